@@ -202,10 +202,9 @@ extension StartError {
     case .invalidCertificate(let detail):
       self = .operatorMistake("server.tls: not a usable certificate and key: \(detail)")
     case .resourcesExhausted(let detail): self = .internalFault("no threads or memory: \(detail)")
-    case .unknownLibrary(let version, let known):
+    case .libraryTooOld(let version, let oldest):
       self = .operatorMistake(
-        "libmicrohttpd \(version) is installed; this program works with \(known.joined(separator: ", ")) only"
-      )
+        "libmicrohttpd \(version) is installed. Install \(oldest) or a later version.")
     case .alreadyStarted: self = .internalFault("the server was started twice")
     }
   }

@@ -2,57 +2,58 @@ internal import CMicroHTTPD
 import Glibc
 import HTTPTypes
 
-/// Answering before libmicrohttpd does.
+/// Sends a problem document before libmicrohttpd sends HTML.
 ///
-/// A head that it finds faulty once it is whole, as by its Content-Length, it answers by two heads and HTML, and never
-/// shows us. But it says so in its log first, on the thread of the connection, which is then the only one there whose
-/// head is whole and that has not asked for its handler yet.
+/// The library itself refuses some heads once they are complete, for example because of their Content-Length. No option
+/// sets that answer, and the request handler is not called. But the library first logs a message, on the thread of the
+/// connection. At that moment the connection is the only one of its thread whose head is complete and has not reached the
+/// handler. Heads that the library refuses before they are complete, and broken chunks, keep its HTML: several
+/// connections of the thread may be at that point, and the message does not name one.
 extension Monitor {
-  /// libmicrohttpd is about to answer a request by itself.
+  /// libmicrohttpd is about to refuse a request.
   func preempt(_ message: String) {
-    let connection = service.connections.first { $0.isUnasked }
-    connection?.preempt(Refusal(ofMessage: message, service.configuration))
+    service.connections.first { $0.isUnasked }?.preempt(message)
   }
 
-  /// How its message begins.
+  /// How that message begins, in every release that was tested. If it changes, clients get the library's HTML.
   static let preemptible = "Error processing request"
 }
 
-extension Refusal {
-  /// What libmicrohttpd found wrong; its message tells the status that it would answer with.
-  init(ofMessage message: String, _ limits: HTTPServer.Configuration) {
-    if message.contains("is 413") {
-      self = .bodyTooLarge(limit: limits.maxBody)
-    } else if message.contains("is 431") {
-      self = .headerTooLarge(limit: limits.maxHeader)
-    } else {
-      self = .malformed(detail: "Content-Length is not a number")
-    }
-  }
-}
-
 extension Connection {
-  /// Whether its head is whole and nothing was asked about it. False on another thread than its own.
+  /// Whether its head is complete and was not passed to the handler. False on another thread than its own.
   fileprivate var isUnasked: Bool {
     guard pthread_equal(thread, pthread_self()) != 0 else { return false }
-    return step == .head && line != nil && CMicroHTTPD_headerSize(handle) > 0
+    return step == .head && sentTarget != nil && CMicroHTTPD_headerSize(handle) > 0
   }
 
-  /// Sends our words, and ends the client's reading before libmicrohttpd's. Over TLS, where nobody else may write, the
-  /// connection is just closed.
-  fileprivate func preempt(_ refusal: Refusal) {
+  /// Sends our answer and shuts down the connection's sending side before libmicrohttpd's answer. Over TLS, where only
+  /// the library can write, the connection is closed without an answer.
+  fileprivate func preempt(_ message: String) {
+    step = .answered
     guard service.configuration.tls == nil else {
       _ = shutdown(descriptor, Int32(SHUT_RDWR))
       return
     }
-    let bytes = service.refusal(refusal, nil).encoded(at: time(nil))
-    // As little as this finds room in the kernel, unless answers before it were not read.
+    let bytes = response(to: refusal(of: message)).encoded(at: time(nil))
+    // The kernel has space for so few bytes, unless the client did not read the answers before.
     _ = bytes.withUnsafeBytes {
       send(
         descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL | MSG_DONTWAIT))
     }
     lingers = true
     _ = shutdown(descriptor, Int32(SHUT_WR))
+  }
+
+  /// What is wrong with the head, by our own rules: they cover what the library refuses. The message is used only for what
+  /// the API does not report.
+  private func refusal(of message: String) -> Refusal {
+    // The cookies, which the library copies, do not fit into the connection's memory.
+    if message.contains("Request too big") {
+      return .headerTooLarge(limit: service.configuration.maxHeader)
+    }
+    let reader = FieldReader(handle, service.configuration)
+    return reader.refusal ?? reader.framingFault(isOld: message.contains("HTTP/1.0"))
+      ?? .malformed(detail: "the HTTP library cannot read the request head")
   }
 }
 

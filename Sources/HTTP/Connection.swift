@@ -50,7 +50,8 @@ final class Connection: @unchecked Sendable {
 
   // Only libmicrohttpd's thread
   var step = Step.head
-  var line: TargetLine?
+  /// The target of the request whose line has come.
+  var sentTarget: SentTarget?
   var head: RequestHead?
   /// Whether the content came, or is to come, in chunks.
   var isChunked = false

@@ -1,43 +1,37 @@
 internal import CMicroHTTPD
 import HTTPTypes
 
-/// Reads the header fields that libmicrohttpd found, and holds its reading against the bytes.
-///
-/// libmicrohttpd is lenient: it takes a bare LF for a line's end, cuts values at a NUL, adds a
-/// folded line to the field's *name*, and looks at the first Content-Length only. It parses in
-/// place, writing a NUL over each delimiter, so a well-formed section is a chain: name, NUL,
-/// blanks, value, NUL (CR), NUL (LF), next name. A field that does not stand where the one before
-/// ended was not what the client sent.
+/// Reads the header fields that libmicrohttpd found: their grammar (RFC 9110, section 5), and what they say about the
+/// framing of the message (RFC 9112, section 6).
 struct FieldReader {
   private let limits: HTTPServer.Configuration
-  private var next: UnsafePointer<CChar>
   private(set) var fields = HTTPFields()
   private(set) var refusal: Refusal?
-  private(set) var hasHost = false
   private(set) var contentLength: Int?
   private(set) var isChunked = false
+  private var hasHost = false
   private var hasExpectation = false
   private var count = 0
 
-  private init(from start: UnsafePointer<CChar>, limits: HTTPServer.Configuration) {
-    next = start
+  /// Reads the fields of the head that waits on `connection`.
+  init(_ connection: OpaquePointer, _ limits: HTTPServer.Configuration) {
     self.limits = limits
-  }
-
-  /// Reads the fields of `connection`, whose first line begins at `start` and whose header section
-  /// ends at `end`.
-  static func read(
-    _ connection: OpaquePointer, from start: UnsafePointer<CChar>, to end: UnsafePointer<CChar>,
-    limits: HTTPServer.Configuration
-  ) -> FieldReader {
-    var reader = FieldReader(from: start, limits: limits)
-    withUnsafeMutablePointer(to: &reader) { pointer in
+    withUnsafeMutablePointer(to: &self) { pointer in
       _ = MHD_get_connection_values_n(connection, .HEADER_KIND, readField, pointer)
     }
-    if reader.refusal == nil && reader.next + 2 != end {
-      reader.refusal = .malformed(detail: "the header section is not ended by CRLF CRLF")
+  }
+
+  /// Why fields that are well-formed are refused together (RFC 9112, sections 3.2 and 6.1): two readers could frame the
+  /// message differently.
+  ///
+  /// - Parameter isOld: whether the request is of HTTP/1.0.
+  func framingFault(isOld: Bool) -> Refusal? {
+    if isChunked && contentLength != nil {
+      return .malformed(detail: "there are both Transfer-Encoding and Content-Length")
     }
-    return reader
+    if isChunked && isOld { return .malformed(detail: "HTTP/1.0 has no Transfer-Encoding") }
+    if !isOld && !hasHost { return .malformed(detail: "there is no Host field") }
+    return nil
   }
 
   /// Takes one field; false ends the reading.
@@ -46,15 +40,15 @@ struct FieldReader {
   ) -> Bool {
     count += 1
     guard count <= limits.maxFields else { return refuse(.headerTooLarge(limit: limits.maxFields)) }
-    guard let value, stands(key, keyCount, value, valueCount) else {
-      return refuse("a field line is folded, not ended by CRLF, or holds a NUL")
-    }
+    guard let value else { return refuse("a field has no value") }
     let name = key.withMemoryRebound(to: UInt8.self, capacity: keyCount) {
       UnsafeBufferPointer(start: $0, count: keyCount)
     }
-    var text = value.withMemoryRebound(to: UInt8.self, capacity: valueCount) {
+    let sent = value.withMemoryRebound(to: UInt8.self, capacity: valueCount) {
       UnsafeBufferPointer(start: $0, count: valueCount)
     }
+    // Releases before 1.0 leave the blanks behind a value.
+    var text = sent
     while let last = text.last, last == 0x20 || last == 0x09 {
       text = .init(rebasing: text.dropLast())
     }
@@ -63,29 +57,13 @@ struct FieldReader {
     }
     if let known = FieldName.known(name) {
       fields.append(HTTPField(name: known.name, value: text))
-      return known.meaning == .other
-        || judge(known.meaning, text, isTrimmed: text.count < valueCount)
+      return judge(known.meaning, text, isTrimmed: text.count < valueCount)
     }
     guard !name.isEmpty, name.allSatisfy({ $0.isTokenCharacter }),
       let name = HTTPField.Name(String(decoding: name, as: UTF8.self))
     else { return refuse("a field name is not a token") }
     fields.append(HTTPField(name: name, value: text))
     return true
-  }
-
-  /// Whether the field stands in the chain, which then goes on behind it.
-  private mutating func stands(
-    _ key: UnsafePointer<CChar>, _ keyCount: Int, _ value: UnsafePointer<CChar>, _ valueCount: Int
-  ) -> Bool {
-    guard key == next, value > key + keyCount, value[valueCount] == 0, value[valueCount + 1] == 0
-    else { return false }
-    var blank = key + keyCount + 1
-    while blank < value {
-      guard blank.pointee == 0x20 || blank.pointee == 0x09 else { return false }
-      blank += 1
-    }
-    next = value + valueCount + 2
-    return blank == value
   }
 
   private mutating func judge(
@@ -99,14 +77,16 @@ struct FieldReader {
       hasHost = true
     case .contentLength:
       guard contentLength == nil else { return refuse("there are two Content-Length fields") }
-      guard text.allSatisfy({ $0 >= 48 && $0 <= 57 }),
-        let length = Int(String(decoding: text, as: UTF8.self))
-      else { return refuse("Content-Length is not a number") }
+      guard !text.isEmpty, text.allSatisfy({ $0 >= 48 && $0 <= 57 }) else {
+        return refuse("Content-Length is not a number")
+      }
+      guard let length = Int(String(decoding: text, as: UTF8.self)) else {
+        return refuse(.bodyTooLarge(limit: limits.maxBody))
+      }
       contentLength = length
     case .transferEncoding:
       guard !isChunked else { return refuse("there are two Transfer-Encoding fields") }
-      // A blank behind it would be a coding that libmicrohttpd does not know: it would wait for
-      // ever.
+      // A release before 1.0 does not know the coding if a blank is behind it, and would wait forever.
       guard !isTrimmed, String(decoding: text, as: UTF8.self).lowercased() == "chunked" else {
         return refuse(.unknownTransferCoding)
       }

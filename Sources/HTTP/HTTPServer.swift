@@ -30,8 +30,8 @@ public final class HTTPServer: Sendable {
   /// Listens and serves, till `stop`.
   /// - Returns: the address and port that are listened on.
   public func start() throws(ServerError) -> (host: String, port: Int) {
-    try MicroHTTPDLibrary.check()
     let service = service
+    try MicroHTTPDLibrary.check(log: service.log)
     let started = try monitor.withLock { (monitor) throws(ServerError) in
       guard monitor == nil else { throw .alreadyStarted }
       let new = try Monitor(service)

@@ -1,20 +1,37 @@
 internal import CMicroHTTPD
+import Logging
 
 /// The libmicrohttpd that is linked.
 public enum MicroHTTPDLibrary {
-  /// Its version, such as `0.9.75`.
+  /// Its version, such as `1.0.1`.
   public static var version: String { String(cString: MHD_get_version()) }
 
-  /// The versions whose handling of a request's head was read and is tested: where the pieces of the request line and
-  /// of each field lie in its buffer, on which refusing what two readers could frame differently rests.
-  public static let known: Set<String> = ["0.9.75"]
+  /// The releases that HTTPTests passed with, oldest first. The server does not start with a release before the first.
+  static let tested = ["0.9.75", "1.0.0", "1.0.1", "1.0.10"]
 
-  /// Throws unless this version is one of those.
-  static func check(_ version: String = version) throws(ServerError) {
-    // A distribution's suffix changes nothing inside.
-    let release = String(version.prefix { $0.isNumber || $0 == "." })
-    guard known.contains(release) else {
-      throw .unknownLibrary(version: version, known: known.sorted())
+  /// Whether the library itself refuses heads whose lines two readers could split differently. Releases before 1.0 do
+  /// not: see `BufferCheck`.
+  static let isStrict = isStrict(version)
+
+  static func isStrict(_ version: String) -> Bool {
+    !numbers(version).lexicographicallyPrecedes([1, 0])
+  }
+
+  /// Logs a warning if the version was not tested.
+  /// - Throws: `.libraryTooOld` if it is older than the first that was tested.
+  static func check(_ version: String = version, log: Logger) throws(ServerError) {
+    let release = numbers(version)
+    guard !release.lexicographicallyPrecedes(numbers(tested[0])) else {
+      throw .libraryTooOld(version: version, oldest: tested[0])
     }
+    guard !tested.contains(where: { numbers($0) == release }) else { return }
+    log.warning(
+      "this version of libmicrohttpd was not tested",
+      metadata: ["version": "\(version)", "tested": "\(tested.joined(separator: ", "))"])
+  }
+
+  /// The numbers of a release, without the suffix that a distribution or a development version appends.
+  private static func numbers(_ version: String) -> [Int] {
+    version.prefix { $0.isNumber || $0 == "." }.split(separator: ".").map { Int($0) ?? .max }
   }
 }

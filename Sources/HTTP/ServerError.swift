@@ -8,8 +8,8 @@ public enum ServerError: Error, Sendable, Equatable {
   case invalidCertificate(detail: String)
   /// The system refused threads, memory or descriptors.
   case resourcesExhausted(detail: String)
-  /// Another libmicrohttpd is installed than those whose inside is known.
-  case unknownLibrary(version: String, known: [String])
+  /// The installed libmicrohttpd is older than the oldest release that is supported.
+  case libraryTooOld(version: String, oldest: String)
   /// It was started before.
   case alreadyStarted
 }

@@ -90,7 +90,7 @@ struct ClientTests {
     }
   }
 
-  @Test("in a page shows an image and its progress, or says why there is none")
+  @Test("in a page shows an image and its progress, or says why there is none", .browser)
   func page() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }

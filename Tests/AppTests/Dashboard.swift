@@ -3,6 +3,13 @@ import Foundation
 import TestSupport
 import Testing
 
+extension Trait where Self == ConditionTrait {
+  /// Skips a test that needs a browser where there is none.
+  static var browser: Self {
+    .enabled(if: Browser.isAvailable, "Ubuntu has no package of Chromium")
+  }
+}
+
 /// The dashboard of a service, in a browser.
 struct Dashboard {
   let service: RunningService

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("The dashboard as a tool", .timeLimit(.minutes(5)))
+@Suite("The dashboard as a tool", .browser, .timeLimit(.minutes(5)))
 struct DashboardAddressTests {
   @Test("says why a job waits, on its card and among all about it")
   func waits() async throws {

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("The dashboard's counts", .timeLimit(.minutes(5)))
+@Suite("The dashboard's counts", .browser, .timeLimit(.minutes(5)))
 struct DashboardCountTests {
   @Test("are the service's for whoever may see them all, and what is looked for is found")
   func countsAll() async throws {

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("Submitting on the dashboard", .timeLimit(.minutes(5)))
+@Suite("Submitting on the dashboard", .browser, .timeLimit(.minutes(5)))
 struct DashboardSubmittingTests {
   @Test("sends a list in batches that the service takes, and keeps those that are wrong")
   func sendsLists() async throws {

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("The dashboard", .timeLimit(.minutes(5)))
+@Suite("The dashboard", .browser, .timeLimit(.minutes(5)))
 struct DashboardTests {
   @Test("shows a job as it loads, its picture so far, and the picture")
   func submits() async throws {
@@ -209,7 +209,7 @@ struct DashboardTests {
   }
 }
 
-@Suite("The dashboard's wall", .timeLimit(.minutes(5)))
+@Suite("The dashboard's wall", .browser, .timeLimit(.minutes(5)))
 struct DashboardWallTests {
   @Test("holds more than a thousand jobs in few elements, and keys go over it")
   func holdsMany() async throws {

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("Images taken from the dashboard", .timeLimit(.minutes(5)))
+@Suite("Images taken from the dashboard", .browser, .timeLimit(.minutes(5)))
 struct DashboardZipTests {
   /// What another program finds in an archive.
   private struct Found: Decodable {

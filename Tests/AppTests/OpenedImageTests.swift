@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("An image that a browser opens by itself", .timeLimit(.minutes(5)))
+@Suite("An image that a browser opens by itself", .browser, .timeLimit(.minutes(5)))
 struct OpenedImageTests {
   @Test("looks as it does without a policy, and nothing of it is refused")
   func shown() async throws {

@@ -64,7 +64,7 @@ struct ReadmeProgramTests {
     }
   }
 
-  @Test("show an image in a page, and sign its URL")
+  @Test("show an image in a page, and sign its URL", .browser)
   func page() async throws {
     try await withVisitor(inFolder: true) { visitor, _ in
       try await begin(visitor)

@@ -13,7 +13,9 @@ struct ViewTests {
     return "/image?url=" + (url.addingPercentEncoding(withAllowedCharacters: plain) ?? "") + rest
   }
 
-  @Test("is a picture on a page: what stands in for it while it comes, then the image at its size")
+  @Test(
+    "is a picture on a page: what stands in for it while it comes, then the image at its size",
+    .browser)
   func page() async throws {
     try await withPipeline(["view.enabled": "true"]) { service, origin in
       let gate = Gate()

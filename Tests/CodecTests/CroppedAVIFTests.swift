@@ -71,7 +71,9 @@ struct CroppedAVIFTests {
       Crop(name: "grey.avif", x: 1, y: 1, width: 9, height: 9),
       Crop(name: "turned-6.avif", x: 3, y: 2, width: 7, height: 4),
     ])
-  func shown(crop: Crop) throws {
+  func shown(crop: Crop) throws { try Self.expectShown(crop) }
+
+  private static func expectShown(_ crop: Crop) throws {
     let file = try crop.bytes
     let uncropped = try #require(Decoding(crop.whole).description)
     var expected = uncropped
@@ -107,12 +109,21 @@ struct CroppedAVIFTests {
     "that breaks the rules is passed over",
     arguments: [
       Crop(name: "small.avif", x: 1, y: 0, width: 12, height: 8),
-      Crop(name: "small.avif", x: 0, y: 0, width: 11, height: 8),
       Crop(name: "small.avif", x: 16, y: 4, width: 12, height: 8),
       Crop(name: "small.avif", x: 0, y: 0, width: 0, height: 8),
       Crop(name: "small.avif", x: 8, y: 4, width: 12, height: 8, denominator: 0),
     ])
-  func passedOver(crop: Crop) throws {
+  func passedOver(crop: Crop) throws { try Self.expectPassedOver(crop) }
+
+  @Test("of an odd width is shown from libavif 1.2 on and passed over before")
+  func oddWidth() throws {
+    let crop = Crop(name: "small.avif", x: 0, y: 0, width: 11, height: 8, difference: 20)
+    let version = String(cString: codecs_avif_version()).split(separator: ".").prefix(2)
+    let isShown = version.compactMap { Int($0) }.lexicographicallyPrecedes([1, 2]) == false
+    if isShown { try Self.expectShown(crop) } else { try Self.expectPassedOver(crop) }
+  }
+
+  private static func expectPassedOver(_ crop: Crop) throws {
     let file = try crop.bytes
     #expect(try Decoding(file).result.get() == Decoding(crop.whole).result.get())
     #expect(

@@ -188,4 +188,28 @@ struct ManyTransfersTests {
     for task in tasks { #expect(await task.value == nil) }
     #expect(origin.acceptedConnections <= 4)
   }
+
+  @Test("one that waits for its turn times out or is cancelled, and is never sent")
+  func endedWhileWaiting() async throws {
+    let origin = try ScriptedOrigin()
+    origin.on("/endless", .endless())
+    origin.on("/a", .ok(bytes(100)))
+    let fetcher = try FetchTests.fetcher { $0.maxConnections = 1 }
+    let running = Task {
+      await failure(of: fetcher, request(origin.url("/endless"), maxBytes: .max))
+    }
+    #expect(await origin.waitForRequests(to: "/endless"))
+    let url = origin.url("/a")
+    let cancelled = Task { await failure(of: fetcher, request(url)) }
+    #expect(
+      await failure(of: fetcher, request(url, timeout: .milliseconds(200)))
+        == .timeout(seconds: 0.2))
+    cancelled.cancel()
+    #expect(await cancelled.value == .cancelled)
+    #expect(origin.requests(to: "/a").isEmpty)
+    running.cancel()
+    #expect(await running.value == .cancelled)
+    #expect(await failure(of: fetcher, request(url)) == nil)
+    #expect(origin.requests(to: "/a").count == 1)
+  }
 }

@@ -25,8 +25,9 @@ def show(name, output):
         "progressive": bool(image.info.get("progressive")),
         "orientation": image.getexif().get(0x112, 1),
     }
-    if image.mode == "I":
-        image = image.point(lambda value: value * (1 / 256) + 0)
+    # 16 bits of grey; Pillow 11 has a mode of its own for them.
+    if image.mode in ("I", "I;16"):
+        image = image.convert("I").point(lambda value: value * (1 / 256) + 0)
         image = image.convert("L")
     output.write(json.dumps(facts).encode() + b"\n")
     output.write(image.convert("RGBA").tobytes())

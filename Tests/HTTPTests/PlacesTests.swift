@@ -93,17 +93,3 @@ struct PlacesTests {
     await served.server.stop(within: .zero)
   }
 }
-
-@Suite("A libmicrohttpd")
-struct LibraryTests {
-  @Test("is known by its inside or refused, and the one here is known")
-  func versions() throws {
-    try MicroHTTPDLibrary.check()
-    try MicroHTTPDLibrary.check("0.9.75")
-    for other in ["0.9.74", "0.9.7", "0.9.755", "0.9.77", "1.0.1", ""] {
-      #expect(throws: ServerError.unknownLibrary(version: other, known: ["0.9.75"])) {
-        try MicroHTTPDLibrary.check(other)
-      }
-    }
-  }
-}

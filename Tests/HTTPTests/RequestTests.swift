@@ -24,14 +24,17 @@ struct RequestTests {
       ("DELETE /jobs/1 HTTP/1.1", "DELETE /jobs/1 -"),
     ])
   func target(line: String, told: String) async throws {
-    let answer = try await Served.with(handler: echo) { port in
-      let client = try RawClient(port)
-      try client.send("\(line)\r\nHost: x\r\n\r\n")
-      // An answer of 2xx to CONNECT has no content.
-      return try client.answer(toHead: line.hasPrefix("CONNECT"))
+    // A 2xx response to CONNECT would open a tunnel. libmicrohttpd 1.0 does not send it.
+    let handler: RequestHandler = { request in
+      var response = await echo(request)
+      if request.method == .connect { response.status = .methodNotAllowed }
+      return response
     }
-    #expect(answer.status == 200)
-    if !line.hasPrefix("CONNECT") { #expect(answer.body == told) }
+    let answer = try await Served.with(handler: handler) { port in
+      try RawClient(port).exchange("\(line)\r\nHost: x\r\n\r\n")
+    }
+    #expect(answer.status == (line.hasPrefix("CONNECT") ? 405 : 200))
+    #expect(answer.body == told)
   }
 
   @Test("gives its fields in order, trimmed, with the authority of an absolute target as Host")
@@ -92,6 +95,7 @@ struct RequestTests {
       let closing = try RawClient(port)
       #expect(try closing.exchange("GET /o HTTP/1.0\r\n\r\n").body == "GET /o -")
       #expect(try closing.isClosed())
+      #expect(try RawClient(port).exchange("GET /o?a HTTP/1.0\r\n\r\n").body == "GET /o a")
       let keeping = try RawClient(port)
       for _ in 0..<2 {
         let answer = try keeping.exchange("GET /k HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")

@@ -10,6 +10,17 @@ public final class Browser: Sendable {
     public let description: String
   }
 
+  /// Whether the distribution has a package of Chromium, or one is installed nevertheless. Ubuntu's is a stub that needs
+  /// the snap store.
+  public static let isAvailable: Bool = {
+    let release = try? String(contentsOfFile: "/etc/os-release", encoding: .utf8)
+    let isUbuntu = release?.split(separator: "\n").contains("ID=ubuntu") == true
+    return !isUbuntu || [program, driverProgram].allSatisfy(FileManager.default.isExecutableFile)
+  }()
+
+  private static let program = "/usr/bin/chromium"
+  private static let driverProgram = "/usr/bin/chromedriver"
+
   private let driver: ChildProcess
   private let base: String
   private let session: String
@@ -26,7 +37,7 @@ public final class Browser: Sendable {
       tries += 1
       let output = Pipe()
       let driver = try ChildProcess(
-        ["/usr/bin/chromedriver", "--port=0"], output: .pipe(output), errors: .null)
+        [Self.driverProgram, "--port=0"], output: .pipe(output), errors: .null)
       do {
         let base = try await Self.address(in: output)
         session = try await Self.open(at: base, width: width, height: height)
@@ -175,7 +186,7 @@ extension Browser {
 
   private static func open(at base: String, width: Int, height: Int) async throws -> String {
     let options: [String: Any] = [
-      "binary": "/usr/bin/chromium",
+      "binary": program,
       "args": [
         "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
         "--disable-background-networking", "--disable-component-update", "--no-first-run",

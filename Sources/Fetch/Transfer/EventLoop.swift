@@ -1,4 +1,5 @@
 internal import CCurl
+internal import DequeModule
 internal import Dispatch
 internal import Executors
 internal import Glibc
@@ -34,6 +35,9 @@ final class EventLoop: @unchecked Sendable {  // `queue` is locked, the rest is 
 
   private let handles = SpareHandles()
   private var transfers: [UInt64: Transfer] = [:]
+  /// Transfers beyond `maxConnections`, and their order. In libcurl 8.14's own queue the connect timeout would run already.
+  private var waiting: [UInt64: TransferPlan] = [:]
+  private var order: Deque<UInt64> = []
   private var deadlines = DeadlineHeap()
   private var stopping = false
   /// What got something in this turn that a task may wait for.
@@ -104,6 +108,8 @@ extension EventLoop {
       return queue.commands
     }
     for case .start(let plan) in left { plan.exchange.end(.cancelled) }
+    for plan in waiting.values { plan.exchange.end(.cancelled) }
+    waiting = [:]
     for transfer in Array(transfers.values) { remove(transfer, ending: .cancelled) }
     ended.signal()
   }
@@ -165,7 +171,9 @@ extension EventLoop {
     switch command {
     case .start(let plan): start(plan)
     case .resume(let id): transfers[id]?.resume()
-    case .cancel(let id): transfers[id].map { remove($0, ending: .cancelled) }
+    case .cancel(let id):
+      waiting[id] = nil
+      transfers[id].map { remove($0, ending: .cancelled) }
     case .discard(let id):
       guard let transfer = transfers[id] else { return }
       transfer.discard()
@@ -176,6 +184,12 @@ extension EventLoop {
 
   private func start(_ plan: TransferPlan) {
     guard !plan.exchange.isOver else { return }
+    guard transfers.count < settings.maxConnections else {
+      waiting[plan.exchange.id] = plan
+      order.append(plan.exchange.id)
+      deadlines.insert(plan.exchange.id, at: plan.deadline)
+      return
+    }
     guard let transfer = Transfer(plan, settings: settings, handles: handles, idle: idle),
       curl_multi_add_handle(multi, transfer.easy) == CURLM_OK
     else {
@@ -195,6 +209,13 @@ extension EventLoop {
     curl_multi_remove_handle(multi, transfer.easy)
     transfers[transfer.exchange.id] = nil
     onOpenTransfers(transfers.count)
+    startWaiting()
+  }
+
+  private func startWaiting() {
+    while transfers.count < settings.maxConnections, let id = order.popFirst() {
+      if let plan = waiting.removeValue(forKey: id) { start(plan) }
+    }
   }
 
   private func finishDone() {
@@ -225,6 +246,9 @@ extension EventLoop {
 
   private func checkDeadlines(_ now: ContinuousClock.Instant) {
     while let entry = deadlines.pop(dueBy: now) {
+      if let plan = waiting.removeValue(forKey: entry.id) {
+        plan.exchange.end(.timeout(seconds: plan.timeout.roundedSeconds))
+      }
       guard let transfer = transfers[entry.id], transfer.nextCheck == entry.at else { continue }
       if let error = transfer.overdue(at: now) {
         remove(transfer, ending: error)

@@ -73,8 +73,7 @@ extension Transfer {
       failure = objectionToLength
       guard failure == nil else { return Self.stop }
       guard !headerSection.hasUnaskedCoding else {
-        let detail = "a transfer coding that was not asked for"
-        failure = .noResponse(host: plan.route.host, detail: detail)
+        failure = unaskedCoding
         return Self.stop
       }
       if headerSection.isDoubtful { forbidReuse() }

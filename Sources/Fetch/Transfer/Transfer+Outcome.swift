@@ -28,6 +28,8 @@ extension Transfer {
     // A header line longer than libcurl keeps; CURLE_TOO_LARGE (100) from libcurl 8.6 on.
     case CURLE_OUT_OF_MEMORY where isConnected && !hasHead, CURLcode(100) where !hasHead:
       return .headerTooLarge(.bytes(settings.maxHeaderBytes))
+    // Contents stay coded, so this is about the transfer: newer versions of libcurl refuse its codings themselves.
+    case CURLE_BAD_CONTENT_ENCODING where !hasHead: return unaskedCoding
     default:
       guard hasHead else {
         let words = words(for: code)
@@ -36,6 +38,10 @@ extension Transfer {
       }
       return .truncated(received: exchange.received, expected: headerSection.length.bytes)
     }
+  }
+
+  var unaskedCoding: FetchError {
+    .noResponse(host: plan.route.host, detail: "a transfer coding that was not asked for")
   }
 
   /// Whether the connection ended within the handshake, with nothing said of why: that is no verdict on a certificate.

@@ -157,7 +157,7 @@ struct ClusterSharingTests {
     }
   }
 
-  @Test("the dashboard shows them")
+  @Test("the dashboard shows them", .browser)
   func shown() async throws {
     try await Cluster.open(2, ["cluster.name": "fetch"]) { cluster, origin in
       let browser = try await Browser()
