@@ -11,6 +11,8 @@ import Glibc
 /// version, NUL (CR), NUL (LF), and then for each field: name, NUL (colon), blanks, value, NUL (CR), NUL (LF). A part
 /// that does not start where the part before it ended is not what the client sent.
 ///
+/// One case stays hidden: NUL and LF at the end of a line leave the same bytes as CRLF.
+///
 /// Delete this file and its one call, in `headCame`, once 1.0 is the oldest release that is supported.
 struct BufferCheck {
   private var next: UnsafePointer<CChar>

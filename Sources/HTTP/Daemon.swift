@@ -39,9 +39,9 @@ final class Daemon: @unchecked Sendable {
       MHD_USE_EPOLL_INTERNAL_THREAD.rawValue | MHD_ALLOW_SUSPEND_RESUME.rawValue
       | MHD_USE_NO_LISTEN_SOCKET.rawValue | MHD_USE_ERROR_LOG.rawValue
     // This flag is level 1 of MHD_OPTION_CLIENT_DISCIPLINE_LVL, which the headers of 0.9.75 do not have. The level refuses
-    // bare CR and LF, folds, NULs, blanks in field names and targets, and Transfer-Encoding with Content-Length. It is the
-    // strictest for ordinary clients: level 2 also refuses the empty line before a request that RFC 9112, section 2.2
-    // tells servers to ignore, and level 3 accepts blanks behind the size of a chunk (connection.c of 1.0.0 to 1.0.10).
+    // bare CR and LF, folds, NULs, blanks in field names and targets, and Transfer-Encoding with Content-Length. Level 2
+    // also refuses an empty line before a request, which servers should ignore (RFC 9112, section 2.2). Level 3 differs
+    // from it only in blanks behind the size of a chunk.
     if MicroHTTPDLibrary.isStrict { flags |= MHD_USE_PEDANTIC_CHECKS.rawValue }
     if let tls = configuration.tls {
       strings = [strdup(tls.certificate), strdup(tls.key)]
