@@ -15,7 +15,7 @@ FROM ${SWIFT_IMAGE} AS build
 RUN apt-get update \
   && apt-get install -y --no-install-recommends \
     binutils ca-certificates gcc libavif-dev libbrotli-dev libc6-dev libcurl4-openssl-dev libde265-dev libjpeg-dev \
-    libjxl-dev liblcms2-dev libmicrohttpd-dev libpng-dev libpq-dev libseccomp-dev libsqlite3-dev \
+    libjxl-dev liblcms2-dev libmicrohttpd-dev libpng-dev libpq-dev libseccomp-dev libsqlite3-dev libssl-dev \
     libwebp-dev libyaml-dev patchelf pkg-config zlib1g-dev \
   && rm -rf /var/lib/apt/lists/*
 WORKDIR /src

@@ -11,7 +11,7 @@ export WARNINGS_AS_ERRORS
 # What the Swift toolchain links with, the libraries of the service, and what SwiftPM calls.
 BUILD_PACKAGES := binutils ca-certificates g++ git libc6-dev libncurses6 libxml2 pkg-config \
   libavif-dev libbrotli-dev libcurl4-openssl-dev libde265-dev libjpeg-dev libjxl-dev liblcms2-dev \
-  libmicrohttpd-dev libpng-dev libpq-dev libseccomp-dev libsqlite3-dev libwebp-dev libyaml-dev zlib1g-dev
+  libmicrohttpd-dev libpng-dev libpq-dev libseccomp-dev libsqlite3-dev libssl-dev libwebp-dev libyaml-dev zlib1g-dev
 # Ubuntu's chromium is a stub that needs the snap store.
 BROWSER_PACKAGES := $(shell grep -qx ID=ubuntu /etc/os-release || echo chromium chromium-driver)
 TEST_PACKAGES := bsdutils bzip2 $(BROWSER_PACKAGES) curl debian-archive-keyring esbuild libavif-bin libheif-examples \
@@ -121,13 +121,17 @@ test-tools: build-packages
 	@$(MAKE) --no-print-directory $(CLIENT_TOOLS)/installed $(OBJECT_STORE)/installed $(CHECKERS)/installed
 	@PYTHON=$(PYTHON) .ci/corpora $(CORPORA) short
 
-# What is tested is what is shipped: the optimized executable that `make dist` packs, not the debug one of the tests' build.
+ARM64_PACKAGES := debian-archive-keyring gcc gcc-aarch64-linux-gnu mmdebstrap python3 qemu-user
+
+.PHONY: check-arm64
+check-arm64: ## build the C targets for ARM64, run them under qemu-user, compare pixels and the filter of system calls with x86-64
+	@.ci/install $(ARM64_PACKAGES)
+	.ci/check-arm64 $(filter %-dev,$(BUILD_PACKAGES))
+
+# The tests start the executable that `make dist` packs: optimized, as users have it.
 .PHONY: check-release
-check-release: test-tools ## build the executable that is shipped, and run against it every test that starts one
-	@rm -f .build/executable-swift-testing.xml
-	@$(MAKE) --no-print-directory check-dist
-	swift build --build-tests
-	.ci/test-executable $(DIST)/imagefetch
+check-release: check-dist ## build and pack what is shipped, and run every test with that executable (FILTER=… for some)
+	TESTED_EXECUTABLE='$(abspath $(DIST)/imagefetch)' $(MAKE) --no-print-directory test
 
 .PHONY: check-platforms
 check-platforms: ## prove in roots of debootstrap's that it builds, runs and passes tests on each platform; as root (PLATFORM=… for one)

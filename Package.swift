@@ -41,7 +41,6 @@ let package = Package(
   dependencies: [
     .package(url: "https://github.com/apple/swift-argument-parser", exact: "1.8.2"),
     .package(url: "https://github.com/apple/swift-collections", exact: "1.6.0"),
-    .package(url: "https://github.com/apple/swift-crypto", exact: "4.5.2"),
     .package(url: "https://github.com/apple/swift-http-types", exact: "1.8.0"),
     .package(url: "https://github.com/apple/swift-log", exact: "1.16.2"),
     .package(url: "https://github.com/apple/swift-metrics", exact: "2.13.0"),
@@ -56,17 +55,19 @@ let package = Package(
     .target(
       name: "App",
       dependencies: [
-        "API", "CBuild", "CMalloc", "Codec", "Contract", "Dashboard", "Engine", "Executors",
-        "Fetch", "HTTP", "Isolation", "Jobs", "PostgreSQL", "S3", "Store", "YAML",
-        .crypto, .log, .metrics, .unixSignals,
+        "API", "CBuild", "CMalloc", "Codec", "Contract", "Dashboard", "Digests", "Engine",
+        "Executors", "Fetch", "HTTP", "Isolation", "Jobs", "PostgreSQL", "S3", "Store", "YAML",
+        .log, .metrics, .unixSignals,
       ],
       swiftSettings: house),
     .target(
       name: "API",
-      dependencies: ["Executors", "HTTP", "Jobs", "Waiting", .crypto, .httpTypes, .log, .metrics],
+      dependencies: [
+        "Digests", "Executors", "HTTP", "Jobs", "Waiting", .httpTypes, .log, .metrics,
+      ],
       swiftSettings: house),
     .target(name: "Caching", swiftSettings: house),
-    .target(name: "Jobs", dependencies: ["Caching", .crypto], swiftSettings: house),
+    .target(name: "Jobs", dependencies: ["Caching", "Digests"], swiftSettings: house),
     .target(
       name: "Engine", dependencies: ["Caching", "Jobs", "Waiting", .deque, .log, .metrics],
       swiftSettings: house),
@@ -76,7 +77,7 @@ let package = Package(
       name: "Fetch",
       dependencies: ["CCodings", "CCurl", "Executors", "Jobs", "Waiting", .deque, .log, .metrics],
       swiftSettings: house),
-    .target(name: "Client", dependencies: ["CCurl", "Executors", .crypto], swiftSettings: house),
+    .target(name: "Client", dependencies: ["CCurl", "Digests", "Executors"], swiftSettings: house),
     .target(name: "Codec", dependencies: ["CCodecs", "Jobs"], swiftSettings: house),
     .target(
       name: "Isolation",
@@ -85,12 +86,12 @@ let package = Package(
     .target(
       name: "Store",
       dependencies: [
-        "CLinux", "Executors", "Jobs", "Records", .crypto, .grdb, .hashTrees, .log, .metrics,
+        "CLinux", "Digests", "Executors", "Jobs", "Records", .grdb, .hashTrees, .log, .metrics,
       ],
       swiftSettings: house),
     .target(
       name: "S3",
-      dependencies: ["Executors", "Fetch", "Jobs", "Waiting", .crypto, .log, .metrics],
+      dependencies: ["Digests", "Executors", "Fetch", "Jobs", "Waiting", .log, .metrics],
       swiftSettings: house),
     .target(
       name: "PostgreSQL", dependencies: ["CPQ", "Executors", "Jobs", "Records", .log, .metrics],
@@ -106,7 +107,8 @@ let package = Package(
     .target(
       name: "Contract", resources: [.embedInCode("openapi.yaml")], swiftSettings: house),
     .target(
-      name: "Dashboard", dependencies: [.crypto], resources: dashboard, swiftSettings: house),
+      name: "Dashboard", dependencies: ["Digests"], resources: dashboard, swiftSettings: house),
+    .target(name: "Digests", dependencies: ["CCrypto"], swiftSettings: house),
     .target(name: "Executors", dependencies: [.deque, .heap], swiftSettings: house),
     .target(name: "Waiting", dependencies: [.deque], swiftSettings: house),
 
@@ -116,6 +118,7 @@ let package = Package(
       name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev"])]),
     .systemLibrary(
       name: "CCodings", pkgConfig: "libbrotlidec", providers: [.apt(["libbrotli-dev"])]),
+    .systemLibrary(name: "CCrypto", pkgConfig: "libcrypto", providers: [.apt(["libssl-dev"])]),
     .target(name: "CBuild", cSettings: commit),
     .target(
       name: "CIsolation", cSettings: [.unsafeFlags(["-O2", "-Wall", "-Wextra", "-Werror"])],
@@ -146,7 +149,7 @@ let package = Package(
       providers: [.apt(["libbrotli-dev"])]),
     .target(
       name: "TestSupport",
-      dependencies: ["CCompressors", "CSpawn", "Fetch", "Jobs", "S3", .crypto, .log],
+      dependencies: ["CCompressors", "CSpawn", "Digests", "Fetch", "Jobs", "S3", .log],
       path: "Tests/TestSupport", swiftSettings: house),
     .target(
       name: "CSpawn", path: "Tests/CSpawn",
@@ -184,12 +187,13 @@ let package = Package(
     .testTarget(
       name: "StoreTests",
       dependencies: [
-        "Caching", "Fetch", "Jobs", "PostgreSQL", "Records", "S3", "Store", "TestSupport", .crypto,
+        "Caching", "Digests", "Fetch", "Jobs", "PostgreSQL", "Records", "S3", "Store",
+        "TestSupport",
         .grdb, .log,
       ],
       swiftSettings: house),
     .testTarget(
-      name: "S3Tests", dependencies: ["Fetch", "Jobs", "S3", "TestSupport", .crypto, .log],
+      name: "S3Tests", dependencies: ["Digests", "Fetch", "Jobs", "S3", "TestSupport", .log],
       swiftSettings: house),
     .testTarget(
       name: "IsolationTests",
@@ -206,21 +210,23 @@ let package = Package(
     .executableTarget(
       name: "PlantedService", dependencies: ["App", "CPlant", "Isolation"],
       path: "Tests/PlantedService", swiftSettings: house),
+    .testTarget(name: "DigestsTests", dependencies: ["Digests"], swiftSettings: house),
     .testTarget(name: "YAMLTests", dependencies: ["YAML"], swiftSettings: house),
     .testTarget(name: "ExecutorsTests", dependencies: ["Executors"], swiftSettings: house),
     .testTarget(name: "WaitingTests", dependencies: ["Waiting"], swiftSettings: house),
     .testTarget(
       name: "APITests",
       dependencies: [
-        "API", "HTTP", "Jobs", "TestSupport", "Waiting", "YAML", .crypto, .httpTypes, .log,
+        "API", "Digests", "HTTP", "Jobs", "TestSupport", "Waiting", "YAML", .httpTypes, .log,
       ],
       swiftSettings: house),
     .testTarget(
       name: "AppTests",
       dependencies: [
-        "API", "App", "Caching", "CCounting", "Codec", "CPlant", "Engine", "Executors", "Fetch",
-        "HTTP", "imagefetch", "Jobs", "PlantedService", "S3", "Store", "TestSupport", "YAML",
-        .crypto, .grdb, .httpTypes, .log, .metrics,
+        "API", "App", "Caching", "CCounting", "Codec", "CPlant", "Digests", "Engine", "Executors",
+        "Fetch", "HTTP", "imagefetch", "Jobs", "PlantedService", "S3", "Store", "TestSupport",
+        "YAML",
+        .grdb, .httpTypes, .log, .metrics,
       ],
       swiftSettings: house),
     .testTarget(
@@ -256,7 +262,6 @@ if let tests = Context.environment["ONLY_TESTS"]?.split(separator: ",").map(Stri
 extension Target.Dependency {
   static let argumentParser = product(
     name: "ArgumentParser", package: "swift-argument-parser")
-  static let crypto = product(name: "Crypto", package: "swift-crypto")
   static let deque = product(name: "DequeModule", package: "swift-collections")
   static let grdb = product(name: "GRDB", package: "GRDB.swift")
   static let hashTrees = product(name: "HashTreeCollections", package: "swift-collections")

@@ -1,4 +1,4 @@
-internal import Crypto
+internal import Digests
 internal import HTTP
 internal import HTTPTypes
 internal import Jobs

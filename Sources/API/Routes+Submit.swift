@@ -1,4 +1,4 @@
-internal import Crypto
+internal import Digests
 internal import HTTP
 internal import HTTPTypes
 internal import Jobs
@@ -281,10 +281,10 @@ extension Exchange {
     ]
     for part in head.map({ Array($0.utf8) }) + content {
       // Lengths between the parts, so that moving a byte from one to the next makes another request.
-      withUnsafeBytes(of: part.count.littleEndian) { hash.update(bufferPointer: $0) }
+      withUnsafeBytes(of: part.count.littleEndian) { hash.update(data: $0) }
       hash.update(data: part)
     }
-    return IdempotencyKey(
-      owner: caller.owner, key: key, fingerprint: ImageDigest(hash.finalize()))
+    let fingerprint = ImageDigest(bytes: hash.finalize())!  // a SHA-256 has 32 bytes
+    return IdempotencyKey(owner: caller.owner, key: key, fingerprint: fingerprint)
   }
 }

@@ -1,4 +1,3 @@
-internal import Crypto
 internal import Jobs
 
 /// Turns what a client sent into jobs, and notes every mistake on the way.
@@ -103,7 +102,7 @@ struct SubmissionDecoder {
   mutating func capturedJob(
     from members: [JSONValue.Member], contentType: String, at root: Location.Root
   ) -> NewJob {
-    let nothing = CapturedImage(digest: ImageDigest(SHA256.hash(data: [UInt8]())), bytes: 0)
+    let nothing = CapturedImage(digest: ImageDigest(of: []), bytes: 0)
     let source = nothing.source(contentType: contentType)
     var job = NewJob(submission: Submission(source: source), priority: usualPriority)
     job.submission.savesData = savesData
@@ -267,11 +266,5 @@ extension String {
   /// Whether it has a control character (C0, DEL or C1).
   var hasControls: Bool {
     unicodeScalars.contains { $0.value < 0x20 || 0x7F..<0xA0 ~= $0.value }
-  }
-}
-
-extension ImageDigest {
-  init(_ digest: SHA256Digest) {
-    self.init(bytes: digest)!  // a SHA-256 has 32 bytes
   }
 }

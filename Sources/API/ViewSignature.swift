@@ -1,4 +1,4 @@
-internal import Crypto
+internal import Digests
 internal import Foundation
 internal import Jobs
 
@@ -7,10 +7,10 @@ internal import Jobs
 /// A signature is the unpadded base64url of HMAC-SHA256 over path and query, as they stand in the request, without the
 /// member `signature`. The member `expires` says in Unix seconds until when it is good.
 public struct ViewSignature: Sendable {
-  private let keys: [SymmetricKey]
+  private let keys: [[UInt8]]
 
   /// - Parameter keys: newest first. The first one signs, each is taken.
-  public init(keys: [[UInt8]]) { self.keys = keys.map { SymmetricKey(data: $0) } }
+  public init(keys: [[UInt8]]) { self.keys = keys }
 
   /// Whether there is a key to sign with.
   public var canSign: Bool { !keys.isEmpty }
@@ -61,8 +61,8 @@ public struct ViewSignature: Sendable {
     return found
   }
 
-  private static func signature(of text: String, by key: SymmetricKey) -> String {
-    let code = HMAC<SHA256>.authenticationCode(for: Data(text.utf8), using: key)
+  private static func signature(of text: String, by key: [UInt8]) -> String {
+    let code = HMACSHA256.authenticationCode(for: text.utf8, key: key)
     return Data(code).base64EncodedString().replacing("+", with: "-").replacing("/", with: "_")
       .replacing("=", with: "")
   }

@@ -1,4 +1,3 @@
-internal import Crypto
 internal import HTTP
 internal import HTTPTypes
 internal import Jobs
@@ -14,7 +13,7 @@ public struct WebPage: Sendable {
   ///   - contentSecurityPolicy: what a browser is to hold it to.
   public init(_ bytes: [UInt8], contentSecurityPolicy: String) {
     self.bytes = bytes
-    entityTag = "\"sha256-\(ImageDigest(SHA256.hash(data: bytes)).hex)\""
+    entityTag = ImageDigest(of: bytes).entityTag
     fields = [
       .contentType: "text/html; charset=utf-8",
       // Kept, and asked about at each visit: nobody uses a new service with an old page.

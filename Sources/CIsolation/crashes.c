@@ -4,11 +4,15 @@
 
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 /// What a fault in a library ends by; not what the kernel or the service ends it by, which no process can answer.
 static const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGABRT};
+
+/// Bytes of stack that the handler may use, besides the registers.
+#define HANDLER_STACK ((size_t)64 << 10)
 
 /// As shells have it.
 #define SIGNAL_EXIT 128
@@ -35,9 +39,13 @@ static void say(int number) {
 }
 
 void crashes_prepare(void) {
-    // A fault may be that there is no more stack. Large enough for all registers that a processor has.
-    static uint8_t stack[64 << 10];
-    const stack_t own = {.ss_sp = stack, .ss_size = sizeof stack};
+    // The fault may be that the stack is full, so the handler has its own. The kernel saves all registers there: SME alone
+    // can have more than 64 KiB of them.
+    const long frame = sysconf(_SC_MINSIGSTKSZ);
+    const size_t count = HANDLER_STACK + (frame > 0 ? (size_t)frame : 0);
+    void *stack = mmap(NULL, count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (stack == MAP_FAILED) return;
+    const stack_t own = {.ss_sp = stack, .ss_size = count};
     if (sigaltstack(&own, NULL) != 0) return;
     struct sigaction action = {.sa_handler = say, .sa_flags = SA_ONSTACK};
     // Whatever else goes wrong in there ends it.

@@ -4,6 +4,11 @@
 
 #include "CIsolation.h"
 
+// GCC has it since version 14.
+#ifndef __has_feature
+#define __has_feature(feature) 0
+#endif
+
 /// Where a process finds its socket.
 #define CHANNEL 3
 

@@ -1,4 +1,4 @@
-internal import Crypto
+internal import Digests
 internal import Glibc
 internal import Synchronization
 

@@ -3,7 +3,7 @@ public import Jobs
 /// How long a step may compute for, so that one which goes on for ever can be told from one of a large picture.
 ///
 /// A step ends after some 10 ms, but what a library can't divide takes as long as it takes: a frame, a slice, a file that is
-/// encoded. What is allowed for that is in ``FormatTraits/stepTime`` and ``PixelWriting/stepTime``; docs/operating.md has what
+/// encoded. What is allowed for that is in ``FormatTraits/stepTime`` and ``PixelWriting/stepTime``; docs/limits.md has what
 /// it was measured to take. A small picture is allowed more, as any is before its size is known.
 public enum StepTime {
   /// Of a picture that is decoded, and these variants made on the way.

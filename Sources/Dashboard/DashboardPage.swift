@@ -1,4 +1,4 @@
-internal import Crypto
+internal import Digests
 internal import FoundationEssentials
 
 /// The dashboard: one document put together from the files in `Page/`, which loads nothing from elsewhere.

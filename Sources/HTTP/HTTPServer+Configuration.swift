@@ -28,7 +28,7 @@ extension HTTPServer {
     /// libmicrohttpd keeps it in a pool of fixed size a connection (`poolSize`), which is made to
     /// hold this much and the fields' bookkeeping, so that our refusals come before its own. A
     /// header section that is not over even when the pool is full, is answered by libmicrohttpd:
-    /// 414 or 431, in HTML. openapi.yaml and docs/operating.md tell of it.
+    /// 414 or 431, in HTML. openapi.yaml and docs/limits.md describe it.
     public var maxHeader = 12 << 10
     /// The most header fields.
     public var maxFields = 100

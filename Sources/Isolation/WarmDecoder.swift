@@ -21,6 +21,8 @@ struct WarmDecoder {
       request.width = 20
       _ = perform(.render(image, bytes: file.count, [request]), on: file)
     }
+    // On ARM64 libaom reads /proc/cpuinfo when it encodes its first image. Decoders cannot open files.
+    _ = Self.picture(16, 16, .avif)
     first = Self.picture(48, 32, .jpeg)
   }
 

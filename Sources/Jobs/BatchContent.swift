@@ -1,4 +1,4 @@
-internal import Crypto
+internal import Digests
 
 /// The content that a batch has received, as a count and a digest. A request that repeats the batch's `Idempotency-Key` is
 /// compared with it.

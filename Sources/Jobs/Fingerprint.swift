@@ -1,4 +1,4 @@
-internal import Crypto
+internal import Digests
 
 /// A short placeholder for what tells one thing from another: the SHA-256 of its parts, each with its length before it.
 public struct Fingerprint: Hashable, Sendable, Codable {

@@ -1,4 +1,4 @@
-internal import Crypto
+internal import Digests
 
 /// The SHA-256 of an image's bytes: its name in the image store and in its ETag.
 public struct ImageDigest: Hashable, Sendable, Codable {

@@ -1,4 +1,4 @@
-internal import Crypto
+internal import Digests
 
 /// Which picture stands in for an image that is not there.
 public enum Placeholder: String, Sendable, CaseIterable {

@@ -1,9 +1,9 @@
-internal import Crypto
+internal import Digests
 internal import FoundationEssentials
 
 /// A secret that messages are signed with, as Standard Webhooks 1.0 has them.
 public struct WebhookSecret: Sendable, Equatable {
-  private let key: SymmetricKey
+  private let key: [UInt8]
 
   /// Reads `whsec_` and 24 to 64 bytes in base64; nil for anything else.
   public init?(_ text: String) {
@@ -12,16 +12,14 @@ public struct WebhookSecret: Sendable, Equatable {
       let bytes = Data(base64Encoded: String(text.dropFirst(prefix.count))),
       24...64 ~= bytes.count
     else { return nil }
-    key = SymmetricKey(data: bytes)
+    key = Array(bytes)
   }
 
   /// A message's signature.
   /// - Parameter moment: in seconds, as `webhook-timestamp` has it.
   package func signature(of body: [UInt8], id: String, moment: Int64) -> String {
-    var hmac = HMAC<SHA256>(key: key)
-    hmac.update(data: Array("\(id).\(moment).".utf8))
-    hmac.update(data: body)
-    return "v1,\(Data(hmac.finalize()).base64EncodedString())"
+    let code = HMACSHA256.authenticationCode(for: Array("\(id).\(moment).".utf8) + body, key: key)
+    return "v1,\(Data(code).base64EncodedString())"
   }
 }
 

@@ -156,12 +156,15 @@ extension Transaction {
       {
         return .success(.accepted)
       }
-      guard request.answers.allSatisfy({ images[$0] == false }) else { return .success(.imageGone) }
-      let held = places
+      let held = (places, stored)
       if let refusal = Self.refusal(of: request, &places, refusals) { return .success(refusal) }
       guard Self.haveRecordsRoom(request, &stored, refusedRecords) else {
-        places = held
+        places = held.0
         return .success(.recordsFull)
+      }
+      guard request.answers.allSatisfy({ images[$0] == false }) else {
+        (places, stored) = held
+        return .success(.imageGone)
       }
       guard !request.jobs.contains(where: { !ids.insert($0.id).inserted }) else {
         return .failure(.unavailable(detail: "there is such a job"))

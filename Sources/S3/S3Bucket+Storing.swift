@@ -1,4 +1,4 @@
-internal import Crypto
+internal import Digests
 internal import Executors
 internal import Fetch
 internal import Foundation

@@ -1,4 +1,4 @@
-internal import Crypto
+internal import Digests
 internal import Foundation
 internal import Jobs
 
@@ -49,12 +49,11 @@ struct Signature {
     ].joined(separator: "\n")
     let day = String(date.prefix(8))
     let scope = "\(day)/\(region)/\(service)/aws4_request"
-    let text = ["AWS4-HMAC-SHA256", date, scope, hex(of: SHA256.hash(data: Data(canonical.utf8)))]
+    let text = ["AWS4-HMAC-SHA256", date, scope, hex(of: SHA256.hash(data: canonical.utf8))]
       .joined(separator: "\n")
     let steps = [day, region, service, "aws4_request", text]
-    let signature = steps.reduce(Data("AWS4\(credentials.secretKey)".utf8)) { key, step in
-      Data(
-        HMAC<SHA256>.authenticationCode(for: Data(step.utf8), using: SymmetricKey(data: key)))
+    let signature = steps.reduce(Array("AWS4\(credentials.secretKey)".utf8)) { key, step in
+      HMACSHA256.authenticationCode(for: step.utf8, key: key)
     }
     return "AWS4-HMAC-SHA256 Credential=\(credentials.accessKey)/\(scope),"
       + "SignedHeaders=\(names),Signature=\(hex(of: signature))"

@@ -1,4 +1,4 @@
-internal import Crypto
+internal import Digests
 internal import Glibc
 internal import Jobs
 
@@ -17,7 +17,7 @@ struct PrefixHash: Sendable {
   }
 
   mutating func take(_ bytes: UnsafeRawBufferPointer) {
-    hash.update(bufferPointer: bytes)
+    hash.update(data: bytes)
     count += bytes.count
   }
 

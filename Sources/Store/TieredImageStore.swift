@@ -1,4 +1,4 @@
-internal import Crypto
+internal import Digests
 internal import Foundation
 internal import GRDB
 public import Jobs

@@ -1,5 +1,5 @@
 import API
-import Crypto
+import Digests
 import HTTP
 import Jobs
 import Synchronization

@@ -51,9 +51,9 @@ struct ClientTests {
     #expect(output.contains("# fail 0\n") && output.hasSuffix("passed\n"), "\(output)")
   }
 
-  @Test("that receives webhooks as docs/operating.md shows takes the service's alone")
+  @Test("that receives webhooks as docs/clients.md shows takes the service's alone")
   func receivers() async throws {
-    let section = Readme.section("Webhooks", of: Readme.file("docs/operating.md"))
+    let section = Readme.section("Webhooks", of: Readme.file("docs/clients.md"))
     let python = try #require(section.firstMatch(of: #/(?s)```python\n(.*?)\n```/#)?.1)
     let script = try #require(section.firstMatch(of: #/(?s)```js\n(.*?)\n```/#)?.1)
     let python3 = "PYTHONPATH=\"$ROOT/clients/python\" exec /usr/bin/python3 -W error receiver"

@@ -3,12 +3,15 @@ import Foundation
 /// The pages of docs/, cut into what can be compared with the sources.
 enum Documentation {
   static let operating = Page("docs/operating.md")
+  static let limits = Page("docs/limits.md")
+  static let formats = Page("docs/formats.md")
   static let architecture = Page("docs/architecture.md")
-  static let pages = [operating, architecture] + readers
+  static let clients = Page("docs/clients.md")
+  static let pages = [operating, limits, formats, clients, architecture] + readers
   /// What users of the service read first.
   private static let readers = [
-    "docs/clients.md", "docs/comparison.md", "docs/configuration.md", "docs/contributing.md",
-    "docs/scaling.md", "docs/trust.md",
+    "docs/comparison.md", "docs/configuration.md", "docs/contributing.md",
+    "docs/glossary.md", "docs/scaling.md", "docs/trust.md",
   ].map(Page.init)
 
   struct Page: Sendable {

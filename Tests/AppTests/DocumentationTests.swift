@@ -57,6 +57,18 @@ struct DocumentationTests {
     #expect(named.count >= 30)
   }
 
+  @Test("has the default and the range of each key in the table of limits")
+  func limits() {
+    let keys = Dictionary(uniqueKeysWithValues: Configuration.keys.map { ($0.path, $0) })
+    let rows = Documentation.limits.table("All limits").filter { $0.count == 4 && $0[3] != "" }
+    #expect(rows.count >= 45)
+    for row in rows {
+      let key = keys[row[3].replacing("`", with: "")]
+      #expect(key.map { "`\($0.defaultText)`" } == row[1], "\(row)")
+      #expect(key?.takes == row[2], "\(row)")
+    }
+  }
+
   @Test("names no word of the API that openapi.yaml hasn't")
   func words() {
     let contract = Readme.file("openapi.yaml") + Readme.file("clients/python/imagefetch.py")

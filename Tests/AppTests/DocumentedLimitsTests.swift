@@ -10,14 +10,16 @@ import Testing
 @testable import Store
 @testable import imagefetch
 
-/// Numbers that docs/operating.md tells, each worded from the constant that it is.
+/// Numbers in the documentation: each phrase is built from its constant.
 @Suite("A limit that is documented")
 struct DocumentedLimitsTests {
   @Test("is the one of the sources", arguments: phrases)
   func phrase(_ phrase: String) {
-    let isThere = (Documentation.operating.flowing + Readme.file("deploy/alerts.yaml"))
-      .contains(phrase)
-    #expect(isThere, "\(phrase)")
+    let pages = [
+      Documentation.operating, Documentation.limits, Documentation.formats, Documentation.clients,
+    ]
+    let texts = pages.map(\.flowing) + [Readme.file("deploy/alerts.yaml")]
+    #expect(texts.contains { $0.contains(phrase) }, "\(phrase)")
   }
 
   private static let phrases = origins + sizes + waits + outside

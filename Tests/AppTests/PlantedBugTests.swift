@@ -1,5 +1,5 @@
 import CPlant
-import Crypto
+import Digests
 import Foundation
 import TestSupport
 import Testing
@@ -54,7 +54,7 @@ struct PlantedBugTests {
     }
   }
 
-  private static func hex(_ digest: SHA256Digest) -> String {
+  private static func hex(_ digest: [UInt8]) -> String {
     digest.map { String(format: "%02x", $0) }.joined()
   }
 

@@ -74,9 +74,9 @@ struct ViewTests {
     }
   }
 
-  @Test("is signed by a program as docs/operating.md shows")
+  @Test("is signed by a program as docs/clients.md shows")
   func program() async throws {
-    let page = Readme.file("docs/operating.md")
+    let page = Readme.file("docs/clients.md")
     let shown = try #require(page.firstMatch(of: #/(?s)  ```python\n(.*?)\n  ```/#)?.1)
     let code = shown.split(separator: "\n", omittingEmptySubsequences: false)
       .map { $0.hasPrefix("  ") ? $0.dropFirst(2) : $0 }.joined(separator: "\n")

@@ -3,7 +3,7 @@ import Jobs
 import TestSupport
 import Testing
 
-/// What `docs/operating.md` says that success proves, whoever wants the pixels.
+/// What `docs/formats.md` says that success proves, whoever wants the pixels.
 @Suite("What a decode proves")
 struct ProofTests {
   static let sound = Fixtures.known.map(\.name).filter { !$0.hasPrefix("flat") }

@@ -188,7 +188,7 @@ struct CacheKeepingTests {
       shop.fetcher.answer("http://a.example/x", with: .responds(200, fields, ok), .silent)
       _ = try await shop.finished(shop.submit("http://a.example/x"))
       shop.clock.advance(by: .seconds(5))
-      let patient = try await shop.submit("http://a.example/x") { $0.timeout = .seconds(3) }
+      let patient = try await shop.submit("http://a.example/x") { $0.timeout = .seconds(8) }
       while shop.fetcher.requests.count < 2 { await Task.yield() }
       let hurried = try await shop.submit("http://a.example/x") {
         ($0.timeout, $0.maxAttempts) = (.milliseconds(50), 1)

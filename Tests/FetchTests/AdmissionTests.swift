@@ -25,7 +25,7 @@ struct AdmissionTests {
   }
 
   private func request(
-    _ url: String, timeout: Duration = .seconds(10),
+    _ url: String, timeout: Duration = .seconds(60),
     _ admission: @escaping @Sendable (String) async throws(FetchError) -> Void
   ) -> FetchRequest {
     var request = FetchTests.request(url, timeout: timeout)

@@ -25,7 +25,7 @@ struct CrashStormTests {
       #expect(how.hasPrefix("signal 11"))
     }
     print("p99 beside good images \(calm), beside crashing ones \(rough)")
-    // Loose: other tests take their part, too. docs/operating.md has what a quiet machine measures.
+    // Loose: other tests take their part, too. Benchmarks/README.md has what a quiet machine measures.
     #expect(rough < calm * 5 + .milliseconds(100))
   }
 

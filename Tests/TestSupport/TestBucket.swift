@@ -1,4 +1,4 @@
-internal import Crypto
+internal import Digests
 internal import Fetch
 internal import Foundation
 public import Jobs
@@ -128,12 +128,12 @@ extension TestBucket {
     func hex(_ bytes: some Sequence<UInt8>) -> String {
       bytes.map { String(format: "%02x", $0) }.joined()
     }
-    let digest = hex(SHA256.hash(data: Data(canonical.utf8)))
+    let digest = hex(SHA256.hash(data: canonical.utf8))
     let text = "AWS4-HMAC-SHA256\n\(date)\n\(scope)\n\(digest)"
     let signature = [day, "us-east-1", "s3", "aws4_request", text].reduce(
-      Data("AWS4\(ObjectStore.secretKey)".utf8)
+      Array("AWS4\(ObjectStore.secretKey)".utf8)
     ) { key, step in
-      Data(HMAC<SHA256>.authenticationCode(for: Data(step.utf8), using: SymmetricKey(data: key)))
+      HMACSHA256.authenticationCode(for: step.utf8, key: key)
     }
     return "\(store.endpoint)\(path)?\(query)&X-Amz-Signature=\(hex(signature))"
   }

@@ -2,7 +2,12 @@
 #ifndef FAULT_H
 #define FAULT_H
 
+// Swift imports these as enums without unknown cases. GCC has no such attribute.
+#if __has_attribute(enum_extensibility)
 #define CODECS_CLOSED __attribute__((enum_extensibility(closed)))
+#else
+#define CODECS_CLOSED
+#endif
 
 /// Why there is no image.
 typedef enum CODECS_CLOSED {

@@ -6,7 +6,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// As CODECS_CLOSED.
+#if __has_attribute(enum_extensibility)
 #define RESAMPLER_CLOSED __attribute__((enum_extensibility(closed)))
+#else
+#define RESAMPLER_CLOSED
+#endif
 
 /// The most rows that it takes at once.
 #define RESAMPLER_BATCH 8

@@ -35,8 +35,8 @@ struct ClusterCrowdTests {
       }
       let longest = times.max() ?? .zero
       print("\(kills) kills, \(jobs.count) jobs: all taken over within \(longest)")
-      // A second between two looks, and what a busy machine takes.
-      #expect(longest < lease + .seconds(1) + .seconds(3), "\(times)")
+      // An instance looks once a second for lost ones. The rest is for a busy machine.
+      #expect(longest < lease + .seconds(1) + .seconds(15), "\(times)")
       try await crowd.expectNothingLost(jobs)
     }
   }

@@ -30,8 +30,11 @@ struct ClusterSharingTests {
       for id in ids {
         try await eventually { try await cluster[0].job(id).phase == "loading" }
       }
-      // They come last, and are told by nobody.
+      // These join a transfer in progress, and nobody listens to their events.
       let late = try await Self.submit(Array(repeating: origin.url("/x"), count: 6), to: cluster)
+      for id in late {
+        try await eventually { try await cluster[0].job(id).phase == "loading" }
+      }
       gate.open()
       try await cluster.expectSuccess(
         Dictionary(uniqueKeysWithValues: (ids + late).map { ($0, body) }), through: cluster.services

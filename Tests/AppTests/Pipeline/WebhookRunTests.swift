@@ -1,4 +1,4 @@
-import Crypto
+import Digests
 import Foundation
 import Synchronization
 import TestSupport
@@ -380,7 +380,7 @@ struct WebhookRunTests {
 
   private static func signature(_ text: [UInt8], _ secret: String) -> String {
     let key = Data(base64Encoded: String(secret.dropFirst(6))) ?? Data()
-    let code = HMAC<SHA256>.authenticationCode(for: text, using: SymmetricKey(data: key))
+    let code = HMACSHA256.authenticationCode(for: text, key: key)
     return "v1," + Data(code).base64EncodedString()
   }
 }
