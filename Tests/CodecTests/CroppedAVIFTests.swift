@@ -115,11 +115,10 @@ struct CroppedAVIFTests {
     ])
   func passedOver(crop: Crop) throws { try Self.expectPassedOver(crop) }
 
-  @Test("of an odd width is shown from libavif 1.2 on and passed over before")
+  @Test("of an odd width is shown from libavif 1.0 on and passed over before")
   func oddWidth() throws {
     let crop = Crop(name: "small.avif", x: 0, y: 0, width: 11, height: 8, difference: 20)
-    let version = String(cString: codecs_avif_version()).split(separator: ".").prefix(2)
-    let isShown = version.compactMap { Int($0) }.lexicographicallyPrecedes([1, 2]) == false
+    let isShown = !String(cString: codecs_avif_version()).hasPrefix("0.")
     if isShown { try Self.expectShown(crop) } else { try Self.expectPassedOver(crop) }
   }
 
