@@ -88,7 +88,7 @@ check-deb: dist ## install, start, upgrade, remove and purge the .deb of `make d
 	deploy/dist/check-deb $(DIST)/imagefetch_$(VERSION)+$$(deploy/dist/platform short)_$$(dpkg --print-architecture).deb
 
 PLATFORMS ?= bookworm trixie noble
-RELEASE_PACKAGES := buildah debootstrap git nodejs python3 python3-pip python3-setuptools python3-wheel util-linux
+RELEASE_PACKAGES := buildah debootstrap git lintian mmdebstrap nodejs python3 python3-pip python3-setuptools python3-wheel util-linux
 
 .PHONY: release
 release: ## make all that is published, in .build-dist/release-VERSION/; as root, in a clean clone (VERSION=…, PLATFORMS='bookworm trixie noble')
