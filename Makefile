@@ -65,6 +65,9 @@ install: dist-packages ## build for machines without Swift, install (PREFIX=/usr
 # The same commit and packages give the same bytes: tar, dpkg-deb and buildah date files by it.
 EPOCH := $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null),0)
 
+# The distribution's release and the processor that packages made here are for.
+MADE_FOR = $(shell deploy/dist/platform)-$(shell uname -m)
+
 .PHONY: dist
 dist: export SOURCE_DATE_EPOCH = $(EPOCH)
 dist: dist-packages ## the same as a .tar.gz and a .deb, in .build-dist/
@@ -72,7 +75,7 @@ dist: dist-packages ## the same as a .tar.gz and a .deb, in .build-dist/
 	rm -rf $(DIST)/tar $(DIST)/deb
 	deploy/dist/install $(DIST)/imagefetch $(DIST)/tar/imagefetch-$(VERSION) /
 	tar --sort=name --mtime=@$(EPOCH) --owner=0 --group=0 --numeric-owner -C $(DIST)/tar -czf \
-	  $(DIST)/imagefetch-$(VERSION)-linux-$$(uname -m).tar.gz imagefetch-$(VERSION)
+	  $(DIST)/imagefetch-$(VERSION)-$(MADE_FOR).tar.gz imagefetch-$(VERSION)
 	deploy/dist/install $(DIST)/imagefetch $(DIST)/deb /usr
 	deploy/dist/deb $(DIST)/deb $(VERSION) $(DIST)
 	@ls -lh $(DIST)/imagefetch[-_]*.*
@@ -80,6 +83,20 @@ dist: dist-packages ## the same as a .tar.gz and a .deb, in .build-dist/
 .PHONY: check-dist
 check-dist: dist ## run what `make dist` made, with the Swift toolchain out of reach
 	deploy/dist/check $(DIST)/tar/imagefetch-$(VERSION)
+
+.PHONY: check-deb
+check-deb: dist ## install, start, upgrade, remove and purge the .deb of `make dist` under systemd, in namespaces; as root
+	@.ci/install lintian mmdebstrap util-linux
+	deploy/dist/check-deb $(DIST)/imagefetch_$(VERSION)+$$(deploy/dist/platform short)_$$(dpkg --print-architecture).deb
+
+PLATFORMS ?= bookworm trixie noble
+RELEASE_PACKAGES := buildah debootstrap git lintian mmdebstrap nodejs python3 python3-pip python3-setuptools python3-wheel util-linux
+
+.PHONY: release
+release: ## make all that is published, in .build-dist/release-VERSION/; as root, in a clean clone (VERSION=…, PLATFORMS='bookworm trixie noble')
+	@[ '$(origin VERSION)' = 'command line' ] || { echo 'Name the version: make release VERSION=$(VERSION)' >&2; exit 1; }
+	@.ci/install $(RELEASE_PACKAGES)
+	deploy/release $(VERSION) $(PLATFORMS)
 
 .PHONY: dist-packages
 dist-packages: build-packages
@@ -89,9 +106,9 @@ dist-packages: build-packages
 sbom: $(LINT_TOOLS)/installed ## write what the executable is made of and linked with, as CycloneDX, to .build-dist/ (EXECUTABLE=…)
 	@mkdir -p $(DIST)
 	deploy/sbom $(or $(EXECUTABLE),$(firstword $(wildcard .build/release/imagefetch .build/debug/imagefetch))) \
-	  >$(DIST)/imagefetch-$(VERSION).cdx.json
-	$(LINT_TOOLS)/bin/python .ci/check-sbom <$(DIST)/imagefetch-$(VERSION).cdx.json
-	@ls -lh $(DIST)/imagefetch-$(VERSION).cdx.json
+	  >$(DIST)/imagefetch-$(VERSION)-$(MADE_FOR).cdx.json
+	$(LINT_TOOLS)/bin/python .ci/check-sbom <$(DIST)/imagefetch-$(VERSION)-$(MADE_FOR).cdx.json
+	@ls -lh $(DIST)/imagefetch-$(VERSION)-$(MADE_FOR).cdx.json
 
 .PHONY: image
 image: ## build the container image by buildah, print its size, start it read-only and ask its health; as root (EXECUTABLE=… takes one that is built)
