@@ -78,6 +78,6 @@ struct TrustTests {
   }
 
   private static var targets: Set<String> {
-    Set(Readme.file("Makefile").matches(of: #/(?m)^([a-z-]+):/#).map { String($0.1) })
+    Set(Readme.file("Makefile").matches(of: #/(?m)^([a-z0-9-]+):/#).map { String($0.1) })
   }
 }
