@@ -54,9 +54,9 @@ static Object *named(const char *name) {
     return NULL;
 }
 
-/// The service's own: transfers, answers, databases and the configuration.
+/// Libraries of the service only: transfers, digests, responses, databases and the configuration.
 static const char *const of_service[] = {
-    "libcurl.so.", "libmicrohttpd.so.", "libpq.so.", "libsqlite3.so.", "libyaml-0.so."};
+    "libcrypto.so.", "libcurl.so.", "libmicrohttpd.so.", "libpq.so.", "libsqlite3.so.", "libyaml-0.so."};
 
 /// What libavif does without where it can decode by dav1d and encode by libaom.
 static const char *const second_choice[] = {"libgav1.so.", "librav1e.so.", "libSvtAv1Enc.so."};
