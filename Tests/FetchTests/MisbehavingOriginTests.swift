@@ -182,8 +182,10 @@ struct MisbehavingOriginTests {
     }
   }
 
-  @Test("spaces before the status code do not matter", arguments: ["1.0", "1.1"])
+  /// libcurl 8.0 and later accept one space only. Then the response is refused.
+  @Test("spaces before the status code do not matter to libcurl 7", arguments: ["1.0", "1.1"])
   func statusLine(version: String) async throws {
+    let isLenient = CurlLibrary.version.hasPrefix("7.")
     let fetcher = try FetchTests.fetcher()
     func serve(_ line: String, _ fields: String = "", before: String = "") {
       let head = "\(before)HTTP/\(version)\(line)\r\n\(fields)Content-Length: 10\r\n\r\n"
@@ -192,17 +194,28 @@ struct MisbehavingOriginTests {
     func failure() async -> FetchError? {
       await FetchTests.failure(of: fetcher, request(origin.url("/a")))
     }
+    func expect(_ expected: FetchError?, _ location: SourceLocation = #_sourceLocation) async {
+      let result = await failure()
+      if isLenient {
+        #expect(result == expected, sourceLocation: location)
+      } else {
+        guard case .noResponse = result else {
+          Issue.record("\(String(describing: result))", sourceLocation: location)
+          return
+        }
+      }
+    }
     for spaces in ["  ", "     "] {
       serve("\(spaces)200 OK")
-      #expect(await failure() == nil)
+      await expect(nil)
       serve("\(spaces)200")
-      #expect(await failure() == nil)
+      await expect(nil)
       serve("\(spaces)503 Slow", "Retry-After: 7\r\n")
-      #expect(await failure() == .originStatus(503, retryAfter: 7))
+      await expect(.originStatus(503, retryAfter: 7))
       serve("\(spaces)302 Found", "Location: /missing\r\n")
-      #expect(await failure() == .originStatus(404, retryAfter: nil))
+      await expect(.originStatus(404, retryAfter: nil))
       serve("\(spaces)200 OK", before: "HTTP/\(version)\(spaces)103 Early\r\nX: y\r\n\r\n")
-      #expect(await failure() == nil)
+      await expect(nil)
     }
     for line in ["", " ", " OK", " 20 OK", " 099 OK", " +200 OK"] {
       serve(line)
