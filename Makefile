@@ -21,7 +21,7 @@ LINT_PACKAGES := prometheus python3 python3-venv shellcheck systemd
 BENCH_PACKAGES := libnginx-mod-http-image-filter libvips-tools nginx-light python3 python3-pil \
   python3-venv wrk
 
-DIST_PACKAGES := binutils dpkg-dev gcc patchelf python3
+DIST_PACKAGES := binutils curl dpkg-dev gcc patchelf python3
 IMAGE_PACKAGES := buildah curl debian-archive-keyring debootstrap git iproute2 python3 util-linux
 
 # Where `make install` puts things, and below which folder, for packages.
