@@ -2,7 +2,7 @@ internal import CCrypto
 
 /// A SHA-256 (FIPS 180-4) of bytes that may come in pieces, computed by OpenSSL's libcrypto.
 ///
-/// It is a value: a copy goes on by itself.
+/// It is a value: a copy and the original continue independently.
 public struct SHA256: Sendable {
   private var state = State()
 

@@ -21,7 +21,7 @@ struct SHA256Tests {
     #expect(hex(hash.finalize()) == digest)
   }
 
-  @Test("a copy goes on by itself, and a result doesn't end it")
+  @Test("a copy continues independently, and a result does not end it")
   func copies() {
     var first = SHA256()
     first.update(data: "a".utf8)

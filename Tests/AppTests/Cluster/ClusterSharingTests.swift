@@ -30,7 +30,7 @@ struct ClusterSharingTests {
       for id in ids {
         try await eventually { try await cluster[0].job(id).phase == "loading" }
       }
-      // These join a transfer in progress, and nobody listens to their events.
+      // These join a transfer in progress. No client listens to their events.
       let late = try await Self.submit(Array(repeating: origin.url("/x"), count: 6), to: cluster)
       for id in late {
         try await eventually { try await cluster[0].job(id).phase == "loading" }
