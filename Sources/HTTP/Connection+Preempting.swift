@@ -44,8 +44,8 @@ extension Connection {
     _ = shutdown(descriptor, Int32(SHUT_WR))
   }
 
-  /// What is wrong with the head, by our own rules: they cover what the library refuses. The message is used only for what
-  /// the API does not report.
+  /// Finds the reason by our own rules, which cover everything that the library refuses. The message is used only for facts
+  /// that the API does not report.
   private func refusal(of message: String) -> Refusal {
     // The cookies, which the library copies, do not fit into the connection's memory.
     if message.contains("Request too big") {

@@ -35,7 +35,8 @@ final class EventLoop: @unchecked Sendable {  // `queue` is locked, the rest is 
 
   private let handles = SpareHandles()
   private var transfers: [UInt64: Transfer] = [:]
-  /// Transfers beyond `maxConnections`, and their order. In libcurl 8.14's own queue the connect timeout would run already.
+  /// Transfers beyond `maxConnections`, and their order. They wait here because libcurl 8.14 counts the time in its own queue
+  /// toward the connect timeout.
   private var waiting: [UInt64: TransferPlan] = [:]
   private var order: Deque<UInt64> = []
   private var deadlines = DeadlineHeap()
