@@ -27,6 +27,7 @@ extension Configuration {
       auth.all.lazy.filter { $0.maxBytesPerDay != nil }.map { Owner($0.name) })
     engine.idempotencyTTL = api.idempotencyTTL
     engine.retry.maxAttempts = jobs.maxAttempts
+    engine.deliverTimeout = jobs.deliverTimeout
     engine.retry.initialBackoff = jobs.retryBackoff.initial
     engine.retry.maximumBackoff = jobs.retryBackoff.maximum
     engine.lease = cluster.lease

@@ -81,7 +81,7 @@ extension JobEngine {
 
   /// Whether jobs of batches are loaded here.
   private var carriesLines: Bool {
-    loads.all.contains { load in load.waiters.contains { $0.job.batch != nil } }
+    loads.waiters.contains { $0.job.batch != nil }
   }
 
   private func endAsAsked() async { for await _ in batchSignal.stream { await endStopped() } }
@@ -108,7 +108,7 @@ extension JobEngine {
   /// Cancels jobs that are carried here.
   private func cancelLoading(of batches: Set<BatchID>) async {
     guard !batches.isEmpty else { return }
-    var waiters = loads.all.flatMap(\.waiters).filter { waiter in
+    var waiters = loads.waiters.filter { waiter in
       waiter.job.batch.map { batches.contains($0.id) } ?? false
     }[...]
     let (moment, retention) = (now(), configuration.retention)

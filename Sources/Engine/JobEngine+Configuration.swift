@@ -30,6 +30,8 @@ extension JobEngine {
     public var retry = RetryPolicy()
     /// For a whole transfer; a job's own is never longer.
     public var timeout: Duration = .seconds(60)
+    /// For all deliveries of a job, from the beginning of the first one.
+    public var deliverTimeout: Duration = .seconds(300)
     /// Of one image's bytes; a job's own is never larger.
     public var maxBytes = 32 << 20
     /// Of decoding. `maxMemory` is also what all decodes may hold at once.

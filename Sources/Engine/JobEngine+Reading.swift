@@ -27,8 +27,11 @@ extension JobEngine {
     return try checked(snapshot, caller)
   }
 
-  /// Why a queued job does not run; nil in any other phase. Asks memory alone.
+  /// What a queued job waits for, or one whose image is loaded; nil for any other. Asks memory alone.
   public func waiting(of job: Job) -> WaitingFor? {
+    if job.phase == .loading, let pending = job.pending {
+      return WaitingFor(pending.isRendered(for: job.submission) ? .deliver : .render, origin: nil)
+    }
     guard job.phase == .queued else { return nil }
     let (moment, origin) = (now(), job.origin)
     if let due = job.notBefore, due > moment {

@@ -94,7 +94,8 @@ extension JobEngine {
   func lowDataReplacer(retry: RetryPolicy = .ofRegularImages) -> LowDataReplacer {
     LowDataReplacer(
       loader: backgroundLoader, store: store, network: network, publisher: publisher,
-      makers: makers, deliveries: loader.deliveries, log: log, retry: retry)
+      renderer: loader.finisher.renderer, deliverer: loader.finisher.deliverer, log: log,
+      retry: retry)
   }
 
   var housekeeping: Housekeeping {

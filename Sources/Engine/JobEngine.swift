@@ -70,7 +70,6 @@ public final class JobEngine: Sendable {
   let opener: ImageOpener
   /// Nil where none are made.
   let variants: Variants?
-  let makers: VariantMakers
 
   // Upkeep.
   let tidying = TidyRounds()
@@ -182,7 +181,8 @@ public final class JobEngine: Sendable {
     let ingest = ImageIngest(
       codec: parts.codec, limits: configuration.limits, memory: memory,
       staging: ImageStaging(
-        spool: parts.spool, keeper: keeper, largestEmbedded: parts.store.largestEmbedded, log: log),
+        spool: parts.spool, images: parts.images, keeper: keeper,
+        largestEmbedded: parts.store.largestEmbedded, log: log),
       completer: completer, lastDecode: lastDecode)
     let urls = URLLoader(
       cache: cache,
@@ -190,17 +190,19 @@ public final class JobEngine: Sendable {
         fetcher: parts.fetcher, origins: origins, tracing: configuration.tracing,
         maxBytes: configuration.maxBytes, timeout: configuration.timeout),
       kept: kept, ingest: ingest, background: background, bytes: dailyBytes, now: now)
-    makers = VariantMakers(
+    let renderer = JobRenderer(
       variants: variants, staging: ingest.staging, isShared: configuration.cache.isShared)
+    let finisher = Finisher(
+      loads: loads, renderer: renderer,
+      deliverer: Deliverer(
+        destinations: parts.destinations, renderer: renderer, threads: threads,
+        slots: DeliverySlots(), timeout: configuration.deliverTimeout, now: now, log: log),
+      completer: completer, threads: threads, room: FinishingRoom(), ids: ids, now: now)
     let files = FileLoader(
       images: parts.images, locals: parts.locals, ingest: ingest, maxBytes: configuration.maxBytes,
       now: now, log: log)
     loader = Loader(
-      loads: loads, urls: urls, files: files, makers: makers,
-      deliveries: JobDeliveries(
-        destinations: parts.destinations, images: parts.images, threads: threads,
-        snapshots: snapshots, log: log),
-      completer: completer)
+      loads: loads, urls: urls, files: files, finisher: finisher, completer: completer)
     backgroundLoader = BackgroundLoader(
       loads: loads, urls: urls, origins: origins, threads: threads, completer: completer,
       keeper: keeper, log: log)

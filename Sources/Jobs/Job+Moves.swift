@@ -2,18 +2,23 @@
 extension Job {
   /// A worker of that instance takes it: `queued` to `loading`.
   public mutating func start(at moment: Timestamp, by instance: Instance = .none) {
-    timings = Timings()
-    timings.queued = max(.zero, moment - max(notBefore ?? createdAt, createdAt))
-    progress = Progress()
+    if pending == nil {
+      timings = Timings()
+      timings.queued = max(.zero, moment - max(notBefore ?? createdAt, createdAt))
+      progress = Progress()
+    }
     startedAt = startedAt ?? moment
     notBefore = nil
-    if target.isFirst {
+    if countsAsTry {
       tries += 1
       lastFailure = nil
     }
     revise(by: instance)
     enter(.loading)
   }
+
+  /// Whether a claim of it is one of its tries: alternatives belong to the try that came to them.
+  private var countsAsTry: Bool { target.isFirst || pending != nil }
 
   /// Its worker, here, tells of progress. The store hears nothing of it.
   package mutating func note(_ report: ProgressReport) {
@@ -67,6 +72,19 @@ extension Job {
     progress.total = image.bytes
     finish(as: .success, at: moment, keptFor: retention)
     self.cache = cache
+  }
+
+  /// The image was loaded, and its variants or deliveries are still to be done. The job stays `loading`.
+  public mutating func keep(_ pending: PendingResult) {
+    self.pending = pending
+    (progress.completed, progress.total) = (pending.image.bytes, pending.image.bytes)
+    revise()
+  }
+
+  /// Puts a job with a pending result back into the queue, not before `moment`: `loading` to `queued`.
+  public mutating func postpone(until moment: Timestamp) {
+    requeue()
+    notBefore = moment
   }
 
   /// The cache has its image: `queued` to `success`.
@@ -136,6 +154,7 @@ extension Job {
     }
     failure = nil
     image = nil
+    pending = nil
     deliveries = []
     cache = nil
     finishedAt = nil
@@ -148,13 +167,14 @@ extension Job {
     return true
   }
 
-  /// Another try after one that failed so, from that target and not before `moment`: `loading` to `queued`.
+  /// Another try after one that failed so, from that target and not before `moment`: `loading` to `queued`. A job with a
+  /// pending result goes on from that.
   public mutating func retry(
     after failure: JobFailure, from first: URLCandidate, notBefore moment: Timestamp
   ) {
     lastFailure = failure
     notBefore = moment
-    target = first
+    if pending == nil { target = first }
     move(to: .queued)
   }
 
@@ -164,12 +184,13 @@ extension Job {
   public mutating func turn(to next: URLCandidate, after failure: JobFailure) {
     lastFailure = failure
     target = next
+    pending = nil
     move(to: .queued)
   }
 
   /// The service stops before it was done, or its worker is gone: as if it had not been taken.
   public mutating func requeue() {
-    if target.isFirst { tries = max(0, tries - 1) }
+    if countsAsTry { tries = max(0, tries - 1) }
     move(to: .queued)
   }
 
@@ -199,9 +220,10 @@ extension Job {
     return true
   }
 
-  /// Its image gave way to newer ones.
+  /// Its image gave way to newer ones. An unfinished job loads it again.
   public mutating func loseImage() {
     image?.isKept = false
+    pending = nil
     revise()
   }
 
@@ -210,6 +232,7 @@ extension Job {
     expiresAt = moment + retention
     notBefore = nil
     lastFailure = nil
+    pending = nil
     if case .url = submission.source {
       cache = CacheOutcome(skipsCache || submission.cacheMode == .noStore ? .bypass : .miss)
     }

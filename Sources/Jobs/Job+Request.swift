@@ -7,14 +7,16 @@ extension Job {
 
   /// The origin (RFC 6454) that its next request goes to, however its host was spelled; nil where there will be none.
   public var origin: String? {
-    submission.asksOrigin ? url.map { submission.origin(of: $0) } : nil
+    pending == nil && submission.asksOrigin ? url.map { submission.origin(of: $0) } : nil
   }
 
   /// Equal for jobs that share one transfer: the same resource, the same request header fields, the same cache mode, the
   /// same freshness given; with fields that may be its owner's alone, only the same owner's; and either all keep the image
   /// or none does.
   public var request: Fingerprint? {
-    resource.map {
+    // It has its image: it shares no load any more.
+    guard pending == nil else { return nil }
+    return resource.map {
       Fingerprint(
         of: $0 + ownerParts + ["mode", submission.cacheMode.rawValue] + freshnessParts + fieldParts
           + keepingParts)

@@ -36,6 +36,8 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   @Sparse public package(set) var progress = Progress()
   /// The result, once `success`.
   public package(set) var image: StoredImage?
+  /// The image that was loaded, while its variants or deliveries are still to be done; nil before and after that.
+  public package(set) var pending: PendingResult?
   /// Why it failed, once `failure`.
   public package(set) var failure: JobFailure?
   /// Why its last try failed, while it waits for the next one. While it is at its alternatives, what of the URLs before
@@ -132,7 +134,7 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
 
   private enum CodingKeys: String, CodingKey {
     case id, owner, submission, createdAt, batch, phase, priority, tags
-    case progress, image, failure, lastFailure, attempts, tries, cache, timings
+    case progress, image, pending, failure, lastFailure, attempts, tries, cache, timings
     case startedAt, finishedAt, expiresAt, notBefore
     case target = "otherTarget"
     case previews = "newPreviews"
@@ -303,6 +305,12 @@ public struct Timings: Sendable, Initial {
 
 /// What a store keeps beside its record.
 extension Job {
+  /// The image whose bytes the job needs: its result, or what its result is made of; nil where nothing is kept.
+  package var keptImage: StoredImage? {
+    guard let image = image ?? pending?.image, image.isKept else { return nil }
+    return image
+  }
+
   /// The digest and size of the bytes that the client sent, if it did.
   package var capturedSource: (digest: ImageDigest, bytes: Int)? {
     guard case .captured(let digest, let bytes, _) = submission.source else { return nil }

@@ -22,8 +22,8 @@ public struct RetryPolicy: Sendable, Equatable {
     guard failure.isRetryable, tries < allowed ?? maxAttempts else { return nil }
     let backoff = longestBackoff(after: tries) * dice
     switch failure {
-    // It was tried again already, and is there to be tried once more when its owner says so.
-    case .delivery: return nil
+    // What refuses it does so the next time, too.
+    case .delivery(let error): return error.isPassing ? backoff : nil
     case .fetch(.originStatus(_, let retryAfter?)):
       return min(max(backoff, .seconds(retryAfter)), maximumBackoff)
     // Behind the request that finds out whether the origin is back.

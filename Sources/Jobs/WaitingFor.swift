@@ -1,4 +1,4 @@
-/// Why a queued job does not run yet, as far as memory tells. It changes without the job's version.
+/// What an unfinished job waits for, as far as memory tells. It changes without the job's version.
 public struct WaitingFor: Sendable, Equatable {
   /// What it is that lets the job run.
   public enum Reason: String, Sendable, CaseIterable {
@@ -14,6 +14,10 @@ public struct WaitingFor: Sendable, Equatable {
     case storage
     /// The end of the back-off after a try that failed.
     case retry
+    /// Its variants, which are made one job after the other in turns of their owners. The job is `loading`.
+    case render
+    /// Its deliveries: a destination takes few at once. The job is `loading`.
+    case deliver
   }
 
   /// What it is.

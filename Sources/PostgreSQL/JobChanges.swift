@@ -80,7 +80,7 @@ struct JobChanges {
     changed[row.id] = change
     if let old = row.image, old != new.image { dropped.insert(old) }
     if let old = row.source, old != new.source { dropped.insert(old) }
-    if let image = after.image, let digest = new.image, digest != row.image {
+    if let image = after.keptImage, let digest = new.image, digest != row.image {
       begun[digest] = image.keptBytes
       owners[digest] = Transaction.Image.owner(owners[digest], and: row.owner)
     }
@@ -111,11 +111,12 @@ struct JobChanges {
     }
   }
 
-  /// What jobs asked for that were loading and are no more.
+  /// What jobs asked for that were loading and are no more, or have their image.
   /// - Parameter ids: of which jobs; nil: all, of those that stood for a transfer.
   func left(_ ids: [JobID]? = nil) -> Set<[UInt8]> {
     let left = (ids.map { $0.compactMap { changed[$0] } } ?? Array(changed.values)).filter {
-      $0.old.queue?.state == .loading && $0.new.queue?.state != .loading
+      $0.old.queue?.state == .loading
+        && ($0.new.queue?.state != .loading || $0.new.queue?.request == nil)
         && $0.old.queue?.origin != nil && (ids != nil || $0.old.queue?.leads == true)
     }
     return Set(left.compactMap { $0.old.queue?.request })
@@ -156,7 +157,7 @@ struct JobChanges {
     try transaction.add(
       """
       UPDATE queue SET priority = n.priority, state = n.state, places = n.places, not_before = n.not_before,
-        origin = n.origin, request = n.request, instance = n.instance, claim = n.claim, claimed_at = NULL, leads = leads AND n.state = 4,
+        origin = n.origin, request = n.request, instance = n.instance, claim = n.claim, claimed_at = NULL, leads = leads AND n.state = 4 AND n.request IS NOT NULL,
         rank = CASE n.move WHEN 1 THEN nextval('ranks') WHEN 2 THEN -nextval('ranks_ahead') ELSE rank END
       FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
         AS n (id, priority, state, places, not_before, origin, request, instance, claim, move)

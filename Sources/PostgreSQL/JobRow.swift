@@ -97,7 +97,7 @@ struct JobRow: Sendable {
     guard job.id == id, job.owner.name.utf8.elementsEqual(owner) else {
       throw unreadable("another job's")
     }
-    if image == nil, job.image?.isKept == true { job.loseImage() }
+    if image == nil, job.keptImage != nil { job.loseImage() }
     return job
   }
 
@@ -120,7 +120,7 @@ struct JobRow: Sendable {
     finished = job.phase.isFinished ? job.phase : nil
     finishedAt = job.finishedAt?.milliseconds
     expiresAt = job.expiresAt?.milliseconds
-    image = job.image?.isKept == true ? job.image?.keptDigest.bytes : nil
+    image = job.keptImage?.keptDigest.bytes
     // What the client sent is dropped too, once it is not needed for another try.
     if job.submission.dropsOriginal, job.phase == .success { source = nil }
     isLow = job.hasLowDataImage

@@ -17,7 +17,7 @@ struct SubmitRequest: Sendable {
   var images: [[UInt8]: Int] {
     var images: [[UInt8]: Int] = [:]
     for (row, job) in zip(rows, jobs) {
-      if let image = row.image { images[image] = job.image?.keptBytes }
+      if let image = row.image { images[image] = job.keptImage?.keptBytes }
       if let source = row.source { images[source] = job.capturedSource?.bytes }
     }
     return images

@@ -110,7 +110,7 @@ struct JobRow: Sendable {
     }
     guard job.phase == phase else { throw unreadable("\(job.phase) in a row that is \(phase)") }
     guard job.id.data == id, job.owner.data == owner else { throw unreadable("another job's") }
-    if image == nil, job.image?.isKept == true { job.loseImage() }
+    if image == nil, job.keptImage != nil { job.loseImage() }
     return job
   }
 
@@ -136,7 +136,7 @@ struct JobRow: Sendable {
     waiting = phase == .queued && notBefore != nil ? .due : .ready
     finishedAt = job.finishedAt?.milliseconds
     expiresAt = job.expiresAt?.milliseconds
-    image = job.image?.isKept == true ? job.image?.keptDigest.data : nil
+    image = job.keptImage?.keptDigest.data
     // What the client sent is dropped too, once it is not needed for another try.
     if job.submission.dropsOriginal, phase == .success { source = nil }
     tags = try JobRecord.data(ofTags: job.tags, over: defaults)

@@ -25,7 +25,7 @@ struct ReferenceChanges {
       byDigest[digest, default: .init()].begin(new?.phase.isFinished == true, new?.finishedAt)
       byDigest[digest]?.add(owner: new?.owner)
     }
-    if let image = job?.image { byDigest[image.keptDigest.data]?.bytes = image.keptBytes }
+    if let image = job?.keptImage { byDigest[image.keptDigest.data]?.bytes = image.keptBytes }
     if let source = job?.capturedSource { byDigest[source.digest.data]?.bytes = source.bytes }
   }
 

@@ -341,15 +341,15 @@ struct FailingStoreTests {
       }
       for id in ids { #expect(try await shop.reached(.loading, id).phase == .loading) }
       shop.codec.hangs(false)
-      try await until { receiver.begun == 8 }
+      try await until { receiver.begun == DeliverySlots.perHost }
       await shop.store.hold()
       receiver.open()
       // All that was brought is to be written now, and nothing is.
-      try await until { await shop.store.heldCalls >= 8 }
+      try await until { await shop.store.heldCalls >= DeliverySlots.perHost }
       try await Task.sleep(for: .milliseconds(100))
       let begun = receiver.begun
       await shop.store.letGo()
-      #expect(begun == 8)
+      #expect(begun == DeliverySlots.perHost)
       for id in ids { #expect(try await shop.finished(id).phase == .success) }
       #expect(receiver.begun == 20 && shop.fetcher.requests.count == 1)
     }

@@ -36,7 +36,7 @@ struct VariantQueueTests {
     /// - Returns: the request's number; nil where it was refused.
     func ask(_ width: Int, by owner: String, at priority: Priority = .normal) -> UInt64? {
       let me = queue.number()
-      let waiter = VariantQueue.Waiter(owner: Owner(owner), priority: priority, keeps: false)
+      let waiter = VariantQueue.Waiter(owner: Owner(owner), priority: { priority }, keeps: false)
       let entry = queue.enter(rendition(width), me, waiter, at: VariantQueueTests.moment) {
         threads.lane(at: $0)
       }

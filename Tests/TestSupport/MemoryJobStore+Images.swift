@@ -31,7 +31,7 @@ extension MemoryJobStore {
     try await mayFail()
     guard sizes[image] != nil, !isPinned(image) else { return nil }
     let jobs = rows.values.map(\.job).filter {
-      $0.image?.keptDigest == image && $0.image?.isKept == true
+      $0.keptImage?.keptDigest == image
     }
     evict(image, for: instance)
     return LostImage(name(of: image), jobs: jobs.map(\.id))
@@ -113,7 +113,7 @@ extension MemoryJobStore {
   func evict(_ image: ImageDigest, for instance: Instance) {
     for (id, row) in rows {
       if row.source == image { rows[id]?.source = nil }
-      if row.job.image?.keptDigest == image, row.job.image?.isKept == true {
+      if row.job.keptImage?.keptDigest == image {
         rows[id]?.job.loseImage()
       }
     }
@@ -131,7 +131,7 @@ extension MemoryJobStore {
 
   private func oldest(_ image: ImageDigest) -> Timestamp? {
     let jobs = rows.values.filter {
-      $0.source == image || ($0.job.image?.keptDigest == image && $0.job.image?.isKept == true)
+      $0.source == image || $0.job.keptImage?.keptDigest == image
     }.compactMap(\.job.finishedAt)
     let entries = cache.values.filter { $0.image.digest == image }.map(\.stored)
     return (jobs + entries).min()

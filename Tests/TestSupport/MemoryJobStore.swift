@@ -194,7 +194,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     guard hasRoom(for: jobs, within: capacity) else {
       return .queueFull(wanting: jobs.count { $0.phase == .queued })
     }
-    let images = jobs.compactMap { $0.image?.isKept == true ? $0.image?.keptDigest : nil }
+    let images = jobs.compactMap { $0.keptImage?.keptDigest }
     guard images.allSatisfy({ sizes[$0] != nil }) else { return .imageGone }
     guard jobs.allSatisfy({ rows[$0.id] == nil }) else {
       throw .unavailable(detail: "there is such a job")
@@ -454,7 +454,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     }
     let before = row.job
     guard change(&row.job) else { return before }
-    if let image = row.job.image, image.isKept, pendingDeletion[image.keptDigest] != nil {
+    if let image = row.job.keptImage, pendingDeletion[image.keptDigest] != nil {
       throw .unavailable(detail: "an image that is leaving was not reserved")
     }
     switch QueueMove(from: before, to: row.job) {
@@ -464,9 +464,10 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
       row.rank = lastRank
     case .ahead: row.rank = (rows.values.map(\.rank).min() ?? 0) - 1
     }
-    let hasLed = row.leads && row.job.phase != .loading
+    let hasLed = row.leads && (row.job.phase != .loading || row.job.request == nil)
     if row.job.phase != before.phase { row.lastClaim = claim?.number }
-    if row.job.phase != .loading { (row.claim, row.leads) = (nil, false) }
+    if row.job.phase != .loading { row.claim = nil }
+    if row.job.phase != .loading || row.job.request == nil { row.leads = false }
     save(row)
     tell(WebhookMessage(endOf: row.job, after: before.phase))
     if let batch = row.job.batch { _ = counted(batch.id) }
@@ -481,7 +482,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     if row.job.submission.dropsOriginal, row.job.phase == .success { row.source = nil }
     rows[row.job.id] = row
     let owner = row.job.owner
-    if let image = row.job.image, image.isKept {
+    if let image = row.job.keptImage {
       count(image.keptDigest, bytes: image.keptBytes, of: owner)
     }
     if let source = row.source, let bytes = row.job.capturedSource?.bytes {

@@ -54,6 +54,7 @@ extension Configuration {
     Key("jobs.retention", \.jobs.retention, .duration(aMillisecond...(aDay * 3650))),
     Key("jobs.max_retention", \.jobs.maxRetention, .duration(aMillisecond...(aDay * 365))),
     Key("jobs.max_attempts", \.jobs.maxAttempts, .integer(1...10)),
+    Key("jobs.deliver_timeout", \.jobs.deliverTimeout, .duration(aMillisecond...aDay)),
     Key("jobs.retry_backoff.initial", \.jobs.retryBackoff.initial, .duration(aMillisecond...aDay)),
     Key("jobs.retry_backoff.maximum", \.jobs.retryBackoff.maximum, .duration(aMillisecond...aDay)),
     Key("fetch.connect_timeout", \.fetch.connectTimeout, .duration(aMillisecond...tenMinutes)),

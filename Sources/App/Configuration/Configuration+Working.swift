@@ -15,6 +15,8 @@ extension Configuration {
     public var maxRetention: Duration = .seconds(365 * 86_400)
     /// Tries for retryable errors.
     public var maxAttempts = 3
+    /// For all deliveries of a job, from the beginning of the first one.
+    public var deliverTimeout: Duration = .seconds(300)
     /// How long to wait between tries.
     public var retryBackoff = Backoff()
   }

@@ -340,7 +340,7 @@ extension Job {
   /// What stores keep for it.
   fileprivate var keptImages: [MovedImage] {
     var images: [MovedImage] = []
-    if let image, image.isKept {
+    if let image = keptImage {
       images.append(MovedImage(digest: image.keptDigest, bytes: image.keptBytes))
     }
     // What the client sent is dropped where the result is all that is wanted.

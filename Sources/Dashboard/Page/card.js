@@ -17,7 +17,10 @@ function told(entry) {
       const [fact, why] = waiting(job);
       return [fact, [why, tags].filter(Boolean).join(' ')];
     }
-    case 'loading': return [loaded(progress), [speed(entry), tags].filter(Boolean).join(' · ')];
+    case 'loading': {
+      const [fact, why] = job.waiting_for ? waiting(job) : [loaded(progress), speed(entry)];
+      return [fact, [why, tags].filter(Boolean).join(' · ')];
+    }
     case 'success': {
       const [width, height] = upright(job.image);
       const facts = `${formatWord(job.image.format)}, ${width} × ${height}, ${size(job.image.bytes)}`;

@@ -159,7 +159,7 @@ function facts(entry) {
     job.tags.length && ['Tags', job.tags.join(', ')],
     ['Priority', priorityWord(job.priority)], ['Requests', String(job.attempts)],
     job.phase === 'loading' && ['Progress', [loaded(progress), speed(entry)].filter(Boolean).join(', ')],
-    job.phase === 'queued' && ['Waits', waiting(job).filter(Boolean).join(': ')],
+    job.waiting_for && ['Waits', waiting(job).filter(Boolean).join(': ')],
     entry.tries.length > 0 && ['Failed tries', triesList(entry)],
     image && ['Image', imageWords(image)],
     image && ['SHA-256', image.sha256],

@@ -84,6 +84,8 @@ function waiting({ attempts, waiting_for: reason, last_error: error }) {
     case 'origin_limit': return ['Waits for its origin', 'It has as many transfers at once as one origin gets.'];
     case 'worker':
       return [turn, reason.ahead === null ? '' : `About ${count(reason.ahead, 'job')} before it.`];
+    case 'render': return ['Makes its variants', 'The image is stored.'];
+    case 'deliver': return ['Delivers', 'The image is stored. A destination takes few deliveries at once.'];
     default: return [turn, ''];
   }
 }

@@ -168,10 +168,7 @@ final class JobSnapshots: Sendable {
   /// Jobs have lost an image.
   func lose(_ image: ImageDigest, of ids: [JobID]) {
     for id in ids {
-      guard var job = peek(id)?.job, job.image?.keptDigest == image, job.image?.isKept == true
-      else {
-        continue
-      }
+      guard var job = peek(id)?.job, job.keptImage?.keptDigest == image else { continue }
       job.loseImage()
       publish(job)
     }

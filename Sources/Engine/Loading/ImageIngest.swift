@@ -60,7 +60,7 @@ struct ImageIngest: Sendable {
     _ source: any ImageBytes, after kept: (any ImageBytes)?, to staged: any StagedImage,
     for load: Load
   ) async throws(JobFailure) -> Ingested {
-    let wanted = Array(load.wantedVariants.prefix(VariantRequest.most))
+    let wanted = load.wantedVariants
     var decode = Decode(memory: memory, load: load, completer: completer) {
       codec.makeDecoder(limits: limits, variants: wanted)
     }
@@ -102,14 +102,26 @@ struct ImageIngest: Sendable {
 /// Where an image's bytes lie while it is loaded, and how they come to outlive that.
 struct ImageStaging: Sendable {
   let spool: any ImageSpool
+  let images: any ImageStore
   let keeper: ImageKeeper
   /// Images of up to so many bytes the job store keeps itself.
   let largestEmbedded: Int
   let log: Logger
 
   /// Where the bytes are written and hashed.
-  func stage(for load: Load) async throws(JobFailure) -> any StagedImage {
-    try await storing(for: load) { () async throws(StoreError) in try await spool.stage() }
+  func stage(for job: JobID) async throws(JobFailure) -> any StagedImage {
+    try await storing(for: job) { () async throws(StoreError) in try await spool.stage() }
+  }
+
+  /// An image's bytes, of a job that refers to it.
+  func open(_ digest: ImageDigest) async throws(FinishError) -> StoredBytes {
+    do throws(StoreError) {
+      if let stored = try await images.open(digest) { return stored }
+    } catch {
+      log.error("an image can't be read", metadata: ["error": "\(error)"])
+      throw .failed(JobFailure(error))
+    }
+    throw .imageGone
   }
 
   /// Sees to it that the image outlives its load, or, where its jobs drop it, that it is there until their variants are.
@@ -124,40 +136,33 @@ struct ImageStaging: Sendable {
       content.count <= largestEmbedded
     {
       loaded.embedded = EmbeddedImage(digest: ingested.digest, content: content)
-    } else if load.dropsOriginal, !load.deliversOriginal,
+    } else if load.needsLeaderVariantsOnly,
       load.wantedVariants.allSatisfy({ loaded.variants[$0] != nil })
     {
       loaded.isAtHand = false
     } else {
-      try await publish(ingested.staged, ingested.digest, bytes: ingested.bytes, for: load)
+      try await publish(
+        ingested.staged, ingested.digest, bytes: ingested.bytes, as: load.reserving(),
+        for: load.leader.id)
     }
   }
 
-  /// Keeps what was made of an image for as long as the load, and for those that refer to it then.
-  func keep(_ content: [UInt8], for load: Load) async throws(JobFailure) -> ImageDigest {
-    let staged = try await stage(for: load)
-    do throws(StoreError) { try staged.write(content) } catch { throw JobFailure(error) }
-    let digest = staged.finish()
-    try await publish(staged, digest, bytes: content.count, for: load)
-    return digest
-  }
-
-  private func publish(
-    _ staged: any StagedImage, _ digest: ImageDigest, bytes: Int, for load: Load
+  /// Makes a staged image durable, reserved by `holder`.
+  func publish(
+    _ staged: any StagedImage, _ digest: ImageDigest, bytes: Int, as holder: JobID, for job: JobID
   ) async throws(JobFailure) {
-    let isKept = try await storing(for: load) { () async throws(StoreError) in
-      try await keeper.keep(
-        staged, digest, bytes: bytes, as: load.reserving(), limit: keeper.limit)
+    let isKept = try await storing(for: job) { () async throws(StoreError) in
+      try await keeper.keep(staged, digest, bytes: bytes, as: holder, limit: keeper.limit)
     }
     guard isKept else { throw .fetch(.cancelled) }
   }
 
   private func storing<Value>(
-    for load: Load, _ body: () async throws(StoreError) -> Value
+    for job: JobID, _ body: () async throws(StoreError) -> Value
   ) async throws(JobFailure) -> Value {
     do throws(StoreError) { return try await body() } catch {
       log.error(
-        "an image could not be stored", metadata: ["job": "\(load.leader.id)", "error": "\(error)"])
+        "an image could not be stored", metadata: ["job": "\(job)", "error": "\(error)"])
       throw JobFailure(error)
     }
   }

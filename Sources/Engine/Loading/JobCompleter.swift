@@ -17,15 +17,31 @@ struct JobCompleter: Sendable {
   enum Ending: Sendable {
     /// An image, what the cache did for it, and where it was brought.
     case success(StoredImage, CacheOutcome?, [Delivered] = [])
+    /// The image is there; its variants or deliveries are still to be done, under the same claim.
+    case pending(PendingResult)
     /// Perhaps to be tried again, or elsewhere.
-    case failure(JobFailure)
+    /// - Parameter pending: from where another try goes on, if it does not begin anew.
+    case failure(JobFailure, PendingResult? = nil)
     /// As if it had not been taken.
     case requeue
+    /// The same, but not before that moment.
+    case postpone(until: Timestamp)
+    /// The pending result's image is gone: the job loads it again.
+    case reload
   }
 
-  /// What is the same for all who wait for a load.
+  /// What becomes of jobs beside their ends.
+  struct Left {
+    /// Jobs that waited for the load at other instances: the caller ends them alike.
+    var gathered: [Load.Waiter] = []
+    /// Jobs with a pending result, as they then are: their claims go on.
+    var unfinished: [Load.Waiter] = []
+  }
+
+  /// What is the same for all jobs that are written together.
   struct Common {
-    let progress: LoadProgress
+    /// Nil where it was written before.
+    let progress: LoadProgress?
     let moment: Timestamp
     /// One for all: jobs that failed together are tried again together, as one load.
     let dice = Double.random(in: 0...1)
@@ -33,7 +49,7 @@ struct JobCompleter: Sendable {
 
   /// A change to one job, ready to be made by the store.
   private struct Plan: Sendable {
-    let report: ProgressReport
+    let report: ProgressReport?
     let change: @Sendable (inout Job) -> Void
   }
 
@@ -45,33 +61,53 @@ struct JobCompleter: Sendable {
   ///   - image: for the job store to keep.
   ///   - releasing: the reservation of an image that is kept already: it ends with the last of them.
   ///   - gathers: whether those are to be brought who waited for this load at other instances.
-  /// - Returns: who was brought: the caller ends them alike, by another call. The reservation has not ended then.
   @discardableResult
   func complete(
     _ waiters: [Load.Waiter], of load: Load, entry: CacheEntry? = nil,
     image: EmbeddedImage? = nil, releasing: JobID? = nil, gathers: Bool = false,
     _ ending: (Load.Waiter) -> Ending
-  ) async -> [Load.Waiter] {
-    guard !waiters.isEmpty || entry != nil || releasing != nil else { return [] }
+  ) async -> Left {
+    guard !waiters.isEmpty || entry != nil || releasing != nil else { return Left() }
     bytes.came(load.charge(waiters), at: outcomes.now())
     let common = Common(progress: load.tracker.progress, moment: outcomes.now())
     var rest = waiters[...]
     var entry = entry
+    var left = Left()
     var gathered: [ClaimedJob] = []
     repeat {
       let some = rest.prefix(Self.batch)
       rest = rest.dropFirst(Self.batch)
-      gathered = await complete(
+      gathered += await complete(
         Array(some), entry: entry, image: image, releasing: rest.isEmpty ? releasing : nil,
-        gathers: gathers && rest.isEmpty && !loads.isStopping, common, load.stages, ending)
+        gathers: gathers && rest.isEmpty && !loads.isStopping, common, load.stages,
+        &left.unfinished, ending)
       entry = nil
     } while !rest.isEmpty
-    return loads.bring(gathered, to: load)
+    left.gathered = loads.bring(gathered, to: load)
+    return left
+  }
+
+  /// Writes down what became of jobs after their load.
+  ///
+  /// - Parameters: as above.
+  /// - Returns: jobs with a pending result, as they then are.
+  @discardableResult
+  func complete(
+    _ waiters: [Load.Waiter], of jobs: FinishingJobs, image: EmbeddedImage? = nil,
+    releasing: JobID? = nil, _ ending: (Load.Waiter) -> Ending
+  ) async -> [Load.Waiter] {
+    var unfinished: [Load.Waiter] = []
+    guard !waiters.isEmpty || releasing != nil else { return unfinished }
+    _ = await complete(
+      waiters, entry: nil, image: image, releasing: releasing, gathers: false,
+      Common(progress: nil, moment: outcomes.now()), jobs.stages, &unfinished, ending)
+    return unfinished
   }
 
   private func complete(
     _ waiters: [Load.Waiter], entry: CacheEntry?, image: EmbeddedImage?, releasing: JobID?,
-    gathers: Bool, _ common: Common, _ stages: LoadStages?, _ ending: (Load.Waiter) -> Ending
+    gathers: Bool, _ common: Common, _ stages: LoadStages?, _ unfinished: inout [Load.Waiter],
+    _ ending: (Load.Waiter) -> Ending
   ) async -> [ClaimedJob] {
     let began = ContinuousClock.now
     var plans: [JobID: Plan] = [:]
@@ -81,22 +117,30 @@ struct JobCompleter: Sendable {
       waiters.map(\.claim), entry: entry, image: image, releasing: releasing, gathers: gathers
     ) { job in
       guard let plan = ready[job.id] else { return false }
-      job.take(plan.report)
+      if let report = plan.report { job.take(report) }
       plan.change(&job)
       return true
     }
     var gathered: [ClaimedJob] = []
+    var jobs: [Job?] = waiters.map { _ in nil }
     switch written {
     case .durable(let completed):
       publish(completed.jobs, stages?.told(storedSince: began) ?? [])
-      gathered = completed.gathered
+      (gathered, jobs) = (completed.gathered, completed.jobs)
     case .stopped: break
     case .noRoom:
       return await complete(
-        waiters, entry: nil, image: nil, releasing: releasing, gathers: false, common, stages
+        waiters, entry: nil, image: nil, releasing: releasing, gathers: false, common, stages,
+        &unfinished
       ) { _ in .failure(.storageFull) }
     }
-    for waiter in waiters { loads.forget(waiter) }
+    for (waiter, job) in zip(waiters, jobs) {
+      if let job, job.phase == .loading {
+        unfinished.append(waiter.carrying(loads.rules.sharing(job)))
+      } else {
+        loads.forget(waiter)
+      }
+    }
     return gathered
   }
 
@@ -133,7 +177,7 @@ struct JobCompleter: Sendable {
 
   private func plan(_ ending: Ending, for waiter: Load.Waiter, _ common: Common) -> Plan {
     Plan(
-      report: ProgressReport(of: waiter.job, common.progress),
+      report: common.progress.map { ProgressReport(of: waiter.job, $0) },
       change: outcomes.change(ending, for: waiter, common))
   }
 }
@@ -222,23 +266,37 @@ struct JobOutcomes: Sendable {
     let retention = waiter.job.submission.retention ?? self.retention
     switch ending {
     case .requeue: return { $0.requeue() }
-    case .success(let image, let cache, let deliveries):
-      if let failure = objection(to: image, for: waiter) {
-        // What is stored was another one's choice: by itself it asks the origin. So this comes to an end: no load gives its
-        // first job what that one would not have chosen. Where it is in the place of an error, the job ends with that.
-        if case .integrityMismatch = failure, let status = cache?.status,
-          [.hit, .stale].contains(status)
-        {
-          return { $0.requeue() }
-        }
-        return fail(waiter, failure, common)
-      }
+    case .postpone(let moment): return { $0.postpone(until: moment) }
+    case .reload:
       return {
+        $0.loseImage()
+        $0.requeue()
+      }
+    case .success(let image, let cache, let deliveries):
+      return refusal(of: image, cache, for: waiter, common) ?? {
         $0.succeed(
           with: image, cache: cache, deliveries: deliveries, at: moment, keptFor: retention)
       }
-    case .failure(let failure): return fail(waiter, failure, common)
+    case .pending(let pending):
+      return refusal(of: pending.image, pending.cache, for: waiter, common) ?? { $0.keep(pending) }
+    case .failure(let failure, let pending): return fail(waiter, failure, pending, common)
     }
+  }
+
+  /// What becomes of a job that can't have an image which was loaded for all; nil where it can.
+  private func refusal(
+    of image: StoredImage, _ cache: CacheOutcome?, for waiter: Load.Waiter,
+    _ common: JobCompleter.Common
+  ) -> (@Sendable (inout Job) -> Void)? {
+    guard let failure = objection(to: image, for: waiter) else { return nil }
+    // What is stored was another one's choice: by itself it asks the origin. So this comes to an end: no load gives its
+    // first job what that one would not have chosen. Where it is in the place of an error, the job ends with that.
+    if case .integrityMismatch = failure, let status = cache?.status,
+      [.hit, .stale].contains(status)
+    {
+      return { $0.requeue() }
+    }
+    return fail(waiter, failure, nil, common)
   }
 
   /// Why an image that was loaded for all is not for this one.
@@ -259,11 +317,11 @@ struct JobOutcomes: Sendable {
   }
 
   private func fail(
-    _ waiter: Load.Waiter, _ failure: JobFailure, _ common: JobCompleter.Common
+    _ waiter: Load.Waiter, _ failure: JobFailure, _ pending: PendingResult?,
+    _ common: JobCompleter.Common
   ) -> @Sendable (inout Job) -> Void {
     let (job, moment) = (waiter.job, common.moment)
-    // An image that is there, and could not be delivered, is had by no other URL either.
-    let isOfURL = failure.code != .deliveryFailure
+    let isOfURL = failure.isOfURL(after: pending)
     let failure = isOfURL ? retry.decisive(failure, or: job.lastFailure) : failure
     if isOfURL, let next = job.target.next(in: job.submission) {
       return { $0.turn(to: next, after: failure) }
@@ -271,7 +329,7 @@ struct JobOutcomes: Sendable {
     let delay = retry.delay(
       after: failure, tries: job.tries, allowed: job.submission.maxAttempts,
       dice: common.dice)
-    if let delay {
+    if let delay, pending?.deliverUntil.map({ moment + delay < $0 }) ?? true {
       log.info(
         "job will be tried again",
         metadata: [
@@ -279,9 +337,27 @@ struct JobOutcomes: Sendable {
           "error": "\(failure)",
         ])
       let first = network.firstCandidate(of: job.submission)
-      return { $0.retry(after: failure, from: first, notBefore: moment + delay) }
+      return {
+        if let pending { $0.keep(pending) }
+        $0.retry(after: failure, from: first, notBefore: moment + delay)
+      }
     }
     let retention = job.submission.retention ?? self.retention
     return { $0.fail(failure, at: moment, keptFor: retention) }
+  }
+}
+
+extension JobFailure {
+  /// Whether it tells of the job's URL, so that another URL may do better.
+  ///
+  /// - Parameter pending: what the job had before; nil: no image.
+  fileprivate func isOfURL(after pending: PendingResult?) -> Bool {
+    switch self {
+    // An image that is there, and could not be delivered, is had by no other URL either.
+    case .delivery: false
+    // The job's time was over before its variants were made.
+    case .fetch: pending == nil
+    default: true
+    }
   }
 }

@@ -3,12 +3,12 @@ internal import Synchronization
 internal import Waiting
 
 /// One transfer and decode, for all the jobs that ask the same and wait for it. It stops when the last of them leaves.
-final class Load: Sendable {
+final class Load: JobCarrier {
   typealias Instant = ContinuousClock.Instant
 
   /// A job that waits for the load.
   struct Waiter: Sendable {
-    /// As it was taken.
+    /// As it was taken, or last written.
     let job: Job
     let claim: Claim
     let limits: JobLimits
@@ -16,6 +16,11 @@ final class Load: Sendable {
     var deadline: Instant
     /// Its job's, which may be changed meanwhile.
     var priority: Priority
+
+    /// The same with the job as it is by now.
+    func carrying(_ job: Job) -> Waiter {
+      Waiter(job: job, claim: claim, limits: limits, deadline: deadline, priority: priority)
+    }
   }
 
   /// A job that ends before the others.
@@ -26,8 +31,6 @@ final class Load: Sendable {
 
   private struct State {
     var waiters: [Claim: Waiter] = [:]
-    /// The same, by the variants that they want.
-    var byVariants: [[VariantRequest]: Set<Claim>] = [:]
     /// How many jobs of each priority wait.
     var priorities = [Int](repeating: 0, count: Priority.allCases.count)
     // Bounds, so that thousands of waiters aren't looked through for each piece and each tick: no waiter's limit of
@@ -53,8 +56,6 @@ final class Load: Sendable {
     /// the same response. And how much time who joins may have at the most, as the transfer is cut then: else jobs with
     /// little time could cut those of others for ever.
     var fallback: (deadline: Instant, timeout: Duration)?
-    /// Who is told of jobs that join and want the image alone.
-    var joins: AsyncStream<[Waiter]>.Continuation?
     /// Bytes that its transfers have brought.
     var transferred = 0
     /// How many of these were counted for each owner.
@@ -65,18 +66,8 @@ final class Load: Sendable {
       priorities.lastIndex { $0 > 0 }.flatMap(Priority.init)
     }
 
-    func waiters(wanting recipes: [VariantRequest]) -> [Waiter] {
-      byVariants[recipes]?.compactMap { waiters[$0] } ?? []
-    }
-
-    /// The highest of those who want these variants.
-    func priority(wanting recipes: [VariantRequest]) -> Priority? {
-      byVariants[recipes]?.compactMap { waiters[$0]?.priority }.max()
-    }
-
     mutating func add(_ waiter: Waiter) {
       waiters[waiter.claim] = waiter
-      byVariants[waiter.job.submission.recipes, default: []].insert(waiter.claim)
       priorities[waiter.priority.rawValue] += 1
       leastBytes = min(leastBytes, waiter.limits.maxBytes)
       firstDeadline = min(firstDeadline ?? waiter.deadline, waiter.deadline)
@@ -94,9 +85,6 @@ final class Load: Sendable {
 
     mutating func remove(_ claim: Claim) -> Waiter? {
       guard let waiter = waiters.removeValue(forKey: claim) else { return nil }
-      let recipes = waiter.job.submission.recipes
-      byVariants[recipes]?.remove(claim)
-      if byVariants[recipes]?.isEmpty == true { byVariants[recipes] = nil }
       priorities[waiter.priority.rawValue] -= 1
       return waiter
     }
@@ -119,6 +107,9 @@ final class Load: Sendable {
       leastBytes = least
     }
   }
+
+  /// Beyond so many jobs no more are brought from the queue: the stored image answers those that are left.
+  static let mostWaiters = 10_000
 
   /// The job that it was begun for: what all who wait ask is read from here.
   let leader: Job
@@ -174,10 +165,6 @@ final class Load: Sendable {
         }
       }
       lane.move(to: state.priority ?? leader.priority)
-      if let joins = state.joins {
-        let plain = waiters.filter(\.job.submission.variants.isEmpty)
-        if !plain.isEmpty { joins.yield(plain) }
-      }
       let refused = waiters.filter { $0.limits.timeout > longest }
       // They would be brought from the queue again and again.
       if !refused.isEmpty { state.isCoalesced = true }
@@ -197,25 +184,22 @@ final class Load: Sendable {
   /// Whether none of its jobs keeps the image's own bytes.
   var dropsOriginal: Bool { leader.submission.dropsOriginal }
 
-  /// Whether any of its jobs wants the image's own bytes brought somewhere.
-  var deliversOriginal: Bool {
-    jobs.contains { $0.submission.deliveries.contains { $0.variant == nil } }
-  }
-
-  /// What its jobs want made with the image, each once.
+  /// The variants that its decode makes on its way: the leader's, each once.
   var wantedVariants: [VariantRequest] {
     var known: Set<VariantRequest> = []
-    let all = isBackground ? leader.submission.recipes : variantLists.flatMap { $0 }
-    return all.filter { known.insert($0).inserted }
+    return leader.submission.recipes.filter { known.insert($0).inserted }
   }
 
-  /// The same as single jobs want it, each list once.
-  var variantLists: Set<[VariantRequest]> {
-    state.withLock { Set($0.byVariants.keys.filter { !$0.isEmpty }) }
+  /// Whether its jobs need nothing but the leader's variants: not the image's own bytes.
+  var needsLeaderVariantsOnly: Bool {
+    guard dropsOriginal, leader.submission.deliveries.allSatisfy({ $0.variant != nil }) else {
+      return false
+    }
+    return waiters.allSatisfy { waiter in
+      waiter.job.submission.recipes == leader.submission.recipes
+        && waiter.job.submission.deliveries.allSatisfy { $0.variant != nil }
+    }
   }
-
-  /// Those that it is for, whether they wait or not.
-  private var jobs: [Job] { isBackground ? [leader] : waiters.map(\.job) }
 
   // MARK: Whose transfers they were
 
@@ -265,50 +249,6 @@ final class Load: Sendable {
       return state.coalescers == 0
     }
     if !isDone { await allCoalesced.wait() }
-  }
-
-  // MARK: Those that end before the others
-
-  /// Jobs that want the image alone: at once those that wait, then those that join, until ``endJoins()``.
-  func joins() -> AsyncStream<[Waiter]> {
-    let (stream, joins) = AsyncStream<[Waiter]>.makeStream()
-    state.withLock { state in
-      joins.yield(state.waiters(wanting: []))
-      state.joins = joins
-    }
-    return stream
-  }
-
-  func endJoins() { state.withLock { $0.joins.take() }?.finish() }
-
-  /// Takes jobs out: the caller has to end them.
-  /// - Returns: those that have not left meanwhile.
-  func take(_ waiters: [Waiter]) -> [Waiter] {
-    state.withLock { state in
-      var taken: [Waiter] = []
-      for waiter in waiters {
-        if let waiter = state.remove(waiter.claim) { taken.append(waiter) }
-      }
-      return taken
-    }
-  }
-
-  /// The one of these lists that the most urgent job wants, or the shortest of several such; nil: nobody wants any.
-  func next(of lists: Set<[VariantRequest]>) -> [VariantRequest]? {
-    state.withLock { state in
-      var next: (list: [VariantRequest], priority: Priority)?
-      for list in lists {
-        guard let priority = state.priority(wanting: list) else { continue }
-        if let next, (next.priority, list.count) >= (priority, next.list.count) { continue }
-        next = (list, priority)
-      }
-      return next?.list
-    }
-  }
-
-  /// Those that want these variants and no others.
-  func waiters(wanting recipes: [VariantRequest]) -> [Waiter] {
-    state.withLock { $0.waiters(wanting: recipes) }
   }
 
   // MARK: What ends a wait
@@ -444,7 +384,7 @@ final class Load: Sendable {
   func seal() -> [Waiter] {
     state.withLock { state in
       state.isSealed = true
-      defer { (state.waiters, state.byVariants) = ([:], [:]) }
+      defer { state.waiters = [:] }
       return Array(state.waiters.values)
     }
   }
@@ -454,6 +394,7 @@ final class Load: Sendable {
 
   var isCancelled: Bool { state.withLock { $0.isCancelled } }
   var waiters: [Waiter] { state.withLock { Array($0.waiters.values) } }
+  var waiterCount: Int { state.withLock { $0.waiters.count } }
   var forgetsBytes: Bool { state.withLock { $0.forgetsBytes } }
 
   /// Changes who waits, and cancels the load when nobody is left.

@@ -5,7 +5,16 @@ internal import Synchronization
 final class LoadStages: Sendable {
   private typealias Instant = ContinuousClock.Instant
 
-  private let stages = Mutex<[(name: JobStage.Name, began: Instant, ended: Instant?)]>([])
+  private typealias Stage = (name: JobStage.Name, began: Instant, ended: Instant?)
+
+  private let stages: Mutex<[Stage]>
+
+  init() { stages = Mutex([]) }
+
+  private init(_ stages: [Stage]) { self.stages = Mutex(stages) }
+
+  /// The stages so far, for jobs that go on by themselves.
+  func copy() -> LoadStages { LoadStages(stages.withLock { $0 }) }
 
   func begin(_ name: JobStage.Name) { stages.withLock { $0.append((name, .now, nil)) } }
 

@@ -1,15 +1,15 @@
 internal import Jobs
 internal import Logging
 
-/// Carries a load out: from its source to a stored image or a failure, and to the end of all the jobs that waited.
+/// Carries a load out: from its source to a stored image or a failure.
 ///
-/// In comes a load that has just begun; out goes its end, durable. Runs on the decode threads, by the load's priority.
+/// In comes a load that has just begun; out goes its end, durable. One transaction ends all jobs that want nothing more; the
+/// others have a pending result then, and go on with the ``Finisher``. Runs on the decode threads, by the load's priority.
 struct Loader: Sendable {
   let loads: Loads
   let urls: URLLoader
   let files: FileLoader
-  let makers: VariantMakers
-  let deliveries: JobDeliveries
+  let finisher: Finisher
   let completer: JobCompleter
 
   /// Never throws: whatever happens ends in the store, in memory, and in the log.
@@ -18,29 +18,13 @@ struct Loader: Sendable {
   func carryOut(_ load: Load, _ permits: OriginPermits, refusal: FetchError?) async {
     do throws(JobFailure) {
       let loaded = try await obtain(load, permits, refusal)
-      // The picture is whole: what others want made of it, or who is still brought, takes nobody's time.
-      load.pause()
       if loaded.wasCut { await requeuePatient(load, permits) }
-      var wanted = JobVariants(of: loaded, in: makers)
-      var entry = await makeVariants(&wanted, of: load, loaded)
-      let waiters = await endReady(close(load, permits), of: load, loaded, &wanted, &entry)
-      let others = await end(
-        waiters, of: load, loaded, &wanted, entry: entry, gathers: !loaded.wasCut)
-      if !others.isEmpty { _ = await end(others, of: load, loaded, &wanted) }
+      await end(load, permits, with: loaded)
     } catch {
       var wasCut = false
       // It was cut for a stored response that is of no use by now.
       if case .fetch(.timeout) = error { wasCut = await requeuePatient(load, permits) }
-      let waiters = await close(load, permits)
-      // Cancelled while jobs wait for it: the service stops.
-      let ending = error == .fetch(.cancelled) ? JobCompleter.Ending.requeue : .failure(error)
-      let others = await completer.complete(
-        waiters, of: load, releasing: load.reservation,
-        gathers: error != .fetch(.cancelled) && !wasCut
-      ) { _ in ending }
-      if !others.isEmpty {
-        await completer.complete(others, of: load, releasing: load.reservation) { _ in ending }
-      }
+      await end(load, permits, after: error, gathers: !wasCut)
     }
     loads.end(load)
   }
@@ -55,162 +39,6 @@ struct Loader: Sendable {
     return true
   }
 
-  /// Has the variants made that jobs want. Meanwhile those end that have all they want, so that no owner's many variants
-  /// keep another's job waiting.
-  /// - Returns: the response for the cache to keep; nil where these ends have stored it.
-  private func makeVariants(
-    _ wanted: inout JobVariants, of load: Load, _ loaded: LoadedImage
-  ) async -> CacheEntry? {
-    guard !load.wantedVariants.isEmpty else { return loaded.entry }
-    load.stages?.begin(.variants)
-    let joins = load.joins()
-    async let plain = endPlain(of: load, loaded, joins)
-    let entry = await makeInTurn(&wanted, of: load, loaded)
-    load.endJoins()
-    let others = await plain
-    load.stages?.end(.variants)
-    return entry == nil ? nil : others
-  }
-
-  /// Ends jobs that want the image alone, and whoever joins them, for as long as others' variants are made.
-  private func endPlain(
-    of load: Load, _ loaded: LoadedImage, _ joins: AsyncStream<[Load.Waiter]>
-  ) async -> CacheEntry? {
-    var none = JobVariants(of: loaded, in: makers)
-    var entry = loaded.entry
-    for await joined in joins {
-      let ended = load.take(await ready(joined, &none, of: load))
-      await endEarly(ended, of: load, loaded, none, &entry)
-    }
-    return entry
-  }
-
-  /// Makes the variants of jobs that want the same, and ends these, before those of others that are less urgent or want
-  /// more. The last ones end with the load.
-  private func makeInTurn(
-    _ wanted: inout JobVariants, of load: Load, _ loaded: LoadedImage
-  ) async -> CacheEntry? {
-    // Stored by these ends and by those of ``endPlain(of:_:_:)``: whoever is first doesn't wait for the others.
-    var entry = loaded.entry
-    // What others want who join meanwhile comes last: with ever new ones there would be no end.
-    var lists = load.variantLists
-    while let list = load.next(of: lists) {
-      lists.remove(list)
-      await wanted.make(for: load.waiters(wanting: list).map(\.job))
-      guard !lists.isEmpty else { break }
-      let ended = load.take(await ready(load.waiters(wanting: list), &wanted, of: load))
-      await endEarly(ended, of: load, loaded, wanted, &entry)
-    }
-    return entry
-  }
-
-  /// Ends those that have all they want, where something is still to be made for others, who came last.
-  /// - Returns: those that are left.
-  private func endReady(
-    _ waiters: [Load.Waiter], of load: Load, _ loaded: LoadedImage, _ made: inout JobVariants,
-    _ entry: inout CacheEntry?
-  ) async -> [Load.Waiter] {
-    guard !waiters.allSatisfy({ made.isMade(for: $0.job) }) else { return waiters }
-    let ended = await ready(waiters, &made, of: load)
-    await endEarly(ended, of: load, loaded, made, &entry)
-    let claims = Set(ended.map(\.claim))
-    return waiters.filter { !claims.contains($0.claim) }
-  }
-
-  /// Those that have all they want, and what they keep in the place of their image. One that fails, or is to ask the
-  /// origin itself, doesn't end before the load: it would be brought to it again and again. Nor one whose image is to
-  /// be delivered: that takes its receiver's time.
-  private func ready(
-    _ waiters: [Load.Waiter], _ made: inout JobVariants, of load: Load
-  ) async -> [Load.Waiter] {
-    let ready = waiters.filter { waiter in
-      guard waiter.job.submission.deliveries.isEmpty, made.isMade(for: waiter.job) else {
-        return false
-      }
-      return completer.outcomes.objection(to: made.image, for: waiter) == nil
-    }
-    await made.keepBundles(for: ready.map(\.job), of: load)
-    return ready.filter { (try? made.image(for: $0.job)) != nil }
-  }
-
-  private func endEarly(
-    _ ready: [Load.Waiter], of load: Load, _ loaded: LoadedImage, _ made: JobVariants,
-    _ entry: inout CacheEntry?
-  ) async {
-    guard !ready.isEmpty else { return }
-    await completer.complete(
-      ready, of: load, entry: entry, image: load.dropsOriginal ? made.embedded : loaded.embedded
-    ) { Self.ending(of: $0.job, loaded, made) }
-    entry = nil
-  }
-
-  /// Ends jobs with the image that was loaded for them.
-  /// - Returns: jobs that waited for it at other instances.
-  private func end(
-    _ waiters: [Load.Waiter], of load: Load, _ loaded: LoadedImage, _ wanted: inout JobVariants,
-    entry: CacheEntry? = nil, gathers: Bool = false
-  ) async -> [Load.Waiter] {
-    // Some may have come since the others' variants were made.
-    let jobs = waiters.map(\.job)
-    await wanted.make(for: jobs)
-    await wanted.keepBundles(for: jobs, of: load)
-    let made = wanted
-    let image = load.dropsOriginal ? made.embedded : loaded.embedded
-    let gathers = gathers && load.request != nil
-    // Nothing leaves that is not for the job.
-    let delivering = waiters.filter { waiter in
-      guard !waiter.job.submission.deliveries.isEmpty,
-        let image = try? made.image(for: waiter.job)
-      else { return false }
-      return completer.outcomes.objection(to: image, for: waiter) == nil
-    }
-    guard !delivering.isEmpty else {
-      return await completer.complete(
-        waiters, of: load, entry: entry, image: image, releasing: load.reservation,
-        gathers: gathers
-      ) { Self.ending(of: $0.job, loaded, made) }
-    }
-    // Whoever has nothing delivered doesn't wait for that, and what came is kept whatever becomes of it.
-    let delivered = Set(delivering.map(\.job.id))
-    let others = waiters.filter { !delivered.contains($0.job.id) }
-    var gathered: [Load.Waiter] = []
-    if !others.isEmpty || entry != nil {
-      gathered = await completer.complete(
-        others, of: load, entry: entry, image: image, gathers: gathers
-      ) { Self.ending(of: $0.job, loaded, made) }
-    }
-    load.stages?.begin(.deliver)
-    let last = await deliveries.deliver(for: delivering, made) { waiter, outcome in
-      _ = await completer.complete([waiter], of: load, image: image) {
-        Self.ending(of: $0.job, loaded, made, outcome)
-      }
-    }
-    load.stages?.end(.deliver)
-    return gathered
-      + (await completer.complete(
-        last.map { [$0.waiter] } ?? [], of: load, image: image, releasing: load.reservation,
-        gathers: gathers
-      ) { Self.ending(of: $0.job, loaded, made, last?.outcome) })
-  }
-
-  private static func ending(
-    of job: Job, _ loaded: LoadedImage, _ made: JobVariants,
-    _ deliveries: JobDeliveries.Outcome? = nil
-  ) -> JobCompleter.Ending {
-    // Who named another picture than the stored one has what that is in the place of.
-    if let error = loaded.replaced, let expected = job.submission.integrity,
-      expected != loaded.image.digest
-    {
-      return .failure(.fetch(error))
-    }
-    do throws(JobFailure) {
-      let image = try made.image(for: job)
-      return .success(image, loaded.cache, try deliveries?.get() ?? [])
-    } catch {
-      return error == .fetch(.cancelled) ? .requeue : .failure(error)
-    }
-  }
-
   /// Lets no job join any more. A job that is being brought from the queue just now shares the load's end, a failure
   /// too: it would else ask the origin again at once.
   /// - Returns: the jobs to end.
@@ -220,6 +48,57 @@ struct Loader: Sendable {
     let waiters = loads.seal(load)
     await completer.completeEarlyEnds(of: load)
     return waiters
+  }
+
+  private func end(
+    _ load: Load, _ permits: OriginPermits, after failure: JobFailure, gathers: Bool
+  ) async {
+    let waiters = await close(load, permits)
+    // Cancelled while jobs wait for it: the service stops.
+    let isStopped = failure == .fetch(.cancelled)
+    let ending = isStopped ? JobCompleter.Ending.requeue : .failure(failure)
+    let left = await completer.complete(
+      waiters, of: load, releasing: load.reservation, gathers: gathers && !isStopped
+    ) { _ in ending }
+    guard !left.gathered.isEmpty else { return }
+    await completer.complete(left.gathered, of: load, releasing: load.reservation) { _ in ending }
+  }
+
+  private func end(_ load: Load, _ permits: OriginPermits, with loaded: LoadedImage) async {
+    let waiters = await close(load, permits)
+    var end = await LoadEnd(of: loaded, for: load, by: finisher.renderer)
+    var gathered = await self.end(
+      waiters, of: load, &end, gathers: !loaded.wasCut && load.request != nil)
+    if !gathered.isEmpty { gathered = await self.end(gathered, of: load, &end, gathers: false) }
+  }
+
+  /// - Returns: jobs that waited for the load at other instances.
+  private func end(
+    _ waiters: [Load.Waiter], of load: Load, _ end: inout LoadEnd, gathers: Bool
+  ) async -> [Load.Waiter] {
+    // A transaction keeps one image: where the bundle is one, the jobs without it come first.
+    let bundled = end.bundle?.embedded == nil ? [] : waiters.filter { end.isBundled($0.job) }
+    let others = bundled.isEmpty ? waiters : waiters.filter { !end.isBundled($0.job) }
+    let image = waiters.allSatisfy { end.isBundled($0.job) } ? nil : end.loaded.embedded
+    var left = JobCompleter.Left()
+    if !others.isEmpty || bundled.isEmpty {
+      left = await completer.complete(
+        others, of: load, entry: end.loaded.entry, image: image,
+        releasing: bundled.isEmpty ? load.reservation : nil, gathers: gathers && bundled.isEmpty
+      ) { end.ending(of: $0.job) }
+      end.loaded.entry = nil
+    }
+    if !bundled.isEmpty {
+      let more = await completer.complete(
+        bundled, of: load, entry: end.loaded.entry, image: end.bundle?.embedded,
+        releasing: load.reservation, gathers: gathers
+      ) { end.ending(of: $0.job) }
+      end.loaded.entry = nil
+      left.gathered += more.gathered
+      left.unfinished += more.unfinished
+    }
+    finisher.begin(left.unfinished, after: load)
+    return left.gathered
   }
 
   private func obtain(
@@ -276,7 +155,7 @@ struct FileLoader: Sendable {
   ) async throws(JobFailure) -> LoadedImage {
     await ingest.announce(bytes: stored.count, of: load)
     guard stored.count <= maxBytes else { throw .fetch(.tooLarge(limit: maxBytes)) }
-    let staged = try await ingest.staging.stage(for: load)
+    let staged = try await ingest.staging.stage(for: load.leader.id)
     let ingested = try await ingest.ingest(StoredImageReader(stored), to: staged, for: load)
     let image = StoredImage(
       description: ingested.description, digest: ingested.digest, bytes: ingested.bytes, url: nil,

@@ -2,7 +2,7 @@ internal import Jobs
 internal import Synchronization
 internal import Waiting
 
-/// The loads of this process, by the request that they answer and by the jobs that wait for them.
+/// What this process works on: its loads, by the request that they answer, and the stages after them; each by its jobs.
 final class Loads: ClaimedJobs {
   /// Which load a claimed job got into.
   enum Entry: Sendable {
@@ -16,19 +16,23 @@ final class Loads: ClaimedJobs {
 
   private struct State {
     var all: [ObjectIdentifier: Load] = [:]
+    var finishing: [ObjectIdentifier: FinishingJobs] = [:]
     var byRequest: [Fingerprint: Load] = [:]
     // A job's next run can begin while its cancelled one is still ending.
-    var byJob: [JobID: [Claim: (load: Load, version: Int)]] = [:]
+    var byJob: [JobID: [Claim: (carrier: any JobCarrier, version: Int)]] = [:]
     /// Running loads may end, but take no more jobs from the queue, and none begins in the background.
     var isStopping = false
     var closedAt: ContinuousClock.Instant?
 
-    /// Takes a job's run out of its load.
+    /// Whether nothing is under way.
+    var isEmpty: Bool { all.isEmpty && finishing.isEmpty }
+
+    /// Takes a job's run away from what carries it.
     /// - Returns: nil where it was out.
-    mutating func take(_ claim: Claim) -> Load? {
+    mutating func take(_ claim: Claim) -> (any JobCarrier)? {
       let run = byJob[claim.job]?.removeValue(forKey: claim)
       if byJob[claim.job]?.isEmpty == true { byJob[claim.job] = nil }
-      return run?.load
+      return run?.carrier
     }
   }
 
@@ -111,7 +115,7 @@ final class Loads: ClaimedJobs {
       for place in waiters.indices { waiters[place].deadline = moment }
       _ = own.join(waiters)
       own.beginFallback()
-      for waiter in waiters { state.byJob[waiter.job.id]?[waiter.claim]?.load = own }
+      for waiter in waiters { state.byJob[waiter.job.id]?[waiter.claim]?.carrier = own }
       state.all[ObjectIdentifier(own)] = own
       if state.closedAt != nil { own.cancel() }
       return own
@@ -131,10 +135,52 @@ final class Loads: ClaimedJobs {
     return waiters
   }
 
-  private func note(_ waiter: Load.Waiter, in load: Load, _ state: inout State) {
-    state.byJob[waiter.job.id, default: [:]][waiter.claim] = (load, waiter.job.version)
+  private func note(_ waiter: Load.Waiter, in carrier: any JobCarrier, _ state: inout State) {
+    state.byJob[waiter.job.id, default: [:]][waiter.claim] = (carrier, waiter.job.version)
     // Under the lock, so that whoever takes it out again unpins it after this.
     snapshots.pin(waiter.job.id)
+  }
+
+  /// Has jobs with a pending result be carried by the stages after their load.
+  /// - Parameter isFromLoad: whether a load carried them before; jobs that have left it since are left out.
+  /// - Returns: false where none is left, or the service stops: jobs from the queue are to go back then.
+  func enter(_ jobs: FinishingJobs, isFromLoad: Bool) -> Bool {
+    let waiters = jobs.waiters
+    var gone: [Load.Waiter] = []
+    let begins = state.withLock { state in
+      if state.closedAt != nil, !isFromLoad { return false }
+      for waiter in waiters {
+        if !isFromLoad {
+          note(waiter, in: jobs, &state)
+        } else if state.byJob[waiter.job.id]?[waiter.claim] != nil {
+          state.byJob[waiter.job.id]?[waiter.claim]?.carrier = jobs
+        } else {
+          gone.append(waiter)
+        }
+      }
+      guard gone.count < waiters.count else { return false }
+      state.finishing[ObjectIdentifier(jobs)] = jobs
+      if state.closedAt != nil { jobs.cancel() }
+      return true
+    }
+    guard begins else { return false }
+    for waiter in gone { jobs.leave(waiter.claim, forgetting: false) }
+    if !isFromLoad {
+      for waiter in waiters where snapshots.publish(waiter.job)?.job.phase != .loading {
+        _ = leave(waiter.claim)
+      }
+    }
+    signal.yield()
+    return true
+  }
+
+  /// The jobs have ended, or left.
+  func end(_ jobs: FinishingJobs) {
+    let wasLast = state.withLock { state in
+      state.finishing[ObjectIdentifier(jobs)] = nil
+      return state.isStopping && state.isEmpty
+    }
+    if wasLast { emptied.open() }
   }
 
   /// Begins a load that freshens the cache, for which no job waits.
@@ -178,8 +224,8 @@ final class Loads: ClaimedJobs {
   /// A job turned out to be no longer ours.
   /// - Returns: false when it had ended here.
   func leave(_ claim: Claim) -> Bool {
-    guard let load = state.withLock({ $0.take(claim) }) else { return false }
-    load.leave(claim, forgetting: false)
+    guard let carrier = state.withLock({ $0.take(claim) }) else { return false }
+    carrier.leave(claim, forgetting: false)
     snapshots.unpin(claim.job)
     return true
   }
@@ -191,7 +237,7 @@ final class Loads: ClaimedJobs {
   func end(_ load: Load) {
     let wasLast = state.withLock { state in
       state.all[ObjectIdentifier(load)] = nil
-      return state.isStopping && state.all.isEmpty
+      return state.isStopping && state.isEmpty
     }
     load.end.open()
     if wasLast { emptied.open() }
@@ -200,12 +246,12 @@ final class Loads: ClaimedJobs {
   /// Takes a job out of the loads that it joined at a lower version.
   /// - Parameter forgetting: whether the bytes so far are not to be kept, unless others want them.
   func leave(_ id: JobID, before version: Int, forgetting: Bool = false) {
-    let left = state.withLock { state -> [(Claim, Load)] in
+    let left = state.withLock { state -> [(Claim, any JobCarrier)] in
       let claims = (state.byJob[id] ?? [:]).filter { $0.value.version < version }.keys
       return claims.compactMap { claim in state.take(claim).map { (claim, $0) } }
     }
-    for (claim, load) in left {
-      load.leave(claim, forgetting: forgetting)
+    for (claim, carrier) in left {
+      carrier.leave(claim, forgetting: forgetting)
       snapshots.unpin(id)
     }
   }
@@ -213,14 +259,14 @@ final class Loads: ClaimedJobs {
   /// Gives the job's loads its new priority.
   func prioritize(_ id: JobID, _ priority: Priority) {
     let runs = state.withLock { $0.byJob[id] ?? [:] }
-    for (claim, run) in runs { run.load.prioritize(claim, priority) }
+    for (claim, run) in runs { run.carrier.prioritize(claim, priority) }
   }
 
   /// Cancels the background loads; those that jobs wait for go on to their end.
   func stop() {
     let (background, isEmpty) = state.withLock { state in
       state.isStopping = true
-      return (state.all.values.filter(\.isBackground), state.all.isEmpty)
+      return (state.all.values.filter(\.isBackground), state.isEmpty)
     }
     for load in background { load.cancel() }
     if isEmpty { emptied.open() }
@@ -228,12 +274,13 @@ final class Loads: ClaimedJobs {
 
   /// Cancels all loads, and lets none begin any more.
   func close() {
-    let loads = state.withLock { state in
+    let (loads, finishing) = state.withLock { state in
       state.isStopping = true
       state.closedAt = state.closedAt ?? .now
-      return Array(state.all.values)
+      return (Array(state.all.values), Array(state.finishing.values))
     }
     for load in loads { load.cancel() }
+    for jobs in finishing { jobs.cancel() }
     closing.open()
   }
 
@@ -253,8 +300,19 @@ final class Loads: ClaimedJobs {
   }
 
   /// The loads that a job waits for.
-  func loads(of id: JobID) -> [Load] { state.withLock { $0.byJob[id]?.values.map(\.load) ?? [] } }
+  func loads(of id: JobID) -> [Load] {
+    state.withLock { $0.byJob[id]?.values.compactMap { $0.carrier as? Load } ?? [] }
+  }
 
+  /// The jobs that something is done for.
+  var waiters: [Load.Waiter] {
+    let (loads, finishing) = state.withLock { (Array($0.all.values), Array($0.finishing.values)) }
+    return loads.flatMap(\.waiters) + finishing.flatMap(\.waiters)
+  }
+
+  /// Jobs in the stages after their load.
+  var finishing: [FinishingJobs] { state.withLock { Array($0.finishing.values) } }
+  var isEmpty: Bool { state.withLock { $0.isEmpty } }
   var all: [Load] { state.withLock { Array($0.all.values) } }
   var count: Int { state.withLock { $0.all.count } }
 

@@ -8,8 +8,8 @@ struct LowDataReplacer: Sendable {
   let store: any JobRecords
   let network: NetworkState
   let publisher: JobPublisher
-  let makers: VariantMakers
-  let deliveries: JobDeliveries
+  let renderer: JobRenderer
+  let deliverer: Deliverer
   let log: Logger
   /// When regular images are asked for again that could not be had.
   let retry: RetryPolicy
@@ -109,22 +109,17 @@ struct LowDataReplacer: Sendable {
   private func replaceImage(
     of job: Job, by loaded: LoadedImage, _ load: Load
   ) async -> JobFailure? {
-    var brought = job.deliveries
+    var delivered = Delivering(job)
     do throws(JobFailure) {
-      // What the decode did not make is rendered, and written, where that may take its time.
-      let made = await Task(executorPreference: loader.threads.lane(at: .veryLow)) {
-        await variants(for: job, loaded, load)
-      }.value
-      let wanted = try made.get()
-      let image = try wanted.image(for: job)
+      let image = try await image(for: job, loaded, load)
       guard try await isToBeDelivered(job) else { return nil }
-      let replaced = await deliveries.replace(job, wanted, of: load)
-      brought = replaced.deliveries
-      if let failure = replaced.failure { throw failure }
-      let requests = load.tracker.progress.requests
+      do throws(FinishError) { try await deliver(image, to: &delivered, of: job, load) } catch {
+        throw JobFailure(error)
+      }
+      let (requests, deliveries) = (load.tracker.progress.requests, delivered.deliveries)
       let changed = try await change(job.id) {
         $0.replaceImage(
-          with: image, cache: loaded.cache, deliveries: replaced.deliveries, requests: requests)
+          with: image, cache: loaded.cache, deliveries: deliveries, requests: requests)
       }
       if let changed { publisher.publishReplacedImage(of: changed) }
       return nil
@@ -132,25 +127,82 @@ struct LowDataReplacer: Sendable {
       log.info(
         "a low-data image can't be replaced",
         metadata: ["job": "\(job.id)", "code": "\(error.code.rawValue)"])
-      await keepImage(of: job, brought, load)
+      await keepImage(of: job, delivered.deliveries, load)
       return error
     }
   }
 
-  /// The variants that the job wants, made anew; a failure where the image is more than the job takes.
-  private func variants(
+  /// What is where by now: the image before, from the first place on that the new one did not get to.
+  private struct Delivering {
+    var deliveries: [Delivered]
+    var made = 0
+
+    init(_ job: Job) { deliveries = job.deliveries }
+
+    mutating func note(_ delivered: Delivered) {
+      if made < deliveries.count {
+        deliveries[made] = delivered
+      } else {
+        deliveries.append(delivered)
+      }
+      made += 1
+    }
+  }
+
+  /// Delivers the image to where the one before had been delivered, for as long as the load goes on.
+  private func deliver(
+    _ image: StoredImage, to places: inout Delivering, of job: Job, _ load: Load
+  ) async throws(FinishError) {
+    var deadline: Timestamp?
+    for request in job.submission.deliveries {
+      let slot = await deliverer.slots.acquire(request.target, for: job.owner)
+      guard let slot, !load.isCancelled else { throw .failed(.fetch(.cancelled)) }
+      defer { withExtendedLifetime(slot) {} }
+      places.note(
+        try await deliverer.deliver(request, of: image, for: job, until: &deadline))
+    }
+  }
+
+  /// The image with the variants that the job wants, made anew; a failure where it is more than the job takes.
+  private func image(
     for job: Job, _ loaded: LoadedImage, _ load: Load
-  ) async -> Result<JobVariants, JobFailure> {
+  ) async throws(JobFailure) -> StoredImage {
     // No job waited for the load, which would have watched its limits.
     let limits = JobLimits(of: job, within: loader.loads.rules)
     let outcomes = loader.completer.outcomes
     if let objection = outcomes.objection(to: loaded.image, for: job, within: limits) {
-      return .failure(objection)
+      throw objection
     }
-    var wanted = JobVariants(of: loaded, in: makers)
-    await wanted.make(for: [job])
-    await wanted.keepBundles(for: [job], of: load)
-    return .success(wanted)
+    let image = loaded.image.seen(as: job.target)
+    guard !job.submission.variants.isEmpty else { return image }
+    // What the decode did not make is rendered, and written, where that may take its time.
+    return try await Task(executorPreference: loader.threads.lane(at: .veryLow)) {
+      await withVariants(image, for: job, loaded, load)
+    }.value.get()
+  }
+
+  private func withVariants(
+    _ image: StoredImage, for job: Job, _ loaded: LoadedImage, _ load: Load
+  ) async -> Result<StoredImage, JobFailure> {
+    do throws(FinishError) {
+      let made = await renderer.variants(of: loaded, for: job)
+      let rendered =
+        if let made { made } else {
+          try await renderer.render(job.submission, of: image, for: job.owner, at: { .veryLow })
+        }
+      var image = image.with(rendered, for: job.submission)
+      guard job.submission.dropsOriginal else { return .success(image) }
+      do throws(JobFailure) {
+        image.bundle = try await renderer.staging.keepBundle(
+          of: rendered, mayEmbed: false, as: load.reserving, for: job.id
+        ).bundle
+      } catch {
+        return .failure(error)
+      }
+      return .success(image)
+    } catch {
+      return .failure(JobFailure(error))
+    }
   }
 
   /// Nothing is brought anywhere for a job that was purged while its image was loaded, or that has another one by now.
@@ -218,4 +270,13 @@ extension RetryPolicy {
     policy.maximumBackoff = .seconds(600)
     return policy
   }()
+}
+
+extension JobFailure {
+  fileprivate init(_ error: FinishError) {
+    switch error {
+    case .failed(let failure): self = failure
+    case .imageGone: self = .internal
+    }
+  }
 }

@@ -114,7 +114,7 @@ struct ProgressWatch: Sendable {
     await withDiscardingTaskGroup { group in
       for await _ in loads.beginnings {
         var round = 0
-        while !Task.isCancelled, loads.count > 0 {
+        while !Task.isCancelled, !loads.isEmpty {
           for load in loads.all {
             endLate(of: load, in: &group)
             if round.isMultiple(of: 2) { loads.showProgress(of: load) }
@@ -124,9 +124,21 @@ struct ProgressWatch: Sendable {
               load.endEndingEarly()
             }
           }
+          for jobs in loads.finishing { endLate(of: jobs, in: &group) }
           round += 1
           try? await Task.sleep(for: .milliseconds(50))
         }
+      }
+    }
+  }
+
+  /// Ends jobs whose time is over before their variants are made.
+  private func endLate(of jobs: FinishingJobs, in group: inout DiscardingTaskGroup) {
+    let late = jobs.takeLate(at: .now)
+    guard !late.isEmpty else { return }
+    group.addTask { [completer = loader.completer] in
+      await completer.complete(late, of: jobs) { waiter in
+        .failure(.fetch(.timeout(seconds: waiter.limits.timeout.inSeconds)), waiter.job.pending)
       }
     }
   }

@@ -214,7 +214,7 @@ private struct URLLoad: Sendable {
     for response: FetchedResponse, continuing kept: KeptTransfer?
   ) async throws(JobFailure) -> any StagedImage {
     if let kept { return kept.staged }
-    let staged = try await parts.ingest.staging.stage(for: load)
+    let staged = try await parts.ingest.staging.stage(for: load.leader.id)
     parts.kept.identify(staged, of: load, response)
     return staged
   }

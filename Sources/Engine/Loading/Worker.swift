@@ -12,8 +12,7 @@ internal import Logging
 // 3. `Loader`: the load from its source to its end; `URLLoader` asks the cache and the origin, `OriginRequests` sends a
 //    request, `KeptTransfers` goes on where an earlier one broke off.
 // 4. `ImageIngest`, `Decode`: each piece of the image is hashed, written and decoded as it comes.
-// 5. `JobVariants`, `JobDeliveries`: what single jobs want made of it, and where they want it brought.
-// 6. `JobCompleter`: one transaction ends all the jobs that waited.
+// 5. `JobCompleter`: one transaction ends all the jobs that want the image alone. The others go on with `Finisher`.
 
 /// One of the pool: takes a job from the queue to its end, and then is idle again.
 ///
@@ -26,11 +25,13 @@ actor Worker: QueueWorker {
   private nonisolated let dispatcher: Dispatcher
   private let coalescer: Coalescer
   private let loader: Loader
+  private nonisolated let finisher: Finisher
 
   init(
     on lane: any WorkerLane, dispatcher: Dispatcher, loads: Loads, coalescer: Coalescer,
     loader: Loader
   ) {
+    finisher = loader.finisher
     self.lane = lane
     unownedExecutor = lane.asUnownedSerialExecutor()
     self.dispatcher = dispatcher
@@ -42,6 +43,13 @@ actor Worker: QueueWorker {
   /// Enters the job into a load on the caller's thread, so that it is known to be loading at once.
   nonisolated func take(_ work: Dispatcher.Work) {
     let waiter = loads.waiter(work.job, work.claim)
+    if work.job.pending != nil {
+      guard finisher.begin([waiter]) else {
+        Task.immediate { await refuse(work.claim) }
+        return
+      }
+      return dispatcher.isIdle(self)
+    }
     switch loads.enter(waiter, on: lane) {
     case .joined(let load):
       loads.show(waiter, in: load)
@@ -108,7 +116,9 @@ struct Coalescer: Sendable {
         }
         gate.left(claimed.lazy.map(\.job))
         let haveJoined = await join(claimed, load)
-        guard haveJoined, claimed.count == wanted else { return }
+        guard haveJoined, claimed.count == wanted, load.waiterCount < Load.mostWaiters else {
+          return
+        }
         left -= wanted
       }
     } catch {

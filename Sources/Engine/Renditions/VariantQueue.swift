@@ -12,7 +12,8 @@ struct VariantQueue {
   /// A request.
   struct Waiter {
     let owner: Owner
-    let priority: Priority
+    /// Asked whenever a turn comes: it may change meanwhile.
+    let priority: @Sendable () -> Priority
     /// Whether what comes out may be kept.
     let keeps: Bool
     let outcome = OneShot<Outcome>()
@@ -35,7 +36,7 @@ struct VariantQueue {
     /// Once it is rendered, and being kept.
     var outcome: Outcome?
 
-    var priority: Priority { waiters.values.map(\.priority).max() ?? .veryLow }
+    var priority: Priority { waiters.values.map { $0.priority() }.max() ?? .veryLow }
   }
 
   /// What becomes of a request.
@@ -103,7 +104,7 @@ struct VariantQueue {
     // Whoever comes anew is behind those who wait.
     lastTurns[waiter.owner] = lastTurns[waiter.owner] ?? me
     works[me] = Work(
-      rendition: rendition, owner: waiter.owner, lane: lane(waiter.priority),
+      rendition: rendition, owner: waiter.owner, lane: lane(waiter.priority()),
       waiters: [me: waiter], keeps: waiter.keeps)
     open[rendition.id] = me
     return .added

@@ -45,8 +45,42 @@ final class Variants: Sendable {
       metrics.variant(rendition.variant.format, .hit)
       return kept
     }
-    let waiter = VariantQueue.Waiter(owner: owner, priority: priority, keeps: keeping)
+    let waiter = VariantQueue.Waiter(owner: owner, priority: { priority }, keeps: keeping)
     return try await wait(for: rendition, waiter).get()
+  }
+
+  /// The same of several renditions of one image: those that one decode can make enter the queue together.
+  ///
+  /// - Parameter priority: asked whenever a turn comes.
+  /// - Returns: for each its bytes or why there are none; `.renderingsFull` for those that found no place.
+  func bytes(
+    of wanted: [Rendition], for owner: Owner, at priority: @escaping @Sendable () -> Priority,
+    keeping: Bool
+  ) async -> [CacheEntry.ID: Outcome] {
+    var outcomes: [CacheEntry.ID: Outcome] = [:]
+    var missing: [Rendition] = []
+    for rendition in wanted where outcomes[rendition.id] == nil {
+      if keeping, let kept = await renditions.bytes(of: rendition) {
+        metrics.variant(rendition.variant.format, .hit)
+        outcomes[rendition.id] = .success(kept)
+      } else if !missing.contains(where: { $0.id == rendition.id }) {
+        missing.append(rendition)
+      }
+    }
+    let requests = missing.map { rendition in
+      (rendition, VariantQueue.Waiter(owner: owner, priority: priority, keeps: keeping))
+    }
+    let numbers = queue.withLock { queue in requests.map { _ in queue.number() } }
+    let answers = enter(zip(requests, numbers).map { ($0.0, $1, $0.1) })
+    for (((rendition, waiter), number), answer) in zip(zip(requests, numbers), answers) {
+      if let outcome = if let answer { answer } else { await waiter.outcome.value() } {
+        outcomes[rendition.id] = outcome
+      } else {
+        leave(number, rendition.id, rendition.variant.format)
+        outcomes[rendition.id] = .failure(.abandoned)
+      }
+    }
+    return outcomes
   }
 
   /// The bytes of a placeholder's rendition, which is kept in memory alone.
@@ -92,23 +126,33 @@ final class Variants: Sendable {
   private func enter(
     _ rendition: Rendition, _ me: UInt64, _ waiter: VariantQueue.Waiter
   ) -> Outcome? {
+    enter([(rendition, me, waiter)])[0]
+  }
+
+  /// Enters requests before any of them begins, so that one decode makes those that it can.
+  private func enter(
+    _ requests: [(rendition: Rendition, me: UInt64, waiter: VariantQueue.Waiter)]
+  ) -> [Outcome?] {
     queue.withLock { queue in
-      if queue.isClosed { return .failure(.draining) }
-      let entry = queue.enter(rendition, me, waiter, at: now()) { threads.lane(at: $0) }
-      switch entry {
-      case .added:
-        startNext(&queue)
-        return nil
-      case .joined:
-        metrics.variant(rendition.variant.format, .joined)
-        return nil
-      case .told(let outcome):
-        metrics.variant(rendition.variant.format, .joined)
-        return outcome
-      case .refused:
-        metrics.variant(rendition.variant.format, .refused)
-        return .failure(.renderingsFull)
+      if queue.isClosed { return requests.map { _ in .failure(.draining) } }
+      let moment = now()
+      let answers = requests.map { rendition, me, waiter -> Outcome? in
+        let format = rendition.variant.format
+        switch queue.enter(rendition, me, waiter, at: moment, lane: { threads.lane(at: $0) }) {
+        case .added: return nil
+        case .joined:
+          metrics.variant(format, .joined)
+          return nil
+        case .told(let outcome):
+          metrics.variant(format, .joined)
+          return outcome
+        case .refused:
+          metrics.variant(format, .refused)
+          return .failure(.renderingsFull)
+        }
       }
+      startNext(&queue)
+      return answers
     }
   }
 
@@ -153,15 +197,11 @@ final class Variants: Sendable {
   }
 
   /// Renders by one decode, now.
-  ///
-  /// - Parameter content: the image's bytes, where nobody can open it yet.
   /// - Returns: the encoded pictures, in the order of the renditions.
-  func render(
-    _ renditions: [Rendition], of content: [UInt8]? = nil
-  ) async -> [Result<[UInt8], JobsError>] {
+  private func render(_ renditions: [Rendition]) async -> [Result<[UInt8], JobsError>] {
     let start = ContinuousClock.now
     do throws(JobsError) {
-      let files = try await rendering.bytes(of: renditions, content: content)
+      let files = try await rendering.bytes(of: renditions)
       let time = start.duration(to: .now)
       for (rendition, file) in zip(renditions, files) where (try? file.get()) != nil {
         metrics.rendered(rendition.variant.format, in: time)

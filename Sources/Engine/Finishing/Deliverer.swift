@@ -1,0 +1,162 @@
+internal import Jobs
+internal import Logging
+internal import Metrics
+internal import Synchronization
+internal import Waiting
+
+/// Sends stored images and variants to where jobs want them.
+///
+/// In comes one delivery of a job; out comes what was stored where, or why not. A delivery waits for its turn: owners
+/// share the slots, a host that a client named gets two transfers at once, and a host that does not answer is left alone
+/// for a while. The transfer itself runs on the fetcher's loop, not on a thread of its own.
+struct Deliverer: Sendable {
+  /// Nil: nothing is delivered anywhere.
+  let destinations: (any ImageDestinations)?
+  let renderer: JobRenderer
+  let threads: any ComputeThreads
+  let slots: DeliverySlots
+  /// For all deliveries of a job, from the first one's beginning.
+  let timeout: Duration
+  let now: WallClock
+  let log: Logger
+  private let counters = (
+    delivered: Counter(
+      label: "imagefetch_deliveries_total", dimensions: [("outcome", "delivered")]),
+    failed: Counter(label: "imagefetch_deliveries_total", dimensions: [("outcome", "failed")])
+  )
+
+  init(
+    destinations: (any ImageDestinations)?, renderer: JobRenderer, threads: any ComputeThreads,
+    slots: DeliverySlots, timeout: Duration, now: @escaping WallClock, log: Logger
+  ) {
+    (self.destinations, self.renderer, self.threads) = (destinations, renderer, threads)
+    (self.slots, self.timeout, self.now, self.log) = (slots, timeout, now, log)
+  }
+
+  /// Delivers an image, or a variant of it, to one place. The caller holds a slot.
+  ///
+  /// - Parameters:
+  ///   - image: with its variants, where the job wants any.
+  ///   - deadline: of all deliveries of the job; set by the first one.
+  /// - Throws: `.failed(.fetch(.cancelled))` when the task is cancelled.
+  func deliver(
+    _ request: DeliveryRequest, of image: StoredImage, for job: Job,
+    until deadline: inout Timestamp?
+  ) async throws(FinishError) -> Delivered {
+    // What waits for a slot takes none of the job's time.
+    let end = deadline ?? now() + timeout
+    deadline = end
+    let content = try await content(of: request, image, job)
+    await read(content.bytes, at: job.priority)
+    do throws(DeliveryError) {
+      let (parcel, key) = try parcel(content, for: request, of: job)
+      let tag = try await send(parcel, request.target, of: job, before: end)
+      counters.delivered.increment()
+      return Delivered(request, key: key, bytes: parcel.content.count, entityTag: tag)
+    } catch {
+      if error == .cancelled { throw .failed(.fetch(.cancelled)) }
+      counters.failed.increment()
+      log.warning(
+        "an image could not be delivered", metadata: ["job": "\(job.id)", "error": "\(error)"])
+      throw .failed(.delivery(error))
+    }
+  }
+
+  private func content(
+    of request: DeliveryRequest, _ image: StoredImage, _ job: Job
+  ) async throws(FinishError) -> DeliveredContent {
+    if let name = request.variant {
+      return try await renderer.content(ofVariant: name, of: image, for: job)
+    }
+    return DeliveredContent(image, try await renderer.staging.open(image.digest))
+  }
+
+  /// Reads a file once where that may wait for the disk: it is sent on the thread of all transfers, from memory then.
+  private func read(_ bytes: StoredBytes, at priority: Priority) async {
+    guard case .file = bytes else { return }
+    await Task(executorPreference: threads.lane(at: priority)) {
+      var offset = 0
+      while offset < bytes.count {
+        let count = bytes.read(at: offset, count: 1 << 20).count
+        guard count > 0 else { return }
+        offset += count
+        await Task.yield()
+      }
+    }.value
+  }
+
+  private func parcel(
+    _ content: DeliveredContent, for request: DeliveryRequest, of job: Job
+  ) throws(DeliveryError) -> (Parcel, key: String?) {
+    switch request.target {
+    case .put(let url, let headers):
+      return (content.parcel(to: .put(url, headers: headers)), nil)
+    case .profile(let name, let template):
+      let key = job.key(
+        template, of: content.digest, ending: content.ending, variant: request.variant)
+      guard let key else { throw .longKey(to: name) }
+      return (content.parcel(to: .profile(name, key: key)), key)
+    }
+  }
+
+  private func send(
+    _ parcel: Parcel, _ target: DeliveryRequest.Target, of job: Job, before end: Timestamp
+  ) async throws(DeliveryError) -> String? {
+    guard let destinations else { throw .unknown(to: parcel.target.name) }
+    let permit: OriginPermit
+    do throws(FetchError) { permit = try await slots.permit(target, for: job.owner) } catch {
+      throw error == .cancelled ? .cancelled : .unreachable(to: parcel.target.name, error)
+    }
+    let left = max(.zero, end - now())
+    let outcome = await withTaskGroup(of: Result<String?, DeliveryError>?.self) { group in
+      group.addTask { () -> Result<String?, DeliveryError>? in
+        do throws(DeliveryError) { return .success(try await destinations.deliver(parcel)) } catch {
+          return .failure(error)
+        }
+      }
+      group.addTask {
+        try? await Task.sleep(for: left)
+        return nil
+      }
+      let first = await group.next() ?? nil
+      group.cancelAll()
+      return first
+    }
+    guard let outcome else {
+      if Task.isCancelled { throw .cancelled }
+      throw .unreachable(to: parcel.target.name, .timeout(seconds: timeout.inSeconds))
+    }
+    if case .failure(.unreachable(_, let error)) = outcome {
+      permit.note(OriginState.Outcome(error, path: target.path))
+    } else {
+      permit.note(.answered)
+    }
+    return try outcome.get()
+  }
+}
+
+/// Bytes to be delivered.
+struct DeliveredContent: Sendable {
+  let bytes: StoredBytes
+  let digest: ImageDigest
+  let contentType: String
+  let ending: String
+
+  /// An image's own.
+  init(_ image: StoredImage, _ bytes: StoredBytes) {
+    (self.bytes, digest) = (bytes, image.digest)
+    (contentType, ending) = (
+      image.description.format.contentType, image.description.format.fileExtension
+    )
+  }
+
+  /// A variant's.
+  init(_ bytes: StoredBytes, _ digest: ImageDigest, _ format: OutputFormat) {
+    (self.bytes, self.digest) = (bytes, digest)
+    (contentType, ending) = (format.contentType, format.fileExtension)
+  }
+
+  func parcel(to target: Parcel.Target) -> Parcel {
+    Parcel(to: target, bytes, digest: digest, contentType: contentType)
+  }
+}

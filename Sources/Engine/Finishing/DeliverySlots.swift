@@ -1,0 +1,91 @@
+internal import Jobs
+internal import Synchronization
+internal import Waiting
+
+/// Whose delivery is next: slots that owners share, two at a time for a host that clients named, and a circuit breaker for
+/// each destination.
+final class DeliverySlots: Sendable {
+  /// Deliveries under way at once.
+  static let atOnce = 64
+  /// To one host that clients named. The operator's own destinations take what the slots allow.
+  static let perHost = 2
+
+  /// A delivery under way; released when let go.
+  struct Slot: Sendable {
+    fileprivate let host: FairSemaphore<Owner>.Permit?
+    fileprivate let slot: FairSemaphore<Owner>.Permit
+  }
+
+  private let slots = FairSemaphore<Owner>(atOnce)
+  private let hosts = Mutex<[String: (slots: FairSemaphore<Owner>, users: Int)]>([:])
+  /// The circuit breakers. Their limits of transfers are never met: the slots are narrower.
+  private let circuits: OriginLimits
+
+  init() {
+    var rules = OriginRules()
+    (rules.maxTransfers, rules.unprovenTransfers) = (Self.atOnce, Self.atOnce)
+    circuits = OriginLimits(rules, onPause: { _, _ in }, onRoom: {})
+  }
+
+  /// Waits for a slot; nil when the task is cancelled.
+  func acquire(_ place: DeliveryRequest.Target, for owner: Owner) async -> Slot? {
+    var host: FairSemaphore<Owner>.Permit?
+    if case .put(let url, _) = place {
+      guard let permit = await acquire(host: url.authority, for: owner) else { return nil }
+      host = permit
+    }
+    guard let slot = await slots.acquire(for: owner) else { return nil }
+    return Slot(host: host, slot: slot)
+  }
+
+  private func acquire(host: String, for owner: Owner) async -> FairSemaphore<Owner>.Permit? {
+    let slots = hosts.withLock { hosts in
+      hosts[host, default: (FairSemaphore(Self.perHost), 0)].users += 1
+      return hosts[host]?.slots
+    }
+    defer { leave(host) }
+    return await slots?.acquire(for: owner)
+  }
+
+  /// Forgets hosts that nobody uses.
+  private func leave(_ host: String) {
+    hosts.withLock { hosts in
+      hosts[host]?.users -= 1
+      guard hosts.count > 1_024 else { return }
+      hosts = hosts.filter { $0.value.users > 0 || !$0.value.slots.isIdle }
+    }
+  }
+
+  /// The right to ask a destination, which tells its circuit breaker what came of it.
+  /// - Throws: `.unreachable` while the destination is left alone, as so many requests in a row reached nobody there.
+  func permit(
+    _ place: DeliveryRequest.Target, for owner: Owner
+  ) async throws(FetchError) -> OriginPermit {
+    try await circuits.admit(place.circuit, for: owner)
+  }
+}
+
+extension DeliveryRequest.Target {
+  /// What clients know it by.
+  var name: String {
+    switch self {
+    case .put(let url, _): url.authority
+    case .profile(let name, _): name
+    }
+  }
+
+  fileprivate var circuit: String {
+    switch self {
+    case .put(let url, _): url.origin
+    // No origin is called so.
+    case .profile(let name, _): "destination \(name)"
+    }
+  }
+
+  var path: String {
+    switch self {
+    case .put(let url, _): String(url.pathAndQuery.prefix { $0 != "?" })
+    case .profile: ""
+    }
+  }
+}

@@ -1,0 +1,260 @@
+internal import Jobs
+internal import Logging
+internal import Synchronization
+internal import Waiting
+
+// Finishing: the stages of a job between its load and its success. Jobs that want the image alone skip them.
+//
+// In come claimed jobs with a pending result: the image is stored and the job refers to it. Out go their ends. Each step
+// is durable before the next one begins, so a crash repeats only the step. In the order of the way, the files are:
+//
+// 1. `Finisher` takes the jobs in and carries them through the steps: render, deliver, complete.
+// 2. `FinishingJobs`: jobs that go through the steps together; who leaves, and whose time is over.
+// 3. `JobRenderer` makes the variants, `Bundles` keeps those that take the place of the image.
+// 4. `Deliverer` sends images and variants to destinations, in the turns of `DeliverySlots`.
+//
+// It runs on the decode threads and holds no worker.
+
+/// Carries jobs from their stored image to their end: renders their variants, delivers what they want delivered, and
+/// completes them.
+struct Finisher: Sendable {
+  let loads: Loads
+  let renderer: JobRenderer
+  let deliverer: Deliverer
+  let completer: JobCompleter
+  let threads: any ComputeThreads
+  let room: FinishingRoom
+  let ids: JobIDSequence
+  let now: WallClock
+
+  /// Takes in jobs with a pending result, on the caller's thread; returns at once.
+  /// - Parameter load: from which the jobs come; nil: from the queue.
+  /// - Returns: false where the service stops: the jobs are to go back into the queue.
+  @discardableResult
+  func begin(_ waiters: [Load.Waiter], after load: Load? = nil) -> Bool {
+    for group in Self.groups(of: waiters) {
+      let jobs = FinishingJobs(group, load?.stages?.copy())
+      guard loads.enter(jobs, isFromLoad: load != nil) else {
+        if load == nil { return false }
+        continue
+      }
+      let lane = threads.lane(at: jobs.priority)
+      jobs.run(as: Task(executorPreference: lane) { await carryThrough(jobs) })
+    }
+    return true
+  }
+
+  private struct Wants: Hashable {
+    let owner: Owner
+    let variants: [VariantRequest]
+    let image: ImageDigest
+    let keepsVariants: Bool
+    /// A job that is to be delivered goes alone.
+    let job: JobID?
+  }
+
+  private static func groups(of waiters: [Load.Waiter]) -> [[Load.Waiter]] {
+    let groups = Dictionary(grouping: waiters) { waiter in
+      let (job, wanted) = (waiter.job, waiter.job.submission)
+      return Wants(
+        owner: job.owner, variants: wanted.variants,
+        image: job.pending?.image.digest ?? ImageDigest(of: []),
+        keepsVariants: wanted.keepsVariants,
+        job: wanted.deliveries.isEmpty && !wanted.dropsOriginal ? nil : job.id)
+    }
+    // The most urgent first, and of these the ones that want the least.
+    let inOrder = groups.values.sorted { a, b in
+      let (first, second) = (a[0], b[0])
+      let fewer =
+        first.job.submission.variants.count < second.job.submission.variants.count
+      return first.priority == second.priority ? fewer : first.priority > second.priority
+    }
+    return inOrder.flatMap { group in
+      stride(from: 0, to: group.count, by: JobCompleter.batch).map {
+        Array(group[$0..<min($0 + JobCompleter.batch, group.count)])
+      }
+    }
+  }
+
+  private func carryThrough(_ jobs: FinishingJobs) async {
+    defer { loads.end(jobs) }
+    let count = jobs.waiters.count
+    guard room.enter(count, jobs.leader.owner, at: now()) else { return await postpone(jobs) }
+    defer { room.leave(count, jobs.leader.owner) }
+    guard var pending = jobs.leader.pending else { return }
+    let ending: JobCompleter.Ending
+    // Held until its delivery is written down: what is delivered while the store is away would all be delivered again
+    // after a crash.
+    var slot: DeliverySlots.Slot?
+    defer { withExtendedLifetime(slot) {} }
+    do throws(FinishError) {
+      let rendered = try await render(jobs, &pending)
+      jobs.stopWatching()
+      let wanted = jobs.leader.submission
+      if !wanted.deliveries.isEmpty {
+        guard try await deliver(jobs, &pending, &slot, after: rendered) else { return }
+      }
+      let result = pending
+      let bundle = wanted.deliveries.isEmpty ? rendered : nil
+      await completer.complete(
+        jobs.takeAll(), of: jobs, image: bundle?.embedded, releasing: bundle?.holder
+      ) { _ in .success(result.image, result.cache, result.deliveriesAsAsked(by: wanted)) }
+      return
+    } catch {
+      switch error {
+      case .failed(.fetch(.cancelled)): ending = .requeue
+      case .failed(let failure): ending = .failure(failure, pending)
+      case .imageGone: ending = .reload
+      }
+    }
+    await completer.complete(jobs.takeAll(), of: jobs) { _ in ending }
+  }
+
+  /// So many jobs are in these stages that these ones wait in the queue.
+  private func postpone(_ jobs: FinishingJobs) async {
+    let moment = now() + room.delay(of: jobs.waiters.count, jobs.leader.owner)
+    await completer.complete(jobs.takeAll(), of: jobs) { _ in .postpone(until: moment) }
+  }
+
+  // MARK: Render
+
+  /// What was rendered and no transaction has taken along yet.
+  private struct Rendered {
+    var embedded: EmbeddedImage?
+    /// Who reserves it.
+    var holder: JobID?
+  }
+
+  /// Makes the variants that the jobs want, unless that is done.
+  private func render(
+    _ jobs: FinishingJobs, _ pending: inout PendingResult
+  ) async throws(FinishError) -> Rendered? {
+    let (job, wanted) = (jobs.leader, jobs.leader.submission)
+    guard !pending.isRendered(for: wanted) else { return nil }
+    // Its own bytes are there only until the variants take their place.
+    if wanted.dropsOriginal {
+      var delivering: DeliverySlots.Slot?
+      let isMeant = { (place: Int) in wanted.deliveries[place].variant == nil }
+      guard try await deliver(jobs, &pending, &delivering, while: isMeant) else {
+        throw .failed(.fetch(.cancelled))
+      }
+    }
+    guard let slot = await room.renderSlots.acquire(for: job.owner) else {
+      throw .failed(.fetch(.cancelled))
+    }
+    defer { withExtendedLifetime(slot) {} }
+    jobs.stages?.begin(.variants)
+    let rendered = try await renderer.render(
+      wanted, of: pending.image, for: job.owner, at: { jobs.priority })
+    pending.image = pending.image.with(rendered, for: wanted)
+    var result = Rendered()
+    if wanted.dropsOriginal {
+      let holder = ids.next(at: now())
+      do throws(JobFailure) {
+        let kept = try await renderer.staging.keepBundle(of: rendered, as: { holder }, for: job.id)
+        pending.image.bundle = kept.bundle
+        result = Rendered(embedded: kept.embedded, holder: kept.embedded == nil ? holder : nil)
+      } catch {
+        throw .failed(error)
+      }
+    }
+    jobs.stages?.end(.variants)
+    return result
+  }
+
+  // MARK: Deliver
+
+  /// Delivers what is left.
+  /// - Returns: false where the job is no longer ours.
+  private func deliver(
+    _ jobs: FinishingJobs, _ pending: inout PendingResult, _ slot: inout DeliverySlots.Slot?,
+    after rendered: Rendered?
+  ) async throws(FinishError) -> Bool {
+    if let rendered {
+      let isOurs = await keep(pending, jobs, image: rendered.embedded, releasing: rendered.holder)
+      guard isOurs else { return false }
+    }
+    return try await deliver(jobs, &pending, &slot, while: { _ in true })
+  }
+
+  /// Delivers one after the other, and writes down each but the last, so that none is made again.
+  /// - Parameter slot: of the last one, which the caller writes down.
+  private func deliver(
+    _ jobs: FinishingJobs, _ pending: inout PendingResult, _ slot: inout DeliverySlots.Slot?,
+    while isMeant: (Int) -> Bool
+  ) async throws(FinishError) -> Bool {
+    let (job, wanted) = (jobs.leader, jobs.leader.submission)
+    let left = wanted.deliveryOrder.dropFirst(pending.deliveries.count).prefix(while: isMeant)
+    guard !left.isEmpty else { return true }
+    jobs.stages?.begin(.deliver)
+    defer { jobs.stages?.end(.deliver) }
+    for place in left {
+      let request = wanted.deliveries[place]
+      // Not while it holds another one.
+      slot = nil
+      slot = await deliverer.slots.acquire(request.target, for: job.owner)
+      if slot == nil { throw .failed(.fetch(.cancelled)) }
+      let delivered = try await deliverer.deliver(
+        request, of: pending.image, for: job, until: &pending.deliverUntil)
+      pending.deliveries.append(delivered)
+      if pending.deliveries.count < wanted.deliveries.count {
+        guard await keep(pending, jobs) else { return false }
+      }
+    }
+    return true
+  }
+
+  /// Writes down how far the jobs are.
+  /// - Returns: false where none is ours any more.
+  private func keep(
+    _ pending: PendingResult, _ jobs: FinishingJobs, image: EmbeddedImage? = nil,
+    releasing: JobID? = nil
+  ) async -> Bool {
+    let kept = await completer.complete(
+      jobs.waiters, of: jobs, image: image, releasing: releasing
+    ) { _ in .pending(pending) }
+    return !kept.isEmpty
+  }
+}
+
+/// How many jobs may be between their load and their end, and how many are rendered at once. Those that find no room wait
+/// in the queue, where they cost no memory.
+final class FinishingRoom: Sendable {
+  /// Jobs at once, in all.
+  static let mostJobs = 10_000
+  /// Jobs that are rendered at once. With at most eight variants each they leave half of the queue of renderings to others.
+  static let mostRendered = 16
+  /// Jobs of one owner that come back from the queue in a second.
+  private static let perSecond = 250
+
+  private struct State {
+    var jobs = SharedCapacity<Owner>()
+    /// When the last of an owner's postponed jobs comes back.
+    var postponed: [Owner: ContinuousClock.Instant] = [:]
+  }
+
+  let renderSlots = FairSemaphore<Owner>(mostRendered)
+  private let most: Int
+  private let state = Mutex(State())
+
+  init(_ most: Int = mostJobs) { self.most = most }
+
+  /// Takes places for jobs of an owner. More than half of all places are never asked for at once.
+  func enter(_ count: Int, _ owner: Owner, at moment: Timestamp) -> Bool {
+    state.withLock { $0.jobs.take(count, for: owner, within: most, at: moment) }
+  }
+
+  func leave(_ count: Int, _ owner: Owner) { state.withLock { $0.jobs.release(count, of: owner) } }
+
+  /// When jobs that found no room are to try again: one portion after the other.
+  func delay(of count: Int, _ owner: Owner) -> Duration {
+    state.withLock { state in
+      let now = ContinuousClock.now
+      let first = now + .seconds(1)
+      let last = max(state.postponed[owner] ?? first, first) + .seconds(1) * count / Self.perSecond
+      state.postponed = state.postponed.filter { $0.value > now }
+      state.postponed[owner] = last
+      return now.duration(to: last)
+    }
+  }
+}

@@ -1,0 +1,197 @@
+internal import Jobs
+internal import Logging
+
+/// A variant that a job wants, with its bytes.
+struct RenderedVariant: Sendable {
+  let rendition: Rendition
+  let bytes: RenderedBytes
+}
+
+/// Why the stages after a load can't go on.
+enum FinishError: Error {
+  case failed(JobFailure)
+  /// The image's bytes are gone or harmed: the job has to load it again.
+  case imageGone
+}
+
+/// Makes the variants of jobs whose image is stored.
+///
+/// In come an image and what a job wants of it; out come the variants in the job's order. Kept ones come from the cache, the
+/// others from the queue of ``Variants``, where owners take turns. All that one decode can make is made by one.
+struct JobRenderer: Sendable {
+  /// Nil where none are made.
+  let variants: Variants?
+  let staging: ImageStaging
+  /// Whether what is kept is everybody's (`cache.shared`).
+  let isShared: Bool
+
+  /// Between two tries to get places in the queue of renderings.
+  private static let pause = Duration.milliseconds(200)
+
+  /// Renders what a job wants.
+  func render(
+    _ submission: Submission, of image: StoredImage, for owner: Owner,
+    at priority: @escaping @Sendable () -> Priority
+  ) async throws(FinishError) -> [RenderedVariant] {
+    guard let variants else { throw .failed(.codec(.unsupportedFormat(name: nil))) }
+    return try await render(
+      renditions(for: submission, of: image, owner, variants), by: variants, for: owner,
+      at: priority, keeping: submission.keepsVariants)
+  }
+
+  /// However many others wait: where the queue of renderings is full it is asked again.
+  private func render(
+    _ wanted: [Rendition], by variants: Variants, for owner: Owner,
+    at priority: @escaping @Sendable () -> Priority, keeping: Bool
+  ) async throws(FinishError) -> [RenderedVariant] {
+    var made: [CacheEntry.ID: RenderedBytes] = [:]
+    while true {
+      let missing = wanted.filter { made[$0.id] == nil }
+      let outcomes = await variants.bytes(
+        of: missing, for: owner, at: priority, keeping: keeping)
+      for rendition in missing {
+        do throws(JobsError) {
+          made[rendition.id] = try outcomes[rendition.id]?.get()
+        } catch {
+          if error != .renderingsFull { throw FinishError(error) }
+        }
+      }
+      guard made.count < Set(wanted.map(\.id)).count else { break }
+      do { try await Task.sleep(for: Self.pause) } catch { throw .failed(.fetch(.cancelled)) }
+    }
+    return wanted.compactMap { rendition in
+      made[rendition.id].map { RenderedVariant(rendition: rendition, bytes: $0) }
+    }
+  }
+
+  /// The variants of a load's leading job, where all of them are kept or were made by the decode that proved the image; nil
+  /// where any has to be rendered.
+  func variants(of loaded: LoadedImage, for leader: Job) async -> [RenderedVariant]? {
+    guard let variants, !leader.submission.variants.isEmpty else { return nil }
+    let keeps = leader.submission.keepsVariants
+    var all: [RenderedVariant] = []
+    let wanted = renditions(for: leader.submission, of: loaded.image, leader.owner, variants)
+    for (recipe, rendition) in zip(leader.submission.recipes, wanted) {
+      if keeps, let kept = await variants.renditions.bytes(of: rendition) {
+        all.append(RenderedVariant(rendition: rendition, bytes: kept))
+      } else if let bytes = loaded.variants[recipe] {
+        if keeps { await variants.renditions.keep(bytes, of: rendition) }
+        all.append(RenderedVariant(rendition: rendition, bytes: RenderedBytes(bytes)))
+      } else {
+        return nil
+      }
+    }
+    return all
+  }
+
+  /// What a job wants, by what it is. A JPEG's variants are read at one scale, so that they come out the same when one is
+  /// made again; those of an image whose bytes are dropped are never made again.
+  private func renditions(
+    for submission: Submission, of image: StoredImage, _ owner: Owner, _ variants: Variants
+  ) -> [Rendition] {
+    let recipes = submission.recipes
+    let scaled = submission.dropsOriginal ? recipes : variants.scaled(recipes, of: image)
+    return scaled.map { recipe in
+      let rendition = variants.rendition(of: image, as: recipe)
+      return isShared ? rendition : rendition.apart(for: owner)
+    }
+  }
+
+  /// The bytes of one variant of a job whose variants are made.
+  func content(
+    ofVariant name: String, of image: StoredImage, for job: Job
+  ) async throws(FinishError) -> DeliveredContent {
+    guard let place = job.submission.variants.firstIndex(where: { $0.name == name }),
+      place < image.variants.count
+    else { throw .failed(.internal) }
+    let made = image.variants[place]
+    let bytes: RenderedBytes
+    if let bundle = image.bundle {
+      let whole = try await staging.open(bundle.digest)
+      bytes = RenderedBytes(whole.part(image.place(of: place)), entityTag: made.entityTag)
+    } else {
+      guard let variants else { throw .failed(.internal) }
+      let wanted = renditions(for: job.submission, of: image, job.owner, variants)[place]
+      let rendered = try await render(
+        [wanted], by: variants, for: job.owner, at: { job.priority },
+        keeping: job.submission.keepsVariants)
+      bytes = rendered[0].bytes
+    }
+    guard let digest = ImageDigest(entityTag: bytes.entityTag) else { throw .failed(.internal) }
+    return DeliveredContent(bytes.bytes, digest, made.format)
+  }
+}
+
+extension Submission {
+  /// The variants that it wants, whatever it calls them.
+  var recipes: [VariantRequest] { variants.map(\.recipe) }
+
+  /// Whether the cache keeps its variants. Those of an image whose bytes are dropped are the job's alone.
+  var keepsVariants: Bool { cacheMode != .noStore && !dropsOriginal }
+}
+
+extension StoredImage {
+  /// The image with the variants that a job wanted, under the job's names.
+  func with(_ rendered: [RenderedVariant], for submission: Submission) -> StoredImage {
+    var image = self
+    image.variants = zip(submission.variants, rendered).map { request, variant in
+      MadeVariant(request.name, variant.rendition, variant.bytes)
+    }
+    return image
+  }
+}
+
+extension FinishError {
+  init(_ error: JobsError) {
+    switch error {
+    case .unrenderable(let error): self = .failed(.codec(error))
+    case .abandoned, .draining: self = .failed(.fetch(.cancelled))
+    case .store(let error): self = .failed(JobFailure(error))
+    case .imageGone: self = .imageGone
+    default: self = .failed(.internal)
+    }
+  }
+}
+
+extension Variants {
+  func rendition(of image: StoredImage, as request: VariantRequest) -> Rendition {
+    let renderer = rendering.renderer
+    let variant = request.variant(
+      of: image.description.format, isTransparent: image.description.hasAlpha,
+      formats: renderer.formats)
+    return Rendition(of: image, as: variant, by: renderer)
+  }
+
+  /// What a job wants of an image, each with the scale that it is read at beside the others: all of a JPEG's are made by
+  /// the decode that proves it, and come out the same when one of them is made again.
+  func scaled(_ requests: [VariantRequest], of image: StoredImage) -> [VariantRequest] {
+    // Other formats' come out the same alone.
+    guard requests.count > 1, image.description.format == .jpeg else { return requests }
+    let renderer = rendering.renderer
+    let own = requests.map { request in
+      renderer.shrink(
+        for: request.variant(of: .jpeg, isTransparent: false, formats: renderer.formats),
+        from: image.description)
+    }
+    let least = own.min()
+    return zip(requests, own).map { request, own in
+      var scaled = request
+      scaled.shrink = own == least ? nil : least
+      return scaled
+    }
+  }
+
+  /// Those that a job wants of an image, where all of them are kept; nil otherwise.
+  func kept(
+    _ requests: [VariantRequest], of image: StoredImage, apartFor owner: Owner?
+  ) async -> [MadeVariant]? {
+    var made: [MadeVariant] = []
+    for request in scaled(requests, of: image) {
+      var rendition = rendition(of: image, as: request)
+      if let owner { rendition = rendition.apart(for: owner) }
+      guard let bytes = await renditions.bytes(of: rendition) else { return nil }
+      made.append(MadeVariant(request.name, rendition, bytes))
+    }
+    return made
+  }
+}

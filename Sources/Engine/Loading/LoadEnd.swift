@@ -1,0 +1,56 @@
+internal import Jobs
+
+/// What each job gets by the end of its load: the image alone, with the leader's variants, or as a pending result.
+struct LoadEnd {
+  var loaded: LoadedImage
+  /// What the leader wants made of the image, where its decode made all of it.
+  private let recipes: [VariantRequest]
+  private let rendered: [RenderedVariant]?
+  /// The same for the leader and its like to keep in the place of the image; nil where they keep the image.
+  private(set) var bundle: KeptBundle?
+  private var bundleFailure: JobFailure?
+
+  /// Keeps the variants that the load's decode made for its leader.
+  init(of loaded: LoadedImage, for load: Load, by renderer: JobRenderer) async {
+    self.loaded = loaded
+    recipes = load.leader.submission.recipes
+    rendered = await renderer.variants(of: loaded, for: load.leader)
+    guard load.dropsOriginal, let rendered else { return }
+    do throws(JobFailure) {
+      bundle = try await renderer.staging.keepBundle(
+        of: rendered, as: load.reserving, for: load.leader.id)
+    } catch {
+      bundleFailure = error
+    }
+  }
+
+  /// Whether the job keeps the bundle in the place of its image.
+  func isBundled(_ job: Job) -> Bool {
+    rendered != nil && job.submission.dropsOriginal && job.submission.recipes == recipes
+      // Those are delivered before the bundle takes the place of the image.
+      && job.submission.deliveries.allSatisfy { $0.variant != nil }
+  }
+
+  func ending(of job: Job) -> JobCompleter.Ending {
+    let wanted = job.submission
+    // Who named another picture than the stored one has what that is in the place of.
+    if let error = loaded.replaced, let expected = wanted.integrity,
+      expected != loaded.image.digest
+    {
+      return .failure(.fetch(error))
+    }
+    var image = loaded.image.seen(as: job.target)
+    if wanted.wantsImageOnly { return .success(image, loaded.cache) }
+    if isBundled(job) || (!wanted.dropsOriginal && wanted.recipes == recipes), let rendered {
+      image = image.with(rendered, for: wanted)
+      if wanted.dropsOriginal {
+        guard let bundle else { return .failure(bundleFailure ?? .internal) }
+        image.bundle = bundle.bundle
+      }
+      if wanted.deliveries.isEmpty { return .success(image, loaded.cache) }
+    }
+    // Nobody has the image any more: a job that came late has it fetched again.
+    guard loaded.isAtHand || image.bundle != nil else { return .requeue }
+    return .pending(PendingResult(image, loaded.cache))
+  }
+}

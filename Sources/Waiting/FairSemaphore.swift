@@ -1,0 +1,107 @@
+internal import DequeModule
+internal import Synchronization
+
+/// A number of permits that clients share. The next free permit goes to the client that holds the fewest; within a client,
+/// first come, first served.
+///
+/// A client may hold all but a quarter of the permits while nobody else waits, and half of them while others wait. So the
+/// last quarter is always there for a client that holds none.
+public final class FairSemaphore<Client: Hashable & Sendable>: Sendable {
+  /// One permit, released when let go.
+  public final class Permit: Sendable {
+    private let semaphore: FairSemaphore
+    private let client: Client
+
+    fileprivate init(_ client: Client, of semaphore: FairSemaphore) {
+      (self.client, self.semaphore) = (client, semaphore)
+    }
+
+    deinit { semaphore.release(client) }
+  }
+
+  private struct Waiter {
+    let turn: OneShot<Permit>
+    let number: UInt64
+  }
+
+  private struct State {
+    var held: [Client: Int] = [:]
+    var heldInAll = 0
+    var lines: [Client: Deque<Waiter>] = [:]
+    var count: UInt64 = 0
+
+    mutating func take(_ client: Client) {
+      held[client, default: 0] += 1
+      heldInAll += 1
+    }
+
+    mutating func release(_ client: Client) {
+      let left = held[client, default: 0] - 1
+      held[client] = left > 0 ? left : nil
+      heldInAll -= 1
+    }
+
+    /// Takes the first waiter off the line of the client whose turn it is.
+    mutating func next(_ mayTake: (Client, State) -> Bool) -> (client: Client, waiter: Waiter)? {
+      let first = lines.keys.filter { mayTake($0, self) }.min { a, b in
+        (held[a] ?? 0, lines[a]?.first?.number ?? 0) < (held[b] ?? 0, lines[b]?.first?.number ?? 0)
+      }
+      guard let first, let waiter = lines[first]?.popFirst() else { return nil }
+      if lines[first]?.isEmpty == true { lines[first] = nil }
+      return (first, waiter)
+    }
+  }
+
+  private let permits: Int
+  private let state = Mutex(State())
+
+  /// - Parameter permits: in all, at least 1.
+  public init(_ permits: Int) { self.permits = max(1, permits) }
+
+  /// Whether no permit is held and nobody waits.
+  public var isIdle: Bool { state.withLock { $0.heldInAll == 0 && $0.lines.isEmpty } }
+
+  /// Waits for a permit; nil when the task is cancelled.
+  public func acquire(for client: Client) async -> Permit? {
+    let turn = OneShot<Permit>()
+    let isGranted = state.withLock { state in
+      guard state.lines[client] == nil, mayTake(client, state) else {
+        state.count += 1
+        state.lines[client, default: []].append(Waiter(turn: turn, number: state.count))
+        return false
+      }
+      state.take(client)
+      return true
+    }
+    if isGranted { return Permit(client, of: self) }
+    if let permit = await turn.value() { return permit }
+    grant { state in
+      state.lines[client]?.removeAll { $0.turn === turn }
+      if state.lines[client]?.isEmpty == true { state.lines[client] = nil }
+    }
+    return nil
+  }
+
+  private func mayTake(_ client: Client, _ state: State) -> Bool {
+    guard state.heldInAll < permits else { return false }
+    guard let held = state.held[client] else { return true }
+    let othersWait = state.lines.contains { $0.key != client }
+    return held < (othersWait ? permits - permits / 2 : permits - permits / 4)
+  }
+
+  private func release(_ client: Client) { grant { $0.release(client) } }
+
+  private func grant(after change: (inout State) -> Void) {
+    let granted = state.withLock { state in
+      change(&state)
+      var granted: [(client: Client, waiter: Waiter)] = []
+      while let next = state.next(mayTake) {
+        state.take(next.client)
+        granted.append(next)
+      }
+      return granted
+    }
+    // A permit that nobody waits for any more is released at once.
+    for (client, waiter) in granted { waiter.turn.fulfil(Permit(client, of: self)) }
+  }
+}
