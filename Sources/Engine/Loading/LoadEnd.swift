@@ -10,18 +10,25 @@ struct LoadEnd {
   private(set) var bundle: KeptBundle?
   private var bundleFailure: JobFailure?
 
-  /// Keeps the variants that the load's decode made for its leader.
-  init(of loaded: LoadedImage, for load: Load, by renderer: JobRenderer) async {
-    self.loaded = loaded
-    recipes = load.leader.submission.recipes
-    rendered = await renderer.variants(of: loaded, for: load.leader)
-    guard load.dropsOriginal, let rendered else { return }
+  private init(_ loaded: LoadedImage, _ recipes: [VariantRequest], _ rendered: [RenderedVariant]?) {
+    (self.loaded, self.recipes, self.rendered) = (loaded, recipes, rendered)
+  }
+
+  /// Keeps the variants that the load's decode made for its leader. No initializer: that would change threads.
+  static func make(
+    of loaded: LoadedImage, for load: Load, by renderer: JobRenderer
+  ) async -> LoadEnd {
+    let leader = load.leader
+    let rendered = await renderer.variants(of: loaded, for: leader)
+    var end = LoadEnd(loaded, leader.submission.recipes, rendered)
+    guard load.dropsOriginal, let rendered else { return end }
     do throws(JobFailure) {
-      bundle = try await renderer.staging.keepBundle(
-        of: rendered, as: load.reserving, for: load.leader.id)
+      end.bundle = try await renderer.staging.keepBundle(
+        of: rendered, as: load.reserving, for: leader.id)
     } catch {
-      bundleFailure = error
+      end.bundleFailure = error
     }
+    return end
   }
 
   /// Whether the job keeps the bundle in the place of its image.

@@ -66,7 +66,7 @@ struct Loader: Sendable {
 
   private func end(_ load: Load, _ permits: OriginPermits, with loaded: LoadedImage) async {
     let waiters = await close(load, permits)
-    var end = await LoadEnd(of: loaded, for: load, by: finisher.renderer)
+    var end = await LoadEnd.make(of: loaded, for: load, by: finisher.renderer)
     var gathered = await self.end(
       waiters, of: load, &end, gathers: !loaded.wasCut && load.request != nil)
     if !gathered.isEmpty { gathered = await self.end(gathered, of: load, &end, gathers: false) }
