@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -171,6 +172,19 @@ int64_t CIsolation_time(pid_t process) {
     struct timespec used;
     if (clock_getcpuclockid(process, &clock) != 0 || clock_gettime(clock, &used) != 0) return -1;
     return (int64_t)used.tv_sec * 1000000000 + used.tv_nsec;
+}
+
+bool CIsolation_is_runnable(pid_t process) {
+    char text[256];
+    snprintf(text, sizeof text, "/proc/%d/stat", process);
+    int file = open(text, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return false;
+    ssize_t count = read(file, text, sizeof text - 1);
+    close(file);
+    text[count > 0 ? count : 0] = 0;
+    // The name before the state is in parentheses, and may hold some itself.
+    const char *name_end = strrchr(text, ')');
+    return name_end && strncmp(name_end, ") R", 3) == 0;
 }
 
 int CIsolation_allow_seconds(pid_t process, unsigned seconds) {

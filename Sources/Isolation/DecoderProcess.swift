@@ -130,7 +130,12 @@ final class DecoderProcess: @unchecked Sendable {
     // By its own time: one that hardly gets any keeps a worker for as long.
     if setbacks == 1, step > .seconds(1) { putBack() }
     guard now - seen > configuration.patience else { return }
-    guard used > computed else { throw .hung }
+    // On a busy machine a decoder that was put back may wait for a core for longer than that. The time is read again: the
+    // decoder may have answered, and gone to sleep, since it was read first.
+    guard
+      used > computed || CIsolation_is_runnable(decoder.process)
+        || CIsolation_time(decoder.process) > computed
+    else { throw .hung }
     (seen, computed) = (now, used)
   }
 
@@ -190,7 +195,7 @@ enum DecoderLoss: Error {
   case cutOff(Int32)
   /// It has computed for too long, and gave no answer.
   case late
-  /// It gave no answer for too long, and did not even compute.
+  /// It gave no answer for too long, and neither computed nor waited for a core.
   case hung
   /// It said what can't be.
   case lied(String)

@@ -19,7 +19,7 @@ public struct IsolatedCodec: Sendable {
     public var maxTime = Duration.seconds(60)
     /// CPU time that a step may take of any picture, even before its size is known; of large ones, more.
     public var longestStep = Duration.milliseconds(100)
-    /// How long one that owes an answer may do so without computing.
+    /// How long one that owes an answer may do so without computing or waiting for a core.
     public var patience = Duration.seconds(5)
     /// After so many a process is replaced.
     public var picturesPerProcess = 100

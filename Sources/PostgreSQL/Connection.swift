@@ -12,7 +12,8 @@ final class Connection {
     var url: String
     /// Asked for each connection; nil: as libpq finds one (PGPASSWORD, ~/.pgpass), or none.
     var password: @Sendable () -> String? = { nil }
-    /// For one host of the URL to be connected with, in whole seconds; libpq waits for two at least.
+    /// For one host of the URL to be connected with, where the URL has no `connect_timeout`, in whole seconds; libpq waits for
+    /// two at least.
     var connectTimeout = 3
     /// What the server calls the connection (pg_stat_activity), where the URL says nothing.
     var application = "imagefetch"
@@ -48,13 +49,13 @@ final class Connection {
     guard Self.understands(address.url) else { throw .refused("that is no PostgreSQL URL") }
     let options: [(String, String)] =
       [
-        ("dbname", address.url), ("connect_timeout", "\(address.connectTimeout)"),
+        ("connect_timeout", "\(address.connectTimeout)"), ("dbname", address.url),
         ("fallback_application_name", address.application), ("client_encoding", "UTF8"),
       ] + (address.password().map { [("password", $0)] } ?? [])
     let names = options.map { strdup($0.0) } + [nil]
     let values = options.map { strdup($0.1) } + [nil]
     defer { (names + values).forEach { free($0) } }
-    // A first `dbname` that is a URL is taken apart; what comes after it wins.
+    // A `dbname` that is a URL is taken apart: its options win over those before it, and those after it win over its own.
     let handle = names.map { UnsafePointer($0) }.withUnsafeBufferPointer { names in
       values.map { UnsafePointer($0) }.withUnsafeBufferPointer { values in
         PQconnectdbParams(names.baseAddress, values.baseAddress, 1)

@@ -147,6 +147,8 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     // Who waits for another's migration, or makes a long one, is not to be hurried.
     var patient = settings
     patient.timeout = .seconds(600)
+    // Nothing can take over from an instance that starts, and a server on a busy machine may take longer than usual.
+    patient.address.connectTimeout = max(15, patient.address.connectTimeout)
     let session = Session(patient)
     let version = try session.connected().serverVersion
     guard version >= 140_000 else {

@@ -87,7 +87,9 @@ func withDashboard(
 ) async throws {
   let origin = try ScriptedOrigin()
   defer { origin.stop() }
-  try await withService(settings) { service in
+  // Jobs that a test leaves loading are not waited for at its end.
+  let quick = ["IMAGEFETCH_SERVER_DRAIN_TIMEOUT": "0s"]
+  try await withService(quick.merging(settings) { $1 }) { service in
     let browser = try await Browser()
     let dashboard = Dashboard(service: service, origin: origin, browser: browser)
     do {

@@ -4,7 +4,7 @@ import S3
 import TestSupport
 import Testing
 
-@Suite("The tour's import", .timeLimit(.minutes(5)))
+@Suite("The tour's import", .timeLimit(.minutes(15)))
 struct TourImportTests {
   private static let title = "A thousand avatars, as WebP, into a bucket"
 

@@ -32,8 +32,8 @@ struct control {
     _Atomic int64_t is_frozen;
     /// Set by the shim while a change is under way.
     _Atomic int64_t is_changing;
-    /// What each sync takes longer, in nanoseconds.
-    _Atomic int64_t sync_delay;
+    /// Set by the test: no sync ends.
+    _Atomic int64_t are_syncs_held;
     /// So many syncs to come fail.
     _Atomic int64_t failing_syncs;
     /// What the wall clock is ahead by, in nanoseconds.
@@ -354,8 +354,7 @@ static int synced(int descriptor, long call) {
     append(SYNC, file, (uint64_t)getpid(), number, NULL, 0);
     int is_failing = control->failing_syncs > 0 && control->failing_syncs-- > 0;
     leave();
-    int64_t delay = control->sync_delay;
-    if (delay > 0) nanosleep(&(struct timespec){delay / 1000000000, delay % 1000000000}, NULL);
+    while (control->are_syncs_held) nanosleep(&(struct timespec){0, 1000000}, NULL);
     int result = (int)syscall(call, descriptor);
     if (is_failing) {
         result = -1;

@@ -18,7 +18,7 @@ struct CancellationTests {
 
   /// From a cancel to the close as the origin sees it: the middle of five.
   /// The contract's 100 ms, and what a busy machine may add; far from any timeout.
-  private let atOnce = Duration.seconds(2)
+  private let atOnce = Duration.seconds(10)
 
   private func medianDelay(
     _ start: (Int) async throws -> ContinuousClock.Instant
@@ -75,10 +75,10 @@ struct CancellationTests {
   func droppedHeldBack() async throws {
     origin.on("/endless", .endless())
     var response: FetchedResponse? = try await fetcher.fetch(request(origin.url("/endless")))
-    await poll(within: .seconds(30)) { origin.sentBytes(on: 1) > 1_000_000 }
+    await poll { origin.sentBytes(on: 1) > 1_000_000 }
     #expect(response != nil)
     response = nil
-    #expect(await origin.waitForClose(of: 1, within: .seconds(30)) != nil)
+    #expect(await origin.waitForClose(of: 1) != nil)
   }
 
   @Test("before it began, it never begins")
@@ -138,7 +138,7 @@ struct BackPressureTests {
     origin.on("/a", .endless())
     let response = try await FetchTests.fetcher().fetch(
       request(origin.url("/a"), timeout: .milliseconds(400)))
-    #expect(await origin.waitForClose(of: 1, within: .seconds(30)) != nil)
+    #expect(await origin.waitForClose(of: 1) != nil)
     await #expect(throws: FetchError.timeout(seconds: 0.4)) { try await readAll(response.body) }
   }
 
@@ -167,12 +167,12 @@ struct ManyTransfersTests {
     let tasks = (0..<1_000).map { _ in
       Task { await failure(of: fetcher, request(url, timeout: .seconds(600))) }
     }
-    #expect(await origin.waitForRequests(to: "/stalled", count: 1_000, within: .seconds(120)))
+    #expect(await origin.waitForRequests(to: "/stalled", count: 1_000))
     #expect(origin.openConnections == 1_000)
     for _ in 0..<20 { #expect(await failure(of: fetcher, request(origin.url("/a"))) == nil) }
     for task in tasks { task.cancel() }
     for task in tasks { #expect(await task.value == .cancelled) }
-    #expect(await poll(within: .seconds(60)) { origin.openConnections <= 1 })
+    #expect(await poll { origin.openConnections <= 1 })
   }
 
   @Test("more than the connections allowed wait for their turn")

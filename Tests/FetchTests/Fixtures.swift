@@ -17,7 +17,7 @@ func fetcher(
 /// - Parameter place: the URL that the conditions are about; nil: the one that is asked for.
 func request(
   _ url: String, headers: [HeaderField] = [], conditions: [HeaderField] = [],
-  at place: String? = nil, timeout: Duration = .seconds(60), maxBytes: Int = 1 << 25
+  at place: String? = nil, timeout: Duration = patience, maxBytes: Int = 1 << 25
 ) -> FetchRequest {
   FetchRequest(
     url: SourceURL(url)!, headers: headers,

@@ -10,7 +10,7 @@ struct MisbehavingOriginTests {
 
   init() throws {
     origin = try ScriptedOrigin()
-    fetcher = try FetchTests.fetcher { $0.stallTimeout = .seconds(2) }
+    fetcher = try FetchTests.fetcher { $0.stallTimeout = patience }
   }
 
   private func failure(_ reply: ScriptedReply, maxBytes: Int = 1 << 25) async -> FetchError? {
@@ -109,7 +109,7 @@ struct MisbehavingOriginTests {
     origin.on(
       "/a", ScriptedReply(.send(head + bytes(2 << 20)), .hold(gate), .send(bytes(2 << 20))))
     let response = try await impatient.fetch(request(origin.url("/a")))
-    try await Task.sleep(for: .seconds(5))
+    try await Task.sleep(for: .seconds(3))
     async let all = readAll(response.body)
     try await Task.sleep(for: .seconds(1))
     gate.open()

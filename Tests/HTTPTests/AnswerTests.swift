@@ -173,7 +173,7 @@ struct ServerTests {
       try next.send(get)
       #expect(throws: RawClient.Failure.self) { try next.answer() }
       clients.removeLast()
-      next.receiveTimeout(seconds: 20)
+      next.receiveTimeout()
       #expect(try next.answer().status == 200)
     }
   }

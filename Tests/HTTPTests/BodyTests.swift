@@ -138,7 +138,7 @@ struct BodyTests {
       let first = try client.sendSome(bytes)
       #expect(first < 20_000_000)
       gate.open()
-      client.sendTimeout(milliseconds: 20_000)
+      client.sendTimeout()
       try client.send(Array(bytes[first...]))
       return try client.answer()
     }
@@ -152,13 +152,14 @@ struct BodyTests {
       await gate.wait()
       return await Self.weighing(request)
     }
-    let bytes = [UInt8](repeating: 7, count: 10_000_000)
-    let configure = { (c: inout HTTPServer.Configuration) in c.requestTimeout = .milliseconds(400) }
+    // More than the server reads ahead of the handler.
+    let bytes = [UInt8](repeating: 7, count: 1_000_000)
+    let configure = { (c: inout HTTPServer.Configuration) in c.requestTimeout = .seconds(1) }
     let answer = try await Served.with(configure, handler: handler) { port in
       let client = try RawClient(port)
       try client.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: \(bytes.count)\r\n\r\n")
       Thread.detachNewThread {
-        usleep(900_000)
+        usleep(2_000_000)
         gate.open()
       }
       try client.send(bytes)

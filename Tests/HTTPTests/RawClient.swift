@@ -3,6 +3,7 @@ import Glibc
 import HTTP
 import HTTPTypes
 import Synchronization
+import TestSupport
 
 /// Runs blocking work on a thread of its own: the shared ones belong to the handlers under test.
 func blocking<T: Sendable>(_ work: @escaping @Sendable () throws -> T) async throws -> T {
@@ -11,15 +12,17 @@ func blocking<T: Sendable>(_ work: @escaping @Sendable () throws -> T) async thr
   }
 }
 
-/// Waits till something holds, for so many seconds at most.
-func eventually(within seconds: Double = 30, _ holds: @Sendable () -> Bool) async -> Bool {
-  let end = ContinuousClock.now + .seconds(seconds)
+/// Waits until something holds, for as long as a test has patience.
+func eventually(_ holds: @Sendable () -> Bool) async -> Bool {
+  let end = ContinuousClock.now + patience
   while !holds() {
     guard ContinuousClock.now < end else { return false }
     try? await Task.sleep(for: .milliseconds(2))
   }
   return true
 }
+
+private let patientSeconds = Int(patience / .seconds(1))
 
 /// A TCP connection that sends what it is told, byte for byte.
 final class RawClient: Sendable {
@@ -42,7 +45,9 @@ final class RawClient: Sendable {
   let descriptor: Int32
   private let pending = Mutex<[UInt8]>([])
 
-  init(_ port: Int, host: String = "127.0.0.1", timeout: Int = 20) throws {
+  init(
+    _ port: Int, host: String = "127.0.0.1", timeout: Int = patientSeconds
+  ) throws {
     var hints = addrinfo()
     hints.ai_flags = AI_NUMERICHOST
     hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
@@ -81,13 +86,13 @@ final class RawClient: Sendable {
     return sent
   }
 
-  func sendTimeout(milliseconds: Int) {
+  func sendTimeout(milliseconds: Int = patientSeconds * 1_000) {
     var limit = timeval(tv_sec: milliseconds / 1000, tv_usec: milliseconds % 1000 * 1000)
     setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &limit, socklen_t(MemoryLayout<timeval>.size))
   }
 
   /// How long to wait for an answer from now on.
-  func receiveTimeout(seconds: Int) {
+  func receiveTimeout(seconds: Int = patientSeconds) {
     var time = timeval(tv_sec: seconds, tv_usec: 0)
     setsockopt(
       descriptor, SOL_SOCKET, SO_RCVTIMEO, &time, socklen_t(MemoryLayout<timeval>.size))

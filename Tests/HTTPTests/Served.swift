@@ -2,6 +2,7 @@ import Foundation
 import Glibc
 import HTTP
 import HTTPTypes
+import TestSupport
 
 /// A server on a free port whose refusals say what they are.
 struct Served {
@@ -54,7 +55,7 @@ struct Served {
 extension HTTPServer {
   /// Waits until so many requests are being answered.
   func isAnswering(_ count: Int) throws {
-    let end = ContinuousClock.now + .seconds(30)
+    let end = ContinuousClock.now + patience
     while statistics.active != count {
       guard ContinuousClock.now < end else { throw RawClient.Failure(what: "\(statistics)") }
       usleep(1000)

@@ -9,7 +9,7 @@ import Testing
   .disabled(if: Sanitizer.isOfThreads, "no decoder was seen to start beside it")
 )
 struct CrashStormTests {
-  private static let storm = 1_000
+  private static let storm = Corpora.isLong ? 1_000 : 600
 
   @Test("costs the images beside it nothing but a part of the machine")
   func crashes() async throws {

@@ -11,9 +11,13 @@ import Testing
 struct EndlessDecoderTests {
   private static let endless = Array("compute".utf8) + [UInt8](repeating: 0, count: 64)
 
-  /// Nothing ends it here: what is tried is what it costs until then.
+  /// Nothing ends it here: what is tried is what it costs until then. More of them than there are cores wait for a core for
+  /// longer than this patience.
   private static func codec() -> IsolatedCodec {
-    .hostile { ($0.maxTime, $0.longestStep) = (.seconds(3_600), .seconds(3_600)) }
+    .hostile {
+      ($0.maxTime, $0.longestStep) = (.seconds(3_600), .seconds(3_600))
+      $0.patience = .milliseconds(5)
+    }
   }
 
   @Test("is looked after, not waited for, once others go before it")

@@ -1,8 +1,10 @@
 public import Foundation
 internal import Synchronization
 
-/// A headless Chromium of its own, driven by WebDriver (https://www.w3.org/TR/webdriver2/). It reaches nothing but
-/// 127.0.0.1.
+/// A headless Chromium, driven by WebDriver (https://www.w3.org/TR/webdriver2/). It reaches nothing but 127.0.0.1.
+///
+/// Chromium takes longer to start than most tests of a page take. So a browser that was closed waits for the next test, which
+/// gets an empty one: a new tab, without what pages stored, cached or logged.
 public final class Browser: Sendable {
   /// Why the browser didn't do as asked, in WebDriver's words.
   public struct Failure: Error, CustomStringConvertible {
@@ -21,54 +23,104 @@ public final class Browser: Sendable {
   private static let program = "/usr/bin/chromium"
   private static let driverProgram = "/usr/bin/chromedriver"
 
-  private let driver: ChildProcess
-  private let base: String
-  private let session: String
+  /// A driver, and its session with a browser.
+  private struct Process {
+    let driver: ChildProcess
+    let base: String
+    let session: String
+
+    /// The command that ends the browser.
+    var end: String { "curl --silent --max-time 20 --request DELETE \(base)/session/\(session)" }
+  }
+
+  private static let idle = Mutex<[Process]>([])
+  private let process: Process
   private let isClosed = Mutex(false)
 
-  /// Starts the driver and the browser.
+  /// Takes a browser that waits for the next test, or starts one.
   ///
   /// - Parameters:
   ///   - width: of the page, in CSS pixels.
   ///   - height: of the page, in CSS pixels.
   public init(width: Int = 1280, height: Int = 900) async throws {
+    if let idle = Self.idle.withLock({ $0.popLast() }) {
+      process = idle
+    } else {
+      process = try await Self.start()
+    }
+    try await emulate(width: width, height: height, isDark: false)
+  }
+
+  private static func start() async throws -> Process {
     var tries = 0
     while true {
       tries += 1
       let output = Pipe()
       let driver = try ChildProcess(
-        [Self.driverProgram, "--port=0"], output: .pipe(output), errors: .null)
+        [driverProgram, "--port=0"], output: .pipe(output), errors: .null)
       do {
-        let base = try await Self.address(in: output)
-        session = try await Self.open(at: base, width: width, height: height)
-        (self.driver, self.base) = (driver, base)
-        break
+        let base = try await address(in: output)
+        let process = Process(driver: driver, base: base, session: try await open(at: base))
+        try endWithTests(process)
+        return process
       } catch {
         driver.signal(SIGKILL)
         // Drivers that start at the same time may want the same port, and then one of them gives up.
         guard tries < 5 else { throw error }
       }
     }
-    try await emulate(width: width, height: height, isDark: false)
   }
 
-  /// A test that failed has not closed it, and nothing here may wait: another process asks the driver to end the browser.
+  /// A test that failed has not closed it.
   deinit {
-    if isClosed.withLock({ $0 }) { return }
-    let end = "curl --silent --max-time 20 --request DELETE \(base)/session/\(session)"
-    let script = "\(end) >/dev/null 2>&1; kill -9 \(driver.id)"
-    do { _ = try ChildProcess(["/bin/sh", "-c", script]) } catch { driver.signal(SIGKILL) }
+    if !isClosed.withLock({ $0 }) { Self.end(process) }
   }
 
-  /// Ends browser and driver.
+  /// Has the browser end when the driver or these tests end, however they do.
+  private static func endWithTests(_ process: Process) throws {
+    let script = """
+      while kill -0 "$0" && kill -0 \(getpid()); do sleep 1; done; \(process.end); kill -9 "$0"
+      """
+    _ = try ChildProcess(
+      ["/bin/sh", "-c", script, "\(process.driver.id)"], input: .null, output: .null, errors: .null)
+  }
+
+  /// Nothing here may wait: another process asks the driver to end the browser.
+  private static func end(_ process: Process) {
+    _ = try? ChildProcess(
+      ["/bin/sh", "-c", "\(process.end); kill -9 \"$0\"", "\(process.driver.id)"], input: .null,
+      output: .null, errors: .null)
+  }
+
+  /// Leaves the browser to the next test, empty.
   public func close() async {
     let wasClosed = isClosed.withLock { isClosed in
       defer { isClosed = true }
       return isClosed
     }
     if wasClosed { return }
-    _ = try? await Self.send("DELETE", base + "/session/\(session)")
-    driver.signal(SIGKILL)
+    do {
+      try await empty()
+      Self.idle.withLock { $0.append(process) }
+    } catch { Self.end(process) }
+  }
+
+  /// Closes all tabs but a new one, and removes what pages stored, cached and logged.
+  private func empty() async throws {
+    let origin = try await run("return location.origin") as? String ?? ""
+    if origin.hasPrefix("http") {
+      try await devTools(
+        "Storage.clearDataForOrigin", ["origin": origin, "storageTypes": "all"])
+    }
+    try await devTools("Network.clearBrowserCache", [:])
+    let old = try await command("GET", "/window/handles") as? [String] ?? []
+    let tab = try await command("POST", "/window/new", ["type": "tab"]) as? [String: Any]
+    for handle in old {
+      try await command("POST", "/window", ["handle": handle])
+      try await command("DELETE", "/window")
+    }
+    try await command("POST", "/window", ["handle": tab?["handle"] ?? ""])
+    _ = try await complaints()
   }
 
   /// Goes to a page and waits until it is loaded.
@@ -148,7 +200,7 @@ public final class Browser: Sendable {
   private func command(
     _ method: String, _ path: String, _ body: [String: Any]? = nil
   ) async throws -> Any {
-    try await Self.send(method, base + "/session/\(session)" + path, body)
+    try await Self.send(method, process.base + "/session/\(process.session)" + path, body)
   }
 }
 
@@ -184,13 +236,13 @@ extension Browser {
     }
   }
 
-  private static func open(at base: String, width: Int, height: Int) async throws -> String {
+  private static func open(at base: String) async throws -> String {
     let options: [String: Any] = [
       "binary": program,
       "args": [
         "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
         "--disable-background-networking", "--disable-component-update", "--no-first-run",
-        "--no-proxy-server", "--hide-scrollbars", "--window-size=\(width),\(height)",
+        "--no-proxy-server", "--hide-scrollbars", "--window-size=1280,900",
         "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
       ],
     ]

@@ -79,7 +79,7 @@ public struct ObjectStore: Sendable {
   /// Waits until a server answers a request without a signature as it does, which is its first answer that says
   /// something.
   static func isReady(_ endpoint: String, saying answer: Int32 = 403) async -> Bool {
-    let deadline = ContinuousClock.now + .seconds(60)
+    let deadline = ContinuousClock.now + patience
     while ContinuousClock.now < deadline {
       if let url = URL(string: endpoint), await status(of: url) == answer { return true }
       try? await Task.sleep(for: .milliseconds(200))

@@ -90,9 +90,10 @@ public final class PostgresServer: Sendable {
   private func waitForStandby() throws {
     try run("ALTER SYSTEM SET synchronous_standby_names = '*'")
     try run("SELECT pg_reload_conf()")
-    for _ in 0..<200 {
+    let deadline = ContinuousClock.now + patience
+    while ContinuousClock.now < deadline {
       if try run("SELECT sync_state FROM pg_stat_replication").contains("sync\n") { return }
-      usleep(50_000)
+      usleep(20_000)
     }
     throw Failure(description: "the standby does not follow")
   }
@@ -159,9 +160,10 @@ public final class PostgresServer: Sendable {
       while true { sleep(1_000) }
     }
     running.withLock { $0 = started }
-    for _ in 0..<300 {
+    let deadline = ContinuousClock.now + patience
+    while ContinuousClock.now < deadline {
       if (try? run("SELECT 1")) != nil { return }
-      usleep(50_000)
+      usleep(20_000)
     }
     let said = (try? String(contentsOfFile: log, encoding: .utf8)) ?? ""
     throw Failure(description: "the server does not start: \(said.suffix(500))")

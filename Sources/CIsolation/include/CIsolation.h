@@ -55,6 +55,9 @@ int CIsolation_allow_seconds(pid_t process, unsigned seconds);
 /// Nanoseconds of CPU time that the process has used; negative where it isn't there.
 int64_t CIsolation_time(pid_t process);
 
+/// Whether the process is running or waits for a core. False if this is not known.
+bool CIsolation_is_runnable(pid_t process);
+
 /// Has others go before one that keeps computing: it gets less of a core, or only what nobody else wants, and is waited for a
 /// millisecond at a time where it is.
 void CIsolation_put_back(const CIsolationDecoder *decoder, bool is_last);

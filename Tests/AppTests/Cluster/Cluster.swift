@@ -68,18 +68,20 @@ final class Cluster: Sendable {
     server = Mutex(database.server)
     bucket = try await TestBucket(prefix: "kept")
     var settings = environment(keys).merging(bucket.settings) { $1 }
-    settings["IMAGEFETCH_STORAGE_JOBS"] = url?(database.name) ?? database.url
     if isProxied {
       let before = try (
         database: FaultyProxy(to: database.server.port), bucket: FaultyProxy(to: bucket.port)
       )
       proxies = before
-      settings["IMAGEFETCH_STORAGE_JOBS"] = database.server.url(
-        of: database.name, at: before.database.port)
       settings["IMAGEFETCH_STORAGE_S3_ENDPOINT"] = "http://127.0.0.1:\(before.bucket.port)"
     } else {
       proxies = nil
     }
+    let place =
+      url?(database.name) ?? database.server.url(of: database.name, at: proxies?.database.port)
+    // Longer than the default, for a busy machine.
+    settings["IMAGEFETCH_STORAGE_JOBS"] =
+      place + (place.contains("?") ? "&" : "?") + "connect_timeout=20"
     self.settings = settings
   }
 

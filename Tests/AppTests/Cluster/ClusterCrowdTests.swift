@@ -14,13 +14,13 @@ struct ClusterCrowdTests {
   func killed() async throws {
     let lease = Duration.seconds(2)
     let keys = Crowd.keys.merging(["cluster.lease": "2s"]) { $1 }
-    let kills = Self.isLong ? 50 : 4
+    let kills = Self.isLong ? 50 : 2
     try await Cluster.open(3, keys) { cluster, origin in
       let crowd = Crowd(cluster, origin)
       var times: [Duration] = []
       let jobs = try await crowd.submit {
         for _ in 0..<kills {
-          try await Task.sleep(for: .milliseconds(.random(in: 300...1_200)))
+          try await crowd.submitted(.random(in: 5...20))
           let victim = Int.random(in: 0..<3)
           let number = cluster.number(of: victim)
           try await cluster[victim].kill()
@@ -48,7 +48,7 @@ struct ClusterCrowdTests {
       let crowd = Crowd(cluster, origin)
       let jobs = try await crowd.submit {
         for index in 0..<(Self.isLong ? 30 : 3) {
-          try await Task.sleep(for: .milliseconds(700))
+          try await crowd.submitted(10)
           #expect(try await cluster[index % 3].stop() == 0)
           try await cluster.replace(index % 3)
         }

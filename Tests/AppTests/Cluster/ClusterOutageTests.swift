@@ -12,12 +12,12 @@ struct ClusterOutageTests {
       let crowd = Crowd(cluster, origin)
       let jobs = try await crowd.submit {
         for _ in 0..<2 {
-          try await Task.sleep(for: .seconds(2))
+          try await crowd.submitted(16)
           server.crash()
-          try await Task.sleep(for: .seconds(1))
+          try await eventually { try await cluster[0].get("/readyz").status == 503 }
           try server.start()
         }
-        try await Task.sleep(for: .seconds(2))
+        try await crowd.submitted(16)
       }
       try await crowd.expectNothingLost(jobs, undoesClaims: true)
     }
@@ -35,7 +35,7 @@ struct ClusterOutageTests {
       let crowd = Crowd(cluster, origin)
       var first: String?
       var jobs = try await crowd.submit {
-        try await Task.sleep(for: .seconds(3))
+        try await crowd.submitted(16)
         primary.crash()
         let moment = ContinuousClock.now
         try standby.promote()
@@ -46,7 +46,7 @@ struct ClusterOutageTests {
           return answer.status == 202
         }
         print("failover: a job was taken \(ContinuousClock.now - moment) after the crash")
-        try await Task.sleep(for: .seconds(2))
+        try await crowd.submitted(16)
       }
       jobs[try #require(first)] = Crowd.body(0)
       try await crowd.expectNothingLost(jobs, undoesClaims: true)
@@ -56,23 +56,25 @@ struct ClusterOutageTests {
   @Test(
     "lose nothing while PostgreSQL stands still for longer than a lease, or is cut off")
   func database() async throws {
-    try await Cluster.open(3, Crowd.keys, isProxied: true) { cluster, origin in
+    let keys = Crowd.keys.merging(["cluster.lease": "3s"]) { $1 }
+    try await Cluster.open(3, keys, isProxied: true) { cluster, origin in
       let proxy = try #require(cluster.proxies).database
       let crowd = Crowd(cluster, origin)
       let jobs = try await crowd.submit {
-        try await Task.sleep(for: .seconds(1))
+        try await crowd.submitted(16)
         proxy.become(.stall)
+        // A third of the lease has passed then, and all of it after the rest.
         try await eventually { try await cluster[0].get("/readyz").status == 503 }
-        try await Task.sleep(for: .seconds(10))
+        try await Task.sleep(for: .seconds(4))
         #expect(try await cluster[0].get("/livez").status == 200)
         proxy.become(.none)
         for service in cluster.services {
           try await eventually { try await service.get("/readyz").status == 200 }
         }
         proxy.become(.cut)
-        try await Task.sleep(for: .seconds(2))
+        try await eventually { try await cluster[0].get("/readyz").status == 503 }
         proxy.become(.slow(bytesPerSecond: 2_000_000))
-        try await Task.sleep(for: .seconds(2))
+        try await crowd.submitted(16)
         proxy.become(.none)
       }
       try await crowd.expectNothingLost(jobs)
@@ -127,9 +129,9 @@ struct ClusterOutageTests {
           .answer(FaultyProxy.refusal(500, "InternalError")), .answer(Array("\u{1}?\r\n".utf8)),
         ]
         for fault in faults {
-          try await Task.sleep(for: .milliseconds(500))
+          try await crowd.submitted(8)
           proxy.become(fault)
-          try await Task.sleep(for: .seconds(2))
+          try await crowd.submitted(16)
           proxy.become(.none)
         }
       }
@@ -140,7 +142,9 @@ struct ClusterOutageTests {
   @Test("take a lost one's jobs over also while a removal from the bucket stands still")
   func takenOver() async throws {
     // What has expired goes at once, by whoever looks next.
-    let keys = Crowd.keys.merging(["jobs.retention": "2s", "cache.enabled": "false"]) { $1 }
+    let keys = Crowd.keys.merging([
+      "cluster.lease": "3s", "jobs.retention": "2s", "cache.enabled": "false",
+    ]) { $1 }
     try await Cluster.open(2, keys, isProxied: true) { cluster, origin in
       let proxy = try #require(cluster.proxies).bucket
       let gate = Gate()

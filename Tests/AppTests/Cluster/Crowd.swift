@@ -12,12 +12,14 @@ struct Crowd {
   static let perHost = 6
   /// Of the configuration, beside what a test says.
   static let keys = [
-    "cluster.lease": "3s", "fetch.max_per_host": "\(perHost)", "jobs.max_attempts": "10",
+    "cluster.lease": "10s", "fetch.max_per_host": "\(perHost)", "jobs.max_attempts": "10",
     "jobs.retry_backoff.initial": "500ms", "jobs.retry_backoff.maximum": "5s",
     // Every job is to be a load.
     "cache.default_ttl": "0s",
   ]
   private static let images = 40
+  /// Jobs that were acknowledged so far.
+  private let acknowledged = Count()
 
   /// Has the origin give out images, slowly.
   init(_ cluster: Cluster, _ origin: ScriptedOrigin) {
@@ -27,7 +29,7 @@ struct Crowd {
       let head = ScriptedReply.head(200, [("Content-Length", "\(body.count)")])
       let slow = ScriptedReply(
         .send(head),
-        .drip(Array(body.dropLast()), size: body.count / 4, every: .milliseconds(150)),
+        .drip(Array(body.dropLast()), size: body.count / 4, every: .milliseconds(50)),
         .send(Array(body.suffix(1))))
       origin.on("/\(number)", slow)
     }
@@ -43,7 +45,7 @@ struct Crowd {
   /// - Parameter pause: of each client, after each job.
   /// - Returns: what was acknowledged, with the bytes that it is to give.
   func submit(
-    clients: Int = 8, every pause: Duration = .milliseconds(200),
+    clients: Int = 8, every pause: Duration = .milliseconds(400),
     while body: () async throws -> Void
   ) async throws -> [String: [UInt8]] {
     let isOver = Flag()
@@ -67,6 +69,13 @@ struct Crowd {
   }
 
   private final class Flag: Sendable { let value = Atomic(false) }
+  private final class Count: Sendable { let value = Atomic(0) }
+
+  /// Waits until so many jobs more are acknowledged.
+  func submitted(_ more: Int) async throws {
+    let end = acknowledged.value.load(ordering: .relaxed) + more
+    try await eventually { acknowledged.value.load(ordering: .relaxed) >= end }
+  }
 
   private func submit(
     as client: Int, every pause: Duration, until isOver: Flag
@@ -78,6 +87,7 @@ struct Crowd {
       let number = (client * 7 + turn) % Self.images
       let id = try await submit(origin.url("/\(number)"), as: "\(client)-\(turn)", client + turn)
       jobs[id] = Self.body(number)
+      acknowledged.value.add(1, ordering: .relaxed)
       try await Task.sleep(for: pause)
     }
     return jobs

@@ -15,7 +15,7 @@ struct ClockJumpTests {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
     let settings = environment([
-      "jobs.workers": "4", "jobs.retention": "7d", "jobs.retry_backoff.initial": "4s",
+      "jobs.workers": "4", "jobs.retention": "7d", "jobs.retry_backoff.initial": "2s",
       "webhooks.allow_networks": "127.0.0.0/8", "webhooks.allow_http": "true",
       "webhooks.allow_ports": "", "webhooks.retry": "2s,2s,2s",
     ]).merging(disk.settings) { $1 }
@@ -23,7 +23,7 @@ struct ClockJumpTests {
     origin.on("/ended", .ok(bytes("ended")))
     origin.on("/loading", .dripped(bytes("loading"), size: 20, every: .milliseconds(200)))
     origin.on(
-      "/retried", inOrder: [.status(503, headers: [("Retry-After", "4")]), .ok(bytes("retried"))])
+      "/retried", inOrder: [.status(503, headers: [("Retry-After", "2")]), .ok(bytes("retried"))])
     origin.on("/queued", .ok(bytes("queued")))
     origin.on("/hook", inOrder: [.status(500), .status(204)])
     let service = try await RunningService(folder: disk.folder, settings: settings)

@@ -10,23 +10,24 @@ struct DiskRecording {
   let load: MixedLoad
   let changes: [DiskChange]
 
-  /// - Parameter disturb: what happens to the disk meanwhile, again and again.
-  init(
-    lasting time: Duration, disturb: (@Sendable (RecordedDisk) async -> Void)? = nil
-  ) async throws {
+  /// - Parameters:
+  ///   - jobs: how many are acknowledged in each life before its end.
+  ///   - disturb: what happens to the disk before each fifth of these.
+  init(of jobs: Int, disturb: (@Sendable (RecordedDisk) -> Void)? = nil) async throws {
     let disk = try await RecordedDisk()
     self.disk = disk
     origin = try ScriptedOrigin()
-    load = MixedLoad(origin) { disk.moment }
+    let load = MixedLoad(origin) { disk.moment }
+    self.load = load
     for _ in 0..<2 {
       let service = try await RunningService(
         folder: disk.folder, settings: MixedLoad.settings.merging(disk.settings) { $1 })
       await load.go(on: service) {
-        let end = ContinuousClock.now + time
-        repeat {
-          await disturb?(disk)
-          try? await Task.sleep(for: disturb == nil ? time : .milliseconds(100))
-        } while ContinuousClock.now < end
+        let before = load.acknowledged
+        for number in stride(from: 0, to: jobs, by: 5) {
+          disturb?(disk)
+          await poll { load.acknowledged - before >= min(number + 5, jobs) || !service.isRunning }
+        }
         try? await disk.cutPower(of: service)
       }
       try #require(!service.isRunning)

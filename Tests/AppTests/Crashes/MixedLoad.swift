@@ -81,6 +81,9 @@ final class MixedLoad: Sendable {
     }
   }
 
+  /// Jobs that were acknowledged so far.
+  var acknowledged: Int { state.withLock { $0.promises.count } }
+
   var summary: String {
     state.withLock { "\($0.promises.count) jobs acknowledged, \($0.batches.count) batches" }
   }

@@ -13,7 +13,7 @@ final class RecordedDisk: Sendable {
 
   /// What the shim does from now on, in the order in which it reads them.
   enum Control: Int {
-    case isFrozen, isChanging, syncDelay, failingSyncs, clockOffset, isReadOnly
+    case isFrozen, isChanging, areSyncsHeld, failingSyncs, clockOffset, isReadOnly
   }
 
   init() async throws {
