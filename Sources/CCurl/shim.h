@@ -60,21 +60,21 @@ static inline CURLcode CCurl_getPointer(CURL *easy, CURLINFO info, void **value)
     return curl_easy_getinfo(easy, info, value);
 }
 
-// The TLS session of the connection that a transfer is about to use, for OpenSSL's functions; NULL where
-// there is none. libssl is libcurl's own, so it is asked for by name and not linked.
-// Returns whether that can be told.
+// Gets the TLS session of the connection that a transfer is about to use, for OpenSSL's functions; NULL without TLS.
+// Returns 0 if libcurl does not tell, or uses another library than OpenSSL.
 static inline int CCurl_getSession(CURL *easy, const void **session) {
     struct curl_tlssessioninfo *info = NULL;
     if (curl_easy_getinfo(easy, CURLINFO_TLS_SSL_PTR, &info) != CURLE_OK || !info) return 0;
     *session = info->internals;
     return !info->internals || info->backend == CURLSSLBACKEND_OPENSSL;
 }
+// libssl is libcurl's own: its functions are looked up by name, and it is not linked.
 static inline void *CCurl_findFunction(const char *name) {
     void *const everywhere = NULL;
     return dlsym(everywhere, name);
 }
 
-// Whether HTTP/2 was agreed on for the connection that a transfer is about to use: 1, 0, or -1 where that can't be told.
+// Whether the connection that a transfer is about to use speaks HTTP/2: 1, 0, or -1 where that can't be told.
 static inline int CCurl_speaksHTTP2(CURL *easy) {
     const void *session = NULL;
     if (!CCurl_getSession(easy, &session)) return -1;

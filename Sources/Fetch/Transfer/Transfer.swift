@@ -18,7 +18,7 @@ final class Transfer {
   var connectingSince: ContinuousClock.Instant?
   /// The request is on its way.
   var isConnected = false
-  /// The request's connection does.
+  /// Whether the request's connection uses HTTP/2. False until it is connected.
   var speaksHTTP2 = false
   var hasHead = false
   /// Bytes of the request's content that libcurl has taken.
@@ -38,10 +38,11 @@ final class Transfer {
   var nextCheck: ContinuousClock.Instant?
 
   let idle: IdleConnections
-  /// The loop's.
+  /// The loop's epoll descriptor.
   private let epoll: Int32
-  /// What libcurl waits for on it, or did; nil before.
+  /// The last socket that libcurl waited for; nil before.
   private(set) var socket: Int32?
+  /// The events of `socket` that libcurl waits for.
   private var waitsFor = CURL_POLL_NONE
   private var discardUntil: ContinuousClock.Instant?
   private var discarded = 0
@@ -175,7 +176,7 @@ final class Transfer {
     let isOfHTTP2 =
       switch code {
       case CURLE_HTTP2, CURLE_HTTP2_STREAM: true
-      // From 8.1 on libcurl says no more of a stream that ended while its content was being sent.
+      // libcurl 8.5 says no more of a stream that ended while its content was being sent.
       case CURLE_SEND_ERROR: speaksHTTP2
       default: false
       }
