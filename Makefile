@@ -152,7 +152,7 @@ check-release: check-dist ## build and pack what is shipped, and run every test 
 
 .PHONY: check-platforms
 check-platforms: ## prove in roots of debootstrap's that it builds, runs and passes tests on each platform; as root (PLATFORM=… for one)
-	@.ci/install debootstrap git python3 util-linux
+	@.ci/install python3
 	.ci/check-platforms $(PLATFORM)
 
 # What Debian has of an object store that checks more than the tests' usual one: the body's digest, and the region.

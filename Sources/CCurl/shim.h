@@ -60,26 +60,44 @@ static inline CURLcode CCurl_getPointer(CURL *easy, CURLINFO info, void **value)
     return curl_easy_getinfo(easy, info, value);
 }
 
-// Whether the TLS session of the connection that a transfer is about to use holds bytes that nobody
-// has read: 1, 0, or -1 where that can't be told. libcurl reads no further than a body's length, so
-// the rest of a record stays here, where no look at the socket finds it. HTTP/2 frames are no matter.
-// libssl is libcurl's own, so it is asked for by name and not linked.
-static inline int CCurl_hasUnreadPlaintext(CURL *easy) {
-    struct curl_tlssessioninfo *session = NULL;
-    if (curl_easy_getinfo(easy, CURLINFO_TLS_SSL_PTR, &session) != CURLE_OK || !session) return -1;
-    if (!session->internals) return 0;
-    if (session->backend != CURLSSLBACKEND_OPENSSL) return -1;
+// Gets the TLS session of the connection that a transfer is about to use, for OpenSSL's functions; NULL without TLS.
+// Returns 0 if libcurl does not tell, or uses another library than OpenSSL.
+static inline int CCurl_getSession(CURL *easy, const void **session) {
+    struct curl_tlssessioninfo *info = NULL;
+    if (curl_easy_getinfo(easy, CURLINFO_TLS_SSL_PTR, &info) != CURLE_OK || !info) return 0;
+    *session = info->internals;
+    return !info->internals || info->backend == CURLSSLBACKEND_OPENSSL;
+}
+// libssl is libcurl's own: its functions are looked up by name, and it is not linked.
+static inline void *CCurl_findFunction(const char *name) {
     void *const everywhere = NULL;
-    int (*pending)(const void *) = (int (*)(const void *))dlsym(everywhere, "SSL_pending");
+    return dlsym(everywhere, name);
+}
+
+// Whether the connection that a transfer is about to use speaks HTTP/2: 1, 0, or -1 where that can't be told.
+static inline int CCurl_speaksHTTP2(CURL *easy) {
+    const void *session = NULL;
+    if (!CCurl_getSession(easy, &session)) return -1;
+    if (!session) return 0;
     void (*protocol)(const void *, const unsigned char **, unsigned *) =
-        (void (*)(const void *, const unsigned char **, unsigned *))dlsym(
-            everywhere, "SSL_get0_alpn_selected");
-    if (!pending || !protocol) return -1;
+        (void (*)(const void *, const unsigned char **, unsigned *))CCurl_findFunction(
+            "SSL_get0_alpn_selected");
+    if (!protocol) return -1;
     const unsigned char *name = NULL;
     unsigned length = 0;
-    protocol(session->internals, &name, &length);
-    if (length == 2 && memcmp(name, "h2", 2) == 0) return 0;
-    return pending(session->internals) > 0;
+    protocol(session, &name, &length);
+    return length == 2 && memcmp(name, "h2", 2) == 0;
+}
+
+// Whether the TLS session of the connection that a transfer is about to use holds bytes that nobody
+// has read: 1, 0, or -1 where that can't be told. libcurl reads no further than a body's length, so
+// the rest of a record stays here, where no look at the socket finds it. Not for HTTP/2, whose frames are no matter.
+static inline int CCurl_hasUnreadPlaintext(CURL *easy) {
+    const void *session = NULL;
+    if (!CCurl_getSession(easy, &session)) return -1;
+    if (!session) return 0;
+    int (*pending)(const void *) = (int (*)(const void *))CCurl_findFunction("SSL_pending");
+    return pending ? pending(session) > 0 : -1;
 }
 
 static inline CURLMcode CCurl_multiSetLong(CURLM *multi, CURLMoption option, long value) {
@@ -101,16 +119,20 @@ static inline CURLSHcode CCurl_shareNames(CURLSH *share) {
 
 // epoll and eventfd are not in Swift's Glibc module. A descriptor's number may have been closed and
 // given out again since it was last watched, so either operation can be the right one.
-static inline int CCurl_watch(int epoll, int descriptor, int readable, int writable) {
-    struct epoll_event event = {0};
-    event.events = (readable ? EPOLLIN : 0u) | (writable ? EPOLLOUT : 0u);
-    event.data.fd = descriptor;
-    if (epoll_ctl(epoll, EPOLL_CTL_MOD, descriptor, &event) == 0) return 0;
-    return epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event);
-}
 static inline void CCurl_unwatch(int epoll, int descriptor) {
     struct epoll_event event = {0};
     epoll_ctl(epoll, EPOLL_CTL_DEL, descriptor, &event);
+}
+// For CURL_POLL_IN and CURL_POLL_OUT; without either the descriptor is watched no longer.
+static inline void CCurl_watch(int epoll, int descriptor, int what) {
+    struct epoll_event event = {0};
+    event.events = (what & CURL_POLL_IN ? EPOLLIN : 0u) | (what & CURL_POLL_OUT ? EPOLLOUT : 0u);
+    event.data.fd = descriptor;
+    if (!event.events) {
+        CCurl_unwatch(epoll, descriptor);
+    } else if (epoll_ctl(epoll, EPOLL_CTL_MOD, descriptor, &event) != 0) {
+        epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event);
+    }
 }
 // Of a connection that nobody uses: anything that comes, or its end.
 static inline void CCurl_watchIdle(int epoll, int descriptor) {

@@ -44,6 +44,18 @@ struct HTTP2Tests {
     #expect(await poll { server.connections == 1 })
     withExtendedLifetime(fetcher) {}
   }
+
+  @Test("a reader that falls behind again and again gets everything in the end")
+  func heldBack() async throws {
+    let response = try await fetcher.fetch(request(server.url("/large"), maxBytes: 1 << 26))
+    var body: [UInt8] = []
+    while let next = try await response.body.next() {
+      #expect(next.count <= 262_144)
+      body += next
+      try await Task.sleep(for: .milliseconds(2))
+    }
+    #expect(body == bytes(40_000_000))
+  }
 }
 
 @Suite("An origin that breaks the rules of HTTP/2")
@@ -110,13 +122,16 @@ struct BrokenHTTP2Tests {
     let response = try await fetcher.fetch(request(url))
     #expect(try await readAll(response.body) == Array("image".utf8))
     #expect(await poll { server.printed == ["2", "1.1 GET"] })
+  }
+
+  @Test("gets content once more, by HTTP/1.1, whether it failed before all was sent or after")
+  func fallbackWithContent() async throws {
     let sender = fetcher.sender(under: .everywhere)
-    let put = try await sender.send(
-      OutgoingRequest(
-        .put, #require(SourceURL(url)), content: OutgoingContent(bytes(100_000)),
-        timeout: .seconds(30), maxBytes: 100))
-    #expect(put.status == 200)
-    #expect(await poll { server.printed == ["2", "1.1 GET", "2", "1.1 PUT"] })
+    let sent = OutgoingRequest(
+      .put, try #require(SourceURL(url)), content: OutgoingContent(bytes(100_000)),
+      timeout: .seconds(30), maxBytes: 100)
+    for _ in 0..<20 { #expect(try await sender.send(sent).status == 200) }
+    #expect(await poll { server.printed == (0..<20).flatMap { _ in ["2", "1.1 PUT"] } })
   }
 
   @Test("gets no POST a second time")

@@ -23,15 +23,15 @@ private func watchSocket(
 ) -> Int32 {
   guard let context else { return 0 }
   let loop = Unmanaged<EventLoop>.fromOpaque(context).takeUnretainedValue()
-  let transfer = Transfer.of(easy: easy)
-  if what == CURL_POLL_REMOVE {
-    CCurl_unwatch(loop.epoll, socket)
-    transfer?.stopsWatching(socket)
+  if let transfer = Transfer.of(easy: easy) {
+    if what == CURL_POLL_REMOVE {
+      transfer.stopsWaiting(on: socket)
+    } else {
+      transfer.waits(for: what, on: socket)
+    }
   } else {
-    transfer?.watches(socket)
-    let readable = what == CURL_POLL_IN || what == CURL_POLL_INOUT
-    let writable = what == CURL_POLL_OUT || what == CURL_POLL_INOUT
-    _ = CCurl_watch(loop.epoll, socket, readable ? 1 : 0, writable ? 1 : 0)
+    // A handle of libcurl's own.
+    CCurl_watch(loop.epoll, socket, what)
   }
   return 0
 }

@@ -65,8 +65,8 @@ final class EventLoop: @unchecked Sendable {  // `queue` is locked, the rest is 
     self.wakeUp = wakeUp
     self.settings = settings
     self.onOpenTransfers = onOpenTransfers
-    _ = CCurl_watch(epoll, wakeUp, 1, 0)
-    _ = CCurl_watch(epoll, idle.epoll, 1, 0)
+    CCurl_watch(epoll, wakeUp, CURL_POLL_IN)
+    CCurl_watch(epoll, idle.epoll, CURL_POLL_IN)
     installMultiCallbacks()
     startThread(named: "fetch-loop") { self.run() }
   }
@@ -191,7 +191,9 @@ extension EventLoop {
       deadlines.insert(plan.exchange.id, at: plan.deadline)
       return
     }
-    guard let transfer = Transfer(plan, settings: settings, handles: handles, idle: idle),
+    guard
+      let transfer = Transfer(
+        plan, settings: settings, handles: handles, idle: idle, epoll: epoll),
       curl_multi_add_handle(multi, transfer.easy) == CURLM_OK
     else {
       plan.exchange.end(

@@ -32,8 +32,8 @@ extension Transfer {
   fileprivate func take(_ body: UnsafeBufferPointer<UInt8>) -> Int {
     lastByte = .now
     if let goesOn = tookUnwanted(body.count) { return goesOn ? body.count : Self.stop }
-    // A connection counts as idle until its socket is watched, and held back it isn't; by then libcurl has read 1.6 MB
-    // at the most.
+    // A connection counts as idle until its socket is watched, and held back it isn't; by then libcurl has read at
+    // most a hundred times the size of its buffer, which is 6.6 MB.
     switch exchange.append(body, mayHoldBack: socket != nil) {
     case .taken: return body.count
     case .holdBack:
@@ -131,6 +131,7 @@ extension Transfer {
   /// The last look before the request, which also sees the peer of a connection used again.
   fileprivate func sends(to peer: String) -> Bool {
     isConnected = true
+    speaksHTTP2 = CCurl_speaksHTTP2(easy) == 1
     lastByte = .now
     guard plan.route.proxy == nil else { return true }
     guard let address = IPAddress(peer) else {
@@ -148,7 +149,8 @@ extension Transfer {
   /// connection that libcurl chose is one of the idle ones; which, it doesn't tell, so any of them that spoke will do.
   fileprivate func isUnspoken() -> Bool {
     let isNew = connectingSince != nil
-    needsNewConnection = !isNew && (idle.shutDownSpoken() || CCurl_hasUnreadPlaintext(easy) != 0)
+    let hasUnread = !speaksHTTP2 && CCurl_hasUnreadPlaintext(easy) != 0
+    needsNewConnection = !isNew && (idle.shutDownSpoken() || hasUnread)
     return !needsNewConnection
   }
 }

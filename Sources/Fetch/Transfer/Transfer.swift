@@ -18,6 +18,8 @@ final class Transfer {
   var connectingSince: ContinuousClock.Instant?
   /// The request is on its way.
   var isConnected = false
+  /// Whether the request's connection uses HTTP/2. False until it is connected.
+  var speaksHTTP2 = false
   var hasHead = false
   /// Bytes of the request's content that libcurl has taken.
   var sent = 0
@@ -36,9 +38,12 @@ final class Transfer {
   var nextCheck: ContinuousClock.Instant?
 
   let idle: IdleConnections
-  /// What it watches, or did; nil before.
+  /// The loop's epoll descriptor.
+  private let epoll: Int32
+  /// The last socket that libcurl waited for; nil before.
   private(set) var socket: Int32?
-  private var isWatching = false
+  /// The events of `socket` that libcurl waits for.
+  private var waitsFor = CURL_POLL_NONE
   private var discardUntil: ContinuousClock.Instant?
   private var discarded = 0
   private var lists: [UnsafeMutablePointer<curl_slist>] = []
@@ -47,7 +52,8 @@ final class Transfer {
   private let message: UnsafeMutablePointer<CChar>
 
   init?(
-    _ plan: TransferPlan, settings: TransferSettings, handles: SpareHandles, idle: IdleConnections
+    _ plan: TransferPlan, settings: TransferSettings, handles: SpareHandles, idle: IdleConnections,
+    epoll: Int32
   ) {
     guard let easy = handles.take() else { return nil }
     guard let names = curl_share_init() else {
@@ -60,6 +66,7 @@ final class Transfer {
     self.plan = plan
     self.settings = settings
     self.idle = idle
+    self.epoll = epoll
     exchange = plan.exchange
     headerSection = HeaderSection(maxBytes: settings.maxHeaderBytes)
     message = .allocate(capacity: Int(CURL_ERROR_SIZE))
@@ -119,30 +126,37 @@ final class Transfer {
   /// What remains of its connection shall not serve another transfer.
   func forbidReuse() { CCurl_setLong(easy, CURLOPT_FORBID_REUSE, 1) }
 
-  /// It waits for this socket, the last one its request's.
-  func watches(_ socket: Int32) {
-    (self.socket, isWatching) = (socket, true)
+  /// libcurl waits for this socket, the last one its request's, to become readable, writable or either.
+  func waits(for events: Int32, on socket: Int32) {
+    (self.socket, waitsFor) = (socket, events)
+    watchSocket()
     idle.remove(socket)
   }
 
-  /// It waits for this socket no longer: it is through, or held back.
-  func stopsWatching(_ socket: Int32) {
-    if socket == self.socket { isWatching = false }
+  /// libcurl waits for this socket no longer: it is through, or held back.
+  func stopsWaiting(on socket: Int32) {
+    if socket == self.socket { waitsFor = CURL_POLL_NONE }
+    CCurl_unwatch(epoll, socket)
     leave(socket)
+  }
+
+  /// Watches what libcurl waits for, except bytes while they are held back: libcurl 8.5 waits for the bytes of a paused
+  /// transfer too, and keeps all that come in memory.
+  private func watchSocket() {
+    guard let socket, waitsFor != CURL_POLL_NONE else { return }
+    CCurl_watch(epoll, socket, isHeldBack ? waitsFor & CURL_POLL_OUT : waitsFor)
   }
 
   /// Nothing more may come on its connection, which libcurl may keep. While held back more may; in HTTP/2 frames may at
   /// any time, and each tells whose it is.
   private func leave(_ socket: Int32) {
-    var version = 0
-    CCurl_getLong(easy, CURLINFO_HTTP_VERSION, &version)
-    guard !isHeldBack, version != Int(CURL_HTTP_VERSION_2_0) else { return }
+    guard !isHeldBack, !speaksHTTP2 else { return }
     idle.insert(socket)
   }
 
   /// It opened a socket, which isn't watched yet. What is there before it is may end without its being watched at all.
   func opened(_ socket: Int32) {
-    (self.socket, isWatching) = (nil, false)
+    (self.socket, waitsFor) = (nil, CURL_POLL_NONE)
     idle.insert(socket)
   }
 
@@ -151,6 +165,7 @@ final class Transfer {
     CCurl_setLong(easy, CURLOPT_FRESH_CONNECT, 1)
     needsNewConnection = false
     isConnected = false
+    speaksHTTP2 = false
     failure = nil
     sent = 0
   }
@@ -158,8 +173,15 @@ final class Transfer {
   /// Whether the request may be sent again by HTTP/1.1: once, after an error of HTTP/2 before the response, unless it is
   /// one that must not be repeated (RFC 9110 section 9.2.2).
   func mayFallBack(after code: CURLcode) -> Bool {
-    [CURLE_HTTP2, CURLE_HTTP2_STREAM].contains(code) && !hasHead && failure == nil && !hasFallenBack
-      && plan.method != .post && plan.deadline > .now
+    let isOfHTTP2 =
+      switch code {
+      case CURLE_HTTP2, CURLE_HTTP2_STREAM: true
+      // libcurl 8.5 says no more of a stream that ended while its content was being sent.
+      case CURLE_SEND_ERROR: speaksHTTP2
+      default: false
+      }
+    return isOfHTTP2 && !hasHead && failure == nil && !hasFallenBack && plan.method != .post
+      && plan.deadline > .now
   }
 
   func fallBack() {
@@ -171,7 +193,10 @@ final class Transfer {
   }
 
   /// Nobody takes its bytes at the moment.
-  func holdBack() { heldBackSince = .now }
+  func holdBack() {
+    heldBackSince = .now
+    watchSocket()
+  }
 
   func resume() {
     let now = ContinuousClock.now
@@ -179,8 +204,9 @@ final class Transfer {
     longestHold = max(longestHold, heldBackSince?.duration(to: now) ?? .zero)
     heldBackSince = nil
     curl_easy_pause(easy, CURLPAUSE_CONT)
-    // What it was held back with was the last: it doesn't watch its socket again.
-    if let socket, !isWatching { leave(socket) }
+    watchSocket()
+    // What it was held back with was the last: libcurl doesn't wait for its socket again.
+    if let socket, waitsFor == CURL_POLL_NONE { leave(socket) }
   }
 
   /// Reads a little of an unwanted body, so that the connection can be used again.
