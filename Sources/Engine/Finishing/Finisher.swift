@@ -24,6 +24,7 @@ struct Finisher: Sendable {
   let completer: JobCompleter
   let threads: any ComputeThreads
   let room: FinishingRoom
+  let tidying: TidyRounds
   let ids: JobIDSequence
   let now: WallClock
 
@@ -99,6 +100,8 @@ struct Finisher: Sendable {
       await completer.complete(
         jobs.takeAll(), of: jobs, image: bundle?.embedded, releasing: bundle?.holder
       ) { _ in .success(result.image, result.cache, result.deliveriesAsAsked(by: wanted)) }
+      // What the variants were made of is to be gone soon.
+      if wanted.dropsOriginal { tidying.askSoon() }
       return
     } catch {
       switch error {

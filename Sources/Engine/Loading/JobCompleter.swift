@@ -50,6 +50,8 @@ struct JobCompleter: Sendable {
   /// A change to one job, ready to be made by the store.
   private struct Plan: Sendable {
     let report: ProgressReport?
+    /// Whether the job's claim goes on.
+    let isPending: Bool
     let change: @Sendable (inout Job) -> Void
   }
 
@@ -135,7 +137,8 @@ struct JobCompleter: Sendable {
       ) { _ in .failure(.storageFull) }
     }
     for (waiter, job) in zip(waiters, jobs) {
-      if let job, job.phase == .loading {
+      // What another claim made of it, where an answer was lost, is not ours.
+      if let job, job.phase == .loading, plans[waiter.job.id]?.isPending == true {
         unfinished.append(waiter.carrying(loads.rules.sharing(job)))
       } else {
         loads.forget(waiter)
@@ -176,8 +179,10 @@ struct JobCompleter: Sendable {
   }
 
   private func plan(_ ending: Ending, for waiter: Load.Waiter, _ common: Common) -> Plan {
-    Plan(
-      report: common.progress.map { ProgressReport(of: waiter.job, $0) },
+    var isPending = false
+    if case .pending = ending { isPending = true }
+    return Plan(
+      report: common.progress.map { ProgressReport(of: waiter.job, $0) }, isPending: isPending,
       change: outcomes.change(ending, for: waiter, common))
   }
 }

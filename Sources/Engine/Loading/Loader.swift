@@ -18,6 +18,8 @@ struct Loader: Sendable {
   func carryOut(_ load: Load, _ permits: OriginPermits, refusal: FetchError?) async {
     do throws(JobFailure) {
       let loaded = try await obtain(load, permits, refusal)
+      // The image is whole: what the end still takes is nobody's time.
+      load.pause()
       if loaded.wasCut { await requeuePatient(load, permits) }
       await end(load, permits, with: loaded)
     } catch {

@@ -10,6 +10,9 @@ final class TidyRounds: Sendable {
   private let wake = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
   private static let patience = Duration.seconds(2)
 
+  /// Has a round begin, and waits for nothing.
+  func askSoon() { wake.continuation.yield() }
+
   /// Has a round begin; returns once it is over, or has taken long.
   func ask() async {
     let end = OneShot<Void>()

@@ -115,7 +115,8 @@ struct DeliveryRunTests {
       #expect(job.phase == "failure" && job.error?.code == "delivery_failure", "\(job.summary)")
       #expect(job.error?.retryable == true && job.error?.detail.contains("hidden") == false)
       #expect(job.error?.detail.contains("503") == true)
-      #expect(origin.requests(to: "/put").count == 3 && origin.requests(to: "/x").count == 1)
+      // Three at once in each of the job's three tries.
+      #expect(origin.requests(to: "/put").count == 9 && origin.requests(to: "/x").count == 1)
       // Another job is answered by what came: it was kept.
       let other = try await service.run(["url": origin.url("/x")])
       #expect(other.cache?.status == "hit" && origin.requests(to: "/x").count == 1)
@@ -124,7 +125,7 @@ struct DeliveryRunTests {
       #expect(try await service.send("POST", "/jobs/\(job.id)/fetch").status == 200)
       let again = try await service.outcome(job.id)
       #expect(again.phase == "success", "\(again.summary)")
-      #expect(origin.requests(to: "/x").count == 1 && origin.requests(to: "/put").count == 4)
+      #expect(origin.requests(to: "/x").count == 1 && origin.requests(to: "/put").count == 10)
       let shown = try await Self.shown(job.id, at: service).deliveries
       #expect(shown.map(\.put) == [origin.url("/put")] && shown.map(\.etag) == ["\"e\""])
       #expect(origin.requests(to: "/put").last?.content == Fixtures.jpeg)
