@@ -46,6 +46,33 @@ struct SharingTests {
     }
   }
 
+  @Test("those for which a load has no memory stay queued, and have the next load")
+  func memory() async throws {
+    try await Workshop.open({ $0.workers = 2 }) { shop in
+      shop.fetcher.answer(url, with: .hangs(after: ok))
+      var submission = Submission(source: .url(SourceURL(url)!, lowData: nil))
+      let value = String(repeating: "a", count: 64_000)
+      submission.headers = [HeaderField(name: "x-long", value: value)]
+      let jobs = try await shop.engine.submit(
+        [NewJob](repeating: NewJob(submission: submission), count: 1_100), by: Workshop.me,
+        key: nil)
+      try await until { shop.engine.loads.places < 20 }
+      // Loads that begin from now on end.
+      shop.fetcher.answer(url, with: .pieces([ok], total: nil))
+      var waiting: Set<JobID> = []
+      for job in jobs {
+        let phase = try await shop.engine.job(job.id, for: Workshop.me).job.phase
+        if phase == .loading { waiting.insert(job.id) }
+      }
+      #expect((800..<1_000).contains(waiting.count))
+      for id in waiting { _ = try await shop.engine.cancel(id, for: Workshop.me) }
+      for job in jobs where !waiting.contains(job.id) {
+        #expect(try await shop.finished(job.id).phase == .success)
+      }
+      try await until { shop.engine.loads.places == WaitingMemory().places }
+    }
+  }
+
   @Test("a thousand of them are one decode, and all have the image")
   func oneDecode() async throws {
     try await Workshop.open({ $0.cache.isEnabled = false }) { shop in
