@@ -83,7 +83,8 @@ struct JobVariants {
         made: drops ? loaded.variants[recipe] : made[recipe])
     }
     let results = await variants.make(
-      wanted, of: loaded.embedded?.content, isAtHand: loaded.isAtHand, keeping: keeps)
+      wanted, of: loaded.embedded?.content, isAtHand: loaded.isAtHand, for: job.owner,
+      keeping: keeps)
     for (recipe, one) in zip(recipes, wanted) {
       outcomes[recipe] = results[one.rendition.id]?
         .map { Made(rendition: one.rendition, bytes: $0) }
@@ -195,10 +196,11 @@ extension Variants {
   /// - Parameters:
   ///   - content: the image's bytes, where nobody can open it yet.
   ///   - isAtHand: false where nobody has the image any more: a job that came late has it fetched again.
+  ///   - owner: whose share of the space for results they take.
   ///   - keeping: whether the cache may be used.
   /// - Returns: all of them; failures as ``bytes(of:for:at:keeping:)`` has them.
   fileprivate func make(
-    _ wanted: [Wanted], of content: [UInt8]?, isAtHand: Bool, keeping: Bool
+    _ wanted: [Wanted], of content: [UInt8]?, isAtHand: Bool, for owner: Owner, keeping: Bool
   ) async -> [CacheEntry.ID: Result<RenderedBytes, JobsError>] {
     var results: [CacheEntry.ID: Result<RenderedBytes, JobsError>] = [:]
     var decodes: [[Rendition]] = []
@@ -209,8 +211,13 @@ extension Variants {
       if keeping, let kept = await renditions.bytes(of: rendition) {
         results[rendition.id] = .success(kept)
       } else if let bytes = one.made {
-        if keeping { await renditions.keep(bytes, of: rendition) }
-        results[rendition.id] = .success(RenderedBytes(bytes))
+        do throws(StoreError) {
+          let new = try await renditions.stage(bytes, for: owner, isKept: keeping)
+          if keeping { await renditions.keep(new, of: rendition) }
+          results[rendition.id] = .success(new.bytes)
+        } catch {
+          results[rendition.id] = .failure(.store(error))
+        }
       } else {
         // Unless it is rendered below: once, whatever it is called.
         results[rendition.id] = .failure(.abandoned)
@@ -218,9 +225,10 @@ extension Variants {
       }
     }
     for decode in decodes {
-      for (rendition, result) in zip(decode, await render(decode, of: content)) {
-        if keeping, let bytes = try? result.get() { await renditions.keep(bytes, of: rendition) }
-        results[rendition.id] = result.map { RenderedBytes($0) }
+      let rendered = await render(decode, of: content, for: owner, keeping: keeping)
+      for (rendition, result) in zip(decode, rendered) {
+        if keeping, let new = try? result.get() { await renditions.keep(new, of: rendition) }
+        results[rendition.id] = result.map(\.bytes)
       }
     }
     return results
