@@ -60,11 +60,7 @@ struct SharingTests {
       try await until { shop.engine.loads.count == 2 }
       // Loads that begin from now on end.
       shop.fetcher.answer(url, with: .pieces([ok], total: nil))
-      var waiting: Set<JobID> = []
-      for job in jobs {
-        let phase = try await shop.engine.job(job.id, for: Workshop.me).job.phase
-        if phase == .loading { waiting.insert(job.id) }
-      }
+      let waiting = Set(jobs.map(\.id).filter { !shop.engine.loads.loads(of: $0).isEmpty })
       #expect((800..<1_000).contains(waiting.count))
       for id in waiting { _ = try await shop.engine.cancel(id, for: Workshop.me) }
       for job in jobs where !waiting.contains(job.id) {
