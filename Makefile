@@ -163,7 +163,7 @@ test-long: export LONG_TESTS := 1
 test-long: ## run the tests that do more when there is time: kills, power cuts, replacements, interleavings, another S3 server
 	@.ci/install $(LONG_TEST_PACKAGES)
 	@$(MAKE) --no-print-directory corpora
-	@$(MAKE) --no-print-directory test FILTER='$(or $(FILTER),BatchRunTests|ClusterCrowdTests|ClusterLossTests|CorpusTests|CrashStormTests|DecoderProcessTests|DifferentialTests|InterleavingTests|MixedCrashTests|OtherObjectStoreTests|PlantedBugTests|PowerCutTests|WebhookRunTests)'
+	@$(MAKE) --no-print-directory test FILTER='$(or $(FILTER),BatchRunTests|ClusterCrowdTests|ClusterLossTests|CorpusTests|CrashStormTests|DecoderProcessTests|DifferentialTests|InterleavingTests|MemoryAttackTests|MixedCrashTests|OtherObjectStoreTests|PlantedBugTests|PowerCutTests|WebhookRunTests)'
 
 .PHONY: corpora
 corpora: ## fetch all images of others that the decoders are tried on (130 MB), which `make test-long` takes

@@ -77,6 +77,9 @@ public protocol JobService: BatchService {
   /// The image's bytes; nil when they are gone.
   func openImage(_ digest: ImageDigest) async throws(JobsError) -> StoredBytes?
 
+  /// Moves bytes out of memory into a file, which is gone once nobody holds it.
+  func file(_ bytes: [UInt8]) async throws(JobsError) -> StoredBytes
+
   /// The newest preview of what the job is loading; nil: there is none yet, or no more.
   func preview(of id: JobID) -> Preview?
 
@@ -101,7 +104,9 @@ public protocol JobService: BatchService {
   func open(_ rendition: Rendition, for job: Job) async throws(JobsError) -> RenderedBytes
 
   /// The bytes of what stands in for the job's image, likewise.
-  func openPlaceholder(_ rendition: Rendition, for job: Job) async throws(JobsError) -> [UInt8]
+  func openPlaceholder(
+    _ rendition: Rendition, for job: Job
+  ) async throws(JobsError) -> RenderedBytes
 
   /// What the cache holds.
   func cacheCounts() async throws(JobsError) -> CacheCounts

@@ -78,11 +78,27 @@ extension Routes {
       return Response(status: .notModified, fields: fields, content: .omitted(count: count))
     }
     let bytes = if let rendered { rendered.bytes } else { try await ownBytes(of: image) }
+    let (content, share) = try await sendable(bytes, exchange)
     // Variants are rendered anew, and have the image's date.
     let mayBePart = Conditions.rangeHolds(
       exchange.fields, entityTag, modifiedAt: rendered == nil ? image.modifiedAt : nil,
       at: service.now())
-    return try Self.answer(bytes, exchange, fields, mayBePart: mayBePart)
+    var response = try Self.answer(content, exchange, fields, mayBePart: mayBePart)
+    response.keeping = share ?? rendered?.share
+    return response
+  }
+
+  /// An image's bytes as they are sent, and what is to be kept until they were.
+  ///
+  /// A client may read them slowly or never. So those in memory take a share of ``images``; where that has no room for them
+  /// they move to a file. Few bytes are not counted.
+  func sendable(
+    _ stored: StoredBytes, _ exchange: Exchange
+  ) async throws(Problem) -> (StoredBytes, (any Sendable & AnyObject)?) {
+    guard case .memory(let bytes) = stored, bytes.count > 4 << 10 else { return (stored, nil) }
+    let share = images.share(for: exchange.client)
+    if share.take(bytes.count) { return (stored, share) }
+    return (try await asking { () throws(JobsError) in try await service.file(bytes) }, nil)
   }
 
   private func bytes(
@@ -273,7 +289,7 @@ extension Duration {
 
 extension StoredBytes {
   /// A part of them, to be sent.
-  fileprivate func content(_ range: Range<Int>) -> Response.Content {
+  func content(_ range: Range<Int>) -> Response.Content {
     switch self {
     case .memory(let bytes): return .bytes(range.count == bytes.count ? bytes : Array(bytes[range]))
     case .file(let stored, let part):

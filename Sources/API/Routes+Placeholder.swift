@@ -10,7 +10,8 @@ extension Routes {
     let picture = service.picture(for: placeholder)
     // Without a word about the picture the operator's comes as it is.
     if wish == nil, let picture {
-      return answer(picture.bytes, picture.description.format.contentType, for: job)
+      // All answers share its bytes.
+      return answer(.memory(picture.bytes), picture.description.format.contentType, for: job)
     }
     let accept = Accept(exchange.fields[.accept])
     let wish = wish ?? VariantQuery()
@@ -21,10 +22,12 @@ extension Routes {
     }
     // A drawing is never too large: it is made no larger than need be.
     if picture != nil { try check(rendition, wish) }
-    let content = try await asking { () throws(JobsError) in
+    let rendered = try await asking { () throws(JobsError) in
       try await service.openPlaceholder(rendition, for: job)
     }
+    let (content, share) = try await sendable(rendered.bytes, exchange)
     var response = answer(content, rendition.variant.format.contentType, for: job)
+    response.keeping = share ?? rendered.share
     if wish.format == .auto { response.fields[.vary] = "Accept" }
     return response
   }
@@ -32,7 +35,7 @@ extension Routes {
   /// As a PNG it is small.
   private static let drawn = ImageDescription(format: .png, width: 1, height: 1)
 
-  private func answer(_ bytes: [UInt8], _ contentType: String, for job: Job) -> Response {
+  private func answer(_ bytes: StoredBytes, _ contentType: String, for job: Job) -> Response {
     // A success whose image gave way to others.
     let phase = job.phase == .success ? "gone" : job.phase.rawValue
     let fields: HTTPFields = [
@@ -42,6 +45,6 @@ extension Routes {
       .xContentTypeOptions: "nosniff",
       .contentSecurityPolicy: Self.contentSecurityPolicy,
     ]
-    return Response(status: .ok, fields: fields, content: .bytes(bytes))
+    return Response(status: .ok, fields: fields, content: bytes.content(0..<bytes.count))
   }
 }

@@ -18,7 +18,9 @@ extension Routes {
       .xContentTypeOptions: "nosniff",
       .contentSecurityPolicy: Self.contentSecurityPolicy,
     ]
-    return Response(status: .ok, fields: fields, content: .bytes(preview.bytes))
+    let (bytes, share) = try await sendable(.memory(preview.bytes), exchange)
+    return Response(
+      status: .ok, fields: fields, content: bytes.content(0..<bytes.count), keeping: share)
   }
 
   /// From here, or from the instance that loads the job; one that is asked by another one asks no further.

@@ -20,6 +20,8 @@ public struct Routes: Sendable {
   private let crossSiteGuard: CrossSiteGuard
   /// Bytes of content that was gathered, and of answers made from many jobs.
   let memory: Budget
+  /// Bytes of images that are sent from memory.
+  let images: Budget
   /// Connections whose answer waits for something to happen.
   let connections: Budget
   /// Streams of `GET /events`.
@@ -59,10 +61,14 @@ public struct Routes: Sendable {
     crossOrigin = CrossOrigin(origins: configuration.corsOrigins)
     crossSiteGuard = CrossSiteGuard(configuration, crossOrigin)
     memory = Budget(configuration.gathering.budget) { service.now() }
+    images = Budget(Self.imageMemory) { service.now() }
     connections = Budget(configuration.maxConnections) { service.now() }
     // ``connections`` shares what all clients may have.
     eventStreams = Budget(.max, ofClient: Configuration.maxEventStreams) { service.now() }
   }
+
+  /// Bytes of images, variants and previews that are sent from memory, for all clients.
+  static let imageMemory = 64 << 20
 
   /// From now on these are the tokens; there are some, as there were. Streams of others end.
   public func replaceTokens(_ tokens: [Token]) { authentication.replace(tokens) }

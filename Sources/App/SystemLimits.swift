@@ -18,6 +18,7 @@ enum SystemLimits {
   }
 
   /// How many connections of clients fit into the descriptors that there may be: one too many would cost a job its transfer.
+  /// Each may need a second descriptor, for the file that it is sent.
   ///
   /// - Parameters:
   ///   - wanted: what is configured.
@@ -26,6 +27,6 @@ enum SystemLimits {
     var limit = rlimit()
     guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else { return wanted }
     let descriptors = Int(clamping: limit.rlim_cur)
-    return min(wanted, max(1, descriptors / 4, descriptors - own))
+    return min(wanted, max(1, descriptors / 4, (descriptors - own) / 2))
   }
 }

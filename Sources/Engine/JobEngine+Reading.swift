@@ -95,6 +95,11 @@ extension JobEngine {
     }
   }
 
+  /// Moves bytes out of memory into a file, which is gone once nobody holds it.
+  public func file(_ bytes: [UInt8]) async throws(JobsError) -> StoredBytes {
+    try await storing { () async throws(StoreError) in try await spool.file(bytes) }
+  }
+
   /// An image's bytes; nil when they are no longer kept. What is asked for often comes from memory.
   public func openImage(_ digest: ImageDigest) async throws(JobsError) -> StoredBytes? {
     try await storing { () async throws(StoreError) in try await opener.open(digest) }

@@ -51,7 +51,7 @@ extension JobEngine {
   /// - Throws: `.renderingsFull`, `.unrenderable`, `.abandoned`, `.draining`.
   public func openPlaceholder(
     _ rendition: Rendition, for job: Job
-  ) async throws(JobsError) -> [UInt8] {
+  ) async throws(JobsError) -> RenderedBytes {
     guard let variants = variants else { throw .unrenderable(.unsupportedFormat(name: nil)) }
     return try await variants.placeholder(rendition, for: job.owner, at: .veryLow)
   }

@@ -164,7 +164,8 @@ public final class JobEngine: Sendable {
         keeper: keeper, cache: cache, snapshots: snapshots, views: views, log: log))
     self.opener = opener
     let renditions = RenditionCache(
-      cache: cache, store: parts.store, spool: parts.spool, opener: opener, keeper: keeper,
+      cache: cache, store: parts.store, spool: parts.spool, opener: opener,
+      space: RenditionSpace(configuration.maxStoredBytes / 8, now: now), keeper: keeper,
       storage: storage, storeLimit: configuration.maxStoredBytes, ids: ids, now: now, log: log)
     let variants = parts.renderer.map { [threads, metrics] renderer in
       Variants(

@@ -19,6 +19,14 @@ public protocol ImageSpool: Sendable {
 
   /// The bytes kept of broken-off transfers.
   var keptBytes: Int { get }
+
+  /// Puts bytes into a file without a name, which is gone once it is closed.
+  func file(_ bytes: [UInt8]) async throws(StoreError) -> StoredBytes
+}
+
+extension ImageSpool {
+  /// Memory is all that it has.
+  public func file(_ bytes: [UInt8]) async throws(StoreError) -> StoredBytes { .memory(bytes) }
 }
 
 /// An image being spooled: by one task, in order. Letting go of it leaves nothing behind but what a store has taken over.

@@ -5,6 +5,11 @@ extension Job {
   /// Of all its texts and lists.
   package var textBytes: Int { submission.textBytes + resultBytes }
 
+  /// Of those that the lines of its batch do not share.
+  package var ownTextBytes: Int {
+    submission.textBytes(beyond: submission.defaults?.submission) + resultBytes
+  }
+
   /// Of those that clients are told.
   var toldBytes: Int { submission.source.textBytes + resultBytes }
 
@@ -40,6 +45,11 @@ extension Submission {
     sum += bytes(\.deliveries) { $0.reduce(0) { $0 + $1.textBytes } }
     return sum + bytes(\.webhook) { $0?.url.textBytes ?? 0 }
   }
+}
+
+extension SharedDefaults {
+  /// Bytes of memory that they take, about: the members, and their record where it was encoded.
+  package var memoryBytes: Int { 1_024 + submission.textBytes + tagBytes + recordBytes }
 }
 
 extension Source {

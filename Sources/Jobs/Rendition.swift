@@ -115,10 +115,14 @@ public struct RenderedBytes: Sendable {
   public let bytes: StoredBytes
   /// Strong (RFC 9110 section 8.8.3).
   public let entityTag: String
+  /// Their part of a limit, to be kept as long as they are.
+  public let share: (any Sendable & AnyObject)?
 
   /// Bytes and their tag.
-  public init(_ bytes: StoredBytes, entityTag: String) {
-    (self.bytes, self.entityTag) = (bytes, entityTag)
+  public init(
+    _ bytes: StoredBytes, entityTag: String, share: (any Sendable & AnyObject)? = nil
+  ) {
+    (self.bytes, self.entityTag, self.share) = (bytes, entityTag, share)
   }
 
   /// Bytes in memory.

@@ -5,6 +5,10 @@ public enum StoredBytes: Sendable {
   /// In a file, open: these of its bytes.
   case file(any StoredFile, Range<Int>)
 
+  /// Longer images and variants wait for their receivers in files, not in memory, because a receiver may read slowly or
+  /// never.
+  public static let mostInMemory = 128 << 10
+
   /// All of an open file's bytes.
   public static func file(_ file: any StoredFile) -> StoredBytes { .file(file, 0..<file.count) }
 

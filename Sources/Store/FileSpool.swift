@@ -47,6 +47,14 @@ public final class FileSpool: ImageSpool {
     await disk.run { [partials] in partials.drop(key) }
   }
 
+  /// Written on a thread of the store's own.
+  public func file(_ bytes: [UInt8]) async throws(StoreError) -> StoredBytes {
+    let name = next().name
+    return try await disk.perform { [partials] () throws(StoreError) in
+      .file(try partials.folder.file(bytes, calledAtFirst: name))
+    }
+  }
+
   /// What is handed over isn't counted.
   public var keptBytes: Int { partials.bytes }
 }

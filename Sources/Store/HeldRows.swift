@@ -8,26 +8,37 @@ internal import Synchronization
 /// Whatever writes a row of the table says so here. Nothing depends on a row's being held: it is forgotten whenever a
 /// transaction undoes something.
 final class HeldRows {
-  /// Beyond so many, as when a load has thousands of waiters, rows are read again.
-  private static let limit = 4_096
+  /// Bytes of all rows held. Beyond them, as when a load has thousands of waiters, rows are read again.
+  static let mostBytes = 16 << 20
   private(set) var rows: [Data: JobRow] = [:]
+  /// Bytes of these.
+  private(set) var bytes = 0
 
   subscript(id: Data) -> JobRow? { rows[id] }
 
   /// A job's row was written.
   func note(_ row: JobRow) {
-    guard row.phase == .loading, rows.count < Self.limit || rows[row.id] != nil else {
-      rows[row.id] = nil
-      return
-    }
+    forget(row)
+    guard row.phase == .loading, bytes + row.heldBytes <= Self.mostBytes else { return }
     rows[row.id] = row
+    bytes += row.heldBytes
   }
 
   /// A job's row is gone.
-  func forget(_ row: JobRow) { rows[row.id] = nil }
+  func forget(_ row: JobRow) {
+    if let old = rows.removeValue(forKey: row.id) { bytes -= old.heldBytes }
+  }
 
   /// Something was undone.
-  func forgetAll() { rows.removeAll(keepingCapacity: true) }
+  func forgetAll() {
+    rows.removeAll(keepingCapacity: true)
+    bytes = 0
+  }
+}
+
+extension JobRow {
+  /// Bytes of memory that it takes, about: the record, its job, which has the same texts, and both structures.
+  fileprivate var heldBytes: Int { 4_096 + 2 * record.count + (tags?.count ?? 0) }
 }
 
 /// The job that a row tells of, decoded once for all who have a copy of the row.

@@ -85,6 +85,16 @@ extension ImageFolder {
     return descriptor
   }
 
+  /// A file of these bytes that has no name.
+  /// - Parameter name: which it has while it is written: nobody else may use it.
+  func file(_ bytes: [UInt8], calledAtFirst name: String) throws(StoreError) -> OpenedFile {
+    let file = OpenedFile(try create(name), count: bytes.count)
+    discard(name)
+    let code = Self.write(bytes, to: file.descriptor)
+    guard code == 0 else { throw StoreError(errno: code, "writing an image that is sent") }
+    return file
+  }
+
   /// Reads a part of an open file.
   /// - Returns: fewer bytes than asked for at the file's end, or where it can't be read.
   static func read(_ descriptor: Int32, at offset: Int, count: Int) -> [UInt8] {

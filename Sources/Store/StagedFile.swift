@@ -18,7 +18,7 @@ final class StagedFile: StagedImage, @unchecked Sendable {  // used by one task 
     var response: PartialResponse
   }
 
-  private let name: String
+  let name: String
   private let partials: PartialFolder
   private let disk: ThreadPool
   private var hash = PrefixHash()

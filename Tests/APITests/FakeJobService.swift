@@ -41,6 +41,8 @@ final class FakeJobService: JobService {
     var listening: [Listening] = []
     /// What is kept of lines that were added together, in order.
     var additions: [Int] = []
+    /// What was moved out of memory.
+    var filed: [[UInt8]] = []
   }
   enum Listening: Equatable {
     case one(JobID, seen: Int?, cancels: Bool)
@@ -317,9 +319,17 @@ final class FakeJobService: JobService {
     return RenderedBytes(try picture(rendition))
   }
 
-  func openPlaceholder(_ rendition: Rendition, for job: Job) async throws(JobsError) -> [UInt8] {
+  func openPlaceholder(
+    _ rendition: Rendition, for job: Job
+  ) async throws(JobsError) -> RenderedBytes {
     kept.withLock { $0.opened.append((rendition, .veryLow)) }
-    return try picture(rendition)
+    return RenderedBytes(try picture(rendition))
+  }
+
+  func file(_ bytes: [UInt8]) async throws(JobsError) -> StoredBytes {
+    try check()
+    kept.withLock { $0.filed.append(bytes) }
+    return .memory(bytes)
   }
 
   private func picture(_ rendition: Rendition) throws(JobsError) -> [UInt8] {

@@ -28,6 +28,25 @@ struct ImageTests {
     #expect(await client.get("/jobs/\(id)").json?["image"]?["etag"]?.string == answer.fields[.eTag])
   }
 
+  @Test("bytes in memory that clients do not take are limited: more are sent from a file")
+  func unread() async throws {
+    let large = [UInt8](repeating: 7, count: 128 << 10)
+    let id = try await client.succeeded(large)
+    var unread: [Response] = []
+    for _ in 0..<512 {
+      let request = Request(method: .get, path: "/jobs/\(id)/image", query: nil)
+      unread.append(await client.routes.respond(to: request))
+    }
+    #expect(unread.allSatisfy { $0.status == .ok })
+    #expect(client.service.with { $0.filed.isEmpty })
+    #expect(await client.get("/jobs/\(id)/image").bytes == large)
+    #expect(client.service.with { $0.filed } == [large])
+    // Once they were sent, or their clients are gone, there is room again.
+    unread = []
+    #expect(await client.get("/jobs/\(id)/image").bytes == large)
+    #expect(client.service.with { $0.filed.count } == 1)
+  }
+
   @Test("asked for by its digest it never changes, or is not there")
   func immutable() async throws {
     let id = try await client.succeeded(bytes)

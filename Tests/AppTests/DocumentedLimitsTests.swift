@@ -66,6 +66,11 @@ struct DocumentedLimitsTests {
       "\(server.probes.connections) more are taken for",
       "one more for each \(JobRow.recordPerPlace / 1000) kB",
       "more than \(ManyJobsSubscription.maxPending) changed jobs behind",
+      "begun by equal jobs | \(WaitingMemory.capacity >> 20) MiB for all: "
+        + "\(WaitingMemory.bytesPerJob >> 10) KiB each",
+      "rows of jobs that are loading | \(HeldRows.mostBytes >> 20) MiB",
+      "sent from memory | \(Routes.imageMemory >> 20) MiB for all",
+      "Images and variants of up to \(StoredBytes.mostInMemory >> 10) KiB",
       "no more than a \(ordinal(PreviewThrottle.pausePerWork + 1)) of a thread",
     ]
   }

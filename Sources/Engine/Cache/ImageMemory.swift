@@ -4,14 +4,13 @@ internal import Synchronization
 /// Images' bytes in memory, the least recently asked for first out: the tier before the disk.
 final class ImageMemory: Sendable {
   private let images: Mutex<LRUCache<ImageDigest, [UInt8]>>
-  /// The largest image that is taken: none pushes out all others, and a client that takes one slowly, or never, holds no more
-  /// of the memory than that. What is larger the kernel sends as well from the file.
+  /// The largest image that is cached here, so that one image does not evict all others. The kernel sends larger ones from
+  /// their files.
   let largest: Int
-  private static let largest = 128 << 10
 
   /// - Parameter capacity: in bytes.
   init(capacity: Int) {
-    largest = min(capacity / 8, Self.largest)
+    largest = min(capacity / 8, StoredBytes.mostInMemory)
     images = Mutex(LRUCache(capacity: capacity))
   }
 

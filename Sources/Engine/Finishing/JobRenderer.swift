@@ -68,15 +68,17 @@ struct JobRenderer: Sendable {
   /// where any has to be rendered.
   func variants(of loaded: LoadedImage, for leader: Job) async -> [RenderedVariant]? {
     guard let variants, !leader.submission.variants.isEmpty else { return nil }
-    let keeps = leader.submission.keepsVariants
+    let (keeps, renditions) = (leader.submission.keepsVariants, variants.renditions)
     var all: [RenderedVariant] = []
-    let wanted = renditions(for: leader.submission, of: loaded.image, leader.owner, variants)
+    let wanted = self.renditions(for: leader.submission, of: loaded.image, leader.owner, variants)
     for (recipe, rendition) in zip(leader.submission.recipes, wanted) {
-      if keeps, let kept = await variants.renditions.bytes(of: rendition) {
+      if keeps, let kept = await renditions.bytes(of: rendition) {
         all.append(RenderedVariant(rendition: rendition, bytes: kept))
-      } else if let bytes = loaded.variants[recipe] {
-        if keeps { await variants.renditions.keep(bytes, of: rendition) }
-        all.append(RenderedVariant(rendition: rendition, bytes: RenderedBytes(bytes)))
+      } else if let bytes = loaded.variants[recipe],
+        let new = try? await renditions.stage(bytes, for: leader.owner, isKept: keeps)
+      {
+        if keeps { await renditions.keep(new, of: rendition) }
+        all.append(RenderedVariant(rendition: rendition, bytes: new.bytes))
       } else {
         return nil
       }

@@ -242,6 +242,9 @@ final class Load: JobCarrier {
     if isLast { allCoalesced.open() }
   }
 
+  /// Lets nobody begin any more to bring jobs.
+  func refuseCoalescing() { state.withLock { $0.isCoalesced = true } }
+
   /// Waits for those who are bringing jobs, and lets nobody else begin to. A cancelled load waits for nobody.
   func coalesced() async {
     let isDone = state.withLock { state in

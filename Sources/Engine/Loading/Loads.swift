@@ -19,7 +19,9 @@ final class Loads: ClaimedJobs {
     var finishing: [ObjectIdentifier: FinishingJobs] = [:]
     var byRequest: [Fingerprint: Load] = [:]
     // A job's next run can begin while its cancelled one is still ending.
-    var byJob: [JobID: [Claim: (carrier: any JobCarrier, version: Int)]] = [:]
+    var byJob: [JobID: [Claim: (carrier: any JobCarrier, version: Int, part: WaitingMemory.Part)]] =
+      [:]
+    var memory = WaitingMemory()
     /// Running loads may end, but take no more jobs from the queue, and none begins in the background.
     var isStopping = false
     var closedAt: ContinuousClock.Instant?
@@ -32,7 +34,13 @@ final class Loads: ClaimedJobs {
     mutating func take(_ claim: Claim) -> (any JobCarrier)? {
       let run = byJob[claim.job]?.removeValue(forKey: claim)
       if byJob[claim.job]?.isEmpty == true { byJob[claim.job] = nil }
+      if let run { memory.release(run.part) }
       return run?.carrier
+    }
+
+    /// Lets no further jobs join a load.
+    mutating func close(_ load: Load) {
+      if let request = load.request, byRequest[request] === load { byRequest[request] = nil }
     }
   }
 
@@ -66,17 +74,17 @@ final class Loads: ClaimedJobs {
   /// - Parameter lane: whose priority a new one's jobs decide.
   func enter(_ waiter: Load.Waiter, on lane: any ComputeLane) -> Entry {
     let request = waiter.job.request
+    let moment = factory.now()
     let entry = state.withLock { state -> Entry in
       if state.closedAt != nil { return .refused }
-      if let request, let load = state.byRequest[request], load.join([waiter]).isEmpty {
-        note(waiter, in: load, &state)
-        return .joined(load)
+      if let request, let load = state.byRequest[request] {
+        if !join([waiter], load, at: moment, &state).isEmpty { return .joined(load) }
       }
       let load = factory.load(for: waiter.job, request: request, on: lane)
       _ = load.join([waiter])
       state.all[ObjectIdentifier(load)] = load
       if let request { state.byRequest[request] = load }
-      note(waiter, in: load, &state)
+      note(waiter, in: load, state.memory.hold(waiter.job), &state)
       return .began(load)
     }
     switch entry {
@@ -90,16 +98,44 @@ final class Loads: ClaimedJobs {
   /// Puts jobs that ask the same into a load.
   /// - Returns: those that it takes.
   func enter(_ waiters: [Load.Waiter], _ load: Load) -> [Load.Waiter] {
+    let moment = factory.now()
     let joined = state.withLock { state -> [Load.Waiter] in
       if state.closedAt != nil { return [] }
-      let refused = Set(load.join(waiters).map(\.claim))
-      let joined = waiters.filter { !refused.contains($0.claim) }
-      for waiter in joined { note(waiter, in: load, &state) }
-      return joined
+      return join(waiters, load, at: moment, &state)
     }
     metrics.joined(joined.count)
     return joined
   }
+
+  /// Lets jobs join a load as far as there is memory for them. Where there is too little, no further jobs join it: they would
+  /// be brought from the queue again and again.
+  /// - Returns: those that joined.
+  private func join(
+    _ waiters: [Load.Waiter], _ load: Load, at moment: Timestamp, _ state: inout State
+  ) -> [Load.Waiter] {
+    var parts: [Claim: WaitingMemory.Part] = [:]
+    for waiter in waiters {
+      guard let part = state.memory.take(waiter.job, at: moment) else {
+        state.close(load)
+        load.refuseCoalescing()
+        break
+      }
+      parts[waiter.claim] = part
+    }
+    let fitting = waiters.prefix(parts.count)
+    let refused = load.join(Array(fitting))
+    for waiter in refused {
+      if let part = parts.removeValue(forKey: waiter.claim) { state.memory.release(part) }
+    }
+    let joined = fitting.filter { parts[$0.claim] != nil }
+    for waiter in joined {
+      if let part = parts[waiter.claim] { note(waiter, in: load, part, &state) }
+    }
+    return Array(joined)
+  }
+
+  /// About how many further jobs may join loads.
+  var places: Int { state.withLock { $0.memory.places } }
 
   /// Puts jobs that have left a load, as their time was over, into one of their own: its origin is asked nothing more, and
   /// what is stored answers them.
@@ -128,15 +164,18 @@ final class Loads: ClaimedJobs {
     let waiters = jobs.map { waiter($0.job, $0.claim) }
     guard !waiters.isEmpty else { return [] }
     state.withLock { state in
-      for waiter in waiters { note(waiter, in: load, &state) }
+      for waiter in waiters { note(waiter, in: load, state.memory.hold(waiter.job), &state) }
     }
     metrics.joined(waiters.count)
     for waiter in waiters { show(waiter, in: load) }
     return waiters
   }
 
-  private func note(_ waiter: Load.Waiter, in carrier: any JobCarrier, _ state: inout State) {
-    state.byJob[waiter.job.id, default: [:]][waiter.claim] = (carrier, waiter.job.version)
+  private func note(
+    _ waiter: Load.Waiter, in carrier: any JobCarrier, _ part: WaitingMemory.Part,
+    _ state: inout State
+  ) {
+    state.byJob[waiter.job.id, default: [:]][waiter.claim] = (carrier, waiter.job.version, part)
     // Under the lock, so that whoever takes it out again unpins it after this.
     snapshots.pin(waiter.job.id)
   }
@@ -151,7 +190,7 @@ final class Loads: ClaimedJobs {
       if state.closedAt != nil, !isFromLoad { return false }
       for waiter in waiters {
         if !isFromLoad {
-          note(waiter, in: jobs, &state)
+          note(waiter, in: jobs, state.memory.hold(waiter.job), &state)
         } else if state.byJob[waiter.job.id]?[waiter.claim] != nil {
           state.byJob[waiter.job.id]?[waiter.claim]?.carrier = jobs
         } else {
@@ -203,9 +242,7 @@ final class Loads: ClaimedJobs {
   /// Lets no job join from now on; the caller ends those that waited, and calls ``forget(_:)`` for each.
   func seal(_ load: Load) -> [Load.Waiter] {
     state.withLock { state in
-      if let request = load.request, state.byRequest[request] === load {
-        state.byRequest[request] = nil
-      }
+      state.close(load)
       return load.seal()
     }
   }

@@ -110,7 +110,8 @@ struct Coalescer: Sendable {
     var left = limit
     do throws(StoreError) {
       while left > 0, !loads.isStopping, !load.isCancelled {
-        let wanted = min(left, JobCompleter.batch)
+        let wanted = min(left, JobCompleter.batch, loads.places)
+        guard wanted > 0 else { return }
         let claimed = try await lease.holding { instance throws(StoreError) in
           try await store.claim(equalTo: request, count: wanted, for: instance)
         }

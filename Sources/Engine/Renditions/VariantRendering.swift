@@ -12,11 +12,14 @@ struct VariantRendering: Sendable {
   func fits(_ renditions: [Rendition]) -> Bool { need(of: renditions) <= maxMemory }
 
   /// The encoded pictures, in the order of the renditions, which are of one source.
-  /// - Parameter content: the image's bytes, where they are at hand.
+  /// - Parameters:
+  ///   - content: the image's bytes, where they are at hand.
+  ///   - stage: puts a picture where it may wait. The memory for rendering is reserved until all of them are there.
   /// - Throws: `.imageGone`, `.unrenderable`, `.abandoned` when the task was cancelled, `.store`: where none can be made.
   func bytes(
-    of renditions: [Rendition], content: [UInt8]? = nil
-  ) async throws(JobsError) -> [Result<[UInt8], JobsError>] {
+    of renditions: [Rendition], content: [UInt8]? = nil,
+    _ stage: ([UInt8]) async throws(StoreError) -> NewRendition
+  ) async throws(JobsError) -> [Result<NewRendition, JobsError>] {
     guard let source = renditions.first?.source else { return [] }
     let needed = need(of: renditions)
     guard needed <= maxMemory else {
@@ -24,8 +27,18 @@ struct VariantRendering: Sendable {
     }
     guard let share = await memory.share(needed) else { throw .abandoned }
     defer { withExtendedLifetime(share) {} }
-    let files = try await finish(try await begin(source, renditions.map(\.variant), content))
-    return files.map { file in file.mapError { .unrenderable($0) } }
+    var files = try await finish(try await begin(source, renditions.map(\.variant), content))
+    var staged: [Result<NewRendition, JobsError>] = []
+    while !files.isEmpty {
+      switch files.removeFirst() {
+      case .failure(let error): staged.append(.failure(.unrenderable(error)))
+      case .success(let file):
+        do throws(StoreError) { staged.append(.success(try await stage(file))) } catch {
+          staged.append(.failure(.store(error)))
+        }
+      }
+    }
+    return staged
   }
 
   private func need(of renditions: [Rendition]) -> Int {

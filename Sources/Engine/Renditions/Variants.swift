@@ -45,6 +45,10 @@ final class Variants: Sendable {
       metrics.variant(rendition.variant.format, .hit)
       return kept
     }
+    guard renditions.space.hasRoom(for: owner) else {
+      metrics.variant(rendition.variant.format, .refused)
+      throw .renderingsFull
+    }
     let waiter = VariantQueue.Waiter(owner: owner, priority: { priority }, keeps: keeping)
     return try await wait(for: rendition, waiter).get()
   }
@@ -87,13 +91,14 @@ final class Variants: Sendable {
   /// - Throws: as ``bytes(of:for:at:keeping:)``.
   func placeholder(
     _ rendition: Rendition, for owner: Owner, at priority: Priority
-  ) async throws(JobsError) -> [UInt8] {
+  ) async throws(JobsError) -> RenderedBytes {
     let name = rendition.digest
-    if let bytes = placeholders.bytes(of: name) { return bytes }
-    let stored = try await bytes(of: rendition, for: owner, at: priority, keeping: false).bytes
-    let bytes = stored.read(at: 0, count: stored.count)
-    placeholders.insert(bytes, as: name)
-    return bytes
+    if let bytes = placeholders.bytes(of: name) {
+      return RenderedBytes(.memory(bytes), entityTag: name.entityTag)
+    }
+    let rendered = try await bytes(of: rendition, for: owner, at: priority, keeping: false)
+    if case .memory(let bytes) = rendered.bytes { placeholders.insert(bytes, as: name) }
+    return rendered
   }
 
   /// Renderings under way and such that wait, and how long the oldest one has taken so far.
@@ -166,24 +171,34 @@ final class Variants: Sendable {
 
   private func startNext(_ queue: inout VariantQueue) {
     queue.startNext { number, work in
-      Task(executorPreference: work.lane) { await self.carryOut(number, work.rendition) }
+      Task(executorPreference: work.lane) {
+        await self.carryOut(number, work.rendition, for: work.owner)
+      }
     }
   }
 
-  private func carryOut(_ number: UInt64, _ rendition: Rendition) async {
+  private func carryOut(_ number: UInt64, _ rendition: Rendition, for owner: Owner) async {
     // An equal one may have ended since this one's first look.
     if keeps(number), let kept = await renditions.bytes(of: rendition) {
       metrics.variant(rendition.variant.format, .hit)
       finish(number, .success(kept), isBeingKept: false)
       end(number)
+    } else if !renditions.space.hasRoom(for: owner) {
+      // It was taken while this one waited.
+      metrics.variant(rendition.variant.format, .refused)
+      finish(number, .failure(.renderingsFull), isBeingKept: false)
     } else {
       await render(
-        queue.withLock { $0.gather(number, atMost: VariantRequest.most, rendering.fits) })
+        queue.withLock { $0.gather(number, atMost: VariantRequest.most, rendering.fits) },
+        for: owner)
     }
   }
 
-  private func render(_ works: [(number: UInt64, rendition: Rendition)]) async {
-    let results = await render(works.map(\.rendition))
+  private func render(
+    _ works: [(number: UInt64, rendition: Rendition)], for owner: Owner
+  ) async {
+    let results = await render(
+      works.map(\.rendition), for: owner, keeping: works.contains { keeps($0.number) })
     for (work, result) in zip(works, results) {
       guard case .failure(let error) = result else { continue }
       metrics.variant(work.rendition.variant.format, error == .abandoned ? .abandoned : .failed)
@@ -191,31 +206,41 @@ final class Variants: Sendable {
     // All who wait are told before anything is kept.
     let kept = zip(works, results).filter { work, result in tell(work.number, result) }
     for (work, result) in kept {
-      if let bytes = try? result.get() { await renditions.keep(bytes, of: work.rendition) }
+      if let new = try? result.get() { await renditions.keep(new, of: work.rendition) }
       end(work.number)
     }
   }
 
   /// Renders by one decode, now.
+  ///
+  /// - Parameters:
+  ///   - owner: whose share of the space for results they take.
+  ///   - keeping: whether any of the results is to be kept.
   /// - Returns: the encoded pictures, in the order of the renditions.
-  private func render(_ renditions: [Rendition]) async -> [Result<[UInt8], JobsError>] {
+  private func render(
+    _ wanted: [Rendition], for owner: Owner, keeping: Bool
+  ) async -> [Result<NewRendition, JobsError>] {
     let start = ContinuousClock.now
     do throws(JobsError) {
-      let files = try await rendering.bytes(of: renditions)
+      let files = try await rendering.bytes(of: wanted) {
+        bytes throws(StoreError) in try await renditions.stage(bytes, for: owner, isKept: keeping)
+      }
       let time = start.duration(to: .now)
-      for (rendition, file) in zip(renditions, files) where (try? file.get()) != nil {
+      for (rendition, file) in zip(wanted, files) where (try? file.get()) != nil {
         metrics.rendered(rendition.variant.format, in: time)
       }
       return files
     } catch {
-      return renditions.map { _ in .failure(error) }
+      return wanted.map { _ in .failure(error) }
     }
   }
 
   /// - Returns: whether it is to be kept.
-  private func tell(_ number: UInt64, _ result: Result<[UInt8], JobsError>) -> Bool {
-    let isKept = (try? result.get()).map { keeps(number) && renditions.takes($0.count) } ?? false
-    finish(number, result.map { RenderedBytes($0) }, isBeingKept: isKept)
+  private func tell(_ number: UInt64, _ result: Result<NewRendition, JobsError>) -> Bool {
+    let outcome = result.map(\.bytes)
+    let count = (try? outcome.get())?.bytes.count
+    let isKept = count.map { keeps(number) && renditions.takes($0) } ?? false
+    finish(number, outcome, isBeingKept: isKept)
     return isKept
   }
 

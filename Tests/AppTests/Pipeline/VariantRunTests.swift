@@ -74,6 +74,38 @@ struct VariantRunTests {
     }
   }
 
+  @Test(
+    "large ones come from files, kept or not, with their tags, ranges and HEAD",
+    arguments: ["default", "no-store"])
+  func large(mode: String) async throws {
+    let origin = try ScriptedOrigin()
+    defer { origin.stop() }
+    let folder = try RunningService.makeFolder()
+    defer { try? FileManager.default.removeItem(atPath: folder) }
+    origin.on("/x", .ok(Fixtures.jpeg))
+    let service = try await RunningService(folder: folder, settings: environment([:]))
+    let id = try await service.run(["url": origin.url("/x"), "cache": mode]).id
+    let target = "/jobs/\(id)/image?width=1500&enlarge=true&format=png"
+    let whole = try await service.get(target)
+    #expect(whole.status == 200 && whole.body.count > 128 << 10)
+    #expect(try Self.seen(whole.body) == "PNG 1500x1000")
+    let tag = try #require(whole.headers["etag"])
+    let head = try await service.send("HEAD", target)
+    #expect(head.headers["etag"] == tag)
+    #expect(head.headers["content-length"] == "\(whole.body.count)")
+    let part = try await service.get(
+      target, headers: ["Range": "bytes=200000-200009", "If-Range": tag])
+    #expect(part.status == 206 && part.body == whole.body[200_000..<200_010])
+    #expect(try await service.get(target, headers: ["If-None-Match": tag]).status == 304)
+    // What is not kept is rendered again, and leaves no file behind.
+    let rendered = try await Self.variants(service, "png", "rendered")
+    #expect(mode == "default" ? rendered == 1 : rendered == 4)
+    try await eventually {
+      try FileManager.default.contentsOfDirectory(atPath: folder + "/data/images/incoming").isEmpty
+    }
+    #expect(try await service.stop() == 0)
+  }
+
   @Test("equal ones are rendered once, and found again after a restart, unless harmed")
   func kept() async throws {
     let origin = try ScriptedOrigin()
