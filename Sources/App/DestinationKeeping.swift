@@ -34,7 +34,7 @@ struct DestinationKeeping: ImageDestinations {
     switch parcel.target {
     case .put(let url, let headers):
       return try await uploads.put(
-        parcel.content, as: parcel.contentType, to: url, headers: headers)
+        parcel.content, as: parcel.contentType, to: url, for: parcel.owner, headers: headers)
     case .profile(let name, let key):
       guard let bucket = buckets[name] else { throw .unknown(to: name) }
       do throws(S3Error) {

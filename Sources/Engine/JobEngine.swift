@@ -56,7 +56,7 @@ public final class JobEngine: Sendable {
   let dispatcher: Dispatcher
 
   // Loading: from the queue to a job's end.
-  let background = BackgroundQueue()
+  let background: BackgroundQueue
   let loads: Loads
   let completer: JobCompleter
   /// Says that batches have jobs to be ended.
@@ -94,6 +94,7 @@ public final class JobEngine: Sendable {
     self.storage = storage
 
     network = NetworkState(isConstrained: configuration.isConstrained)
+    background = BackgroundQueue(now: now)
     membership = Membership(store: parts.store)
     snapshots = JobSnapshots(capacity: configuration.shownJobs, membership: membership)
     let bell = WebhookBell()

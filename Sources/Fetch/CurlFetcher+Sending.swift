@@ -17,6 +17,8 @@ public struct OutgoingRequest: Sendable {
   public var method: Method
   /// Whom.
   public var url: SourceURL
+  /// For whom it is sent; nil: for the service itself.
+  public var owner: Owner?
   /// Fields, sent as they are.
   public var fields: [HeaderField]
   /// What is sent; of a method that has content only.
@@ -28,11 +30,11 @@ public struct OutgoingRequest: Sendable {
 
   /// A request.
   public init(
-    _ method: Method, _ url: SourceURL, fields: [HeaderField] = [],
+    _ method: Method, _ url: SourceURL, for owner: Owner? = nil, fields: [HeaderField] = [],
     content: OutgoingContent? = nil, timeout: Duration, maxBytes: Int
   ) {
     self.method = method
-    self.url = url
+    (self.url, self.owner) = (url, owner)
     self.fields = fields
     self.content = content
     self.timeout = timeout
@@ -89,9 +91,10 @@ extension CurlFetcher {
     _ request: OutgoingRequest, by router: Router
   ) async throws(FetchError) -> (Exchange, ResponseHead) {
     let (exchange, _, head) = try await ask(
-      for: request.url, by: router, fields: RequestFields.sendable(request.fields),
-      method: request.method, content: request.content, maxBytes: request.maxBytes,
-      timeout: request.timeout, by: .now + request.timeout)
+      for: request.url, of: request.owner, by: router,
+      fields: RequestFields.sendable(request.fields), method: request.method,
+      content: request.content, maxBytes: request.maxBytes, timeout: request.timeout,
+      by: .now + request.timeout)
     return (exchange, head)
   }
 }
@@ -127,8 +130,8 @@ extension CurlSender: WebhookClient {
     ]
     let head = try await head(
       of: OutgoingRequest(
-        .post, request.url, fields: fields + request.fields, content: OutgoingContent(request.body),
-        timeout: request.timeout, maxBytes: 65_536))
+        .post, request.url, for: request.owner, fields: fields + request.fields,
+        content: OutgoingContent(request.body), timeout: request.timeout, maxBytes: 65_536))
     let wait = head.fields.first { $0.name.lowercased() == "retry-after" }
       .flatMap { RetryAfter.seconds($0.value) }
     return WebhookResponse(status: head.status, retryAfter: wait.map { .seconds($0) })

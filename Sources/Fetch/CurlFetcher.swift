@@ -72,8 +72,8 @@ public final class CurlFetcher: ImageFetcher {
       if Task.isCancelled { throw .cancelled }
       let asked = start.duration(to: .now)
       let (exchange, route, head) = try await ask(
-        for: url, by: router, fields: fields + conditions, maxBytes: request.maxBytes,
-        timeout: request.timeout, by: deadline)
+        for: url, of: request.owner, by: router, fields: fields + conditions,
+        maxBytes: request.maxBytes, timeout: request.timeout, by: deadline)
       guard Redirect.isRedirect(head.status) else {
         var response = try accept(
           head, exchange, url: url, conditions: conditions, maxBytes: request.maxBytes)
@@ -108,7 +108,7 @@ public final class CurlFetcher: ImageFetcher {
 
   /// One hop: up to its response's header section.
   func ask(
-    for url: SourceURL, by router: Router, fields: [HeaderField],
+    for url: SourceURL, of owner: Owner?, by router: Router, fields: [HeaderField],
     method: OutgoingRequest.Method = .get,
     content: OutgoingContent? = nil, maxBytes: Int, timeout: Duration,
     by deadline: ContinuousClock.Instant
@@ -116,7 +116,7 @@ public final class CurlFetcher: ImageFetcher {
     let started = ContinuousClock.now
     let route: Route
     do throws(FetchError) {
-      route = try await router.route(to: url, by: deadline)
+      route = try await router.route(to: url, for: owner, by: deadline)
     } catch {
       switch error {
       case .dnsFailure where deadline <= .now, .connectFailure where deadline <= .now:

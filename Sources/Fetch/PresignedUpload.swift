@@ -12,22 +12,27 @@ public struct PresignedUpload: Sendable {
   /// Puts bytes behind a URL, in three tries where that may help. A redirect is a refusal.
   ///
   /// - Parameters:
+  ///   - owner: for whom; nil: for the service itself.
   ///   - headers: fields that the URL was signed with; a `Content-Type` among them is in the place of `contentType`.
   /// - Returns: the entity tag that they have there, if it was told.
   public func put(
-    _ content: StoredBytes, as contentType: String, to url: SourceURL, headers: [HeaderField]
+    _ content: StoredBytes, as contentType: String, to url: SourceURL, for owner: Owner? = nil,
+    headers: [HeaderField]
   ) async throws(DeliveryError) -> String? {
     for wait in Self.waits {
-      do throws(DeliveryError) { return try await once(content, contentType, url, headers) } catch {
+      do throws(DeliveryError) {
+        return try await once(content, contentType, url, owner, headers)
+      } catch {
         guard error.isPassing, !Task.isCancelled else { throw error }
       }
       do { try await Task.sleep(for: wait * .random(in: 1...1.5)) } catch { throw .cancelled }
     }
-    return try await once(content, contentType, url, headers)
+    return try await once(content, contentType, url, owner, headers)
   }
 
   private func once(
-    _ content: StoredBytes, _ contentType: String, _ url: SourceURL, _ headers: [HeaderField]
+    _ content: StoredBytes, _ contentType: String, _ url: SourceURL, _ owner: Owner?,
+    _ headers: [HeaderField]
   ) async throws(DeliveryError) -> String? {
     var fields = headers
     for (name, value) in [("Content-Type", contentType), ("Accept", "*/*")]
@@ -35,7 +40,7 @@ public struct PresignedUpload: Sendable {
       fields.append(HeaderField(name: name, value: value))
     }
     let request = OutgoingRequest(
-      .put, url, fields: fields,
+      .put, url, for: owner, fields: fields,
       content: OutgoingContent(count: content.count) { content.read(at: $0, count: $1) },
       // A megabyte a second, and what a stall is has a limit of its own.
       timeout: .seconds(60 + content.count >> 20), maxBytes: 65_536)

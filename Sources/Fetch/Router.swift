@@ -38,10 +38,11 @@ struct Router: Sendable {
     return policy
   }
 
+  /// - Parameter owner: for whom names are looked up; nil: for the service itself.
   /// - Throws: `.blocked`, `.dnsFailure`, `.cancelled`, and `.connectFailure` where the proxy has
   ///   no address.
   func route(
-    to url: SourceURL, by deadline: ContinuousClock.Instant
+    to url: SourceURL, for owner: Owner?, by deadline: ContinuousClock.Instant
   ) async throws(FetchError) -> Route {
     guard let host = HostName(url.host) else {
       throw .badHost(url.host)
@@ -51,7 +52,7 @@ struct Router: Sendable {
     }
     let start = ContinuousClock.now
     let addresses = try permitted(
-      await addresses(of: host, by: deadline), target: host.text)
+      await addresses(of: host, for: owner, by: deadline), target: host.text)
     let nameTime = start.duration(to: .now)
     var proxyRoute: ProxyRoute?
     if let proxy {
@@ -66,13 +67,14 @@ struct Router: Sendable {
   }
 
   private func addresses(
-    of host: HostName, by deadline: ContinuousClock.Instant
+    of host: HostName, for owner: Owner?, by deadline: ContinuousClock.Instant
   ) async throws(FetchError) -> [IPAddress] {
     switch host {
     case .address(let address): return [address]
     case .name(let name):
       let left = ContinuousClock.now.duration(to: deadline)
-      return try await lookups.addresses(of: name, within: min(left, connectTimeout))
+      return try await lookups.addresses(
+        of: name, for: owner, within: min(left, connectTimeout))
     }
   }
 
@@ -81,7 +83,7 @@ struct Router: Sendable {
     of proxy: ProxyAddress, for target: HostName, by deadline: ContinuousClock.Instant
   ) async throws(FetchError) -> [IPAddress] {
     do throws(FetchError) {
-      return try await addresses(of: proxy.host, by: deadline)
+      return try await addresses(of: proxy.host, for: nil, by: deadline)
     } catch {
       guard case .dnsFailure(let name, let detail) = error else { throw error }
       log.debug("no address of the proxy", metadata: ["proxy": "\(name)", "why": "\(detail)"])

@@ -67,6 +67,8 @@ public struct Parcel: Sendable {
 
   /// Where to.
   public var target: Target
+  /// For whom; nil: for the service itself.
+  public var owner: Owner?
   /// The bytes.
   public var content: StoredBytes
   /// Of the bytes.

@@ -26,6 +26,8 @@ extension ImageFetcher {
 public struct FetchRequest: Sendable {
   /// What to ask for.
   public var url: SourceURL
+  /// For whom, where several clients share what the fetcher has; nil: for the service itself.
+  public var owner: Owner?
   /// Extra header fields. `Authorization`, `Cookie` and every other one that the client named go to the first
   /// origin only: a redirect to another origin drops them (Fetch standard, section 4.4).
   public var headers: [HeaderField]
@@ -44,11 +46,10 @@ public struct FetchRequest: Sendable {
 
   /// A request within these limits.
   public init(
-    url: SourceURL, headers: [HeaderField] = [], conditions: [FetchConditions] = [],
-    timeout: Duration,
-    maxBytes: Int
+    url: SourceURL, for owner: Owner? = nil, headers: [HeaderField] = [],
+    conditions: [FetchConditions] = [], timeout: Duration, maxBytes: Int
   ) {
-    self.url = url
+    (self.url, self.owner) = (url, owner)
     self.headers = headers
     self.conditions = conditions
     self.timeout = timeout

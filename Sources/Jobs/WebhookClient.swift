@@ -10,6 +10,8 @@ public protocol WebhookClient: Sendable {
 public struct WebhookRequest: Sendable {
   /// Where to.
   public var url: SourceURL
+  /// Whose message it is; nil: the service's own.
+  public var owner: Owner?
   /// JSON.
   public var body: [UInt8]
   /// Beside those that say what the body is.
@@ -18,8 +20,12 @@ public struct WebhookRequest: Sendable {
   public var timeout: Duration
 
   /// A try.
-  public init(_ url: SourceURL, body: [UInt8], fields: [HeaderField], timeout: Duration) {
-    (self.url, self.body, self.fields, self.timeout) = (url, body, fields, timeout)
+  public init(
+    _ url: SourceURL, for owner: Owner? = nil, body: [UInt8], fields: [HeaderField],
+    timeout: Duration
+  ) {
+    (self.url, self.owner, self.body) = (url, owner, body)
+    (self.fields, self.timeout) = (fields, timeout)
   }
 }
 

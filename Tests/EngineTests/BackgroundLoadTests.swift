@@ -26,6 +26,40 @@ struct BackgroundLoadTests {
     }
   }
 
+  @Test("is another owner's while one owner's stale responses wait for origins that hang")
+  func hostage() async throws {
+    let other = Caller(owner: Owner("other"), isAdmin: false)
+    try await Workshop.open({ $0.workers = 64 }) { shop in
+      let fields = [
+        HeaderField(name: "Cache-Control", value: "max-age=1, stale-while-revalidate=86400")
+      ]
+      func request(_ url: String, by caller: Caller) async throws {
+        let new = NewJob(submission: Submission(source: .url(SourceURL(url)!, lowData: nil)))
+        let id = try await shop.engine.submit([new], by: caller, key: nil)[0].id
+        let job = try await shop.engine.wait(id, for: caller, until: .finished, atMost: .seconds(9))
+        #expect(job.job.phase == .success)
+      }
+      func asked(_ prefix: String) -> Int {
+        shop.fetcher.requests.count { $0.url.host.hasPrefix(prefix) }
+      }
+      let hanging = (0..<20).map { "http://hangs\($0).example/" }
+      let quick = (0..<3).map { "http://quick\($0).example/" }
+      for url in hanging {
+        shop.fetcher.answer(url, with: .responds(200, fields, ok), .hangs(after: []))
+      }
+      for url in quick { shop.fetcher.answer(url, with: .responds(200, fields, ok)) }
+      for url in hanging { try await request(url, by: Workshop.me) }
+      for url in quick { try await request(url, by: other) }
+      shop.clock.advance(by: .seconds(5))
+      let most = BackgroundQueue.atOnce - BackgroundQueue.atOnce / 4
+      for url in hanging { try await request(url, by: Workshop.me) }
+      try await until { asked("hangs") == hanging.count + most }
+      for url in quick { try await request(url, by: other) }
+      try await until { asked("quick") == 2 * quick.count }
+      #expect(asked("hangs") == hanging.count + most)
+    }
+  }
+
   @Test("takes no low-data image's place where it is more than the job takes, or not what it named")
   func limits() async throws {
     try await Workshop.open({ $0.isConstrained = true }) { shop in
@@ -69,7 +103,7 @@ struct BackgroundLoadTests {
       _ = engine.network.set(false)
       var retry = RetryPolicy()
       retry.initialBackoff = .milliseconds(1)
-      let queue = BackgroundQueue()
+      let queue = BackgroundQueue { shop.clock.now }
       let replacer = engine.lowDataReplacer(retry: retry)
       async let running: Void = replacer.run(for: queue)
       let began = ContinuousClock.now

@@ -16,11 +16,12 @@ func fetcher(
 
 /// - Parameter place: the URL that the conditions are about; nil: the one that is asked for.
 func request(
-  _ url: String, headers: [HeaderField] = [], conditions: [HeaderField] = [],
+  _ url: String, for owner: Owner? = nil, headers: [HeaderField] = [],
+  conditions: [HeaderField] = [],
   at place: String? = nil, timeout: Duration = patience, maxBytes: Int = 1 << 25
 ) -> FetchRequest {
   FetchRequest(
-    url: SourceURL(url)!, headers: headers,
+    url: SourceURL(url)!, for: owner, headers: headers,
     conditions: [FetchConditions(url: SourceURL(place ?? url)!, fields: conditions)],
     timeout: timeout, maxBytes: maxBytes)
 }

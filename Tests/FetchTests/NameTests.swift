@@ -206,6 +206,33 @@ struct SlowNameTests {
     #expect(resolver.asked.count == 1, "equal names share one lookup")
   }
 
+  @Test("of one owner leaves threads for another, also for a name that both want")
+  func hostage() async throws {
+    let origin = try ScriptedOrigin()
+    origin.on("/", .ok(bytes(10)))
+    let release = Barrier()
+    let resolver = ScriptedResolver { name, _ in
+      if name.hasPrefix("dead") { release.wait() }
+      return ["127.0.0.1"]
+    }
+    defer { release.open() }
+    let fetcher = try FetchTests.fetcher {
+      $0.resolver = resolver
+      $0.maxLookups = 4
+    }
+    let quick = "http://quick.test:\(origin.port)/"
+    let (one, other) = (Owner("one"), Owner("other"))
+    let dead = (0..<8).map { index in
+      Task { await failure(of: fetcher, request("http://dead\(index).test/", for: one)) }
+    }
+    #expect(await poll { resolver.asked.count == 3 })
+    let behind = Task { await failure(of: fetcher, request(quick, for: one)) }
+    for _ in 0..<5 { #expect(await failure(of: fetcher, request(quick, for: other)) == nil) }
+    #expect(resolver.asked.filter { $0.hasPrefix("dead") }.count == 3)
+    for task in dead { task.cancel() }
+    #expect(await behind.value == nil)
+  }
+
   @Test("that nobody waits for any more takes no other name's place, up to a bound of its own")
   func abandoned() async throws {
     let origin = try ScriptedOrigin()
@@ -221,7 +248,7 @@ struct SlowNameTests {
       $0.maxLookups = 2
     }
     let quick = "http://quick.test:\(origin.port)/"
-    for round in 0..<4 {
+    for round in 0..<3 {
       #expect(await failure(of: fetcher, request(quick)) == nil)
       let dead = (0..<2).map { index in
         Task { await failure(of: fetcher, request("http://dead\(round)-\(index).test/")) }
@@ -231,7 +258,8 @@ struct SlowNameTests {
       for task in dead { #expect(await task.value == .cancelled) }
     }
     let late = await failure(of: fetcher, request(quick, timeout: .milliseconds(100)))
-    #expect(late == .timeout(seconds: 0.1), "eight threads are all that there may be")
+    #expect(late == .timeout(seconds: 0.1), "six threads are all that one owner may have")
+    #expect(await failure(of: fetcher, request(quick, for: Owner("other"))) == nil)
     release.open()
     #expect(await failure(of: fetcher, request(quick)) == nil)
   }

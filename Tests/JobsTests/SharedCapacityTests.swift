@@ -7,8 +7,11 @@ private final class Shared<Client: Hashable & Sendable> {
   var held: Int { value.held }
   func share(of client: Client) -> Int { value.share(of: client) }
   func release(_ amount: Int, of client: Client) { value.release(amount, of: client) }
-  func take(_ amount: Int, for client: Client, within capacity: Int, at moment: Timestamp) -> Bool {
-    value.take(amount, for: client, within: capacity, at: moment)
+  func take(
+    _ amount: Int, for client: Client, within capacity: Int, keeping kept: Int = 0,
+    at moment: Timestamp
+  ) -> Bool {
+    value.take(amount, for: client, within: capacity, keeping: kept, at: moment)
   }
 }
 
@@ -61,6 +64,30 @@ struct SharedCapacityTests {
     shared.release(2, of: "a")
     #expect(!shared.take(1, for: "a", within: 10, at: moment))
     #expect(shared.take(1, for: "a", within: 10, at: later))
+  }
+
+  @Test("leaves a part for clients that hold nothing, of which such a client takes one and no more")
+  func kept() {
+    let shared = Shared<String>()
+    #expect(shared.take(1, for: "a", within: 8, keeping: 2, at: moment))
+    #expect(shared.take(5, for: "a", within: 8, keeping: 2, at: moment))
+    #expect(!shared.take(1, for: "a", within: 8, keeping: 2, at: moment))
+    #expect(shared.take(1, for: "b", within: 8, keeping: 2, at: moment))
+    #expect(!shared.take(1, for: "b", within: 8, keeping: 2, at: moment))
+    #expect(shared.take(1, for: "c", within: 8, keeping: 2, at: moment))
+    #expect(shared.held == 8)
+  }
+
+  @Test("counts one that held some of it until now as one that asks")
+  func noted() {
+    var shared = SharedCapacity<String>()
+    shared.note("a", at: moment)
+    #expect(shared.room(for: "a", within: 10, at: moment) == 10)
+    shared.note("b", at: moment)
+    #expect(shared.room(for: "a", within: 10, at: moment) == 5)
+    #expect(shared.nextChange(at: moment) == later)
+    #expect(shared.room(for: "a", within: 10, at: later) == 10)
+    #expect(shared.nextChange(at: later) == nil)
   }
 
   @Test("has room for one of each where it is as small as can be")

@@ -103,12 +103,14 @@ struct Deliverer: Sendable {
     _ parcel: Parcel, _ target: DeliveryRequest.Target, of job: Job, before end: Timestamp
   ) async throws(DeliveryError) -> String? {
     guard let destinations else { throw .unknown(to: parcel.target.name) }
+    var parcel = parcel
+    parcel.owner = job.owner
     let permit: OriginPermit
     do throws(FetchError) { permit = try await slots.permit(target, for: job.owner) } catch {
       throw error == .cancelled ? .cancelled : .unreachable(to: parcel.target.name, error)
     }
     let left = max(.zero, end - now())
-    let outcome = await withTaskGroup(of: Result<String?, DeliveryError>?.self) { group in
+    let outcome = await withTaskGroup(of: Result<String?, DeliveryError>?.self) { [parcel] group in
       group.addTask { () -> Result<String?, DeliveryError>? in
         do throws(DeliveryError) { return .success(try await destinations.deliver(parcel)) } catch {
           return .failure(error)

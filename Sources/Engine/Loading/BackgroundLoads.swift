@@ -1,29 +1,87 @@
+internal import DequeModule
 internal import Jobs
 internal import Logging
 internal import Synchronization
-internal import Waiting
 
 /// What is to be loaded though no job waits for it: stored responses that the cache gave out stale, to be freshened,
 /// and regular images, to take the place of low-data ones.
+///
+/// Owners share what is refreshed at once and what waits for that (``SharedCapacity``), and they take turns: origins that
+/// hang stop the refreshing for their owner alone.
 final class BackgroundQueue: Sendable {
-  /// Jobs that were answered by a stored response which is to be confirmed or replaced (RFC 5861 section 3).
-  let stale: AsyncStream<Job>
+  /// Responses that are refreshed at once: half for one owner while another one asks, and a quarter for owners that have
+  /// none.
+  static let atOnce = 8
+  /// Responses that wait to be refreshed: half for one owner while another one asks. More are refreshed when a job asks
+  /// for them again.
+  static let mostWaiting = 1_024
+
+  private struct Refresh: Hashable {
+    let key: Fingerprint
+    let owner: Owner
+  }
+
+  private struct State {
+    var known: Set<Refresh> = []
+    var waiting: [Owner: Deque<Job>] = [:]
+    /// The owners of those, each once.
+    var turns = Deque<Owner>()
+    var places = SharedCapacity<Owner>()
+    var running = SharedCapacity<Owner>()
+  }
+
+  /// Yields when a stored response may be refreshed (RFC 5861 section 3): see ``nextStale()``.
+  let stale: AsyncStream<Void>
   /// Yields when low-data images may have to be replaced.
   let lowData: AsyncStream<Void>
-  private let freshening: AsyncStream<Job>.Continuation
+  private let freshening: AsyncStream<Void>.Continuation
   private let replacing: AsyncStream<Void>.Continuation
-  private let underWay = Mutex<Set<Fingerprint>>([])
+  private let state = Mutex(State())
   private let replacesAll = Atomic(false)
+  private let now: WallClock
 
-  init() {
-    (stale, freshening) = AsyncStream.makeStream(bufferingPolicy: .bufferingOldest(1_024))
+  init(now: @escaping WallClock) {
+    self.now = now
+    (stale, freshening) = AsyncStream.makeStream(bufferingPolicy: .bufferingNewest(1))
     (lowData, replacing) = AsyncStream.makeStream(bufferingPolicy: .bufferingNewest(1))
   }
 
-  /// Has a response freshened, once however often it is asked for meanwhile.
+  /// Has a job's stored response refreshed, once however often the owner asks for it meanwhile.
   func freshen(_ job: Job) {
-    guard let key = job.cacheKey, underWay.withLock({ $0.insert(key).inserted }) else { return }
-    if case .dropped = freshening.yield(job) { done(job) }
+    guard let key = job.cacheKey else { return }
+    let (owner, moment) = (job.owner, now())
+    state.withLock { state in
+      guard !state.known.contains(Refresh(key: key, owner: owner)),
+        state.places.take(1, for: owner, within: Self.mostWaiting, at: moment)
+      else { return }
+      state.known.insert(Refresh(key: key, owner: owner))
+      if state.waiting[owner] == nil { state.turns.append(owner) }
+      state.waiting[owner, default: []].append(job)
+    }
+    freshening.yield()
+  }
+
+  /// Begins the next refresh, which ``done(_:)`` ends.
+  /// - Returns: nil where no owner with stale responses has room.
+  fileprivate func nextStale() -> Job? {
+    let moment = now()
+    return state.withLock { state in
+      let turn = state.turns.firstIndex { owner in
+        state.running.room(
+          for: owner, within: Self.atOnce, keeping: Self.atOnce / 4, at: moment) > 0
+      }
+      guard let turn else { return nil }
+      let owner = state.turns.remove(at: turn)
+      let job = state.waiting[owner]?.popFirst()
+      if state.waiting[owner]?.isEmpty == true {
+        state.waiting[owner] = nil
+      } else {
+        state.turns.append(owner)
+      }
+      state.places.release(1, of: owner)
+      state.running.hold(1, for: owner)
+      return job
+    }
   }
 
   /// Has jobs looked for whose low-data image can be replaced: once for all who ask before that begins.
@@ -39,8 +97,13 @@ final class BackgroundQueue: Sendable {
 
   /// The job's response is fresh, or can't be made so.
   fileprivate func done(_ job: Job) {
-    guard let key = job.cacheKey else { return }
-    underWay.withLock { _ = $0.remove(key) }
+    let moment = now()
+    state.withLock { state in
+      if let key = job.cacheKey { state.known.remove(Refresh(key: key, owner: job.owner)) }
+      state.running.release(1, of: job.owner)
+      state.running.note(job.owner, at: moment)
+    }
+    freshening.yield()
   }
 
   /// Has those looked for alone that are known to be left.
@@ -60,13 +123,12 @@ struct BackgroundWorker: Sendable {
   func run() async {
     await withDiscardingTaskGroup { group in
       group.addTask { await replacer.run(for: queue) }
-      let permits = AsyncSemaphore(8)
-      for await job in queue.stale {
-        let permit = await permits.acquire()
-        group.addTask {
-          await freshener.freshen(job)
-          queue.done(job)
-          _ = consume permit
+      for await _ in queue.stale {
+        while let job = queue.nextStale() {
+          group.addTask {
+            await freshener.freshen(job)
+            queue.done(job)
+          }
         }
       }
       group.cancelAll()

@@ -246,7 +246,8 @@ struct OriginRequests: Sendable {
     for load: Load, _ permits: OriginPermits
   ) async throws(FetchError) -> FetchedResponse {
     var request = FetchRequest(
-      url: url, headers: load.leader.submission.headers, conditions: conditions,
+      url: url, for: load.leader.owner, headers: load.leader.submission.headers,
+      conditions: conditions,
       timeout: load.isBackground ? timeout : load.timeLeft ?? .seconds(86_400), maxBytes: maxBytes)
     if let elsewhere {
       request.lookUp = { await elsewhere.lookUp($0, hasFields: $1) }

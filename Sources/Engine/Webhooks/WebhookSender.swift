@@ -203,7 +203,7 @@ extension WebhookSender {
     let (moment, start) = (clock(), ContinuousClock.now)
     let body = body(message)
     let request = WebhookRequest(
-      message.url, body: body,
+      message.url, for: message.owner, body: body,
       fields: message.fields(
         for: body, at: moment, signedWith: rules.secrets(message.owner)),
       timeout: rules.timeout)

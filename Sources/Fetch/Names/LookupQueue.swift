@@ -1,23 +1,59 @@
+internal import DequeModule
 internal import Executors
 internal import Jobs
 internal import Synchronization
 internal import Waiting
 
 /// Looks names up on a bounded number of threads of its own, since `getaddrinfo` can neither be
-/// cancelled nor given a deadline: who waits leaves in time, the lookup ends when it ends.
+/// cancelled nor given a deadline: a caller leaves in time, the lookup ends when it ends.
 ///
-/// Equal names share one lookup, so that a name whose servers are dead holds one thread, not all;
-/// once nobody waits for it that thread is no longer one of those that others wait for. Threads are
-/// a resource: those have a bound, too. They come and go with the work, but for one, which does it
-/// where no more can be had.
+/// Equal names share one lookup, so a name whose servers are dead occupies one thread, not all.
+/// Once no caller waits for it, its thread no longer counts among those for waiting callers, but
+/// it does in the bound of all threads.
+///
+/// Owners share both (``SharedCapacity``) and take turns: names of dead servers delay the lookups
+/// of their owner alone. Threads come and go with the work, except one, which does the work when
+/// the system grants no more.
 final class LookupQueue: Sendable {
   private struct State {
-    var waiting: [Lookup] = []
-    /// Threads, but for those whose lookup was abandoned.
-    var running = 0
-    var abandoned = 0
+    /// Lookups that have not begun, by the owners that want them.
+    var waiting: [Owner?: Deque<Lookup>] = [:]
+    /// Those owners, each once.
+    var turns = Deque<Owner?>()
+    /// Threads, except those whose lookup was abandoned.
+    var running = SharedCapacity<Owner?>()
+    /// All threads.
+    var threads = SharedCapacity<Owner?>()
     var underWay: [String: Lookup] = [:]
     var answers: [String: Answer] = [:]
+
+    mutating func append(_ lookup: Lookup, for owner: Owner?) {
+      guard lookup.owners.insert(owner).inserted else { return }
+      if waiting[owner] == nil { turns.append(owner) }
+      waiting[owner, default: []].append(lookup)
+    }
+
+    /// Forgets what no caller waits for.
+    mutating func remove(_ lookup: Lookup) {
+      underWay[lookup.name] = nil
+      for owner in lookup.owners {
+        waiting[owner]?.removeAll { $0 === lookup }
+        forget(owner)
+      }
+    }
+
+    /// - Returns: nil where the owner has no more, or had it begun for another one.
+    mutating func popFirst(of owner: Owner?) -> Lookup? {
+      guard let lookup = waiting[owner]?.popFirst() else { return nil }
+      forget(owner)
+      return lookup.hasBegun ? nil : lookup
+    }
+
+    private mutating func forget(_ owner: Owner?) {
+      guard waiting[owner]?.isEmpty == true else { return }
+      waiting[owner] = nil
+      turns.removeAll { $0 == owner }
+    }
   }
 
   private struct Answer {
@@ -30,6 +66,7 @@ final class LookupQueue: Sendable {
   private let threads: Int
   private let last = ThreadPool(name: "fetch-names", threads: 1)
   private let cacheTime: Duration
+  private let start = ContinuousClock.now
 
   init(resolver: any NameResolver, threads: Int, cacheTime: Duration) {
     self.resolver = resolver
@@ -38,12 +75,13 @@ final class LookupQueue: Sendable {
   }
 
   /// The addresses of a name.
+  /// - Parameter owner: for whom it is looked up; nil: for the service itself.
   /// - Throws: `.dnsFailure`, also when there is no answer within the time; `.cancelled`.
   func addresses(
-    of name: String, within limit: Duration
+    of name: String, for owner: Owner?, within limit: Duration
   ) async throws(FetchError) -> [IPAddress] {
     let waiter: OneShot<LookupResult>
-    switch join(name) {
+    switch join(name, for: owner) {
     case .answer(let addresses): return addresses
     case .waiter(let joined): waiter = joined
     }
@@ -64,125 +102,140 @@ final class LookupQueue: Sendable {
     case waiter(OneShot<LookupResult>)
   }
 
-  private func join(_ name: String) -> Joined {
-    let (joined, startsThread) = state.withLock { state -> (Joined, Bool) in
+  private func join(_ name: String, for owner: Owner?) -> Joined {
+    let (joined, begun) = state.withLock { state -> (Joined, [Lookup]) in
       if let answer = state.answers[name] {
-        if answer.expires > .now { return (.answer(answer.addresses), false) }
+        if answer.expires > .now { return (.answer(answer.addresses), []) }
         state.answers[name] = nil
       }
       let waiter = OneShot<LookupResult>()
-      if let lookup = state.underWay[name] {
-        lookup.waiters.append(waiter)
-        return (.waiter(waiter), false)
-      }
-      let lookup = Lookup(name: name, first: waiter)
+      let lookup = state.underWay[name] ?? Lookup(name: name)
       state.underWay[name] = lookup
-      state.waiting.append(lookup)
-      return (.waiter(waiter), takesThread(&state))
+      lookup.waiters.append(waiter)
+      // Begun in the turn of whichever owner comes first.
+      if !lookup.hasBegun { state.append(lookup, for: owner) }
+      return (.waiter(waiter), begin(&state))
     }
-    if startsThread { startThread() }
+    work(on: begun)
     return joined
   }
 
-  /// The name's lookup is abandoned where nobody else waits for it, and stays so whoever joins it:
+  /// The name's lookup is abandoned if no other caller waits for it. It stays so if another one joins:
   /// it has had its time.
   private func leave(_ name: String) {
-    let startsThread = state.withLock { state in
-      guard let lookup = state.underWay[name], lookup.hasBegun, !lookup.isAbandoned,
-        !lookup.isAwaited
-      else { return false }
+    let begun = state.withLock { state -> [Lookup] in
+      guard let lookup = state.underWay[name], !lookup.isAbandoned, !lookup.isAwaited
+      else { return [] }
+      guard lookup.hasBegun else {
+        state.remove(lookup)
+        return []
+      }
       lookup.isAbandoned = true
-      state.running -= 1
-      state.abandoned += 1
-      return takesThread(&state)
+      release(lookup, from: &state.running)
+      return begin(&state)
     }
-    if startsThread { startThread() }
+    work(on: begun)
   }
 
-  /// - Returns: whether a thread is to be started, which counts already.
-  private func takesThread(_ state: inout State) -> Bool {
-    guard !state.waiting.isEmpty, state.running < threads,
-      state.running + state.abandoned < threads * Self.threadsForEach
-    else { return false }
-    state.running += 1
-    return true
+  // MARK: Whose turn it is
+
+  private var now: Timestamp {
+    Timestamp(milliseconds: Int64(start.duration(to: .now) / .milliseconds(1)))
   }
 
-  private func startThread() {
-    if !startThreadIfPossible(named: "fetch-names", { self.work() }) {
-      Task(executorPreference: last) { self.work() }
+  /// Begins lookups, the owners in turn, as far as there is room.
+  private func begin(_ state: inout State) -> [Lookup] {
+    let moment = now
+    var begun: [Lookup] = []
+    while let turn = state.turns.firstIndex(where: { hasRoom(for: $0, in: state, at: moment) }) {
+      let owner = state.turns.remove(at: turn)
+      state.turns.append(owner)
+      guard let lookup = state.popFirst(of: owner) else { continue }
+      (lookup.hasBegun, lookup.payer) = (true, owner)
+      state.running.hold(1, for: owner)
+      state.threads.hold(1, for: owner)
+      begun.append(lookup)
+    }
+    return begun
+  }
+
+  private func hasRoom(for owner: Owner?, in state: State, at moment: Timestamp) -> Bool {
+    let all = threads * Self.threadsForEach
+    return state.running.room(for: owner, within: threads, keeping: threads / 4, at: moment) > 0
+      && state.threads.room(for: owner, within: all, keeping: all / 4, at: moment) > 0
+  }
+
+  private func release(_ lookup: Lookup, from shares: inout SharedCapacity<Owner?>) {
+    shares.release(1, of: lookup.payer)
+    shares.note(lookup.payer, at: now)
+  }
+
+  // MARK: The threads
+
+  private func work(on lookups: some Sequence<Lookup>) {
+    for lookup in lookups {
+      if !startThreadIfPossible(named: "fetch-names", { self.work(on: lookup) }) {
+        Task(executorPreference: last) { self.work(on: lookup) }
+      }
     }
   }
 
-  private func work() {
-    while let name = nextName() {
+  private func work(on first: Lookup) {
+    var next: Lookup? = first
+    while let lookup = next {
       let result: LookupResult
       do throws(ResolutionError) {
-        result = .found(try resolver.addresses(of: name))
+        result = .found(try resolver.addresses(of: lookup.name))
       } catch {
         result = .failed(error.detail)
       }
-      finish(name, with: result)
+      let begun = finish(lookup, with: result)
+      next = begun.first
+      work(on: begun.dropFirst())
     }
   }
 
-  /// The next name that somebody still waits for; nil ends the thread.
-  private func nextName() -> String? {
-    state.withLock { state in
-      // A thread whose lookup was abandoned may be one too many.
-      while state.running <= threads, !state.waiting.isEmpty {
-        let lookup = state.waiting.removeFirst()
-        if lookup.isAwaited {
-          lookup.hasBegun = true
-          return lookup.name
-        }
-        state.underWay[lookup.name] = nil
-      }
-      state.running -= 1
-      return nil
-    }
-  }
-
-  private func finish(_ name: String, with result: LookupResult) {
-    let waiters = state.withLock { state -> [OneShot<LookupResult>] in
+  /// - Returns: what is to be looked up next, on this thread and others.
+  private func finish(_ lookup: Lookup, with result: LookupResult) -> [Lookup] {
+    let (waiters, begun) = state.withLock { state -> ([OneShot<LookupResult>], [Lookup]) in
       if case .found(let addresses) = result, cacheTime > .zero {
         let now = ContinuousClock.now
         if state.answers.count >= Self.maxAnswers {
           state.answers = state.answers.filter { $0.value.expires > now }
         }
         if state.answers.count < Self.maxAnswers {
-          state.answers[name] = Answer(addresses: addresses, expires: now + cacheTime)
+          state.answers[lookup.name] = Answer(addresses: addresses, expires: now + cacheTime)
         }
       }
-      guard let lookup = state.underWay.removeValue(forKey: name) else { return [] }
-      if lookup.isAbandoned {
-        state.abandoned -= 1
-        state.running += 1
-      }
-      return lookup.waiters
+      state.underWay[lookup.name] = nil
+      if !lookup.isAbandoned { release(lookup, from: &state.running) }
+      release(lookup, from: &state.threads)
+      return (lookup.waiters, begin(&state))
     }
     for waiter in waiters { waiter.fulfil(result) }
+    return begun
   }
 
   private static let maxAnswers = 4_096
-  /// Threads in all for each of those whose lookup somebody waits for.
-  private static let threadsForEach = 4
+  /// Threads in all for each of those whose lookup a caller waits for.
+  static let threadsForEach = 4
 }
 
 /// One name being looked up; what changes is the queue's, behind its lock.
 private final class Lookup: @unchecked Sendable {
   let name: String
-  var waiters: [OneShot<LookupResult>]
+  var waiters: [OneShot<LookupResult>] = []
+  /// In whose queues it is, or was.
+  var owners: Set<Owner?> = []
+  /// In whose turn it began.
+  var payer: Owner?
   var hasBegun = false
   /// Whether all that had waited left after it had begun.
   var isAbandoned = false
 
   var isAwaited: Bool { waiters.contains { !$0.isOver } }
 
-  init(name: String, first: OneShot<LookupResult>) {
-    self.name = name
-    waiters = [first]
-  }
+  init(name: String) { self.name = name }
 }
 
 private enum LookupResult: Sendable {
