@@ -199,7 +199,8 @@ public final class JobEngine: Sendable {
       deliverer: Deliverer(
         destinations: parts.destinations, renderer: renderer, threads: threads,
         slots: DeliverySlots(), timeout: configuration.deliverTimeout, now: now, log: log),
-      completer: completer, threads: threads, room: FinishingRoom(), tidying: tidying, ids: ids,
+      completer: completer, threads: threads, room: FinishingRoom(), onDropped: { [tidying] in tidying.askSoon() },
+      ids: ids,
       now: now)
     let files = FileLoader(
       images: parts.images, locals: parts.locals, ingest: ingest, maxBytes: configuration.maxBytes,

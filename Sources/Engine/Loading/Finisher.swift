@@ -24,7 +24,8 @@ struct Finisher: Sendable {
   let completer: JobCompleter
   let threads: any ComputeThreads
   let room: FinishingRoom
-  let tidying: TidyRounds
+  /// Called when bytes are no longer referred to that are to be gone soon.
+  let onDropped: @Sendable () -> Void
   let ids: JobIDSequence
   let now: WallClock
 
@@ -101,7 +102,7 @@ struct Finisher: Sendable {
         jobs.takeAll(), of: jobs, image: bundle?.embedded, releasing: bundle?.holder
       ) { _ in .success(result.image, result.cache, result.deliveriesAsAsked(by: wanted)) }
       // What the variants were made of is to be gone soon.
-      if wanted.dropsOriginal { tidying.askSoon() }
+      if wanted.dropsOriginal { onDropped() }
       return
     } catch {
       switch error {
