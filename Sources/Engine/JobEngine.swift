@@ -199,7 +199,8 @@ public final class JobEngine: Sendable {
       deliverer: Deliverer(
         destinations: parts.destinations, renderer: renderer, threads: threads,
         slots: DeliverySlots(), timeout: configuration.deliverTimeout, now: now, log: log),
-      completer: completer, threads: threads, room: FinishingRoom(), onDropped: { [tidying] in tidying.askSoon() },
+      completer: completer, threads: threads, room: FinishingRoom(),
+      onDropped: { [tidying] in tidying.askSoon() },
       ids: ids,
       now: now)
     let files = FileLoader(
