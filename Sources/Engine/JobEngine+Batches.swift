@@ -57,7 +57,7 @@ extension JobEngine {
     case .taken(let batch):
       metrics.submitted(lines.jobs.count)
       origins.want(Set(lines.jobs.compactMap(\.origin)), by: batch.owner)
-      if !lines.jobs.isEmpty { dispatcher.jobsWereQueued() }
+      if !lines.jobs.isEmpty { dispatcher.jobsWereQueued(by: batch.owner) }
       return batch
     case .refused(let batch): throw .batchGoesOnElsewhere(batch)
     case .queueFull: throw .queueFull

@@ -149,7 +149,7 @@ extension JobEngine {
     positions.add(queued)
     origins.want(Set(queued.compactMap(\.origin)), by: queued[0].owner)
     await join(queued)
-    dispatcher.jobsWereQueued()
+    dispatcher.jobsWereQueued(by: queued[0].owner)
     return submitted
   }
 

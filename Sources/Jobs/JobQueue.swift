@@ -13,11 +13,11 @@ public protocol JobQueue: Sendable {
   func submit(_ jobs: [Job], key: IdempotencyKey?, capacity: QueueCapacity) async throws(StoreError)
     -> SubmitOutcome
 
-  /// Hands over up to `count` queued jobs whose `notBefore` has come and whose origin has room, in the order that
-  /// ``QueueOrder`` tells, each moved to `loading` by ``Job/start(at:by:)`` under a new claim.
+  /// Hands over up to `count` queued jobs whose `notBefore` has come and whose origin and owner have room, in the order
+  /// that ``QueueOrder`` tells, each moved to `loading` by ``Job/start(at:by:)`` under a new claim.
   ///
-  /// A queue full of jobs for origins without room costs the others no time. A task that is cancelled is given what was
-  /// handed over by then.
+  /// A queue full of jobs for origins without room, or of owners without, costs the others no time. A task that is
+  /// cancelled is given what was handed over by then.
   ///
   /// Where others may have claims too (``StoreNews/isExclusive``), theirs count: a job waits while another instance
   /// loads one for an origin that asks the same, until that one ends (``Completion/gathers``) or is given back; and no origin
@@ -25,8 +25,8 @@ public protocol JobQueue: Sendable {
   /// transfer.
   ///
   /// - Throws: `.leaseLost` where the instance's lease is over.
-  func claim(_ count: Int, for instance: Instance, room: OriginRoom) async throws(StoreError)
-    -> Claimed
+  func claim(_ count: Int, for instance: Instance, room: OriginRoom, owners: OwnerRoom<Owner>)
+    async throws(StoreError) -> Claimed
 
   /// Hands over up to `count` queued jobs that ask the same (``Job/request``), wherever they stand in the queue and
   /// whether or not their time has come.

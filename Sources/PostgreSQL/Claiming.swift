@@ -7,18 +7,20 @@ extension PostgresJobStore {
   /// length. Jobs that another instance is just looking at are passed over. Where many are seen for the first time whose
   /// origins have no room, it takes several transactions.
   public func claim(
-    _ count: Int, for instance: Instance, room: OriginRoom
+    _ count: Int, for instance: Instance, room: OriginRoom, owners: OwnerRoom<Owner>
   ) async throws(StoreError) -> Claimed {
     var claimed = Claimed(jobs: [], nextDue: nil)
     var (cursor, served) = turns.withLock { $0 }
-    var step = ClaimStep(room: room, cursor: cursor)
+    var step = ClaimStep(
+      room: room, owners: owners.renamed { Array($0.name.utf8) }, cursor: cursor)
     // What begins amid the lanes goes through the others, too.
     var mayBeginAnew = !cursor.isAtStart
     repeat {
       do throws(StoreError) {
         let request = ClaimRequest(
           count: count - claimed.jobs.count, instance: instance, room: step.room,
-          page: step.nextPage, before: handedOver.load(ordering: .relaxed), isShared: isShared,
+          owners: step.owners, page: step.nextPage, before: handedOver.load(ordering: .relaxed),
+          isShared: isShared,
           cursor: cursor, served: served)
         step = try await claiming { [self] transaction, attempt in
           try transaction.claim(request) { attempt.note(numbers($0, $1)) }
@@ -114,6 +116,7 @@ struct ClaimRequest: Sendable {
   var count: Int
   var instance: Instance
   var room: OriginRoom
+  var owners: OwnerRoom<[UInt8]>
   /// Ready jobs that it looks at.
   var page: Int?
   /// Jobs handed over before.
@@ -139,6 +142,7 @@ struct ClaimStep: Sendable {
   var shared: Set<Fingerprint> = []
   /// What is left.
   var room: OriginRoom
+  var owners: OwnerRoom<[UInt8]>
   var nextDue: Timestamp?
   var isQueueEmpty = false
   var isDone = false
@@ -152,7 +156,9 @@ struct ClaimStep: Sendable {
   /// At which lanes to go on.
   var cursor: LaneCursor
 
-  init(room: OriginRoom, cursor: LaneCursor) { (self.room, self.cursor) = (room, cursor) }
+  init(room: OriginRoom, owners: OwnerRoom<[UInt8]>, cursor: LaneCursor) {
+    (self.room, self.owners, self.cursor) = (room, owners, cursor)
+  }
 }
 
 extension Transaction {
@@ -167,13 +173,14 @@ extension Transaction {
     _ request: ClaimRequest, _ numbers: (Instance, Int) -> [Int64]
   ) throws -> ClaimStep {
     let moment = try checkLease(of: request.instance)
-    var step = ClaimStep(room: request.room, cursor: request.cursor)
+    var step = ClaimStep(room: request.room, owners: request.owners, cursor: request.cursor)
     guard try wakeDue(at: moment) else { return step }
     let page = request.page ?? request.firstPage(atMost: Self.maxLooks)
-    let lanes = try readyLanes(from: request.cursor)
+    let lanes = try readyLanes(from: request.cursor, of: request.owners)
     step.cursor = lanes.next
     let plan = ClaimPlan(
-      Turns(loading: lanes.loading, served: request.served), after: request.before, at: moment)
+      Turns(loading: lanes.loading, served: request.served), owners: request.owners,
+      after: request.before, at: moment)
     let (pages, aside) = try queuedJobs(lanes.pages, page: page, request, by: plan)
     step.cursor.note(aside)
     let jobs = pages.flatMap(\.jobs) + aside
@@ -195,6 +202,7 @@ extension Transaction {
       handover.taken, for: request.instance, at: moment, claims, leading: Set(leaders.map(\.id)))
     try spend(
       request.room.overall?.requestsPerSecond ?? 0, at: leaders.compactMap(\.origin), at: moment)
+    step.owners = handover.owners
     for job in handover.taken { step.room.take(job.origin) }
     for origin in Set(jobs.compactMap(\.origin)) {
       step.room.exceptions[origin] = min(step.room[origin], handover.room[origin])

@@ -38,7 +38,7 @@ struct QueuedJob: Sendable {
   }
 }
 
-/// Chooses jobs in the order of the queue, each where its origin has room, among those that a look at it found.
+/// Chooses jobs in the order of the queue, each where its origin and its owner have room, among those that a look at it found.
 ///
 /// A job whose origin has none when its turn comes is to be parked: out of the queue, so that it is looked at once and not
 /// by every claim after that. A parked job keeps its rank, so that its place among the others is as if it had never left.
@@ -50,7 +50,7 @@ struct Handover {
     /// Whether others may follow.
     var isCut: Bool
     /// The first one that there is, where none was looked at.
-    var unseen: JobID?
+    var unseen: (id: JobID, rank: Int64)?
     /// Parked jobs by origin, the first one last.
     var waiting: [String: [QueuedJob]] = [:]
 
@@ -65,6 +65,7 @@ struct Handover {
   private let moment: Timestamp
   /// What is left once these jobs were taken.
   private(set) var room: OriginRoom
+  private(set) var owners: OwnerRoom<[UInt8]>
   /// In the order in which they are handed over.
   private(set) var taken: [QueuedJob] = []
   private(set) var parked: [JobID] = []
@@ -94,14 +95,14 @@ struct Handover {
     room: OriginRoom, by plan: ClaimPlan
   ) {
     (self.count, self.room, moment) = (count, room, plan.moment)
-    (turns, before) = (plan.turns, plan.before)
+    (turns, owners, before) = (plan.turns, plan.owners, plan.before)
     var byPlace = Dictionary(pages.map { ($0.place, Found($0)) }) { first, _ in first }
     for job in aside.sorted(by: { $0.rank > $1.rank }) {
       byPlace[job.place, default: Found(nil)].waiting[job.origin ?? "", default: []].append(job)
     }
     places = Array(byPlace.keys)
     found = places.map { byPlace[$0] ?? Found(nil) }
-    open = Array(places.indices)
+    open = places.indices.filter { [places, owners] in owners.has(for: places[$0].lane.owner) }
     let held = (pages.flatMap(\.jobs) + aside).filter { isDue($0) && around.isAwaited($0) }
     guard !held.isEmpty else { return }
     awaiting = held.filter { !$0.isAwaiting }
@@ -122,6 +123,8 @@ struct Handover {
     taken.append(job)
     room.take(job.origin)
     turns.take(job.place.lane)
+    owners.take(for: job.place.lane.owner)
+    open.removeAll { [places, owners] in !owners.has(for: places[$0].lane.owner) }
     if job.isParked {
       found[index].waiting[job.origin ?? ""]?.removeLast()
     } else {
@@ -149,8 +152,15 @@ struct Handover {
     var oldest: (job: QueuedJob, index: Int)?
     var unseen: JobID?
     for index in open {
-      if let id = found[index].unseen { unseen = min(unseen ?? id, id) }
-      guard found[index].unseen == nil, let head = head(at: index) else {
+      let first: QueuedJob?
+      if let ready = found[index].unseen {
+        let parked = firstParked(at: index)
+        first = parked.flatMap { $0.rank < ready.rank ? $0 : nil }
+        if first == nil { unseen = min(unseen ?? ready.id, ready.id) }
+      } else {
+        first = head(at: index)
+      }
+      guard let head = first else {
         if isExhausted { return nil }
         continue
       }

@@ -41,34 +41,40 @@ extension Transaction {
   private static let mostRounds = 4
 
   /// The lanes that have ready jobs, each found by one look along the index, whatever is queued there; no job is locked.
-  func readyLanes(from cursor: LaneCursor) throws -> ReadyLanes {
+  /// An owner without room costs one look, however many lanes it has.
+  func readyLanes(
+    from cursor: LaneCursor, of owners: OwnerRoom<[UInt8]>
+  ) throws -> ReadyLanes {
+    let full = owners.full
     func next(_ priority: String, after lane: String) -> String {
       """
-      CROSS JOIN LATERAL (SELECT q.owner, coalesce(q.batch, 0) AS batch, q.id FROM queue q
-        WHERE q.state = 0 AND q.priority = \(priority) AND (q.owner, coalesce(q.batch, 0)) > (\(lane).owner, \(lane).batch)
+      CROSS JOIN LATERAL (SELECT q.owner, coalesce(q.batch, 0) AS batch, q.id, q.rank FROM queue q
+        WHERE q.state = 0 AND q.priority = \(priority) AND \(Self.isBehind("\(lane).owner", "\(lane).batch", full: "$3"))
         ORDER BY q.owner, coalesce(q.batch, 0), q.rank LIMIT 1) h
       """
     }
     let rows = try execute(
       """
-      WITH RECURSIVE lanes (priority, owner, batch, id, n) AS (
-        SELECT s.level - 1, h.owner, h.batch, h.id, 1
+      WITH RECURSIVE lanes (priority, owner, batch, id, rank, n) AS (
+        SELECT s.level - 1, h.owner, h.batch, h.id, h.rank, 1
         FROM unnest($1, $2) WITH ORDINALITY AS s (owner, batch, level) \(next("s.level - 1", after: "s"))
-        UNION ALL SELECT l.priority, h.owner, h.batch, h.id, l.n + 1 FROM lanes l
+        UNION ALL SELECT l.priority, h.owner, h.batch, h.id, h.rank, l.n + 1 FROM lanes l
         \(next("l.priority", after: "l")) WHERE l.n < \(LaneCursor.most))
       SELECT l.priority, l.owner, l.batch, l.id, l.n,
-        EXISTS (SELECT FROM batches b WHERE b.number = l.batch AND b.stage >= 4) FROM lanes l
+        EXISTS (SELECT FROM batches b WHERE b.number = l.batch AND b.stage >= 4), l.rank
+        FROM lanes l
       UNION ALL (WITH RECURSIVE owners (owner) AS (
           (SELECT owner FROM queue WHERE state = 4 ORDER BY owner LIMIT 1)
           UNION ALL SELECT (SELECT q.owner FROM queue q WHERE q.state = 4 AND q.owner > o.owner
             ORDER BY q.owner LIMIT 1) FROM owners o WHERE o.owner IS NOT NULL)
-        SELECT NULL::bigint, o.owner, coalesce(q.batch, 0), NULL::uuid, count(*), false FROM owners o
+        SELECT NULL::bigint, o.owner, coalesce(q.batch, 0), NULL::uuid, count(*), false, NULL::bigint
+        FROM owners o
         CROSS JOIN LATERAL (SELECT q.batch FROM queue q
           WHERE q.state = 4 AND q.owner = o.owner LIMIT \(Self.mostLoading)) q GROUP BY 2, 3)
       """,
       [
         .byteStrings(cursor.ready.map { $0?.owner ?? [] }),
-        .ints(cursor.ready.map { $0?.batch ?? -1 }),
+        .ints(cursor.ready.map { $0?.batch ?? -1 }), .byteStrings(Array(full)),
       ])
     var lanes = ReadyLanes()
     for row in rows.all {
@@ -76,13 +82,16 @@ extension Transaction {
         let number = rows.int(row, 4)
       else { continue }
       let lane = QueueLane(owner: owner, batch: batch)
-      guard let priority = rows.int(row, 0).map({ Int($0) }), let head = rows.id(row, 3) else {
+      guard let priority = rows.int(row, 0).map({ Int($0) }), let id = rows.id(row, 3),
+        let rank = rows.int(row, 6)
+      else {
         lanes.loading[lane] = Int(number)
         continue
       }
       if number == LaneCursor.most { lanes.next.ready[priority] = lane }
-      guard !rows.bool(row, 5) else { continue }
-      lanes.pages.append(LanePage(place: QueuePlace(priority: priority, lane: lane), head: head))
+      guard !rows.bool(row, 5), !full.contains(owner) else { continue }
+      lanes.pages.append(
+        LanePage(place: QueuePlace(priority: priority, lane: lane), head: (id, rank)))
     }
     return lanes
   }
@@ -133,22 +142,30 @@ extension Transaction {
       return rows.all.compactMap { QueuedJob(rows, $0) }
     }
     let (room, after) = (request.room, request.cursor.aside)
-    let rows = try execute(
-      Self.aside + ready + Self.parked + (request.isShared ? Self.own : ""),
-      places + [
-        .int(Int64(page)), .int(Int64(request.count)), .int(Int64(clamping: room.usual)),
-        .byteStrings(room.exceptions.keys.map { Array($0.utf8) }),
-        .ints(room.exceptions.values.map { Int64(clamping: $0) }),
-        .bytes(after?.owner ?? []), .int(after?.batch ?? -1),
-      ] + (request.isShared ? [.int(request.instance.number)] : []))
+    let (own, instance): (String, [SQLValue]) =
+      request.isShared ? (Self.own, [.int(request.instance.number)]) : ("", [])
+    let rooms: [SQLValue] = [
+      .int(Int64(page)), .int(Int64(request.count)), .int(Int64(clamping: room.usual)),
+      .byteStrings(room.exceptions.keys.map { Array($0.utf8) }),
+      .ints(room.exceptions.values.map { Int64(clamping: $0) }),
+      .bytes(after?.owner ?? []), .int(after?.batch ?? -1),
+      .byteStrings(Array(request.owners.full)),
+    ]
+    let rows = try execute(Self.aside + ready + Self.parked + own, places + rooms + instance)
     return rows.all.compactMap { QueuedJob(rows, $0) }
+  }
+
+  /// Whether a job of the queue is in a lane that comes after another one; in none of the same owner if that is full.
+  private static func isBehind(_ owner: String, _ batch: String, full: String) -> String {
+    let last = "CASE WHEN \(owner) = ANY (\(full)) THEN \(Int64.max) ELSE \(batch) END"
+    return "(q.owner, coalesce(q.batch, 0)) > (\(owner), \(last))"
   }
 
   private static let own = """
 
     UNION ALL SELECT q.* FROM (SELECT \(QueuedJob.columns) FROM queue l JOIN queue q ON q.state = 3 AND q.request = l.request
-      WHERE EXISTS (SELECT FROM queue WHERE state = 3) AND l.state = 4 AND l.leads AND l.instance = $13
-        AND \(Transaction.isNotStopped)
+      WHERE EXISTS (SELECT FROM queue WHERE state = 3) AND l.state = 4 AND l.leads AND l.instance = $14
+        AND q.owner <> ALL ($13) AND \(Transaction.isNotStopped)
       ORDER BY q.priority DESC, q.rank LIMIT $6 FOR UPDATE OF q SKIP LOCKED) q
     """
 
@@ -166,12 +183,12 @@ extension Transaction {
       SELECT o.origin, o.room, level, h.owner, h.batch, 1
       FROM open o CROSS JOIN generate_series(0, \(Priority.allCases.count - 1)) AS level
       CROSS JOIN LATERAL (SELECT q.owner, coalesce(q.batch, 0) AS batch FROM queue q
-        WHERE q.state = 2 AND q.origin = o.origin AND q.priority = level AND (q.owner, coalesce(q.batch, 0)) > ($11, $12)
+        WHERE q.state = 2 AND q.origin = o.origin AND q.priority = level AND \(isBehind("$11", "$12", full: "$13"))
         ORDER BY q.owner, coalesce(q.batch, 0) LIMIT 1) h
       UNION ALL SELECT l.origin, l.room, l.priority, h.owner, h.batch, l.n + 1 FROM lanes l
       CROSS JOIN LATERAL (SELECT q.owner, coalesce(q.batch, 0) AS batch FROM queue q
         WHERE q.state = 2 AND q.origin = l.origin AND q.priority = l.priority
-          AND (q.owner, coalesce(q.batch, 0)) > (l.owner, l.batch)
+          AND \(isBehind("l.owner", "l.batch", full: "$13"))
         ORDER BY q.owner, coalesce(q.batch, 0) LIMIT 1) h
       WHERE l.n < \(LaneCursor.most)
     )
@@ -181,7 +198,8 @@ extension Transaction {
   private static let parked = """
 
     UNION ALL SELECT q.* FROM lanes l CROSS JOIN LATERAL (SELECT \(QueuedJob.columns) FROM queue q
-      WHERE q.state = 2 AND q.origin = l.origin AND q.priority = l.priority AND q.owner = l.owner
+      WHERE l.owner <> ALL ($13)
+        AND q.state = 2 AND q.origin = l.origin AND q.priority = l.priority AND q.owner = l.owner
         AND coalesce(q.batch, 0) = l.batch AND NOT EXISTS (SELECT FROM batches b WHERE b.number = l.batch AND b.stage >= 4)
       ORDER BY q.rank LIMIT l.room FOR UPDATE SKIP LOCKED) q
     """

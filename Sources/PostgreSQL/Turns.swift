@@ -84,7 +84,7 @@ struct Turns: Sendable {
 struct LanePage: Sendable {
   let place: QueuePlace
   /// The first one, which need not have been looked at.
-  let head: JobID
+  let head: (id: JobID, rank: Int64)
   /// In their order.
   var jobs: [QueuedJob] = []
   /// Whether others may follow.
@@ -94,14 +94,17 @@ struct LanePage: Sendable {
 /// How many jobs of each place are worth a look, as it is told beforehand whose turns come.
 struct ClaimPlan: Sendable {
   let turns: Turns
+  let owners: OwnerRoom<[UInt8]>
   /// Jobs handed over before.
   let before: Int
   let moment: Timestamp
   /// So many turns are gone through; of more the others are taken to be like these.
   private static let most = 128
 
-  init(_ turns: Turns, after before: Int, at moment: Timestamp) {
-    (self.turns, self.before, self.moment) = (turns, before, moment)
+  init(
+    _ turns: Turns, owners: OwnerRoom<[UInt8]>, after before: Int, at moment: Timestamp
+  ) {
+    (self.turns, self.owners, self.before, self.moment) = (turns, owners, before, moment)
   }
 
   /// - Returns: for each of the pages how many jobs it would be good to have there.
@@ -111,19 +114,19 @@ struct ClaimPlan: Sendable {
     if open.count == 1 { wanted[open[0]] = count }
     guard open.count > 1 else { return wanted }
     let places = pages.map(\.place)
-    var turns = turns
-    let steps = min(count, Self.most)
-    for step in 0..<steps {
+    var (turns, owners, steps) = (turns, owners, 0)
+    while steps < min(count, Self.most) {
+      let turn = before + steps
       let next =
-        oldest(of: open.filter { wanted[$0] == 0 }, pages, at: before + step)
-        ?? turns.first(
-          of: open, among: places, owners: QueueOrder.isOwnersTurn(after: before + step))
+        oldest(of: open.filter { wanted[$0] == 0 }, pages, at: turn)
+        ?? turns.first(of: open, among: places, owners: QueueOrder.isOwnersTurn(after: turn))
       guard let next else { break }
+      steps += 1
       wanted[next] += 1
       turns.take(places[next].lane)
-      if !pages[next].isCut, wanted[next] >= pages[next].jobs.count {
-        open.removeAll { $0 == next }
-      }
+      owners.take(for: places[next].lane.owner)
+      let isThrough = !pages[next].isCut && wanted[next] >= pages[next].jobs.count
+      open.removeAll { isThrough && $0 == next || !owners.has(for: places[$0].lane.owner) }
     }
     // One more, so that it is known what comes behind those that are taken: it may be the oldest of all.
     return wanted.map { $0 == 0 ? 0 : ($0 * count + steps - 1) / steps + 1 }
@@ -132,7 +135,7 @@ struct ClaimPlan: Sendable {
   /// Only what is at the head now is known to be old.
   private func oldest(of untouched: [Int], _ pages: [LanePage], at turn: Int) -> Int? {
     guard QueueOrder.isAgedTurn(after: turn) else { return nil }
-    let oldest = untouched.min { pages[$0].head < pages[$1].head }
-    return oldest.flatMap { QueueOrder.isOld(pages[$0].head, at: moment) ? $0 : nil }
+    let oldest = untouched.min { pages[$0].head.id < pages[$1].head.id }
+    return oldest.flatMap { QueueOrder.isOld(pages[$0].head.id, at: moment) ? $0 : nil }
   }
 }

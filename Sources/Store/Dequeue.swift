@@ -2,12 +2,12 @@ internal import Foundation
 internal import GRDB
 internal import Jobs
 
-/// Hands over jobs in the order of the queue, each where its origin has room.
+/// Hands over jobs in the order of the queue, each where its origin and its owner have room.
 ///
 /// A job whose origin has none when its turn comes is parked: out of the queue, so that it is looked at once and not by
 /// every claim after that. Each look at a lane then sees its first job and the first parked one of each origin that
 /// has room again, which is known without asking the database unless that one changed. A parked job keeps its rank, so
-/// that its place among the others is the same as if it had never left.
+/// that its place among the others is the same as if it had never left. Owners without room are passed over as a whole.
 struct Dequeue {
   /// Jobs that one transaction looks at in vain: parking them is work, and everybody else's changes wait for it.
   static let maxLooks = 2_000
@@ -19,6 +19,7 @@ struct Dequeue {
   private let count: Int
   /// What is left once these jobs were taken.
   private(set) var room: OriginRoom
+  private(set) var owners: OwnerRoom<Data>
   /// Those taken, as they then are.
   private(set) var taken: [JobRow] = []
   private var looks = Self.maxLooks
@@ -36,12 +37,12 @@ struct Dequeue {
 
   init(
     _ count: Int, for instance: Instance, at moment: Timestamp, room: OriginRoom,
-    of transaction: WriteTransaction
+    owners: OwnerRoom<Data>, of transaction: WriteTransaction
   ) {
     self.instance = instance
     self.moment = moment
     self.count = count
-    self.room = room
+    (self.room, self.owners) = (room, owners)
     open = transaction.counters.parked.origins.filter { room[$0] > 0 }
   }
 
@@ -53,6 +54,7 @@ struct Dequeue {
       transaction.counters.dequeued += 1
       transaction.counters.lanes.serve(row.place.lane)
       room.take(row.origin)
+      owners.take(for: row.owner)
       if let origin = row.origin, room[origin] <= 0 { open.removeAll { $0 == origin } }
     }
   }
@@ -77,7 +79,7 @@ extension Dequeue {
   ) throws -> JobRow? {
     while looks > 0 {
       let ready = transaction.counters.lanes.next(
-        ownersFirst: owners, except: exhausted, &inspected)
+        ownersFirst: owners, of: self.owners.has(for:), except: exhausted, &inspected)
       let places = Array(Set(ready + parkedPlaces(last: false, in: transaction)))
       guard let place = transaction.counters.lanes.first(of: places, owners: owners) else {
         return nil
@@ -93,7 +95,7 @@ extension Dequeue {
     last: Bool, in transaction: WriteTransaction
   ) -> [Lanes.Place] {
     let places = open.flatMap {
-      transaction.counters.parked.places(of: $0, last: last) {
+      transaction.counters.parked.places(of: $0, ownedBy: owners.has(for:), last: last) {
         !exhausted.contains($0) && transaction.counters.lanes.stoppedLine(of: $0.lane.batch) == nil
       }
     }
@@ -179,7 +181,8 @@ extension Dequeue {
   /// That nobody waits for ever: of the jobs at the heads the one submitted first, if that is long ago.
   private mutating func oldest(in transaction: inout WriteTransaction) throws -> JobRow? {
     var oldest: (row: JobRow, id: JobID)?
-    let ready = transaction.counters.lanes.last(Self.maxHeads, except: exhausted, &inspected)
+    let ready = transaction.counters.lanes.last(
+      Self.maxHeads, of: owners.has(for:), except: exhausted, &inspected)
     let places = transaction.counters.lanes.sorted(
       Array(Set(ready + parkedPlaces(last: true, in: transaction))), owners: true)
     for place in places.suffix(Self.maxHeads) {

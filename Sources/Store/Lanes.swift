@@ -181,16 +181,20 @@ struct Lanes: Sendable {
     (0..<Priority.allCases.count).contains { ready[Place(priority: $0, lane: lane)] != nil }
   }
 
-  /// The ready places one of which is next: see ``TurnOrder/first(ownersFirst:except:_:)``.
+  /// The ready places one of which is next: see ``TurnOrder/first(ownersFirst:of:except:_:)``.
   func next(
-    ownersFirst: Bool, except skipped: Set<Place>, _ inspected: inout Int
+    ownersFirst: Bool, of isMeant: (Data) -> Bool, except skipped: Set<Place>,
+    _ inspected: inout Int
   ) -> [Place] {
-    order.first(ownersFirst: ownersFirst, except: skipped, &inspected)
+    order.first(ownersFirst: ownersFirst, of: isMeant, except: skipped, &inspected)
   }
 
   /// So many ready places whose turns come last.
-  func last(_ count: Int, except skipped: Set<Place>, _ inspected: inout Int) -> [Place] {
-    order.last(count, except: skipped, &inspected)
+  /// - Parameter isMeant: whether an owner's places are.
+  func last(
+    _ count: Int, of isMeant: (Data) -> Bool, except skipped: Set<Place>, _ inspected: inout Int
+  ) -> [Place] {
+    order.last(count, of: isMeant, except: skipped, &inspected)
   }
 
   /// The place whose turn it is.

@@ -63,11 +63,14 @@ struct ParkedHeads: Sendable {
   var origins: some Sequence<String> { known.keys }
 
   /// Where an origin has parked jobs, or may have: of each owner the places whose turns may be next, or come last.
+  /// - Parameter isMeant: whether an owner's places are.
   func places(
-    of origin: String, last: Bool, where condition: (Lanes.Place) -> Bool
+    of origin: String, ownedBy isMeant: (Data) -> Bool, last: Bool,
+    where condition: (Lanes.Place) -> Bool
   ) -> [Lanes.Place] {
     (known[origin]?.turns ?? [:]).flatMap { owner, turns in
       var places: [Lanes.Place] = []
+      guard isMeant(owner) else { return places }
       func add(_ turn: Turn) -> Bool {
         let lane = Lanes.Lane(owner: owner, batch: turn.batch)
         let place = Lanes.Place(priority: turn.priority, lane: lane)

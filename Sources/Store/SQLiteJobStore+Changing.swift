@@ -61,19 +61,19 @@ extension SQLiteJobStore {
   /// Takes jobs by the indexes of the queue: its time grows with their number, not with the queue's length. Where many
   /// jobs are seen for the first time whose origins have no room, it takes several commits.
   public func claim(
-    _ count: Int, for instance: Instance, room: OriginRoom
+    _ count: Int, for instance: Instance, room: OriginRoom, owners: OwnerRoom<Owner>
   ) async throws(StoreError) -> Claimed {
     let moment = now()
     var claimed = Claimed(jobs: [], nextDue: nil)
-    var step = Step(room: room)
+    var step = Step(room: room, owners: owners.renamed { Data($0.name.utf8) })
     var isDone = false
     repeat {
       do throws(StoreError) {
         // Lost or not, a claim means that the job is queued at the next start.
         step = try await writer.perform(isSynced: false) {
-          [leases, wanted = count - claimed.jobs.count, room = step.room] in
+          [leases, wanted = count - claimed.jobs.count, room = step.room, owners = step.owners] in
           try leases.check(instance)
-          return try Step(wanted, for: instance, at: moment, room: room, in: &$0)
+          return try Step(wanted, for: instance, at: moment, room: room, owners: owners, in: &$0)
         }
         let jobs = try await self.claimed(step.rows)
         claimed.jobs += jobs
@@ -98,22 +98,25 @@ extension SQLiteJobStore {
     /// What among theirs further queued jobs ask for.
     var shared: Set<Fingerprint> = []
     var room: OriginRoom
+    var owners: OwnerRoom<Data>
     var nextDue: Timestamp?
     var isQueueEmpty = false
     var isDone = false
 
-    init(room: OriginRoom) { self.room = room }
+    init(room: OriginRoom, owners: OwnerRoom<Data>) { (self.room, self.owners) = (room, owners) }
 
     init(
       _ count: Int, for instance: Instance, at moment: Timestamp, room: OriginRoom,
-      in transaction: inout WriteTransaction
+      owners: OwnerRoom<Data>, in transaction: inout WriteTransaction
     ) throws {
-      self.room = room
+      (self.room, self.owners) = (room, owners)
       guard try transaction.wakeDue(at: moment) else { return }
-      var handover = Dequeue(count, for: instance, at: moment, room: room, of: transaction)
+      var handover = Dequeue(
+        count, for: instance, at: moment, room: room, owners: owners, of: transaction)
       try handover.run(in: &transaction)
       transaction.counters.inspectedPlaces += handover.inspected
-      (rows, self.room, isDone) = (handover.taken, handover.room, handover.isDone)
+      (rows, self.room, self.owners) = (handover.taken, handover.room, handover.owners)
+      isDone = handover.isDone
       shared = try transaction.shared(among: rows)
       nextDue = try transaction.counters.nextDue.moment(transaction.db)
       isQueueEmpty = transaction.counters[.queued] == 0

@@ -100,33 +100,36 @@ struct TurnOrder: Sendable {
   /// The places one of which is next: one, or more where owners' turns are equal.
   /// - Parameters:
   ///   - ownersFirst: whether owners come before priorities.
+  ///   - isMeant: whether an owner's places are.
   ///   - skipped: places that are not meant.
   ///   - inspected: grows by the places that were inspected.
   func first(
-    ownersFirst: Bool, except skipped: Set<Lanes.Place>, _ inspected: inout Int
+    ownersFirst: Bool, of isMeant: (Data) -> Bool, except skipped: Set<Lanes.Place>,
+    _ inspected: inout Int
   ) -> [Lanes.Place] {
     guard !ownersFirst else {
-      return first(in: owners, of: levels.indices.reversed(), except: skipped, &inspected)
+      return first(
+        in: owners, isMeant, of: levels.indices.reversed(), except: skipped, &inspected)
     }
     for level in levels.indices.reversed() where !levels[level].isEmpty {
       let places = first(
-        in: levels[level], of: CollectionOfOne(level), except: skipped, &inspected)
+        in: levels[level], isMeant, of: CollectionOfOne(level), except: skipped, &inspected)
       if !places.isEmpty { return places }
     }
     return []
   }
 
   private func first(
-    in owners: SortedElements<OwnerTurn>, of levels: some Sequence<Int>,
+    in owners: SortedElements<OwnerTurn>, _ isMeant: (Data) -> Bool, of levels: some Sequence<Int>,
     except skipped: Set<Lanes.Place>, _ inspected: inout Int
   ) -> [Lanes.Place] {
     var places: [Lanes.Place] = []
     var turn: Turn?
     for owner in owners.ascending {
       if let turn, turn != owner.turn || places.count >= Self.mostEqual { break }
-      guard let place = first(of: owner.owner, levels, except: skipped, &inspected) else {
-        continue
-      }
+      guard isMeant(owner.owner),
+        let place = first(of: owner.owner, levels, except: skipped, &inspected)
+      else { continue }
       turn = owner.turn
       places.append(place)
     }
@@ -149,11 +152,13 @@ struct TurnOrder: Sendable {
   }
 
   /// So many places whose turns come last, where owners come before priorities.
+  /// - Parameter isMeant: whether an owner's places are.
   func last(
-    _ count: Int, except skipped: Set<Lanes.Place>, _ inspected: inout Int
+    _ count: Int, of isMeant: (Data) -> Bool, except skipped: Set<Lanes.Place>,
+    _ inspected: inout Int
   ) -> [Lanes.Place] {
     var places: [Lanes.Place] = []
-    for owner in owners.descending {
+    for owner in owners.descending where isMeant(owner.owner) {
       guard let lanes = lanes[owner.owner] else { continue }
       for level in levels.indices {
         for lane in lanes.levels[level].descending {

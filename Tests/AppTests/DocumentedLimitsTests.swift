@@ -102,6 +102,49 @@ struct DocumentedLimitsTests {
     ]
   }
 
+  @Test("has a row for each resource that owners share, with the value of its key or constant")
+  func shared() {
+    let (engine, fetcher) = (JobEngine.Configuration(), CurlFetcher.Configuration())
+    let webhooks = WebhookRules()
+    let fixed = [
+      "variants that wait to be rendered": "\(engine.maxWaitingRenderings)",
+      "lookups of names":
+        "\(fetcher.maxLookups); \(fetcher.maxLookups * LookupQueue.threadsForEach) with abandoned ones",
+      "refreshes of stale responses": "\(BackgroundQueue.atOnce)",
+      "refreshes that wait": "\(BackgroundQueue.mostWaiting)",
+      "webhooks being sent": "\(webhooks.atOnce); \(webhooks.perHost) per host",
+      "`/events` streams": "\(API.Configuration.maxEventStreams) per client",
+      "memory for JSON": "\(API.Configuration().gathering.budget >> 20) MiB",
+      // Becomes a constant with the stage that delivers.
+      "delivery slots": "64; 2 per host",
+    ]
+    let keyed = [
+      "workers": "jobs.workers", "decode threads": "decode.threads",
+      "render slots": "decode.threads", "connections that wait or stream": "server.max_connections",
+      "memory for decoding": "decode.max_memory", "queued jobs": "jobs.max_queued",
+      "queued jobs of batches": "jobs.max_queued_lines",
+      "job records": "storage.max_record_bytes", "stored images, and uploads": "storage.max_bytes",
+    ]
+    let rows = Documentation.limits.table("Shared resources")
+    #expect(Set(rows.map { $0[0] }) == Set(fixed.keys).union(keyed.keys))
+    #expect(rows.count == fixed.count + keyed.count)
+    let defaults = Dictionary(
+      uniqueKeysWithValues: App.Configuration.keys.map { ($0.path, $0.defaultText) })
+    for row in rows {
+      if let key = keyed[row[0]] {
+        #expect(row[2] == "`\(key)`")
+        // Where it depends on the machine the default is no number of them.
+        let isDerived = row[0] == "render slots"
+        #expect(isDerived || row[1].hasPrefix("`\(defaults[key] ?? "no such key")`"), "\(row)")
+      } else {
+        #expect(row[2] == "fixed" && row[1] == fixed[row[0]], "\(row)")
+      }
+    }
+    #expect(
+      OwnerRoom<Owner>.kept(of: 4) == 1 && OwnerRoom<Owner>.kept(of: 3) == 0
+        && OwnerRoom<Owner>.kept(of: engine.workers) * 4 == engine.workers)
+  }
+
   @Test("is how long an event stream is quiet, and proxies wait longer")
   func quiet() throws {
     let page = Documentation.operating

@@ -74,7 +74,7 @@ struct DecodeMemoryTests {
 
   @Test("an origin that sends a large picture's beginning has no other one wait")
   func slowOrigin() async throws {
-    try await Workshop.open({ $0.limits.maxMemory = 1500 }) { shop in
+    try await Workshop.open({ ($0.workers, $0.limits.maxMemory) = (8, 1500) }) { shop in
       for number in 0..<3 {
         shop.fetcher.answer("http://slow\(number).example/", with: .hangs(after: ok))
         let slow = try await shop.submit("http://slow\(number).example/")

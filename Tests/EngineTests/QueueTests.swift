@@ -31,6 +31,57 @@ struct QueueTests {
     }
   }
 
+  @Test(
+    "one owner's jobs at origins that hang leave a worker for another owner", arguments: [4, 9])
+  func hostage(workers: Int) async throws {
+    let other = Caller(owner: Owner("other"), isAdmin: false)
+    try await Workshop.open({ $0.workers = workers }) { shop in
+      for number in 0..<40 {
+        let url = "http://drips\(number).example/"
+        shop.fetcher.answer(url, with: .hangs(after: ok))
+        _ = try await shop.submit(url, priority: .veryHigh)
+      }
+      let most = workers - OwnerRoom<Owner>.kept(of: workers)
+      try await until { shop.fetcher.requests.count == most }
+      for number in 0..<3 {
+        let url = "http://other\(number).example/"
+        shop.fetcher.answer(url, with: .pieces([ok], total: nil))
+        let new = NewJob(
+          submission: Submission(source: .url(SourceURL(url)!, lowData: nil)), priority: .veryLow)
+        let id = try await shop.engine.submit([new], by: other, key: nil)[0].id
+        let job = try await shop.engine.wait(id, for: other, until: .finished, atMost: .seconds(10))
+        #expect(job.job.phase == .success)
+      }
+      #expect(shop.fetcher.requests.count == most + 3)
+    }
+  }
+
+  @Test("workers of an owner that had most of them go to another one until both have as many")
+  func halves() async throws {
+    let other = Caller(owner: Owner("other"), isAdmin: false)
+    try await Workshop.open({ $0.workers = 8 }) { shop in
+      var first: [JobID] = []
+      for number in 0..<20 {
+        let url = "http://drips\(number).example/"
+        shop.fetcher.answer(url, with: .hangs(after: ok))
+        first.append(try await shop.submit(url))
+      }
+      try await until { shop.fetcher.requests.count == 6 }
+      let news = (0..<20).map { number in
+        let url = "http://other\(number).example/"
+        shop.fetcher.answer(url, with: .hangs(after: ok))
+        return NewJob(submission: Submission(source: .url(SourceURL(url)!, lowData: nil)))
+      }
+      _ = try await shop.engine.submit(news, by: other, key: nil)
+      try await until { shop.fetcher.requests.count == 7 }
+      // Workers that the first one's jobs release go to the other owner, until both have as many.
+      for id in first.prefix(3) { _ = try await shop.engine.cancel(id, for: Workshop.me) }
+      try await until { shop.fetcher.requests.count == 9 }
+      #expect(
+        shop.fetcher.requests.dropFirst(7).allSatisfy { $0.url.host.hasPrefix("other") })
+    }
+  }
+
   @Test("beyond its capacity a submission is refused whole")
   func full() async throws {
     try await Workshop.open({

@@ -80,9 +80,11 @@ extension SQLiteJobStore {
         wrong.append("the next due")
       }
       for origin in Set(looked.origins).union(transaction.counters.parked.origins) {
-        let places = Set(looked.places(of: origin, last: false) { _ in true })
-        let known = transaction.counters.parked.places(of: origin, last: false) { _ in true }
-        for place in places.union(known) {
+        func places(_ heads: ParkedHeads) -> Set<Lanes.Place> {
+          Set(heads.places(of: origin, ownedBy: { _ in true }, last: false) { _ in true })
+        }
+        let all = places(looked).union(places(transaction.counters.parked))
+        for place in all {
           let head = try looked.head(origin, place, transaction.db)
           let known = try transaction.counters.parked.head(origin, place, transaction.db)
           if head != known { wrong.append("\(origin) at \(place)") }

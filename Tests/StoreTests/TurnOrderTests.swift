@@ -65,6 +65,24 @@ struct TurnOrderTests {
     await store.close()
   }
 
+  @Test("a claim inspects few queues of owners without room, ready or parked")
+  func full() async throws {
+    let jobs = try OpenJobs(.sqlite)
+    let store = jobs.store
+    try await queue(400, in: store) { "\($0 % 2).example" }
+    var workers = SharedCapacity<Owner>()
+    workers.hold(3, for: Owner("anna"))
+    let owners = OwnerRoom(workers, of: 4, at: .at(90_000))
+    let parking = OriginRoom(usual: 6, exceptions: ["https://1.example": 0])
+    #expect(try await store.claim(1, at: .at(90_000), room: parking, owners: owners).jobs.isEmpty)
+    let room = OriginRoom(usual: 6)
+    let claimed = try await store.claim(1, at: .at(90_000), room: room, owners: owners).jobs
+    #expect(claimed.map(\.job.owner.name) == ["ben"])
+    #expect(try await inspected(store) <= 64)
+    try await store.audit()
+    await store.close()
+  }
+
   @Test("a claim inspects few queues of jobs that waited for their origin's room")
   func parked() async throws {
     let jobs = try OpenJobs(.sqlite)

@@ -268,21 +268,22 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   }
 
   public func claim(
-    _ count: Int, for instance: Instance, room: OriginRoom
+    _ count: Int, for instance: Instance, room: OriginRoom, owners: OwnerRoom<Owner>
   ) async throws(StoreError) -> Claimed {
     try await mayFail()
     try check(instance)
     let moment = now
     let rate = room.overall?.requestsPerSecond ?? 0
-    var room = left(of: room, for: instance, at: moment)
+    var (room, owners) = (left(of: room, for: instance, at: moment), owners)
     var claimed: [(job: Job, claim: Claim)] = []
-    while claimed.count < count, let row = next(at: moment, room: room, for: instance) {
+    while claimed.count < count, let row = next(at: moment, room: room, owners, for: instance) {
       claimed.append(take(row, for: instance, at: moment))
       if !isExclusive { lead(row.job, by: rate, at: moment) }
       handedOver += 1
       turns += 1
       served[Lane(row.job)] = turns
       room.take(row.job.origin)
+      owners.take(for: row.job.owner)
     }
     let next = rows.values.filter { $0.job.phase == .queued }.compactMap(\.job.notBefore)
       .filter { $0 > moment }.min()
@@ -297,10 +298,13 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     return handover
   }
 
-  private func next(at moment: Timestamp, room: OriginRoom, for instance: Instance) -> Row? {
+  private func next(
+    at moment: Timestamp, room: OriginRoom, _ owners: OwnerRoom<Owner>, for instance: Instance
+  ) -> Row? {
     let loaded = loaded(besides: instance)
     let due = queue {
-      $0.notBefore ?? moment <= moment && room[$0.origin] > 0 && !isAwaited($0, among: loaded)
+      $0.notBefore ?? moment <= moment && room[$0.origin] > 0 && owners.has(for: $0.owner)
+        && !isAwaited($0, among: loaded)
     }
     let heads = heads(of: due)
     let oldest = heads.min { $0.job.id < $1.job.id }
@@ -598,5 +602,14 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     for row in rows.values { jobs[row.job.phase, default: 0] += 1 }
     return StoreCounts(
       jobs: jobs, images: sizes.count, imageBytes: sizes.values.reduce(0, +))
+  }
+}
+
+extension JobQueue {
+  /// Claims jobs of any owner.
+  public func claim(
+    _ count: Int, for instance: Instance, room: OriginRoom
+  ) async throws(StoreError) -> Claimed {
+    try await claim(count, for: instance, room: room, owners: .unlimited)
   }
 }

@@ -4,7 +4,7 @@ internal import Synchronization
 internal import Waiting
 
 /// Takes one claimed job at a time to its end.
-protocol QueueWorker: Sendable {
+protocol QueueWorker: AnyObject, Sendable {
   /// Begins with the job at once, without blocking, and calls ``Dispatcher/isIdle(_:)`` when it has ended.
   func take(_ work: Dispatcher.Work)
 }
@@ -14,6 +14,8 @@ protocol QueueWorker: Sendable {
 /// In come idle workers, room at origins and the signal that there may be jobs; out goes one claimed job for each
 /// worker. The queue itself is the store's: a job that waits, for a worker or for its origin, costs no memory here. Nothing
 /// here blocks.
+///
+/// Owners share the workers (``OwnerRoom``): a worker counts for the owner of the job that it was given, until it is idle.
 ///
 /// It asks the store when there may be something to claim: jobs were queued, an origin has room again, time has passed,
 /// or a worker has become idle while jobs are queued. Where the answer to a call can be lost that queued some, of which
@@ -37,6 +39,9 @@ final class Dispatcher: Sendable {
     var idle: [any QueueWorker] = []
     /// How many there are in all.
     var workers = 0
+    /// For whom those work that are not idle.
+    var owners: [ObjectIdentifier: Owner] = [:]
+    var shares = SharedCapacity<Owner>()
     /// Nothing is queued, as far as this service knows: neither room nor an idle worker changes what there is.
     var isEmpty = false
     /// Whether jobs are being claimed.
@@ -51,6 +56,23 @@ final class Dispatcher: Sendable {
 
     /// Nobody works, and nobody will.
     var isOver: Bool { isStopped && !isLooking && idle.count == workers }
+
+    /// What each owner may have of the workers.
+    func ownerRoom(at moment: Timestamp) -> OwnerRoom<Owner> {
+      OwnerRoom(shares, of: workers, at: moment)
+    }
+
+    mutating func begin(_ worker: any QueueWorker, for owner: Owner) {
+      owners[ObjectIdentifier(worker)] = owner
+      shares.hold(1, for: owner)
+    }
+
+    mutating func end(_ worker: any QueueWorker, at moment: Timestamp) {
+      idle.append(worker)
+      guard let owner = owners.removeValue(forKey: ObjectIdentifier(worker)) else { return }
+      shares.release(1, of: owner)
+      shares.note(owner, at: moment)
+    }
   }
 
   private let store: any JobQueue
@@ -111,23 +133,36 @@ final class Dispatcher: Sendable {
 
   /// Signals that jobs were queued, or may be claimed that could not before.
   func wake() {
-    look { $0.isEmpty = false }
+    look { state in
+      state.isEmpty = false
+      return true
+    }
   }
 
-  /// Jobs were queued by this process: others may take them as well.
-  func jobsWereQueued() {
-    wake()
+  /// Signals that this process queued jobs, here and to the other instances.
+  /// - Parameter owner: whose they are, if all are one owner's. The store is not asked for jobs of an owner that has all
+  ///   the workers that it may have.
+  func jobsWereQueued(by owner: Owner? = nil) {
+    let moment = now()
+    look { state in
+      state.isEmpty = false
+      return owner.map { state.ownerRoom(at: moment).has(for: $0) } ?? true
+    }
     lease.membership.tell(.queued)
   }
 
   /// Signals that an origin may have room that had none.
   func originHasRoom() {
-    look { _ in }
+    look { _ in true }
   }
 
   /// Signals that a worker has finished its job.
   func isIdle(_ worker: some QueueWorker) {
-    look { $0.idle.append(worker) }
+    let moment = now()
+    look { state in
+      state.end(worker, at: moment)
+      return true
+    }
     endIfOver()
   }
 
@@ -136,14 +171,15 @@ final class Dispatcher: Sendable {
   // MARK: Looking
 
   /// Looks for jobs unless that is pointless; a look that is under way goes round once more.
-  private func look(_ note: (inout State) -> Void) {
+  /// - Parameter note: returns whether there may be something to claim.
+  private func look(_ note: (inout State) -> Bool) {
     let number = state.withLock { state -> Int? in
-      note(&state)
+      let mayClaim = note(&state)
       if state.isLooking {
         state.looksAgain = true
         return nil
       }
-      guard !state.isStopped, !state.isEmpty, !state.idle.isEmpty else { return nil }
+      guard mayClaim, !state.isStopped, !state.isEmpty, !state.idle.isEmpty else { return nil }
       state.isLooking = true
       state.looks += 1
       return state.looks
@@ -194,17 +230,16 @@ final class Dispatcher: Sendable {
         }
         positions.take(claimed.jobs.lazy.map(\.job).filter { $0.batch == nil })
         await hand(over: claimed, to: workers)
-        if claimed.jobs.count < workers.count {
-          positions.clear()
-          break
-        }
+        guard claimed.jobs.count < workers.count else { continue }
+        if !isSharing { positions.clear() }
+        break
       }
       // Workers that nobody else wants may try what is likely to take them long, or to fail.
       if !isEmpty, origins.hasSpareRoom(at: moment), let workers = takeIdle(leaving: kept) {
         let room = room(at: moment, isSpare: true)
         await hand(over: try await claim(for: workers, room), to: workers)
       }
-      setAlarm(at: nextDue, since: moment)
+      setAlarm(at: [nextDue, nextShare].compactMap(\.self).min(), since: moment)
     } catch {
       log.error("failed to claim jobs", metadata: ["error": "\(error)"])
       storage.note(error)
@@ -219,10 +254,25 @@ final class Dispatcher: Sendable {
   /// Whether nothing is queued, as far as is known here.
   var isEmpty: Bool { state.withLock { $0.isEmpty } }
 
-  /// Workers that are kept for jobs of origins which answer, where there is more than one.
+  /// Workers that are left for jobs of origins which answer, where there is more than one worker: a quarter, besides what is
+  /// left for other owners.
   private var kept: Int {
     let workers = state.withLock { $0.workers }
-    return workers > 1 ? max(1, workers / 4) : 0
+    return workers > 1 ? max(1, workers / 4) + OwnerRoom<Owner>.kept(of: workers) : 0
+  }
+
+  private var ownerRoom: OwnerRoom<Owner> {
+    let moment = now()
+    return state.withLock { $0.ownerRoom(at: moment) }
+  }
+
+  /// Whether jobs may be queued of an owner that has all that it may.
+  private var isSharing: Bool { !ownerRoom.full.isEmpty }
+
+  /// When an owner may have more because others ask no longer; nil: no owner waits for that.
+  private var nextShare: Timestamp? {
+    let moment = now()
+    return isSharing ? state.withLock { $0.shares.nextChange(at: moment) } : nil
   }
 
   /// Idle workers, all but so many, for jobs that the store is about to be asked for; nil where there are none.
@@ -238,9 +288,10 @@ final class Dispatcher: Sendable {
   private func claim(
     for workers: [any QueueWorker], _ room: OriginRoom
   ) async throws(StoreError) -> Claimed {
+    let owners = ownerRoom
     do throws(StoreError) {
       let claimed = try await lease.beginning { [store] instance throws(StoreError) in
-        try await store.claim(workers.count, for: instance, room: room)
+        try await store.claim(workers.count, for: instance, room: room, owners: owners)
       }
       gate.left(claimed.jobs.lazy.map(\.job))
       for request in claimed.awaited { lease.membership.tell(.awaited(request)) }
@@ -256,7 +307,11 @@ final class Dispatcher: Sendable {
   private func hand(over claimed: Claimed, to workers: [any QueueWorker]) async {
     let isStopped = state.withLock { state in
       state.idle += workers.dropFirst(state.isStopped ? 0 : claimed.jobs.count)
-      return state.isStopped
+      guard !state.isStopped else { return true }
+      for (claimed, worker) in zip(claimed.jobs, workers) {
+        state.begin(worker, for: claimed.job.owner)
+      }
+      return false
     }
     guard !isStopped else { return await requeue(claimed.jobs.map(\.claim)) }
     for ((job, claim), worker) in zip(claimed.jobs, workers) {
@@ -319,7 +374,7 @@ final class Dispatcher: Sendable {
   }
 
   private func timeHasPassed() {
-    if patience == nil { look { _ in } } else { wake() }
+    if patience == nil { look { _ in true } } else { wake() }
   }
 }
 

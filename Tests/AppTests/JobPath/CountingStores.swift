@@ -109,10 +109,10 @@ struct CountingJobStore: JobStore, CacheStore {
   }
 
   func claim(
-    _ count: Int, for instance: Instance, room: OriginRoom
+    _ count: Int, for instance: Instance, room: OriginRoom, owners: OwnerRoom<Owner>
   ) async throws(StoreError) -> Claimed {
     calls.count()
-    return try await store.claim(count, for: instance, room: room)
+    return try await store.claim(count, for: instance, room: room, owners: owners)
   }
 
   func claim(equalTo request: Fingerprint, count: Int, for instance: Instance)

@@ -52,6 +52,69 @@ struct FairnessTests {
   }
 
   @Test(
+    "an owner without room is passed over, ready or parked, whatever its priority and age",
+    arguments: StoreAdapter.allCases)
+  func full(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    for number in 1...4 {
+      _ = try await Self.batch(store, Int64(number), 60, priority: Priority.allCases[number])
+    }
+    // Some of anna's stand aside by now.
+    let parking = OriginRoom(usual: 0)
+    #expect(try await store.claim(99, at: .at(20), room: parking).jobs.isEmpty)
+    for number in 0..<40 {
+      _ = try await store.submit(
+        .sample(
+          1_000 + Int64(number), owner: "ben", priority: .veryLow,
+          url: "https://b.example/\(number)"))
+    }
+    var workers = SharedCapacity<Owner>()
+    workers.hold(16, for: Owner("anna"))
+    workers.note(Owner("ben"), at: .at(89_000))
+    // Anna's jobs are old: every eighth turn is by age.
+    let owners = OwnerRoom(workers, of: 32, at: .at(90_000))
+    let first = try await store.claim(16, at: .at(90_000), owners: owners)
+    #expect(first.jobs.map(\.job.owner.name) == Array(repeating: "ben", count: 8))
+    #expect(!first.isQueueEmpty)
+    workers.hold(8, for: Owner("ben"))
+    let none = OwnerRoom(workers, of: 32, at: .at(90_000))
+    #expect(try await store.claim(8, at: .at(90_000), owners: none).jobs.isEmpty)
+    workers.release(4, of: Owner("anna"))
+    workers.release(2, of: Owner("ben"))
+    // Six jobs fit; four of them are all that anna may have.
+    let rest = OwnerRoom(workers, of: 32, at: .at(90_000))
+    let next = try await store.claim(14, at: .at(90_000), owners: rest).jobs.map(\.job.owner.name)
+    #expect(next.count == 6 && next.count { $0 == "anna" } == 4)
+    try await store.audit()
+    try await store.auditWaiting()
+    await store.close()
+  }
+
+  @Test(
+    "one worker of those that are left for others is any owner's, and the next one another's",
+    arguments: StoreAdapter.allCases)
+  func kept(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    for owner in ["anna", "ben", "carl"] {
+      for number in 0..<20 {
+        _ = try await store.submit(
+          .sample(Int64(number), owner: owner, url: "https://\(owner).example/\(number)"))
+      }
+    }
+    var workers = SharedCapacity<Owner>()
+    workers.hold(12, for: Owner("anna"))
+    let owners = OwnerRoom(workers, of: 16, at: .at(50))
+    let claimed = try await store.claim(4, at: .at(50), owners: owners).jobs.map(\.job.owner.name)
+    #expect(Set(claimed) == ["ben", "carl"] && claimed.count == 2)
+    let alone = OwnerRoom(SharedCapacity<Owner>(), of: 3, at: .at(50))
+    #expect(try await store.claim(3, at: .at(50), owners: alone).jobs.count == 3)
+    try await store.audit()
+    await store.close()
+  }
+
+  @Test(
     "goes by what all instances are loading", arguments: StoreAdapter.shared)
   func instances(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)

@@ -60,10 +60,11 @@ extension StoreUnderTest {
   }
 
   func claim(
-    _ count: Int, at moment: Timestamp, room: OriginRoom = .unlimited
+    _ count: Int, at moment: Timestamp, room: OriginRoom = .unlimited,
+    owners: OwnerRoom<Owner> = .unlimited
   ) async throws -> Claimed {
     clock.set(moment)
-    return try await base.claim(count, for: instance, room: room)
+    return try await base.claim(count, for: instance, room: room, owners: owners)
   }
 
   func claim(

@@ -124,10 +124,19 @@ extension TwoStores {
         transfers: number(1..<9), requestsPerSecond: [0, 0, 0.15][number(0..<3)],
         own: ["https://b.example": number(0..<2)])
     }
-    let real = try await first.claim(count, at: moment, room: room)
-    let expected = try await second.claim(count, at: moment, room: room)
+    let owners = ownerRoom()
+    let real = try await first.claim(count, at: moment, room: room, owners: owners)
+    let expected = try await second.claim(count, at: moment, room: room, owners: owners)
     #expect(real.nextDue == expected.nextDue)
     compare(real.jobs, expected.jobs)
+  }
+
+  /// Some have workers already.
+  private mutating func ownerRoom() -> OwnerRoom<Owner> {
+    guard number(0..<2) == 0 else { return .unlimited }
+    var workers = SharedCapacity<Owner>()
+    for name in ["anna", "bert"] { workers.hold(number(0..<4), for: Owner(name)) }
+    return OwnerRoom(workers, of: number(4..<32), at: moment)
   }
 
   private mutating func claimEqual() async throws {
