@@ -100,7 +100,8 @@ struct DispatcherTests {
     let work = await works.next()
     #expect(work?.job.id == other.id)
     dispatcher.stop()
-    for hand in hands { dispatcher.isIdle(hand) }
+    // As many as are busy.
+    for hand in hands.prefix(5) { dispatcher.isIdle(hand) }
     await running
     withExtendedLifetime(held) {}
   }
