@@ -115,12 +115,14 @@ struct DocumentedLimitsTests {
       "webhooks being sent": "\(webhooks.atOnce); \(webhooks.perHost) per host",
       "`/events` streams": "\(API.Configuration.maxEventStreams) per client",
       "memory for JSON": "\(API.Configuration().gathering.budget >> 20) MiB",
-      // Becomes a constant with the stage that delivers.
-      "delivery slots": "64; 2 per host",
+      "jobs whose variants are made": "\(FinishingRoom.mostRendered)",
+      "delivery slots": "\(DeliverySlots.atOnce); \(DeliverySlots.perHost) per host of a `put` URL",
+      "memory of jobs that wait for loads": "\(WaitingMemory.capacity >> 20) MiB",
+      "jobs between their load and their success": "\(FinishingRoom.mostJobs)",
     ]
     let keyed = [
       "workers": "jobs.workers", "decode threads": "decode.threads",
-      "render slots": "decode.threads", "connections that wait or stream": "server.max_connections",
+      "variants made at once": "decode.threads", "connections that wait or stream": "server.max_connections",
       "memory for decoding": "decode.max_memory", "queued jobs": "jobs.max_queued",
       "queued jobs of batches": "jobs.max_queued_lines",
       "job records": "storage.max_record_bytes", "stored images, and uploads": "storage.max_bytes",
