@@ -122,7 +122,8 @@ struct DocumentedLimitsTests {
     ]
     let keyed = [
       "workers": "jobs.workers", "decode threads": "decode.threads",
-      "variants made at once": "decode.threads", "connections that wait or stream": "server.max_connections",
+      "variants made at once": "decode.threads",
+      "connections that wait or stream": "server.max_connections",
       "memory for decoding": "decode.max_memory", "queued jobs": "jobs.max_queued",
       "queued jobs of batches": "jobs.max_queued_lines",
       "job records": "storage.max_record_bytes", "stored images, and uploads": "storage.max_bytes",
@@ -136,7 +137,7 @@ struct DocumentedLimitsTests {
       if let key = keyed[row[0]] {
         #expect(row[2] == "`\(key)`")
         // Where it depends on the machine the default is no number of them.
-        let isDerived = row[0] == "render slots"
+        let isDerived = row[0] == "variants made at once"
         #expect(isDerived || row[1].hasPrefix("`\(defaults[key] ?? "no such key")`"), "\(row)")
       } else {
         #expect(row[2] == "fixed" && row[1] == fixed[row[0]], "\(row)")
