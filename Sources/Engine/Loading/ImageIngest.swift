@@ -130,16 +130,16 @@ struct ImageStaging: Sendable {
     _ ingested: ImageIngest.Ingested, in loaded: inout LoadedImage, for load: Load
   ) async throws(JobFailure) {
     (loaded.wanted, loaded.variants) = (ingested.wanted, ingested.variants)
-    // What the load has reserved before was a stored response's image, and gone. The store knows of it by that, and would
-    // take its bytes to be in a file: so that is where they go.
-    if !load.isBackground, load.reservation == nil, let content = ingested.staged.content,
-      content.count <= largestEmbedded
-    {
-      loaded.embedded = EmbeddedImage(digest: ingested.digest, content: content)
-    } else if load.needsLeaderVariantsOnly,
-      load.wantedVariants.allSatisfy({ loaded.variants[$0] != nil })
+    if load.needsLeaderVariantsOnly, load.wantedVariants.allSatisfy({ loaded.variants[$0] != nil })
     {
       loaded.isAtHand = false
+      // What the load has reserved before was a stored response's image, and gone. The store knows of it by that, and
+      // would take its bytes to be in a file: so that is where they go. So do bytes that are to be dropped: from a file
+      // they are gone at once.
+    } else if !load.isBackground, load.reservation == nil, !load.dropsOriginal,
+      let content = ingested.staged.content, content.count <= largestEmbedded
+    {
+      loaded.embedded = EmbeddedImage(digest: ingested.digest, content: content)
     } else {
       try await publish(
         ingested.staged, ingested.digest, bytes: ingested.bytes, as: load.reserving(),

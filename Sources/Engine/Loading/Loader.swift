@@ -78,27 +78,12 @@ struct Loader: Sendable {
   private func end(
     _ waiters: [Load.Waiter], of load: Load, _ end: inout LoadEnd, gathers: Bool
   ) async -> [Load.Waiter] {
-    // A transaction keeps one image: where the bundle is one, the jobs without it come first.
-    let bundled = end.bundle?.embedded == nil ? [] : waiters.filter { end.isBundled($0.job) }
-    let others = bundled.isEmpty ? waiters : waiters.filter { !end.isBundled($0.job) }
-    let image = waiters.allSatisfy { end.isBundled($0.job) } ? nil : end.loaded.embedded
-    var left = JobCompleter.Left()
-    if !others.isEmpty || bundled.isEmpty {
-      left = await completer.complete(
-        others, of: load, entry: end.loaded.entry, image: image,
-        releasing: bundled.isEmpty ? load.reservation : nil, gathers: gathers && bundled.isEmpty
-      ) { end.ending(of: $0.job) }
-      end.loaded.entry = nil
-    }
-    if !bundled.isEmpty {
-      let more = await completer.complete(
-        bundled, of: load, entry: end.loaded.entry, image: end.bundle?.embedded,
-        releasing: load.reservation, gathers: gathers
-      ) { end.ending(of: $0.job) }
-      end.loaded.entry = nil
-      left.gathered += more.gathered
-      left.unfinished += more.unfinished
-    }
+    let left = await completer.complete(
+      waiters, of: load, entry: end.loaded.entry,
+      image: end.bundle?.embedded ?? end.loaded.embedded, releasing: load.reservation,
+      gathers: gathers
+    ) { end.ending(of: $0.job) }
+    end.loaded.entry = nil
     finisher.begin(left.unfinished, after: load)
     return left.gathered
   }
