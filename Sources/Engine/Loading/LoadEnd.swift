@@ -19,7 +19,10 @@ struct LoadEnd {
     of loaded: LoadedImage, for load: Load, by renderer: JobRenderer
   ) async -> LoadEnd {
     let leader = load.leader
+    let areMade = !loaded.variants.isEmpty
+    if areMade { load.stages?.begin(.variants) }
     let rendered = await renderer.variants(of: loaded, for: leader)
+    if areMade { load.stages?.end(.variants) }
     var end = LoadEnd(loaded, leader.submission.recipes, rendered)
     guard load.dropsOriginal, let rendered else { return end }
     do throws(JobFailure) {
