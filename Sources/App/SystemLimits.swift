@@ -18,7 +18,6 @@ enum SystemLimits {
   }
 
   /// How many connections of clients fit into the descriptors that there may be: one too many would cost a job its transfer.
-  /// Each may need a second descriptor, for the file that it is sent.
   ///
   /// - Parameters:
   ///   - wanted: what is configured.
@@ -27,6 +26,6 @@ enum SystemLimits {
     var limit = rlimit()
     guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else { return wanted }
     let descriptors = Int(clamping: limit.rlim_cur)
-    return min(wanted, max(1, descriptors / 4, (descriptors - own) / 2))
+    return min(wanted, max(1, descriptors / 4, descriptors - own))
   }
 }
