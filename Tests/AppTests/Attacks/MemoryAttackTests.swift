@@ -8,7 +8,6 @@ import Testing
 @Suite("A tenant that wants all memory", .timeLimit(.minutes(10)), .serialized)
 struct MemoryAttackTests {
   private static let isLong = ProcessInfo.processInfo.environment["LONG_TESTS"] == "1"
-  private static let areStagesApart = ProcessInfo.processInfo.environment["ALL_ATTACKS"] == "1"
   /// What the service may have at any time, in MiB, without its decoders. AddressSanitizer holds back 256 MiB of what was
   /// freed.
   private static let mostMegabytes = Sanitizer.isHere ? 900 : 400
@@ -36,9 +35,7 @@ struct MemoryAttackTests {
     }
   }
 
-  @Test(
-    "by jobs of one URL with large variants of their own gets none",
-    .enabled(if: areStagesApart, "a load still renders the variants of all its jobs"))
+  @Test("by jobs of one URL with large variants of their own gets none")
   func variants() async throws {
     try await Self.withVictim { service, origin, _ in
       origin.on("/x", .ok(Self.large))
@@ -54,9 +51,7 @@ struct MemoryAttackTests {
     }
   }
 
-  @Test(
-    "by uploads whose large variants go to a receiver that drips its answer gets none",
-    .enabled(if: areStagesApart, "a delivery still occupies the worker of its load"))
+  @Test("by uploads whose large variants go to a receiver that drips its answer gets none")
   func deliveries() async throws {
     try await Self.withVictim { service, origin, _ in
       let count = Self.isLong ? 64 : 8

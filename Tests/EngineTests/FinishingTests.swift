@@ -1,0 +1,72 @@
+import Jobs
+import TestSupport
+import Testing
+
+@testable import Engine
+
+@Suite("Jobs between their load and their success", .timeLimit(.minutes(5)))
+struct FinishingTests {
+  private let url = "http://a.example/x.png"
+
+  @Test("take no worker while they are delivered")
+  func worker() async throws {
+    let receiver = SlowReceiver()
+    try await Workshop.open(destinations: receiver, { $0.workers = 1 }) { shop in
+      shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      shop.fetcher.answer("http://b.example/", with: .pieces([ok], total: ok.count))
+      let id = try await shop.submit(url) { $0.deliveries = [Self.delivery(to: "r.example")] }
+      try await until { receiver.begun == 1 }
+      #expect(try await shop.finished(shop.submit("http://b.example/")).phase == .success)
+      let job = try await shop.engine.job(id, for: Workshop.me).job
+      #expect(job.phase == .loading && shop.engine.waiting(of: job)?.reason == .deliver)
+      receiver.open()
+      #expect(try await shop.finished(id).deliveries.count == 1)
+    }
+  }
+
+  @Test("go on after a stop with what is not delivered yet, and fetch nothing again")
+  func durable() async throws {
+    let (store, images) = (MemoryJobStore(), MemoryImageStore())
+    let receiver = SlowReceiver(host: "slow.example")
+    var id: JobID?
+    try await Workshop.open(store: store, images: images, destinations: receiver) { shop in
+      shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      id = try await shop.submit(url) {
+        $0.deliveries = ["fast.example", "slow.example"].map { Self.delivery(to: $0) }
+      }
+      try await until { receiver.begun == 2 }
+      _ = try await shop.reached(.loading, id!)
+    }
+    let stopped = try await store.job(id!)
+    #expect(stopped?.phase == .queued && stopped?.pending?.deliveries.count == 1)
+    receiver.open()
+    try await Workshop.open(store: store, images: images, destinations: receiver) { shop in
+      let job = try await shop.finished(id!)
+      #expect(job.phase == .success && job.deliveries.count == 2 && job.pending == nil)
+      #expect(shop.fetcher.requests.isEmpty && receiver.begun == 3)
+    }
+  }
+
+  @Test("stop when they are cancelled, at whichever step")
+  func cancelled() async throws {
+    let (renderer, receiver) = (FakeRenderer(), SlowReceiver())
+    try await Workshop.open(renderer: renderer, destinations: receiver) { shop in
+      shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      renderer.hold()
+      let rendered = try await shop.submit(url) { $0.variants = [VariantRequest(name: "v")] }
+      let delivered = try await shop.submit(url) {
+        $0.deliveries = [Self.delivery(to: "r.example")]
+      }
+      try await until { renderer.begun == 1 && receiver.begun == 1 }
+      for id in [rendered, delivered] {
+        #expect(try await shop.engine.cancel(id, for: Workshop.me).job.phase == .cancelled)
+      }
+      try await until { receiver.brokenOff == 1 && shop.engine.loads.isEmpty }
+      renderer.hold(false)
+    }
+  }
+
+  private static func delivery(to host: String) -> DeliveryRequest {
+    DeliveryRequest(.put(SourceURL("http://\(host)/x")!, headers: []), variant: nil)
+  }
+}
