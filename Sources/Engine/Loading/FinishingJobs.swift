@@ -1,7 +1,7 @@
 internal import Jobs
 internal import Synchronization
 
-/// What works on claimed jobs: a load, or the stages after it.
+/// Works on claimed jobs: a load, or the stages after it.
 protocol JobCarrier: AnyObject, Sendable {
   /// A job was cancelled, or its claim was lost.
   /// - Parameter forgetting: whether bytes of a transfer so far are not to be kept if it was the last job.
