@@ -27,7 +27,7 @@ extension JobEngine {
     return try checked(snapshot, caller)
   }
 
-  /// What a queued job waits for, or one whose image is loaded; nil for any other. Asks memory alone.
+  /// Returns the reason why a queued job, or a job whose image is loaded, waits; nil for any other job. Reads memory only.
   public func waiting(of job: Job) -> WaitingFor? {
     if job.phase == .loading, let pending = job.pending {
       return WaitingFor(pending.isRendered(for: job.submission) ? .deliver : .render, origin: nil)

@@ -43,7 +43,7 @@ struct Deliverer: Sendable {
     _ request: DeliveryRequest, of image: StoredImage, for job: Job,
     until deadline: inout Timestamp?
   ) async throws(FinishError) -> Delivered {
-    // What waits for a slot takes none of the job's time.
+    // The job's time begins with its first slot: waiting for one takes none of it.
     let end = deadline ?? now() + timeout
     deadline = end
     let content = try await content(of: request, image, job)

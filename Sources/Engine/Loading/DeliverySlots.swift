@@ -2,8 +2,8 @@ internal import Jobs
 internal import Synchronization
 internal import Waiting
 
-/// Whose delivery is next: slots that owners share, two at a time for a host that clients named, and a circuit breaker for
-/// each destination.
+/// Limits deliveries: owners share the slots, a host named by clients gets two at a time, and each destination has a
+/// circuit breaker.
 final class DeliverySlots: Sendable {
   /// Deliveries under way at once.
   static let atOnce = 64
@@ -47,7 +47,7 @@ final class DeliverySlots: Sendable {
     return await slots?.acquire(for: owner)
   }
 
-  /// Forgets hosts that nobody uses.
+  /// Forgets unused hosts.
   private func leave(_ host: String) {
     hosts.withLock { hosts in
       hosts[host]?.users -= 1
@@ -56,8 +56,8 @@ final class DeliverySlots: Sendable {
     }
   }
 
-  /// The right to ask a destination, which tells its circuit breaker what came of it.
-  /// - Throws: `.unreachable` while the destination is left alone, as so many requests in a row reached nobody there.
+  /// Permits one request to a destination; the permit reports its outcome to the circuit breaker.
+  /// - Throws: `.unreachable` while the circuit breaker is open.
   func permit(
     _ place: DeliveryRequest.Target, for owner: Owner
   ) async throws(FetchError) -> OriginPermit {
@@ -66,7 +66,7 @@ final class DeliverySlots: Sendable {
 }
 
 extension DeliveryRequest.Target {
-  /// What clients know it by.
+  /// The name that clients see.
   var name: String {
     switch self {
     case .put(let url, _): url.authority

@@ -24,13 +24,13 @@ struct Finisher: Sendable {
   let completer: JobCompleter
   let threads: any ComputeThreads
   let room: FinishingRoom
-  /// Called when bytes are no longer referred to that are to be gone soon.
+  /// Called when an image that must be gone soon is no longer referenced.
   let onDropped: @Sendable () -> Void
   let ids: JobIDSequence
   let now: WallClock
 
   /// Takes in jobs with a pending result, on the caller's thread; returns at once.
-  /// - Parameter load: from which the jobs come; nil: from the queue.
+  /// - Parameter load: the load that ended for these jobs; nil: they come from the queue.
   /// - Returns: false where the service stops: the jobs are to go back into the queue.
   @discardableResult
   func begin(_ waiters: [Load.Waiter], after load: Load? = nil) -> Bool {
@@ -101,7 +101,7 @@ struct Finisher: Sendable {
       await completer.complete(
         jobs.takeAll(), of: jobs, image: bundle?.embedded, releasing: bundle?.holder
       ) { _ in .success(result.image, result.cache, result.deliveriesAsAsked(by: wanted)) }
-      // What the variants were made of is to be gone soon.
+      // The image's own bytes must be gone soon.
       if wanted.dropsOriginal { onDropped() }
       return
     } catch {
@@ -114,7 +114,7 @@ struct Finisher: Sendable {
     await completer.complete(jobs.takeAll(), of: jobs) { _ in ending }
   }
 
-  /// So many jobs are in these stages that these ones wait in the queue.
+  /// Puts jobs back into the queue, because too many are in these stages.
   private func postpone(_ jobs: FinishingJobs) async {
     let moment = now() + room.delay(of: jobs.waiters.count, jobs.leader.owner)
     await completer.complete(jobs.takeAll(), of: jobs) { _ in .postpone(until: moment) }
@@ -122,10 +122,10 @@ struct Finisher: Sendable {
 
   // MARK: Render
 
-  /// What was rendered and no transaction has taken along yet.
+  /// A rendered bundle that is not yet written to the store.
   private struct Rendered {
     var embedded: EmbeddedImage?
-    /// Who reserves it.
+    /// Reserves the bundle; nil if it is embedded, or there is none.
     var holder: JobID?
   }
 
@@ -135,7 +135,7 @@ struct Finisher: Sendable {
   ) async throws(FinishError) -> Rendered? {
     let (job, wanted) = (jobs.leader, jobs.leader.submission)
     guard !pending.isRendered(for: wanted) else { return nil }
-    // Its own bytes are there only until the variants take their place.
+    // The image's own bytes are stored only until the bundle replaces them.
     if wanted.dropsOriginal {
       var delivering: DeliverySlots.Slot?
       let isMeant = { (place: Int) in wanted.deliveries[place].variant == nil }

@@ -24,7 +24,7 @@ final class FinishingJobs: JobCarrier {
     var isCancelled = false
   }
 
-  /// The first job. What it asks, all ask.
+  /// The first job. All jobs ask the same.
   let leader: Job
   /// Nil where nobody traces.
   let stages: LoadStages?
@@ -52,7 +52,7 @@ final class FinishingJobs: JobCarrier {
 
   var waiters: [Load.Waiter] { state.withLock { Array($0.waiters.values) } }
 
-  /// The highest one.
+  /// The highest priority of the jobs.
   var priority: Priority {
     state.withLock { $0.waiters.values.map(\.priority).max() } ?? leader.priority
   }

@@ -1,12 +1,12 @@
 internal import Jobs
 
-/// What each job gets by the end of its load: the image alone, with the leader's variants, or as a pending result.
+/// Decides what each job gets when its load ends: the image, the image with the leader's variants, or a pending result.
 struct LoadEnd {
   var loaded: LoadedImage
-  /// What the leader wants made of the image, where its decode made all of it.
+  /// The variants that the leader wants.
   private let recipes: [VariantRequest]
   private let rendered: [RenderedVariant]?
-  /// The same for the leader and its like to keep in the place of the image; nil where they keep the image.
+  /// The leader's variants, which replace the image; nil if the jobs keep the image.
   private(set) var bundle: KeptBundle?
   private var bundleFailure: JobFailure?
 
