@@ -109,7 +109,8 @@ struct MisbehavingOriginTests {
     origin.on(
       "/a", ScriptedReply(.send(head + bytes(2 << 20)), .hold(gate), .send(bytes(2 << 20))))
     let response = try await impatient.fetch(request(origin.url("/a")))
-    try await Task.sleep(for: .seconds(3))
+    // Much longer than the silence, also on a busy machine.
+    try await Task.sleep(for: .seconds(5))
     async let all = readAll(response.body)
     try await Task.sleep(for: .seconds(1))
     gate.open()
