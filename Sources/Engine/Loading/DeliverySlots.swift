@@ -66,14 +66,6 @@ final class DeliverySlots: Sendable {
 }
 
 extension DeliveryRequest.Target {
-  /// The name that clients see.
-  var name: String {
-    switch self {
-    case .put(let url, _): url.authority
-    case .profile(let name, _): name
-    }
-  }
-
   fileprivate var circuit: String {
     switch self {
     case .put(let url, _): url.origin

@@ -159,6 +159,8 @@ struct Finisher: Sendable {
         pending.image.bundle = kept.bundle
         result = Rendered(embedded: kept.embedded, holder: kept.embedded == nil ? holder : nil)
       } catch {
+        // The bundle may be reserved already.
+        await renderer.staging.keeper.release(holder)
         throw .failed(error)
       }
     }

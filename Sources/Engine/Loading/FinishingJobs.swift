@@ -26,7 +26,7 @@ final class FinishingJobs: JobCarrier {
 
   /// The first job. All jobs ask the same.
   let leader: Job
-  /// Nil where nobody traces.
+  /// Nil if tracing is off.
   let stages: LoadStages?
   private let state: Mutex<State>
 
@@ -88,7 +88,7 @@ final class FinishingJobs: JobCarrier {
     return late
   }
 
-  /// Changes who waits, and cancels the work when nobody is left.
+  /// Changes the waiting jobs, and cancels the work when none is left.
   private func change(_ body: (inout State) -> Void) {
     let task = state.withLock { state -> Task<Void, Never>? in
       body(&state)

@@ -20,7 +20,7 @@ struct JobCompleter: Sendable {
     /// The image is there; its variants or deliveries are still to be done, under the same claim.
     case pending(PendingResult)
     /// Perhaps to be tried again, or elsewhere.
-    /// - Parameter pending: from where another try goes on, if it does not begin anew.
+    /// - Parameter pending: the state from which a retry continues; nil: it starts over.
     case failure(JobFailure, PendingResult? = nil)
     /// As if it had not been taken.
     case requeue
@@ -30,7 +30,7 @@ struct JobCompleter: Sendable {
     case reload
   }
 
-  /// What becomes of jobs beside their ends.
+  /// The jobs that are not at their end.
   struct Left {
     /// Jobs that waited for the load at other instances: the caller ends them alike.
     var gathered: [Load.Waiter] = []
@@ -137,7 +137,7 @@ struct JobCompleter: Sendable {
       ) { _ in .failure(.storageFull) }
     }
     for (waiter, job) in zip(waiters, jobs) {
-      // What another claim made of it, where an answer was lost, is not ours.
+      // After a lost answer, the job may be loading under another claim.
       if let job, job.phase == .loading, plans[waiter.job.id]?.isPending == true {
         unfinished.append(waiter.carrying(loads.rules.sharing(job)))
       } else {
@@ -288,7 +288,7 @@ struct JobOutcomes: Sendable {
     }
   }
 
-  /// What becomes of a job that can't have an image which was loaded for all; nil where it can.
+  /// Returns the change to a job that cannot accept the loaded image; nil if it accepts it.
   private func refusal(
     of image: StoredImage, _ cache: CacheOutcome?, for waiter: Load.Waiter,
     _ common: JobCompleter.Common
@@ -353,7 +353,7 @@ struct JobOutcomes: Sendable {
 }
 
 extension JobFailure {
-  /// Whether it tells of the job's URL, so that another URL may do better.
+  /// Returns whether the job's URL is the cause, so that an alternative may succeed.
   ///
   /// - Parameter pending: what the job had before; nil: no image.
   fileprivate func isOfURL(after pending: PendingResult?) -> Bool {

@@ -10,7 +10,7 @@ struct RenderedVariant: Sendable {
 /// Why the stages after a load can't go on.
 enum FinishError: Error {
   case failed(JobFailure)
-  /// The image's bytes are gone or harmed: the job has to load it again.
+  /// The image's bytes are lost or damaged; the job has to load it again.
   case imageGone
 }
 
@@ -22,7 +22,7 @@ struct JobRenderer: Sendable {
   /// Nil where none are made.
   let variants: Variants?
   let staging: ImageStaging
-  /// Whether what is kept is everybody's (`cache.shared`).
+  /// Whether owners share cached variants (`cache.shared`).
   let isShared: Bool
 
   /// Between two tries to get places in the queue of renderings.

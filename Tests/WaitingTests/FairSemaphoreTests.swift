@@ -1,0 +1,42 @@
+import Testing
+import Waiting
+
+@Suite("A semaphore that clients share", .timeLimit(.minutes(1)))
+struct FairSemaphoreTests {
+  @Test("leaves a quarter of its permits to clients that hold none")
+  func quarter() async throws {
+    let semaphore = FairSemaphore<String>(4)
+    var held: [FairSemaphore<String>.Permit] = []
+    for _ in 0..<3 { held.append(try #require(await semaphore.acquire(for: "a"))) }
+    #expect(await hasToWait(for: "a", semaphore))
+    held.append(try #require(await semaphore.acquire(for: "b")))
+    #expect(await hasToWait(for: "c", semaphore))
+    held = []
+    #expect(semaphore.isIdle)
+  }
+
+  @Test("gives the next permit to the client that holds the fewest, and each in order")
+  func turns() async throws {
+    let semaphore = FairSemaphore<String>(2)
+    var first = await semaphore.acquire(for: "a")
+    var second = await semaphore.acquire(for: "a")
+    async let third = semaphore.acquire(for: "a")
+    async let other = semaphore.acquire(for: "b")
+    first = nil
+    // Whichever began to wait first: "a" holds one.
+    let permit = await other
+    #expect(first == nil && permit != nil)
+    second = nil
+    #expect(second == nil)
+    #expect(await third != nil)
+  }
+
+  /// A permit that is free is given to a cancelled task, too.
+  private func hasToWait(
+    for client: String, _ semaphore: FairSemaphore<String>
+  ) async -> Bool {
+    let task = Task { await semaphore.acquire(for: client) }
+    task.cancel()
+    return await task.value == nil
+  }
+}
