@@ -265,6 +265,8 @@ struct OriginRequests: Sendable {
         try await origins.admit(origin, for: load.leader.owner, within: request.timeout))
       if let left = load.timeLeft { request.timeout = left }
     }
+    // The load may be cancelled before its task is known to it: see ``Load/run(as:)``.
+    guard !load.isCancelled else { throw .cancelled }
     load.tracker.requestBegins()
     load.stages?.begin(.fetch)
     do throws(FetchError) {
