@@ -66,6 +66,52 @@ struct FinishingTests {
     }
   }
 
+  @Test("leave nothing behind when they are purged, at whichever step")
+  func purged() async throws {
+    let (renderer, receiver) = (FakeRenderer(), SlowReceiver())
+    try await Workshop.open(renderer: renderer, destinations: receiver) { shop in
+      shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      renderer.hold()
+      let rendered = try await shop.submit(url) { $0.variants = [VariantRequest(name: "v")] }
+      let dropped = try await shop.submit(url) {
+        ($0.variants, $0.dropsOriginal) = ([VariantRequest(name: "v")], true)
+      }
+      let delivered = try await shop.submit(url) {
+        $0.deliveries = [Self.delivery(to: "r.example")]
+      }
+      try await until { renderer.begun >= 1 && receiver.begun == 1 }
+      for id in [rendered, dropped, delivered] {
+        try await shop.engine.purge(id, for: Workshop.me)
+        await #expect(throws: JobsError.unknownJob) {
+          try await shop.engine.job(id, for: Workshop.me)
+        }
+      }
+      renderer.hold(false)
+      try await until { receiver.brokenOff == 1 && shop.engine.loads.isEmpty }
+      #expect(await shop.store.leftovers == [])
+    }
+  }
+
+  @Test("are rendered again after a stop, from the image that is stored")
+  func rendered() async throws {
+    let (store, images, renderer) = (MemoryJobStore(), MemoryImageStore(), FakeRenderer())
+    var id: JobID?
+    try await Workshop.open(store: store, images: images, renderer: renderer) { shop in
+      shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      renderer.hold()
+      id = try await shop.submit(url) { $0.variants = [VariantRequest(name: "v")] }
+      try await until { renderer.begun == 1 }
+      let job = try await shop.engine.job(id!, for: Workshop.me).job
+      #expect(shop.engine.waiting(of: job)?.reason == .render)
+    }
+    renderer.hold(false)
+    try await Workshop.open(store: store, images: images, renderer: renderer) { shop in
+      let job = try await shop.finished(id!)
+      #expect(job.phase == .success && job.image?.variants.count == 1)
+      #expect(shop.fetcher.requests.isEmpty)
+    }
+  }
+
   private static func delivery(to host: String) -> DeliveryRequest {
     DeliveryRequest(.put(SourceURL("http://\(host)/x")!, headers: []), variant: nil)
   }
