@@ -112,6 +112,23 @@ struct FinishingTests {
     }
   }
 
+  @Test("of a request whose load is being stored wait for its response, and ask no origin")
+  func following() async throws {
+    try await Workshop.open { shop in
+      let fields = [HeaderField(name: "Cache-Control", value: "max-age=600")]
+      shop.fetcher.answer(url, with: .responds(200, fields, ok))
+      await shop.store.hold(.complete)
+      let first = try await shop.submit(url)
+      while await shop.store.heldCalls == 0 { await Task.yield() }
+      let second = try await shop.submit(url)
+      _ = try await shop.reached(.loading, second)
+      await shop.store.letGo()
+      #expect(try await shop.finished(first).phase == .success)
+      #expect(try await shop.finished(second).cache?.status == .hit)
+      #expect(shop.fetcher.requests.count == 1)
+    }
+  }
+
   private static func delivery(to host: String) -> DeliveryRequest {
     DeliveryRequest(.put(SourceURL("http://\(host)/x")!, headers: []), variant: nil)
   }

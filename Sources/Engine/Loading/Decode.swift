@@ -238,7 +238,7 @@ extension Decode {
     guard !Task.isCancelled, !arrival.hasHappened else { return }
     decoder.beginPreview()
     previewBegan = time
-    // What a step throws it throws again when the next bytes are there.
+    // An error that a step throws is thrown again when the next bytes are decoded.
     while previewBegan != nil, !arrival.hasHappened, (try? slice()) == .hasMore {
       time += await decoder.pause()
     }

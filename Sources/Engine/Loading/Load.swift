@@ -60,6 +60,8 @@ final class Load: JobCarrier {
     var fallback: (deadline: Instant, timeout: Duration)?
     /// Bytes received by the transfers of this load.
     var transferred = 0
+    /// An earlier load of the same request whose end is being stored.
+    var predecessor: Load?
     /// The part of these bytes that was already counted for each owner.
     var charged: [Owner: Int] = [:]
 
@@ -153,6 +155,15 @@ final class Load: JobCarrier {
       return state.isCancelled
     }
     if isCancelled { task.cancel() }
+  }
+
+  /// Sets the load of the same request whose end is being stored.
+  func follow(_ predecessor: Load?) { state.withLock { $0.predecessor = predecessor } }
+
+  /// Waits, at most 2 s, until the load before this one has ended: the cache can then answer with its response.
+  func awaitPredecessor() async {
+    let predecessor = state.withLock { $0.predecessor.take() }
+    await predecessor?.end.wait(until: .now + .seconds(2))
   }
 
   /// Adds jobs to the load.

@@ -19,6 +19,8 @@ final class Loads: ClaimedJobs {
     var all: [ObjectIdentifier: Load] = [:]
     var finishing: [ObjectIdentifier: FinishingJobs] = [:]
     var byRequest: [Fingerprint: Load] = [:]
+    /// The last load of each request whose end is being stored: no job can join it, and the cache has no response of it yet.
+    var ending: [Fingerprint: Load] = [:]
     // A job can have two runs: its next one may start while its cancelled one is still ending.
     var byJob: [JobID: [Claim: (carrier: any JobCarrier, version: Int, part: WaitingMemory.Part)]] =
       [:]
@@ -82,6 +84,7 @@ final class Loads: ClaimedJobs {
         if !join([waiter], load, at: moment, &state).isEmpty { return .joined(load) }
       }
       let load = factory.load(for: waiter.job, request: request, on: lane)
+      if let request { load.follow(state.ending[request]) }
       _ = load.join([waiter])
       state.all[ObjectIdentifier(load)] = load
       if let request { state.byRequest[request] = load }
@@ -244,6 +247,7 @@ final class Loads: ClaimedJobs {
   func seal(_ load: Load) -> [Load.Waiter] {
     state.withLock { state in
       state.close(load)
+      if let request = load.request { state.ending[request] = load }
       return load.seal()
     }
   }
@@ -275,6 +279,7 @@ final class Loads: ClaimedJobs {
   func end(_ load: Load) {
     let wasLast = state.withLock { state in
       state.all[ObjectIdentifier(load)] = nil
+      if let request = load.request, state.ending[request] === load { state.ending[request] = nil }
       return state.isStopping && state.isEmpty
     }
     load.end.open()
