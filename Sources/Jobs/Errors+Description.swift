@@ -1,4 +1,4 @@
-// What happened, in words for the operator's log. Clients are told other words, by `API`.
+// Descriptions of errors for the operator's log. The module `API` has the texts for clients.
 
 extension StoreError: CustomStringConvertible {
   public var description: String {
