@@ -1,25 +1,28 @@
 internal import Synchronization
 
-/// A job as it was at one version, with one encoding of it kept for the next reader, and of its events for the next
-/// stream.
+/// One version of a job, with its encoded form. The encoding is made once and shared by all readers and event
+/// streams.
 public final class JobSnapshot: Sendable {
-  /// The job.
+  /// A snapshot without an encoding.
   public let job: Job
   private let encoding = Mutex<[UInt8]?>(nil)
   private let eventEncoding = Mutex<(events: [JobEvent], bytes: [UInt8])?>(nil)
 
-  /// A snapshot that nobody has encoded yet.
+  /// The encoding contains the texts that clients see once more.
   public init(_ job: Job) {
     self.job = job
-    // The encoding has once more what it tells.
+    // The memory of the snapshot relative to a job of the usual size, ``usualBytes``, which counts 1.
     weight = 1 + (job.textBytes + job.toldBytes) / Self.usualBytes
   }
 
-  /// How much memory it takes beside the others: 1 for a job of the usual size, which is ``usualBytes``.
+  /// Returns the encoded job. Calls `make` the first time and keeps the result.
   package let weight: Int
   package static let usualBytes = 1536
 
-  /// The job's one encoding: made by `make` at the first call, kept for later ones.
+  /// Returns the encoded events of the job, which all streams share. Calls `make` the first time.
+  ///
+  /// The bytes are kept while the job runs, until its next version. They are not kept for a finished job: its
+  /// snapshot may stay in memory for a long time, but its last events are sent only once.
   public func encoded(_ make: (Job) -> [UInt8]) -> [UInt8] {
     encoding.withLock { kept in
       if let kept { return kept }
