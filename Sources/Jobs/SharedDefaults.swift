@@ -40,7 +40,7 @@ public final class SharedDefaults: Sendable {
   ) throws {
     guard ImageDigest(of: record) == digest else {
       throw StoreError.unreadable(
-        detail: "a batch's defaults have another digest than its lines say")
+        detail: "the digest of a batch's defaults differs from the one in its lines")
     }
     let members = try decode(record)
     self.init(members.submission, tags: members.tags)

@@ -31,7 +31,7 @@ extension StoreNews {
 
 /// An event of another instance.
 public enum News: Sendable, Equatable {
-  /// The maximum number of job IDs or images in one event. Larger changes are sent as ``lost``.
+  /// The maximum number of job IDs in one event. A longer ``removed`` is sent as ``lost``.
   package static let mostIDs = 200
 
   /// Jobs were queued and may be claimable.
