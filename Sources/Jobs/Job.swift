@@ -1,3 +1,19 @@
+// Jobs: the values and rules of the product, and the contracts between the engine and its adapters.
+//
+// The module does no I/O and reads no clock. Functions that need the time or a random number take it as a parameter. Its
+// values are passed between threads. The protocols say which of their functions may block.
+//
+// In this order, the files are:
+//
+// 1. `Submission`, `Job`, `Phase`, `Job+Moves`: a job, from what the client asks to its result. `JobFailure` and
+//    `FailureCode`: why it failed. `Batch`, `Batch+Moves`: many jobs that are followed as one.
+// 2. Rules: `QueueOrder` (which job is next), `RetryPolicy`, `SharedCapacity` (fair shares of clients), `Job+Request`
+//    (which jobs share a load), `JobEvents` (what clients are notified of), `Rendition` (which variants are equal).
+// 3. Contracts of the job store: `JobStore` joins `JobQueue`, `JobRecords`, `BatchStore`, `ImageReferences`,
+//    `InstanceLeases`, `StoreNews` and `WebhookOutbox`.
+// 4. Contracts of other adapters: `ImageFetcher`, `ImageCodec`, `ImageRenderer`, `ImageSpool`, `ImageStore`,
+//    `ImageDestinations` (in `Delivery`) and `WebhookClient`.
+
 /// One image to fetch from one source for one owner. Only the methods in `Job+Moves.swift` change a job.
 ///
 /// A store saves the encoded job, and also saves copies of the members that it searches by.
