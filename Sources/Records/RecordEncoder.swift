@@ -1,7 +1,7 @@
 // Records: a fast JSON encoder and decoder for the records that the stores save.
 //
 // Input and output: `RecordEncoder` turns an `Encodable` value into JSON bytes, `RecordDecoder` turns such bytes into a
-// `Decodable` value. The JSON is what Foundation would write, except for the order of keys.
+// `Decodable` value.
 //
 // Read `RecordEncoder` first, then `RecordText` (the parser) and `RecordDecoder` (reads the parsed values).
 // All functions run on the caller's thread and share no state.
