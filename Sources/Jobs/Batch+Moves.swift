@@ -15,7 +15,8 @@ extension Batch {
   package mutating func close(at moment: Timestamp) -> Bool {
     guard state == .receiving else { return false }
     state = .running
-    // The first request to an open batch may have broken off before other requests added lines.
+    // An open batch keeps the content of its first request, which may have broken off before other requests
+    // added lines.
     if !isOpen { content?.complete() }
     revision += 1
     settle(at: moment)
@@ -94,8 +95,8 @@ extension Batch {
   /// Copies what was done to the batch itself (state, cancelling, purge, content) from `batch`, but no job
   /// counts.
   package mutating func follow(_ batch: Batch) {
-    // The job counts decide whether the batch is finished. `tidyBatches` finds out whether jobs of a
-    // cancelled batch are left.
+    // The job counts decide whether the batch is finished. A cancelled batch stays `isCancelling` until a
+    // later step finds no unfinished job.
     state = batch.state == .finished ? .running : batch.state
     (isCancelling, isPurged) = (batch.isCancelling || state == .cancelled, batch.isPurged)
     content = batch.content

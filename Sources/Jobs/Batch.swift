@@ -18,7 +18,8 @@ public struct Batch: Sendable, Equatable, Identifiable, Codable {
     /// The owner cancelled the batch. Jobs that had not ended become `cancelled`.
     case cancelled
 
-    /// Whether the state no longer changes automatically.
+    /// Whether the batch is finished or cancelled. It runs again only if a client queues one of its jobs
+    /// again.
     public var isOver: Bool { self == .finished || self == .cancelled }
   }
 

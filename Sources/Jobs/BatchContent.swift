@@ -26,7 +26,7 @@ public struct BatchContent: Sendable, Equatable, Codable {
     items += 1
   }
 
-  /// Adds a member next to the items. It changes the digest only.
+  /// Adds a member of the request that is not an item. Changes only the digest.
   public mutating func addMember(in context: Context) { link([], in: context) }
 
   private mutating func link(_ bytes: some Sequence<UInt8>, in context: Context) {

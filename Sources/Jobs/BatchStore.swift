@@ -1,11 +1,11 @@
 /// Stores batches and their lines.
 ///
-/// A change is durable when its function returns. A batch is always returned as the last transaction that
-/// changed one of its jobs left it.
+/// A change is durable when its function returns. A returned batch includes all committed changes of its
+/// jobs.
 public protocol BatchStore: Sendable {
   /// Saves a new batch.
   /// - Parameters:
-  ///   - key: The client's idempotency key. Its age is counted from the batch's `createdAt`.
+  ///   - key: The client's idempotency key. The key's age is counted from the batch's `createdAt`.
   ///   - limit: The approximate maximum of unfinished batches of the owner, including this one.
   func open(
     _ batch: Batch, key: IdempotencyKey?, atMost limit: Int

@@ -47,7 +47,7 @@ extension CacheStore {
   /// - Returns: The number of deleted entries.
   public func drop(key: Fingerprint) async throws(StoreError) -> Int { try await drop(keys: [key]) }
 
-  /// Saves a variant when all uses of entries are recorded in the store.
+  /// Saves a variant. The store already knows all uses of entries.
   public func keep(
     _ variant: StoredVariant, within limit: Int, releasing holder: JobID
   ) async throws(StoreError) {

@@ -16,7 +16,7 @@ extension ImageCodec {
 /// Decodes one complete image in short steps. Used by one task at a time, on a thread that may compute.
 ///
 /// Call ``append(_:)`` with bytes as they arrive, and ``end()`` after the last. After each of these calls,
-/// call ``step()`` until it returns `.needsBytes`.
+/// call ``step()`` until it returns `.needsBytes` or `.finished`.
 public protocol ImageDecoder: AnyObject {
   /// Appends bytes. Decodes nothing yet.
   func append(_ bytes: [UInt8])

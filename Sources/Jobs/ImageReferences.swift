@@ -7,9 +7,11 @@
 /// again; the new copy then has another ``ImageName``.
 public protocol ImageReferences: Sendable {
   /// Reserves an image before its file is published, so that it is not removed in between. First evicts
-  /// images until all kept images and this one fit into `limit` bytes. Evicts images without references
-  /// first, then the images that finished jobs or the cache have kept longest, approximately. Cache entries
-  /// are deleted with their images. Images of unfinished jobs stay (``Job/loseImage()``).
+  /// images until all kept images and this one fit into `limit` bytes.
+  ///
+  /// Evicts images without references first, then the images that finished jobs or the cache have kept
+  /// longest, approximately. Their cache entries are deleted, and their jobs change by ``Job/loseImage()``.
+  /// The images of unfinished jobs stay.
   ///
   /// - Parameters:
   ///   - bytes: The image's size.

@@ -102,8 +102,8 @@ extension Job {
     succeed(with: image, cache: outcome, at: moment, keptFor: retention)
   }
 
-  /// Replaces the low-data image by the regular one. Sets a later modification date than before, whatever the
-  /// origin says, because a client that sends only `If-Modified-Since` must notice the change.
+  /// Replaces the low-data image with the regular one. Sets a later modification date than before, whatever
+  /// the origin says, because a client that sends only `If-Modified-Since` must notice the change.
   ///
   /// - Parameters:
   ///   - deliveries: The deliveries of the regular image, which replace the earlier ones.

@@ -110,8 +110,8 @@ extension URLCandidate {
 
 extension Submission {
   /// Records the canonical spelling of each host, so that the per-origin limits treat all spellings as one
-  /// origin. It is stored with the job: all instances use the same origins, and other code needs no rules of
-  /// spelling.
+  /// origin. The spelling is stored with the job. Therefore all instances use the same origins, and only the
+  /// fetcher needs the rules of spelling.
   package mutating func spellHosts(by fetcher: some ImageFetcher) {
     guard case .url(let regular, let lowData) = source else { return }
     spellHost(of: regular, by: fetcher)

@@ -41,7 +41,7 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   /// The completed deliveries, in the requested order, once the job is `success`.
   @Sparse public package(set) var deliveries: [Delivered] = []
   private var ownRevision: Int?
-  /// The counter of changes in a record of release 0.1.0, which counted progress reports too.
+  /// The counter of changes and progress reports in a record of an early release; nil in newer records.
   private var version010: Int?
   /// The job's priority in the queue.
   public package(set) var priority: Priority

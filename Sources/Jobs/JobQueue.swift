@@ -61,8 +61,7 @@ extension JobQueue {
   public var losesAnswers: Bool { false }
 }
 
-/// The right to work on a job until it leaves `loading`. The number rejects changes by an earlier holder of
-/// the job.
+/// The right to work on a job until it leaves `loading`. The store refuses changes under an older claim.
 public struct Claim: Hashable, Sendable {
   public let job: JobID
   /// The instance that holds the claim.

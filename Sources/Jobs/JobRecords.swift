@@ -7,8 +7,8 @@ public protocol JobRecords: Sendable {
   /// more follow.
   func jobs(_ query: JobQuery) async throws(StoreError) -> JobPage
 
-  /// Returns up to `count` successful jobs after `id`, by ID, whose low-data image is kept. Without jobs
-  /// whose client asked for little data.
+  /// Returns up to `count` successful jobs after `id`, ordered by ID, whose low-data image is kept. Excludes
+  /// jobs whose client asked for little data.
   func jobsWithLowDataImages(after id: JobID?, count: Int) async throws(StoreError) -> [Job]
 
   /// Changes the job by `change` and saves it. `change` returns false to leave the job unchanged. It may be
@@ -43,8 +43,8 @@ public protocol JobRecords: Sendable {
   /// - Returns: The number of deleted keys.
   func forgetKeys(olderThan age: Duration, count: Int) async throws(StoreError) -> Int
 
-  /// Adds bytes received from origins to the owners' totals of a day (``Timestamp/day``). Deletes totals from
-  /// before the day before.
+  /// Adds bytes received from origins to the owners' totals of a day (``Timestamp/day``). Deletes the totals
+  /// of days before the previous one.
   /// - Returns: The new totals of these owners, in bytes.
   func addBytes(_ came: [Owner: Int], on day: Int) async throws(StoreError) -> [Owner: Int]
 

@@ -1,4 +1,5 @@
-/// A low-quality image placeholder: a few bytes that represent the upright image until it is available.
+/// A low-quality image placeholder: a few bytes from which a page can draw the upright image until it
+/// arrives.
 public struct LQIP: Sendable, Equatable, Codable {
   /// A ThumbHash: a blurred image with the proportions and the transparency of the original, in 5 to 25
   /// bytes.

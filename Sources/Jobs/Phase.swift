@@ -2,7 +2,7 @@
 public enum Phase: String, Sendable, CaseIterable, Codable {
   case queued, loading, success, failure, cancelled
 
-  /// Whether the phase no longer changes automatically.
+  /// Whether the phase is final. A job leaves it only if its owner queues the job again.
   public var isFinished: Bool {
     switch self {
     case .queued, .loading: false

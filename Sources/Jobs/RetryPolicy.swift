@@ -27,7 +27,7 @@ public struct RetryPolicy: Sendable, Equatable {
     case .delivery(let error): return error.isPassing ? backoff : nil
     case .fetch(.originStatus(_, let retryAfter?)):
       return min(max(backoff, .seconds(retryAfter)), maximumBackoff)
-    // After the request that tests whether the origin is reachable again.
+    // The retry comes after the request that tests whether the origin is reachable again.
     case .fetch(.unreachable(_, _, let seconds)):
       return min(backoff + .seconds(seconds), maximumBackoff)
     default: return backoff

@@ -1,21 +1,21 @@
 internal import Synchronization
 
-/// Events that the instances of one store send to each other. An event may be late or lost. This costs time,
-/// but is never wrong.
+/// Sends events between the instances of one store. An event may arrive late or not at all: this delays work,
+/// but causes no errors.
 public protocol StoreNews: Sendable {
   /// Whether this process is the only one that uses the store. Its copies of jobs in memory are then always
   /// current.
   var isExclusive: Bool { get }
 
-  /// Returns the events of other instances, until the instance retires. Without events for a store with a
-  /// single process.
+  /// Returns the events of other instances, until the instance retires. A store with a single process has no
+  /// events.
   func news(for instance: Instance) -> AsyncStream<News>
 
   /// Sends an event to the other instances. Returns immediately, and does nothing if there are no others.
   func tell(_ news: News, from instance: Instance)
 
-  /// Returns whether an operator declared the network as constrained, since the longest-running of the
-  /// present instances started. Nil if no operator said so or the opposite.
+  /// Returns whether the network is constrained, as an operator has last declared. Nil if no operator
+  /// declared anything since the oldest of the running instances started.
   func isConstrained() async throws(StoreError) -> Bool?
 
   /// Saves the value for instances that start later.

@@ -5,7 +5,7 @@ package enum TransientStatus {
     [408, 425, 429, 500, 502, 503, 504].contains(status) || isOfGateway(status)
   }
 
-  /// Cloudflare's statuses for an origin that is unreachable or overloaded. Without 526, which means an
-  /// invalid certificate and does not go away.
+  /// Cloudflare's statuses for an origin that is unreachable or overloaded. Excludes 526, an invalid
+  /// certificate, because that error is not temporary.
   package static func isOfGateway(_ status: Int) -> Bool { 520...530 ~= status && status != 526 }
 }

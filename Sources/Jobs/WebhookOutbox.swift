@@ -61,7 +61,7 @@ public struct TakenMessages: Sendable, Equatable {
   /// The host to continue after; nil if all hosts were scanned. Unchanged from the request if all owners with
   /// waiting messages have used their share.
   public var after: String?
-  /// When the next message is due, if all hosts were scanned. Without messages that are being sent.
+  /// When the next message is due that no instance is sending, if all hosts were scanned.
   public var nextDue: Timestamp?
   /// The number of due messages that could not be decoded. They will not be sent.
   public var unreadable = 0
