@@ -255,7 +255,7 @@ extension Job {
   }
 
   private mutating func enter(_ next: Phase) {
-    precondition(phase.canBecome(next), "\(phase) to \(next)")  // callers ask the phase first
+    precondition(phase.canBecome(next), "\(phase) to \(next)")  // callers check the phase first
     phase = next
     previews = 0
   }

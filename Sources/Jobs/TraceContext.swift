@@ -57,7 +57,7 @@ extension TraceContext: Codable {
   public init(from decoder: any Decoder) throws {
     let container = try decoder.singleValueContainer()
     guard let context = try TraceContext(traceparent: container.decode(String.self)) else {
-      throw DecodingError.dataCorruptedError(in: container, debugDescription: "no traceparent")
+      throw DecodingError.dataCorruptedError(in: container, debugDescription: "not a traceparent")
     }
     self = context
   }

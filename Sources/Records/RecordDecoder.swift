@@ -172,7 +172,7 @@ private struct KeyedReading<Key: CodingKey>: KeyedDecodingContainerProtocol {
   }
   func superDecoder() throws -> any Decoder {
     guard let member = members.first(where: { text.equals($0.key, "super") }) else {
-      throw mismatch("an object with its super")
+      throw mismatch("an object with the key super")
     }
     return RecordDecoder(text: text, value: member.value)
   }

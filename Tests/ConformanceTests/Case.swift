@@ -27,7 +27,7 @@ struct Step: Sendable {
   var query = ""
   /// The pause before the job, in seconds.
   var pause = 0
-  /// The origin's header fields.
+  /// The status and the header fields of the origin's response.
   var status = 200
   var fields: [OriginField] = []
   /// The status of an interim response before the final one.

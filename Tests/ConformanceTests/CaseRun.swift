@@ -20,7 +20,7 @@ final class CaseRun: Sendable {
 
   /// - Returns: The unexpected results, and whether the run was fast enough to be valid. Responses of some
   ///   cases are fresh for only two seconds.
-  func run() async throws -> (faults: [String], isTelling: Bool) {
+  func run() async throws -> (faults: [String], isValid: Bool) {
     origin.on("/image.png") { [weak self] in self?.reply(to: $0) ?? .closed }
     defer { origin.stop() }
     var faults: [String] = []

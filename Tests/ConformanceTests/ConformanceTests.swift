@@ -14,8 +14,8 @@ struct ConformanceTests {
     for row in group.cases {
       var cache = ModelCache(row)
       for (index, step) in row.steps.enumerated() {
-        let (came, age) = cache.run(step, number: index + 1)
-        #expect(came == step.expected, "\(row.id), step \(index + 1)")
+        let (result, age) = cache.run(step, number: index + 1)
+        #expect(result == step.expected, "\(row.id), step \(index + 1)")
         if let least = step.ageAbove {
           #expect((age ?? 0) > least, "\(row.id), step \(index + 1)")
         }

@@ -11,7 +11,7 @@ struct ModelCache {
   init(_ row: Case) { origin = CaseOrigin(row) }
 
   /// Runs a step. Returns its result, and the age in seconds of a stored response that is the result.
-  mutating func run(_ step: Step, number: Int) -> (came: Expected, age: Int?) {
+  mutating func run(_ step: Step, number: Int) -> (result: Expected, age: Int?) {
     origin.begin(number)
     now += Int64(step.pause) * 1000
     let request = step.headers.map { Field(name: $0.key, value: $0.value) }

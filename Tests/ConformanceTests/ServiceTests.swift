@@ -27,9 +27,9 @@ struct ServiceTests {
   private func faults(of row: Case, on service: RunningService) async throws -> [String] {
     var faults: [String] = []
     for _ in 0..<10 {
-      let isTelling: Bool
-      (faults, isTelling) = try await CaseRun(row, on: service).run()
-      if faults.isEmpty || isTelling { break }
+      let isValid: Bool
+      (faults, isValid) = try await CaseRun(row, on: service).run()
+      if faults.isEmpty || isValid { break }
     }
     return faults
   }
