@@ -99,7 +99,7 @@ public struct Rendition: Sendable, Equatable {
 
   /// A digest that identifies the rendition in memory.
   package var digest: ImageDigest {
-    ImageDigest(bytes: Fingerprint(of: [id.key.hex, id.selector.hex]).bytes)!  // a fingerprint has 32 bytes
+    ImageDigest(bytes: Fingerprint(of: [id.key.hex, id.selector.hex]).bytes)!  // always 32 bytes
   }
 
   /// The cache key of all variants of one image. Its parts differ from those of a resource's key.
