@@ -29,9 +29,9 @@ public protocol InstanceLeases: Sendable {
   func retire(_ instance: Instance) async throws(StoreError)
 
   /// Releases what instances with expired leases own. Up to `count` of their jobs go back into the queue
-  /// (``Job/requeue()``), and jobs that waited for a load of one of these jobs can be claimed. When no such
-  /// job is left, the reservations end and the marks for deletion are checked again. Any instance may call
-  /// this at any time, also concurrently.
+  /// (``Job/requeue()``). Jobs that waited for one of these loads can then be claimed. When no such job is
+  /// left, the reservations end and the marks for deletion are checked again. Any instance may call this at
+  /// any time, also concurrently.
   ///
   /// - Returns: The requeued jobs; fewer than `count` if none is left.
   func recoverExpired(_ count: Int) async throws(StoreError) -> [Job]

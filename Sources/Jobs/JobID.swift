@@ -27,7 +27,8 @@ public struct JobID: Hashable, Sendable, Comparable {
   /// Parses the text form of RFC 9562 section 4, in either case; nil for anything else.
   public init?(_ text: some StringProtocol) { self.init(utf8: Substring(text).utf8) }
 
-  /// Parses the UTF-8 text. Not generic, because a generic version made request paths slower to parse.
+  /// Parses the UTF-8 text. The function is not generic, because generic code is slower when it parses
+  /// request paths.
   public init?(utf8 bytes: Substring.UTF8View) {
     guard bytes.count == 36 else { return nil }
     var words: (UInt64, UInt64) = (0, 0)

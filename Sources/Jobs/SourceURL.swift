@@ -1,5 +1,5 @@
-/// An absolute http or https URL whose parts are unambiguous (RFC 3986), so that the code that checks the URL
-/// and the code that connects to it read it the same way.
+/// An absolute http or https URL whose parts are unambiguous (RFC 3986). The code that checks a URL and the
+/// code that connects to it therefore read it the same way.
 ///
 /// Like the WHATWG URL parser, it trims spaces at both ends, percent-encodes characters that a path or query
 /// may not contain, and drops the fragment. Unlike that parser, it rejects backslashes, tabs, line breaks and
@@ -163,7 +163,8 @@ public struct SourceURL: Hashable, Sendable {
 extension SourceURL: Codable {
   public init(from decoder: any Decoder) throws {
     let container = try decoder.singleValueContainer()
-    // Without a limit, because an older release accepted URLs that became longer when they were encoded.
+    // The limit does not apply to records, because an older release accepted URLs that became longer when
+    // they were encoded.
     guard let url = try SourceURL(container.decode(String.self), atMost: .max) else {
       throw DecodingError.dataCorruptedError(in: container, debugDescription: "not a source URL")
     }

@@ -209,8 +209,8 @@ final class RunningService: Sendable {
 
   // MARK: Secrets
 
-  /// Secrets for every service, so that the tests can check that they never appear. Without those that would
-  /// change the tested behavior.
+  /// Secrets for every service, so that the tests can check that they never appear. Excludes secrets that
+  /// would change the tested behavior.
   private static func planted(
     beside settings: [String: String], _ arguments: [String]
   ) -> [String: String] {
