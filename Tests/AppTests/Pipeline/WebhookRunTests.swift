@@ -268,7 +268,9 @@ struct WebhookRunTests {
         #expect(told.map(\.error) == [words])
       }
       // What a name stands for inside is the operator's to know.
-      try await eventually { service.log.contains(#/localhost: [0-9a-f.:]+ is in Loopback/#) }
+      try await eventually {
+        service.log.contains(#/localhost: [0-9a-f.:]+ is in the blocked network Loopback/#)
+      }
       #expect(origin.acceptedConnections == connections)
     }
     keys["webhooks.allow_networks"] = "127.0.0.1/32"
