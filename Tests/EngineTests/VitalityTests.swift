@@ -51,7 +51,7 @@ struct VitalityTests {
       shop.codec.crashes(false)
       try await Self.until { shop.engine.state == .ready }
     }
-    let lost = "images can't be decoded: until they can, this service says that it is not ready"
+    let lost = "images can't be decoded, /readyz fails until they can"
     #expect(lines.count(lost) == 1 && lines.count("images are decoded again") == 1)
   }
 

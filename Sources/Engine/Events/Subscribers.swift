@@ -196,8 +196,8 @@ final class Subscribers: Sendable {
   /// Records that all changes of other instances up to this time have been received or are about to be read.
   func hasHeard(until moment: Timestamp) { heard.withLock { $0 = moment } }
 
-  /// Returns the position of a subscriber that has received everything known here: it has all changes so far. While nothing
-  /// is received from other instances, this time does not advance.
+  /// A subscriber that has received everything known here is up to date until the returned time. The time does not
+  /// advance while nothing is received from other instances.
   func horizon(at now: Timestamp) -> Timestamp { heard.withLock { min($0 ?? now, now) } }
 
   /// Has all subscriptions to many jobs read the jobs again, because events of other instances were lost.
