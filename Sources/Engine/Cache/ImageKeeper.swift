@@ -24,7 +24,7 @@ final class ImageKeeper: Sendable {
   private static let lookSize = 256
   /// Up to this number of images are left to ``retry(within:)``.
   static let mostLeft = 10_000
-  /// Images that are deleted before the store is told. An image that is stored again waits for at most this many
+  /// Images that are deleted between two reports to the store. An image that is stored again waits for at most this many
   /// deletions.
   static let portion = 64
   /// Deletions that run at the same time.
@@ -140,13 +140,13 @@ final class ImageKeeper: Sendable {
   /// Releases a holder's reservations. If the store fails, ``retry(within:)`` tries again.
   func release(_ holder: JobID) async {
     do throws(StoreError) { try await store.release(holder) } catch {
-      log.error("failed to release an image reservation, retrying", metadata: ["error": "\(error)"])
+      log.error("failed to release a reservation", metadata: ["error": "\(error)"])
       unreleased.withLock { _ = $0.insert(holder) }
     }
   }
 
-  /// Deletes images that the store has marked for deletion. If a deletion fails, ``retry(within:)`` tries again while
-  /// the lease lasts under which they were marked. After that, another instance may delete them or use them again.
+  /// Deletes images that the store has marked for deletion. If a deletion fails, ``retry(within:)`` tries again, but
+  /// only under the same lease. After the lease ends, another instance may delete the images or use them again.
   ///
   /// Other pending images are not touched: after an outage of the object store there can be many.
   func remove(_ images: [ImageName]) async {
