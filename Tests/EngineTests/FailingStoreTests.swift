@@ -365,7 +365,8 @@ struct FailingStoreTests {
     _ = try await store.reserve(image, bytes: 9, as: holder, of: lease.instance, limit: 99)
     await store.fail(with: [failure])
     await keeper.release(holder)
-    #expect(try await store.refers(to: image) && lines.count("failed to release a reservation") == 1)
+    #expect(
+      try await store.refers(to: image) && lines.count("failed to release a reservation") == 1)
     _ = await keeper.retry()
     #expect(try await !store.refers(to: image))
   }
