@@ -154,17 +154,17 @@ struct BackgroundLoadTests {
         #expect(job.deliveries.map(\.bytes) == there)
         #expect(job.attempts == shop.fetcher.requests.count)
       }
-      #expect(receiver.brought == [old, old, new, new, new])
+      #expect(receiver.accepted == [old, old, new, new, new])
     }
   }
 }
 
 /// Accepts deliveries, except those that it is to answer with an error.
 private final class Receiver: ImageDestinations {
-  private let state = Mutex((answers: [DeliveryError?](), brought: [Int]()))
+  private let state = Mutex((answers: [DeliveryError?](), accepted: [Int]()))
 
   /// The sizes of the accepted deliveries, in order.
-  var brought: [Int] { state.withLock { $0.brought } }
+  var accepted: [Int] { state.withLock { $0.accepted } }
 
   /// The answers to the next deliveries; after them everything is accepted.
   func answer(with answers: [DeliveryError?]) { state.withLock { $0.answers = answers } }
@@ -172,7 +172,7 @@ private final class Receiver: ImageDestinations {
   func deliver(_ parcel: Parcel) async throws(DeliveryError) -> String? {
     let error = state.withLock { state -> DeliveryError? in
       guard !state.answers.isEmpty, let error = state.answers.removeFirst() else {
-        state.brought.append(parcel.content.count)
+        state.accepted.append(parcel.content.count)
         return nil
       }
       return error
