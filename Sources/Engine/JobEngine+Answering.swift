@@ -60,8 +60,8 @@ extension Submission {
   /// Whether a stored response may be used as the job's image at once.
   var takesStored: Bool {
     guard case .url = source, cacheMode.takesStored else { return false }
-    // A job that drops its original has its own copy of what is stored. A job with deliveries has to deliver before it
-    // can succeed.
+    // A job that drops its original stores its variants for itself alone, so it can't use an image of the cache. A job
+    // with deliveries has to deliver before it can succeed.
     return !dropsOriginal && deliveries.isEmpty
   }
 }

@@ -69,8 +69,8 @@ extension JobEngine {
 
   /// Does the pending work of batches until cancelled.
   ///
-  /// Jobs of cancelled batches end as soon as this process is signaled. Once a second it also checks for jobs loaded
-  /// here, whose batch another instance may have cancelled, and records finished batches. Every five seconds the
+  /// Jobs of cancelled batches end as soon as this process is signaled. Once a second it also cancels jobs that are
+  /// loaded here and whose batch another instance has cancelled, and records finished batches. Every five seconds the
   /// leading instance handles what a crash left behind.
   func keepBatches() async {
     // A separate task, so that a large batch delays nothing else.

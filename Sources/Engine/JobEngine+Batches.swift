@@ -135,7 +135,8 @@ extension JobEngine {
     return results
   }
 
-  /// Returns the batch once it is over, has another revision than `revision`, or `limit` has passed.
+  /// Returns the batch once its revision differs from `revision` (nil: once the batch is over), or once `limit` has
+  /// passed.
   public func wait(
     _ id: BatchID, for caller: Caller, beyond revision: Int?, atMost limit: Duration
   ) async throws(JobsError) -> Batch {

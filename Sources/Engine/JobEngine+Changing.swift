@@ -30,7 +30,7 @@ extension JobEngine {
     }
     if case .kept = removal { throw .versionDiffers }
     guard case .removed(let job) = removal else {
-      // Another request may have removed the job and received an error, and then nothing was published.
+      // The request that removed the job may have received an error and published nothing.
       await forget(purged: seen)
       throw .unknownJob
     }
@@ -71,7 +71,7 @@ extension JobEngine {
   }
 
   /// Removes the job and remembers how the store found it. If the answer of the store is lost, the store retries and
-  /// finds no job, or throws although it removed the job.
+  /// finds no job, or throws although it removed the job. The remembered job is then used instead.
   private func remove(
     _ id: JobID, if condition: @escaping @Sendable (Job) -> Bool
   ) async throws(StoreError) -> Removal {
@@ -164,7 +164,7 @@ extension JobEngine {
     return snapshot
   }
 
-  /// Returns what decides whether an owner's jobs may be queued again.
+  /// Makes the ``Requeuing`` that decides whether an owner's jobs may be queued again.
   /// - Parameters:
   ///   - telling: whether any of the jobs may have a webhook.
   ///   - areAllTold: whether every job has one, because its batch has.

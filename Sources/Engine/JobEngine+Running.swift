@@ -22,7 +22,7 @@ extension JobEngine {
         metadata: ["jobs": "\(requeued)", "unfinished_images": "\(removed)"])
     }
     if try await store.counts().jobs[.queued] ?? 0 == 0 { positions.clear() }
-    // Before the first job is claimed.
+    // Check the disk before the first job is claimed.
     await storage.look()
     lifecycle.withLock { if $0 == .starting { $0 = .ready } }
     onReady()
@@ -49,13 +49,13 @@ extension JobEngine {
       group.cancelAll()
     }
     await cache.noteUses()
-    // Storing the last renditions needs the lease.
+    // Wait for renditions that are being stored: storing them needs the lease.
     await variants?.close()
     await lease.end()
   }
 
-  /// Queues jobs again whose worker is gone: in an exclusive store all jobs that were loading, in a shared one those
-  /// whose lease has expired.
+  /// Queues jobs again whose worker is gone. In an exclusive store these are all jobs that were loading, in a shared
+  /// one the jobs of instances whose lease has expired.
   /// - Returns: the number of jobs.
   private func recover() async throws(StoreError) -> Int {
     let batch = 500

@@ -70,8 +70,9 @@ extension JobEngine {
     }
   }
 
-  /// Everything published before the store was asked has been delivered. If events are delayed for long, some may have
-  /// been dropped, and the `.lost` event may still be behind this one. So only a recent heartbeat counts.
+  /// Handles a heartbeat: everything that was published before the store was asked has been delivered. If events are
+  /// delayed for long, some may have been dropped, and the `.lost` event may still be behind this one. So only a recent
+  /// heartbeat counts.
   private func noteHeard(since asked: ContinuousClock.Instant) {
     let age = ContinuousClock.now - asked
     if age < ManyJobsSubscription.slack / 4 { noteHeard(until: now() + (.zero - age)) }

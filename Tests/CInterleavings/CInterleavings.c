@@ -1,6 +1,6 @@
 // The scheduler. Only the thread that has the turn reads or changes the state in this file. A job runs on any free
-// thread. An interrupted job keeps its thread until it has the turn again, because the Swift runtime stores state of
-// the job in thread-local variables (the current task, running accesses).
+// thread. An interrupted job keeps its thread until it has the turn again, because the Swift runtime keeps state of
+// the job in thread-local variables.
 //
 // Jobs arrive through the hooks of libswift_Concurrency. A running job is interrupted where it retains or releases an
 // object. In a debug build that is everywhere, also inside critical sections. A thread that then waits for a lock

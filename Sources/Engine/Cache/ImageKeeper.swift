@@ -22,10 +22,10 @@ final class ImageKeeper: Sendable {
   private let log: Logger
   private static let lookInterval = Duration.seconds(10)
   private static let lookSize = 256
-  /// Up to this number of images are left to ``retry(within:)``.
+  /// Maximum number of images that wait for ``retry(within:)``.
   static let mostLeft = 10_000
-  /// Images that are deleted between two reports to the store. An image that is stored again waits for at most this many
-  /// deletions.
+  /// Images that are deleted before the next report to the store. An image that is stored again waits for at most this
+  /// many deletions.
   static let portion = 64
   /// Deletions that run at the same time.
   private static let atOnce = 8
@@ -155,8 +155,9 @@ final class ImageKeeper: Sendable {
     _ = await removeAgain(Set(images.map(\.digest)))
   }
 
-  /// Marks images for deletion by the next ``retry(within:)``, for callers that must not wait for an object store.
-  /// Deletes them now if too many are pending, so that new images don't arrive faster than old ones are deleted.
+  /// Leaves the deletion of images to the next ``retry(within:)``, for callers that must not wait for an object store.
+  /// Deletes them now if too many are waiting already, so that new images don't arrive faster than old ones are
+  /// deleted.
   func removeLater(_ images: [ImageName]) async {
     guard !images.isEmpty else { return }
     note(images)
@@ -246,8 +247,8 @@ final class ImageKeeper: Sendable {
     return nil
   }
 
-  /// Returns the images to delete next. Only one task may delete an image: once the store has forgotten it, it can be
-  /// stored again and must not be deleted by a second task. Images that failed before come last.
+  /// Returns the images to delete next. Only one task may delete an image: after the store has forgotten it, a job may
+  /// store it again, and a second task would delete the new copy. Images that failed before come last.
   private func takePortion(
     of wanted: Set<ImageDigest>?, markedFor instance: Instance
   ) -> [ImageName] {

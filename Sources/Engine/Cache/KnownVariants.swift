@@ -4,8 +4,8 @@ internal import Synchronization
 /// Digests of stored variants that were requested lately, so that variants on popular pages need no lookup in the
 /// store. The bytes are in ``ImageMemory``; if they were evicted, the store is asked again.
 ///
-/// A variant's id covers everything that it was made from, so a digest never becomes wrong. At worst its variant is no
-/// longer stored.
+/// A variant's id is derived from all its inputs, so a digest never becomes wrong. At worst its variant is no longer
+/// stored.
 final class KnownVariants: Sendable {
   private let digests = Mutex(LRUCache<CacheEntry.ID, ImageDigest>(capacity: 16_384))
 

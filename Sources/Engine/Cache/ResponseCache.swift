@@ -115,8 +115,8 @@ final class ResponseCache: Sendable {
     case unknown
   }
 
-  /// Returns the state of the entry's image, for a caller that has the store refer to it afterwards. The store then
-  /// finds out whether the image was evicted; the copy in memory does not show that.
+  /// Returns the state of the entry's image, for a caller that then stores a reference to it. Storing the reference
+  /// fails if the image was evicted; a copy in memory does not show that.
   func state(of entry: CacheEntry) async -> ImageState {
     if memory.holds(entry.image.digest) { return .whole }
     return await storedState(of: entry)
@@ -135,7 +135,7 @@ final class ResponseCache: Sendable {
   /// or corrupt, but not if the store could not be asked.
   ///
   /// An image that was evicted meanwhile can still be reserved. So its bytes are verified in the image store, not in
-  /// memory, and after the reservation, when no instance may delete them.
+  /// memory. They are verified after the reservation, when no instance may delete them.
   func hold(_ entry: CacheEntry, as holder: JobID) async -> ImageState {
     var state = ImageState.gone
     do throws(StoreError) {
@@ -384,7 +384,7 @@ struct LoadedImage: Sendable {
   var entry: CacheEntry?
   /// The image's bytes if they are few: then the job store keeps them, unless the original is dropped.
   var embedded: EmbeddedImage?
-  /// The variants that the decode was asked for. The scale of a JPEG depends on all of them.
+  /// The variants that the decode was asked for. They decide at which scale a JPEG is read.
   var wanted: [VariantRequest] = []
   /// The variants that the decode made.
   var variants: [VariantRequest: [UInt8]] = [:]

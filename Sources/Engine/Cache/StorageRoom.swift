@@ -5,8 +5,8 @@ internal import Synchronization
 /// Tracks whether the disk is full: a store had no space for something, or little more is left than what deletions
 /// need.
 ///
-/// The state ends only once there is space for many images, so that it does not flip back and forth while some writes
-/// succeed.
+/// The disk counts as full until there is space for many images, so that the state does not flip back and forth while
+/// some writes succeed.
 final class StorageRoom: Sendable {
   private let images: any ImageStore
   private let records: any JobRecords

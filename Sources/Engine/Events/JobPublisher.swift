@@ -1,8 +1,8 @@
 internal import Jobs
 internal import Logging
 
-/// Makes a job's new state known once the store has it: to readers and subscribers, and if the job has ended, in the
-/// log, the metrics and the trace. No other code does this.
+/// Makes a job's new state known once the store has it. Readers and subscribers get the state. If the job has ended,
+/// the end goes to the log, the metrics and the trace. No other code does this.
 ///
 /// Input: a job as the store has it. Output: its snapshot, its change for the subscribers, a log line and counts. Runs
 /// on the caller's thread and never waits; ``Subscribers/run()`` delivers on Swift's threads.

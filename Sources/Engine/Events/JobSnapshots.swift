@@ -1,7 +1,7 @@
 internal import Jobs
 internal import Synchronization
 
-/// The newest known state of jobs, in memory: of jobs that workers here carry out, and of jobs that were read lately.
+/// The newest known states of jobs, in memory: of jobs that are loaded here and of jobs that were read lately.
 ///
 /// The store holds the truth; responses are made from these snapshots. A state replaces another only if its version is
 /// higher, so changes may arrive in any order. Reading takes one short lock and never suspends.

@@ -3,9 +3,9 @@ internal import Synchronization
 
 /// A subscription to all the jobs that a caller may see.
 ///
-/// It first yields the jobs as they are, page by page, then the changes. If its client is slow and more jobs change
-/// than it holds, it drops the changes and reads the jobs again, with all that finished since the client was last up to
-/// date. It does the same after events of other instances were lost.
+/// It first yields the jobs as they are, page by page, then the changes. If its client is slow, more jobs may change
+/// than it holds. It then drops the changes and reads the jobs again, including those that finished since the client
+/// was last up to date. It does the same after events of other instances were lost.
 final class ManyJobsSubscription: JobSubscription, Subscriber {
   /// Weight of the changes that wait for the client; large jobs count as several.
   static let maxPending = 1_024
@@ -13,8 +13,8 @@ final class ManyJobsSubscription: JobSubscription, Subscriber {
   static let maxPageBytes = 256 << 10
   /// Number of jobs whose version at the client is remembered.
   private static let maxSeen = 256
-  /// Jobs that finished up to this much before the client's last position are delivered again, because a job's finish
-  /// time is set before it is stored and delivered.
+  /// A job's finish time is set before the job is stored and delivered. So jobs that finished up to this much before
+  /// the client's last position are delivered again.
   static let slack = Duration.seconds(60)
 
   private struct State {

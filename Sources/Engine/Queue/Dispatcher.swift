@@ -16,10 +16,10 @@ protocol QueueWorker: AnyObject, Sendable {
 ///
 /// Owners share the workers (``OwnerRoom``). A worker counts for the owner of its job until it is idle again.
 ///
-/// The dispatcher asks the store only when there may be a job to claim: after jobs were queued, when an origin has room
-/// again, when a due time is reached, or when a worker becomes idle while jobs are queued. If the store can lose
-/// answers (`patience`), it also asks every 30 seconds, because a lost answer may hide queued jobs. The caller's thread
-/// runs the first step of a claim, up to the switch to the store's thread.
+/// The dispatcher asks the store only when there may be a job to claim. That is after jobs were queued, when an origin
+/// has room again, when a due time is reached, or when a worker becomes idle. If the store can lose answers
+/// (`patience`), it also asks every 30 seconds, because a lost answer may hide queued jobs. The caller's thread runs
+/// the first step of a claim, up to the switch to the store's thread.
 final class Dispatcher: Sendable {
   /// A claimed job for a worker.
   struct Work: Sendable {
@@ -217,7 +217,8 @@ final class Dispatcher: Sendable {
     guard !storage.isFull else { return }
     do throws(StoreError) {
       var nextDue: Timestamp?
-      // Rooms and alarms use the time before the store was asked. Otherwise a change during that call would be missed.
+      // The room at origins and the next alarm are computed for the time before the store was asked. Otherwise a change
+      // during that call would be missed.
       var moment = origins.now
       while let workers = takeIdle(leaving: 0) {
         moment = origins.now
@@ -294,7 +295,7 @@ final class Dispatcher: Sendable {
       }
       gate.left(claimed.jobs.lazy.map(\.job))
       for request in claimed.awaited { lease.membership.tell(.awaited(request)) }
-      // Jobs queued since then have requested another claim.
+      // If jobs were queued during the call, another claim has been requested, so the queue is not empty.
       state.withLock { if claimed.isQueueEmpty, !$0.looksAgain { $0.isEmpty = true } }
       return claimed
     } catch {

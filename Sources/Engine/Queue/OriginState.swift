@@ -268,7 +268,7 @@ struct OriginState: Sendable {
   /// Whether no load uses the origin or waits for it.
   var isIdle: Bool { running == 0 && led == 0 && waiting == 0 }
 
-  /// Whether the state can be deleted: no failures, or only old ones.
+  /// Whether the state can be deleted: the origin is idle and has no recent failures.
   func isForgettable(at now: Instant, _ rules: OriginRules) -> Bool {
     guard isIdle, nextChange(at: now, rules) == nil else { return false }
     guard let lastFailure else { return true }

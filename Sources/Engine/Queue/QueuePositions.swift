@@ -30,7 +30,7 @@ final class QueuePositions: Sendable {
       for job in jobs {
         levels[job.priority.rawValue].take(job.id)
         guard job.id.order >= start else { continue }
-        // Older jobs of this priority and all higher ones were claimed before it.
+        // All jobs of higher priorities were claimed before this one, including jobs of earlier runs.
         for level in job.priority.rawValue..<levels.count { levels[level].isKnown = true }
       }
     }
@@ -46,8 +46,8 @@ final class QueuePositions: Sendable {
     }
   }
 
-  /// Returns the number of jobs before this one; nil if it is unknown, because the job was requeued or jobs of an
-  /// earlier run may be ahead of it.
+  /// Returns the number of jobs before this one. Nil if it is unknown: the job was requeued, or jobs of an earlier run
+  /// may be ahead of it.
   func ahead(of job: Job) -> Int? {
     guard job.startedAt == nil, job.notBefore == nil, job.batch == nil else { return nil }
     return levels.withLock { levels in

@@ -3,8 +3,9 @@ internal import Synchronization
 
 /// Decides for an owner's finished jobs whether they are queued again.
 ///
-/// Reasons to refuse a job, other than a full queue, are known before the transaction. They count only for jobs that
-/// would otherwise have been queued, which the store finds out in the transaction.
+/// Two reasons to refuse a job are known before the transaction: the owner's limit of bytes and its limit of
+/// undelivered messages. They apply only to jobs that would otherwise be queued, which is known only inside the
+/// transaction.
 final class Requeuing: Sendable {
   private let moment: Timestamp
   private let network: NetworkState

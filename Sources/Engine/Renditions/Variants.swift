@@ -4,9 +4,9 @@ internal import Waiting
 
 /// Renders variants on request. Equal requests share one rendering, and the variants of one image share a decode.
 ///
-/// Input: the renditions to get. Output: their bytes, stored ones or rendered now on the decode threads. As many
-/// decodes run at a time as there are threads; others wait in ``VariantQueue``. A rendering stops when no request waits
-/// for it any more.
+/// Input: the renditions to get. Output: their bytes, stored ones or rendered now on the decode threads. A limited
+/// number of decodes run at a time; the other requests wait in ``VariantQueue``. A rendering stops when no request
+/// waits for it any more.
 final class Variants: Sendable {
   typealias Outcome = VariantQueue.Outcome
 

@@ -67,8 +67,8 @@ final class Lease: Sendable {
   /// Time between two renewals.
   private var pause: Duration { duration / 6 }
 
-  /// Whether half of the lease has passed without a renewal. That only happens if the store or this process stood
-  /// still.
+  /// Whether half of the lease has passed without a renewal. Renewals come three times as often, so the store or this
+  /// process was suspended.
   private var isHalfOver: Bool {
     renewed.withLock { $0.map { ContinuousClock.now - $0 > duration / 2 } ?? false }
   }
@@ -138,7 +138,7 @@ final class Lease: Sendable {
     return try await holding(body)
   }
 
-  /// Renews the lease, or begins a new one if it can't be renewed. Stops the work under claims that were lost.
+  /// Renews the lease, or begins a new one if it has expired for good. Stops the work under claims that were lost.
   private func renew(
     _ instance: Instance, onlyWhereHalfOver: Bool = false
   ) async throws(StoreError) {

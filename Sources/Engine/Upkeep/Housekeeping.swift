@@ -60,7 +60,7 @@ struct Housekeeping: Sendable {
     }
   }
 
-  /// Runs one round: first this instance's own deletions, then expired jobs and unreferenced images until none is left.
+  /// Runs one round: first this instance's own deletions, then expired jobs, then unreferenced images.
   func tidy() async {
     await finishOwn()
     do throws(StoreError) {

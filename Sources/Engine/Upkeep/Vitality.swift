@@ -11,7 +11,7 @@ internal import Synchronization
 /// threads, by a decoder of the codec.
 final class Vitality: Sendable {
   private struct State {
-    /// Start of the canary that is being decoded.
+    /// Time when the current canary was started; nil: none is being decoded.
     var canarySince: ContinuousClock.Instant?
     var isFailing = false
   }
@@ -39,7 +39,7 @@ final class Vitality: Sendable {
     canaries.increment(by: 0)
   }
 
-  /// Whether nothing was decoded for a while, including the canary.
+  /// Whether decoding fails: neither an image nor the canary was decoded for a while.
   var isFailing: Bool { state.withLock { $0.isFailing } }
 
   /// Checks at an interval until cancelled.

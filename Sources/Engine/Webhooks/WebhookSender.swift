@@ -21,8 +21,8 @@ public struct WebhookRules: Sendable {
 /// Sends webhook messages, and sends those again that were not accepted.
 ///
 /// Input: a signal that there may be a message, and the clock. Output: requests, one task each, and their results in
-/// the store. A slow receiver delays no other one: at most `perHost` messages to one host are sent at once, and each
-/// owner has a share of the slots. Runs on Swift's threads.
+/// the store. A slow receiver delays no other one, because at most `perHost` messages to one host are sent at once.
+/// Each owner has a share of the slots. Runs on Swift's threads.
 final class WebhookSender: Sendable {
   private struct State {
     var sending: [WebhookMessage.ID: Owner] = [:]
@@ -156,7 +156,7 @@ extension WebhookSender {
     return look
   }
 
-  /// Returns the owners that have their share of the slots, if these owners' messages are being sent.
+  /// Returns the owners that have used up their share of the slots when messages of these owners are being sent.
   private func full(with owners: [Owner]) -> Set<Owner> {
     let free = rules.atOnce - owners.count
     let byOwner = owners.reduce(into: [Owner: Int]()) { $0[$1, default: 0] += 1 }

@@ -5,8 +5,8 @@
 
 // Runs the Swift jobs of a process one at a time, in an order that a seed decides.
 //
-// The scheduler controls everything that could make two runs differ: which job runs next, when a running job is
-// interrupted, the clocks and the system's random numbers. Time advances only when no job can run, or by chance.
+// The scheduler controls what could make two runs differ: the next job, the interruptions of a running job, the
+// clocks and the system's random numbers. Time advances only when no job can run, or by chance.
 
 /// The rules of a run.
 typedef struct {
