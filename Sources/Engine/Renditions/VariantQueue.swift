@@ -65,7 +65,7 @@ struct VariantQueue {
   private var places = SharedCapacity<Owner>()
   /// The number at which each owner with queued work last began a rendering, or joined the queue.
   private var lastTurns: [Owner: UInt64] = [:]
-  /// Whether the next turn goes to the most urgent work, or else to the owner that has waited longest.
+  /// Whether the next turn goes to the most urgent work; otherwise the owner that has waited longest gets it.
   private var isForUrgent = true
 
   /// - Parameters:
