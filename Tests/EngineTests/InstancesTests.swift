@@ -416,7 +416,7 @@ struct InstancesTests {
       store.tell(.heard(until: .now), from: .none)
       try await until { subscribers.horizon(at: clock.now) > start + .seconds(80) }
       clock.advance(by: .seconds(100))
-      // A heartbeat was lost or not: the jobs are read now.
+      // After lost events all jobs are read again, so the subscriber is up to date.
       store.tell(.lost, from: .none)
       try await until { subscribers.horizon(at: clock.now) == clock.now }
     }

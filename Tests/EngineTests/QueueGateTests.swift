@@ -186,7 +186,7 @@ struct FullQueueTests {
     }
   }
 
-  @Test("a full store is asked again only after a job was cancelled, purged or started")
+  @Test("a full queue is asked again only after a job was cancelled, purged or started")
   func departures() async throws {
     try await open { desk in
       let (first, second) = (try await desk.submit(), try await desk.submit())
@@ -218,7 +218,7 @@ struct FullQueueTests {
     }
   }
 
-  @Test("a full store is asked each time if refusals are not remembered")
+  @Test("a full queue is asked each time if refusals are not remembered")
   func expiry() async throws {
     try await open(stands: .zero) { desk in
       for _ in 0..<2 { _ = try await desk.submit() }
