@@ -66,7 +66,7 @@ struct FinishingTests {
     }
   }
 
-  @Test("leave nothing behind when they are purged, at whichever step")
+  @Test("a job purged while it is rendered or delivered leaves nothing behind")
   func purged() async throws {
     let (renderer, receiver) = (FakeRenderer(), SlowReceiver())
     try await Workshop.open(renderer: renderer, destinations: receiver) { shop in
@@ -92,7 +92,7 @@ struct FinishingTests {
     }
   }
 
-  @Test("are rendered again after a stop, from the image that is stored")
+  @Test("a stopped job is rendered again after the start, from its stored image")
   func rendered() async throws {
     let (store, images, renderer) = (MemoryJobStore(), MemoryImageStore(), FakeRenderer())
     var id: JobID?
