@@ -8,7 +8,7 @@ import Testing
 struct FinishingTests {
   private let url = "http://a.example/x.png"
 
-  @Test("take no worker while they are delivered")
+  @Test("a job occupies no worker while it is delivered")
   func worker() async throws {
     let receiver = SlowReceiver()
     try await Workshop.open(destinations: receiver, { $0.workers = 1 }) { shop in
@@ -24,7 +24,7 @@ struct FinishingTests {
     }
   }
 
-  @Test("go on after a stop with what is not delivered yet, and fetch nothing again")
+  @Test("a stopped job continues with its missing deliveries and fetches nothing again")
   func durable() async throws {
     let (store, images) = (MemoryJobStore(), MemoryImageStore())
     let receiver = SlowReceiver(host: "slow.example")
@@ -47,7 +47,7 @@ struct FinishingTests {
     }
   }
 
-  @Test("stop when they are cancelled, at whichever step")
+  @Test("a cancelled job stops while it is rendered or delivered")
   func cancelled() async throws {
     let (renderer, receiver) = (FakeRenderer(), SlowReceiver())
     try await Workshop.open(renderer: renderer, destinations: receiver) { shop in
@@ -66,7 +66,7 @@ struct FinishingTests {
     }
   }
 
-  @Test("leave nothing behind when they are purged, at whichever step")
+  @Test("a job purged while it is rendered or delivered leaves nothing behind")
   func purged() async throws {
     let (renderer, receiver) = (FakeRenderer(), SlowReceiver())
     try await Workshop.open(renderer: renderer, destinations: receiver) { shop in
@@ -92,7 +92,7 @@ struct FinishingTests {
     }
   }
 
-  @Test("are rendered again after a stop, from the image that is stored")
+  @Test("a stopped job is rendered again after the start, from its stored image")
   func rendered() async throws {
     let (store, images, renderer) = (MemoryJobStore(), MemoryImageStore(), FakeRenderer())
     var id: JobID?
