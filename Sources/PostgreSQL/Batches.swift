@@ -135,7 +135,7 @@ extension PostgresJobStore: BatchStore {
     let tried = Atomic(0)
     do throws(StoreError) {
       let ends = try await write { transaction -> BatchEnds in
-        // A first try starts at zero: the tries before it were rolled back.
+        // Without an uncertain commit, the earlier tries were rolled back and do not count.
         if !transaction.isRepeated { tried.store(0, ordering: .relaxed) }
         let ends = try transaction.endStopped(count, keptFor: retention, forgetting: cached)
         tried.add(ends.count, ordering: .relaxed)

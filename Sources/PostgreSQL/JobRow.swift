@@ -77,7 +77,7 @@ struct JobRow: Sendable {
 
   /// The job in its current state.
   ///
-  /// Claims and evictions may concern many jobs at once, so they write only columns. This property
+  /// Claims and evictions may concern many jobs at once, so they write only columns. This method
   /// applies the same changes to the decoded record.
   ///
   /// - Throws: `.unreadable` if the record can't be decoded, belongs to another job or contradicts

@@ -310,7 +310,7 @@ extension Transaction {
     let reserved = try execute(
       "DELETE FROM reservations WHERE instance = ANY ($1) RETURNING digest", [.ints(instances)])
     let candidates = Set(reserved.all.compactMap { reserved.bytes($0, 0) })
-    // A file without a known size is found again by the next sweep.
+    // A row without a size marks an orphaned file. The next sweep finds the file again.
     try add(
       "DELETE FROM images WHERE leaving AND leaving_for = ANY ($1) AND bytes = 0",
       [.ints(instances)])

@@ -7,7 +7,7 @@ internal import Synchronization
 /// several instances can share.
 ///
 /// Input: calls of the protocols of the Jobs module, from any task. Output: their results, after
-/// the server has confirmed the commit. No state that must be correct is held in memory: the
+/// the server has confirmed the commit. Memory holds no state that other instances need: the
 /// database is the only source.
 ///
 /// Each kind of work has its own thread and connection (a ``Lane``), so that for example a claim

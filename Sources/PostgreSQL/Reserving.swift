@@ -8,8 +8,8 @@ struct ReserveRequest: Sendable {
   var instance: Instance
   /// The limit for the bytes of all images.
   var limit: Int
-  /// Whether other instances search the image under the name assigned here. Then the reservation
-  /// must survive a crash of the server.
+  /// Whether other instances read the image by the name assigned here. Then the reservation must
+  /// survive a crash of the server.
   var isNamed: Bool
 }
 

@@ -80,7 +80,7 @@ final class GroupCommit: Sendable {
   }
 }
 
-private final class WaitingOperations: @unchecked Sendable {  // all state behind `condition`
+private final class WaitingOperations: @unchecked Sendable {  // protected by `condition`
   private let condition = NSCondition()
   private var waiting: [any WriteOperation] = []
   private var isClosed = false

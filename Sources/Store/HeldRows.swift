@@ -5,8 +5,8 @@ internal import Synchronization
 /// A cache of the rows of loading jobs, as this process wrote them last. When such a job finishes,
 /// its row need not be read and decoded. Only the writing thread uses it.
 ///
-/// Every write of a row updates the cache. Nothing depends on it: it is emptied whenever a
-/// transaction undoes something.
+/// Every write of a row updates the cache, and every rollback empties it. Rows that are missing here
+/// are read from the database.
 final class HeldRows {
   /// The maximum number of bytes of all rows. Beyond it, for example if thousands of jobs share a
   /// load, rows are read again.

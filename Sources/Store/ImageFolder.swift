@@ -155,7 +155,7 @@ extension ImageFolder {
       if let stamp = FileStamp(descriptor) { verified.note(digest, stamp) }
       do throws(StoreError) { try sync(folder) } catch {
         hasFailed = true
-        // Remove the new name: a power failure could undo it, so that nothing must rely on it.
+        // Remove the new name: a power failure could undo it, so nothing may rely on it.
         if isNew { try? remove(digest) }
         throw error
       }
@@ -305,7 +305,7 @@ extension ImageFolder {
 }
 
 /// Iterates over the names in a folder. Only one task uses it at a time.
-final class FolderWalk: @unchecked Sendable {  // its user sees to it
+final class FolderWalk: @unchecked Sendable {  // used by one task
   private let stream: OpaquePointer
 
   init(_ name: String, in parent: Int32) throws(StoreError) {

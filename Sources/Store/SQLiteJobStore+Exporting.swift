@@ -14,7 +14,7 @@ extension SQLiteJobStore: ExportedStore {
     }
   }
 
-  /// In the order of the rows.
+  /// Returns idempotency keys in the order of their rows.
   public func keys(
     after number: Int64, count: Int
   ) async throws(StoreError) -> [Exported<ExportedKey>] {
@@ -29,7 +29,7 @@ extension SQLiteJobStore: ExportedStore {
     }
   }
 
-  /// In the order of the rows. Searches return the entries of one key in this order too.
+  /// Returns cache entries in the order of their rows, as searches return the entries of one key.
   public func entries(
     after number: Int64, count: Int
   ) async throws(StoreError) -> [Exported<ExportedEntry>] {
@@ -46,7 +46,7 @@ extension SQLiteJobStore: ExportedStore {
 }
 
 extension SQLiteJobStore {
-  /// In the order of the rows.
+  /// Returns batches in the order of their rows.
   public func batches(
     after number: Int64, count: Int
   ) async throws(StoreError) -> [Exported<Batch>] {
@@ -60,7 +60,7 @@ extension SQLiteJobStore {
     }
   }
 
-  /// In the order of the rows.
+  /// Returns a batch's rejected lines in the order of their rows.
   public func rejectedLines(
     of number: Int64, after line: Int64, count: Int
   ) async throws(StoreError) -> [Exported<RejectedLine>] {
@@ -78,7 +78,7 @@ extension SQLiteJobStore {
     }
   }
 
-  /// In the order of the rows.
+  /// Returns messages in the order of their rows.
   public func messages(
     after number: Int64, count: Int
   ) async throws(StoreError) -> [Exported<WebhookMessage>] {

@@ -112,7 +112,7 @@ extension WriteTransaction {
   mutating func drop(_ ids: [CacheEntry.ID], _ references: inout ReferenceChanges) throws {
     for id in ids {
       let arguments: StatementArguments = [id.key.data, id.selector.data]
-      // Usually there is none.
+      // Usually there is no such entry.
       guard try exists("SELECT 1 FROM cache WHERE key = ? AND selector = ?", arguments) else {
         continue
       }

@@ -182,7 +182,7 @@ extension WriteTransaction {
     for row in try all("SELECT digest, bytes, leaving_for FROM images WHERE leaving = 1")
     where !living.contains(Instance(number: row[2])) {
       let (digest, bytes): (Data, Int) = (row[0], row[1])
-      // A file without a known size is found again by the next sweep.
+      // A row without a size marks an orphaned file. The next sweep finds the file again.
       guard bytes > 0 else {
         try execute("DELETE FROM images WHERE digest = ?", [digest])
         continue
