@@ -4,7 +4,7 @@
 
 bool jpeg_may_shrink(uint32_t side, uint32_t factor, uint32_t least) {
     uint64_t left = ((uint64_t)side + factor - 1) / factor;
-    // The coarser blocks are, the more is left out with them.
+    // Smaller scales lose more detail, so they must leave more pixels.
     uint64_t eighths = factor == 2 ? 6 : factor == 4 ? 7 : 8;
     return left * 8 >= least * eighths;
 }

@@ -1,7 +1,7 @@
 internal import CCodecs
 internal import Jobs
 
-/// See `avif.c`.
+/// Decodes AVIF. See `avif.c`.
 final class AVIFImageReader: ImageReader {
   private let reader: OpaquePointer
 

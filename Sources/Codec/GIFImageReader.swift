@@ -1,7 +1,7 @@
 internal import CCodecs
 internal import Jobs
 
-/// See `gif.c`.
+/// Decodes GIF. See `gif.c`.
 final class GIFImageReader: ImageReader {
   private let reader: OpaquePointer
 

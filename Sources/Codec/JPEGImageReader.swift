@@ -1,7 +1,7 @@
 internal import CCodecs
 internal import Jobs
 
-/// See `jpeg.c`.
+/// Decodes JPEG. See `jpeg.c`.
 final class JPEGImageReader: ImageReader {
   private let reader: OpaquePointer
 

@@ -1,7 +1,7 @@
 internal import CCodecs
 internal import Jobs
 
-/// See `jxl.c`.
+/// Decodes JPEG XL. See `jxl.c`.
 final class JXLImageReader: ImageReader {
   private let reader: OpaquePointer
 

@@ -1,7 +1,7 @@
 internal import CCodecs
 internal import Jobs
 
-/// See `webp.c`.
+/// Decodes WebP. See `webp.c`.
 final class WebPImageReader: ImageReader {
   private let reader: OpaquePointer
 
