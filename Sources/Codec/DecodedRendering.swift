@@ -55,6 +55,6 @@ final class DecodedRendering: Rendering {
   }
 
   private var other: CodecError {
-    .broken(format: image.format, detail: "not what was decoded before")
+    .broken(format: image.format, detail: "not the image decoded before")
   }
 }

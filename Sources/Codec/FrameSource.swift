@@ -55,7 +55,7 @@ final class FrameSource {
   }
 
   private static func harmed(_ image: ImageDescription) -> CodecError {
-    .broken(format: image.format, detail: "not what was decoded before")
+    .broken(format: image.format, detail: "not the image decoded before")
   }
 }
 

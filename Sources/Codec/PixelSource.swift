@@ -71,7 +71,7 @@ final class PixelSource {
   private var harmed: CodecError { Self.harmed(format) }
 
   private static func harmed(_ format: ImageFormat) -> CodecError {
-    .broken(format: format, detail: "not what was decoded before")
+    .broken(format: format, detail: "not the image decoded before")
   }
 
   private static func error(_ fault: CodecFault, _ image: ImageDescription) -> CodecError {

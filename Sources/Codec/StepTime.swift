@@ -4,7 +4,7 @@ public import Jobs
 ///
 /// A step usually ends after about 10 ms. But some library calls cannot be divided: a frame, a slice, the encoding of
 /// a file. ``FormatTraits/stepTime`` and ``PixelWriting/stepTime`` define the time for these, and docs/limits.md has
-/// the measurements. Small images get a minimum, and so does any image before its size is known.
+/// the measurements. Every image may take at least 100 ms, also before its size is known (see `IsolatedCodec`).
 public enum StepTime {
   /// The limit for decoding an image and making these variants during the decode.
   public static func most(of header: ImageHeader, _ requests: [VariantRequest]) -> Duration {

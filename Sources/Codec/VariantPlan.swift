@@ -110,7 +110,7 @@ final class VariantPlan {
   func finish(_ picture: CodecPicture) -> Bool {
     // An EXIF block may follow the pixels.
     if orientation == nil, image.orientation != picture.orientation {
-      fail(.broken(format: image.format, detail: "turned after its pixels"))
+      fail(.broken(format: image.format, detail: "the EXIF orientation follows the pixels"))
     }
     if !planned.isEmpty { fail(.cutShort) }
     return write()

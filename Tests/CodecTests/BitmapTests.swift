@@ -182,7 +182,7 @@ struct BitmapTests {
       if [40, 52, 56, 64, 108, 124].contains(size) {
         #expect(decoding.description?.width == 2, "\(size): \(decoding.result)")
       } else {
-        let refused = CodecError.unsupportedFormat(name: "ICO (of a kind that is not decoded)")
+        let refused = CodecError.unsupportedFormat(name: "ICO (unsupported kind of bitmap)")
         #expect(decoding.error == refused, "\(size): \(decoding.result)")
       }
     }

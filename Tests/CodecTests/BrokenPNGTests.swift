@@ -11,7 +11,7 @@ struct BrokenPNGTests {
   private static let endCount = 12
 
   private static let lateChecksum = CodecError.broken(
-    format: .png, detail: "its image data ends before its checksum")
+    format: .png, detail: "the image data ends before its checksum")
 
   @Test(
     "is cut short wherever its image data ends",

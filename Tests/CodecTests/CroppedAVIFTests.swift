@@ -138,7 +138,7 @@ struct CroppedAVIFTests {
     // Version and flags, then 32 bits a side.
     file.replaceSubrange(sides..<sides + 8, with: [0, 0, 0x10, 0, 0, 0, 0x10, 0])
     let refused = Decoding(file)
-    #expect(refused.error == .unsupportedFormat(name: "AVIF (a small part of a picture)"))
+    #expect(refused.error == .unsupportedFormat(name: "AVIF (the crop is too small)"))
     #expect(refused.headers.isEmpty)
     #expect(ReadPixels(file, as: image, by: avif_pixels_open).fault == .broken)
   }

@@ -149,7 +149,7 @@ struct HEICTests {
       return ReadPixels(fixture.bytes, as: part, by: heic_pixels_open).width
     }
     let refused = decoding(tiles: 100)
-    #expect(refused.error == .unsupportedFormat(name: "HEIC (of a kind that is not decoded)"))
+    #expect(refused.error == .unsupportedFormat(name: "HEIC (unsupported kind of HEIF file)"))
     #expect(openedWidth() == 0)
     // As of a camera with 48 megapixels: only its slices are none.
     #expect(decoding(tiles: 16).headers.count == 1)

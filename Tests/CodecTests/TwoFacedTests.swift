@@ -80,7 +80,7 @@ struct TwoFacedTests {
       let rendered = Rendered(file, as: Variant(.png, 8), described: other)
       #expect(
         rendered.result
-          == .failure(.broken(format: image.format, detail: "not what was decoded before")))
+          == .failure(.broken(format: image.format, detail: "not the image decoded before")))
     }
   }
 }
