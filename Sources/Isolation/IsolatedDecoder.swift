@@ -201,7 +201,7 @@ final class IsolatedDecoder: ImageDecoder {
     for case (let file?, let request) in zip(variants, wanted) {
       let variant = request.variant(
         of: found.format, isTransparent: false, formats: Set(OutputFormat.allCases))
-      guard variant.format.imageFormat.begins(file) else { throw session.accuse("a wrong file format") }
+      guard variant.format.imageFormat.begins(file) else { throw session.accuse("a wrong format") }
     }
     session.finish(isForgotten: answer.reply.arePlaced)
     state = .finished(found)

@@ -45,7 +45,7 @@ final class IsolatedRendering: Rendering {
     guard let answer = try session.step(most: mostBytes, { request() }) else { return nil }
     guard answer.reply.header == nil else { throw session.accuse("an unexpected header") }
     switch answer.reply.outcome {
-    case .needsBytes where count == bytes.count: throw session.accuse("a request for too many bytes")
+    case .needsBytes where count == bytes.count: throw session.accuse("too many bytes wanted")
     case .needsBytes, .hasMore: return nil
     case .failed(let error):
       session.finish(isForgotten: true)
@@ -61,7 +61,7 @@ final class IsolatedRendering: Rendering {
     let files = answer.files.compactMap { $0 }
     guard files.count == variants.count else { throw session.accuse("wrong number of files") }
     for case (.success(let file), let variant) in zip(files, variants) {
-      guard variant.format.imageFormat.begins(file) else { throw session.accuse("a wrong file format") }
+      guard variant.format.imageFormat.begins(file) else { throw session.accuse("a wrong format") }
     }
     session.finish(isForgotten: answer.reply.arePlaced)
     return files
