@@ -5,7 +5,7 @@ import Glibc
 
 typealias Target = @Sendable ([UInt8]) -> Void
 
-/// Looked up once.
+/// The target named by FUZZ_TARGET.
 private let chosen: Target = {
   let name = getenv("FUZZ_TARGET").map { String(cString: $0) } ?? ""
   guard let target = targets[name] else { fatalError("FUZZ_TARGET: no target \(name)") }

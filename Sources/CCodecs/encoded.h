@@ -13,7 +13,7 @@ typedef struct {
     size_t count, capacity, limit;
 } Encoded;
 
-// Makes room for `more` bytes. Returns false if that exceeds the limit or memory is out.
+// Makes room for `more` bytes. Returns false if that exceeds the limit or if out of memory.
 static inline bool encoded_reserve(Encoded *encoded, size_t more) {
     if (more > encoded->limit - encoded->count) return false;
     size_t wanted = encoded->count + more;

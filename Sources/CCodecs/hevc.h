@@ -14,7 +14,7 @@
 typedef struct {
     uint32_t width, height; // the coded size, in whole blocks
     uint32_t shown_width, shown_height;
-    int chroma;             // 0 grey, 1 4:2:0, 2 4:2:2, 3 4:4:4
+    int chroma;             // 0 gray, 1 4:2:0, 2 4:2:2, 3 4:4:4
     int depth;
 } HEVCFormat;
 

@@ -1,4 +1,4 @@
-// The colour profile of a JPEG, from its APP2 segments.
+// Collects the color profile of a JPEG from its APP2 segments.
 #ifndef JPEG_PROFILE_H
 #define JPEG_PROFILE_H
 

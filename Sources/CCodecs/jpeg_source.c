@@ -62,7 +62,7 @@ static bool is_harmless(j_common_ptr cinfo) {
     case JWRN_EXTRANEOUS_DATA: { // padding before a marker; a restart marker out of sequence has another warning
         int marker = parameters[1];
         bool is_restart = marker >= JPEG_RST0 && marker <= JPEG_RST0 + 7;
-        // An arithmetic decoder reports other damage within a scan only by this warning.
+        // This is the only warning that an arithmetic decoder gives about damage within a scan.
         if (is_restart) return !reader_of(cinfo)->cinfo.arith_code && parameters[0] <= MAX_RESTART_PADDING;
         return parameters[0] <= (marker == JPEG_EOI ? MAX_END_PADDING : MAX_PADDING);
     }

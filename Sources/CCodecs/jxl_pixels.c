@@ -8,7 +8,7 @@
 
 typedef struct {
     Pixels pixels;
-    JXLSource source; // NULL once the first frame is decoded
+    JXLSource source; // closed once the first frame is decoded
     JxlBasicInfo info;
     const uint8_t *bytes;
     size_t count;

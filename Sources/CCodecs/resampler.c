@@ -107,7 +107,7 @@ static bool allocate(Resampler *resampler) {
     const Layout *layout = &resampler->layout;
     size_t planes = (size_t)resampler->channels, open = layout->open ? layout->open : 1;
     resampler->firsts = calloc(layout->outputs, sizeof(uint32_t));
-    // A product of two 32-bit numbers and the samples' size would overflow.
+    // calloc gets two factors, because their product with the samples' size could overflow.
     resampler->weights_across = calloc(layout->outputs, layout->chunks * KERNEL_TAPS * sizeof(int16_t));
     resampler->weights_down = calloc(open, 2 * layout->max_down * sizeof(int16_t));
     resampler->taps_down = calloc(open, sizeof(Taps));

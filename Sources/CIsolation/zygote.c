@@ -62,7 +62,7 @@ static void reap_leaving(void) {
         if (waitpid(leaving[i], NULL, WNOHANG) != 0) leaving[i] = leaving[--leaving_count];
 }
 
-/// Kills one of our decoders. A process ID that was reaped may belong to another process by now.
+/// Kills a decoder if it is still our child. The ID of a reaped process may belong to another process by now.
 static void end(pid_t process) {
     if (waitpid(process, NULL, WNOHANG) != 0) return;
     kill(process, SIGKILL);

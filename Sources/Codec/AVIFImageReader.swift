@@ -5,7 +5,7 @@ internal import Jobs
 final class AVIFImageReader: ImageReader {
   private let reader: OpaquePointer
 
-  /// Nil when there is no memory.
+  /// Returns nil if out of memory.
   init?(maxMemory: Int, maxFrames: Int) {
     guard let reader = avif_reader_create(maxMemory, UInt32(clamping: maxFrames)) else {
       return nil

@@ -5,7 +5,7 @@ internal import Jobs
 final class BMPImageReader: ImageReader {
   private let reader: OpaquePointer
 
-  /// Nil when there is no memory.
+  /// Returns nil if out of memory.
   init?(isIcon: Bool, maxMemory: Int) {
     guard let reader = bmp_reader_create(isIcon, maxMemory) else { return nil }
     self.reader = reader

@@ -20,14 +20,16 @@ public import Jobs
 /// - Interlaced PNG: a PNG of the complete passes, limited to the first passes (at most six) that have 4 MP together.
 ///
 /// When an image counts as complete:
-/// - JPEG: at its EOI marker. If only EOI is missing, the file is accepted if it has a single Huffman-coded scan
-///   whose last MCU can be decoded. In any other file, missing data could not be noticed. A progressive JPEG needs a
-///   scan of each component; T.81 does not require that scans refine all coefficients.
-/// - PNG: at its IEND chunk. The checksums of all chunks that pixels depend on (IHDR, PLTE, tRNS, IDAT, IEND) and of
-///   the compressed data are checked. In an animation, each frame must have data for all its rows, with correct
-///   checksums. Other chunks are skipped. The decoded image is the file's default image.
+/// - JPEG: at its EOI marker. A Huffman-coded file may lack EOI if its last MCU can be decoded and no later scan could
+///   add anything. With arithmetic coding, missing data could not be noticed. A progressive JPEG needs a scan of each
+///   component; T.81 does not require that scans refine all coefficients.
+/// - PNG: at its IEND chunk, which may be missing if the image data is complete. The checksums of all chunks that
+///   pixels depend on (IHDR, PLTE, tRNS, IDAT, IEND) and of the compressed data are checked. In an animation, each
+///   frame must have data for all its rows, with correct checksums; otherwise the animation is ignored. Other chunks
+///   are skipped. The decoded image is the file's default image.
 /// - WebP: all bytes that the RIFF header announces are present, and the data of each frame suffices for its pixels.
-/// - GIF: at its trailer. Each frame must have codes for all its pixels.
+/// - GIF: at its trailer, or at other bytes or the end of the data after a complete frame. Each frame must have codes
+///   for all its pixels.
 /// - AVIF: all bytes of its frames are present. They are collected before decoding begins, and
 ///   ``ImageHeader/decodingMemory`` includes them.
 /// - HEIC: all bytes of its tiles are present and each block is decoded. For a sequence, the first frame is decoded;

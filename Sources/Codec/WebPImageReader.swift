@@ -5,7 +5,7 @@ internal import Jobs
 final class WebPImageReader: ImageReader {
   private let reader: OpaquePointer
 
-  /// Nil when there is no memory.
+  /// Returns nil if out of memory.
   init?(maxMemory: Int) {
     guard let reader = webp_reader_create(maxMemory) else { return nil }
     self.reader = reader

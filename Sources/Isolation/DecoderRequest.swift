@@ -2,7 +2,7 @@ internal import Jobs
 
 /// A request from the service to a decoder process. The bytes of images are in the shared memory.
 enum DecoderRequest {
-  /// What to do with an image. Part of the image's first request.
+  /// The work on an image. Part of the image's first request.
   enum Task {
     case decode(DecodeLimits, [VariantRequest])
     /// Renders an image that was decoded before and has this many bytes.
@@ -47,7 +47,6 @@ enum SharedMemory {
   static let smallDecode = 4 << 20
   /// How long a decoder computes before it replies that there is more to do. Enough for small images and for a photo
   /// with a thumbnail.
-  /// photo with a thumbnail.
   static let slice = Duration.milliseconds(8)
   /// The number that means the preview. Files are numbered from 0.
   static let preview = -1

@@ -16,7 +16,7 @@ final class IsolatedDecoder: ImageDecoder {
   private var state = State.decoding
   private var pending: ArraySlice<UInt8> = []
   private var hasEnded = false
-  /// What was sent to the decoder so far.
+  /// Whether the first request was sent, and whether the end of the bytes was sent.
   private var (hasBegun, isToldOfEnd) = (false, false)
   private var wish = DecoderRequest.PreviewWish.none
   private var goesOn = false

@@ -1,8 +1,8 @@
 // Decodes image files, renders a test pattern, and writes every sample to standard output. `.ci/check-arm64` builds this for
 // x86-64 and for AArch64 and compares the two outputs.
 //
-// The output is a sequence of records: a line `FILE WHAT BYTES`, then so many bytes.
 // The output is a sequence of records: a line `FILE NAME BYTES`, then that many bytes.
+//
 // All files are read before the first is decoded, and all records are written after the last. Between two writes to
 // descriptor -1, the only system calls are those of the codecs.
 #include "CCodecs.h"

@@ -30,7 +30,7 @@
 #include "resampler.h"
 #include "rows.h"
 
-/// What the caller must do after a step.
+/// The caller's next action after a step.
 typedef enum CODECS_CLOSED {
     /// Call again with more bytes, after the bytes that were not consumed.
     CodecStatusNeedsBytes,

@@ -25,7 +25,7 @@ void colour_print(const uint8_t *in, uint8_t *out, size_t pixels);
 /// Paints pixels over a background and leaves the alpha channel out.
 /// - Parameters:
 ///   - channels: of `in`: 2 or 4.
-///   - out_channels: 3, or 1 for grey pixels on a grey background.
+///   - out_channels: 3, or 1 for gray pixels on a gray background.
 void colour_flatten(const uint8_t *in, int channels, uint8_t *out, int out_channels, size_t pixels,
     const uint8_t background[3]);
 /// Converts planes of JFIF's luma and chroma to red, green and blue, in place.

@@ -29,7 +29,7 @@ static inline bool checked_is(
 /// colors.
 typedef struct Pixels {
     uint32_t width, height;
-    /// 1 grey, 2 grey and alpha, 3 RGB, 4 RGB and alpha (not premultiplied).
+    /// 1 gray, 2 gray and alpha, 3 RGB, 4 RGB and alpha (not premultiplied).
     int channels;
     /// The color profile, valid as long as the reader. NULL if there is none.
     const uint8_t *icc;
