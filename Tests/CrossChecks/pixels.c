@@ -365,7 +365,7 @@ static void warm_up(const File *files, int count) {
     output_count = 0;
 }
 
-/// Marks a place in a list of system calls.
+/// Marks a place in qemu's log of system calls.
 static void mark(const char *text) {
     if (write(-1, text, strlen(text)) >= 0) fail("descriptor -1 is open");
 }

@@ -161,8 +161,8 @@ static long attempt(const char *what) {
     if (IS("compute") || IS("lie: a long step")) for (volatile int i = 0;; i++) {}
     if (IS("a loop after others") && answers > 0) for (volatile int i = 0;; i++) {}
     if (IS("a loop after others")) return -1;
-    if (IS("a long step that was told")) allow(60000);
-    if (IS("a long step") || IS("a long step that was told")) return compute(1000);
+    if (IS("a reported long step")) allow(60000);
+    if (IS("a long step") || IS("a reported long step")) return compute(1000);
     if (IS("find remains")) return find_remains();
     if (IS("say nothing")) for (;;) recv(channel, memory, 1, 0);
     return -2;

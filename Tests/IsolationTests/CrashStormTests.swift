@@ -24,7 +24,7 @@ struct CrashStormTests {
       guard case .crashed(let how) = crash else { Issue.record("\(crash as Any)"); return }
       #expect(how.hasPrefix("signal 11"))
     }
-    print("p99 next to good images \(calm), beside crashing ones \(rough)")
+    print("p99 next to good images \(calm), next to crashing ones \(rough)")
     // A loose limit, because other tests run at the same time. Benchmarks/README.md has measurements on a quiet
     // machine.
     #expect(rough < calm * 5 + .milliseconds(100))

@@ -34,7 +34,7 @@ enum Difference: Hashable {
     }
   }
 
-  /// The word used in the lists of Tests/Fixtures.
+  /// The word for it in the files of Tests/Fixtures.
   var word: String {
     switch self {
     case .pixels: "pixels"

@@ -86,7 +86,7 @@ struct HostileDecoderTests {
     // It can't have computed for longer than it existed.
     #expect(ContinuousClock.now - start < .seconds(360))
     // A large image may compute for longer.
-    let end = Self.end(of: "a long step that was told", by: codec)
+    let end = Self.end(of: "a reported long step", by: codec)
     #expect(end == .broken(format: .jpeg, detail: "denied"))
   }
 
