@@ -300,7 +300,7 @@ struct CodingTests {
       let head = ScriptedReply.head(200, [("Transfer-Encoding", value)])
       let body = ScriptedReply.chunk(gzip) + ScriptedReply.chunk([])
       guard
-        case .noResponse("127.0.0.1", "a transfer coding that was not asked for") =
+        case .noResponse("127.0.0.1", "an unrequested transfer coding") =
           await failure(ScriptedReply(.send(head + body), .close))
       else {
         Issue.record("\(value)")
@@ -324,7 +324,7 @@ struct CodingTests {
     let head = Array("HTTP/1.1 200 OK\r\n\(fields)\r\n".utf8)
     let body = ScriptedReply.chunk(Compressed.gzip(plain)) + ScriptedReply.chunk([])
     switch await failure(ScriptedReply(.send(head + body), .close)) {
-    case .noResponse("127.0.0.1", "a transfer coding that was not asked for"),
+    case .noResponse("127.0.0.1", "an unrequested transfer coding"),
       .noResponse("127.0.0.1", "a malformed header section"):
       break
     case let other: Issue.record("\(other as Any)")
