@@ -66,7 +66,7 @@ struct TerminalEaseTests {
       #expect(blocked.status == 3)
       let line = try #require(blocked.lines.first)
       #expect(line[1] == "blocked_address")
-      #expect(line[3].hasSuffix("This command may with --allow-network or --allow-private."))
+      #expect(line[3].hasSuffix("Allow the network with --allow-network or --allow-private."))
       for flags in [["--allow-private"], ["--allow-network", "127.0.0.0/8"]] {
         let result = try await GetCommand.run(
           [origin.url("/cat.jpg")] + flags, in: folder, settings: usual)

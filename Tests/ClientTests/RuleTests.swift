@@ -67,7 +67,8 @@ struct RuleTests {
   )
   func schemes() {
     let failed = Outcome.failed(code: "tls_failure", detail: "wrong version.").tellingOfScheme
-    let detail = "wrong version. Without http:// before it this was taken for https."
+    let detail =
+      "wrong version. The URL has no scheme, so https was used. Add http:// for plain HTTP."
     #expect(failed == .failed(code: "tls_failure", detail: detail))
     let other = Outcome.failed(code: "timeout", detail: "late.")
     #expect(other.tellingOfScheme == other)
