@@ -4,16 +4,16 @@ import Synchronization
 import TestSupport
 import Testing
 
-/// The built `imagefetch` as a process of its own, and a client to it.
+/// The built `imagefetch` in its own process, and a client for it.
 final class RunningService: Sendable {
   let base: String
   let folder: String
   private let process: ChildProcess
   private let output: Output
-  /// By which its clients asked last.
+  /// The token of the last request.
   private let lastToken = Mutex<String?>(nil)
 
-  /// What the process printed on standard error so far.
+  /// The standard error of the process so far.
   private final class Output: Sendable {
     let text = Mutex("")
   }
@@ -21,21 +21,21 @@ final class RunningService: Sendable {
   /// The executable under test.
   static var executable: String { BuiltProgram.imagefetch }
 
-  /// A folder of its own for data and files; the caller removes it.
+  /// Creates a folder for data and files. The caller deletes it.
   static func makeFolder() throws -> String {
     let path = NSTemporaryDirectory() + "imagefetch-test-" + UUID().uuidString
     try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
     return path
   }
 
-  /// Starts it with loopback allowed as an origin, and waits until it listens and is ready.
+  /// Starts the service with loopback allowed as an origin, and waits until it listens and is ready.
   ///
   /// - Parameters:
-  ///   - log: its standard error, which is read up to where it says that it listens.
-  ///   - arguments: flags of `serve`.
-  ///   - program: what is started.
-  ///   - directory: where it is started; the tests' own working directory unless said otherwise.
-  ///   - isReady: whether it is to take jobs; else it has only started.
+  ///   - log: Its standard error, which is read until it says that it listens.
+  ///   - arguments: Flags of `serve`.
+  ///   - program: The program to start.
+  ///   - directory: Its working directory; that of the tests by default.
+  ///   - isReady: Whether to wait until it accepts jobs. Otherwise it must only have started.
   init(
     folder: String, settings: [String: String] = [:], log: TightPipe? = nil,
     program: String = executable, arguments: [String] = [], directory: String? = nil,
@@ -92,28 +92,27 @@ final class RunningService: Sendable {
 
   struct Unstarted: Error { let log: String }
 
-  /// What it logged.
+  /// The log so far.
   var log: String { output.text.withLock { $0 } }
 
-  /// Ends it as a power cut would.
+  /// Kills the service, like a power cut.
   func kill() async throws {
     process.signal(SIGKILL)
     try await eventually { !self.process.isRunning }
     expectNoSecret(in: Data(log.utf8), "the log")
   }
 
-  /// Sends SIGTERM.
   func terminate() { process.signal(SIGTERM) }
 
-  /// Waits for its end.
-  /// - Returns: the exit status.
+  /// Waits for the end of the process.
+  /// - Returns: The exit status.
   func ended() async throws -> Int32 {
     try await eventually { !self.process.isRunning }
     expectNoSecret(in: Data(log.utf8), "the log")
     return process.wait()
   }
 
-  /// SIGTERM, and waits for the end.
+  /// Sends SIGTERM and waits for the end.
   @discardableResult
   func stop() async throws -> Int32 {
     await examineMetrics()
@@ -123,12 +122,12 @@ final class RunningService: Sendable {
 
   var processIdentifier: Int32 { process.id }
 
-  /// What it has of the machine's memory, in MiB, its decoders apart.
+  /// The resident memory in MiB, without the decoder processes.
   func residentMegabytes() throws -> Int {
     try megabytes(#/VmRSS:\s+(\d+) kB/#)
   }
 
-  /// The most that it ever had.
+  /// The largest resident memory so far, in MiB.
   func mostResidentMegabytes() throws -> Int {
     try megabytes(#/VmHWM:\s+(\d+) kB/#)
   }
@@ -181,7 +180,7 @@ final class RunningService: Sendable {
     return Answer(status: answer.statusCode, headers: fields, body: data)
   }
 
-  /// Submits a job or a batch.
+  /// Submits one job or several.
   func submit(_ json: Any) async throws -> Answer {
     try await send(
       "POST", "/jobs", headers: ["Content-Type": "application/json"],
@@ -189,14 +188,14 @@ final class RunningService: Sendable {
   }
 
   /// Submits a URL.
-  /// - Returns: the job's id.
+  /// - Returns: The job's id.
   func submit(url: String) async throws -> String {
     let answer = try await submit(["url": url])
     #expect(answer.status == 202)
     return try #require(try answer.json()["id"] as? String)
   }
 
-  /// The job, once it has finished.
+  /// Waits until the job has finished and returns it.
   func finished(_ id: String) async throws -> [String: Any] {
     let deadline = ContinuousClock.now + patience
     while ContinuousClock.now < deadline {
@@ -210,7 +209,7 @@ final class RunningService: Sendable {
 
   // MARK: Secrets
 
-  /// What each service has, as long as that changes nothing of what it does.
+  /// Secrets that each service has, unless they change its behavior.
   private static func planted(
     beside settings: [String: String], _ arguments: [String]
   ) -> [String: String] {
@@ -228,7 +227,7 @@ final class RunningService: Sendable {
     if !found.isEmpty { Issue.record("\(place) holds \(found)") }
   }
 
-  /// The last ones, where they can be had.
+  /// Checks the last metrics, if they can be read.
   private func examineMetrics() async {
     guard isRunning, let url = URL(string: base + "/metrics") else { return }
     var request = URLRequest(url: url, timeoutInterval: 5)
@@ -240,8 +239,8 @@ final class RunningService: Sendable {
 }
 
 extension URLSession {
-  /// As its own `data(for:)`, but for being cancelled: that waits, as its task is cancelled, for who is just about to
-  /// continue the task, and the two may wait for each other for ever.
+  /// Like `data(for:)`, but safe to cancel: that function may deadlock if its task is cancelled while another
+  /// thread is about to resume it.
   fileprivate func answer(to request: URLRequest) async throws -> (Data, URLResponse) {
     let sent = Mutex<URLSessionDataTask?>(nil)
     return try await withTaskCancellationHandler {
@@ -263,7 +262,7 @@ extension URLSession {
   }
 }
 
-/// Tries until the condition holds, for as long as a test has patience.
+/// Repeats until the condition is true, at most for a test's timeout.
 func eventually(
   _ location: SourceLocation = #_sourceLocation, _ condition: () async throws -> Bool
 ) async throws {
@@ -275,7 +274,7 @@ func eventually(
   }
 }
 
-/// Runs the body beside a service in a folder of its own; stops and removes both.
+/// Runs the body with a service in a temporary folder, and then stops the service and deletes the folder.
 func withService(
   _ settings: [String: String] = [:], program: String = RunningService.executable,
   _ body: (RunningService) async throws -> Void
@@ -292,5 +291,5 @@ func withService(
   #expect(try await service.stop() == 0)
 }
 
-/// What holds an image that is opened by itself.
+/// The policy for an image that a browser opens directly.
 let imagePolicy = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
