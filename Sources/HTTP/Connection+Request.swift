@@ -65,7 +65,7 @@ extension Connection {
   /// Returns the response to a refused request.
   func response(to refusal: Refusal) -> Response {
     service.log.debug(
-      "refused", metadata: ["client": "\(remoteAddress)", "why": "\(refusal)"])
+      "request refused", metadata: ["client": "\(remoteAddress)", "why": "\(refusal)"])
     let origin = MHD_lookup_connection_value(handle, .HEADER_KIND, "Origin")
     return service.refusal(refusal, origin.map { String(cString: $0) })
   }

@@ -22,8 +22,8 @@ struct HeaderSection {
   private let maxLines: Int
   private var bytes = 0
   private var lines = 0
-  /// Elsewhere a line that looks like a status line is treated as a field. libcurl would start a new response
-  /// but keep the effect of the fields before it.
+  /// Whether the next line must be a status line. Any other line is treated as a field, even if it looks like a
+  /// status line: libcurl would then start a new response but keep the effect of the fields before it.
   private var expectsStatusLine = true
 
   init(maxBytes: Int, maxLines: Int = 264) {

@@ -75,7 +75,7 @@ extension Transfer {
     }
     // In libcurl, "Name:" omits the field and "Name;" sends it empty.
     var lines = fields.map { $0.value.isEmpty ? "\($0.name);" : "\($0.name): \($0.value)" }
-    // Sending the content costs less than a round trip, and few servers answer 100 (Continue).
+    // No `Expect: 100-continue`: sending the content costs less than a round trip, and few servers answer 100.
     if plan.content != nil { lines.append("Expect:") }
     set(CURLOPT_HTTPHEADER, lines)
     CCurl_setLong(easy, CURLOPT_HEADEROPT, Int(CURLHEADER_SEPARATE))
