@@ -1,3 +1,5 @@
+// CCurl: libcurl, for the modules Fetch and Client, with wrappers for its variadic functions.
+// Also access to the TLS session that libcurl uses, and to epoll and eventfd.
 #pragma once
 #include <curl/curl.h>
 #include <dlfcn.h>

@@ -29,16 +29,19 @@ struct BufferCheck {
   ) throws(RefusalError) {
     guard method + strlen(method) + 1 == target.start,
       target.start + target.bytes.count + 1 == version, version[8] == 0, version[9] == 0
-    else { throw RefusalError(malformed: "the request line is not method, target, version") }
+    else {
+      throw RefusalError(malformed: "the request line must have a method, a target and a version")
+    }
     var check = BufferCheck(next: version + 10)
     withUnsafeMutablePointer(to: &check) { pointer in
       _ = MHD_get_connection_values_n(connection, .HEADER_KIND, checkField, pointer)
     }
     guard check.isIntact else {
-      throw RefusalError(malformed: "a field line is folded, not ended by CRLF, or holds a NUL")
+      throw RefusalError(
+        malformed: "a field line is folded, does not end with CRLF, or contains a NUL")
     }
     guard check.next + 2 == method + CMicroHTTPD_headerSize(connection) else {
-      throw RefusalError(malformed: "the header section is not ended by CRLF CRLF")
+      throw RefusalError(malformed: "the header section must end with CRLF CRLF")
     }
   }
 

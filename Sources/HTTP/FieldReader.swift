@@ -27,10 +27,12 @@ struct FieldReader {
   /// - Parameter isOld: Whether the request uses HTTP/1.0.
   func framingFault(isOld: Bool) -> Refusal? {
     if isChunked && contentLength != nil {
-      return .malformed(detail: "there are both Transfer-Encoding and Content-Length")
+      return .malformed(detail: "Transfer-Encoding and Content-Length exclude each other")
     }
-    if isChunked && isOld { return .malformed(detail: "HTTP/1.0 has no Transfer-Encoding") }
-    if !isOld && !hasHost { return .malformed(detail: "there is no Host field") }
+    if isChunked && isOld {
+      return .malformed(detail: "Transfer-Encoding is not allowed in HTTP/1.0")
+    }
+    if !isOld && !hasHost { return .malformed(detail: "the Host field is missing") }
     return nil
   }
 
@@ -53,7 +55,7 @@ struct FieldReader {
       text = .init(rebasing: text.dropLast())
     }
     guard text.allSatisfy({ $0.isFieldCharacter }) else {
-      return refuse("a field value holds a control character")
+      return refuse("a field value contains a control character")
     }
     if let known = FieldName.known(name) {
       fields.append(HTTPField(name: known.name, value: text))
@@ -72,11 +74,15 @@ struct FieldReader {
     switch meaning {
     case .other: return true
     case .host:
-      guard !hasHost else { return refuse("there are two Host fields") }
-      guard text.allSatisfy({ $0.isHostCharacter }) else { return refuse("Host is not host:port") }
+      guard !hasHost else { return refuse("there is more than one Host field") }
+      guard text.allSatisfy({ $0.isHostCharacter }) else {
+        return refuse("Host must be a host with an optional port")
+      }
       hasHost = true
     case .contentLength:
-      guard contentLength == nil else { return refuse("there are two Content-Length fields") }
+      guard contentLength == nil else {
+        return refuse("there is more than one Content-Length field")
+      }
       guard !text.isEmpty, text.allSatisfy({ $0 >= 48 && $0 <= 57 }) else {
         return refuse("Content-Length is not a number")
       }
@@ -85,7 +91,7 @@ struct FieldReader {
       }
       contentLength = length
     case .transferEncoding:
-      guard !isChunked else { return refuse("there are two Transfer-Encoding fields") }
+      guard !isChunked else { return refuse("there is more than one Transfer-Encoding field") }
       // Releases before 1.0 do not recognize the coding if a blank follows it, and would wait forever.
       guard !isTrimmed, String(decoding: text, as: UTF8.self).lowercased() == "chunked" else {
         return refuse(.unknownTransferCoding)

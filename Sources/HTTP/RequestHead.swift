@@ -23,7 +23,7 @@ struct RequestHead {
       throw RefusalError(.headerTooLarge(limit: limits.maxHeader))
     }
     guard let method = Self.method(method) else {
-      throw RefusalError(malformed: "the request method is not a token of less than 64 characters")
+      throw RefusalError(malformed: "the method must be a token of less than 64 characters")
     }
     let read = target.bytes.withUnsafeBufferPointer { RequestTarget($0, method: method) }
     guard let target = read else {

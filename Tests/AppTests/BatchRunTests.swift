@@ -116,7 +116,7 @@ struct BatchRunTests {
       ).json()["id"] as? String)
     try await eventually { asked.count > 0 }
     let start = ContinuousClock.now
-    var request = URLRequest(url: URL(string: service.base + "/batches/\(id)")!)  // of ours
+    var request = URLRequest(url: URL(string: service.base + "/batches/\(id)")!)  // valid
     request.httpMethod = "DELETE"
     let (data, _) = try await URLSession.shared.data(for: request)
     // Allows for a busy machine. All lines together would take minutes.
@@ -138,7 +138,7 @@ struct BatchRunTests {
 }
 
 /// Counts requests.
-private final class Asked: @unchecked Sendable {  // behind its lock
+private final class Asked: @unchecked Sendable {  // `lock` protects the count
   private let lock = NSLock()
   private var requests = 0
 

@@ -71,7 +71,7 @@ struct EventTests {
       let listener = try Listener.curl("\(service.base)/jobs/\(id)/events", ["-i"])
       try await eventually { listener.lines.contains("event: phase") }
       gate.open()
-      #expect(try await listener.ended() == 0, "the stream ends whole")
+      #expect(try await listener.ended() == 0, "the stream ends normally")
       try await eventually {
         listener.lines.suffix(5).first == "event: phase" && listener.lines.contains("event: image")
       }

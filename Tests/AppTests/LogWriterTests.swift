@@ -65,8 +65,8 @@ struct LogWriterTests {
     let expected = ["first"] + (0..<100).map { "a\($0)" } + ["50 dropped"]
     #expect(pipe.lines(expected.count) == expected)
     #expect(log.flush(within: .seconds(60)))
-    log.add("there is room again\n")
-    #expect(pipe.lines(1) == ["there is room again"])
+    log.add("there is space again\n")
+    #expect(pipe.lines(1) == ["there is space again"])
     #expect(counted.render().contains("imagefetch_log_dropped_total 50\n"))
   }
 

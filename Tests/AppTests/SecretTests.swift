@@ -117,9 +117,9 @@ struct SecretTests {
     #expect(try await service.stop() == 0)
     Self.expectOneLine(for: ids, batch: batch, in: service.log)
     let isTold = service.log.contains(#""level":"debug""#) && service.log.contains("shop")
-    #expect(isTold, "the log says much")
+    #expect(isTold, "the log has many lines")
     let sent = origin.requests(to: "/echo").compactMap { $0.header("authorization") }
-    #expect(sent.contains { $0.contains(Self.secrets.header) }, "it was used")
+    #expect(sent.contains { $0.contains(Self.secrets.header) }, "the secret was used")
   }
 
   private static func script(_ origin: ScriptedOrigin) {
@@ -190,7 +190,7 @@ struct SecretTests {
       for: "/image?\(query)&expires=4102444800".utf8,
       key: stride(from: 0, to: secrets.view.count, by: 2).map { at in
         let start = secrets.view.index(secrets.view.startIndex, offsetBy: at)
-        return UInt8(secrets.view[start...].prefix(2), radix: 16)!  // of ours
+        return UInt8(secrets.view[start...].prefix(2), radix: 16)!  // the key is hexadecimal
       })
     let signature = Data(code).base64EncodedString().replacing("+", with: "-")
       .replacing("/", with: "_").replacing("=", with: "")

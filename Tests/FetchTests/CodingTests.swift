@@ -343,7 +343,7 @@ struct CodingTests {
     )
     #expect(
       await failure(ScriptedReply(.send(lengths + bytes(9)), .close))
-        == .noResponse(host: "127.0.0.1", detail: "two lengths"))
+        == .noResponse(host: "127.0.0.1", detail: "different Content-Length values"))
     let interim = Array("HTTP/1.1 103 Early\r\nA: b\r\n\r\nHTTP/1.1 200 OK\r\n".utf8)
     let rest = Array("Content-Length: \(body.count)\r\n\r\n".utf8)
     #expect(try await fetched(ScriptedReply(.send(interim + rest + body))) == body)

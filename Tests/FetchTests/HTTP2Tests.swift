@@ -37,7 +37,7 @@ struct HTTP2Tests {
       request(server.url("/large"), maxBytes: 1 << 26))
     #expect(try await held?.body.next() != nil)
     for _ in 0..<3 { #expect(await failure(of: fetcher, request(server.url("/a"))) == nil) }
-    #expect(server.connections == 2, "each transfer under way has one of its own")
+    #expect(server.connections == 2, "each running transfer has its own connection")
     held = nil
     #expect(await poll { server.log.count == 4 })
     #expect(Set(server.log).count == 2)

@@ -71,7 +71,7 @@ struct MisbehavingOriginTests {
         let head = ScriptedReply.head(status, fields + [("Location", "/b")])
         #expect(
           await failure(ScriptedReply(.send(head + bytes(10)), .close))
-            == .noResponse(host: "127.0.0.1", detail: "two lengths"))
+            == .noResponse(host: "127.0.0.1", detail: "different Content-Length values"))
       }
     }
     let head = ScriptedReply.head(200, [("Content-Length", "10"), ("Content-Length", "10")])

@@ -258,7 +258,7 @@ struct SlowNameTests {
       for task in dead { #expect(await task.value == .cancelled) }
     }
     let late = await failure(of: fetcher, request(quick, timeout: .milliseconds(100)))
-    #expect(late == .timeout(seconds: 0.1), "six threads are all that one owner may have")
+    #expect(late == .timeout(seconds: 0.1), "one owner may use six threads")
     #expect(await failure(of: fetcher, request(quick, for: Owner("other"))) == nil)
     release.open()
     #expect(await failure(of: fetcher, request(quick)) == nil)

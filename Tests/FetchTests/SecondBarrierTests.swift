@@ -60,7 +60,7 @@ struct SecondBarrierTests {
     let host = isProxy ? "name.test" : "-name.test"
     #expect(
       try await ask(origin, host: host, pinned: ["127.0.0.1"], proxy: isProxy ? proxy : nil)
-        == .connectFailure(host: host, detail: "its name could not be pinned"))
+        == .connectFailure(host: host, detail: "the resolved address could not be set"))
     guard case .connectFailure = try await ask(origin, pinned: []) else {
       Issue.record("an empty pin was accepted")
       return

@@ -153,7 +153,7 @@ final class RawClient: Sendable {
         answer.status = Int(answer.head.split(separator: " ")[1]) ?? 0
         let length = toHead ? 0 : Int(answer.field("content-length") ?? "0")!
         while all.count < end.upperBound + length {
-          guard let more = try receive() else { throw Failure(what: "cut within the content") }
+          guard let more = try receive() else { throw Failure(what: "closed within the content") }
           all += more
         }
         answer.body = String(

@@ -81,22 +81,24 @@ struct RefusalTests {
   @Test(
     "a refusal says what is wrong, even if the library refuses the request first",
     arguments: [
-      ("there is no Host field", "GET / HTTP/1.1\r\n\r\n"),
-      ("there are two Host fields", "GET / HTTP/1.1\r\n\(host)\(host)\r\n"),
-      ("Host is not host:port", "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n"),
+      ("the Host field is missing", "GET / HTTP/1.1\r\n\r\n"),
+      ("there is more than one Host field", "GET / HTTP/1.1\r\n\(host)\(host)\r\n"),
+      ("Host must be a host with an optional port", "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n"),
       (
-        "there are both Transfer-Encoding and Content-Length",
+        "Transfer-Encoding and Content-Length exclude each other",
         "POST / HTTP/1.1\r\n\(host)Content-Length: 3\r\n\(chunked)\r\n0\r\n\r\n"
       ),
       (
-        "there are two Content-Length fields",
+        "there is more than one Content-Length field",
         "POST / HTTP/1.1\r\n\(host)Content-Length: 3\r\nContent-Length: 5\r\n\r\nabc"
       ),
       (
-        "there are two Transfer-Encoding fields",
+        "there is more than one Transfer-Encoding field",
         "POST / HTTP/1.1\r\n\(host)\(chunked)\(chunked)\r\n0\r\n\r\n"
       ),
-      ("HTTP/1.0 has no Transfer-Encoding", "POST / HTTP/1.0\r\n\(chunked)\r\n0\r\n\r\n"),
+      (
+        "Transfer-Encoding is not allowed in HTTP/1.0", "POST / HTTP/1.0\r\n\(chunked)\r\n0\r\n\r\n"
+      ),
       (
         "Content-Length is not a number",
         "POST / HTTP/1.1\r\n\(host)Content-Length: 3,3\r\n\r\nabc"

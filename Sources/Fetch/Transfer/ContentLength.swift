@@ -23,9 +23,9 @@ enum ContentLength: Equatable {
       return
     }
     if lengths.count > 1 {
-      self = .unclear("two lengths")
+      self = .unclear("different Content-Length values")
     } else if text.isEmpty || !text.utf8.allSatisfy({ 0x30...0x39 ~= $0 }) {
-      self = .unclear("a length that is no number")
+      self = .unclear("Content-Length is not a number")
     } else {
       self = Int(text).map { .said($0) } ?? .tooLarge
     }

@@ -116,7 +116,8 @@ extension Transfer {
   /// lookup for it.
   fileprivate func resolvesWithoutPin() -> Bool {
     if plan.route.hasNoName { return true }
-    failure = .connectFailure(host: plan.route.host, detail: "its name could not be pinned")
+    failure = .connectFailure(
+      host: plan.route.host, detail: "the resolved address could not be set")
     return false
   }
 

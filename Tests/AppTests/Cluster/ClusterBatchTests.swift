@@ -84,7 +84,7 @@ struct ClusterBatchTests {
             && batch["finished_at"] is String
         }
       }
-      #expect(origin.requests.count == asked, "nothing begins after a second")
+      #expect(origin.requests.count == asked, "no job begins after a second")
     }
   }
 }

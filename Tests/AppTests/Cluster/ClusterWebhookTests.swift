@@ -76,7 +76,7 @@ struct ClusterWebhookTests {
       }
       let names = Self.names(receiver, "/hook")
       #expect(Set(names).count == 10 && tried.isSubset(of: Set(names)) && tried.count == 2)
-      #expect(names.count == 12, "only what was on its way was sent twice")
+      #expect(names.count == 12, "only messages in transit were sent twice")
     }
   }
 }

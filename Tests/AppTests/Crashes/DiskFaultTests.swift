@@ -57,7 +57,7 @@ struct DiskFaultTests {
       }
       for job in jobs { #expect(try await service.image(of: job.id) == job.bytes) }
       let isDone = try disk.changes().contains { $0.kind == .synced && $0.at == sync?.at }
-      #expect(!isDone, "they had to wait")
+      #expect(!isDone, "the requests had to wait")
       disk[.areSyncsHeld] = 0
       jobs.append((try await late, image("late")))
       try await Self.expectAll(jobs, on: service)

@@ -179,7 +179,7 @@ struct OriginTests {
       }
       let refused = try await service.run(["url": gone.url("/refused"), "max_attempts": 1])
       #expect(refused.error?.code == "connect_failure" && refused.error?.retryable == true)
-      #expect(refused.attempts == 0, "nothing was asked: \(refused.summary)")
+      #expect(refused.attempts == 0, "no request was sent: \(refused.summary)")
       #expect(try await service.run(["url": other.url("/x")]).phase == "success")
 
       // The origin works again; a job with attempts left notices it.

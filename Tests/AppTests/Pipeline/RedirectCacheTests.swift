@@ -438,7 +438,7 @@ struct RedirectCacheTests {
       let redirected = try await service.run(["url": origin.url("/x")])
       let plain = try await service.run(["url": origin.url("/z")])
       let ends = [redirected, plain].compactMap { $0.cache?.freshUntil }
-      #expect(ends.count == 2 && ends[0] < ends[1], "RFC 3339 in UTC sorts as the moments do")
+      #expect(ends.count == 2 && ends[0] < ends[1], "RFC 3339 times in UTC sort chronologically")
     }
   }
 

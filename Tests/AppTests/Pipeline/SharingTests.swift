@@ -77,7 +77,7 @@ struct SharingTests {
         #expect(end.phase == "success", "\(end.summary)")
         #expect(try await service.image(of: id) == image(job.1))
       }
-      #expect(origin.requests.count == 5, "the case of a field's name is no difference")
+      #expect(origin.requests.count == 5, "field names are compared without case")
     }
   }
 

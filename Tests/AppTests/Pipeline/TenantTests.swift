@@ -182,7 +182,7 @@ struct TenantTests {
       gate.open()
       for id in first { #expect(try await service.outcome(id, headers: anna).phase == "success") }
       #expect(try await service.outcome(second, headers: bert).phase == "success")
-      #expect(origin.requests.count == 2, "no transfer is two owners'")
+      #expect(origin.requests.count == 2, "owners share no transfer")
       for owner in [anna, bert] { #expect(try await status(service, url, by: owner) == "hit") }
 
       origin.on("/y", .ok(image("y"), headers: [("Cache-Control", "public, max-age=600")]))

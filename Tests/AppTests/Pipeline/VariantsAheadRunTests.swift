@@ -91,8 +91,8 @@ struct VariantsAheadRunTests {
         made.append((tag, answer.body))
       }
     }
-    #expect(made[0] == made[2], "made alone, it is what it is on demand")
-    #expect(made[0].bytes != made[1].bytes, "else this proves nothing")
+    #expect(made[0] == made[2], "alone and on demand it has the same bytes")
+    #expect(made[0].bytes != made[1].bytes, "the test needs different bytes here")
     #expect(made[0].tag != made[1].tag)
   }
 
