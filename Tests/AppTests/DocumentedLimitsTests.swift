@@ -11,7 +11,7 @@ import Testing
 @testable import imagefetch
 
 /// Compares numbers in the documentation with the sources. Each phrase is built from its constant.
-@Suite("A limit that is documented")
+@Suite("Documented limits")
 struct DocumentedLimitsTests {
   @Test("a documented limit equals the limit in the sources", arguments: phrases)
   func phrase(_ phrase: String) {

@@ -3,7 +3,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("A configuration that changes while the service runs")
+@Suite("Configuration changes at run time")
 struct ReloadTests {
   @Test("tokens are added, changed and removed at SIGHUP and when their file changes")
   func tokens() async throws {

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 /// Checks that docs/trust.md has every promise and names only existing tests.
-@Suite("The page on trust")
+@Suite("The trust page")
 struct TrustTests {
   private static let page = Documentation.Page("docs/trust.md")
 

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Client
 
-@Suite("Reading a list")
+@Suite("Reading a list of URLs")
 struct LineReaderTests {
   @Test("blank lines are skipped, and all kinds of line ends are accepted")
   func lines() throws {

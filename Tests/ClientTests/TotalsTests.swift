@@ -53,7 +53,7 @@ struct TotalsTests {
   }
 }
 
-@Suite("A URL whose image is skipped")
+@Suite("Skipped URLs")
 struct NamingTests {
   private func inFolder(_ body: (String) throws -> Void) throws {
     let folder = NSTemporaryDirectory() + "imagefetch-naming-" + UUID().uuidString
@@ -123,7 +123,7 @@ struct NamingTests {
   }
 }
 
-@Suite("Names by a template")
+@Suite("File name templates")
 struct NameTemplateTests {
   @Test(
     "names are safe for every URL, in all scripts",

@@ -155,8 +155,8 @@ final class Transfer {
     idle.insert(socket)
   }
 
-  /// Called when libcurl opened a socket, which is not watched yet. An earlier socket of this transfer may be
-  /// closed without ever being watched.
+  /// Called when libcurl opened a socket. It counts as idle from the start, because the transfer may end before
+  /// the socket is ever watched.
   func opened(_ socket: Int32) {
     (self.socket, waitsFor) = (nil, CURL_POLL_NONE)
     idle.insert(socket)
