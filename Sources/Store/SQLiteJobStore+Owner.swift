@@ -2,9 +2,9 @@ internal import Foundation
 internal import GRDB
 public import Jobs
 
-/// Whose images a bucket holds: the database has a name.
+/// The name of this store, which marks the bucket that holds its images.
 extension SQLiteJobStore: ImageOwner {
-  /// Looked up in the database, each time.
+  /// Reads the name from the database on each call.
   public func name() async throws(StoreError) -> String {
     try await read { db in
       let name = try String.fetchOne(db, sql: "SELECT value FROM settings WHERE name = 'name'")
@@ -13,7 +13,7 @@ extension SQLiteJobStore: ImageOwner {
     }
   }
 
-  /// One look for each.
+  /// Uses one query per image.
   public func knowsAny(of images: [ImageDigest]) async throws(StoreError) -> Bool {
     try await read { db in
       let look = try db.cachedStatement(sql: "SELECT 1 FROM images WHERE digest = ?")

@@ -10,10 +10,10 @@ final class RunningService: Sendable {
   let folder: String
   private let process: ChildProcess
   private let output: Output
-  /// The token of the last request.
+  /// The `Authorization` field of the last request.
   private let lastToken = Mutex<String?>(nil)
 
-  /// The standard error of the process so far.
+  /// The text that the process has written to standard error.
   private final class Output: Sendable {
     let text = Mutex("")
   }
@@ -21,21 +21,21 @@ final class RunningService: Sendable {
   /// The executable under test.
   static var executable: String { BuiltProgram.imagefetch }
 
-  /// Creates a folder for data and files. The caller deletes it.
+  /// Creates a new folder for data and files. The caller removes it.
   static func makeFolder() throws -> String {
     let path = NSTemporaryDirectory() + "imagefetch-test-" + UUID().uuidString
     try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
     return path
   }
 
-  /// Starts the service with loopback allowed as an origin, and waits until it listens and is ready.
+  /// Starts the process with loopback allowed as an origin. Waits until it listens and is ready.
   ///
   /// - Parameters:
-  ///   - log: Its standard error, which is read until it says that it listens.
+  ///   - log: A pipe for standard error, which is read up to the line `listening`.
   ///   - arguments: Flags of `serve`.
-  ///   - program: The program to start.
-  ///   - directory: Its working directory; that of the tests by default.
-  ///   - isReady: Whether to wait until it accepts jobs. Otherwise it must only have started.
+  ///   - program: The executable to start.
+  ///   - directory: The working directory; by default that of the tests.
+  ///   - isReady: Whether to wait until the service accepts jobs.
   init(
     folder: String, settings: [String: String] = [:], log: TightPipe? = nil,
     program: String = executable, arguments: [String] = [], directory: String? = nil,
@@ -95,24 +95,24 @@ final class RunningService: Sendable {
   /// The log so far.
   var log: String { output.text.withLock { $0 } }
 
-  /// Kills the service, like a power cut.
+  /// Kills the process with SIGKILL, as a power cut would.
   func kill() async throws {
     process.signal(SIGKILL)
     try await eventually { !self.process.isRunning }
     expectNoSecret(in: Data(log.utf8), "the log")
   }
 
+  /// Sends SIGTERM.
   func terminate() { process.signal(SIGTERM) }
 
   /// Waits for the end of the process.
-  /// - Returns: The exit status.
   func ended() async throws -> Int32 {
     try await eventually { !self.process.isRunning }
     expectNoSecret(in: Data(log.utf8), "the log")
     return process.wait()
   }
 
-  /// Sends SIGTERM and waits for the end.
+  /// Sends SIGTERM and waits for the end of the process.
   @discardableResult
   func stop() async throws -> Int32 {
     await examineMetrics()
@@ -122,12 +122,12 @@ final class RunningService: Sendable {
 
   var processIdentifier: Int32 { process.id }
 
-  /// The resident memory in MiB, without the decoder processes.
+  /// Resident memory of the process in MiB, without its decoder processes.
   func residentMegabytes() throws -> Int {
     try megabytes(#/VmRSS:\s+(\d+) kB/#)
   }
 
-  /// The largest resident memory so far, in MiB.
+  /// The maximum of its resident memory so far, in MiB.
   func mostResidentMegabytes() throws -> Int {
     try megabytes(#/VmHWM:\s+(\d+) kB/#)
   }
@@ -180,7 +180,7 @@ final class RunningService: Sendable {
     return Answer(status: answer.statusCode, headers: fields, body: data)
   }
 
-  /// Submits one job or several.
+  /// Submits a job or a batch.
   func submit(_ json: Any) async throws -> Answer {
     try await send(
       "POST", "/jobs", headers: ["Content-Type": "application/json"],
@@ -188,7 +188,7 @@ final class RunningService: Sendable {
   }
 
   /// Submits a URL.
-  /// - Returns: The job's id.
+  /// - Returns: the job's id.
   func submit(url: String) async throws -> String {
     let answer = try await submit(["url": url])
     #expect(answer.status == 202)
@@ -209,7 +209,8 @@ final class RunningService: Sendable {
 
   // MARK: Secrets
 
-  /// Secrets that each service has, unless they change its behavior.
+  /// Secrets for every service, so that the tests can check that they never appear. Excludes secrets that
+  /// would change the tested behavior.
   private static func planted(
     beside settings: [String: String], _ arguments: [String]
   ) -> [String: String] {
@@ -227,7 +228,7 @@ final class RunningService: Sendable {
     if !found.isEmpty { Issue.record("\(place) holds \(found)") }
   }
 
-  /// Checks the last metrics, if they can be read.
+  /// Checks the last metrics, if the service can still be reached.
   private func examineMetrics() async {
     guard isRunning, let url = URL(string: base + "/metrics") else { return }
     var request = URLRequest(url: url, timeoutInterval: 5)
@@ -239,8 +240,8 @@ final class RunningService: Sendable {
 }
 
 extension URLSession {
-  /// Like `data(for:)`, but safe to cancel: that function may deadlock if its task is cancelled while another
-  /// thread is about to resume it.
+  /// Like `data(for:)`, except for cancellation. The original can deadlock: cancelling waits for the code
+  /// that resumes the task, which can wait for the cancellation.
   fileprivate func answer(to request: URLRequest) async throws -> (Data, URLResponse) {
     let sent = Mutex<URLSessionDataTask?>(nil)
     return try await withTaskCancellationHandler {
@@ -262,7 +263,7 @@ extension URLSession {
   }
 }
 
-/// Repeats until the condition is true, at most for a test's timeout.
+/// Repeats until the condition is true. Fails after the time limit of the tests.
 func eventually(
   _ location: SourceLocation = #_sourceLocation, _ condition: () async throws -> Bool
 ) async throws {
@@ -274,7 +275,7 @@ func eventually(
   }
 }
 
-/// Runs the body with a service in a temporary folder, and then stops the service and deletes the folder.
+/// Starts a service in a new folder and calls the body. Then stops the service and removes the folder.
 func withService(
   _ settings: [String: String] = [:], program: String = RunningService.executable,
   _ body: (RunningService) async throws -> Void
@@ -291,5 +292,5 @@ func withService(
   #expect(try await service.stop() == 0)
 }
 
-/// The policy for an image that a browser opens directly.
+/// The policy of an image that is opened in its own browser tab.
 let imagePolicy = "default-src 'none'; style-src 'unsafe-inline'; sandbox"

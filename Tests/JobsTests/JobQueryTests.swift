@@ -3,7 +3,7 @@ import Testing
 
 @testable import Jobs
 
-@Suite("A list's query")
+@Suite("A query for jobs")
 struct JobQueryTests {
   private func job(spelledBy fetcher: ScriptedFetcher?) -> Job {
     let url = SourceURL("http://b\u{FC}cher.example/")!  // legal
@@ -15,7 +15,7 @@ struct JobQueryTests {
   }
 
   @Test(
-    "finds a job by its host's one spelling, and by its own where no other was kept",
+    "a query finds a job by its host's canonical spelling, or else by its own",
     arguments: [
       ("b\u{FC}cher.example", [true, true]), ("xn--bcher-kva.example", [true, false]),
       ("b\u{FC}cher.example.", [true, false]), ("a.example", [false, false]),

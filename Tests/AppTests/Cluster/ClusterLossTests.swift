@@ -91,7 +91,7 @@ struct ClusterLossTests {
       held.gate.open()
       try await cluster.expectSuccess(held.bytes, through: [cluster[1], cluster[2]])
       kill(held.holder.processIdentifier, SIGCONT)
-      try await eventually { held.holder.log.contains("the lease with the store was lost") }
+      try await eventually { held.holder.log.contains("the lease was lost") }
       try await eventually { try await held.holder.get("/readyz").status == 200 }
       try await cluster.expectSuccess(held.bytes, through: cluster.services)
       #expect(try cluster.ends.count == 12)

@@ -268,7 +268,9 @@ struct WebhookRunTests {
         #expect(told.map(\.error) == [words])
       }
       // Only the operator may learn which internal address a name has.
-      try await eventually { service.log.contains(#/localhost: [0-9a-f.:]+ is in Loopback/#) }
+      try await eventually {
+        service.log.contains(#/localhost: [0-9a-f.:]+ is in the blocked network Loopback/#)
+      }
       #expect(origin.acceptedConnections == connections)
     }
     keys["webhooks.allow_networks"] = "127.0.0.1/32"

@@ -2,9 +2,11 @@ import Jobs
 import TestSupport
 import Testing
 
-@Suite("A job store, as whose a bucket's images are")
+@Suite("A job store as the owner of a bucket's images")
 struct ImageOwnerTests {
-  @Test("has a name of its own, and the same after reopening", arguments: StoreAdapter.allCases)
+  @Test(
+    "a job store has a unique name, which stays the same after reopening",
+    arguments: StoreAdapter.allCases)
   func name(adapter: StoreAdapter) async throws {
     let (jobs, others) = (try OpenJobs(adapter), try OpenJobs(adapter))
     let name = try await Self.owner(jobs.store).name()
@@ -16,7 +18,9 @@ struct ImageOwnerTests {
     await others.store.close()
   }
 
-  @Test("knows what it has reserved or removes, and nothing else", arguments: StoreAdapter.allCases)
+  @Test(
+    "a job store knows the images that it has reserved or is deleting, and no others",
+    arguments: StoreAdapter.allCases)
   func knows(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let owner = try Self.owner(jobs.store)
