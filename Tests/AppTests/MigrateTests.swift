@@ -9,7 +9,7 @@ struct MigrateTests {
   private let filed = Fixtures.filedPNG
 
   @Test(
-    "brings tables up to date, says by its status whether it has to, and refuses a newer release's")
+    "migrate updates tables, reports by its status if needed, and refuses newer tables")
   func tables() throws {
     let database = try TestDatabase(in: .shared)
     let folder = try RunningService.makeFolder()
@@ -33,7 +33,7 @@ struct MigrateTests {
   }
 
   @Test(
-    "moves a folder to PostgreSQL and S3: each job as it was, its bytes, the queue, cache and keys")
+    "a folder is moved to PostgreSQL and S3 with jobs, images, queue, cache and keys")
   func moved() async throws {
     let (database, bucket) = (try TestDatabase(in: .shared), try await TestBucket(prefix: "kept"))
     let origin = try ScriptedOrigin()
@@ -114,7 +114,7 @@ struct MigrateTests {
 
   private static let told = ["state", "received", "counts", "codes", "bytes", "tags", "name"]
 
-  @Test("moves batches: what they count, each line's result in its place, and what is still to do")
+  @Test("batches are moved with their counts, results and open lines")
   func batches() async throws {
     let database = try TestDatabase(in: .shared)
     let origin = try ScriptedOrigin()
@@ -163,7 +163,7 @@ struct MigrateTests {
     }
     let counts = try await new.get("/batches/\(running)").json()["counts"] as? [String: Int]
     #expect(counts?["success"] == 11 && counts?["queued"] == 0)
-    // One that failed is found by why it did.
+    // A failed line is found by its code.
     origin.on("/missing", .ok(Fixtures.smallPNG))
     let retried = try await new.send(
       "POST", "/batches/\(done)/retry",
@@ -178,7 +178,7 @@ struct MigrateTests {
     #expect(try await new.stop() == 0)
   }
 
-  @Test("passes over what can't be read, and tells how much that is")
+  @Test("unreadable records are skipped and counted")
   func unreadable() async throws {
     let database = try TestDatabase(in: .shared)
     let origin = try ScriptedOrigin()
@@ -220,7 +220,7 @@ struct MigrateTests {
     ] { #expect(run.output.contains(line), "\(run)") }
   }
 
-  @Test("goes on behind jobs that can't be read, where a page has no others")
+  @Test("the migration continues after a page that has only unreadable jobs")
   func unreadablePage() async throws {
     let database = try TestDatabase(in: .shared)
     let origin = try ScriptedOrigin()
@@ -234,7 +234,7 @@ struct MigrateTests {
     #expect(try await old.stop() == 0)
     let source = try DatabaseQueue(path: folders[0] + "/data/jobs.sqlite")
     try await source.write { db in
-      // The newest comes first, and is more than a page may have.
+      // The newest job comes first. It is larger than a page may be.
       try db.execute(
         sql: "UPDATE jobs SET record = zeroblob(5 << 20) WHERE id = (SELECT max(id) FROM jobs)")
     }
@@ -249,8 +249,8 @@ struct MigrateTests {
     #expect(run.output.contains("jobs that can't be read: 1;"), "\(run)")
   }
 
-  // The release build crashed here: with 200 images or more in 17 of 19 runs, with few in some.
-  @Test("moves 500 jobs with an image each, and every image is that job's")
+  // The release build crashed here: with 200 images or more in 17 of 19 runs, with fewer images sometimes.
+  @Test("500 jobs are moved with an image each, and every image belongs to its job")
   func many() async throws {
     let database = try TestDatabase(in: .shared)
     let origin = try ScriptedOrigin()
@@ -283,7 +283,7 @@ struct MigrateTests {
     #expect(try await new.stop() == 0)
   }
 
-  /// Lets so many objects through to a bucket, each as often as it comes.
+  /// Lets a limited number of objects pass to a bucket. Repeated uploads of an object count once.
   private final class Uploads: Sendable {
     private let state = Mutex((allowed: 0, seen: Set<[UInt8]>()))
 
@@ -301,18 +301,18 @@ struct MigrateTests {
   }
 
   @Test(
-    "that is killed in the midst, three times, goes on and loses nothing; what it left half done is swept"
+    "a migration that is killed three times continues, loses nothing, and leaves no orphan"
   )
   func killed() async throws {
     let (database, bucket) = (try TestDatabase(in: .shared), try await TestBucket(prefix: "kept"))
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
-    // Bytes after the image's end make each another one; every third is small.
+    // Bytes after the image's end make each image unique. Every third image is small.
     func body(_ number: Int) -> [UInt8] {
       (number % 3 == 0 ? Fixtures.smallPNG : filed) + Array("\(number)".utf8)
     }
     let count = 300
-    // With no entry of the cache, a batch's images go with its jobs.
+    // Without cache entries, a batch's images are moved with its jobs.
     for number in 0..<count {
       origin.on("/\(number)", .ok(body(number), headers: [("Cache-Control", "no-store")]))
     }
@@ -323,7 +323,8 @@ struct MigrateTests {
     for job in try await old.outcomes(ids) { #expect(job.phase == "success", "\(job.summary)") }
     #expect(try await old.stop() == 0)
 
-    // Within a batch: some of its objects are in the bucket, and none of its jobs in the database. It stands still there.
+    // The migration is blocked within a batch: some of its objects are in the bucket, but none of its jobs is
+    // in the database.
     let (proxy, uploads) = (try FaultyProxy(to: bucket.port), Uploads())
     proxy.judge { uploads.judge($0) }
     let target = environment([:]).merging(bucket.settings) { $1 }.merging([
@@ -337,7 +338,7 @@ struct MigrateTests {
         ?? 0
     }
     #expect(try CommandRun(["migrate"], target).status == 0)
-    // Of each batch's 64 images some 43 are objects.
+    // About 43 of the 64 images of each batch are objects.
     for (reached, allowed) in [(0, 20), (64, 60), (128, 105)] {
       uploads.allow(allowed)
       let process = try ChildProcess(
@@ -366,7 +367,7 @@ struct MigrateTests {
   }
 
   @Test(
-    "leaves images where they are where the folder goes on with PostgreSQL; tells which were harmed"
+    "images stay in place if the folder is used with PostgreSQL, and corrupt ones are reported"
   )
   func sameFolder() async throws {
     let database = try TestDatabase(in: .shared)
