@@ -2,7 +2,7 @@ internal import API
 internal import YAML
 
 extension ValueFormat<[Configuration.Destination]> {
-  /// `destinations`: a mapping of names, each to a bucket.
+  /// `destinations`: a mapping from names to buckets.
   static let destinations = ValueFormat(
     "a mapping, each name to endpoint, region, bucket, prefix, path_style, access_key_file, secret_key_file and owners",
     form: .yaml
@@ -106,9 +106,9 @@ extension ValueFormat<String> {
     isBucketName(text) ? nil : "is no bucket's name"
   }
 
-  /// What keys begin with.
+  /// The prefix of object keys.
   fileprivate static let keyPrefix = text("a prefix of keys") { text in
-    // libcurl takes such parts out of a path, and then it is another one than was signed.
+    // libcurl removes such parts from a path, so the request would not match its signature.
     let isPlain =
       !["/./", "/../", "//"].contains {
         "/\(text)\(text.hasSuffix("/") ? "" : "/")".contains($0)
