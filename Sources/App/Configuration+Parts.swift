@@ -212,7 +212,7 @@ extension Configuration {
     let areSet = missing.count == 1 ? "is not set" : "are not set"
     throw .operatorMistake(
       "storage.images: \(missing.joined(separator: " and ")) \(areSet), "
-        + "and storage.s3.credentials_file names no file in their place")
+        + "and storage.s3.credentials_file is not set either")
   }
 
   /// The maximum number of client connections, limited by the file descriptors that remain.

@@ -40,10 +40,10 @@ struct Decoding: Sendable {
         "seccomp": "\(layers.hasFilter)", "landlock": "\(layers.landlock ?? 0)",
       ]
       if layers.hasFilter {
-        log.info("images are decoded in processes of their own", metadata: told)
+        log.info("images are decoded in sandboxed processes", metadata: told)
       } else {
         log.error(
-          "decoder processes can't be kept from system calls: a codec's bug could reach what this user can",
+          "decoder processes have no system call filter: a codec bug could access everything this user can",
           metadata: told.merging(["refused": "\(Self.refused)"]) { $1 })
       }
     case .failure(let error):

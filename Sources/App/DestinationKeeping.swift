@@ -43,7 +43,7 @@ struct DestinationKeeping: ImageDestinations {
           key, parcel.content, digest: parcel.digest, type: parcel.contentType)
       } catch {
         // The full text is only logged: it may contain the operator's access key or endpoint.
-        log.info("a destination refuses", metadata: ["to": "\(name)", "error": "\(error)"])
+        log.info("failed to deliver an image", metadata: ["to": "\(name)", "error": "\(error)"])
         throw DeliveryError(error, to: name)
       }
     }
@@ -102,7 +102,7 @@ extension S3Bucket.Place {
     let endpoint =
       destination.endpoint ?? "https://s3.\(destination.region).amazonaws.com"
     guard let url = SourceURL(endpoint) else {
-      throw .operatorMistake("destinations.\(destination.name).endpoint: is no URL")
+      throw .operatorMistake("destinations.\(destination.name).endpoint: is not a URL")
     }
     self.init(
       endpoint: url, region: destination.region, bucket: destination.bucket,

@@ -90,7 +90,7 @@ extension S3Bucket.Place {
     let parts = text.dropFirst("s3://".count).split(separator: "/", maxSplits: 1)
     let endpoint = s3.endpoint ?? "https://s3.\(s3.region).amazonaws.com"
     guard let bucket = parts.first, let url = SourceURL(endpoint) else {
-      throw .operatorMistake("storage.s3.endpoint: \"\(endpoint)\" is no URL")
+      throw .operatorMistake("storage.s3.endpoint: \"\(endpoint)\" is not a URL")
     }
     self.init(
       endpoint: url, region: s3.region, bucket: String(bucket),

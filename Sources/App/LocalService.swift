@@ -67,7 +67,7 @@ private struct TemporaryFolder {
     var template = Array((NSTemporaryDirectory() + "/imagefetch-XXXXXX").utf8CString)
     guard let made = mkdtemp(&template) else {
       let reason = String(cString: strerror(errno))
-      throw .operatorMistake("\(NSTemporaryDirectory()): no folder can be made there: \(reason)")
+      throw .operatorMistake("\(NSTemporaryDirectory()): can't create a folder there: \(reason)")
     }
     path = String(cString: made)
   }

@@ -155,7 +155,7 @@ struct Parts: Sendable {
       }
       return nil
     } catch {
-      return .unusableStore("the store can't be read: \(error)")
+      return .unusableStore("the job store can't be read: \(error)")
     }
   }
 
@@ -196,10 +196,10 @@ extension StartError {
   init(_ error: ServerError, _ server: Configuration.Server) {
     switch error {
     case .unknownHost(let host):
-      self = .operatorMistake("server.host: \"\(host)\" is no address of this machine")
+      self = .operatorMistake("server.host: \"\(host)\" is not an address of this machine")
     case .addressUnavailable(let host, let port, let code):
       let reason = String(cString: strerror(code))
-      self = .operatorMistake("server.port: \(host) port \(port) can't be listened on: \(reason)")
+      self = .operatorMistake("server.port: can't listen on \(host) port \(port): \(reason)")
     case .invalidCertificate(let detail):
       self = .operatorMistake("server.tls: not a usable certificate and key: \(detail)")
     case .resourcesExhausted(let detail): self = .internalFault("no threads or memory: \(detail)")

@@ -16,13 +16,13 @@ public enum Probe {
     guard server.tls.certificate == nil else { return }
     let request = Array("GET \(path) HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".utf8)
     guard send(descriptor, request, request.count, Int32(MSG_NOSIGNAL)) == request.count
-    else { throw Failure(description: "the service took no request") }
+    else { throw Failure(description: "the service did not accept the request") }
     var answer = [UInt8](repeating: 0, count: 64)
     let count = recv(descriptor, &answer, answer.count, Int32(MSG_WAITALL))
     let status = String(decoding: answer.prefix(max(0, count)), as: UTF8.self)
       .prefix { $0 != "\r\n" }
     guard status.hasPrefix("HTTP/1.1 200") else {
-      throw Failure(description: "the service answered \"\(status)\"")
+      throw Failure(description: "the service responded with \"\(status)\"")
     }
   }
 

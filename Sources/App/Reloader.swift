@@ -29,7 +29,7 @@ final class Reloader: Sendable {
       running.withLock { take(next, &$0) }
     } catch {
       for mistake in error.all {
-        log.error("the configuration was not taken over", metadata: ["mistake": "\(mistake)"])
+        log.error("failed to reload the configuration", metadata: ["mistake": "\(mistake)"])
       }
     }
   }
@@ -39,12 +39,12 @@ final class Reloader: Sendable {
     // Without tokens, every client on this machine is admitted. Changing between the two modes requires a restart.
     let opens = before.auth.all.isEmpty != next.auth.all.isEmpty
     if opens {
-      log.error("auth.tokens: from none to some, or back, takes a restart")
+      log.error("tokens not reloaded: switching between no tokens and some requires a restart")
     } else if before.auth.all != next.auth.all {
       running.auth.tokens = next.auth.tokens
       running.auth.filedTokens = next.auth.filedTokens
       parts.take(tokensOf: running)
-      log.notice("other tokens hold", metadata: ["tokens": "\(next.auth.all.count)"])
+      log.notice("tokens reloaded", metadata: ["tokens": "\(next.auth.all.count)"])
     }
     var others = Configuration.keys.filter {
       $0.path != "auth.tokens" && !$0.isEqual(before, next)
@@ -54,7 +54,7 @@ final class Reloader: Sendable {
     }
     guard !others.isEmpty else { return }
     let keys = others.joined(separator: ", ")
-    log.warning("changed keys wait for a restart", metadata: ["keys": "\(keys)"])
+    log.warning("changed keys require a restart", metadata: ["keys": "\(keys)"])
   }
 
   /// Checks the token files every `interval` and reloads when one has changed, until the task is cancelled.

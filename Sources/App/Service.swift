@@ -58,7 +58,7 @@ public enum Service {
     for warning in warnings(of: configuration) { log.warning("\(warning)") }
     if configuration.connections < configuration.server.maxConnections {
       log.warning(
-        "fewer connections than configured: the rest of the descriptors is for jobs",
+        "fewer connections than configured, the limit on file descriptors is too low",
         metadata: [
           "connections": "\(configuration.connections)",
           "max_connections": "\(configuration.server.maxConnections)",
@@ -126,10 +126,10 @@ public enum Service {
     var warnings: [String] = []
     if view.enabled, !auth.all.isEmpty, view.keys.isEmpty {
       warnings.append(
-        "view.enabled has no effect: with tokens a view's URL is signed, and view.keys is empty")
+        "view.enabled has no effect: GET /image needs signed URLs, but view.keys is empty")
     }
     if getenv(Configuration.tokenVariable) != nil {
-      warnings.append("\(Configuration.tokenVariable) has no effect: it is for imagefetch get")
+      warnings.append("\(Configuration.tokenVariable) has no effect: only imagefetch get uses it")
     }
     return warnings
   }
@@ -170,7 +170,7 @@ public enum Service {
       return result
     }
     await parts.close()
-    guard let result else { throw .internalFault("the service ended by itself") }
+    guard let result else { throw .internalFault("the service stopped unexpectedly") }
     return try result.get()
   }
 

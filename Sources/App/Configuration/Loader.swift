@@ -54,7 +54,7 @@ struct Loader {
     {
       guard !known.contains(name), !Loader.isKubernetes(name) else { continue }
       let hint = Suggestion.text(for: name, among: known)
-      note(.variable(name), nil, "no key has this variable\(hint)")
+      note(.variable(name), nil, "unknown variable\(hint)")
     }
   }
 

@@ -57,8 +57,8 @@ struct Rule: Sendable {
     let backoff = configuration.jobs.retryBackoff
     guard backoff.initial > backoff.maximum else { return nil }
     let text = Unit.durations.text
-    return "the first wait (\(text(backoff.initial.inNanoseconds))) is longer than the longest "
-      + "(\(text(backoff.maximum.inNanoseconds)))"
+    return "the initial backoff (\(text(backoff.initial.inNanoseconds))) is longer than "
+      + "the maximum (\(text(backoff.maximum.inNanoseconds)))"
   }
 
   /// With several owners, each destination must list its owners. Clients choose the object keys, so one owner could
@@ -70,7 +70,7 @@ struct Rule: Sendable {
       let open = configuration.destinations.first(where: { $0.owners == nil })
     else { return nil }
     return
-      "\(open.name) has no owners, and there are tokens of several names: list those that may use it"
+      "\(open.name) has no owners, but the tokens have several names: list the owners that may use it"
   }
 
   private static let webhookSecrets = Rule(keys: ["webhooks.secret_files"]) { configuration, _ in
@@ -90,7 +90,7 @@ struct Rule: Sendable {
     guard let path = configuration.view.keysFile else { return nil }
     let (fileRank, keysRank) = (places["view.keys_file"]?.rank, places["view.keys"]?.rank ?? -1)
     if !configuration.view.keys.isEmpty {
-      if fileRank == keysRank { return "stands beside view.keys; one of them is enough" }
+      if fileRank == keysRank { return "is set together with view.keys; set only one of them" }
       if fileRank ?? 0 < keysRank {
         configuration.view.keysFile = nil
         return nil

@@ -121,10 +121,10 @@ extension ValueFormat<String> {
     judge: @escaping @Sendable (String) -> String?
   ) -> ValueFormat {
     ValueFormat(takes, form: .text, mention: show) { scalar in
-      guard scalar.kind == .string else { return .wrong("is not text; quote it if it is meant") }
+      guard scalar.kind == .string else { return .wrong("is not text; write it in quotes") }
       if scalar.text.isEmpty { return .wrong("is empty") }
       if scalar.text.unicodeScalars.contains(where: LineText.isUnsafe) {
-        return .wrong("has control characters in it")
+        return .wrong("contains control characters")
       }
       return judge(scalar.text).map { .wrong($0) } ?? .value(scalar.text)
     } show: {

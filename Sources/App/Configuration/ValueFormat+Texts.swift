@@ -42,10 +42,10 @@ extension ValueFormat<String> {
     // libcurl removes such parts from a path, so the request would not match its signature.
     let isPlain = !["/./", "/../"].contains { "\(text)/".contains($0) }
     guard let parts = text.wholeMatch(of: form)?.output, isPlain else {
-      return "is no bucket and prefix (s3://bucket/prefix)"
+      return "is not a bucket and prefix (s3://bucket/prefix)"
     }
     return isBucketName(parts.1)
-      ? nil : "has no bucket's name (3…63 of a-z 0-9 . -) behind s3://"
+      ? nil : "has no bucket name (3…63 of a-z 0-9 . -) after s3://"
   }
 
   /// Whether the text is a valid name for an S3 bucket.
@@ -59,8 +59,8 @@ extension ValueFormat<String> {
   }
 
   /// A region of an object store.
-  static let region = text("a region's name") { text in
-    text.wholeMatch(of: #/[A-Za-z0-9-]{1,64}/#) != nil ? nil : "is no region's name"
+  static let region = text("a region") { text in
+    text.wholeMatch(of: #/[A-Za-z0-9-]{1,64}/#) != nil ? nil : "is not a region"
   }
 
   /// The name of an instance.
@@ -90,7 +90,7 @@ extension ValueFormat<String> {
   static let folder = text("a folder") { FileText.wrongWithFolder($0) }
 
   /// A folder that can be read, or that does not exist yet.
-  static let newFolder = text("a folder, made when it is not there") { path in
+  static let newFolder = text("a folder, created if it does not exist") { path in
     FileText.exists(path) ? FileText.wrongWithFolder(path) : nil
   }
 }

@@ -129,7 +129,7 @@ extension ValueFormat {
   where Value == [Element] {
     ValueFormat("a list, each \(element.takes)", form: .list(element.form)) { node, complaints in
       guard let nodes = node.sequence else {
-        let found = element.isSecret ? "what stands here" : node.scalar.map(shown) ?? "a mapping"
+        let found = element.isSecret ? "the value" : node.scalar.map(shown) ?? "a mapping"
         complaints.append(Complaint(location: node.location, message: "\(found) is not a list"))
         return nil
       }

@@ -61,13 +61,13 @@ public enum Migration {
     }
     guard FileManager.default.fileExists(atPath: folder + "/images") else {
       throw .operatorMistake(
-        "\(folder): there is no images folder to move: what is in a bucket is not moved by this")
+        "\(folder): there is no images folder to move. Images in a bucket can't be moved")
     }
     try configuration.checkImageKeys()
     let isSameFolder = place(folder) == place(configuration.storage.path)
     let jobs = try JobKeeping(configuration, isDurable: true, adopting: isSameFolder)
     guard let records = jobs.store as? any ImportingStore else {
-      throw .operatorMistake("storage.jobs: is not set, so there is nothing to move to")
+      throw .operatorMistake("storage.jobs: is not set. Set it to the database to move to")
     }
     let images = try ImageKeeping(
       configuration, isDurable: true, references: jobs.store, now: Parts.now, log: log)
@@ -88,7 +88,7 @@ public enum Migration {
     await jobs.close()
     do throws(StoreError) { return try result.get() } catch {
       throw .unusableStore(
-        "\(error); what has been moved stays: the same command goes on from there")
+        "\(error). The records moved so far are kept. Run the same command again to continue")
     }
   }
 

@@ -63,19 +63,19 @@ public struct MoveTotals: Sendable, Equatable {
     ]
     if !lost.isEmpty {
       lines.append(
-        "images missing or harmed: \(lost.count); their jobs are answered with image_gone")
+        "images missing or corrupt: \(lost.count); requests for them get image_gone")
     }
     if jobs.all < expected {
-      lines.append("jobs that can't be read: \(expected - jobs.all); they stay behind")
+      lines.append("jobs that can't be read: \(expected - jobs.all); not moved")
     }
     if unreadable > 0 {
-      lines.append("others that can't be read: \(unreadable); they stay behind")
+      lines.append("other records that can't be read: \(unreadable); not moved")
     }
     return lines
   }
 
   private func line(_ name: String, _ things: Things) -> String {
-    "\(name): \(things.moved) moved" + (things.found > 0 ? ", \(things.found) were there" : "")
+    "\(name): \(things.moved) moved" + (things.found > 0 ? ", \(things.found) already there" : "")
   }
 
   private func size(_ bytes: Int) -> String {

@@ -116,7 +116,7 @@ final class TraceExporter: JobTracer {
           note(refusal: nil)
           return true
         }
-        refusal = "answered \(status)"
+        refusal = "the collector responded with status \(status)"
         // OTLP/HTTP, "Retryable Response Codes".
         if ![429, 502, 503, 504].contains(status) {
           note(refusal: refusal)
@@ -136,9 +136,9 @@ final class TraceExporter: JobTracer {
       return isRefused
     }
     if let refusal, !was {
-      log.warning("the collector takes no traces", metadata: ["error": "\(refusal)"])
+      log.warning("failed to send traces to the collector", metadata: ["error": "\(refusal)"])
     } else if refusal == nil, was {
-      log.notice("the collector takes traces again")
+      log.notice("the collector accepts traces again")
     }
   }
 }
