@@ -146,7 +146,7 @@ extension Configuration {
     public var maxWaiting = 100_000
     /// Maximum time of one attempt, from the name's lookup to the end of the response's header section.
     public var timeout: Duration = .seconds(15)
-    /// How long to wait after each failed attempt. After the last one the message is dropped.
+    /// How long to wait after each failed attempt. If the attempt after the last wait fails, the message is dropped.
     public var retry: [Duration] = WebhookSchedule.standard.waits
   }
 
