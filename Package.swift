@@ -5,7 +5,8 @@ import PackageDescription
 let strictness: [SwiftSetting] =
   Context.environment["WARNINGS_AS_ERRORS"] == "1" ? [.treatAllWarnings(as: .error)] : []
 
-/// The commit, set by the Makefile and deploy/dist/build; absent in a build without git. The value becomes a C macro, so only a-z, 0-9 and - are allowed.
+/// The commit, set by the Makefile and deploy/dist/build; absent in a build without git. The value becomes a C macro, so
+/// only a-z, 0-9 and - are allowed.
 let commit: [CSetting] =
   Context.environment["SOURCE_COMMIT"].flatMap { commit in
     let isPlain = commit.utf8.allSatisfy {
