@@ -78,7 +78,7 @@ class Benchmark:
             for size, count in (("large", LARGE), ("small", SMALL)):
                 self.measure_jobs(size, count, number, figures)
         if "origins" in parts:
-            for name, dead in (("alone", []), ("beside the dead", self.dead)):
+            for name, dead in (("alone", []), ("with the dead", self.dead)):
                 with self.service(**DEFAULTS) as service:
                     figures[name] = measures.seconds_for_the_living(service, self.living, dead)
         if "requests" in parts:
@@ -204,7 +204,7 @@ class Benchmark:
 def print_table(rounds):
     """Yields the lines whose figures were measured."""
     row = "{:<34} {:>11} {:>11} {:>7} {:>7}"
-    print(row.format("", "imagefetch", "beside it", "ratio", "goal"))
+    print(row.format("", "imagefetch", "compared", "ratio", "goal"))
     for name, ours, beside, goal in (
         ("2-megapixel JPEGs, codec alone", "large imagefetch", "large codec", "0.85"),
         ("2-megapixel JPEGs, Python pool", "large imagefetch", "large Python", ""),
@@ -228,7 +228,7 @@ def print_table(rounds):
                 title, f"{statistics.median(left):,.0f}", f"{statistics.median(right):,.0f}",
                 f"{ratio:.2f}", goal))
     if "alone" in rounds[0]:
-        dead, alone = (median(rounds, key) for key in ("beside the dead", "alone"))
+        dead, alone = (median(rounds, key) for key in ("with the dead", "alone"))
         print(row.format(
             f"{LIVING} origins and {DEAD} dead ones, s", f"{dead:.2f}", f"{alone:.2f}",
             f"{dead / alone:.2f}", "1.05"))
