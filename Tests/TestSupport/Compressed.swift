@@ -5,10 +5,10 @@ public enum Compressed {
   /// One gzip member.
   public static func gzip(_ bytes: [UInt8]) -> [UInt8] { deflated(bytes, windowBits: 15 + 16) }
 
-  /// What HTTP names deflate: zlib's format.
+  /// zlib's format, which HTTP calls deflate.
   public static func deflate(_ bytes: [UInt8]) -> [UInt8] { deflated(bytes, windowBits: 15) }
 
-  /// Deflate without zlib's frame, which some origins send under its name.
+  /// Raw deflate data without zlib's header, which some origins send as deflate.
   public static func bareDeflate(_ bytes: [UInt8]) -> [UInt8] { deflated(bytes, windowBits: -15) }
 
   /// Brotli.
