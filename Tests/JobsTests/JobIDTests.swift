@@ -14,7 +14,7 @@ struct JobIDTests {
   }
 
   @Test(
-    "is not read from anything else",
+    "is not read from any other text",
     arguments: [
       "", "0193a0b2-7c1e-7d3a-9f52-1f0c5b6a7d8", "0193a0b2-7c1e-7d3a-9f52-1f0c5b6a7d888",
       "0193a0b27c1e-7d3a-9f52-1f0c5b6a7d88-", "0193a0b2-7c1e-7d3a-9f52-1f0c5b6a7d8g",

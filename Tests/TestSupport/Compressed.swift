@@ -25,7 +25,7 @@ public enum Compressed {
 
   private static func deflated(_ bytes: [UInt8], windowBits: Int32) -> [UInt8] {
     var stream = z_stream()
-    precondition(CCompressors_deflateInit(&stream, windowBits) == Z_OK, "zlib could not begin")
+    precondition(CCompressors_deflateInit(&stream, windowBits) == Z_OK, "zlib could not start")
     defer { deflateEnd(&stream) }
     var bytes = bytes
     let inputSize = UInt32(bytes.count)
@@ -36,7 +36,7 @@ public enum Compressed {
         stream.avail_in = inputSize
         stream.next_out = output.baseAddress
         stream.avail_out = UInt32(output.count)
-        precondition(CCompressors.deflate(&stream, Z_FINISH) == Z_STREAM_END, "zlib gave up")
+        precondition(CCompressors.deflate(&stream, Z_FINISH) == Z_STREAM_END, "zlib failed")
         count = Int(stream.total_out)
       }
     }

@@ -78,7 +78,7 @@ public final class FakeCodec: ImageCodec {
     }
 
     func step() throws(CodecError) -> DecodeStep {
-      if state.crashes.load(ordering: .relaxed) { throw .crashed(how: "as it was told") }
+      if state.crashes.load(ordering: .relaxed) { throw .crashed(how: "as the test requested") }
       if state.hangs.load(ordering: .relaxed) {
         // A short pause that leaves the core to other threads. The test needs a step that never ends.
         usleep(1_000)

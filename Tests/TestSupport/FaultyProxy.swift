@@ -75,7 +75,7 @@ public final class FaultyProxy: Sendable {
 
   /// A refusal in the form of an object store.
   public static func refusal(_ status: Int, _ code: String) -> [UInt8] {
-    let xml = "<?xml version=\"1.0\"?><Error><Code>\(code)</Code><Message>told to</Message></Error>"
+    let xml = "<?xml version=\"1.0\"?><Error><Code>\(code)</Code><Message>refused</Message></Error>"
     return Array(
       """
       HTTP/1.1 \(status) Told\r

@@ -41,7 +41,7 @@ public final class MemoryImageStore: ImageStore {
   }
 
   public func verify(_ digest: ImageDigest, bytes: Int) async throws(StoreError) -> Bool {
-    if isFailing.withLock({ $0 }) { throw .unavailable(detail: "told to fail") }
+    if isFailing.withLock({ $0 }) { throw .unavailable(detail: "requested by the test") }
     return images.withLock { images in
       guard let image = images[digest] else { return false }
       let isWhole = image.count == bytes && Self.digest(of: image) == digest
@@ -83,7 +83,7 @@ public final class MemoryImageStore: ImageStore {
       try? await Task.sleep(for: .milliseconds(1))
     }
     removals.withLock { $0.waiting -= 1 }
-    if stuck.withLock({ $0 }) == name.digest { throw .unavailable(detail: "told to fail") }
+    if stuck.withLock({ $0 }) == name.digest { throw .unavailable(detail: "requested by the test") }
     images.withLock { $0[name.digest] = nil }
   }
 

@@ -196,7 +196,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     let images = jobs.compactMap { $0.keptImage?.keptDigest }
     guard images.allSatisfy({ sizes[$0] != nil }) else { return .imageGone }
     guard jobs.allSatisfy({ rows[$0.id] == nil }) else {
-      throw .unavailable(detail: "there is such a job")
+      throw .unavailable(detail: "the job already exists")
     }
     for job in jobs {
       append(job)
@@ -458,7 +458,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     let before = row.job
     guard change(&row.job) else { return before }
     if let image = row.job.keptImage, pendingDeletion[image.keptDigest] != nil {
-      throw .unavailable(detail: "an image that is leaving was not reserved")
+      throw .unavailable(detail: "an image that is pending deletion was not reserved")
     }
     switch QueueMove(from: before, to: row.job) {
     case .none: break

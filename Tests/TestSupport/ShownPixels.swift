@@ -72,7 +72,7 @@ public struct ShownPixels: Sendable {
 
   /// The peak signal-to-noise ratio against an image of the same size, in dB; infinite if they are equal.
   public func likeness(to other: ShownPixels) -> Double {
-    precondition(pixels.count == other.pixels.count, "pictures of other sizes")
+    precondition(pixels.count == other.pixels.count, "images of different sizes")
     var sum = 0
     pixels.withUnsafeBufferPointer { ours in
       other.pixels.withUnsafeBufferPointer { theirs in
@@ -87,7 +87,7 @@ public struct ShownPixels: Sendable {
 
   /// The largest difference of a channel's value from an image of the same size: 0 to 255.
   public func worstDifference(to other: ShownPixels) -> Int {
-    precondition(pixels.count == other.pixels.count, "images of other sizes")
+    precondition(pixels.count == other.pixels.count, "images of different sizes")
     return zip(pixels, other.pixels).reduce(0) { max($0, abs(Int($1.0) - Int($1.1))) }
   }
 
