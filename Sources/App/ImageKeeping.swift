@@ -21,7 +21,7 @@ struct ImageKeeping: Sendable {
   ///
   /// - Parameters:
   ///   - isDurable: whether images in files survive a crash of the machine.
-  ///   - references: the job store's records of which images exist.
+  ///   - references: the job store, which records the images that exist.
   ///   - now: the clock for signing requests.
   /// - Throws: `.operatorMistake` if the folder or the endpoint can't be used; `.internalFault` if libcurl can't start.
   init(

@@ -36,7 +36,7 @@ public struct StoredRedirect: Sendable, Equatable, Codable {
 
 /// The redirects that led to a stored response. The response may be used only if each redirect may be used too.
 public struct StoredPath: Sendable, Equatable, Codable {
-  /// The redirects in the order in which they were followed.
+  /// The redirects, first to last.
   public var redirects: [StoredRedirect]
   /// Whether the last request carried the client's fields.
   public var hadFields: Bool

@@ -81,7 +81,7 @@ public final class ThreadPool: TaskExecutor {
     public func move(to priority: UInt8) { self.priority.store(priority, ordering: .relaxed) }
   }
 
-  /// Runs one actor's jobs on the pool's threads, one at a time and in the order in which they were enqueued.
+  /// Runs one actor's jobs on the pool's threads, one at a time and in order.
   ///
   /// Use it as the actor's `unownedExecutor`. Nonisolated functions that the actor calls also run here, because they
   /// inherit the caller's isolation (SE-0461). So a task changes threads only when it suspends.

@@ -57,7 +57,7 @@ extension Configuration {
 
   /// One entry of `auth.tokens`.
   public struct Token: Sendable, Equatable {
-    /// What a token allows.
+    /// The permissions of a token.
     public enum Scope: String, Sendable, Equatable, CaseIterable {
       /// The owner's jobs.
       case jobs

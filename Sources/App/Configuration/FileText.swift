@@ -73,7 +73,7 @@ enum FileText {
     }
   }
 
-  /// What is wrong with a file, as the end of an error message.
+  /// The end of an error message about a file.
   struct WrongSecrets: Error { let why: String }
 
   private static func isFolder(_ path: String) -> Bool {

@@ -3,7 +3,7 @@ internal import YAML
 extension Configuration {
   /// One mistake in the configuration. Its description is one line.
   public struct Mistake: Error, Sendable, Equatable, CustomStringConvertible {
-    /// Where a value came from.
+    /// The source of a value.
     public enum Place: Sendable, Equatable {
       /// The built-in default.
       case defaults
@@ -18,7 +18,7 @@ extension Configuration {
     public let place: Place
     /// The key, such as `fetch.timeout` or `auth.tokens[0].scopes`; nil if the mistake is not about a key.
     public let key: String?
-    /// What is wrong.
+    /// The mistake, without its source and key.
     public let message: String
 
     /// Such as `imagefetch.yaml:12:3: fetch.timeout: "0s" is not within 1ms…10m`, `IMAGEFETCH_FETCH_TIMEOUT: …` or

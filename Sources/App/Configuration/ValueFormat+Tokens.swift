@@ -18,7 +18,7 @@ extension ValueFormat<[Configuration.Token]> {
     }
   }()
 
-  /// Reads the tokens of `auth.tokens_file`, which contains a list of entries.
+  /// Reads the tokens of `auth.tokens_file`, which contains an array of entries.
   ///
   /// - Parameters:
   ///   - others: the tokens of `auth.tokens`. The file must not repeat one of them.

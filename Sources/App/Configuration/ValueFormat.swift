@@ -95,7 +95,7 @@ struct ValueFormat<Value: Sendable>: Sendable {
 /// The result of parsing a scalar.
 enum Parsed<Value> {
   case value(Value)
-  /// What is wrong, as the end of an error message that starts with the scalar.
+  /// The end of an error message that starts with the scalar, such as `is not a number`.
   case wrong(String)
 }
 
@@ -124,7 +124,7 @@ extension ValueFormat {
     }
   }
 
-  /// A list of at least `minimum` elements.
+  /// An array with at least `minimum` elements.
   static func list<Element>(_ element: ValueFormat<Element>, minimum: Int = 0) -> ValueFormat
   where Value == [Element] {
     ValueFormat("a list, each \(element.takes)", form: .list(element.form)) { node, complaints in
