@@ -1,8 +1,8 @@
 /// A position in a text.
 public struct Location: Sendable, Hashable, Comparable {
-  /// From 1.
+  /// The line, from 1.
   public let line: Int
-  /// From 1, in Unicode scalars.
+  /// The column, from 1, in Unicode scalars.
   public let column: Int
 
   public init(line: Int, column: Int) {
