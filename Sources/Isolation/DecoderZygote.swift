@@ -115,7 +115,7 @@ struct DecoderUnavailable: Error, CustomStringConvertible {
     description =
       switch code {
       case -EPIPE: "the decoder process ended during its start"
-      case -EAGAIN: "\(words): raise TasksMax, the container's limit of processes or the user's"
+      case -EAGAIN: "\(words): raise TasksMax or the process limit of the container or user"
       default: words
       }
   }

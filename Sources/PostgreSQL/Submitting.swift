@@ -170,7 +170,7 @@ extension Transaction {
         return .success(.imageGone)
       }
       guard !request.jobs.contains(where: { !ids.insert($0.id).inserted }) else {
-        return .failure(.unavailable(detail: "a job with this id exists already"))
+        return .failure(.unavailable(detail: "the job already exists"))
       }
       if let key = request.key {
         keys[KeyName(key)] = KnownKey(

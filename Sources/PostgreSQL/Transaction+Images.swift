@@ -83,7 +83,7 @@ extension Transaction {
     let new = begun.keys.filter { known[$0] == nil }.sorted { $0.lexicographicallyPrecedes($1) }
     let back = begun.keys.filter { known[$0] == true }
     guard back.allSatisfy({ offered[$0] != nil }) else {
-      throw StoreError.unavailable(detail: "an image pending deletion was not reserved")
+      throw StoreError.unavailable(detail: "an image that is pending deletion was not reserved")
     }
     if !new.isEmpty {
       // If the bytes are not offered, the image is a file whose reservation was lost in a crash of

@@ -216,7 +216,7 @@ extension WriteTransaction {
   {
     guard let old = known else { return try add(change, as: digest) }
     guard !old.isPendingDeletion || change.hard + change.soft <= 0 else {
-      throw StoreError.unavailable(detail: "an image pending deletion was not reserved")
+      throw StoreError.unavailable(detail: "an image that is pending deletion was not reserved")
     }
     var new = old
     new.hard += change.hard

@@ -41,7 +41,7 @@ struct ConfigurationCommandTests {
       wrong.error == """
         \(path):2:12: fetch.timeout: "0s" is not within 1ms…10m
         \(path):3:3: fetch.x: unknown key
-        IMAGEFETCH_X: no key has this variable
+        IMAGEFETCH_X: unknown variable
 
         """)
     try "fetch: { timeout: 2s }\n".write(toFile: path, atomically: true, encoding: .utf8)

@@ -44,10 +44,10 @@ struct ConfigurationMistakeTests {
         "server: { host: example.org }",
         "1:17: server.host: \"example.org\" is not an IP address or localhost"
       ),
-      ("storage: { path: 5 }", "1:18: storage.path: \"5\" is not text; quote it if it is meant"),
+      ("storage: { path: 5 }", "1:18: storage.path: \"5\" is not text; write it in quotes"),
       ("storage: { path: \"\" }", "1:18: storage.path: \"\" is empty"),
       (
-        "storage: { path: \"a\\nb\" }", "1:18: storage.path: \"a\\nb\" has control characters in it"
+        "storage: { path: \"a\\nb\" }", "1:18: storage.path: \"a\\nb\" contains control characters"
       ),
       ("storage: { path: /dev/null }", "1:18: storage.path: \"/dev/null\" is not a folder"),
       (
@@ -77,17 +77,17 @@ struct ConfigurationMistakeTests {
       ),
       (
         "storage: { images: s3://pictures/a/./b }",
-        "1:20: storage.images: \"s3://pictures/a/./b\" is no bucket and prefix (s3://bucket/prefix)"
+        "1:20: storage.images: \"s3://pictures/a/./b\" is not a bucket and prefix (s3://bucket/prefix)"
       ),
       (
         "storage: { images: s3://b/x }",
-        "1:20: storage.images: \"s3://b/x\" has no bucket's name (3…63 of a-z 0-9 . -) behind s3://"
+        "1:20: storage.images: \"s3://b/x\" has no bucket name (3…63 of a-z 0-9 . -) after s3://"
       ),
       ("view: { keys: [aabb] }", "1:16: view.keys[0]: is not 32…2048 hexadecimal digits"),
       // A secret in the place of a list is not printed either.
-      ("view: { keys: 0011aabb }", "1:15: view.keys: what stands here is not a list"),
-      ("webhooks: { secrets: whsec_x }", "1:22: webhooks.secrets: what stands here is not a list"),
-      ("auth: { tokens: secret }", "1:17: auth.tokens: what stands here is not a list"),
+      ("view: { keys: 0011aabb }", "1:15: view.keys: the value is not a list"),
+      ("webhooks: { secrets: whsec_x }", "1:22: webhooks.secrets: the value is not a list"),
+      ("auth: { tokens: secret }", "1:17: auth.tokens: the value is not a list"),
       (
         "tracing: { endpoint: \"https://me:secret@x\" }",
         "1:22: tracing.endpoint: \"https://hidden@x\" is not a URL (scheme, host and port only, in lower case)"

@@ -75,7 +75,7 @@ struct ConfigurationRuleTests {
       """
     let lines = mistakes { try Configuration.load(yaml: yaml, name: "f") }
     let mistake =
-      "shop has no owners, and there are tokens of several names: list those that may use it"
+      "shop has no owners, but the tokens have several names: list the owners that may use it"
     #expect(lines == (isFine ? [] : ["f:2:15: destinations: \(mistake)"]))
   }
 
@@ -97,7 +97,7 @@ struct ConfigurationRuleTests {
     #expect(
       mistakes { try Configuration.load(yaml: yaml, name: "f") } == [
         "f:1:35: jobs.retry_backoff.maximum: "
-          + "the first wait (500ms) is longer than the longest (100ms)"
+          + "the initial backoff (500ms) is longer than the maximum (100ms)"
       ])
   }
 

@@ -84,8 +84,8 @@ struct ConfigurationSourceTests {
         "2:1: did not find expected ',' or ']' while parsing a flow sequence"
       ),
       ("AUTH_TOKENS", "[{name: view}]", "[0].name: \"view\" is reserved"),
-      ("FETCH_TIMOUT", "1s", "no key has this variable, did you mean IMAGEFETCH_FETCH_TIMEOUT?"),
-      ("WIBBLE", "1s", "no key has this variable"),
+      ("FETCH_TIMOUT", "1s", "unknown variable, did you mean IMAGEFETCH_FETCH_TIMEOUT?"),
+      ("WIBBLE", "1s", "unknown variable"),
       (
         "SERVER_HOST", "0.0.0.0",
         "\"0.0.0.0\" can be reached from other machines: set auth.tokens, or auth.disabled: true to be open to everyone"
@@ -126,7 +126,7 @@ struct ConfigurationSourceTests {
     let both = "view: { keys_file: /dev/null, keys: [\(key)] }"
     #expect(
       mistakes { try Configuration.load(yaml: both, name: "f") } == [
-        "f:1:20: view.keys_file: stands beside view.keys; one of them is enough"
+        "f:1:20: view.keys_file: is set together with view.keys; set only one of them"
       ])
   }
 }

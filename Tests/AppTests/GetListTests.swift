@@ -163,7 +163,7 @@ struct FailedStartTests {
           ["IMAGEFETCH_STORAGE_PATH": "\(folder)/\(path)"])
       }
       let run = try start("new/data")
-      #expect(run.status == 1 && run.error.contains("can't be listened on"), "\(run.error)")
+      #expect(run.status == 1 && run.error.contains("can't listen on"), "\(run.error)")
       #expect(try FileManager.default.names(in: folder).isEmpty)
       try FileManager.default.createDirectory(
         atPath: folder + "/old/data", withIntermediateDirectories: true)

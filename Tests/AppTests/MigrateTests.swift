@@ -79,7 +79,7 @@ struct MigrateTests {
     #expect(run.status == 0 && run.output.contains("jobs: 8 moved\n"), "\(run)")
     #expect(run.output.contains("idempotency keys: 1 moved") && !run.output.contains("missing"))
     let again = try CommandRun(move, target)
-    #expect(again.output.contains("jobs: 0 moved, 8 were there"), "\(again)")
+    #expect(again.output.contains("jobs: 0 moved, 8 already there"), "\(again)")
     #expect(again.output.contains("images: 0 moved"), "\(again)")
 
     origin.on("/small", .status(500))
@@ -149,7 +149,7 @@ struct MigrateTests {
     let run = try CommandRun(move, target)
     #expect(run.status == 0 && run.output.contains("batches: 2 moved\n"), "\(run)")
     let again = try CommandRun(move, target)
-    #expect(again.output.contains("batches: 0 moved, 2 were there"), "\(again)")
+    #expect(again.output.contains("batches: 0 moved, 2 already there"), "\(again)")
 
     let new = try await RunningService(folder: folders[1], settings: target)
     let moved = try await new.get("/batches/\(done)").json()
@@ -216,7 +216,7 @@ struct MigrateTests {
     #expect(run.status == 0, "\(run)")
     for line in [
       "jobs: 2 moved", "batches: 1 moved", "cache entries: 1 moved", "idempotency keys: 1 moved",
-      "others that can't be read: 5;",
+      "other records that can't be read: 5;",
     ] { #expect(run.output.contains(line), "\(run)") }
   }
 
@@ -275,7 +275,7 @@ struct MigrateTests {
     #expect(run.status == 0 && run.output.contains("jobs: \(count) moved\n"), "\(run)")
     #expect(run.output.contains("images: \(count) moved") && !run.output.contains("missing"))
     let again = try CommandRun(move, target)
-    #expect(again.output.contains("jobs: 0 moved, \(count) were there"), "\(again)")
+    #expect(again.output.contains("jobs: 0 moved, \(count) already there"), "\(again)")
     let new = try await RunningService(folder: folders[1], settings: target)
     for (number, id) in ids.enumerated() {
       #expect(try await new.image(of: id) == body(number), "\(number)")
@@ -393,10 +393,10 @@ struct MigrateTests {
     #expect(none.status == 1 && none.error.contains("there is no jobs.sqlite"), "\(none)")
     let nowhere = try CommandRun(
       ["migrate", "--from", "sqlite"], ["IMAGEFETCH_STORAGE_PATH": folder + "/data"])
-    #expect(nowhere.status == 1 && nowhere.error.contains("nothing to move to"), "\(nowhere)")
+    #expect(nowhere.status == 1 && nowhere.error.contains("Set it to the database"), "\(nowhere)")
     let run = try CommandRun(["migrate", "--from", "sqlite"], settings)
-    #expect(run.status == 0 && run.output.contains("images missing or harmed: 1"), "\(run)")
-    #expect(run.output.contains("images: 0 moved, 1 were there"), "\(run)")
+    #expect(run.status == 0 && run.output.contains("images missing or corrupt: 1"), "\(run)")
+    #expect(run.output.contains("images: 0 moved, 1 already there"), "\(run)")
     #expect(run.output.contains("images/ there is in use"), "\(run)")
     let new = try await RunningService(folder: folder, settings: settings)
     #expect(try await new.image(of: x.id) == filed + [1])

@@ -17,7 +17,7 @@ struct ReloadTests {
       kill(service.processIdentifier, SIGHUP)
       try await eventually { try await Self.status("third", service) == 200 }
       #expect(try await Self.status("first", service) == 401)
-      try await eventually { service.log.contains("other tokens hold") }
+      try await eventually { service.log.contains("tokens reloaded") }
 
       // A file with a mistake changes nothing. Without a signal it is soon read again.
       try Self.write(["{name: third, scopes: [jobs]}"], to: file)
@@ -29,7 +29,7 @@ struct ReloadTests {
       // An empty list of tokens does not open the service.
       try Self.write([], to: file)
       kill(service.processIdentifier, SIGHUP)
-      try await eventually { service.log.contains("takes a restart") }
+      try await eventually { service.log.contains("requires a restart") }
       #expect(try await Self.status(nil, service) == 401)
       #expect(try await Self.status("fourth", service) == 200)
     }

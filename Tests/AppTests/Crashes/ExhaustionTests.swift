@@ -120,7 +120,7 @@ struct ExhaustionTests {
   }
 
   private static let advice =
-    "raise TasksMax, the container's limit of processes or the user's"
+    "raise TasksMax or the process limit of the container or user"
 
   /// Returns the process that forks the decoder processes.
   private static func forker(of service: RunningService) async throws -> Int32 {
