@@ -168,6 +168,6 @@ extension RejectedLine {
   fileprivate static func outside(_ line: Int) -> RejectedLine {
     RejectedLine(
       line: line, url: nil, code: "invalid_local_name",
-      detail: "It leads out of this service's folder of images, or to no file.")
+      detail: "Must name a file below sources.local_root.")
   }
 }

@@ -125,7 +125,7 @@ struct VariantOptions: ParsableArguments {
     transform: { text in
       let digits = text.hasPrefix("#") ? text.dropFirst() : text[...]
       guard digits.utf8.count == 6, digits.allSatisfy({ $0.isASCII && $0.isHexDigit }) else {
-        throw ValidationError("It is six hexadecimal digits, such as ff8800.")
+        throw ValidationError("Must be six hexadecimal digits such as ff8800.")
       }
       return String(digits)
     })
@@ -135,7 +135,7 @@ struct VariantOptions: ParsableArguments {
     help: ArgumentHelp("1 to 4, multiplies width and height.", valueName: "n"),
     transform: { text in
       guard let number = Double(text), 1...4 ~= number else {
-        throw ValidationError("It is a number from 1 to 4.")
+        throw ValidationError("Must be a number from 1 to 4.")
       }
       return number
     })
@@ -146,7 +146,7 @@ struct VariantOptions: ParsableArguments {
 
   func validate() throws {
     if animated, let format, format != .webp {
-      throw ValidationError("Animations are written as WebP alone.")
+      throw ValidationError("Animations can be written as webp only.")
     }
   }
 
@@ -209,7 +209,7 @@ struct JobOptions: ParsableArguments {
 private func number(in range: ClosedRange<Int>) -> @Sendable (String) throws -> Int {
   { text in
     guard let number = Int(text), range ~= number else {
-      throw ValidationError("It is a whole number from \(range.lowerBound) to \(range.upperBound).")
+      throw ValidationError("Must be an integer from \(range.lowerBound) to \(range.upperBound).")
     }
     return number
   }

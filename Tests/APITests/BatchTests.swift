@@ -109,7 +109,7 @@ struct BatchTests {
     #expect(errors.allSatisfy { $0["parameter"] == .string("defaults") })
     #expect(
       errors.first?["detail"]
-        == .string("/deliver/0/to: This service has no destination of that name."))
+        == .string("/deliver/0/to: There is no destination of this name."))
     #expect(errors.last?["detail"]?.string?.hasPrefix("/tags/0: A tag has") == true)
   }
 

@@ -31,7 +31,7 @@ struct CrossSiteGuardTests {
       let answer = await local.get(path, asked(for: host))
       #expect(answer.status == 403, "\(path)")
       #expect(answer.code == "forbidden")
-      #expect(answer.json?["detail"]?.string?.contains("only to localhost") == true)
+      #expect(answer.json?["detail"]?.string?.contains("localhost only") == true)
     }
     #expect(await local.send(.options, "/jobs", asked(for: host)).status == 403)
     for path in ["/livez", "/readyz"] {

@@ -69,7 +69,7 @@ struct DeliverTests {
       if batch { return answer.json?["counts"]?["rejected"] == .number(1) ? 422 : answer.status }
       if answer.status == 422 {
         #expect(answer.mistakes == ["/deliver/0/to invalid_option"])
-        #expect(answer.detail == "This service has no destination of that name.")
+        #expect(answer.detail == "There is no destination of this name.")
       }
       return answer.status
     }

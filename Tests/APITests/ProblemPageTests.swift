@@ -56,7 +56,7 @@ struct ProblemPageTests {
   func unknown() async {
     let answer = await Client().get("/problems/nothing")
     #expect(answer.status == 404)
-    #expect(answer.detail == "No problem has this code.")
+    #expect(answer.detail == "This problem code does not exist.")
     #expect(await Client().post("{}", to: "/problems/timeout").status == 405)
   }
 }

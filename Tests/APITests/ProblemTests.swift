@@ -53,17 +53,17 @@ struct FailureTests {
     #expect(
       error?["detail"]
         == .string(
-          "https://a.example could not be reached by 5 requests in a row; it is tried again in 12 s."
+          "https://a.example failed 5 requests in a row and is paused. The next attempt is in 12 s."
         ))
   }
 
   @Test(
     "names the format that is not taken, precisely",
     arguments: [
-      ("HEIC", "This is a HEIC image, which is not taken here."),
-      ("SVG", "This is an SVG image, which is not taken here."),
-      ("JPEG XL", "This is a JPEG XL image, which is not taken here."),
-      ("HTML", "This is HTML, which is not taken here."),
+      ("HEIC", "The file is a HEIC image, which is not supported."),
+      ("SVG", "The file is an SVG image, which is not supported."),
+      ("JPEG XL", "The file is a JPEG XL image, which is not supported."),
+      ("HTML", "The file is HTML, which is not supported."),
     ])
   func unsupported(name: String, detail: String) async throws {
     let client = Client()

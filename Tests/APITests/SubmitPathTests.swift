@@ -17,7 +17,7 @@ struct SubmitPathTests {
     #expect(answer.json?["jobs"]?.array?.count == 2)
     let object = await client.post(#"{"url":"http://a/"}"#, to: "/jobs/batch")
     #expect(object.status == 422)
-    #expect(object.detail == "A batch is an array of jobs; this is an object.")
+    #expect(object.detail == "Must be an array of jobs, not an object.")
     let mistaken = await client.post(#"[{"url":"http://a/"},{}]"#, to: "/jobs/batch")
     #expect(mistaken.mistakes == ["/1/url missing_url"])
     #expect(await client.post("[{},{},{}]", to: "/jobs/batch").status == 413)
@@ -47,7 +47,7 @@ struct SubmitPathTests {
   func refuses(path: String, type: String, own: String) async {
     let answer = await client.send(.post, path, [.contentType: type], body: Array("{}".utf8))
     #expect(answer.status == 415)
-    #expect(answer.detail == "Send \(own), not compressed.")
+    #expect(answer.detail == "Content-Type must be \(own), without a Content-Encoding.")
     #expect(client.service.with { $0.jobs.isEmpty })
   }
 
@@ -67,9 +67,9 @@ struct SubmitPathTests {
   func unknownIDs(path: String) async {
     let answer = await client.get(path)
     #expect(answer.status == 404)
-    #expect(answer.detail?.hasPrefix("No job has this id") == true)
-    #expect(await client.get("/jobs/").detail == "There is no such path.")
-    #expect(await client.get("/jobs/x/y").detail == "There is no such path.")
+    #expect(answer.detail?.hasPrefix("No job with this id") == true)
+    #expect(await client.get("/jobs/").detail == "This path does not exist.")
+    #expect(await client.get("/jobs/x/y").detail == "This path does not exist.")
   }
 
   @Test("an image tells its digest, and its size as people see it")

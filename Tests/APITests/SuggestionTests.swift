@@ -36,6 +36,6 @@ struct SuggestionTests {
     let answer = await Client().get(target)
     #expect(answer.status == 422)
     let detail = answer.json?["detail"]?.string ?? ""
-    #expect(detail == "There is no such query member here." + (hint.map { " " + $0 } ?? ""))
+    #expect(detail == "This query parameter is unknown here." + (hint.map { " " + $0 } ?? ""))
   }
 }

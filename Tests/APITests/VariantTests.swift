@@ -185,7 +185,7 @@ struct VariantTests {
     let answer = await client.get("/jobs/\(id)/image?format=webp")
     #expect(answer.status == 422)
     #expect(answer.mistakes == ["format invalid_option"])
-    #expect(answer.json?["detail"]?.string == "It is one of jpeg, auto.")
+    #expect(answer.json?["detail"]?.string == "Must be one of jpeg, auto.")
   }
 
   @Test(

@@ -35,7 +35,8 @@ struct ViewTests {
         #expect(await client.send(method, "/image?url=\(source)").status == 404, "\(method)")
       }
       #expect(
-        await client.get("/image?url=\(source)").detail == "GET /image is off: view.enabled.")
+        await client.get("/image?url=\(source)").detail
+          == "GET /image is disabled. Set view.enabled to use it.")
     }
   }
 

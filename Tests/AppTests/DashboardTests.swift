@@ -85,7 +85,7 @@ struct DashboardTests {
       let urls = [page.origin.url("/gone.png"), "http://169.254.169.254/latest"]
       try await page.browser.type(urls.joined(separator: " ") + "\u{E007}", into: "#urls")
       try await page.sees("is('gone.png', 'failure') && is('latest', 'failure')")
-      try await page.sees("text(card('gone.png')).includes('The origin answered 404.')")
+      try await page.sees("text(card('gone.png')).includes('The origin responded with 404.')")
       try await page.sees("text(card('gone.png')).includes('ask its operator')")
       try await page.sees("text(card('latest')).includes('fetch.allow_networks')")
       page.origin.on("/gone.png", .ok(Fixtures.png))

@@ -199,7 +199,7 @@ struct DeliveryRunTests {
         "url": origin.url("/x"), "deliver": [["to": "shop"]], "max_attempts": 1,
       ])
       #expect(job.error?.code == "delivery_failure")
-      #expect(job.error?.detail == "shop was not reached: shop: no connection.")
+      #expect(job.error?.detail == "shop could not be reached: shop: no connection.")
       #expect(service.log.contains("a destination refuses"))
     }
   }
