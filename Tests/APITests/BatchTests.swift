@@ -110,7 +110,7 @@ struct BatchTests {
     #expect(
       errors.first?["detail"]
         == .string("/deliver/0/to: There is no destination of this name."))
-    #expect(errors.last?["detail"]?.string?.hasPrefix("/tags/0: A tag has") == true)
+    #expect(errors.last?["detail"]?.string?.hasPrefix("/tags/0: A tag must have") == true)
   }
 
   @Test("take lists and objects in a table's columns, as JSON")
