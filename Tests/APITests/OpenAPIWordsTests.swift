@@ -96,7 +96,7 @@ struct OpenAPIWordsTests {
     }
     #expect(lists.map(\.name).sorted() == ["get /batches", "get /jobs"])
     for (name, operation) in lists {
-      let words = "or none: others follow for as long as there is a `next_cursor`"
+      let words = "even none. Continue while `next_cursor` is present"
       #expect(operation["description"]?.string?.contains(words) == true, "\(name)")
     }
   }
