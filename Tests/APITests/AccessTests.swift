@@ -6,7 +6,7 @@ import Jobs
 import Testing
 
 extension Token {
-  /// A token whose secret is its owner's name.
+  /// A token whose secret is the name of its owner.
   static func of(_ name: String, _ scopes: Set<Scope>) -> Token {
     let digest = ImageDigest(bytes: SHA256.hash(data: Array(name.utf8)))!  // 32 bytes
     return Token(owner: Owner(name), digest: digest, scopes: scopes)
@@ -40,7 +40,7 @@ struct AccessTests {
       #expect(answer.code == "unauthorized")
       let challenge = answer.fields[.wwwAuthenticate]
       #expect(challenge?.hasPrefix("Bearer realm=") == true)
-      // Of no token that was sent nothing is wrong (RFC 6750 section 3.1).
+      // Without a token there is no `error` (RFC 6750 section 3.1).
       let isToken = field.hasPrefix("Bearer ") && field != "Bearer "
       #expect(challenge?.contains("invalid_token") == isToken, "\(field)")
     }

@@ -9,7 +9,7 @@ import Testing
 
 @Suite("Batches")
 struct BatchTests {
-  /// A list in each of the forms that there are: two jobs, and what is none in between.
+  /// A batch in each format: two jobs with an invalid line between them.
   enum Form: String, CaseIterable {
     case ndjson, uris, plain, csv, json
 
@@ -34,7 +34,7 @@ struct BatchTests {
       }
     }
 
-    /// The lines of the jobs, and of what can be none.
+    /// The line numbers of the jobs and of the invalid line.
     var lines: [Int] {
       switch self {
       case .ndjson, .uris, .plain: [1, 3, 4]
@@ -101,7 +101,7 @@ struct BatchTests {
   @Test("tell what is wrong with the defaults by that member of the query, and the place within")
   func wrongPlaces() async {
     let client = Client()
-    // {"deliver":[{"to":"x"}],"tags":[1]}
+    // The defaults are {"deliver":[{"to":"x"}],"tags":[1]}
     let defaults = "%7B%22deliver%22:%5B%7B%22to%22:%22x%22%7D%5D,%22tags%22:%5B1%5D%7D"
     let answer = await send(client, "/batches?defaults=\(defaults)", "http://a/")
     #expect(answer.mistakes == ["defaults invalid_option", "defaults invalid_option"])
@@ -350,7 +350,7 @@ struct BatchTests {
     let client = Client()
     #expect(await send(client, "/batches", "# none\n", key: "k").status == 422)
     #expect(await client.get("/batches").json?["batches"] == .array([]))
-    // The same key may come again, with more.
+    // The request may be repeated with the same key and more lines.
     #expect(await send(client, "/batches", "http://a/\n", key: "k").status == 202)
     let open = await client.send(.post, "/batches?open=true")
     #expect(open.status == 202)
@@ -512,7 +512,7 @@ struct BatchTests {
     for text in texts {
       let other = await post(text)
       #expect(other.status == 422 && other.code == "invalid_option", "\(text)")
-      // A table without a header line is refused as such.
+      // A table without a header line has an error of its own.
       guard form != .csv || !text.isEmpty else { continue }
       #expect(other.json?["errors"]?[0]?["header"] == .string("Idempotency-Key"), "\(text)")
     }
@@ -620,7 +620,7 @@ struct BatchTests {
     #expect(
       all.compactMap { $0["line"]?.number } == stride(from: 2.0, through: 600, by: 2).map(\.self))
     #expect(await client.lines("/batches/\(id)/results?from=599").count == 1)
-    // Numbers that nothing can be added to once ended the service.
+    // Integer overflow at these numbers once crashed the service.
     for (from, status) in [
       (1 << 40, 200), ((1 << 40) + 1, 422), (Int.max - 1, 422), (Int.max, 422),
     ] {
@@ -725,7 +725,7 @@ struct BatchTests {
 }
 
 extension Client {
-  /// Has a job of a batch fail.
+  /// Lets a job of a batch fail.
   fileprivate func fail(_ id: JobID) async throws {
     _ = try await service.batchStore.update(id, under: nil) { job in
       job.start(at: job.createdAt)

@@ -64,7 +64,7 @@ struct CrossOriginLogTests {
     #expect(lines.pages == ["http://localhost:5173"])
   }
 
-  /// Keeps the origins of what is logged.
+  /// Collects the origins that are logged.
   private final class Lines: LogHandler, Sendable {
     private let state = Mutex<[String]>([])
     private let refused = Mutex<[String]>([])

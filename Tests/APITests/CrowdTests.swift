@@ -23,7 +23,7 @@ struct CrowdTests {
     var streams: [Response] = []
     for _ in 0..<6 { streams.append(await Self.events("192.0.2.1", routes)) }
     #expect(streams.allSatisfy { $0.status == .ok })
-    // Who comes too late is refused, and is the next.
+    // The request above the limit is refused; it may be repeated later.
     #expect(await Self.events("192.0.2.2", routes).status == .tooManyRequests)
     streams.removeLast()
     let refused = await Self.events("192.0.2.1", routes)
@@ -80,7 +80,7 @@ struct CrowdTests {
     let first = single.next()
     #expect(first == .nothingYet)
     try await Self.until { turns.all.waiting == 2 && turns.clients == 2 }
-    // All have their turn in the end.
+    // Each client gets its turn in the end.
     others = nil
     for stream in streams + [single] {
       try await Self.until { stream.next() != .nothingYet }
@@ -182,7 +182,7 @@ struct CrowdTests {
     let long = String(repeating: " ", count: 9 * (128 << 10))
     #expect(await narrow.post("[" + long + "]").code == "body_too_large")
     #expect(await narrow.post("[" + long.dropFirst(2) + "]").status == 422)
-    // What it is counts from where it is said, whatever comes behind it.
+    // The limit depends on the first byte, whatever follows.
     let late = Array((String(repeating: " ", count: 99_999) + "[" + text + "]").utf8)
     let json: HTTPFields = [.contentType: "application/json"]
     let array = await client.send(.post, "/jobs", json, body: late, pieces: 50_000)
@@ -191,7 +191,7 @@ struct CrowdTests {
     let object = await client.send(.post, "/jobs", json, body: braces, pieces: 70_000)
     #expect(object.code == "body_too_large", "\(object.text)")
     #expect(Gathering(maxBody: 100, maxBatch: .max) == Gathering(upTo: 100))
-    // Whether said or not.
+    // With and without a declared length.
     let unsaid = Request(
       method: .post, path: "/jobs", fields: [.contentType: "application/json"],
       body: .sending(Array((text + text).utf8), in: 70_000, declared: false))
@@ -281,7 +281,7 @@ struct CrowdTests {
   }
 
   private static func until(_ holds: @Sendable () -> Bool) async throws {
-    // Longer than the longest wait: a client that leaves unnoticed keeps its place no longer than that.
+    // Longer than the longest wait: a client that disconnects unnoticed keeps its connection at most that long.
     let end = ContinuousClock.now + .seconds(120)
     while !holds() {
       try #require(ContinuousClock.now < end)

@@ -57,7 +57,7 @@ struct EventTests {
   func comment() throws {
     let keepAlive = try #require(EventStream(nil).keepAlive)
     #expect(keepAlive.bytes.first == UInt8(ascii: ":") && keepAlive.bytes.suffix(2) == [10, 10])
-    // The server may be a second late.
+    // The server may send it a second late.
     #expect(keepAlive.interval + .seconds(1) <= .seconds(15))
   }
 
@@ -131,6 +131,6 @@ struct EventTests {
 }
 
 extension Caller {
-  /// Who asks where there are no tokens.
+  /// The caller if there are no tokens.
   static let everyone = Caller(owner: .anonymous, isAdmin: true)
 }

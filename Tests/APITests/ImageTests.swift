@@ -41,7 +41,7 @@ struct ImageTests {
     #expect(client.service.with { $0.filed.isEmpty })
     #expect(await client.get("/jobs/\(id)/image").bytes == large)
     #expect(client.service.with { $0.filed } == [large])
-    // Once they were sent, or their clients are gone, there is room again.
+    // After they were sent, or their clients disconnected, memory is available again.
     unread = []
     #expect(await client.get("/jobs/\(id)/image").bytes == large)
     #expect(client.service.with { $0.filed.count } == 1)

@@ -105,7 +105,7 @@ struct ByteOrderMarkTests {
     let client = Client()
     #expect(await client.post("\u{FEFF}" + #"{"url":"http://a/"}"#).status == 202)
     let long = String(repeating: " ", count: 2 << 20)
-    // What is longer than an object may be has to be seen as an array behind the mark.
+    // Content above the limit of an object must be recognized as an array behind the mark.
     #expect(await client.post("\u{FEFF}[" + long + #"{"url":"http://a/"}]"#).status == 202)
     #expect(await client.post("\u{FEFF}\u{FEFF}{}").code == "malformed_json")
   }

@@ -87,7 +87,7 @@ struct NotifyTests {
     for (target, body) in [
       ("/batches?notify=1", "{\"jobs\":[]}"), ("/batches?notify=%7B%7D", "{\"jobs\":[]}"),
       ("/batches", #"{"notify":{"url":"https://b.example/","events":["x"]},"jobs":["http://a/"]}"#),
-      // The jobs were made without it.
+      // The jobs were created without it.
       (
         "/batches",
         #"{"jobs":["http://a/"],"notify":{"url":"https://b.example/","events":["job.failure"]}}"#

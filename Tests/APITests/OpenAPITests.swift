@@ -115,7 +115,7 @@ struct OpenAPITests {
     let unknown = "0193a0b2-7c1e-7d3a-9f52-1f0c5b6a7d88"
     let asked: [(HTTPRequest.Method, String, String, HTTPFields, String)] = [
       (.post, "/jobs", "/jobs", json, #"{"url":"http://a/"}"#),
-      // `POST /jobs` takes the other forms as well; the paths of their own have the description.
+      // `POST /jobs` also accepts the other forms; their own paths describe them.
       (.post, "/jobs/batch", "/jobs", json, #"[{"url":"http://a/"}]"#),
       (.post, "/jobs", "/jobs", png, "bytes"), (.post, "/jobs", "/jobs", json, "{"),
       (.post, "/jobs", "/jobs", json, "{}"),
@@ -250,7 +250,7 @@ struct OpenAPITests {
     try contract.check(gone, .post, "/batches")
   }
 
-  /// A form with an image, and options.
+  /// A form with an image and options.
   private static let form = """
     --x\r
     Content-Disposition: form-data; name="image"; filename="a.png"\r
@@ -283,7 +283,7 @@ struct OpenAPITests {
 }
 
 extension String {
-  /// With each control character as JSON has to write it.
+  /// The text with each control character escaped as JSON requires.
   fileprivate var escapedForJSON: String {
     unicodeScalars.map { scalar in
       let isControl = scalar.value < 0x20

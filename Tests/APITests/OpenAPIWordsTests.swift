@@ -5,7 +5,7 @@ import YAML
 
 @testable import API
 
-/// What people and generators of clients need of openapi.yaml beside its truth.
+/// Checks the descriptions and examples in openapi.yaml for people and for client generators.
 @Suite("openapi.yaml, for those who make clients of it")
 struct OpenAPIWordsTests {
   let checker: SchemaChecker
@@ -25,7 +25,7 @@ struct OpenAPIWordsTests {
     }
   }
 
-  /// Whether it or what it refers to says what it is.
+  /// Whether the value, or the one it refers to, has a description.
   private func isDescribed(_ value: JSON?) -> Bool {
     guard let value else { return false }
     return value["description"]?.string?.isEmpty == false
@@ -39,7 +39,7 @@ struct OpenAPIWordsTests {
       #expect(isDescribed(schema), "\(name)")
       for (member, value) in schema["properties"]?.object ?? [:] {
         #expect(isDescribed(value), "\(name).\(member)")
-        // Members of members are named schemas, so that clients have types for them.
+        // Nested members are named schemas, so that generated clients have types for them.
         #expect(value["properties"] == nil, "\(name).\(member)")
       }
     }
@@ -110,12 +110,12 @@ struct OpenAPIWordsTests {
       #expect(schema["dependentRequired"] == nil, "\(name)")
     }
     for (name, operation) in operations {
-      // What comes line by line has no types that a client could take for each other: it is bytes.
+      // Lines of a stream are bytes for generated clients, so their types can't be confused.
       let content = (operation["requestBody"]?["content"]?.object ?? [:]).filter {
         $0.value["x-itemSchema"] == nil
       }
       let types = content.keys.map { $0 }
-      // A merge patch has a type of its own, and is taken as plain JSON too.
+      // A merge patch has a media type of its own, and plain JSON is accepted too.
       #expect(types.count <= 1 || types.allSatisfy { $0.hasSuffix("json") }, "\(name)")
     }
   }

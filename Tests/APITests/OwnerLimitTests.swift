@@ -93,7 +93,7 @@ struct TrustedProxyTests {
     }
     let told: HTTPFields = [.init(name)!: value]
     #expect(await client.send(.get, "/jobs", told, from: remote).status == 200)
-    // Whose allowance was it?
+    // Which client did the request count for?
     #expect(await client.send(.get, "/jobs", from: expected).status == 429)
     #expect(await client.send(.get, "/jobs", from: "192.0.2.200").status == 200)
   }

@@ -8,7 +8,7 @@ struct PreconditionTests {
   let client = Client()
   private static let unknown = "/jobs/0193a0b2-7c1e-7d3a-9f52-1f0c5b6a7d88"
 
-  /// What may be asked on condition, at the job's version 1.
+  /// Conditional requests for a job with version 1.
   private static let changes: [(HTTPRequest.Method, String, String, Int)] = [
     (.patch, "", #"{"priority":"high"}"#, 200), (.delete, "", "", 200),
     (.delete, "?purge=true", "", 204), (.post, "/fetch", "", 200),

@@ -45,7 +45,7 @@ struct ProblemPageTests {
       let problem = await Client().get(path, [.accept: accept])
       #expect(problem.code == "not_found", "\(accept)")
     }
-    // The API's paths answer JSON to browsers too.
+    // The API's paths respond with JSON to browsers too.
     #expect(await Client().get("/jobs/x", fields).code == "not_found")
     let refused = await Client { $0.tokens = [.of("web", [.jobs])] }.get("/nope", fields)
     #expect(refused.status == 401 && refused.fields[.wwwAuthenticate] != nil)

@@ -8,7 +8,7 @@ import Testing
 
 @Suite("Streams under way when the tokens change")
 struct StreamAccessTests {
-  /// What may become of the token that asked.
+  /// The changes that may happen to the request's token.
   enum Change: CaseIterable {
     case none, limits, secret, owner, more, nothing
 
@@ -58,7 +58,7 @@ struct StreamAccessTests {
     client.routes.replaceTokens(change.tokens)
     for (path, stream) in streams {
       let piece = stream.next()
-      // Of results an end would say that these are all.
+      // The regular end of results would mean that they are complete.
       let (last, never): (StreamPiece, StreamPiece) =
         path.hasSuffix("/results") ? (.failed, .end) : (.end, .failed)
       #expect((piece != last) == change.keepsStreams, "\(path)")

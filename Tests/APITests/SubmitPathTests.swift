@@ -76,7 +76,7 @@ struct SubmitPathTests {
   func image() async throws {
     let id = try await client.succeeded(Array("abc".utf8))
     let image = try #require(await client.get("/jobs/\(id)").json?["image"])
-    // FIPS 180-2, appendix B.1.
+    // The example in FIPS 180-2, appendix B.1.
     #expect(
       image["sha256"]
         == .string("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"))

@@ -406,7 +406,7 @@ struct SubmitTests {
 struct SubmitWaitTests {
   let client = Client()
 
-  /// Ends all jobs there are, once so many have come.
+  /// Finishes all jobs when that many exist.
   private func end(_ count: Int) async throws {
     try await eventually { client.service.with { $0.jobs.count } == count }
     for id in client.service.with({ Array($0.jobs.keys) }) {
@@ -497,7 +497,7 @@ struct SubmitWaitTests {
   }
 }
 
-/// Tries until the condition holds, for a minute at most.
+/// Retries until the condition holds, for at most a minute.
 func eventually(_ condition: () async throws -> Bool) async throws {
   let deadline = ContinuousClock.now + .seconds(60)
   while try await !condition() {

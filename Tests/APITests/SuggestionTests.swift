@@ -12,7 +12,7 @@ struct SuggestionTests {
       (#"{"url":"https://a.example/x","prioritiy":"low"}"#, "Did you mean priority?"),
       (#"{"url":"https://a.example/x","variants":[{"widht":5}]}"#, "Did you mean width?"),
       (#"{"url":"https://a.example/x","colour":5}"#, nil),
-      // Known, but of another source: its writer did not slip.
+      // A member of another kind of source is not a spelling mistake.
       (#"{"local":"x.png","headers":{}}"#, nil),
     ] as [(String, String?)])
   func members(json: String, hint: String?) async throws {

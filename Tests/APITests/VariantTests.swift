@@ -128,7 +128,7 @@ struct VariantTests {
   @Test(
     "format=auto sends what Accept likes best, of those that can be written",
     arguments: [
-      // Accept, the image's format, whether it can be transparent, what is sent.
+      // Accept, the image's format, whether it can be transparent, the format that is sent.
       (nil, .jpeg, false, "jpeg"), (nil, .png, false, "png"), (nil, .png, true, "png"),
       ("*/*", .jpeg, false, "jpeg"), ("image/*", .png, true, "png"),
       (
@@ -151,7 +151,7 @@ struct VariantTests {
       ("*/jpeg, nonsense,,;q=1,image/png", .jpeg, false, "png"),
       ("text/html", .jpeg, false, "jpeg"), ("image/*;q=0", .png, true, "png"),
       ("image/gif", .png, false, "png"), ("", .jpeg, false, "jpeg"),
-      // Safari before it knew WebP, and browsers that name PNG alone.
+      // Old versions of Safari, and browsers that name only PNG.
       ("image/png,image/svg+xml,image/*;q=0.8,video/*;q=0.8,*/*;q=0.5", .jpeg, false, "jpeg"),
       ("image/png,image/svg+xml,image/*;q=0.8,video/*;q=0.8,*/*;q=0.5", .heic, false, "jpeg"),
       ("image/png,image/svg+xml,image/*;q=0.8,video/*;q=0.8,*/*;q=0.5", .webp, false, "jpeg"),
@@ -212,7 +212,7 @@ struct VariantTests {
       ("center", 50, 50),
     ])
   func position(text: String, x: Int, y: Int) async throws {
-    // A picture of 1 : 1 is cut off in one direction only.
+    // A square image is cropped in one direction only.
     let id = try await succeeded()
     for (size, position) in [
       ("width=10&height=90", Variant.Position(x: x, y: 50)),
@@ -307,7 +307,7 @@ struct VariantTests {
     }
     #expect(await status(web) == 202)
     #expect(await status(other) == 404)
-    // A mistake would tell that the job is there.
+    // A mistake would reveal that the job exists.
     #expect(await status(other, "width=0") == 404)
     #expect(await status(web, "width=0") == 422)
     client.service.change(id) { $0.fail(.codec(.cutShort), at: $0.createdAt, keptFor: .seconds(1)) }

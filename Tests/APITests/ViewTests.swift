@@ -19,7 +19,7 @@ struct ViewTests {
   }
   private let source = "https://example.org/cat.jpg"
 
-  /// What `openssl dgst -sha256 -hmac` would say, by the contract's words.
+  /// Computes what `openssl dgst -sha256 -hmac` would, as openapi.yaml describes it.
   private func sign(_ target: String, key: [UInt8] = keys[0]) -> String {
     let code = HMACSHA256.authenticationCode(for: target.utf8, key: key)
     return Data(code).base64EncodedString().replacing("+", with: "-").replacing("/", with: "_")
@@ -142,7 +142,7 @@ struct ViewTests {
   func variants() async throws {
     let variants = "%5B%7B%22width%22:4%7D,%7B%22name%22:%22big%22,%22width%22:8%7D%5D"
     let target = "/image?url=\(source)&variants=\(variants)"
-    // The job that others were given answers by its image, whatever they call their sizes.
+    // The job of an earlier equal request is used, whatever the names of its variants.
     _ = await open.get("/image?url=\(source)")
     #expect(await open.get("\(target)&variant=big").status == 202)
     let other = await open.get(target.replacing("cat.jpg", with: "dog.jpg"))
@@ -219,7 +219,7 @@ struct ViewTests {
       let answer = await signed.get("\(target)&signature=\(sign(target, key: key))")
       #expect(answer.status == 202)
     }
-    // Wherever it stands.
+    // At any position in the query.
     let (head, tail) = ("/image?url=\(source)", "expires=\(soon)")
     let middle = "\(head)&signature=\(sign("\(head)&\(tail)"))&\(tail)"
     #expect(await signed.get(middle).status == 202)
@@ -256,7 +256,7 @@ struct ViewTests {
       }
     }
     #expect(signed.service.with { $0.jobs.isEmpty })
-    // Keys ask for signatures also where there are no tokens; without keys they mean nothing.
+    // With keys, signatures are required even without tokens. Without keys they are ignored.
     let keyed = Client {
       $0.view.isEnabled = true
       $0.view.signatures = ViewSignature(keys: Self.keys)
@@ -282,7 +282,7 @@ struct ViewTests {
     }
     let shown = await signed.get(url)
     #expect(shown.status == 200)
-    // Each job that is made takes the clock of the test on by a millisecond.
+    // Each new job advances the test's clock by a millisecond.
     #expect(shown.fields[.cacheControl] == "max-age=59")
     signed.service.with { $0.milliseconds += 60_000 }
     #expect(await signed.get(url).status == 403)

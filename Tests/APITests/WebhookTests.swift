@@ -45,7 +45,7 @@ struct WebhookTests {
     #expect(await client.get("/jobs/\(id)/webhooks?x=1").status == 422)
   }
 
-  /// How its last try is told, which brought no answer.
+  /// Returns the described error of the last attempt, which got no response.
   private func told(_ failure: FetchError, asEarlier: Bool = false) async throws -> String? {
     let id = try await told()
     var message = try #require(client.service.with { $0.messages[id]?.first })
@@ -80,7 +80,7 @@ struct WebhookTests {
     #expect(
       try await told(.dnsFailure(host: "a.example", detail: "no address"))
         == "a.example: no address.")
-    // As earlier releases kept it: in the operator's words.
+    // A record with an error in the operator's words.
     #expect(try await told(inside, asEarlier: true) == "The receiver could not be reached.")
   }
 
@@ -108,7 +108,7 @@ struct WebhookTests {
         lowData: SourceURL("https://b.example/\(long)")))
     submission.webhook = Webhook(
       url: try #require(SourceURL("https://a.example/")), events: WebhookEvent.jobEnds)
-    // In JSON a quotation mark takes two bytes, and an escape of U+10FFFF's neighbours four.
+    // In JSON a quotation mark takes two bytes, and the neighbors of U+10FFFF take four.
     for tag in [String(repeating: "t", count: 64), String(repeating: "\u{10FFFD}", count: 64)] {
       var job = Job(
         id: id, owner: .anonymous, submission: submission, priority: .normal,
