@@ -28,7 +28,7 @@ struct DocumentedLimitsTests {
     let rules = OriginRules()
     return [
       "\(rules.unprovenTransfers) until it has answered",
-      "After \(rules.maxFailures) requests in a row that reach nobody",
+      "After \(rules.maxFailures) requests in a row that get no connection",
       "for \(seconds(rules.firstPause)) s, twice as long each time up to "
         + "\(seconds(rules.longestPause)) s",
       "Every \(ordinal(QueueOrder.agedEvery)) turn",
@@ -97,7 +97,7 @@ struct DocumentedLimitsTests {
       "It runs as \(user) and writes to `\(folder)` alone",
       "exits with \(ExitStatus.operatorMistake.rawValue) on a mistake; "
         + "\(ExitStatus.usageError.rawValue) is a wrong command line, "
-        + "\(ExitStatus.internalFault.rawValue) a fault of ours, or a store that can't be used",
+        + "\(ExitStatus.internalFault.rawValue) an internal fault, or a store that can't be used",
       "exit status \(ExitStatus.fine.rawValue) or \(ExitStatus.operatorMistake.rawValue)",
     ]
   }
