@@ -9,14 +9,14 @@ import Waiting
 
 @testable import API
 
-@Suite("Of many clients", .timeLimit(.minutes(5)))
+@Suite("Many clients", .timeLimit(.minutes(5)))
 struct CrowdTests {
   private static func events(_ address: String, _ routes: Routes) async -> Response {
     await routes.respond(
       to: Request(method: .get, path: "/events", remoteAddress: address))
   }
 
-  @Test("one waits on at most half of the connections while others do")
+  @Test("one client waits on at most half of the connections while others wait too")
   func waits() async throws {
     let client = Client { $0.maxConnections = 6 }
     let routes = client.routes
@@ -40,7 +40,7 @@ struct CrowdTests {
     #expect(routes.connections.held == 1)
   }
 
-  @Test("one that leaves before its turn at a page of results stands in the line no more")
+  @Test("a client that disconnects before its turn leaves the queue for result pages")
   func leaves() async throws {
     let client = Client()
     let pages = client.routes.resultPages
@@ -59,7 +59,7 @@ struct CrowdTests {
     try await Self.until { pages.clients == 0 }
   }
 
-  @Test("one with many streams of results has another wait for none of them but one")
+  @Test("a client with many result streams delays another client by at most one page")
   func streams() async throws {
     let client = Client()
     let turns = client.routes.resultPages
@@ -99,7 +99,9 @@ struct CrowdTests {
     return stream
   }
 
-  @Test("one with many long bodies has another wait for one of them, and short ones for none")
+  @Test(
+    "a client with many long bodies delays another client by at most one body, and short bodies not at all"
+  )
   func longBodies() async throws {
     let client = Client()
     let turns = client.routes.reading.turns
@@ -131,7 +133,9 @@ struct CrowdTests {
     #expect(turns.clients == 0)
   }
 
-  @Test("one has at most 64 streams of all its jobs, others theirs, and of single jobs more")
+  @Test(
+    "a client has at most 64 streams of all its jobs, independently of others and of streams of single jobs"
+  )
   func eventStreams() async throws {
     let client = Client()
     let routes = client.routes
@@ -154,7 +158,7 @@ struct CrowdTests {
     #expect(routes.eventStreams.held == 1)
   }
 
-  @Test("none can have more gathered than fits, and a refused one may come again")
+  @Test("a client whose bodies exceed the memory limit is refused and can retry")
   func gathers() async throws {
     let client = Client()
     let routes = client.routes
@@ -171,7 +175,7 @@ struct CrowdTests {
     #expect(routes.memory.held == 0)
   }
 
-  @Test("an object may have 1 MiB, an array what its jobs can need, and never more than a body")
+  @Test("an object may have 1 MiB, an array what its jobs need, and neither more than a body")
   func lengths() async {
     let text = String(repeating: " ", count: (1 << 20) - 18)
     let client = Client()
@@ -199,7 +203,7 @@ struct CrowdTests {
     #expect(client.routes.memory.held == 0 && narrow.routes.memory.held == 0)
   }
 
-  @Test("those that send long bodies at once take what is left, and nothing once they are gone")
+  @Test("clients that send long bodies share the memory, and release it at the end")
   func attack() async throws {
     let routes = Client().routes
     let server = try Self.serve(routes)
@@ -227,7 +231,7 @@ struct CrowdTests {
     await server.server.stop(within: .zero)
   }
 
-  @Test("those that break off, whatever they were at, leave nothing taken behind")
+  @Test("clients that disconnect at any moment release their reservations")
   func aborted() async throws {
     let client = Client()
     let id = try await client.submitted()

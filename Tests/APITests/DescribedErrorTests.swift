@@ -12,7 +12,7 @@ struct DescribedErrorTests {
 
   init() throws { contract = try APIContract() }
 
-  @Test("are reached at each route, and answered as described")
+  @Test("each described error can occur at its routes, with the described response")
   func statuses() async throws {
     var count = 0
     var codes = try await Self.others()
@@ -67,7 +67,7 @@ struct DescribedErrorTests {
     return Set(answers.map { $0.code ?? "none" })
   }
 
-  @Test("without a status of their own are problems too", arguments: [405, 500])
+  @Test("errors without a described status are problems too", arguments: [405, 500])
   func others(status: Int) async throws {
     for (path, verb, responses) in operations where responses.contains("default") {
       let isStored = responses.contains("503") && path != "/readyz" && path != "/network"
@@ -223,7 +223,7 @@ struct DescribedErrorTests {
         add("width=5")
       case 503 where path == "/readyz": client.service.with { $0.state = .draining }
       case 503: fail(.unavailable(detail: "x"))
-      default: Issue.record("\(status) is described, and nobody says how to have it")
+      default: Issue.record("\(status) is described, but no request of this test causes it")
       }
     }
 

@@ -8,7 +8,7 @@ import Testing
 
 /// Checks streams of lines and of events.
 extension OpenAPITests {
-  @Test("describes all of what batches, their results and their events say")
+  @Test("openapi.yaml describes batches, their results and their events completely")
   func describesBatches() async throws {
     let client = Client()
     let list = [
@@ -78,7 +78,7 @@ extension OpenAPITests {
     for event in events { #expect(checker.mistakes(in: event, schema: eventSchema) == []) }
   }
 
-  @Test("describes what events of jobs say")
+  @Test("openapi.yaml describes the events of jobs")
   func describesEvents() async throws {
     let client = Client()
     let done = try await client.succeeded()

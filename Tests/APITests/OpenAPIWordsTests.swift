@@ -32,7 +32,7 @@ struct OpenAPIWordsTests {
       || checker.resolve(value)?["description"]?.string?.isEmpty == false
   }
 
-  @Test("describes every schema and every member")
+  @Test("openapi.yaml describes every schema and every member")
   func members() {
     #expect(schemas.count > 30)
     for (name, schema) in schemas {
@@ -45,7 +45,8 @@ struct OpenAPIWordsTests {
     }
   }
 
-  @Test("describes every operation, parameter and header field, and shows JSON by examples")
+  @Test(
+    "openapi.yaml describes every operation, parameter and header field, and has examples of JSON")
   func operationsAreDescribed() throws {
     #expect(operations.count > 20)
     for (name, operation) in operations {
@@ -88,7 +89,7 @@ struct OpenAPIWordsTests {
     }
   }
 
-  @Test("says of each list that a page of it may have nothing, and others follow")
+  @Test("openapi.yaml says for each paged resource that a page may be empty before the last one")
   func emptyPages() {
     let lists = operations.filter { _, operation in
       let content = operation["responses"]?["200"]?["content"]?["application/json"]
@@ -101,7 +102,7 @@ struct OpenAPIWordsTests {
     }
   }
 
-  @Test("has no alternatives of members beside members: a case is a schema with a name")
+  @Test("a schema has members or alternatives, and each alternative is a named schema")
   func cases() {
     for (name, schema) in schemas {
       let isObject = schema["properties"] != nil
@@ -120,7 +121,7 @@ struct OpenAPIWordsTests {
     }
   }
 
-  @Test("names every code, where it says that there may come others")
+  @Test("the lists of codes in openapi.yaml are complete")
   func codes() throws {
     func named(_ schema: String) throws -> Set<String> {
       let text = try #require(schemas[schema]?["properties"]?["code"]?["description"]?.string)

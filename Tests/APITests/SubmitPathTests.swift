@@ -10,7 +10,7 @@ struct SubmitPathTests {
   let client = Client { $0.maxBatch = 2 }
   let json: HTTPFields = [.contentType: "application/json"]
 
-  @Test("take a batch: an array, and nothing else")
+  @Test("/jobs/batch accepts only an array")
   func batch() async {
     let answer = await client.post(#"[{"url":"http://a/"},{"url":"http://b/"}]"#, to: "/jobs/batch")
     #expect(answer.status == 202)
@@ -24,7 +24,7 @@ struct SubmitPathTests {
     #expect(client.service.with { $0.jobs.count } == 2)
   }
 
-  @Test("take an image, its options in the query")
+  @Test("/jobs/upload accepts an image with options in the query")
   func upload() async {
     let answer = await client.send(
       .post, "/jobs/upload?tags=a&priority=low", [.contentType: "image/png"], body: [1, 2, 3])
@@ -35,7 +35,7 @@ struct SubmitPathTests {
   }
 
   @Test(
-    "refuse the other forms and name their own",
+    "the paths refuse other forms and name their own",
     arguments: [
       ("/jobs/batch", "image/png", "application/json"),
       ("/jobs/batch", "multipart/form-data; boundary=x", "application/json"),
@@ -51,7 +51,7 @@ struct SubmitPathTests {
     #expect(client.service.with { $0.jobs.isEmpty })
   }
 
-  @Test("are no jobs")
+  @Test("the paths are not jobs")
   func noJobs() async {
     for path in ["/jobs/batch", "/jobs/upload", "/jobs/form"] {
       let answer = await client.get(path)
@@ -62,7 +62,7 @@ struct SubmitPathTests {
   }
 
   @Test(
-    "a job's paths with what can't be an id say that no job has it",
+    "a malformed id is 404 like an unknown one",
     arguments: ["/jobs/1", "/jobs/none/image", "/jobs/x/events", "/jobs/0193a0b2/preview"])
   func unknownIDs(path: String) async {
     let answer = await client.get(path)
@@ -72,7 +72,7 @@ struct SubmitPathTests {
     #expect(await client.get("/jobs/x/y").detail == "This path does not exist.")
   }
 
-  @Test("an image tells its digest, and its size as people see it")
+  @Test("a job's image has its digest and its display size")
   func image() async throws {
     let id = try await client.succeeded(Array("abc".utf8))
     let image = try #require(await client.get("/jobs/\(id)").json?["image"])

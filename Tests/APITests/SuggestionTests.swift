@@ -5,7 +5,7 @@ import Testing
 @Suite("A name that is not there")
 struct SuggestionTests {
   @Test(
-    "is answered with the one that was meant, where one is near",
+    "an unknown member gets a suggestion if a similar name exists",
     arguments: [
       (#"{"ulr":"https://a.example/x"}"#, "Did you mean url?"),
       (#"{"url":"https://a.example/x","max_byte":5}"#, "Did you mean max_bytes?"),
@@ -27,7 +27,7 @@ struct SuggestionTests {
   }
 
   @Test(
-    "in a query too",
+    "an unknown query parameter gets a suggestion too",
     arguments: [
       ("/jobs?limt=5", "Did you mean limit?"), ("/jobs?phaze=failure", "Did you mean phase?"),
       ("/jobs?colour=red", nil), ("/jobs?limit=5&\(String(repeating: "x", count: 4000))=1", nil),

@@ -28,7 +28,7 @@ struct ViewTests {
 
   private var soon: Int64 { signed.service.now().milliseconds / 1000 + 60 }
 
-  @Test("is not there unless it is switched on")
+  @Test("GET /image is 404 unless it is enabled")
   func off() async {
     for client in [Client(), Client { $0.tokens = [.of("web", [.jobs])] }] {
       for method: HTTPRequest.Method in [.get, .post, .options] {
@@ -40,7 +40,7 @@ struct ViewTests {
     }
   }
 
-  @Test("makes a job of its own owner's, at high priority, that says all the options")
+  @Test("GET /image creates a job of the owner view, with high priority and all options")
   func job() async throws {
     let answer = await open.get(
       "/image?url=https%3A%2F%2Fexample.org%2Fa%3Fb%3D1&cache=reload&cache_ttl=5&max_bytes=100"
@@ -68,7 +68,7 @@ struct ViewTests {
     #expect(low.json?["priority"]?.string == "very_low")
   }
 
-  @Test("keeps its job for ten seconds at the least, but no longer than any may be kept")
+  @Test("a job of GET /image is kept for at least ten seconds, but at most the maximum retention")
   func retention() async throws {
     let client = Client { configuration in
       configuration.view.isEnabled = true
@@ -81,7 +81,7 @@ struct ViewTests {
   }
 
   @Test(
-    "names what is wrong with the query",
+    "a mistake in the query names the parameter",
     arguments: [
       ("", "url missing_url"), ("url=ftp://a/", "url invalid_url"),
       ("url=https://a/&local=x", "local invalid_option"),
@@ -96,7 +96,7 @@ struct ViewTests {
     #expect(open.service.with { $0.jobs.isEmpty })
   }
 
-  @Test("answers with the image, a variant, what stands in for it, or the failure")
+  @Test("GET /image returns the image, a variant, a placeholder, or the failure")
   func answers() async throws {
     _ = await open.get("/image?url=\(source)")
     let id = try #require(open.service.with { $0.jobs.keys.first })
@@ -138,7 +138,7 @@ struct ViewTests {
     #expect(failure.json?["error"]?["code"]?.string == "timeout")
   }
 
-  @Test("makes variants ahead as a job does, and answers with one of them by its name")
+  @Test("GET /image makes variants with the job, and returns one of them by its name")
   func variants() async throws {
     let variants = "%5B%7B%22width%22:4%7D,%7B%22name%22:%22big%22,%22width%22:8%7D%5D"
     let target = "/image?url=\(source)&variants=\(variants)"
@@ -170,7 +170,7 @@ struct ViewTests {
   }
 
   @Test(
-    "is for no page of another site where only this machine is served, unless the URL is signed")
+    "a local service refuses GET /image from pages of other sites, unless the URL is signed")
   func crossSite() async throws {
     let foreign: HTTPFields = [.init("Sec-Fetch-Site")!: "cross-site", .init("Host")!: "127.0.0.1"]
     let near: HTTPFields = [.init("Sec-Fetch-Site")!: "same-site", .init("Host")!: "127.0.0.1"]
@@ -187,7 +187,7 @@ struct ViewTests {
     #expect(await keyed.get("\(signed)&signature=\(sign(signed))", foreign).status == 202)
   }
 
-  @Test("waits for the image, for as long as the client says")
+  @Test("GET /image waits for the image, as long as the client requests")
   func waits() async throws {
     let client = Client { $0.view.isEnabled = true }
     let answer = await client.get("/image?url=\(source)&wait=0.01")
@@ -196,7 +196,7 @@ struct ViewTests {
     #expect(preferred.fields[.init("Preference-Applied")!] == "wait=0")
   }
 
-  @Test("has its priority whatever that of the token is by which somebody asks")
+  @Test("the priority of GET /image is not limited by the client's token")
   func priority() async throws {
     let client = Client {
       var low = Token.of("low", [.jobs])
@@ -212,7 +212,9 @@ struct ViewTests {
     #expect(client.service.with { $0.jobs.values.map(\.priority) } == [.high])
   }
 
-  @Test("with tokens answers only to URLs that were signed for now, by any of the keys")
+  @Test(
+    "with tokens GET /image answers only to signed URLs that have not expired, with any of the keys"
+  )
   func signatures() async throws {
     let target = "/image?url=https%3A%2F%2Fexample.org%2Fcat.jpg&width=20&expires=\(soon)"
     for key in Self.keys {
@@ -231,7 +233,7 @@ struct ViewTests {
     #expect(await signed.get("/jobs", root).json?["jobs"]?.array?.isEmpty == false)
   }
 
-  @Test("with tokens refuses everything else with 403, a token or not")
+  @Test("with tokens GET /image refuses unsigned URLs with 403, even with a token")
   func refuses() async throws {
     let target = "/image?url=\(source)&expires=\(soon)"
     let past = "/image?url=\(source)&expires=\(soon - 60)"
@@ -266,7 +268,7 @@ struct ViewTests {
     #expect(await open.get("\(target)&signature=x").status == 202)
   }
 
-  @Test("has an expiry that is also the end of the browser's copy")
+  @Test("the browser's copy expires with the URL")
   func expiry() async throws {
     let target = "/image?url=\(source)&expires=\(soon)"
     let url = "\(target)&signature=\(sign(target))"
@@ -288,7 +290,7 @@ struct ViewTests {
     #expect(await signed.get(url).status == 403)
   }
 
-  @Test("signs with the newest key")
+  @Test("a URL is signed with the newest key")
   func newest() async throws {
     let signature = ViewSignature(keys: Self.keys)
     let query = try #require(

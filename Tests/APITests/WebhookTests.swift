@@ -5,7 +5,7 @@ import Jobs
 import TestSupport
 import Testing
 
-@Suite("What is told of a job's end")
+@Suite("Webhook messages")
 struct WebhookTests {
   private let client = Client()
 
@@ -24,7 +24,7 @@ struct WebhookTests {
     return id
   }
 
-  @Test("is shown with its tries, and sent again")
+  @Test("a webhook message is listed with its attempts and can be sent again")
   func shown() async throws {
     let id = try await told()
     client.service.with { kept in
@@ -66,7 +66,7 @@ struct WebhookTests {
     return await client.get("/jobs/\(id)/webhooks").json?["tries"]?[0]?["error"]?.string
   }
 
-  @Test("tells why nobody answered, and no address that a name stands for inside")
+  @Test("a failed attempt has its reason, without internal addresses")
   func unanswered() async throws {
     let inside = FetchError.blocked(
       target: "db.corp.internal", .address("10.4.7.19", name: "Private-Use"))
@@ -84,7 +84,7 @@ struct WebhookTests {
     #expect(try await told(inside, asEarlier: true) == "The receiver could not be reached.")
   }
 
-  @Test("is nobody else's, and nothing where nobody was told")
+  @Test("a webhook message is unknown to other owners, and 404 if there is none")
   func unknown() async throws {
     let id = try await client.submitted()
     for path in ["/jobs/\(id)/webhooks", "/jobs/\(JobID(at: client.service.now()))/webhooks"] {
@@ -93,7 +93,7 @@ struct WebhookTests {
     }
   }
 
-  @Test("has the job as it is shown, and never more than 20 KiB")
+  @Test("a webhook message has the job's JSON, and at most 20 KiB")
   func body() async throws {
     let id = try await told()
     let message = try #require(client.service.with { $0.messages[id]?.first })
@@ -124,7 +124,7 @@ struct WebhookTests {
     }
   }
 
-  @Test("goes without variants and deliveries' keys where it would have more than 20 KiB with them")
+  @Test("a webhook message above 20 KiB leaves out variants and the keys of deliveries")
   func longest() async throws {
     let url = try #require(SourceURL("https://a.example/" + String(repeating: "a", count: 8_170)))
     var submission = Submission(source: .url(url, lowData: nil))
