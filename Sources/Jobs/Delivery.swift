@@ -100,7 +100,7 @@ public enum DeliveryError: Error, Sendable, Equatable, Codable {
   case refused(to: String, status: Int, code: String?)
   /// No answer, or it may not be asked.
   case unreachable(to: String, FetchError)
-  /// It stored different bytes than were sent.
+  /// It stored other bytes than it was sent.
   case differs(to: String)
   /// There is no destination of that name any more.
   case unknown(to: String)
