@@ -60,7 +60,7 @@ struct DocumentedLimitsTests {
       "waits \(seconds(StandardError.patience)) s for the last lines",
       "for up to `server.max_connections` (\(server.maxConnections)) and \(server.probes.connections) |",
       "\(gathering.budget >> 20) MiB for all together",
-      "a list of jobs takes \(BatchWriter.memory >> 20) MiB of it",
+      "the upload of a batch takes \(BatchWriter.memory >> 20) MiB of it",
       "jobs of `/events`, that are sent | \(ManyJobsSubscription.maxPageBytes >> 10) KiB for each",
       "\(gathering.single >> 20) MiB of one job, \(batched >> 10) KiB times `api.max_batch`",
       "\(server.probes.connections) more are taken for",

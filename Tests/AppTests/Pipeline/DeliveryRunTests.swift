@@ -215,7 +215,7 @@ struct DeliveryRunTests {
       origin.on("/x", .ok(Fixtures.jpeg))
       let job = try await service.run(["url": origin.url("/x"), "deliver": [["to": "shop"]]])
       #expect(job.error?.code == "delivery_failure")
-      #expect(job.error?.detail == "shop answered 403 (SignatureDoesNotMatch).")
+      #expect(job.error?.detail == "shop responded with 403 (SignatureDoesNotMatch).")
       #expect(!service.log.contains("wrong-secret") && !service.log.contains(ObjectStore.accessKey))
       // The right one is read once it is there.
       try ObjectStore.secretKey.write(toFile: folder + "/secret", atomically: true, encoding: .utf8)
