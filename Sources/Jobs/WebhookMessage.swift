@@ -173,7 +173,7 @@ public struct WebhookAnswer: Sendable, Equatable {
   public var isFinal: Bool { status == 410 }
 
   fileprivate var asTry: WebhookMessage.Try {
-    let refusal = isTaken ? nil : status.map { "the receiver answered \($0)" }
+    let refusal = isTaken ? nil : status.map { "The receiver responded with \($0)." }
     return WebhookMessage.Try(
       at: moment, status: status, error: refusal, failure: error, time: time)
   }

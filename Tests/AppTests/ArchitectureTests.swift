@@ -138,8 +138,8 @@ struct ArchitectureTests {
     let lookups = CurlFetcher.Configuration().maxLookups
     #expect(
       told["`fetch-names`"]
-        == "up to \(lookups), while there are lookups, \(4 * lookups) with those that nobody waits for "
-        + "any more, and 1 for when no more can be had")
+        == "up to \(lookups) for current lookups, \(4 * lookups) including abandoned ones, and 1 as a reserve"
+    )
   }
 
   @Test("the document has the threads of a running service")

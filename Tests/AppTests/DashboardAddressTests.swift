@@ -13,10 +13,10 @@ struct DashboardAddressTests {
         ["/held.png", "/next.png"].map { ["url": page.origin.url($0)] })
       try await page.sees("is('held.png', 'loading') && is('next.png', 'queued')")
       // There is no event for this reason, so the page polls.
-      try await page.sees("text(card('next.png')).includes('as many transfers')")
+      try await page.sees("text(card('next.png')).includes('limit of transfers')")
       try await page.click("details", of: "next.png")
       try await page.sees(
-        "text($('details-facts')).includes('Waits for its origin: It has as many')")
+        "text($('details-facts')).includes('Waiting for its origin: The limit of')")
     }
   }
 
@@ -99,7 +99,7 @@ struct DashboardAddressTests {
       #expect(variant.headers["content-type"] == "image/webp")
       // The text is copied, or shown if the page may not copy.
       try await page.run("document.querySelector('#variant [data-copy=img]').click()")
-      try await page.sees("text($('toast')).match(/is copied|<img src/)")
+      try await page.sees("text($('toast')).match(/copied|<img src/)")
       try await page.run("document.querySelector('#details [data-close]').click()")
       try await page.sees("!$('details').open")
       let hosts = "[...document.querySelectorAll('.origins .host')]"

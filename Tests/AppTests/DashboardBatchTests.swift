@@ -38,7 +38,7 @@ struct DashboardBatchTests {
       page.origin.on("/none.png", .ok(Fixtures.png))
       try await page.sees("text(\(Self.row).querySelector('.codes')) === 'origin_status 1'")
       try await page.run("\(Self.row).querySelector('.acts [data-batch=retry]').click()")
-      try await page.sees("text($('toast')).includes('None of its failures')")
+      try await page.sees("text($('toast')).includes('None of its failed jobs')")
       try await page.run("\(Self.row).querySelector('.codes button').click()")
       try await page.sees("text(\(Self.row)).includes('4 done, 1 rejected')")
       try await page.sees("\(Self.row).querySelector('.codes').children.length === 0")

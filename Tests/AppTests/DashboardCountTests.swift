@@ -28,7 +28,7 @@ struct DashboardCountTests {
       try await page.sees(Self.chip("failure", says: "0+"))
       try await page.sees("text($('figure-queued')) === '0+'")
       try await page.browser.type("nothing-like-it", into: "#search")
-      try await page.sees("text($('nothing')).includes('No job that was listed so far')")
+      try await page.sees("text($('nothing')).includes('None of the jobs loaded so far')")
       try await page.run("document.querySelector('#nothing button').click()")
       try await page.browser.click(".chip[data-phase=failure]")
       try await page.sees("cards.length === 5 && text($('shown')) === '5 of 1,005+ jobs'")

@@ -12,7 +12,7 @@ struct DashboardSubmittingTests {
       try await page.browser.type(list.joined(separator: " ") + "\u{E007}", into: "#urls")
       try await page.sees("text($('submit-said')).startsWith('4 jobs accepted, the others not:')")
       let said = try await page.run("return text($('submit-said'))") as? String ?? ""
-      #expect(said.contains("ftp://a/b: It is no absolute http"))
+      #expect(said.contains("ftp://a/b: Must be an absolute http"))
       #expect(!said.contains("Nothing was accepted"))
       try await page.sees("!$('urls').readOnly")
       #expect(try await page.run("return $('urls').value") as? String == "ftp://a/b")
@@ -78,7 +78,7 @@ struct DashboardSubmittingTests {
         try await page.browser.type(file, into: "#files")
       }
       try await page.sees("is('cut.jpg', 'failure') && is('README.md', 'failure')")
-      try await page.sees("text(card('cut.jpg')).includes('send a sound copy')")
+      try await page.sees("text(card('cut.jpg')).includes('send an intact copy')")
       try await page.sees("text(card('README.md')).includes('Send a JPEG, PNG')")
       try await page.sees("cards.every((one) => one.querySelector('[data-do=again]').hidden)")
     }

@@ -85,7 +85,7 @@ struct DashboardTests {
       let urls = [page.origin.url("/gone.png"), "http://169.254.169.254/latest"]
       try await page.browser.type(urls.joined(separator: " ") + "\u{E007}", into: "#urls")
       try await page.sees("is('gone.png', 'failure') && is('latest', 'failure')")
-      try await page.sees("text(card('gone.png')).includes('The origin answered 404.')")
+      try await page.sees("text(card('gone.png')).includes('The origin responded with 404.')")
       try await page.sees("text(card('gone.png')).includes('ask its operator')")
       try await page.sees("text(card('latest')).includes('fetch.allow_networks')")
       page.origin.on("/gone.png", .ok(Fixtures.png))
@@ -94,10 +94,10 @@ struct DashboardTests {
       try await page.sees("is('gone.png', 'success') && is('latest', 'failure')")
       try await page.run("document.querySelector('.chip[data-phase=cancelled]').click()")
       try await page.sees(
-        "cards.length === 0 && text($('nothing')).includes('No job is like that')")
+        "cards.length === 0 && text($('nothing')).includes('No job matches the filter')")
 
       try await page.browser.type("ftp://a/b\u{E007}", into: "#urls")
-      try await page.sees("text($('submit-said')).includes('ftp://a/b: It is no absolute http')")
+      try await page.sees("text($('submit-said')).includes('ftp://a/b: Must be an absolute http')")
       #expect(try await page.run("return $('urls').value") as? String == "ftp://a/b")
     }
   }
@@ -146,7 +146,7 @@ struct DashboardTests {
       page.origin.on("/cat.jpg", .ok(Fixtures.jpeg))
       try await page.sees("$('token').open")
       try await page.browser.type("wrong\u{E007}", into: "#token-value")
-      try await page.sees("text($('token-why')).includes('not one of the service')")
+      try await page.sees("text($('token-why')).includes('token is not valid')")
       try await page.browser.type("web\u{E007}", into: "#token-value")
       try await page.sees("!$('token').open && $('connection').dataset.state === 'live'")
       try await page.browser.type(page.origin.url("/cat.jpg") + "\u{E007}", into: "#urls")

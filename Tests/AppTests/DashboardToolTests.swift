@@ -181,7 +181,7 @@ struct DashboardToolTests {
       try await page.sees("innerWidth === 390 && $('wall').matches('.rows') && cards.length === 3")
       let line = { (name: String) in "text(card('\(name)').querySelector('.brief'))" }
       let host = page.origin.url("").dropFirst("http://".count)
-      try await page.sees("\(line("none.png")) === 'The origin answered 404. · \(host)'")
+      try await page.sees("\(line("none.png")) === 'The origin responded with 404. · \(host)'")
       try await page.sees("\(line("a.png")).match(/^PNG, \\d+ × \\d+, .* · \(host)$/)")
       try await page.sees("text(card('a.png').querySelector('.age')).match(/^\\d+ s ago$/)")
       try await page.sees("cards.every((row) => row.scrollWidth <= row.clientWidth)")

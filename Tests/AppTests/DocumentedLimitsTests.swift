@@ -28,7 +28,7 @@ struct DocumentedLimitsTests {
     let rules = OriginRules()
     return [
       "\(rules.unprovenTransfers) until it has answered",
-      "After \(rules.maxFailures) requests in a row that reach nobody",
+      "After \(rules.maxFailures) requests in a row that get no connection",
       "for \(seconds(rules.firstPause)) s, twice as long each time up to "
         + "\(seconds(rules.longestPause)) s",
       "Every \(ordinal(QueueOrder.agedEvery)) turn",
@@ -60,7 +60,7 @@ struct DocumentedLimitsTests {
       "waits \(seconds(StandardError.patience)) s for the last lines",
       "for up to `server.max_connections` (\(server.maxConnections)) and \(server.probes.connections) |",
       "\(gathering.budget >> 20) MiB for all together",
-      "a list of jobs takes \(BatchWriter.memory >> 20) MiB of it",
+      "the upload of a batch takes \(BatchWriter.memory >> 20) MiB of it",
       "jobs of `/events`, that are sent | \(ManyJobsSubscription.maxPageBytes >> 10) KiB for each",
       "\(gathering.single >> 20) MiB of one job, \(batched >> 10) KiB times `api.max_batch`",
       "\(server.probes.connections) more are taken for",
@@ -97,7 +97,7 @@ struct DocumentedLimitsTests {
       "It runs as \(user) and writes to `\(folder)` alone",
       "exits with \(ExitStatus.operatorMistake.rawValue) on a mistake; "
         + "\(ExitStatus.usageError.rawValue) is a wrong command line, "
-        + "\(ExitStatus.internalFault.rawValue) a fault of ours, or a store that can't be used",
+        + "\(ExitStatus.internalFault.rawValue) an internal fault, or a store that can't be used",
       "exit status \(ExitStatus.fine.rawValue) or \(ExitStatus.operatorMistake.rawValue)",
     ]
   }

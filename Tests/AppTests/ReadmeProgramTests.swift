@@ -59,7 +59,7 @@ struct ReadmeProgramTests {
       let blocked = try await visitor.run(
         "PYTHONPATH=clients/python python3 fetch.py http://10.0.0.1/a.png a.webp 2>&1; echo $?")
       #expect(
-        blocked.hasSuffix("fetches from.\n1\n") || blocked.contains("10.0.0.1 is at an address"))
+        blocked.hasSuffix("fetches from.\n1\n") || blocked.contains("10.0.0.1 has an address"))
       #expect(!blocked.contains("Traceback"), "\(blocked)")
     }
   }

@@ -45,7 +45,7 @@ struct TourImportTests {
       for step in before + helpers { try await visitor.follow(step) }
       let steps = Readme.steps(of: Readme.section(Self.title, of: page))
       let said = try await visitor.run("receiver=127.0.0.1:9200\n" + steps[2].commands)
-      #expect(said.contains("This service has no destination of that name."), "\(said)")
+      #expect(said.contains("There is no destination of this name."), "\(said)")
       #expect(said.contains("\"parameter\":\"defaults\""), "\(said)")
     }
   }

@@ -96,13 +96,13 @@ struct ViewTests {
   @Test(
     "sign fails without a key, without a URL, or without a lifetime",
     arguments: [
-      (["https://a.example/x.png"], "", 1, "view.keys: there is none"),
+      (["https://a.example/x.png"], "", 1, "view.keys: there is no key"),
       (["not a url"], key, 2, "neither a URL of GET"), (["/image?width=3"], key, 2, "neither"),
       (["ftp://a.example/"], key, 2, "neither"), ([], key, 2, "url"),
       (["https://a.example/", "--server", "ftp://b.example"], key, 2, "--server"),
       (["/image?url=x", "--server", "https://b.example"], key, 2, "--server"),
-      (["https://a.example/", "--expires-in", "0s"], key, 2, "no duration"),
-      (["https://a.example/", "--expires-in", "soon"], key, 2, "no duration"),
+      (["https://a.example/", "--expires-in", "0s"], key, 2, "not a duration"),
+      (["https://a.example/", "--expires-in", "soon"], key, 2, "not a duration"),
     ] as [([String], String, Int32, String)])
   func unsigned(arguments: [String], key: String, status: Int32, error: String) throws {
     let environment = key.isEmpty ? [:] : ["IMAGEFETCH_VIEW_KEYS": key]
@@ -119,7 +119,7 @@ struct ViewTests {
       ["sign", "/image?url=https%3A%2F%2Fa.example%2F&widht=5"],
       ["IMAGEFETCH_VIEW_KEYS": String(repeating: "ab", count: 16)])
     #expect(run.status == 2 && run.output.isEmpty)
-    #expect(run.error.contains("\"widht\" means nothing to GET"), "\(run.error)")
+    #expect(run.error.contains("\"widht\" is not a parameter of GET"), "\(run.error)")
   }
 
   @Test("sign replaces an earlier signature")

@@ -41,7 +41,7 @@ test('fetch rejects with the job’s failure', async () => {
   await assert.rejects(client.fetch(`${origin}/none.jpg`), (error) => {
     assert.ok(error instanceof Failed);
     assert.deepEqual([error.code, error.originStatus, error.retryable], ['origin_status', 404, false]);
-    return error.message === 'The origin answered 404.';
+    return error.message === 'The origin responded with 404.';
   });
 });
 

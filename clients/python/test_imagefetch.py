@@ -211,7 +211,7 @@ class SyncTests(unittest.TestCase):
             self.client.fetch(ORIGIN + "/none.jpg")
         error = raised.exception
         self.assertEqual((error.code, error.origin_status, error.retryable), ("origin_status", 404, False))
-        self.assertEqual(str(error), "The origin answered 404.")
+        self.assertEqual(str(error), "The origin responded with 404.")
         with self.assertRaises(Failed) as raised:
             self.client.fetch("http://10.0.0.1/a.jpg")
         self.assertEqual(raised.exception.code, "blocked_address")

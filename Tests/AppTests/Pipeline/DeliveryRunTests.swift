@@ -199,7 +199,7 @@ struct DeliveryRunTests {
         "url": origin.url("/x"), "deliver": [["to": "shop"]], "max_attempts": 1,
       ])
       #expect(job.error?.code == "delivery_failure")
-      #expect(job.error?.detail == "shop was not reached: shop: no connection.")
+      #expect(job.error?.detail == "shop could not be reached: shop: no connection.")
       #expect(service.log.contains("failed to deliver an image"))
     }
   }
@@ -215,7 +215,7 @@ struct DeliveryRunTests {
       origin.on("/x", .ok(Fixtures.jpeg))
       let job = try await service.run(["url": origin.url("/x"), "deliver": [["to": "shop"]]])
       #expect(job.error?.code == "delivery_failure")
-      #expect(job.error?.detail == "shop answered 403 (SignatureDoesNotMatch).")
+      #expect(job.error?.detail == "shop responded with 403 (SignatureDoesNotMatch).")
       #expect(!service.log.contains("wrong-secret") && !service.log.contains(ObjectStore.accessKey))
       // The right key is read once the file contains it.
       try ObjectStore.secretKey.write(toFile: folder + "/secret", atomically: true, encoding: .utf8)

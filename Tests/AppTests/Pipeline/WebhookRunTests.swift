@@ -264,7 +264,7 @@ struct WebhookRunTests {
         _ = try await service.outcome(job)
         try await eventually { try await Self.shown(job, at: service).state == "failed" }
         let told = try await Self.shown(job, at: service).tries
-        let words = "\(host) is at an address that this service does not send to."
+        let words = "\(host) has an address that this service may not send to."
         #expect(told.map(\.error) == [words])
       }
       // Only the operator may learn which internal address a name has.
@@ -283,7 +283,7 @@ struct WebhookRunTests {
       try await eventually { try await Self.shown(job, at: service).state == "failed" }
       #expect(
         try await Self.shown(job, at: service).tries[0].error
-          == "127.0.0.1 is a host that this service does not send to.")
+          == "127.0.0.1 is a host that this service may not send to.")
     }
     keys["webhooks.allow_hosts"] = ""
     keys["webhooks.allow_ports"] = "443"
