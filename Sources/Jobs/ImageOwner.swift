@@ -2,7 +2,4 @@
 public protocol ImageOwner: Sendable {
   /// Made with the store and the same at every start; a copy of the store has it too.
   func name() async throws(StoreError) -> String
-
-  /// Whether it knows any of these images, whatever refers to them.
-  func knowsAny(of images: [ImageDigest]) async throws(StoreError) -> Bool
 }

@@ -9,7 +9,7 @@ public import Jobs
 public struct BucketOwner: Sendable {
   /// Why a job store may not use the place.
   public enum Refusal: Error, Sendable, Equatable {
-    /// It is another one's, or it holds images that this one knows nothing of.
+    /// It is another one's, or it holds images but names no owner.
     case taken(by: String?, notBy: String)
     /// The bucket did not answer as it should.
     case bucket(S3Error)
@@ -20,8 +20,6 @@ public struct BucketOwner: Sendable {
   /// Below the prefix. No image is named so.
   public static let key = "home"
   private static let maxNameBytes = 256
-  /// Of a listing, looked at for an image that the job store knows.
-  private static let maxPages = 20
   private let bucket: S3Bucket
   /// For so long somebody else may be writing who saw no owner either, where the server knows no conditions.
   private let patience: Duration
@@ -31,14 +29,13 @@ public struct BucketOwner: Sendable {
     (self.bucket, self.patience) = (bucket, patience)
   }
 
-  /// Makes sure that the place is this job store's; takes it where it is nobody's.
-  ///
-  /// Images without an owner were left by a release that named none: whoever knows one of them gets the place.
+  /// Makes sure that the place is this job store's; takes it where it has no owner and no images.
   public func settle(for store: any ImageOwner) async throws(Refusal) {
-    let name = try await Self.asking { () throws(StoreError) in try await store.name() }
+    let name: String
+    do throws(StoreError) { name = try await store.name() } catch { throw .store(error) }
     var owner = try await self.owner()
     if owner == nil {
-      guard try await isFree(for: store) else { throw .taken(by: nil, notBy: name) }
+      guard try await isEmpty() else { throw .taken(by: nil, notBy: name) }
       try await write(name)
       owner = try await self.owner()
     }
@@ -53,25 +50,16 @@ public struct BucketOwner: Sendable {
     } catch { throw .bucket(error) }
   }
 
-  private func isFree(for store: any ImageOwner) async throws(Refusal) -> Bool {
-    var (next, pages, isEmpty): (String?, Int, Bool) = (nil, 0, true)
+  private func isEmpty() async throws(Refusal) -> Bool {
+    var next: String?
     repeat {
-      let page: (keys: [String], next: String?)
-      do throws(S3Error) { page = try await bucket.list(after: next) } catch {
-        throw .bucket(error)
-      }
-      let images = page.keys.compactMap { S3ImageStore.name(of: $0)?.digest }
-      if !images.isEmpty {
-        isEmpty = false
-        pages += 1
-        let isKnown = try await Self.asking { () throws(StoreError) in
-          try await store.knowsAny(of: images)
-        }
-        if isKnown { return true }
-      }
-      next = page.next
-    } while next != nil && pages < Self.maxPages
-    return isEmpty
+      do throws(S3Error) {
+        let page = try await bucket.list(after: next)
+        if page.keys.contains(where: { S3ImageStore.name(of: $0) != nil }) { return false }
+        next = page.next
+      } catch { throw .bucket(error) }
+    } while next != nil
+    return true
   }
 
   /// Writes the name, unless somebody else did.
@@ -105,12 +93,6 @@ public struct BucketOwner: Sendable {
     try await bucket.put(
       Self.key, OutgoingContent(content), digest: ImageDigest(of: content), type: "text/plain",
       isNew: isNew)
-  }
-
-  private static func asking<Value: Sendable>(
-    _ body: () async throws(StoreError) -> Value
-  ) async throws(Refusal) -> Value {
-    do throws(StoreError) { return try await body() } catch { throw .store(error) }
   }
 }
 
