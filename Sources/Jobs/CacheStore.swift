@@ -81,8 +81,8 @@ public struct CacheEntry: Sendable, Equatable, Codable, Identifiable {
   private var ownResource: Fingerprint?
   /// Its header section and when it came.
   public var response: StoredResponse
-  /// How it was come by; nil for one of an earlier release, which didn't keep that.
-  public var path: StoredPath?
+  /// How it was come by.
+  public var path: StoredPath
   /// Its body, as a job that it answers will have it.
   public var image: StoredImage
   /// Whose credentials brought it (``Job/credentials``), where it may be shared on condition that the origin is asked once it
@@ -95,7 +95,7 @@ public struct CacheEntry: Sendable, Equatable, Codable, Identifiable {
   /// An entry.
   /// - Parameter resource: nil: the key.
   public init(
-    id: ID, resource: Fingerprint? = nil, response: StoredResponse, path: StoredPath? = .direct,
+    id: ID, resource: Fingerprint? = nil, response: StoredResponse, path: StoredPath = .direct,
     image: StoredImage
   ) {
     self.id = id

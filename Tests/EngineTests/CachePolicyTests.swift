@@ -85,27 +85,6 @@ struct CachePolicyTests {
     #expect(answer(.default, [entry], headers: own, lifetime: 1_000) == "hit")
   }
 
-  /// By what the origin says: that it may be stored, and that it is for everyone.
-  @Test(
-    "what an earlier release stored may have come for anybody's fields, or over redirects",
-    arguments: [
-      (CacheMode.default, "http://a.example/", ["validate", "hit"]),
-      (.forceCache, "http://a.example/", ["validate", "hit"]),
-      (.onlyIfCached, "http://a.example/", ["not cached", "hit"]),
-      (.default, "http://b.example/", ["fetch", "fetch"]),
-      (.forceCache, "http://b.example/", ["fetch", "fetch"]),
-      (.onlyIfCached, "http://b.example/", ["not cached", "not cached"]),
-    ])
-  func earlierRelease(mode: CacheMode, url: String, answers: [String]) {
-    let found = ["max-age=60", "public, max-age=60"].map { control in
-      var entry = Self.entry(control, age: 10)
-      entry.path = nil
-      entry.image.url = SourceURL(url)
-      return answer(mode, [entry])
-    }
-    #expect(found == answers)
-  }
-
   @Test("what is under another key has to be for everyone, redirects included")
   func othersKey() {
     for (control, redirect, expected) in [

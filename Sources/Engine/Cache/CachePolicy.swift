@@ -11,8 +11,6 @@ struct CachePolicy: Sendable {
   /// The digest that the image must have.
   let integrity: ImageDigest?
   private let credentials: Fingerprint?
-  /// The URL that is asked for.
-  private let url: SourceURL?
   /// Where the entries are that are for this job and its like.
   let key: Fingerprint?
   /// Where those are that are for everyone.
@@ -24,7 +22,6 @@ struct CachePolicy: Sendable {
     lifetime = job.submission.cacheTTL
     integrity = job.submission.integrity
     credentials = job.credentials
-    url = job.url
     shared = job.sharedCacheKey
     key = job.submission.headers.isEmpty ? shared : job.cacheKey
   }
@@ -50,7 +47,6 @@ struct CachePolicy: Sendable {
   func answer(from stored: [CacheEntry], at now: Timestamp, fallback: Int?) -> Answer {
     if mode == .noStore || mode == .reload { return .fetch }
     guard let entry = choice(of: stored) else { return mode == .onlyIfCached ? .notCached : .fetch }
-    guard entry.isAnswer else { return mode == .onlyIfCached ? .notCached : .validate(entry) }
     let freshness = freshness(of: entry, at: now, fallback: fallback)
     switch mode {
     case .forceCache, .onlyIfCached:
@@ -74,7 +70,7 @@ struct CachePolicy: Sendable {
   func freshness(of entry: CacheEntry, at now: Timestamp, fallback: Int?) -> Freshness {
     // What others' credentials brought is fresh by the origin's word, not by this job's.
     Freshness(
-      of: entry.response, over: entry.path ?? .direct, at: now.milliseconds,
+      of: entry.response, over: entry.path, at: now.milliseconds,
       assigned: isOwn(entry) ? lifetime : nil, fallback: fallback)
   }
 
@@ -86,7 +82,7 @@ struct CachePolicy: Sendable {
 
   /// A response that redirects had led to, as one of its own URL; nil where it is another URL's.
   func direct(_ known: CacheEntry, at url: SourceURL, hasFields: Bool) -> CacheEntry? {
-    guard let key, let path = known.path, !path.redirects.isEmpty, path.hadFields == hasFields,
+    guard let key, !known.path.redirects.isEmpty, known.path.hadFields == hasFields,
       known.image.url == url
     else { return nil }
     var direct = known
@@ -105,27 +101,19 @@ struct CachePolicy: Sendable {
 
   private func matches(_ entry: CacheEntry) -> Bool {
     guard entry.id.key == key || entry.isForAll else { return false }
-    guard let path = entry.path else {
-      // Where an entry of an earlier release was redirected, nobody knows for which clients the redirects were.
-      return entry.image.url == url && entry.response.matches(fields)
-    }
-    return path.matches(entry.response, client: fields)
+    return entry.path.matches(entry.response, client: fields)
   }
 }
 
 extension CacheEntry {
   /// Whether each response that it is made of says itself that it is for everyone.
-  var isForAll: Bool { (path ?? .direct).isForAll(response) }
-
-  /// Whether it may answer without the origin's confirmation. One of an earlier release may have come for anybody's fields.
-  var isAnswer: Bool { path != nil || isForAll }
+  var isForAll: Bool { path.isForAll(response) }
 
   /// What the origin is asked to confirm it by (RFC 9111 section 4.3.1).
   /// - Parameter asked: the URL that the job asks for; by a `cache_key` it stands for the one that was asked before.
   func conditions(asking asked: SourceURL) -> FetchConditions {
-    let isRedirected = path?.redirects.isEmpty == false
-    return FetchConditions(
-      url: isRedirected ? image.url ?? asked : asked,
+    FetchConditions(
+      url: path.redirects.isEmpty ? asked : image.url ?? asked,
       fields: Validation.conditions(for: response).map(HeaderField.init))
   }
 }
