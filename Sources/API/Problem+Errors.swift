@@ -215,9 +215,7 @@ extension WebhookMessage.Try {
       "\(target.shortened) \(reason.described("send", "to"))"
     case .timeout?, .stalled?: "The receiver did not answer in time."
     case let failure?: failure.described.detail
-    // The operator's words of an earlier release.
-    case nil where status == nil && error != nil: "The receiver was not reached."
-    case nil: error
+    case nil: isTaken ? nil : status.map { "The receiver answered \($0)." }
     }
   }
 }

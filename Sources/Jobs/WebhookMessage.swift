@@ -25,21 +25,19 @@ public struct WebhookMessage: Sendable, Equatable, Identifiable, Codable {
     public var moment: Timestamp
     /// What the receiver answered; nil: nothing.
     public var status: Int?
-    /// That the receiver did not take it. Where there is no status, earlier releases have here what the operator is told
-    /// in place of ``failure``: it may name an address.
-    public var error: String?
     /// Why there is no answer.
     public var failure: FetchError?
     /// How long that took.
     public var time: Duration
 
     /// A try.
-    public init(
-      at moment: Timestamp, status: Int?, error: String?, failure: FetchError?, time: Duration
-    ) {
-      (self.moment, self.status, self.error) = (moment, status, error)
+    public init(at moment: Timestamp, status: Int?, failure: FetchError?, time: Duration) {
+      (self.moment, self.status) = (moment, status)
       (self.failure, self.time) = (failure, time)
     }
+
+    /// Whether the receiver answered 2xx.
+    public var isTaken: Bool { status.map { 200...299 ~= $0 } ?? false }
   }
 
   /// How far it has come.
@@ -170,15 +168,13 @@ public struct WebhookAnswer: Sendable, Equatable {
   }
 
   /// 2xx: the message is the receiver's.
-  public var isTaken: Bool { status.map { 200...299 ~= $0 } ?? false }
+  public var isTaken: Bool { asTry.isTaken }
 
   /// 410: nobody is there any more, and nobody will be.
   public var isFinal: Bool { status == 410 }
 
   fileprivate var asTry: WebhookMessage.Try {
-    let refusal = isTaken ? nil : status.map { "the receiver answered \($0)" }
-    return WebhookMessage.Try(
-      at: moment, status: status, error: refusal, failure: error, time: time)
+    WebhookMessage.Try(at: moment, status: status, failure: error, time: time)
   }
 }
 
