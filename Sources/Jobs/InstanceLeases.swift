@@ -7,7 +7,7 @@ public struct Instance: Hashable, Sendable {
   /// The instance of that number.
   public init(number: Int64) { self.number = number }
 
-  /// Nobody's: what an earlier release left without a name.
+  /// No instance: the sender of events that this process itself raises.
   public static let none = Instance(number: 0)
 }
 
@@ -75,7 +75,7 @@ public struct PresentInstance: Sendable, Equatable {
   public var name: String?
   public var version: String?
   /// Since when it is there.
-  public var since: Timestamp?
+  public var since: Timestamp
   /// Jobs that it loads.
   public var loading: Int
   /// Workers that are busy: jobs that share a transfer occupy one.
@@ -89,7 +89,7 @@ public struct PresentInstance: Sendable, Equatable {
 
   /// An instance that is there.
   public init(
-    _ instance: Instance, name: String?, version: String?, since: Timestamp?, loading: Int
+    _ instance: Instance, name: String?, version: String?, since: Timestamp, loading: Int
   ) {
     self.instance = instance
     self.name = name
