@@ -37,7 +37,7 @@ extension SubmissionDecoder {
       guard let wrong = set(member, of: &request, &density) else { continue }
       self.wrong(location.child(member.name), wrong)
     }
-    if request.isAnimated == true, let format = request.format, format != .webp {
+    if request.isAnimated, let format = request.format, format != .webp {
       wrong(location.child("animated"), "Animations are written as WebP alone.")
     }
     let sides = [request.width, request.height].map { $0.map { (Double($0) * density).rounded() } }
@@ -103,7 +103,7 @@ extension SubmissionDecoder {
       request.background = color
     case "animated":
       guard case .bool(let animated) = value else { return "It is true or false." }
-      request.isAnimated = animated ? true : nil
+      request.isAnimated = animated
     case "dpr":
       guard let dpr = value.double, 1...4 ~= dpr else { return "It is a number from 1 to 4." }
       density = dpr

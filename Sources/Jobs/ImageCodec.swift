@@ -121,14 +121,8 @@ public struct ImageDescription: Sendable, Equatable, Codable {
   /// What reading its pixels holds more than one takes that the above describes, in bytes: a JPEG XL may have channels that
   /// are not shown. Nil: nothing.
   public var extraMemory: Int?
-  /// What to paint while it is on its way; nil where the description was made before there were any.
+  /// What to paint while it is on its way; nil before its pixels were read.
   public var lqip: LQIP?
-
-  private enum CodingKeys: String, CodingKey {
-    case format, width, height, orientation, isProgressive, hasAlpha, frames, extraMemory
-    /// As records have it.
-    case lqip = "placeholder"
-  }
 
   /// An upright, opaque, single picture.
   public init(format: ImageFormat, width: Int, height: Int) {

@@ -5,7 +5,7 @@
 public struct ImageName: Hashable, Sendable {
   /// Of the bytes.
   public let digest: ImageDigest
-  /// 0 where one process alone removes bytes, and of what releases kept that had no generations.
+  /// 0 where one process alone removes bytes.
   public let generation: Int64
 
   /// A name.

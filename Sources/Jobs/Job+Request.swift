@@ -78,8 +78,8 @@ extension Job {
     submission.ownFields.isEmpty ? [] : ["fields of", owner.name]
   }
 
-  /// One owner's `cache_ttl` would else have all who share the transfer take a stored picture. Nothing where there is none, so
-  /// that jobs which earlier releases have queued are equal still; a space, as no field's name has one.
+  /// One owner's `cache_ttl` would else have all who share the transfer take a stored image. The name contains a space, because
+  /// no field's name does.
   private var freshnessParts: [String] { submission.cacheTTL.map { ["cache ttl", "\($0)"] } ?? [] }
 
   private var keepingParts: [String] { submission.dropsOriginal ? ["dropped"] : [] }

@@ -25,9 +25,10 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   @Sparse public package(set) var skipsCache = false
   /// What was brought where, once `success`, in the order asked for.
   @Sparse public package(set) var deliveries: [Delivered] = []
-  private var ownRevision: Int?
-  /// Of a job that release 0.1.0 kept: its progress counted in it.
-  private var version010: Int?
+  /// Grows with every change that the store takes in. What is changed on condition is held to it.
+  @Sparse public private(set) var revision = 0 {
+    didSet { reports = 0 }
+  }
   /// How soon its turn comes.
   public package(set) var priority: Priority
   /// The owner's labels.
@@ -61,12 +62,6 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   public package(set) var expiresAt: Timestamp?
   /// Not before this moment may a worker take it (a retry's back-off).
   public package(set) var notBefore: Timestamp?
-
-  /// Grows with every change that the store takes in. What is changed on condition is held to it.
-  public private(set) var revision: Int {
-    get { ownRevision ?? version010.map { $0 >> Self.changeBits + 1 } ?? 0 }
-    set { (ownRevision, version010, reports) = (newValue, nil, 0) }
-  }
 
   /// Grows with every change that a client can see: with each revision, and with each report of progress in between.
   /// So no report needs to be stored for the next change to be newer, whoever makes it.
@@ -133,16 +128,9 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   }
 
   private enum CodingKeys: String, CodingKey {
-    case id, owner, submission, createdAt, batch, phase, priority, tags
-    case progress, image, pending, failure, lastFailure, attempts, tries, cache, timings
-    case startedAt, finishedAt, expiresAt, notBefore
-    case target = "otherTarget"
-    case previews = "newPreviews"
-    case isApart = "apart"
-    case skipsCache = "uncached"
-    case deliveries = "delivered"
-    case ownRevision = "revision"
-    case version010 = "version"
+    case id, owner, submission, createdAt, batch, phase, target, previews, isApart, skipsCache
+    case deliveries, revision, priority, tags, progress, image, pending, failure, lastFailure
+    case attempts, tries, cache, timings, startedAt, finishedAt, expiresAt, notBefore
   }
 }
 
@@ -224,11 +212,6 @@ public struct StoredImage: Sendable, Equatable, Codable {
     self.url = url
     self.variant = variant
     self.modifiedAt = modifiedAt
-  }
-
-  private enum CodingKeys: String, CodingKey {
-    case description, digest, bytes, url, variant, modifiedAt, isKept, bundle
-    case variants = "madeVariants"
   }
 }
 

@@ -168,7 +168,7 @@ extension JobQuery {
     (host == nil || hasHost(job)) && (code == nil || job.failure?.code == code)
   }
 
-  /// Whether the job's URL has the host. One of before the release that kept other spellings is found by its own.
+  /// Whether the job's URL has the host, as the client or as the fetcher spells it.
   private func hasHost(_ job: Job) -> Bool {
     guard let host, let given = job.submission.url(of: .regular)?.host else { return false }
     return given == host || job.submission.spelling(of: given) == hostSpelling ?? host

@@ -217,7 +217,7 @@ enum NewsText {
     }
   }
 
-  /// Nil: it is of a release that has more to tell.
+  /// Nil for a kind that this release does not know: a newer instance may publish more.
   static func decode(_ text: Substring) -> News? {
     let rest = text.dropFirst()
     switch text.first {

@@ -15,7 +15,7 @@ struct JobQueryTests {
   }
 
   @Test(
-    "finds a job by its host's one spelling, and by its own where no other was kept",
+    "finds a job by the fetcher's spelling of its host, and by the client's",
     arguments: [
       ("b\u{FC}cher.example", [true, true]), ("xn--bcher-kva.example", [true, false]),
       ("b\u{FC}cher.example.", [true, false]), ("a.example", [false, false]),

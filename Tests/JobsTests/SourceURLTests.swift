@@ -96,11 +96,4 @@ struct SourceURLTests {
     }
     #expect(SourceURL(base + String(repeating: character, count: 4_090)) == nil)
   }
-
-  @Test("of a record is read whatever its length: an older release wrote such")
-  func recorded() throws {
-    let long = "http://example.org/" + String(repeating: "%C3%A9", count: 3_000)
-    let record = try JSONEncoder().encode([long])
-    #expect(try JSONDecoder().decode([SourceURL].self, from: record)[0].string == long)
-  }
 }
