@@ -98,6 +98,11 @@ release: ## make all files of a release in .build-dist/release-VERSION/; as root
 	@.ci/install $(RELEASE_PACKAGES)
 	deploy/release $(VERSION) $(PLATFORMS)
 
+.PHONY: release-check
+release-check: ## verify that sources, changelog, docs and the files of `make release` agree on the version; build nothing (VERSION=…)
+	@.ci/install dpkg git python3
+	deploy/release --check $(VERSION) $(DIST)/release-$(VERSION)
+
 .PHONY: dist-packages
 dist-packages: build-packages
 	@.ci/install $(DIST_PACKAGES)

@@ -235,9 +235,7 @@ extension WebhookMessage.Try {
       "\(target.shortened) \(reason.described("send", "to"))"
     case .timeout?, .stalled?: "The receiver did not answer in time."
     case let failure?: failure.described.detail
-    // The record has an error in the operator's words only.
-    case nil where status == nil && error != nil: "The receiver could not be reached."
-    case nil: error
+    case nil: isTaken ? nil : status.map { "The receiver responded with \($0)." }
     }
   }
 }

@@ -84,8 +84,7 @@ extension JSONWriter {
       writer.key("number")
       writer.int(Int(present.instance.number))
       for (name, text) in [
-        ("name", present.name), ("version", present.version),
-        ("since", present.since?.description),
+        ("name", present.name), ("version", present.version), ("since", present.since.description),
       ] as [(StaticString, String?)] {
         writer.key(name)
         if let text { writer.string(text) } else { writer.null() }

@@ -37,7 +37,7 @@ extension SubmissionDecoder {
       guard let wrong = set(member, of: &request, &density) else { continue }
       self.wrong(location.child(member.name), wrong)
     }
-    if request.isAnimated == true, let format = request.format, format != .webp {
+    if request.isAnimated, let format = request.format, format != .webp {
       wrong(location.child("animated"), "Animations can be written as webp only.")
     }
     let sides = [request.width, request.height].map { $0.map { (Double($0) * density).rounded() } }
@@ -104,7 +104,7 @@ extension SubmissionDecoder {
       request.background = color
     case "animated":
       guard case .bool(let animated) = value else { return "Must be true or false." }
-      request.isAnimated = animated ? true : nil
+      request.isAnimated = animated
     case "dpr":
       guard let dpr = value.double, 1...4 ~= dpr else { return "Must be a number from 1 to 4." }
       density = dpr

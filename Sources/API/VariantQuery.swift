@@ -76,7 +76,7 @@ struct VariantQuery: Sendable, Equatable {
     (request.width, request.height, request.fit) = (width, height, fit)
     (request.position, request.enlarge) = (position, enlarge)
     (request.quality, request.background) = (quality, background)
-    request.isAnimated = isAnimated ? true : nil
+    request.isAnimated = isAnimated
     return request
   }
 

@@ -130,7 +130,7 @@ extension MessageWriter {
     add(request.background) { writer, color in
       for part in [color.red, color.green, color.blue] { writer.add(part) }
     }
-    add(request.isAnimated ?? false)
+    add(request.isAnimated)
     add(request.shrink) { $0.add($1) }
   }
 }
@@ -174,7 +174,7 @@ extension MessageReader {
     request.background = try optional { (r) throws(MalformedMessage) in
       Variant.Color(red: try r.byte(), green: try r.byte(), blue: try r.byte())
     }
-    request.isAnimated = try bool() ? true : nil
+    request.isAnimated = try bool()
     request.shrink = try optional { (r) throws(MalformedMessage) in try r.integer(in: 1...8) }
     return request
   }

@@ -81,8 +81,8 @@ public struct CacheEntry: Sendable, Equatable, Codable, Identifiable {
   private var ownResource: Fingerprint?
   /// The header section and the time of arrival.
   public var response: StoredResponse
-  /// How the response was reached; nil for an entry of an earlier release, which did not record it.
-  public var path: StoredPath?
+  /// How the response was reached.
+  public var path: StoredPath
   /// The body, in the form that a job gets it.
   public var image: StoredImage
   /// The credentials of the request that fetched the response (``Job/credentials``). Set if the response may
@@ -95,7 +95,7 @@ public struct CacheEntry: Sendable, Equatable, Codable, Identifiable {
 
   /// - Parameter resource: Nil means the same as the key.
   public init(
-    id: ID, resource: Fingerprint? = nil, response: StoredResponse, path: StoredPath? = .direct,
+    id: ID, resource: Fingerprint? = nil, response: StoredResponse, path: StoredPath = .direct,
     image: StoredImage
   ) {
     self.id = id

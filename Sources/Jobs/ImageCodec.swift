@@ -117,15 +117,8 @@ public struct ImageDescription: Sendable, Equatable, Codable {
   /// Memory for reading the pixels in addition to what the other properties imply, in bytes. For example, a
   /// JPEG XL may have channels that are not shown. Nil means 0.
   public var extraMemory: Int?
-  /// A placeholder to show while the image loads; nil for a description made by a release without
-  /// placeholders.
+  /// A placeholder to show while the image loads; nil before its pixels were read.
   public var lqip: LQIP?
-
-  private enum CodingKeys: String, CodingKey {
-    case format, width, height, orientation, isProgressive, hasAlpha, frames, extraMemory
-    /// The key in stored records.
-    case lqip = "placeholder"
-  }
 
   /// An upright, opaque image with one frame.
   public init(format: ImageFormat, width: Int, height: Int) {

@@ -5,7 +5,7 @@
 public struct ImageName: Hashable, Sendable {
   /// The digest of the bytes.
   public let digest: ImageDigest
-  /// 0 if only one process removes bytes, and for images stored by releases without generations.
+  /// 0 if only one process removes bytes.
   public let generation: Int64
 
   public init(_ digest: ImageDigest, generation: Int64 = 0) {

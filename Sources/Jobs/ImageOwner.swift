@@ -4,7 +4,4 @@ public protocol ImageOwner: Sendable {
   /// Returns the store's name. It is created with the store and never changes; a copy of the store has the
   /// same name.
   func name() async throws(StoreError) -> String
-
-  /// Whether the store knows any of these images, referenced or not.
-  func knowsAny(of images: [ImageDigest]) async throws(StoreError) -> Bool
 }

@@ -6,7 +6,7 @@ public struct Instance: Hashable, Sendable {
 
   public init(number: Int64) { self.number = number }
 
-  /// The owner of claims that an earlier release stored without an instance.
+  /// No instance: the sender of events that this process itself raises.
   public static let none = Instance(number: 0)
 }
 
@@ -73,7 +73,7 @@ public struct PresentInstance: Sendable, Equatable {
   public var name: String?
   public var version: String?
   /// When the instance registered.
-  public var since: Timestamp?
+  public var since: Timestamp
   /// The number of jobs that it loads.
   public var loading: Int
   /// The number of busy workers. Jobs that share a load occupy one worker.
@@ -86,7 +86,7 @@ public struct PresentInstance: Sendable, Equatable {
   public var cache = CacheCounts()
 
   public init(
-    _ instance: Instance, name: String?, version: String?, since: Timestamp?, loading: Int
+    _ instance: Instance, name: String?, version: String?, since: Timestamp, loading: Int
   ) {
     self.instance = instance
     self.name = name

@@ -81,8 +81,7 @@ extension Job {
     submission.ownFields.isEmpty ? [] : ["fields of", owner.name]
   }
 
-  /// Separate for each `cache_ttl`, so that one owner's value does not give other owners a stale image. Empty
-  /// without a `cache_ttl`, so that jobs queued by earlier releases keep their fingerprint. The name contains
+  /// Separate for each `cache_ttl`, so that one owner's value does not give other owners a stale image. The name contains
   /// a space, so it cannot be a field name.
   private var freshnessParts: [String] { submission.cacheTTL.map { ["cache ttl", "\($0)"] } ?? [] }
 

@@ -40,9 +40,10 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   @Sparse public package(set) var skipsCache = false
   /// The completed deliveries, in the requested order, once the job is `success`.
   @Sparse public package(set) var deliveries: [Delivered] = []
-  private var ownRevision: Int?
-  /// The counter of changes and progress reports in a record of an early release; nil in newer records.
-  private var version010: Int?
+  /// Increases with every change that the store saves. Conditional changes compare it.
+  @Sparse public private(set) var revision = 0 {
+    didSet { reports = 0 }
+  }
   /// The job's priority in the queue.
   public package(set) var priority: Priority
   /// The owner's labels.
@@ -76,12 +77,6 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   public package(set) var expiresAt: Timestamp?
   /// The earliest time at which a worker may start the job (the back-off of a retry).
   public package(set) var notBefore: Timestamp?
-
-  /// Increases with every change that the store saves. Conditional changes compare it.
-  public private(set) var revision: Int {
-    get { ownRevision ?? version010.map { $0 >> Self.changeBits + 1 } ?? 0 }
-    set { (ownRevision, version010, reports) = (newValue, nil, 0) }
-  }
 
   /// Increases with every change that clients can see: with each revision and with each progress report.
   /// Progress reports need not be stored, because the next revision gives a higher version whichever instance
@@ -150,16 +145,9 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   }
 
   private enum CodingKeys: String, CodingKey {
-    case id, owner, submission, createdAt, batch, phase, priority, tags
-    case progress, image, pending, failure, lastFailure, attempts, tries, cache, timings
-    case startedAt, finishedAt, expiresAt, notBefore
-    case target = "otherTarget"
-    case previews = "newPreviews"
-    case isApart = "apart"
-    case skipsCache = "uncached"
-    case deliveries = "delivered"
-    case ownRevision = "revision"
-    case version010 = "version"
+    case id, owner, submission, createdAt, batch, phase, target, previews, isApart, skipsCache
+    case deliveries, revision, priority, tags, progress, image, pending, failure, lastFailure
+    case attempts, tries, cache, timings, startedAt, finishedAt, expiresAt, notBefore
   }
 }
 
@@ -238,11 +226,6 @@ public struct StoredImage: Sendable, Equatable, Codable {
     self.url = url
     self.variant = variant
     self.modifiedAt = modifiedAt
-  }
-
-  private enum CodingKeys: String, CodingKey {
-    case description, digest, bytes, url, variant, modifiedAt, isKept, bundle
-    case variants = "madeVariants"
   }
 }
 

@@ -173,8 +173,7 @@ extension JobQuery {
     (host == nil || hasHost(job)) && (code == nil || job.failure?.code == code)
   }
 
-  /// Whether the job's URL has the host. A job of an early release, which stored no canonical spelling, is
-  /// found by its own.
+  /// Whether the job's URL has the host, in the client's or the fetcher's spelling.
   private func hasHost(_ job: Job) -> Bool {
     guard let host, let given = job.submission.url(of: .regular)?.host else { return false }
     return given == host || job.submission.spelling(of: given) == hostSpelling ?? host

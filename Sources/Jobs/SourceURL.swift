@@ -18,13 +18,11 @@ public struct SourceURL: Hashable, Sendable {
   public static let maxLength = 8_192
 
   /// Parses a URL; nil if it cannot be fetched.
-  public init?(_ text: String) { self.init(text, atMost: Self.maxLength) }
-
-  private init?(_ text: String, atMost limit: Int) {
+  public init?(_ text: String) {
     let trimmed = text.utf8.drop { $0 == 0x20 }
     var rest = trimmed[...]
     while rest.last == 0x20 { rest = rest.dropLast() }
-    guard rest.count <= limit, !rest.contains(where: Self.isForbidden),
+    guard rest.count <= Self.maxLength, !rest.contains(where: Self.isForbidden),
       let colon = rest.firstIndex(of: UInt8(ascii: ":"))
     else { return nil }
 
@@ -46,7 +44,7 @@ public struct SourceURL: Hashable, Sendable {
     let tail = rest[end...].prefix { $0 != UInt8(ascii: "#") }
     pathAndQuery = Self.encoded(tail)
     // The normalized URL must be parsable under the same limit.
-    guard string.utf8.count <= limit else { return nil }
+    guard string.utf8.count <= Self.maxLength else { return nil }
   }
 
   /// The origin (RFC 6454): scheme, host and port, with the host as given.
@@ -163,9 +161,7 @@ public struct SourceURL: Hashable, Sendable {
 extension SourceURL: Codable {
   public init(from decoder: any Decoder) throws {
     let container = try decoder.singleValueContainer()
-    // The limit does not apply to records, because an older release accepted URLs that became longer when
-    // they were encoded.
-    guard let url = try SourceURL(container.decode(String.self), atMost: .max) else {
+    guard let url = try SourceURL(container.decode(String.self)) else {
       throw DecodingError.dataCorruptedError(in: container, debugDescription: "not a source URL")
     }
     self = url

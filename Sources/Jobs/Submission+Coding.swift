@@ -4,10 +4,8 @@
 extension Submission: Codable {
   private enum CodingKeys: String, CodingKey {
     case source, alternatives, integrity, cacheKey, cacheMode, cacheTTL, headers, timeout, maxBytes
-    case maxPixels, maxAttempts, retention, savesData, webhook, trace, hosts, allHosts
-    case variants = "wantedVariants"
-    case dropsOriginal = "dropped"
-    case deliveries = "wantedDeliveries"
+    case maxPixels, maxAttempts, retention, savesData, webhook, trace, variants, dropsOriginal
+    case deliveries, hosts, allHosts
   }
 
   private static let empty = Submission(source: .local(""))

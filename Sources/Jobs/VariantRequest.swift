@@ -20,10 +20,8 @@ public struct VariantRequest: Sendable, Hashable, Codable {
   public var quality: Int?
   /// The background of transparent pixels.
   public var background: Variant.Color?
-
-  /// Whether all frames of an animation are shown; nil means false, and is found in records of early
-  /// releases.
-  public var isAnimated: Bool?
+  /// Whether all frames of an animation are shown.
+  public var isAnimated = false
 
   /// Like ``Variant/shrink``. Not set by clients.
   package var shrink: Int?
@@ -37,7 +35,7 @@ public struct VariantRequest: Sendable, Hashable, Codable {
     (width, height, fit) = (variant.width, variant.height, variant.fit)
     (position, enlarge) = (variant.position, variant.enlarge)
     (format, quality, background) = (variant.format, variant.quality, variant.background)
-    isAnimated = variant.isAnimated ? true : nil
+    isAnimated = variant.isAnimated
     shrink = variant.shrink
   }
 
@@ -55,12 +53,12 @@ public struct VariantRequest: Sendable, Hashable, Codable {
   public func variant(
     of format: ImageFormat, isTransparent: Bool, formats: Set<OutputFormat>
   ) -> Variant {
-    let animated: OutputFormat? = isAnimated == true && formats.contains(.webp) ? .webp : nil
+    let animated: OutputFormat? = isAnimated && formats.contains(.webp) ? .webp : nil
     let choice =
       self.format ?? animated
       ?? OutputFormat.plain(for: format, isTransparent: isTransparent, of: formats)
     var variant = Variant(format: choice)
-    variant.isAnimated = isAnimated ?? false
+    variant.isAnimated = isAnimated
     (variant.width, variant.height, variant.fit) = (width, height, fit)
     (variant.position, variant.enlarge) = (position, enlarge)
     (variant.quality, variant.background) = (quality, background)

@@ -26,20 +26,18 @@ public struct WebhookMessage: Sendable, Equatable, Identifiable, Codable {
     public var moment: Timestamp
     /// The status of the receiver's response; nil if there was none.
     public var status: Int?
-    /// A text about a response with an error status. Records of earlier releases also have one for a missing
-    /// response, instead of ``failure``; it may contain an address.
-    public var error: String?
     /// Why there was no response.
     public var failure: FetchError?
     /// Time from the request to the response or failure.
     public var time: Duration
 
-    public init(
-      at moment: Timestamp, status: Int?, error: String?, failure: FetchError?, time: Duration
-    ) {
-      (self.moment, self.status, self.error) = (moment, status, error)
+    public init(at moment: Timestamp, status: Int?, failure: FetchError?, time: Duration) {
+      (self.moment, self.status) = (moment, status)
       (self.failure, self.time) = (failure, time)
     }
+
+    /// Whether the receiver responded with 2xx.
+    public var isTaken: Bool { status.map { 200...299 ~= $0 } ?? false }
   }
 
   /// The state of the message.
@@ -167,15 +165,13 @@ public struct WebhookAnswer: Sendable, Equatable {
   }
 
   /// 2xx: the message is delivered.
-  public var isTaken: Bool { status.map { 200...299 ~= $0 } ?? false }
+  public var isTaken: Bool { asTry.isTaken }
 
   /// 410 (Gone): the receiver wants no more messages at this URL.
   public var isFinal: Bool { status == 410 }
 
   fileprivate var asTry: WebhookMessage.Try {
-    let refusal = isTaken ? nil : status.map { "The receiver responded with \($0)." }
-    return WebhookMessage.Try(
-      at: moment, status: status, error: refusal, failure: error, time: time)
+    WebhookMessage.Try(at: moment, status: status, failure: error, time: time)
   }
 }
 

@@ -106,12 +106,12 @@ extension PostgresJobStore: InstanceLeases, StoreNews {
         WHERE NOT ended AND lease_until > moment($1) ORDER BY number
         """, [transaction.moment])
       return rows.all.compactMap { row in
-        guard let number = rows.int(row, 0) else { return nil }
+        guard let number = rows.int(row, 0), let since = rows.int(row, 3) else { return nil }
         let texts = [1, 2].map { rows.bytes(row, $0).map { String(decoding: $0, as: UTF8.self) } }
         let count = { (column: Int) in Int(rows.int(row, column) ?? 0) }
         var present = PresentInstance(
           Instance(number: number), name: texts[0], version: texts[1],
-          since: rows.int(row, 3).map(Timestamp.init), loading: count(5))
+          since: Timestamp(milliseconds: since), loading: count(5))
         present.workers = rows.int(row, 4).map(Int.init)
         (present.running, present.oldest) = (count(6), .milliseconds(count(7)))
         (present.cache.hits, present.cache.revalidations) = (count(8), count(9))

@@ -171,7 +171,7 @@ extension Transaction {
       SELECT d.record, d.subject, d.number FROM unnest($1) WITH ORDINALITY AS h (host, place) CROSS JOIN LATERAL (
         SELECT m.record, m.subject, m.number, m.next_at FROM messages m
         WHERE m.host = h.host AND m.next_at <= $2 AND m.next_at IS NOT NULL AND m.instance IS NULL
-          AND (m.owner IS NULL OR m.owner <> ALL ($5))
+          AND m.owner <> ALL ($5)
         ORDER BY m.next_at LIMIT greatest(0, $3 - (SELECT count(*) FROM messages b
           WHERE b.host = h.host AND b.instance IS NOT NULL)) FOR UPDATE SKIP LOCKED) d
       ORDER BY h.place, d.next_at LIMIT $4
@@ -239,9 +239,9 @@ extension Transaction {
       """
       WITH RECURSIVE owners (owner) AS (
         (SELECT owner FROM messages
-          WHERE next_at IS NOT NULL AND owner IS NOT NULL ORDER BY owner LIMIT 1)
+          WHERE next_at IS NOT NULL ORDER BY owner LIMIT 1)
         UNION ALL SELECT (SELECT m.owner FROM messages m
-            WHERE m.next_at IS NOT NULL AND m.owner IS NOT NULL AND m.owner > o.owner
+            WHERE m.next_at IS NOT NULL AND m.owner > o.owner
             ORDER BY m.owner LIMIT 1)
           FROM owners o WHERE o.owner IS NOT NULL)
       SELECT FROM owners o WHERE o.owner IS NOT NULL AND o.owner <> ALL ($1)

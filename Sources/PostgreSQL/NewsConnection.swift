@@ -223,7 +223,7 @@ enum NewsText {
     }
   }
 
-  /// Returns `nil` for an unknown event of a newer release.
+  /// Returns nil for an unknown kind: a newer instance may publish more kinds.
   static func decode(_ text: Substring) -> News? {
     let rest = text.dropFirst()
     switch text.first {

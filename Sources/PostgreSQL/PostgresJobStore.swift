@@ -183,7 +183,7 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     do {
       return TableVersions(
         found: try Schema.version(patient(Session.Settings(configuration))),
-        latest: Schema.migrations.count)
+        latest: Schema.steps.count)
     } catch {
       throw StoreError(cause: error)
     }

@@ -12,14 +12,6 @@ extension PostgresJobStore: ImageOwner {
       return String(decoding: name, as: UTF8.self)
     }
   }
-
-  public func knowsAny(of images: [ImageDigest]) async throws(StoreError) -> Bool {
-    try await read {
-      try !$0.execute(
-        "SELECT FROM images WHERE digest = ANY ($1) LIMIT 1", [.byteStrings(images.map(\.bytes))]
-      ).isEmpty
-    }
-  }
 }
 
 /// References to images.

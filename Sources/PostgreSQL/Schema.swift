@@ -1,23 +1,15 @@
 internal import Jobs
 
-/// The tables, and how a database of an earlier release becomes one of this release.
+/// The tables, and the steps that make and change them.
 ///
 /// Texts that come from outside are kept as their UTF-8 bytes, as the server's have no NUL. Moments are milliseconds since
 /// 1970, in UTC.
 enum Schema {
-  /// Each is made once, in this order; a number is never given to another one.
-  static let migrations: [String] = [
-    jobs + queue + images + cache + keys + instances + functions, name, sharing, generations,
-    ownerBytes,
-    presence + patience,
-    messages,
-    batches,
-    lanes + messageOwners,
-    pinned + dueOfOwners,
-    told,
-    batchDefaults,
-    activity,
-    imageOwners,
+  /// Each runs once, in this order. A step that a release has made never changes; a change to the tables is a new step at
+  /// the end.
+  static let steps: [String] = [
+    jobs + queue + batches + images + cache + keys + messages + settings + instances + sharing
+      + functions
   ]
 
   /// Says where the images are. Where nobody but this process uses them, what earlier ones held is given back without
@@ -59,7 +51,7 @@ enum Schema {
   /// Brings the database up to date. Of several who begin at once one does, and the others wait for it.
   ///
   /// - Throws: `.unavailable` where a newer release wrote it.
-  static func migrate(_ session: Session, to latest: Int = migrations.count) throws {
+  static func migrate(_ session: Session, by steps: [String] = Schema.steps) throws {
     var isCommitting = false
     try session.transaction(isSynced: true, isCommitting: &isCommitting) { transaction in
       try transaction.run("SELECT pg_advisory_xact_lock(\(lock))")
@@ -70,15 +62,15 @@ enum Schema {
         """)
       let version = try transaction.run("SELECT coalesce(max(number), 0) FROM versions")
         .text(0, 0).flatMap { Int($0) }
-      guard let version, version <= latest else { throw newer(version) }
-      for number in version..<latest {
-        try transaction.run(migrations[number])
+      guard let version, version <= steps.count else { throw newer(version) }
+      for number in version..<steps.count {
+        try transaction.run(steps[number])
         try transaction.run("INSERT INTO versions (number) VALUES (\(number + 1))")
       }
     }
   }
 
-  /// The last change that was made; 0 where there are no tables.
+  /// The last step that was made; 0 where there are no tables.
   ///
   /// - Throws: `.unavailable` where a newer release wrote the database.
   static func version(_ session: Session) throws -> Int {
@@ -87,7 +79,7 @@ enum Schema {
       guard isThere == "t" else { return 0 }
       let version = try transaction.run("SELECT coalesce(max(number), 0) FROM versions")
         .text(0, 0).flatMap { Int($0) }
-      guard let version, version <= migrations.count else { throw newer(version) }
+      guard let version, version <= steps.count else { throw newer(version) }
       return version
     }
   }
@@ -100,7 +92,8 @@ enum Schema {
   // What is kept of a job. `phase` is Phase.code, and 0 for as long as the job has a row in the queue: a claim writes that
   // narrow one only. `record` is the job as JSON; JobRow.job() completes it by what the queue knows, and by `image` where
   // the record says that one is kept. `last_claim` is the one by which whoever held the job brought it to its phase,
-  // a loading one to that before; null where somebody else did.
+  // a loading one to that before; null where somebody else did. `defaults` is the digest of its row in batch_defaults. The
+  // index jobs_pinned finds the few captured images that an unfinished job needs.
   private static let jobs = """
     CREATE TABLE jobs (
       id uuid PRIMARY KEY,
@@ -112,16 +105,26 @@ enum Schema {
       source bytea,
       low boolean NOT NULL DEFAULT false,
       last_claim bigint,
-      record bytea NOT NULL
+      record bytea NOT NULL,
+      batch bigint,
+      line bigint,
+      code bytea,
+      defaults bytea
     );
     CREATE INDEX jobs_listing ON jobs (owner, phase, id);
     CREATE INDEX jobs_expiry ON jobs (expires_at) WHERE expires_at IS NOT NULL;
     CREATE INDEX jobs_image ON jobs (image) WHERE image IS NOT NULL;
     CREATE INDEX jobs_source ON jobs (source) WHERE source IS NOT NULL;
+    CREATE INDEX jobs_pinned ON jobs (source) WHERE source IS NOT NULL AND phase = 0;
     CREATE INDEX jobs_image_age ON jobs (finished_at, image) WHERE image IS NOT NULL;
     CREATE INDEX jobs_source_age ON jobs (finished_at, source)
       WHERE source IS NOT NULL AND finished_at IS NOT NULL;
+    CREATE INDEX jobs_image_owner ON jobs (owner, finished_at, image) WHERE image IS NOT NULL;
+    CREATE INDEX jobs_source_owner ON jobs (owner, finished_at, source)
+      WHERE source IS NOT NULL AND finished_at IS NOT NULL;
     CREATE INDEX jobs_low ON jobs (id) WHERE low;
+    CREATE INDEX jobs_batch ON jobs (batch, line) WHERE batch IS NOT NULL;
+    CREATE INDEX jobs_failed ON jobs (batch, code, line) WHERE code IS NOT NULL;
     CREATE TABLE tags (
       owner bytea NOT NULL,
       tag bytea NOT NULL,
@@ -135,6 +138,12 @@ enum Schema {
   // What is to be done. The row is the right to end its job: whoever deletes it writes the job's end, in the same
   // transaction. `state` is QueueRow.State: 0 ready, 1 waits for its time, 2 for room at its origin, 3 for an equal load at
   // another instance, 4 is loading. Rows come and go by the thousands, so they are cleaned up soon.
+  //
+  // A lane is what is served in the order in which it came: an owner's single jobs, or a batch's. Claims find the lanes by
+  // queue_ready and queue_parked, however many jobs each has, and then their first jobs.
+  //
+  // A loading job `leads` where it stands for a transfer: of those that ask the same one does, and there is one more
+  // transfer at its origin.
   private static let queue = """
     CREATE SEQUENCE ranks;
     CREATE SEQUENCE ranks_ahead;
@@ -150,15 +159,23 @@ enum Schema {
       request bytea,
       instance bigint,
       claim bigint,
-      claimed_at bigint
+      claimed_at bigint,
+      leads boolean NOT NULL DEFAULT false,
+      batch bigint
     ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
-    CREATE INDEX queue_ready ON queue (priority DESC, rank) WHERE state = 0;
+    CREATE INDEX queue_ready ON queue (priority, owner, coalesce(batch, 0), rank) WHERE state = 0;
     CREATE INDEX queue_due ON queue (not_before) WHERE state = 1;
-    CREATE INDEX queue_parked ON queue (origin, priority DESC, rank) WHERE state = 2;
+    CREATE INDEX queue_parked ON queue (origin, priority, owner, coalesce(batch, 0), rank)
+      WHERE state = 2;
+    CREATE INDEX queue_awaiting ON queue (request) WHERE state = 3;
     CREATE INDEX queue_request ON queue (request, priority DESC, rank)
       WHERE state <> 4 AND request IS NOT NULL;
     CREATE INDEX queue_held ON queue (instance) WHERE state = 4;
     CREATE INDEX queue_loading ON queue (owner, id) WHERE state = 4;
+    CREATE INDEX queue_transfers ON queue (origin) WHERE state = 4 AND leads;
+    CREATE INDEX queue_leads ON queue (request) WHERE state = 4 AND leads;
+    CREATE INDEX queue_carried ON queue (request) WHERE state = 4 AND NOT leads;
+    CREATE INDEX queue_batch ON queue (batch) WHERE batch IS NOT NULL;
     CREATE TABLE tallies (
       name bytea NOT NULL,
       slot smallint NOT NULL,
@@ -168,69 +185,9 @@ enum Schema {
 
     """
 
-  // An image's row says that it may be referred to, unless it is `leaving`: then `leaving_for` is about to remove its
-  // bytes. Who begins a reference locks the row, and so does who looks whether there is any. `cached` counts the cache's
-  // entries. A candidate is an image that lost a reference: nothing may be left that refers to it.
-  private static let images = """
-    CREATE TABLE images (
-      digest bytea PRIMARY KEY,
-      bytes bigint NOT NULL,
-      leaving boolean NOT NULL DEFAULT false,
-      leaving_for bigint,
-      embedded boolean NOT NULL DEFAULT false,
-      cached int NOT NULL DEFAULT 0
-    ) WITH (fillfactor = 90);
-    CREATE INDEX images_leaving ON images (leaving_for) WHERE leaving;
-    CREATE TABLE contents (
-      digest bytea PRIMARY KEY REFERENCES images ON DELETE CASCADE,
-      bytes bytea NOT NULL
-    );
-    ALTER TABLE contents ALTER COLUMN bytes SET STORAGE EXTERNAL;
-    CREATE TABLE reservations (
-      holder uuid NOT NULL,
-      digest bytea NOT NULL,
-      instance bigint NOT NULL,
-      PRIMARY KEY (holder, digest)
-    );
-    CREATE INDEX reservations_image ON reservations (digest);
-    CREATE TABLE candidates (digest bytea PRIMARY KEY);
-
-    """
-
-  // Which of the times this is that an image is kept (see ImageName). 0: before there were generations.
-  private static let generations = """
-    ALTER TABLE images ADD COLUMN generation bigint NOT NULL DEFAULT 0;
-    """
-
-  // What came from origins for owners whose tokens bound that; `day` is Timestamp.day.
-  private static let ownerBytes = """
-    CREATE TABLE owner_bytes (
-      owner bytea NOT NULL,
-      day int NOT NULL,
-      bytes bigint NOT NULL,
-      PRIMARY KEY (owner, day)
-    );
-    """
-
-  // A message waits while it has a `next_at`, and is sent by the instance that it names. `record` is the message as JSON,
-  // what it tells of among it.
-  private static let messages = """
-    CREATE TABLE messages (
-      subject uuid NOT NULL,
-      number bigint NOT NULL,
-      host bytea NOT NULL,
-      next_at bigint,
-      instance bigint,
-      record bytea NOT NULL,
-      PRIMARY KEY (subject, number)
-    ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
-    CREATE INDEX messages_hosts ON messages (host, next_at) WHERE next_at IS NOT NULL AND instance IS NULL;
-    CREATE INDEX messages_due ON messages (next_at) WHERE next_at IS NOT NULL AND instance IS NULL;
-    CREATE INDEX messages_held ON messages (host) WHERE instance IS NOT NULL;
-    """
-
   // `stage` is BatchStage. What a batch counts of its jobs is a sum over some rows, as `tallies` are, or of the names that begin
   // with `last` the greatest; its record has none of that. `expires_at` is when it is to be looked whether it has.
+  // `batch_defaults` holds the SharedDefaults of batches.
   private static let batches = """
     CREATE TABLE batches (
       number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -254,81 +211,49 @@ enum Schema {
       record bytea NOT NULL,
       PRIMARY KEY (batch, line)
     );
-    ALTER TABLE jobs ADD COLUMN batch bigint, ADD COLUMN line bigint, ADD COLUMN code bytea;
-    CREATE INDEX jobs_batch ON jobs (batch, line) WHERE batch IS NOT NULL;
-    CREATE INDEX jobs_failed ON jobs (batch, code, line) WHERE code IS NOT NULL;
-    ALTER TABLE queue ADD COLUMN batch bigint;
-    CREATE INDEX queue_batch ON queue (batch) WHERE batch IS NOT NULL;
-
-    """
-
-  // Whose it is: of those that an earlier release wrote nobody's.
-  private static let messageOwners = """
-    ALTER TABLE messages ADD COLUMN owner bytea;
-    CREATE INDEX messages_owner ON messages (owner) WHERE next_at IS NOT NULL AND owner IS NOT NULL;
-
-    """
-
-  // Images that jobs which have not ended keep whatever happens: they are few among all that clients sent.
-  private static let pinned = """
-    CREATE INDEX jobs_pinned ON jobs (source) WHERE source IS NOT NULL AND phase = 0;
-
-    """
-
-  private static let dueOfOwners = """
-    DROP INDEX messages_owner;
-    CREATE INDEX messages_owner ON messages (owner, next_at)
-      WHERE next_at IS NOT NULL AND owner IS NOT NULL;
-
-    """
-
-  // Those that wait no more, of which the newest are kept: found without a look at however many wait.
-  private static let told = """
-    CREATE INDEX messages_told ON messages (subject, number) WHERE next_at IS NULL;
-
-    """
-
-  // The owner whose jobs refer to the image: null before the first job does, empty once jobs of several owners have. An
-  // entry has the owner of its image, unless that is empty.
-  private static let imageOwners = """
-    ALTER TABLE images ADD COLUMN owner bytea;
-    ALTER TABLE cache ADD COLUMN owner bytea;
-    CREATE INDEX jobs_image_owner ON jobs (owner, finished_at, image) WHERE image IS NOT NULL;
-    CREATE INDEX jobs_source_owner ON jobs (owner, finished_at, source)
-      WHERE source IS NOT NULL AND finished_at IS NOT NULL;
-    CREATE INDEX cache_owner ON cache (owner, stored, digest) WHERE owner IS NOT NULL;
-
-    """
-
-  // A lane is what is served in the order in which it came: an owner's single jobs, or a batch's. Claims find the lanes by
-  // these indexes, however many jobs each has, and then their first jobs.
-  private static let lanes = """
-    DROP INDEX queue_ready;
-    CREATE INDEX queue_ready ON queue (priority, owner, coalesce(batch, 0), rank) WHERE state = 0;
-    DROP INDEX queue_parked;
-    CREATE INDEX queue_parked ON queue (origin, priority, owner, coalesce(batch, 0), rank)
-      WHERE state = 2;
-
-    """
-
-  // SharedDefaults of batches. jobs.defaults is the digest.
-  private static let batchDefaults = """
     CREATE TABLE batch_defaults (
       batch bigint NOT NULL,
       digest bytea NOT NULL,
       record bytea NOT NULL,
       PRIMARY KEY (batch, digest)
     );
-    ALTER TABLE jobs ADD COLUMN defaults bytea;
-    INSERT INTO tallies (name, slot, n)
-      SELECT convert_to('stored ', 'UTF8') || owner, 0, sum(bytes) FROM (
-        SELECT owner, 512 + octet_length(record) AS bytes FROM jobs
-        UNION ALL SELECT b.owner, 64 + octet_length(r.record)
-          FROM rejected_lines r JOIN batches b ON b.number = r.batch) kept
-      GROUP BY owner;
 
     """
 
+  // An image's row says that it may be referred to, unless it is `leaving`: then `leaving_for` is about to remove its
+  // bytes. Who begins a reference locks the row, and so does who looks whether there is any. `cached` counts the cache's
+  // entries. `generation` is ImageName.generation; 0 where the row only marks bytes without a job for removal. `owner` is the
+  // owner whose jobs refer to the image: null before the first job does, empty once jobs of several owners have. A candidate
+  // is an image that lost a reference: nothing may be left that refers to it.
+  private static let images = """
+    CREATE TABLE images (
+      digest bytea PRIMARY KEY,
+      bytes bigint NOT NULL,
+      leaving boolean NOT NULL DEFAULT false,
+      leaving_for bigint,
+      embedded boolean NOT NULL DEFAULT false,
+      cached int NOT NULL DEFAULT 0,
+      generation bigint NOT NULL DEFAULT 0,
+      owner bytea
+    ) WITH (fillfactor = 90);
+    CREATE INDEX images_leaving ON images (leaving_for) WHERE leaving;
+    CREATE TABLE contents (
+      digest bytea PRIMARY KEY REFERENCES images ON DELETE CASCADE,
+      bytes bytea NOT NULL
+    );
+    ALTER TABLE contents ALTER COLUMN bytes SET STORAGE EXTERNAL;
+    CREATE TABLE reservations (
+      holder uuid NOT NULL,
+      digest bytea NOT NULL,
+      instance bigint NOT NULL,
+      PRIMARY KEY (holder, digest)
+    );
+    CREATE INDEX reservations_image ON reservations (digest);
+    CREATE TABLE candidates (digest bytea PRIMARY KEY);
+
+    """
+
+  // An entry has the owner of its image, unless that is empty.
   private static let cache = """
     CREATE TABLE cache (
       number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -340,12 +265,14 @@ enum Schema {
       stored bigint NOT NULL,
       used bigint NOT NULL,
       record bytea NOT NULL,
+      owner bytea,
       UNIQUE (key, selector)
     );
     CREATE INDEX cache_used ON cache (used, number);
     CREATE INDEX cache_image ON cache (digest);
     CREATE INDEX cache_age ON cache (stored, digest);
     CREATE INDEX cache_resource ON cache (resource) WHERE resource IS NOT NULL;
+    CREATE INDEX cache_owner ON cache (owner, stored, digest) WHERE owner IS NOT NULL;
 
     """
 
@@ -363,9 +290,40 @@ enum Schema {
 
     """
 
-  // The store's own (ImageOwner).
-  private static let name = """
+  // A message waits while it has a `next_at`, and is sent by the instance that it names. `record` is the message as JSON,
+  // with the job or batch that it reports. The index messages_told finds the newest finished messages of a subject, however
+  // many wait.
+  private static let messages = """
+    CREATE TABLE messages (
+      subject uuid NOT NULL,
+      number bigint NOT NULL,
+      host bytea NOT NULL,
+      owner bytea NOT NULL,
+      next_at bigint,
+      instance bigint,
+      record bytea NOT NULL,
+      PRIMARY KEY (subject, number)
+    ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
+    CREATE INDEX messages_hosts ON messages (host, next_at) WHERE next_at IS NOT NULL AND instance IS NULL;
+    CREATE INDEX messages_due ON messages (next_at) WHERE next_at IS NOT NULL AND instance IS NULL;
+    CREATE INDEX messages_held ON messages (host) WHERE instance IS NOT NULL;
+    CREATE INDEX messages_owner ON messages (owner, next_at) WHERE next_at IS NOT NULL;
+    CREATE INDEX messages_told ON messages (subject, number) WHERE next_at IS NULL;
+
+    """
+
+  // The setting `name` is the store's own (ImageOwner). `owner_bytes` is what origins sent for owners whose tokens have a
+  // daily limit; `day` is Timestamp.day.
+  private static let settings = """
+    CREATE TABLE settings (name text PRIMARY KEY, value bytea NOT NULL);
     INSERT INTO settings (name, value) VALUES ('name', convert_to(gen_random_uuid()::text, 'UTF8'));
+    CREATE TABLE owner_bytes (
+      owner bytea NOT NULL,
+      day int NOT NULL,
+      bytes bigint NOT NULL,
+      PRIMARY KEY (owner, day)
+    );
+
     """
 
   /// Of whoever takes messages (pg_advisory_xact_lock).

@@ -11,7 +11,7 @@ public import Jobs
 public struct BucketOwner: Sendable {
   /// Why a job store may not use the prefix.
   public enum Refusal: Error, Sendable, Equatable {
-    /// It belongs to another job store, or contains images that this one does not know.
+    /// It belongs to another job store, or it contains images but names no owner.
     case taken(by: String?, notBy: String)
     /// The request to the bucket failed.
     case bucket(S3Error)
@@ -22,8 +22,6 @@ public struct BucketOwner: Sendable {
   /// The object's key below the prefix. No image has this key.
   public static let key = "home"
   private static let maxNameBytes = 256
-  /// The maximum number of pages of a listing to search for a known image.
-  private static let maxPages = 20
   private let bucket: S3Bucket
   /// If the server ignores conditions, another job store that saw no owner may still be writing
   /// during this time.
@@ -34,14 +32,13 @@ public struct BucketOwner: Sendable {
     (self.bucket, self.patience) = (bucket, patience)
   }
 
-  /// Verifies that the prefix belongs to this job store; claims it if it has no owner.
-  ///
-  /// Images without an owner were left by a release that named none: whoever knows one of them gets the place.
+  /// Verifies that the prefix belongs to this job store. Claims it if it has no owner and no images.
   public func settle(for store: any ImageOwner) async throws(Refusal) {
-    let name = try await Self.asking { () throws(StoreError) in try await store.name() }
+    let name: String
+    do throws(StoreError) { name = try await store.name() } catch { throw .store(error) }
     var owner = try await self.owner()
     if owner == nil {
-      guard try await isFree(for: store) else { throw .taken(by: nil, notBy: name) }
+      guard try await isEmpty() else { throw .taken(by: nil, notBy: name) }
       try await write(name)
       owner = try await self.owner()
     }
@@ -56,25 +53,16 @@ public struct BucketOwner: Sendable {
     } catch { throw .bucket(error) }
   }
 
-  private func isFree(for store: any ImageOwner) async throws(Refusal) -> Bool {
-    var (next, pages, isEmpty): (String?, Int, Bool) = (nil, 0, true)
+  private func isEmpty() async throws(Refusal) -> Bool {
+    var next: String?
     repeat {
-      let page: (keys: [String], next: String?)
-      do throws(S3Error) { page = try await bucket.list(after: next) } catch {
-        throw .bucket(error)
-      }
-      let images = page.keys.compactMap { S3ImageStore.name(of: $0)?.digest }
-      if !images.isEmpty {
-        isEmpty = false
-        pages += 1
-        let isKnown = try await Self.asking { () throws(StoreError) in
-          try await store.knowsAny(of: images)
-        }
-        if isKnown { return true }
-      }
-      next = page.next
-    } while next != nil && pages < Self.maxPages
-    return isEmpty
+      do throws(S3Error) {
+        let page = try await bucket.list(after: next)
+        if page.keys.contains(where: { S3ImageStore.name(of: $0) != nil }) { return false }
+        next = page.next
+      } catch { throw .bucket(error) }
+    } while next != nil
+    return true
   }
 
   /// Writes the name, unless another job store wrote one first.
@@ -108,12 +96,6 @@ public struct BucketOwner: Sendable {
     try await bucket.put(
       Self.key, OutgoingContent(content), digest: ImageDigest(of: content), type: "text/plain",
       isNew: isNew)
-  }
-
-  private static func asking<Value: Sendable>(
-    _ body: () async throws(StoreError) -> Value
-  ) async throws(Refusal) -> Value {
-    do throws(StoreError) { return try await body() } catch { throw .store(error) }
   }
 }
 

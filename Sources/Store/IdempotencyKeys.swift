@@ -46,25 +46,4 @@ enum IdempotencyKeys {
       JobID(data: Data(data[start...].prefix(16)))
     }
   }
-
-  /// Gives keys of an earlier release, which their jobs named, the jobs' names and the first one's age.
-  static func nameJobs(_ db: Database) throws {
-    let named = try Row.fetchCursor(
-      db, sql: "SELECT key, id FROM jobs WHERE key IS NOT NULL ORDER BY key, number")
-    var (key, jobs) = (Int64?.none, Data())
-    func save() throws {
-      guard let key else { return }
-      try db.execute(
-        sql: "UPDATE keys SET jobs = ?, created_at = ? WHERE number = ?",
-        arguments: [jobs, ids(jobs).first?.moment.milliseconds ?? 0, key])
-    }
-    while let row = try named.next() {
-      if row[0] != key {
-        try save()
-        (key, jobs) = (row[0], Data())
-      }
-      jobs.append(row[1] as Data)
-    }
-    try save()
-  }
 }

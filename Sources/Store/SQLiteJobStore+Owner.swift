@@ -12,12 +12,4 @@ extension SQLiteJobStore: ImageOwner {
       return name
     }
   }
-
-  /// Uses one query per image.
-  public func knowsAny(of images: [ImageDigest]) async throws(StoreError) -> Bool {
-    try await read { db in
-      let look = try db.cachedStatement(sql: "SELECT 1 FROM images WHERE digest = ?")
-      return try images.contains { try Int.fetchOne(look, arguments: [$0.data]) != nil }
-    }
-  }
 }

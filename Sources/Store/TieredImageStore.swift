@@ -4,7 +4,7 @@ internal import GRDB
 public import Jobs
 
 /// Images wherever they are kept: the small ones in the job store's database, which takes them in by the transaction that
-/// ends their jobs; the others, and those of releases before 0.2, in files.
+/// ends their jobs; the others in files.
 public final class TieredImageStore: ImageStore {
   private let jobs: any EmbeddedImages
   private let files: any ImageStore

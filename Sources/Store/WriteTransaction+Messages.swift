@@ -99,8 +99,7 @@ extension WriteTransaction {
       let rows = try due(to: found, at: moment, room + busy, but: shares.full)
       let end = taken.messages.count + room
       for row in rows where taken.messages.count < end {
-        let owner: Data? = row[1]
-        if let owner, !shares.hasPlace(for: Owner(owner)) { continue }
+        guard shares.hasPlace(for: Owner(row[1] as Data)) else { continue }
         guard let message = try? MessageRecord.message(row) else {
           taken.unreadable += 1
           try putAside(row)
@@ -153,7 +152,7 @@ extension WriteTransaction {
       SELECT m.record, m.owner, m.subject, m.number
       FROM (SELECT rowid AS place FROM messages WHERE host = ? AND next_at <= ?
         ORDER BY next_at LIMIT 256) AS oldest JOIN messages m ON m.rowid = oldest.place
-      WHERE m.owner IS NULL OR m.owner NOT IN (\(marks)) ORDER BY m.next_at LIMIT ?
+      WHERE m.owner NOT IN (\(marks)) ORDER BY m.next_at LIMIT ?
       """, StatementArguments(values + [count]))
   }
 
@@ -164,8 +163,7 @@ extension WriteTransaction {
     var least = Data()
     while let row = try one(
       """
-      SELECT owner, next_at FROM messages
-      WHERE next_at IS NOT NULL AND owner IS NOT NULL AND owner >= ?
+      SELECT owner, next_at FROM messages WHERE next_at IS NOT NULL AND owner >= ?
       ORDER BY owner, next_at LIMIT 1
       """, [least])
     {

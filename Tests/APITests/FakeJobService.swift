@@ -106,7 +106,9 @@ final class FakeJobService: JobService {
     (first.running, first.oldest, first.workers) = (1, .milliseconds(1_500), 64)
     return [
       first,
-      PresentInstance(instance, name: nil, version: nil, since: nil, loading: 0),
+      PresentInstance(
+        instance, name: nil, version: nil, since: Timestamp(milliseconds: 1_795_000_000_000),
+        loading: 0),
     ]
   }
 

@@ -203,7 +203,10 @@ struct MigrateTests {
         "UPDATE rejected_lines SET record = x'7B' WHERE batch = 2 AND line = 1",
         "UPDATE keys SET fingerprint = x'7B' WHERE number = 1",
         "UPDATE cache SET selector = x'7B' WHERE number = 1",
-        "INSERT INTO messages (subject, number, host, record) VALUES (x'61', 1, x'61', x'7B')",
+        """
+        INSERT INTO messages (subject, number, host, owner, record)
+        VALUES (x'61', 1, x'61', x'61', x'7B')
+        """,
       ] { try db.execute(sql: change) }
     }
     try source.close()

@@ -85,27 +85,6 @@ struct CachePolicyTests {
     #expect(answer(.default, [entry], headers: own, lifetime: 1_000) == "hit")
   }
 
-  /// The origin's answers: it may be stored; it may be stored for everyone.
-  @Test(
-    "an entry without recorded redirects is used only if it is for everyone",
-    arguments: [
-      (CacheMode.default, "http://a.example/", ["validate", "hit"]),
-      (.forceCache, "http://a.example/", ["validate", "hit"]),
-      (.onlyIfCached, "http://a.example/", ["not cached", "hit"]),
-      (.default, "http://b.example/", ["fetch", "fetch"]),
-      (.forceCache, "http://b.example/", ["fetch", "fetch"]),
-      (.onlyIfCached, "http://b.example/", ["not cached", "not cached"]),
-    ])
-  func earlierRelease(mode: CacheMode, url: String, answers: [String]) {
-    let found = ["max-age=60", "public, max-age=60"].map { control in
-      var entry = Self.entry(control, age: 10)
-      entry.path = nil
-      entry.image.url = SourceURL(url)
-      return answer(mode, [entry])
-    }
-    #expect(found == answers)
-  }
-
   @Test("an entry under another key is used only if it and its redirects are for everyone")
   func othersKey() {
     for (control, redirect, expected) in [

@@ -15,7 +15,7 @@ struct JobQueryTests {
   }
 
   @Test(
-    "a query finds a job by its host's canonical spelling, or else by its own",
+    "a query finds a job by the client's and by the fetcher's spelling of its host",
     arguments: [
       ("b\u{FC}cher.example", [true, true]), ("xn--bcher-kva.example", [true, false]),
       ("b\u{FC}cher.example.", [true, false]), ("a.example", [false, false]),

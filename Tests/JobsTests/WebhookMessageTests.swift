@@ -52,7 +52,7 @@ struct WebhookMessageTests {
       #expect(
         message.state == state && (message.nextTry == nil) == (state != .pending), "\(status ?? 0)")
       let made = try #require(message.tries.first)
-      #expect((made.error == nil && made.failure == nil) == (state == .delivered))
+      #expect(made.isTaken == (state == .delivered))
       #expect((made.failure == nil) == (status != nil))
     }
   }

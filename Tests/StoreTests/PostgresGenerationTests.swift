@@ -65,23 +65,4 @@ struct PostgresGenerationTests {
     await store.close()
     withExtendedLifetime(database) {}
   }
-
-  @Test("an image of before there were any keeps its name, and is no orphan")
-  func before() async throws {
-    let database = try TestDatabase(in: .shared)
-    let session = Session(Session.Settings(PostgresJobStore.Configuration(url: database.url)))
-    try Schema.migrate(session, to: 1)
-    try database.server.run(
-      "INSERT INTO images (digest, bytes) VALUES ('\\x\(digest.hex)', 100000)", in: database.name)
-    let clock = ManualClock(.at(0))
-    let store = try open(database, clock)
-    let instance = try await store.register(for: .seconds(10))
-    let old = ImageName(digest)
-    #expect(try await store.keptImage(digest) == KeptImage(old, bytes: 100_000))
-    #expect(try name(await reserve(store, as: instance)) == old)
-    let unknown = ImageName(.sample(2))
-    #expect(try await store.markOrphans([old, unknown], for: instance) == [unknown])
-    await store.close()
-    withExtendedLifetime(database) {}
-  }
 }

@@ -238,26 +238,6 @@ struct PostgresOutageTests {
     ) { try Self.open(database) }
   }
 
-  @Test(
-    "has its tables brought up to date from every earlier number",
-    arguments: 0...Schema.migrations.count)
-  func versions(from number: Int) async throws {
-    let database = try TestDatabase(in: .shared)
-    let configuration = PostgresJobStore.Configuration(url: database.url)
-    if number > 0 { try Schema.migrate(Session(Session.Settings(configuration)), to: number) }
-    let latest = Schema.migrations.count
-    #expect(
-      try PostgresJobStore.versions(configuration) == TableVersions(found: number, latest: latest))
-    try PostgresJobStore.migrate(configuration)
-    #expect(
-      try PostgresJobStore.versions(configuration) == TableVersions(found: latest, latest: latest))
-    let store = try StoreUnderTest(in: database, ManualClock(.at(0)))
-    #expect(try await store.submit(.sample(1)) == .accepted)
-    #expect(try await store.claim(9, at: .at(5)).jobs.count == 1)
-    try await store.audit()
-    await store.close()
-  }
-
   /// Waits until the event connections of `count` stores are listening.
   /// - Returns: the process ids of their server processes.
   @discardableResult

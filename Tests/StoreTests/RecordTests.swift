@@ -82,29 +82,6 @@ struct RecordTests {
     #expect(!String(decoding: try JobRecord.data(of: .sample(1)), as: UTF8.self).contains("hosts"))
   }
 
-  @Test("of the first release, which knew no targets, is of the regular one")
-  func withoutTarget() throws {
-    let job = Job.sample(1)
-    let record = try JobRecord.data(of: job)
-    #expect(!String(decoding: record, as: UTF8.self).contains("arget"))
-    #expect(try JobRecord.job(from: record).target == .regular)
-  }
-
-  @Test(
-    "of the first release, which counted progress in the version, is of a newer version",
-    arguments: [1, 2, 1_048_578, 7_000_000, 9_001 << 20])
-  func withVersion(version: Int) throws {
-    let record = String(decoding: try JobRecord.data(of: .sample(1)), as: UTF8.self)
-    let old = "{\"version\":\(version)," + record.dropFirst()
-    var job = try JobRecord.job(from: Data(old.utf8))
-    #expect(job.version > version && job.version < 1 << 53, "a number in JSON")
-    #expect(try JobRecord.job(from: JobRecord.data(of: job)) == job)
-    let before = job.version
-    job.start(at: .at(1))
-    #expect(job.version > before)
-    #expect(try JobRecord.job(from: JobRecord.data(of: job)) == job)
-  }
-
   @Test("a cache entry's record decodes to the same entry, also with Foundation's coder")
   func cacheEntry() throws {
     let entry = try CacheEntry.sample(1, selector: 2, .sample(3), bytes: .max, response: 4)

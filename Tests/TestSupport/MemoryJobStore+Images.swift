@@ -144,8 +144,4 @@ extension Timestamp {
 
 extension MemoryJobStore: ImageOwner {
   public func name() async throws(StoreError) -> String { "\(ObjectIdentifier(self))" }
-
-  public func knowsAny(of images: [ImageDigest]) async throws(StoreError) -> Bool {
-    images.contains { sizes[$0] != nil || pendingDeletion[$0] != nil }
-  }
 }

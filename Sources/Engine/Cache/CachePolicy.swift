@@ -11,8 +11,6 @@ struct CachePolicy: Sendable {
   /// The digest that the image must have.
   let integrity: ImageDigest?
   private let credentials: Fingerprint?
-  /// The job's URL.
-  private let url: SourceURL?
   /// The key of entries that only this job and jobs with the same headers and credentials may use.
   let key: Fingerprint?
   /// The key of entries that all jobs may use.
@@ -24,7 +22,6 @@ struct CachePolicy: Sendable {
     lifetime = job.submission.cacheTTL
     integrity = job.submission.integrity
     credentials = job.credentials
-    url = job.url
     shared = job.sharedCacheKey
     key = job.submission.headers.isEmpty ? shared : job.cacheKey
   }
@@ -50,7 +47,6 @@ struct CachePolicy: Sendable {
   func answer(from stored: [CacheEntry], at now: Timestamp, fallback: Int?) -> Answer {
     if mode == .noStore || mode == .reload { return .fetch }
     guard let entry = choice(of: stored) else { return mode == .onlyIfCached ? .notCached : .fetch }
-    guard entry.isAnswer else { return mode == .onlyIfCached ? .notCached : .validate(entry) }
     let freshness = freshness(of: entry, at: now, fallback: fallback)
     switch mode {
     case .forceCache, .onlyIfCached:
@@ -75,7 +71,7 @@ struct CachePolicy: Sendable {
     // A response to another owner's credentials is fresh only if the origin says so; this job's `cache_ttl` does not
     // apply.
     Freshness(
-      of: entry.response, over: entry.path ?? .direct, at: now.milliseconds,
+      of: entry.response, over: entry.path, at: now.milliseconds,
       assigned: isOwn(entry) ? lifetime : nil, fallback: fallback)
   }
 
@@ -88,7 +84,7 @@ struct CachePolicy: Sendable {
   /// Returns a response that was reached by redirects as an entry of its own URL; nil if it is not the response of
   /// `url`.
   func direct(_ known: CacheEntry, at url: SourceURL, hasFields: Bool) -> CacheEntry? {
-    guard let key, let path = known.path, !path.redirects.isEmpty, path.hadFields == hasFields,
+    guard let key, !known.path.redirects.isEmpty, known.path.hadFields == hasFields,
       known.image.url == url
     else { return nil }
     var direct = known
@@ -107,28 +103,19 @@ struct CachePolicy: Sendable {
 
   private func matches(_ entry: CacheEntry) -> Bool {
     guard entry.id.key == key || entry.isForAll else { return false }
-    guard let path = entry.path else {
-      // The entry was stored without its redirects, so the request fields that they were valid for are unknown.
-      return entry.image.url == url && entry.response.matches(fields)
-    }
-    return path.matches(entry.response, client: fields)
+    return entry.path.matches(entry.response, client: fields)
   }
 }
 
 extension CacheEntry {
   /// Whether every response of the entry says itself that it may be used for everyone.
-  var isForAll: Bool { (path ?? .direct).isForAll(response) }
-
-  /// Whether the entry may be used without revalidation. An entry without recorded redirects may depend on unknown
-  /// request fields.
-  var isAnswer: Bool { path != nil || isForAll }
+  var isForAll: Bool { path.isForAll(response) }
 
   /// Returns the conditional request that revalidates the entry (RFC 9111 section 4.3.1).
   /// - Parameter asked: the URL of the job. With a `cache_key` it may differ from the URL that was fetched before.
   func conditions(asking asked: SourceURL) -> FetchConditions {
-    let isRedirected = path?.redirects.isEmpty == false
-    return FetchConditions(
-      url: isRedirected ? image.url ?? asked : asked,
+    FetchConditions(
+      url: path.redirects.isEmpty ? asked : image.url ?? asked,
       fields: Validation.conditions(for: response).map(HeaderField.init))
   }
 }

@@ -79,7 +79,7 @@ final class ResponseCache: Sendable {
     guard isOn, policy.mode != .noStore, policy.mode != .reload else { return .fetch }
     // Only responses of this URL itself. A response reached by other redirects is only as fresh as those are.
     let stored = await entries(for: policy.keys).flatMap(\.self)
-      .filter { $0.path?.redirects.isEmpty ?? true }
+      .filter(\.path.redirects.isEmpty)
     let direct = known.flatMap { policy.direct($0, at: url, hasFields: hasFields) }
     let answer = policy.answer(
       from: stored + [direct].compactMap(\.self), at: now, fallback: fallback)
@@ -300,7 +300,7 @@ final class ResponseCache: Sendable {
   func outcome(
     of entry: CacheEntry, replacing error: FetchError, for job: Job, at now: Timestamp
   ) -> CacheOutcome? {
-    guard job.submission.cacheMode == .default, error.isOriginsFault, entry.isAnswer else {
+    guard job.submission.cacheMode == .default, error.isOriginsFault else {
       return nil
     }
     let freshness = CachePolicy(job).freshness(of: entry, at: now, fallback: fallback)

@@ -18,21 +18,6 @@ struct ImageOwnerTests {
     await others.store.close()
   }
 
-  @Test(
-    "a job store knows the images that it has reserved or is deleting, and no others",
-    arguments: StoreAdapter.allCases)
-  func knows(adapter: StoreAdapter) async throws {
-    let jobs = try OpenJobs(adapter)
-    let owner = try Self.owner(jobs.store)
-    _ = try await jobs.store.reserve(.sample(1), bytes: 10, as: JobID(at: .at(1)), limit: 99)
-    #expect(try await jobs.store.markOrphans([.sample(2)]) == [.sample(2)])
-    #expect(try await owner.knowsAny(of: [.sample(9), .sample(1)]))
-    #expect(try await owner.knowsAny(of: [.sample(2)]))
-    #expect(try await !owner.knowsAny(of: [.sample(8), .sample(9)]))
-    #expect(try await !owner.knowsAny(of: []))
-    await jobs.store.close()
-  }
-
   private static func owner(_ store: StoreUnderTest) throws -> any ImageOwner {
     try #require(store.base as? any ImageOwner)
   }
