@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Takes docs/dashboard.png anew: the dashboard of a service that has been at work for a minute.
+"""Makes docs/dashboard.png: a screenshot of the dashboard after the service has worked for a minute.
 
-Origin, service and browser are this machine's own; the pictures are drawn here. Takes the service's executable, and
-root's right to give this machine other names for as long.
+The origin, the service and the browser run on this machine, and this script draws the images. Run it as root, because
+it changes host names in a mount namespace. Argument: the service's executable.
 """
 
 import base64
@@ -157,7 +157,7 @@ def screenshot(url, work):
 
 
 def name_this_machine():
-    """Begins anew where the origins' names are this machine's, in a mount namespace of its own."""
+    """Restarts this script in a mount namespace whose /etc/hosts maps the origins' names to this machine."""
     names = " ".join(origin.removeprefix("http://") for origin in ORIGINS)
     with tempfile.NamedTemporaryFile("w", suffix=".hosts") as hosts:
         hosts.write(pathlib.Path("/etc/hosts").read_text() + f"\n127.0.0.1 {names}\n")

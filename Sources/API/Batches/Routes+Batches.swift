@@ -87,7 +87,8 @@ extension Routes {
   private func tidy(
     _ batch: Batch, received: Int, after problem: Problem, _ exchange: Exchange
   ) async {
-    // Another request with the same key may have continued or closed the batch. Then it stays, as that client was told.
+    // Another request with the same key may have continued or closed the batch. Then the batch stays, because that
+    // request succeeded.
     if Self.isRefused(batch, for: problem), received > 0 {
       try? await service.purge(batch: batch.id, refusedAfter: received, for: exchange.caller)
     } else if problem.status == .unprocessableContent || received == 0 && !batch.isOpen {
