@@ -1,18 +1,18 @@
-# The same few commands for people and for CI. `make` alone lists them.
+# Commands for developers and for CI. `make` lists them.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 
 CONFIG ?= deploy/imagefetch.yaml
 PYTHON ?= /usr/bin/python3
-# Set, the compiler's warnings fail the build of our own targets (see Package.swift).
+# If set to 1, compiler warnings fail the build of this package's targets (see Package.swift).
 export WARNINGS_AS_ERRORS
 
-# What the Swift toolchain links with, the libraries of the service, and what SwiftPM calls.
+# Packages that the Swift toolchain needs for linking, the libraries of the service, and programs that SwiftPM calls.
 BUILD_PACKAGES := binutils ca-certificates g++ git libc6-dev libncurses6 libxml2 pkg-config \
   libavif-dev libbrotli-dev libcurl4-openssl-dev libde265-dev libjpeg-dev libjxl-dev liblcms2-dev \
   libmicrohttpd-dev libpng-dev libpq-dev libseccomp-dev libsqlite3-dev libssl-dev libwebp-dev libyaml-dev zlib1g-dev
-# Ubuntu's chromium is a stub that needs the snap store.
+# Ubuntu's package chromium only installs from the snap store, so it is not used.
 BROWSER_PACKAGES := $(shell grep -qx ID=ubuntu /etc/os-release || echo chromium chromium-driver)
 TEST_PACKAGES := bsdutils bzip2 $(BROWSER_PACKAGES) curl debian-archive-keyring esbuild libavif-bin libheif-examples \
   libjpeg-turbo-progs libjxl-tools nginx-light postgresql nodejs default-jre-headless openssl python3 python3-pil \
@@ -24,11 +24,11 @@ BENCH_PACKAGES := libnginx-mod-http-image-filter libvips-tools nginx-light pytho
 DIST_PACKAGES := binutils curl dpkg-dev gcc patchelf python3
 IMAGE_PACKAGES := buildah curl debian-archive-keyring debootstrap git iproute2 python3 util-linux
 
-# Where `make install` puts things, and below which folder, for packages.
+# The prefix of `make install`, and a folder to install below when making packages.
 PREFIX ?= /usr/local
 DESTDIR ?=
 DIST := .build-dist
-# What --version says beside it; nothing where this is no clone.
+# The commit for --version; empty if this is not a git clone.
 COMMIT = $(shell git describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null)
 VERSION := $(shell sed -n 's/.*version = "\(.*\)"/\1/p' Sources/App/Version.swift)
 
@@ -41,17 +41,17 @@ CORPORA := .build-corpora
 BENCH_THUMBOR := .build-bench-thumbor
 
 .PHONY: help
-help: ## list these commands
+help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: run
 run: export SOURCE_COMMIT = $(COMMIT)
-run: build-packages ## install what is missing, build, serve on 127.0.0.1:8080 (CONFIG=…, ARGS=…)
+run: build-packages ## install missing packages, build, serve on 127.0.0.1:8080 (CONFIG=…, ARGS=…)
 	swift build -c release --product imagefetch
 	exec .build/release/imagefetch serve --config $(CONFIG) $(ARGS)
 
 .PHONY: run-cluster
-run-cluster: build-packages ## three instances with PostgreSQL, an S3 server and nginx on 127.0.0.1:8080 (PORT=…)
+run-cluster: build-packages ## run three instances with PostgreSQL, an S3 server and nginx on 127.0.0.1:8080 (PORT=…)
 	@.ci/install curl nginx-light postgresql python3 python3-venv
 	@$(MAKE) --no-print-directory $(OBJECT_STORE)/installed
 	@[ -x .build/release/imagefetch ] || [ -x .build/debug/imagefetch ] || swift build --product imagefetch
@@ -62,15 +62,15 @@ install: dist-packages ## build for machines without Swift, install (PREFIX=/usr
 	deploy/dist/build $(DIST)/imagefetch
 	deploy/dist/install $(DIST)/imagefetch '$(DESTDIR)' '$(PREFIX)'
 
-# The same commit and packages give the same bytes: tar, dpkg-deb and buildah date files by it.
+# The date of all files in packages and images, so that the same commit and packages give the same bytes.
 EPOCH := $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null),0)
 
-# The distribution's release and the processor that packages made here are for.
+# The distribution release and processor that packages made on this machine are for.
 MADE_FOR = $(shell deploy/dist/platform)-$(shell uname -m)
 
 .PHONY: dist
 dist: export SOURCE_DATE_EPOCH = $(EPOCH)
-dist: dist-packages ## the same as a .tar.gz and a .deb, in .build-dist/
+dist: dist-packages ## build for machines without Swift, pack as a .tar.gz and a .deb in .build-dist/
 	deploy/dist/build $(DIST)/imagefetch
 	rm -rf $(DIST)/tar $(DIST)/deb
 	deploy/dist/install $(DIST)/imagefetch $(DIST)/tar/imagefetch-$(VERSION) /
@@ -81,7 +81,7 @@ dist: dist-packages ## the same as a .tar.gz and a .deb, in .build-dist/
 	@ls -lh $(DIST)/imagefetch[-_]*.*
 
 .PHONY: check-dist
-check-dist: dist ## run what `make dist` made, with the Swift toolchain out of reach
+check-dist: dist ## run the files of `make dist` without the Swift toolchain
 	deploy/dist/check $(DIST)/tar/imagefetch-$(VERSION)
 
 .PHONY: check-deb
@@ -93,7 +93,7 @@ PLATFORMS ?= bookworm trixie noble
 RELEASE_PACKAGES := buildah debootstrap git lintian mmdebstrap nodejs python3 python3-pip python3-setuptools python3-wheel util-linux
 
 .PHONY: release
-release: ## make all that is published, in .build-dist/release-VERSION/; as root, in a clean clone (VERSION=…, PLATFORMS='bookworm trixie noble')
+release: ## make all files of a release in .build-dist/release-VERSION/; as root, in a clean clone (VERSION=…, PLATFORMS='bookworm trixie noble')
 	@[ '$(origin VERSION)' = 'command line' ] || { echo 'Name the version: make release VERSION=$(VERSION)' >&2; exit 1; }
 	@.ci/install $(RELEASE_PACKAGES)
 	deploy/release $(VERSION) $(PLATFORMS)
@@ -108,7 +108,7 @@ dist-packages: build-packages
 	@.ci/install $(DIST_PACKAGES)
 
 .PHONY: sbom
-sbom: $(LINT_TOOLS)/installed ## write what the executable is made of and linked with, as CycloneDX, to .build-dist/ (EXECUTABLE=…)
+sbom: $(LINT_TOOLS)/installed ## write the executable's bill of materials, as CycloneDX, to .build-dist/ (EXECUTABLE=…)
 	@mkdir -p $(DIST)
 	deploy/sbom $(or $(EXECUTABLE),$(firstword $(wildcard .build/release/imagefetch .build/debug/imagefetch))) \
 	  >$(DIST)/imagefetch-$(VERSION)-$(MADE_FOR).cdx.json
@@ -116,66 +116,66 @@ sbom: $(LINT_TOOLS)/installed ## write what the executable is made of and linked
 	@ls -lh $(DIST)/imagefetch-$(VERSION)-$(MADE_FOR).cdx.json
 
 .PHONY: image
-image: ## build the container image by buildah, print its size, start it read-only and ask its health; as root (EXECUTABLE=… takes one that is built)
+image: ## build the container image with buildah, print its size, start it read-only and check its health; as root (EXECUTABLE=… uses a built one)
 	@.ci/install $(IMAGE_PACKAGES)
 	EXECUTABLE='$(EXECUTABLE)' deploy/dist/image localhost/imagefetch
 
 .PHONY: check-reproducible
-check-reproducible: ## build the container image twice, each time all of it, and compare its layers; as root
+check-reproducible: ## build the container image twice from scratch and compare its layers; as root
 	@.ci/install $(IMAGE_PACKAGES)
 	deploy/dist/image localhost/imagefetch-first --no-cache
 	deploy/dist/image localhost/imagefetch-second --no-cache
 	@layers() { buildah inspect --type image --format '{{.Docker.RootFS.DiffIDs}}' "localhost/imagefetch-$$1"; }; \
 	layers first; layers second; [ "$$(layers first)" = "$$(layers second)" ]
 
-# More tests at once than this starve each other on two cores, and those with a deadline then fail for nothing.
+# With more parallel tests on two cores, tests with a deadline fail without a fault in the code.
 export SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH ?= 4
 
 .PHONY: test
-test: test-tools ## install what is missing, run every test (FILTER=… for some)
+test: test-tools ## install missing packages, run every test (FILTER=… for some)
 	@rm -f .build/tests-swift-testing.xml
 	swift test --xunit-output .build/tests.xml $(if $(FILTER),--filter '$(FILTER)')
 
 .PHONY: test-tools
 test-tools: build-packages
 	@.ci/install $(TEST_PACKAGES)
-	@[ -n '$(BROWSER_PACKAGES)' ] || echo "Ubuntu has no package of Chromium: the browser tests are skipped."
+	@[ -n '$(BROWSER_PACKAGES)' ] || echo "Ubuntu has no package of Chromium. The browser tests are skipped."
 	@$(MAKE) --no-print-directory $(CLIENT_TOOLS)/installed $(OBJECT_STORE)/installed $(CHECKERS)/installed
 	@PYTHON=$(PYTHON) .ci/corpora $(CORPORA) short
 
 ARM64_PACKAGES := debian-archive-keyring gcc gcc-aarch64-linux-gnu mmdebstrap python3 qemu-user
 
 .PHONY: check-arm64
-check-arm64: ## build the C targets for ARM64, run them under qemu-user, compare pixels and the filter of system calls with x86-64
+check-arm64: ## build the C targets for ARM64, run them under qemu-user, compare pixels and the system call filter with x86-64
 	@.ci/install $(ARM64_PACKAGES)
 	.ci/check-arm64 $(filter %-dev,$(BUILD_PACKAGES))
 
-# The tests start the executable that `make dist` packs: optimized, as users have it.
+# The tests use the optimized executable that `make dist` packs.
 .PHONY: check-release
-check-release: check-dist ## build and pack what is shipped, and run every test with that executable (FILTER=… for some)
+check-release: check-dist ## build and pack the release executable, and run every test with it (FILTER=… for some)
 	TESTED_EXECUTABLE='$(abspath $(DIST)/imagefetch)' $(MAKE) --no-print-directory test
 
 .PHONY: check-platforms
-check-platforms: ## prove in roots of debootstrap's that it builds, runs and passes tests on each platform; as root (PLATFORM=… for one)
+check-platforms: ## check in root file systems that it builds, runs and passes tests on each platform; as root (PLATFORM=… for one)
 	@.ci/install python3
 	.ci/check-platforms $(PLATFORM)
 
-# What Debian has of an object store that checks more than the tests' usual one: the body's digest, and the region.
+# OpenStack Swift, an object store that also checks the body's digest and the region, unlike the one that tests usually use.
 LONG_TEST_PACKAGES := swift-proxy swift-account swift-container swift-object
 
 .PHONY: test-long
 test-long: export LONG_TESTS := 1
-test-long: ## run the tests that do more when there is time: kills, power cuts, replacements, interleavings, another S3 server
+test-long: ## run long tests: kills, power cuts, replaced instances, interleavings, another S3 server
 	@.ci/install $(LONG_TEST_PACKAGES)
 	@$(MAKE) --no-print-directory corpora
 	@$(MAKE) --no-print-directory test FILTER='$(or $(FILTER),BatchRunTests|ClusterCrowdTests|ClusterLossTests|CorpusTests|CrashStormTests|DecoderProcessTests|DifferentialTests|InterleavingTests|MemoryAttackTests|MixedCrashTests|OtherObjectStoreTests|PlantedBugTests|PowerCutTests|WebhookRunTests)'
 
 .PHONY: corpora
-corpora: ## fetch all images of others that the decoders are tried on (130 MB), which `make test-long` takes
+corpora: ## fetch the third-party images that `make test-long` tests the decoders with (130 MB)
 	@.ci/install bzip2 debian-archive-keyring python3 python3-venv xz-utils
 	@PYTHON=$(PYTHON) .ci/corpora $(CORPORA) long
 
-# Tests have these make clients of openapi.yaml; one installs them where several want them at once.
+# Tests generate clients from openapi.yaml with these tools. The lock lets only one of several parallel tests install them.
 $(CLIENT_TOOLS)/installed: .ci/clients.txt
 	@flock Makefile $(MAKE) --no-print-directory install-client-tools
 
@@ -188,12 +188,12 @@ install-client-tools:
 	    --requirement .ci/clients.txt; \
 	  touch $(CLIENT_TOOLS)/installed; }
 
-# An object store that speaks S3, what the tests hold the service to, and what `make lint` calls; by the wheels' digests.
+# An S3 server, the checkers that tests use, and the tools of `make lint`, all verified by the digests of their wheels.
 $(OBJECT_STORE)/installed: .ci/s3.txt
 $(CHECKERS)/installed: .ci/checkers.txt
 $(LINT_TOOLS)/installed: .ci/requirements.txt
 $(OBJECT_STORE)/installed $(CHECKERS)/installed $(LINT_TOOLS)/installed:
-	@echo "Installing what $< names"
+	@echo "Installing the packages of $<"
 	@$(PYTHON) -m venv --clear $(@D)
 	@$(@D)/bin/pip --quiet --disable-pip-version-check install --require-hashes --requirement $<
 	@touch $@
@@ -211,7 +211,7 @@ lint-files: $(LINT_TOOLS)/installed # everything that is not Swift
 	.ci/lint $(LINT_TOOLS)/bin
 
 .PHONY: bench
-bench: build-packages ## measure beside the codec, a Python pool and others, in the same run (ARGS=--only …)
+bench: build-packages ## measure and compare with the bare codec, a Python pool and other programs (ARGS=--only …)
 	@.ci/install $(BENCH_PACKAGES)
 	@$(MAKE) --no-print-directory $(BENCH_PYTHON)/installed
 	swift build -c release --product imagefetch
@@ -227,63 +227,63 @@ ifeq ($(findstring --only,$(ARGS)),)
 endif
 
 $(BENCH_THUMBOR)/installed: Benchmarks/thumbor.txt
-	@echo "Installing what Benchmarks/thumbor.txt names"
+	@echo "Installing the packages of Benchmarks/thumbor.txt"
 	@$(PYTHON) -m venv --clear $(BENCH_THUMBOR)
 	@$(BENCH_THUMBOR)/bin/pip --quiet --disable-pip-version-check install --requirement $<
 	@touch $@
 
 .PHONY: bench-cluster
-bench-cluster: build-packages ## measure PostgreSQL and S3 beside SQLite and files, and 1 to 8 instances (ARGS=--only …)
+bench-cluster: build-packages ## compare PostgreSQL and S3 with SQLite and files, and 1 to 8 instances (ARGS=--only …)
 	@.ci/install curl nginx-light postgresql python3 python3-pil python3-venv
 	@$(MAKE) --no-print-directory $(OBJECT_STORE)/installed
 	swift build -c release --product imagefetch
 	$(PYTHON) Benchmarks/cluster.py --service .build/release/imagefetch --weed $(OBJECT_STORE)/bin/weed $(ARGS)
 
 .PHONY: bench-batches
-bench-batches: build-packages ## measure lists of a million lines (ARGS=--lines …)
+bench-batches: build-packages ## measure batches of a million lines (ARGS=--lines …)
 	@.ci/install gcc libsqlite3-dev python3 python3-pil
 	swift build -c release --product imagefetch
 	$(PYTHON) Benchmarks/batches.py --service .build/release/imagefetch $(ARGS)
 
 .PHONY: bench-hostile
-bench-hostile: build-packages ## measure what clients that mean harm cost the others (ARGS='--crowd …')
+bench-hostile: build-packages ## measure how much hostile clients slow down other clients (ARGS='--crowd …')
 	@.ci/install python3
 	swift build -c release --product imagefetch
 	$(PYTHON) Benchmarks/hostile.py --service .build/release/imagefetch $(ARGS)
 
 .PHONY: bench-crashes
-bench-crashes: dist-packages ## measure jobs beside images that crash their decoders (ARGS='--hanging 100' …)
+bench-crashes: dist-packages ## measure jobs while other images crash their decoders (ARGS='--hanging 100' …)
 	@.ci/install nginx-light python3
 	deploy/dist/build $(DIST)/planted PlantedService
 	$(PYTHON) Benchmarks/crashes.py $(DIST)/planted $(ARGS)
 
 .PHONY: bench-isolation
-bench-isolation: build-packages ## measure what decoding in processes of their own costs (ARGS='--rounds …')
+bench-isolation: build-packages ## measure the cost of decoder processes (ARGS='--rounds …')
 	@.ci/install nginx-light python3 python3-pil
 	swift build -c release --product imagefetch
 	$(PYTHON) Benchmarks/isolation.py --service .build/release/imagefetch $(ARGS)
 
 .PHONY: overload
-overload: build-packages ## offer ten times what the service gets done, for ten minutes (ARGS='--seconds …')
+overload: build-packages ## offer ten times as many jobs as the service can finish, for ten minutes (ARGS='--seconds …')
 	@.ci/install gcc nginx-light python3 python3-pil
 	swift build -c release --product imagefetch
 	$(PYTHON) Benchmarks/overload.py --service .build/release/imagefetch $(ARGS)
 
 .PHONY: soak
-soak: build-packages ## 200,000 jobs of all kinds, faults and cancels, and nothing may grow (ARGS='--rate … --curve FILE')
+soak: build-packages ## run 200,000 jobs with faults and cancellations, and check that memory and files do not grow (ARGS='--rate … --curve FILE')
 	@.ci/install nginx-light python3 python3-pil
 	swift build -c release --product imagefetch
 	$(PYTHON) Benchmarks/soak.py --service .build/release/imagefetch $(ARGS)
 
 .PHONY: bench-check
-bench-check: build-packages ## count the instructions of decoding and rendering; fails where they have grown (ARGS=--record)
+bench-check: build-packages ## count the instructions of decoding and rendering; fails if they have increased (ARGS=--record)
 	@.ci/install valgrind
 	swift build -c release --product RenderBenchmark
 	$(PYTHON) Benchmarks/instructions.py .build/release/RenderBenchmark $(ARGS)
 
-# Debian's Pillow is decoded with, so that both sides have the same libjpeg-turbo.
+# Python uses Debian's Pillow, so that both sides use the same libjpeg-turbo.
 $(BENCH_PYTHON)/installed: Benchmarks/requirements.txt
-	@echo "Installing what Benchmarks/requirements.txt names"
+	@echo "Installing the packages of Benchmarks/requirements.txt"
 	@$(PYTHON) -m venv --clear --system-site-packages $(BENCH_PYTHON)
 	@$(BENCH_PYTHON)/bin/pip --quiet --disable-pip-version-check install --requirement $<
 	@touch $@
@@ -291,16 +291,16 @@ $(BENCH_PYTHON)/installed: Benchmarks/requirements.txt
 FUZZ_PACKAGES := python3 python3-pil
 
 .PHONY: fuzz
-fuzz: build-packages ## fuzz what reads strangers' bytes, each target for TIME=60 seconds (TARGETS=… for some)
+fuzz: build-packages ## fuzz the parsers of untrusted bytes, each target for TIME=60 seconds (TARGETS=… for some)
 	@.ci/install $(FUZZ_PACKAGES)
 	SWIFT=1 PYTHON=$(PYTHON) Fuzz/run $(or $(TIME),60) $(TARGETS)
 
 .PHONY: fuzz-codecs
-fuzz-codecs: build-packages # those of them alone that need no Swift
+fuzz-codecs: build-packages # only the targets that need no Swift
 	@.ci/install $(FUZZ_PACKAGES)
 	PYTHON=$(PYTHON) Fuzz/run $(or $(TIME),60) $(TARGETS)
 
-# Each test takes several times as long and as much memory.
+# With a sanitizer, each test takes several times the time and memory.
 sanitize-address sanitize-thread: export SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH := 2
 
 .PHONY: sanitize-address
@@ -310,19 +310,19 @@ sanitize-address: test-tools ## run every test under AddressSanitizer (FILTER=�
 
 .PHONY: sanitize-thread
 sanitize-thread: export TSAN_OPTIONS := suppressions=$(CURDIR)/.ci/tsan.supp
-# No decoder's process was seen to come up beside it.
+# Decoder processes do not start under ThreadSanitizer.
 sanitize-thread: export IMAGEFETCH_DECODE_ISOLATION := none
 sanitize-thread: test-tools ## run every test under ThreadSanitizer (FILTER=… for some)
 	swift test --sanitize=thread --scratch-path .build-tsan $(if $(FILTER),--filter '$(FILTER)')
 
 .PHONY: clean
-clean: ## remove what was built, but no data
+clean: ## remove all build results, but no data
 	rm -rf .build .build-asan .build-tsan .build-fuzz $(DIST) $(LINT_TOOLS) $(BENCH_PYTHON) $(CLIENT_TOOLS) $(OBJECT_STORE) $(CHECKERS) $(CORPORA)
 
 .PHONY: build-packages
 build-packages:
 	@.ci/install $(BUILD_PACKAGES)
 	@command -v swift >/dev/null || { \
-	  echo "Swift 6.2 or newer is needed, and this finds none on the PATH." >&2; \
-	  echo "https://www.swift.org/install/linux/ has it, by swiftly or as an archive." >&2; \
+	  echo "Swift 6.2 or newer is needed, but there is none on the PATH." >&2; \
+	  echo "Install it from https://www.swift.org/install/linux/ with swiftly or as an archive." >&2; \
 	  exit 1; }

@@ -1,11 +1,12 @@
 // swift-tools-version: 6.2
 import PackageDescription
 
-/// `make lint` and CI set this: a newer compiler's new warnings must not stop anybody else's build.
+/// `make lint` and CI turn warnings into errors. Other builds do not, because a newer compiler may have new warnings.
 let strictness: [SwiftSetting] =
   Context.environment["WARNINGS_AS_ERRORS"] == "1" ? [.treatAllWarnings(as: .error)] : []
 
-/// The commit, which the Makefile and deploy/dist/build tell; a build without git has none. The value becomes tokens of C.
+/// The commit, set by the Makefile and deploy/dist/build; absent in a build without git. The value becomes a C macro, so
+/// only a-z, 0-9 and - are allowed.
 let commit: [CSetting] =
   Context.environment["SOURCE_COMMIT"].flatMap { commit in
     let isPlain = commit.utf8.allSatisfy {
@@ -14,8 +15,8 @@ let commit: [CSetting] =
     return isPlain && !commit.isEmpty ? [.define("SOURCE_COMMIT", to: commit)] : nil
   } ?? []
 
-/// What the compiler holds every target of ours to. Globals of a manifest are initialised from top
-/// to bottom: below the package this would still be empty, silently.
+/// Compiler settings of every target. Globals of a manifest are initialized from top to bottom, so this must be defined
+/// before the package; otherwise it would be empty without an error.
 let house: [SwiftSetting] =
   strictness + [
     .enableUpcomingFeature("ExistentialAny"),
@@ -24,7 +25,7 @@ let house: [SwiftSetting] =
     .enableUpcomingFeature("NonisolatedNonsendingByDefault"),
   ]
 
-/// The parts of the dashboard's page, which the target puts together.
+/// The parts of the dashboard's page, which the target joins.
 let dashboard: [Resource] = [
   "dashboard.html", "dashboard.css", "words.js", "access.js", "order.js", "export.js", "address.js",
   "events.js",
@@ -33,11 +34,11 @@ let dashboard: [Resource] = [
   "glance.js", "batches.js", "main.js",
 ].map { .embedInCode("Page/\($0)") }
 
-// One arrow a line: a target sees what it names here and nothing else.
+// Each target can import only its dependencies.
 let package = Package(
   name: "imagefetch",
   products: [.executable(name: "imagefetch", targets: ["imagefetch"])],
-  // Exact: what is built is what was tested.
+  // Exact versions, so that the tested versions are the ones that are built.
   dependencies: [
     .package(url: "https://github.com/apple/swift-argument-parser", exact: "1.8.2"),
     .package(url: "https://github.com/apple/swift-collections", exact: "1.6.0"),
@@ -96,8 +97,8 @@ let package = Package(
     .target(
       name: "PostgreSQL", dependencies: ["CPQ", "Executors", "Jobs", "Records", .log, .metrics],
       swiftSettings: house),
-    // One thread's writer, which nothing calls back: of a small job's time a fiftieth went into checks of its every byte.
-    // Debug builds, and so the tests, check still.
+    // Exclusivity checks for every written byte took 2 % of a small job's time. They are not needed here, because one thread
+    // writes without callbacks. Debug builds, and so the tests, still check.
     .target(
       name: "Records",
       swiftSettings: house + [
@@ -236,7 +237,7 @@ let package = Package(
   swiftLanguageModes: [.v6]
 )
 
-// What Fuzz/run builds, with a main of the sanitizer's. Without, it is compiled beside the tests, so that it stays in step.
+// Fuzz/run builds this target with the sanitizer's main function. Otherwise it is compiled with the tests, so that it stays valid.
 let fuzzed: [Target.Dependency] = [
   "API", "Caching", "Codec", "Fetch", "HTTP", "Isolation", "Jobs", "YAML", .httpTypes,
 ]
@@ -248,12 +249,12 @@ package.targets.append(
     : .target(
       name: "FuzzTargets", dependencies: fuzzed, path: "Fuzz/Swift", swiftSettings: house))
 
-// The image's build (see the Dockerfile) has the sources alone: another test is not to have them built anew.
+// The image's build (see the Dockerfile) contains only the sources, so that a changed test does not rebuild the image.
 if Context.environment["WITHOUT_TESTS"] == "1" {
   package.targets.removeAll { $0.type == .test || $0.path != nil }
 }
 
-// .ci/check-platforms names the test targets that it runs: the others, and what they alone use, are not compiled there.
+// .ci/check-platforms lists the test targets that it runs. Other test targets and their helpers are not compiled there.
 if let tests = Context.environment["ONLY_TESTS"]?.split(separator: ",").map(String.init) {
   let kept = Set(tests + ["CCompressors", "CSpawn", "HostileDecoder", "TestSupport"])
   package.targets.removeAll { !kept.contains($0.name) && ($0.type == .test || $0.path != nil) }

@@ -1,4 +1,4 @@
-"""What instances share, on loopback: PostgreSQL as it comes, with fsync, and SeaweedFS as the S3 server."""
+"""The shared stores on loopback: PostgreSQL with default settings and fsync, and SeaweedFS as the S3 server."""
 
 import collections
 import contextlib
@@ -15,17 +15,17 @@ KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench-secret"}
 
 
 def tree_cpu_seconds(process):
-    """Of a process and all below it; of children that have ended their parent tells."""
+    """CPU seconds of a process and all its descendants, including children that have ended."""
     used = 0
     for pid in [process.pid, *descendants(process.pid)]:
-        # One that has just ended is its parent's now.
+        # The time of a process that has just ended is counted by its parent.
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             used += cpu_seconds(pid)
     return used
 
 
 class PostgreSQL:
-    """A cluster with the server's own defaults: each commit is on the disk. Root's is the user postgres's."""
+    """A PostgreSQL server with default settings: each commit is synced. If root starts it, it runs as the user postgres."""
 
     def __init__(self, folder):
         programs = max(
@@ -53,7 +53,7 @@ class PostgreSQL:
         self.track(False)
 
     def run(self, statement, database="postgres", fails=False):
-        """One statement's only value, or rows of values with a bar between."""
+        """Returns a statement's only value, or its rows with values separated by a bar."""
         told = subprocess.run(
             ["psql", "-XAtq", "-h", "127.0.0.1", "-p", str(self.port), "-U", USER, "-d", database,
              "-v", "ON_ERROR_STOP=1", "-c", statement],
@@ -61,21 +61,21 @@ class PostgreSQL:
         return told.stdout.strip()
 
     def database(self):
-        """The URL of a new one."""
+        """Creates a database and returns its URL."""
         self.databases += 1
         self.run(f"CREATE DATABASE bench_{self.databases}")
         return f"postgresql://{USER}@127.0.0.1:{self.port}/bench_{self.databases}"
 
     def track(self, is_on):
-        """Counts statements from now on, or no more: counting costs some per cent."""
+        """Starts or stops counting statements. Counting costs some percent."""
         self.run(f"ALTER SYSTEM SET pg_stat_statements.track = {'top' if is_on else 'none'}")
         self.run("SELECT pg_reload_conf()")
-        # Backends take it over before their next statement, those that are idle within moments.
+        # Backends apply it before their next statement, idle ones soon.
         time.sleep(0.2)
         self.run("SELECT pg_stat_statements_reset()")
 
     def statements(self):
-        """What clients of the last database sent since they are counted: calls, milliseconds, text; the most first."""
+        """The counted statements of the last database: calls, milliseconds and text, the most expensive first."""
         rows = self.run(
             "SELECT s.calls, round(s.total_exec_time::numeric, 1), left(regexp_replace(s.query, '\\s+', ' ', 'g'), 90)"
             " FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid"
@@ -83,7 +83,7 @@ class PostgreSQL:
         return [row.split("|", 2) for row in rows.splitlines()]
 
     def lanes(self):
-        """CPU seconds of the last database's connections so far: by what instances have them for, and whose they are."""
+        """CPU seconds of the last database's connections so far, by purpose and backend."""
         rows = self.run(
             "SELECT pid, substr(application_name, length('imagefetch pg-') + 1) FROM pg_stat_activity"
             f" WHERE datname = 'bench_{self.databases}' AND application_name LIKE 'imagefetch pg-%' ORDER BY backend_start")
@@ -91,27 +91,27 @@ class PostgreSQL:
         for row in rows.splitlines():
             pid, lane = row.split("|")
             instances[lane] += 1
-            # In nanoseconds, where stat has hundredths of a second.
+            # schedstat has nanoseconds; stat only has hundredths of a second.
             used[lane, instances[lane]] = int(pathlib.Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
         return used
 
     def log_bytes(self):
-        """Of the log, since it began."""
+        """Bytes written to the log since the server was created."""
         return int(self.run("SELECT pg_current_wal_lsn() - '0/0'"))
 
     def calls(self, begin):
-        """How often statements that begin so were sent to the last database since they are counted."""
+        """The number of counted statements of the last database that start with this text."""
         return int(self.run(
             "SELECT coalesce(sum(s.calls), 0)::bigint FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid"
             f" WHERE d.datname = 'bench_{self.databases}' AND s.query LIKE '{begin}%'"))
 
     def transactions(self):
-        """Of clients of the last database, and what the server's own upkeep makes there."""
+        """The number of transactions of the last database, including those of the server's own maintenance."""
         return int(self.run(
             f"SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = 'bench_{self.databases}'"))
 
     def ends(self):
-        """When the last database's successful jobs ended, in milliseconds, the earliest first."""
+        """The end times of the last database's successful jobs in milliseconds, in ascending order."""
         rows = self.run(
             "SELECT finished_at FROM jobs WHERE image IS NOT NULL AND finished_at IS NOT NULL ORDER BY 1",
             f"bench_{self.databases}")
@@ -121,13 +121,13 @@ class PostgreSQL:
         return tree_cpu_seconds(self.process)
 
     def stop(self):
-        # At once: nothing is kept.
+        # An immediate shutdown, because the data is deleted.
         self.process.send_signal(3)
         self.process.wait()
 
 
 class ObjectStore:
-    """SeaweedFS, one process with one bucket; each service has a prefix of its own."""
+    """SeaweedFS: one process with one bucket. Each service uses its own prefix."""
 
     def __init__(self, weed, folder):
         self.prefixes = 0
@@ -156,10 +156,10 @@ class ObjectStore:
             if said.stdout == "200":
                 return
             time.sleep(0.2)
-        raise RuntimeError(f"the S3 server makes no bucket: {said.stdout} {said.stderr}")
+        raise RuntimeError(f"the S3 server did not create the bucket: {said.stdout} {said.stderr}")
 
     def settings(self):
-        """For the instances of a service of its own."""
+        """Settings for the instances of a new service."""
         self.prefixes += 1
         return KEYS | {
             "IMAGEFETCH_STORAGE_IMAGES": f"s3://bench/{self.prefixes}",
@@ -170,6 +170,6 @@ class ObjectStore:
         return tree_cpu_seconds(self.process)
 
     def stop(self):
-        # An orderly stop takes long, and nothing is kept.
+        # Killed, because an orderly stop takes long and the data is deleted.
         self.process.kill()
         self.process.wait()

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Measures lists: how fast a million lines are taken, at what memory, and when the first results are there.
+"""Measures batches: how fast a million lines are accepted, with how much memory, and when the first results are there.
 
-The origin of most lines never answers, so that what is measured is the taking; SQLite alone, with the same table, says
-beside it what the disk and the library allow. Takes some three minutes.
+The origin of most lines never answers, so that only the submission is measured. SQLite alone, with the same table, shows
+for comparison what the disk and the library allow. Takes about three minutes.
 """
 
 import argparse
@@ -23,12 +23,12 @@ from service import Service
 MIB = 1 << 20
 PIECE = 1 << 20
 CANCELLED = 100_000
-# Lines that a commit takes when they come fast.
+# Lines per commit if they arrive fast.
 TOGETHER = 2_000
 
 
 def pieces(lines, url):
-    """A list's lines, a MiB at a time."""
+    """Yields the lines of a batch, one MiB at a time."""
     held, size = [], 0
     for number in range(lines):
         line = f"{url}{number}\n".encode()
@@ -41,7 +41,7 @@ def pieces(lines, url):
 
 
 def upload(service, lines, url):
-    """Sends a list over a connection of its own; gives the batch."""
+    """Sends a batch over a new connection and returns it."""
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=600)
     connection.request(
         "POST", "/batches", pieces(lines, url), {"Content-Type": "text/uri-list"}, encode_chunked=True)
@@ -54,7 +54,7 @@ def upload(service, lines, url):
 
 
 class Watch(threading.Thread):
-    """The most memory that a service holds, and when its first batch has its first result."""
+    """Watches a service's peak memory, and when its first batch has its first result."""
 
     def __init__(self, service):
         super().__init__(daemon=True)
@@ -106,22 +106,22 @@ def main():
             watch.stop()
             assert batch["received"] == options.lines, batch
             taken = options.lines / seconds
-            print(f"taken: {taken:,.0f} lines/s (goal 20,000), {cpu / options.lines * 1e6:.0f} µs CPU a line")
-            print(f"memory: {idle / MIB:.0f} MiB idle, {(watch.most - idle) / MIB:.0f} more at most (goal 50)")
+            print(f"accepted: {taken:,.0f} lines/s (goal 20,000), {cpu / options.lines * 1e6:.0f} µs CPU per line")
+            print(f"memory: {idle / MIB:.0f} MiB idle, {(watch.most - idle) / MIB:.0f} MiB peak increase (goal 50)")
         inserts = compile_c("sqlite/inserts.c", folder / "inserts", "-lsqlite3")
-        # Closed, all there is of them is in the one file.
+        # After the service has stopped, all jobs are in the one file.
         alone = peers.inserts(inserts, folder / "inserted", folder / "taking/data/jobs.sqlite", TOGETHER)
-        print(f"SQLite alone, {TOGETHER:,} rows a commit: {alone.wall:,.0f} rows/s; ours is {taken / alone.wall:.2f} of it")
+        print(f"SQLite alone, {TOGETHER:,} rows per commit: {alone.wall:,.0f} rows/s; ratio {taken / alone.wall:.2f}")
         with running(options.service, folder, "cancelling") as service:
             batch = upload(service, CANCELLED, stalled.url(""))
             start = time.monotonic()
             service.ask("DELETE", f"/batches/{batch['id']}")
             took = (time.monotonic() - start) * 1000
-            print(f"cancelling {CANCELLED:,} queued jobs was answered in {took:.0f} ms")
+            print(f"cancelling {CANCELLED:,} queued jobs took {took:.0f} ms")
         with running(options.service, folder, "first") as service:
             watch = Watch(service)
             watch.start()
-            # Nobody listens there: each is a failure at once.
+            # No server listens on that port, so each job fails at once.
             upload(service, 100_000, "http://127.0.0.1:9/")
             deadline = time.monotonic() + 30
             while watch.first is None and time.monotonic() < deadline:

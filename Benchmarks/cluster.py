@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Measures instances on PostgreSQL and S3 beside one on SQLite and files, and many beside one.
+"""Compares instances on PostgreSQL and S3 with one on SQLite and files, and many instances with one.
 
-All run on the same cores in the same run, by turns and in another order each round, and share them with
-PostgreSQL, the S3 server, the origins and the client: read the ratios. Takes some five minutes.
+All sides run on the same cores, one after the other, in a different order in each round. They share the cores with
+PostgreSQL, the S3 server, the origins and the client, so compare the ratios. Takes about five minutes.
 """
 
 import argparse
@@ -23,10 +23,10 @@ from origin import Delayed, Nginx, Stalled
 from pictures import photograph, write_distinct
 from service import DEFAULTS, Service, batches_of
 
-# So many that the last ones, which nothing is loaded beside, weigh little.
+# Many, so that the last jobs, which run without others, have little influence.
 LARGE, SMALL = 1_600, 4_000
 SUBMITS, BATCH = 40_000, 100
-# Of the origins that answer late: each as many at once as the defaults have it, all together as many as all workers.
+# The number of slow origins: with the default limit of transfers per origin, together they keep all workers busy.
 LATE_MS, LATE_ORIGINS, WORKERS, SECONDS = 200, 40, 4, 8
 SIZES = (1, 2, 4, 8)
 IDLE = 3
@@ -35,7 +35,7 @@ IDLE = 3
 class Benchmark:
     def __init__(self, binary, weed, folder, profile):
         self.binary, self.folder, self.profile, self.started = binary, folder, profile, 0
-        # PostgreSQL is another user when root starts it.
+        # If root starts it, PostgreSQL runs as another user.
         folder.chmod(0o711)
         pictures = folder / "pictures"
         write_distinct(photograph(1600, 1250, 85), pictures / "large", LARGE)
@@ -57,13 +57,13 @@ class Benchmark:
 
     @contextlib.contextmanager
     def alone(self, **options):
-        """One on SQLite and files that nothing happened to yet."""
+        """Starts a new service on SQLite and files."""
         with self.running(1, {}, options) as services:
             yield services[0]
 
     @contextlib.contextmanager
     def cluster(self, count, **options):
-        """Instances of one service on PostgreSQL and S3 that nothing happened to yet."""
+        """Starts the instances of a new service on PostgreSQL and S3."""
         environment = self.objects.settings() | {"IMAGEFETCH_STORAGE_JOBS": self.postgres.database()}
         with self.running(count, environment, options) as services:
             yield services
@@ -81,7 +81,7 @@ class Benchmark:
             yield services
 
     def round(self, number, parts):
-        """One figure of each, the sides of a ratio right after one another; in another order each time."""
+        """Measures each figure once. The two sides of a ratio follow each other, in a different order each time."""
         figures = {}
         if "jobs" in parts:
             for size, count in (("large", LARGE), ("small", SMALL)):
@@ -124,7 +124,7 @@ class Benchmark:
                     print_statements(name, self.postgres.statements(), count)
 
     def measure_reads(self):
-        """Seconds of GETs at one instance of jobs that another one took, from their 202 until they are done."""
+        """Seconds of GET requests at one instance for jobs that another instance accepted, from their 202 until their end."""
         delays = []
         with self.cluster(2) as (first, second):
             for number in range(200):
@@ -134,7 +134,7 @@ class Benchmark:
         return delays
 
     def measure_busy_reads(self):
-        """The same of one job, while both instances decode 2-megapixel JPEGs on all cores."""
+        """The same for one job, while both instances decode 2-megapixel JPEGs on all cores."""
         with self.cluster(2) as (first, second):
             job = first.submit(batches_of(1, [self.nginx.url("small/0.jpg")]))
             first.wait_until_idle(job)
@@ -150,9 +150,9 @@ class Benchmark:
         return delays
 
     def measure_idle(self):
-        """Transactions and statements, those that begin and end transactions too, a second and instance."""
+        """Transactions and statements per second and instance, including BEGIN and COMMIT."""
         with self.cluster(IDLE):
-            # The first looks are over by then.
+            # Wait until the first queries after the start are done.
             time.sleep(5)
             self.postgres.track(True)
             transactions, cpu, clock = self.postgres.transactions(), self.postgres.cpu_seconds(), time.monotonic()
@@ -168,7 +168,7 @@ class Benchmark:
         return transactions / clock / IDLE, calls / clock / IDLE, cpu / clock / IDLE
 
     def measure_scale(self, count):
-        """Jobs a second of so many instances whose workers wait for origins; the first and the last tenth left out."""
+        """Jobs per second of instances whose workers wait for slow origins, without the first and last tenth."""
         jobs = count * WORKERS * 1000 // LATE_MS * SECONDS
         urls = [f"{self.late.url(f'{job % SMALL}.jpg', job)}?{job}" for job in range(jobs)]
         settings = DEFAULTS | {"workers": WORKERS}
@@ -194,7 +194,7 @@ class Benchmark:
 
 @dataclass
 class Scale:
-    """Jobs a second of all instances, and CPU seconds a job of theirs and of PostgreSQL."""
+    """Jobs per second of all instances, and CPU seconds per job of the instances and of PostgreSQL."""
 
     rate: float
     cpu: float
@@ -202,7 +202,7 @@ class Scale:
 
 
 def seconds_of_get(service, job, delays):
-    """The job, whose GET took as long as is noted."""
+    """Reads a job and records how long the GET request took."""
     begin = time.monotonic()
     found = service.ask("GET", f"/jobs/{job}")
     delays.append(time.monotonic() - begin)
@@ -210,7 +210,7 @@ def seconds_of_get(service, job, delays):
 
 
 def print_statements(name, statements, count):
-    print(f"{name}: statements, for each of {count:,.0f}", file=sys.stderr)
+    print(f"{name}: statements per job, of {count:,.0f} jobs", file=sys.stderr)
     for calls, milliseconds, text in statements[:24]:
         print(f"  {int(calls) / count:8.3f} {float(milliseconds) * 1000 / count:8.1f} µs  {text}", file=sys.stderr)
 
@@ -229,11 +229,11 @@ def print_table(rounds):
             continue
         ours, beside = (medians(f"{name} {side}", "wall") for side in ("shared", "alone"))
         if goal:
-            # What the S3 server takes of the cores is taken off the time that a job takes.
+            # Subtract the S3 server's CPU time from the time of a job.
             objects = median(rounds, f"{name} shared, S3")
             apart = 1 / (1 / ours - objects / measures.CORES)
             print(row.format(f"{title}, /s", f"{ours:,.0f}", f"{beside:,.0f}", f"{ours / beside:.2f}", ""))
-            print(row.format("  the S3 server's cost apart", f"{apart:,.0f}", f"{beside:,.0f}", f"{apart / beside:.2f}", f"{goal}"))
+            print(row.format("  without the S3 server's cost", f"{apart:,.0f}", f"{beside:,.0f}", f"{apart / beside:.2f}", f"{goal}"))
         else:
             print(row.format(f"{title}, /s", f"{ours:,.0f}", f"{beside:,.0f}", f"{ours / beside:.2f}", "10,000"))
         costs = [1000 / medians(f"{name} {side}", "cpu") for side in ("shared", "alone")]
@@ -242,7 +242,7 @@ def print_table(rounds):
             costs = [median(rounds, f"{name} {side}, {part}") * 1000 for side in ("shared", "alone")]
             print(row.format(f"  CPU ms, {part}", *(f"{cost:.3f}" for cost in costs), "", ""))
     for key, title, goal in (
-        ("reads", "GET of another's job, p{} ms", "20"), ("busy reads", "  beside decodes on all cores, p{} ms", ""),
+        ("reads", "GET at another instance, p{} ms", "20"), ("busy reads", "  during decodes on all cores, p{} ms", ""),
     ):
         if key in rounds[0]:
             delays = sorted(delay for figures in rounds for delay in figures[key])
@@ -252,7 +252,7 @@ def print_table(rounds):
     if "idle" in rounds[0]:
         transactions, statements, cpu = rounds[0]["idle"]
         print(row.format("an idle instance's transactions, /s", f"{transactions:.2f}", "", "", "5"))
-        print(row.format("  statements, BEGIN and COMMIT too, /s", f"{statements:.2f}", "", "", ""))
+        print(row.format("  statements with BEGIN and COMMIT, /s", f"{statements:.2f}", "", "", ""))
         print(row.format("  PostgreSQL's CPU ms a second", f"{cpu * 1000:.1f}", "", "", ""))
     if "scale 1" in rounds[0]:
         print()
@@ -272,7 +272,7 @@ def median(rounds, key):
 
 
 PARTS = ("jobs", "submits", "reads", "idle", "scale", "costs")
-# The last one is for the simulation.
+# The last part is for the simulation.
 USUAL = PARTS[:-1]
 
 
@@ -280,7 +280,7 @@ def parts_of(text):
     parts = text.split(",")
     unknown = set(parts) - set(PARTS)
     if unknown:
-        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: there are {', '.join(PARTS)}")
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: the parts are {', '.join(PARTS)}")
     return parts
 
 
@@ -288,10 +288,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--service", type=pathlib.Path, required=True, help="imagefetch, built")
     parser.add_argument("--weed", type=pathlib.Path, required=True, help="SeaweedFS")
-    parser.add_argument("--only", type=parts_of, default=USUAL, metavar="PART,…", help=f"of {', '.join(PARTS)}")
+    parser.add_argument("--only", type=parts_of, default=USUAL, metavar="PART,…", help=f"parts to run, of {', '.join(PARTS)}")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--profile", action="store_true", help="tell PostgreSQL's statements, which costs some per cent")
-    parser.add_argument("--limit", type=int, default=900, help="seconds after which to give up")
+    parser.add_argument("--profile", action="store_true", help="print PostgreSQL's statements, which costs some percent")
+    parser.add_argument("--limit", type=int, default=900, help="maximum seconds")
     options = parser.parse_args()
 
     def give_up(*_):

@@ -1,5 +1,5 @@
-"""What each transaction of an instance costs PostgreSQL: CPU seconds of the connection that it is made on, as so much for
-each and so much for each job in it. Told apart by doing the same in few transactions and in many.
+"""Measures what each kind of transaction costs PostgreSQL, as CPU seconds of its connection: a fixed part for each
+transaction and a part for each job in it. To separate the parts, the same work is done in few transactions and in many.
 """
 
 import json
@@ -11,7 +11,7 @@ from service import batches_of
 FILE = pathlib.Path(__file__).with_name("costs.json")
 SINGLE, BATCHES, BATCH = 1_000, 100, 100
 ALONE, TOGETHER = 300, 3_000
-# Told to another instance, which wakes up for it.
+# Events sent to another instance, which wakes up for each.
 TOLD = 200
 
 
@@ -30,7 +30,7 @@ class Costs:
         return costs
 
     def submits(self, count, size):
-        """Seconds of a transaction of so many jobs."""
+        """Seconds of a transaction with this number of jobs."""
         benchmark = self.benchmark
         with benchmark.cluster(1, workers=1) as (service,):
             urls = [benchmark.stalled.url(f"pictures/of/a/usual/length/{job:08}.jpg") for job in range(count * size)]
@@ -41,7 +41,7 @@ class Costs:
             return (self.postgres.lanes() - before)["submit", 1] / (count - 5)
 
     def jobs(self, workers, count):
-        """For each lane jobs in a transaction, and its seconds; bytes of the log for each job."""
+        """For each lane the jobs per transaction and its seconds; also the bytes of the log per job."""
         benchmark = self.benchmark
         with benchmark.cluster(1, workers=workers) as (service,):
             def run(urls):
@@ -61,9 +61,9 @@ class Costs:
                 "write": (count / ends, used["write", 1] / ends), "log": round(log / count)}
 
     def news(self):
-        """Seconds of the server for one instance that is told of something, and for the one that tells it."""
+        """Seconds of the server for one instance that receives an event, and for the instance that sends it."""
         with self.benchmark.cluster(2, workers=1) as (first, _):
-            # Its worker waits from now on, and so tells nothing.
+            # Its worker now waits, so it sends no events.
             first.submit(batches_of(1, [self.benchmark.stalled.url("0.jpg")]))
             time.sleep(2)
             before = self.postgres.lanes()
@@ -75,7 +75,7 @@ class Costs:
 
 
 def line(few, many):
-    """Of two points (jobs in a transaction, its seconds): the seconds of a transaction, and of a job in it."""
+    """From two points (jobs per transaction, seconds), returns the seconds per transaction and per job in it."""
     (n, short), (m, long) = sorted((few, many))
     each = max(0, (long - short) / (m - n))
     return [short - n * each, each]

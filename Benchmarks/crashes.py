@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Measures what other jobs wait while pictures crash their decoders, by the service with a bug planted in its JPEG library.
+"""Measures the latency of jobs while other images crash their decoders. The service has a bug planted in its JPEG library.
 
-So many jobs come a second, whether the service keeps up or not; every fifth is a photo, which is measured from the moment when
-it was due, and the others are, by turns, good small pictures and such as crash, of which one in so many hangs. With --rate 0
-eight clients each submit a job and wait for its end, so that both cores are busy and what a crash costs is felt by all. The
-rounds come by turns, as the machine changes; README.md says what the figures mean.
+Jobs are submitted at a fixed rate, whether the service keeps up or not. Every fifth is a photo, whose latency is measured
+from the time it was due. The others are, in alternating rounds, good small images or images that crash the decoder, of which
+some hang (--hanging). With --rate 0, eight clients each submit a job and wait for its end, so that both cores are busy and
+every crash delays other jobs. Rounds alternate, because the machine's speed changes. README.md explains the figures.
 
     make bench-crashes
 """
@@ -26,14 +26,14 @@ from origin import Nginx, free_port, wait_for_port
 HERE = pathlib.Path(__file__).parent
 IMAGES = HERE.parent / "Tests/Fixtures/images"
 CLIENTS = 8
-# Who wait for jobs that come at a rate: more than are under way at any time.
+# Clients that wait for jobs submitted at a rate: more than the jobs in progress at any time.
 WAITERS = 64
-# As Tests/CPlant has them.
+# The same values as in Tests/CPlant.
 CRASH, HANG = 13, 17
 
 
 def of_width(file, width):
-    """A baseline JPEG whose header says another width."""
+    """A baseline JPEG with another width in its header."""
     frame = file.index(b"\xff\xc0")
     return file[:frame + 7] + width.to_bytes(2, "big") + file[frame + 9:]
 
@@ -78,7 +78,7 @@ class Client(threading.Thread):
         super().__init__()
         self.port, self.numbers, self.url_of, self.due, self.at_rate = port, numbers, url_of, due, at_rate
         self.times, self.lost, self.odd = [], 0, []
-        # Of those that fail some take long: where jobs come at a rate, whoever waits for them comes too late for the next.
+        # Some failures take long. At a fixed rate a client that waits for them would be late for its next job.
         self.later = []
 
     def run(self):
@@ -129,7 +129,7 @@ def run(service, origin, count, tag, are_bad, rate=0, hanging=0):
         return origin.url(f"{name}.jpg?{tag}{number}"), False, False
 
     start = time.monotonic()
-    # Not in step with what the service does once a second; the same for all rounds.
+    # Random times, so that jobs are not in step with the service's periodic work; the same for all rounds.
     moments = random.Random(1)
     late = [moments.random() for _ in range(count)]
 
@@ -144,7 +144,7 @@ def run(service, origin, count, tag, are_bad, rate=0, hanging=0):
         client.join()
     odd = [item for client in clients for item in client.odd]
     if odd:
-        raise RuntimeError(f"ended otherwise: {odd[:5]}")
+        raise RuntimeError(f"jobs with unexpected results: {odd[:5]}")
     times = sorted(time for client in clients for time in client.times)
     lost = sum(client.lost for client in clients)
     return times, lost, time.monotonic() - start
@@ -157,10 +157,10 @@ def at(times, part):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("service", type=pathlib.Path)
-    parser.add_argument("--jobs", type=int, default=2_500, help="of a round")
+    parser.add_argument("--jobs", type=int, default=2_500, help="jobs per round")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--rate", type=float, default=100, help="jobs a second; 0: as many as eight clients get done")
-    parser.add_argument("--hanging", type=int, default=0, help="one of so many hangs; 0: none")
+    parser.add_argument("--rate", type=float, default=100, help="jobs per second; 0: eight clients without pauses")
+    parser.add_argument("--hanging", type=int, default=0, help="one of this many crashing images hangs instead; 0: none")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -188,12 +188,12 @@ def main():
                           f"{options.jobs / seconds:.0f} jobs/s", flush=True)
             good, bad = (at(sorted(times[are_bad]), 0.99) for are_bad in (False, True))
             restarts = service.metric("imagefetch_decoders_ended_total{reason=\"killed\"")
-            print(f"{lost} jobs lost their decoders, no other job failed; p99 of {len(times[True])} photos beside them "
-                  f"{bad:.1f} ms, of as many beside good pictures {good:.1f} ms: {bad / good:.2f}")
+            print(f"{lost} jobs lost their decoders, no other job failed; p99 of {len(times[True])} photos during crashes "
+                  f"{bad:.1f} ms, with good images {good:.1f} ms: ratio {bad / good:.2f}")
             good, bad = (statistics.median(rounds[are_bad]) for are_bad in (False, True))
-            print(f"of the rounds' p99 the median: {bad:.1f} ms and {good:.1f} ms: {bad / good:.2f}")
+            print(f"median of the rounds' p99: {bad:.1f} ms and {good:.1f} ms: ratio {bad / good:.2f}")
             if service.process.poll() is not None or service.process.pid != pid or restarts:
-                raise RuntimeError("the service, or the process that forks, was restarted")
+                raise RuntimeError("the service or the process that forks decoders was restarted")
         finally:
             if service:
                 service.stop()

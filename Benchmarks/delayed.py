@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""An origin that answers each request for a file so long after it: delayed.py FOLDER PORT MILLISECONDS ADDRESS…"""
+"""An origin that answers each request for a file after a delay: delayed.py FOLDER PORT MILLISECONDS ADDRESS…"""
 
 import asyncio
 import pathlib

@@ -1,4 +1,4 @@
-"""What grows with the work, and what there is without any: transfers that drip, a long queue, a start, a binary."""
+"""Measures what grows with the work (slow transfers, a long queue), and the fixed costs (start, size of the executable)."""
 
 import select
 import shutil
@@ -14,18 +14,18 @@ from listening import allow_descriptors
 from pictures import photograph
 from service import batches_of
 
-# Jobs and transfers in flight that costs are compared of.
+# The numbers of jobs, and of transfers in flight, that are compared.
 STEPS = ((1, 1), (10, 10), (100, 100), (1_000, 100), (1_000, 1_000))
 
 
 class Dripping:
-    """An origin that sends the half of a picture, and then a byte every few seconds to each who asked."""
+    """An origin that sends half of an image, and then one byte every few seconds to each client."""
 
     def __init__(self, seconds_between=5):
         body = photograph(256, 192, 85)
         self.head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
         self.body, self.pause = body, seconds_between
-        # Its clients, and how many bytes each has.
+        # The clients, and the number of bytes sent to each.
         self.clients, self.ends = {}, threading.Event()
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
         self.thread = threading.Thread(target=self.serve)
@@ -72,7 +72,7 @@ class Dripping:
             client[0].sendall(self.body[client[1]:client[1] + count])
             client[1] += count
         except OSError:
-            pass  # Its end is seen when it is polled.
+            pass  # The closed connection is noticed at the next poll.
 
     def stop(self):
         self.ends.set()
@@ -81,7 +81,7 @@ class Dripping:
 
 
 def bytes_per_transfer(service, count, first=100, seconds=120):
-    """Growth of resident memory by so many transfers in flight, each with half of its picture, over the first ones'."""
+    """Growth of resident memory per transfer in flight, each with half of its image, after a first group."""
     allow_descriptors(count + 1_000)
     origin = Dripping()
     try:
@@ -100,7 +100,7 @@ def bytes_per_transfer(service, count, first=100, seconds=120):
 
 
 def long_queue(service, stalled, count, size=1000):
-    """Resident bytes a queued job, and the submit rate of the last twentieth beside that of the first."""
+    """Resident bytes per queued job, and the submit rate of the last twentieth divided by that of the first."""
     urls = [stalled.url(f"pictures/of/a/usual/length/{number:08}.jpg") for number in range(count)]
     part = max(size, count // 20)
     before = measures.settled_bytes(service)
@@ -111,7 +111,7 @@ def long_queue(service, stalled, count, size=1000):
 
 
 def start_seconds(service):
-    """Stops a service and starts it over the same data: until it is ready."""
+    """Stops a service and starts it with the same data. Returns the seconds until it is ready."""
     service.stop()
     begin = time.monotonic()
     service.start()
@@ -119,7 +119,7 @@ def start_seconds(service):
 
 
 def stripped_bytes(binary):
-    """Of the executable, without what only a debugger reads."""
+    """The size of the executable without debug information."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "stripped"
         shutil.copy(binary, copy)
@@ -128,9 +128,9 @@ def stripped_bytes(binary):
 
 
 def costs(start, urls, seconds=30):
-    """CPU milliseconds a job as work grows, by how many jobs there are and how many are in flight.
+    """CPU milliseconds per job as the work grows, by the number of jobs and the number in flight.
 
-    `start` starts a service with so many workers. A step of few jobs is repeated, for as long as the clock needs.
+    `start` starts a service with a number of workers. A step with few jobs is repeated until it can be measured.
     """
     for jobs, in_flight in STEPS:
         service = start(in_flight)

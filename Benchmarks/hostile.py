@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What clients that mean harm cost the others: the milliseconds of one's requests, without them and beside each kind.
+"""Measures how much hostile clients slow down a normal client: the milliseconds of its requests, alone and during each attack.
 
     python3 Benchmarks/hostile.py --service .build/release/imagefetch [--crowd 10000]
 
-Each kind has its connections open while one client asks for a job's state every 5 ms, 2,000 times: connections that say nothing,
-heads that come a field at a time, floods of fields, half of a body, event streams and images that nobody reads.
+During each attack, one client reads a job every 5 ms, 2,000 times. The attacks: silent connections, header sections that
+arrive one field at a time, floods of fields, half a body, and event streams and images that are not read.
 """
 
 import argparse
@@ -65,7 +65,7 @@ def start(executable, folder, connections):
         if '"listening"' in line:
             threading.Thread(target=lambda: [None for _ in process.stderr], daemon=True).start()
             return process, int(json.loads(line)["port"])
-    sys.exit("it did not start")
+    sys.exit("the service did not start")
 
 
 def run_job(port, url):
@@ -80,7 +80,7 @@ def run_job(port, url):
 
 
 def measure(port, job, count):
-    """The times of requests over one connection, in milliseconds, in order."""
+    """The sorted times of requests over one connection, in milliseconds."""
     client = socket.create_connection(("127.0.0.1", port))
     request = b"GET /jobs/" + job.encode() + b" HTTP/1.1\r\n" + HOST + b"\r\n"
     times = []
@@ -154,7 +154,7 @@ def compare(process, port, origin, options):
         "images, unread": (
             options.crowd // 10, lambda number: b"GET /jobs/" + large.encode() + b"/image HTTP/1.1\r\n" + HOST + b"\r\n"),
     }
-    print(f"{'beside':20}{'how many':>10}{'p50 ms':>9}{'p99 ms':>9}{'ratio':>8}{'MiB':>8}")
+    print(f"{'attack':20}{'clients':>10}{'p50 ms':>9}{'p99 ms':>9}{'ratio':>8}{'MiB':>8}")
     usual = None
     for name, (count, words) in kinds.items():
         clients = crowd(port, count, words)

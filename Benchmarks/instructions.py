@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Counts the instructions of decoding and rendering, and fails where they have grown.
+"""Counts the instructions of decoding and rendering, and fails if they have increased.
 
-A count says the same on a busy machine as on an idle one, so a regression of some percent can't pass for noise.
-Another compiler, or other libraries, make other counts: they are recorded again then, on purpose.
+The count is the same on a busy machine and on an idle one, so that even a small regression is visible.
+Another compiler or other libraries change the counts. Then record them again.
 
   swift build -c release --product RenderBenchmark
   python3 Benchmarks/instructions.py .build/release/RenderBenchmark            compares with instructions.json
-  python3 Benchmarks/instructions.py .build/release/RenderBenchmark --record   writes it anew
+  python3 Benchmarks/instructions.py .build/release/RenderBenchmark --record   writes it again
 """
 
 import argparse
@@ -26,7 +26,7 @@ FEW, MANY = 2, 12
 
 
 def instructions(renderer, work, rounds, picture):
-    """All that the process executes, its start as well."""
+    """The number of all instructions that the process executes, including its start."""
     with tempfile.NamedTemporaryFile() as out:
         said = subprocess.run(
             ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out.name}", renderer, work,
@@ -45,14 +45,14 @@ def count(renderer, work, name):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("renderer", type=pathlib.Path)
-    parser.add_argument("--record", action="store_true", help="write the counts down")
+    parser.add_argument("--record", action="store_true", help="write the counts to instructions.json")
     parser.add_argument(
-        "--tolerance", type=float, default=3, help="percent by which one may grow")
+        "--tolerance", type=float, default=3, help="allowed increase in percent")
     options = parser.parse_args()
     if not options.record and not RECORD.exists():
-        sys.exit(f"{RECORD.name} is not there: --record writes it")
+        sys.exit(f"{RECORD.name} does not exist. Create it with --record")
     with tempfile.TemporaryDirectory() as folder:
-        # Valgrind ends itself over what the compiler says there to debuggers.
+        # Strip the debug information, because Valgrind fails on it.
         renderer = pathlib.Path(folder) / options.renderer.name
         subprocess.run(["strip", "-o", renderer, options.renderer.resolve()], check=True)
         compare(renderer, options)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What decoding in processes of their own costs beside decoding in the service: the same jobs by both, by turns.
+"""Measures the cost of decoder processes, compared with decoding in the service: both run the same jobs alternately.
 
-Photos of 2 megapixels, pictures of 10 kB, and photos with a thumbnail; the ratios of the medians, by the clock and by the CPU
-time of all processes of a side. Memory is what a side has once all of that has been done, its decoders warm.
+Photos of 2 megapixels, images of 10 kB, and photos with a thumbnail. Prints the ratios of the medians, by the clock and by the
+CPU time of all processes of a side. Memory is measured at the end, when the decoders are warm.
 
     make bench-isolation
 """
@@ -23,7 +23,7 @@ SIDES = ("process", "none")
 
 
 def rates(service, origin):
-    """Of each kind of job; the URLs differ, as what was fetched before is in the cache."""
+    """Yields each kind of job. The URLs differ, because earlier images are in the cache."""
     large, small = ([origin.url(f"{size}/{number}.jpg") for number in range(count)]
                     for size, count in (("large", LARGE), ("small", SMALL)))
     yield "2-megapixel JPEGs", measures.jobs(service, large)
@@ -60,7 +60,7 @@ def main():
     print(f"{measures.CORES} cores; medians of {options.rounds} rounds")
     print(f"{'':<34} {'process':>9} {'none':>9} {'ratio':>6}")
     for kind in dict.fromkeys(kind for kind, _ in figures):
-        for unit, title in (("wall", f"{kind}, /s"), ("cpu", "  a CPU second")):
+        for unit, title in (("wall", f"{kind}, /s"), ("cpu", "  per CPU second")):
             print_row(title, *(statistics.median(getattr(rate, unit) for rate in figures[kind, side]) for side in SIDES))
     print_row("memory, MiB", *(statistics.median(memory[side]) for side in SIDES))
 

@@ -1,4 +1,4 @@
-"""How long it takes from a picture's last byte until its job's success is told."""
+"""Measures the time from an image's last byte until the job's success is reported."""
 
 import json
 import socket
@@ -8,13 +8,13 @@ import time
 
 from pictures import photograph
 
-# Sides of pictures from 0.1 to 50 megapixels.
+# Dimensions of images from 0.1 to 50 megapixels.
 SIZES = ((365, 274), (1600, 1250), (4000, 3000), (8100, 6100))
 HELD = 64
 
 
 class Holding:
-    """An origin that sends all of a picture but its end, and that when it is told to."""
+    """An origin that sends an image except for its end, and the end on command."""
 
     def __init__(self, body):
         self.body = body
@@ -49,12 +49,12 @@ class Holding:
 
 
 def delay(service, origin, number):
-    """Seconds of one picture: everything but its end was decoded before that comes."""
+    """Seconds for one image. Everything except its end is decoded before the end is sent."""
     origin.held.clear()
     origin.told.clear()
     job = service.ask("POST", "/jobs", json.dumps({"url": origin.url(number)}))["id"]
     if not origin.held.wait(60):
-        raise RuntimeError("the origin was not asked")
+        raise RuntimeError("the origin received no request")
     settled = service.cpu_seconds()
     while True:
         time.sleep(0.1)
@@ -71,7 +71,7 @@ def delay(service, origin, number):
 
 
 def delays(start, count):
-    """The medians in milliseconds, by the pictures' sizes.
+    """The medians in milliseconds, by image size.
 
     `start` starts a service.
     """

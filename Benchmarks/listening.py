@@ -1,4 +1,4 @@
-"""Thousands of clients that listen to one imagefetch: what each costs it, and when each hears of a change."""
+"""Measures thousands of clients that listen to one service: the cost of each, and the delay of a change."""
 
 import resource
 import select
@@ -12,7 +12,7 @@ ROUNDS = 5
 
 
 class Listeners:
-    """Connections that have each asked for events and got the first answer."""
+    """Connections that have requested events and received the first response."""
 
     def __init__(self, port, path, count):
         allow_descriptors(count + 100)
@@ -21,19 +21,19 @@ class Listeners:
         for _ in range(count):
             client = socket.create_connection(("127.0.0.1", port), timeout=30)
             self.sockets[client.fileno()] = client
-            # Told of once for each arrival: what came is read only after all have been told of.
+            # Edge-triggered: each arrival is reported once. Data is read only after all connections have been reported.
             self.poll.register(client, select.EPOLLIN | select.EPOLLET)
             client.sendall(request)
         self.hear(b"\nid: ", 60)
 
     def hear(self, mark, seconds):
-        """When each was sent something, on the monotonic clock. Raises where that is not the mark."""
+        """When each connection received data, on the monotonic clock. Raises if the data is not the mark."""
         heard, deadline = {}, time.monotonic() + seconds
         while len(heard) < len(self.sockets):
             ready = self.poll.poll(1, len(self.sockets))
             now = time.monotonic()
             if now > deadline:
-                raise RuntimeError(f"{len(heard)} of {len(self.sockets)} heard within {seconds} s")
+                raise RuntimeError(f"{len(heard)} of {len(self.sockets)} clients received it within {seconds} s")
             for descriptor, _ in ready:
                 heard.setdefault(descriptor, now)
         for client in self.sockets.values():
@@ -41,9 +41,9 @@ class Listeners:
             while mark not in said:
                 piece = client.recv(65536)
                 if not piece:
-                    raise RuntimeError("a listener was cut off")
+                    raise RuntimeError("the connection of a listener was closed")
                 said += piece
-        # What belongs to none of the marks, such as the rest of an answer in two pieces.
+        # Discard data that belongs to no mark, such as the rest of a response that arrived in two pieces.
         time.sleep(0.2)
         self.poll.poll(0, len(self.sockets))
         return list(heard.values())
@@ -60,7 +60,7 @@ def allow_descriptors(count):
 
 
 def bytes_per_listener(service, stalled, count, settled_bytes):
-    """Growth of resident memory by so many who listen to a job that never ends."""
+    """Growth of resident memory per client that listens to a job that never ends."""
     job = service.submit(batches_of(1, [stalled.url("listened-to.jpg")]))
     path = f"/jobs/{job}/events"
     Listeners(service.port, path, 100).close()
@@ -72,7 +72,7 @@ def bytes_per_listener(service, stalled, count, settled_bytes):
 
 
 def median_delay(service, stalled, count):
-    """Seconds from before a job's cancellation is asked for until a listener hears of it, over all and some rounds."""
+    """Seconds from the request to cancel a job until a listener receives it, for all listeners in several rounds."""
     listeners = Listeners(service.port, "/events?phase=cancelled", count)
     delays = []
     for number in range(ROUNDS):

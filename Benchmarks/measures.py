@@ -1,4 +1,4 @@
-"""Each measure of imagefetch, and of what stands beside it, as a function that gives rates."""
+"""Each measurement of imagefetch and of the programs it is compared with, as a function that returns rates."""
 
 import http.client
 import os
@@ -16,14 +16,14 @@ CORES = len(os.sched_getaffinity(0))
 
 @dataclass
 class Rate:
-    """How many a second of the clock, and a second of one core's work for that process."""
+    """The rate per second of the clock, and per CPU second of that process."""
 
     wall: float
     cpu: float
 
 
 def jobs(service, urls, before=0, seconds=60, **members):
-    """Jobs from the first byte submitted until none is unfinished. All have to succeed, as so many did before."""
+    """Jobs from the first submission until all are finished. All must succeed, in addition to the earlier ones."""
     batches = batches_of(100, urls, **members)
     cpu, clock = service.cpu_seconds(), time.monotonic()
     service.wait_until_idle(service.submit(batches), seconds)
@@ -33,7 +33,7 @@ def jobs(service, urls, before=0, seconds=60, **members):
 
 
 def submits(service, urls, size, connections=4):
-    """Jobs accepted, over a few connections, in batches: each answer means that they are on the disk."""
+    """Accepted jobs in batches over a few connections. Each response means that the jobs are on the disk."""
     shares = [batches_of(size, urls[number::connections]) for number in range(connections)]
     refused = []
 
@@ -51,7 +51,7 @@ def submits(service, urls, size, connections=4):
     in_parallel(submit, shares)
     clock, cpu = time.monotonic() - clock, service.cpu_seconds() - cpu
     if refused:
-        raise RuntimeError(f"batches were answered by {refused}")
+        raise RuntimeError(f"batches were answered with {refused}")
     return Rate(len(urls) / clock, len(urls) / cpu)
 
 
@@ -64,7 +64,7 @@ def in_parallel(body, arguments):
 
 
 def delays_while_decoding(service, urls, job, pause=0.005):
-    """Seconds that each of many GETs of one job took, one after the other, until all the URLs' jobs are done."""
+    """Seconds of each GET request for one job, one after the other, until the jobs of all URLs are done."""
     delays = []
     client = http.client.HTTPConnection("127.0.0.1", service.port, timeout=90)
     last = service.submit(batches_of(100, urls))
@@ -77,7 +77,7 @@ def delays_while_decoding(service, urls, job, pause=0.005):
         response.read()
         delays.append(time.monotonic() - begin)
         if response.status != 200:
-            raise RuntimeError(f"a job was answered by {response.status}")
+            raise RuntimeError(f"a job was answered with {response.status}")
         time.sleep(pause)
     waiter.join()
     client.close()
@@ -86,7 +86,7 @@ def delays_while_decoding(service, urls, job, pause=0.005):
 
 
 def cache_hits(service, urls):
-    """The same jobs once more, after `jobs` had them fetched: each has to be answered by the cache."""
+    """The same jobs again after `jobs` has fetched them. The cache must answer each."""
     batches = batches_of(100, urls)
     before = service.ask("GET", "/cache")
     cpu, clock = service.cpu_seconds(), time.monotonic()
@@ -99,13 +99,13 @@ def cache_hits(service, urls):
 
 
 def seconds_for_the_living(service, living, dead, limit=60):
-    """Until all jobs of origins that answer are done; those of the dead are submitted among them.
+    """Seconds until all jobs of living origins are done. Jobs of dead origins are submitted between them.
 
-    Both are lists of lists of URLs, one an origin. Each round of submission has one job of each origin.
+    Both arguments have one array of URLs per origin. Each round of submission has one job of each origin.
     """
     origins = [[{"url": url, "tags": ["living"]} for url in urls] for urls in living]
     origins += [[{"url": url} for url in urls] for urls in dead]
-    # The dead come first in each round: where they stand in the way, that shows.
+    # The dead origins are first in each round, so that a delay caused by them is visible.
     batches = [batch for turn in zip(*reversed(origins)) for batch in batches_of(len(turn), turn)]
     clock = time.monotonic()
     last = service.submit(batches)
@@ -116,7 +116,7 @@ def seconds_for_the_living(service, living, dead, limit=60):
 
 
 def decodes(decoder, file, count):
-    """libjpeg-turbo alone: as many decodes of the file, on a thread a core."""
+    """libjpeg-turbo alone: the same number of decodes of the file, with one thread per core."""
     said = subprocess.run(
         [decoder, file, str(count // CORES), str(CORES)],
         check=True, capture_output=True, text=True, timeout=60).stdout
@@ -125,7 +125,7 @@ def decodes(decoder, file, count):
 
 
 def requests(url, used, seconds):
-    """GETs of one URL over 64 connections, all answered 200; `used` gives the CPU seconds of who answers."""
+    """GET requests of one URL over 64 connections, all with status 200. `used` returns the server's CPU seconds."""
     cpu = used()
     said = subprocess.run(
         ["wrk", "--threads", "1", "--connections", "64", "--duration", f"{seconds}s", url],
@@ -150,7 +150,7 @@ def hello_requests(hello, body_bytes, seconds):
 
 
 def bytes_per_queued_job(service, stalled, count):
-    """Growth of resident memory, while the only worker waits for an origin that never answers."""
+    """Growth of resident memory per queued job, while the only worker waits for an origin that never answers."""
     warm_up = [stalled.url(f"warm-up/{number}.jpg") for number in range(2_000)]
     urls = [stalled.url(f"pictures/of/a/usual/length/{number:08}.jpg") for number in range(count)]
     service.submit(batches_of(1000, warm_up))
@@ -160,7 +160,7 @@ def bytes_per_queued_job(service, stalled, count):
 
 
 def settled_bytes(service):
-    """Resident memory once it has stayed the same, within 1 %, for half a second."""
+    """Resident memory after it has been constant within 1 % for half a second."""
     last = service.resident_bytes()
     for _ in range(20):
         time.sleep(0.5)

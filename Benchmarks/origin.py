@@ -1,4 +1,4 @@
-"""The origins on loopback: nginx for pictures, under many addresses, and such as never answer."""
+"""The origins on loopback: nginx, which serves images under many addresses, and origins that never answer."""
 
 import os
 import pathlib
@@ -40,19 +40,19 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds(pid):
-    """User and system time that the process has used, all threads together, and children that it has waited for."""
+    """User and system time of the process, of all its threads, and of children that it has waited for."""
     with open(f"/proc/{pid}/stat") as stat:
-        # The name before may hold blanks; the times are the 12th to 15th after it.
+        # The name before them may contain blanks. The times are the 12th to 15th field after it.
         fields = stat.read().rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / TICKS
 
 
 def descendants(pid):
-    """Of the process: children, their children, and so on."""
+    """Yields the children of the process, their children, and so on."""
     try:
         tasks = os.listdir(f"/proc/{pid}/task")
     except (FileNotFoundError, ProcessLookupError):
-        return  # It has ended since.
+        return  # The process has ended.
     for task in tasks:
         try:
             children = pathlib.Path(f"/proc/{pid}/task/{task}/children").read_text().split()
@@ -70,7 +70,7 @@ def free_port():
 
 
 def wait_for_port(port, process, seconds=10, address="127.0.0.1"):
-    """Returns once somebody listens there; raises when the process has died or time is up."""
+    """Waits until a server listens on the port. Raises if the process ends or the time is up."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if process.poll() is not None:
@@ -84,9 +84,9 @@ def wait_for_port(port, process, seconds=10, address="127.0.0.1"):
 
 
 class Nginx:
-    """Serves `folder`/pictures, under each of the addresses as an origin of its own.
+    """Serves `folder`/pictures. Each of the addresses is a separate origin.
 
-    `rate` is in bytes a second and response; 0 is as fast as it goes.
+    `rate` is in bytes per second and response; 0 means no limit.
     """
 
     def __init__(self, folder, addresses=("127.0.0.1",), rate=0):
@@ -94,7 +94,7 @@ class Nginx:
         listen = "\n    ".join(f"listen {address}:{self.port} backlog=1024;" for address in addresses)
         configuration = folder / "nginx.conf"
         configuration.write_text(CONFIGURATION.format(folder=folder, listen=listen, rate=rate))
-        # Its workers are another user when root starts it.
+        # If root starts it, its workers run as another user.
         folder.chmod(0o755)
         self.process = subprocess.Popen(
             ["nginx", "-p", folder, "-e", folder / "nginx.log", "-c", configuration])
@@ -118,7 +118,7 @@ class Nginx:
 
 
 class Delayed:
-    """Answers with the folder's files so many milliseconds after it was asked, under each of the addresses."""
+    """Serves the folder's files under each of the addresses, with a delay in milliseconds."""
 
     def __init__(self, folder, addresses, milliseconds):
         self.port, self.addresses = free_port(), addresses
@@ -128,7 +128,7 @@ class Delayed:
         wait_for_port(self.port, self.process, address=addresses[-1])
 
     def url(self, file, number):
-        """At one of the addresses by turns."""
+        """The URL of a file at one of the addresses, in turn."""
         return f"http://{self.addresses[number % len(self.addresses)]}:{self.port}/{file}"
 
     def stop(self):
@@ -137,8 +137,8 @@ class Delayed:
 
 
 class Stalled:
-    """Whoever asks waits: connections are taken and never answered, for as long as the client keeps them. Left to the kernel
-    they would fill its queue, and the next ones would not come about."""
+    """An origin that accepts connections and never answers. It must accept them, because otherwise they would fill the kernel's
+    queue and new connections would fail."""
 
     def __init__(self, address="127.0.0.1"):
         self.listener = socket.create_server((address, 0), backlog=128)

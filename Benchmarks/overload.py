@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Offers a service many times what it gets done, and sees what becomes of what it takes and of the rest.
+"""Offers a service many times the jobs that it can process, and measures the accepted and the refused ones.
 
     Benchmarks/overload.py --service .build/release/imagefetch [--times 10] [--seconds 600]
 
-First what it gets done at its best: photos, as many as its queue holds at any time. Then so many times as many are offered a
-second, whether it answers or not, each a URL of its own. What it doesn't take it has to refuse at once, by 429 or 503; what it
-gets done meanwhile is goodput. A job that is submitted when the offers end tells how soon all is well again.
+First it measures the best rate, with photos and a queue that is never empty. Then it offers a multiple of that rate, whether
+the service answers or not, each job with its own URL. The service must refuse the excess at once with 429 or 503. The rate of
+finished jobs is the goodput. A job that is submitted at the end shows how fast the service recovers.
 
-The offers come from one process that shares the cores with the service and its origin, which a client elsewhere would not. Its
-CPU time is told, and at the end the best is measured once more, beside a process that uses as much of it. Where others use the
-cores too, the service's CPU time for a job says more than the clock.
+The offering process shares the cores with the service and its origin, unlike a real client. Its CPU time is printed, and at the
+end the best rate is measured again next to a process that uses the same CPU time. If other programs use the cores too, the
+service's CPU time per job is more reliable than the clock.
 """
 
 import argparse
@@ -33,7 +33,7 @@ QUEUED = 500
 
 
 class Answers:
-    """What became of so many jobs a second, offered for so long."""
+    """The results of offering jobs at a rate for some time."""
 
     def __init__(self, client, service, origin, tag, rate, seconds):
         text = subprocess.run(
@@ -47,7 +47,7 @@ class Answers:
 
 
 def burn(share):
-    """Uses so much of a core until it is ended."""
+    """Uses a share of a core until it is stopped."""
     period = 0.01
     while True:
         start = time.monotonic()
@@ -57,7 +57,7 @@ def burn(share):
 
 
 def ask(service, method, path, body=None):
-    """Over a connection of its own: what nobody uses for minutes is closed."""
+    """Sends a request over a new connection, because idle connections are closed after minutes."""
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
     connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
     text = connection.getresponse().read().decode()
@@ -73,7 +73,7 @@ def done(service):
 
 
 def rate_while(service, body):
-    """Jobs that succeed a second while it runs, and the service's CPU seconds for each."""
+    """Successful jobs per second while it runs, and the service's CPU seconds for each."""
     start, before, cpu = time.monotonic(), done(service), service.cpu_seconds()
     body()
     count, cpu = done(service) - before, service.cpu_seconds() - cpu
@@ -83,7 +83,7 @@ def rate_while(service, body):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--service", required=True, type=pathlib.Path)
-    parser.add_argument("--times", type=float, default=10, help="what is offered, by what it gets done")
+    parser.add_argument("--times", type=float, default=10, help="the offered rate, divided by the best rate")
     parser.add_argument("--seconds", type=float, default=600)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -106,23 +106,23 @@ def measure(service, origin, client, options):
         answers = Answers(client, service, origin, tag, rate, seconds)
 
     answers = None
-    # As many as it takes while its queue is never empty: a little more than it gets done.
+    # Slightly more than the service can process, so that its queue is never empty.
     capacity, _ = rate_while(service, lambda: offer("w", 400, 10))
     peak, each = rate_while(service, lambda: offer("p", 1.3 * capacity, 20))
     warm_client = answers.cpu
     goodput, each_beside = rate_while(service, lambda: offer("o", options.times * peak, options.seconds))
     offered = answers
-    # Until all that had been offered was answered is a part of it.
+    # The time until all offered jobs were answered is included.
     start = time.monotonic() - offered.drain
     while True:
         job = json.loads(ask(service, "POST", "/jobs?wait=30", json.dumps({"url": origin.url("0.jpg?last")})))
         if job.get("phase") == "success":
             break
         if time.monotonic() - start > 60:
-            raise RuntimeError(f"it does not recover: {job}")
+            raise RuntimeError(f"the service does not recover: {job}")
         time.sleep(0.05)
     recovery = time.monotonic() - start
-    # The best once more, beside a client that is as busy as the one that offered much.
+    # Measure the best rate again, with a client that is as busy as the one that offered the jobs.
     burning = multiprocessing.Process(target=burn, args=(min(1, max(0, offered.cpu - warm_client)),), daemon=True)
     burning.start()
     beside, _ = rate_while(service, lambda: offer("b", 1.3 * capacity, 20))
@@ -131,12 +131,12 @@ def measure(service, origin, client, options):
     others = {status: many[0] for status, many in offered.of.items() if status not in ("202", "429", "503")}
     if offered.unanswered:
         others["unanswered"] = offered.unanswered
-    print(f"at its best {peak:.0f} jobs/s; offered {options.times * peak:.0f}/s for {options.seconds:.0f} s, "
-          f"by a client that used {offered.cpu:.2f} of a core, {warm_client:.2f} at the best")
-    print(f"goodput {goodput:.0f} jobs/s: {goodput / peak:.2f} of the best (goal 0.9), {goodput / beside:.2f} of the {beside:.0f} "
-          f"that are the best beside as busy a client")
-    print(f"the service used {each * 1000:.2f} ms of CPU a job at its best, {each_beside * 1000:.2f} with its part of the refusals")
-    print(f"anything but 202, 429 and 503: {others or 'none'}; not offered, as too many were unanswered: {offered.skipped:,}")
+    print(f"best rate {peak:.0f} jobs/s; offered {options.times * peak:.0f}/s for {options.seconds:.0f} s, "
+          f"by a client that used {offered.cpu:.2f} of a core, {warm_client:.2f} at the best rate")
+    print(f"goodput {goodput:.0f} jobs/s: {goodput / peak:.2f} of the best rate (goal 0.9), {goodput / beside:.2f} of the {beside:.0f} jobs/s "
+          f"best rate with an equally busy client")
+    print(f"the service used {each * 1000:.2f} ms of CPU per job at the best rate, {each_beside * 1000:.2f} including its part of the refusals")
+    print(f"other statuses than 202, 429 and 503: {others or 'none'}; not offered because too many were unanswered: {offered.skipped:,}")
     for status, (count, median, late) in sorted(offered.of.items()):
         print(f"{count:,} × {status}, after {median} ms, p99 {late} ms")
     print(f"a job submitted at the end was done after {recovery:.2f} s (goal 5)")

@@ -1,4 +1,4 @@
-"""What stands beside imagefetch: the Python pool, and SQLite alone."""
+"""Programs that imagefetch is compared with: the Python pool, and SQLite alone."""
 
 import pathlib
 import re
@@ -10,12 +10,12 @@ from origin import cpu_seconds
 
 HERE = pathlib.Path(__file__).parent
 IN_FLIGHT = 64
-# An import of aiohttp takes a while where others use the machine.
+# Importing aiohttp takes long on a busy machine.
 START_SECONDS = 60
 
 
 def pool_jobs(python, urls, folder, side=None):
-    """The same pictures by aiohttp and Pillow in a process a core: decoded, or made JPEGs within so many pixels."""
+    """The same images with aiohttp and Pillow, one process per core: decoded, or made into JPEGs of a maximum size."""
     workers = []
     try:
         for number in range(CORES):
@@ -35,7 +35,7 @@ def pool_jobs(python, urls, folder, side=None):
         clock = time.monotonic() - clock
         cpu = sum(cpu_seconds(worker.pid) for worker in workers) - cpu
         if sum(int(count or 0) for count in counts) != len(urls):
-            raise RuntimeError(f"the Python pool decoded {counts} of {len(urls)} pictures")
+            raise RuntimeError(f"the Python pool decoded {counts} of {len(urls)} images")
         return Rate(len(urls) / clock, len(urls) / cpu)
     finally:
         for worker in workers:
@@ -51,7 +51,7 @@ def go_on(worker):
 
 
 def inserts(program, folder, database, batch):
-    """SQLite alone: a database's jobs once more, so many in each transaction, each synced before the next."""
+    """SQLite alone: inserts a database's jobs again, several per transaction, each synced before the next."""
     folder.mkdir()
     said = subprocess.run(
         [program, folder / "rows.sqlite", database, "jobs", str(batch)],

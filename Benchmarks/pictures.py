@@ -1,7 +1,7 @@
-"""The pictures that the origin serves: like photographs, always the same, no two files equal.
+"""The images that the origin serves: similar to photographs, always the same, no two files equal.
 
-Equal bytes are kept once by the service, so each file carries a comment of its own; what there is
-to decode stays the same.
+The service stores equal bytes once, so each file has a different comment. The pixels are the same
+in every file.
 """
 
 import io
@@ -12,7 +12,7 @@ from PIL import Image
 
 
 def photograph(width, height, quality):
-    """A JPEG of soft shapes with some detail: about 1.5 bits a pixel at quality 85."""
+    """A JPEG of soft shapes with some detail: about 1.5 bits per pixel at quality 85."""
     noise = random.Random(1)
     picture = None
     for cell, share in ((200, 1.0), (40, 0.5), (8, 0.25), (2, 0.24)):
@@ -26,12 +26,12 @@ def photograph(width, height, quality):
 
 
 def progressive(jpeg):
-    """The same picture in several scans."""
+    """The same image as a progressive JPEG with several scans."""
     return saved(jpeg, "JPEG", quality=85, progressive=True)
 
 
 def png(jpeg):
-    """The same picture as a PNG."""
+    """The same image as a PNG."""
     return saved(jpeg, "PNG")
 
 
@@ -46,7 +46,7 @@ def write_distinct(file, folder, count):
     """Writes `count` files 0.jpg, 1.jpg, … or 0.png, …, each with its number in a comment."""
     folder.mkdir(parents=True)
     is_png = file.startswith(b"\x89PNG")
-    # Behind the PNG's IHDR; behind SOI and APP0, which tells its length.
+    # The comment's place: after a PNG's IHDR, or after a JPEG's SOI and APP0, which contains its length.
     start = 33 if is_png else 4 + int.from_bytes(file[4:6], "big")
     for number in range(count):
         comment = f"{number:08}".encode()

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""One process of the plain Python pool: aiohttp fetches, Pillow decodes, nothing is kept.
+"""One process of the plain Python pool: aiohttp fetches, Pillow decodes, nothing is stored.
 
-Takes a file of URLs, one a line, how many to have in flight, and perhaps a side: then it makes a JPEG of quality 80 within
-that of each. Says "ready", starts at a line on
-standard input, and says how many pictures it decoded.
+Arguments: a file of URLs, one per line, the number in flight, and optionally a size: then it makes a JPEG of quality 80 within
+that size of each image. It prints "ready", starts at a line on
+standard input, and prints the number of decoded images.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from PIL import Image
 
 
 def look(body, side):
-    """Decodes a picture, or makes a thumbnail of it as Pillow's own way is: at the decoder's scale, then Lanczos."""
+    """Decodes an image, or makes a thumbnail in Pillow's way: at the decoder's scale, then with Lanczos."""
     with Image.open(io.BytesIO(body)) as picture:
         if not side:
             picture.load()
@@ -26,13 +26,13 @@ def look(body, side):
 
 
 async def work(session, urls, side):
-    """Takes URLs until there are no more; gives how many pictures it had."""
+    """Fetches and decodes URLs until there are no more. Returns the number of images."""
     count = 0
     for url in urls:
         async with session.get(url) as response:
             response.raise_for_status()
             body = await response.read()
-        # On the loop's own thread: with a process a core, threads would only be in each other's way.
+        # On the event loop's thread. With one process per core, more threads would only compete.
         look(body, side)
         count += 1
     return count
@@ -51,7 +51,7 @@ def main():
     urls = pathlib.Path(sys.argv[1]).read_text().split()
     side = int(sys.argv[3]) if len(sys.argv) > 3 else None
     print(asyncio.run(run(urls, int(sys.argv[2]), side)), flush=True)
-    # Until its processor time has been read.
+    # Wait until the CPU time of this process has been read.
     sys.stdin.readline()
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What previews cost over a plain decode, and what placeholders do, by the service's own readers.
+"""Measures the additional cost of previews and placeholders, compared with a plain decode by the service's readers.
 
-A preview of every scan is the most that could be made; the service makes one every half second at
-the most, and none that takes more than a ninth of a thread.
+A preview of every scan is the maximum. The service makes at most one every half second,
+and uses at most a ninth of a thread for previews.
 """
 
 import io

@@ -1,4 +1,4 @@
-"""Yardsticks and clients in C, compiled where they are used."""
+"""Compiles the comparison programs and clients in C."""
 
 import pathlib
 import subprocess

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Measures imagefetch beside libjpeg-turbo alone, a Python pool, SQLite and a C server on libmicrohttpd.
+"""Compares imagefetch with libjpeg-turbo alone, a Python pool, SQLite and a C server on libmicrohttpd.
 
-All sides run on the same cores in the same run, by turns, and share them with the origin and the
-client: read the ratios of the medians, not the absolute figures. Takes some five minutes; README.md
-says what each figure means.
+All sides run on the same cores, one after the other, and share them with the origin and the
+client. Compare the ratios of the medians, not the absolute figures. Takes about five minutes. README.md
+explains the figures.
 """
 
 import argparse
@@ -26,10 +26,10 @@ from service import DEFAULTS, Service
 
 LARGE, SMALL = 400, 6_000
 SUBMITS, BATCH = 40_000, 100
-# Origins that answer and that never do, and jobs for each.
+# The number of origins that answer, of origins that never do, and of jobs for each.
 LIVING, DEAD, JOBS = 90, 10, 100
 LISTENERS = 5_000
-# As many workers as there may be; a quarter of them is kept for origins that have answered.
+# The number of workers. A quarter of them is reserved for origins that have answered.
 WORKERS = 10_000
 DRIPPING = WORKERS * 3 // 4
 
@@ -63,7 +63,7 @@ class Benchmark:
 
     @contextlib.contextmanager
     def service(self, **options):
-        """A service that nothing happened to yet."""
+        """Starts a new service."""
         self.started += 1
         service = Service(self.binary, self.folder / f"service-{self.started}", **options)
         try:
@@ -72,13 +72,13 @@ class Benchmark:
             service.stop()
 
     def round(self, number, parts, queued):
-        """One figure of each, the sides of a ratio right after one another; in another order each time."""
+        """Measures each figure once. The two sides of a ratio follow each other, in a different order each time."""
         figures = {}
         if "jobs" in parts:
             for size, count in (("large", LARGE), ("small", SMALL)):
                 self.measure_jobs(size, count, number, figures)
         if "origins" in parts:
-            for name, dead in (("alone", []), ("beside the dead", self.dead)):
+            for name, dead in (("alone", []), ("with the dead", self.dead)):
                 with self.service(**DEFAULTS) as service:
                     figures[name] = measures.seconds_for_the_living(service, self.living, dead)
         if "requests" in parts:
@@ -104,7 +104,7 @@ class Benchmark:
         return figures
 
     def measure_once(self, parts, figures):
-        """What takes long and says the same each time."""
+        """Figures that take long and hardly differ between rounds."""
         if "dripping" in parts:
             settings = {"workers": WORKERS, "max_per_host": WORKERS}
             with self.service(**settings) as service:
@@ -173,7 +173,7 @@ class Benchmark:
             for number in range(SUBMITS)]
         with self.service(workers=1) as service:
             figures["submits"] = measures.submits(service, urls, BATCH)
-        # Closed, all there is of them is in the one file.
+        # After the service has stopped, all jobs are in the one file.
         figures["inserts"] = peers.inserts(
             self.inserts, self.folder / f"inserts-{self.started}",
             self.folder / f"service-{self.started}/data/jobs.sqlite", BATCH)
@@ -202,15 +202,15 @@ class Benchmark:
 
 
 def print_table(rounds):
-    """Those of its lines whose figures were measured."""
+    """Yields the lines whose figures were measured."""
     row = "{:<34} {:>11} {:>11} {:>7} {:>7}"
-    print(row.format("", "imagefetch", "beside it", "ratio", "goal"))
+    print(row.format("", "imagefetch", "compared", "ratio", "goal"))
     for name, ours, beside, goal in (
         ("2-megapixel JPEGs, codec alone", "large imagefetch", "large codec", "0.85"),
         ("2-megapixel JPEGs, Python pool", "large imagefetch", "large Python", ""),
         ("10 kB JPEGs, codec alone", "small imagefetch", "small codec", "0.40"),
         ("10 kB JPEGs, Python pool", "small imagefetch", "small Python", "2.00"),
-        ("cache hits beside misses", "hits", "small imagefetch", ""),
+        ("cache hits and misses", "hits", "small imagefetch", ""),
         ("durable submits, SQLite alone", "submits", "inserts", "0.50"),
         ("GET /jobs/{id}", "get", "hello", "0.75"),
         ("GET /jobs/{id}/image, 300 kB, nginx", "image", "nginx image", "0.80"),
@@ -222,15 +222,15 @@ def print_table(rounds):
         for unit, goal in (("wall", goal), ("cpu", "")):
             left, right = (
                 [getattr(figures[key], unit) for figures in rounds] for key in (ours, beside))
-            title = f"{name}, /s" if unit == "wall" else "  a CPU second of that side"
+            title = f"{name}, /s" if unit == "wall" else "  per CPU second of that side"
             ratio = statistics.median(left) / statistics.median(right)
             print(row.format(
                 title, f"{statistics.median(left):,.0f}", f"{statistics.median(right):,.0f}",
                 f"{ratio:.2f}", goal))
     if "alone" in rounds[0]:
-        dead, alone = (median(rounds, key) for key in ("beside the dead", "alone"))
+        dead, alone = (median(rounds, key) for key in ("with the dead", "alone"))
         print(row.format(
-            f"{LIVING} origins beside {DEAD} dead ones, s", f"{dead:.2f}", f"{alone:.2f}",
+            f"{LIVING} origins and {DEAD} dead ones, s", f"{dead:.2f}", f"{alone:.2f}",
             f"{dead / alone:.2f}", "1.05"))
     for title, figure, goal in single_figures(rounds):
         print(row.format(title, figure, "", "", goal))
@@ -243,7 +243,7 @@ def single_figures(rounds):
         delays = sorted(delay for figures in rounds for delay in figures["delays"])
         for percent, goal in ((50, ""), (99, "10.0")):
             milliseconds = delays[len(delays) * percent // 100] * 1000
-            yield f"GET /jobs/{{id}} beside decodes, p{percent} ms", f"{milliseconds:.1f}", goal
+            yield f"GET /jobs/{{id}} during decodes, p{percent} ms", f"{milliseconds:.1f}", goal
     if "queued" in rounds[0]:
         yield "memory of a queued job, bytes", f"{median(rounds, 'queued'):,.0f}", "2,048"
     if "listener" in rounds[0]:
@@ -256,7 +256,7 @@ def single_figures(rounds):
     for name, title, factor, form, goal in (
         ("dripping", f"one of {DRIPPING:,} transfers, KiB", 1 / 1024, ".1f", "64"),
         ("long queue", "one job of a long queue, bytes", 1, ",.0f", "1,000"),
-        ("submits at the end", "  submits, end beside start", 1, ".2f", "0.90"),
+        ("submits at the end", "  submits, end to start", 1, ".2f", "0.90"),
         ("start with a queue", "  start with them, s", 1, ".2f", "3.00"),
         ("start", "start, ms", 1000, ".0f", "100"),
         ("idle", "idle memory, MB", 1e-6, ".1f", "30"),
@@ -269,10 +269,10 @@ def single_figures(rounds):
 
 
 def print_costs(rounds):
-    """CPU milliseconds a job, of all processes of each side; beyond decoding is what the codec alone doesn't take."""
+    """CPU milliseconds per job of all processes of each side. "Beyond decoding" is the part that the codec alone does not need."""
     row = "{:<34} {:>11} {:>11} {:>11}"
     print()
-    print(row.format("CPU ms a job", "codec alone", "imagefetch", "Python"))
+    print(row.format("CPU ms per job", "codec alone", "imagefetch", "Python"))
     sides = ("codec", "imagefetch", "Python")
     for size, title in (("large", "2-megapixel JPEGs"), ("small", "10 kB JPEGs")):
         own = [
@@ -282,7 +282,7 @@ def print_costs(rounds):
         print(row.format("  beyond decoding", "", *(f"{cost - own[0]:.2f}" for cost in own[1:])))
         for part in ("origin", "client"):
             costs = [median(rounds, f"{size} {side}, {part}") * 1000 for side in sides[1:]]
-            print(row.format(f"  the {part}'s, apart", "", *(f"{cost:.2f}" for cost in costs)))
+            print(row.format(f"  the {part}, separately", "", *(f"{cost:.2f}" for cost in costs)))
 
 
 def median(rounds, key):
@@ -292,7 +292,7 @@ def median(rounds, key):
 PARTS = ("jobs", "origins", "requests", "latency", "submits", "memory", "listeners", "images",
          "growth", "dripping", "queue", "start")
 
-# The others take long, or start a service many times.
+# The other parts take long or start a service many times.
 USUAL = PARTS[:8]
 
 
@@ -300,7 +300,7 @@ def parts_of(text):
     parts = text.split(",")
     unknown = set(parts) - set(PARTS)
     if unknown:
-        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: there are {', '.join(PARTS)}")
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: the parts are {', '.join(PARTS)}")
     return parts
 
 
@@ -308,16 +308,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--service", type=pathlib.Path, required=True, help="imagefetch, built")
     parser.add_argument(
-        "--python", type=pathlib.Path, required=True, help="one that has aiohttp and Pillow")
+        "--python", type=pathlib.Path, required=True, help="a Python with aiohttp and Pillow")
     parser.add_argument(
-        "--only", type=parts_of, default=USUAL, metavar="PART,…", help=f"of {', '.join(PARTS)}")
+        "--only", type=parts_of, default=USUAL, metavar="PART,…", help=f"parts to run, of {', '.join(PARTS)}")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--queued", type=int, default=100_000, help="jobs to queue for the memory")
-    parser.add_argument("--long-queue", type=int, default=1_000_000, help="jobs of part queue")
+    parser.add_argument("--queued", type=int, default=100_000, help="queued jobs for the memory figure")
+    parser.add_argument("--long-queue", type=int, default=1_000_000, help="queued jobs for the part queue")
     parser.add_argument(
         "--origin-rate", type=int, default=0,
-        help="bytes a second and response of the many origins; 0 is as fast as they go")
-    parser.add_argument("--limit", type=int, default=600, help="seconds after which to give up")
+        help="bytes per second and response of the many origins; 0 for no limit")
+    parser.add_argument("--limit", type=int, default=600, help="maximum seconds")
     options = parser.parse_args()
 
     def give_up(*_):
@@ -327,7 +327,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     signal.alarm(options.limit)
     with tempfile.TemporaryDirectory(prefix="imagefetch-bench-") as folder:
-        # The link that an environment's Python is must stay one, or it is Debian's without aiohttp.
+        # Do not resolve the link: the Python of a virtual environment is a link to Debian's Python, which lacks aiohttp.
         benchmark = Benchmark(
             options.service.resolve(), options.python.absolute(), pathlib.Path(folder),
             options.origin_rate, options.long_queue)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Simulates many instances on one PostgreSQL: where it binds as they and their jobs become more.
+"""Simulates many instances on one PostgreSQL, to find its limits as instances and jobs increase.
 
     Benchmarks/scale.py [--cores 32] [--flush-ms 1] [--batch 1]
 
-What a transaction costs the server is costs.json's, which `cluster.py --only costs` measures of its connections' CPU time;
-what is assumed is marked so. Origins, object store and the instances' own cores are left out: they grow with the instances.
-A job is submitted at a random instance, claimed by one with an idle worker, loaded, and completed; each of an instance's
-lanes has one transaction under way, and what comes meanwhile goes with the next; ends begin some time apart.
+The cost of a transaction is from costs.json, which `cluster.py --only costs` measures as CPU time of connections.
+Assumptions are marked. Origins, object store and the instances' cores are not simulated, because they grow with the instances.
+A job is submitted at a random instance, claimed by one with an idle worker, loaded, and completed. Each of an instance's
+lanes has one transaction in progress; requests that arrive meanwhile join the next one. Completions are batched over some time.
 """
 
 import argparse
@@ -18,20 +18,20 @@ import statistics
 
 MS = 1e-3
 US = 1e-6
-# Measured, in microseconds of a core: for a transaction, and for each job in it; for waking one listener for one notification,
-# and for sending one. Bytes of the log for a job from its submission to its end.
+# Measured, in CPU microseconds: for a transaction, and for each job in it; for waking one listener for one notification,
+# and for sending one. Also the bytes of the log for a job from submission to end.
 MEASURED = json.loads(pathlib.Path(__file__).with_name("costs.json").read_text())
 COST = {name: [part * US for part in MEASURED[name]] for name in ("submit", "claim", "complete")}
 LOG_BYTES = MEASURED["log bytes of a job"]
 WAKE, NOTIFY = MEASURED["wake"] * US, MEASURED["notify"] * US
-# From the sources: one notification in 20 ms for an instance at the most, ends 10 ms apart, 512 requests in a transaction, 7
-# connections; looks of housekeeping in a second, each taken for an empty claim.
+# From the sources: at most one notification per instance in 20 ms, completions 10 ms apart, 512 requests per transaction, 7
+# connections; queries of housekeeping per second, each counted as an empty claim.
 NEWS_EVERY, ENDS_EVERY, MOST, CONNECTIONS, LOOKS = 20 * MS, 10 * MS, 512, 7, 5
-LOAD = 0.2  # assumed: seconds from claim to end, as origins that answer after 200 ms
+LOAD = 0.2  # assumed: seconds from claim to end, for origins that answer after 200 ms
 
 
 class Server:
-    """Cores that take work in its order, and a log whose flush takes all that wait with it."""
+    """Cores that process work in order, and a log whose flush covers all waiting commits."""
 
     def __init__(self, cores, flush):
         self.free, self.flush, self.busy = [0.0] * cores, flush, 0.0
@@ -47,7 +47,7 @@ class Server:
         if now >= self.next_until:
             self.next_until = now + self.flush
         elif now >= self.flushing_until:
-            # One is under way: the next takes this one along.
+            # A flush is in progress: the next one covers this commit.
             self.flushing_until, self.next_until = self.next_until, self.next_until + self.flush
         return self.next_until
 
@@ -56,7 +56,7 @@ class Simulation:
     def __init__(self, instances, rate, options):
         self.n, self.rate, self.batch = instances, rate, options.batch
         self.server = Server(options.cores, options.flush_ms * MS)
-        # Half as many again as are busy on the average.
+        # One and a half times the average number of busy workers.
         self.idle = [max(4, int(1.5 * rate * LOAD / instances) + 2) for _ in range(instances)]
         self.events, self.order = [], 0
         self.waiting = {lane: [[] for _ in range(instances)] for lane in ("submit", "complete")}
@@ -86,7 +86,7 @@ class Simulation:
         self.at(now + random.expovariate(self.rate / self.batch), self.arrive)
 
     def work(self, now, lane, instance):
-        """Begins a transaction of what waits for the lane, unless one is under way."""
+        """Starts a transaction with the requests that wait for the lane, unless one is in progress."""
         if self.is_busy[lane][instance] or not self.waiting[lane][instance]:
             return
         if lane == "complete":
@@ -145,7 +145,7 @@ class Simulation:
             self.at(now + random.expovariate(1 / LOAD), self.loaded, instance, moment, now)
 
     def loaded(self, now, instance, moment, began):
-        # The load's own length is not the store's to answer for.
+        # Subtract the load's duration, which does not depend on the store.
         self.waiting["complete"][instance].append([moment + now - began - LOAD])
         self.work(now, "complete", instance)
 
@@ -176,8 +176,8 @@ def percentile(values, share):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cores", type=int, default=32, help="of PostgreSQL's machine")
-    parser.add_argument("--flush-ms", type=float, default=1, help="that its disk takes to have the log")
+    parser.add_argument("--cores", type=int, default=32, help="cores of PostgreSQL's machine")
+    parser.add_argument("--flush-ms", type=float, default=1, help="milliseconds of a log flush on its disk")
     parser.add_argument("--batch", type=int, default=1, help="jobs in one POST")
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--rates", type=int, nargs="+", default=[1_000, 10_000])

@@ -1,4 +1,4 @@
-"""imagefetch as a process: started on a free port with fresh data, asked over one connection."""
+"""imagefetch as a process, started on a free port with new data and used over one connection."""
 
 import http.client
 import json
@@ -8,7 +8,7 @@ import time
 
 from origin import cpu_seconds, descendants, free_port, wait_for_port
 
-# The defaults but for what the measure needs: most have one origin, on loopback, and are patient with it.
+# The defaults, except for what the measurements need: most use one origin on loopback with long timeouts.
 CONFIGURATION = """\
 server: {{ port: {port}, drain_timeout: 1s }}
 jobs: {{ workers: {workers}, max_queued: {max_queued}, max_attempts: {max_attempts} }}
@@ -23,12 +23,12 @@ view: {{ enabled: true }}
 log: {{ level: error }}
 """
 
-# What the operator of a service with many origins has without a word in the configuration.
+# The default values of these keys, used with many origins.
 DEFAULTS = {"max_attempts": 3, "timeout": "60s", "stall_timeout": "15s", "max_per_host": 6}
 
 
 class Service:
-    # Seconds between two looks whether all is done: each costs a store that is another process something.
+    # Seconds between two checks whether all jobs are done. Each check costs time in a store that is another process.
     look_pause = 0.005
 
     def __init__(self, binary, folder, workers=64, environment=None, **settings):
@@ -68,10 +68,10 @@ class Service:
             if response.status == 200:
                 return
             time.sleep(0.01)
-        raise RuntimeError("the service does not become ready")
+        raise RuntimeError("the service did not become ready")
 
     def ask(self, method, path, body=None):
-        """The answer's JSON. Raises for any status but 2xx."""
+        """Returns the response's JSON. Raises for any status except 2xx."""
         headers = {"Content-Type": "application/json"} if body else {}
         self.connection.request(method, path, body, headers)
         response = self.connection.getresponse()
@@ -81,13 +81,13 @@ class Service:
         return json.loads(text)
 
     def submit(self, batches):
-        """Submits batches that `batches_of` made; gives the id of the last job."""
+        """Submits batches made by `batches_of`. Returns the id of the last job."""
         for batch in batches:
             answer = self.ask("POST", "/jobs", batch)
         return answer["jobs"][-1]["id"]
 
     def wait_until_idle(self, last, seconds=60, tag=None):
-        """Returns when no job (with the tag) is unfinished; `last` is waited for before asking often."""
+        """Waits until no job (with the tag) is unfinished. Waits for `last` first, to avoid frequent requests."""
         deadline = time.monotonic() + seconds
         unfinished = "/jobs?phase=queued&phase=loading&limit=1" + (f"&tag={tag}" if tag else "")
         self.ask("GET", f"/jobs/{last}?wait={seconds}")
@@ -97,7 +97,7 @@ class Service:
             time.sleep(self.look_pause)
 
     def expect_successes(self, count):
-        """Raises unless just so many jobs succeeded: a fast failure is no measure."""
+        """Raises unless exactly this number of jobs succeeded, because fast failures would distort the figures."""
         found, path = 0, "/jobs?phase=success&limit=500"
         cursor = ""
         while cursor is not None:
@@ -109,14 +109,14 @@ class Service:
             raise RuntimeError(f"{found} of {count} jobs succeeded; a failed one: {failed}")
 
     def processes(self):
-        """Itself and its decoders."""
+        """The process and its decoders."""
         return [self.process.pid, *descendants(self.process.pid)]
 
     def cpu_seconds(self):
         return sum(cpu_seconds(pid) for pid in self.processes())
 
     def resident_bytes(self):
-        """Of the decoders their own memory: the rest is the executable, and what they share with the service."""
+        """Resident memory. Of decoders only private memory counts, because they share the rest with the service."""
         service, *decoders = self.processes()
         return resident(service, "VmRSS") + sum(own(pid) for pid in decoders)
 
@@ -131,18 +131,18 @@ class Service:
 
 
 def own(pid):
-    """Of a process: what it shares with nobody, not even with what it was forked from."""
+    """The private memory of a process, which it shares with no other process."""
     try:
         with open(f"/proc/{pid}/smaps_rollup") as sums:
             return sum(int(line.split()[1]) for line in sums if line.startswith("Private_")) * 1024
-    except PermissionError:  # Decoders let nobody but root look.
+    except PermissionError:  # Only root can read this of decoders.
         return resident(pid, "RssAnon")
     except (FileNotFoundError, ProcessLookupError):
         return 0
 
 
 def resident(pid, kind):
-    """A process that has ended has none, be it there still or not."""
+    """Returns 0 for a process that has ended, even if it still exists as a zombie."""
     try:
         with open(f"/proc/{pid}/status") as status:
             line = next((line for line in status if line.startswith(kind + ":")), ": 0")
@@ -152,7 +152,7 @@ def resident(pid, kind):
 
 
 def batches_of(size, urls, **members):
-    """Request bodies, made before the clock starts. An element is a URL, or a job as it is sent."""
+    """Request bodies, created before the measurement starts. An element is a URL or a complete job."""
     jobs = [{"url": url} | members if isinstance(url, str) else url for url in urls]
     return [
         json.dumps(jobs[start:start + size]).encode() for start in range(0, len(jobs), size)

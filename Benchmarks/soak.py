@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Runs a service for long with jobs of all kinds, faults and cancels, and sees whether anything grows.
+"""Runs a service for a long time with jobs of all kinds, faults and cancellations, and checks that nothing grows.
 
     Benchmarks/soak.py --service .build/release/imagefetch [--jobs 200000] [--rate 0] [--curve curve.csv]
 
-The kinds: new photos and thumbnails, equal URLs, variants, uploads, broken and cut images, statuses, refused addresses, stalls
-that are cancelled, priorities that change. So many clients each have one under way (--rate 0), or so many begin a second.
-Beside them one client asks for a job's state every 20 ms. Memory, descriptors and threads are noted every second, in a file if
-wanted, which can be read meanwhile, beside the processes: a burst leaves decoders that are kept, with a descriptor each.
-Finished jobs are kept for 30 seconds, images for as long as their room lasts.
+The kinds: new photos and small images, equal URLs, variants, uploads, corrupt and cut images, error statuses, refused addresses,
+cancelled stalls, changed priorities. A number of clients each run one job at a time (--rate 0), or jobs start at a fixed rate.
+Another client reads a job every 20 ms. Memory, descriptors and threads are recorded every second, with --curve in a file
+that can be read meanwhile. The file also has the number of processes: after a burst, idle decoders keep a descriptor each.
+Finished jobs are kept for 30 seconds, images until the storage limit evicts them.
 
-Exits with 1 where a job ended otherwise than its kind does, where memory, descriptors or threads of the last quarter are beyond
-those of the second one by more than a tenth and a little, or where the 99th percentile of the states is above 20 ms.
+Exits with 1 if a job has an unexpected result, if memory, descriptors or threads of the last quarter exceed those of the
+second quarter by more than a tenth and a small margin, or if the 99th percentile of reading a job is above 20 ms.
 """
 
 import argparse
@@ -56,7 +56,7 @@ class Client(threading.Thread):
             self.soak.wait_for_turn(number)
             try:
                 self.job(number)
-            except Exception as error:  # noqa: BLE001: told by whoever waits for it
+            except Exception as error:  # noqa: BLE001: recorded as a fault
                 self.faults.append(f"{time.strftime('%X')}, job {number:,}: {error}")
                 if len(self.faults) == 5:
                     return
@@ -161,7 +161,7 @@ class Soak:
 
 
 class Asker(threading.Thread):
-    """How long a job's state takes, all the time."""
+    """Continuously measures how long reading a job takes."""
 
     def __init__(self, soak):
         super().__init__(daemon=True)
@@ -185,7 +185,7 @@ class Asker(threading.Thread):
 
 
 def quarter(samples, number, column):
-    """The median of a quarter."""
+    """The median of each quarter."""
     count = len(samples) // 4
     return statistics.median(sample[column] for sample in samples[number * count:(number + 1) * count])
 
@@ -194,7 +194,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--service", required=True, type=pathlib.Path)
     parser.add_argument("--jobs", type=int, default=200_000)
-    parser.add_argument("--rate", type=float, default=0, help="jobs a second; 0: as many as get done")
+    parser.add_argument("--rate", type=float, default=0, help="jobs per second; 0: without pauses")
     parser.add_argument("--curve", type=pathlib.Path, help="a file for the samples: seconds, MiB, descriptors, threads, processes")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:

@@ -1,4 +1,4 @@
-"""What makes thumbnails beside imagefetch: thumbor and nginx's image filter as servers, vipsthumbnail on files."""
+"""Other programs that make thumbnails: thumbor and nginx's image filter as servers, vipsthumbnail on files."""
 
 import concurrent.futures
 import http.client
@@ -50,7 +50,7 @@ def tree_seconds(pid):
 
 
 def gets(port, paths, pid):
-    """The paths, each once, over some connections: each has to be answered by a picture."""
+    """Requests each path once over several connections. Each response must be an image."""
     def ask(share):
         client = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
         for path in share:
@@ -69,7 +69,7 @@ def gets(port, paths, pid):
 
 
 class Server:
-    """A process that makes a thumbnail for each GET."""
+    """A process that makes a thumbnail for each GET request."""
 
     def __init__(self, command, port, path_of):
         self.port, self.path_of = port, path_of
@@ -81,13 +81,13 @@ class Server:
         return gets(self.port, [self.path_of(url) for url in urls], self.process.pid)
 
     def stop(self):
-        # With its children, which thumbor leaves behind.
+        # Kill its children too, which thumbor leaves behind.
         os.killpg(self.process.pid, signal.SIGTERM)
         self.process.wait()
 
 
 def thumbor(program, folder, storage):
-    """With `storage` it keeps the originals that it fetched, as files."""
+    """thumbor. With `storage` it stores fetched originals as files."""
     port = free_port()
     settings = folder / f"thumbor-{port}.conf"
     kind = "file_storage" if storage else "no_storage"
@@ -102,7 +102,7 @@ def thumbor(program, folder, storage):
 
 
 def image_filter(folder, origin):
-    """It keeps the picture's format: of a PNG it makes a PNG."""
+    """nginx's image filter. It keeps the image's format, so it makes a PNG from a PNG."""
     port = free_port()
     settings = folder / "filter.conf"
     settings.write_text(FILTER.format(
@@ -112,7 +112,7 @@ def image_filter(folder, origin):
 
 
 def vips(files, folder):
-    """A process a core, each with its share of the files: nothing is fetched, and nothing is durable."""
+    """vipsthumbnail, one process per core, each with a part of the files. It fetches nothing and syncs nothing."""
     environment = {**os.environ, "VIPS_CONCURRENCY": "1"}
     command = ["vipsthumbnail", "--size", f"{SIDE}x{SIDE}", "--output",
                f"{folder}/vips-%s.jpg[Q={QUALITY},strip]"]

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Pictures that are proved, and thumbnails of them: imagefetch beside decoders alone and other makers of thumbnails.
+"""Compares imagefetch with bare decoders and other programs that make thumbnails.
 
-Thumbnails are JPEGs of quality 80 within 512 x 512. All sides have the same pictures, from nginx on loopback or, without
-a fetch, from files; imagefetch keeps originals and thumbnails durable, the others keep nothing. The sides of a line
-take turns, in another order each round: read the ratios of the medians.
+Thumbnails are JPEGs of quality 80 within 512 x 512. All sides use the same images, from nginx on loopback or, without
+a fetch, from files. imagefetch stores originals and thumbnails durably, the others store nothing. The sides of a line
+alternate, in a different order each round. Compare the ratios of the medians.
 
   swift build -c release --product imagefetch
   python3 Benchmarks/thumbnails.py --service .build/release/imagefetch --python .build-bench/bin/python \
@@ -33,12 +33,12 @@ THUMB = {"name": "thumb", "width": SIDE, "height": SIDE, "format": "jpeg", "qual
 SRCSET = [THUMB | {"name": f"w{side}", "width": side, "height": side}
           for side in (SIDE, SIDE // 2, SIDE // 4)]
 QUERY = f"width={SIDE}&height={SIDE}&format=jpeg&quality={QUALITY}"
-# Pictures a round, in parts of --count.
+# Images per round, as a fraction of --count.
 SHARES = {"jpeg": 1, "progressive": 4, "png": 8, "huge": 20}
 
 
 class Pictures:
-    """Distinct files of each kind, and where the origin has them."""
+    """Distinct files of each kind, and their URLs."""
 
     def __init__(self, folder, count, kinds):
         self.folder = folder / "pictures"
@@ -58,7 +58,7 @@ class Pictures:
 
 
 class Sides:
-    """Each gives the rate of one side."""
+    """Functions that return the rate of one side."""
 
     def __init__(self, options, folder, pictures):
         self.options, self.folder, self.pictures, self.started = options, folder, pictures, 0
@@ -84,7 +84,7 @@ class Sides:
         return Rate(float(rate), 1000 / float(milliseconds))
 
     def jobs(self, kind, variants=()):
-        """Jobs from the first byte submitted to the last one's end."""
+        """Jobs from the first submission to the end of the last one."""
         service = self.service()
         try:
             return measures.jobs(service, self.pictures.urls(kind), seconds=600, variants=list(variants))
@@ -92,7 +92,7 @@ class Sides:
             service.stop()
 
     def demand(self, kind):
-        """Thumbnails of images that are kept already, each asked for once."""
+        """Thumbnails of stored images, each requested once."""
         service = self.service()
         try:
             batches = batches_of(100, self.pictures.urls(kind))
@@ -104,13 +104,13 @@ class Sides:
             service.stop()
 
     def stored(self, server, kind):
-        """The same of thumbor, whose storage has them once they were asked for."""
+        """The same with thumbor, which stores originals after the first request."""
         server.rate(self.pictures.urls(kind))
         return server.rate(self.pictures.urls(kind))
 
 
 def lines(sides, options, pictures):
-    """Of the table: what is measured, and its sides, imagefetch's first."""
+    """Yields the lines of the table: the part, its title and its sides, imagefetch first."""
     def jobs(kind, variants=()):
         return lambda: sides.jobs(kind, variants)
 
@@ -137,7 +137,7 @@ def lines(sides, options, pictures):
         made["Python pool"] = lambda kind=kind: peers.pool_jobs(
             options.python.absolute(), pictures.urls(kind), sides.folder, side=SIDE)
         made["vipsthumbnail, files"] = lambda kind=kind: vips(pictures.files(kind), sides.folder)
-        yield "thumbs", f"{kind}, fetched and made a thumbnail", made
+        yield "thumbs", f"{kind}, fetch and make a thumbnail", made
     if "sizes" in options.only:
         yield "sizes", "jpeg, three sizes of each", {
             "imagefetch": jobs("jpeg", SRCSET), "the largest alone": jobs("jpeg", [THUMB])}
@@ -151,7 +151,7 @@ def lines(sides, options, pictures):
 
 
 def measure(made, rounds):
-    """The median of each side, by turns."""
+    """Measures the sides alternately and prints their medians."""
     rates = {side: [] for side in made}
     for turn in range(rounds):
         order = list(made)[turn % len(made):] + list(made)[:turn % len(made)]
@@ -178,7 +178,7 @@ PARTS = {
 def parts_of(text):
     parts = text.split(",")
     if set(parts) - set(PARTS):
-        raise argparse.ArgumentTypeError(f"there are {', '.join(PARTS)}")
+        raise argparse.ArgumentTypeError(f"the parts are {', '.join(PARTS)}")
     return parts
 
 
@@ -188,10 +188,10 @@ def main():
     parser.add_argument("--python", type=pathlib.Path, required=True)
     parser.add_argument("--thumbor", type=pathlib.Path)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--count", type=int, default=200, help="2-megapixel JPEGs a round")
+    parser.add_argument("--count", type=int, default=200, help="2-megapixel JPEGs per round")
     parser.add_argument("--only", type=parts_of, default=list(PARTS), metavar="PART,…",
-                        help=f"of {', '.join(PARTS)}")
-    parser.add_argument("--limit", type=int, default=1800, help="seconds after which to give up")
+                        help=f"parts to run, of {', '.join(PARTS)}")
+    parser.add_argument("--limit", type=int, default=1800, help="maximum seconds")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     signal.signal(signal.SIGALRM, lambda *_: sys.exit(f"not done after {options.limit} s"))

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Variants by the service's renderer beside vipsthumbnail, of the same files, one after the other.
+"""Compares variants by the service's renderer with vipsthumbnail, for the same files, one after the other.
 
-Both make thumbnails within 512 x 512 as JPEG of quality 80 or as PNG, on one thread a process.
-vipsthumbnail reads and writes files (on tmpfs), the renderer works from memory; a process' start is
-left out by comparing few files with many.
+Both make thumbnails within 512 x 512 as JPEG of quality 80 or as PNG, with one thread per process.
+vipsthumbnail reads and writes files (on tmpfs), the renderer works from memory. The start of a process is
+subtracted by comparing few files with many.
 
   swift build -c release --product RenderBenchmark
   python3 Benchmarks/variants.py --renderer .build/release/RenderBenchmark
@@ -41,7 +41,7 @@ def write_pictures(folder):
 
 
 def times(command, **options):
-    """Seconds on the clock and on the processor."""
+    """Seconds on the clock and of CPU time."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, **options)
     seconds, after = time.monotonic() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -79,7 +79,7 @@ def main():
         (folder / "pictures").mkdir()
         (folder / "work").mkdir()
         pictures = write_pictures(folder / "pictures")
-        print("| picture | to | imagefetch ms (CPU) | vipsthumbnail ms (CPU) | ratio of CPU |")
+        print("| image | to | imagefetch ms (CPU) | vipsthumbnail ms (CPU) | ratio of CPU |")
         print("|---|---|---|---|---|")
         for picture in pictures:
             for ending, format_name in (("jpg", "jpeg"), ("png", "png")):

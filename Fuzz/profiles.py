@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes colour profiles to begin with into a folder: those that fixtures have, and some that are made."""
+"""Writes color profiles into a folder, as seeds: those of the fixtures, and some generated ones."""
 
 import pathlib
 import sys

@@ -1,5 +1,5 @@
-// The codec alone: decodes one JPEG or PNG file over and over to 8-bit RGB with libjpeg-turbo's or libpng's
-// defaults, from memory, on some threads, and tells how fast that went.
+// The codec alone: repeatedly decodes one JPEG or PNG file from memory to 8-bit RGB, with the defaults of libjpeg-turbo
+// or libpng, on several threads, and prints the rate.
 //
 //   cc -O2 -pthread -o decode Benchmarks/codec/decode.c -ljpeg -lpng -lz
 //   ./decode photo.jpg 200 2

@@ -1,5 +1,5 @@
-// What previews and placeholders cost: decodes one progressive JPEG or interlaced PNG by this service's own readers,
-// with a preview of each of its scans and without, and looks at so many pixels for a placeholder as a decode does.
+// Measures the cost of previews and placeholders. Decodes one progressive JPEG or interlaced PNG with this service's
+// readers, with a preview of each scan and without. For the placeholder it reads as many pixels as a decode does.
 //
 //   clang -O2 -ISources/CCodecs/include -ISources/CCodecs -o previews Benchmarks/codec/previews.c \
 //     Sources/CCodecs/*.c -ljpeg -lpng -lz
@@ -40,7 +40,7 @@ static void want_preview(Reader reader) {
     else png_reader_want_preview(reader.reader, 1);
 }
 
-// How many previews were made; negative where the file is no image.
+// Returns the number of previews; negative if the file is not an image.
 static int decode(const uint8_t *file, size_t size, bool previews, CodecPicture *found) {
     Reader reader = {file[0] == 0xFF, NULL};
     reader.reader = reader.is_jpeg ? (void *)jpeg_reader_create((size_t)1 << 30)
@@ -64,7 +64,7 @@ static int decode(const uint8_t *file, size_t size, bool previews, CodecPicture 
     return said.status == CodecStatusFinished ? made : -1;
 }
 
-// A placeholder's share, of 4:2:0 planes; without their samples' arrival in the cache, which the decode paid.
+// The cost of a placeholder from 4:2:0 planes. Loading the samples into the CPU cache is part of the decode's cost.
 static void add_planes(uint32_t width, uint32_t height, const uint8_t *row) {
     static Thumb thumb;
     thumb_start(&thumb, width, height);

@@ -1,5 +1,5 @@
-// The floor of a thumbnail: decodes one JPEG at half its sides, over and over from memory, on some threads, and encodes
-// what comes out as it is, without a filter between; and tells how fast that went.
+// The lower bound for a thumbnail: repeatedly decodes one JPEG from memory at half its size, on several threads, and
+// encodes the result without a filter; prints the rate.
 //
 //   cc -O2 -pthread -o thumbnail Benchmarks/codec/thumbnail.c -ljpeg
 //   ./thumbnail photo.jpg 200 2
@@ -26,7 +26,7 @@ static void encode(struct jpeg_decompress_struct *from) {
     cinfo.err = jpeg_std_error(&errors);
     jpeg_create_compress(&cinfo);
     jpeg_mem_dest(&cinfo, &out, &size);
-    // As many of its pixels as the thumbnail has.
+    // Only as many pixels as the thumbnail has.
     cinfo.image_width = from->output_width < SIDE ? from->output_width : SIDE;
     cinfo.image_height = cinfo.image_width * from->output_height / from->output_width;
     cinfo.input_components = 3;
@@ -94,6 +94,6 @@ int main(int count, char **words) {
     clock = seconds(CLOCK_MONOTONIC) - clock;
     cpu = seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu;
     double done = (double)rounds * threads;
-    printf("%.1f pictures/s, %.3f CPU ms a picture\n", done / clock, 1000 * cpu / done);
+    printf("%.1f images/s, %.3f CPU ms an image\n", done / clock, 1000 * cpu / done);
     return 0;
 }

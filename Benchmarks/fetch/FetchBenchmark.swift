@@ -1,6 +1,6 @@
-// What a transfer costs: fetches a URL over and over, so many at once, and tells how fast that went and how much CPU
-// time of this process each took. With `--hold` it begins so many fetches, takes none of their bytes, and tells the
-// memory that each holds. The origin is on loopback.
+// Measures the cost of a transfer: fetches a URL repeatedly with several transfers at once, and prints the rate and the CPU
+// time of this process per transfer. With `--hold` it starts the transfers without reading their bytes, and prints the
+// memory of each. The origin is on loopback.
 //
 //   swift run -c release FetchBenchmark http://127.0.0.1:8000/10k.bin 50000 64
 //   swift run -c release FetchBenchmark http://127.0.0.1:8000/slow 2000 --hold
@@ -27,7 +27,7 @@ enum FetchBenchmark {
       try await run(fetcher, request, count: count, atOnce: atOnce)
       let seconds = (ContinuousClock.now - wall) / .seconds(1)
       let each = (cpuTime() - cpu) / Double(count) * 1e6
-      print(String(format: "%.0f a second, %.1f us of CPU each", Double(count) / seconds, each))
+      print(String(format: "%.0f per second, %.1f us of CPU each", Double(count) / seconds, each))
     } else {
       try await hold(fetcher, request, count: count)
     }

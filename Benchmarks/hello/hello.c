@@ -1,5 +1,5 @@
-// The yardstick: the least that libmicrohttpd does for a request, on the same settings as the service.
-// One answer, made once, given in the second call so that the connection is kept.
+// The yardstick: the minimum work of libmicrohttpd for a request, with the same settings as the service.
+// One prepared response, queued in the handler's second call so that the connection is kept open.
 //
 //   cc -O2 hello.c -lmicrohttpd -o hello && ./hello PORT BODY [THREADS]
 #include <arpa/inet.h>

@@ -1,11 +1,11 @@
-// Offers jobs at a rate, whether the service answers or not, and tells how soon each answer came. In C as it shares the cores
-// with the service, which a client elsewhere would not: see ../overload.py.
+// Offers jobs at a fixed rate, whether the service answers or not, and measures the response times. It is in C to use little
+// CPU time, because it shares the cores with the service, unlike a real client. See ../overload.py.
 //
 //   cc -O2 offers.c -o offers && ./offers PORT RATE SECONDS CONNECTIONS PICTURES URL TAG
 //
-// Of each status a line: how many, and the median and the 99th percentile in ms from when it was handed to the kernel. Then
-// its CPU seconds, how many were not offered as too many were unanswered, the seconds until all answers were there, and how
-// many have none.
+// Prints a line for each status: the count, and the median and 99th percentile of the response time in ms, from when the
+// request was given to the kernel. Then its CPU seconds, the number of jobs that were not offered because too many were
+// unanswered, the seconds until all responses arrived, and the number without a response.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/// Of a connection, unanswered.
+/// Maximum unanswered requests of a connection.
 #define MOST_WAITING 4096
 #define ROOM (64 << 10)
 #define TICK_MILLISECONDS 2
@@ -28,7 +28,7 @@
 
 typedef struct {
   int socket;
-  /// When each was sent that has no answer yet.
+  /// When each unanswered request was sent.
   double sent[MOST_WAITING];
   unsigned first, waiting;
   char unsent[ROOM], text[ROOM];
@@ -43,7 +43,7 @@ typedef struct {
 static Times times[600];
 
 static void fail(const char *what) {
-  fprintf(stderr, "%s: %s\n", what, errno ? strerror(errno) : "that can't be");
+  fprintf(stderr, "%s: %s\n", what, errno ? strerror(errno) : "unexpected");
   exit(1);
 }
 
@@ -80,7 +80,7 @@ static void send_all(Connection *connection) {
   memmove(connection->unsent, connection->unsent + done, connection->unsent_count);
 }
 
-/// As libmicrohttpd writes them, which is all that this talks to.
+/// Parses responses in the form that libmicrohttpd writes, which is the only server this is used with.
 static void take(Connection *connection) {
   ssize_t count = recv(
       connection->socket, connection->text + connection->text_count, ROOM - 1 - connection->text_count, MSG_DONTWAIT);
@@ -93,10 +93,10 @@ static void take(Connection *connection) {
   const double moment = now();
   for (char *head; (head = strstr(at, "\r\n\r\n"));) {
     char *length = strstr(at, "Content-Length: ");
-    if (!length || length > head) fail("an answer without a length");
+    if (!length || length > head) fail("a response without a length");
     char *next = head + 4 + atoi(length + strlen("Content-Length: "));
     if (next > end) break;
-    if (connection->waiting == 0) fail("an answer to nothing");
+    if (connection->waiting == 0) fail("a response without a request");
     note(atoi(at + strlen("HTTP/1.1 ")), moment - connection->sent[connection->first]);
     connection->first = (connection->first + 1) % MOST_WAITING;
     connection->waiting--;
@@ -138,7 +138,7 @@ int main(int count, char **arguments) {
   for (double moment; (moment = now()) < end + DRAIN_SECONDS && (moment < end || unanswered > 0);) {
     if (moment < end) {
       for (long due = (long)((moment - start) * rate); sent < due; sent++) {
-        // What nobody reads for seconds is no longer offered by anybody.
+        // A client would give up on a connection that is not read for seconds, so skip the job.
         Connection *connection = &all[sent % connections];
         char body[512], request[1024];
         if (connection->waiting >= MOST_WAITING || connection->waiting > 2 * rate / connections) {

@@ -1,11 +1,11 @@
-// Variants by the service's own renderer: renders each file over and over, from memory, on some threads, and
-// tells how fast that went. With a folder, writes each file's variant there once.
+// Renders variants with the service's renderer: each file repeatedly, from memory, on several threads, and
+// prints the rate. With a folder, it writes each file's variant there once.
 //
 //   swift run -c release RenderBenchmark 512 512 jpeg 20 2 photo.jpg picture.png
 //   swift run -c release RenderBenchmark 512 512 png 1 1 photo.jpg --into variants
 //
-// Or, for counts of instructions, the work of one kind over and over: a decode that nobody wants pixels of, one that
-// makes a variant on its way, one that makes three, or a rendering.
+// Or, to count instructions, repeats one kind of work: a decode without a variant, a decode that
+// makes one variant or three, or a rendering.
 //
 //   swift run -c release RenderBenchmark proof|ahead|three|render 20 photo.jpg
 import Codec
@@ -56,7 +56,7 @@ enum RenderBenchmark {
     print(String(format: "longest step: %.1f CPU ms", longest))
   }
 
-  /// What is done over and over.
+  /// The work that is repeated.
   enum Work: String {
     case proof, ahead, three, render
 
@@ -79,7 +79,7 @@ enum RenderBenchmark {
       }
     }
 
-    /// In pieces, as they come from an origin.
+    /// Decodes in pieces, like bytes that arrive from an origin.
     private func decode(_ bytes: [UInt8], _ variants: [VariantRequest]) throws {
       let decoder = StreamingCodec().makeDecoder(limits: DecodeLimits(), variants: variants)
       var rest = bytes[...]
@@ -116,7 +116,7 @@ enum RenderBenchmark {
     }
   }
 
-  /// CPU milliseconds, so that a busy machine does not count.
+  /// CPU milliseconds, so that other programs on the machine have no influence.
   static func longestStep(_ picture: Picture, _ variant: Variant) throws -> Double {
     let rendering = StreamingRenderer().render(picture.bytes, of: picture.image, as: variant)
     var longest = 0.0
@@ -148,7 +148,7 @@ enum RenderBenchmark {
     let elapsed = (ContinuousClock.now - start) / .seconds(1)
     print(
       String(
-        format: "%.1f variants/s, %.3f CPU ms a variant, %d threads, %.1f MB reckoned for each",
+        format: "%.1f variants/s, %.3f CPU ms a variant, %d threads, %.1f MB reserved for each",
         count / elapsed, (seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu) * 1e3 / count, threads,
         Double(memory) / 1e6))
   }

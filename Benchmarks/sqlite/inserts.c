@@ -1,5 +1,5 @@
-// SQLite alone: inserts a table's rows into a new database with the same table and indices, so many a transaction,
-// each transaction on the disk before the next begins (WAL, synchronous=FULL), and tells how fast that went.
+// SQLite alone: inserts a table's rows into a new database with the same table and indices, several per transaction,
+// each synced before the next starts (WAL, synchronous=FULL), and prints the rate.
 //
 //   cc -O2 -o inserts Benchmarks/sqlite/inserts.c -lsqlite3
 //   ./inserts rows.sqlite jobs.sqlite jobs 100
@@ -29,7 +29,7 @@ static double seconds(clockid_t clock) {
     return now.tv_sec + now.tv_nsec * 1e-9;
 }
 
-// The table, and what is looked up by.
+// The table and its indices.
 static void copy_schema(sqlite3 *from, sqlite3 *to, const char *table) {
     sqlite3_stmt *parts = prepare(
         from, "SELECT sql FROM sqlite_schema WHERE tbl_name = ? AND sql IS NOT NULL ORDER BY type DESC");

@@ -1,16 +1,16 @@
-// Whether any sides, pixels and colours have what converts colours and encodes do what it may not. The first bytes are
-// numbers, the rest is repeated as the picture.
+// Fuzzes color conversion and encoders with arbitrary sizes, pixels and colors. The first bytes of the input
+// are numbers; the rest is repeated as pixels.
 //
-// Beside what the sanitizers see these are held to: what can be encoded is, within the bytes that it may have; planes
-// may come as far ahead of one another as is said; a file is read again as a picture of the same sides, of as many
-// frames at the most.
+// In addition to the sanitizers, this checks that: every valid image can be encoded, within the maximum number
+// of bytes; planes may be ahead of one another by the documented number of rows; a file can be read again with
+// the same sides and at most the same number of frames.
 #include "CCodecs.h"
 #include "target.h"
 
 #define MAX_SIDE 400
-// Of those that take long: WebP, AVIF.
+// The limit for slow formats: WebP and AVIF.
 #define MAX_SLOW_SIDE 64
-// WebP keeps them in 24 bits.
+// WebP stores durations in 24 bits.
 #define MAX_MILLISECONDS 0xFFFFFFu
 
 enum { JPEG, JPEG_PLANES, PNG, WEBP, AVIF, ANIMATION, FORMATS };
@@ -21,13 +21,13 @@ typedef struct {
     uint8_t format, channels, quality, conversion, background[3], batch;
 } Numbers;
 
-// Has a reader read all of a file.
+// Makes a reader read a whole file.
 #define DEFINE_CHECK(format, Reader, created)                                                                         \
     static void check_##format(const Numbers *numbers, const uint8_t *bytes, size_t count, uint64_t max_frames) {     \
         Reader *reader = created;                                                                                     \
         CodecStep step = {CodecStatusHasMore, CodecFaultNone, 0};                                                     \
         for (size_t at = 0; step.status != CodecStatusFinished; at += step.consumed) {                                \
-            expect(step.status == CodecStatusHasMore || step.status == CodecStatusHeader, "a sound " #format);        \
+            expect(step.status == CodecStatusHasMore || step.status == CodecStatusHeader, "a valid " #format);        \
             step = format##_reader_step(reader, bytes + at, count - at, true);                                        \
         }                                                                                                             \
         CodecPicture picture = format##_reader_picture(reader);                                                       \
@@ -52,7 +52,7 @@ static void check(const Numbers *numbers, const uint8_t *bytes, size_t count, ui
     }
 }
 
-// As many channels as come of a conversion; those that a conversion is not for stay as they are.
+// How many channels a conversion returns. If the conversion does not apply to the pixels, they stay unchanged.
 static int channels_after(const Numbers *numbers) {
     int channels = numbers->channels;
     bool is_grey = numbers->background[0] == numbers->background[1] && numbers->background[1] == numbers->background[2];
@@ -64,7 +64,7 @@ static int channels_after(const Numbers *numbers) {
     }
 }
 
-// Pixels of these channels, as planes of their own, where they are luma and differences.
+// Converts pixels as separate planes of luma and chroma.
 static void convert_planes(const uint8_t *in, int channels, uint8_t *out, size_t pixels, bool is_inked) {
     uint8_t *planes[4];
     for (int channel = 0; channel < channels; channel++) {
@@ -100,7 +100,7 @@ static bool take_rows(Encoder *encoder, const Numbers *numbers, const uint8_t *r
     return true;
 }
 
-// Rows of any plane that is not too far ahead; what they hold doesn't matter.
+// Adds rows to any plane that is not too far ahead. The contents of the rows do not matter.
 static bool take_planes(Encoder *encoder, const Numbers *numbers, const uint8_t *pixels, int planes, Chance *chance) {
     uint32_t chroma = jpeg_encoder_chroma(numbers->quality), factors[3] = {1, chroma, chroma}, next[3] = {0};
     for (;;) {
@@ -112,7 +112,7 @@ static bool take_planes(Encoder *encoder, const Numbers *numbers, const uint8_t 
         for (uint64_t rows = chance_below(chance, 200); rows; rows--) {
             uint32_t row = next[plane] * factors[plane];
             if (row >= numbers->height || row > least + JPEG_ENCODER_AHEAD) break;
-            // A block of its own, so that a byte beyond it is seen.
+            // Each row has a block of its own, so that the sanitizer detects a read beyond it.
             size_t width = (numbers->width + factors[plane] - 1) / factors[plane];
             uint8_t *block = repeated(pixels + row, width, width);
             bool is_taken = jpeg_encoder_take(encoder, plane, block);
@@ -137,18 +137,18 @@ static void encode(const Numbers *numbers, const uint8_t *pixels, int channels, 
     bool is_jpeg = numbers->format <= JPEG_PLANES;
     bool is_for = is_jpeg ? channels % 2 : numbers->format == PNG || channels > 2;
     Encoder *encoder = open_encoder(numbers, channels);
-    expect((encoder != NULL) == (is_for && numbers->width && numbers->height), "an encoder, where there can be one");
+    expect((encoder != NULL) == (is_for && numbers->width && numbers->height), "an encoder for valid parameters");
     if (!encoder) return;
     bool is_taken = numbers->format == JPEG_PLANES
         ? take_planes(encoder, numbers, pixels, channels, chance)
         : take_rows(encoder, numbers, pixels, (size_t)numbers->width * (size_t)channels);
-    expect(is_taken, "all to be taken");
+    expect(is_taken, "all rows to be accepted");
     expect(encoder->finish(encoder) && encoder->count, "a file");
     check(numbers, encoder->bytes, encoder->count, 1);
     encoder->close(encoder);
 }
 
-// Some frames with changes anywhere, for as long as it happens.
+// Adds some frames with random changes and durations.
 static void animate(const Numbers *numbers, uint8_t *pixels, int channels, Chance *chance) {
     static const uint32_t longest[] = {2, 1000, MAX_MILLISECONDS};
     uint64_t frames = chance_below(chance, 6);

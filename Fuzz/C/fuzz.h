@@ -1,4 +1,4 @@
-// What the targets share.
+// Shared by the fuzz targets.
 #ifndef FUZZ_H
 #define FUZZ_H
 
@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
 
 static inline void expect(bool is_so, const char *what) {
     if (is_so) return;
-    fprintf(stderr, "not held: %s\n", what);
+    fprintf(stderr, "failed expectation: %s\n", what);
     abort();
 }
 
@@ -24,7 +24,7 @@ static inline void touch(const uint8_t *bytes, size_t count) {
     sink = sum;
 }
 
-/// So many bytes in a block of their own, the given ones over and over.
+/// Allocates `wanted` bytes and fills them with repetitions of the given bytes.
 static inline uint8_t *repeated(const uint8_t *bytes, size_t count, size_t wanted) {
     uint8_t *block = malloc(wanted);
     for (size_t done = 0; done < wanted; done += count)
@@ -32,7 +32,7 @@ static inline uint8_t *repeated(const uint8_t *bytes, size_t count, size_t wante
     return block;
 }
 
-/// What is left to chance is the same for the same input.
+/// A pseudorandom generator that depends only on the input.
 typedef struct {
     uint64_t state;
 } Chance;
@@ -42,7 +42,7 @@ static inline uint64_t chance_below(Chance *chance, uint64_t bound) {
     return (chance->state >> 33) % bound;
 }
 
-/// By the length and the last bytes alone: most changes to an input leave how it is tried as it was.
+/// Seeded by the length and the last bytes only. So most changes of an input do not change how it is tried.
 static inline Chance chance_of(const uint8_t *bytes, size_t count) {
     uint64_t state = count;
     for (size_t index = count < 4 ? 0 : count - 4; index < count; index++)

@@ -1,6 +1,6 @@
-// What the codecs ask of the machine: Fuzz/run has this read before each of their files, and a target answers
-// (target.h). So slices end where an input has them end, however busy the computer is, and what is for older processors
-// runs here.
+// Replaces what the codecs ask of the machine: the clock and the processor's features. Fuzz/run includes this
+// file before each codec source, and each target provides the functions (target.h). So the input decides where
+// slices end, and code for older processors is tested too.
 #ifndef MACHINE_H
 #define MACHINE_H
 

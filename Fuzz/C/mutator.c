@@ -1,13 +1,13 @@
-// Changes what checksums guard, and mends them: otherwise nearly all that is tried of a PNG, alone or in an icon, is
-// refused for a checksum. It changes a chunk of a PNG, or the deflated data in it, or the header with as much data as
-// that then asks for. Some changes are left as they are.
+// Changes parts of a PNG, alone or in an icon, and then corrects their checksums. Without this, nearly every
+// changed PNG would be refused because of a checksum. It changes a chunk, the deflated data in a chunk, or the
+// header together with matching data. Some changes keep their wrong checksum.
 #include "fuzz.h"
 
 #include <png.h>
 #include <zlib.h>
 
 #define MAX_CHUNKS 512
-// Of a PNG that is rewritten, and of what is inflated.
+// The most bytes of a rewritten PNG and of inflated data.
 #define ROOM ((size_t)256 * 1024)
 #define SIGNATURE "\x89PNG\r\n\x1A\n"
 
@@ -23,7 +23,7 @@ typedef struct {
 typedef struct {
     Chunk chunks[MAX_CHUNKS];
     size_t count;
-    const uint8_t *rest; // what no chunk is
+    const uint8_t *rest; // bytes that are not part of a chunk
     size_t rest_count;
 } Chunks;
 
@@ -42,7 +42,8 @@ static bool is_type(const Chunk *chunk, const char *type) {
 
 // MARK: Deflated data
 
-// Inflates as far as it goes, whatever the checksum. Gives how many bytes it read before that; 0: it has no end.
+// Inflates as far as possible and ignores the checksum. Returns how many bytes of input the data has; 0 if it
+// has no end.
 static size_t inflate_into(Buffer *out, const uint8_t *bytes, size_t count) {
     z_stream stream = {0};
     out->count = 0;
@@ -72,7 +73,7 @@ static void mutate(Buffer *buffer, size_t more) {
 
 // MARK: PNG
 
-// - Parameter bytes: after the signature.
+// - Parameter bytes: the bytes after the signature.
 static void split(Chunks *chunks, const uint8_t *bytes, size_t count) {
     *chunks = (Chunks){.rest = bytes, .rest_count = count};
     while (chunks->rest_count >= 12 && chunks->count < MAX_CHUNKS - 1) {
@@ -104,7 +105,7 @@ static bool append_chunk(Buffer *out, const Chunk *chunk) {
     return append(out, number, 4);
 }
 
-// - Parameter is_in_order: frames are promised, and numbered, as they are there.
+// - Parameter is_in_order: whether to correct the number of frames and their sequence numbers.
 static bool append_all(Buffer *out, const Chunks *chunks, bool is_in_order) {
     uint32_t frames = 0, sequence = 0;
     for (size_t index = 0; index < chunks->count; index++) frames += is_type(&chunks->chunks[index], "fcTL");
@@ -135,7 +136,7 @@ static void insert_at(Chunks *chunks, size_t index, Chunk chunk) {
 }
 
 static void change_order(Chunks *chunks, Chance *chance) {
-    // As long as they are to be.
+    // With valid lengths.
     static const Chunk usual[] = {
         {"PLTE", NULL, 48}, {"tRNS", NULL, 6}, {"tRNS", NULL, 2}, {"tRNS", NULL, 16}, {"acTL", NULL, 8},
         {"fcTL", NULL, 26}, {"fdAT", NULL, 4}, {"eXIf", NULL, 32}, {"iCCP", NULL, 64}, {"IDAT", NULL, 0},
@@ -165,7 +166,7 @@ static void change_content(Chunks *chunks, Chance *chance) {
     chunk->count = content.count;
 }
 
-// As much as the header asks for, with filters that there are. Not of more than there is room for.
+// Makes as much image data as the header requires, with valid filters, but no more than fits.
 static void fit(Buffer *raw, const Chunk *header) {
     static const uint8_t channels[] = {1, 0, 3, 1, 2, 0, 4, 0};
     if (header->count < 13) return;
@@ -193,8 +194,8 @@ static bool is_deflated(const Chunk *chunk, bool is_picture) {
     return is_type(chunk, "IDAT") || (!is_picture && (is_type(chunk, "fdAT") || is_type(chunk, "iCCP")));
 }
 
-// What was deflated in a chunk, or in all of the picture's, which become one.
-// - Parameter is_fitted: it is the picture's, as much as the header asks for.
+// Changes the deflated data of one chunk, or of all IDAT chunks, which become one.
+// - Parameter is_fitted: whether to change the image data so that it has the size that the header requires.
 static void change_deflated(Chunks *chunks, Chance *chance, bool is_fitted) {
     static Buffer packed, raw, made;
     packed.count = made.count = 0;
@@ -221,7 +222,7 @@ static void change_deflated(Chunks *chunks, Chance *chance, bool is_fitted) {
     chunk->count = made.count;
 }
 
-// Another header, most often of a kind that there is.
+// Changes the header, mostly to a valid combination.
 static void change_header(Chunks *chunks, Chance *chance) {
     static const uint8_t kinds[][2] = {{1, 0}, {2, 0}, {4, 0}, {8, 0}, {16, 0}, {8, 2}, {16, 2}, {1, 3}, {2, 3}, {4, 3},
         {8, 3}, {8, 4}, {16, 4}, {8, 6}, {16, 6}, {2, 6}};
@@ -239,10 +240,10 @@ static void change_header(Chunks *chunks, Chance *chance) {
     change_deflated(chunks, chance, true);
 }
 
-// Where the pictures of an icon are, after one of them became longer, or shorter.
+// Corrects the places of an icon's images after one of them has changed its length.
 static void mend_icon(uint8_t *bytes, size_t png, size_t old_count, size_t new_count) {
     for (size_t entry = 6; entry + 16 <= png && entry < 6 + 16 * (size_t)bytes[4]; entry += 16) {
-        uint32_t size, at; // little-endian, as those of the processors that this runs on
+        uint32_t size, at; // little-endian, like the processors that run this
         memcpy(&size, bytes + entry + 8, 4);
         memcpy(&at, bytes + entry + 12, 4);
         if (at == png) size = (uint32_t)new_count;
@@ -252,7 +253,7 @@ static void mend_icon(uint8_t *bytes, size_t png, size_t old_count, size_t new_c
     }
 }
 
-// Gives 0 where it leaves all as it is.
+// Returns 0 if it changes nothing.
 static size_t mutate_png(uint8_t *bytes, size_t count, size_t room, size_t at, Chance *chance) {
     static Chunks chunks;
     static Buffer out;
@@ -278,7 +279,7 @@ static size_t mutate_png(uint8_t *bytes, size_t count, size_t room, size_t at, C
 
 // MARK: Others
 
-// Whatever was deflated: one piece is changed, where that leaves it no longer, and the checksums of all are mended.
+// Changes one piece of deflated data if it does not become longer, and corrects all checksums.
 static void mend_streams(uint8_t *bytes, size_t count, Chance *chance) {
     static Buffer raw, packed;
     for (size_t at = 0; at + 2 < count; at++) {
@@ -306,7 +307,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t count, size_t room, unsign
     Chance chance = {seed};
     (void)chance_below(&chance, 1);
     size_t png = find_png(bytes, count, &chance);
-    // Some are left unmended.
+    // Some changes are left uncorrected.
     bool is_mended = chance_below(&chance, 4);
     size_t changed = is_mended && png < count ? mutate_png(bytes, count, room, png, &chance) : 0;
     if (changed) return changed;

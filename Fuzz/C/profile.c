@@ -1,4 +1,4 @@
-// Whether any bytes as a colour profile have its reader do what it may not, for pixels of each kind.
+// Fuzzes the reader of color profiles with arbitrary bytes, for each pixel format.
 #include "CCodecs.h"
 #include "target.h"
 

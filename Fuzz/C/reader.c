@@ -1,10 +1,11 @@
-// Whether any bytes have a reader, or what reads pixels again, do what it may not. Compiled once for each format; the
-// bytes are a file as it came, so that what is found is one; how it comes in pieces, and what is asked for beside it,
-// follows from its length and last bytes.
+// Fuzzes the readers of one format; compiled once for each format. The input is a file exactly as it would
+// arrive, so every finding is a valid test file. The length and the last bytes of the input decide how it is
+// cut into pieces and which options are used.
 //
-// Beside what the sanitizers see these are held to: a picture is the same, or fails the same, however its bytes come,
-// whoever wants rows or previews, however long a slice is; nothing is larger than its limits, nor than the header told;
-// pixels and frames are as many as were told; what was decoded once has pixels.
+// In addition to the sanitizers, this checks that: the result does not depend on how bytes arrive, on whether
+// rows or previews are requested, or on the length of slices; nothing exceeds its limit or the values in the
+// header; the number of pixels and frames equals the reported number; and the pixels of a decoded image can be
+// read again.
 #include "CCodecs.h"
 #include "target.h"
 
@@ -12,7 +13,7 @@
 #define MAX_SIDE 20000u
 #define MAX_MEMORY ((size_t)128 * 1024 * 1024)
 #define MAX_STEPS 1000000
-// Of two looks at the clock one ends the slice.
+// With this pace, every second check of the clock ends the slice.
 #define SHORT_SLICES 12000000
 
 #define JOINED(one, other) one##other
@@ -31,34 +32,33 @@ typedef READER Reader;
 #define HAS_ROWS
 #endif
 
-// How a file comes, and what is asked for beside it.
+// How a file arrives, and which options are used.
 typedef struct {
     size_t piece, max_memory;
-    bool is_careless;  // goes on where more memory is needed than there may be
-    bool ends_apart;   // that there is no more is told after the last byte
+    bool is_careless;  // continues although the header needs more memory than allowed
+    bool ends_apart;   // the end is reported separately after the last byte
     bool wants_rows, wants_previews, wants_no_previews, wants_no_frames;
-    int eighths;       // 0: not said
+    int eighths;       // 0: not set
     uint64_t max_frames;
     uint64_t pace;     // of the clock
-    uint64_t steps;    // after so many it is left
+    uint64_t steps;    // the reader is abandoned after this many steps
     Chance chance;
 } Manner;
 
 typedef struct {
-    CodecStatus status; // NeedsBytes: over a limit of ours, or left
+    CodecStatus status; // NeedsBytes: over one of our limits, or abandoned
     CodecFault fault;
     bool is_odd;        // see tells_oddly
-    bool is_within;     // the limits, as far as the header tells
+    bool is_within;     // within the limits, according to the header
     CodecPicture header, picture;
     uint8_t thumbnail[4 * 32 * 32];
-    // Of each plane: those that came, of so many.
+    // For each plane: the rows received, and the rows it has.
     uint32_t rows[CODEC_MAX_PLANES], heights[CODEC_MAX_PLANES];
 } Verdict;
 
-// What libraries tell of only as bytes come: libjpeg-turbo of such a code where it has few at once, with many it is a
-// 0. And it counts what is left behind a scan, of which some is padding, without the bytes that it has read ahead: more
-// where many come at once. libpng of a damaged end of deflated data, unless what is too much of it came before: then it
-// looks no further.
+// Whether a fault depends on how bytes arrive. libjpeg-turbo reports a bad Huffman code only if it has few
+// bytes; with many it reads a 0. It also counts extraneous bytes after a scan without the bytes that it has
+// read ahead. libpng reports damage at the end of deflated data only if no excess data precedes it.
 static bool tells_oddly(const char *message) {
     return strstr(message, "bad Huffman code") || strstr(message, "extraneous bytes")
         || strstr(message, "Truncated compressed data");
@@ -87,7 +87,7 @@ static void prepare(Reader *reader, const Manner *manner) {
 #endif
 }
 
-// After the header.
+// Sets the limits. Call it after the header.
 static void bound(Reader *reader, const Manner *manner) {
     (void)reader, (void)manner;
 #if defined(HAS_FRAMES)
@@ -99,7 +99,7 @@ static void bound(Reader *reader, const Manner *manner) {
 #endif
 }
 
-// Asks for previews, takes them, drops them while they are made: at any time.
+// Requests, fetches and drops previews at random times.
 static void try_previews(Reader *reader, const CodecPicture *picture, Manner *manner) {
     (void)reader, (void)picture, (void)manner;
 #if defined(IS_JPEG) || defined(IS_PNG) || defined(IS_HEIC)
@@ -133,7 +133,7 @@ static void take_rows(Reader *reader, Verdict *verdict) {
 #endif
 }
 
-// All rows came, or none where there was no memory for them.
+// All rows must have arrived, or none if there was no memory for them.
 static void check_rows(const Verdict *verdict, const Manner *manner) {
     (void)verdict, (void)manner;
 #ifdef HAS_ROWS
@@ -144,12 +144,12 @@ static void check_rows(const Verdict *verdict, const Manner *manner) {
 #endif
 }
 
-// What the header tells is an upper bound.
+// The memory in the header must be an upper bound.
 static void check_memory(const Verdict *verdict, const Manner *manner) {
     (void)verdict, (void)manner;
 #ifdef HAS_ROWS
     bool is_held = verdict->is_within && !manner->is_careless;
-    expect(!is_held || verdict->fault != CodecFaultTooMuchMemory, "no more memory than the header tells");
+    expect(!is_held || verdict->fault != CodecFaultTooMuchMemory, "no more memory than in the header");
 #endif
 }
 
@@ -159,9 +159,9 @@ static bool is_within(const CodecPicture *picture, const Manner *manner) {
         && picture->height <= MAX_SIDE;
 }
 
-// After the header.
+// Call it after the header.
 static void check_facts(const CodecPicture *header, const CodecPicture *picture, const Manner *manner) {
-    expect(picture->width == header->width && picture->height == header->height, "the sides that the header told");
+    expect(picture->width == header->width && picture->height == header->height, "the sides from the header");
     expect(picture->frames <= manner->max_frames, "no more frames than allowed");
 }
 
@@ -175,15 +175,16 @@ static Verdict read_all(const uint8_t *bytes, size_t count, Manner manner) {
     bool is_over = false, has_ended = false;
     int headers = 0;
     for (uint64_t steps = 0; !is_over && steps < manner.steps; steps++) {
-        expect(steps < MAX_STEPS, "an end");
-        // A block of its own, so that a byte beyond it is seen; of no bytes now and then none.
+        expect(steps < MAX_STEPS, "that reading ends");
+        // Each piece has a block of its own, so that the sanitizer detects a read beyond it. An empty piece is
+        // sometimes NULL.
         uint8_t *part = end > start || chance_below(&manner.chance, 2) ? malloc(end - start) : NULL;
         if (end > start) memcpy(part, bytes + start, end - start);
         CodecStep step = READ(_reader_step)(reader, part, end - start, has_ended);
-        expect(step.consumed <= end - start, "no more consumed than was given");
+        expect(step.consumed <= end - start, "no more bytes consumed than given");
         CodecPicture picture = READ(_reader_picture)(reader);
         switch (step.status) {
-        case CodecStatusNeedsBytes: expect(!has_ended, "nothing is wanted beyond the end"); break;
+        case CodecStatusNeedsBytes: expect(!has_ended, "no request for bytes beyond the end"); break;
         case CodecStatusHeader:
             expect(++headers == 1, "one header");
             expect(picture.width && picture.height, "sides");
@@ -195,8 +196,8 @@ static Verdict read_all(const uint8_t *bytes, size_t count, Manner manner) {
         case CodecStatusRows: take_rows(reader, &verdict); break;
         case CodecStatusHasMore: break;
         case CodecStatusFinished:
-            expect(headers == 1 && picture.thumbnail, "a header and a tiny picture before the end");
-            expect(picture.thumbnailColumns * picture.thumbnailRows <= 32 * 32, "a tiny picture that is tiny");
+            expect(headers == 1 && picture.thumbnail, "a header and a thumbnail before the end");
+            expect(picture.thumbnailColumns * picture.thumbnailRows <= 32 * 32, "a thumbnail within its limits");
             memcpy(verdict.thumbnail, picture.thumbnail, 4 * picture.thumbnailColumns * picture.thumbnailRows);
             verdict.status = step.status;
             is_over = true;
@@ -204,7 +205,7 @@ static Verdict read_all(const uint8_t *bytes, size_t count, Manner manner) {
             break;
         case CodecStatusFailed:
             verdict.is_odd = tells_oddly(READ(_reader_message)(reader));
-            expect(step.fault != CodecFaultNone, "a fault of what failed");
+            expect(step.fault != CodecFaultNone, "a fault after a failure");
             verdict.status = step.status;
             verdict.fault = step.fault;
             is_over = true;
@@ -217,7 +218,7 @@ static Verdict read_all(const uint8_t *bytes, size_t count, Manner manner) {
         verdict.picture = picture;
         start += step.consumed;
         if (step.status != CodecStatusNeedsBytes) continue;
-        // Now and then there is nothing new, as where somebody wants a preview while bytes are awaited.
+        // Sometimes passes no new bytes, as happens when a preview is requested while waiting for bytes.
         if (manner.wants_previews && !chance_below(&manner.chance, 4)) continue;
         has_ended = end == count;
         end = manner.piece < count - end ? end + manner.piece : count;
@@ -228,27 +229,27 @@ static Verdict read_all(const uint8_t *bytes, size_t count, Manner manner) {
 }
 
 #ifndef HAS_ROWS
-// - Parameter is_sound: `checked` is what was found in bytes that were decoded to their end.
+// - Parameter is_sound: whether `checked` comes from a complete decoding of these bytes.
 static void read_pixels(const uint8_t *bytes, size_t count, CheckedPicture checked, bool is_sound, Chance *chance) {
     CodecFault fault = CodecFaultNone;
     uint32_t least = (uint32_t)(chance_below(chance, 2) ? 0 : 1 + chance_below(chance, 64));
     Pixels *pixels = OF(_pixels_open)(bytes, count, checked, least, least, &fault);
-    expect(pixels || fault, "a fault where there are no pixels");
-    expect(pixels || !is_sound || fault == CodecFaultTooMuchMemory, "pixels of what was decoded");
+    expect(pixels || fault, "a fault if there are no pixels");
+    expect(pixels || !is_sound || fault == CodecFaultTooMuchMemory, "pixels of a decoded image");
     if (!pixels) return;
     bool is_whole = pixels->width == checked.width && pixels->height == checked.height;
     bool is_within = pixels->width <= checked.width && pixels->height <= checked.height;
-    expect(is_whole || (least && is_within), "the picture that was checked, scaled where it may be");
+    expect(is_whole || (least && is_within), "the checked image, scaled only if allowed");
     if (pixels->icc) touch(pixels->icc, pixels->icc_count);
     size_t stride = (size_t)pixels->width * (size_t)pixels->channels;
     int batch = 1 + (int)chance_below(chance, 8);
     uint8_t *rows = malloc((size_t)batch * stride);
     uint32_t sum = 0, left_at = chance_below(chance, 16) ? UINT32_MAX : (uint32_t)chance_below(chance, 64);
     for (uint32_t steps = 0; steps < left_at; steps++) {
-        expect(steps < MAX_STEPS, "an end of rows");
+        expect(steps < MAX_STEPS, "that rows end");
         int got = pixels->rows(pixels, rows, stride, batch);
         if (got == PIXELS_NOT_YET) continue;
-        expect(got <= batch, "no more rows than were asked for");
+        expect(got <= batch, "no more rows than requested");
         if (got <= 0) {
             expect((got < 0 && !is_sound) || sum == pixels->height, "all rows, or a failure");
             break;
@@ -265,8 +266,8 @@ static void read_pixels(const uint8_t *bytes, size_t count, CheckedPicture check
 static void read_frames(const uint8_t *bytes, size_t count, CheckedPicture checked, bool is_sound, Chance *chance) {
     CodecFault fault = CodecFaultNone;
     Frames *frames = OF(_frames_open)(bytes, count, checked, &fault);
-    expect(frames || fault, "a fault where there are no frames");
-    // libwebpdemux takes fewer files than webp.c does: not those with a picture between frames.
+    expect(frames || fault, "a fault if there are no frames");
+    // libwebpdemux refuses some files that webp.c accepts: those with an image between frames.
     if (!frames) return;
     expect(frames->width == checked.width && frames->height == checked.height, "the canvas that was checked");
     if (frames->icc) touch(frames->icc, frames->icc_count);
@@ -275,7 +276,7 @@ static void read_frames(const uint8_t *bytes, size_t count, CheckedPicture check
     uint64_t shown = 0, left_at = chance_below(chance, 16) ? 1000 : chance_below(chance, 4);
     int got = 1;
     for (int steps = 0; got != 0 && got != -1 && shown < left_at; steps++) {
-        expect(steps < MAX_STEPS, "an end of frames");
+        expect(steps < MAX_STEPS, "that frames end");
         got = frames->next(frames, &rgba, &milliseconds);
         if (got != 1) continue;
         touch(rgba, (size_t)4 * frames->width * frames->height);
@@ -297,7 +298,7 @@ static Manner manner_of(Chance *chance, size_t count, const Verdict *whole, cons
     manner.wants_no_previews = !manner.wants_previews && chance_below(chance, 2);
     manner.eighths = scales[chance_below(chance, 8)];
     manner.pace = chance_below(chance, 2) ? SHORT_SLICES : 0;
-    // So little that previews and rows have to be left out, and libraries to do without.
+    // So little memory that previews and rows must be left out and libraries may fail.
     if (!chance_below(chance, 4) && whole->picture.decodingMemory < MAX_MEMORY)
         manner.max_memory = whole->picture.decodingMemory / 8 * (1 + chance_below(chance, 8));
     manner.is_careless = manner.max_memory < MAX_MEMORY && chance_below(chance, 2);
@@ -307,26 +308,27 @@ static Manner manner_of(Chance *chance, size_t count, const Verdict *whole, cons
     return manner;
 }
 
-// What is found in pieces, beside what is found at once.
+// Compares the result of reading in pieces with that of reading at once.
 static void compare(const Verdict *whole, const Verdict *parts, const Manner *manner) {
     bool is_told = whole->status != CodecStatusNeedsBytes && parts->status != CodecStatusNeedsBytes;
-    // An animation that is passed over exceeds no limits.
+    // A skipped animation exceeds no limits.
     if (manner->wants_no_frames && (whole->fault || whole->picture.frames)) return;
     bool lacks_memory = parts->fault && (manner->is_careless || parts->fault == CodecFaultTooMuchMemory);
     if (!is_told || lacks_memory || whole->is_odd || parts->is_odd) return;
-    expect(whole->status == parts->status, "the same end in pieces");
+    expect(whole->status == parts->status, "the same result in pieces");
     if (whole->status != CodecStatusFinished) return;
     const CodecPicture *one = &whole->picture, *other = &parts->picture;
     expect(one->width == other->width && one->height == other->height, "sides");
     expect(one->frames == other->frames && one->hasAlpha == other->hasAlpha, "facts");
     expect(one->isProgressive == other->isProgressive && one->extraMemory == other->extraMemory, "more facts");
-    // It is made of what is decoded.
+    // The thumbnail depends on the scale of decoding.
     if (manner->eighths) return;
-    expect(!memcmp(whole->thumbnail, parts->thumbnail, sizeof whole->thumbnail), "the same tiny picture");
+    expect(!memcmp(whole->thumbnail, parts->thumbnail, sizeof whole->thumbnail), "the same thumbnail");
 }
 
 #ifndef HAS_ROWS
-// A description that somebody else's decoder told, who may lie: of bytes that were refused, or not of these.
+// Reads pixels with a description from an untrusted decoder. The bytes may have been refused, or the
+// description may belong to other bytes.
 static void read_again(const uint8_t *bytes, size_t count, const Verdict *whole, Chance *chance) {
     const CodecPicture *picture = &whole->picture;
     CheckedPicture checked = {
@@ -351,7 +353,7 @@ static void read_again(const uint8_t *bytes, size_t count, const Verdict *whole,
     machine_set_pace(chance_below(chance, 2) ? SHORT_SLICES : 0, count);
     read_pixels(bytes, count, checked, is_sound, chance);
 #ifdef IS_ANIMATED
-    // Nobody asks for a single one.
+    // The service never requests a single frame this way.
     read_frames(bytes, count, checked, is_sound && checked.frames > 1, chance);
 #endif
 }

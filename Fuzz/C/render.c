@@ -1,14 +1,15 @@
-// Whether any sides, boxes and filters have what scales, turns and encodes do what it may not. The first bytes are
-// numbers, the rest is repeated as the picture.
+// Fuzzes scaling, turning and encoding with arbitrary sizes, boxes and filters. The first bytes of the input
+// are numbers; the rest is repeated as pixels.
 //
-// Beside what the sanitizers see these are held to: a picture is scaled to the same one by the kernels for AVX2, for
-// SSE2 and in C, however its rows come and go: side by side or apart, up to the slack before they are asked for.
+// In addition to the sanitizers, this checks that: the kernels for AVX2, for SSE2 and in C give the same image;
+// and the result does not depend on how rows are added and pulled: interleaved or in planes, and up to the
+// slack in advance.
 #include "CCodecs.h"
 #include "target.h"
 
 #include <math.h>
 
-// Once more over the kernels in C, which are what other processors have, under names of its own.
+// Compiles the resampler again with the C kernels, which other processors use, under different names.
 #define resampler_memory plain_memory
 #define resampler_open plain_open
 #define resampler_close plain_close
@@ -36,10 +37,10 @@ void resampler_close(Resampler *resampler);
 #undef resampler_pull
 #undef resampler_pull_planes
 
-// So that many are tried; one side may be long all the same.
+// Small, so that many inputs are tried. A single side may still be long.
 #define MAX_SIDE 700
 #define MAX_PIXELS (1 << 14)
-// As many as a decoder's rows of MCUs, and what planes wait for, come to.
+// The most rows that a decoder returns at once and that planes wait for.
 #define MAX_SLACK 64
 
 typedef struct {
@@ -71,7 +72,7 @@ static void encode(const Numbers *numbers, const uint8_t *rows, int channels) {
     int batch = numbers->batch % RESAMPLER_BATCH + 1;
     for (int row = 0; row < numbers->out_height; row += batch) {
         int left = numbers->out_height - row, count = left < batch ? left : batch;
-        expect(encoder->rows(encoder, rows + (size_t)row * stride, stride, count), "rows to be taken");
+        expect(encoder->rows(encoder, rows + (size_t)row * stride, stride, count), "rows to be accepted");
     }
     expect(encoder->finish(encoder) && encoder->count, "a file");
     encoder->close(encoder);
@@ -92,8 +93,8 @@ static void turn(const Picture *picture) {
     free(out);
 }
 
-// Row by row, each where it is asked for. False: there is no such resampler.
-// - Parameter is_in_c: now and then, as it takes long under sanitizers.
+// Adds one row whenever a row is needed. Returns false if the resampler refuses the parameters.
+// - Parameter is_in_c: whether to use the C kernels. Only sometimes, because they are slow under sanitizers.
 static bool scale_plainly(const Picture *picture, uint8_t *out, bool is_in_c) {
     const Numbers *numbers = picture->numbers;
     ResamplerFilter filter = (ResamplerFilter)(numbers->filter % 3);
@@ -105,7 +106,7 @@ static bool scale_plainly(const Picture *picture, uint8_t *out, bool is_in_c) {
         int got = (is_in_c ? plain_pull : resampler_pull)(resampler, row, picture->out_stride, 1);
         written += (uint32_t)got;
         if (got) continue;
-        expect(next < numbers->height, "no row beyond the picture to be asked for");
+        expect(next < numbers->height, "no request for a row beyond the image");
         const uint8_t *rows = picture->pixels + next++ * picture->stride;
         (is_in_c ? plain_push : resampler_push)(resampler, rows, picture->stride, 1);
     }
@@ -113,7 +114,7 @@ static bool scale_plainly(const Picture *picture, uint8_t *out, bool is_in_c) {
     return true;
 }
 
-// A row whose channels lie apart, each in a block of its own.
+// Allocates a row in planes, each in a block of its own.
 static void allocate_planes(uint8_t *planes[4], int channels, size_t width) {
     for (int channel = 0; channel < channels; channel++) planes[channel] = malloc(width);
 }
@@ -140,7 +141,7 @@ static int pull_apart(Resampler *resampler, const Picture *picture, uint8_t *out
     return got;
 }
 
-// Rows come and go as it happens: some of the slack's too, while others could be pulled.
+// Adds and pulls rows in random order, including rows of the slack while others could be pulled.
 static bool scale_by_chance(const Picture *picture, uint8_t *out, Chance *chance) {
     const Numbers *numbers = picture->numbers;
     uint32_t slack = numbers->slack % (MAX_SLACK + 1), next = 0, written = 0, ahead = 0;
@@ -164,7 +165,7 @@ static bool scale_by_chance(const Picture *picture, uint8_t *out, Chance *chance
             if (is_ready) ahead += count;
             continue;
         }
-        expect(is_ready, "no row beyond the picture to be asked for");
+        expect(is_ready, "no request for a row beyond the image");
         uint8_t *rows = out + written * picture->out_stride;
         uint32_t lacking = numbers->out_height - written;
         int wanted = 1 + (int)chance_below(chance, lacking < RESAMPLER_BATCH ? lacking : RESAMPLER_BATCH);
@@ -184,8 +185,8 @@ static void scale(const Picture *picture, Chance *chance) {
     machine_allow_avx2(false);
     bool is_scaled = scale_plainly(picture, plain, !chance_below(chance, 4));
     machine_allow_avx2(chance_below(chance, 4));
-    expect(scale_by_chance(picture, out, chance) == is_scaled, "the same refused");
-    expect(!is_scaled || !memcmp(plain, out, size), "the same picture");
+    expect(scale_by_chance(picture, out, chance) == is_scaled, "the same parameters refused");
+    expect(!is_scaled || !memcmp(plain, out, size), "the same image");
     if (is_scaled) encode(numbers, out, picture->channels);
     free(plain);
     free(out);

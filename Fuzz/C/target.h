@@ -1,4 +1,4 @@
-// What each target has, in one file of it: the machine that the codecs see.
+// The machine that the codecs see. Included once by each target.
 #ifndef TARGET_H
 #define TARGET_H
 
@@ -14,7 +14,8 @@ static struct {
     bool lacks_avx2;
 } machine;
 
-/// From here on some time goes by at each look at the clock, less than so many nanoseconds; at 0 it stands still.
+/// From now on, each check of the clock advances it by a random time below `nanoseconds`. At 0 the clock stands
+/// still.
 static inline void machine_set_pace(uint64_t nanoseconds, uint64_t seed) {
     machine.pace = nanoseconds;
     machine.chance = (Chance){seed};

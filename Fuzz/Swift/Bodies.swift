@@ -22,7 +22,7 @@ func fuzzRange(_ bytes: [UInt8]) {
   }
 }
 
-/// What a body held, its content in one for each part; nil where it is no multipart body.
+/// The events of a multipart body, with the content of each part joined. Nil if it is no multipart body.
 private func parts(_ bytes: [[UInt8]]) -> [MultipartParser.Event]? {
   guard let type = MediaType("multipart/form-data; boundary=b"),
     var parser = MultipartParser(type)
@@ -46,7 +46,7 @@ private func parts(_ bytes: [[UInt8]]) -> [MultipartParser.Event]? {
 func fuzzMultipart(_ bytes: [UInt8]) {
   guard let first = bytes.first else { return }
   let body = Array(bytes.dropFirst())
-  expect(parts([body]) == parts(pieces(of: body, by: first)), "the same in pieces")
+  expect(parts([body]) == parts(pieces(of: body, by: first)), "the same result in pieces")
 }
 
 func fuzzJSON(_ bytes: [UInt8]) {
@@ -60,10 +60,10 @@ func fuzzYAML(_ bytes: [UInt8]) {
   var limits = Document.Limits()
   (limits.bytes, limits.nodes) = (1 << 16, 1_000)
   let document = Document(reading: bytes, limits: limits)
-  expect(document.root != nil || !document.mistakes.isEmpty || isBlank(bytes), "something to say")
+  expect(document.root != nil || !document.mistakes.isEmpty || isBlank(bytes), "some mistake")
 }
 
-/// Whether it may be a document that has nothing in it.
+/// Whether the document may be empty.
 private func isBlank(_ bytes: [UInt8]) -> Bool {
   bytes.allSatisfy { $0 <= 0x20 } || bytes.contains { "#-.%\u{FEFF}".utf8.contains($0) }
 }
@@ -74,7 +74,7 @@ private func lineDecoder() -> SubmissionDecoder {
     allowsPlainWebhooks: false, destinations: ["shop"], savesData: false, maxPriority: nil)
 }
 
-/// What lines came to: how many, how many are jobs, whether the upload was ended.
+/// The result of reading lines: how many lines, bytes and jobs there are, and whether the upload was aborted.
 private func lines(_ format: some BatchFormat, _ bytes: [[UInt8]]) -> [Int] {
   var (format, decoder) = (format, lineDecoder())
   let template = decoder.template(from: [], at: .query)
@@ -88,7 +88,7 @@ private func lines(_ format: some BatchFormat, _ bytes: [[UInt8]]) -> [Int] {
   let read = reader.take()
   let (count, jobs) = (read.reduce(0) { $0 + $1.count }, read.flatMap(\.jobs))
   expect(jobs.count <= count, "no more jobs than lines")
-  expect(jobs.allSatisfy { (1...max(1, count)).contains($0.line) }, "lines that there are")
+  expect(jobs.allSatisfy { (1...max(1, count)).contains($0.line) }, "existing line numbers")
   return [count, read.reduce(0) { $0 + $1.bytes }, jobs.count, hasFailed ? 1 : 0]
 }
 
@@ -97,7 +97,7 @@ func fuzzLines(_ bytes: [UInt8]) {
   let body = Array(bytes.dropFirst(2))
   let cut = pieces(of: body, by: bytes[1])
   func check(_ format: some BatchFormat) {
-    expect(lines(format, [body]) == lines(format, cut), "the same in pieces")
+    expect(lines(format, [body]) == lines(format, cut), "the same result in pieces")
   }
   switch bytes[0] % 4 {
   case 0: check(CSVFormat())
@@ -113,13 +113,13 @@ func fuzzSignature(_ bytes: [UInt8]) {
   let parts = whole.split(separator: "?", maxSplits: 1, omittingEmptySubsequences: false)
   let (path, query) = (String(parts.first ?? ""), parts.count > 1 ? String(parts[1]) : "")
   let moment = Timestamp(milliseconds: 1_800_000_000_000)
-  // Nobody who has no key can make one.
-  expect((try? signature.check(path: path, query: query, at: moment)) == nil, "a forged signature")
+  // Without the key, no signature can be valid.
+  expect((try? signature.check(path: path, query: query, at: moment)) == nil, "a forgery")
   let members = query.split(separator: "&", omittingEmptySubsequences: false)
   guard !members.contains(where: { $0.hasPrefix("signature=") || $0.hasPrefix("expires=") }),
     let signed = signature.signed(path: path, query: query, expires: 1_900_000_000)
   else { return }
-  expect((try? signature.check(path: path, query: signed, at: moment)) != nil, "its own signature")
+  expect((try? signature.check(path: path, query: signed, at: moment)) != nil, "its signature")
   expect(
-    (try? signature.check(path: path + "x", query: signed, at: moment)) == nil, "another path's")
+    (try? signature.check(path: path + "x", query: signed, at: moment)) == nil, "another's")
 }

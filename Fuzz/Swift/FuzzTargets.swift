@@ -1,10 +1,11 @@
-// Whether any bytes have a reader of text or of messages trap, hang, or give what can't be. One program, FUZZ_TARGET says
-// which; Fuzz/run builds and runs it. A trap, a failed precondition and an overflow end it, as does what `expect` holds.
+// Fuzzes the readers of texts and messages with arbitrary bytes: they must not trap, hang or return invalid values.
+// There is one program; FUZZ_TARGET selects the reader. Fuzz/run builds and runs it. Traps, failed preconditions,
+// overflows and failed `expect` calls end it.
 import Glibc
 
 typealias Target = @Sendable ([UInt8]) -> Void
 
-/// Looked up once.
+/// The target named by FUZZ_TARGET.
 private let chosen: Target = {
   let name = getenv("FUZZ_TARGET").map { String(cString: $0) } ?? ""
   guard let target = targets[name] else { fatalError("FUZZ_TARGET: no target \(name)") }
@@ -25,15 +26,15 @@ public func fuzzOne(_ start: UnsafePointer<UInt8>?, _ count: Int) -> CInt {
 }
 
 func expect(_ isSo: Bool, _ what: @autoclosure () -> String) {
-  if !isSo { fatalError("not held: \(what())") }
+  if !isSo { fatalError("failed expectation: \(what())") }
 }
 
-/// What no byte sequence fails to be.
+/// Decodes any bytes as UTF-8.
 func text(_ bytes: some Sequence<UInt8>) -> String {
   String(decoding: Array(bytes), as: UTF8.self)
 }
 
-/// Where a first byte says so, cut in two there; or every byte by itself.
+/// Cuts the bytes in two at a place chosen by `number`. If that is 0, returns each byte separately.
 func pieces(of bytes: [UInt8], by number: UInt8) -> [[UInt8]] {
   if number == 0 { return bytes.map { [$0] } }
   let cut = bytes.count * Int(number) / 256

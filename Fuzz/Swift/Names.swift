@@ -5,13 +5,13 @@
 
 func fuzzURL(_ bytes: [UInt8]) {
   guard let url = SourceURL(text(bytes)) else { return }
-  // Whoever reads it again reads the same.
+  // Reading the written URL again must give the same URL.
   let again = SourceURL(url.string)
   expect(again == url, "\(url.string) is read as \(again?.string ?? "nothing")")
   expect(url.string.utf8.allSatisfy { (0x21...0x7E).contains($0) || $0 >= 0x80 }, "no spaces")
   expect((1...65_535).contains(url.port), "a port")
   expect(url.pathAndQuery.isEmpty || url.pathAndQuery.hasPrefix("/"), "a path")
-  // libcurl, which connects, sees the same host and port.
+  // libcurl, which connects, must see the same host and port.
   if let parts = CurlURL.parts(url.string), url.host.utf8.allSatisfy({ $0 < 0x80 }),
     !url.host.contains("%")
   {
@@ -32,7 +32,7 @@ func fuzzAddress(_ bytes: [UInt8]) {
   if let address = IPAddress(text) {
     expect(IPAddress(address.description) == address, "\(address)")
     let objection = AddressPolicy().objection(to: address)
-    // A mapped address is judged as what it maps.
+    // A mapped address must be judged like the address that it maps.
     if case .v4 = address.family, let mapped = IPAddress("::ffff:\(address)") {
       expect((AddressPolicy().objection(to: mapped) == nil) <= (objection == nil), "\(mapped)")
     }
@@ -61,7 +61,7 @@ func fuzzCache(_ bytes: [UInt8]) {
 func fuzzDate(_ bytes: [UInt8]) {
   let now: Int64 = 1_800_000_000_000
   guard let date = HTTPDate(text(bytes), now: now) else { return }
-  expect(date.milliseconds >= 0, "a moment since 1970")
+  expect(date.milliseconds >= 0, "a time since 1970")
   expect(HTTPDate(date.description, now: now) == date, "\(date)")
 }
 

@@ -1,4 +1,4 @@
-/// The media types that a client takes (RFC 9110 section 12.5.1).
+/// The `Accept` field of a request: the media types that the client accepts, with weights (RFC 9110 section 12.5.1).
 struct Accept: Sendable {
   private struct Range {
     let type: Substring
@@ -7,16 +7,16 @@ struct Accept: Sendable {
   }
   private let ranges: [Range]
 
-  /// - Parameter field: nil: everything is as welcome. An element that can't be understood is as good as none.
+  /// - Parameter field: nil: all types are equally acceptable. Malformed elements are ignored.
   init(_ field: String?) {
     ranges = (field ?? "").split(separator: ",").compactMap { Self.range($0) }
   }
 
-  /// Whether it says anything.
+  /// Whether the field is missing or has no valid element.
   var isEmpty: Bool { ranges.isEmpty }
 
-  /// How welcome the type is, 0 to 1: the most specific range that it is within decides. Parameters of a range but its
-  /// weight make it no more specific: no image's type has any.
+  /// The weight of the type, 0 to 1. The most specific matching range decides. Parameters other than `q` are ignored,
+  /// because no image type has any.
   func weight(of mediaType: String) -> Double {
     if isEmpty { return 1 }
     let parts = mediaType.split(separator: "/")
@@ -26,7 +26,7 @@ struct Accept: Sendable {
       ?? ranges.filter { $0.subtype == "*" && $0.type == "*" }.map(\.weight).max() ?? 0
   }
 
-  /// Whether the type itself is among those that are welcome, not just a range that it is within.
+  /// Whether the field lists the type itself with a weight above 0. A range such as `image/*` does not count.
   func names(_ mediaType: String) -> Bool {
     ranges.contains { $0.weight > 0 && "\($0.type)/\($0.subtype)" == mediaType }
   }

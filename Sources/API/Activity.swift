@@ -1,7 +1,7 @@
 internal import Jobs
 
 extension Activity {
-  /// The JSON that clients get. One array for each figure: half as long as one object for each step.
+  /// The response of `GET /activity`. One array per figure takes half the bytes of one object per step.
   var json: [UInt8] {
     var writer = JSONWriter(capacity: 4096)
     writer.object { writer in

@@ -4,13 +4,13 @@ internal import HTTPTypes
 internal import Jobs
 internal import Synchronization
 
-/// Knows the tokens and tells who asks.
+/// Identifies the client of a request by its token (RFC 6750). The tokens can be replaced while the service runs.
 final class Authentication: Sendable {
-  /// Who asks, and what they may.
+  /// The client of a request and its permissions.
   struct Identity: Sendable {
     var caller: Caller
     var scopes: Set<Scope>
-    /// Nil where there are none.
+    /// Nil if no tokens are configured.
     var token: Token?
   }
 
@@ -18,7 +18,7 @@ final class Authentication: Sendable {
 
   private struct State {
     var tokens: [Token]
-    /// Those under way, each until it is let go of.
+    /// The open streams. Each is removed when it is deallocated.
     var streams: [ObjectIdentifier: Weak] = [:]
   }
 
@@ -28,9 +28,9 @@ final class Authentication: Sendable {
 
   init(tokens: [Token]) { state = Mutex(State(tokens: tokens)) }
 
-  /// From now on these are the tokens; streams end whose request they would refuse, or take for another's.
+  /// Replaces all tokens. Ends the streams whose token is gone, or now has another owner or other scopes.
   func replace(_ tokens: [Token]) {
-    // Ended outside the lock, which whoever lets go of one takes.
+    // Revoked outside the lock: releasing a stream calls `forget`, which takes the lock.
     let streams = state.withLock { state in
       state.tokens = tokens
       return state.streams.values.compactMap(\.stream)
@@ -38,22 +38,22 @@ final class Authentication: Sendable {
     for stream in streams where !Self.holds(stream.identity, among: tokens) { stream.revoke() }
   }
 
-  /// The stream, for as long as its request would be let in to the same.
+  /// Wraps the stream so that it ends as soon as its token is no longer valid.
   func bind(_ stream: any ContentStream, to identity: Identity) -> any ContentStream {
     let stream = AuthorizedStream(stream, of: identity, self)
     let tokens = state.withLock { state in
       state.streams[ObjectIdentifier(stream)] = Weak(stream: stream)
       return state.tokens
     }
-    // They may have become others since the request was let in.
+    // The tokens may have been replaced after the request was identified.
     if !Self.holds(identity, among: tokens) { stream.revoke() }
     return stream
   }
 
-  /// A stream was let go of.
+  /// Removes a stream that was deallocated.
   func forget(_ stream: ObjectIdentifier) { state.withLock { $0.streams[stream] = nil } }
 
-  /// Who asks: everyone where no tokens are configured; nil without a token of ours.
+  /// Returns the client of a request: everyone if no tokens are configured; nil if the request has no valid token.
   func identify(_ fields: HTTPFields) -> Identity? {
     let tokens = state.withLock { $0.tokens }
     if tokens.isEmpty { return Self.everyone }
@@ -65,14 +65,14 @@ final class Authentication: Sendable {
 
   private static func identity(of token: Token) -> Identity {
     var scopes = token.scopes
-    // Everyone's jobs include the admin's own.
+    // An admin may also use the routes that need the scope `jobs`.
     if scopes.contains(.admin) { scopes.insert(.jobs) }
     let caller = Caller(
       owner: token.owner, isAdmin: scopes.contains(.admin), limits: token.limits)
     return Identity(caller: caller, scopes: scopes, token: token)
   }
 
-  /// Whether who was let in so is let in to the same by these tokens. A token's limits are for what is asked next.
+  /// Whether these tokens give the identity the same owner and scopes. Changed limits apply to the next request only.
   private static func holds(_ identity: Identity, among tokens: [Token]) -> Bool {
     guard let token = identity.token else { return tokens.isEmpty }
     guard let known = tokens.last(where: { $0.digest == token.digest }) else { return false }
@@ -80,36 +80,42 @@ final class Authentication: Sendable {
     return now.caller.owner == identity.caller.owner && now.scopes == identity.scopes
   }
 
-  /// Whether a request that was let in so would be let in to the same now.
+  /// Whether the identity is still valid with the current tokens.
   func admits(_ identity: Identity) -> Bool {
     Self.holds(identity, among: state.withLock { $0.tokens })
   }
 
-  /// What a request is answered with that was let in, and would be no more before all of it had come.
+  /// The 401 for a request whose token was removed or changed while its body was received.
   static var withdrawal: Problem {
-    Problem(.unauthorized, "The token was taken away, or changed, while this came.")
-      .with(.wwwAuthenticate, #"Bearer realm="imagefetch", error="invalid_token""#)
+    Problem(
+      .unauthorized, "The token was removed or changed during the request. Use a current token."
+    )
+    .with(.wwwAuthenticate, #"Bearer realm="imagefetch", error="invalid_token""#)
   }
 
-  /// What a request without a token of ours is answered with (RFC 6750 section 3).
+  /// The 401 for a request without a valid token (RFC 6750 section 3).
   static func refusal(_ fields: HTTPFields) -> Problem {
-    // Who tried by another scheme sent no token (section 3.1).
+    // A request with another scheme has no token, so it gets no `error` (section 3.1).
     let wrong = fields[.authorization].flatMap(bearer) != nil
     let detail =
-      wrong ? "The token is not one of this service's." : "Send a token: Authorization: Bearer …"
+      wrong
+      ? "The token is not valid. Ask the operator for one."
+      : "Send a token: Authorization: Bearer …"
     let challenge = #"Bearer realm="imagefetch""# + (wrong ? #", error="invalid_token""# : "")
     return Problem(.unauthorized, detail).with(.wwwAuthenticate, challenge)
   }
 
-  /// What a request whose token lacks a scope is answered with.
+  /// The 403 for a request whose token lacks a scope.
   static func refusal(lacking scope: Scope) -> Problem {
     let challenge =
       #"Bearer realm="imagefetch", error="insufficient_scope", scope="\#(scope.rawValue)""#
-    return Problem(.forbidden, "The token lacks the scope \(scope.rawValue).")
-      .with(.wwwAuthenticate, challenge)
+    return Problem(
+      .forbidden, "The token lacks the scope \(scope.rawValue). Use a token that has it."
+    )
+    .with(.wwwAuthenticate, challenge)
   }
 
-  /// Compares with every token and every byte, so that the time taken tells nothing of either.
+  /// Compares with every token and every byte, so that the duration reveals nothing about them.
   private static func token(
     of secret: Substring.UTF8View, among tokens: [Token]
   ) -> Token? {

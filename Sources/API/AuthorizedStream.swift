@@ -1,15 +1,17 @@
 internal import HTTP
 internal import Synchronization
 
-/// A stream that ends once its request would be let in to the same no longer, broken off where its end would say that it is
-/// whole: else a token that was taken away would be good for as long as its holder keeps the connection.
+/// A response stream that ends when its token is no longer valid. Otherwise a client could use a removed token for as
+/// long as it keeps its connection open.
+///
+/// A stream whose normal end would mean "complete" fails instead, so that the client does not mistake it for complete.
 final class AuthorizedStream: ContentStream {
   private struct State {
     var isRevoked = false
     var wake: (@Sendable () -> Void)?
   }
 
-  /// Who asked for it.
+  /// The client that opened the stream.
   let identity: Authentication.Identity
   private let stream: any ContentStream
   private let authentication: Authentication
@@ -37,7 +39,7 @@ final class AuthorizedStream: ContentStream {
   var keepAlive: KeepAlive? { stream.keepAlive }
   var endsAnywhere: Bool { stream.endsAnywhere }
 
-  /// Ends it, however silent it is.
+  /// Ends the stream at once, even if it has no data to send.
   func revoke() {
     stream.willBreakOff()
     let wake = state.withLock { state in

@@ -1,56 +1,57 @@
 public import Jobs
 
-/// What the API needs of the job engine for batches. Another owner's batch is as unknown as one that never was.
+/// The batch operations that the API needs from the job engine. A batch of another owner is treated as unknown.
 public protocol BatchService: Sendable {
-  /// Begins a batch, durably; lines may be added from then on. With the key of an earlier one: that one, also where no new
-  /// one would be begun.
+  /// Creates a batch durably; it accepts lines from then on. If an earlier batch has the same `key`, returns that
+  /// batch, even if the owner may create no new ones.
   func begin(_ new: NewBatch, by caller: Caller, key: IdempotencyKey?)
     async throws(JobsError) -> BegunBatch
 
-  /// Makes lines durable that go on from those which are there; their jobs run as they come.
+  /// Stores lines durably, appended to the lines that the batch has. Their jobs can start at once.
   func add(_ new: NewLines, to batch: Batch, by caller: Caller) async throws(JobsError) -> Batch
 
-  /// Ends what a batch receives.
+  /// Closes the batch: it accepts no more lines.
   func close(_ id: BatchID, for caller: Caller) async throws(JobsError) -> Batch
 
-  /// Forgets a batch of which so many lines came, none of them a job; one that somebody has gone on with stays.
+  /// Deletes a batch that received `lines` lines, if none of them became a job. A batch with more lines stays.
   func abandon(_ id: BatchID, after lines: Int) async throws(JobsError)
 
-  /// Cancels the batch: none of its jobs begins from then on. One that is over stays as it is.
+  /// Cancels the batch: none of its queued jobs starts. A finished batch is not changed.
   func cancel(batch id: BatchID, for caller: Caller) async throws(JobsError) -> Batch
 
-  /// Forgets the batch and all its jobs.
-  /// - Parameter lines: how many came of it, where its beginning was refused: with its key, as who sends it again begins
-  ///   another one. `.unknownBatch` where somebody has gone on with it: it stays.
+  /// Deletes the batch and all its jobs.
+  /// - Parameter lines: the number of lines received before the batch's first request was refused. The batch is then
+  ///   deleted together with its idempotency key, so that the client can send it again. If the batch has more lines, it
+  ///   stays and `.unknownBatch` is thrown.
   func purge(batch id: BatchID, refusedAfter lines: Int?, for caller: Caller)
     async throws(JobsError)
 
-  /// Queues failed jobs again: those that failed so; where none is named, all that may succeed without a change.
+  /// Queues failed jobs again: those that failed with one of `codes`. If `codes` is empty, all failed jobs that may
+  /// succeed without a change.
   func retry(batch id: BatchID, codes: Set<FailureCode>, for caller: Caller)
     async throws(JobsError) -> Batch
 
-  /// The batch as it is.
   func batch(_ id: BatchID, for caller: Caller) async throws(JobsError) -> Batch
 
-  /// A part of the list of batches.
+  /// One page of the caller's batches.
   func batches(_ query: BatchQuery) async throws(JobsError) -> BatchPage
 
-  /// What has become of lines of a batch that the caller has seen.
+  /// The results of a batch's lines. The caller's access to the batch was checked before.
   func results(_ query: ResultQuery) async throws(JobsError) -> BatchResults
 
-  /// A batch that the caller has seen, as it is and as it becomes: of what is not taken in time only the newest. Nil, and then
-  /// the end, once there is none.
+  /// The current state of the batch and each later one. If the consumer is slow, only the newest state is kept. Ends
+  /// after nil once the batch is deleted. The caller's access was checked before.
   func follow(_ id: BatchID) -> AsyncStream<Batch?>
 
-  /// The messages that tell of the batch's ends, the oldest first.
+  /// The webhook messages of the batch, oldest first.
   func messages(ofBatch id: BatchID, for caller: Caller)
     async throws(JobsError) -> [WebhookMessage]
 
-  /// Has the newest of them sent again, now; nil where there is none.
+  /// Sends the newest webhook message again, now. Returns nil if there is none.
   func sendAgain(ofBatch id: BatchID, for caller: Caller)
     async throws(JobsError) -> WebhookMessage?
 
-  /// The batch once it is over, or has another revision than this one, or the time is over.
+  /// Waits until the batch has finished, has another revision than `revision`, or `limit` has passed. Returns it then.
   func wait(_ id: BatchID, for caller: Caller, beyond revision: Int?, atMost limit: Duration)
     async throws(JobsError) -> Batch
 }

@@ -1,10 +1,10 @@
 internal import Jobs
 internal import Synchronization
 
-/// What all requests together may hold of something, and what each client holds of it.
+/// Limits an amount (bytes, streams, connections) for all requests together and for each client.
 final class Budget: Sendable {
   let capacity: Int
-  /// The most that one client holds, even while no other client asks.
+  /// The limit of one client, even if no other client uses any.
   private let ofClient: Int
   private let shares = Mutex(SharedCapacity<RateLimiter.Client>())
   private let now: WallClock
@@ -14,10 +14,10 @@ final class Budget: Sendable {
     self.now = now
   }
 
-  /// What is held in all.
+  /// The amount that all clients have reserved.
   var held: Int { shares.withLock { $0.held } }
 
-  /// A client's part, nothing yet.
+  /// An empty reservation of the client.
   func share(for client: RateLimiter.Client) -> Share { Share(of: self, for: client) }
 
   fileprivate func hasRoom(for amount: Int, of client: RateLimiter.Client) -> Bool {
@@ -44,7 +44,7 @@ final class Budget: Sendable {
 }
 
 extension Budget {
-  /// A part of it: given back when it is let go of, however its request ends.
+  /// A reservation. It is released when the object is deallocated, however its request ends.
   final class Share: Sendable {
     private let budget: Budget
     private let client: RateLimiter.Client
@@ -56,18 +56,18 @@ extension Budget {
 
     deinit { release() }
 
-    /// Whether so much more could be taken now. Where not, the client counts as one that asks.
+    /// Whether `amount` more could be reserved now. If not, the client counts as waiting.
     func hasRoom(for amount: Int) -> Bool { budget.hasRoom(for: amount, of: client) }
 
-    /// Takes so much more.
-    /// - Returns: whether there was room for it.
+    /// Reserves `amount` more.
+    /// - Returns: whether it was available.
     func take(_ amount: Int) -> Bool {
       guard budget.take(amount, for: client) else { return false }
       taken.withLock { $0 += amount }
       return true
     }
 
-    /// Holds so much in place of what it has, room or not: for what is there already.
+    /// Sets the reservation to `amount` without checking the limits, for bytes that are in memory already.
     func hold(_ amount: Int) {
       let before = taken.withLock { taken in
         defer { taken = amount }
@@ -80,7 +80,7 @@ extension Budget {
       }
     }
 
-    /// Gives all of it back.
+    /// Releases everything.
     func release() { hold(0) }
   }
 }

@@ -2,10 +2,10 @@
 struct ByteOrderMark {
   private static let bytes: [UInt8] = [0xEF, 0xBB, 0xBF]
 
-  /// The first bytes of the mark, kept until the rest arrives; nil: the text has begun.
+  /// The number of bytes of the mark received so far; nil: the text has begun.
   private var held: Int? = 0
 
-  /// The bytes of a piece without the mark. Bytes that may still become the mark are held back.
+  /// Returns the piece without the mark. Bytes that may turn out to be the mark are held back.
   mutating func removed(from piece: [UInt8]) -> [UInt8] {
     guard let held else { return piece }
     let expected = Self.bytes[held...]
@@ -18,13 +18,13 @@ struct ByteOrderMark {
     return count == expected.count ? Array(piece[count...]) : Self.bytes[..<held] + piece
   }
 
-  /// The bytes held back at the end of the text: the beginning of a mark is not a mark.
+  /// Returns the bytes held back at the end of the text: an incomplete mark is text.
   mutating func rest() -> [UInt8] {
     defer { held = nil }
     return Array(Self.bytes[..<(held ?? 0)])
   }
 
-  /// A whole text without the mark.
+  /// Returns a complete text without the mark.
   static func removed(from text: [UInt8]) -> [UInt8] {
     text.starts(with: bytes) ? Array(text.dropFirst(bytes.count)) : text
   }

@@ -9,11 +9,11 @@ final class ClientTurns: Sendable {
     var tasks = 0
   }
 
-  /// The permits that all clients share.
+  /// The permits, shared by all clients.
   let all: AsyncSemaphore
   private let queues = Mutex<[RateLimiter.Client: Client]>([:])
 
-  /// - Parameter atOnce: tasks that run at once.
+  /// - Parameter atOnce: the number of tasks that run at the same time.
   init(atOnce: Int) { all = AsyncSemaphore(atOnce) }
 
   /// Runs `body` when it is the client's turn.
@@ -28,7 +28,7 @@ final class ClientTurns: Sendable {
     return await body()
   }
 
-  /// Clients with tasks that have a turn or wait for one.
+  /// The number of clients that have a permit or wait for one.
   var clients: Int { queues.withLock { $0.count } }
 
   private func enter(_ client: RateLimiter.Client) -> AsyncSemaphore {

@@ -2,7 +2,7 @@ internal import HTTP
 internal import HTTPTypes
 internal import Jobs
 
-/// The conditions of RFC 9110 section 13.
+/// Conditional requests (RFC 9110 section 13).
 enum Conditions {
   /// Whether an `If-None-Match` names the current representation, by weak comparison.
   static func names(_ entityTag: String, in field: String) -> Bool {
@@ -11,16 +11,17 @@ enum Conditions {
     return tags(field).contains { $0.tag == entityTag[...] }
   }
 
-  /// Whether `If-Match`, or without it `If-Unmodified-Since`, does not hold: 412 (section 13.2.2, steps 1 and 2).
+  /// Whether the request fails with 412: `If-Match` does not match, or without it `If-Unmodified-Since` does not hold
+  /// (section 13.2.2, steps 1 and 2).
   static func fail(_ fields: HTTPFields, _ entityTag: String, modifiedAt: Timestamp) -> Bool {
     if let field = fields[.ifMatch] { return !matches(entityTag, field) }
     return hasChanged(since: fields[.ifUnmodifiedSince], modifiedAt) == true
   }
 
-  /// Nil where there is no field, or one that is no date.
+  /// Returns nil if the field is missing or is not a date.
   private static func hasChanged(since field: String?, _ modifiedAt: Timestamp) -> Bool? {
     guard let field, let since = Timestamp(httpDate: field, now: modifiedAt) else { return nil }
-    // A date has no fraction of a second.
+    // HTTP dates have whole seconds.
     return modifiedAt.milliseconds / 1000 > since.milliseconds / 1000
   }
 
@@ -29,21 +30,21 @@ enum Conditions {
     field == "*" || strongTags(field).contains(entityTag[...])
   }
 
-  /// What an `If-Match` names: by strong comparison a weak tag is none.
+  /// The tags of an `If-Match` field that a strong comparison can match. Weak tags never match.
   static func strongTags(_ field: String) -> [Substring] {
     tags(field).filter { !$0.isWeak }.map(\.tag)
   }
 
-  /// Whether the client's copy is still the current one: `If-None-Match`, or without it `If-Modified-Since`.
+  /// Whether the client's copy is current, by `If-None-Match`, or without it by `If-Modified-Since`.
   static func isCurrent(_ fields: HTTPFields, _ entityTag: String, modifiedAt: Timestamp) -> Bool {
     if let field = fields[.ifNoneMatch] { return names(entityTag, in: field) }
     return hasChanged(since: fields[.ifModifiedSince], modifiedAt) == false
   }
 
-  /// Whether a `Range` may be answered with a part: no `If-Range`, or one that names the current
-  /// representation by strong comparison.
-  /// - Parameter modifiedAt: nil where bytes of the same date may be others. A date names them a second after it at the
-  ///   earliest (RFC 9110 section 8.8.2.2): until then they may change again within it.
+  /// Whether a `Range` may be answered with a part: there is no `If-Range`, or it names the current representation by
+  /// strong comparison.
+  /// - Parameter modifiedAt: nil if the bytes can change without a new date. A date is a strong validator only from one
+  ///   second after it: until then the bytes may change again within the same second (RFC 9110 section 8.8.2.2).
   static func rangeHolds(
     _ fields: HTTPFields, _ entityTag: String, modifiedAt: Timestamp?, at now: Timestamp
   ) -> Bool {
@@ -53,7 +54,7 @@ enum Conditions {
     return field == modifiedAt.httpDate
   }
 
-  /// The opaque tags of a list, quotes included. A tag may hold a comma, but no quote.
+  /// Returns the opaque tags of a field, including their quotes. A tag may contain a comma, but no quote.
   private static func tags(_ field: String) -> [(tag: Substring, isWeak: Bool)] {
     var found: [(tag: Substring, isWeak: Bool)] = []
     var rest = field[...]
@@ -68,7 +69,7 @@ enum Conditions {
 }
 
 extension Response {
-  /// The 304 for a client that has what this 200 would send.
+  /// The 304 that replaces this 200 if the client's copy is current.
   var notModified: Response {
     var response = self
     response.status = .notModified
@@ -78,16 +79,16 @@ extension Response {
   }
 }
 
-/// What a `Range` field asks for (RFC 9110 section 14).
+/// The requested `Range` (RFC 9110 section 14).
 enum ByteRange: Equatable {
-  /// Everything: there is no field, one that is no range of bytes, or one of several parts, which may be ignored.
+  /// The complete content: the field is missing, malformed, or has several ranges, which the service ignores.
   case whole
-  /// These bytes, which are there.
+  /// A range within the content.
   case part(Range<Int>)
-  /// None that are there: 416.
+  /// The range is outside the content: 416.
   case unsatisfiable
 
-  /// - Parameter count: how many bytes there are.
+  /// - Parameter count: the length of the content in bytes.
   init(_ field: String?, count: Int) {
     guard let field, field.prefix(6).lowercased() == "bytes=" else {
       self = .whole; return
@@ -107,7 +108,7 @@ enum ByteRange: Equatable {
     }
   }
 
-  /// `.some(nil)` for none; a number too large to be one is as good as the largest.
+  /// Returns `.some(nil)` for an empty text, nil for a malformed one. Numbers that are too large become `Int.max`.
   private static func number(_ text: Substring) -> Int?? {
     guard text.utf8.allSatisfy({ UInt8(ascii: "0")...UInt8(ascii: "9") ~= $0 }) else { return nil }
     return text.isEmpty ? .some(nil) : .some(Int(text) ?? .max)

@@ -1,100 +1,99 @@
 public import Jobs
 
-/// What the API lets in and from whom.
+/// The settings of the API: who may use it, and its limits.
 public struct Configuration: Sendable {
-  /// Who may do what; empty: everyone everything, under one owner.
+  /// Empty: every client may do everything, and all jobs have one owner.
   public var tokens: [Token] = []
-  /// Whether `/metrics` needs no token.
+  /// Whether `/metrics` is readable without a token.
   public var publicMetrics = false
-  /// How often one client may ask; nil: as often as it likes.
+  /// Requests per client; nil: unlimited.
   public var rateLimit: RateLimit?
-  /// Whether an address is a proxy's which may say whom it asks for (`Forwarded`, `X-Forwarded-For`).
+  /// Whether the address belongs to a trusted proxy. Its `Forwarded` and `X-Forwarded-For` fields name the client.
   public var isTrustedProxy: @Sendable (String) -> Bool = { _ in false }
-  /// Jobs in one submission.
+  /// The maximum number of jobs in one submission to `/jobs`.
   public var maxBatch = 1000
-  /// Lines of one batch that is sent as a list.
+  /// The maximum number of lines of one batch that is sent as lines to `/batches`.
   public var maxBatchLines = 1_000_000
-  /// The longest that a request is kept waiting; a longer wish is cut to it.
+  /// The longest time that a request waits for a job. A longer `wait` is shortened to it.
   public var maxWait: Duration = .seconds(60)
-  /// Bytes of a request's content.
+  /// The maximum size of a request's content, in bytes.
   public var maxBody = 32 << 20
-  /// Connections at once: one client waits on at most half of them while others do.
+  /// The maximum number of open connections. One client may use at most half of them for waiting, while other clients
+  /// wait too.
   public var maxConnections = 10_000
-  /// Streams of `GET /events` that one client has at once: each gets the events of all its jobs.
+  /// The maximum number of `GET /events` streams per client. Each stream carries the events of all its jobs.
   public static let maxEventStreams = 64
-  /// Web origins (`https://app.example`) whose scripts may use the API; `*` stands for all.
+  /// Web origins (`https://app.example`) whose scripts may use the API; `*` allows all.
   public var corsOrigins: [String] = []
-  /// Where there are no tokens: the names, besides `localhost` and loopback addresses, under which
-  /// the service may be asked for (in `Host`), in lower case and without a port; nil: any name.
+  /// The names that `Host` may have if there are no tokens, in addition to `localhost` and loopback addresses. Lower
+  /// case, without a port; nil: any name.
   ///
-  /// A service that only this machine reaches wants it: otherwise a web page whose own name was
-  /// pointed to 127.0.0.1 could ask it like a friend.
+  /// A service that only this machine can reach needs it. Otherwise a web page could point its own name to 127.0.0.1
+  /// and use the service (DNS rebinding).
   public var allowedHosts: Set<String>?
-  /// `GET /image`.
+  /// Settings of `GET /image`.
   public var view = View()
-  /// What a job's own limits may not exceed.
+  /// The largest values that a job may request.
   public var limits = Limits()
-  /// Whether webhooks may be sent without TLS.
+  /// Whether webhook URLs may use `http`.
   public var allowsPlainWebhooks = false
-  /// The names of the places that images may be delivered to, each with the owners that may use it; nil: all.
+  /// The destinations that jobs may deliver to, each with the owners that may use it; nil: all owners.
   public var destinations: [String: Set<Owner>?] = [:]
-  /// Whether jobs keep where their client's request stands in a trace.
+  /// Whether a job stores the trace context (`traceparent`) of its request.
   public var takesTraces = false
-  /// Whether named local images exist at all.
+  /// Whether a folder for local images is configured.
   public var hasLocalRoot = false
 
-  /// The configuration's defaults: open, without a rate limit.
+  /// The defaults of the configuration: no tokens, no rate limit.
   public init() {}
 
-  /// How much of JSON is gathered.
+  /// The limits for JSON bodies that are read completely before they are parsed.
   var gathering: Gathering { Gathering(maxBody: maxBody, maxBatch: maxBatch) }
 
-  /// Whether views are answered to signed URLs only.
+  /// Whether `GET /image` requires a signed URL.
   var signsViews: Bool { view.signatures.canSign || !tokens.isEmpty }
 
-  /// `GET /image`.
+  /// Settings of `GET /image`.
   public struct View: Sendable {
-    /// Whether it is there.
+    /// Whether the route exists.
     public var isEnabled = false
-    /// Who signed its URLs. Where there are tokens, or keys, only signed ones are answered.
+    /// Verifies the signatures of URLs. If tokens or keys are configured, only signed URLs are answered.
     public var signatures = ViewSignature(keys: [])
 
-    /// The configuration's defaults: it is not there.
+    /// The defaults of the configuration: the route does not exist.
     public init() {}
   }
 
-  /// The widest that a job may ask for.
+  /// The largest values that a job may request.
   public struct Limits: Sendable, Equatable {
-    /// Of one transfer.
+    /// The timeout of one transfer.
     public var timeout: Duration = .seconds(60)
-    /// Of one image.
+    /// The size of one image in bytes.
     public var maxBytes = 32 << 20
-    /// Of one image: width times height.
+    /// The width times the height of one image.
     public var maxPixels = 50_000_000
-    /// Of a variant's side, in pixels; of its width times height ``maxPixels``.
+    /// The longest side of a variant, in pixels. Its width times height is limited by ``maxPixels``.
     public var maxDimension = 30_000
-    /// How long a finished job may be kept at a client's wish.
+    /// The longest retention of a finished job.
     public var maxRetention: Duration = .seconds(365 * 86_400)
 
-    /// The configuration's defaults.
     public init() {}
   }
 }
 
-/// A secret that a client shows (RFC 6750), known here by its digest alone.
+/// A bearer token (RFC 6750). The service stores only its digest.
 public struct Token: Sendable, Equatable {
-  /// What the token's jobs belong to.
+  /// The owner of the jobs that are submitted with the token.
   public var owner: Owner
   /// SHA-256 of the token.
   public var digest: ImageDigest
-  /// What it is good for.
+  /// The permissions of the token.
   public var scopes: Set<Scope>
-  /// What its owner may have by it.
+  /// The limits of its owner.
   public var limits = OwnerLimits()
-  /// How often its holder may ask; nil: as often as ``Configuration/rateLimit`` says.
+  /// The request rate of its client; nil: ``Configuration/rateLimit``.
   public var rateLimit: RateLimit?
 
-  /// A token.
   public init(owner: Owner, digest: ImageDigest, scopes: Set<Scope>) {
     self.owner = owner
     self.digest = digest
@@ -102,22 +101,22 @@ public struct Token: Sendable, Equatable {
   }
 }
 
-/// What a token is good for.
+/// A permission of a token.
 public enum Scope: String, Sendable, CaseIterable {
-  /// Its owner's jobs.
+  /// The jobs of its owner.
   case jobs
-  /// Everyone's jobs, and what concerns the service itself.
+  /// The jobs of all owners, the cache, the network state and the metrics.
   case admin
 }
 
 /// A token bucket: `burst` requests at once, refilled at `requestsPerSecond`.
 public struct RateLimit: Sendable, Equatable {
-  /// Requests a second in the long run; more than 0.
+  /// Average requests per second; more than 0.
   public var requestsPerSecond: Double
   /// Requests at once; at least 1.
   public var burst: Double
 
-  /// - Parameter burst: 0 stands for one second's requests.
+  /// - Parameter burst: 0 means the requests of one second.
   public init(requestsPerSecond: Double, burst: Double) {
     self.requestsPerSecond = requestsPerSecond
     self.burst = max(1, burst > 0 ? burst : requestsPerSecond)

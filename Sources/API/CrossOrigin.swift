@@ -1,17 +1,18 @@
 internal import HTTPTypes
 internal import Synchronization
 
-/// Which web origins' scripts may use the API (the Fetch standard's CORS protocol).
+/// Decides which web origins' scripts may use the API (CORS protocol of the Fetch standard).
 struct CrossOrigin: Sendable {
   private let origins: Set<String>
   private let refused = RefusedOrigins()
 
   init(origins: [String]) { self.origins = Set(origins) }
 
-  /// The request's origin where a page of another one than this service's own is not let in, and that was not yet told.
+  /// Returns the request's origin if it is refused and was not logged before. The service's own origin is never
+  /// refused.
   func newlyRefused(_ fields: HTTPFields) -> String? {
     guard isEnabled, let origin = fields[.origin], !admits(origin) else { return nil }
-    // A service's own page names its origin too.
+    // Browsers also send `Origin` for requests from the service's own pages.
     let host = fields[.hostField]?.lowercased()
     guard origin != "null", !origin.lowercased().hasSuffix("://\(host ?? "")") else { return nil }
     return refused.insert(origin) ? origin : nil
@@ -22,7 +23,7 @@ struct CrossOrigin: Sendable {
   /// Whether scripts of this origin may use the API.
   func admits(_ origin: String) -> Bool { origins.contains("*") || origins.contains(origin) }
 
-  /// Adds what lets a script of the request's origin read the answer.
+  /// Adds the fields that let a script of the request's origin read the response.
   func admit(_ origin: String?, to fields: inout HTTPFields) {
     guard isEnabled else { return }
     if origins.contains("*") {
@@ -35,7 +36,7 @@ struct CrossOrigin: Sendable {
     fields[.accessControlExposeHeaders] = Self.exposed
   }
 
-  /// Adds what answers a browser's question before the request proper.
+  /// Adds the fields that answer a preflight request.
   func admitPreflight(_ requestFields: HTTPFields, of route: Route, to fields: inout HTTPFields) {
     guard isEnabled, requestFields[.accessControlRequestMethod] != nil else { return }
     fields[.accessControlAllowMethods] = route.allow
@@ -52,7 +53,8 @@ struct CrossOrigin: Sendable {
     + "If-Unmodified-Since, If-Range, Last-Event-ID, Prefer, Range, Save-Data, traceparent, X-Request-Id"
 }
 
-/// Origins that were logged: each once, and at most a hundred, as a client can invent them.
+/// The refused origins that were logged. Each is logged once. At most 100 are stored, because clients can invent
+/// origins.
 final class RefusedOrigins: Sendable {
   private let logged = Mutex<Set<String>>([])
 

@@ -1,8 +1,10 @@
 internal import HTTPTypes
 
-/// Keeps foreign web pages out of a service without tokens, where a browser on the same machine or network would
-/// otherwise act for them: by a name of theirs that leads here (DNS rebinding), or by a form or script that sends what
-/// needs no preflight. With tokens a page lacks the secret, and nothing is checked.
+/// Refuses requests that a foreign web page may have caused, if the service has no tokens. A browser on the same
+/// machine or network would otherwise send them for the page: through a DNS name that resolves to this service (DNS
+/// rebinding), or through a form or script whose request needs no preflight.
+///
+/// With tokens nothing is checked, because the page does not know the token.
 struct CrossSiteGuard: Sendable {
   private let isOpen: Bool
   private let hosts: Set<String>?
@@ -15,9 +17,8 @@ struct CrossSiteGuard: Sendable {
     self.crossOrigin = crossOrigin
   }
 
-  /// - Throws: `forbidden` where a foreign page may be behind the request.
-  ///
-  /// - Parameter makesJobs: whether the request makes jobs whatever its method is.
+  /// - Parameter makesJobs: whether the request creates jobs whatever its method is.
+  /// - Throws: `forbidden` if a foreign page may have caused the request.
   func check(
     _ method: HTTPRequest.Method, _ fields: HTTPFields, makesJobs: Bool
   ) throws(Problem) {
@@ -27,33 +28,35 @@ struct CrossSiteGuard: Sendable {
       guard let name = Self.name(of: host), Self.isLoopback(name) || hosts.contains(name) else {
         throw Problem(
           .forbidden,
-          "This service has no tokens and answers only to localhost, not to the name in Host.")
+          "The Host is not allowed: a service without tokens answers to localhost only. Use localhost, or configure tokens."
+        )
       }
     }
-    // What a picture on a page asks for has no Origin; browsers say this instead (Fetch Metadata). A service that is
-    // openly open shows pictures on anybody's pages.
+    // Requests for images on a page have no Origin, so Sec-Fetch-Site (Fetch Metadata) is checked. If all hosts are
+    // allowed, the operator wants images to be shown on any page.
     if makesJobs, hosts != nil, fields[.secFetchSite]?.lowercased() == "cross-site" {
       throw Problem(
         .forbidden,
-        "This service has no tokens and shows images to no page of another site. Use the page's own host name in the URL (localhost and 127.0.0.1 are two sites), or give the service view.keys and sign the URL."
+        "A service without tokens shows no images on pages of other sites. Use the page's own host name in the URL (localhost and 127.0.0.1 are two sites), or configure view.keys and sign the URL."
       )
     }
     guard !Self.safe.contains(method), let origin = fields[.origin] else { return }
     guard Self.isSame(origin, host) || crossOrigin.admits(origin) else {
       throw Problem(
         .forbidden,
-        "This service has no tokens and takes changes from no web page of another origin.")
+        "A service without tokens accepts no changes from web pages of other origins. Add the origin to server.cors_origins."
+      )
     }
   }
 
-  /// The web page behind a refused request, by its origin; nil where there is none, or where it was logged before.
+  /// Returns the origin of the web page behind a refused request; nil if there is none or it was logged before.
   func newlyRefused(_ fields: HTTPFields) -> String? {
     let referrer = fields[.referer]?.firstMatch(of: #/^https?:\/\/[^\/?#]+/#)
     guard let page = fields[.origin] ?? referrer.map({ String($0.0) }) else { return nil }
     return refused.insert(page) ? page : nil
   }
 
-  /// RFC 9110 section 9.2.1.
+  /// The safe methods (RFC 9110 section 9.2.1).
   private static let safe: Set<HTTPRequest.Method> = [.get, .head, .options, .trace]
 
   private static func isSame(_ origin: String, _ host: String) -> Bool {
@@ -61,7 +64,7 @@ struct CrossSiteGuard: Sendable {
     return !host.isEmpty && (origin == "http://\(host)" || origin == "https://\(host)")
   }
 
-  /// The lower-case name of `host [":" port]`; nil where it is something else.
+  /// Returns the lower-case name of `host [":" port]`; nil if the value is malformed.
   static func name(of host: String) -> String? {
     let host = host.lowercased()
     let bytes = host.utf8
@@ -77,8 +80,8 @@ struct CrossSiteGuard: Sendable {
     return String(host[..<end])
   }
 
-  /// `localhost`, `[::1]`, or an address of 127.0.0.0/8 in its usual spelling: never a name that
-  /// only begins like one.
+  /// Whether the name is `localhost`, `[::1]` or an address of 127.0.0.0/8 in its usual spelling. A name such as
+  /// `127.0.0.1.example` does not count.
   static func isLoopback(_ name: String) -> Bool {
     if name == "127.0.0.1" || name == "localhost" || name == "[::1]" { return true }
     let parts = name.utf8.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)

@@ -1,20 +1,20 @@
 internal import HTTP
 internal import Jobs
 
-/// What a subscription tells, as server-sent events (the HTML standard, section 9.2).
+/// The events of a subscription as server-sent events (HTML standard, section 9.2).
 ///
-/// An event's `id` is the job's version. Where many jobs are told of that says nothing of what a client has missed, so
-/// whenever it has been told all, a block without an event gives it the moment as its last event ID.
+/// The `id` of an event is the job's version. In a stream of many jobs a version does not show which events a client
+/// has missed. After all pending events, such a stream therefore sends a block without an event, whose `id` is a time.
 final class EventStream: ContentStream {
   private let subscription: (any JobSubscription)?
-  /// Released with the stream.
+  /// The stream's reservation. Released with the stream.
   private let share: Budget.Share?
   private let waiting: @Sendable (Job) -> WaitingFor?
 
   /// - Parameters:
-  ///   - subscription: nil ends at once, as an answer to HEAD does.
-  ///   - share: what the stream takes of a limit.
-  ///   - waiting: what a queued job waits for.
+  /// - subscription: nil ends the stream at once, as the response to HEAD needs.
+  /// - share: the stream's reservation of a limit.
+  /// - waiting: returns what a queued job waits for.
   init(
     _ subscription: (any JobSubscription)?, _ share: Budget.Share? = nil,
     waiting: @escaping @Sendable (Job) -> WaitingFor? = { _ in nil }
@@ -38,7 +38,7 @@ final class EventStream: ContentStream {
   var keepAlive: KeepAlive? { .comment }
   var endsAnywhere: Bool { true }
 
-  /// Its client has not gone away: no job is cancelled for that.
+  /// The service ends the stream, not the client: the job is not cancelled.
   func willBreakOff() { subscription?.letJobGoOn() }
 
   private func encode(_ snapshot: JobSnapshot, _ events: [JobEvent]) -> [UInt8] {
@@ -48,7 +48,7 @@ final class EventStream: ContentStream {
     return snapshot.encoded(events) { Self.encode(snapshot.document(nil), of: snapshot, events) }
   }
 
-  /// - Parameter document: one line; our JSON has no line breaks.
+  /// - Parameter document: one line; the service's JSON has no line breaks.
   private static func encode(
     _ document: [UInt8], of snapshot: JobSnapshot, _ events: [JobEvent]
   ) -> [UInt8] {
@@ -66,18 +66,18 @@ final class EventStream: ContentStream {
 }
 
 extension KeepAlive {
-  /// A comment of server-sent events, so that the line is used every 15 s.
+  /// A comment in the stream, sent so that proxies do not close an idle connection: at least every 15 s.
   static let comment = KeepAlive(bytes: Array(":\n\n".utf8), interval: .seconds(14))
 }
 
-/// `Last-Event-ID`: what a client that was cut off heard last.
+/// `Last-Event-ID`: the last event that a reconnecting client received.
 enum LastEventID: Equatable, Sendable {
-  /// A job of that version.
+  /// An event of a job with this version.
   case version(Int)
-  /// All that happened until then.
+  /// All events before this time.
   case told(until: Timestamp)
 
-  /// Nil where there is none of ours.
+  /// Nil if the field is missing or is not an ID of this service.
   init?(_ field: String?) {
     guard let field, field.utf8.count <= 20, field.utf8.first != UInt8(ascii: "+") else {
       return nil

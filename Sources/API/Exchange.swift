@@ -2,20 +2,20 @@ internal import HTTP
 internal import HTTPTypes
 internal import Jobs
 
-/// One request that may be handled: it has a known path, a method that goes with it, and a caller who may.
+/// A request that passed the checks before a handler: its path and method are known, and its client has the permission.
 struct Exchange: Sendable {
   let request: Request
-  /// The job that the path names.
+  /// The job in the path.
   let id: JobID
-  /// Who asks, and by what; nil where nobody need say.
+  /// The client; nil if the route needs no token.
   let identity: Authentication.Identity?
-  /// Whose share of the connections and of the memory it takes.
+  /// The client whose limits (connections, memory) the request counts towards.
   let client: RateLimiter.Client
 
   var fields: HTTPFields { request.fields }
   var caller: Caller { identity?.caller ?? Caller(owner: .anonymous, isAdmin: false) }
 
-  /// Throws if there is a query: it means nothing here.
+  /// Throws if there is a query: the route has no parameters.
   func refuseQuery() throws(Problem) {
     guard request.query != nil else { return }
     var query = Query(request.query)
@@ -24,17 +24,20 @@ struct Exchange: Sendable {
 }
 
 extension Routes {
-  /// A place among the connections whose answer waits for something to happen, until it is let go of.
+  /// Reserves one of the connections that may wait for an event. It is released with the result.
   func place(for exchange: Exchange) throws(Problem) -> Budget.Share {
     let place = connections.share(for: exchange.client)
     guard place.take(1) else {
-      throw Problem(.rateLimited, "Half of all connections wait for this client while others ask.")
-        .with(.retryAfter, "5")
+      throw Problem(
+        .rateLimited,
+        "Too many connections of this client are waiting. Use fewer waiting requests or streams."
+      )
+      .with(.retryAfter, "5")
     }
     return place
   }
 
-  /// `wait` where a query may have nothing else.
+  /// Returns `wait`. Throws if the query has any other parameter.
   func waitAlone(_ exchange: Exchange) throws(Problem) -> Wait? {
     var query = Query(exchange.request.query)
     let wait = Wait(&query, exchange.fields, longest: configuration.maxWait)
@@ -43,14 +46,14 @@ extension Routes {
   }
 }
 
-/// How long a client would wait for an answer that it likes better.
+/// The time that a client is willing to wait for a change.
 struct Wait: Sendable, Equatable {
-  /// Cut to the longest allowed.
+  /// At most the longest time allowed.
   let limit: Duration
-  /// What to tell the client of its `Prefer` field (RFC 7240 section 3).
+  /// The value of `Preference-Applied` (RFC 7240 section 3); nil if `Prefer` was not used.
   let preferenceApplied: String?
 
-  /// `wait` of the query, else of `Prefer`; nil where neither is there.
+  /// Reads `wait` from the query, or from `Prefer`; nil if both are missing.
   init?(_ query: inout Query, _ fields: HTTPFields, longest: Duration) {
     if let seconds = query.seconds("wait") {
       limit = .seconds(min(seconds, longest.inSeconds))
@@ -63,7 +66,7 @@ struct Wait: Sendable, Equatable {
     }
   }
 
-  /// A preference that can't be understood is as good as none (RFC 7240 section 2).
+  /// Returns the seconds of `wait`. Malformed preferences are ignored (RFC 7240 section 2).
   private static func preferred(_ field: String) -> Int? {
     var rest = field.utf8[...]
     repeat {
@@ -74,7 +77,7 @@ struct Wait: Sendable, Equatable {
     return nil
   }
 
-  /// `=3` and `="3"`, white space around the equals sign.
+  /// Parses `=3` and `="3"`, with optional white space around the equals sign.
   private static func seconds(_ rest: inout MediaType.Bytes) -> Int? {
     MediaType.skipSpace(&rest)
     guard rest.popFirst() == UInt8(ascii: "=") else { return nil }
@@ -85,12 +88,12 @@ struct Wait: Sendable, Equatable {
     guard let word, !word.isEmpty, word.utf8.allSatisfy({ 0x30...0x39 ~= $0 }),
       rest.isEmpty || ",;".utf8.contains(rest[rest.startIndex])
     else { return nil }
-    // More than can be counted are cut to the limit as others are.
+    // A number that is too large is shortened to the limit later.
     return Int(word) ?? .max
   }
 
-  /// Goes on behind the next comma that is in no quotes.
-  /// - Returns: false where there is none.
+  /// Skips to the next preference, behind a comma outside quotes.
+  /// - Returns: false at the end of the field.
   private static func endPreference(_ rest: inout MediaType.Bytes) -> Bool {
     while let byte = rest.first {
       if byte == UInt8(ascii: "\"") {
@@ -105,7 +108,7 @@ struct Wait: Sendable, Equatable {
 }
 
 extension HTTPFields {
-  /// Tells a client that its `Prefer` field was heeded.
+  /// Adds `Preference-Applied` if `Prefer` was used.
   mutating func acknowledge(_ wait: Wait?) {
     guard let applied = wait?.preferenceApplied else { return }
     append(HTTPField(name: .preferenceApplied, value: applied))

@@ -2,127 +2,131 @@ internal import HTTPTypes
 internal import Jobs
 
 extension FailureCode {
-  /// How it is told. A job's failure is never an answer by itself; its status tells whose fault it is: the client's
-  /// (4xx), the origin's (502, 504), ours (500, 503). Some can also befall a request.
+  /// Status, title and advice of the failure. The status shows whose fault it is: the client's (4xx), the origin's
+  /// (502, 504), this service's (500, 503). A failed job is still a 200; the status is used only for the failures that
+  /// a request can have too.
   var row: ProblemCode.Row {
     typealias Row = ProblemCode.Row
     return switch self {
     case .blockedAddress:
       Row(
-        .unprocessableContent, "The URL leads where this service does not go",
+        .unprocessableContent, "The URL is blocked by the configuration",
         """
-        The URL, or a redirect on its way, leads to a private or special network, or to a host, port or scheme \
-        that whoever runs the service has ruled out; reason says which of them. They can allow it: \
-        fetch.allow_networks, fetch.allow_hosts, fetch.allow_ports, fetch.allow_schemes. What is blocked by \
-        its address is so on purpose: such requests are how services inside a network are attacked.
+        The URL, or a redirect, leads to an address, host, port or scheme that the configuration of this service \
+        forbids. reason says which. The operator can allow it with fetch.allow_networks, fetch.allow_hosts, \
+        fetch.allow_ports or fetch.allow_schemes. Private networks are blocked on purpose: attackers use such URLs \
+        to reach services inside a network.
         """)
     case .dnsFailure:
       Row(
         .badGateway, "The origin's name could not be resolved",
         """
-        Check the host's name in the URL. Where it is right, its name servers, or the resolver of this \
-        service, did not answer: try again later.
+        Check the host name in the URL. If it is right, the origin's name servers or the resolver of this service \
+        did not answer. Try again later.
         """)
     case .connectFailure:
       Row(
         .badGateway, "The origin could not be reached",
         """
-        Nobody answered at the origin, or nobody who speaks HTTP. Check host and port; where they are right \
-        its operator can mend it. After several such failures the service leaves an origin alone for up to a \
-        minute.
+        The origin refused the connection, did not answer, or did not answer with HTTP. Check the host and the port. \
+        If they are right, only the origin's operator can fix it. After several such failures the service pauses \
+        requests to the origin for up to a minute.
         """)
     case .tlsFailure:
       Row(
-        .badGateway, "The origin could not be trusted",
+        .badGateway, "The TLS connection to the origin failed",
         """
-        The origin's certificate has expired, is for another name, or comes from nobody whom this service \
-        trusts. Its operator can mend it.
+        The origin's certificate has expired, is for another name, or was issued by an authority that this service \
+        does not trust. Only the origin's operator can fix it.
         """)
     case .timeout:
       Row(
         .gatewayTimeout, "The transfer took too long",
         """
-        The whole transfer took longer than fetch.timeout or the job's own timeout. Try again, allow more \
-        time, or ask for a smaller image.
+        The transfer took longer than fetch.timeout or the job's own timeout. Try again, set a longer timeout, or \
+        request a smaller image.
         """)
     case .stalled:
       Row(
         .gatewayTimeout, "The origin stopped sending",
         """
-        The origin stopped sending in the middle, for fetch.stall_timeout. Try again later: the service goes \
-        on from the bytes it has.
+        The origin sent no bytes for fetch.stall_timeout. Try again later: the service resumes the transfer where it \
+        stopped, if the origin allows that.
         """)
     case .tooManyRedirects:
       Row(
         .badGateway, "Too many redirects",
         """
-        Follow the URL by hand to see where it goes in a circle, and submit where it should end. The limit is \
-        fetch.max_redirects.
+        The origin redirects more often than fetch.max_redirects allows. Check the URL for a redirect loop, or \
+        submit the URL that the redirects should lead to.
         """)
     case .originStatus:
       Row(
-        .badGateway, "The origin answered with another status than 200",
+        .badGateway, "The origin did not respond with status 200",
         """
-        origin_status has what the origin said. 404 and 410: the URL is wrong or old. 401 and 403: the origin \
-        wants a credential, which headers can carry, or keeps programs out. 429 and 5xx pass by themselves, \
-        and are tried again.
+        origin_status has the origin's status. 404 and 410: the URL is wrong or outdated. 401 and 403: the origin \
+        requires credentials, which the job can send in headers, or rejects programs. 429 and most 5xx are \
+        temporary, and the service tries again.
         """)
     case .noData:
       Row(
-        .badGateway, "The origin sent no data",
-        "The origin answered with an empty body: its operator can mend it. An empty upload ends so as well."
-      )
+        .badGateway, "The image has no data",
+        """
+        The origin responded with an empty body, or the upload was empty. Only the origin's operator can fix an \
+        empty response. Send an empty upload again.
+        """)
     case .tooLarge:
       Row(
         .badGateway, "The response is too large",
         """
-        The image has more bytes than fetch.max_bytes or the job's own max_bytes: the operator can allow more. Or \
-        the response's header section has more than 264 lines or 65536 bytes, which no setting changes: detail says \
-        which limit it was.
+        The image has more bytes than fetch.max_bytes or the job's max_bytes allow, or the response's header section \
+        has more than 264 lines or 65536 bytes. detail says which. The operator can raise fetch.max_bytes. The \
+        limits of the header section are fixed.
         """)
     case .tooManyPixels:
       Row(
         .badGateway, "The image is too large to decode",
         """
-        reason says which limit it was: pixels (decode.max_pixels), dimensions (decode.max_dimension), frames \
-        (decode.max_frames), scans (decode.max_scans) or memory (decode.max_memory). Whoever runs the service \
-        can allow more; such files are also how services are attacked.
+        The image exceeds a limit. reason says which: pixels (decode.max_pixels), dimensions (decode.max_dimension), \
+        frames (decode.max_frames), scans (decode.max_scans) or memory (decode.max_memory). The operator can raise \
+        it. The limits protect the service from images that are made to exhaust it.
         """)
     case .unsupportedFormat:
       Row(
-        .badGateway, "The bytes are no image of a supported format",
+        .badGateway, "The image format is not supported",
         """
-        The bytes are no JPEG, PNG, WebP, GIF, AVIF, JPEG XL or HEIC image, or of one of these that \
-        decode.formats leaves out, or JPEG XL or HEIC where decoders are not kept apart \
-        (decode.isolation). A web page in place of the image is the usual reason: some origins send \
-        one to programs.
+        Supported are JPEG, PNG, WebP, GIF, AVIF, JPEG XL and HEIC, as far as decode.formats lists them. JPEG XL and \
+        HEIC also need decoder processes (decode.isolation). The usual cause is a web page in place of the image: \
+        some origins send one to programs.
         """)
     case .truncated:
       Row(
         .badGateway, "The transfer ended early",
-        "The connection broke off in the middle. Try again: the service goes on from the bytes it has."
-      )
+        """
+        The connection ended before the whole image had arrived. Try again: the service resumes the transfer where \
+        it stopped, if the origin allows that.
+        """)
     case .decodeFailed:
       Row(
-        .badGateway, "The image is broken",
+        .badGateway, "The image is corrupt",
         """
-        The file is damaged where it comes from: other programs may show a part of it. A sound copy helps, \
-        nothing else.
+        The image breaks the rules of its format, or its content coding is broken. Other programs may show a part of \
+        it. Only an intact copy of the file helps.
         """)
     case .decoderCrashed:
       Row(
         .badGateway, "The image crashed its decoder",
         """
-        The process that decoded the image ended, took too long, or did what decoding needs not: the file is \
-        broken in a way that a codec does not survive, or meant as an attack. Nothing else was touched. It is \
-        not tried again by itself; whoever runs the service finds the image's digest in the log.
+        The process that decoded the image crashed, took too long, or tried something that is not allowed. The file \
+        is corrupt, or it is an attack. Other jobs are not affected. The service does not try again automatically; \
+        the operator finds the image's digest in the log.
         """)
     case .integrityMismatch:
       Row(
-        .unprocessableContent, "The bytes are not the expected ones",
+        .unprocessableContent, "The image does not match integrity",
         """
-        The bytes are not those that the job's integrity demands: the file has changed, or the digest is of \
-        another one.
+        The SHA-256 of the bytes differs from the job's integrity. The file has changed, or the digest belongs to \
+        another file.
         """)
     case .notCached:
       Row(
@@ -131,28 +135,28 @@ extension FailureCode {
     case .localNotFound:
       Row(
         .unprocessableContent, "There is no such local image",
-        "Check the name, or have the file put into the folder sources.local_root.")
+        "Check the name, or ask the operator to put the file into the folder sources.local_root.")
     case .deliveryFailure:
       Row(
         .badGateway, "The image could not be delivered",
         """
-        The image is there, but could not be brought to one of the places in deliver, three times. The detail names \
-        the place and what it answered. POST /jobs/{id}/fetch tries again, without fetching where the image is kept. A \
-        presigned URL may have expired, or been signed for other header fields.
+        The image is stored, but the upload to a destination in deliver failed. detail names the destination and its \
+        response. POST /jobs/{id}/fetch tries again, without fetching the image if it is still stored. A presigned \
+        URL may have expired, or be signed for other header fields.
         """)
     case .storageFull:
       Row(
-        .serviceUnavailable, "There is no room to keep the image",
+        .serviceUnavailable, "The service has no storage space left",
         """
-        There is no room to keep the image. Whoever runs the service can make some: on the disk, or by a \
-        larger storage.max_bytes. It goes on by itself then; try again later.
+        Try again later. The operator can free disk space, or raise storage.max_bytes or storage.max_record_bytes; \
+        the service then continues without a restart.
         """)
     case .internal:
       Row(
-        .internalServerError, "Something went wrong in this service",
+        .internalServerError, "The service had an internal error",
         """
-        The fault is in this service. Its log has more, under the request_id of the answer or the job's id; \
-        whoever runs it can look there, and report it.
+        The fault is in this service, not in the request. The operator finds the cause in the log, under the \
+        request_id of the response or the id of the job.
         """)
     }
   }

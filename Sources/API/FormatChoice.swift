@@ -1,14 +1,14 @@
 internal import Jobs
 
-/// Which format a variant is written in where the client names none.
+/// Chooses the format of a variant if the client names none.
 struct FormatChoice {
-  /// Those that can be written: at least one.
+  /// The formats that this build can write; at least one.
   let formats: Set<OutputFormat>
-  /// The image's own.
+  /// The format of the image, if it can be written.
   let own: OutputFormat?
-  /// Whether what comes out can be transparent, which JPEG can't hold.
+  /// Whether the variant may have transparent pixels, which JPEG can't store.
   let isTransparent: Bool
-  /// Whether the image's own format loses detail, so that a PNG of it is many times larger and no better.
+  /// Whether the image's format is lossy. A PNG of it would be many times larger and no better.
   private let isLossy: Bool
 
   init(_ formats: Set<OutputFormat>, for image: ImageDescription, isTransparent: Bool) {
@@ -18,17 +18,17 @@ struct FormatChoice {
     isLossy = [.jpeg, .webp, .avif, .heic, .jxl].contains(image.format)
   }
 
-  /// Without a word from the client: the image's own, else PNG or JPEG.
+  /// The format if the client sends no `Accept`: the image's own, else PNG or JPEG.
   var plain: OutputFormat { own ?? order.first { $0 == .png || $0 == .jpeg } ?? order[0] }
 
-  /// The format that the client likes best. Among equally welcome ones WebP, which is small and quickly made; AVIF is
-  /// smaller, but takes many times as long.
+  /// Returns the format with the highest weight in `Accept`. Among equal weights WebP wins, because it is small and
+  /// quick to write. AVIF is smaller, but takes many times as long.
   ///
-  /// WebP and AVIF are only sent to clients that name them: `image/*` is also said by such as never heard of them. A
-  /// client that takes none of the formats gets the plain one, which RFC 9110 section 12.5.1 leaves to us.
+  /// WebP and AVIF are sent only to clients that name them, because clients without support for them also send
+  /// `image/*`. A client that accepts none of the formats gets the plain one, which RFC 9110 section 12.5.1 allows.
   ///
-  /// `image/png,image/*;q=0.8`, which Safari sent until it knew WebP, doesn't say that a photo is wanted as PNG: JPEG is
-  /// sent unless `Accept` names it as less welcome.
+  /// Old versions of Safari send `image/png,image/*;q=0.8`, also for photos. So a photo is sent as JPEG in place of
+  /// PNG, unless `Accept` names JPEG.
   func best(_ accept: Accept) -> OutputFormat {
     if accept.isEmpty { return plain }
     let candidates = order.filter { format in
@@ -43,7 +43,7 @@ struct FormatChoice {
     return chosen == .png && isLossy && !isTransparent && hasJPEG ? .jpeg : chosen
   }
 
-  /// Best first.
+  /// The formats in order of preference.
   private var order: [OutputFormat] {
     var order: [OutputFormat] = [.webp, .avif]
     if let own, !order.contains(own) { order.append(own) }

@@ -1,14 +1,14 @@
 internal import HTTPTypes
 
-/// Field names that HTTPTypes does not list, made once.
+/// Field names that HTTPTypes does not define.
 extension HTTPField.Name {
   static let acceptPatch = HTTPField.Name("Accept-Patch")!  // each of these is a token
   static let cacheStatus = HTTPField.Name("Cache-Status")!
   static let forwarded = HTTPField.Name("Forwarded")!
-  /// HTTPTypes keeps `host` to itself, for requests in its own form.
+  /// HTTPTypes reserves `host` for its own form of requests.
   static let hostField = HTTPField.Name("Host")!
   static let idempotencyKey = HTTPField.Name("Idempotency-Key")!
-  /// Between instances: that another one asks for its client.
+  /// Marks a request that another instance sends for its client.
   static let imagefetchPeer = HTTPField.Name("Imagefetch-Peer")!
   static let imagePhase = HTTPField.Name("Image-Phase")!
   static let imagePreview = HTTPField.Name("Image-Preview")!

@@ -1,39 +1,41 @@
 internal import Jobs
 
-/// Which picture a client asks for.
+/// The image or variant that a request asks for.
 struct ImageRequest: Sendable {
-  /// Nil: the origin's own.
+  /// Size and format in the query; nil: the original.
   let variant: VariantQuery?
-  /// One that the job wants with its image, by its name.
+  /// The name of a variant that the job's submission defines.
   let name: String?
-  /// That the image's own bytes must have; nil: any.
+  /// The digest that the image must have; nil: any.
   let digest: ImageDigest?
-  /// Whether another picture may stand in for one that is not there.
+  /// Whether a placeholder may be returned if the image is not available.
   let allowsPlaceholder: Bool
 
-  /// The variant of that name.
-  /// - Throws: `not_found`.
+  /// Returns the variant of the job with this name.
+  /// - Throws: `not_found` if the job has none.
   func named(of submission: Submission) throws(Problem) -> VariantRequest? {
     guard let name else { return nil }
     guard let request = submission.variants.first(where: { $0.name == name }) else {
-      throw Problem(.notFound, "The job wanted no variant of that name.")
+      throw Problem(
+        .notFound, "The job has no variant of this name. Its variants are in image.variants.")
     }
     return request
   }
 
-  /// Takes its members out of a query.
-  /// - Parameter isOfJob: whether the job is known, so that its bytes can be asked for by their digest.
+  /// Reads and removes its parameters from a query.
+  /// - Parameter isOfJob: whether the path names a job, which allows `sha256`.
   init(_ query: inout Query, _ routes: Routes, isOfJob: Bool = false) {
     name = query.one("variant")
     variant = VariantQuery(
       &query, formats: routes.service.outputFormats,
       longest: routes.configuration.limits.maxDimension)
     if name != nil, variant != nil {
-      query.wrong("variant", "It has its own size and format: no other members go with it.")
+      query.wrong(
+        "variant", "A named variant has its own size and format. Remove the other parameters.")
     }
     let hex = isOfJob ? query.one("sha256") : nil
     digest = hex.flatMap { ImageDigest(hex: $0) }
-    if hex != nil, digest == nil { query.wrong("sha256", "It has 64 hexadecimal digits.") }
+    if hex != nil, digest == nil { query.wrong("sha256", "Must be 64 hexadecimal digits.") }
     allowsPlaceholder = query.bool("placeholder")
   }
 }

@@ -1,9 +1,10 @@
-/// Reads JSON strictly: UTF-8 without a byte order mark (``ByteOrderMark`` removes it), nothing after the value, no name twice in an object, and
-/// bounded in depth and number of values, so that a small text can't become a large tree.
+/// Parses JSON strictly: UTF-8 without a byte order mark (``ByteOrderMark`` removes it), nothing after the value, no
+/// duplicate names in an object. Depth and number of values are limited, so that a small text can't become a large
+/// tree.
 struct JSONParser {
-  /// The deepest nesting of arrays and objects.
+  /// The maximum nesting of arrays and objects.
   static let maxDepth = 16
-  /// Members of one object.
+  /// The maximum number of members of one object.
   static let maxMembers = 128
 
   private let bytes: [UInt8]
@@ -12,7 +13,6 @@ struct JSONParser {
   private var room: Int
   private let maxValues: Int
 
-  /// Reads one text.
   static func parse(_ bytes: [UInt8], maxValues: Int) throws(JSONError) -> JSONValue {
     var parser = JSONParser(bytes: bytes, maxValues: maxValues)
     return try parser.text()
@@ -44,7 +44,7 @@ struct JSONParser {
     case UInt8(ascii: "t"): return try literal("true", .bool(true))
     case UInt8(ascii: "f"): return try literal("false", .bool(false))
     case UInt8(ascii: "n"): return try literal("null", .null)
-    default: throw malformed("no value starts like this")
+    default: throw malformed("this is not a JSON value")
     }
   }
 
@@ -87,14 +87,14 @@ struct JSONParser {
     after members: [JSONValue.Member]
   ) throws(JSONError) -> JSONValue.Member {
     guard members.count < Self.maxMembers else {
-      throw .tooMuch(limit: "\(Self.maxMembers) members of one object")
+      throw .tooMuch(limit: "\(Self.maxMembers) members in one object")
     }
     skipSpace()
     let start = at
     guard peek == UInt8(ascii: "\"") else { throw malformed("a member's name is expected") }
     let name = try string()
     guard !members.contains(where: { $0.name == name }) else {
-      throw malformed("this name stands twice in one object", at: start)
+      throw malformed("this name is used twice in one object", at: start)
     }
     skipSpace()
     guard take(UInt8(ascii: ":")) else { throw malformed("':' is expected") }
@@ -106,7 +106,7 @@ struct JSONParser {
   ) throws(JSONError) -> JSONValue {
     let end = at + word.utf8CodeUnitCount
     let matches = word.withUTF8Buffer { end <= bytes.count && bytes[at..<end].elementsEqual($0) }
-    guard matches else { throw malformed("no value starts like this") }
+    guard matches else { throw malformed("this is not a JSON value") }
     at = end
     return value
   }
@@ -134,7 +134,6 @@ struct JSONParser {
   }
 }
 
-/// Strings.
 extension JSONParser {
   private mutating func string() throws(JSONError) -> String {
     at += 1
@@ -149,7 +148,7 @@ extension JSONParser {
     return try escapedString(from: start)
   }
 
-  /// The rest of a string whose plain beginning ends where the parser stands.
+  /// Parses the rest of a string that has an escape. `start` is where its content begins.
   private mutating func escapedString(from start: Int) throws(JSONError) -> String {
     var content = Array(bytes[start..<at])
     while let byte = peek {
@@ -188,21 +187,21 @@ extension JSONParser {
     case UInt8(ascii: "r"): return "\r"
     case UInt8(ascii: "t"): return "\t"
     case UInt8(ascii: "u"): return try unicodeEscape(at: start)
-    default: throw malformed("there is no such escape", at: start)
+    default: throw malformed("this escape does not exist", at: start)
     }
   }
 
-  /// One scalar; beyond the basic plane it takes two escapes (RFC 8259 section 7).
+  /// Parses one scalar. Scalars beyond the basic plane need two escapes (RFC 8259 section 7).
   private mutating func unicodeEscape(at start: Int) throws(JSONError) -> Unicode.Scalar {
     let first = try hexWord()
     if let scalar = Unicode.Scalar(first) { return scalar }
     guard 0xD800..<0xDC00 ~= first, take(UInt8(ascii: "\\")), take(UInt8(ascii: "u")) else {
-      throw malformed("half of a surrogate pair", at: start)
+      throw malformed("a surrogate without its pair", at: start)
     }
     let second = try hexWord()
     guard 0xDC00..<0xE000 ~= second,
       let scalar = Unicode.Scalar(0x10000 + (first - 0xD800) << 10 + (second - 0xDC00))
-    else { throw malformed("half of a surrogate pair", at: start) }
+    else { throw malformed("a surrogate without its pair", at: start) }
     return scalar
   }
 
@@ -219,7 +218,6 @@ extension JSONParser {
   }
 }
 
-/// Moving along.
 extension JSONParser {
   private var peek: UInt8? { at < bytes.count ? bytes[at] : nil }
 

@@ -1,29 +1,29 @@
-/// A JSON text as a tree (RFC 8259), with what `JSONDecoder` loses: the order of members, and numbers as written.
+/// A JSON value (RFC 8259). Unlike `JSONDecoder`, it keeps the order of members and the text of numbers.
 enum JSONValue: Equatable, Sendable {
   case null
   case bool(Bool)
-  /// As written, which the grammar allows.
+  /// The text of the number, valid by the grammar.
   case number(String)
   case string(String)
   case array([JSONValue])
   case object([Member])
 
-  /// A name of an object, no other's there, and its value.
+  /// A member of an object. Its name is unique there.
   struct Member: Equatable, Sendable {
     var name: String
     var value: JSONValue
   }
 
-  /// The number, where it is one that fits into an `Int` without rounding; `1e3` and `5.0` do.
+  /// The number as an `Int`, if it is one without rounding (`1e3` and `5.0` are); else nil.
   var int: Int? {
     guard case .number(let text) = self else { return nil }
     if let int = Int(text) { return int }
-    // Beyond 2^53 a Double no longer tells one integer from the next.
+    // Beyond 2^53 a Double can't represent every integer.
     guard let double, abs(double) <= 9_007_199_254_740_992 else { return nil }
     return Int(exactly: double)
   }
 
-  /// The number, where it is a finite one.
+  /// The number, if it is finite; else nil.
   var double: Double? {
     guard case .number(let text) = self, text.utf8.count <= 64, let value = Double(text),
       value.isFinite
@@ -35,7 +35,7 @@ enum JSONValue: Equatable, Sendable {
     if case .string(let text) = self { text } else { nil }
   }
 
-  /// What kind of value it is, for people.
+  /// The kind of value, for error messages.
   var kind: String {
     switch self {
     case .null: "null"
@@ -48,11 +48,11 @@ enum JSONValue: Equatable, Sendable {
   }
 }
 
-/// Why a text is not JSON that we read.
+/// Why a text was not parsed.
 enum JSONError: Error, Equatable {
-  /// It breaks the grammar, nests too deeply, or has a name twice in one object; `line` and `column` count from 1, in
+  /// The text is not valid JSON, is nested too deeply, or has a duplicate name. `line` and `column` count from 1, in
   /// bytes.
   case malformed(reason: String, line: Int, column: Int)
-  /// It holds more than any legal request does.
+  /// The text has more values or members than any legal request.
   case tooMuch(limit: String)
 }

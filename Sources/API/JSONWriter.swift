@@ -1,11 +1,11 @@
-/// Writes JSON (RFC 8259) in the order given. Some ten times faster than `JSONEncoder`, whose keys also
-/// have no order.
+/// Writes JSON (RFC 8259) with the members in the order of the calls. About ten times faster than `JSONEncoder`, which
+/// also does not keep the order.
 struct JSONWriter {
-  /// The text so far, UTF-8.
+  /// The text written so far, UTF-8.
   private(set) var bytes: [UInt8] = []
   private var needsComma = false
 
-  /// An empty text with room for `capacity` bytes.
+  /// - Parameter capacity: the bytes to reserve.
   init(capacity: Int = 1024) { bytes.reserveCapacity(capacity) }
 
   mutating func object(_ members: (inout JSONWriter) -> Void) {
@@ -20,7 +20,7 @@ struct JSONWriter {
     }
   }
 
-  /// A member's name; its value is what is written next.
+  /// Writes a member's name. The next call writes its value.
   mutating func key(_ name: StaticString) {
     separate()
     bytes.append(UInt8(ascii: "\""))
@@ -34,7 +34,7 @@ struct JSONWriter {
   mutating func bool(_ value: Bool) { raw(value ? "true" : "false") }
   mutating func int(_ value: Int) { raw(value.description) }
 
-  /// - Parameter value: finite, else it is written as null.
+  /// - Parameter value: written as null if it is not finite.
   mutating func double(_ value: Double) { value.isFinite ? raw(value.description) : null() }
 
   mutating func string(_ value: String) {
@@ -52,7 +52,7 @@ struct JSONWriter {
     bytes.append(UInt8(ascii: "\""))
   }
 
-  /// A whole value that is JSON already.
+  /// Writes a complete value that is already JSON.
   mutating func value(_ json: [UInt8]) {
     separate()
     bytes.append(contentsOf: json)
@@ -103,7 +103,7 @@ extension JSONWriter {
     if let value { double(value) } else { null() }
   }
 
-  /// - Parameter name: of ours, in which nothing needs escaping.
+  /// - Parameter name: must contain nothing that JSON escapes.
   mutating func member(_ name: String, _ value: Int) {
     string(name)
     bytes.append(UInt8(ascii: ":"))

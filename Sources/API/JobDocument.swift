@@ -1,30 +1,30 @@
 internal import FoundationEssentials
 internal import Jobs
 
-/// A job's JSON, members in the contract's order.
+/// The JSON of a job, with the members in the order of openapi.yaml.
 enum JobDocument {
-  /// One job that waits for nothing. The bytes depend on nothing but the job, so that one version has one encoding.
+  /// Encodes a job without `waiting_for`. The bytes depend only on the job, so one version has one encoding.
   static func encode(_ job: Job) -> [UInt8] { encode(job, .whole) }
 
-  /// How much of a job is told.
+  /// The members to include. Each case leaves out more than the one before.
   enum Brevity: Comparable, CaseIterable {
     case whole, withoutOtherURLs, withoutTags
-    /// Nor what its deliveries are called where they were brought.
+    /// Also without the keys and ETags of its deliveries.
     case withoutVariants
   }
 
-  /// A job that waits for nothing, in few bytes.
+  /// Encodes a job without `waiting_for` and without the members that `brevity` leaves out.
   static func encode(_ job: Job, _ brevity: Brevity) -> [UInt8] {
     var writer = JSONWriter()
     write(job, nil, brevity, to: &writer)
     return writer.bytes
   }
 
-  /// The same job with what it waits for, its last member: the rest is not encoded anew.
+  /// Adds `waiting_for` to an encoded job. It is the last member, so the rest is not encoded again.
   static func encode(_ document: [UInt8], _ waiting: WaitingFor) -> [UInt8] {
     var writer = JSONWriter(capacity: 256)
     waiting.write(to: &writer)
-    // Not by dropLast(), which here gives an array that it makes byte by byte.
+    // `dropLast()` would copy the array byte by byte.
     var bytes = document
     bytes.removeLast("null}".utf8.count)
     bytes += writer.bytes
@@ -32,7 +32,7 @@ enum JobDocument {
     return bytes
   }
 
-  /// A job of an earlier submission that is there no more.
+  /// Encodes a job of an earlier submission with the same idempotency key that has been deleted since.
   static func encode(gone id: JobID) -> [UInt8] {
     var writer = JSONWriter(capacity: 64)
     writer.object { json in
@@ -42,7 +42,7 @@ enum JobDocument {
     return writer.bytes
   }
 
-  /// A batch of documents, in the order given.
+  /// Encodes the response to an array of jobs, in the order given.
   static func encode(batch documents: [[UInt8]]) -> [UInt8] {
     var writer = JSONWriter(capacity: 1024 * documents.count)
     writer.object { json in
@@ -52,7 +52,7 @@ enum JobDocument {
     return writer.bytes
   }
 
-  /// A part of the list.
+  /// Encodes one page of `GET /jobs`.
   static func encode(
     page: [Job], nextCursor: String?, waiting: (Job) -> WaitingFor?
   ) -> [UInt8] {
@@ -82,7 +82,7 @@ enum JobDocument {
       json.key("error")
       if let failure = job.failure { failure.write(to: &json) } else { json.null() }
       json.key("last_error")
-      // A try that is still at its alternatives has not failed.
+      // While the alternatives of an attempt remain, the attempt has not failed.
       if let failure = job.lastFailure, job.nextAttempt != nil {
         failure.write(to: &json)
       } else {
@@ -112,7 +112,7 @@ enum JobDocument {
         links.member("events", "/jobs/\(id)/events")
         links.member("preview", "/jobs/\(id)/preview")
       }
-      // Last, so that it can be told anew behind what is encoded already.
+      // The last member, so that it can be appended to an encoded job.
       json.key("waiting_for")
       if let waiting { waiting.write(to: &json) } else { json.null() }
     }
@@ -120,17 +120,18 @@ enum JobDocument {
 }
 
 extension JobSnapshot {
-  /// The job's JSON, with what it waits for at this moment.
+  /// The job's JSON with what it waits for now.
   func document(_ waiting: WaitingFor?) -> [UInt8] {
     let document = encoded(JobDocument.encode)
     guard let waiting else { return document }
     return JobDocument.encode(document, waiting)
   }
 
-  /// The job's strong entity tag (RFC 9110 section 8.8.3): of all but `waiting_for`, one version has one encoding.
+  /// The job's strong entity tag (RFC 9110 section 8.8.3). It covers all members except `waiting_for`: one version has
+  /// one encoding.
   var entityTag: String { Self.tag(of: job.version) }
 
-  /// The version that has this entity tag, quotes included; nil: none has.
+  /// The version with this entity tag, quotes included; nil if there is none.
   static func version(ofTag tag: Substring) -> Int? {
     Int(tag.dropFirst().dropLast()).flatMap { $0 > 0 && Self.tag(of: $0) == tag ? $0 : nil }
   }
@@ -139,12 +140,12 @@ extension JobSnapshot {
 }
 
 extension Routes {
-  /// The job's JSON as of now.
+  /// The job's JSON with what it waits for now.
   func document(of snapshot: JobSnapshot) -> [UInt8] {
     snapshot.document(service.waiting(of: snapshot.job))
   }
 
-  /// The same of a job that may be gone.
+  /// The same for a job that may have been deleted.
   func document(of submitted: SubmittedJob) -> [UInt8] {
     submitted.snapshot.map(document) ?? JobDocument.encode(gone: submitted.id)
   }
@@ -202,7 +203,7 @@ extension Progress {
 }
 
 extension StoredImage {
-  /// The strong entity tag of the image's own bytes.
+  /// The strong entity tag of the original.
   var entityTag: String { digest.entityTag }
 
   func write(
@@ -253,10 +254,10 @@ extension MadeVariant {
 }
 
 extension LQIP {
-  /// The ThumbHash, as its decoders take it.
+  /// The ThumbHash in base64, as its decoders expect it.
   fileprivate var base64: String { Data(thumbHash).base64EncodedString() }
 
-  /// As CSS writes it: `#rrggbb`.
+  /// The dominant color as a CSS color: `#rrggbb`.
   fileprivate var colorCode: String { "#" + dominantColor.hexDigits }
 }
 
@@ -308,7 +309,7 @@ extension Duration {
 }
 
 extension Priority {
-  /// The API's word for it.
+  /// The priority in the API's spelling.
   package var word: String {
     switch self {
     case .veryLow: "very_low"
@@ -319,7 +320,7 @@ extension Priority {
     }
   }
 
-  /// The priority of that word.
+  /// Parses the API's spelling.
   package init?(word: String) {
     guard let priority = Priority.allCases.first(where: { $0.word == word }) else { return nil }
     self = priority

@@ -1,135 +1,136 @@
 public import Jobs
 
-/// What the API needs of the job engine.
-///
-/// Wherever a caller is given, another owner's job is as unknown as one that never was.
+/// The job operations that the API needs from the job engine. A job of another owner is treated as unknown
+/// (`.unknownJob`).
 public protocol JobService: BatchService {
-  /// The job from memory, without waiting; nil: ask ``job(_:for:)``.
+  /// The job from memory, without waiting. Returns nil if it is not there: use ``job(_:for:)``.
   func peek(_ id: JobID, for caller: Caller) -> JobSnapshot?
 
-  /// The job.
+  /// Loads the job from memory or from the store.
   func job(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot
 
-  /// Why a queued job does not run, as far as memory tells; nil in any other phase.
+  /// Why a queued job does not run, as far as known without asking the store; nil in any other phase.
   func waiting(of job: Job) -> WaitingFor?
 
-  /// Accepts jobs, all or none, durably: in the order given. With the key of an earlier submission: that one's jobs.
+  /// Stores jobs durably, all or none, in the order given. If an earlier submission has the same `key`, returns its
+  /// jobs.
   func submit(_ jobs: [NewJob], by caller: Caller, key: IdempotencyKey?)
     async throws(JobsError) -> [SubmittedJob]
 
-  /// The job that answers a view, once it has finished or the time is over: the one that was given to others who asked
-  /// the same, or a new one. It belongs to ``Owner/view``, and is cancelled when all who wait for it have left.
+  /// The job that answers a `GET /image`, when it has finished or `limit` has passed. Equal requests share one job.
+  /// It belongs to ``Owner/view``, and is cancelled when no request waits for it.
   func view(_ job: NewJob, atMost limit: Duration) async throws(JobsError) -> JobSnapshot
 
-  /// Room for an image that a client is about to send, out of its owner's share.
+  /// Prepares to receive an image that a client uploads. Its bytes count towards the owner's limits.
   func beginCapture(by owner: Owner) async throws(JobsError) -> any ImageCapture
 
-  /// Accepts a job over a finished capture, and makes its bytes durable with it. `job`'s source is
-  /// the captured image that ``ImageCapture/finish()`` told.
+  /// Stores a job together with an uploaded image, durably. The job's source is the image that
+  /// ``ImageCapture/finish()`` returned.
   func submit(
     captured capture: any ImageCapture, as job: NewJob, by caller: Caller, key: IdempotencyKey?
   )
     async throws(JobsError) -> SubmittedJob
 
-  /// A part of the list of jobs.
+  /// One page of jobs.
   func jobs(_ query: JobQuery) async throws(JobsError) -> JobPage
 
   /// Cancels the job unless it has finished.
   ///
-  /// - Parameter expected: does so only where nothing but progress came after one of these versions; nil: whatever came.
+  /// - Parameter expected: throws `.versionDiffers` unless the job has one of these versions; changes of the progress
+  ///   alone do not count. Nil: any version.
   func cancel(_ id: JobID, for caller: Caller, ifVersion expected: [Int]?)
     async throws(JobsError) -> JobSnapshot
 
-  /// Cancels and forgets the job, its image and its kept bytes.
+  /// Cancels the job and deletes it with its image and variants.
   func purge(_ id: JobID, for caller: Caller, ifVersion expected: [Int]?) async throws(JobsError)
 
-  /// Changes what is not nil.
+  /// Changes the priority and the tags, if not nil.
   func edit(
     _ id: JobID, for caller: Caller, priority: Priority?, tags: [String]?,
     ifVersion expected: [Int]?
   ) async throws(JobsError) -> JobSnapshot
 
-  /// Queues the job again where there is something to fetch.
+  /// Queues the job again if there is something to fetch.
   func fetchAgain(
     _ id: JobID, for caller: Caller, ifVersion expected: [Int]?
   ) async throws(JobsError) -> JobSnapshot
 
-  /// What is told of the job's ends, the oldest first.
+  /// The webhook messages of the job, oldest first.
   func messages(of id: JobID, for caller: Caller) async throws(JobsError) -> [WebhookMessage]
 
-  /// Has the newest of them sent again, now; nil where there is none.
+  /// Sends the newest webhook message again, now. Returns nil if there is none.
   func sendAgain(of id: JobID, for caller: Caller) async throws(JobsError) -> WebhookMessage?
 
-  /// The job as it is when it meets the condition, or the time is over.
+  /// Waits until the job meets the condition or `limit` has passed. Returns it then.
   func wait(_ id: JobID, for caller: Caller, until goal: WaitCondition, atMost limit: Duration)
     async throws(JobsError) -> JobSnapshot
 
-  /// Subscribes to the job: as it is, unless it has the version `seen`, and each change until it has finished or is gone.
+  /// Subscribes to the job. The first event is its current state, unless it has the version `seen`. Later events are
+  /// its changes, until it has finished or is deleted.
   ///
-  /// - Parameter cancelsAtLeaving: whether an unfinished job is cancelled when the last subscription that asked for this
-  ///   is let go of.
+  /// - Parameter cancelsAtLeaving: whether an unfinished job is cancelled when the last subscription with this flag
+  ///   ends.
   func subscribe(to id: JobID, for caller: Caller, seen: Int?, cancelsAtLeaving: Bool)
     async throws(JobsError) -> any JobSubscription
 
-  /// Subscribes to all jobs that the query means.
+  /// Subscribes to all jobs that match the query.
   func subscribe(_ query: SubscriptionQuery) -> any JobSubscription
 
-  /// The image's bytes; nil when they are gone.
+  /// The original's bytes; nil if they are no longer stored.
   func openImage(_ digest: ImageDigest) async throws(JobsError) -> StoredBytes?
 
-  /// Moves bytes out of memory into a file, which is gone once nobody holds it.
+  /// Writes bytes to a temporary file, which is deleted when the result is released.
   func file(_ bytes: [UInt8]) async throws(JobsError) -> StoredBytes
 
-  /// The newest preview of what the job is loading; nil: there is none yet, or no more.
+  /// The newest preview of a job that this instance is loading; nil if there is none.
   func preview(of id: JobID) -> Preview?
 
-  /// The same of a job that another instance loads; that one is told who asks.
+  /// The same for a job that another instance is loading. The client's `Authorization` is passed on to it.
   func previewElsewhere(of id: JobID, authorization: String?) async -> Preview?
 
-  /// The formats that variants can be written in; none where none are made.
+  /// The formats that variants can be written in; empty if the service makes no variants.
   var outputFormats: Set<OutputFormat> { get }
 
-  /// What a variant of an image comes out as, without rendering it; nil where none are made.
+  /// The format and size of a variant of an image, without rendering it; nil if the service makes no variants.
   func rendition(of image: StoredImage, as variant: Variant) -> Rendition?
 
-  /// The operator's picture that stands in for an image which is not there; nil: the built-in one is drawn.
+  /// The operator's placeholder image; nil: the built-in one is drawn.
   func picture(for placeholder: Placeholder) -> PlaceholderPicture?
 
-  /// What a placeholder comes out as, without rendering it: a built-in one at the variant's width and height. Nil where
-  /// nothing is rendered.
+  /// The format and size of a placeholder, without rendering it. A built-in one has the variant's width and height. Nil
+  /// if the service makes no variants.
   func rendition(of placeholder: Placeholder, as variant: Variant) -> Rendition?
 
-  /// The bytes of a rendition of the job's image, rendered now where they aren't kept: once for all who ask at the same
-  /// time. A caller whose task is cancelled waits no more.
+  /// The bytes of a variant of the job's image. They are rendered now if they are not cached, once for all concurrent
+  /// requests. Stops waiting if the caller's task is cancelled.
   func open(_ rendition: Rendition, for job: Job) async throws(JobsError) -> RenderedBytes
 
-  /// The bytes of what stands in for the job's image, likewise.
+  /// The bytes of a placeholder for the job's image. Otherwise like ``open(_:for:)``.
   func openPlaceholder(
     _ rendition: Rendition, for job: Job
   ) async throws(JobsError) -> RenderedBytes
 
-  /// What the cache holds.
+  /// The size of the cache and its hits.
   func cacheCounts() async throws(JobsError) -> CacheCounts
 
-  /// Forgets what the cache has of a URL, or everything. Jobs keep their images.
-  /// - Returns: how many stored responses and variants there were.
+  /// Deletes the cached responses and variants of a URL, or everything. Jobs keep their images.
+  /// - Returns: the number of deleted responses and variants.
   func dropFromCache(_ url: SourceURL?) async throws(JobsError) -> Int
 
-  /// Whether low-data images stand in for the regular ones.
+  /// Whether the network is constrained, so that low-data images replace the regular ones.
   var isConstrained: Bool { get }
 
-  /// Says that the network is constrained, or no longer is: the regular images then replace the low-data ones.
+  /// Sets whether the network is constrained. When it no longer is, regular images replace the low-data ones.
   func setConstrained(_ isConstrained: Bool) async throws(JobsError)
 
-  /// The instances that work on the jobs, the one that leads first.
+  /// The running instances. The one that does the cluster's shared work is first.
   func instances() async throws(JobsError) -> [PresentInstance]
 
-  /// Which of them this is.
+  /// This instance.
   var instance: Instance { get }
 
-  /// The wall clock's time.
   func now() -> Timestamp
 
-  /// Whether the service takes work.
+  /// Whether the service accepts jobs.
   var state: ServiceState { get }
 }

@@ -1,19 +1,19 @@
 internal import Executors
 internal import Jobs
 
-/// Reads long request bodies: on a thread of its own, one at a time, round robin between clients.
+/// Parses long request bodies: one at a time, on a thread of its own, round robin between clients.
 ///
-/// Parsing computes, up to a second for the longest body. On Swift's shared threads it would delay the
-/// requests of all other clients.
+/// Parsing the longest body takes up to a second. On Swift's shared threads it would delay the requests of all other
+/// clients.
 final class LongReading: Sendable {
-  /// Longer bodies wait for their turn; shorter ones are read at once. In bytes.
+  /// In bytes. Longer bodies wait for their turn; shorter ones are parsed at once.
   static let threshold = 64 << 10
 
   let turns = ClientTurns(atOnce: 1)
   private let thread = ThreadPool(name: "json", threads: 1)
 
-  /// Runs `body`, where `count` bytes are long when it is the client's turn.
-  /// - Throws: what `body` throws; also when the client left before its turn.
+  /// Runs `body`. If `count`, the bytes to parse, is above the threshold, waits for the client's turn first.
+  /// - Throws: the errors of `body`; also when the client disconnected before its turn.
   func read<Value: Sendable>(
     _ count: Int, for client: RateLimiter.Client,
     _ body: @escaping @Sendable () throws(Problem) -> Value

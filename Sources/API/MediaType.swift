@@ -6,7 +6,7 @@ struct MediaType: Equatable, Sendable {
   let essence: String
   private let parameters: [(name: String, value: String)]
 
-  /// Reads a `Content-Type`; nil when it isn't one.
+  /// Parses a `Content-Type`; nil if it is missing or malformed.
   init?(_ text: String?) {
     guard let text, text.utf8.count <= 512 else { return nil }
     var rest = text.utf8[...]
@@ -24,17 +24,17 @@ struct MediaType: Equatable, Sendable {
     a.essence == b.essence && a.parameters.elementsEqual(b.parameters, by: ==)
   }
 
-  /// The value of that parameter.
+  /// Returns the value of the parameter, or nil.
   func parameter(_ name: String) -> String? {
     parameters.first { $0.name == name }?.value
   }
 
-  /// What may be the bytes of an image.
+  /// Whether the body can be an image.
   var isImage: Bool { essence.hasPrefix("image/") || essence == "application/octet-stream" }
 
   typealias Bytes = Substring.UTF8View
 
-  /// `;name=value` and `;name="value"`, white space around the semicolon; nil when there is anything else.
+  /// Parses `;name=value` and `;name="value"`, with white space around the semicolon; nil if anything else follows.
   static func parameters(_ rest: inout Bytes) -> [(name: String, value: String)]? {
     var found: [(name: String, value: String)] = []
     skipSpace(&rest)
@@ -59,7 +59,7 @@ struct MediaType: Equatable, Sendable {
     return String(Substring(token))
   }
 
-  /// What the quotes hold that the text begins with; nil where they don't end.
+  /// Parses the quoted string at the start of the text; nil if its closing quote is missing.
   static func quoted(_ rest: inout Bytes) -> String? {
     rest.removeFirst()
     var value: [UInt8] = []

@@ -1,11 +1,11 @@
 internal import HTTPTypes
 internal import Jobs
 
-/// What is wrong with one request, all of it at once.
+/// All mistakes found in one request.
 struct Mistakes {
-  /// The most that one answer reports, so that the answer to a hostile body stays small.
+  /// The maximum number in one response, so that the response to a hostile body stays small.
   static let mostTold = 100
-  /// The most that are collected.
+  /// The maximum number that is collected.
   private let most: Int
   private(set) var errors: [FieldError] = []
 
@@ -13,7 +13,7 @@ struct Mistakes {
 
   var isEmpty: Bool { errors.isEmpty }
 
-  /// Whether no more mistakes are collected. Decoders then stop, so that a hostile body costs little.
+  /// Whether the maximum is reached. Decoders then stop, so that a hostile body costs little.
   var isFull: Bool { errors.count >= most }
 
   mutating func add(_ place: FieldError.Place, _ code: RequestCode, _ detail: String) {
@@ -26,19 +26,19 @@ struct Mistakes {
     add(location.place, code, location.told(detail))
   }
 
-  /// Adds another's behind these.
+  /// Appends the mistakes of `others`.
   mutating func add(_ others: Mistakes) {
     for error in others.errors { add(error.place, error.code, error.detail) }
   }
 
-  /// ` Did you mean url?`, to follow a sentence about an unknown name; empty when no name is near, or when the sentence is
-  /// not reported.
+  /// Returns ` Did you mean url?`, to follow a sentence about an unknown name. Empty if no name is similar or the
+  /// sentence is not reported.
   func hint(for name: String, among names: [String]) -> String {
     guard !isFull, let meant = Suggestion.name(for: name, among: names) else { return "" }
     return " Did you mean \(meant)?"
   }
 
-  /// A problem that names them all, its own code the first one's; nil where nothing is wrong.
+  /// One problem with all mistakes; its code is that of the first one. Nil if there are none.
   var problem: Problem? {
     guard let first = errors.first else { return nil }
     let more = errors.count - 1
@@ -48,37 +48,37 @@ struct Mistakes {
     return problem
   }
 
-  /// Throws that problem.
+  /// Throws ``problem`` if there are mistakes.
   func check() throws(Problem) {
     if let problem { throw problem }
   }
 }
 
-/// Where in a request a value stands; put into words only when it is wrong.
+/// The place of a value in a request. The text is made only when the value is wrong.
 struct Location {
-  /// What the value stands in.
+  /// The part of the request that contains the value.
   enum Root {
-    /// The JSON body, or the batch's element of that index.
+    /// The JSON body, or the element of its array with that index.
     case body(index: Int?)
     case query
-    /// The JSON that a member of the query is.
+    /// A query parameter whose value is JSON.
     case parameter(String)
   }
   var root: Root
   var member: String?
-  /// From the member on to the value within it.
+  /// The path from the member to a value within it.
   private var children: [String] = []
 
   init(root: Root, member: String? = nil) { (self.root, self.member) = (root, member) }
 
-  /// A value within it.
+  /// The place of a value within this one.
   func child(_ name: String) -> Location {
     var copy = self
     copy.children.append(name)
     return copy
   }
 
-  /// A JSON Pointer (RFC 6901) or a query member's name.
+  /// A JSON Pointer (RFC 6901) or the name of a query parameter.
   var place: FieldError.Place {
     switch root {
     case .query: return .parameter(Self.cut(member ?? ""))
@@ -88,7 +88,7 @@ struct Location {
     }
   }
 
-  /// What is said of the value: of one within a query's member, where it stands there, too.
+  /// The detail of a mistake. If the value is within a query parameter, the detail begins with its JSON Pointer.
   func told(_ detail: String) -> String {
     let within: [String]
     switch root {
@@ -116,7 +116,7 @@ struct Location {
     }
   }
 
-  /// A name of the client's own making may be as long as its body.
+  /// Clients can send names as long as the whole body, so they are cut to 128 bytes.
   private static func cut(_ name: String) -> String {
     name.utf8.count <= 128 ? name : name.prefix(bytes: 128)
   }

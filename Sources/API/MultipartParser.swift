@@ -1,32 +1,33 @@
 internal import HTTP
 
-/// Takes a `multipart/form-data` body (RFC 7578) apart while it arrives. Strict: little before the first delimiter, no
-/// nesting, no transfer encodings; and it never holds more than one part's header section, as much of what is before the
-/// first one, or one piece of content.
+/// Parses a `multipart/form-data` body (RFC 7578) while it arrives. Nested parts and transfer encodings are refused.
+///
+/// Memory is bounded: the parser buffers at most one header section, or as many bytes before the first delimiter, or
+/// one piece of content.
 struct MultipartParser {
-  /// What the body turned out to hold next.
+  /// The next element of the body.
   enum Event: Equatable {
     case part(MultipartPart)
     case content([UInt8])
     case endOfPart
   }
 
-  /// Of one part's header section, in bytes.
+  /// The maximum size of a part's header section, in bytes.
   static let maxHeader = 4096
-  /// Of what may come before the first delimiter (RFC 2046 section 5.1.1), in bytes.
+  /// The maximum number of bytes before the first delimiter (RFC 2046 section 5.1.1).
   static let maxPreamble = 4096
 
   private enum State {
     case start, afterDelimiter, padding, header, contentStart, content, epilogue
   }
   private var state = State.start
-  // The first delimiter has no line break of its own before it: this one stands for it.
+  // The first delimiter has no line break before it. This line break lets it match like the others.
   private var buffer: [UInt8] = [0x0D, 0x0A]
-  /// Where in the buffer the bytes begin that were not told of yet.
+  /// The index in the buffer of the first byte that is not parsed yet.
   private var start = 0
   private let delimiter: [UInt8]
 
-  /// - Parameter type: the body's media type; nil when it names no usable boundary (RFC 2046 section 5.1.1).
+  /// - Parameter type: the body's media type. Nil if it has no valid boundary (RFC 2046 section 5.1.1).
   init?(_ type: MediaType) {
     guard let boundary = type.parameter("boundary"), 1...70 ~= boundary.utf8.count,
       boundary.utf8.last != 0x20, boundary.utf8.allSatisfy(Self.mayBound)
@@ -34,16 +35,16 @@ struct MultipartParser {
     delimiter = Array("\r\n--\(boundary)".utf8)
   }
 
-  /// Adds bytes; what they hold is told by ``next()``.
+  /// Appends bytes of the body. ``next()`` returns the elements.
   mutating func append(_ bytes: [UInt8]) {
     guard state != .epilogue else { return }
-    // What was read is dropped here, once for all events of the bytes before: what is left is short.
+    // Removes the parsed bytes here, once for all elements in them. Few bytes are left to move.
     buffer.removeFirst(start)
     start = 0
     buffer += bytes
   }
 
-  /// What comes next; nil when more bytes are needed to tell.
+  /// Returns the next element; nil if it needs more bytes.
   mutating func next() throws(MultipartError) -> Event? {
     while true {
       switch state {
@@ -66,11 +67,11 @@ struct MultipartParser {
     }
   }
 
-  /// Whether the closing delimiter was there.
+  /// Whether the closing delimiter has arrived.
   var isComplete: Bool { state == .epilogue }
 
   private mutating func findFirstDelimiter() throws(MultipartError) -> Bool {
-    // Beside the bytes before it there is the line break that stands for one.
+    // The count includes the artificial line break.
     guard let count = offset(of: delimiter), count <= Self.maxPreamble + 2 else {
       guard unread.count < Self.maxPreamble + 2 + delimiter.count else {
         throw .malformed(reason: "it does not start with its boundary")
@@ -93,12 +94,12 @@ struct MultipartParser {
     return true
   }
 
-  /// White space may stand behind a delimiter: gateways put it there (RFC 2046 section 5.1.1).
+  /// Gateways may insert white space after a delimiter (RFC 2046 section 5.1.1).
   private mutating func endDelimiterLine() throws(MultipartError) -> Bool {
     while let byte = unread.first, byte == 0x20 || byte == 0x09 { start += 1 }
     guard unread.count >= 2 else { return false }
     guard buffer[start] == 0x0D, buffer[start + 1] == 0x0A else {
-      throw .malformed(reason: "something follows a boundary on its line")
+      throw .malformed(reason: "a boundary is followed by other text on its line")
     }
     consume(2, then: .header)
     return true
@@ -110,7 +111,7 @@ struct MultipartParser {
       return nil
     }
     let part = try MultipartPart(header: unread.prefix(count))
-    // The blank line's break stays: it may belong to the next delimiter, where the part is empty.
+    // The line break of the blank line stays in the buffer. If the part is empty, it belongs to the next delimiter.
     consume(count + 2, then: .contentStart)
     return part
   }
@@ -125,7 +126,7 @@ struct MultipartParser {
       consume(delimiter.count, then: .afterDelimiter)
       return .endOfPart
     }
-    // The last bytes may be the delimiter's first ones.
+    // The last bytes may be the start of a delimiter.
     let certain = unread.count - delimiter.count + 1
     return certain > 0 ? take(certain) : nil
   }
@@ -143,7 +144,7 @@ struct MultipartParser {
 
   private var unread: ArraySlice<UInt8> { buffer[start...] }
 
-  /// How many bytes stand before the pattern, which starts with a carriage return; nil without it.
+  /// The number of bytes before the pattern, which starts with a carriage return; nil if it is not found.
   private func offset(of pattern: [UInt8]) -> Int? {
     var rest = unread
     while let at = rest.firstIndex(of: 0x0D), at + pattern.count <= buffer.count {
@@ -167,10 +168,10 @@ struct MultipartParser {
 struct MultipartPart: Equatable {
   /// The form field's name.
   let name: String
-  /// Its `Content-Type`, where it has one.
+  /// Its `Content-Type`; nil if it has none.
   let type: String?
 
-  /// - Parameter header: without the blank line.
+  /// - Parameter header: without the final blank line.
   init(header: ArraySlice<UInt8>) throws(MultipartError) {
     guard let text = String(validating: header, as: UTF8.self) else {
       throw .malformed(reason: "a part's header is not UTF-8")
@@ -180,11 +181,11 @@ struct MultipartPart: Equatable {
       let line = line.last == 0x0D ? line.dropLast() : line
       guard let colon = line.firstIndex(of: UInt8(ascii: ":")),
         line[..<colon].allSatisfy({ $0.isTokenCharacter })
-      else { throw .malformed(reason: "a part's header has a line that is no field") }
+      else { throw .malformed(reason: "a part's header has a line that is not a field") }
       let name = Substring(line[..<colon]).lowercased()
       let value = Substring(line[line.index(after: colon)...]).drop { $0 == " " || $0 == "\t" }
       guard fields.updateValue(String(value), forKey: name) == nil else {
-        throw .malformed(reason: "a part's header has a field twice")
+        throw .malformed(reason: "a part's header has a duplicate field")
       }
     }
     guard let name = Self.name(fields["content-disposition"]) else {
@@ -192,7 +193,7 @@ struct MultipartPart: Equatable {
     }
     let encoding = fields["content-transfer-encoding"]?.lowercased() ?? "binary"
     guard ["binary", "8bit", "7bit"].contains(encoding) else {
-      throw .malformed(reason: "a part has a transfer encoding")
+      throw .malformed(reason: "a part has a Content-Transfer-Encoding that is not supported")
     }
     self.name = name
     type = fields["content-type"]
@@ -205,9 +206,9 @@ struct MultipartPart: Equatable {
   }
 }
 
-/// Why a form could not be read.
+/// Why a form was refused.
 enum MultipartError: Error, Equatable {
-  /// It breaks RFC 7578 or is more than we read of it.
+  /// The form violates RFC 7578 or uses a part of it that is not supported.
   case malformed(reason: String)
   /// A part's header section is longer than `limit` bytes.
   case headerTooLarge(limit: Int)

@@ -3,46 +3,55 @@ internal import HTTPTypes
 internal import Jobs
 
 extension Problem {
-  /// Why the engine did not do as asked.
+  /// The problem for an error of the job engine.
   ///
-  /// - Parameter isBatch: whether the request was an array of jobs, so that a mistake's place begins with an index.
+  /// - Parameter isBatch: whether the request was an array of jobs, so that the place of a mistake begins with an
+  ///   index.
   init(_ error: JobsError, isBatch: Bool = false) {
     switch error {
     case .unknownJob:
       self.init(
-        .notFound, "No job has this id: it never had, it has expired, or it is someone else's.")
+        .notFound,
+        "No job with this id exists: it has expired, was purged, or belongs to another owner.")
     case .unknownBatch:
       self.init(
-        .notFound, "No batch has this id: it never had, it has expired, or it is someone else's.")
+        .notFound,
+        "No batch with this id exists: it has expired, was purged, or belongs to another owner.")
     case .batchGoesOnElsewhere(let batch):
       self.init(
         .conflict,
         batch.state == .receiving
-          ? "The batch has received \(batch.received) lines: it goes on from there."
-          : "The batch is \(batch.state.rawValue): it takes no more lines.")
+          ? "The batch has received \(batch.received) lines. Continue with the next one."
+          : "The batch is \(batch.state.rawValue) and accepts no more lines. Create another batch.")
     case .queueFull:
-      self.init(.queueFull, "As many jobs are queued as may be; try again later.")
+      self.init(.queueFull, "The queue is full. Retry after the time in Retry-After.")
       fields[.retryAfter] = "5"
     case .recordsFull:
       self.init(
         .storageFull,
-        "The records of jobs take as much space as they may. Purge finished jobs, or wait until they expire."
+        "The job records have reached storage.max_record_bytes. Purge finished jobs, or wait until they expire."
       )
       fields[.retryAfter] = "60"
     case .tooManyBatches:
-      self.init(.tooManyBatches, "As many of your batches are under way as may be.")
+      self.init(
+        .tooManyBatches,
+        "The owner has api.max_batches unfinished batches. Close or cancel some, or wait until they finish."
+      )
       fields[.retryAfter] = "30"
     case .tooManyMessages:
       self.init(
-        .tooManyMessages, "As many messages wait for your receivers as may: they do not take them.")
+        .tooManyMessages,
+        "The owner has webhooks.max_waiting undelivered messages. Check why the receivers do not accept them."
+      )
       fields[.retryAfter] = "60"
     case .bytesSpent(let rest):
       self.init(
-        .rateLimited, "As many bytes came today as this token lets come; the day ends at 00:00 UTC."
+        .rateLimited, "The token's limit of bytes per day is reached. Retry after 00:00 UTC."
       )
       fields[.retryAfter] = "\(Int(rest.inSeconds.rounded(.up)))"
     case .keyReused:
-      self.init(.invalidOption, "This Idempotency-Key was used before with another request.")
+      self.init(
+        .invalidOption, "This Idempotency-Key was used with a different request. Use a new key.")
       errors = [
         FieldError(place: .header("Idempotency-Key"), code: .invalidOption, detail: detail)
       ]
@@ -52,37 +61,42 @@ extension Problem {
         let location = Location(root: .body(index: isBatch ? place : nil), member: "local")
         mistakes.add(
           location, .invalidLocalName,
-          "It leads out of this service's folder of images, or to no file.")
+          "Must name a file below sources.local_root.")
       }
-      self = mistakes.problem ?? Problem(.invalidLocalName, "A name cannot be used.")
+      self = mistakes.problem ?? Problem(.invalidLocalName, "A name is not valid.")
     case .versionDiffers:
       self.init(
-        .preconditionFailed, "If-Match names no version that the job has; GET tells its ETag.")
+        .preconditionFailed,
+        "If-Match does not match the job's ETag. Get the job, and use its ETag.")
     case .imageGone:
       self.init(
         .imageGone,
-        "The image gave way to newer ones, or was harmed on the disk. POST …/fetch asks for it again."
+        "The image was evicted to free space, or its file was corrupt. POST …/fetch fetches it again."
       )
     case .renderingsFull:
-      self.init(.queueFull, "As many variants wait to be rendered as may; try again later.")
+      self.init(
+        .queueFull,
+        "Too many variants are waiting to be rendered. Retry after the time in Retry-After.")
       fields[.retryAfter] = "2"
     case .unrenderable(let error):
       self.init(unrenderable: error)
     case .abandoned:
-      // Nobody reads it: the client that asked has left.
-      self.init(.malformedRequest, "The client left before its answer.")
+      // The client has disconnected and does not receive this.
+      self.init(.malformedRequest, "The client disconnected before the response.")
     case .starting:
-      self.init(.starting, "This service will take work in a moment.")
+      self.init(.starting, "The service is starting. Retry after the time in Retry-After.")
       fields[.retryAfter] = "1"
     case .draining:
-      self.init(.draining, "This service is stopping and takes no new work; ask another one.")
+      self.init(
+        .draining,
+        "The service is stopping and accepts no new jobs. Retry later, or use another instance.")
       fields[.retryAfter] = "5"
     case .store(let error): self.init(error)
     }
   }
 
-  /// Why a variant of an image can't be made. That it is too large for that lies in the request; bytes that were decoded
-  /// whole before and now aren't, in the image.
+  /// The problem for a variant that can't be made. If the variant is too large, the status is 422. If bytes that were
+  /// decoded before can't be decoded now, it is 502.
   private init(unrenderable error: CodecError) {
     let status: HTTPResponse.Status =
       switch error.code {
@@ -94,47 +108,50 @@ extension Problem {
     reason = error.reason
   }
 
-  /// Why the store could not.
+  /// The problem for an error of the store.
   init(_ error: StoreError) {
     switch error {
     case .full:
-      self.init(.storageFull, "This service has no room left; try again later.")
+      self.init(
+        .storageFull, "The service has no storage space left. Retry after the time in Retry-After.")
       fields[.retryAfter] = "60"
     case .leaseLost, .unavailable:
       self.init(
-        .storeUnavailable, "The fault is on this side, and may pass; try again in a moment.")
+        .storeUnavailable, "The store is unavailable. Retry after the time in Retry-After.")
       fields[.retryAfter] = "2"
       logged = "\(error)"
     case .unreadable:
-      self.init(.internal, "The fault is on this side; nothing is wrong with the request.")
+      self.init(.internal, "The service had an internal error. The request is not the cause.")
       logged = "\(error)"
     }
   }
 
-  /// What a request is answered with for which there is no room at the moment.
+  /// The 503 for a request that exceeds a limit of memory or connections for the moment.
   static func noRoom(_ detail: String) -> Problem {
     Problem(.overloaded, detail).with(.retryAfter, "2")
   }
 
-  /// Why a request's content did not come whole.
+  /// The problem for a request body that was not received completely.
   init(_ error: BodyError) {
     switch error {
-    case .tooLarge(let limit): self.init(.bodyTooLarge, "At most \(limit) bytes are taken here.")
-    case .disconnected: self.init(.malformedRequest, "The content ended before its end.")
+    case .tooLarge(let limit):
+      self.init(.bodyTooLarge, "The body is longer than \(limit) bytes. Send a shorter one.")
+    case .disconnected:
+      self.init(.malformedRequest, "The body ended early. Send the request again.")
     }
   }
 
-  /// Why a request's content could not be read.
+  /// The problem for a body that is not the JSON expected.
   init(_ error: JSONError) {
     switch error {
     case .malformed(let reason, let line, let column):
       self.init(.malformedJSON, "Line \(line), column \(column): \(reason).")
     case .tooMuch(let limit):
-      self.init(.bodyTooLarge, "The JSON holds more than \(limit).")
+      self.init(.bodyTooLarge, "The JSON has more than \(limit). Send less at once.")
     }
   }
 
-  /// Why a form could not be read.
+  /// The problem for a malformed form.
   init(_ error: MultipartError) {
     switch error {
     case .malformed(let reason): self.init(.malformedRequest, "The form is malformed: \(reason).")
@@ -143,47 +160,50 @@ extension Problem {
     }
   }
 
-  /// Why the server refused a request before anyone handled it.
+  /// The problem for a request that the HTTP server refused before routing.
   init(_ refusal: Refusal) {
     switch refusal {
     case .malformed(let detail): self.init(.malformedRequest, detail)
     case .targetTooLong(let limit):
-      self.init(.targetTooLong, "At most \(limit) bytes are taken.")
+      self.init(.targetTooLong, "The request target is longer than \(limit) bytes. Shorten it.")
     case .headerTooLarge(let limit):
-      self.init(.headerTooLarge, "More than \(limit) bytes, or too many fields.")
+      self.init(
+        .headerTooLarge,
+        "The header section has more than \(limit) bytes or too many fields. Send fewer.")
     case .bodyTooLarge(let limit):
-      self.init(.bodyTooLarge, "At most \(limit) bytes are taken here.")
+      self.init(.bodyTooLarge, "The body is longer than \(limit) bytes. Send a shorter one.")
     case .unknownTransferCoding:
       self.init(
-        .malformedRequest, "The only transfer coding known here is chunked.",
+        .malformedRequest, "The transfer coding is not supported. Use chunked or Content-Length.",
         status: .notImplemented)
     case .unknownExpectation:
       self.init(
-        .malformedRequest, "The only expectation known here is 100-continue.",
+        .malformedRequest, "The expectation is not supported. Use 100-continue or none.",
         status: .expectationFailed)
     case .overloaded:
-      self = .noRoom("As many connections are open as may; try again later.")
+      self = .noRoom("Too many connections are open. Retry after the time in Retry-After.")
     }
   }
 }
 
 extension JobFailure {
-  /// The failure in the client's words.
+  /// The `detail` of a failed job, and the status of the origin's response.
   var described: (detail: String, originStatus: Int?) {
     switch self {
     case .fetch(let error): return error.described
     case .codec(let error): return (error.described, nil)
     case .integrityMismatch(let expected, let actual):
-      let detail = "The SHA-256 is \(actual.hex), not \(expected.hex) as the job demands."
+      let detail = "The SHA-256 is \(actual.hex). The job's integrity requires \(expected.hex)."
       return (detail, nil)
-    case .notCached: return ("The job asks for a cached image only.", nil)
+    case .notCached:
+      return ("The cache has no response for this URL, and the job must not ask the origin.", nil)
     case .localNotFound(let name):
-      return ("This service has no image named \(name.shortened).", nil)
+      return ("There is no local image named \(name.shortened).", nil)
     case .delivery(let error): return (error.described, nil)
     case .storageFull:
-      return ("This service has no room for the image; try again later.", nil)
+      return ("The service has no storage space for the image. Try again later.", nil)
     case .internal:
-      return ("The fault is on this side; the operator's log knows more.", nil)
+      return ("The service had an internal error. See its log.", nil)
     }
   }
 }
@@ -192,30 +212,30 @@ extension DeliveryError {
   fileprivate var described: String {
     switch self {
     case .refused(let to, let status, let code):
-      "\(to.shortened) answered \(status)" + (code.map { " (\($0.shortened))." } ?? ".")
+      "\(to.shortened) responded with \(status)" + (code.map { " (\($0.shortened))." } ?? ".")
     case .unreachable(let to, .timeout), .unreachable(let to, .stalled):
-      "\(to.shortened) did not take the image in time."
+      "\(to.shortened) did not accept the image in time."
     case .unreachable(let to, let error):
-      "\(to.shortened) was not reached: \(error.described.detail)"
-    case .differs(let to): "\(to.shortened) stored other bytes than it was sent."
-    case .unknown(let to): "This service has no destination \(to.shortened) any more."
+      "\(to.shortened) could not be reached: \(error.described.detail)"
+    case .differs(let to): "\(to.shortened) stored different bytes than were sent."
+    case .unknown(let to): "The destination \(to.shortened) is no longer configured."
     case .noCredentials(let to):
-      "This service has no credentials for \(to.shortened); the operator's log knows more."
-    case .longKey(let to): "The key at \(to.shortened) would have more than 1,024 bytes."
-    case .unreadable, .cancelled: "The fault is on this side; the operator's log knows more."
+      "The service has no credentials for \(to.shortened). See its log."
+    case .longKey(let to): "The key at \(to.shortened) is longer than 1,024 bytes."
+    case .unreadable, .cancelled: "The service had an internal error. See its log."
     }
   }
 }
 
 extension WebhookMessage.Try {
-  /// Why it was not taken, in the client's words; nil: it was.
+  /// Why the attempt failed, for clients; nil: it succeeded.
   var described: String? {
     switch failure {
     case .blocked(let target, let reason)?:
       "\(target.shortened) \(reason.described("send", "to"))"
     case .timeout?, .stalled?: "The receiver did not answer in time."
     case let failure?: failure.described.detail
-    case nil: isTaken ? nil : status.map { "The receiver answered \($0)." }
+    case nil: isTaken ? nil : status.map { "The receiver responded with \($0)." }
     }
   }
 }
@@ -227,31 +247,31 @@ extension FetchError {
       return ("\(target.shortened) \(reason.described("fetch", "from"))", nil)
     case .dnsFailure(let host, let detail):
       return ("\(host.shortened): \(detail.shortened).", nil)
-    case .badHost(let host): return ("\(host.shortened) is no name that can have an address.", nil)
+    case .badHost(let host): return ("\(host.shortened) is not a valid host name.", nil)
     case .connectFailure(let host, let detail), .noResponse(let host, let detail):
       return ("\(host.shortened): \(detail.shortened).", nil)
     case .unreachable(let origin, let failures, let seconds):
       let requests = failures == 1 ? "1 request" : "\(failures) requests in a row"
       let pause = Int(max(0, min(seconds, 86_400)).rounded(.up))
       return (
-        "\(origin.shortened) could not be reached by \(requests); it is tried again in \(pause) s.",
+        "\(origin.shortened) failed \(requests) and is paused. The next attempt is in \(pause) s.",
         nil
       )
     case .tlsFailure(let host, let detail):
       return ("\(host.shortened): \(detail.shortened).", nil)
     case .timeout(let seconds):
-      return ("The origin had not sent the whole image after \(seconds.plain) s.", nil)
-    case .stalled(let seconds): return ("The origin sent no byte for \(seconds.plain) s.", nil)
+      return ("The origin did not send the whole image within \(seconds.plain) s.", nil)
+    case .stalled(let seconds): return ("The origin sent no bytes for \(seconds.plain) s.", nil)
     case .tooManyRedirects(let limit):
       return ("The origin redirects more than \(limit) times.", nil)
     case .badRedirect(let status, let location):
       let how =
         location == nil
-        ? "without saying where to" : "to what is no http or https URL without a user name"
+        ? "without a target" : "to a URL that is not http or https, or has a user name"
       return ("The origin redirects (\(status)) \(how).", status)
     case .originStatus(let status, _):
-      return ("The origin answered \(status).", status)
-    case .noData: return ("There is not a byte of content.", nil)
+      return ("The origin responded with \(status).", status)
+    case .noData: return ("The image has no bytes.", nil)
     case .tooLarge(let limit): return ("The image has more than \(limit) bytes.", nil)
     case .headerTooLarge(.lines(let limit)):
       return ("The response's header section has more than \(limit) lines of fields.", nil)
@@ -259,18 +279,18 @@ extension FetchError {
       return ("The response's header section has more than \(limit) bytes.", nil)
     case .truncated(let received, let expected):
       let all = expected.map { " of \($0)" } ?? ""
-      return ("The transfer ended after \(received)\(all) bytes.", nil)
+      return ("The transfer ended early, after \(received)\(all) bytes.", nil)
     case .unsupportedCoding(let coding):
-      return ("The content is coded as \(coding.shortened), which is not taken here.", nil)
+      return ("The content coding \(coding.shortened) is not supported.", nil)
     case .brokenCoding(let coding):
-      return ("The content breaks the rules of \(coding.shortened), as which it is coded.", nil)
-    case .cancelled: return ("The transfer was stopped.", nil)
+      return ("The content is not valid \(coding.shortened).", nil)
+    case .cancelled: return ("The transfer was cancelled.", nil)
     }
   }
 }
 
 extension JobFailure {
-  /// Which rule or limit it was, in one word; nil where the code says all.
+  /// The exceeded limit or violated rule, in one word; nil if the code is enough.
   var reason: String? {
     switch self {
     case .fetch(.blocked(_, let reason)): reason.word
@@ -283,12 +303,12 @@ extension JobFailure {
 }
 
 extension Double {
-  /// Without a fraction where it has none.
+  /// The number without a fraction if it is whole.
   fileprivate var plain: String { Int(exactly: self)?.description ?? description }
 }
 
 extension BlockReason {
-  /// The API's word for it.
+  /// The reason in the API's spelling.
   fileprivate var word: String {
     switch self {
     case .address: "address"
@@ -298,20 +318,20 @@ extension BlockReason {
     }
   }
 
-  /// Never the address itself: who may not go there may not learn what a name stands for inside.
+  /// The description never contains the address. Clients must not learn how names resolve inside the network.
   fileprivate func described(_ verb: String, _ preposition: String) -> String {
     switch self {
-    case .address: "is at an address that this service does not \(verb) \(preposition)."
-    case .host: "is a host that this service does not \(verb) \(preposition)."
+    case .address: "has an address that this service may not \(verb) \(preposition)."
+    case .host: "is a host that this service may not \(verb) \(preposition)."
     case .port(let port):
-      "uses port \(port), which this service does not \(verb) \(preposition)."
-    case .scheme(let scheme): "uses \(scheme.shortened), which this service does not \(verb) by."
+      "uses port \(port), which this service may not \(verb) \(preposition)."
+    case .scheme(let scheme): "uses \(scheme.shortened), which this service may not \(verb) with."
     }
   }
 }
 
 extension CodecError {
-  /// Named formats that are no images.
+  /// Format names that are not images.
   private static let others: Set = [
     "7z", "AVI", "ELF", "FLAC", "Flash", "HTML", "JSON", "MP3", "MP4", "MPEG", "Matroska", "Ogg",
     "PDF", "PostScript", "QuickTime", "RAR", "RIFF", "WAV", "WOFF", "XML", "ZIP", "Zstandard",
@@ -324,7 +344,7 @@ extension CodecError {
     return "\(article) \(name) image"
   }
 
-  /// Which limit of `too_many_pixels` it was; nil for other codes.
+  /// The exceeded limit of `too_many_pixels`; nil for other codes.
   fileprivate var reason: String? {
     switch self {
     case .tooManyPixels: "pixels"
@@ -339,27 +359,27 @@ extension CodecError {
   fileprivate var described: String {
     switch self {
     case .unsupportedFormat(let name?):
-      "This is \(Self.withArticle(name.shortened)), which is not taken here."
-    case .unsupportedFormat(nil): "The bytes are no known image's."
+      "The file is \(Self.withArticle(name.shortened)), which is not supported."
+    case .unsupportedFormat(nil): "The bytes are not an image of a known format."
     case .tooManyPixels(let width, let height, let limit):
-      "\(width) × \(height) is more than \(limit) pixels."
+      "The image has \(width) × \(height) pixels, more than \(limit)."
     case .dimensionTooLarge(let width, let height, let limit):
-      "\(width) × \(height): a side is longer than \(limit) pixels."
-    case .tooManyScans(let limit): "It has more than \(limit) scans."
+      "The image has \(width) × \(height) pixels: a side is longer than \(limit)."
+    case .tooManyScans(let limit): "The image has more than \(limit) scans."
     case .tooManyFrames(let limit):
-      "It has more frames than are taken, by their number or their pixels: \(limit)."
+      "The image has too many frames, by number or by pixels. The limit is \(limit)."
     case .tooMuchMemory(let bytes, let limit):
-      "Decoding it takes \(bytes) bytes of memory, more than \(limit)."
+      "Decoding the image needs \(bytes) bytes of memory, more than \(limit)."
     case .cutShort: "The image ends before its last pixel."
     case .broken(let format, let detail):
-      "It breaks the rules of \(format.rawValue): \(detail.shortened)."
-    case .crashed(let how): "Its decoder was lost, and took nothing with it: \(how.shortened)."
-    case .noDecoder: "The fault is on this side; the operator's log knows more."
+      "The image is not valid \(format.rawValue): \(detail.shortened)."
+    case .crashed(let how): "The decoder process failed: \(how.shortened)."
+    case .noDecoder: "The service had an internal error. See its log."
     }
   }
 }
 
 extension String {
-  /// At most 256 bytes of what others worded.
+  /// At most 256 bytes of a text from outside.
   fileprivate var shortened: String { utf8.count <= 256 ? self : prefix(bytes: 256) + "…" }
 }

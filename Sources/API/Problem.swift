@@ -1,31 +1,31 @@
 internal import HTTPTypes
 internal import Jobs
 
-/// An error as a client sees it (RFC 9457): what a handler throws, and what a failed job carries.
+/// An error for a client (RFC 9457): thrown by handlers, and the `error` of a failed job.
 struct Problem: Error, Sendable {
-  /// Which one; tells its title and type.
+  /// Determines the title and the type.
   var code: ProblemCode
-  /// The answer's status.
+  /// The status of the response.
   var status: HTTPResponse.Status
-  /// What happened this time and who can mend it, for people.
+  /// What happened and what to do, for people.
   var detail: String
-  /// Which rule or limit it was, where the code stands for several.
+  /// The exceeded limit or violated rule, if the code has several.
   var reason: String?
-  /// Each single mistake of a request, where there are several or one has a place.
+  /// The mistakes of a request, if there are several or one has a place.
   var errors: [FieldError] = []
-  /// The failure of the job that the request is about.
+  /// The failure of the requested job.
   var failure: JobFailure?
-  /// Header fields that belong to it: `Retry-After`, `Allow`, `WWW-Authenticate`.
+  /// Header fields of the response: `Retry-After`, `Allow`, `WWW-Authenticate`.
   var fields: HTTPFields = [:]
-  /// What only the log may know.
+  /// A text for the log only.
   var logged: String?
 
-  /// - Parameter status: nil: the code's usual one.
+  /// - Parameter status: nil: the default status of the code.
   init(_ code: RequestCode, _ detail: String, status: HTTPResponse.Status? = nil) {
     self.init(.request(code), detail, status)
   }
 
-  /// - Parameter status: nil: the code's usual one.
+  /// - Parameter status: nil: the default status of the code.
   init(_ code: FailureCode, _ detail: String, status: HTTPResponse.Status? = nil) {
     self.init(.job(code), detail, status)
   }
@@ -36,14 +36,14 @@ struct Problem: Error, Sendable {
     self.detail = detail
   }
 
-  /// The same with a header field.
+  /// Returns a copy with a header field.
   func with(_ name: HTTPField.Name, _ value: String) -> Problem {
     var copy = self
     copy.fields[name] = value
     return copy
   }
 
-  /// `application/problem+json`.
+  /// Encodes `application/problem+json`.
   func encoded(requestID: String) -> [UInt8] {
     var writer = JSONWriter()
     writer.object { json in
@@ -69,11 +69,11 @@ struct Problem: Error, Sendable {
 
 /// One mistake in a request.
 struct FieldError: Equatable, Sendable {
-  /// Where it is.
+  /// The place of a mistake.
   enum Place: Equatable, Sendable {
     /// In a JSON body: a JSON Pointer (RFC 6901).
     case pointer(String)
-    /// In the query, by its name; in a form, the part's.
+    /// In the query: the parameter's name. In a form: the part's name.
     case parameter(String)
     /// In a header field.
     case header(String)
@@ -96,7 +96,7 @@ struct FieldError: Equatable, Sendable {
 }
 
 extension JobFailure {
-  /// The problem object that a failed job shows.
+  /// The `error` member of a failed job.
   func write(to writer: inout JSONWriter) {
     let (detail, originStatus) = described
     let code = ProblemCode.job(self.code)

@@ -1,17 +1,18 @@
 internal import HTTPTypes
 internal import Jobs
 
-/// Which problem it is (RFC 9457): every error that can reach a client has one, and its code, status and prose here.
+/// The code of a problem (RFC 9457). Every error that can reach a client has one. Its row has the status, title and
+/// advice.
 enum ProblemCode: Hashable, CaseIterable, Sendable {
   case request(RequestCode)
   case job(FailureCode)
 
-  /// What is the same for every occurrence.
+  /// The properties that all problems with a code share.
   struct Row {
-    /// The answer's status, unless the error says another.
+    /// The default status of the response.
     let status: HTTPResponse.Status
     let title: String
-    /// What whoever gets it can do about it; plain text without `&` and `<`.
+    /// What the client or the operator can do. Plain text without `&` and `<`.
     let advice: String
 
     init(_ status: HTTPResponse.Status, _ title: String, _ advice: String) {
@@ -25,13 +26,13 @@ enum ProblemCode: Hashable, CaseIterable, Sendable {
     RequestCode.allCases.map(request) + FailureCode.allCases.map(job)
   }
 
-  /// - Parameter name: as clients get it.
+  /// - Parameter name: the code in the API's spelling.
   init?(name: String) {
     guard let code = Self.allCases.first(where: { $0.name == name }) else { return nil }
     self = code
   }
 
-  /// As clients get it.
+  /// The code in the API's spelling.
   var name: String {
     switch self {
     case .request(let code): code.rawValue
@@ -46,11 +47,11 @@ enum ProblemCode: Hashable, CaseIterable, Sendable {
     }
   }
 
-  /// What identifies it: the path of the page that tells what to do (``page``).
+  /// The problem's `type` (RFC 9457): the path of its page (``page``).
   var type: String { Destination.problems + name }
 }
 
-/// What is wrong with a request, or with the service at the moment: a new one is a case and its row.
+/// A mistake in a request, or a state of the service that prevents it. A new code needs a case and a row.
 enum RequestCode: String, CaseIterable, Sendable {
   case malformedJSON = "malformed_json"
   case malformedRequest = "malformed_request"
@@ -80,184 +81,175 @@ enum RequestCode: String, CaseIterable, Sendable {
   case overloaded
   case storeUnavailable = "store_unavailable"
 
-  /// How it is told.
+  /// Status, title and advice.
   var row: ProblemCode.Row {
     typealias Row = ProblemCode.Row
     return switch self {
     case .malformedJSON:
       Row(
-        .badRequest, "The body is not JSON",
-        "Send a body that is JSON in UTF-8. The detail names the line and the column where it stops being JSON."
-      )
+        .badRequest, "The body is not valid JSON",
+        "Send JSON in UTF-8. detail names the line and the column of the first mistake.")
     case .malformedRequest:
       Row(
         .badRequest, "The request is malformed",
         """
-        Send the request as HTTP has it. The detail says which rule it breaks; a client library of its own is \
-        seldom at fault, a hand-written one or a proxy often.
+        detail names the rule of HTTP that the request breaks. Correct it. The usual cause is a hand-written client \
+        or a proxy, seldom an HTTP library.
         """)
     case .missingURL:
       Row(
-        .unprocessableContent, "No source is given",
+        .unprocessableContent, "The source is missing",
         """
-        Name the image's source: the member url, or local for an image of the service's own folder. A form has \
-        a part named image.
+        Set url, or local for an image in the folder sources.local_root. A form has a part named image.
         """)
     case .invalidURL:
       Row(
-        .unprocessableContent, "A URL cannot be used",
+        .unprocessableContent, "A URL is not valid",
         """
-        Send an absolute URL that begins with http:// or https://, has no user name in it, and at most 8,192 \
-        bytes. What is not ASCII in its path is percent-encoded.
+        Send an absolute URL that begins with http:// or https://, without a user name, of at most 8,192 bytes. \
+        Percent-encode characters of the path that are not ASCII.
         """)
     case .invalidLocalName:
       Row(
-        .unprocessableContent, "A local image's name cannot be used",
+        .unprocessableContent, "The name of a local image is not valid",
         """
-        Name a file by its path below the folder sources.local_root, without . and .. parts. Where there is no \
-        such folder, the service has no local images.
+        Set local to the file's path below the folder sources.local_root, without . and .. segments. If \
+        sources.local_root is not set, the service has no local images.
         """)
     case .invalidOption:
       Row(
-        .unprocessableContent, "An option cannot be used",
+        .unprocessableContent, "An option is not valid",
         """
-        Mend what the list errors names: each entry has the place (a JSON Pointer, a query parameter or a \
-        header field) and says what goes there. Members that are not known are mistakes too, so that no typing \
-        error goes unnoticed.
+        errors has one entry per mistake, with its place (a JSON Pointer, a query parameter or a header field) and \
+        the values that are allowed there. Correct them all. Unknown members are mistakes too, so that spelling \
+        mistakes are found.
         """)
     case .unsupportedMediaType:
       Row(
-        .unsupportedMediaType, "This media type is not taken here",
+        .unsupportedMediaType, "The media type is not supported",
         """
-        Set Content-Type to what the body is and what this path takes, which the detail lists, and send it \
-        without a Content-Encoding.
+        Set Content-Type to one of the types that detail lists, and send the body in that type without \
+        Content-Encoding.
         """)
     case .bodyTooLarge:
       Row(
         .contentTooLarge, "The body is too large",
         """
-        Send less at once: a smaller image, or a batch in parts. The limits are server.max_body, api.max_batch \
-        and, for lists, api.max_batch_lines.
+        Send a smaller image, or split the batch. The limits are server.max_body, api.max_batch and, for /batches, \
+        api.max_batch_lines.
         """)
     case .targetTooLong:
       Row(
         .uriTooLong, "The request target is too long",
-        "Shorten the path and query to 8,192 bytes. POST /jobs takes long URLs in its body.")
+        "Shorten the path and query to 8,192 bytes. POST /jobs accepts long URLs in its body.")
     case .headerTooLarge:
       Row(
         .requestHeaderFieldsTooLarge, "The header section is too large",
-        "Send fewer or shorter header fields; long cookies are the usual reason.")
+        "Send fewer or shorter header fields. The usual cause is long cookies.")
     case .unauthorized:
       Row(
-        .unauthorized, "A valid token is needed",
+        .unauthorized, "A valid token is required",
         """
-        Send Authorization: Bearer and a token of this service's. Whoever runs it gives them out \
-        (auth.tokens).
+        Send Authorization: Bearer with a token of this service. The operator issues tokens (auth.tokens).
         """)
     case .forbidden:
       Row(
-        .forbidden, "This is not allowed",
+        .forbidden, "The request is not allowed",
         """
-        The token lacks a scope, the signed URL is not good or has expired, or a web page of another origin \
-        asked a service without tokens. The detail says which: ask whoever runs the service for a token with \
-        that scope, or sign the URL anew.
+        The token lacks a scope, the signature of the URL is wrong or has expired, or a web page of another origin \
+        sent the request to a service without tokens. detail says which. Ask the operator for a token with the \
+        scope, or sign the URL again.
         """)
     case .notFound:
       Row(
         .notFound, "There is nothing here",
         """
-        Check the path and the id. A job is there for whoever submitted it, until jobs.retention is over or it \
-        is purged; then it has to be submitted again.
+        Check the path and the id. A job can be read by its owner until jobs.retention ends or it is purged. Submit \
+        it again after that.
         """)
     case .methodNotAllowed:
       Row(
         .methodNotAllowed, "The method is not allowed here",
-        "Use one of the methods that the field Allow lists.")
+        "Use one of the methods in the field Allow.")
     case .imageUnavailable:
       Row(
         .notFound, "The job has no image",
         """
-        The job failed or was cancelled: its error, in the member error, says why. POST /jobs/{id}/fetch tries \
-        again; placeholder=true gets a picture that stands in for the image.
+        The job failed or was cancelled; error has the reason. POST /jobs/{id}/fetch tries again. With \
+        placeholder=true the response is a placeholder image.
         """)
     case .imageGone:
       Row(
-        .gone, "The image is no longer kept",
+        .gone, "The image is no longer stored",
         """
-        The image was evicted to make room (storage.max_bytes), or its file was harmed. POST /jobs/{id}/fetch \
+        The image was evicted to free space (storage.max_bytes), or its file was corrupt. POST /jobs/{id}/fetch \
         fetches it again.
         """)
     case .preconditionFailed:
       Row(
-        .preconditionFailed, "It is at another version",
+        .preconditionFailed, "The ETag is not current",
         """
-        Somebody else changed the job meanwhile, a list of jobs went on, or the image is another one. Get it again, look \
-        whether the request is still wanted, and send it with the new ETag in If-Match.
+        The job, the list of jobs or the image has changed since the client read it. Read it again, check that the \
+        request still makes sense, and send it with the new ETag in If-Match.
         """)
     case .conflict:
       Row(
-        .conflict, "The batch goes on elsewhere",
+        .conflict, "The batch does not continue at this line",
         """
-        Get the batch: its member received says which line comes next. One that is no longer receiving takes no \
-        more lines; begin another batch.
+        Read the batch: received says how many lines it has. Continue with the next one. A batch that is no longer \
+        receiving accepts no lines; create another batch.
         """)
     case .rangeNotSatisfiable:
       Row(
-        .rangeNotSatisfiable, "There are no such bytes",
-        "Ask for a range within the image: the field Content-Range of this answer has its size.")
+        .rangeNotSatisfiable, "The range is outside the image",
+        "Request a range within the image. The field Content-Range of this response has its size.")
     case .queueFull:
       Row(
         .serviceUnavailable, "The queue is full",
         """
-        Wait for as long as Retry-After says and send the request again. Whoever runs the service can allow \
-        more (jobs.max_queued), or find out why the queue grows.
+        Retry after the time in Retry-After. The operator can raise jobs.max_queued, or find out why the queue \
+        grows.
         """)
     case .tooManyBatches:
       Row(
-        .tooManyRequests, "Too many batches are under way",
+        .tooManyRequests, "The owner has too many unfinished batches",
         """
-        Wait until some are over, or end what nobody goes on with: POST /batches/{id}/close, DELETE \
-        /batches/{id}. The limit for one owner is api.max_batches.
+        Wait until some have finished, close the ones that get no more lines (POST /batches/{id}/close), or cancel \
+        them (DELETE /batches/{id}). The limit per owner is api.max_batches.
         """)
     case .tooManyMessages:
       Row(
-        .tooManyRequests, "Too many messages wait for their receivers",
+        .tooManyRequests, "Too many webhook messages are waiting",
         """
-        Look why the receiver does not take them: GET /jobs/{id}/webhooks tells what it answered. Until it does, \
-        submit without notify, or have a batch alone tell of its end. The limit for one owner is \
-        webhooks.max_waiting.
+        Find out why the receiver does not accept them: GET /jobs/{id}/webhooks has its responses. Until then submit \
+        without notify, or with notify for the batch only. The limit per owner is webhooks.max_waiting.
         """)
     case .rateLimited:
       Row(
         .tooManyRequests, "Too many requests",
         """
-        Wait for as long as Retry-After says, and ask less often or over fewer connections: events in place of \
-        polling, wait in place of asking again. The limit is auth.rate_limit.
+        Retry after the time in Retry-After. Send fewer requests or use fewer connections: follow events or use \
+        wait, instead of polling. detail names the limit: auth.rate_limit, a limit of the token, or the client's \
+        part of the connections.
         """)
     case .starting:
       Row(
         .serviceUnavailable, "The service is starting",
-        "The service has just been started: send the request again in a second.")
+        "Retry after the time in Retry-After, usually one second.")
     case .draining:
       Row(
         .serviceUnavailable, "The service is stopping",
-        """
-        The service is being stopped, or replaced by a new one: send the request again in some seconds, or to \
-        another instance.
-        """)
+        "Retry after the time in Retry-After, or send the request to another instance.")
     case .overloaded:
       Row(
-        .serviceUnavailable, "The service has too much to do at the moment",
-        """
-        Wait for as long as Retry-After says and send the request again. Smaller batches and fewer connections \
-        help.
-        """)
+        .serviceUnavailable, "The service is overloaded",
+        "Retry after the time in Retry-After. Smaller batches and fewer connections help.")
     case .storeUnavailable:
       Row(
-        .serviceUnavailable, "What keeps the jobs and images does not answer",
+        .serviceUnavailable, "The store is unavailable",
         """
-        Wait for as long as Retry-After says and send the request again. Whoever runs the service finds in its \
-        log, by the request_id, what was asked in vain: a database, an object store or a disk.
+        Retry after the time in Retry-After. A database, an object store or a disk fails: the operator finds it in \
+        the log, under the request_id.
         """)
     }
   }

@@ -2,16 +2,16 @@ internal import HTTP
 internal import HTTPTypes
 internal import Jobs
 
-/// `GET /problems/{code}`: where a problem's `type` leads.
+/// `GET /problems/{code}`: the page at a problem's `type`.
 extension ProblemCode {
-  /// For people: what it means and what to do.
+  /// The page: the meaning of the code and the advice.
   var page: WebPage {
     ProblemPage.page(
       title: "\(name): \(row.title)",
       """
       <p><code>\(name)</code></p>
       <h1>\(row.title)</h1>
-      <p>\(kind) What happened this time stands in its <code>detail</code>.</p>
+      <p>\(kind) The <code>detail</code> says what happened in this case.</p>
       \(advice)
       """)
   }
@@ -19,7 +19,7 @@ extension ProblemCode {
   private var kind: String {
     switch self {
     case .job: "A job's <code>error.code</code>."
-    case .request: "The <code>code</code> of an answer with status \(row.status.code)."
+    case .request: "The <code>code</code> of a response with status \(row.status.code)."
     }
   }
 
@@ -32,9 +32,9 @@ extension ProblemCode {
   }
 }
 
-/// Pages about problems, in one style.
+/// HTML pages about problems.
 enum ProblemPage {
-  /// `GET /problems/`: each code with its title.
+  /// `GET /problems/`: all codes with their titles.
   static var index: WebPage {
     func list(_ codes: [ProblemCode]) -> String {
       let items = codes.map {
@@ -48,15 +48,15 @@ enum ProblemPage {
       title: "Problems",
       """
       <h1>Problems</h1>
-      <p>What each <code>code</code> means, and what to do.</p>
-      <h2>Of requests</h2>
+      <p>The meaning of each <code>code</code>, and what to do.</p>
+      <h2>Requests</h2>
       \(list(codes.filter { !jobs.contains($0) }))
-      <h2>Of jobs</h2>
+      <h2>Jobs</h2>
       \(list(jobs))
       """)
   }
 
-  /// A problem for a browser, with what `application/problem+json` would have.
+  /// A problem as a page for browsers, with the content of its `application/problem+json`.
   static func page(of problem: Problem) -> WebPage {
     let row = problem.code.row
     return page(
@@ -98,7 +98,7 @@ enum ProblemPage {
   }
 
   private static func escaped(_ text: String) -> String {
-    // By scalars: with a combining mark behind it, "<" is another character.
+    // Replaces scalars, not characters: `<` followed by a combining mark is a different character.
     text.unicodeScalars.reduce(into: "") { escaped, scalar in
       switch scalar {
       case "&": escaped += "&amp;"
@@ -112,7 +112,7 @@ enum ProblemPage {
 }
 
 extension Route {
-  /// Whether a browser gets problems of this path as pages. The API's paths answer JSON to every client.
+  /// Whether browsers get problems of this path as a page. All other paths respond with JSON.
   var hasProblemPages: Bool {
     switch self {
     case .unknown, .problem, .problems: true

@@ -2,7 +2,7 @@ internal import FoundationEssentials
 internal import Jobs
 
 extension Query {
-  /// A moment, as RFC 3339 has it: `2026-11-21T09:30:00.000Z`, its letters in either case (section 5.6).
+  /// Reads a time in the format of RFC 3339: `2026-11-21T09:30:00.000Z`. Its letters may be lower case (section 5.6).
   mutating func moment(_ name: String) -> Timestamp? {
     guard let text = one(name) else { return nil }
     for hasFraction in [true, false] {
@@ -11,7 +11,7 @@ extension Query {
         return Timestamp(milliseconds: Int64((date.timeIntervalSince1970 * 1_000).rounded()))
       }
     }
-    wrong(name, "It is a time, such as 2026-11-21T09:30:00Z.")
+    wrong(name, "Must be a time such as 2026-11-21T09:30:00Z.")
     return nil
   }
 }

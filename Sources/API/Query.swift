@@ -1,13 +1,13 @@
-/// A query's members (`application/x-www-form-urlencoded`, as the URL standard reads it): taken one by one by whoever
-/// knows them; what is left is unknown, and an error.
+/// The parameters of a query (`application/x-www-form-urlencoded` of the URL standard). Handlers read and remove the
+/// parameters they know. Any that are left are unknown, and ``finish(with:)`` reports them.
 struct Query {
   private var items: [(name: String, value: String)] = []
-  /// The names that were asked for while there was anything left.
+  /// The names that handlers asked for, to suggest corrections.
   private var known: [String] = []
-  /// What was wrong with those taken.
+  /// The mistakes in the parameters read so far.
   var mistakes = Mistakes()
 
-  /// - Parameter text: as sent, without the question mark.
+  /// - Parameter text: the query as sent, without the question mark.
   init(_ text: String?) {
     guard let text, !text.isEmpty else { return }
     for item in text.utf8.split(separator: UInt8(ascii: "&")) {
@@ -17,20 +17,20 @@ struct Query {
       else {
         mistakes.add(
           .parameter(String(item.prefix(64)) ?? ""), .invalidOption,
-          "This is not percent-encoded UTF-8 without NUL.")
+          "Must be percent-encoded UTF-8 without NUL.")
         continue
       }
       items.append((name, value))
     }
   }
 
-  /// Whether a member of that name is left.
+  /// Whether a parameter of that name is left.
   mutating func has(_ name: String) -> Bool {
     if !items.isEmpty { known.append(name) }
     return items.contains { $0.name == name }
   }
 
-  /// All values of that name.
+  /// Removes all parameters of that name and returns their values.
   mutating func all(_ name: String) -> [String] {
     guard !items.isEmpty else { return [] }
     known.append(name)
@@ -38,68 +38,68 @@ struct Query {
     return items.filter { $0.name == name }.map(\.value)
   }
 
-  /// The value of that name, which may stand there once.
+  /// The value of a parameter that may occur once.
   mutating func one(_ name: String) -> String? {
     let values = all(name)
-    if values.count > 1 { wrong(name, "It stands there more than once.") }
+    if values.count > 1 { wrong(name, "Must occur only once.") }
     return values.first
   }
 
-  /// `true` or `false`; false where it isn't given.
+  /// Reads `true` or `false`; false if it is missing.
   mutating func bool(_ name: String) -> Bool {
     switch one(name) {
     case nil, "false": return false
     case "true": return true
     case _?:
-      wrong(name, "It is true or false.")
+      wrong(name, "Must be true or false.")
       return false
     }
   }
 
-  /// A number of seconds, which may have a fraction.
+  /// Reads a number of seconds, with an optional fraction.
   mutating func seconds(_ name: String) -> Double? {
     guard let text = one(name) else { return nil }
     guard let seconds = JSONValue(numberIn: text)?.double, seconds >= 0 else {
-      wrong(name, "It is a number of seconds.")
+      wrong(name, "Must be a number of seconds.")
       return nil
     }
     return seconds
   }
 
-  /// A whole number within the range.
+  /// Reads an integer within the range.
   mutating func int(_ name: String, in range: ClosedRange<Int>) -> Int? {
     guard let text = one(name) else { return nil }
     guard let number = JSONValue(numberIn: text)?.int, range ~= number else {
-      wrong(name, "It is a whole number from \(range.lowerBound) to \(range.upperBound).")
+      wrong(name, "Must be an integer from \(range.lowerBound) to \(range.upperBound).")
       return nil
     }
     return number
   }
 
-  /// A number within the range, which may have a fraction.
+  /// Reads a number within the range, with an optional fraction.
   mutating func number(_ name: String, in range: ClosedRange<Int>) -> Double? {
     guard let text = one(name) else { return nil }
     guard let number = JSONValue(numberIn: text)?.double,
       Double(range.lowerBound)...Double(range.upperBound) ~= number
     else {
-      wrong(name, "It is a number from \(range.lowerBound) to \(range.upperBound).")
+      wrong(name, "Must be a number from \(range.lowerBound) to \(range.upperBound).")
       return nil
     }
     return number
   }
 
-  /// Notes a mistake in a member.
+  /// Adds a mistake in a parameter.
   mutating func wrong(_ name: String, _ detail: String) {
     mistakes.add(Location(root: .query, member: name), .invalidOption, detail)
   }
 
-  /// Throws all that was wrong, members that nobody took and what else the request got wrong included.
+  /// Throws if there were mistakes, including unknown parameters and `others`.
   mutating func finish(with others: Mistakes = Mistakes()) throws(Problem) {
     mistakes.add(others)
     for item in items {
       guard !mistakes.isFull else { break }
       let hint = mistakes.hint(for: item.name, among: known)
-      wrong(item.name, "There is no such query member here.\(hint)")
+      wrong(item.name, "This query parameter is unknown here.\(hint)")
     }
     items = []
     try mistakes.check()
@@ -128,7 +128,7 @@ struct Query {
 }
 
 extension JSONValue {
-  /// The number that the text is, by JSON's grammar; nil for anything else.
+  /// Parses a text that is a JSON number; nil for anything else.
   init?(numberIn text: String) {
     guard text.utf8.count <= 64,
       case .number(let number)? = try? JSONParser.parse(Array(text.utf8), maxValues: 1),

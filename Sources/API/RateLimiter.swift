@@ -2,18 +2,18 @@ internal import Glibc
 internal import Jobs
 internal import Synchronization
 
-/// One client's allowance: a rule without a clock.
+/// The rate limit of one client. The caller passes the time.
 struct TokenBucket: Sendable {
   private var level: Double
   private var filledAt: ContinuousClock.Instant
 
-  /// A full bucket.
+  /// Starts with a full bucket.
   init(_ limit: RateLimit, at now: ContinuousClock.Instant) {
     level = limit.burst
     filledAt = now
   }
 
-  /// Takes one request's worth, where there is one.
+  /// Removes one request's token if there is one.
   mutating func take(_ limit: RateLimit, at now: ContinuousClock.Instant) -> Allowance {
     let passed = (now - filledAt).components
     let seconds = Double(passed.seconds) + Double(passed.attoseconds) * 1e-18
@@ -27,23 +27,24 @@ struct TokenBucket: Sendable {
   }
 }
 
-/// What a request found, and left, of its client's allowance.
+/// The result of one request against a rate limit.
 struct Allowance: Sendable {
   private let limit: RateLimit
   private let level: Double
-  /// Nil where the client may ask; else the seconds until it may.
+  /// Nil if the request is allowed; else the seconds until the next one is.
   let wait: Double?
 
   init(_ limit: RateLimit, level: Double, wait: Double?) {
     (self.limit, self.level, self.wait) = (limit, level, wait)
   }
 
-  /// `RateLimit-Policy`, in the form of draft-ietf-httpapi-ratelimit-headers-10: so many requests in so many seconds.
+  /// The field `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-10): the burst, and the seconds in which it
+  /// refills.
   var policy: String {
     "\"requests\";q=\(Int(limit.burst));w=\(Self.whole(limit.burst / limit.requestsPerSecond))"
   }
 
-  /// `RateLimit`: so many are left, and in so many seconds all of them are there again.
+  /// The field `RateLimit`: the requests left, and the seconds until the bucket is full.
   var state: String {
     let missing = (limit.burst - level) / limit.requestsPerSecond
     return "\"requests\";r=\(Int(level));t=\(Self.whole(missing))"
@@ -52,9 +53,10 @@ struct Allowance: Sendable {
   private static func whole(_ seconds: Double) -> Int { Int(min(seconds, 1e9).rounded(.up)) }
 }
 
-/// A bucket for each of the clients that asked last. Who is forgotten starts with a full one, as every new client does.
+/// One bucket per client, for the most recent clients. A client that was evicted starts with a full bucket, like a new
+/// one.
 final class RateLimiter: Sendable {
-  /// Whose allowance it is.
+  /// The client that a limit applies to.
   enum Client: Hashable, Sendable {
     case owner(Owner)
     case address(String)
@@ -62,7 +64,7 @@ final class RateLimiter: Sendable {
 
   private let buckets: Mutex<LRUCache<Client, TokenBucket>>
 
-  /// - Parameter capacity: clients remembered.
+  /// - Parameter capacity: the maximum number of clients stored.
   init(capacity: Int = 20_000) { buckets = Mutex(LRUCache(capacity: capacity)) }
 
   func take(
@@ -76,12 +78,12 @@ final class RateLimiter: Sendable {
     }
   }
 
-  /// How many clients are remembered.
+  /// The number of clients stored.
   var count: Int { buckets.withLock { $0.count } }
 }
 
 extension RateLimiter.Client {
-  /// The client behind an address. One holder of an IPv6 network has 2^64 addresses of it: a /64 counts as one.
+  /// The client with this address. An IPv6 /64 network counts as one client, because its holder has 2^64 addresses.
   static func behind(_ address: String) -> RateLimiter.Client {
     guard address.utf8.contains(UInt8(ascii: ":")) else { return .address(address) }
     var bytes = in6_addr()
@@ -93,6 +95,6 @@ extension RateLimiter.Client {
     return .address(network.map { String($0, radix: 16) }.joined(separator: "."))
   }
 
-  /// `::ffff:0:0/96`: IPv4 addresses in IPv6's form, each a client of its own.
+  /// `::ffff:0:0/96`: IPv4 addresses in IPv6 notation. Each is a client of its own.
   private static let mappedPrefix: [UInt8] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF]
 }

@@ -1,12 +1,12 @@
 internal import Synchronization
 
-/// Names requests, for a client's report and our log to be told together.
+/// Creates request IDs, which connect a client's report with the log.
 final class RequestIDs: Sendable {
   private let counter: Atomic<UInt64>
 
   init() { counter = Atomic(UInt64.random(in: 0 ... .max)) }
 
-  /// The client's own name for its request where it is up to 128 visible ASCII characters, else a new one.
+  /// The client's own ID if it has 1 to 128 visible ASCII characters, else a new one.
   func name(_ given: String?) -> String {
     if let given, 1...128 ~= given.utf8.count, given.utf8.allSatisfy({ 0x21...0x7E ~= $0 }) {
       return given
@@ -14,7 +14,7 @@ final class RequestIDs: Sendable {
     return next()
   }
 
-  /// A new name: thirteen characters, which a `String` keeps without allocating.
+  /// A new ID of 13 characters, which a `String` stores without allocating.
   func next() -> String {
     var word = Self.mixed(counter.wrappingAdd(0x9E37_79B9_7F4A_7C15, ordering: .relaxed).newValue)
     return String(unsafeUninitializedCapacity: 13) { buffer in
@@ -27,7 +27,7 @@ final class RequestIDs: Sendable {
     }
   }
 
-  /// SplitMix64's finaliser: one to one, so no two requests of a process share a name.
+  /// The finalizer of SplitMix64. It is a bijection, so a process never repeats an ID.
   private static func mixed(_ word: UInt64) -> UInt64 {
     var word = word
     word = (word ^ (word >> 30)) &* 0xBF58_476D_1CE4_E5B9

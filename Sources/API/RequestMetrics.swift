@@ -3,7 +3,8 @@ internal import HTTPTypes
 internal import Metrics
 internal import Synchronization
 
-/// Counts and times requests. Each instrument is made once: making one takes a lock and a dictionary of labels.
+/// Counts and times requests. Each instrument is created once, because creating one takes a lock and a dictionary of
+/// labels.
 final class RequestMetrics: Sendable {
   private struct Instruments {
     var counters: [Int: Counter] = [:]
@@ -46,8 +47,8 @@ final class RequestMetrics: Sendable {
     return instrument
   }
 
-  /// Methods that mean nothing at the route are all one: else anybody could make more series than are kept apart, and
-  /// a first failure would be lost among the others.
+  /// The label of the method. All methods that the route does not support share one label, because the number of series
+  /// is limited and clients could otherwise use it up.
   private static func label(
     of method: HTTPRequest.Method, at route: Route
   ) -> (index: Int, word: String) {

@@ -1,7 +1,7 @@
 internal import HTTPTypes
 internal import Jobs
 
-/// One path of the API.
+/// A path of the API.
 enum Route: Int, CaseIterable, Sendable {
   case jobs, batch, upload, form, job, fetch, webhooks, sendWebhook, image, preview, jobEvents,
     events
@@ -11,7 +11,7 @@ enum Route: Int, CaseIterable, Sendable {
   case livez, readyz, metrics, activity, instances, openAPI, openAPIJSON, problem, problems
   case dashboard, view, unknown
 
-  /// The path as `openapi.yaml` writes it; also the metrics' label, so that their number is bounded.
+  /// The path in `openapi.yaml`. Also the label in metrics, so that the number of labels is bounded.
   var template: String {
     switch self {
     case .jobs: "/jobs"
@@ -52,7 +52,7 @@ enum Route: Int, CaseIterable, Sendable {
     }
   }
 
-  /// The methods that mean something here. HEAD goes wherever GET does, OPTIONS everywhere.
+  /// The methods of the path. HEAD is listed with GET, OPTIONS is always allowed.
   var methods: [HTTPRequest.Method] {
     switch self {
     case .jobs, .batches: [.get, .head, .post, .options]
@@ -71,7 +71,7 @@ enum Route: Int, CaseIterable, Sendable {
     }
   }
 
-  /// What a token must be good for; nil: none is needed.
+  /// The scope that a token must have; nil: no token is needed.
   func scope(publicMetrics: Bool) -> Scope? {
     switch self {
     case .jobs, .batch, .upload, .form, .job, .fetch, .webhooks, .sendWebhook, .image, .preview,
@@ -80,28 +80,28 @@ enum Route: Int, CaseIterable, Sendable {
       .jobs
     case .cache, .network: .admin
     case .metrics, .activity, .instances: publicMetrics ? nil : .admin
-    // The dashboard's page holds no secret: it asks for a token and shows what that may see. A view's URL is signed
-    // where there are tokens.
+    // The dashboard's page contains no secret: it asks for a token and shows what the token may read. `GET /image`
+    // needs a signed URL if tokens are configured.
     case .livez, .readyz, .openAPI, .openAPIJSON, .problem, .problems, .dashboard, .view: nil
     }
   }
 
-  /// Whether an orchestrator asks it, who must get its answer however busy the service is.
+  /// Whether orchestrators use the path. Probes are answered however busy the service is.
   var isProbe: Bool { self == .livez || self == .readyz }
 
   /// The `Allow` field (RFC 9110 section 10.2.1).
   var allow: String { methods.map(\.rawValue).joined(separator: ", ") }
 }
 
-/// What a request's path leads to.
+/// The route and the id in the path of a request.
 struct Destination: Sendable {
   var route: Route
-  /// The job or batch that the path names; any, where it names none.
+  /// The job or batch in the path; a placeholder if the path has none.
   var id: JobID = Destination.noJob
 
   private static let noJob = JobID(high: 0, low: 0)
 
-  /// Reads a path as it was sent.
+  /// - Parameter path: as sent.
   init(path: String) {
     let path = path.utf8
     if path.starts(with: "/jobs/".utf8) {
@@ -117,7 +117,7 @@ struct Destination: Sendable {
     }
   }
 
-  /// What a problem's path begins with, before its code.
+  /// The prefix of a problem's path, before its code.
   static let problems = "/problems/"
 
   private init(belowJobs rest: Substring.UTF8View) {
@@ -127,7 +127,7 @@ struct Destination: Sendable {
       let name = rest.prefix { $0 != UInt8(ascii: "/") }
       let tail = rest.dropFirst(name.count)
       let form = tail.isEmpty ? Self.forms.first { name.elementsEqual($0.name.utf8) } : nil
-      // What can't be an id leads where one leads that no job has.
+      // A malformed id is treated like the id of an unknown job.
       self.init(form?.route ?? (name.isEmpty ? .unknown : Self.below(tail)))
     }
   }
@@ -138,7 +138,7 @@ struct Destination: Sendable {
     let route =
       tail.isEmpty
       ? Route.ofBatch : Self.partsOfBatch.first { tail.elementsEqual($0.name.utf8) }?.route
-    // What can't be an id leads where one leads that no batch has.
+    // A malformed id is treated like the id of an unknown batch.
     self.init(name.isEmpty ? .unknown : route ?? .unknown, JobID(utf8: name) ?? Destination.noJob)
   }
 
@@ -148,7 +148,7 @@ struct Destination: Sendable {
     ("/webhooks/send", .sendBatchWebhook),
   ]
 
-  /// The ways to submit that have paths of their own, where a job's id stands otherwise.
+  /// Paths for submissions in a certain form. They take the place of a job's id.
   private static let forms: [(name: String, route: Route)] = [
     ("batch", .batch), ("upload", .upload), ("form", .form),
   ]
@@ -168,7 +168,7 @@ struct Destination: Sendable {
     return tail.elementsEqual("/fetch".utf8) ? .fetch : .unknown
   }
 
-  /// Whose template is the whole path.
+  /// The routes whose template is the complete path.
   private static let operations = Route.allCases.filter {
     $0.template.hasPrefix("/") && !$0.template.hasPrefix("/jobs/") && !$0.template.contains("{")
   }

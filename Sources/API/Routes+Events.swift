@@ -12,7 +12,7 @@ extension Routes {
     let job = try await current(exchange).job
     var seen: Int?
     if case .version(let version)? = LastEventID(exchange.fields[.lastEventID]) { seen = version }
-    // The only answer after which a browser's EventSource does not come back.
+    // 204 is the only response after which a browser's EventSource does not reconnect.
     if job.isFinal, seen == job.version { return Response(status: .noContent) }
     guard exchange.request.method != .head else { return events(.stream(EventStream(nil))) }
     let place = try place(for: exchange)
@@ -32,7 +32,7 @@ extension Routes {
     try query.finish()
     switch LastEventID(exchange.fields[.lastEventID]) {
     case .told(let moment)?: wanted.seenUntil = moment
-    // Cut off between an event and the word that it was the last: nobody knows when.
+    // The client disconnected before it received a time, so all jobs are sent.
     case .version?: wanted.seenUntil = Timestamp(milliseconds: 0)
     case nil: break
     }
@@ -41,7 +41,7 @@ extension Routes {
     guard share.take(1) else {
       throw Problem(
         .rateLimited,
-        "A client has at most \(Configuration.maxEventStreams) streams of /events at once. Close one first."
+        "The client has \(Configuration.maxEventStreams) open streams of /events. Close one first."
       ).with(.retryAfter, "5")
     }
     let place = try place(for: exchange)
@@ -50,11 +50,11 @@ extension Routes {
     return events(.stream(stream), place)
   }
 
-  /// An answer of server-sent events.
+  /// The response with server-sent events.
   func events(_ content: Response.Content, _ place: Budget.Share? = nil) -> Response {
     let fields: HTTPFields = [
       .contentType: "text/event-stream", .cacheControl: "no-store",
-      // nginx would hold events back otherwise.
+      // Without this field nginx would buffer the events.
       .xAccelBuffering: "no",
     ]
     return Response(status: .ok, fields: fields, content: content, keeping: place)

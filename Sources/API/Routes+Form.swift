@@ -3,7 +3,7 @@ internal import Jobs
 
 /// `POST /jobs` as a form: the part `image` and an optional part `options`, in either order.
 extension Routes {
-  /// Of the part `options`, in bytes.
+  /// The maximum size of the part `options`, in bytes.
   private static var maxOptions: Int { 65_536 }
 
   func submitForm(
@@ -11,7 +11,7 @@ extension Routes {
   ) async throws(Problem) -> Response {
     let wait = try waitAlone(exchange)
     guard let parser = MultipartParser(type) else {
-      throw Problem(.unsupportedMediaType, "The media type names no usable boundary.")
+      throw Problem(.unsupportedMediaType, "The Content-Type has no valid boundary.")
     }
     var body = BoundedBody(exchange.request.body, limit: configuration.maxBody)
     try body.checkDeclaredLength()
@@ -77,16 +77,16 @@ extension Routes {
       throw Problem(error)
     }
     if case .object(let members) = options { return members }
-    decoder.mistakes.add(.pointer(""), .invalidOption, "The options are an object.")
+    decoder.mistakes.add(.pointer(""), .invalidOption, "Must be an object.")
     return []
   }
 }
 
-/// A form as far as it has come.
+/// The parts received so far.
 private struct Form {
   enum Part { case image, options }
   var parser: MultipartParser
-  /// The part whose content comes next.
+  /// The part whose content is being received.
   var current: Part?
   var entered: Set<Part> = []
   var imageType: String?
@@ -104,7 +104,7 @@ private struct Form {
     guard let entering = names[part.name] else { throw Self.refusal(ofPart: part.name) }
     current = entering
     guard entered.insert(entering).inserted else {
-      throw Problem(.malformed(reason: "the part \(part.name) stands there twice"))
+      throw Problem(.malformed(reason: "the part \(part.name) occurs twice"))
     }
     let type = MediaType(
       part.type ?? (entering == .image ? "application/octet-stream" : "application/json"))
@@ -113,13 +113,14 @@ private struct Form {
     case (.options, let type?) where ["application/json", "text/plain"].contains(type.essence):
       break
     default:
-      throw Problem(.unsupportedMediaType, "The part \(part.name) has a type that is not taken.")
+      throw Problem(
+        .unsupportedMediaType, "The media type of the part \(part.name) is not supported.")
     }
   }
 
-  /// At the first such part: a form of nothing else is not read on.
+  /// The form is refused at its first unknown part, and the rest is not read.
   private static func refusal(ofPart name: String) -> Problem {
-    let detail = "A form has no such part."
+    let detail = "The part is unknown. A form has the parts image and options."
     var problem = Problem(.invalidOption, detail)
     let place = Location(root: .query, member: name).place
     problem.errors = [FieldError(place: place, code: .invalidOption, detail: detail)]

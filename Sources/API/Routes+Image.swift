@@ -5,7 +5,7 @@ internal import Jobs
 /// `GET|HEAD /jobs/{id}/image`.
 extension Routes {
   func image(_ exchange: Exchange) async throws(Problem) -> Response {
-    // Nothing is said of somebody else's job, not even what is wrong with the query.
+    // The job is checked before the query, so that another owner's job reveals nothing.
     var snapshot = try await current(exchange)
     var query = Query(exchange.request.query)
     let wait = Wait(&query, exchange.fields, longest: configuration.maxWait)
@@ -19,13 +19,14 @@ extension Routes {
     return response
   }
 
-  /// The job's image, what stands in for it, or that there is none yet.
+  /// The response with the job's image or a placeholder; 202 if the image is not ready.
   func picture(
     of snapshot: JobSnapshot, _ request: ImageRequest, named: VariantRequest?, _ exchange: Exchange
   ) async throws(Problem) -> Response {
     do throws(Problem) {
       if let digest = request.digest, let image = snapshot.job.image, image.digest != digest {
-        throw Problem(.imageUnavailable, "The job's image has the SHA-256 \(image.digest.hex).")
+        throw Problem(
+          .imageUnavailable, "The job's image has a different SHA-256: \(image.digest.hex).")
       }
       if var response = try await image(
         of: snapshot.job, as: request.variant, named: named, exchange)
@@ -46,7 +47,7 @@ extension Routes {
     }
   }
 
-  /// The finished job's image, or a variant of it; nil while it isn't finished.
+  /// The response with the finished job's image or a variant of it; nil while the job is not finished.
   func image(
     of job: Job, as request: VariantQuery? = nil, named: VariantRequest? = nil,
     _ exchange: Exchange
@@ -62,14 +63,16 @@ extension Routes {
         try rendition(of: image, request, exchange)
       }
     if rendition == nil, image.bundle != nil { throw Self.dropped(job) }
-    // A variant's tag is its bytes', which are there only when it is rendered.
+    // The ETag of a variant is the digest of its bytes, so it is known only after rendering.
     let rendered = try await bytes(of: rendition, for: job)
     let entityTag = rendered?.entityTag ?? image.entityTag
     var fields = Self.fields(of: image, rendition?.variant.format, job, at: service.now())
     fields[.eTag] = entityTag
     if request?.format == .auto { fields[.vary] = "Accept" }
     if Conditions.fail(exchange.fields, entityTag, modifiedAt: image.modifiedAt) {
-      throw Problem(.preconditionFailed, "The image has another ETag, or a later Last-Modified.")
+      throw Problem(
+        .preconditionFailed,
+        "The image has a different ETag or a later Last-Modified. Get it again.")
     }
     if Conditions.isCurrent(exchange.fields, entityTag, modifiedAt: image.modifiedAt) {
       fields[.contentType] = nil
@@ -79,7 +82,8 @@ extension Routes {
     }
     let bytes = if let rendered { rendered.bytes } else { try await ownBytes(of: image) }
     let (content, share) = try await sendable(bytes, exchange)
-    // Variants are rendered anew, and have the image's date.
+    // A variant has the date of its image, but rendering it again may give other bytes. So dates never match for
+    // variants.
     let mayBePart = Conditions.rangeHolds(
       exchange.fields, entityTag, modifiedAt: rendered == nil ? image.modifiedAt : nil,
       at: service.now())
@@ -88,10 +92,10 @@ extension Routes {
     return response
   }
 
-  /// An image's bytes as they are sent, and what is to be kept until they were.
+  /// Returns an image's bytes, and a reservation to keep until they are sent.
   ///
-  /// A client may read them slowly or never. So those in memory take a share of ``images``; where that has no room for them
-  /// they move to a file. Few bytes are not counted.
+  /// A client may read slowly or never, so bytes in memory are counted in ``images``. If that is full, they are moved
+  /// to a file. At most 4 KiB are not counted.
   func sendable(
     _ stored: StoredBytes, _ exchange: Exchange
   ) async throws(Problem) -> (StoredBytes, (any Sendable & AnyObject)?) {
@@ -129,7 +133,7 @@ extension Routes {
     return rendition
   }
 
-  /// What a request comes to for this image; nil where there is none.
+  /// The rendition for a request; nil if the request asks for the original.
   private func rendition(
     of image: StoredImage, _ request: VariantQuery?, _ exchange: Exchange
   ) throws(Problem) -> Rendition? {
@@ -143,7 +147,7 @@ extension Routes {
     return rendition
   }
 
-  /// Throws if what would come out is larger than the configuration allows.
+  /// Throws if the rendition is larger than the configuration allows.
   func check(_ rendition: Rendition, _ request: VariantQuery) throws(Problem) {
     let (width, height) = (rendition.width, rendition.height)
     let limits = configuration.limits
@@ -153,11 +157,12 @@ extension Routes {
     if max(width, height) > limits.maxDimension {
       mistakes.add(
         place, .invalidOption,
-        "\(width) × \(height): a side would be longer than \(limits.maxDimension) pixels.")
+        "\(width) × \(height) pixels: a side is longer than \(limits.maxDimension). Request a smaller variant."
+      )
     } else if width > limits.maxPixels / max(1, height) {
       mistakes.add(
         place, .invalidOption,
-        "\(width) × \(height) would be more than \(limits.maxPixels) pixels.")
+        "\(width) × \(height) pixels are more than \(limits.maxPixels). Request a smaller variant.")
     }
     try mistakes.check()
   }
@@ -166,7 +171,7 @@ extension Routes {
     _ bytes: StoredBytes, _ exchange: Exchange, _ fields: HTTPFields, mayBePart: Bool
   ) throws(Problem) -> Response {
     var fields = fields
-    // Ranges are defined for GET alone (RFC 9110 section 14.2).
+    // Ranges are defined for GET only (RFC 9110 section 14.2).
     let mayBePart = mayBePart && exchange.request.method == .get
     switch ByteRange(mayBePart ? exchange.fields[.range] : nil, count: bytes.count) {
     case .whole:
@@ -191,13 +196,13 @@ extension Routes {
   private static func dropped(_ job: Job) -> Problem {
     let names = job.submission.variants.map(\.name).joined(separator: ", ")
     return Problem(
-      .imageGone, "The job dropped its original. It has the variants \(names): ?variant=NAME.")
+      .imageGone, "The job keeps only its variants. Request one of \(names) with ?variant=NAME.")
   }
 
   private static func unavailable(_ job: Job) -> Problem {
     let why = job.phase == .cancelled ? "was cancelled" : "failed"
     var problem = Problem(
-      .imageUnavailable, "The job \(why). POST /jobs/\(job.id)/fetch asks for the image again.")
+      .imageUnavailable, "The job \(why). POST /jobs/\(job.id)/fetch tries again.")
     problem.failure = job.failure
     return problem
   }
@@ -205,7 +210,7 @@ extension Routes {
 
 /// The header fields of an image.
 extension Routes {
-  /// - Parameter format: of a variant; nil: the image's own.
+  /// - Parameter format: the format of a variant; nil: the original.
   private static func fields(
     of image: StoredImage, _ format: OutputFormat?, _ job: Job, at now: Timestamp
   ) -> HTTPFields {
@@ -213,10 +218,10 @@ extension Routes {
     let ending = format?.fileExtension ?? own.fileExtension
     return [
       .contentType: format?.contentType ?? own.contentType,
-      // Never later than `Date` (RFC 9110 section 8.8.2.1), whatever the origin said.
+      // Never later than `Date` (RFC 9110 section 8.8.2.1), even if the origin's date is.
       .lastModified: min(image.modifiedAt, now).httpDate,
       .acceptRanges: "bytes",
-      // The same path may have another image after the job was fetched again.
+      // The same path may have a different image after the job is fetched again.
       .cacheControl: "private, no-cache",
       .cacheStatus: cacheStatus(job, at: now),
       .contentDisposition: "inline; filename=\"\(fileName(of: image, job, ending))\"",
@@ -225,19 +230,20 @@ extension Routes {
     ]
   }
 
-  /// An image opened by itself runs and loads nothing; the page that browsers make for it has styles of its own.
+  /// The image can't run scripts or load anything. Inline styles are allowed for the page that browsers make around an
+  /// image.
   static let contentSecurityPolicy = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 
-  /// RFC 9211. What never went through the cache, as local and captured images, bypassed it.
+  /// `Cache-Status` (RFC 9211). Local and uploaded images bypass the cache.
   private static func cacheStatus(_ job: Job, at now: Timestamp) -> String {
     guard let outcome = job.cache else { return "imagefetch; fwd=bypass" }
-    // Negative for a stale response, and for one that became stale since the job has it.
+    // Negative if the response is stale, or has become stale since the job got it.
     let ttl = outcome.freshUntil.map { "; ttl=\(($0 - now).wholeSeconds)" } ?? ""
     let mode = job.submission.cacheMode
     return switch outcome.status {
     case .hit, .stale: "imagefetch; hit\(ttl)"
     case .miss:
-      // A freshness is told of what was stored alone.
+      // Only a stored response has a freshness lifetime.
       "imagefetch; fwd=\(mode == .reload ? "request" : "uri-miss")"
         + (ttl.isEmpty ? "" : "; stored\(ttl)")
     case .revalidated:
@@ -246,8 +252,8 @@ extension Routes {
     }
   }
 
-  /// The source's last name without what could mean something to a shell, a path or a header; its ending
-  /// tells what the bytes are.
+  /// The last path segment of the source, without characters that are special in shells, paths or header fields. The
+  /// extension matches the format.
   static func fileName(of image: StoredImage, _ job: Job, _ ending: String) -> String {
     let path: Substring
     switch job.submission.source {
@@ -281,20 +287,20 @@ extension Routes {
 }
 
 extension Duration {
-  /// The last whole second not after it: towards the past below zero.
+  /// Rounds down, also below zero.
   fileprivate var wholeSeconds: Int64 {
     components.attoseconds < 0 ? components.seconds - 1 : components.seconds
   }
 }
 
 extension StoredBytes {
-  /// A part of them, to be sent.
+  /// A range of the bytes as response content.
   func content(_ range: Range<Int>) -> Response.Content {
     switch self {
     case .memory(let bytes): return .bytes(range.count == bytes.count ? bytes : Array(bytes[range]))
     case .file(let stored, let part):
       let start = part.lowerBound + range.lowerBound
-      // What the kernel can't send is read: no adapter here opens such a file.
+      // Files that the kernel can't send are read into memory. None of the current stores opens such a file.
       guard let file = stored as? any SendableFile else {
         return .bytes(stored.read(at: start, count: range.count))
       }

@@ -2,7 +2,7 @@ internal import HTTP
 internal import HTTPTypes
 internal import Jobs
 
-/// One job.
+/// Handlers for one job.
 extension Routes {
   /// `GET /jobs/{id}`.
   func job(_ exchange: Exchange) async throws(Problem) -> Response {
@@ -10,7 +10,7 @@ extension Routes {
     var snapshot = try await current(exchange)
     let known = exchange.fields[.ifNoneMatch]
     var isKnown = known.map { Conditions.names(snapshot.entityTag, in: $0) } ?? false
-    // A client that has another version already is not kept waiting for a third.
+    // If the client's version is already outdated, it gets the current one at once.
     if let wait, known == nil || isKnown {
       let goal = isKnown ? WaitCondition.versionOtherThan(snapshot.job.version) : .finished
       snapshot = try await waited(exchange, snapshot, until: goal, wait)
@@ -28,8 +28,10 @@ extension Routes {
     let type = MediaType(exchange.fields[.contentType])?.essence
     let types = ["application/merge-patch+json", "application/json"]
     guard let type, types.contains(type), exchange.isUnencoded else {
-      throw Problem(.unsupportedMediaType, "Here goes \(types.joined(separator: " or ")).")
-        .with(.acceptPatch, types.joined(separator: ", "))
+      throw Problem(
+        .unsupportedMediaType, "Content-Type must be \(types.joined(separator: " or "))."
+      )
+      .with(.acceptPatch, types.joined(separator: ", "))
     }
     let (priority, tags) = try await changes(smallJSON(exchange), exchange)
     let snapshot = try await asking { () throws(JobsError) in
@@ -69,7 +71,7 @@ extension Routes {
       })
   }
 
-  /// The job as it is: from memory where it is there.
+  /// The current job, from memory if possible.
   func current(_ exchange: Exchange) async throws(Problem) -> JobSnapshot {
     if let snapshot = service.peek(exchange.id, for: exchange.caller) { return snapshot }
     return try await asking { () throws(JobsError) in
@@ -77,7 +79,7 @@ extension Routes {
     }
   }
 
-  /// The job once the goal is met or the time is over.
+  /// Waits until the goal is met or the time is over. Returns the job then.
   func waited(
     _ exchange: Exchange, _ snapshot: JobSnapshot, until goal: WaitCondition, _ wait: Wait
   ) async throws(Problem) -> JobSnapshot {
@@ -89,7 +91,7 @@ extension Routes {
     }
   }
 
-  /// 200 with the job.
+  /// The 200 with the job.
   private func answer(_ snapshot: JobSnapshot) -> Response {
     var fields = HTTPFields()
     fields.reserveCapacity(4)
@@ -99,13 +101,13 @@ extension Routes {
     return Response(status: .ok, fields: fields, content: .bytes(document(of: snapshot)))
   }
 
-  /// What a patch changes; null stands for the default, as if it had never been given.
+  /// The changes in a patch. Null sets the default.
   private func changes(
     _ patch: JSONValue, _ exchange: Exchange
   ) throws(Problem) -> (Priority?, [String]?) {
     var decoder = decoder(for: exchange)
     guard case .object(let members) = patch else {
-      decoder.mistakes.add(.pointer(""), .invalidOption, "A patch is an object.")
+      decoder.mistakes.add(.pointer(""), .invalidOption, "The patch must be an object.")
       try decoder.mistakes.check()
       return (nil, nil)
     }
@@ -120,7 +122,7 @@ extension Routes {
       case ("tags", let value): tags = decoder.tags(value, at: location)
       default:
         decoder.mistakes.add(
-          location, .invalidOption, "Only priority and tags of a job can be changed.")
+          location, .invalidOption, "Only priority and tags can be changed.")
       }
     }
     try decoder.mistakes.check()
@@ -129,7 +131,7 @@ extension Routes {
 }
 
 extension Exchange {
-  /// The versions of the job that `If-Match` (RFC 9110 section 13.1.1) names; nil: any will do.
+  /// The versions in `If-Match` (RFC 9110 section 13.1.1); nil: any version.
   fileprivate var expectedVersions: [Int]? {
     guard let field = fields[.ifMatch], field != "*" else { return nil }
     return Conditions.strongTags(field).compactMap(JobSnapshot.version(ofTag:))

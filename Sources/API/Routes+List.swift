@@ -8,7 +8,7 @@ extension Routes {
     let wanted = try listed(exchange)
     let share = memory.share(for: exchange.client)
     guard share.take(wanted.limit * Self.usualDocument) else {
-      throw .noRoom("As many jobs are being sent as fit into memory; try again later.")
+      throw .noRoom("Too many lists of jobs are being sent. Retry after the time in Retry-After.")
     }
     let page = try await asking { () throws(JobsError) in try await service.jobs(wanted) }
     let last = page.last ?? page.jobs.last?.id
@@ -21,13 +21,13 @@ extension Routes {
     return Response(status: .ok, fields: fields, content: .bytes(body), keeping: share)
   }
 
-  /// What most jobs' JSON has at the most, in bytes.
+  /// The usual maximum size of a job's JSON, in bytes.
   private static let usualDocument = 2048
 
   private func listed(_ exchange: Exchange) throws(Problem) -> JobQuery {
     var query = Query(exchange.request.query)
     let limit = query.int("limit", in: 1...500) ?? 50
-    // An admin lists everyone's.
+    // An admin sees the jobs of all owners.
     let owner = exchange.caller.isAdmin ? nil : exchange.caller.owner
     var wanted = JobQuery(owner: owner, now: service.now(), limit: limit)
     wanted.phases = phases(&query)
@@ -35,47 +35,49 @@ extension Routes {
     select(&wanted, by: &query)
     if let cursor = query.one("cursor") {
       wanted.before = Self.job(before: cursor)
-      if wanted.before == nil { query.wrong("cursor", "It is a next_cursor of an earlier answer.") }
+      if wanted.before == nil {
+        query.wrong("cursor", "Must be the next_cursor of an earlier response.")
+      }
     }
     try query.finish()
     return wanted
   }
 
-  /// The members that choose among jobs by what they ask for, and why they failed.
+  /// Reads the filters by batch, host, failure code and time.
   private func select(_ wanted: inout JobQuery, by query: inout Query) {
     if let text = query.one("batch") {
       wanted.batch = JobID(text)
-      if wanted.batch == nil { query.wrong("batch", "It is a batch's id.") }
+      if wanted.batch == nil { query.wrong("batch", "Must be the id of a batch.") }
     }
     wanted.host = query.one("host").map(Self.host)
     if let word = query.one("code") {
       wanted.code = FailureCode(rawValue: word)
-      if wanted.code == nil { query.wrong("code", "No job fails with such a code.") }
+      if wanted.code == nil { query.wrong("code", "Must be the failure code of a job.") }
     }
     wanted.since = query.moment("since")
     wanted.until = query.moment("until")
   }
 
-  /// As a job's URL has it: in lower case, an IPv6 address without its brackets.
+  /// The host in the form of a job's URL: lower case, an IPv6 address without brackets.
   private static func host(_ text: String) -> String {
     let host = text.lowercased()
     return host.hasPrefix("[") && host.hasSuffix("]") ? String(host.dropFirst().dropLast()) : host
   }
 
-  /// The phases named in the query; none stands for any.
+  /// The phases in the query; empty: all.
   func phases(_ query: inout Query) -> Set<Phase> {
     var phases: Set<Phase> = []
     for word in query.all("phase") {
       if let phase = Phase(rawValue: word) {
         phases.insert(phase)
       } else {
-        query.wrong("phase", "It is one of queued, loading, success, failure, cancelled.")
+        query.wrong("phase", "Must be one of queued, loading, success, failure, cancelled.")
       }
     }
     return phases
   }
 
-  /// Opaque to clients: the last job's id in 32 digits.
+  /// The cursor is the last job's id in 32 hexadecimal digits. Opaque to clients.
   static func cursor(after id: JobID) -> String {
     id.description.filter { $0 != "-" }
   }

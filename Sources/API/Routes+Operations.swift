@@ -2,7 +2,7 @@ internal import HTTP
 internal import HTTPTypes
 internal import Jobs
 
-/// What the service says of itself.
+/// Health, metrics, activity, instances, the API's description, problem pages and the dashboard.
 extension Routes {
   func operation(_ route: Route, _ exchange: Exchange) async throws(Problem) -> Response {
     try exchange.refuseQuery()
@@ -21,7 +21,7 @@ extension Routes {
     case .jobs, .batch, .upload, .form, .job, .fetch, .webhooks, .sendWebhook, .image, .preview,
       .jobEvents, .events, .cache, .network, .view, .batches, .ofBatch, .batchLines, .batchClose,
       .batchResults, .batchRetry, .batchEvents, .batchWebhooks, .sendBatchWebhook, .unknown:
-      throw Problem(.notFound, "There is no such path.")
+      throw Problem(.notFound, "This path does not exist.")
     }
   }
 
@@ -47,11 +47,15 @@ extension Routes {
     switch service.state {
     case .ready: return status("ready")
     case .starting:
-      throw Problem(.starting, "This service will take work in a moment.").with(.retryAfter, "1")
+      throw Problem(.starting, "The service is starting. Retry after the time in Retry-After.")
+        .with(.retryAfter, "1")
     case .full: throw Problem(JobsError.store(.full))
     case .stuck:
-      throw Problem(.overloaded, "No image can be decoded at the moment; jobs are taken, and wait.")
-        .with(.retryAfter, "5")
+      throw Problem(
+        .overloaded,
+        "The service cannot decode images at the moment. It accepts jobs, but they wait."
+      )
+      .with(.retryAfter, "5")
     case .draining: throw Problem(JobsError.draining)
     }
   }
@@ -59,7 +63,7 @@ extension Routes {
   private func problemPage(_ exchange: Exchange) throws(Problem) -> Response {
     let word = exchange.request.path.dropFirst(Destination.problems.count)
     guard let code = ProblemCode(name: String(word)) else {
-      throw Problem(.notFound, "No problem has this code.")
+      throw Problem(.notFound, "This problem code does not exist.")
     }
     return code.page.answer(exchange.fields)
   }

@@ -2,15 +2,15 @@ internal import HTTP
 internal import HTTPTypes
 internal import Jobs
 
-/// Pictures in place of images that are not there: `placeholder=true`.
+/// Placeholder images (`placeholder=true`) for images that are not available.
 extension Routes {
   func placeholder(
     _ placeholder: Placeholder, for job: Job, _ wish: VariantQuery?, _ exchange: Exchange
   ) async throws(Problem) -> Response {
     let picture = service.picture(for: placeholder)
-    // Without a word about the picture the operator's comes as it is.
+    // Without options for a variant, the operator's image is sent as it is.
     if wish == nil, let picture {
-      // All answers share its bytes.
+      // All responses share these bytes.
       return answer(.memory(picture.bytes), picture.description.format.contentType, for: job)
     }
     let accept = Accept(exchange.fields[.accept])
@@ -20,7 +20,7 @@ extension Routes {
     guard let rendition = service.rendition(of: placeholder, as: variant) else {
       throw Problem(JobsError.unrenderable(.unsupportedFormat(name: nil)))
     }
-    // A drawing is never too large: it is made no larger than need be.
+    // A built-in placeholder is never too large.
     if picture != nil { try check(rendition, wish) }
     let rendered = try await asking { () throws(JobsError) in
       try await service.openPlaceholder(rendition, for: job)
@@ -32,11 +32,11 @@ extension Routes {
     return response
   }
 
-  /// As a PNG it is small.
+  /// PNG, because a drawing is small in that format.
   private static let drawn = ImageDescription(format: .png, width: 1, height: 1)
 
   private func answer(_ bytes: StoredBytes, _ contentType: String, for job: Job) -> Response {
-    // A success whose image gave way to others.
+    // The job succeeded, but its image is no longer stored.
     let phase = job.phase == .success ? "gone" : job.phase.rawValue
     let fields: HTTPFields = [
       .contentType: contentType,

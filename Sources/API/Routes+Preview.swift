@@ -23,7 +23,8 @@ extension Routes {
       status: .ok, fields: fields, content: bytes.content(0..<bytes.count), keeping: share)
   }
 
-  /// From here, or from the instance that loads the job; one that is asked by another one asks no further.
+  /// The preview from this instance, or from the instance that loads the job. A request from another instance is not
+  /// forwarded again.
   private func preview(of job: Job, _ exchange: Exchange) async -> Preview? {
     if let preview = service.preview(of: job.id) { return preview }
     guard job.phase == .loading, exchange.fields[.imagefetchPeer] == nil else { return nil }

@@ -2,7 +2,7 @@ internal import HTTP
 internal import HTTPTypes
 internal import Jobs
 
-/// What concerns the service as a whole: its cache and its network.
+/// The cache and the network state.
 extension Routes {
   /// `GET /cache`, `DELETE /cache`.
   func cache(_ exchange: Exchange) async throws(Problem) -> Response {
@@ -24,7 +24,7 @@ extension Routes {
     var decoder = decoder(for: exchange)
     let location = Location(root: .query, member: "url")
     let url = query.one("url").flatMap { decoder.url(.string($0), at: location) }
-    // A URL that is none must not drop everything.
+    // Checked first: a malformed URL must not delete the whole cache.
     try query.finish(with: decoder.mistakes)
     let removed = try await asking { () throws(JobsError) in
       try await service.dropFromCache(url)
@@ -39,7 +39,8 @@ extension Routes {
     guard MediaType(exchange.fields[.contentType])?.essence == "application/json",
       exchange.isUnencoded
     else {
-      throw Problem(.unsupportedMediaType, "Here goes application/json, not compressed.")
+      throw Problem(
+        .unsupportedMediaType, "Content-Type must be application/json, without a Content-Encoding.")
     }
     let isConstrained = try await Self.constrained(smallJSON(exchange))
     try await asking { () throws(JobsError) in try await service.setConstrained(isConstrained) }
@@ -58,21 +59,23 @@ extension Routes {
         let location = Location(root: .body(index: nil), member: member.name)
         switch (member.name, member.value) {
         case ("constrained", .bool(let value)): constrained = value
-        case ("constrained", _): mistakes.add(location, .invalidOption, "It is true or false.")
-        default: mistakes.add(location, .invalidOption, "The network has no such member.")
+        case ("constrained", _): mistakes.add(location, .invalidOption, "Must be true or false.")
+        default:
+          mistakes.add(location, .invalidOption, "Unknown member. The only one is constrained.")
         }
       }
       if !members.contains(where: { $0.name == "constrained" }) {
-        mistakes.add(.pointer("/constrained"), .invalidOption, "It is missing: true or false.")
+        mistakes.add(.pointer("/constrained"), .invalidOption, "Missing. Must be true or false.")
       }
     } else {
-      mistakes.add(.pointer(""), .invalidOption, "The network is an object; this is \(body.kind).")
+      mistakes.add(
+        .pointer(""), .invalidOption, "Must be an object with constrained, not \(body.kind).")
     }
     try mistakes.check()
     return constrained ?? false
   }
 
-  /// 200 with an object.
+  /// The 200 with a JSON object.
   private func answer(_ members: (inout JSONWriter) -> Void) -> Response {
     var writer = JSONWriter()
     writer.object(members)

@@ -3,7 +3,7 @@ internal import HTTP
 internal import HTTPTypes
 internal import Jobs
 
-/// `POST /jobs`, and the paths that take one of its forms each.
+/// `POST /jobs` in all its forms, and the paths for one form each.
 extension Routes {
   func submit(_ exchange: Exchange, at route: Route) async throws(Problem) -> Response {
     guard service.state != .draining else { throw Problem(JobsError.draining) }
@@ -30,14 +30,15 @@ extension Routes {
       case .form: "multipart/form-data"
       default: "application/json, multipart/form-data, image/* or application/octet-stream"
       }
-    return Problem(.unsupportedMediaType, "Send \(types), not compressed.")
+    return Problem(
+      .unsupportedMediaType, "Content-Type must be \(types), without a Content-Encoding.")
   }
 
   private func submitJSON(
     _ exchange: Exchange, _ key: String?, onlyBatches: Bool
   ) async throws(Problem) -> Response {
     let wait = try waitAlone(exchange)
-    // Kept until the answer was sent: what was received lives on in jobs and in their JSON.
+    // The reservation is kept until the response is sent, because the jobs and their JSON still use the memory.
     let share = memory.share(for: exchange.client)
     let request = try await submitted(exchange, key, share, onlyBatches: onlyBatches)
     let submitted = try await asking(isBatch: request.isBatch) { () throws(JobsError) in
@@ -52,7 +53,7 @@ extension Routes {
     let key: IdempotencyKey?
   }
 
-  /// Reads the body. Its bytes and its JSON are freed on return.
+  /// Reads and parses the body. The memory of its bytes and JSON is freed on return.
   private func submitted(
     _ exchange: Exchange, _ key: String?, _ share: Budget.Share, onlyBatches: Bool
   ) async throws(Problem) -> Submitted {
@@ -72,16 +73,17 @@ extension Routes {
   private static func jobs(
     in bytes: [UInt8], by decoder: SubmissionDecoder, maxBatch: Int, onlyBatches: Bool
   ) throws(Problem) -> (jobs: [NewJob], isBatch: Bool) {
-    // The longest legal job has some 120 values.
+    // The longest legal job has about 120 values.
     let body = try json(bytes, maxValues: 160 * (maxBatch + 1))
     if case .array(let elements) = body, elements.count > maxBatch {
-      throw Problem(.bodyTooLarge, "A batch holds at most \(maxBatch) jobs.")
+      throw Problem(
+        .bodyTooLarge, "An array has at most \(maxBatch) jobs. Send several, or use /batches.")
     }
     var decoder = decoder
     let isBatch = if case .array = body { true } else { false }
     if onlyBatches, !isBatch {
       decoder.mistakes.add(
-        .pointer(""), .invalidOption, "A batch is an array of jobs; this is \(body.kind).")
+        .pointer(""), .invalidOption, "Must be an array of jobs, not \(body.kind).")
       try decoder.mistakes.check()
     }
     let jobs = decoder.jobs(from: body)
@@ -109,20 +111,20 @@ extension Routes {
       options: [])
   }
 
-  /// Where the request stands in a trace, where jobs keep that.
+  /// The trace context of the request, if jobs store it.
   private func trace(of exchange: Exchange) -> TraceContext? {
     guard configuration.takesTraces else { return nil }
     return exchange.fields[.traceparent].flatMap { TraceContext(traceparent: $0) }
   }
 
-  /// Room for an image that the client sends.
+  /// Prepares to receive an image that the client uploads.
   func capture(_ exchange: Exchange) async throws(Problem) -> any ImageCapture {
     try await asking { () throws(JobsError) in
       try await service.beginCapture(by: exchange.caller.owner)
     }
   }
 
-  /// Submits what was captured.
+  /// Submits the job with the uploaded image.
   func accept(
     _ captured: Captured, as job: NewJob, _ exchange: Exchange, _ key: String?, _ wait: Wait?,
     options: [UInt8]
@@ -148,7 +150,7 @@ extension Routes {
       maxPriority: exchange.caller.limits.maxPriority)
   }
 
-  /// The names of the destinations that an owner may use. Any other one is answered like one that does not exist.
+  /// The destinations that an owner may use. All others are treated as unknown.
   func destinations(for owner: Owner) -> Set<String> {
     Set(configuration.destinations.filter { $0.value?.contains(owner) ?? true }.keys)
   }
@@ -157,7 +159,7 @@ extension Routes {
     do { return try JSONParser.parse(bytes, maxValues: maxValues) } catch { throw Problem(error) }
   }
 
-  /// The JSON of a short body.
+  /// Parses a short JSON body.
   func smallJSON(_ exchange: Exchange) async throws(Problem) -> JSONValue {
     let gathering = Gathering(upTo: min(configuration.maxBody, LongReading.threshold))
     let share = memory.share(for: exchange.client)
@@ -165,12 +167,12 @@ extension Routes {
     return try Self.json(bytes, maxValues: 64)
   }
 
-  /// 202 with the jobs: at once, or with `wait` when all have finished or the time is over.
+  /// The 202 with the jobs: at once, or with `wait` when all have finished or the time is over.
   private func accepted(
     _ submitted: [SubmittedJob], isBatch: Bool, _ exchange: Exchange, _ wait: Wait?,
     _ share: Budget.Share? = nil
   ) async -> Response {
-    // The jobs are accepted: who has no place to wait is told at once how they are.
+    // The jobs are accepted already. If no connection may wait, the response is sent at once.
     let place = wait == nil ? nil : try? place(for: exchange)
     defer { place?.release() }
     let limit = place == nil ? .zero : wait?.limit ?? .zero
@@ -180,7 +182,7 @@ extension Routes {
     let documents = jobs.map { document(of: $0) }
     guard !isBatch, let job = jobs.first else {
       let batch = JobDocument.encode(batch: documents)
-      // The jobs are accepted: their answer is not refused for want of room.
+      // The jobs are accepted already, so the response is not refused when the memory limit is reached.
       share?.hold(batch.count)
       return Response(
         status: .accepted, fields: fields, content: .bytes(batch), keeping: share)
@@ -189,8 +191,8 @@ extension Routes {
     return Response(status: .accepted, fields: fields, content: .bytes(documents[0]))
   }
 
-  /// The jobs once all have finished or the time is over. They were accepted whatever happens here: one of which nothing
-  /// new can be had is told as it was.
+  /// Waits until all jobs have finished or the time is over. The jobs are accepted already, so errors here do not fail
+  /// the request. If a job's current state can't be read, its last known state is used.
   private func waited(
     _ submitted: [SubmittedJob], for caller: Caller, _ limit: Duration
   ) async -> [SubmittedJob] {
@@ -215,13 +217,13 @@ extension Routes {
   }
 }
 
-/// An image that was received, and what its sender says it is.
+/// An uploaded image with the media type that its client sent.
 struct Captured {
   let capture: any ImageCapture
   let contentType: String
 }
 
-/// A request's content, counted while it arrives.
+/// A request's body with a limit that is checked while it arrives.
 struct BoundedBody {
   private let body: RequestBody
   private let limit: Int
@@ -232,7 +234,7 @@ struct BoundedBody {
     self.limit = limit
   }
 
-  /// Throws before anything is read where the client says itself that it is too much.
+  /// Throws before anything is read if the declared length is above the limit.
   func checkDeclaredLength() throws(Problem) {
     if let length = body.declaredLength, length > limit { throw Problem(.tooLarge(limit: limit)) }
   }
@@ -247,40 +249,40 @@ struct BoundedBody {
 }
 
 extension Exchange {
-  /// Whether the content is as its media type says: no coding was applied (RFC 9110 section 8.4).
+  /// Whether the body has no content coding (RFC 9110 section 8.4).
   var isUnencoded: Bool {
     guard let coding = fields[.contentEncoding] else { return true }
     return coding.lowercased() == "identity"
   }
 
-  /// Whether the client asks for little data.
+  /// Whether the client sent `Save-Data: on`.
   var savesData: Bool { fields[.saveData]?.lowercased() == "on" }
 
-  /// The client's key: 1 to 255 visible ASCII characters.
+  /// The value of `Idempotency-Key`: 1 to 255 visible ASCII characters.
   func idempotencyKey() throws(Problem) -> String? {
     guard let key = fields[.idempotencyKey] else { return nil }
     guard 1...255 ~= key.utf8.count, key.utf8.allSatisfy({ 0x21...0x7E ~= $0 }) else {
       var mistakes = Mistakes()
       mistakes.add(
-        .header("Idempotency-Key"), .invalidOption, "A key has 1 to 255 visible ASCII characters.")
+        .header("Idempotency-Key"), .invalidOption, "Must have 1 to 255 visible ASCII characters.")
       try mistakes.check()
       return nil
     }
     return key
   }
 
-  /// The key with what tells this request from another: everything that the answer depends on.
+  /// The key with a fingerprint of everything in the request that the response depends on.
   func key(_ key: String, content: [[UInt8]]) -> IdempotencyKey {
     var hash = SHA256()
     let type = fields[.contentType].flatMap(MediaType.init)?.essence ?? ""
-    // How long a client waits makes no other request of it.
+    // `wait` does not make a request different.
     let query = (request.query ?? "").split(separator: "&").filter { !$0.hasPrefix("wait=") }
       .joined(separator: "&")
     let head = [
       request.method.rawValue, request.path, query, type, fields[.saveData] ?? "",
     ]
     for part in head.map({ Array($0.utf8) }) + content {
-      // Lengths between the parts, so that moving a byte from one to the next makes another request.
+      // The lengths separate the parts: moving a byte from one part to the next changes the fingerprint.
       withUnsafeBytes(of: part.count.littleEndian) { hash.update(data: $0) }
       hash.update(data: part)
     }

@@ -5,7 +5,7 @@ internal import Synchronization
 
 /// `GET|HEAD /image`: an image by its URL, for `<img src>`.
 extension Routes {
-  /// What a view's query may say beside who signed it.
+  /// The query parameters of `GET /image`, except `expires` and `signature`.
   public static var viewMembers: Set<String> {
     let job = [
       "url", "low_data_url", "alternatives", "cache_key", "integrity", "priority", "cache",
@@ -20,7 +20,7 @@ extension Routes {
     let (job, request, wait) = try viewRequest(exchange)
     let named = try request.named(of: job.submission)
 
-    // Who has no place to wait gets what there is.
+    // If no connection may wait, the response has the current state.
     let place = try? place(for: exchange)
     let limit = place == nil ? .zero : wait?.limit ?? configuration.maxWait
     defer { place?.release() }
@@ -28,7 +28,7 @@ extension Routes {
       try await service.view(job, atMost: limit)
     }
     var response = try await described(snapshot.job) { () async throws(Problem) in
-      // Its own words: the job may be one that somebody made who calls it otherwise.
+      // Uses the names of this request's variants: the job may have been created by a request with other names.
       try await picture(of: snapshot, request, named: named, exchange)
     }
     if response.fields[.eTag] != nil {
@@ -41,7 +41,7 @@ extension Routes {
     return response
   }
 
-  /// - Returns: until when the URL is good; nil where none needs a signature.
+  /// - Returns: the time when the URL expires; nil if signatures are not required.
   /// - Throws: `forbidden`.
   private func checkSignature(_ exchange: Exchange) throws(Problem) -> Timestamp? {
     guard configuration.signsViews else { return nil }
@@ -49,7 +49,7 @@ extension Routes {
     return try signatures.check(path: request.path, query: request.query, at: service.now())
   }
 
-  /// What a view asks for: a page that is looked at often asks the same again and again.
+  /// The parsed request. Pages repeat the same requests, so the latest results are cached.
   private func viewRequest(_ exchange: Exchange) throws(Problem) -> ViewRequest {
     let asked = RecentViews.Key(
       query: exchange.request.query ?? "", prefer: exchange.fields[.prefer],
@@ -62,17 +62,17 @@ extension Routes {
 
   private func parsed(_ exchange: Exchange) throws(Problem) -> ViewRequest {
     var query = Query(exchange.request.query)
-    // They mean nothing where nothing is signed, so that a URL works there too.
+    // Ignored if signatures are not required, so that signed URLs work there too.
     for name in ["expires", "signature"] { _ = query.one(name) }
     let wait = Wait(&query, exchange.fields, longest: configuration.maxWait)
     let picture = ImageRequest(&query, self)
     var decoder = decoder(for: exchange)
-    // Whoever made the URL may have it so, whoever asks by it.
+    // The priority is part of the URL. The client's limit does not apply.
     decoder.maxPriority = nil
     let viewed = decoder.viewedJob(from: &query)
     try query.finish(with: decoder.mistakes)
-    // Without one there was a mistake.
-    guard var job = viewed else { throw Problem(.missingURL, "A view needs a url.") }
+    // `viewed` is nil only if there was a mistake.
+    guard var job = viewed else { throw Problem(.missingURL, "url is missing.") }
     if job.submission.variants.isEmpty,
       let variant = picture.variant?.request(within: configuration.limits)
     {
@@ -81,7 +81,7 @@ extension Routes {
     return (job, picture, wait)
   }
 
-  /// An answer or a problem with a link to the job (RFC 8288).
+  /// Adds a link to the job (RFC 8288) to the response or problem.
   private func described(
     _ job: Job, _ answer: () async throws(Problem) -> Response
   ) async throws(Problem) -> Response {
@@ -95,8 +95,8 @@ extension Routes {
     }
   }
 
-  /// For as long as the image is fresh a browser needn't ask again, but for no longer than its URL is good. What stands
-  /// in for the regular image while the network is constrained may be replaced at any time.
+  /// The response may be cached while the image is fresh, but not longer than its URL is valid. A low-data image may be
+  /// replaced at any time, so it is always revalidated.
   private func cacheControl(of job: Job, until expires: Timestamp?) -> String {
     let ends = [job.cache?.freshUntil, expires].compactMap { $0 }
     guard job.image?.variant == .regular, job.cache?.freshUntil != nil, let end = ends.min() else {
@@ -107,25 +107,25 @@ extension Routes {
   }
 }
 
-/// What a view's request comes to.
+/// The parsed form of a `GET /image` request.
 typealias ViewRequest = (job: NewJob, picture: ImageRequest, wait: Wait?)
 
-/// The latest views' requests, read. Those with a mistake are not among them.
+/// An LRU cache of parsed `GET /image` requests. Requests with mistakes are not cached.
 final class RecentViews: Sendable {
-  /// All that a reading depends on.
+  /// Everything that the result of parsing depends on.
   struct Key: Hashable {
     let query: String
     let prefer: String?
     let savesData: Bool
   }
 
-  /// In bytes of queries, which what was read takes some times as much as.
+  /// The capacity is in bytes of queries. The parsed requests take a few times as much.
   private let requests = Mutex(LRUCache<Key, ViewRequest>(capacity: 256 << 10))
 
   func known(_ key: Key) -> ViewRequest? { requests.withLock { $0.value(for: key) } }
 
   func note(_ request: ViewRequest, for key: Key) {
-    // An entry's own size, at the least.
+    // Includes the approximate size of an entry.
     let cost = 256 + key.query.utf8.count + (key.prefer?.utf8.count ?? 0)
     _ = requests.withLock { $0.set(request, for: key, cost: cost) }
   }

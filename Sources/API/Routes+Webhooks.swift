@@ -2,7 +2,7 @@ internal import HTTP
 internal import HTTPTypes
 public import Jobs
 
-/// What is told of a job's end, or a batch's.
+/// The webhook messages of a job or a batch.
 extension Routes {
   /// `GET /jobs/{id}/webhooks`.
   func webhooks(_ exchange: Exchange) async throws(Problem) -> Response {
@@ -45,11 +45,11 @@ extension Routes {
   }
 
   private static let untoldJob =
-    "Nobody was told of this job: it has not ended, or has no notify."
+    "The job has no webhook messages: it has not finished, or has no notify."
   private static let untoldBatch =
-    "Nobody was told of this batch: it has not ended, or has no notify."
+    "The batch has no webhook messages: it has not finished, or has no notify."
 
-  /// The others may have been told since: what was asked for is this one.
+  /// Puts the message that was just sent again last, even if a newer one has been added since.
   private func answer(
     _ messages: [WebhookMessage], withLast message: WebhookMessage?, _ untold: String
   ) throws(Problem) -> Response {
@@ -65,9 +65,9 @@ extension Routes {
   }
 }
 
-/// A message's JSON, members in the contract's order.
+/// The JSON of webhook messages, with the members in the order of openapi.yaml.
 enum WebhookDocument {
-  /// - Parameter earlier: what was told of the same job before, which then was fetched again.
+  /// - Parameter earlier: older messages of the same job. It has several if it was fetched again.
   static func encode(_ message: WebhookMessage, earlier: [WebhookMessage]) -> [UInt8] {
     var writer = JSONWriter()
     writer.object { json in
@@ -95,13 +95,13 @@ enum WebhookDocument {
   }
 }
 
-/// What a message says, as it is sent.
+/// The body of a webhook message.
 public enum WebhookBody {
-  /// Of Standard Webhooks' recommendation.
+  /// The maximum that Standard Webhooks recommends.
   static let maxBytes = 20_480
 
-  /// The same for each try. Where it would have more than 20 KiB, the job goes without what may be long in it: first
-  /// URLs beside its own, then its tags, then its variants and what its deliveries are called where they were brought.
+  /// The body, equal for each attempt. If it would be longer than 20 KiB, the job is sent without its long members:
+  /// first the URLs except its own, then the tags, then the variants and the keys and ETags of its deliveries.
   public static func encode(_ message: WebhookMessage) -> [UInt8] {
     for brevity in JobDocument.Brevity.allCases.dropLast() {
       let body = encode(message, brevity)

@@ -3,7 +3,17 @@ internal import HTTPTypes
 public import Jobs
 public import Logging
 
-/// The HTTP API: a request in, a response out. It keeps nothing but counts.
+/// The HTTP API: turns a ``Request`` into a ``Response``.
+///
+/// Input: requests that the HTTP server has parsed, and a ``JobService`` that runs the jobs. Output: responses, logs
+/// and request metrics. The API stores nothing itself, except rate limits, reservations and a cache of parsed requests.
+///
+/// Reading order: `Route` (paths and methods), `Routes` (authentication, limits, dispatch), `Routes+Submit` with
+/// `SubmissionDecoder` (JSON to jobs), `JobDocument` (jobs to JSON), `Routes+Image`, `Batches/`, and `ProblemCode` with
+/// `Problem+Errors` (all error texts).
+///
+/// Each request runs as a task on Swift's shared threads. Only `LongReading` has a thread of its own, for long JSON
+/// bodies.
 public struct Routes: Sendable {
   let service: any JobService
   let configuration: Configuration
@@ -18,30 +28,28 @@ public struct Routes: Sendable {
   private let proxies: TrustedProxies
   private let crossOrigin: CrossOrigin
   private let crossSiteGuard: CrossSiteGuard
-  /// Bytes of content that was gathered, and of answers made from many jobs.
+  /// Bytes of received JSON bodies, and of responses made from many jobs.
   let memory: Budget
   /// Bytes of images that are sent from memory.
   let images: Budget
-  /// Connections whose answer waits for something to happen.
+  /// Connections that wait for an event.
   let connections: Budget
-  /// Streams of `GET /events`.
+  /// Open streams of `GET /events`.
   let eventStreams: Budget
-  /// For pages of batches' results.
+  /// Limits concurrent pages of batch results.
   let resultPages = ClientTurns(atOnce: 2)
-  /// For long bodies.
+  /// Parses long bodies.
   let reading = LongReading()
   private let requestIDs = RequestIDs()
   private let requestMetrics = RequestMetrics()
   let recentViews = RecentViews()
 
-  /// The API over a job engine.
-  ///
   /// - Parameters:
   ///   - openAPI: the bytes of `openapi.yaml`.
-  ///   - openAPIJSON: the same document in JSON, made when it is first asked for.
-  ///   - dashboard: what `/` shows, made when it is first asked for.
-  ///   - metrics: what `/metrics` says, in Prometheus' text format 0.0.4.
-  ///   - activity: what `/activity` says.
+  ///   - openAPIJSON: the same document as JSON. Called at the first request.
+  ///   - dashboard: the page at `/`. Called at each request.
+  ///   - metrics: the response of `/metrics`, in Prometheus' text format 0.0.4.
+  ///   - activity: the figures for `/activity`.
   public init(
     service: any JobService, configuration: Configuration, openAPI: [UInt8],
     openAPIJSON: @escaping @Sendable () -> [UInt8], dashboard: @escaping @Sendable () -> WebPage,
@@ -63,17 +71,18 @@ public struct Routes: Sendable {
     memory = Budget(configuration.gathering.budget) { service.now() }
     images = Budget(Self.imageMemory) { service.now() }
     connections = Budget(configuration.maxConnections) { service.now() }
-    // ``connections`` shares what all clients may have.
+    // The total is limited by ``connections``.
     eventStreams = Budget(.max, ofClient: Configuration.maxEventStreams) { service.now() }
   }
 
   /// Bytes of images, variants and previews that are sent from memory, for all clients.
   static let imageMemory = 64 << 20
 
-  /// From now on these are the tokens; there are some, as there were. Streams of others end.
+  /// Replaces all tokens. Streams that were opened with other tokens end. `tokens` must not be empty, and there must
+  /// have been tokens before.
   public func replaceTokens(_ tokens: [Token]) { authentication.replace(tokens) }
 
-  /// Answers one request; without suspending wherever the engine has the answer in memory.
+  /// Responds to one request. Does not suspend if the engine has the result in memory.
   public func respond(to request: Request) async -> Response {
     let start = ContinuousClock.now
     let requestID = requestIDs.name(request.fields[.xRequestID])
@@ -110,8 +119,8 @@ public struct Routes: Sendable {
     return response
   }
 
-  /// What a request that the server refused is answered with.
-  /// - Parameter origin: whose page sent it, where that is known.
+  /// The response to a request that the HTTP server refused.
+  /// - Parameter origin: the `Origin` field, if it was received.
   public func refuse(_ refusal: Refusal, origin: String?) -> Response {
     let requestID = requestIDs.next()
     var response = answer(Problem(refusal), requestID)
@@ -126,12 +135,12 @@ public struct Routes: Sendable {
   ) async throws(Problem) -> Response {
     let route = destination.route
     if !route.isProbe {
-      // A signature says that the picture is meant for that page.
+      // A signed URL may be used on any page.
       let makesJobs = route == .view && !configuration.signsViews
       do { try crossSiteGuard.check(request.method, request.fields, makesJobs: makesJobs) } catch {
         if let page = crossSiteGuard.newlyRefused(request.fields) {
           log.info(
-            "refused a request of a web page",
+            "refused request of a web page",
             metadata: [
               "page": "\(page)", "host": "\(request.fields[.hostField]?.prefix(256) ?? "")",
               "reason": "\(error.detail)",
@@ -146,14 +155,15 @@ public struct Routes: Sendable {
     guard isThere else {
       let isOff = route == .view
       throw Problem(
-        .notFound, isOff ? "GET /image is off: view.enabled." : "There is no such path.")
+        .notFound,
+        isOff ? "GET /image is disabled. Set view.enabled to use it." : "This path does not exist.")
     }
     guard route.methods.contains(request.method) else {
-      throw Problem(.methodNotAllowed, "Here go \(route.allow).").with(.allow, route.allow)
+      throw Problem(.methodNotAllowed, "The path accepts \(route.allow).").with(.allow, route.allow)
     }
     var response = try await handle(
       Exchange(request: request, id: destination.id, identity: identity, client: client), at: route)
-    // Here, so that no route's stream outlasts its token.
+    // Done here, so that no route's stream outlives its token.
     if let identity, case .stream(let stream) = response.content {
       response.content = .stream(authentication.bind(stream, to: identity))
     }
@@ -201,7 +211,7 @@ public struct Routes: Sendable {
     }
   }
 
-  /// Who asks, nil where nobody need say, if they may ask this, and now.
+  /// The client, if it may send this request now; nil if the route needs no token.
   private func admit(
     _ request: Request, to route: Route, _ allowance: inout Allowance?
   ) throws(Problem) -> (Authentication.Identity?, RateLimiter.Client) {
@@ -213,8 +223,10 @@ public struct Routes: Sendable {
       let taken = limiter.take(client, limit)
       allowance = taken
       if let seconds = taken.wait {
-        throw Problem(.rateLimited, "This client asks more often than it may; ask again later.")
-          .with(.retryAfter, "\(Int(min(seconds, 86_400).rounded(.up)))")
+        throw Problem(
+          .rateLimited, "The client exceeds its rate limit. Retry after the time in Retry-After."
+        )
+        .with(.retryAfter, "\(Int(min(seconds, 86_400).rounded(.up)))")
       }
     }
     if let scope = route.scope(publicMetrics: configuration.publicMetrics) {
@@ -230,7 +242,7 @@ public struct Routes: Sendable {
     return Response(status: .noContent, fields: fields)
   }
 
-  /// - Parameter isPage: whether a person reads it, in a browser.
+  /// - Parameter isPage: whether the response is an HTML page for a browser.
   private func answer(_ problem: Problem, _ requestID: String, asPage isPage: Bool = false)
     -> Response
   {
@@ -248,31 +260,31 @@ public struct Routes: Sendable {
 }
 
 extension Routes {
-  /// Asks the engine; what it refuses becomes a problem.
+  /// Calls the engine and converts its errors to problems.
   func asking<Answer>(
     isBatch: Bool = false, _ question: () async throws(JobsError) -> Answer
   ) async throws(Problem) -> Answer {
     do { return try await question() } catch { throw Problem(error, isBatch: isBatch) }
   }
 
-  /// Throws once who asks would be let in to the same no longer: for what takes content while it comes.
+  /// Throws if the client's token is no longer valid. Used while a long body is received.
   func checkAccess(_ exchange: Exchange) throws(Problem) {
     guard let identity = exchange.identity, !authentication.admits(identity) else { return }
     throw Authentication.withdrawal
   }
 
-  /// Whether a path takes content for as long as it comes: lists of jobs, of which each line is read for itself.
+  /// Whether the path reads its body line by line while it arrives.
   public static func takesStreams(_ path: String) -> Bool {
     let route = Destination(path: path).route
     return route == .batches || route == .batchLines
   }
 
-  /// The paths that are answered however many clients there are.
+  /// The paths that are answered even when the limit of connections is reached.
   public static var probes: Set<String> {
     Set([Route.livez, .readyz, .metrics].map(\.template))
   }
 
-  /// Every path with its methods, as `openapi.yaml` lists them; HEAD and OPTIONS go without saying.
+  /// All paths with their methods, for comparison with `openapi.yaml`. HEAD and OPTIONS are left out.
   public static var table: [(path: String, methods: [String])] {
     Route.allCases.filter { $0 != .unknown }.map { route in
       let methods = route.methods.filter { $0 != .head && $0 != .options }

@@ -2,7 +2,7 @@ internal import FoundationEssentials
 internal import HTTP
 internal import Jobs
 
-/// The members beside the source, one by one.
+/// Decodes the members of a job other than its source.
 extension SubmissionDecoder {
   mutating func set(_ member: JSONValue.Member, of job: inout NewJob, at location: Location) {
     let value = member.value
@@ -31,15 +31,15 @@ extension SubmissionDecoder {
     }
   }
 
-  /// To be called once the job has all its members.
+  /// Checks `original`. Call it after all members are set.
   mutating func checkOriginal(of job: NewJob, at location: Location) {
     guard job.submission.dropsOriginal, job.submission.variants.isEmpty else { return }
-    wrong(location, "A job that drops its original wants at least one variant.")
+    wrong(location, "With drop the job must have at least one variant.")
   }
 
   private mutating func drops(_ value: JSONValue, at location: Location) -> Bool {
     if let word = value.string, ["keep", "drop"].contains(word) { return word == "drop" }
-    wrong(location, "It is keep or drop.")
+    wrong(location, "Must be keep or drop.")
     return false
   }
 
@@ -48,9 +48,9 @@ extension SubmissionDecoder {
       return
         "A job has no such member. Put \(name) into an element of variants, or into the query of GET /jobs/{id}/image."
     }
-    // What another source's jobs have is no slip of the fingers.
+    // A member of another kind of source is not a spelling mistake, so it gets no suggestion.
     let hint = Self.isMember(name) ? "" : mistakes.hint(for: name, among: Self.members)
-    return "A job from this source has no such member.\(hint)"
+    return "A job with this source has no such member.\(hint)"
   }
 
   private static let members = [
@@ -59,11 +59,11 @@ extension SubmissionDecoder {
     "cache_ttl", "alternatives", "cache_key", "headers",
   ]
 
-  /// Whether some job has a member of that name.
+  /// Whether some kind of job has a member of that name.
   static func isMember(_ name: String) -> Bool { members.contains(name) }
 
-  /// What a text says of a member that JSON would have as something else: a number, a list or an object; a lone label is a
-  /// list of one.
+  /// Converts a text, such as a cell of a CSV file, to the member's type: a number, an array or an object. A single tag
+  /// or alternative becomes an array.
   static func value(of member: String, in text: String) -> JSONValue {
     switch member {
     case "timeout", "max_bytes", "max_pixels", "max_attempts", "retention", "cache_ttl":
@@ -97,25 +97,26 @@ extension SubmissionDecoder {
     }
   }
 
-  /// A hundred years: RFC 9111 section 1.2.2 stops counting at 68.
+  /// A hundred years. RFC 9111 section 1.2.2 requires support for 68 years only.
   private static let longestTTL = 3_155_760_000.0
 
-  /// Freshness has whole seconds (RFC 9111 section 1.2.2): a part of one is one, as 0 is none at all.
+  /// Freshness has whole seconds (RFC 9111 section 1.2.2). Fractions are rounded up, because 0 means no freshness at
+  /// all.
   private mutating func lifetime(_ value: JSONValue, at location: Location) -> Int? {
     if let seconds = value.double, 0...Self.longestTTL ~= seconds {
       return Int(seconds.rounded(.up))
     }
-    wrong(location, "It is a number of seconds from 0 to \(Int(Self.longestTTL)).")
+    wrong(location, "Must be a number of seconds from 0 to \(Int(Self.longestTTL)).")
     return nil
   }
 
   mutating func priority(_ value: JSONValue, at location: Location) -> Priority? {
     guard let priority = value.string.flatMap(Priority.init(word:)) else {
-      wrong(location, "It is one of very_low, low, normal, high, very_high.")
+      wrong(location, "Must be one of very_low, low, normal, high, very_high.")
       return nil
     }
     if let maxPriority, priority > maxPriority {
-      wrong(location, "With this token it is \(maxPriority.word) at the most.")
+      wrong(location, "Must be at most \(maxPriority.word) with this token.")
       return nil
     }
     return priority
@@ -123,7 +124,7 @@ extension SubmissionDecoder {
 
   mutating func tags(_ value: JSONValue, at location: Location) -> [String]? {
     guard case .array(let elements) = value, elements.count <= 16 else {
-      wrong(location, "It is an array of up to 16 strings.")
+      wrong(location, "Must be an array of at most 16 strings.")
       return nil
     }
     var tags: [String] = []
@@ -131,7 +132,7 @@ extension SubmissionDecoder {
       if let tag = element.string, 1...64 ~= tag.unicodeScalars.count, !tag.hasControls {
         tags.append(tag)
       } else {
-        let detail = "A tag has 1 to 64 characters, none of them a control character."
+        let detail = "A tag must have 1 to 64 characters and no control characters."
         if case .query = location.root {
           wrong(location, detail)
         } else {
@@ -149,26 +150,26 @@ extension SubmissionDecoder {
     {
       return digest
     }
-    wrong(location, "It is sha256- and the digest in base64.")
+    wrong(location, "Must be sha256- followed by the digest in base64.")
     return nil
   }
 
   private mutating func cacheMode(_ value: JSONValue, at location: Location) -> CacheMode? {
     if let mode = value.string.flatMap(CacheMode.init) { return mode }
     let words = CacheMode.allCases.map(\.rawValue).joined(separator: ", ")
-    wrong(location, "It is one of \(words).")
+    wrong(location, "Must be one of \(words).")
     return nil
   }
 
   private mutating func cacheKey(_ value: JSONValue, at location: Location) -> String? {
     if let key = value.string, 1...2048 ~= key.unicodeScalars.count, !key.hasControls { return key }
-    wrong(location, "It has 1 to 2,048 characters, none of them a control character.")
+    wrong(location, "Must have 1 to 2,048 characters and no control characters.")
     return nil
   }
 
   private mutating func alternatives(_ value: JSONValue, at location: Location) -> [SourceURL] {
     guard case .array(let elements) = value, elements.count <= 8 else {
-      wrong(location, "It is an array of up to 8 URLs.")
+      wrong(location, "Must be an array of at most 8 URLs.")
       return []
     }
     return elements.enumerated().compactMap { index, element in
@@ -180,7 +181,7 @@ extension SubmissionDecoder {
     _ value: JSONValue, _ range: ClosedRange<Int>, at location: Location
   ) -> Int? {
     if let int = value.int, range ~= int { return int }
-    wrong(location, "It is a whole number from \(range.lowerBound) to \(range.upperBound).")
+    wrong(location, "Must be an integer from \(range.lowerBound) to \(range.upperBound).")
     return nil
   }
 
@@ -188,7 +189,7 @@ extension SubmissionDecoder {
     _ value: JSONValue, upTo limit: Duration, at location: Location
   ) -> Duration? {
     if let seconds = value.double, 0.001...limit.inSeconds ~= seconds { return .seconds(seconds) }
-    wrong(location, "It is a number of seconds from 0.001 to \(limit.inSeconds).")
+    wrong(location, "Must be a number of seconds from 0.001 to \(limit.inSeconds).")
     return nil
   }
 
@@ -197,15 +198,15 @@ extension SubmissionDecoder {
   }
 }
 
-/// Extra request header fields.
+/// Decodes `headers`: additional header fields of the request to the origin.
 extension SubmissionDecoder {
-  /// Of one job, names and values together.
+  /// The maximum of all names and values of one job together.
   private static let maxHeaderBytes = 8192
   private static let maxHeaderFields = 64
 
   mutating func headers(_ value: JSONValue, at location: Location) -> [HeaderField] {
     guard case .object(let members) = value, members.count <= Self.maxHeaderFields else {
-      wrong(location, "It is an object of up to \(Self.maxHeaderFields) header fields.")
+      wrong(location, "Must be an object of at most \(Self.maxHeaderFields) header fields.")
       return []
     }
     var fields: [HeaderField] = []
@@ -216,26 +217,26 @@ extension SubmissionDecoder {
       if names.insert(field.name.lowercased()).inserted {
         fields.append(field)
       } else {
-        wrong(location, "This field is there already, in other letters.")
+        wrong(location, "This field occurs twice; names are not case-sensitive.")
       }
     }
     if fields.reduce(0, { $0 + $1.name.utf8.count + $1.value.utf8.count }) > Self.maxHeaderBytes {
-      wrong(location, "They have more than \(Self.maxHeaderBytes) bytes in all.")
+      wrong(location, "The fields have more than \(Self.maxHeaderBytes) bytes in total.")
     }
     return fields
   }
 
   private mutating func field(_ member: JSONValue.Member, at location: Location) -> HeaderField? {
     guard !member.name.isEmpty, member.name.utf8.allSatisfy({ $0.isTokenCharacter }) else {
-      wrong(location, "This is no header field's name.")
+      wrong(location, "Must be the name of a header field.")
       return nil
     }
     guard !Self.isOurs(member.name.lowercased()) else {
-      wrong(location, "This field is the service's own to send.")
+      wrong(location, "This field is set by the service. Remove it.")
       return nil
     }
     guard let text = member.value.string, text.utf8.allSatisfy(Self.isFieldByte) else {
-      wrong(location, "A field's value is a string without line breaks and control characters.")
+      wrong(location, "Must be a string without line breaks and control characters.")
       return nil
     }
     let spaces: Set<UInt8> = [0x20, 0x09]
@@ -248,8 +249,8 @@ extension SubmissionDecoder {
     byte == 0x09 || (byte >= 0x20 && byte != 0x7F)
   }
 
-  /// Fields that frame the message, belong to one connection (RFC 9110 section 7.6.1), or make the
-  /// answer another one than the whole image, as it is.
+  /// Whether the field is reserved: it frames the message, belongs to one connection (RFC 9110 section 7.6.1), or
+  /// requests something other than the complete image.
   private static func isOurs(_ name: String) -> Bool {
     switch name {
     case "accept-encoding", "host", "content-length", "transfer-encoding", "te", "trailer",

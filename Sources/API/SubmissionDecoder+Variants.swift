@@ -1,14 +1,14 @@
 internal import Jobs
 
-/// The variants that a job wants made with its image.
+/// Decodes `variants`: the variants that are made before the job succeeds.
 extension SubmissionDecoder {
   mutating func variants(_ value: JSONValue, at location: Location) -> [VariantRequest] {
     guard case .array(let elements) = value, elements.count <= VariantRequest.most else {
-      wrong(location, "It is an array of up to \(VariantRequest.most) variants.")
+      wrong(location, "Must be an array of at most \(VariantRequest.most) variants.")
       return []
     }
     guard elements.isEmpty || !formats.isEmpty else {
-      wrong(location, "This service makes no variants.")
+      wrong(location, "The service cannot make variants.")
       return []
     }
     var variants: [VariantRequest] = []
@@ -16,7 +16,7 @@ extension SubmissionDecoder {
       let location = location.child("\(index)")
       guard let variant = variant(element, named: "v\(index)", at: location) else { continue }
       if variants.contains(where: { $0.name == variant.name }) {
-        wrong(location.child("name"), "There is one of that name already.")
+        wrong(location.child("name"), "Another variant has this name.")
       } else {
         variants.append(variant)
       }
@@ -28,7 +28,7 @@ extension SubmissionDecoder {
     _ value: JSONValue, named name: String, at location: Location
   ) -> VariantRequest? {
     guard case .object(let members) = value else {
-      wrong(location, "A variant is an object; this is \(value.kind).")
+      wrong(location, "A variant must be an object, not \(value.kind).")
       return nil
     }
     var request = VariantRequest(name: name)
@@ -38,34 +38,35 @@ extension SubmissionDecoder {
       self.wrong(location.child(member.name), wrong)
     }
     if request.isAnimated, let format = request.format, format != .webp {
-      wrong(location.child("animated"), "Animations are written as WebP alone.")
+      wrong(location.child("animated"), "Animations can be written as webp only.")
     }
     let sides = [request.width, request.height].map { $0.map { (Double($0) * density).rounded() } }
     let isTooLong = sides.map { ($0 ?? 1) > Double(limits.maxDimension) }
     for (name, isTooLong) in zip(["width", "height"], isTooLong) where isTooLong {
-      wrong(location.child(name), "Times dpr it is more than \(limits.maxDimension) pixels.")
+      wrong(
+        location.child(name), "Multiplied by dpr it is more than \(limits.maxDimension) pixels.")
     }
     if isTooLong.contains(true) { return nil }
     (request.width, request.height) = (sides[0].map { Int($0) }, sides[1].map { Int($0) })
     if let width = request.width, let height = request.height,
       request.fit == .fill || request.fit == .cover, width > limits.maxPixels / max(1, height)
     {
-      wrong(location, "It would have more than \(limits.maxPixels) pixels.")
+      wrong(location, "The variant would have more than \(limits.maxPixels) pixels.")
     }
     return request
   }
 
-  /// - Returns: what is wrong with it.
+  /// - Returns: the detail of the mistake, or nil.
   private func set(
     _ member: JSONValue.Member, of request: inout VariantRequest, _ density: inout Double
   ) -> String? {
     let value = member.value
     func side() -> Int? { value.int.flatMap { 1...limits.maxDimension ~= $0 ? $0 : nil } }
-    let words = "It is a whole number from 1 to \(limits.maxDimension)."
+    let words = "Must be an integer from 1 to \(limits.maxDimension)."
     switch member.name {
     case "name":
       guard let name = value.string, Self.isVariantName(name) else {
-        return "It is 1 to 32 of a to z, 0 to 9, _ and -."
+        return "Must have 1 to 32 of the characters a to z, 0 to 9, _ and -."
       }
       request.name = name
     case "width":
@@ -76,7 +77,7 @@ extension SubmissionDecoder {
       return request.height == nil ? words : nil
     case "fit":
       guard let fit = value.string.flatMap(Variant.Fit.init) else {
-        return "It is one of \(Variant.Fit.allCases.map(\.rawValue).joined(separator: ", "))."
+        return "Must be one of \(Variant.Fit.allCases.map(\.rawValue).joined(separator: ", "))."
       }
       request.fit = fit
     case "position":
@@ -85,27 +86,27 @@ extension SubmissionDecoder {
       }
       request.position = position
     case "enlarge":
-      guard case .bool(let enlarge) = value else { return "It is true or false." }
+      guard case .bool(let enlarge) = value else { return "Must be true or false." }
       request.enlarge = enlarge
     case "format":
       guard let format = value.string.flatMap(OutputFormat.init), formats.contains(format) else {
         let known = OutputFormat.allCases.filter(formats.contains).map(\.rawValue)
-        return "It is one of \(known.joined(separator: ", "))."
+        return "Must be one of \(known.joined(separator: ", "))."
       }
       request.format = format
     case "quality":
       guard let quality = value.int, 1...100 ~= quality else {
-        return "It is a whole number from 1 to 100."
+        return "Must be an integer from 1 to 100."
       }
       request.quality = quality
     case "background":
       guard let color = value.string.flatMap(Variant.Color.init) else { return Variant.Color.words }
       request.background = color
     case "animated":
-      guard case .bool(let animated) = value else { return "It is true or false." }
+      guard case .bool(let animated) = value else { return "Must be true or false." }
       request.isAnimated = animated
     case "dpr":
-      guard let dpr = value.double, 1...4 ~= dpr else { return "It is a number from 1 to 4." }
+      guard let dpr = value.double, 1...4 ~= dpr else { return "Must be a number from 1 to 4." }
       density = dpr
     default:
       let hint = mistakes.hint(for: member.name, among: Self.variantMembers)

@@ -1,21 +1,21 @@
 internal import Jobs
 
-/// Whom a job, or a batch, tells of its end.
+/// Decodes `notify`: the webhook of a job or a batch.
 extension SubmissionDecoder {
-  /// A batch tells of its own end, or of those of its jobs that it names.
+  /// The webhook of a batch: its own end, or the ends of its jobs, as `events` lists them.
   mutating func batchWebhook(_ value: JSONValue, at location: Location) -> Webhook? {
     webhook(value, of: Set(WebhookEvent.allCases), usually: [.batchFinished], at: location)
   }
 
   /// - Parameters:
-  ///   - ends: those that there are.
-  ///   - usual: those that are told of where the client names none; nil: all.
+  ///   - ends: the events that exist for the subject.
+  ///   - usual: the events if the client lists none; nil: all.
   mutating func webhook(
     _ value: JSONValue, of ends: Set<WebhookEvent>, usually usual: Set<WebhookEvent>? = nil,
     at location: Location
   ) -> Webhook? {
     guard case .object(let members) = value else {
-      wrong(location, "It is an object with a url; this is \(value.kind).")
+      wrong(location, "Must be an object with url, not \(value.kind).")
       return nil
     }
     var (target, events): (SourceURL?, Set<WebhookEvent>) = (nil, usual ?? ends)
@@ -37,7 +37,7 @@ extension SubmissionDecoder {
       }
     }
     if !members.contains(where: { $0.name == "url" }) {
-      mistakes.add(location.child("url"), .missingURL, "A webhook needs a url.")
+      mistakes.add(location.child("url"), .missingURL, "url is missing.")
     }
     return isWhole ? target.map { Webhook(url: $0, events: events) } : nil
   }
@@ -45,7 +45,7 @@ extension SubmissionDecoder {
   private mutating func webhookURL(_ value: JSONValue, at location: Location) -> SourceURL? {
     guard let url = url(value, at: location) else { return nil }
     guard url.scheme == "https" || allowsPlainWebhooks else {
-      mistakes.add(location, .invalidURL, "A webhook's URL is an https one here.")
+      mistakes.add(location, .invalidURL, "Must be an https URL.")
       return nil
     }
     return url
@@ -56,12 +56,12 @@ extension SubmissionDecoder {
   ) -> Set<WebhookEvent>? {
     let words = WebhookEvent.allCases.filter(ends.contains).map(\.rawValue)
     guard case .array(let elements) = value, 1...16 ~= elements.count else {
-      wrong(location, "It is an array of at least one of \(words.joined(separator: ", ")).")
+      wrong(location, "Must be an array of one or more of \(words.joined(separator: ", ")).")
       return nil
     }
     let events = elements.map { $0.string.flatMap(WebhookEvent.init(rawValue:)) }
     guard events.allSatisfy({ $0.map(ends.contains) ?? false }) else {
-      wrong(location, "Each is one of \(words.joined(separator: ", ")).")
+      wrong(location, "Each must be one of \(words.joined(separator: ", ")).")
       return nil
     }
     return Set(events.compactMap(\.self))

@@ -1,32 +1,32 @@
 internal import Jobs
 
-/// Turns what a client sent into jobs, and notes every mistake on the way.
+/// Decodes a submission into jobs, and collects every mistake.
 struct SubmissionDecoder {
   let limits: Configuration.Limits
   let hasLocalRoot: Bool
-  /// Those that variants can be written in.
+  /// The formats that variants can be written in.
   let formats: Set<OutputFormat>
-  /// Whether webhooks may be sent without TLS.
+  /// Whether webhook URLs may use `http`.
   let allowsPlainWebhooks: Bool
-  /// The names of the places that the client's images may be delivered to.
+  /// The names of the destinations that the client may use.
   var destinations: Set<String>
-  /// Whether the request said `Save-Data: on`.
+  /// Whether the request has `Save-Data: on`.
   let savesData: Bool
-  /// The highest that the client may ask for; nil: any.
+  /// The highest priority that the client may use; nil: any.
   var maxPriority: Priority?
-  /// What was wrong so far.
+  /// The mistakes found so far.
   var mistakes = Mistakes()
 
-  /// Of what says nothing.
+  /// The priority of a job that sets none.
   var usualPriority: Priority { min(.normal, maxPriority ?? .normal) }
 
-  /// One object is one job, an array is a batch. Stops when the mistakes are full.
+  /// Decodes an object as one job, an array as several. Stops when no more mistakes are collected.
   mutating func jobs(from body: JSONValue) -> [NewJob] {
     switch body {
     case .object(let members):
       return [job(from: members, at: .body(index: nil))].compactMap { $0 }
     case .array([]):
-      mistakes.add(.pointer(""), .invalidOption, "A batch holds at least one job.")
+      mistakes.add(.pointer(""), .invalidOption, "The array must have at least one job.")
       return []
     case .array(let elements):
       var jobs: [NewJob] = []
@@ -37,12 +37,13 @@ struct SubmissionDecoder {
       return jobs
     case .null, .bool, .number, .string:
       mistakes.add(
-        .pointer(""), .invalidOption, "A job is an object, a batch an array; this is \(body.kind).")
+        .pointer(""), .invalidOption,
+        "Must be an object (one job) or an array of jobs, not \(body.kind).")
       return []
     }
   }
 
-  /// A captured image's job, whose options stand in the query.
+  /// Decodes the job of an uploaded image, with options in the query.
   mutating func capturedJob(from query: inout Query, contentType: String) -> NewJob {
     var members = Self.members(of: &query, texts: [])
     members += Self.json(["variants", "notify", "deliver"], of: &query)
@@ -52,8 +53,8 @@ struct SubmissionDecoder {
     return capturedJob(from: members, contentType: contentType, at: .query)
   }
 
-  /// A view's job, all of which stands in the query; nil where a mistake was noted. Its turn comes soon, unless it says
-  /// otherwise.
+  /// Decodes the job of a `GET /image` from its query; nil if it has a mistake. The default priority is `high`, because
+  /// a page waits for the image.
   mutating func viewedJob(from query: inout Query) -> NewJob? {
     var members = Self.members(of: &query, texts: ["url", "low_data_url", "cache_key"])
     if !members.contains(where: { $0.name == "priority" }) {
@@ -61,15 +62,15 @@ struct SubmissionDecoder {
     }
     members += Self.list("alternatives", of: &query) + Self.json(["variants"], of: &query)
     var job = job(from: members, at: .query)
-    // It has to be there while it is looked at.
+    // The job must exist until the response is sent.
     if let retention = job?.submission.retention {
       job?.submission.retention = max(retention, min(.seconds(10), limits.maxRetention))
     }
     return job
   }
 
-  /// What a query says, as JSON would.
-  /// - Parameter texts: members that are strings, beside those that every job may have.
+  /// The parameters of a query as JSON members.
+  /// - Parameter texts: the names of additional string members.
   private static func members(of query: inout Query, texts: [String]) -> [JSONValue.Member] {
     var members: [JSONValue.Member] = []
     for name in texts + ["integrity", "priority", "cache"] {
@@ -83,7 +84,7 @@ struct SubmissionDecoder {
     return members + list("tags", of: &query)
   }
 
-  /// Members of a query that stand there in JSON; what is none is a text, which no such member may be.
+  /// Query parameters whose values are JSON. A value that is not JSON becomes a string, which these members refuse.
   private static func json(_ names: [String], of query: inout Query) -> [JSONValue.Member] {
     names.compactMap { name in
       guard let text = query.one(name) else { return nil }
@@ -92,13 +93,13 @@ struct SubmissionDecoder {
     }
   }
 
-  /// A member that may stand there many times.
+  /// A parameter that may occur several times, as an array.
   private static func list(_ name: String, of query: inout Query) -> [JSONValue.Member] {
     let values = query.all(name)
     return values.isEmpty ? [] : [.init(name: name, value: .array(values.map { .string($0) }))]
   }
 
-  /// A captured image's job; its source stands for nothing captured yet.
+  /// Decodes the job of an uploaded image. The caller sets its source when the image has been received.
   mutating func capturedJob(
     from members: [JSONValue.Member], contentType: String, at root: Location.Root
   ) -> NewJob {
@@ -111,13 +112,13 @@ struct SubmissionDecoder {
     return job
   }
 
-  /// A line of a batch: what it does not say is as in the template. Nil where a mistake was noted.
+  /// Decodes a line of a batch. Members that it does not have are taken from the template. Nil if it has a mistake.
   mutating func job(from members: [JSONValue.Member], over template: NewJob) -> NewJob? {
     job(from: members, at: .body(index: nil), over: template)
   }
 
-  /// What lines of a batch are like unless they say otherwise; its source stands for none.
-  /// - Parameter former: what they were like before; nil: nothing was said of them.
+  /// Decodes the defaults for the lines of a batch. The source of the result is a placeholder.
+  /// - Parameter former: the earlier defaults; nil: none.
   mutating func template(
     from members: [JSONValue.Member], at root: Location.Root, over former: NewJob? = nil
   ) -> NewJob {
@@ -126,7 +127,7 @@ struct SubmissionDecoder {
     for member in members where Self.sourceMembers.contains(member.name) {
       mistakes.add(
         Location(root: root, member: member.name), .invalidOption,
-        "Each line names its own source.")
+        "Remove it: each line has its own source.")
     }
     set(members.filter { !Self.sourceMembers.contains($0.name) }, of: &job, at: root)
     return job
@@ -135,7 +136,7 @@ struct SubmissionDecoder {
   private mutating func job(from element: JSONValue, index: Int) -> NewJob? {
     guard case .object(let members) = element else {
       mistakes.add(
-        .pointer("/\(index)"), .invalidOption, "A job is an object; this is \(element.kind).")
+        .pointer("/\(index)"), .invalidOption, "A job must be an object, not \(element.kind).")
       return nil
     }
     return job(from: members, at: .body(index: index))
@@ -145,8 +146,8 @@ struct SubmissionDecoder {
     from members: [JSONValue.Member], at root: Location.Root, over template: NewJob? = nil
   ) -> NewJob? {
     let source = source(of: members, at: root)
-    // Without a usable source the other members are still looked at, by the one that it was to be: all mistakes are told
-    // at once.
+    // If the source is not valid, the other members are still decoded, so that all mistakes are reported at once. Which
+    // members are allowed depends on the kind of source.
     let isLocal = members.contains { $0.name == "local" }
     var job = template ?? plainJob
     job.submission.source = source ?? (isLocal ? .local("") : Self.anyURL)
@@ -156,7 +157,7 @@ struct SubmissionDecoder {
     return source == nil ? nil : job
   }
 
-  /// Sets members until the mistakes are full.
+  /// Sets members until no more mistakes are collected.
   private mutating func set(
     _ members: [JSONValue.Member], of job: inout NewJob, at root: Location.Root
   ) {
@@ -167,7 +168,7 @@ struct SubmissionDecoder {
     checkOriginal(of: job, at: Location(root: root, member: "original"))
   }
 
-  /// A job of which nothing is said; its source stands for none.
+  /// A job with default values. Its source is a placeholder.
   private var plainJob: NewJob {
     NewJob(submission: Submission(source: Self.anyURL), priority: usualPriority)
   }
@@ -176,7 +177,7 @@ struct SubmissionDecoder {
   private static let sourceMembers: [String] = ["url", "low_data_url", "local"]
 }
 
-/// The source.
+/// Decodes the source.
 extension SubmissionDecoder {
   private mutating func source(of members: [JSONValue.Member], at root: Location.Root) -> Source? {
     func member(_ name: String) -> JSONValue? { members.first { $0.name == name }?.value }
@@ -184,10 +185,12 @@ extension SubmissionDecoder {
     let low = member("low_data_url").map { url($0, at: location("low_data_url")) }
     if let local = member("local") {
       if member("url") != nil {
-        mistakes.add(location("local"), .invalidOption, "A job has one source: url or local.")
+        mistakes.add(
+          location("local"), .invalidOption, "Remove one: a job has either url or local.")
       }
       if low != nil {
-        mistakes.add(location("low_data_url"), .invalidOption, "It goes with url only.")
+        mistakes.add(
+          location("low_data_url"), .invalidOption, "Remove it: only jobs with url have it.")
       }
       return localName(local, at: location("local")).map(Source.local)
     }
@@ -195,7 +198,7 @@ extension SubmissionDecoder {
       let isViewed = if case .query = root { true } else { false }
       mistakes.add(
         location("url"), .missingURL,
-        isViewed ? "A view needs a url." : "A job needs a source: url or local.")
+        isViewed ? "url is missing." : "The source is missing: set url or local.")
       return nil
     }
     guard let regular = url(regular, at: location("url")) else { return nil }
@@ -204,24 +207,25 @@ extension SubmissionDecoder {
 
   mutating func url(_ value: JSONValue, at location: Location) -> SourceURL? {
     guard let text = value.string else {
-      mistakes.add(location, .invalidURL, "A URL is a string; this is \(value.kind).")
+      mistakes.add(location, .invalidURL, "A URL must be a string, not \(value.kind).")
       return nil
     }
     guard let url = SourceURL(text) else {
-      // A view has no header fields, and a webhook's message has its own.
+      // `GET /image` has no header fields for the origin, and webhook messages have fixed ones, so they get no such
+      // hint.
       let isView = if case .query = location.root { true } else { false }
       let takesFields = !isView && location.member != "notify"
       let hint = " Send user and password as headers.Authorization."
       mistakes.add(
         location, .invalidURL,
-        "It is no absolute http or https URL of up to \(SourceURL.maxLength) bytes without a user name."
+        "Must be an absolute http or https URL of at most \(SourceURL.maxLength) bytes without a user name."
           + (takesFields && Self.namesUser(text) ? hint : ""))
       return nil
     }
     return url
   }
 
-  /// Whether somebody's name, or a password, stands before the host.
+  /// Whether the URL has a user name or password.
   private static func namesUser(_ text: String) -> Bool {
     let slash = UInt8(ascii: "/")
     let scheme = text.utf8.prefix { $0 != slash }
@@ -233,13 +237,14 @@ extension SubmissionDecoder {
 
   private mutating func localName(_ value: JSONValue, at location: Location) -> String? {
     guard hasLocalRoot else {
-      mistakes.add(location, .invalidLocalName, "This service has no local images.")
+      mistakes.add(
+        location, .invalidLocalName, "The service has no local images (sources.local_root).")
       return nil
     }
     guard let name = value.string, Self.isLocalName(name) else {
       mistakes.add(
         location, .invalidLocalName,
-        "A name is a relative path below the service's folder, without '.' and '..' parts.")
+        "Must be a relative path below sources.local_root, without '.' and '..' segments.")
       return nil
     }
     return name
@@ -263,7 +268,7 @@ extension CapturedImage {
 }
 
 extension String {
-  /// Whether it has a control character (C0, DEL or C1).
+  /// Whether the text has a control character (C0, DEL or C1).
   var hasControls: Bool {
     unicodeScalars.contains { $0.value < 0x20 || 0x7F..<0xA0 ~= $0.value }
   }

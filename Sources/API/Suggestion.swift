@@ -1,8 +1,8 @@
-/// What somebody may have meant who wrote a name that is not there: a member, a key, a command.
+/// Finds the name that a misspelled name (a member, a key, a command) was probably meant to be.
 public enum Suggestion {
   private static let farthest = 2
 
-  /// The nearest name; nil when none is near.
+  /// Returns the most similar name; nil if none is similar enough.
   public static func name(for name: String, among names: [String]) -> String? {
     names.filter { abs($0.utf8.count - name.utf8.count) <= farthest }
       .map { (name: $0, distance: distance(name, $0)) }
@@ -10,10 +10,11 @@ public enum Suggestion {
       .min { $0.distance < $1.distance }?.name
   }
 
-  /// Insertions, deletions, replacements and swaps of neighbours that turn one into the other.
+  /// The number of insertions, deletions, replacements and swaps of adjacent bytes that turn `a` into `b`.
   static func distance(_ a: String, _ b: String) -> Int {
     let (a, b) = (Array(a.utf8), Array(b.utf8))
-    // Those of what `a` begins with, up to a byte, up to the one before and up to the one before that.
+    // Each row has the distances of one prefix of `a` to all prefixes of `b`: the current prefix, the one before, and
+    // the one before that.
     var (row, above, twoAbove) = (Array(0...b.count), [Int](), [Int]())
     for i in a.indices {
       (twoAbove, above, row) = (above, row, [i + 1])

@@ -2,16 +2,16 @@ internal import Glibc
 internal import HTTP
 internal import HTTPTypes
 
-/// Finds the client behind proxies that may say who it is: the last address on a request's way which is none of theirs.
+/// Finds the client behind trusted proxies: the last address on the request's way that is not a trusted proxy.
 struct TrustedProxies: Sendable {
-  /// Whether an address is a proxy's whose word counts.
+  /// Whether an address belongs to a trusted proxy.
   let isTrusted: @Sendable (String) -> Bool
 
-  /// Where a request comes from: as the connection has it, or, where that is a trusted proxy's, as `Forwarded`
-  /// (RFC 7239) or `X-Forwarded-For` tells.
+  /// The address of the client. If the connection comes from a trusted proxy, `Forwarded` (RFC 7239) or
+  /// `X-Forwarded-For` name it.
   ///
-  /// Proxies write one of them, and most pass the other on as a client sent it. So where the two tell of different
-  /// clients nobody knows which is the proxy's word, and the request is the proxy's own.
+  /// A proxy usually writes one of the two fields and passes on the other as the client sent it. So if the two name
+  /// different clients, neither can be trusted, and the request counts as the proxy's own.
   func client(of request: Request) -> String {
     let proxy = request.remoteAddress
     guard isTrusted(proxy) else { return proxy }
@@ -24,14 +24,14 @@ struct TrustedProxies: Sendable {
   private func client(behind proxy: String, along hops: [Substring]) -> String {
     var address = proxy
     for hop in hops.reversed() {
-      // What a proxy doesn't know, or hides, is as good as the proxy.
+      // If the proxy hides the address or does not know it, the request counts as the proxy's own.
       guard isTrusted(address), let next = Self.address(hop) else { break }
       address = next
     }
     return address
   }
 
-  /// The nodes of `Forwarded`, the client's first; nil without that field.
+  /// The nodes of `Forwarded`, the client first; nil if the field is missing.
   private static func forwarded(_ fields: HTTPFields) -> [Substring]? {
     fields[.forwarded].map { field in
       split(field[...], at: ",").map { element in
@@ -41,12 +41,12 @@ struct TrustedProxies: Sendable {
     }
   }
 
-  /// The same of `X-Forwarded-For`.
+  /// The nodes of `X-Forwarded-For`, the client first; nil if the field is missing.
   private static func forwardedFor(_ fields: HTTPFields) -> [Substring]? {
     fields[.xForwardedFor].map { $0.split(separator: ",").map(trimmed) }
   }
 
-  /// At a character that is in no quoted string.
+  /// Splits at a character that is not within a quoted string.
   private static func split(_ text: Substring, at separator: Character) -> [Substring] {
     var isQuoted = false
     return text.split(omittingEmptySubsequences: false) { character in
@@ -61,7 +61,7 @@ struct TrustedProxies: Sendable {
     return text
   }
 
-  /// A node's address without its port and its quotes; nil where it is none.
+  /// The address of a node without quotes and port; nil if it is not an address.
   private static func address(_ node: Substring) -> String? {
     var text = node
     if text.first == "\"", text.last == "\"", text.count > 1 { text = text.dropFirst().dropLast() }

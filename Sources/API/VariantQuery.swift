@@ -1,19 +1,19 @@
 internal import Jobs
 
-/// The members of a query that ask for another picture than the origin's.
+/// The query parameters that request a variant of an image.
 struct VariantQuery: Sendable, Equatable {
-  /// What is said of the format.
+  /// The requested format.
   enum Format: Sendable, Equatable {
-    /// Nothing.
+    /// No format is requested.
     case any
-    /// As the client's `Accept` says.
+    /// The best one by the client's `Accept`.
     case auto
     case given(OutputFormat)
   }
 
-  /// In pixels, `dpr` multiplied in.
+  /// In pixels, multiplied by `dpr`.
   var width: Int?
-  /// In pixels, `dpr` multiplied in.
+  /// In pixels, multiplied by `dpr`.
   var height: Int?
   var fit = Variant.Fit.contain
   var position = Variant.Position.center
@@ -23,7 +23,7 @@ struct VariantQuery: Sendable, Equatable {
   var background: Variant.Color?
   var isAnimated = false
 
-  /// Nothing said.
+  /// The defaults.
   init() {}
 
   static let names = [
@@ -31,17 +31,17 @@ struct VariantQuery: Sendable, Equatable {
     "animated",
   ]
 
-  /// Takes its members out of a query; nil where there are none. What is wrong with them the query notes.
+  /// Reads its parameters from a query; nil if there are none. Mistakes are added to the query.
   ///
   /// - Parameters:
-  ///   - formats: those that can be written.
-  ///   - longest: what a side may be at the most, in pixels.
+  ///   - formats: the formats that can be written.
+  ///   - longest: the maximum of a side, in pixels.
   init?(_ query: inout Query, formats: Set<OutputFormat>, longest: Int) {
     let given = Self.names.filter { query.has($0) }
     guard !given.isEmpty else { return nil }
     guard !formats.isEmpty else {
       for name in given where query.one(name) != nil {
-        query.wrong(name, "This service makes no variants.")
+        query.wrong(name, "The service cannot make variants.")
       }
       return nil
     }
@@ -56,11 +56,12 @@ struct VariantQuery: Sendable, Equatable {
     background = query.color("background")
     isAnimated = query.bool("animated")
     if case .given(let format) = format, isAnimated, format != .webp {
-      query.wrong("animated", "Animations are written as WebP alone.")
+      query.wrong("animated", "Animations can be written as webp only.")
     }
   }
 
-  /// The same as a job wants it made with its image; nil where that depends on the image, or could be more than may be.
+  /// The same variant as a member of a job; nil if its format or size depends on the image, or it may exceed the
+  /// limits.
   func request(within limits: Configuration.Limits) -> VariantRequest? {
     let mayGrow = fit == .cover || fit == .fill || enlarge
     if mayGrow {
@@ -79,7 +80,7 @@ struct VariantQuery: Sendable, Equatable {
     return request
   }
 
-  /// What it asks of an image.
+  /// The variant for a given image.
   func variant(
     of image: ImageDescription, _ accept: Accept, formats: Set<OutputFormat>
   ) -> Variant {
@@ -106,19 +107,19 @@ extension Query {
     guard let side = int(name, in: 1...longest) else { return nil }
     let pixels = (Double(side) * density).rounded()
     guard pixels <= Double(longest) else {
-      wrong(name, "Times dpr it is more than \(longest) pixels.")
+      wrong(name, "Multiplied by dpr it is more than \(longest) pixels.")
       return nil
     }
     return Int(pixels)
   }
 
-  /// One of a few words.
+  /// Reads one of a fixed set of words.
   fileprivate mutating func choice<Word: RawRepresentable<String> & CaseIterable>(
     _ name: String, of words: Word.Type
   ) -> Word? {
     guard let text = one(name) else { return nil }
     guard let word = Word(rawValue: text) else {
-      wrong(name, "It is one of \(Word.allCases.map(\.rawValue).joined(separator: ", ")).")
+      wrong(name, "Must be one of \(Word.allCases.map(\.rawValue).joined(separator: ", ")).")
       return nil
     }
     return word
@@ -129,7 +130,7 @@ extension Query {
     if text == "auto" { return .auto }
     guard let format = OutputFormat(rawValue: text), formats.contains(format) else {
       let known = OutputFormat.allCases.filter(formats.contains).map(\.rawValue)
-      wrong("format", "It is one of \((known + ["auto"]).joined(separator: ", ")).")
+      wrong("format", "Must be one of \((known + ["auto"]).joined(separator: ", ")).")
       return .any
     }
     return .given(format)
@@ -155,9 +156,9 @@ extension Query {
 }
 
 extension Variant.Color {
-  static let words = "It is six hexadecimal digits, such as ff8800."
+  static let words = "Must be six hexadecimal digits such as ff8800."
 
-  /// Six hexadecimal digits, perhaps behind a `#`.
+  /// Parses six hexadecimal digits with an optional `#` before them.
   init?(_ text: String) {
     let digits = text.hasPrefix("#") ? text.dropFirst() : text[...]
     let isPlain = digits.utf8.count == 6 && digits.allSatisfy { $0.isASCII && $0.isHexDigit }
@@ -168,9 +169,9 @@ extension Variant.Color {
 
 extension Variant.Position {
   static let words =
-    "It is center, top, bottom, left, right, top-left and so on, or X,Y in percent."
+    "Must be center, top, bottom, left, right, a corner such as top-left, or X,Y in percent."
 
-  /// A word, two of them, or two percents.
+  /// Parses a word, two words, or two percentages.
   init?(_ text: String) {
     let percents = text.split(separator: ",", omittingEmptySubsequences: false).map { part in
       part.utf8.allSatisfy { 48...57 ~= $0 } ? Int(part) : nil

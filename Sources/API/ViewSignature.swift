@@ -2,24 +2,24 @@ internal import Digests
 internal import Foundation
 internal import Jobs
 
-/// Signs the URLs of views, and tells whether they were signed here.
+/// Signs the URLs of `GET /image` and verifies them.
 ///
-/// A signature is the unpadded base64url of HMAC-SHA256 over path and query, as they stand in the request, without the
-/// member `signature`. The member `expires` says in Unix seconds until when it is good.
+/// A signature is the unpadded base64url of HMAC-SHA256 over the path and query as sent, without the parameter
+/// `signature`. The parameter `expires` is the end of its validity in Unix seconds.
 public struct ViewSignature: Sendable {
   private let keys: [[UInt8]]
 
-  /// - Parameter keys: newest first. The first one signs, each is taken.
+  /// - Parameter keys: newest first. The first one signs; all of them verify.
   public init(keys: [[UInt8]]) { self.keys = keys }
 
   /// Whether there is a key to sign with.
   public var canSign: Bool { !keys.isEmpty }
 
-  /// The query with `expires` and `signature` at its end; nil without a key.
+  /// Returns the query with `expires` and `signature` appended; nil if there is no key.
   ///
   /// - Parameters:
-  ///   - path: as it will stand in the request.
-  ///   - query: the same; without those two members.
+  ///   - path: the path as it will be sent.
+  ///   - query: the query as it will be sent, without these two parameters.
   ///   - expires: in Unix seconds.
   public func signed(path: String, query: String, expires: Int64) -> String? {
     guard let key = keys.first else { return nil }
@@ -27,29 +27,29 @@ public struct ViewSignature: Sendable {
     return "\(query)&signature=\(Self.signature(of: "\(path)?\(query)", by: key))"
   }
 
-  /// - Returns: until when the URL is good.
-  /// - Throws: `forbidden` unless path and query were signed by one of the keys, and for this moment.
+  /// - Returns: the time when the URL expires.
+  /// - Throws: `forbidden` if path and query have no valid signature, or the URL has expired.
   func check(path: String, query: String?, at moment: Timestamp) throws(Problem) -> Timestamp {
     let members = (query ?? "").split(separator: "&", omittingEmptySubsequences: false)
     let signatures = members.filter { $0.hasPrefix("signature=") }.map { $0.dropFirst(10) }
     let signed = members.filter { !$0.hasPrefix("signature=") }
     let times = signed.filter { $0.hasPrefix("expires=") }.map { $0.dropFirst(8) }
     guard signatures.count == 1, times.count == 1 else {
-      throw Self.refusal("A view's URL needs expires and signature, each once.")
+      throw Self.refusal("The URL must have expires and signature once each.")
     }
     guard isSigned("\(path)?\(signed.joined(separator: "&"))", by: signatures[0]) else {
-      throw Self.refusal("The signature is not one of this service's for this URL.")
+      throw Self.refusal("The signature is not valid for this URL. Sign it with one of view.keys.")
     }
-    // A signed text that long is no time.
+    // More than 12 digits can't be a time.
     guard times[0].utf8.count <= 12, let seconds = Int64(times[0]), seconds >= 0 else {
-      throw Self.refusal("expires is no time in Unix seconds.")
+      throw Self.refusal("expires must be a time in Unix seconds.")
     }
     let expires = Timestamp(milliseconds: seconds * 1000)
-    guard expires > moment else { throw Self.refusal("The URL has expired.") }
+    guard expires > moment else { throw Self.refusal("The URL has expired. Sign it again.") }
     return expires
   }
 
-  /// Compares with every key's and every byte, so that the time taken tells nothing of either.
+  /// Compares with every key and every byte, so that the duration reveals nothing about them.
   private func isSigned(_ text: String, by signature: Substring) -> Bool {
     var found = false
     for key in keys {

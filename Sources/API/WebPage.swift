@@ -2,21 +2,21 @@ internal import HTTP
 internal import HTTPTypes
 internal import Jobs
 
-/// A page for people, the same for everyone until the next version of this service.
+/// An HTML page that is the same for all clients and requests until the next version of the service.
 public struct WebPage: Sendable {
   private let bytes: [UInt8]
   private let fields: HTTPFields
   private let entityTag: String
 
   /// - Parameters:
-  ///   - bytes: HTML, UTF-8.
-  ///   - contentSecurityPolicy: what a browser is to hold it to.
+  ///   - bytes: HTML in UTF-8.
+  ///   - contentSecurityPolicy: the value of the header field.
   public init(_ bytes: [UInt8], contentSecurityPolicy: String) {
     self.bytes = bytes
     entityTag = ImageDigest(of: bytes).entityTag
     fields = [
       .contentType: "text/html; charset=utf-8",
-      // Kept, and asked about at each visit: nobody uses a new service with an old page.
+      // Revalidated at each visit, so that a new version of the service never runs with an old page.
       .cacheControl: "no-cache",
       .eTag: entityTag,
       .contentSecurityPolicy: contentSecurityPolicy,
@@ -25,7 +25,7 @@ public struct WebPage: Sendable {
     ]
   }
 
-  /// The page as the answer of a status that is no success.
+  /// The page as the response with an error status.
   func answer(_ status: HTTPResponse.Status, with others: HTTPFields) -> Response {
     var fields = fields
     fields[.eTag] = nil
@@ -34,7 +34,7 @@ public struct WebPage: Sendable {
     return Response(status: status, fields: fields, content: .bytes(bytes))
   }
 
-  /// 200, or 304 for whoever has it.
+  /// 200, or 304 if the client has the page.
   func answer(_ requestFields: HTTPFields) -> Response {
     let response = Response(status: .ok, fields: fields, content: .bytes(bytes))
     guard let field = requestFields[.ifNoneMatch], Conditions.names(entityTag, in: field) else {

@@ -1,25 +1,27 @@
 internal import CMalloc
 
-/// Settings of glibc's allocator, with which freed memory returns to the system after a burst.
+/// Settings of glibc's allocator that return freed memory to the system after a burst of work.
 public enum Allocator {
-  /// Applies the settings. Call it before the first thread starts: once eight threads have allocated, glibc has fixed the
-  /// number of arenas at eight a core, and M_ARENA_MAX is ignored.
+  /// Applies the settings. Call it before the first thread starts: once eight threads have allocated memory, glibc uses
+  /// eight arenas per core and ignores M_ARENA_MAX.
   public static func configure() {
-    // Each arena keeps what was freed in it.
+    // Each arena retains the memory that was freed in it.
     mallopt(M_ARENA_MAX, 2)
-    // Larger blocks, such as variants, are mapped on their own and unmapped when freed. By default glibc raises the
-    // threshold to the largest block freed so far, up to 32 MiB. The arenas then hold such blocks, and free memory between
-    // blocks in use does not return to the system: 340 MiB of it after 14 jobs with eight variants of 5 megapixels each.
+    // Blocks of 1 MiB or more, such as variants, are mapped separately and unmapped when freed. By default glibc raises
+    // this threshold to the largest block freed so far, up to 32 MiB. Such blocks then come from the arenas, and free
+    // memory between used blocks does not return to the system. That was 340 MiB after 14 jobs with eight variants of
+    // 5 megapixels each.
     mallopt(M_MMAP_THRESHOLD, 1 << 20)
-    // Setting that threshold leaves this one at 128 KiB, with a system call for nearly every free at an arena's end.
+    // Setting the mmap threshold fixes the trim threshold at 128 KiB. Nearly every free() at the end of an arena would
+    // then make a system call.
     mallopt(M_TRIM_THRESHOLD, 4 << 20)
   }
 
-  /// Returns freed memory between small blocks in use to the system, every half minute, until the task is cancelled.
+  /// Returns free memory between small used blocks to the system every 30 seconds, until the task is cancelled.
   static func trimRegularly() async {
     while !Task.isCancelled {
       try? await Task.sleep(for: .seconds(30))
-      // Less is not worth the page faults of the next burst.
+      // Below 32 MiB the gain is smaller than the cost of the next burst's page faults.
       if mallinfo2().fordblks > 32 << 20 { malloc_trim(0) }
     }
   }

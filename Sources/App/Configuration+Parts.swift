@@ -6,13 +6,13 @@ internal import HTTP
 internal import Jobs
 internal import Store
 
-// Within `Configuration` the modules' names are those of its sections.
+// Inside `Configuration`, the names `API` and `Fetch` mean sections of the configuration, not modules.
 typealias RoutesConfiguration = API.Configuration
 private typealias RoutesToken = API.Token
 private typealias RoutesScope = API.Scope
 private typealias RoutesRateLimit = API.RateLimit
 
-/// What each part is told of the configuration: the only place that knows both.
+/// Translates the configuration into the settings of each module. No other file knows both.
 extension Configuration {
   var engineConfiguration: JobEngine.Configuration {
     var engine = JobEngine.Configuration()
@@ -52,16 +52,16 @@ extension Configuration {
     return engine
   }
 
-  /// Which jobs are traced; nil: none.
+  /// Selects the jobs that are traced; nil if `tracing.endpoint` is not set.
   var tracingRules: TraceRules? {
     tracing.endpoint == nil
       ? nil : TraceRules(share: tracing.sample, isPassedOn: tracing.propagate)
   }
 
-  /// What people call this process.
+  /// `cluster.name`, or else the host name.
   var instanceName: String {
     if let name = cluster.name { return name }
-    // As much of it as a name may be, whatever the machine is called.
+    // Reduced to what `cluster.name` allows: at most 64 characters of visible ASCII.
     let visible = ProcessInfo.processInfo.hostName.utf8.filter { (0x21...0x7E).contains($0) }
     return String(decoding: visible.prefix(64), as: UTF8.self)
   }
@@ -89,7 +89,8 @@ extension Configuration {
     return fetcher
   }
 
-  /// Where messages may be sent: what is allowed is their own, what is denied is so to origins too.
+  /// Addresses that webhook messages may be sent to. The allow lists are those of `webhooks`; the deny lists are the same
+  /// as for origins.
   var webhookPolicy: AddressPolicy {
     var policy = fetcherConfiguration.policy
     policy.allowSchemes = webhooks.allowHTTP ? ["https", "http"] : ["https"]
@@ -106,10 +107,10 @@ extension Configuration {
     return rules
   }
 
-  /// What an owner's messages are signed with.
+  /// Returns the secrets that sign an owner's webhook messages: the owner's, or those of `webhooks` if it has none.
   var webhookSecrets: @Sendable (Owner) -> [WebhookSecret] {
     let usual = webhooks.secrets + webhooks.fileSecrets
-    // Two tokens of one name are one owner's.
+    // Tokens with the same name belong to the same owner.
     let own = Dictionary(auth.all.map { (Owner($0.name), $0.webhookSecrets) }, uniquingKeysWith: +)
     return { owner in
       guard let secrets = own[owner], !secrets.isEmpty else { return usual }
@@ -117,7 +118,7 @@ extension Configuration {
     }
   }
 
-  /// Where a browser on this machine finds the dashboard of a service that listens on that port.
+  /// The dashboard's URL for a browser on this machine.
   func pageURL(port: Int) -> String {
     let scheme = server.tls.certificate == nil ? "http" : "https"
     let host = ["0.0.0.0", "::"].contains(server.host) ? "127.0.0.1" : server.host
@@ -141,7 +142,7 @@ extension Configuration {
           return known
         }
       }
-    // Without tokens only this machine is served, under its own names; said openly, under any.
+    // Without tokens, requests must name this machine in `Host`, unless `auth.disabled` opens the service to everyone.
     if auth.all.isEmpty, !auth.disabled { routes.allowedHosts = [server.host.lowercased()] }
     let proxies = server.trustedProxies.compactMap { CIDR($0) }
     routes.isTrustedProxy = { text in
@@ -197,7 +198,10 @@ extension Configuration {
     return http
   }
 
-  /// - Throws: where the environment lacks what requests for images are signed by: no later start has it either.
+  /// Checks that the credentials for `storage.images` are configured.
+  ///
+  /// - Throws: `.operatorMistake` if the environment lacks them and `storage.s3.credentials_file` is not set. A restart
+  ///   does not help.
   func checkImageKeys() throws(StartError) {
     guard storage.images != nil, storage.s3.credentialsFile == nil else { return }
     let environment = ProcessInfo.processInfo.environment
@@ -208,11 +212,13 @@ extension Configuration {
     let areSet = missing.count == 1 ? "is not set" : "are not set"
     throw .operatorMistake(
       "storage.images: \(missing.joined(separator: " and ")) \(areSet), "
-        + "and storage.s3.credentials_file names no file in their place")
+        + "and storage.s3.credentials_file is not set either")
   }
 
-  /// Of clients, at the most: a job takes a socket, two files and its decoder's channel, and the stores, probes and threads
-  /// some more.
+  /// The maximum number of client connections, limited by the file descriptors that remain.
+  ///
+  /// Each worker needs four descriptors: a socket, two files and the channel to its decoder process. The stores, probes
+  /// and threads need up to 128 more.
   var connections: Int {
     SystemLimits.connections(
       atMost: server.maxConnections, besides: 128 + 4 * jobs.workers + idleDecoders)

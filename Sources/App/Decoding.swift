@@ -4,7 +4,7 @@ internal import Isolation
 internal import Jobs
 internal import Logging
 
-/// Where images are decoded and rendered, as `decode.isolation` says.
+/// The codec and renderer that `decode.isolation` selects: in decoder processes, or in this process.
 struct Decoding: Sendable {
   let codec: any ImageCodec
   let renderer: any ImageRenderer
@@ -21,12 +21,12 @@ struct Decoding: Sendable {
     (codec, renderer, self.isolated) = (isolated, isolated, isolated)
   }
 
-  /// The formats that are taken only where decoders are held.
+  /// The formats that are accepted only if decoder processes are sandboxed.
   private static var refused: String {
     ImageFormat.needingIsolation.map(\.rawValue).sorted().joined(separator: ", ")
   }
 
-  /// Tries what holds the decoders, and says it: an operator who relies on it has to hear where it doesn't hold.
+  /// Starts a decoder process to test its sandbox, and logs the result. Operators must learn if the sandbox does not work.
   func tell(to log: Logger) {
     guard let isolated else {
       log.warning(
@@ -40,10 +40,10 @@ struct Decoding: Sendable {
         "seccomp": "\(layers.hasFilter)", "landlock": "\(layers.landlock ?? 0)",
       ]
       if layers.hasFilter {
-        log.info("images are decoded in processes of their own", metadata: told)
+        log.info("images are decoded in sandboxed processes", metadata: told)
       } else {
         log.error(
-          "decoder processes can't be kept from system calls: a codec's bug could reach what this user can",
+          "decoder processes have no system call filter: a codec bug could access everything this user can",
           metadata: told.merging(["refused": "\(Self.refused)"]) { $1 })
       }
     case .failure(let error):
@@ -57,22 +57,26 @@ struct Decoding: Sendable {
 extension Configuration {
   fileprivate var isolation: IsolatedCodec.Configuration {
     var isolation = IsolatedCodec.Configuration()
-    // A rendering has the image's bytes too, and a file in the making.
+    // A rendering also needs memory for the image's bytes and for the variant's bytes.
     isolation.maxMemory = decode.maxMemory + 2 * fetch.maxBytes + (128 << 20)
     isolation.maxTime = decode.maxTime
-    // More pictures arrive at once than are computed at once, and each has one: to fork it anew takes a millisecond of a core.
+    // Each image that is being received has its own decoder process, so there are more of them than decode threads.
+    // Idle processes are reused, because a fork costs 1 ms of CPU time.
     isolation.mostIdle = idleDecoders
     return isolation
   }
 
-  /// While a decoder computes, a thread waits for it: with one more, no core idles from an answer to the next request.
+  /// The number of decode threads: `decode.threads`, or one per core.
+  ///
+  /// With decoder processes it is one more than that. A thread waits while its decoder process computes, and the
+  /// additional thread keeps every core busy between an answer and the next request.
   var decodeThreads: Int {
     guard decode.threads == 0 else { return decode.threads }
     let cores = ProcessInfo.processInfo.activeProcessorCount
     return decode.isolation == .process ? cores + 1 : cores
   }
 
-  /// Decoder processes that are kept for the next image.
+  /// The maximum number of idle decoder processes that are kept for the next image.
   var idleDecoders: Int {
     decode.processes > 0
       ? decode.processes : min(32, 8 * ProcessInfo.processInfo.activeProcessorCount)

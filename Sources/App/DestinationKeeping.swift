@@ -4,8 +4,9 @@ internal import Jobs
 internal import Logging
 internal import S3
 
-/// Where images are brought: URLs that clients give, under the rule for origins, and the operator's buckets, which are
-/// not judged.
+/// Delivers images to the presigned URLs of clients and to the operator's buckets.
+///
+/// The address policy for origins also applies to presigned URLs. It does not apply to buckets.
 struct DestinationKeeping: ImageDestinations {
   private let uploads: PresignedUpload
   private let buckets: [String: S3Bucket]
@@ -22,7 +23,7 @@ struct DestinationKeeping: ImageDestinations {
         try S3Bucket.Place(destination),
         send: { request throws(FetchError) in try await sender.send(request) },
         credentials: destination.credentials,
-        // Of what goes in one piece at most, a megabyte a second.
+        // The largest object that is sent in one request, at 1 MiB per second, and 60 seconds more.
         timeout: .seconds(60 + S3Bucket.largestWhole >> 20), tries: 3,
         firstPause: .milliseconds(500), now: now, log: log)
     }
@@ -41,8 +42,8 @@ struct DestinationKeeping: ImageDestinations {
         return try await bucket.store(
           key, parcel.content, digest: parcel.digest, type: parcel.contentType)
       } catch {
-        // What the service says in words may name the operator's key, what libcurl says its endpoint.
-        log.info("a destination refuses", metadata: ["to": "\(name)", "error": "\(error)"])
+        // The full text is only logged: it may contain the operator's access key or endpoint.
+        log.info("failed to deliver an image", metadata: ["to": "\(name)", "error": "\(error)"])
         throw DeliveryError(error, to: name)
       }
     }
@@ -67,7 +68,7 @@ extension DeliveryError {
 }
 
 extension FetchError {
-  /// The same of a destination: its endpoint is the operator's, and clients are told its name alone.
+  /// The same error with the destination's name in place of its endpoint, which clients may not see.
   fileprivate func naming(_ name: String) -> FetchError {
     switch self {
     case .blocked(_, let reason): .blocked(target: name, reason)
@@ -101,7 +102,7 @@ extension S3Bucket.Place {
     let endpoint =
       destination.endpoint ?? "https://s3.\(destination.region).amazonaws.com"
     guard let url = SourceURL(endpoint) else {
-      throw .operatorMistake("destinations.\(destination.name).endpoint: is no URL")
+      throw .operatorMistake("destinations.\(destination.name).endpoint: is not a URL")
     }
     self.init(
       endpoint: url, region: destination.region, bucket: destination.bucket,

@@ -1,13 +1,13 @@
 internal import Foundation
 internal import Glibc
 
-/// A folder that a start makes, which a start that fails takes back.
+/// Removes the storage folder again if the start fails and the folder did not exist before.
 struct FreshFolder {
   private let path: String
-  /// Those that were not there, the innermost first.
+  /// The folders of the path that did not exist, innermost first.
   private let missing: [String]
 
-  /// Before it is made.
+  /// Records which folders are missing. Call it before the folder is created.
   init(_ path: String) {
     self.path = path
     var missing: [String] = []
@@ -21,11 +21,13 @@ struct FreshFolder {
     self.missing = missing
   }
 
-  /// Only while its lock is held: else it may be another service's by now.
+  /// Deletes the folder and its empty parents, if they did not exist before.
+  ///
+  /// Call it only while the folder's lock is held: otherwise another service may be using the folder.
   func takeBack() {
     guard missing.first == path else { return }
     try? FileManager.default.removeItem(atPath: path)
-    // Those around it may have been given to somebody else meanwhile.
+    // rmdir() does not remove a parent that another process has put files into.
     for folder in missing.dropFirst() { rmdir(folder) }
   }
 }

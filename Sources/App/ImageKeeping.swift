@@ -6,30 +6,31 @@ internal import Logging
 internal import S3
 internal import Store
 
-/// The image store that the configuration names, and where images are spooled beside it.
+/// The image store that the configuration selects, and the spool that belongs to it.
 struct ImageKeeping: Sendable {
   let store: any ImageStore
   let spool: any ImageSpool
-  /// What sends requests to whom the operator named; nil: nothing does.
+  /// Sends requests to the object store and to other instances; nil if images are stored in files.
   let sender: CurlFetcher?
-  /// Looks whether it can be used, and is this job store's to use; nil when it is.
+  /// Checks that the store is usable and belongs to this job store. Returns nil if so, otherwise the error.
   let check: @Sendable (any ImageOwner) async -> StartError?
-  /// Ends what is under way, once nothing is asked of it any more.
+  /// Cancels open requests. Call it after the last use of the store.
   let close: @Sendable () -> Void
 
-  /// Opens it; blocks for some milliseconds.
+  /// Opens the store; blocks for some milliseconds.
   ///
   /// - Parameters:
-  ///   - isDurable: whether images in files outlive a crash of the machine.
-  ///   - references: which images there are.
-  ///   - now: what requests are signed with.
+  ///   - isDurable: whether images in files survive a crash of the machine.
+  ///   - references: the job store, which records the images that exist.
+  ///   - now: the clock for signing requests.
+  /// - Throws: `.operatorMistake` if the folder or the endpoint can't be used; `.internalFault` if libcurl can't start.
   init(
     _ configuration: Configuration, isDurable: Bool, references: any ImageReferences,
     now: @escaping WallClock, log: Logger
   ) throws(StartError) {
     let storage = configuration.storage
     guard let bucket = storage.images else {
-      // What does not outlive the process was begun by it, in a folder of its own.
+      // A store that is not durable starts in an empty temporary folder, so there is nothing to sweep.
       let files = try Self.files(
         storage.path + "/images", storage, isDurable: isDurable, isSwept: isDurable)
       (store, spool, sender) = (files, files.spool, nil)
@@ -37,7 +38,8 @@ struct ImageKeeping: Sendable {
       close = {}
       return
     }
-    // What is on this machine can be fetched again. What an earlier run left of it counts nowhere, and goes.
+    // Local copies can be fetched again from the bucket. Files of an earlier run are not counted in any limit, so they
+    // are deleted.
     let copies = try Self.files(storage.path + "/copies", storage, isDurable: false, isSwept: true)
     let sender = try Self.sender(configuration.fetch)
     let remote = S3Bucket(
@@ -70,7 +72,7 @@ struct ImageKeeping: Sendable {
     }
   }
 
-  /// Transfers of its own, apart from those to origins: the operator named the endpoint, so no rule for origins holds.
+  /// A separate fetcher without an address policy, because the operator chose the endpoint.
   private static func sender(_ fetch: Configuration.Fetch) throws(StartError) -> CurlFetcher {
     var configuration = CurlFetcher.Configuration()
     configuration.policy = .everywhere
@@ -83,12 +85,12 @@ struct ImageKeeping: Sendable {
 }
 
 extension S3Bucket.Place {
-  /// - Parameter text: `s3://bucket/prefix`, whose form has been judged.
+  /// - Parameter text: `s3://bucket/prefix`, already validated.
   fileprivate init(_ text: String, _ s3: Configuration.ObjectStore) throws(StartError) {
     let parts = text.dropFirst("s3://".count).split(separator: "/", maxSplits: 1)
     let endpoint = s3.endpoint ?? "https://s3.\(s3.region).amazonaws.com"
     guard let bucket = parts.first, let url = SourceURL(endpoint) else {
-      throw .operatorMistake("storage.s3.endpoint: \"\(endpoint)\" is no URL")
+      throw .operatorMistake("storage.s3.endpoint: \"\(endpoint)\" is not a URL")
     }
     self.init(
       endpoint: url, region: s3.region, bucket: String(bucket),

@@ -1,5 +1,5 @@
 public import API
 public import Engine
 
-/// The engine is what the API asks.
+/// The engine serves the API's requests.
 extension JobEngine: JobService {}

@@ -3,17 +3,18 @@ internal import Jobs
 internal import PostgreSQL
 internal import Store
 
-/// The job store that the configuration names, and what is to be closed with it.
+/// The job store that the configuration selects, and how to close it.
 struct JobKeeping: Sendable {
   let store: any JobStore & CacheStore & EmbeddedImages & ImageOwner
-  /// Once nothing is asked of it any more.
+  /// Closes the store. Call it after the last use of the store.
   let close: @Sendable () async -> Void
 
-  /// Opens it; blocks for as long as that takes.
+  /// Opens the store; blocks until it is open.
   ///
   /// - Parameters:
-  ///   - isDurable: whether jobs outlive a crash of the machine; not PostgreSQL's to be asked.
-  ///   - adopting: whether images that a new database knows nothing of are to become its own.
+  ///   - isDurable: whether jobs survive a crash of the machine. Only SQLite uses it.
+  ///   - adopting: whether a new database may take over images that already exist in the folder.
+  /// - Throws: `.operatorMistake` if the folder or the password file can't be used; `.unusableStore` if PostgreSQL can't.
   init(
     _ configuration: Configuration, isDurable: Bool, adopting: Bool = false
   ) throws(StartError) {
@@ -45,7 +46,7 @@ struct JobKeeping: Sendable {
     return JobKeeping(store) { await store.close() }
   }
 
-  /// Does something with the database in a folder.
+  /// Calls `body` with the path of the folder's database, and translates its errors.
   static func sqlite<Value>(
     _ path: String, _ body: (_ path: String) throws(StoreError) -> Value
   ) throws(StartError) -> Value {
@@ -54,8 +55,10 @@ struct JobKeeping: Sendable {
     }
   }
 
-  /// The database knows where its images are: in a bucket, which instances share, or in a folder, whose lock and name see
-  /// to it that one service at a time has the database.
+  /// Opens the PostgreSQL database, which records where its images are: in a bucket or in a folder.
+  ///
+  /// Several instances can share a bucket. With a folder, the folder's lock and name ensure that only one service at a
+  /// time uses the database.
   private static func postgres(
     _ url: String, _ service: Configuration, adopting: Bool
   ) throws(StartError) -> JobKeeping {
@@ -71,7 +74,7 @@ struct JobKeeping: Sendable {
     configuration.workers = service.jobs.workers
     configuration.home =
       storage.images.map { "\($0) at \(storage.s3.endpoint ?? "AWS")" } ?? home.name
-    // A bucket says itself whose it is.
+    // A bucket records its owner itself, see `BucketOwner`.
     configuration.isHomeEmpty = storage.images != nil || home.isEmpty || adopting
     configuration.isShared = storage.images != nil
     do throws(StoreError) {
@@ -81,19 +84,19 @@ struct JobKeeping: Sendable {
         home.release()
       }
     } catch {
-      // The machine's, as a rule, or the network's: whoever watches over the service starts it again.
+      // Usually a temporary fault of the database or the network. The service manager starts the service again.
       throw .unusableStore("storage.jobs: \(error)")
     }
   }
 
-  /// Where the database is.
+  /// The connection settings of the database.
   static func database(
     _ url: String, _ storage: Configuration.Storage
   ) throws(StartError) -> PostgresJobStore.Configuration {
     var configuration = PostgresJobStore.Configuration(url: url)
     if let path = storage.jobsPasswordFile {
       let first = try password(path)
-      // It may change while the service runs; until the new file is there, it is the old one's.
+      // The file may change while the service runs. If it can't be read, the first password is used.
       configuration.password = { (try? password(path)) ?? first }
     }
     return configuration

@@ -3,22 +3,24 @@ internal import Foundation
 internal import Glibc
 internal import Logging
 
-/// The service within this process, for a command of it alone: on a free port of loopback, with a token that nobody else
-/// knows, its data in a folder that goes when the command has ended.
+/// Runs the service in this process for a single command, such as `imagefetch get`.
+///
+/// The service listens on a free loopback port and accepts only a random token. Its data is in a temporary folder, which
+/// is deleted when the command ends.
 public enum LocalService {
-  /// Where it is, and what it knows the command by.
+  /// The address of the service and the token for its requests.
   public struct Place: Sendable {
     /// `http://127.0.0.1:40123`
     public let address: String
     public let token: String
   }
 
-  /// Runs the body beside the service.
+  /// Runs `body` while the service runs, and returns its result.
   ///
   /// - Parameters:
-  ///   - configuration: as `serve` has it; where it listens, whom it lets in and where it keeps things is not its to say.
-  ///   - body: is told where the service is, once it can be asked. What comes of jobs it learns there: the log holds
-  ///     only what goes wrong in the service.
+  ///   - configuration: as for `serve`. Its settings for listening, tokens and storage are replaced.
+  ///   - body: called once the service answers requests. It gets the results of jobs from the API; the log contains only
+  ///     errors of the service.
   public static func run<Outcome: Sendable>(
     _ configuration: Configuration,
     _ body: @escaping @Sendable (Place) async -> Outcome
@@ -34,14 +36,14 @@ public enum LocalService {
 }
 
 extension Configuration {
-  /// The same rules for origins and images, for one client in this process.
+  /// The same limits for origins and images, with one token and a temporary folder.
   func forOneCommand(token: String, folder: String) -> Configuration {
     var local = self
     let key = Token(
       name: "get", sha256: Array(SHA256.hash(data: Data(token.utf8))), scopes: [.jobs])
     local.server = Server()
     local.server.port = 0
-    // The command has its images, or wants no more of them.
+    // The command has received its images or was cancelled, so running jobs need not finish.
     local.server.drainTimeout = .zero
     local.auth = Auth()
     local.auth.tokens = [key]
@@ -57,7 +59,7 @@ extension Configuration {
   }
 }
 
-/// A folder that nobody else can look into.
+/// A temporary folder that only this user can read.
 private struct TemporaryFolder {
   let path: String
 
@@ -65,7 +67,7 @@ private struct TemporaryFolder {
     var template = Array((NSTemporaryDirectory() + "/imagefetch-XXXXXX").utf8CString)
     guard let made = mkdtemp(&template) else {
       let reason = String(cString: strerror(errno))
-      throw .operatorMistake("\(NSTemporaryDirectory()): no folder can be made there: \(reason)")
+      throw .operatorMistake("\(NSTemporaryDirectory()): can't create a folder there: \(reason)")
     }
     path = String(cString: made)
   }

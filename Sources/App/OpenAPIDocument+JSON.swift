@@ -2,10 +2,10 @@ internal import Contract
 internal import YAML
 
 extension OpenAPIDocument {
-  /// The same document in JSON, for the tools that read nothing else: made once, when it is first asked for.
+  /// The same document as JSON, for tools that do not read YAML. Converted on first use.
   static let json: [UInt8] = {
     var text: [UInt8] = []
-    // A test sees to it that the document can be read.
+    // A test ensures that the document can be parsed.
     if let root = Document(reading: bytes).root { root.write(to: &text) }
     return text
   }()
@@ -35,7 +35,7 @@ extension Node {
       switch scalar.kind {
       case .null: text += "null".utf8
       case .boolean: text += scalar.text.lowercased().utf8
-      // The document has decimal numbers only, which JSON writes alike.
+      // The document contains only decimal numbers, which have the same form in JSON.
       case .integer, .float: text += scalar.text.utf8
       case .string: scalar.text.writeJSON(to: &text)
       }

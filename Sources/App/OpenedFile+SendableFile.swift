@@ -1,5 +1,5 @@
 public import HTTP
 public import Store
 
-/// A stored image's file goes to clients by the kernel alone.
+/// Lets the HTTP server send a stored image with sendfile(2), without copying it into the process.
 extension OpenedFile: SendableFile {}

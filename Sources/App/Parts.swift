@@ -11,7 +11,7 @@ internal import Jobs
 internal import Logging
 internal import Store
 
-/// The service's parts, built in the order in which they need each other and closed in reverse.
+/// The service's parts. Each is created after the parts that it uses, and closed before them.
 struct Parts: Sendable {
   private let configuration: Configuration
   private let log: Logger
@@ -24,10 +24,10 @@ struct Parts: Sendable {
   private let server: HTTPServer
   private let recorder: ActivityRecorder
   private let decoding: Decoding
-  /// Nil: no job is traced.
+  /// Nil if `tracing.endpoint` is not set.
   let tracer: TraceExporter?
 
-  /// - Parameter isDurable: whether jobs and images outlive a crash of the machine.
+  /// - Parameter isDurable: whether jobs and images survive a crash of the machine.
   init(
     _ configuration: Configuration, registry: PrometheusRegistry, log: Logger,
     isDurable: Bool = true
@@ -60,7 +60,7 @@ struct Parts: Sendable {
         destinations: try DestinationKeeping(
           configuration, fetcher: fetcher, now: Self.now, log: log),
         tracer: tracer,
-        // Answers and transfers wait for no picture: a thread that decodes leaves its core to them at once.
+        // Decode threads have a lower priority, so that responses and transfers get a core at once.
         threads: ThreadPool(
           name: "decode", threads: configuration.decodeThreads, niceness: 5)),
       now: Self.now, log: log)
@@ -116,27 +116,28 @@ struct Parts: Sendable {
       by: fetcher.sender(under: .everywhere), log: log)
   }
 
-  /// From now on these tokens hold.
+  /// Replaces the tokens with those of `configuration`.
   func take(tokensOf configuration: Configuration) {
     tokens.take(configuration)
     routes.replaceTokens(configuration.routesConfiguration.tokens)
   }
 
-  /// Opens the port: probes are answered from here on, work is taken once ``work(_:)`` says that it listens.
+  /// Opens the port. From now on probes are answered. Jobs are accepted once ``work(_:)`` calls `onReady`.
   func listen() throws(StartError) -> (host: String, port: Int) {
     do throws(ServerError) { return try server.start() } catch {
       throw StartError(error, configuration.server)
     }
   }
 
-  /// Works until drained.
+  /// Runs the engine until it is drained.
   ///
-  /// - Parameter onReady: called once jobs are taken.
+  /// - Parameter onReady: called once jobs are accepted.
+  /// - Returns: The error if the stores can't be used; nil after a drain.
   func work(
     _ place: (host: String, port: Int), onReady: () -> Void = {}
   ) async -> StartError? {
     if let failure = await images.check(jobs.store) { return failure }
-    // It waits for a process to start, and nothing waits for it.
+    // The sandbox test waits for a process to start. It runs on its own thread, so that the start does not wait for it.
     startThread(named: "decoders") { [decoding, log] in
       decoding.tell(to: log)
       Versions.tell(to: log)
@@ -154,11 +155,11 @@ struct Parts: Sendable {
       }
       return nil
     } catch {
-      return .unusableStore("the store can't be read: \(error)")
+      return .unusableStore("the job store can't be read: \(error)")
     }
   }
 
-  /// Notes what the service does, until the task is cancelled.
+  /// Records activity every five seconds, until the task is cancelled.
   func keepActivity(_ registry: PrometheusRegistry) async {
     await recorder.keep(registry, now: Self.now, log: log) {
       await engine.observe()
@@ -167,7 +168,7 @@ struct Parts: Sendable {
     }
   }
 
-  /// Takes no more jobs and lets the running ones finish, while clients can still ask for them.
+  /// Refuses new jobs and waits for running ones to finish, at most `server.drain_timeout`. Clients can still read jobs.
   func drain() async {
     log.notice("stopping", metadata: ["drain_timeout": "\(configuration.server.drainTimeout)"])
     await engine.drain(within: configuration.server.drainTimeout)
@@ -183,7 +184,7 @@ struct Parts: Sendable {
 }
 
 extension WebPage {
-  /// The dashboard, as the API answers with it; `imagefetch get` has no use for it, and starts without.
+  /// The dashboard's page, created on the first request for it.
   fileprivate static let dashboard: WebPage = {
     let page = DashboardPage(version: buildVersion)
     return WebPage(page.bytes, contentSecurityPolicy: page.contentSecurityPolicy)
@@ -191,14 +192,14 @@ extension WebPage {
 }
 
 extension StartError {
-  /// Why the port could not be opened, and who can mend it.
+  /// Translates the reason why the port could not be opened.
   init(_ error: ServerError, _ server: Configuration.Server) {
     switch error {
     case .unknownHost(let host):
-      self = .operatorMistake("server.host: \"\(host)\" is no address of this machine")
+      self = .operatorMistake("server.host: \"\(host)\" is not an address of this machine")
     case .addressUnavailable(let host, let port, let code):
       let reason = String(cString: strerror(code))
-      self = .operatorMistake("server.port: \(host) port \(port) can't be listened on: \(reason)")
+      self = .operatorMistake("server.port: can't listen on \(host) port \(port): \(reason)")
     case .invalidCertificate(let detail):
       self = .operatorMistake("server.tls: not a usable certificate and key: \(detail)")
     case .resourcesExhausted(let detail): self = .internalFault("no threads or memory: \(detail)")

@@ -1,11 +1,11 @@
 internal import Fetch
 internal import Jobs
 
-/// The other instances, over their API.
+/// Requests previews from other instances of the cluster through their API.
 struct Peers: InstancePeers {
   let sender: CurlFetcher
   private static let timeout = Duration.seconds(2)
-  /// A preview has the image's dimensions, and few bytes for them.
+  /// The maximum size of a preview. It has the image's dimensions, but is strongly compressed.
   private static let maxBytes = 32 << 20
 
   func preview(of id: JobID, at address: String, authorization: String?) async -> Preview? {
@@ -18,7 +18,8 @@ struct Peers: InstancePeers {
       .get, url, fields: fields, timeout: Self.timeout, maxBytes: Self.maxBytes)
     do throws(FetchError) {
       let response = try await sender.send(request)
-      // The image itself, of a job that has just ended, is no preview: who asks again gets it.
+      // If the job has just finished, the response is the image itself, which is not a preview. The client's next
+      // request gets the image.
       guard response.status == 200, let scan = response.field("Image-Preview"),
         scan.hasPrefix("scan="), let number = Int(scan.dropFirst("scan=".count)),
         let type = response.field("Content-Type"),

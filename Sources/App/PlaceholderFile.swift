@@ -1,8 +1,10 @@
 internal import Jobs
 
-/// Reads the operator's pictures that stand in for images: they are held to what an origin's are.
+/// Reads the operator's placeholder images. They are validated with the same limits as images from origins.
 enum PlaceholderFile {
-  /// The pictures of the configuration.
+  /// Reads the files that `placeholders` names.
+  ///
+  /// - Throws: `.operatorMistake` if a file can't be read or decoded.
   static func pictures(
     _ configuration: Configuration, by codec: any ImageCodec
   ) throws(StartError) -> [Placeholder: PlaceholderPicture] {
@@ -45,7 +47,7 @@ enum PlaceholderFile {
       case .finished(let description): return description
       case .needsBytes: throw .cutShort
       case .header(let header):
-        // A single image is asked before its memory is taken.
+        // Check the memory before the decoder allocates it.
         guard header.decodingMemory <= limits.maxMemory else {
           throw .tooMuchMemory(bytes: header.decodingMemory, limit: limits.maxMemory)
         }

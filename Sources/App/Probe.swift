@@ -1,28 +1,28 @@
 internal import Foundation
 internal import Glibc
 
-/// Asks a service on this machine one question, over a plain socket.
+/// The health check of the `health` command: one HTTP request to a service on this machine, over a plain socket.
 public enum Probe {
-  /// Why there was no good answer.
+  /// Why the check failed.
   public struct Failure: Error, CustomStringConvertible {
-    /// In one line.
+    /// One line of text.
     public let description: String
   }
 
-  /// Sends a GET and waits two seconds for a 200. A service with TLS is only asked for a connection.
+  /// Sends a GET request and waits up to two seconds for status 200. With TLS it only checks that a connection opens.
   public static func ask(_ path: String, of server: Configuration.Server) throws(Failure) {
     let descriptor = try connect(to: server)
     defer { close(descriptor) }
     guard server.tls.certificate == nil else { return }
     let request = Array("GET \(path) HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".utf8)
     guard send(descriptor, request, request.count, Int32(MSG_NOSIGNAL)) == request.count
-    else { throw Failure(description: "the service took no request") }
+    else { throw Failure(description: "the service did not accept the request") }
     var answer = [UInt8](repeating: 0, count: 64)
     let count = recv(descriptor, &answer, answer.count, Int32(MSG_WAITALL))
     let status = String(decoding: answer.prefix(max(0, count)), as: UTF8.self)
       .prefix { $0 != "\r\n" }
     guard status.hasPrefix("HTTP/1.1 200") else {
-      throw Failure(description: "the service answered \"\(status)\"")
+      throw Failure(description: "the service responded with \"\(status)\"")
     }
   }
 
@@ -30,7 +30,7 @@ public enum Probe {
     var hints = addrinfo()
     hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
     var found: UnsafeMutablePointer<addrinfo>?
-    // Who listens everywhere listens on loopback as well.
+    // A service that listens on all addresses also listens on loopback.
     let host = ["0.0.0.0": "127.0.0.1", "::": "::1"][server.host] ?? server.host
     guard getaddrinfo(host, String(server.port), &hints, &found) == 0, let address = found else {
       throw Failure(description: "\(host) is no address")

@@ -4,7 +4,7 @@ internal import Jobs
 internal import Logging
 internal import Synchronization
 
-/// Takes over what of the configuration can change while the service runs: who may ask, and what they may have.
+/// Applies changes of the tokens and their limits while the service runs. All other keys require a restart.
 final class Reloader: Sendable {
   private let read: @Sendable () throws(Configuration.Mistakes) -> Configuration
   private let running: Mutex<Configuration>
@@ -12,8 +12,8 @@ final class Reloader: Sendable {
   private let log: Logger
 
   /// - Parameters:
-  ///   - configuration: what the service runs with.
-  ///   - read: reads it again, from where it came.
+  ///   - configuration: the configuration that the service runs with.
+  ///   - read: reads the configuration again from the same sources.
   init(
     _ configuration: Configuration, of parts: Parts, log: Logger,
     read: @escaping @Sendable () throws(Configuration.Mistakes) -> Configuration
@@ -22,29 +22,29 @@ final class Reloader: Sendable {
     (self.parts, self.log, self.read) = (parts, log, read)
   }
 
-  /// Reads the configuration again. With a mistake in it everything stays as it is.
+  /// Reads the configuration again and applies its tokens. If it has a mistake, nothing changes.
   func reload() {
     do throws(Configuration.Mistakes) {
       let next = try read()
       running.withLock { take(next, &$0) }
     } catch {
       for mistake in error.all {
-        log.error("the configuration was not taken over", metadata: ["mistake": "\(mistake)"])
+        log.error("failed to reload the configuration", metadata: ["mistake": "\(mistake)"])
       }
     }
   }
 
   private func take(_ next: Configuration, _ running: inout Configuration) {
     let before = running
-    // With none everybody on this machine is let in: other rules hold then, from a start on.
+    // Without tokens, every client on this machine is admitted. Changing between the two modes requires a restart.
     let opens = before.auth.all.isEmpty != next.auth.all.isEmpty
     if opens {
-      log.error("auth.tokens: from none to some, or back, takes a restart")
+      log.error("tokens not reloaded: switching between no tokens and some requires a restart")
     } else if before.auth.all != next.auth.all {
       running.auth.tokens = next.auth.tokens
       running.auth.filedTokens = next.auth.filedTokens
       parts.take(tokensOf: running)
-      log.notice("other tokens hold", metadata: ["tokens": "\(next.auth.all.count)"])
+      log.notice("tokens reloaded", metadata: ["tokens": "\(next.auth.all.count)"])
     }
     var others = Configuration.keys.filter {
       $0.path != "auth.tokens" && !$0.isEqual(before, next)
@@ -54,17 +54,17 @@ final class Reloader: Sendable {
     }
     guard !others.isEmpty else { return }
     let keys = others.joined(separator: ", ")
-    log.warning("changed keys wait for a restart", metadata: ["keys": "\(keys)"])
+    log.warning("changed keys require a restart", metadata: ["keys": "\(keys)"])
   }
 
-  /// Reloads when a file that tokens are read from is another one, until the task is cancelled.
+  /// Checks the token files every `interval` and reloads when one has changed, until the task is cancelled.
   func watch(every interval: Duration = .seconds(5)) async {
-    // What was written since the configuration was read at the start is seen by the first look.
+    // The first check always reloads, in case a file changed after the configuration was read at the start.
     var seen: [Stamp?] = []
     while (try? await Task.sleep(for: interval)) != nil {
       let now = stamps
       guard now != seen else { continue }
-      // Before it is read: what is written meanwhile is seen by the next look.
+      // Set before the files are read, so that the next check notices a change during the read.
       seen = now
       reload()
     }
@@ -88,7 +88,7 @@ final class Reloader: Sendable {
   }
 }
 
-/// What messages are signed with by the tokens that hold.
+/// The webhook secrets of the current tokens.
 final class TokensInForce: Sendable {
   private let secrets: Mutex<@Sendable (Owner) -> [WebhookSecret]>
 
@@ -98,7 +98,7 @@ final class TokensInForce: Sendable {
     secrets.withLock { $0 = configuration.webhookSecrets }
   }
 
-  /// Those rules, with the secrets of whatever holds when a message is sent.
+  /// Returns the rules with a function that looks up the current secrets whenever a message is sent.
   func rules(_ rules: WebhookRules) -> WebhookRules {
     var rules = rules
     rules.secrets = { [self] owner in secrets.withLock { $0 }(owner) }

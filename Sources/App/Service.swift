@@ -4,23 +4,41 @@ public import Logging
 internal import Metrics
 internal import UnixSignals
 
-/// Why the service did not start, or had to end.
+// App: configuration, wiring, start and stop, logs and metrics.
+//
+// Input: flags, environment variables and the configuration file, from the executable `imagefetch`. Output: the running
+// service, its log and its metrics. The files, in reading order:
+//
+// 1. `Configuration/`: reads and validates the configuration. `Configuration+Keys` lists every key, `Loader` applies the
+//    sources, `ValueFormat` reads one value, `Rule` checks keys against each other.
+// 2. `Service`: runs until a signal or for one command, and stops. `Reloader` applies changed tokens.
+// 3. `Parts`: creates all modules' objects. `Configuration+Parts` translates the configuration for them; `JobKeeping`,
+//    `ImageKeeping`, `DestinationKeeping` and `Decoding` select implementations.
+// 4. `Observability/`: log lines (`LineLogHandler`, `LogWriter`), metrics (`PrometheusRegistry`) and traces
+//    (`TraceExporter`).
+// 5. `Migration/`, `LocalService`, `Probe`, `ViewURL`: the work of the other commands.
+//
+// Most of it runs once, on the main task. `LogWriter` has its own thread; `Service` runs the periodic tasks.
+
+/// Why the service did not start, or had to stop.
 public enum StartError: Error, Sendable, Equatable {
-  /// The operator can mend it; the text says what and where.
+  /// The operator can fix it. The text says what is wrong and where.
   case operatorMistake(String)
-  /// A store can't be used, as it is now: the text says which, and why.
+  /// A store can't be used at the moment. The text says which, and why.
   case unusableStore(String)
-  /// Ours, or the machine's.
+  /// A fault of this program or of the machine.
   case internalFault(String)
 }
 
-/// The service: built from a configuration, run until a signal or for as long as a body takes, stopped in reverse.
+/// Runs the service with a configuration, until a signal or for the duration of a closure.
 public enum Service {
-  /// What keeps anything here from beginning; nil: nothing.
+  /// The reason why no command can run on this machine; nil if there is none.
   public static var hindrance: String? { canStartThreads(8) ? nil : noThreads }
 
-  /// Serves until SIGTERM or SIGINT; a second one ends the process at once, losing nothing accepted. SIGHUP takes other
-  /// tokens over, but where there is a terminal, which tells by it that it is closed.
+  /// Serves until SIGTERM or SIGINT. A second signal ends the process at once; accepted jobs are not lost.
+  ///
+  /// SIGHUP reloads the tokens. If standard input is a terminal, SIGHUP ends the process instead, because it means that
+  /// the terminal was closed.
   ///
   /// - Parameter read: reads the configuration again.
   public static func run(
@@ -35,12 +53,12 @@ public enum Service {
       ? await UnixSignalsSequence(trapping: .sigterm, .sigint)
       : await UnixSignalsSequence(trapping: .sigterm, .sigint, .sighup)
     SystemLimits.apply()
-    // The store holds what clients send to origins, credentials among it.
+    // Files are readable by this user only: the store contains header fields for origins, which may hold credentials.
     umask(0o077)
     for warning in warnings(of: configuration) { log.warning("\(warning)") }
     if configuration.connections < configuration.server.maxConnections {
       log.warning(
-        "fewer connections than configured: the rest of the descriptors is for jobs",
+        "fewer connections than configured, the limit on file descriptors is too low",
         metadata: [
           "connections": "\(configuration.connections)",
           "max_connections": "\(configuration.server.maxConnections)",
@@ -80,7 +98,7 @@ public enum Service {
           return nil
         }
       }
-      // Work ends by itself only when it failed; else when the signals' task has drained it.
+      // The first task to end is the engine's, because it failed, or the signals' task, after the drain.
       let failure = await group.next() ?? nil
       group.cancelAll()
       return failure
@@ -90,9 +108,9 @@ public enum Service {
     log.notice("stopped")
   }
 
-  /// Looks at what the configuration names, without starting anything.
+  /// Checks the configuration and the files that it names, without starting the service.
   ///
-  /// - Returns: what is no mistake, but hardly meant; a line each.
+  /// - Returns: Warnings about settings that are valid but have no effect, one line each.
   public static func examine(_ configuration: Configuration) throws(StartError) -> [String] {
     let placeholders = configuration.placeholders
     if placeholders.loading != nil || placeholders.failure != nil {
@@ -108,24 +126,25 @@ public enum Service {
     var warnings: [String] = []
     if view.enabled, !auth.all.isEmpty, view.keys.isEmpty {
       warnings.append(
-        "view.enabled has no effect: with tokens a view's URL is signed, and view.keys is empty")
+        "view.enabled has no effect: GET /image needs signed URLs, but view.keys is empty")
     }
     if getenv(Configuration.tokenVariable) != nil {
-      warnings.append("\(Configuration.tokenVariable) has no effect: it is for imagefetch get")
+      warnings.append("\(Configuration.tokenVariable) has no effect: only imagefetch get uses it")
     }
     return warnings
   }
 
-  /// Serves from the moment that the body can be answered until it has returned; what runs then is put back as queued
-  /// once `server.drain_timeout` is over. Its data need not outlive the process.
+  /// Serves while `body` runs, then drains. Jobs that still run after `server.drain_timeout` are queued again.
   ///
-  /// - Parameter body: is given the port.
+  /// The data need not survive a crash.
+  ///
+  /// - Parameter body: called with the port once the service answers requests.
   static func run<Outcome: Sendable>(
     _ configuration: Configuration, log: Logger,
     around body: @escaping @Sendable (_ port: Int) async -> Outcome
   ) async throws(StartError) -> Outcome {
     SystemLimits.apply()
-    // What it keeps goes with the process: to wait for the disk would be for nothing.
+    // The data is deleted when the command ends, so it is not synced to disk.
     let parts = try Parts(
       configuration, registry: PrometheusRegistry(), log: log, isDurable: false)
     let place = try parts.listen()
@@ -143,7 +162,7 @@ public enum Service {
         return .success(outcome)
       }
       var result: Result<Outcome, StartError>?
-      // The work ends after the drain; by itself only when it failed, and then there is nobody to wait for.
+      // The engine ends after the drain, or earlier if it failed. After a failure `body` is cancelled.
       for await end in group where result == nil {
         result = end
         if case .failure = end { group.cancelAll() }
@@ -151,7 +170,7 @@ public enum Service {
       return result
     }
     await parts.close()
-    guard let result else { throw .internalFault("the service ended by itself") }
+    guard let result else { throw .internalFault("the service stopped unexpectedly") }
     return try result.get()
   }
 
@@ -167,7 +186,7 @@ public enum Service {
     }
     guard signal != nil else { return nil }
     manager.tell(.stopping)
-    // Waits for a second signal for as long as the process may yet live.
+    // Wait for a second signal until the process ends.
     Task {
       repeat { signal = await signals.next() } while signal == .sighup
       guard signal != nil else { return }

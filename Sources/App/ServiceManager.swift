@@ -1,32 +1,33 @@
 internal import Glibc
 
-/// The service manager that started this process, and is told how it is: systemd's protocol, sd_notify(3). Where
-/// `NOTIFY_SOCKET` names no socket nobody is told.
+/// Reports the service's state to the service manager, with the protocol of systemd's sd_notify(3).
+///
+/// Nothing is reported if `NOTIFY_SOCKET` is not set.
 struct ServiceManager: Sendable {
   enum State: String {
-    /// Requests are answered and jobs taken.
+    /// Requests are answered and jobs are accepted.
     case ready = "READY=1"
-    /// Told to stop, and at it.
+    /// The service is draining.
     case stopping = "STOPPING=1"
-    /// Alive; for a manager that ends what it does not hear this of.
+    /// The service is alive. A manager with a watchdog restarts a service that stops sending this.
     case alive = "WATCHDOG=1"
   }
 
   private let socketPath: String?
-  /// The longest that it may hear nothing; nil: it does not listen for that.
+  /// The watchdog's timeout; nil if the manager has no watchdog.
   private let patience: Duration?
 
-  /// The one that the environment tells of.
+  /// Reads `NOTIFY_SOCKET`, `WATCHDOG_PID` and `WATCHDOG_USEC` from the environment.
   init() {
     func value(_ name: String) -> String? { getenv(name).map { String(cString: $0) } }
     socketPath = value("NOTIFY_SOCKET").flatMap { $0.isEmpty ? nil : $0 }
-    // The times of another process that may have inherited the variable are not ours to keep.
+    // The variables may be inherited from another process. `WATCHDOG_PID` names the process that they are for.
     let isMeant = value("WATCHDOG_PID").map { $0 == "\(getpid())" } ?? true
     let microseconds = value("WATCHDOG_USEC").flatMap(Int64.init)
     patience = isMeant ? microseconds.flatMap { $0 > 0 ? Duration.microseconds($0) : nil } : nil
   }
 
-  /// Says it once; a manager that can't be reached is none of the service's concern.
+  /// Sends the state once. Errors are ignored, because the service also works without a manager.
   func tell(_ state: State) {
     guard let socketPath else { return }
     var address = sockaddr_un()
@@ -48,8 +49,9 @@ struct ServiceManager: Sendable {
     }
   }
 
-  /// Says that the process is alive, twice as often as the manager wants to hear it, until the task is cancelled. A
-  /// process whose tasks get no turn any more says nothing.
+  /// Sends `alive` twice per watchdog timeout, until the task is cancelled.
+  ///
+  /// If the process's tasks no longer run, nothing is sent, and the manager restarts the service.
   func keepTelling() async {
     while !Task.isCancelled {
       if patience != nil { tell(.alive) }

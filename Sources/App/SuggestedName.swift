@@ -1,12 +1,12 @@
 internal import API
 
-/// The name that somebody may have meant who wrote one that is not there; nil when none is near.
+/// Returns the known name that is most similar to a misspelled one; nil if none is similar.
 public func suggestedName(for name: String, among names: [String]) -> String? {
   Suggestion.name(for: name, among: names)
 }
 
 extension Suggestion {
-  /// `, did you mean timeout?`, to end a line, or nothing when no name is near.
+  /// The end of an error message, such as `, did you mean timeout?`; empty if no name is similar.
   static func text(for name: String, among names: [String]) -> String {
     self.name(for: name, among: names).map { ", did you mean \($0)?" } ?? ""
   }

@@ -1,6 +1,6 @@
 internal import Glibc
 
-/// The limits that the process sets itself before it starts.
+/// Limits of the process, set before it serves.
 enum SystemLimits {
   static func apply() {
     raiseDescriptorLimit()
@@ -8,7 +8,8 @@ enum SystemLimits {
     signal(SIGPIPE, SIG_IGN)
   }
 
-  /// A connection and a transfer each take a descriptor; the soft limit of 1,024 is for programs that use select().
+  /// Raises the soft limit on file descriptors to the hard limit. Each connection and each transfer needs a descriptor.
+  /// The usual soft limit of 1,024 only protects programs that use select().
   private static func raiseDescriptorLimit() {
     var limit = rlimit()
     let files = __rlimit_resource_t(RLIMIT_NOFILE.rawValue)
@@ -17,11 +18,12 @@ enum SystemLimits {
     setrlimit(files, &limit)
   }
 
-  /// How many connections of clients fit into the descriptors that there may be: one too many would cost a job its transfer.
+  /// The number of client connections that the limit on file descriptors allows. With more, transfers of jobs would fail.
   ///
   /// - Parameters:
-  ///   - wanted: what is configured.
-  ///   - own: descriptors that the service needs beside them.
+  ///   - wanted: the configured maximum.
+  ///   - own: descriptors that the service needs in addition to connections.
+  /// - Returns: At most `wanted`, and at least a quarter of the limit.
   static func connections(atMost wanted: Int, besides own: Int) -> Int {
     var limit = rlimit()
     guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else { return wanted }

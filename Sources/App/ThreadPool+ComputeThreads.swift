@@ -1,7 +1,7 @@
 public import Executors
 public import Jobs
 
-/// The decode threads are the pool's; a task's or a worker's share of them is a lane.
+/// Lets the engine use a `ThreadPool` as its decode threads. Each task or worker has its own lane in the pool.
 extension ThreadPool: ComputeThreads {
   public func lane(at priority: Priority) -> any TaskLane { lane(priority: priority.level) }
 

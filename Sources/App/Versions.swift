@@ -7,9 +7,9 @@ internal import PostgreSQL
 internal import Store
 internal import YAML
 
-/// The versions of ours and of every library that is linked: what `imagefetch version` prints.
+/// The versions of imagefetch and of every linked library, as printed by `imagefetch version`.
 public enum Versions {
-  /// A name and a version each, ours first.
+  /// Names and versions, imagefetch first.
   public static var all: [(name: String, version: String)] {
     [
       ("imagefetch", App.buildVersion),

@@ -1,29 +1,30 @@
 internal import API
 public import Foundation
 
-/// The URL of a view, to be signed.
+/// A URL of `GET /image` that the command `imagefetch sign` signs.
 public struct ViewURL: Sendable {
-  /// Why it can't be signed.
+  /// Why the URL can't be signed.
   public enum Refusal: Error, Sendable, Equatable {
-    /// Neither a view's URL nor an image's.
+    /// The text is neither a URL of `GET /image` nor the URL of an image.
     case notAURL
-    /// What is to go before an image's view is no http or https URL, or there is a view already.
+    /// `server` is not an http or https URL, or the text already contains a server.
     case unusableServer
-    /// The view would be refused: its query may have no such member.
+    /// The service would refuse the URL: `GET /image` has no such query parameter.
     case unknownMember(String)
-    /// The configuration has no key.
+    /// `view.keys` is empty.
     case noKey
   }
 
-  /// What stands before the path; empty for a path alone.
+  /// The part before the path; empty for a path alone.
   private let base: String
   private let query: String
-  /// As the service sees it.
+  /// The path of the route, as the service receives it.
   private static let path = "/image"
 
-  /// Reads a view's URL (`https://img.example/image?url=…`, or its path and query alone), or makes one of an image's.
+  /// Parses a URL of `GET /image` (`https://img.example/image?url=…`, or its path and query), or creates one for the URL of
+  /// an image.
   ///
-  /// - Parameter server: what stands before the path of an image's view: `https://img.example`.
+  /// - Parameter server: the service's URL, such as `https://img.example`. Only allowed with the URL of an image.
   /// - Throws: `notAURL`, `unusableServer`, `unknownMember`.
   public init(_ text: String, server: String? = nil) throws(Refusal) {
     guard !text.utf8.contains(where: { $0 <= 0x20 || $0 >= 0x7F }) else { throw .notAURL }
@@ -35,7 +36,7 @@ public struct ViewURL: Sendable {
       members.contains(where: { $0.hasPrefix("url=") })
     {
       guard server == nil else { throw .unusableServer }
-      // A proxy that has the service below another path takes that away.
+      // A proxy may serve the service below another path, which it removes before it forwards the request.
       base = address + place.dropLast(Self.path.count)
       let kept = members.filter { !$0.hasPrefix("expires=") && !$0.hasPrefix("signature=") }
       for member in kept {
@@ -54,9 +55,9 @@ public struct ViewURL: Sendable {
     }
   }
 
-  /// The URL with `expires` and `signature`.
+  /// Returns the URL with `expires` and `signature`.
   ///
-  /// - Parameter expires: until when it is good, in whole seconds.
+  /// - Parameter expires: when the URL stops being valid, rounded down to whole seconds.
   /// - Throws: `noKey`.
   public func signed(
     by configuration: Configuration, expires: Date
@@ -69,7 +70,7 @@ public struct ViewURL: Sendable {
     return "\(base)\(Self.path)?\(query)"
   }
 
-  /// As the value of a query's member: all but RFC 3986's unreserved characters is percent-encoded.
+  /// Percent-encodes all characters except RFC 3986's unreserved ones, for use as a query parameter's value.
   private static func encoded(_ text: String) -> String {
     let plain = CharacterSet(
       charactersIn: "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")

@@ -1,8 +1,8 @@
-// AVIF over libavif, with dav1d for AV1.
+// Decodes AVIF with libavif, which uses dav1d for AV1.
 //
-// The library can say that it waits for bytes, but not decode a part of a frame. So the boxes are
-// parsed as soon as they are there, which tells the size and how far into the file its frames reach;
-// then bytes are gathered up to there, and frames are decoded one by one, each in one go.
+// libavif can wait for bytes, but cannot decode a part of a frame. So the boxes are parsed as soon as they are
+// present: they give the size, and where in the file the frames end. Then bytes are collected up to that point,
+// and the frames are decoded one by one, each in one call.
 #include "CCodecs.h"
 #include "avif_decoder.h"
 #include "avif_thumb.h"
@@ -15,13 +15,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-// From here on, bytes that drip in are not parsed from the file's start each time.
+// If fewer bytes than this arrive at once, the file is not parsed again each time.
 #define MIN_DRIP 4096
-// An animation's decoder keeps eight pictures to predict from beside the one decoded. A still picture is
-// one, or one and a grid's cells; what it hides besides to take more memory is bounded by the eight, too.
+// How many frames are in memory. For an animation, the decoder keeps eight reference frames in addition to the
+// current one. A still image has one frame, or one and a cell of its grid. Eight also bounds a still image that
+// uses hidden references.
 #define PICTURES_OF_ANIMATION 10
 #define PICTURES_OF_STILL 3
-// Frames whose places in the file are looked up; each look passes all since the last key frame.
+// How many frames are located in the file. Locating one passes all frames since the last key frame.
 #define MAX_LOOKUPS 1000
 
 typedef enum { PARSE, GATHER, DECODE, FINISHED, FAILED } Stage;
@@ -35,19 +36,19 @@ struct AVIFReader {
     uint8_t *bytes;
     size_t capacity;
     uint32_t width, height;  // as stored
-    avifCropRect shown;      // of that
-    avifPixelFormat format;  // of the planes, as the boxes have it
+    avifCropRect shown;      // the shown part of it
+    avifPixelFormat format;  // of the planes, according to the boxes
     uint32_t depth;
-    size_t needed;           // bytes from the file's start that frames are in
+    size_t needed;           // where the frames' bytes end in the file
     size_t max_memory;
     uint32_t max_listed;
     FrameBudget budget;
     int frames;              // in the file
-    Thumb thumb;             // of the first one
+    Thumb thumb;             // of the first frame
     char message[AVIF_DIAGNOSTICS_ERROR_BUFFER_SIZE];
 };
 
-// A failure is told by the stage; callers return at once.
+// Records a failure in `stage`. Callers must return at once.
 static void fail(AVIFReader *reader, CodecFault fault, const char *message) {
     if (reader->stage == FAILED) return;
     reader->stage = FAILED;
@@ -60,7 +61,7 @@ static bool is_over_count(const char *words) {
 }
 
 static CodecFault fault_of(avifResult result, const char *words) {
-    // These have no codes of their own.
+    // These errors have no codes of their own in libavif.
     if (is_over_count(words)) return CodecFaultTooManyFrames;
     if (strstr(words, "dimensions") && strstr(words, "large")) return CodecFaultTooMuchMemory;
     switch (result) {
@@ -156,11 +157,11 @@ static void read_header(AVIFReader *reader) {
     reader->format = decoder->image->yuvFormat;
     reader->depth = decoder->image->depth;
     if (!reader->width || !reader->height) {
-        fail(reader, CodecFaultBroken, "a side of 0");
+        fail(reader, CodecFaultBroken, "width or height is 0");
         return;
     }
     if (!avif_decoder_shown(decoder, &reader->shown)) {
-        fail(reader, CodecFaultUnsupported, "a small part of a picture");
+        fail(reader, CodecFaultUnsupported, "the crop is too small");
         return;
     }
     picture->width = reader->shown.width;
@@ -171,13 +172,13 @@ static void read_header(AVIFReader *reader) {
     reader->needed = bytes_needed(reader);
     uint64_t pictures = reader->frames > 1 ? PICTURES_OF_ANIMATION : PICTURES_OF_STILL;
     picture->fileBytes = reader->needed < AVIF_MAX_UNPARSED ? reader->needed : 0;
-    // The library's copy of the colour profile is as long as that says it is.
+    // The library also copies the color profile, with the size that the profile declares.
     uint64_t sum = AVIF_BASE_MEMORY + decoder->image->icc.size + pictures * avif_decoder_frame_memory(decoder) + reader->needed;
     picture->decodingMemory = sum < reader->needed || sum > SIZE_MAX ? SIZE_MAX : (size_t)sum;
     reader->stage = GATHER;
 }
 
-// True: the boxes were read, or there is a failure.
+// Returns true once the boxes are read or parsing has failed.
 static bool parse(AVIFReader *reader) {
     if (!reader->source.is_whole && reader->source.count < reader->source.retry_at) return false;
     if (!open_decoder(reader)) return true;
@@ -193,13 +194,13 @@ static bool parse(AVIFReader *reader) {
     return true;
 }
 
-// Adds what is needed of these bytes.
+// Appends the bytes that are still needed.
 static void gather(AVIFReader *reader, const uint8_t *bytes, size_t count) {
     size_t most = reader->stage == PARSE ? AVIF_MAX_UNPARSED : reader->needed;
     if (most > reader->max_memory) most = reader->max_memory;
     size_t room = most > reader->source.count ? most - reader->source.count : 0;
     if (count > room && reader->stage == PARSE) {
-        fail(reader, CodecFaultTooMuchMemory, "too much before the picture's boxes");
+        fail(reader, CodecFaultTooMuchMemory, "too many bytes before the image's boxes");
         return;
     }
     if (count > room) count = room;
@@ -207,7 +208,7 @@ static void gather(AVIFReader *reader, const uint8_t *bytes, size_t count) {
         fail(reader, CodecFaultTooMuchMemory, "out of memory");
 }
 
-// Every byte is there: begins to decode them, with what the header told as the limit.
+// Starts decoding. All bytes are present. The sizes from the header become the limits.
 static void start(AVIFReader *reader) {
     uint64_t pixels = (uint64_t)reader->width * reader->height;
     for (int frame = 0; frame < reader->frames; frame++)
@@ -222,17 +223,17 @@ static void start(AVIFReader *reader) {
     else fail_as(reader, result);
 }
 
-// The frame's planes are in `image` until the next one is decoded.
+// Handles a decoded frame. Its planes are in `image` until the next frame is decoded.
 static void take_frame(AVIFReader *reader, const avifImage *image) {
     bool is_same = image->width == reader->width && image->height == reader->height;
     if (!is_same) {
-        fail(reader, CodecFaultBroken, "a frame of another size than the image");
+        fail(reader, CodecFaultBroken, "a frame's size differs from the image's");
         return;
     }
-    // Of the rest, which is not shown, variants' memory was reckoned by these.
+    // The memory for variants was computed with this format, also for the part that is not shown.
     bool is_cropped = reader->shown.width != reader->width || reader->shown.height != reader->height;
     if (is_cropped && (image->yuvFormat != reader->format || image->depth != reader->depth)) {
-        fail(reader, CodecFaultBroken, "a frame of other samples than the image");
+        fail(reader, CodecFaultBroken, "a frame's sample format differs from the image's");
         return;
     }
     avifImage shown = avif_decoder_crop(image, reader->shown);

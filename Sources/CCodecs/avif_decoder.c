@@ -21,14 +21,14 @@ static avifResult read_bytes(
 avifDecoder *avif_decoder_open(AVIFSource *source, uint32_t max_frames) {
     avifDecoder *decoder = avifDecoderCreate();
     if (!decoder) return NULL;
-    // The one that heeds the limit of a frame's size.
+    // dav1d respects the limit of a frame's size.
     if (avifCodecName(AVIF_CODEC_CHOICE_DAV1D, AVIF_CODEC_FLAG_CAN_DECODE))
         decoder->codecChoice = AVIF_CODEC_CHOICE_DAV1D;
     decoder->maxThreads = 1;
     decoder->ignoreExif = decoder->ignoreXMP = AVIF_TRUE;
-    // Files of early encoders break these rules, and browsers show them.
+    // Files of early encoders break these rules, but browsers show them.
     decoder->strictFlags &= ~(avifStrictFlags)(AVIF_STRICT_PIXI_REQUIRED | AVIF_STRICT_CLAP_VALID);
-    // Sides are judged by the caller, who can say what they were.
+    // The caller checks the sides, so that its error can contain them.
     decoder->imageDimensionLimit = 0;
     decoder->imageCountLimit = max_frames;
     source->io = (avifIO){
@@ -43,7 +43,7 @@ void avif_decoder_limit(avifDecoder *decoder, uint32_t width, uint32_t height) {
     if (limit < decoder->imageSizeLimit) decoder->imageSizeLimit = (uint32_t)limit;
 }
 
-// AV1 decodes to whole blocks.
+// AV1 decodes whole blocks.
 static uint64_t aligned(uint64_t side) {
     return (side + 127) / 128 * 128;
 }
@@ -76,7 +76,7 @@ bool avif_decoder_shown(const avifDecoder *decoder, avifCropRect *shown) {
     return is_whole || needed <= avif_pixels_memory(shown->width, shown->height, has_alpha);
 }
 
-// The library's avifImageSetViewRect() refuses odd places in grey.
+// The library's avifImageSetViewRect() refuses odd offsets in grayscale images.
 avifImage avif_decoder_crop(const avifImage *frame, avifCropRect shown) {
     avifImage cropped = *frame;
     cropped.width = shown.width;
@@ -95,7 +95,7 @@ avifImage avif_decoder_crop(const avifImage *frame, avifCropRect shown) {
 
 bool avif_decoder_convert(const avifImage *image, avifRGBImage *rgb) {
     if (avifImageYUVToRGB(image, rgb) == AVIF_RESULT_OK) return true;
-    // There are matrices that it doesn't know. Then colours are nearly right.
+    // The library does not know all matrices. With BT.709, colors are nearly right.
     avifImage plain = *image;
     plain.matrixCoefficients = AVIF_MATRIX_COEFFICIENTS_BT709;
     return avifImageYUVToRGB(&plain, rgb) == AVIF_RESULT_OK;

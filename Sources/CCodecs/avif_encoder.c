@@ -6,7 +6,7 @@
 
 #include <avif/avif.h>
 
-// From the best 0 to the quickest 10. 8 takes half as long again for 0.1 dB, below it five times as long.
+// From 0 (best) to 10 (fastest). 8 takes 50 % longer for 0.1 dB; below 8 it takes five times as long.
 #define SPEED 9
 #define MAX_SIDE 16383
 
@@ -31,7 +31,7 @@ static bool take_rows(Encoder *encoder, const uint8_t *rows, size_t stride, int 
     return true;
 }
 
-// AV1's quantizer falls as quality rises: 100 is 0, and 1 is 63.
+// AV1's quantizer falls as the quality rises: quality 100 is 0, and 1 is 63.
 static avifEncoder *create_encoder(int quality) {
     avifEncoder *encoder = avifEncoderCreate();
     if (!encoder) return NULL;
@@ -76,7 +76,7 @@ static void close_encoder(Encoder *encoder) {
     free(context);
 }
 
-// Colours are sRGB's, in full range: BT.709's primaries, BT.601's matrix.
+// Colors are sRGB in full range: BT.709 primaries and the BT.601 matrix.
 static bool set_up(Context *context, uint32_t width, uint32_t height, int channels) {
     avifPixelFormat format = context->quality >= 90 ? AVIF_PIXEL_FORMAT_YUV444 : AVIF_PIXEL_FORMAT_YUV420;
     context->image = avifImageCreate(width, height, 8, format);

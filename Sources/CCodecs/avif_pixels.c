@@ -10,8 +10,8 @@ typedef struct {
     Pixels pixels;
     AVIFSource source;
     uint32_t width, height; // as stored
-    avifCropRect shown;     // of that
-    avifDecoder *decoder; // until its frame is converted
+    avifCropRect shown;     // the shown part of it
+    avifDecoder *decoder; // NULL once its frame is converted
     bool is_decoded, has_failed;
     avifRGBImage rgb;
     avifRWData icc;
@@ -25,10 +25,10 @@ static bool is_checked(Context *context, const CheckedPicture *checked) {
         && checked_is(checked, context->shown.width, context->shown.height, decoder->alphaPresent, false);
 }
 
-// Reads the boxes, with the stored sides as the limit where they are known.
+// Reads the boxes. If the stored sides are known, they become the limit.
 static CodecFault open_decoder(Context *context, const CheckedPicture *checked) {
     uint32_t frames = checked->frames > UINT32_MAX ? UINT32_MAX : (uint32_t)checked->frames;
-    // Where it is 0 there would be no limit.
+    // A limit of 0 would mean no limit.
     if (!frames) return CodecFaultBroken;
     if (context->decoder) avifDecoderDestroy(context->decoder);
     context->decoder = avif_decoder_open(&context->source, frames);
@@ -44,7 +44,8 @@ static CodecFault open_decoder(Context *context, const CheckedPicture *checked) 
 static CodecFault start(void *reader, const PixelsFile *file) {
     Context *context = reader;
     context->source = (AVIFSource){.bytes = file->bytes, .count = file->count, .is_whole = true};
-    // Of a cropped picture its boxes alone tell how large a frame may be.
+    // If the image is cropped, only its boxes say how large a frame may be. So the boxes are read first, and
+    // then again with that limit.
     CodecFault fault = open_decoder(context, &file->checked);
     if (!fault) fault = open_decoder(context, &file->checked);
     if (fault) return fault;
@@ -54,7 +55,7 @@ static CodecFault start(void *reader, const PixelsFile *file) {
     pixels->height = context->shown.height;
     pixels->channels = context->decoder->alphaPresent ? 4 : 3;
     if (!image->icc.size || image->icc.size > MAX_PROFILE) return CodecFaultNone;
-    // It returns a result from libavif 1.0 on, which must be used from 1.2 on.
+    // Since libavif 1.0, this returns a result. Since 1.2, the compiler warns if the result is ignored.
 #if AVIF_VERSION >= 1000000
     if (avifRWDataSet(&context->icc, image->icc.data, image->icc.size) != AVIF_RESULT_OK) return CodecFaultTooMuchMemory;
 #else
@@ -66,7 +67,7 @@ static CodecFault start(void *reader, const PixelsFile *file) {
     return CodecFaultNone;
 }
 
-// False: it failed.
+// Converts the decoded frame to RGB. Returns false on failure.
 static bool convert(Context *context) {
     const avifImage *frame = context->decoder->image;
     const Pixels *pixels = &context->pixels;
@@ -84,7 +85,7 @@ static bool convert(Context *context) {
     return true;
 }
 
-// The whole picture, in two goes. False: it failed.
+// Decodes the whole image in the first call and converts it in the second. Returns false on failure.
 static bool prepare(Context *context) {
     if (context->is_decoded) return convert(context);
     context->is_decoded = avifDecoderNextImage(context->decoder) == AVIF_RESULT_OK;
@@ -124,7 +125,7 @@ Pixels *avif_pixels_open(
 }
 
 size_t avif_pixels_memory(uint32_t width, uint32_t height, bool has_alpha) {
-    // Two pictures of planes in two bytes, not subsampled, then RGB.
+    // Two frames with 16-bit planes without subsampling, then RGB.
     size_t pixels = (size_t)(width + 127) * (height + 127);
     return pixels * (has_alpha ? 2 * 8 + 4 : 2 * 6 + 3) + AVIF_BASE_MEMORY;
 }

@@ -6,12 +6,12 @@
 
 #define CELLS (THUMB_SIDE * THUMB_SIDE)
 
-// A plane that is sampled, at 8 bits.
+// A plane to be sampled at 8 bits.
 typedef struct {
-    const uint8_t *bytes;  // NULL: there is none, and all of it is `otherwise`
+    const uint8_t *bytes;  // NULL if there is no such plane; then all samples are `otherwise`
     size_t stride;
-    int shift_across, shift_down; // how it is subsampled
-    int shift_depth;              // of samples in two bytes; -1: they have one
+    int shift_across, shift_down; // the subsampling
+    int shift_depth;              // of 16-bit samples; -1: samples have 8 bits
     uint8_t otherwise;
 } Plane;
 
@@ -70,7 +70,7 @@ static void add_samples(Thumb *thumb, const avifImage *image, bool is_straight) 
         }
 }
 
-// The means as planes of their own: a picture for the library to convert, which knows every matrix and range.
+// Makes planes of the cells' means and converts them with the library, which knows every matrix and range.
 static bool convert(Thumb *thumb, const avifImage *image) {
     uint8_t planes[THUMB_CHANNELS][CELLS];
     uint32_t count = thumb->columns * thumb->rows;
@@ -99,7 +99,7 @@ static bool convert(Thumb *thumb, const avifImage *image) {
     rgb.pixels = thumb->rgba;
     rgb.rowBytes = 4 * thumb->columns;
     bool is_converted = avif_decoder_convert(tiny, &rgb);
-    avifImageDestroy(tiny); // the planes are not its own
+    avifImageDestroy(tiny); // the image does not own the planes
     return is_converted;
 }
 

@@ -1,4 +1,5 @@
-// A tiny picture of a frame from its planes as they are stored: colours are converted once, those of its cells.
+// Makes a thumbnail from a frame's planes as they are stored. Only the colors of its cells are converted to
+// RGB.
 #ifndef AVIF_THUMB_H
 #define AVIF_THUMB_H
 
@@ -8,16 +9,16 @@
 
 #include <avif/avif.h>
 
-/// False: no memory, or a kind of planes that can't be shown.
+/// Returns false if out of memory or if the format of the planes is not supported.
 bool avif_thumb_make(Thumb *thumb, const avifImage *image);
 
-// The same in parts, for a picture that comes in tiles.
+// The same in parts, for an image that arrives in tiles.
 
-/// A channel of a picture's sample, as 8 bits: luma, both of chroma, alpha.
+/// One channel of the image at one position, as 8 bits. Channels: luma, two of chroma, alpha.
 uint8_t avif_thumb_sample(const avifImage *image, int channel, uint32_t x, uint32_t y);
-/// Adds what was sampled at one place. Straight colours count by their alpha, premultiplied ones as they are.
+/// Adds one sampled pixel. Straight colors are weighted by their alpha; premultiplied colors are not.
 void avif_thumb_add(Thumb *thumb, uint32_t across, uint32_t down, const uint8_t yuva[4], bool is_straight);
-/// - Parameter image: of whose colours it is; its planes aren't looked at.
+/// - Parameter image: provides the color format; its planes are not read.
 bool avif_thumb_finish(Thumb *thumb, const avifImage *image, bool is_straight);
 
 #endif

@@ -17,18 +17,18 @@ static bool is_there(uint64_t at, uint64_t size, size_t count) {
     return at <= count && size <= count - at;
 }
 
-// Which bits are which colour: told, or the usual ones.
+// Reads the masks that assign bits to colors: those in the file, or the default ones.
 static CodecFault read_masks(Bitmap *bitmap, const uint8_t *header, uint32_t header_size, uint32_t compression, const uint8_t *bytes, size_t count, uint64_t *at) {
     static const uint32_t usual16[3] = {0x7C00, 0x03E0, 0x001F}, usual32[3] = {0xFF0000, 0xFF00, 0xFF};
     bool is_told = compression == FIELDS || compression == ALPHA_FIELDS;
     int channels = compression == ALPHA_FIELDS || header_size >= 56 ? 4 : 3;
     if (!is_told) {
         memcpy(bitmap->masks, bitmap->bits == 16 ? usual16 : usual32, sizeof usual16);
-        // Of an icon the fourth byte is alpha, where anybody used it; see bitmap_row().
+        // In an icon, the fourth byte is alpha if any pixel uses it; see bitmap_row().
         if (bitmap->is_icon && bitmap->bits == 32) bitmap->masks[3] = 0xFF000000;
         return CodecFaultNone;
     }
-    // Behind a header of 40 bytes, and in the same place of a longer one.
+    // The masks follow a header of 40 bytes. Longer headers contain them at the same offset.
     const uint8_t *masks = header + 40;
     uint64_t size = (uint64_t)4 * (uint64_t)channels;
     if (!is_there((uint64_t)(masks - bytes), size, count)) return CodecFaultCutShort;
@@ -37,7 +37,7 @@ static CodecFault read_masks(Bitmap *bitmap, const uint8_t *header, uint32_t hea
     return CodecFaultNone;
 }
 
-// Of the headers that there are; an icon's could say anything.
+// Checks for the known header sizes. In an icon, the field could have any value.
 static bool is_header(uint32_t size) {
     switch (size) {
     case 12: case 40: case 52: case 56: case 64: case 108: case 124: return true;
@@ -67,7 +67,7 @@ CodecFault bitmap_look(Bitmap *bitmap, const uint8_t *bytes, size_t count, uint6
     }
     bitmap->is_top_down = height < 0;
     if (height < 0) height = -height;
-    // An icon's has its mask below it.
+    // The height of an icon's bitmap includes its mask.
     if (is_icon) height /= 2;
     if (!bitmap->width || bitmap->width > INT32_MAX || !height) return CodecFaultBroken;
     bitmap->height = (uint32_t)height;
@@ -84,14 +84,15 @@ CodecFault bitmap_look(Bitmap *bitmap, const uint8_t *bytes, size_t count, uint6
         if (fault) return fault;
     }
     if (bits <= 8 && (!colours || colours > 1u << bits)) colours = 1u << bits;
-    // Pixels that begin within the header are none.
+    // Pixels must not begin within the header.
     if (pixels && pixels < at) return CodecFaultBroken;
     bitmap->palette = at;
     bitmap->colours = bits <= 8 ? colours : 0;
     uint64_t behind = at + (uint64_t)colours * (uint64_t)bitmap->colour_bytes;
-    // Some writers forget the palette where they say at which byte the pixels begin: without it there would be no colour.
+    // Some writers declare that the pixels begin where the palette must be. A palette is needed, so it is
+    // assumed to be there.
     if (pixels == at && bits <= 8) pixels = behind;
-    // A palette may be shorter than it is said to be, where pixels begin in it.
+    // The palette is shorter than declared if the pixels begin within it.
     if (pixels && pixels < behind && bits <= 8) bitmap->colours = (uint32_t)((pixels - at) / (uint64_t)bitmap->colour_bytes);
     bitmap->pixels = pixels ? pixels : behind;
     bitmap->stride = ((uint64_t)bitmap->width * (uint64_t)bits + 31) / 32 * 4;
@@ -102,7 +103,7 @@ CodecFault bitmap_look(Bitmap *bitmap, const uint8_t *bytes, size_t count, uint6
     return CodecFaultNone;
 }
 
-// The index that no code set: it is transparent.
+// An index that no RLE code has set. It is transparent.
 #define UNSET 0xFFFF
 
 static void set(uint16_t *indices, const Bitmap *bitmap, uint32_t x, uint32_t y, uint8_t index) {
@@ -113,8 +114,8 @@ static uint32_t at_most(uint32_t value, uint32_t limit) {
     return value < limit ? value : limit;
 }
 
-// Runs and pixels as they are, from the bottom row up ([MS-WMF] 3.1.6). What goes beyond its row is cut off, as everywhere:
-// some writers fill rows up to whole bytes or words.
+// Decodes runs and literal pixels, from the bottom row up ([MS-WMF] 3.1.6). Pixels beyond the end of a row are
+// dropped, as in other decoders: some writers pad rows to whole bytes or words.
 static CodecFault decode(const Bitmap *bitmap, const uint8_t *at, const uint8_t *end, uint16_t *indices) {
     uint32_t x = 0, y = 0, width = bitmap->width;
     bool is_half = bitmap->bits == 4;
@@ -150,7 +151,7 @@ static CodecFault decode(const Bitmap *bitmap, const uint8_t *at, const uint8_t 
     return CodecFaultCutShort;
 }
 
-// Whether anybody used the fourth byte of an icon's pixels.
+// Whether any pixel of an icon uses the fourth byte.
 static bool has_fourth(const Bitmap *bitmap) {
     const uint8_t *pixels = bitmap->bytes + bitmap->pixels;
     for (uint64_t at = 3; at < bitmap->stride * bitmap->height; at += 4)
@@ -184,7 +185,7 @@ void bitmap_close(Bitmap *bitmap) {
 static void paint(const Bitmap *bitmap, uint32_t index, uint8_t *rgba) {
     memset(rgba, 0, 4);
     rgba[3] = 255;
-    // What the palette doesn't have is black, as everywhere.
+    // Indices beyond the palette are black, as in other decoders.
     if (index >= bitmap->colours) return;
     const uint8_t *colour = bitmap->bytes + bitmap->palette + (uint64_t)index * (uint64_t)bitmap->colour_bytes;
     rgba[0] = colour[2];
@@ -192,7 +193,7 @@ static void paint(const Bitmap *bitmap, uint32_t index, uint8_t *rgba) {
     rgba[2] = colour[0];
 }
 
-// A field's value as 8 bits.
+// Scales a field's value to 8 bits.
 static uint8_t field(uint32_t value, uint32_t mask) {
     if (!mask) return 0;
     int shift = __builtin_ctz(mask);

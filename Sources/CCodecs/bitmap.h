@@ -1,5 +1,5 @@
-// A device-independent bitmap, as BMP and ICO files have it ([MS-WMF] 2.2.2.9): read here, as it is a table of numbers, and the
-// libraries that read it read a hundred formats beside it.
+// Reads a device-independent bitmap, as in BMP and ICO files ([MS-WMF] 2.2.2.9). No library is used: the format
+// is a simple table of numbers, and libraries that read it also read a hundred other formats.
 #ifndef BITMAP_H
 #define BITMAP_H
 
@@ -12,29 +12,30 @@
 typedef struct {
     uint32_t width, height;
     bool has_alpha;
-    /// Bytes from the file's start that it is in; UINT64_MAX: all, which its codes end in.
+    /// Where the bitmap's bytes end, counted from the file's start. UINT64_MAX: at the end of the RLE codes,
+    /// which is not known yet.
     uint64_t end;
     bool is_icon, is_top_down, is_coded, has_mask;
     int bits;
-    uint32_t masks[4]; // red, green, blue, alpha, of 16 and 32 bits
-    uint64_t palette, pixels, mask; // where they are
+    uint32_t masks[4]; // red, green, blue, alpha; for 16 and 32 bits
+    uint64_t palette, pixels, mask; // offsets in the file
     uint32_t colours;
     int colour_bytes;
     uint64_t stride, mask_stride;
     const uint8_t *bytes;
-    uint16_t *indices; // of codes
+    uint16_t *indices; // decoded RLE indices
 } Bitmap;
 
-/// Reads its header, before anything is allocated. CodecFaultCutShort: more bytes would tell.
+/// Reads the header, before anything is allocated. Returns CodecFaultCutShort if more bytes are needed.
 /// - Parameters:
-///   - at: where the header begins.
-///   - pixels: where they begin; 0: behind the palette.
+///   - at: the offset of the header.
+///   - pixels: the offset of the pixels; 0 if they follow the palette.
 CodecFault bitmap_look(Bitmap *bitmap, const uint8_t *bytes, size_t count, uint64_t at, uint64_t pixels, bool is_icon);
-/// Once its bytes are there, which must stay: decodes what is coded.
-/// - Parameter count: as far as the picture may reach; behind that an icon may have another one.
+/// Decodes RLE codes if there are any. Call it once all bytes are present; they must not move afterwards.
+/// - Parameter count: the end of the bytes that may belong to this image. In an icon, another image may follow.
 CodecFault bitmap_open(Bitmap *bitmap, const uint8_t *bytes, size_t count);
 void bitmap_close(Bitmap *bitmap);
-/// A row from the top, RGBA, not premultiplied.
+/// Writes one row, counted from the top, as RGBA, not premultiplied.
 void bitmap_row(const Bitmap *bitmap, uint32_t y, uint8_t *rgba);
 
 #endif

@@ -1,5 +1,5 @@
-// BMP and ICO, read here: bytes are gathered as far as the picture's reach, then looked at. A PNG within an icon goes to the
-// reader of those.
+// Decodes BMP and ICO without a library. Bytes are collected up to the image's end and then decoded. A PNG
+// within an icon is passed to the PNG reader.
 #include "CCodecs.h"
 #include "gathered.h"
 #include "avif_decoder.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define BASE_MEMORY ((size_t)64 * 1024)
-// A PNG in an icon has a reader of its own, with rows for previews and variants left out.
+// Memory of the PNG reader for an icon, without rows for previews and variants.
 #define PNG_MEMORY ((size_t)64 * 1024 * 1024)
 
 typedef enum { LOOK, GATHER, DECODE, FINISHED, FAILED } Stage;
@@ -26,13 +26,13 @@ struct BMPReader {
     uint8_t *bytes;
     size_t count, capacity, max_memory;
     PNGReader *png;
-    size_t png_taken; // of its bytes
+    size_t png_taken; // how many of its bytes the PNG reader has consumed
     CodecFrameLimits frames;
     Thumb thumb;
     char message[80];
 };
 
-// A failure is told by the stage; callers return at once.
+// Records a failure in `stage`. Callers must return at once.
 static void fail(BMPReader *reader, CodecFault fault, const char *message) {
     if (reader->stage == FAILED) return;
     reader->stage = FAILED;
@@ -80,7 +80,7 @@ const char *bmp_reader_message(const BMPReader *reader) {
     return reader->message;
 }
 
-// Adds the bytes that are needed. As long as the image's end is not known, their number is bounded.
+// Appends the bytes that are needed. Their number is bounded even while the image's end is not known.
 static void gather(BMPReader *reader, const uint8_t *bytes, size_t count) {
     bool is_known = reader->stage != LOOK && reader->file.end != UINT64_MAX;
     uint64_t most = is_known ? reader->file.end : AVIF_MAX_UNPARSED;
@@ -105,7 +105,7 @@ static bool open_png(BMPReader *reader) {
     return reader->png != NULL;
 }
 
-// A slice of what there is.
+// Runs one step of the PNG reader on the bytes present.
 static CodecStep step_png(BMPReader *reader, bool ended) {
     const BMPFile *file = &reader->file;
     uint64_t end = file->png + file->png_count;
@@ -116,7 +116,7 @@ static CodecStep step_png(BMPReader *reader, bool ended) {
     return step;
 }
 
-// Its header is this one's.
+// Reads the PNG's header, which becomes the icon's header.
 static bool look_at_png(BMPReader *reader) {
     if (!open_png(reader)) return true;
     PNGReader *png = reader->png;
@@ -127,7 +127,7 @@ static bool look_at_png(BMPReader *reader) {
     if (step.status == CodecStatusHeader) {
         reader->picture.width = inner.width;
         reader->picture.height = inner.height;
-        // Whether a colour is transparent is told after the header.
+        // Whether a color is transparent is known only after the header.
         reader->picture.hasAlpha = true;
         reader->picture.decodingMemory = inner.decodingMemory;
     } else if (step.status == CodecStatusFailed) {
@@ -138,14 +138,14 @@ static bool look_at_png(BMPReader *reader) {
     return step.status != CodecStatusNeedsBytes;
 }
 
-// True: the header was read, or there is a failure.
+// Returns true once the header is read or reading has failed.
 static bool look(BMPReader *reader, bool ended) {
     BMPFile *file = &reader->file;
     CodecPicture *picture = &reader->picture;
     CodecFault fault = bmp_look(file, reader->is_icon, reader->bytes, reader->count);
     if (fault == CodecFaultCutShort && !ended) return false;
     if (fault) {
-        fail(reader, fault, fault == CodecFaultUnsupported ? "of a kind that is not decoded" : "no bitmap");
+        fail(reader, fault, fault == CodecFaultUnsupported ? "unsupported kind of bitmap" : "no bitmap");
         return true;
     }
     if (file->is_png && !look_at_png(reader)) {
@@ -168,7 +168,7 @@ static bool look(BMPReader *reader, bool ended) {
     return true;
 }
 
-// An animation's frames are decoded, as by any reader, though the icon is its own picture alone.
+// Decodes an animation's frames too, like other readers, although only the default image is shown.
 static void start_png(BMPReader *reader) {
     if (!open_png(reader)) return;
     png_reader_allow_frames(reader->png, reader->frames);
@@ -191,7 +191,7 @@ static void decode_bitmap(BMPReader *reader) {
     uint8_t *row = fault ? NULL : malloc((size_t)4 * bitmap->width);
     if (!fault && !row) fault = CodecFaultTooMuchMemory;
     if (fault) {
-        fail(reader, fault, "codes that end too soon, or go beyond the picture");
+        fail(reader, fault, "RLE codes end too early or exceed the image");
         return;
     }
     thumb_start(&reader->thumb, bitmap->width, bitmap->height);

@@ -16,7 +16,7 @@ static CodecFault look_at_bitmap(BMPFile *file, const uint8_t *bytes, size_t cou
     return fault;
 }
 
-// How large a picture its entry says that it is; then how many bits its pixels have.
+// Orders icon entries: by the declared size, then by the bits per pixel.
 static uint32_t size_of(const uint8_t *entry) {
     uint32_t width = entry[0] ? entry[0] : 256, height = entry[1] ? entry[1] : 256;
     return width * height << 8 | entry[6];
@@ -36,19 +36,19 @@ static CodecFault look_at_icon(BMPFile *file, const uint8_t *bytes, size_t count
     uint64_t length = u32(best + 8), at = u32(best + 12);
     bool has_length = length > 0;
     if (at < 6 + entries * ENTRY || (has_length && length < sizeof png)) return CodecFaultBroken;
-    // Some writers leave the length out: then it follows from a bitmap's header, and a PNG ends by its own chunks.
+    // Some writers omit the length. Then a bitmap's header gives it, and a PNG ends by its own chunks.
     file->end = has_length ? at + length : UINT64_MAX;
     if (at + sizeof png > count) return CodecFaultCutShort;
     file->is_png = !memcmp(bytes + at, png, sizeof png);
     file->png = at;
     file->png_count = file->end - at;
     if (file->is_png) return CodecFaultNone;
-    // It is within what its entry says.
+    // The bitmap must lie within the bytes that its entry declares.
     size_t seen = file->end < count ? (size_t)file->end : count;
     CodecFault fault = bitmap_look(&file->bitmap, bytes, seen, at, 0, true);
     if (fault == CodecFaultCutShort && seen == file->end) return CodecFaultBroken;
     if (fault) return fault;
-    // Some leave the mask out, too: then the entry ends behind the pixels.
+    // Some writers omit the mask too. Then the entry ends after the pixels.
     if (!has_length) file->end = file->bitmap.end;
     return file->bitmap.mask > file->end ? CodecFaultBroken : CodecFaultNone;
 }

@@ -1,4 +1,4 @@
-// The picture of a BMP, or the largest of an ICO's.
+// Finds the image of a BMP, or the largest image of an ICO.
 #ifndef BMP_FILE_H
 #define BMP_FILE_H
 
@@ -6,15 +6,15 @@
 
 typedef struct {
     bool is_icon;
-    /// A PNG within an icon, in place of a bitmap: where it is, and how long it may be.
+    /// An icon may contain a PNG instead of a bitmap. Its offset and its maximum length in the file.
     bool is_png;
     uint64_t png, png_count;
     Bitmap bitmap;
-    /// Bytes from the file's start that it is in; UINT64_MAX: all.
+    /// Where the image's bytes end, counted from the file's start. UINT64_MAX: at the end of the file.
     uint64_t end;
 } BMPFile;
 
-/// CodecFaultCutShort: more bytes would tell.
+/// Returns CodecFaultCutShort if more bytes are needed.
 CodecFault bmp_look(BMPFile *file, bool is_icon, const uint8_t *bytes, size_t count);
 
 #endif

@@ -8,11 +8,11 @@
 typedef struct {
     Pixels pixels;
     BMPFile file;
-    PNGReader *png;   // until it is read
+    PNGReader *png;   // NULL once it is read
     const uint8_t *bytes;
-    size_t count;     // of a PNG's bytes, those that it has not taken
-    uint8_t *row;     // RGBA, of a bitmap
-    uint8_t *picture; // RGBA, of a PNG within an icon
+    size_t count;     // bytes of the PNG that its reader has not consumed
+    uint8_t *row;     // RGBA, for a bitmap
+    uint8_t *picture; // RGBA, for a PNG within an icon
     uint32_t png_rows;
     bool has_failed;
     uint32_t next_row;
@@ -25,7 +25,7 @@ static CodecStep step_png(Context *context) {
     return step;
 }
 
-// As far as its header, before anything of the picture's size.
+// Reads the PNG up to its header, before memory of the image's size is allocated.
 static CodecFault open_png(Context *context, const PixelsFile *file) {
     context->bytes = file->bytes + context->file.png;
     size_t left = file->count - (size_t)context->file.png;
@@ -45,7 +45,7 @@ static CodecFault open_png(Context *context, const PixelsFile *file) {
     return context->picture ? CodecFaultNone : CodecFaultTooMuchMemory;
 }
 
-// They may come in any number of channels.
+// Copies the PNG's rows, which may have 1 to 4 channels.
 static void take_png_rows(Context *context) {
     CodecRows rows = png_reader_rows(context->png, 0);
     int channels = png_reader_pixels(context->png).channels;
@@ -63,7 +63,7 @@ static void take_png_rows(Context *context) {
     }
 }
 
-// Decodes for some milliseconds. False: it failed.
+// Decodes for some milliseconds. Returns false on failure.
 static bool read_png(Context *context) {
     Slice slice = slice_start();
     do {
@@ -152,6 +152,6 @@ Pixels *ico_pixels_open(
 }
 
 size_t bmp_pixels_memory(uint32_t width, uint32_t height) {
-    // A PNG's pixels, and once more where it is interlaced.
+    // The pixels of a PNG, and a second copy if it is interlaced.
     return (size_t)width * height * 8 + (size_t)width * 4 * 100 + 1024 * 1024;
 }

@@ -33,7 +33,7 @@ static uint8_t clamped(int value) {
     return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
-// JFIF's factors, with 16 bits behind the point.
+// JFIF's factors, with 16 fractional bits.
 void colour_from_ycc(uint8_t *const *planes, size_t pixels, bool is_inked) {
     uint8_t *restrict first = planes[0], *restrict second = planes[1], *restrict third = planes[2];
     int mask = is_inked ? 255 : 0;

@@ -1,5 +1,5 @@
-// Over Little CMS, in a context of each transform's own: nothing is shared between threads, and what a
-// hostile profile makes the library complain of goes nowhere.
+// Converts colors with Little CMS. Each transform has its own library context, so threads share nothing. The
+// library's error messages about hostile profiles are discarded.
 #include "colour.h"
 
 #include "profile.h"
@@ -39,8 +39,8 @@ static bool has_curve(cmsHPROFILE profile, cmsTagSignature tag) {
     return true;
 }
 
-// By what it says, not by name: there are many, a few bits apart. The colorants are sRGB's, adapted
-// to D50.
+// Recognizes sRGB by the profile's values, not by its name, because many variants with slightly different bits
+// exist. The colorants are sRGB's, adapted to D50.
 static bool is_srgb(cmsHPROFILE profile) {
     return cmsIsMatrixShaper(profile)
         && has_colorant(profile, cmsSigRedColorantTag, 0.4361, 0.2225, 0.0139)
@@ -70,7 +70,7 @@ static void make(ColourTransform *made, cmsHPROFILE from, int channels, bool is_
     bool is_grey = channels < 3;
     cmsHPROFILE to = is_grey ? grey_profile(made->context) : cmsCreate_sRGBProfileTHR(made->context);
     if (!to) return;
-    // cmsFLAGS_NOCACHE: a transform remembers its last pixel, which costs more than it saves.
+    // cmsFLAGS_NOCACHE: the cache of the last pixel costs more than it saves.
     cmsUInt32Number flags = cmsFLAGS_NOCACHE | (made->copies_alpha ? cmsFLAGS_COPY_ALPHA : 0);
     made->transform = cmsCreateTransformTHR(made->context, from,
         is_cmyk ? TYPE_CMYK_8_REV : format, to, is_cmyk ? TYPE_RGB_8 : format,

@@ -1,4 +1,4 @@
-// Bytes of a picture being encoded, as many as were said beforehand at the most.
+// The bytes of an image that is being encoded, up to a fixed limit.
 #ifndef ENCODED_H
 #define ENCODED_H
 
@@ -13,7 +13,7 @@ typedef struct {
     size_t count, capacity, limit;
 } Encoded;
 
-// Makes room for so many more bytes. False: over the limit, or out of memory.
+// Makes room for `more` bytes. Returns false if that exceeds the limit or if out of memory.
 static inline bool encoded_reserve(Encoded *encoded, size_t more) {
     if (more > encoded->limit - encoded->count) return false;
     size_t wanted = encoded->count + more;

@@ -1,4 +1,4 @@
-// The smallest EXIF block that tells an orientation: a TIFF file with one directory of one entry.
+// Writes the smallest EXIF block that contains an orientation: a TIFF file with one directory of one entry.
 #ifndef EXIF_H
 #define EXIF_H
 

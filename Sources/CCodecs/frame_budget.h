@@ -1,4 +1,5 @@
-// What the frames of an animation may come to: each costs as much as it is large, and can be a few bytes in the file.
+// Limits the frames of an animation. A frame can be only a few bytes in the file, but costs as much time as its
+// pixels.
 #ifndef FRAME_BUDGET_H
 #define FRAME_BUDGET_H
 
@@ -7,14 +8,14 @@
 typedef struct {
     CodecFrameLimits limits;
     uint64_t frames, pixels; // so far
-    uint64_t told;           // where a frame was refused: how many there may be
+    uint64_t told;           // after a frame was refused: how many frames the file may have
 } FrameBudget;
 
 static inline FrameBudget frame_budget_unbounded(void) {
     return (FrameBudget){.limits = {UINT64_MAX, UINT64_MAX, UINT64_MAX}};
 }
 
-/// The pixels that all frames may have in a file of so many bytes.
+/// The pixels that all frames together may have in a file with this many bytes.
 static inline uint64_t frame_budget_pixels(const FrameBudget *budget, uint64_t bytes) {
     const CodecFrameLimits *limits = &budget->limits;
     if (limits->freePixels >= limits->maxPixels) return limits->maxPixels;
@@ -23,8 +24,8 @@ static inline uint64_t frame_budget_pixels(const FrameBudget *budget, uint64_t b
     return limits->freePixels + earned;
 }
 
-/// Counts a frame, before anything is allocated for it. False: it is one too many.
-/// - Parameter bytes: of the file, that came before it.
+/// Counts a frame, before anything is allocated for it. Returns false if the frame exceeds the limits.
+/// - Parameter bytes: how many bytes of the file precede the frame.
 static inline bool frame_budget_take(FrameBudget *budget, uint64_t pixels, uint64_t bytes) {
     uint64_t most = frame_budget_pixels(budget, bytes);
     bool is_within = pixels <= most && budget->pixels <= most - pixels;

@@ -1,4 +1,4 @@
-// Bytes of a file that is read once they are all there.
+// Collects the bytes of a file that is read only once all of them are present.
 #ifndef GATHERED_H
 #define GATHERED_H
 
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/// Adds bytes behind those that are there, in memory that grows by half. False: there is none.
+/// Appends bytes. The memory grows by half. Returns false if out of memory.
 static inline bool gathered_append(
     uint8_t **all, size_t *count, size_t *capacity, const uint8_t *bytes, size_t added) {
     if (added > *capacity - *count) {

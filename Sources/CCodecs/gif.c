@@ -1,13 +1,13 @@
-// GIF, read here: the libraries for it pull their bytes and cannot wait for more, and what is left to
-// them beside that is the LZW of gif_lzw.c.
+// Decodes GIF without a library: GIF libraries pull their input and cannot wait for more bytes. The LZW part is
+// in gif_lzw.c.
 //
-// Every index of every frame is decoded, and none is kept: of the first frame a tiny picture is made on
-// the way. Frames are not composed: that is copying of pixels already decoded and cannot fail. As
-// browsers do, what a frame has outside of the canvas is decoded and not shown, and data after a frame's
-// last pixel is passed over.
+// Every index of every frame is decoded, and none is kept. The thumbnail is made from the first frame on the
+// way. Frames are not composed, because copying decoded pixels cannot fail. As in browsers, parts of a frame
+// outside the canvas are decoded but not shown, and data after a frame's last pixel is skipped.
 //
-// Once a frame is complete, the end of the data or a byte that starts no block ends the image, as in browsers: many files
-// lack the trailer or have other bytes before it. A frame that was begun must have all its pixels.
+// Once a frame is complete, the image may end without a trailer: at the end of the data, or at a byte that
+// starts no block. Browsers accept this too, because many files lack the trailer or have other bytes before it.
+// A frame that has begun must have all its pixels.
 #include "CCodecs.h"
 #include "frame_budget.h"
 #include "gif_format.h"
@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// Indices decoded between looks at the clock.
+// How many indices are decoded between checks of the clock.
 #define RUN ((size_t)64 * 1024)
 #define BASE_MEMORY ((size_t)192 * 1024)
 
@@ -28,20 +28,20 @@ struct GIFReader {
     Stage stage;
     CodecFault fault;
     CodecPicture picture;
-    GIFArea screen;          // the canvas, once there is a header
-    uint32_t left;           // bytes of a table or a data block
-    Stage after;             // what comes after them
-    bool has_header;         // the canvas is known: by the first frame
-    bool in_image;           // data blocks are an image's
-    bool is_in_frame;        // a frame was begun and lacks pixels
-    int transparent;         // of the frame that comes next
+    GIFArea screen;          // the canvas, once the header is read
+    uint32_t left;           // bytes left of a table or a data block
+    Stage after;             // the stage after them
+    bool has_header;         // the canvas is known; this needs the first frame
+    bool in_image;           // the data blocks belong to an image
+    bool is_in_frame;        // a frame has begun and lacks pixels
+    int transparent;         // the transparent index of the next frame
     FrameBudget budget;
-    uint64_t offset;         // in the file, of the next byte to come
-    uint64_t indices_left;   // of the frame
-    GIFArea frame;           // one that is too large
-    GIFArea first;           // the first one, on the canvas
+    uint64_t offset;         // of the next byte in the file
+    uint64_t indices_left;   // missing indices of the current frame
+    GIFArea frame;           // the frame that is too large
+    GIFArea first;           // the first frame, on the canvas
     int first_transparent;
-    uint8_t table[GIF_MAX_TABLE]; // its colours; the file's where it has none of its own
+    uint8_t table[GIF_MAX_TABLE]; // the first frame's colors, or the file's
     uint32_t table_size;
     GIFThumb thumb;
     GIFLZW lzw;
@@ -49,7 +49,7 @@ struct GIFReader {
     char message[80];
 };
 
-// A failure is told by the stage; callers return at once.
+// Records a failure in `stage`. Callers must return at once.
 static void fail(GIFReader *reader, CodecFault fault, const char *message) {
     if (reader->stage == FAILED) return;
     reader->stage = FAILED;
@@ -58,7 +58,7 @@ static void fail(GIFReader *reader, CodecFault fault, const char *message) {
 }
 
 GIFReader *gif_reader_create(size_t max_memory) {
-    (void)max_memory; // It takes the same for every picture.
+    (void)max_memory; // memory is the same for every image
     GIFReader *reader = calloc(1, sizeof *reader);
     if (!reader) return NULL;
     reader->budget = frame_budget_unbounded();
@@ -94,7 +94,7 @@ static void skip(GIFReader *reader, uint32_t count, Stage after) {
     reader->after = after;
 }
 
-// A colour table: the first frame's is kept, or that of all frames.
+// Starts reading a color table. Only the first frame's table and the file's table are kept.
 static void begin_table(GIFReader *reader, uint32_t size, Stage after) {
     skip(reader, size, after);
     if (!size || reader->budget.frames > 1) return;
@@ -111,7 +111,8 @@ static void read_screen(GIFReader *reader, const uint8_t *bytes) {
     begin_table(reader, reader->screen.table_size, BLOCK);
 }
 
-// The image's size is known once the first frame's is. Nothing of that frame is taken: the caller checks the size first.
+// Sets the image's size, which is known once the first frame's size is. Consumes nothing of the frame: the
+// caller checks the size first.
 static void read_canvas(GIFReader *reader, GIFArea first) {
     if (!first.width || !first.height) {
         fail(reader, CodecFaultBroken, "a first frame without pixels");
@@ -125,7 +126,7 @@ static void read_canvas(GIFReader *reader, GIFArea first) {
     reader->has_header = true;
 }
 
-// What the description says of an animation, its first frame says.
+// Sets the properties of the image that come from its first frame.
 static void note_first_frame(GIFReader *reader) {
     if (reader->budget.frames > 1) return;
     reader->first_transparent = reader->transparent;
@@ -133,7 +134,7 @@ static void note_first_frame(GIFReader *reader) {
     reader->picture.hasAlpha = reader->transparent >= 0 || !gif_covers(reader->first, reader->screen);
 }
 
-// A later frame may have no pixels: it draws nothing.
+// Later frames may have no pixels: they draw nothing.
 static void begin_image(GIFReader *reader, GIFArea image) {
     uint64_t pixels = (uint64_t)image.width * image.height;
     if (pixels > reader->budget.limits.freePixels) {
@@ -174,7 +175,7 @@ static void end_file(GIFReader *reader) {
     reader->stage = FINISHED;
 }
 
-// Reads what starts a block. Returns how many bytes it took; 0: it needs more.
+// Reads the start of a block. Returns how many bytes it consumed; 0 if it needs more.
 static size_t take_block(GIFReader *reader, const uint8_t *bytes, size_t count) {
     switch (bytes[0]) {
     case GIF_IMAGE:
@@ -195,14 +196,14 @@ static size_t take_block(GIFReader *reader, const uint8_t *bytes, size_t count) 
         end_file(reader);
         return 1;
     default:
-        // All frames that were begun are complete here.
+        // All frames that have begun are complete here.
         if (reader->budget.frames) end_file(reader);
-        else fail(reader, CodecFaultBroken, "bytes between blocks");
+        else fail(reader, CodecFaultBroken, "unexpected bytes between blocks");
         return 1;
     }
 }
 
-// The data ends before the trailer: within a frame, or after one that is complete.
+// Handles the end of the data before the trailer. It may be within a frame or after a complete one.
 static void end_early(GIFReader *reader, const uint8_t *rest, size_t count) {
     bool is_cut = reader->is_in_frame || (reader->stage == BLOCK && count && rest[0] == GIF_IMAGE);
     if (!reader->budget.frames || is_cut)
@@ -211,7 +212,7 @@ static void end_early(GIFReader *reader, const uint8_t *rest, size_t count) {
         end_file(reader);
 }
 
-// Reads a data block's length; none ends them.
+// Reads the length of a data block. A length of 0 ends the blocks.
 static void take_length(GIFReader *reader, uint8_t length) {
     if (length) {
         bool counts = reader->in_image && reader->indices_left;
@@ -224,28 +225,28 @@ static void take_length(GIFReader *reader, uint8_t length) {
     }
 }
 
-// Decodes a data block's bytes, as far as one run goes. Returns how many it took.
+// Decodes bytes of a data block, up to one run of indices. Returns how many bytes it consumed.
 static size_t take_data(GIFReader *reader, const uint8_t *bytes, size_t count) {
     const uint8_t *at = bytes;
     const uint8_t *end = bytes + (count < reader->left ? count : reader->left);
     size_t room = reader->indices_left < RUN ? (size_t)reader->indices_left : RUN;
     size_t written = gif_lzw_decode(&reader->lzw, &at, end, reader->indices, room);
-    // The next `written` indices of the frame, row after row, are in `indices` now.
+    // `indices` now has the frame's next `written` indices, row after row.
     reader->indices_left -= written;
     reader->is_in_frame = reader->indices_left > 0;
     if (reader->budget.frames == 1) gif_thumb_add(&reader->thumb, reader->indices, written);
     if (reader->lzw.state == GIFCodesBroken) fail(reader, CodecFaultBroken, "bad LZW code");
-    // What follows the last pixel or the end code does not count.
+    // Data after the last pixel or the end code is ignored.
     bool is_over = !reader->indices_left || reader->lzw.state != GIFCodesGoOn;
     if (is_over) at = end;
     reader->left -= (uint32_t)(at - bytes);
-    // A full run may have left some of a string behind.
+    // If the run is full, a part of a string may be left in the decoder.
     bool is_done = is_over || written < room;
     if (reader->stage == DATA && !reader->left && is_done) reader->stage = BLOCKS;
     return (size_t)(at - bytes);
 }
 
-// Bytes of a table or of what does not count.
+// Consumes bytes of a table, or bytes that are skipped.
 static size_t take_others(GIFReader *reader, const uint8_t *bytes, size_t count) {
     size_t taken = count < reader->left ? count : reader->left;
     if (reader->stage == TABLE)
@@ -255,7 +256,7 @@ static size_t take_others(GIFReader *reader, const uint8_t *bytes, size_t count)
     return taken;
 }
 
-// Does one thing. Returns how many bytes it took; 0: it needs more.
+// Performs one action. Returns how many bytes it consumed; 0 if it needs more.
 static size_t advance(GIFReader *reader, const uint8_t *bytes, size_t count) {
     switch (reader->stage) {
     case SCREEN:
@@ -290,7 +291,7 @@ static CodecStatus run(GIFReader *reader, const uint8_t *bytes, size_t count, si
         if (reader->stage == FINISHED) return CodecStatusFinished;
         if (reader->stage == FAILED) return CodecStatusFailed;
         if (reader->has_header && !had_header) return CodecStatusHeader;
-        // A run of indices may come from bytes taken before.
+        // A run of indices may come from bytes that were consumed before.
         if (!taken && stage != DATA) return CodecStatusNeedsBytes;
     } while (!slice_is_over(slice));
     return CodecStatusHasMore;

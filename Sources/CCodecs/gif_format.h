@@ -9,7 +9,7 @@
 
 #define GIF_SCREEN_SIZE 13
 #define GIF_IMAGE_SIZE 10
-// An introducer, a label, a length and the content of a graphic control extension.
+// The introducer, the label, the length and the content of a graphic control extension.
 #define GIF_CONTROL_SIZE 7
 #define GIF_IMAGE 0x2C
 #define GIF_EXTENSION 0x21
@@ -17,11 +17,11 @@
 #define GIF_CONTROL 0xF9
 #define GIF_MAX_TABLE 768
 
-/// The canvas, or an image's place on it.
+/// The canvas, or the place of an image on it.
 typedef struct {
     uint32_t left, top, width, height;
     bool is_interlaced;
-    uint32_t table_size; // bytes of the colour table that follows; 0: none does
+    uint32_t table_size; // bytes of the color table that follows; 0: there is none
 } GIFArea;
 
 static inline uint32_t gif_u16(const uint8_t *bytes) {
@@ -72,8 +72,8 @@ static inline bool gif_covers(GIFArea image, GIFArea screen) {
         && image.height >= screen.height;
 }
 
-/// The colour index that is transparent; -1: none, or no such extension.
-/// - Parameter bytes: `GIF_CONTROL_SIZE` from the extension's introducer.
+/// The index of the transparent color; -1 if there is none or if this is another extension.
+/// - Parameter bytes: `GIF_CONTROL_SIZE` bytes from the extension's introducer.
 static inline int gif_transparent_index(const uint8_t *bytes) {
     return bytes[1] == GIF_CONTROL && bytes[2] == 4 && bytes[3] & 1 ? bytes[6] : -1;
 }
@@ -82,7 +82,7 @@ typedef struct {
     uint8_t rgba[256][4];
 } GIFColours;
 
-/// Opaque colours of a table of `size` bytes; black beyond it.
+/// Sets opaque colors from a table of `size` bytes. Colors beyond the table are black.
 static inline void gif_set_colours(GIFColours *colours, const uint8_t *table, uint32_t size) {
     for (uint32_t index = 0; index < 256; index++) {
         uint8_t *colour = colours->rgba[index];
@@ -92,7 +92,7 @@ static inline void gif_set_colours(GIFColours *colours, const uint8_t *table, ui
     }
 }
 
-/// A look through a file's bytes.
+/// A position in a file's bytes.
 typedef struct {
     const uint8_t *at, *end;
 } GIFCursor;
@@ -101,14 +101,14 @@ static inline bool gif_has(const GIFCursor *cursor, size_t count) {
     return (size_t)(cursor->end - cursor->at) >= count;
 }
 
-/// The length of the next data block, whose bytes follow: as many as the file has. 0: there is none.
+/// The length of the next data block, limited to the bytes that the file has. 0 if there is no block.
 static inline size_t gif_take_block(GIFCursor *cursor) {
     if (!gif_has(cursor, 1)) return 0;
     size_t length = *cursor->at++, left = (size_t)(cursor->end - cursor->at);
     return length < left ? length : left;
 }
 
-/// Passes over data blocks, up to the one that ends them. False: there is none.
+/// Skips data blocks, including the block that ends them. Returns false if the end is missing.
 static inline bool gif_skip_blocks(GIFCursor *cursor) {
     while (gif_has(cursor, 1)) {
         size_t length = *cursor->at++;
@@ -119,7 +119,8 @@ static inline bool gif_skip_blocks(GIFCursor *cursor) {
     return false;
 }
 
-/// A colour table of `size` bytes; 0: there is none, and colours stay. False: it is cut.
+/// Reads a color table of `size` bytes. If `size` is 0, colors stay as they are. Returns false if the table is
+/// cut.
 static inline bool gif_take_table(GIFCursor *cursor, GIFColours *colours, uint32_t size) {
     if (!gif_has(cursor, size)) return false;
     if (size) gif_set_colours(colours, cursor->at, size);
@@ -127,20 +128,20 @@ static inline bool gif_take_table(GIFCursor *cursor, GIFColours *colours, uint32
     return true;
 }
 
-/// Of a side that begins there, what is on the canvas.
+/// How much of a side that begins at `start` lies on the canvas.
 static inline uint32_t gif_seen(uint32_t start, uint32_t length, uint32_t side) {
     uint32_t room = start < side ? side - start : 0;
     return length < room ? length : room;
 }
 
-/// Where a row of an image is. The first one is all 0.
+/// The position of an image's row. The first row is all zeros.
 typedef struct {
     int pass;
-    uint32_t place; // from the image's top
+    uint32_t place; // counted from the image's top
 } GIFRow;
 
-/// Goes to the row that comes next in the file: those of an interlaced image come in four passes (GIF89a,
-/// appendix E).
+/// Moves to the row that is next in the file. An interlaced image is stored in four passes (GIF89a, appendix
+/// E).
 static inline void gif_next_row(GIFRow *row, GIFArea image) {
     static const uint8_t starts[4] = {0, 4, 2, 1}, steps[4] = {8, 8, 4, 2};
     if (!image.is_interlaced) {

@@ -1,4 +1,4 @@
-// The frames of a GIF on their canvas (GIF89a, 23 and its disposal methods), as browsers show them.
+// Composes the frames of a GIF on their canvas as browsers do (GIF89a, 23 and its disposal methods).
 #include "CCodecs.h"
 #include "gif_format.h"
 #include "gif_lzw.h"
@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-// What a frame leaves behind.
+// The disposal methods: what happens to a frame's area before the next frame.
 #define DISPOSE_CLEARS 2
 #define DISPOSE_RESTORES 3
-// Frames of no time, or of a hundredth of a second, are shown for a tenth everywhere.
+// Browsers show frames of 0 or 1 hundredths of a second for a tenth of a second.
 #define LEAST_HUNDREDTHS 2
 #define USUAL_MILLISECONDS 100
 #define RUN 4096
@@ -18,11 +18,11 @@
 typedef struct {
     Frames frames;
     GIFCursor cursor;
-    GIFColours colours;          // of the file
+    GIFColours colours;          // the file's colors
     GIFArea screen;
     uint8_t *canvas, *saved;     // RGBA
-    // The frame there.
-    bool has_begun;              // the first frame
+    // The current frame.
+    bool has_begun;              // the first frame has begun
     bool is_decoding, is_shown, has_failed;
     GIFArea image;
     int transparent, disposal;
@@ -35,7 +35,7 @@ typedef struct {
     uint64_t indices_left;
 } Context;
 
-// An extension: how the next frame is shown, or how often all are.
+// Reads an extension: the display of the next frame, or the number of loops.
 static bool take_extension(Context *context) {
     const uint8_t *at = context->cursor.at;
     if (!gif_has(&context->cursor, 2)) return false;
@@ -53,7 +53,7 @@ static bool take_extension(Context *context) {
     return gif_skip_blocks(&context->cursor);
 }
 
-// What the frame that was shown leaves.
+// Applies the shown frame's disposal method.
 static void dispose(Context *context) {
     size_t canvas = (size_t)context->frames.width * context->frames.height * 4;
     if (context->disposal == DISPOSE_RESTORES) memcpy(context->canvas, context->saved, canvas);
@@ -102,7 +102,7 @@ static void paint(Context *context, const uint8_t *indices, size_t count) {
     }
 }
 
-// Decodes some of the frame. False: it failed.
+// Decodes a part of the frame. Returns false on failure.
 static bool decode_some(Context *context) {
     uint8_t indices[RUN];
     if (!context->block_left) {
@@ -129,7 +129,8 @@ static bool decode_some(Context *context) {
     return context->lzw.state == GIFCodesGoOn;
 }
 
-// 1: a frame begins; 0: there is none, by the trailer, a byte that starts no block, or the end of the data.
+// Returns 1 if a frame begins. Returns 0 at the trailer, at a byte that starts no block, or at the end of the
+// data.
 static int find_frame(Context *context) {
     if (context->is_shown) dispose(context);
     context->is_shown = false;
@@ -177,7 +178,8 @@ static CodecFault start(Context *context, const CheckedPicture *checked) {
     gif_set_colours(&context->colours, NULL, 0);
     if (!gif_take_table(&context->cursor, &context->colours, context->screen.table_size)) return CodecFaultBroken;
     context->frames.loops = 1;
-    // The canvas and the number of loops are wanted before the first frame. The extensions are read again with that frame.
+    // The canvas and the number of loops are needed before the first frame. The extensions are read again with
+    // that frame.
     const uint8_t *start = context->cursor.at;
     while (gif_has(&context->cursor, 1) && *context->cursor.at == GIF_EXTENSION && take_extension(context)) continue;
     if (!gif_has(&context->cursor, GIF_IMAGE_SIZE) || *context->cursor.at != GIF_IMAGE) return CodecFaultBroken;

@@ -16,11 +16,11 @@ void gif_lzw_start(GIFLZW *lzw, int code_size) {
         lzw->length[code] = 1;
         lzw->suffix[code] = lzw->first[code] = (uint8_t)code;
     }
-    // A clear code comes first, but not in every file.
+    // Most files start with a clear code, but not all.
     empty_table(lzw);
 }
 
-// Once the table is full it stays as it is until a clear code.
+// Adds a string to the table. A full table stays unchanged until a clear code.
 static void add(GIFLZW *lzw, uint8_t suffix) {
     if (lzw->next == GIF_MAX_CODES) return;
     lzw->prefix[lzw->next] = (uint16_t)lzw->previous;
@@ -31,7 +31,7 @@ static void add(GIFLZW *lzw, uint8_t suffix) {
     if (lzw->next == 1 << lzw->width && lzw->next < GIF_MAX_CODES) lzw->width++;
 }
 
-// A string is found from its end.
+// Writes a string. The table links each string to its prefix, so writing starts at the end.
 static void write_string(const GIFLZW *lzw, int code, uint8_t *out) {
     for (size_t index = lzw->length[code]; index-- > 0; code = lzw->prefix[code])
         out[index] = lzw->suffix[code];
@@ -57,7 +57,7 @@ static bool read_code(GIFLZW *lzw, const uint8_t **bytes, const uint8_t *end, in
     return true;
 }
 
-// Whether the code stands for a string, which is in the table then.
+// Processes a code. Returns whether it stands for a string, which is then in the table.
 static bool take_code(GIFLZW *lzw, int code) {
     if (code == lzw->clear) {
         empty_table(lzw);
@@ -67,7 +67,7 @@ static bool take_code(GIFLZW *lzw, int code) {
         lzw->state = GIFCodesEnded;
         return false;
     }
-    // The code about to be added is the string before with its own first index once more.
+    // The code about to be added means the previous string followed by its own first index.
     bool is_known = lzw->previous < 0 ? code < lzw->clear : code <= lzw->next;
     if (!is_known) {
         lzw->state = GIFCodesBroken;

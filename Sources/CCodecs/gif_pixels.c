@@ -10,21 +10,21 @@
 typedef struct {
     Pixels pixels;
     GIFArea image;
-    uint32_t seen_width, seen_height; // of the frame, what is on the canvas
+    uint32_t seen_width, seen_height; // the part of the frame on the canvas
     int transparent;
     GIFColours colours;
-    GIFCursor cursor;                 // in the data blocks
+    GIFCursor cursor;                 // within the data blocks
     size_t block_left;
     GIFLZW lzw;
-    uint8_t *row;                     // of the frame, being decoded
-    uint32_t row_count;               // indices in it
+    uint8_t *row;                     // the frame's row that is being decoded
+    uint32_t row_count;               // indices in that row
     uint32_t rows_decoded;
-    GIFRow place;                     // the decoded row's
-    uint8_t *indices;                 // of what is seen
+    GIFRow place;                     // the place of the decoded row
+    uint8_t *indices;                 // of the shown part
     uint32_t next_row;
 } Context;
 
-// Goes to the first image's codes.
+// Moves to the first image's codes.
 static bool find_image(Context *context) {
     while (gif_has(&context->cursor, GIF_CONTROL_SIZE) && *context->cursor.at == GIF_EXTENSION) {
         if (context->cursor.at[1] == GIF_CONTROL)
@@ -81,7 +81,7 @@ static void keep_row(Context *context) {
     gif_next_row(&context->place, context->image);
 }
 
-// The next data block, where the last one is used up. False: there is none.
+// Moves to the next data block if the last one is used up. Returns false if there is none.
 static bool enter_block(Context *context) {
     if (context->block_left) return true;
     context->block_left = gif_take_block(&context->cursor);
@@ -89,7 +89,7 @@ static bool enter_block(Context *context) {
     return true;
 }
 
-// Decodes to the end of the row or of the block. False: it failed.
+// Decodes up to the end of the row or of the block. Returns false on failure.
 static bool decode_some(Context *context) {
     const uint8_t *start = context->cursor.at;
     size_t room = context->image.width - context->row_count;

@@ -1,6 +1,6 @@
 #include "gif_thumb.h"
 
-// What the row's samples are is the same for all pieces that it comes in.
+// Computes the row's samples once; they are the same for all pieces of the row.
 static void begin_row(GIFThumb *gif) {
     gif->column = 0;
     gif->across = gif->first;
@@ -21,7 +21,7 @@ void gif_thumb_start(
     begin_row(gif);
 }
 
-// Indices of one row, from `column` on.
+// Adds indices of one row, from `column` on.
 static void add_piece(GIFThumb *gif, const uint8_t *indices, uint32_t count) {
     const ThumbAxis *axis = &gif->thumb.across[0];
     uint32_t start = gif->image.left + gif->column;

@@ -1,4 +1,4 @@
-// A tiny picture of a GIF's first frame on its canvas, from the indices as they are decoded.
+// Makes a thumbnail of a GIF's first frame on its canvas, from the indices as they are decoded.
 #ifndef GIF_THUMB_H
 #define GIF_THUMB_H
 
@@ -9,20 +9,20 @@ typedef struct {
     Thumb thumb;
     GIFColours colours;
     GIFArea image;
-    GIFRow row;           // of the frame, the one whose indices come next
+    GIFRow row;           // the frame's row whose indices are next
     uint32_t column;
-    uint32_t first;       // of the samples across, the first that is not left of the frame
-    uint32_t across;      // the first that is still to come in this row
-    ThumbSpan down;       // the row's
+    uint32_t first;       // the first horizontal sample that is not left of the frame
+    uint32_t across;      // the first sample that is still missing in this row
+    ThumbSpan down;       // the samples of this row
 } GIFThumb;
 
 /// - Parameters:
-///   - table: the frame's own colours or else the file's, `size` bytes of them.
-///   - transparent: an index; -1: none is.
+///   - table: the frame's own colors, or else the file's, in `size` bytes.
+///   - transparent: the transparent index; -1 if there is none.
 void gif_thumb_start(
     GIFThumb *gif, GIFArea screen, GIFArea image, const uint8_t *table, uint32_t size,
     int transparent);
-/// The frame's next indices, in the file's order.
+/// Adds the frame's next indices, in the file's order.
 void gif_thumb_add(GIFThumb *gif, const uint8_t *indices, size_t count);
 
 #endif

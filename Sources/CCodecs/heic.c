@@ -1,7 +1,8 @@
-// HEIC over libde265, which decodes HEVC; the boxes around it are read here (heif_boxes.c).
+// Decodes HEIC. libde265 decodes HEVC; the boxes are read in heif_boxes.c.
 //
-// Bytes are gathered, as pictures may lie anywhere in the file, and each tile is decoded as soon as its own are there: it
-// is looked at, and let go. So a picture of tiles takes its bytes and the memory of one of them.
+// Bytes are collected, because the images may be anywhere in the file. Each tile is decoded as soon as its
+// bytes are present, sampled for the thumbnail, and freed. So a tiled image needs memory for its bytes and for
+// one tile.
 #include "CCodecs.h"
 #include "gathered.h"
 #include "avif_decoder.h"
@@ -16,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The decoder's own state, whatever the picture.
+// The decoder's own state, which does not depend on the image.
 #define BASE_MEMORY ((size_t)4 * 1024 * 1024)
 
 typedef enum { LOOK, DECODE, FINISHED, FAILED } Stage;
@@ -28,24 +29,24 @@ struct HEICReader {
     HEICFile file;
     uint8_t *bytes;
     size_t count, capacity;
-    uint64_t needed;         // bytes from the file's start that pictures are in
+    uint64_t needed;         // where the images' bytes end in the file
     size_t max_memory;
-    bool is_whole;           // no more bytes will come
-    HEVCDecoder *decoder;    // of the tile that is decoded
+    bool is_whole;           // no more bytes will arrive
+    HEVCDecoder *decoder;    // of the current tile
     int layer;
     uint32_t tile;
     FrameBudget slices;
     uint64_t max_frames;
     uint64_t frames;
-    bool is_told;            // there were too many frames
-    HEICThumbnail thumbnail; // that the file has
-    avifImage colours;       // as the first tile's are
+    bool is_told;            // the error for too many frames was reported
+    HEICThumbnail thumbnail; // the thumbnail stored in the file
+    avifImage colours;       // the color format of the first tile
     uint8_t samples[THUMB_SAMPLES][THUMB_SAMPLES][THUMB_CHANNELS];
     Thumb thumb;
     char message[80];
 };
 
-// A failure is told by the stage; callers return at once.
+// Records a failure in `stage`. Callers must return at once.
 static void fail(HEICReader *reader, CodecFault fault, const char *message) {
     if (reader->stage == FAILED) return;
     reader->stage = FAILED;
@@ -96,13 +97,13 @@ const char *heic_reader_message(const HEICReader *reader) {
     return reader->message;
 }
 
-// Adds what is needed of these bytes.
+// Appends the bytes that are still needed.
 static void gather(HEICReader *reader, const uint8_t *bytes, size_t count) {
     uint64_t most = reader->stage == LOOK ? AVIF_MAX_UNPARSED : reader->needed;
     if (most > reader->max_memory) most = reader->max_memory;
     size_t room = most > reader->count ? (size_t)most - reader->count : 0;
     if (count > room && reader->stage == LOOK) {
-        fail(reader, CodecFaultTooMuchMemory, "too much before the picture's boxes");
+        fail(reader, CodecFaultTooMuchMemory, "too many bytes before the image's boxes");
         return;
     }
     if (count > room) count = room;
@@ -114,7 +115,7 @@ static void gather(HEICReader *reader, const uint8_t *bytes, size_t count) {
     reader->file.boxes.count = reader->count;
 }
 
-// Where the bytes of all pictures end. False: one isn't anywhere.
+// Computes where the bytes of all images end. Returns false if one has no place in the file.
 static bool find_end(HEICReader *reader) {
     HEICFile *file = &reader->file;
     for (int layer = 0; layer < file->layer_count; layer++)
@@ -157,7 +158,7 @@ static void read_header(HEICReader *reader) {
     reader->stage = DECODE;
 }
 
-// True: the header was read, or there is a failure.
+// Returns true once the header is read or reading has failed.
 static bool look(HEICReader *reader) {
     HEIFFile *boxes = &reader->file.boxes;
     if (!reader->is_whole && reader->count < boxes->retry_at) return false;
@@ -173,20 +174,20 @@ static bool look(HEICReader *reader) {
         read_header(reader);
         return true;
     case HEIFNotYet:
-        // So that bytes that drip in don't have it looked for each time.
+        // Avoids a new search for every few bytes that arrive.
         boxes->retry_at = reader->count + reader->count / 8 + 1;
         if (reader->is_whole) fail(reader, CodecFaultCutShort, "the bytes end before the image");
         return reader->is_whole;
     case HEIFUnknown:
-        fail(reader, CodecFaultUnsupported, "of a kind that is not decoded");
+        fail(reader, CodecFaultUnsupported, "unsupported kind of HEIF file");
         return true;
     default:
-        fail(reader, CodecFaultBroken, "boxes that tell of no picture");
+        fail(reader, CodecFaultBroken, "the boxes describe no image");
         return true;
     }
 }
 
-// What the tiny picture has of this tile.
+// Samples the current tile for the thumbnail.
 static void take_samples(HEICReader *reader, const avifImage *image) {
     const HEIFPicture *picture = &reader->file.layers[reader->layer], *shown = &reader->file.layers[0];
     uint32_t first_x = reader->tile % picture->columns * picture->tile_width;
@@ -209,7 +210,7 @@ static void take_samples(HEICReader *reader, const avifImage *image) {
 static void take_tile(HEICReader *reader) {
     avifImage image;
     if (!heic_tile_image(&reader->file, reader->layer, reader->decoder, &image)) {
-        fail(reader, CodecFaultBroken, "a tile of another kind than its header says");
+        fail(reader, CodecFaultBroken, "a tile differs from its header");
         return;
     }
     take_samples(reader, &image);
@@ -232,14 +233,14 @@ static void finish(HEICReader *reader) {
         }
     reader->colours.alphaPremultiplied = !is_straight;
     if (!avif_thumb_finish(thumb, &reader->colours, is_straight)) {
-        fail(reader, CodecFaultUnsupported, "in colours that can't be shown");
+        fail(reader, CodecFaultUnsupported, "unsupported color format");
         return;
     }
     reader->picture.frames = reader->frames;
     reader->stage = FINISHED;
 }
 
-// Each slice costs as much as its tile at the most, however few bytes it has.
+// Counts the tile's slices. A slice can cost as much as its whole tile, however few bytes it has.
 static bool take_slices(HEICReader *reader) {
     const HEVCFormat *format = &reader->file.layers[reader->layer].format;
     uint64_t pixels = (uint64_t)format->width * format->height;
@@ -248,7 +249,7 @@ static bool take_slices(HEICReader *reader) {
     return true;
 }
 
-// False: bytes are missing.
+// Opens the current tile. Returns false if bytes are missing.
 static bool open_tile(HEICReader *reader) {
     CodecFault fault;
     reader->decoder = heic_open_tile(&reader->file, reader->layer, reader->tile, HEVCProof, &fault);
@@ -257,15 +258,15 @@ static bool open_tile(HEICReader *reader) {
     } else if (fault == CodecFaultCutShort && !reader->is_whole) {
         return false;
     } else {
-        fail(reader, fault, fault == CodecFaultCutShort ? "the bytes end before the image" : "no HEVC picture");
+        fail(reader, fault, fault == CodecFaultCutShort ? "the bytes end before the image" : "no HEVC frame");
     }
     return true;
 }
 
-// False: bytes are missing.
+// Decodes a slice. Returns false if bytes are missing.
 static bool decode(HEICReader *reader) {
     if (reader->layer == reader->file.layer_count) {
-        // What a sequence has beyond its first picture, or a sequence's table said.
+        // Waits for the bytes of a sequence's further frames.
         if (reader->count < reader->needed && !reader->is_whole) return false;
         if (reader->count < reader->needed) fail(reader, CodecFaultCutShort, "the bytes end before the image");
         else finish(reader);
@@ -302,7 +303,7 @@ CodecStep heic_reader_step(HEICReader *reader, const uint8_t *bytes, size_t coun
     reader->is_whole = ended;
     gather(reader, bytes, count);
     CodecStatus status = reader->stage == FAILED ? CodecStatusFailed : run(reader);
-    // What it holds is not needed once there is nothing more to decode.
+    // The memory is not needed once decoding has ended.
     if (status == CodecStatusFinished || status == CodecStatusFailed) release(reader);
     return (CodecStep){status, reader->fault, count};
 }

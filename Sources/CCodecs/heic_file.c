@@ -11,8 +11,8 @@ uint64_t heic_strip_bytes(const HEICFile *file, int layer) {
     return (uint64_t)rows * picture->width * (layer ? 1 : 3);
 }
 
-// Whether reading the pixels holds no more than is reckoned for them by what is shown: a tile, and the row of tiles that
-// it is in, may be larger by far.
+// Whether reading the pixels takes no more memory than computed from the shown part. A tile, and a row of
+// tiles, can be much larger than the shown part.
 static bool is_as_reckoned(const HEICFile *file) {
     uint64_t strips = 0, tile = 0;
     for (int layer = 0; layer < file->layer_count; layer++) {
@@ -46,7 +46,7 @@ uint32_t heic_tiles(const HEICFile *file, int layer) {
     return file->layers[layer].rows * file->layers[layer].columns;
 }
 
-// Bytes that lie in several places, as one.
+// Joins bytes that lie in several places.
 static uint8_t *join(const HEICFile *file, const HEIFExtents *extents) {
     uint8_t *bytes = malloc((size_t)extents->bytes), *at = bytes;
     for (int index = 0; bytes && index < extents->count; index++) {
@@ -63,7 +63,8 @@ HEVCDecoder *heic_open_tile(const HEICFile *file, int layer, uint32_t tile, HEVC
     *fault = CodecFaultBroken;
     if (!heif_tile(&file->boxes, picture, tile, &coded)) return NULL;
     *fault = CodecFaultCutShort;
-    // As each part is in the file, all of them are no more than it has, but where they overlap.
+    // Each part lies within the file. So all parts together have no more bytes than the file, unless they
+    // overlap.
     if (coded.extents.end > file->boxes.count) return NULL;
     *fault = CodecFaultBroken;
     if (coded.extents.bytes > file->boxes.count) return NULL;
@@ -74,7 +75,7 @@ HEVCDecoder *heic_open_tile(const HEICFile *file, int layer, uint32_t tile, HEVC
     HEIFCursor setup = heif_cursor(&file->boxes, coded.setup);
     HEVCDecoder *decoder = hevc_open(
         use, setup.at, (size_t)(setup.end - setup.at), &picture->format, bytes, (size_t)coded.extents.bytes, fault);
-    free(joined); // The library has copies.
+    free(joined); // the library has copies
     return decoder;
 }
 

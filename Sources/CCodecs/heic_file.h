@@ -1,11 +1,11 @@
-// What both readers of HEIC have in common: the pictures of a file, and how its tiles are decoded.
+// Shared by both readers of HEIC: finds the images of a file and decodes their tiles.
 #ifndef HEIC_FILE_H
 #define HEIC_FILE_H
 
 #include "heif_picture.h"
 #include "hevc.h"
 
-/// Colours, and what they are transparent by.
+/// The color image and its alpha image.
 #define HEIC_LAYERS 2
 
 typedef struct {
@@ -15,15 +15,17 @@ typedef struct {
     bool is_premultiplied;
 } HEICFile;
 
-/// Finds the pictures, once `heif_look` is ready. Unknown, too, where reading their pixels takes more than
-/// heic_pixels_memory() tells.
+/// Finds the images. Call it after `heif_look` returned HEIFReady. Returns HEIFUnknown also if reading the
+/// pixels would take more memory than heic_pixels_memory() computes.
 HEIFFinding heic_find(HEICFile *file);
-/// Begins to decode a tile. NULL with the fault; cut short where bytes of it aren't there.
+/// Starts to decode a tile. Returns NULL and sets the fault; CodecFaultCutShort if some of its bytes are not
+/// present.
 HEVCDecoder *heic_open_tile(const HEICFile *file, int layer, uint32_t tile, HEVCUse use, CodecFault *fault);
-/// A tile that was decoded, in the colours that the file says. False: it isn't of the format that was told.
+/// The planes of a decoded tile, with the colors that the file declares. Returns false if the format differs
+/// from the declared one.
 bool heic_tile_image(const HEICFile *file, int layer, const HEVCDecoder *decoder, avifImage *image);
 uint32_t heic_tiles(const HEICFile *file, int layer);
-/// Of a row of tiles as pixels: 3 bytes each, of what it is transparent by 1.
+/// The bytes of a row of tiles as pixels: 3 bytes per pixel for colors, 1 for alpha.
 uint64_t heic_strip_bytes(const HEICFile *file, int layer);
 
 #endif

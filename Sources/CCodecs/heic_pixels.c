@@ -7,15 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-// What is shown may be a small part of a camera's picture: a tile of that, and the row that it is in, 9,000 pixels wide.
+// The shown part may be a small part of a camera's image. Allows for one tile, and for a row of tiles 9,000
+// pixels wide.
 #define LARGER_TILES ((uint64_t)16 * 1024 * 1024)
 
-// A row of tiles of one layer, converted.
+// A decoded and converted row of tiles of one layer.
 typedef struct {
     uint8_t *pixels;
-    int channels;      // 3 of colours, 1 of alpha
-    uint32_t row;      // of tiles, that is decoded
-    uint32_t column;   // the next tile of it
+    int channels;      // 3 for colors, 1 for alpha
+    uint32_t row;      // the row of tiles that is decoded
+    uint32_t column;   // the next tile in it
     HEVCDecoder *decoder;
 } Strip;
 
@@ -57,7 +58,7 @@ static CodecFault start(void *reader, const PixelsFile *opened) {
     return CodecFaultNone;
 }
 
-// Alpha is a picture of its own, whose luma it is.
+// Alpha is stored as a separate image; its luma is the alpha value.
 static void convert_alpha(const avifImage *image, uint8_t *out, size_t stride) {
     int shift = (int)image->depth - 8;
     for (uint32_t y = 0; y < image->height; y++) {
@@ -78,7 +79,7 @@ static bool convert(const Context *context, int layer, uint32_t columns, uint32_
     const HEIFPicture *picture = &context->file.layers[layer];
     avifImage image;
     if (!heic_tile_image(&context->file, layer, strip->decoder, &image)) return false;
-    // What lies beyond the picture is left.
+    // Ignores the part of the tile beyond the image.
     image.width = columns;
     image.height = rows;
     size_t stride = (size_t)picture->width * (size_t)strip->channels;
@@ -100,7 +101,7 @@ static uint32_t least(uint32_t one, uint32_t other) {
     return one < other ? one : other;
 }
 
-// Decodes a slice of the strip's next tile. False: it failed.
+// Decodes a slice of the strip's next tile. Returns false on failure.
 static bool decode(Context *context, int layer) {
     Strip *strip = &context->strips[layer];
     const HEIFPicture *picture = &context->file.layers[layer];
@@ -119,7 +120,7 @@ static bool decode(Context *context, int layer) {
     return true;
 }
 
-// Whether a row of the picture, before it is cropped, was decoded; the strip moves on to its tiles.
+// Whether row `y` of the uncropped image is decoded. If it is in another row of tiles, the strip moves there.
 static bool is_ready(Context *context, int layer, uint32_t y) {
     Strip *strip = &context->strips[layer];
     const HEIFPicture *picture = &context->file.layers[layer];
@@ -160,7 +161,7 @@ static void copy_row(const Context *context, uint32_t y, uint8_t *out) {
     }
 }
 
-// Whether a row can be had; -1: it failed. Tiles are decoded as long as there is time.
+// Decodes tiles while there is time. Returns 1 if the row is ready, 0 if not yet, -1 on failure.
 static int prepare(Context *context, uint32_t y) {
     Slice slice = slice_start();
     for (int layer = 0; layer < context->file.layer_count; layer++)
@@ -204,7 +205,7 @@ Pixels *heic_pixels_open(
 }
 
 size_t heic_pixels_memory(uint32_t width, uint32_t height, bool has_alpha) {
-    // A picture without tiles, of the deepest samples, none of them left out.
+    // An image without tiles, with the largest bit depth and no subsampling.
     HEVCFormat worst = {.width = width, .height = height, .chroma = 3, .depth = 12};
     uint64_t sum = LARGER_TILES + hevc_memory(&worst) + (uint64_t)width * height * (has_alpha ? 4 : 3);
     return sum > SIZE_MAX ? SIZE_MAX : (size_t)sum;

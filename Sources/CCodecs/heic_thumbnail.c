@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Cameras make them of 320 × 240.
+// Cameras store thumbnails of 320 × 240.
 #define MAX_PIXELS ((uint64_t)512 * 512)
 #define QUALITY 75
-// SOI, then a marker with a block of EXIF.
+// SOI, then a marker with an EXIF block.
 #define EXIF_HEAD 10
 
 void heic_thumbnail_find(HEICThumbnail *thumbnail, const HEIFFile *boxes) {
@@ -18,12 +18,12 @@ void heic_thumbnail_find(HEICThumbnail *thumbnail, const HEIFFile *boxes) {
     HEIFPicture *picture = &thumbnail->picture;
     if (!item || heif_picture(boxes, item, picture) != HEIFFound) return;
     uint64_t pixels = (uint64_t)picture->width * picture->height;
-    // A grid of one tile may have a larger one.
+    // A grid with a single tile may have a larger tile than the image.
     bool is_whole = picture->shown_width == picture->width && picture->shown_height == picture->height
         && picture->tile_width == picture->width && picture->tile_height == picture->height;
     if (picture->columns * picture->rows > 1 || pixels > MAX_PIXELS || !is_whole) return;
     thumbnail->is_there = true;
-    // Its pixels and its file, which has no more bytes than they do.
+    // The pixels, and the JPEG, which has no more bytes than the pixels.
     thumbnail->memory = hevc_memory(&picture->format) + 2 * 3 * pixels;
 }
 
@@ -31,7 +31,7 @@ bool heic_thumbnail_is_new(const HEICThumbnail *thumbnail, const HEIFFile *boxes
     return thumbnail->is_there && !thumbnail->was_made && thumbnail->picture.first.extents.end <= boxes->count;
 }
 
-// A JPEG, and how it is turned.
+// Stores the JPEG and adds its orientation.
 static void keep(HEICThumbnail *thumbnail, const uint8_t *jpeg, size_t count) {
     uint8_t head[2 + EXIF_HEAD + EXIF_ORIENTATION_SIZE] = {
         0xFF, 0xD8, 0xFF, 0xE1, 0, EXIF_HEAD - 2 + EXIF_ORIENTATION_SIZE, 'E', 'x', 'i', 'f', 0, 0};

@@ -1,4 +1,5 @@
-// The small picture that a HEIC has of itself, as a baseline JPEG: what is shown of it before it came whole.
+// The thumbnail stored in a HEIC file, as a baseline JPEG. It serves as the preview until the image is
+// complete.
 #ifndef HEIC_THUMBNAIL_H
 #define HEIC_THUMBNAIL_H
 
@@ -7,19 +8,19 @@
 typedef struct {
     HEIFPicture picture;
     bool is_there, is_wanted, was_made;
-    /// What making it holds, in bytes.
+    /// The memory that decoding and encoding it take, in bytes.
     uint64_t memory;
-    uint8_t *file; // once it was made
+    uint8_t *file; // the JPEG, once it is made
     size_t count;
 } HEICThumbnail;
 
-/// Looks for one.
+/// Looks for a thumbnail in the file.
 void heic_thumbnail_find(HEICThumbnail *thumbnail, const HEIFFile *boxes);
-/// Whether one that was not shown could be made of the bytes that are there.
+/// Whether a thumbnail can be made from the bytes present and was not made before.
 bool heic_thumbnail_is_new(const HEICThumbnail *thumbnail, const HEIFFile *boxes);
-/// Makes it, where it is wanted, in some milliseconds.
+/// Makes the thumbnail if it is wanted. Takes some milliseconds.
 void heic_thumbnail_step(HEICThumbnail *thumbnail, const HEIFFile *boxes);
-/// Frees it, and wants none.
+/// Frees the thumbnail and stops making it.
 void heic_thumbnail_drop(HEICThumbnail *thumbnail);
 
 #endif

@@ -1,8 +1,8 @@
 #include "heif_boxes.h"
 
-// Of each box that is looked through for an item: some ten thousand of them.
+// The most bytes of a box that are scanned for an item. Enough for about 10,000 items.
 #define MAX_TABLE ((uint64_t)256 * 1024)
-// Properties that are shared by all items.
+// The most properties shared by all items.
 #define MAX_SHARED 1024
 
 HEIFCursor heif_cursor(const HEIFFile *file, HEIFPart part) {
@@ -23,7 +23,7 @@ uint64_t heif_take(HEIFCursor *cursor, int bytes) {
     return value;
 }
 
-// A box's head: its type, and what it has from the head's end on. 0 is all that follows.
+// Reads a box's head: its type and the range of its content. A size of 0 means all that follows.
 static bool take_head(HEIFCursor *cursor, uint64_t room, HEIFBox *box) {
     uint64_t size = heif_take(cursor, 4), head = 8;
     box->type = (uint32_t)heif_take(cursor, 4);
@@ -95,7 +95,7 @@ static bool read_items(HEIFFile *file, HEIFPart content) {
         && file->references.count <= MAX_TABLE && file->associations.count <= MAX_TABLE;
 }
 
-// A box that is there. False: it tells of too much.
+// Reads a complete box. Returns false if its contents exceed a limit.
 static bool read_box(HEIFFile *file, HEIFBox box) {
     if (box.type == HEIF_TYPE('f', 't', 'y', 'p')) read_brands(file, box.content);
     if (box.type == HEIF_TYPE('m', 'e', 't', 'a') && !file->has_items) return read_items(file, box.content);
@@ -111,7 +111,8 @@ static bool is_read(uint32_t type) {
         || type == HEIF_TYPE('m', 'o', 'o', 'v');
 }
 
-// What pictures there are is known: of a sequence, once the box of its track came. One may have no other.
+// Whether all images are known. For a possible sequence, the box of its track must be read, because there may
+// be no other image.
 static bool knows_all(const HEIFFile *file) {
     return file->may_be_sequence ? file->has_movie : file->has_items;
 }
@@ -119,7 +120,7 @@ static bool knows_all(const HEIFFile *file) {
 HEIFLook heif_look(HEIFFile *file, bool is_whole, CodecFault *fault) {
     *fault = CodecFaultBroken;
     while (!knows_all(file)) {
-        // The head may be shorter than this, with nothing behind it.
+        // The head may be shorter than 16 bytes at the end of the file.
         uint64_t left = file->passed < file->count ? file->count - file->passed : 0;
         HEIFCursor cursor = heif_cursor(file, (HEIFPart){file->passed, left < 16 ? left : 16});
         HEIFBox box;
@@ -129,7 +130,7 @@ HEIFLook heif_look(HEIFFile *file, bool is_whole, CodecFault *fault) {
         if (size > UINT64_MAX - file->passed) return HEIFWrong;
         uint64_t end = file->passed + size;
         bool is_wanted = has_head && is_read(box.type);
-        // One that goes on to the file's end is the last.
+        // A box that extends to the end of the file is the last one.
         if (!is_wanted && end == UINT64_MAX) return file->has_items ? HEIFReady : HEIFWrong;
         if (is_wanted && box.content.count > HEIF_MAX_BOX) {
             *fault = CodecFaultTooMuchMemory;
@@ -138,7 +139,7 @@ HEIFLook heif_look(HEIFFile *file, bool is_whole, CodecFault *fault) {
         if (!has_head || (is_wanted && end > file->count)) {
             file->retry_at = end;
             if (!is_whole) return HEIFWaits;
-            // A sequence's other box may be missing, and a picture come last.
+            // A sequence's second box may be missing if the file ends here.
             if (file->has_items && !has_head && !left) return HEIFReady;
             *fault = CodecFaultCutShort;
             return HEIFWrong;
@@ -165,7 +166,7 @@ uint32_t heif_item_type(const HEIFFile *file, uint32_t item) {
         uint64_t version = heif_take(&cursor, 4) >> 24;
         if (version != 2 && version != 3) continue;
         uint64_t id = heif_take(&cursor, version == 3 ? 4 : 2);
-        // Protected ones can't be read.
+        // Protected items cannot be read.
         if (id == item) return heif_take(&cursor, 2) ? 0 : (uint32_t)heif_take(&cursor, 4);
     }
     return 0;
@@ -212,7 +213,7 @@ bool heif_extents(const HEIFFile *file, uint32_t item, HEIFExtents *extents) {
     return false;
 }
 
-// The shared property of that number, from 1 on.
+// Finds the shared property with this number, counted from 1.
 static bool shared(const HEIFFile *file, uint64_t number, HEIFBox *box) {
     HEIFPart boxes = file->properties;
     if (!number || number > MAX_SHARED) return false;
@@ -253,7 +254,7 @@ bool heif_property(const HEIFProperties *properties, uint32_t type, HEIFPart *co
     return false;
 }
 
-// The boxes of references: each is of a type, from one item to some.
+// The boxes of references. Each has a type and leads from one item to others.
 static HEIFPart reference_boxes(const HEIFFile *file, int *size) {
     HEIFCursor head = heif_cursor(file, file->references);
     *size = heif_take(&head, 4) >> 24 ? 4 : 2;

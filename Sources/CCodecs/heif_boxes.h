@@ -1,8 +1,9 @@
-// The boxes of a HEIF file (ISO/IEC 14496-12 and 23008-12): where its pictures are, and how they are shown.
+// Reads the boxes of a HEIF file (ISO/IEC 14496-12 and 23008-12). They say where the images are and how they
+// are shown.
 //
-// Nothing is allocated, and nothing is copied: a question is answered by a look through the box that has the answer, each of
-// which is bounded. All that is told was checked against the box that it is in; places in the file were not, as not all of
-// it is there yet.
+// Nothing is allocated or copied: each query scans the box that has the answer, with a bounded effort. Every
+// result was checked against the bounds of its box. Offsets into the file are not checked, because the file may
+// not be complete yet.
 #ifndef HEIF_BOXES_H
 #define HEIF_BOXES_H
 
@@ -13,15 +14,15 @@
 #include "fault.h"
 
 #define HEIF_TYPE(a, b, c, d) ((uint32_t)(a) << 24 | (uint32_t)(b) << 16 | (uint32_t)(c) << 8 | (uint32_t)(d))
-/// Of the box that tells of pictures; it may have a colour profile in it.
+/// The largest box of image descriptions. It may contain a color profile.
 #define HEIF_MAX_BOX ((uint64_t)8 * 1024 * 1024)
 
-/// Bytes of the file, from its start.
+/// A range of bytes, counted from the file's start.
 typedef struct {
     uint64_t at, count;
 } HEIFPart;
 
-/// A look through bytes. What is read beyond them is 0, and `is_short` from then on.
+/// A reading position. Reads beyond the end return 0 and set `is_short`.
 typedef struct {
     const uint8_t *at, *end;
     bool is_short;
@@ -33,41 +34,41 @@ typedef struct {
 } HEIFBox;
 
 typedef struct {
-    /// As many as there are of the file, set by the owner whenever there are more.
+    /// The received bytes of the file. The owner updates them when more arrive.
     const uint8_t *bytes;
     size_t count;
-    /// How far boxes were passed, and how many bytes make another look worth while.
+    /// How far boxes were skipped, and the number of bytes at which another scan is worthwhile.
     uint64_t passed, retry_at;
     bool has_items, has_movie, may_be_sequence;
-    uint32_t primary; // item; 0 where there is none
+    uint32_t primary; // the primary item; 0 if there is none
     HEIFPart infos, places, properties, associations, references, data, movie;
 } HEIFFile;
 
 typedef enum { HEIFReady, HEIFWaits, HEIFWrong } HEIFLook;
 
-/// Passes boxes until those that tell of pictures were found.
-/// - Parameter is_whole: no more bytes will come.
+/// Scans the boxes until those that describe images are found.
+/// - Parameter is_whole: whether no more bytes will arrive.
 HEIFLook heif_look(HEIFFile *file, bool is_whole, CodecFault *fault);
 
 HEIFCursor heif_cursor(const HEIFFile *file, HEIFPart part);
-/// The next bytes as a number, the first the highest.
+/// Reads the next bytes as a big-endian number.
 uint64_t heif_take(HEIFCursor *cursor, int bytes);
-/// The next box of those in a row. False: there is none.
+/// Reads the next box in a range of boxes. Returns false at the end.
 bool heif_next(const HEIFFile *file, HEIFPart *rest, HEIFBox *box);
-/// The first box of a type among those.
+/// Finds the first box of a type in a range of boxes.
 bool heif_find(const HEIFFile *file, HEIFPart boxes, uint32_t type, HEIFPart *content);
 
-/// An item's type; 0 where there is none.
+/// The type of an item; 0 if the item does not exist.
 uint32_t heif_item_type(const HEIFFile *file, uint32_t item);
 
 #define HEIF_MAX_EXTENTS 16
-/// Where an item's bytes are, in this order.
+/// The places of an item's bytes. They are joined in this order.
 typedef struct {
     int count;
     HEIFPart parts[HEIF_MAX_EXTENTS];
-    uint64_t bytes, end; // of all; the end of what is farthest in the file
+    uint64_t bytes, end; // the sum of all parts; the largest end offset
 } HEIFExtents;
-/// False: nowhere that is known.
+/// Returns false if the place of the bytes is not known.
 bool heif_extents(const HEIFFile *file, uint32_t item, HEIFExtents *extents);
 
 #define HEIF_MAX_PROPERTIES 32
@@ -78,14 +79,15 @@ typedef struct {
         bool is_essential;
     } all[HEIF_MAX_PROPERTIES];
 } HEIFProperties;
-/// False: there are too many, or one that isn't there.
+/// Returns false if the item has too many properties or names one that does not exist.
 bool heif_properties(const HEIFFile *file, uint32_t item, HEIFProperties *properties);
-/// The first of a type.
+/// Finds the first property of a type.
 bool heif_property(const HEIFProperties *properties, uint32_t type, HEIFPart *content);
 
-/// What an item refers to; a cursor that is before the first, and how many bytes each takes. 0: nothing.
+/// The items that an item refers to. Sets a cursor before the first one and the number of bytes of each.
+/// Returns how many there are.
 uint32_t heif_references(const HEIFFile *file, uint32_t item, uint32_t type, HEIFCursor *items, int *size);
-/// The next item after `after`, in the order of their numbers, that refers to `item`. 0: none.
+/// The next item after `after`, in numeric order, that refers to `item`. 0 if there is none.
 uint32_t heif_referrer(const HEIFFile *file, uint32_t item, uint32_t type, uint32_t after);
 
 #endif

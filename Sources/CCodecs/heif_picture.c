@@ -9,7 +9,7 @@
 #define HVC1 HEIF_TYPE('h', 'v', 'c', '1')
 #define HEV1 HEIF_TYPE('h', 'e', 'v', '1')
 
-// The sides of an item, as its property says.
+// Reads an item's sides from its property.
 static bool sides(const HEIFFile *file, const HEIFProperties *properties, uint32_t *width, uint32_t *height) {
     HEIFPart part;
     if (!heif_property(properties, HEIF_TYPE('i', 's', 'p', 'e'), &part)) return false;
@@ -20,7 +20,7 @@ static bool sides(const HEIFFile *file, const HEIFProperties *properties, uint32
     return !cursor.is_short && *width && *height;
 }
 
-// A coded picture's configuration and bytes.
+// Reads the configuration and the place of a coded image.
 static bool coded(const HEIFFile *file, uint32_t item, const HEIFProperties *properties, HEIFCoded *out) {
     return heif_property(properties, HEIF_TYPE('h', 'v', 'c', 'C'), &out->setup) && heif_extents(file, item, &out->extents);
 }
@@ -34,7 +34,7 @@ HEIFFinding heif_read_format(const HEIFFile *file, HEIFPicture *picture) {
     return fault || !is_same ? HEIFBroken : HEIFFound;
 }
 
-// ISO/IEC 23008-12, 6.6.2.3.
+// Reads a grid (ISO/IEC 23008-12, 6.6.2.3).
 static HEIFFinding read_grid(const HEIFFile *file, HEIFPicture *picture) {
     HEIFExtents extents;
     if (!heif_extents(file, picture->item, &extents) || extents.count != 1) return HEIFBroken;
@@ -57,14 +57,15 @@ static HEIFFinding read_grid(const HEIFFile *file, HEIFPicture *picture) {
     if (type != HVC1 && type != HEV1) return HEIFUnknown;
     if (!heif_properties(file, tile, &properties) || !coded(file, tile, &properties, &picture->first)) return HEIFBroken;
     if (!sides(file, &properties, &picture->tile_width, &picture->tile_height)) return HEIFBroken;
-    // Tiles cover the picture, and none lies beyond it.
+    // Tiles must cover the image, and no tile may lie outside it.
     uint64_t across = (uint64_t)picture->columns * picture->tile_width, down = (uint64_t)picture->rows * picture->tile_height;
     bool covers = across >= picture->width && across - picture->tile_width < picture->width && down >= picture->height
         && down - picture->tile_height < picture->height;
     return covers ? HEIFFound : HEIFBroken;
 }
 
-// Where a crop begins: between the sides' middles and what it is moved by, in fractions (ISO/IEC 14496-12, 12.1.4).
+// Computes where a crop begins. The file gives the distance between the centers as a fraction (ISO/IEC
+// 14496-12, 12.1.4).
 static bool crop_side(uint32_t side, int64_t offset, int64_t offset_by, uint32_t cropped, uint32_t *start) {
     int64_t twice = ((int64_t)side - cropped) * offset_by + 2 * offset;
     if (cropped > side || twice < 0) return false;
@@ -103,7 +104,7 @@ static void read_colours(const HEIFFile *file, HEIFPart part, HEIFPicture *pictu
     }
 }
 
-// What is shown, and how; an essential property that isn't known is the picture's end.
+// Reads what is shown and how. An unknown essential property makes the image unsupported.
 static HEIFFinding read_properties(const HEIFFile *file, const HEIFProperties *properties, HEIFPicture *picture) {
     int angle = 0, mirror = -1;
     bool is_turned = false, mirrors_first = false, is_cropped = false;
@@ -115,7 +116,7 @@ static HEIFFinding read_properties(const HEIFFile *file, const HEIFProperties *p
             read_colours(file, box.content, picture);
             break;
         case HEIF_TYPE('c', 'l', 'a', 'p'):
-            // It comes before the others (ISO/IEC 23000-22, 7.3.6.7).
+            // It must precede the other properties (ISO/IEC 23000-22, 7.3.6.7).
             if (is_turned || mirror >= 0 || is_cropped) return HEIFUnknown;
             if (!crop(file, box.content, picture)) return HEIFBroken;
             is_cropped = true;

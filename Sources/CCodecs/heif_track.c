@@ -1,9 +1,10 @@
-// The pictures of a sequence: a track of samples (ISO/IEC 14496-12, 8). The first is decoded where no item shows it.
+// Reads the frames of a sequence, which is a track of samples (ISO/IEC 14496-12, 8). The first frame is decoded
+// if no item shows an image.
 #include "heif_picture.h"
 
 #define MEDIA HEIF_TYPE('m', 'd', 'i', 'a')
 
-// The tables of the first track of pictures.
+// Finds the tables of the first track of images.
 static bool find_tables(const HEIFFile *file, HEIFPart *tables) {
     HEIFPart movie = file->movie;
     HEIFBox box;
@@ -21,7 +22,7 @@ static bool find_tables(const HEIFFile *file, HEIFPart *tables) {
     return false;
 }
 
-// The sizes of samples: one for all, or 0 and a table of them, which the cursor is before.
+// Finds the sizes of samples. `each` is the size of all samples, or 0 if `sizes` points to a table.
 static uint64_t take_sizes(const HEIFFile *file, HEIFPart tables, HEIFCursor *sizes, uint32_t *each) {
     HEIFPart part;
     if (!heif_find(file, tables, HEIF_TYPE('s', 't', 's', 'z'), &part)) return 0;
@@ -33,7 +34,7 @@ static uint64_t take_sizes(const HEIFFile *file, HEIFPart tables, HEIFCursor *si
     return is_there ? count : 0;
 }
 
-// The places of chunks, which samples follow one another in.
+// Finds the places of chunks. The samples of a chunk follow one another.
 static uint64_t take_chunks(const HEIFFile *file, HEIFPart tables, HEIFCursor *chunks, int *size) {
     HEIFPart part;
     *size = 4;
@@ -55,7 +56,7 @@ uint64_t heif_frames(const HEIFFile *file) {
     return count ? count : 1;
 }
 
-// Samples of a chunk, by the table of runs of like ones; the cursor is before the next run.
+// Counts the samples in each chunk, from a table of runs of equal chunks. The cursor is before the next run.
 typedef struct {
     HEIFCursor runs;
     uint64_t left, next, samples;
@@ -114,7 +115,7 @@ HEIFFinding heif_first_of_sequence(const HEIFFile *file, HEIFPicture *picture) {
     (void)heif_take(&cursor, 8), (void)heif_take(&cursor, 8), (void)heif_take(&cursor, 8);
     picture->width = picture->tile_width = picture->shown_width = (uint32_t)heif_take(&cursor, 2);
     picture->height = picture->tile_height = picture->shown_height = (uint32_t)heif_take(&cursor, 2);
-    // What a sample entry of pictures has before its boxes.
+    // The fixed part of a visual sample entry, before its boxes.
     if (cursor.is_short || entry.content.count < 78) return HEIFBroken;
     HEIFPart boxes = {entry.content.at + 78, entry.content.count - 78};
     if (!heif_find(file, boxes, HEIF_TYPE('h', 'v', 'c', 'C'), &picture->first.setup)) return HEIFBroken;

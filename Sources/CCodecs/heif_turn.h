@@ -1,14 +1,14 @@
-// How a picture of a HEIF file is turned, which AVIF's are, too.
+// The orientation of a HEIF image. AVIF uses the same properties.
 #ifndef HEIF_TURN_H
 #define HEIF_TURN_H
 
 #include <stdint.h>
 
-/// As EXIF counts: irot turns anticlockwise, then imir mirrors (ISO/IEC 23008-12, 6.5.10 and 6.5.12). Where it mirrors first,
-/// it is turned the other way after that.
+/// Returns the orientation as EXIF counts. irot turns anticlockwise, then imir mirrors (ISO/IEC 23008-12,
+/// 6.5.10 and 6.5.12). If the file mirrors first, the caller passes the opposite angle.
 /// - Parameters:
-///   - angle: quarters of a turn.
-///   - mirror: imir's axis; -1: it isn't mirrored.
+///   - angle: quarter turns.
+///   - mirror: imir's axis; -1 if there is none.
 static inline uint8_t heif_orientation(int angle, int mirror) {
     static const uint8_t turned[4] = {1, 8, 3, 6};
     static const uint8_t top_to_bottom[4] = {4, 5, 2, 7};

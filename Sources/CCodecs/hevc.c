@@ -1,5 +1,6 @@
-// libde265 decodes on the thread that calls unless it is told to start others. It goes on where a slice ends too soon, and
-// shows whatever was in memory there: so a proof decodes into planes that are filled with noise before, and looks for it after.
+// Decodes HEVC with libde265 on the caller's thread; the library starts no threads by default. If a slice ends
+// too early, the library continues and shows uninitialized memory there. So HEVCProof decodes into planes
+// filled with noise, and searches for the noise afterwards.
 #include "hevc.h"
 
 #include "heif_boxes.h"
@@ -9,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Of a plane, over which the library may read.
+// Padding of a plane; the library may read beyond its end.
 #define PADDING 64
 #define BASE_MEMORY ((uint64_t)4 * 1024 * 1024)
-// Blocks that the smallest unit of a slice is.
+// The smallest unit of a slice, in pixels.
 #define BLOCK 16
 #define NOISE 256
 
@@ -23,7 +24,7 @@ struct HEVCDecoder {
     size_t strides[3]; // in bytes
     bool is_proof, is_taken, has_failed;
     uint64_t slices;
-    const struct de265_image *image; // once it is done
+    const struct de265_image *image; // set once decoding is done
     const char *message;
 };
 
@@ -37,7 +38,7 @@ static size_t sample_bytes(const HEVCFormat *format) {
     return format->depth > 8 ? 2 : 1;
 }
 
-// Bytes that follow no rule that a picture's would.
+// Fills a table with pseudorandom bytes, which do not occur in images.
 static void make_noise(uint8_t noise[2 * NOISE]) {
     uint32_t state = 0x9E3779B9;
     for (int index = 0; index < NOISE; index++) {
@@ -60,7 +61,7 @@ static void fill(uint8_t *plane, size_t stride, uint32_t rows) {
         }
 }
 
-// Whether a block has what it was filled with: eight samples of its inside, in two rows.
+// Whether a block still has the noise: checks eight samples inside it, in two rows.
 static bool is_untouched(const HEVCDecoder *decoder, const uint8_t *noise, uint32_t x, uint32_t y) {
     size_t bytes = sample_bytes(&decoder->format), at = (x + 3) * bytes;
     for (uint32_t row = y + 3; row < y + 6; row += 2) {
@@ -72,7 +73,7 @@ static bool is_untouched(const HEVCDecoder *decoder, const uint8_t *noise, uint3
     return true;
 }
 
-// Blocks are of whole samples by eight: sides that aren't are refused by the library.
+// Whether a part was not decoded. Sides are multiples of eight; the library refuses others.
 static bool has_gap(const HEVCDecoder *decoder) {
     uint8_t noise[2 * NOISE];
     make_noise(noise);
@@ -82,7 +83,7 @@ static bool has_gap(const HEVCDecoder *decoder) {
     return false;
 }
 
-// The planes of the one picture that may be; 0: none.
+// Provides the planes of the only frame. Returns 0 for any other frame.
 static int take_planes(de265_decoder_context *context, struct de265_image_spec *spec, struct de265_image *image, void *user) {
     (void)context;
     HEVCDecoder *decoder = user;
@@ -108,7 +109,7 @@ static int take_planes(de265_decoder_context *context, struct de265_image_spec *
     return 1;
 }
 
-// They go with the decoder.
+// Does nothing: the planes are freed with the decoder.
 static void leave_planes(de265_decoder_context *context, struct de265_image *image, void *user) {
     (void)context, (void)image, (void)user;
 }
@@ -118,7 +119,7 @@ static bool is_same(const HEVCFormat *one, const HEVCFormat *other) {
         && one->shown_height == other->shown_height && one->chroma == other->chroma && one->depth == other->depth;
 }
 
-// A unit is given to the library: its parameter sets allocate as they say, so that is looked at before.
+// Passes a NAL unit to the library. A parameter set makes the library allocate memory, so it is checked first.
 static CodecFault push(HEVCDecoder *decoder, HEVCUnit unit) {
     if (unit.type == HEVC_SEQUENCE_SET) {
         HEVCFormat format;
@@ -195,7 +196,8 @@ void hevc_close(HEVCDecoder *decoder) {
     free(decoder);
 }
 
-// Damage is a warning there, and what it can't decode is made up. What it says of entry points, threads and messages is none.
+// Whether a warning means damage. The library warns about damage and makes up the missing part. Warnings about
+// entry points, threads and messages are harmless.
 static bool is_damage(de265_error warning) {
     return warning != DE265_WARNING_INCORRECT_ENTRY_POINT_OFFSET && warning != DE265_WARNING_WARNING_BUFFER_FULL
         && warning != DE265_WARNING_NO_WPP_CANNOT_USE_MULTITHREADING
@@ -211,10 +213,10 @@ HEVCState hevc_step(HEVCDecoder *decoder) {
     while ((warning = de265_get_warning(decoder->context)) != DE265_OK)
         if (is_damage(warning)) return fail(decoder, de265_get_error_text(warning));
     if (error != DE265_OK && (error < 1000 || is_damage(error))) return fail(decoder, de265_get_error_text(error));
-    // It stays the library's, and is released with it.
+    // The library keeps the frame and frees it with the decoder.
     decoder->image = de265_peek_next_picture(decoder->context);
-    if (!decoder->image) return more ? HEVCGoesOn : fail(decoder, "no picture");
-    if (decoder->is_proof && (!decoder->is_taken || has_gap(decoder))) return fail(decoder, "a part of the picture is missing");
+    if (!decoder->image) return more ? HEVCGoesOn : fail(decoder, "no frame");
+    if (decoder->is_proof && (!decoder->is_taken || has_gap(decoder))) return fail(decoder, "part of the image is missing");
     return HEVCDone;
 }
 
@@ -246,7 +248,7 @@ bool hevc_image(const HEVCDecoder *decoder, avifImage *image) {
     };
     for (int plane = 0; plane < (format->chroma ? 3 : 1); plane++) {
         int stride = 0;
-        // The library's parameter has no const that ours needs: it is read.
+        // The library's parameter lacks a const; it only reads.
         image->yuvPlanes[plane] = (uint8_t *)(uintptr_t)de265_get_image_plane(from, plane, &stride);
         image->yuvRowBytes[plane] = (uint32_t)stride;
         if (!image->yuvPlanes[plane] || stride <= 0) return false;
@@ -258,6 +260,6 @@ uint64_t hevc_memory(const HEVCFormat *format) {
     static const uint64_t halves[] = {2, 3, 4, 6};
     uint64_t pixels = ((uint64_t)format->width + 64) * ((uint64_t)format->height + 64);
     uint64_t planes = pixels * halves[format->chroma] / 2 * sample_bytes(format);
-    // A copy of them while they are smoothed, and what is noted of each 4 × 4 pixels.
+    // A copy of the planes while they are smoothed, and the metadata of each block of 4 × 4 pixels.
     return BASE_MEMORY + 2 * planes + 2 * pixels;
 }

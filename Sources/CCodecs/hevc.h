@@ -1,4 +1,4 @@
-// One HEVC picture (ITU-T H.265), by libde265 on the caller's thread alone.
+// Decodes one HEVC frame (ITU-T H.265) with libde265, on the caller's thread.
 #ifndef HEVC_H
 #define HEVC_H
 
@@ -10,11 +10,11 @@
 
 #include "fault.h"
 
-/// What a sequence parameter set tells, before anything is allocated for it.
+/// The format in a sequence parameter set, read before anything is allocated for it.
 typedef struct {
-    uint32_t width, height; // as coded: in whole blocks
+    uint32_t width, height; // the coded size, in whole blocks
     uint32_t shown_width, shown_height;
-    int chroma;             // 0 grey, 1 4:2:0, 2 4:2:2, 3 4:4:4
+    int chroma;             // 0 gray, 1 4:2:0, 2 4:2:2, 3 4:4:4
     int depth;
 } HEVCFormat;
 
@@ -25,30 +25,31 @@ typedef struct HEVCDecoder HEVCDecoder;
 
 typedef enum { HEVCGoesOn, HEVCDone, HEVCFailed } HEVCState;
 
-/// What a coded picture is decoded for.
+/// The purpose of decoding.
 typedef enum {
-    /// To prove that all of it is there: without the filters that smooth its blocks, which can't fail.
+    /// Checks that the frame is complete. Skips the filters that smooth blocks, because they cannot fail.
     HEVCProof,
     HEVCPixels,
 } HEVCUse;
 
 /// - Parameters:
-///   - setup: the decoder configuration record, of that format.
-///   - bytes: the coded picture's units.
+///   - setup: the decoder configuration record for this format.
+///   - bytes: the NAL units of the coded frame.
 /// - Returns: NULL with the fault.
 HEVCDecoder *hevc_open(
     HEVCUse use, const uint8_t *setup, size_t setup_count, const HEVCFormat *format, const uint8_t *bytes,
     size_t count, CodecFault *fault);
 void hevc_close(HEVCDecoder *decoder);
-/// Decodes a slice, which most pictures are one of: it can't be left, and takes some 10 to 50 ms a megapixel.
+/// Decodes one slice. Most images are a single slice. It cannot be interrupted and takes 10 to 50 ms per
+/// megapixel.
 HEVCState hevc_step(HEVCDecoder *decoder);
-/// Why it failed.
+/// The reason for HEVCFailed.
 const char *hevc_message(const HEVCDecoder *decoder);
-/// The slices that it was given; each may cost as much as the whole picture.
+/// The number of slices in the input. Each may cost as much time as the whole image.
 uint64_t hevc_slices(const HEVCDecoder *decoder);
-/// The picture's planes, as long as the decoder lives, once it is done. False: it is not of the format that was told.
+/// The decoded planes, valid as long as the decoder. Returns false if the format differs from the declared one.
 bool hevc_image(const HEVCDecoder *decoder, avifImage *image);
-/// An upper bound of what decoding one holds, in bytes.
+/// An upper bound of the memory that decoding takes, in bytes.
 uint64_t hevc_memory(const HEVCFormat *format);
 
 #endif

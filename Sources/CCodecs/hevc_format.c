@@ -1,10 +1,10 @@
-// What a sequence parameter set says of sides, chroma and depth (ITU-T H.265, 7.3.2.2).
+// Reads the sides, chroma format and bit depth from a sequence parameter set (ITU-T H.265, 7.3.2.2).
 #include "hevc.h"
 
 #include "heif_boxes.h"
 #include "hevc_units.h"
 
-// Bits of a unit, without the bytes that keep three others from being taken for its end.
+// Reads the bits of a NAL unit, without its emulation prevention bytes.
 typedef struct {
     const uint8_t *bytes;
     size_t count, at;
@@ -40,7 +40,7 @@ static void skip_bits(Bits *bits, int count) {
     for (; count; count--) (void)take_bit(bits);
 }
 
-// An Exp-Golomb code; none that is of use has more than 32 bits.
+// Reads an Exp-Golomb code. Useful codes have at most 32 bits.
 static uint64_t take_code(Bits *bits) {
     int zeros = 0;
     while (!take_bit(bits))

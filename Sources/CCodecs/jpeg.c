@@ -1,26 +1,25 @@
-// JPEG over libjpeg-turbo, with a suspending source.
+// Decodes JPEG with libjpeg-turbo and a suspending source.
 //
-// Each component's samples are decoded as stored (raw_data_out). What can fail in a JPEG is its markers and
-// its entropy coding, and every coefficient passes that decoder. The inverse DCT, upsampling and colour
-// conversion are arithmetic on what came out of it and cannot fail, once the checks in `check_header` have
-// refused what the library could not convert. So nobody's pixels are decoded at an eighth of their sides,
-// of which the tiny picture is made, and nothing is upsampled or converted.
+// Components are decoded as they are stored (raw_data_out). Only a JPEG's markers and its entropy coding can be
+// wrong, and every coefficient passes the entropy decoder. The inverse DCT, upsampling and color conversion
+// cannot fail, because `check_header` refuses what the library could not convert. So if no rows are requested,
+// the image is decoded at an eighth of its sides for the thumbnail, without upsampling or conversion.
 //
-// A picture in one scan is decoded as it arrives. One in several is taken in through
-// jpeg_consume_input, a row of MCUs at a time, and put out when its end was read, so that no call into
-// the library runs longer than one such row.
+// An image with a single scan is decoded as it arrives. One with several scans is read by jpeg_consume_input,
+// one row of MCUs at a time, and output after its end was read. So no call into the library takes longer than
+// one row of MCUs.
 //
-// A preview is an output pass between two scans, or within one, over the coefficients as they are then.
+// A preview is an output pass between two scans or within one, on the coefficients received so far.
 #include "jpeg_reader.h"
 #include "slice.h"
 
 #include <limits.h>
 #include <stdlib.h>
 
-// What the library may look at in one go, so that a run of markers cannot fill a step.
+// How many bytes the library may read at once, so that a long run of markers cannot exceed a step.
 #define WINDOW ((size_t)64 * 1024)
-// A marker segment is at most 2 + 65,535 bytes and an MCU far less: who asks for more than this
-// before it takes anything follows a run of fill bytes without end.
+// The most bytes that the library may leave unread. A marker segment has at most 2 + 65,535 bytes, and an MCU
+// far fewer. If the library needs more, the file has an endless run of fill bytes.
 #define MAX_BACKLOG ((size_t)70000)
 
 JPEGReader *jpeg_reader_create(size_t max_memory) {
@@ -96,7 +95,7 @@ const char *jpeg_reader_message(const JPEGReader *reader) {
     return reader->message;
 }
 
-// Lets the library see what it refused before and a window more. Returns how many bytes stay unseen.
+// Gives the library the bytes that it refused before and one more window. Returns how many bytes remain.
 static size_t show(JPEGReader *reader, const uint8_t *end) {
     if (reader->made_end) return 0;
     struct jpeg_source_mgr *source = &reader->source;
@@ -112,7 +111,7 @@ static size_t show(JPEGReader *reader, const uint8_t *end) {
 
 static CodecStatus out_of_bytes(JPEGReader *reader) {
     if (reader->ended) jpeg_reader_fail(reader, CodecFaultCutShort, "the bytes end before the image");
-    // Bytes that drip into a long marker are not read from its start each time.
+    // Avoids reading a long marker again for every few bytes that arrive.
     reader->retry_at = reader->refused < 4096 ? 0 : reader->refused + reader->refused / 16;
     return CodecStatusNeedsBytes;
 }
@@ -122,8 +121,8 @@ static JPEGFrame frame_of(const struct jpeg_decompress_struct *cinfo) {
         cinfo->progressive_mode, cinfo->arith_code};
 }
 
-// The library refuses a second frame, but not before it has noted what the header of that says. Where the bytes end
-// within it, all that goes by the sides would go by those: a preview would be made of what lies behind the rows.
+// The library refuses a second frame header, but only after it has stored its values. If the bytes end within
+// that header, a preview would use the wrong sides and read beyond the rows.
 static void forget_other_frame(JPEGReader *reader) {
     if (reader->frame.width == 0) return;
     struct jpeg_decompress_struct *cinfo = &reader->cinfo;
@@ -137,7 +136,7 @@ static void forget_other_frame(JPEGReader *reader) {
 
 static CodecStatus run(JPEGReader *reader, const uint8_t *end) {
     Slice slice = slice_start();
-    // The picture itself comes first.
+    // The image itself takes precedence over previews.
     if (reader->ended && reader->stage == PREVIEW) jpeg_reader_end_preview(reader, false);
     if (reader->preview_wanted && jpeg_reader_scans_to_show(reader)) jpeg_reader_start_preview(reader);
     do {

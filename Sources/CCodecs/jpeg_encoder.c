@@ -1,4 +1,4 @@
-// JPEG over libjpeg-turbo: baseline, to memory.
+// Encodes baseline JPEG with libjpeg-turbo to memory.
 #include "encoder.h"
 #include "jpeg_window.h"
 #include "output.h"
@@ -9,7 +9,7 @@
 #include <jpeglib.h>
 
 #define PIECE ((size_t)16 * 1024)
-// From here on chroma is worth its whole resolution.
+// From this quality on, chroma is not subsampled.
 #define WHOLE_CHROMA 90
 
 typedef struct {
@@ -20,7 +20,7 @@ typedef struct {
     jmp_buf escape;
     Output output;
     bool failed;
-    JPEGWindow window; // of planes
+    JPEGWindow window; // for separate planes
 } Writer;
 
 _Noreturn static void fail(Writer *writer) {
@@ -49,7 +49,7 @@ static void more_room(j_compress_ptr cinfo) {
     cinfo->dest->free_in_buffer = output->room - output->count;
 }
 
-// All that there was room for is written.
+// Called when the buffer is full.
 static boolean flush(j_compress_ptr cinfo) {
     Writer *writer = cinfo->client_data;
     writer->output.count = writer->output.room;
@@ -66,7 +66,7 @@ static bool rows(Encoder *encoder, const uint8_t *bytes, size_t stride, int coun
     Writer *writer = encoder->context;
     if (writer->failed || setjmp(writer->escape)) return false;
     for (int row = 0; row < count; row++) {
-        // The parameter lacks a const: the library only reads.
+        // The library's parameter lacks a const; it only reads.
         JSAMPROW pointer = (JSAMPROW)(uintptr_t)(bytes + (size_t)row * stride);
         jpeg_write_scanlines(&writer->cinfo, &pointer, 1);
     }
@@ -122,7 +122,8 @@ static void start(
     jpeg_set_quality(cinfo, quality, TRUE);
     if (jpeg_encoder_chroma(quality) == 1)
         cinfo->comp_info[0].h_samp_factor = cinfo->comp_info[0].v_samp_factor = 1;
-    // Huffman tables made for the picture save 4 % and take 2.8 times as long, with all coefficients held.
+    // Huffman tables optimized for the image save 4 %, but take 2.8 times as long and need all coefficients in
+    // memory.
     cinfo->optimize_coding = FALSE;
     cinfo->raw_data_in = is_planes;
     jpeg_start_compress(cinfo, TRUE);
@@ -130,8 +131,8 @@ static void start(
 }
 
 size_t jpeg_encoder_max_bytes(uint32_t width, uint32_t height, int channels, int quality) {
-    // Black and white noise, the worst there is, has 1.1 bytes a pixel at 89, and at 100 1.6 a sample in
-    // colour, 1.9 in grey.
+    // The worst case is black and white noise: 1.1 bytes per pixel at quality 89. At 100, 1.6 bytes per sample
+    // in color and 1.9 in gray.
     size_t each = quality >= WHOLE_CHROMA ? 2 * (size_t)channels + 1 : 2;
     size_t across = (size_t)width + 16, down = (size_t)height + 16;
     return across * down * each + PIECE;

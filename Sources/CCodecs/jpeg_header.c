@@ -1,20 +1,20 @@
-// What a JPEG's header tells, and what it will take.
+// Reads a JPEG's header and computes the memory that decoding will take.
 #include "jpeg_reader.h"
 
-// What the library and the reader hold whatever the picture: tables, EXIF, buffers of small size.
+// Memory that does not depend on the image: tables, EXIF, small buffers.
 #define BASE_MEMORY ((size_t)256 * 1024)
-// A preview may have so many bytes, and no more than two bits a sample.
+// The maximum size of a preview. It is also limited to two bits per sample.
 #define MAX_PREVIEW ((size_t)8 * 1024 * 1024)
 #define MIN_PREVIEW ((size_t)64 * 1024)
-// The bytes while they grow, and once more where the caller keeps those of the one before.
+// The growing buffer, and the previous copy that the caller may still keep.
 #define PREVIEW_COPIES 3
 
 static size_t rounded_up(size_t value, size_t multiple) {
     return (value + multiple - 1) / multiple * multiple;
 }
 
-// One row of MCUs of samples, and for several scans all coefficients, with a pointer a row of blocks; the
-// bytes themselves where they must all be there.
+// Memory in bytes: one row of MCUs of samples. With several scans, also all coefficients and a pointer per row
+// of blocks. For arithmetic coding, also the file's bytes.
 static size_t memory_needed(j_decompress_ptr cinfo, bool many_scans) {
     size_t sum = BASE_MEMORY + (cinfo->arith_code ? MAX_ARITHMETIC_BACKLOG : 0);
     for (int index = 0; index < cinfo->num_components; index++) {
@@ -28,7 +28,7 @@ static size_t memory_needed(j_decompress_ptr cinfo, bool many_scans) {
     return sum;
 }
 
-// Previews are an addition: they never make a picture need more than it may.
+// Previews are optional: they never make an image exceed the memory limit.
 static void allow_previews(JPEGReader *reader) {
     j_decompress_ptr cinfo = &reader->cinfo;
     if (!reader->many_scans || !jpeg_preview_fits(cinfo)) return;
@@ -45,8 +45,7 @@ static void allow_previews(JPEGReader *reader) {
     reader->memory += memory;
 }
 
-// Refuses what the library could not show: its own checks would come with the conversions that
-// raw output leaves out.
+// Refuses files that the library could not convert. With raw output, the library skips its own checks.
 static void check_header(JPEGReader *reader) {
     j_decompress_ptr cinfo = &reader->cinfo;
     if (cinfo->jpeg_color_space == JCS_UNKNOWN)

@@ -1,11 +1,11 @@
-// The passes over a JPEG: scans that are taken in, rows that are put out, previews between.
+// The passes over a JPEG: reading scans, producing rows, and previews in between.
 #include "jpeg_reader.h"
 #include "jpeg_scale.h"
 
-// Pixels along the longer side that the tiny picture is made of, where the picture has so many.
+// The thumbnail is made from at least this many pixels along the longer side, if the image has them.
 #define LEAST_DECODED 64
 
-// Scans that a preview begun now would show; 0 where an earlier one showed as many, or none can.
+// How many scans a preview started now would show. 0 if an earlier one showed as many, or if none is possible.
 int jpeg_reader_scans_to_show(const JPEGReader *reader) {
     bool may = reader->stage == SCANS && reader->max_preview && reader->complete && !reader->ended;
     return may && reader->whole_scans > reader->shown_scans ? reader->whole_scans : 0;
@@ -21,7 +21,7 @@ static void count_scan(JPEGReader *reader) {
         reader->seen |= 1u << cinfo->cur_comp_info[index]->component_index;
 }
 
-// The smallest scale that leaves the tiny picture enough.
+// The smallest scale that leaves enough pixels for the thumbnail.
 static int least_eighths(j_decompress_ptr cinfo) {
     JDIMENSION longest = cinfo->image_width > cinfo->image_height ? cinfo->image_width : cinfo->image_height;
     int eighths = 1;
@@ -50,7 +50,7 @@ static void start(JPEGReader *reader) {
     cinfo->do_fancy_upsampling = FALSE;
     cinfo->do_block_smoothing = FALSE;
     cinfo->buffered_image = reader->many_scans;
-    // Previews are as large as the picture; the pass that follows them is scaled when it starts.
+    // Previews have the image's full size. The pass after them gets its scale when it starts.
     cinfo->scale_num = (unsigned)(reader->max_preview ? DCTSIZE : reader->eighths);
     cinfo->scale_denom = DCTSIZE;
     if (!jpeg_start_decompress(cinfo)) jpeg_reader_fail(reader, CodecFaultBroken, "cannot start");
@@ -63,7 +63,7 @@ static int lines_at_once(const JPEGReader *reader) {
     return reader->cinfo.max_v_samp_factor * IMAGE_SCALE(&reader->cinfo);
 }
 
-// False: it needs bytes.
+// Decodes a row of MCUs. Returns false if it needs bytes.
 static bool read_rows(JPEGReader *reader) {
     j_decompress_ptr cinfo = &reader->cinfo;
     JDIMENSION row = cinfo->output_iMCU_row;
@@ -72,7 +72,7 @@ static bool read_rows(JPEGReader *reader) {
     reader->mcu_row = row;
     reader->has_rows = reader->wants_rows;
     if (cinfo->output_scanline < cinfo->output_height) return true;
-    // The end was read already, so this waits for nothing.
+    // The end has been read already, so this does not wait for bytes.
     if (reader->many_scans) jpeg_finish_output(cinfo);
     reader->stage = FINISH;
     return true;
@@ -82,8 +82,8 @@ static unsigned all_components(const JPEGReader *reader) {
     return (1u << reader->cinfo.num_components) - 1;
 }
 
-// What jpeg_calc_output_dimensions sets before the first pass, and what passes look at: all coefficients
-// are there, so that each pass may have a scale of its own.
+// Sets the fields that jpeg_calc_output_dimensions sets before the first pass. All coefficients are in memory,
+// so each pass may have its own scale.
 static void scale_pass(j_decompress_ptr cinfo, int eighths) {
     jpeg_set_scale(cinfo, eighths);
     cinfo->output_width = (cinfo->image_width * (uint64_t)eighths + DCTSIZE - 1) / DCTSIZE;
@@ -92,8 +92,8 @@ static void scale_pass(j_decompress_ptr cinfo, int eighths) {
 
 static void start_output(JPEGReader *reader) {
     j_decompress_ptr cinfo = &reader->cinfo;
-    // A progressive picture need not refine every coefficient (T.81, G.1.1.1), but it needs some of each
-    // component.
+    // A progressive image need not refine every coefficient (T.81, G.1.1.1), but each component must have some
+    // data.
     if (reader->seen != all_components(reader))
         jpeg_reader_fail(reader, CodecFaultBroken, "a component without data");
     cinfo->do_block_smoothing = FALSE;
@@ -114,13 +114,13 @@ void jpeg_reader_start_preview(JPEGReader *reader) {
     reader->preview_wanted = false;
     drop_preview(reader);
     reader->preview = jpeg_preview_create(cinfo, reader->orientation, reader->max_preview);
-    // Also where that failed: the next one is of more scans.
+    // Also after a failure, so that the next preview shows more scans.
     reader->shown_scans = reader->whole_scans;
     if (!reader->preview) return;
     cinfo->do_block_smoothing = TRUE;
     if (!jpeg_start_output(cinfo, reader->whole_scans))
         jpeg_reader_fail(reader, CodecFaultBroken, "cannot start output");
-    // The library takes in no bytes for a pass that is behind its input, not even the markers after the scan.
+    // For a pass that is behind its input, the library consumes no bytes, not even the markers after the scan.
     cinfo->output_scan_number = 0;
     reader->stage = PREVIEW;
 }
@@ -166,7 +166,7 @@ static bool finish(JPEGReader *reader) {
     return true;
 }
 
-// One call into the library. False: it needs bytes.
+// Makes one call into the library. Returns false if it needs bytes.
 bool jpeg_reader_advance(JPEGReader *reader) {
     switch (reader->stage) {
     case HEADER:

@@ -4,7 +4,7 @@
 
 bool jpeg_may_shrink(uint32_t side, uint32_t factor, uint32_t least) {
     uint64_t left = ((uint64_t)side + factor - 1) / factor;
-    // The coarser blocks are, the more is left out with them.
+    // Smaller scales lose more detail, so they must leave more pixels.
     uint64_t eighths = factor == 2 ? 6 : factor == 4 ? 7 : 8;
     return left * 8 >= least * eighths;
 }
@@ -32,7 +32,7 @@ JPEGPlaneSides jpeg_planes_sides(
     while (!is_own && size < DCTSIZE && cinfo->max_h_samp_factor * eighths % (across * size * 2) == 0
         && cinfo->max_v_samp_factor * eighths % (down * size * 2) == 0)
         size *= 2;
-    // Both are whole numbers: the reader refuses sampling factors that do not divide the largest one.
+    // Both are integers: the reader refuses sampling factors that do not divide the largest one.
     JPEGPlaneSides sides = {
         .across = (uint32_t)(cinfo->max_h_samp_factor * DCTSIZE / (across * size)),
         .down = (uint32_t)(cinfo->max_v_samp_factor * DCTSIZE / (down * size)),

@@ -1,4 +1,4 @@
-// A JPEG's components as planes, at the scale that they are decoded at.
+// A JPEG's components as planes, at the scale of decoding.
 #ifndef JPEG_PLANES_H
 #define JPEG_PLANES_H
 
@@ -8,18 +8,18 @@
 
 #include <jpeglib.h>
 
-/// What the components mean, once the header is read; neither scale nor profile.
+/// The meaning of the components. Call it once the header is read. Scale and profile are not set.
 CodecPixels jpeg_planes_pixels(const struct jpeg_decompress_struct *cinfo);
-/// A component's samples, as they are decoded.
+/// The sides of a component's plane.
 typedef struct {
     uint32_t width, height; // in samples
-    uint32_t across, down;  // pixels of the whole image that a sample stands for, along each side
-    int lines;              // in a row of MCUs
+    uint32_t across, down;  // how many pixels of the whole image one sample covers, along each side
+    int lines;              // rows of samples in a row of MCUs
 } JPEGPlaneSides;
 
-/// A component's sides where the picture is decoded at so many eighths.
-/// - Parameter is_own: each component has that scale. Otherwise those with fewer samples are scaled down less, as
-///   jpeg_calc_output_dimensions does it.
+/// The sides of a component's plane if the image is decoded at this scale.
+/// - Parameter is_own: whether every component has exactly this scale. If not, components with fewer samples
+///   are scaled down less, as jpeg_calc_output_dimensions does.
 JPEGPlaneSides jpeg_planes_sides(
     const struct jpeg_decompress_struct *cinfo, int component, int eighths, bool is_own);
 

@@ -6,9 +6,9 @@
 
 #include <jerror.h>
 
-// Close to the picture, where the last scans still have to come.
+// Close to the image's quality; the last scans are still missing.
 #define QUALITY 85
-// What the encoder writes at a time.
+// How many bytes the encoder writes at a time.
 #define PIECE ((size_t)4096)
 
 struct JPEGPreview {
@@ -57,7 +57,7 @@ static void destination_end(j_compress_ptr cinfo) {
 }
 
 bool jpeg_preview_fits(const struct jpeg_decompress_struct *source) {
-    // The writer knows fewer sides than the reader.
+    // The encoder's maximum sides are smaller than the decoder's.
     if (source->image_width > JPEG_MAX_DIMENSION || source->image_height > JPEG_MAX_DIMENSION)
         return false;
     if (source->num_components == 1) return true;
@@ -74,7 +74,7 @@ static void write_orientation(j_compress_ptr cinfo, int orientation) {
     jpeg_write_marker(cinfo, JPEG_APP0 + 1, block, sizeof block);
 }
 
-// The same components, sampled alike, with quantization of its own: the source's may be anything.
+// Uses the same components and sampling, but its own quantization, because the source's may have any values.
 static void start(JPEGPreview *preview, const struct jpeg_decompress_struct *source, int orientation) {
     j_compress_ptr cinfo = &preview->cinfo;
     cinfo->image_width = source->image_width;
@@ -84,7 +84,7 @@ static void start(JPEGPreview *preview, const struct jpeg_decompress_struct *sou
     jpeg_set_defaults(cinfo);
     jpeg_set_colorspace(cinfo, source->jpeg_color_space);
     jpeg_set_quality(cinfo, QUALITY, TRUE);
-    // By it readers tell whether CMYK is stored inverted.
+    // This marker shows decoders whether CMYK is stored inverted.
     if (source->num_components == 4) cinfo->write_Adobe_marker = source->saw_Adobe_marker;
     for (int index = 0; index < source->num_components; index++) {
         cinfo->comp_info[index].h_samp_factor = source->comp_info[index].h_samp_factor;

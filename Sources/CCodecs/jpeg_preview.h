@@ -1,5 +1,4 @@
-// A baseline JPEG of what a decoder has so far, made of its samples as they are: nothing is upsampled, and no colours
-// are converted.
+// Encodes the samples that a decoder has so far as a baseline JPEG, without upsampling or color conversion.
 #ifndef JPEG_PREVIEW_H
 #define JPEG_PREVIEW_H
 
@@ -11,21 +10,22 @@
 
 #include <jpeglib.h>
 
-// Beside the bytes: the library's tables and buffers.
+// The library's tables and buffers, without the encoded bytes.
 #define JPEG_PREVIEW_MEMORY ((size_t)128 * 1024)
 
 typedef struct JPEGPreview JPEGPreview;
 
-/// Whether a picture with this header can have one: an MCU of it may be too large for a file in one scan.
+/// Whether a preview is possible for this header. It is not if an MCU is too large for a file with a single
+/// scan.
 bool jpeg_preview_fits(const struct jpeg_decompress_struct *source);
-/// NULL when there is no memory.
+/// Returns NULL if out of memory.
 JPEGPreview *jpeg_preview_create(
     const struct jpeg_decompress_struct *source, int orientation, size_t max_bytes);
-/// Takes a row of MCUs. False: there will be no preview.
+/// Adds a row of MCUs. Returns false if the preview cannot be made.
 bool jpeg_preview_write(JPEGPreview *preview, JSAMPARRAY *rows);
-/// After the last row. False: there is no preview.
+/// Call it after the last row. Returns false if the preview cannot be made.
 bool jpeg_preview_finish(JPEGPreview *preview);
-/// What was encoded, as long as the preview lives.
+/// The encoded bytes, valid as long as the preview.
 const Encoded *jpeg_preview_encoded(const JPEGPreview *preview);
 void jpeg_preview_destroy(JPEGPreview *preview);
 

@@ -1,5 +1,5 @@
-// The library's own way keeps every APP2 segment there is, whatever it holds; this keeps those of a profile, and joins
-// them once all are there (ICC.1, annex B.4).
+// The library's own function keeps every APP2 segment, whatever it contains. This code keeps only segments of a
+// profile and joins them once all are present (ICC.1, annex B.4).
 #include "jpeg_profile.h"
 
 #include "profile.h"
@@ -10,7 +10,7 @@
 #define SOS 0xDA
 #define EOI 0xD9
 #define APP2 0xE2
-// All parts of a profile, each with its head.
+// The maximum size of all parts of a profile with their heads.
 #define MAX_SEGMENTS (MAX_PROFILE + 255 * 32)
 #define HEAD 14 // the name with its NUL, the chunk's number from 1, the number of chunks
 
@@ -25,7 +25,7 @@ typedef struct {
     size_t size;
 } Chunks;
 
-// False: these are not the chunks of one profile.
+// Returns false if the chunks do not belong to one profile.
 static bool take(Chunks *found, const uint8_t *content, size_t count) {
     static const char name[12] = "ICC_PROFILE";
     if (count < HEAD || memcmp(content, name, sizeof name)) return true;
@@ -49,7 +49,7 @@ static bool find(Chunks *found, const uint8_t *bytes, size_t count) {
         }
         uint8_t marker = bytes[at + 1];
         if (marker == SOS || marker == EOI) break;
-        // Fill bytes, a stuffed zero, and the markers that stand alone.
+        // Fill bytes, a stuffed zero, and markers without a length.
         if (marker == 0xFF || marker <= 1 || (marker >= 0xD0 && marker <= 0xD8)) {
             at += marker == 0xFF ? 1 : 2;
             continue;
@@ -79,7 +79,7 @@ static uint8_t *join(const uint8_t *bytes, size_t count, size_t *profile_count) 
 
 void jpeg_profile_take(JPEGProfile *profile, const uint8_t *segment, size_t count) {
     static const char name[12] = "ICC_PROFILE";
-    // What a JPEG starts with, before the first one.
+    // The first two bytes of a JPEG precede its segments.
     size_t before = profile->segments ? profile->segments_count : 2;
     if (count < 2 + HEAD || memcmp(segment + 2, name, sizeof name)) return;
     if (before + 2 + count > MAX_SEGMENTS) return;

@@ -1,5 +1,5 @@
-// The scale of a JPEG's inverse DCT, in eighths. libjpeg has one number for both directions in ABI 62 (Debian) and one per
-// direction from ABI 70 on (Ubuntu has ABI 80). We always scale both alike.
+// The scale of a JPEG's inverse DCT, in eighths. libjpeg has one number for both directions in ABI 62 (Debian),
+// and one per direction from ABI 70 on (Ubuntu has ABI 80). Both directions are always scaled alike here.
 #pragma once
 
 #include <stdio.h>

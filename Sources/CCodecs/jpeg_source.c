@@ -1,12 +1,13 @@
-// The bytes of a JPEG as libjpeg-turbo asks for them, its markers that are kept, and what it says of damage.
+// Feeds a JPEG's bytes to libjpeg-turbo, keeps some of its markers, and judges its warnings about damage.
 #include "jpeg_reader.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-// Bytes between the end of a scan's data and the next marker, which cameras and scanners write.
+// The most bytes between the end of a scan's data and the next marker. Cameras and scanners write such padding.
 #define MAX_PADDING 512
-// The same before a restart marker. Cameras write up to 12; more may be data that a damaged interval left unread.
+// The same before a restart marker. Cameras write up to 12 bytes. More may be data that a damaged interval left
+// unread.
 #define MAX_RESTART_PADDING 32
 // The same before EOI.
 #define MAX_END_PADDING 4096
@@ -49,19 +50,19 @@ _Noreturn static void on_error(j_common_ptr cinfo) {
     jpeg_reader_fail(reader, fault_of(cinfo->err->msg_code), NULL);
 }
 
-// Damaged data is only a warning to the library, which goes on with grey. These are the warnings
-// that sound pictures show; every other one is a failure.
+// The library treats damaged data as a warning and continues with gray. The warnings listed here occur in valid
+// files; all others are failures.
 static bool is_harmless(j_common_ptr cinfo) {
     const int *parameters = cinfo->err->msg_parm.i;
     switch (cinfo->err->msg_code) {
-    case JWRN_ADOBE_XFORM:    // a colour transform that Adobe did not define: a guess is made
+    case JWRN_ADOBE_XFORM:    // a color transform that Adobe did not define; the library guesses
     case JWRN_JFIF_MAJOR:     // a JFIF version other than 1
     case JWRN_NOT_SEQUENTIAL: // spectral selection in a sequential scan, where it has no meaning
         return true;
-    case JWRN_EXTRANEOUS_DATA: { // padding before a marker; a restart marker out of sequence has a warning of its own
+    case JWRN_EXTRANEOUS_DATA: { // padding before a marker; a restart marker out of sequence has another warning
         int marker = parameters[1];
         bool is_restart = marker >= JPEG_RST0 && marker <= JPEG_RST0 + 7;
-        // An arithmetic decoder warns of no other damage within a scan.
+        // This is the only warning that an arithmetic decoder gives about damage within a scan.
         if (is_restart) return !reader_of(cinfo)->cinfo.arith_code && parameters[0] <= MAX_RESTART_PADDING;
         return parameters[0] <= (marker == JPEG_EOI ? MAX_END_PADDING : MAX_PADDING);
     }
@@ -90,14 +91,14 @@ static void source_nothing(j_decompress_ptr cinfo) {
     (void)cinfo;
 }
 
-// Whether the library is within entropy-coded data that its arithmetic decoder must have whole.
+// Whether the library is within entropy-coded data that its arithmetic decoder needs as a whole.
 bool jpeg_reader_needs_all(const JPEGReader *reader) {
     if (!reader->cinfo.arith_code) return false;
     return reader->stage == ROWS || (reader->stage == SCANS && reader->in_scan);
 }
 
-// Whether no later scan could add anything: each coefficient of a progressive image has arrived at full precision, or each
-// component of another one has had its scan. The last scan may be under way.
+// Whether no later scan could add anything. A progressive image must have each coefficient at full precision,
+// another image one scan of each component. The last scan may still be in progress.
 static bool has_all_scans(const JPEGReader *reader) {
     const struct jpeg_decompress_struct *cinfo = &reader->cinfo;
     if (reader->seen != (1u << cinfo->num_components) - 1) return false;
@@ -108,8 +109,9 @@ static bool has_all_scans(const JPEGReader *reader) {
     return true;
 }
 
-// An image that lacks only EOI is complete. The library looks ahead, so it decodes the last MCU only when it is given an
-// EOI. If bits are missing, it warns, and the image is cut short. An arithmetic decoder would not warn.
+// Whether an EOI may be added to an image that lacks only its EOI. The library reads ahead, so it decodes the
+// last MCU only after an EOI. If bits are missing, it warns, and the image counts as cut short. An arithmetic
+// decoder would not warn.
 static bool can_make_end(const JPEGReader *reader) {
     if (!reader->ended || reader->cinfo.arith_code) return false;
     if (reader->many_scans) return reader->stage == SCANS && has_all_scans(reader);
@@ -120,7 +122,7 @@ static boolean source_fill(j_decompress_ptr cinfo) {
     static const JOCTET end_of_image[2] = {0xFF, JPEG_EOI};
     JPEGReader *reader = reader_of(cinfo);
     if (reader->made_end) jpeg_reader_fail(reader, CodecFaultCutShort, "the bytes end before the image");
-    // The arithmetic decoder cannot suspend: it was given everything there is.
+    // The arithmetic decoder cannot suspend; it was given all bytes.
     if (jpeg_reader_needs_all(reader)) jpeg_reader_fail(reader, CodecFaultCutShort, "the bytes end before the image");
     if (!can_make_end(reader)) return FALSE;
     reader->made_end = true;
@@ -141,8 +143,8 @@ static void source_skip(j_decompress_ptr cinfo, long count) {
     source->bytes_in_buffer -= now;
 }
 
-// Takes an APP1 segment once it is there whole; keeps the first that is EXIF. The library's own way to
-// keep markers would keep as many as the file has.
+// Reads an APP1 segment once it is complete, and keeps the first one with EXIF. The library's own function
+// would keep all segments of the file.
 static boolean take_app1(j_decompress_ptr cinfo) {
     static const char name[6] = "Exif\0";
     JPEGReader *reader = reader_of(cinfo);
@@ -163,8 +165,8 @@ static boolean take_app1(j_decompress_ptr cinfo) {
     return TRUE;
 }
 
-// Takes an APP2 segment, which may have a part of a colour profile. Otherwise it is passed over as the library does: one that
-// is cut or has no length is to end as it does where nobody wants rows, and this isn't asked.
+// Reads an APP2 segment, which may contain a part of a color profile. Other segments are skipped exactly as the
+// library does. So files with a cut segment give the same result whether rows are requested or not.
 static boolean take_app2(j_decompress_ptr cinfo) {
     JPEGReader *reader = reader_of(cinfo);
     struct jpeg_source_mgr *source = cinfo->src;

@@ -30,7 +30,7 @@ static uint8_t clamped(double value) {
     return value <= 0 ? 0 : value >= 255 ? 255 : (uint8_t)(value + 0.5);
 }
 
-// JFIF's conversion.
+// JFIF's conversion to RGB.
 static void convert_ycc(uint8_t colour[3]) {
     double light = colour[0], blue = colour[1] - 128.0, red = colour[2] - 128.0;
     colour[0] = clamped(light + 1.402 * red);
@@ -38,7 +38,8 @@ static void convert_ycc(uint8_t colour[3]) {
     colour[2] = clamped(light + 1.772 * blue);
 }
 
-// As variants without a profile. Inks are stored inverted, with Adobe's marker or without: so browsers and Pillow have it.
+// Like variants without a profile. Inks are stored inverted, with or without Adobe's marker, as in browsers and
+// Pillow.
 static void convert_inks(uint8_t colour[4]) {
     uint8_t light[3];
     colour_print(colour, light, 1);
@@ -53,7 +54,7 @@ static void convert(uint8_t colour[4], const struct jpeg_decompress_struct *cinf
     case JCS_YCbCr:
         convert_ycc(colour);
         break;
-    case JCS_YCCK: // what it makes red, green and blue of are CMY inverted
+    case JCS_YCCK: // converts to inverted CMY, not to RGB
         convert_ycc(colour);
         for (int index = 0; index < 3; index++) colour[index] = 255 - colour[index];
         convert_inks(colour);

@@ -1,4 +1,5 @@
-// A tiny picture of a JPEG from its samples as they are stored: colours are converted once, those of its cells.
+// Makes a thumbnail of a JPEG from its samples as they are stored. Only the colors of its cells are converted
+// to RGB.
 #ifndef JPEG_THUMB_H
 #define JPEG_THUMB_H
 
@@ -8,12 +9,12 @@
 
 #include <jpeglib.h>
 
-/// Before the first row of a pass, whose scale is set.
+/// Call it before the first row of a pass, after its scale is set.
 void jpeg_thumb_start(Thumb *thumb, const struct jpeg_decompress_struct *cinfo);
-/// A row of MCUs, as jpeg_read_raw_data gives it.
+/// Adds a row of MCUs, as jpeg_read_raw_data returns it.
 void jpeg_thumb_add(
     Thumb *thumb, const struct jpeg_decompress_struct *cinfo, JDIMENSION mcu_row, JSAMPARRAY *rows);
-/// Once all rows were added.
+/// Call it after all rows were added.
 void jpeg_thumb_finish(Thumb *thumb, const struct jpeg_decompress_struct *cinfo);
 
 #endif

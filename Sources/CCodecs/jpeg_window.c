@@ -16,7 +16,7 @@ bool jpeg_window_start(JPEGWindow *window, const struct jpeg_compress_struct *ci
         plane->width = part(cinfo->image_width, component->h_samp_factor, cinfo->max_h_samp_factor);
         plane->height = part(cinfo->image_height, component->v_samp_factor, cinfo->max_v_samp_factor);
         plane->lines = component->v_samp_factor * DCTSIZE;
-        // Whole MCUs: the library reads that far.
+        // The library reads whole MCUs.
         plane->stride = part(plane->width, 1, component->h_samp_factor * DCTSIZE)
             * (size_t)component->h_samp_factor * DCTSIZE;
         plane->rows = calloc((size_t)plane->lines * WINDOW_MCU_ROWS, plane->stride);

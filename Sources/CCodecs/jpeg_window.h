@@ -1,4 +1,4 @@
-// Rows of planes that wait until a row of MCUs of a JPEG is whole.
+// Collects rows of planes until a row of MCUs of a JPEG is complete.
 #ifndef JPEG_WINDOW_H
 #define JPEG_WINDOW_H
 
@@ -8,7 +8,7 @@
 
 #include <jpeglib.h>
 
-// Rows of MCUs that it has room for.
+// How many rows of MCUs fit.
 #define WINDOW_MCU_ROWS 12
 #define WINDOW_PLANES 3
 
@@ -17,7 +17,7 @@ typedef struct {
     size_t stride;
     uint32_t width, height; // of the plane
     uint32_t taken;
-    int lines;              // in a row of MCUs
+    int lines;              // rows of samples in a row of MCUs
     JSAMPROW shown[2 * DCTSIZE];
 } JPEGPlane;
 
@@ -27,12 +27,12 @@ typedef struct {
     uint32_t written, mcu_rows; // rows of MCUs
 } JPEGWindow;
 
-/// After jpeg_start_compress. False: no memory.
+/// Call it after jpeg_start_compress. Returns false if out of memory.
 bool jpeg_window_start(JPEGWindow *window, const struct jpeg_compress_struct *cinfo);
 void jpeg_window_free(JPEGWindow *window);
-/// False: there is no room, or the plane has all its rows.
+/// Adds a row of a plane. Returns false if there is no room or the plane has all its rows.
 bool jpeg_window_take(JPEGWindow *window, int plane, const uint8_t *row);
-/// Shows the next row of MCUs, once it is whole; its edges are continued where the picture ends within it.
+/// Returns the next row of MCUs if it is complete. If the image ends within it, its edges are continued.
 bool jpeg_window_show(JPEGWindow *window, JSAMPARRAY planes[]);
 
 #endif

@@ -1,11 +1,13 @@
-// JPEG XL over libjxl's streaming decoder, on the caller's thread alone.
+// Decodes JPEG XL with libjxl's streaming decoder on the caller's thread.
 //
-// The library takes bytes as they come and decodes squares of 256 pixels a side as soon as theirs are there; it composes frames
-// on their canvas, and tells of those that are shown. Each may be of many layers, some bytes each, whose composing costs as much
-// as the canvas is large: a second decoder, which decodes no pixel, goes before and counts them.
+// The library consumes bytes as they arrive and decodes groups of 256 × 256 pixels as soon as their bytes are
+// present. It composes frames on their canvas and reports only shown frames. A frame can consist of many layers
+// of a few bytes each, and composing a layer costs as much as the whole canvas. So a second decoder, the scout,
+// runs ahead without decoding pixels and counts the layers.
 //
-// A square can't be left, and what is kept is told by no header: a hostile file can have the library take more than was
-// reckoned. So it runs only where the kernel bounds time and memory (see docs/operating.md).
+// A group cannot be interrupted, and no header says how much memory the library keeps. A hostile file can make
+// it use more than computed. So it runs only in a decoder process, where the kernel limits time and memory (see
+// docs/operating.md).
 #include "CCodecs.h"
 #include "frame_budget.h"
 #include "jxl_decoder.h"
@@ -22,17 +24,17 @@ struct JXLReader {
     CodecFault fault;
     CodecPicture picture;
     JXLSource source, scout;
-    size_t taken, scouted;   // of the bytes given, by each
-    bool is_scouted;         // it waits for the header to be judged, or has come to the last frame
+    size_t taken, scouted;   // bytes of the input, consumed by each decoder
+    bool is_scouted;         // the scout waits for the header check, or has reached the last frame
     JxlBasicInfo info;
-    uint64_t offset;         // of the file, that was consumed
-    FrameBudget budget;      // of all layers
-    uint64_t frames;         // that are shown
+    uint64_t offset;         // how many bytes of the file were consumed
+    FrameBudget budget;      // counts all layers
+    uint64_t frames;         // shown frames
     Thumb thumb;             // of the first frame
     char message[80];
 };
 
-// A failure is told by the stage; callers return at once.
+// Records a failure in `stage`. Callers must return at once.
 static void fail(JXLReader *reader, CodecFault fault, const char *message) {
     if (reader->stage == FAILED) return;
     reader->stage = FAILED;
@@ -41,7 +43,7 @@ static void fail(JXLReader *reader, CodecFault fault, const char *message) {
 }
 
 JXLReader *jxl_reader_create(size_t max_memory) {
-    (void)max_memory; // The library allocates as the header says, and that is judged first.
+    (void)max_memory; // the library allocates as the header says, and the header is checked first
     JXLReader *reader = calloc(1, sizeof *reader);
     if (!reader) return NULL;
     reader->budget = frame_budget_unbounded();
@@ -83,13 +85,13 @@ static void read_header(JXLReader *reader) {
         return;
     }
     if (!jxl_is_supported(decoder, info)) {
-        fail(reader, CodecFaultUnsupported, "in inks");
+        fail(reader, CodecFaultUnsupported, "CMYK colors");
         return;
     }
     picture->width = info->xsize;
     picture->height = info->ysize;
     picture->hasAlpha = info->alpha_bits > 0;
-    // The codestream's word: one of EXIF's does not count (ISO/IEC 18181-2).
+    // The codestream's orientation; EXIF's does not count (ISO/IEC 18181-2).
     picture->containerOrientation = (uint8_t)info->orientation;
     uint64_t needed
         = jxl_memory(info->xsize, info->ysize, info->num_extra_channels, info->have_animation);
@@ -97,7 +99,7 @@ static void read_header(JXLReader *reader) {
     reader->stage = DECODE;
 }
 
-// Counts what begins in these bytes, before any of it is decoded.
+// Counts the layers in these bytes before any of them is decoded.
 static void look_ahead(JXLReader *reader, const uint8_t *bytes, size_t count) {
     uint64_t pixels = (uint64_t)reader->picture.width * reader->picture.height;
     while (!reader->is_scouted && reader->stage != FAILED) {
@@ -123,7 +125,7 @@ static void look_ahead(JXLReader *reader, const uint8_t *bytes, size_t count) {
     }
 }
 
-// A part of a row, of the first frame.
+// Receives a part of a row. Only the first frame is used.
 static void take_pixels(void *context, size_t x, size_t y, size_t count, const void *pixels) {
     JXLReader *reader = context;
     if (reader->frames != 1) return;
@@ -147,7 +149,7 @@ static void begin_pixels(JXLReader *reader) {
     JxlPixelFormat format = jxl_pixels_of(&reader->info);
     if (reader->frames == 1) thumb_start(&reader->thumb, reader->picture.width, reader->picture.height);
     if (JxlDecoderSetImageOutCallback(reader->source.decoder, &format, take_pixels, reader) != JXL_DEC_SUCCESS)
-        fail(reader, CodecFaultBroken, "pixels of no kind that is known");
+        fail(reader, CodecFaultBroken, "unsupported pixel format");
 }
 
 static void finish(JXLReader *reader) {
@@ -155,7 +157,7 @@ static void finish(JXLReader *reader) {
         thumb_finish_pixels(&reader->thumb);
         reader->stage = FINISHED;
     } else {
-        fail(reader, CodecFaultBroken, "no picture");
+        fail(reader, CodecFaultBroken, "no image");
     }
 }
 
@@ -206,7 +208,7 @@ static CodecStatus run(JXLReader *reader, const uint8_t *bytes, size_t count) {
     return CodecStatusHasMore;
 }
 
-// The bytes that neither needs again.
+// The bytes that neither decoder needs again.
 static size_t consume(JXLReader *reader) {
     size_t consumed = reader->taken;
     if (reader->scout.decoder && reader->scouted < consumed) consumed = reader->scouted;
@@ -227,7 +229,7 @@ CodecStep jxl_reader_step(JXLReader *reader, const uint8_t *bytes, size_t count,
         status = CodecStatusFailed;
     }
     bool is_over = status == CodecStatusFinished || status == CodecStatusFailed;
-    // What it holds is not needed once there is nothing more to decode.
+    // The memory is not needed once decoding has ended.
     if (is_over) {
         jxl_close(&reader->source);
         jxl_close(&reader->scout);

@@ -5,20 +5,20 @@
 
 #include <stdio.h>
 
-// Few enough to be decoded in some milliseconds.
+// A piece that is decoded in some milliseconds.
 #define PIECE ((size_t)32 * 1024)
-// For each channel of each pixel: 15 and 17 were measured of files of libjxl's own encoder, 26 of animations.
+// Bytes per channel of a pixel. Measured: 15 to 17 for files of libjxl's own encoder, 26 for animations.
 #define BYTES_A_SAMPLE 18
-// The library's own state, whatever the picture.
+// The library's own state, which does not depend on the image.
 #define BASE_MEMORY ((uint64_t)4 * 1024 * 1024)
-// Sides are filled up to whole blocks, and have some pixels around them.
+// Sides are padded to whole blocks, with some pixels around them.
 #define MARGIN 32
 
 static bool open(JXLSource *source, int events, JXL_BOOL is_composed) {
     JxlDecoder *decoder = JxlDecoderCreate(NULL);
     if (!decoder) return false;
     *source = (JXLSource){.decoder = decoder, .piece = PIECE};
-    // No runner is set: it decodes on the thread that calls.
+    // No runner is set, so it decodes on the caller's thread.
     bool is_ready = JxlDecoderSubscribeEvents(decoder, events) == JXL_DEC_SUCCESS
         && JxlDecoderSetCoalescing(decoder, is_composed) == JXL_DEC_SUCCESS
         && JxlDecoderSetKeepOrientation(decoder, JXL_TRUE) == JXL_DEC_SUCCESS
@@ -51,7 +51,7 @@ JxlDecoderStatus jxl_advance(JXLSource *source, const uint8_t *bytes, size_t cou
     *consumed += shown - left;
     source->is_dry = status == JXL_DEC_NEED_MORE_INPUT && shown == count;
     source->left = left;
-    // What it took nothing of is too short for it.
+    // If nothing was consumed, the piece is too short.
     source->piece = status == JXL_DEC_NEED_MORE_INPUT && left == shown ? 2 * source->piece : PIECE;
     return status;
 }
@@ -80,7 +80,7 @@ void jxl_want_srgb(JxlDecoder *decoder, const JxlBasicInfo *info) {
         .transfer_function = JXL_TRANSFER_FUNCTION_SRGB,
         .rendering_intent = JXL_RENDERING_INTENT_RELATIVE,
     };
-    // Where it can't, the profile tells what comes.
+    // If it can't, the profile describes the pixels.
     (void)JxlDecoderSetPreferredColorProfile(decoder, &encoding);
 }
 
@@ -101,8 +101,8 @@ size_t jxl_profile_size(const JxlDecoder *decoder) {
     return size > MAX_PROFILE ? 0 : size;
 }
 
-// Whether it is a transform of blocks or of whole planes is said by each frame, and only there: this is of the latter, which
-// take three times as much. It has three channels inside even where it is grey.
+// Each frame header says whether blocks or whole planes are transformed. It is not known earlier, so this
+// assumes whole planes, which take three times as much. The library uses three channels even for gray.
 uint64_t jxl_memory(uint32_t width, uint32_t height, uint32_t extra, bool is_animated) {
     uint64_t samples = ((uint64_t)width + MARGIN) * ((uint64_t)height + MARGIN) * (3 + (uint64_t)extra);
     return BASE_MEMORY + samples * BYTES_A_SAMPLE * (is_animated ? 2 : 1);

@@ -8,12 +8,12 @@
 
 typedef struct {
     Pixels pixels;
-    JXLSource source; // until the first frame is decoded
+    JXLSource source; // closed once the first frame is decoded
     JxlBasicInfo info;
     const uint8_t *bytes;
     size_t count;
     uint8_t *icc;
-    uint8_t *image; // once its header was read
+    uint8_t *image; // allocated once the header is read
     size_t stride;
     bool has_failed;
     uint32_t next_row;
@@ -32,7 +32,7 @@ static JxlDecoderStatus advance(Context *context) {
     return event;
 }
 
-// The next event, which comes before anything of the picture's size. A cut file has none.
+// The next event, before memory of the image's size is allocated. A cut file has none.
 static JxlDecoderStatus next_event(Context *context) {
     JxlDecoderStatus event;
     do event = advance(context);
@@ -40,7 +40,7 @@ static JxlDecoderStatus next_event(Context *context) {
     return event;
 }
 
-// As far as the colours.
+// Reads up to the color information.
 static CodecFault start(void *reader, const PixelsFile *file) {
     Context *context = reader;
     const CheckedPicture *checked = &file->checked;
@@ -80,7 +80,7 @@ static bool take_image(Context *context) {
         && JxlDecoderSetImageOutBuffer(context->source.decoder, &format, context->image, size) == JXL_DEC_SUCCESS;
 }
 
-// Decodes for some milliseconds. False: it failed.
+// Decodes for some milliseconds. Returns false on failure.
 static bool prepare(Context *context) {
     Slice slice = slice_start();
     do {

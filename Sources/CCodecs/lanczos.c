@@ -16,7 +16,8 @@ static double radius_of(ResamplerFilter filter) {
 Axis axis_make(
     uint32_t size, double start, double end, uint32_t out_size, ResamplerFilter filter) {
     double scale = (end - start) / out_size;
-    // Enlarging, the kernel keeps its width in the source; else it covers what an output pixel does.
+    // When enlarging, the kernel has a fixed width in the source. When shrinking, it covers the width of an
+    // output pixel.
     double unit = fmax(scale, 1), turn = M_PI / (LOBES * unit);
     return (Axis){
         filter, start, scale, radius_of(filter) * unit, size, sin(turn), cos(turn)};
@@ -34,21 +35,22 @@ static double middle_of(Axis axis, uint32_t index) {
 Taps axis_taps(Axis axis, uint32_t index) {
     double middle = middle_of(axis, index);
     double last = axis.size - 1;
-    // Pixels whose middle lies within the kernel. Beyond an edge there is nothing to weigh.
+    // Includes the pixels whose centers lie within the kernel. There are no pixels beyond an edge.
     double first = fmin(fmax(ceil(middle - axis.support - 0.5), 0), last);
     double end = fmin(fmax(floor(middle + axis.support - 0.5), first), last);
     return (Taps){(uint32_t)first, (uint32_t)(end - first) + 1};
 }
 
 int axis_bits(Axis axis, int most) {
-    // Where edges cut a kernel off, what is left of it weighs up to 1.6 times as much: below 2 in all.
+    // At an edge, a part of the kernel is missing and the rest weighs up to 1.6 times as much. The sum stays
+    // below 2.
     int bits = 14;
     for (double scale = axis.scale; scale >= 2 && bits < most; scale /= 2) bits++;
     return bits;
 }
 
-// sinc(x) sinc(x / 3) at each tap. Taps are equally far apart, so that the sine of the slower wave turns from one to
-// the next; three times its angle is the faster wave's.
+// Computes sinc(x) sinc(x / 3) at each tap. Taps are equally spaced, so the sine of the slower wave is rotated
+// from one tap to the next. The faster wave has three times its angle.
 static double kernel(Axis axis, uint32_t index, Taps taps, double *weights) {
     double unit = fmax(axis.scale, 1), step = 1 / unit, sum = 0;
     double start = (taps.first + 0.5 - middle_of(axis, index)) / unit;
@@ -66,7 +68,7 @@ static double kernel(Axis axis, uint32_t index, Taps taps, double *weights) {
     return sum;
 }
 
-// By distance.
+// Computes weights from distances.
 static double simple_kernel(Axis axis, uint32_t index, Taps taps, double *weights) {
     double middle = middle_of(axis, index), sum = 0;
     for (uint32_t tap = 0; tap < taps.count; tap++) {
@@ -80,7 +82,7 @@ static double simple_kernel(Axis axis, uint32_t index, Taps taps, double *weight
 void axis_weights(Axis axis, uint32_t index, Taps taps, int bits, double *exact, int16_t *weights) {
     double sum = axis.filter == ResamplerFilterLanczos ? kernel(axis, index, taps, exact)
                                                  : simple_kernel(axis, index, taps, exact);
-    // Only rounding at the kernel's very edge could leave nothing.
+    // The sum can be zero only by rounding at the kernel's very edge.
     bool is_nothing = fabs(sum) < 1e-6;
     int32_t one = 1 << bits, rest = one;
     uint32_t largest = 0;
@@ -90,7 +92,7 @@ void axis_weights(Axis axis, uint32_t index, Taps taps, int bits, double *exact,
         rest -= weights[tap];
         if (weights[tap] > weights[largest]) largest = tap;
     }
-    // What rounding took: so a plain ground stays as it is.
+    // Adds the rounding error to the largest weight, so that areas of one color stay unchanged.
     int32_t whole = weights[largest] + rest;
     weights[largest] = (int16_t)(whole > INT16_MAX ? INT16_MAX : whole);
 }

@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-// Where upright (0, 0) is in the stored picture, and where a step across and a step down lead there,
-// in pixels.
+// Describes how the upright image runs through the stored one: the offset of upright (0, 0), and the offsets of
+// a step to the right and of a step down, in pixels.
 typedef struct {
     ptrdiff_t origin, across, down;
 } Walk;
@@ -26,7 +26,7 @@ void orientation_rows(const uint8_t *picture, uint32_t width, uint32_t height, i
     int orientation, uint32_t first, int count, uint8_t *out, size_t stride) {
     Walk walk = walk_of(width, height, orientation);
     uint32_t columns = orientation >= 5 ? height : width;
-    // Column by column, as pixels of several rows that lie beside each other are read together.
+    // Column by column, because pixels of several rows that are adjacent in memory are then read together.
     for (uint32_t column = 0; column < columns; column++) {
         ptrdiff_t at = walk.origin + walk.across * column + walk.down * first;
         uint8_t *target = out + (size_t)column * (size_t)channels;

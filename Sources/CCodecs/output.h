@@ -12,7 +12,8 @@ typedef struct {
     size_t count, room, limit;
 } Output;
 
-/// Makes room for at least `more` bytes behind `count`. False: over the limit, or no memory.
+/// Makes room for at least `more` bytes after `count`. Returns false if that exceeds the limit or if
+/// out of memory.
 static inline bool output_reserve(Output *output, size_t more) {
     if (more > output->limit - output->count) return false;
     size_t needed = output->count + more;

@@ -1,4 +1,4 @@
-// How readers of pixels are opened: each has a context that begins with its `Pixels`.
+// Opens readers of pixels. The context of each begins with its `Pixels`.
 #ifndef PIXELS_OPEN_H
 #define PIXELS_OPEN_H
 
@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-/// What a reader is opened with.
+/// The input of a reader.
 typedef struct {
     const uint8_t *bytes;
     size_t count;
@@ -16,10 +16,10 @@ typedef struct {
 
 typedef struct {
     size_t context_size;
-    /// Reads as far as the picture's sides, channels and profile.
+    /// Reads up to the image's sides, channels and profile.
     CodecFault (*start)(void *context, const PixelsFile *file);
     int (*rows)(Pixels *pixels, uint8_t *out, size_t stride, int count);
-    /// Frees all, the context too, however far `start` came.
+    /// Frees everything, including the context, even if `start` failed.
     void (*close)(Pixels *pixels);
 } PixelsReader;
 

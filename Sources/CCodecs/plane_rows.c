@@ -1,5 +1,5 @@
-// Loops of one stride each, so that the compiler can make vectors of them; compiled twice where the processor may have
-// AVX2, as the resampler's kernels are.
+// Splits and joins planes with simple loops, so that the compiler can vectorize them. On x86-64 they are
+// compiled twice, with and without AVX2, like the resampler's kernels.
 #include "plane_rows.h"
 
 #include "resampler_kernels.h"
@@ -54,7 +54,7 @@ INLINE void join(const uint8_t *const *planes, int channels, size_t pixels, uint
         }
 }
 
-// c * a / 255 with LINE_BITS behind the point: 257 / 65536 is 1 / 255 as near as these bits can tell.
+// Computes c * a / 255 with LINE_BITS fractional bits. 257 / 65536 equals 1 / 255 at this precision.
 INLINE void premultiply(const uint8_t *colours, const uint8_t *alphas, size_t pixels, int16_t *line) {
     for (size_t pixel = 0; pixel < pixels; pixel++) {
         uint32_t product = (uint32_t)colours[pixel] * alphas[pixel] << LINE_BITS;
@@ -71,7 +71,7 @@ INLINE uint8_t sample(int32_t value) {
     return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
-// What has an alpha of 0 once that is rounded has no colour.
+// A pixel whose alpha rounds to 0 has no color.
 INLINE void unpremultiply(const int16_t *line, const int16_t *alphas, size_t pixels, uint8_t *colours) {
     const int32_t half = 1 << (LINE_BITS - 1);
     for (size_t pixel = 0; pixel < pixels; pixel++) {

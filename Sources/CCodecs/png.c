@@ -1,12 +1,13 @@
-// PNG over libpng's progressive reader.
+// Decodes PNG with libpng's progressive reader.
 //
-// The chunks are told apart here, and libpng is shown only those that pixels depend on: IHDR, PLTE,
-// tRNS, IDAT, IEND. Every other ancillary chunk is passed over unread (libpng would first gather it
-// whole, then inflate it), but for eXIf, which is kept when it is small enough, and an animation's,
-// whose frames are checked here (png_frames.c): what is shown of it is the file's own picture.
+// This code parses the chunks and passes libpng only those that pixels depend on: IHDR, PLTE, tRNS, IDAT, IEND.
+// Other ancillary chunks are skipped unread, because libpng would collect and inflate them. Exceptions are
+// eXIf, which is kept if it is small enough, and the chunks of an animation, whose frames are checked in
+// png_frames.c. The decoded image is the file's default image.
 //
-// Rows of each pass are taken as they are stored, without transformations and without a whole image. Of an
-// interlaced picture the pixels of the first passes are kept, for previews: as many as memory allows.
+// Rows of each pass are processed as they are stored, without transformations and without a buffer for the
+// whole image. For an interlaced image, the pixels of the first passes are kept for previews, as many as memory
+// allows.
 #include "png_reader.h"
 #include "slice.h"
 
@@ -25,14 +26,14 @@ static void on_error(png_structp png, png_const_charp message) {
     png_reader_fail(png_get_error_ptr(png), CodecFaultBroken, message);
 }
 
-// Damaged image data is only a warning once libpng has its rows, or for any error of zlib's that
-// it takes for a wrong checksum.
+// Treats warnings about image data as errors. libpng only warns about damaged data once it has all rows, and
+// about every zlib error that it takes for a wrong checksum.
 static void on_warning(png_structp png, png_const_charp message) {
     if (!strncmp(message, "IDAT:", 5) || !strncmp(message, "Truncated compressed data", 25))
         png_reader_fail(png_get_error_ptr(png), CodecFaultBroken, message);
 }
 
-// Each block starts with its size, so that what is given back can be counted.
+// Each block starts with its size, so that freed memory can be counted.
 #define BLOCK_HEAD 16
 
 static png_voidp allocate(png_structp png, png_alloc_size_t size) {
@@ -77,12 +78,13 @@ PNGReader *png_reader_create(size_t max_memory) {
         PNG_LIBPNG_VER_STRING, reader, on_error, on_warning, reader, allocate, release);
     if (reader->png) reader->info = png_create_info_struct(reader->png);
     if (!reader->info) png_reader_fail(reader, CodecFaultTooMuchMemory, "out of memory");
-    // The sides are judged after the header, by the caller, who can say what they were.
+    // The caller checks the sides after the header, so that its error can contain them.
     png_set_user_limits(reader->png, PNG_UINT_31_MAX, PNG_UINT_31_MAX);
     png_set_benign_errors(reader->png, 1);
-    // Some writers name a window in zlib's header that is smaller than the one they used. The largest one reads all of them.
+    // Some writers declare a smaller window in zlib's header than they used. The largest window reads all
+    // files.
     png_set_option(reader->png, PNG_MAXIMUM_INFLATE_WINDOW, PNG_OPTION_ON);
-    // The one ancillary chunk that comes here is tRNS, and pixels depend on it.
+    // The only ancillary chunk passed to libpng is tRNS, and pixels depend on it.
     png_set_crc_action(reader->png, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
     png_set_progressive_read_fn(reader->png, reader, png_reader_on_info, png_reader_on_row, on_end);
     return reader;
@@ -102,7 +104,7 @@ void png_reader_destroy(PNGReader *reader) {
     free(reader);
 }
 
-// Passes that a preview begun now would show; 0 where an earlier one showed as many, or none can.
+// How many passes a preview started now would show. 0 if an earlier one showed as many, or if none is possible.
 static int passes_to_show(const PNGReader *reader) {
     bool may = reader->stage < FINISHED && reader->grid.pixels && !reader->is_last_bytes;
     bool is_idle = !reader->preview || png_preview_is_whole(reader->preview);
@@ -153,7 +155,7 @@ static void start_preview(PNGReader *reader) {
     int passes = passes_to_show(reader);
     if (!passes) return;
     png_preview_destroy(reader->preview);
-    // Also where that fails: the next one is of more passes.
+    // Also after a failure, so that the next preview shows more passes.
     reader->shown_passes = passes;
     reader->preview = png_preview_create(
         &reader->grid, passes, reader->picture.hasAlpha, reader->orientation, reader->max_preview);
@@ -168,7 +170,7 @@ static bool is_under_way(const PNGReader *reader) {
     return reader->preview && !png_preview_is_whole(reader->preview);
 }
 
-// False: the time is over before the preview is whole.
+// Returns false if the time is over before the preview is complete.
 static bool render_preview(PNGReader *reader, Slice slice) {
     if (reader->preview_wanted) start_preview(reader);
     while (is_under_way(reader)) {
@@ -183,7 +185,7 @@ static bool has_rows(const PNGReader *reader, size_t least) {
     return rows->is_wanted && !rows->is_canvas && rows->count >= least;
 }
 
-// Rows that wait come first, or all of an interlaced picture's.
+// Returns rows that are waiting, or all rows of an interlaced image, before the final status.
 static CodecStep finished(PNGReader *reader, size_t count) {
     bool rows = has_rows(reader, 1) || png_rows_show(&reader->rows_out);
     return (CodecStep){rows ? CodecStatusRows : CodecStatusFinished, CodecFaultNone, count};
@@ -193,7 +195,7 @@ static CodecStep run(PNGReader *reader, const uint8_t *bytes, size_t count, bool
     Slice slice = slice_start();
     size_t consumed = 0;
     reader->is_last_bytes = ended;
-    // The picture itself comes first.
+    // The image itself takes precedence over previews.
     if (ended && is_under_way(reader)) drop_preview(reader);
     if (!render_preview(reader, slice))
         return (CodecStep){CodecStatusHasMore, CodecFaultNone, consumed};

@@ -1,4 +1,4 @@
-// The chunks of a PNG: which libpng is shown, which are kept, which are passed over.
+// Sorts the chunks of a PNG: some are passed to libpng, some are kept, the others are skipped.
 #include "png_profile.h"
 #include "png_reader.h"
 
@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-// PLTE has 768 bytes, tRNS 256; libpng gathers chunks other than IDAT before it reads them.
+// PLTE has 768 bytes, tRNS 256. libpng collects chunks other than IDAT before it reads them.
 #define MAX_SMALL_CHUNK 1024
 #define MAX_EXIF 65535
 
 static void pass_on(PNGReader *reader, const uint8_t *bytes, size_t count) {
-    // libpng's parameter lacks a const: it only reads.
+    // libpng's parameter lacks a const; it only reads.
     png_process_data(reader->png, reader->info, (png_bytep)(uintptr_t)bytes, count);
 }
 
@@ -29,7 +29,7 @@ static void fail_at_chunk(PNGReader *reader, CodecFault fault, const char *what)
     png_reader_fail(reader, fault, message);
 }
 
-// A critical chunk: libpng's to read, or the end of it.
+// Handles a critical chunk: libpng reads it, or the image is refused.
 static Stage stage_of_critical(PNGReader *reader, uint32_t length) {
     bool data = is_type(reader, "IDAT");
     bool known = data || is_type(reader, "IHDR") || is_type(reader, "PLTE")
@@ -40,14 +40,14 @@ static Stage stage_of_critical(PNGReader *reader, uint32_t length) {
     if (!data && length > MAX_SMALL_CHUNK)
         fail_at_chunk(reader, CodecFaultBroken, "too long a chunk");
     if (data && reader->after_data)
-        png_reader_fail(reader, CodecFaultBroken, "IDAT chunks that do not follow one another");
+        png_reader_fail(reader, CodecFaultBroken, "IDAT chunks are not consecutive");
     return PASS;
 }
 
 static Stage stage_of_ancillary(PNGReader *reader, uint32_t length) {
     if (is_type(reader, "tRNS") && length <= MAX_SMALL_CHUNK) return PASS;
     if (png_frames_begins(&reader->frames, reader->head, length)) return FRAME;
-    // There may be one of each.
+    // Only the first chunk of each type counts.
     bool *saw = is_type(reader, "eXIf") ? &reader->saw_exif
         : is_type(reader, "iCCP") && reader->rows_out.is_wanted ? &reader->saw_profile : NULL;
     size_t most = is_type(reader, "eXIf") ? MAX_EXIF : MAX_PNG_PROFILE;
@@ -59,7 +59,7 @@ static Stage stage_of_ancillary(PNGReader *reader, uint32_t length) {
     return KEEP;
 }
 
-// A broken animation leaves the default image. Limits are errors still.
+// A broken animation is ignored, and the default image remains. Exceeded limits are still errors.
 static void check_frames(PNGReader *reader, bool is_fine) {
     if (is_fine) return;
     if (reader->frames.fault != CodecFaultBroken)
@@ -72,7 +72,7 @@ static void begin_chunk(PNGReader *reader) {
     const uint8_t *head = reader->head;
     uint32_t length = png_get_uint_32(head);
     for (int index = 4; index < 8; index++)
-        if (!is_letter(head[index])) png_reader_fail(reader, CodecFaultBroken, "a chunk type of no letters");
+        if (!is_letter(head[index])) png_reader_fail(reader, CodecFaultBroken, "a chunk type without letters");
     if (length > PNG_UINT_31_MAX) fail_at_chunk(reader, CodecFaultBroken, "too long a chunk");
     bool ancillary = head[4] & 32;
     reader->stage = ancillary ? stage_of_ancillary(reader, length)
@@ -85,7 +85,7 @@ static void begin_chunk(PNGReader *reader) {
     if (reader->stage == PASS) pass_on(reader, head, sizeof reader->head);
 }
 
-// Collects the eight bytes that start a chunk, or the file.
+// Collects the eight bytes at the start of a chunk or of the file.
 size_t png_reader_take_head(PNGReader *reader, const uint8_t *bytes, size_t count) {
     size_t wanted = sizeof reader->head - reader->head_count;
     size_t taken = count < wanted ? count : wanted;
@@ -124,7 +124,7 @@ static void end_chunk(PNGReader *reader) {
     reader->stage = FINISHED;
 }
 
-// A piece of the chunk's content or checksum.
+// Processes a piece of the chunk's content or checksum.
 size_t png_reader_take_content(PNGReader *reader, const uint8_t *bytes, size_t count) {
     size_t taken = count < reader->left ? count : (size_t)reader->left;
     if (reader->stage == PASS) {
@@ -144,8 +144,9 @@ size_t png_reader_take_content(PNGReader *reader, const uint8_t *bytes, size_t c
     return taken;
 }
 
-// Only libpng knows whether the compressed data has ended, and it says so at the first chunk behind that. So it is given an IEND,
-// or the rest of one that is cut. It must not be within another chunk: a checksum of image data that is missing is an error.
+// Completes a file that ends before IEND. Only libpng knows whether the compressed data has ended, and it
+// reports that at the next chunk. So it is given an IEND, or the missing part of one. This is not done within
+// another chunk: a missing checksum of image data is an error.
 void png_reader_end_early(PNGReader *reader) {
     static const uint8_t end[12] = {0, 0, 0, 0, 'I', 'E', 'N', 'D', 0xAE, 0x42, 0x60, 0x82};
     bool is_in_end = reader->stage == PASS && is_type(reader, "IEND") && reader->left <= 4;
@@ -154,19 +155,19 @@ void png_reader_end_early(PNGReader *reader) {
         bool has_all_rows = reader->has_header && reader->rows == reader->rows_wanted;
         png_reader_fail(
             reader, has_all_rows ? CodecFaultBroken : CodecFaultCutShort,
-            has_all_rows ? "its image data ends before its checksum" : "the bytes end before the image");
+            has_all_rows ? "the image data ends before its checksum" : "the bytes end before the image");
     }
     size_t given = is_in_end ? sizeof end - (size_t)reader->left : 0;
     reader->made_end = true;
-    // A chunk that is cut does not count.
+    // An incomplete chunk is ignored.
     if (reader->stage == FRAME) png_frames_drop(&reader->frames);
     reader->stage = HEAD;
     pass_on(reader, end + given, sizeof end - given);
     end_chunk(reader);
-    if (reader->stage != FINISHED) png_reader_fail(reader, CodecFaultBroken, "no end");
+    if (reader->stage != FINISHED) png_reader_fail(reader, CodecFaultBroken, "no IEND chunk");
 }
 
-// Whether IHDR was just read, its checksum too.
+// Whether IHDR and its checksum were just read.
 bool png_reader_reaches_header(PNGReader *reader) {
     if (reader->has_header || reader->stage != HEAD || !is_type(reader, "IHDR")) return false;
     if (reader->left || reader->head_count) return false;

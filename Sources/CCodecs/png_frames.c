@@ -4,7 +4,7 @@
 #include <string.h>
 
 #define LAST_FILTER 4
-// What is inflated at once.
+// How many bytes are inflated at once.
 #define PIECE 8192
 
 static bool fail(PNGFrames *frames, CodecFault fault, const char *message) {
@@ -25,7 +25,7 @@ bool png_frames_begins(PNGFrames *frames, const uint8_t head[8], uint32_t length
     if (frames->is_dropped) return false;
     bool is_animation = !memcmp(head + 4, "acTL", 4), is_control = !memcmp(head + 4, "fcTL", 4);
     bool is_data = !memcmp(head + 4, "fdAT", 4);
-    // One that is told of too late is none, as everywhere.
+    // An animation chunk after the image data is ignored, as in browsers.
     if (is_animation ? frames->has_data : !frames->is_animated || !(is_control || is_data)) return false;
     frames->chunk = is_animation ? PNGAnimationChunk : is_control ? PNGControlChunk : PNGDataChunk;
     frames->left = length;
@@ -45,7 +45,8 @@ static bool take_sequence(PNGFrames *frames) {
     return number_at(frames->content) == frames->sequence++ ? true : wrong(frames, "frames out of order");
 }
 
-// The next pass that has pixels; the last one of a picture that isn't interlaced is its only one. False: there is none.
+// Moves to the next pass that has pixels. A non-interlaced image has one pass. Returns false if there are no
+// more.
 static bool enter_pass(PNGFrames *frames) {
     while (++frames->pass < (frames->is_interlaced ? PNG_INTERLACE_ADAM7_PASSES : 1)) {
         uint32_t columns = frames->frame_width;
@@ -74,7 +75,7 @@ static bool begin_frame(PNGFrames *frames, uint64_t offset) {
     if (frames->state == PNGFrameAwaited || frames->state == PNGFrameBegun) return wrong(frames, "a frame without its data");
     if (!width || !height || right > frames->width || bottom > frames->height) return wrong(frames, "a frame beyond the canvas");
     bool is_whole = width == frames->width && height == frames->height;
-    if (!frames->has_data && !is_whole) return wrong(frames, "a first frame that is not the picture");
+    if (!frames->has_data && !is_whole) return wrong(frames, "the first frame's size differs from the image's");
     if (control[24] > 2 || control[25] > 1) return wrong(frames, "bad fcTL");
     if (frames->budget.frames == frames->promised) return wrong(frames, "more frames than promised");
     if (!frame_budget_take(&frames->budget, width * height, offset))
@@ -91,11 +92,11 @@ static bool begin_frame(PNGFrames *frames, uint64_t offset) {
 
 void png_frames_see_data(PNGFrames *frames) {
     frames->has_data = true;
-    // libpng holds that picture to its last row.
+    // libpng checks that the default image has all its rows.
     if (frames->state == PNGFrameAwaited) frames->state = PNGFrameDone;
 }
 
-// Passes over rows, each after its filter.
+// Skips rows; each begins with its filter type.
 static bool take_rows(PNGFrames *frames, const uint8_t *bytes, size_t count) {
     while (count) {
         if (!frames->row_left) {
@@ -133,39 +134,39 @@ static bool inflate_some(PNGFrames *frames, const uint8_t *bytes, size_t count) 
         stream->next_out = rows;
         stream->avail_out = PIECE;
         code = inflate(stream, Z_NO_FLUSH);
-        if (code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR) return wrong(frames, "bad data of a frame");
+        if (code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR) return wrong(frames, "damaged frame data");
         if (!take_rows(frames, rows, PIECE - stream->avail_out)) return false;
     } while (code == Z_OK && !stream->avail_out);
     if (code != Z_STREAM_END) return true;
-    if (frames->rows_left || frames->row_left || stream->avail_in) return wrong(frames, "a frame of another length");
+    if (frames->rows_left || frames->row_left || stream->avail_in) return wrong(frames, "a frame's data has a wrong length");
     frames->has_ended = true;
     frames->state = PNGFrameDone;
     return true;
 }
 
-// Data of a frame comes after the file's own picture, and its own control.
+// Checks the order: a frame's data must follow the default image and the frame's control chunk.
 static bool begin_data(PNGFrames *frames) {
     if (!take_sequence(frames)) return false;
     bool is_expected = frames->state == PNGFrameAwaited || frames->state == PNGFrameBegun;
-    if (!frames->has_data) return wrong(frames, "a frame's data before the picture's");
-    return is_expected ? true : wrong(frames, "data of no frame");
+    if (!frames->has_data) return wrong(frames, "frame data before the image data");
+    return is_expected ? true : wrong(frames, "frame data without a frame");
 }
 
-// Bytes before the checksum: the first are gathered, of data as many as its number has.
+// Processes bytes before the checksum. Collects the control fields, or the sequence number before frame data.
 static bool take_content(PNGFrames *frames, const uint8_t *bytes, size_t count) {
     bool is_data = frames->chunk == PNGDataChunk;
     size_t most = is_data ? 4 : PNG_FRAME_CONTROL, wanted = most - frames->count;
     size_t kept = count < wanted ? count : wanted;
     memcpy(frames->content + frames->count, bytes, kept);
     frames->count += kept;
-    if (!is_data) return kept == count ? true : wrong(frames, "too long a chunk of an animation");
+    if (!is_data) return kept == count ? true : wrong(frames, "an animation chunk is too long");
     if (frames->count < 4) return true;
     if (kept && !begin_data(frames)) return false;
     return inflate_some(frames, bytes + kept, count - kept);
 }
 
 static bool end_chunk(PNGFrames *frames, uint64_t offset) {
-    if (number_at(frames->told) != frames->checksum) return wrong(frames, "a bad checksum in an animation");
+    if (number_at(frames->told) != frames->checksum) return wrong(frames, "an animation chunk has a wrong checksum");
     switch (frames->chunk) {
     case PNGAnimationChunk:
         return begin_animation(frames);

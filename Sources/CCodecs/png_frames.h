@@ -1,7 +1,8 @@
-// The frames of an animated PNG (PNG, third edition, 11.3.2): each one's place, and its data to the last row. None is composed:
-// that is copying of pixels and can't fail.
+// Checks the frames of an animated PNG (PNG, third edition, 11.3.2): the place of each frame, and its data up
+// to the last row. Frames are not composed, because copying pixels cannot fail.
 //
-// An animation that breaks the rules is dropped, and the image is its default image alone (PNG, third edition, 13.1).
+// An animation that breaks the rules is ignored. Then the image is only its default image (PNG, third edition,
+// 13.1).
 #ifndef PNG_FRAMES_H
 #define PNG_FRAMES_H
 
@@ -13,7 +14,7 @@
 
 typedef enum {
     PNGFrameNone,
-    PNGFrameAwaited, // its data has not come
+    PNGFrameAwaited, // its data has not arrived
     PNGFrameBegun,
     PNGFrameDone,
 } PNGFrameState;
@@ -22,22 +23,22 @@ typedef enum { PNGAnimationChunk, PNGControlChunk, PNGDataChunk } PNGFrameChunk;
 
 typedef struct {
     FrameBudget budget;
-    /// Of the canvas; set with the header.
+    /// The sides of the canvas; set with the header.
     uint32_t width, height;
     int bits_a_pixel;
     bool is_interlaced;
     bool is_animated;
     bool is_dropped;             // it broke the rules
-    uint32_t promised, sequence; // frames, and the number of the next chunk of one
+    uint32_t promised, sequence; // the number of frames in acTL, and the sequence number of the next chunk
     PNGFrameState state;
-    bool has_data;               // the file's own picture began
-    // The frame: what is left of its pass and row.
+    bool has_data;               // the default image has begun
+    // The current frame: how much of its pass and row is missing.
     uint32_t frame_width, frame_height, rows_left;
     int pass;
-    size_t row_left;             // bytes; 0: the next one is a filter's
-    bool is_open, has_ended;     // its compressed data
+    size_t row_left;             // in bytes; 0: the next byte is a filter type
+    bool is_open, has_ended;     // the frame's compressed data
     z_stream stream;
-    // The chunk: what it begins with, and its checksum.
+    // The current chunk: its first bytes and its checksum.
     PNGFrameChunk chunk;
     uint8_t content[PNG_FRAME_CONTROL];
     size_t count;
@@ -49,16 +50,17 @@ typedef struct {
     const char *message;
 } PNGFrames;
 
-/// Whether a chunk is an animation's: then its bytes go to `png_frames_take`.
+/// Whether a chunk belongs to an animation. If so, pass its bytes to `png_frames_take`.
 bool png_frames_begins(PNGFrames *frames, const uint8_t head[8], uint32_t length);
-/// Takes bytes of that chunk, its checksum too. False: see `fault`; if that is CodecFaultBroken, `png_frames_drop` it.
-/// - Parameter offset: bytes of the file that came before.
+/// Processes bytes of the chunk, including its checksum. Returns false on failure; see `fault`. On
+/// CodecFaultBroken, call `png_frames_drop`.
+/// - Parameter offset: how many bytes of the file precede these.
 bool png_frames_take(PNGFrames *frames, const uint8_t *bytes, size_t count, uint64_t offset);
-/// The file's own picture begins.
+/// Call it when the default image begins.
 void png_frames_see_data(PNGFrames *frames);
-/// The file ends. False: as `png_frames_take`.
+/// Call it at the end of the file. Returns false like `png_frames_take`.
 bool png_frames_end(PNGFrames *frames);
-/// Forgets the animation. Its other chunks are passed over.
+/// Discards the animation. Its further chunks are skipped.
 void png_frames_drop(PNGFrames *frames);
 void png_frames_free(PNGFrames *frames);
 

@@ -1,16 +1,17 @@
-// What an IHDR tells, and what it will take.
+// Reads IHDR and computes the memory that decoding will take.
 #include "png_reader.h"
 
-// zlib's window and tables, for the picture and for an animation's frames; libpng's structures.
+// Memory for zlib's window and tables, for the image and for an animation's frames, and for libpng's
+// structures.
 #define BASE_MEMORY ((size_t)256 * 1024)
-// A piece is smaller where rows come with 8 bits a sample of fewer, but never than this.
+// A piece is smaller if the stored rows have fewer than 8 bits per sample, but never smaller than this.
 #define LEAST_PIECE 64
-// The pixels that are kept of an interlaced picture's passes: 4 MP.
+// The most pixels of an interlaced image's passes that are kept: 4 MP.
 #define MAX_GRID ((size_t)16 * 1024 * 1024)
-// A preview of noise has as many bytes as its pixels; most have a fraction of that.
+// A preview of noise has as many bytes as its pixels; most previews have far fewer.
 #define MAX_PREVIEW ((size_t)8 * 1024 * 1024)
 #define MIN_PREVIEW ((size_t)64 * 1024)
-// The bytes while they grow, and once more where the caller keeps those of the one before.
+// The growing buffer, and the previous copy that the caller may still keep.
 #define PREVIEW_COPIES 3
 
 static uint64_t count_rows(uint32_t width, uint32_t height, bool interlaced) {
@@ -21,7 +22,7 @@ static uint64_t count_rows(uint32_t width, uint32_t height, bool interlaced) {
     return sum;
 }
 
-// Previews are an addition: they never make a picture need more than it may.
+// Previews are optional: they never make an image exceed the memory limit.
 static void allow_previews(PNGReader *reader) {
     CodecPicture *picture = &reader->picture;
     if (!picture->isProgressive || reader->has_no_previews) return;
@@ -29,7 +30,7 @@ static void allow_previews(PNGReader *reader) {
     if (!grid.passes) return;
     size_t pixels = pass_grid_bytes(&grid), bytes = pixels + MIN_PREVIEW;
     if (bytes > MAX_PREVIEW) bytes = MAX_PREVIEW;
-    // The writer holds two rows beside that of the preview.
+    // The encoder keeps two rows in addition to the preview's row.
     size_t memory = PNG_PREVIEW_MEMORY + (size_t)3 * 4 * picture->width + pixels
         + PREVIEW_COPIES * bytes;
     if (picture->decodingMemory > reader->max_memory
@@ -40,7 +41,7 @@ static void allow_previews(PNGReader *reader) {
     picture->decodingMemory += memory;
 }
 
-// So are rows: without them variants are made of the kept bytes later.
+// Rows are optional too: without them, variants are made later from the stored bytes.
 static void allow_rows(PNGReader *reader) {
     CodecPicture *picture = &reader->picture;
     if (!reader->rows_out.is_wanted) return;
@@ -66,7 +67,7 @@ void png_reader_read_header(PNGReader *reader) {
     reader->frames.is_interlaced = picture->isProgressive;
     reader->frames.bits_a_pixel = png_get_channels(png, reader->info) * png_get_bit_depth(png, reader->info);
     reader->rows_wanted = count_rows(picture->width, picture->height, picture->isProgressive);
-    // Two rows, each with libpng's padding; it rounds up to some pixels and aligns.
+    // Two rows, each with libpng's padding, rounding and alignment.
     picture->decodingMemory = BASE_MEMORY + 2 * (png_get_rowbytes(png, reader->info) + 1024);
     allow_rows(reader);
     allow_previews(reader);

@@ -19,7 +19,8 @@ PNGPixels png_pixels(png_structp png, png_infop info) {
             memcpy(pixels.palette_alpha, alpha, (size_t)count);
     } else if (key) {
         pixels.has_key = true;
-        // Of its samples the bits count that the image's have, as to libpng (PNG section 11.3.1.1 has the others be 0).
+        // Only the image's bit depth counts, as in libpng. PNG section 11.3.1.1 requires the other bits to be
+        // 0.
         png_uint_16 bits = (png_uint_16)((1u << pixels.depth) - 1);
         pixels.key = (png_color_16){
             .red = key->red & bits, .green = key->green & bits, .blue = key->blue & bits, .gray = key->gray & bits};
@@ -27,7 +28,7 @@ PNGPixels png_pixels(png_structp png, png_infop info) {
     return pixels;
 }
 
-// A sample at its own depth.
+// Reads a sample at its own bit depth.
 static unsigned sample(const PNGPixels *pixels, const uint8_t *row, size_t index) {
     unsigned depth = (unsigned)pixels->depth;
     if (depth == 16) return (unsigned)row[2 * index] << 8 | row[2 * index + 1];
@@ -37,7 +38,7 @@ static unsigned sample(const PNGPixels *pixels, const uint8_t *row, size_t index
 }
 
 static uint8_t eight_bits(unsigned value, int depth) {
-    // Rounded as png_set_scale_16() does, which rows are made by where somebody wants them.
+    // Rounded like png_set_scale_16(), which converts the rows for variants.
     if (depth == 16) return (uint8_t)((value * 255 + 32895) >> 16);
     return (uint8_t)(value * 255 / ((1u << depth) - 1));
 }

@@ -69,7 +69,7 @@ static void write_orientation(png_structp png, int orientation) {
     png_write_chunk(png, name, block, sizeof block);
 }
 
-// Rows that equal those above them, as most do, cost nothing with the filter UP.
+// Most rows equal the row above; with the filter UP they need almost no bytes.
 static void start(PNGPreview *preview, int orientation) {
     png_structp png = preview->png;
     png_set_write_fn(png, preview, write_bytes, flush_nothing);
@@ -104,7 +104,7 @@ PNGPreview *png_preview_create(
     return preview;
 }
 
-// A row of the picture from the grid's row of known pixels above it.
+// Fills a row of the image from the grid's nearest known row above it.
 static void fill_row(PNGPreview *preview) {
     const PassGrid *grid = preview->grid;
     uint32_t across = pass_step_across[preview->passes], down = pass_step_down[preview->passes];

@@ -3,14 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-// What deflate makes of a byte at the most, and of those that zlib has taken before.
+// The most bytes that deflate makes of one byte, and of input that zlib has buffered.
 #define MAX_GROWTH 1032
 #define MAX_OWED 65536
-// Rows of a canvas that are shown at once.
+// How many rows of an interlaced image are returned at once.
 #define SHOWN 64
 
 size_t png_rows_burst(uint32_t height, size_t stored_row_bytes, size_t piece) {
-    // Those that wait already, and one for each end's rounding.
+    // Includes rows that are waiting already, and one row of rounding at each end.
     size_t rows = (piece * MAX_GROWTH + MAX_OWED) / (stored_row_bytes + 1) + PNG_ROWS_WAITING + 2;
     return rows < height ? rows : height;
 }

@@ -1,9 +1,9 @@
-// What becomes of a PNG's rows as they are stored: the tiny picture, previews, and rows for whoever wants them.
+// Uses the rows of a PNG as they are stored: for the thumbnail, for previews, and for variants.
 #include "png_reader.h"
 
 #include <stdlib.h>
 
-// Has libpng make samples of 8 bits of what is stored.
+// Makes libpng convert stored samples to 8 bits.
 static void want_pixels(PNGReader *reader) {
     png_structp png = reader->png;
     CodecPicture *picture = &reader->picture;
@@ -14,14 +14,14 @@ static void want_pixels(PNGReader *reader) {
         picture->hasAlpha, picture->isProgressive, reader->burst);
 }
 
-// Before the first row: this is where libpng allocates rows.
+// Called before the first row, because libpng allocates rows here.
 void png_reader_on_info(png_structp png, png_infop info) {
     PNGReader *reader = png_get_progressive_ptr(png);
     reader->picture.hasAlpha = (png_get_color_type(png, info) & PNG_COLOR_MASK_ALPHA)
         || png_get_valid(png, info, PNG_INFO_tRNS);
     if (reader->rows_out.is_wanted) want_pixels(reader);
     reader->pixels = png_pixels(png, info);
-    // A transparent colour has become alpha.
+    // libpng has converted the transparent color to alpha.
     if (reader->rows_out.is_wanted) reader->pixels.has_key = false;
     thumb_start(
         &reader->thumb, png_get_image_width(png, info), png_get_image_height(png, info));
@@ -32,7 +32,7 @@ void png_reader_on_info(png_structp png, png_infop info) {
     if (!reader->rows_out.is_wanted) png_start_read_image(png);
 }
 
-// Where a pass has its pixels.
+// The positions of a pass's pixels.
 typedef struct {
     uint32_t x, y, across, down;
 } PassPlace;

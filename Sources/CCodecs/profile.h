@@ -1,4 +1,4 @@
-// What a colour profile says of itself in its header (ICC.1, 7.2).
+// Reads the header of a color profile (ICC.1, 7.2).
 #ifndef PROFILE_H
 #define PROFILE_H
 
@@ -7,11 +7,11 @@
 #include <stdint.h>
 #include <string.h>
 
-// Bytes of a profile; those for printing have up to some 2.5 MB.
+// The maximum size in bytes. Profiles for printing have up to about 2.5 MB.
 #define MAX_PROFILE ((size_t)4 * 1024 * 1024)
 #define PROFILE_HEADER 128
 
-/// Whether its colours are of that space, such as "RGB ", "GRAY" or "CMYK".
+/// Whether the profile's colors are of this space, such as "RGB ", "GRAY" or "CMYK".
 static inline bool profile_is_of(const uint8_t *profile, size_t count, const char *space) {
     return count > PROFILE_HEADER && !memcmp(profile + 16, space, 4);
 }

@@ -1,8 +1,9 @@
-// Down first, then across: the longer of the two loops runs over whole rows, and what lies between is a line of 16 bits.
+// Scales rows vertically first, then horizontally, so that the longer loop runs over whole rows. The
+// intermediate result is a line of 16-bit values.
 //
-// Channels are planes. Rows of the source come in pairs; those that a row of the output may still need are kept in a
-// ring. Where they were too many, shrinking much, each batch is added to the few rows of the output that it is part of,
-// and forgotten: what is held does not grow with the factor.
+// Channels are separate planes. Source rows are stored in pairs; rows that output rows may still need are kept
+// in a ring. When the image shrinks by a large factor, the ring would be too large. Then each batch of rows is
+// added to the sums of its few output rows and discarded. So memory does not grow with the factor.
 #include "resampler.h"
 
 #include "lanczos.h"
@@ -14,22 +15,22 @@
 #include <string.h>
 
 #define MAX_CHANNELS 4
-// Rows that are kept at the most for those of the output: shrinking to a fifth.
+// The most rows kept for output rows; enough to shrink to a fifth.
 #define MAX_KEPT 32
 #define MAX_PAIRS (MAX_KEPT / 2 + 1)
-// Sums of 32 bits hold 8 bits of sample and 20 of weight with what overshoots, or 14 and 16.
+// 32-bit sums hold 8 bits of sample and 20 of weight including overshoot, or 14 and 16.
 #define MAX_BITS 20
 #define MAX_LINE_BITS 15
 
 typedef struct {
-    bool keeps;        // rows; otherwise sums
+    bool keeps;        // rows are kept; otherwise sums
     Axis across, down;
     int bits_down;
-    size_t left, span; // the columns that are looked at
-    size_t row;        // samples of a plane's row, with what the kernels need behind it
-    size_t max_down, chunks, outputs; // pairs of rows; eights of taps; a multiple of eight
+    size_t left, span; // the range of columns that are used
+    size_t row;        // samples in a plane's row, including the padding of the kernels
+    size_t max_down, chunks, outputs; // pairs of rows; groups of eight taps; a multiple of eight
     size_t pairs;      // in the ring
-    size_t open;       // rows of the output with sums at once; 0 where rows are kept
+    size_t open;       // output rows that have sums at the same time; 0 if rows are kept
 } Layout;
 
 struct Resampler {
@@ -38,14 +39,14 @@ struct Resampler {
     int channels;
     bool has_alpha;
     uint32_t out_width, out_height;
-    uint32_t came, taken;  // rows, and those of them that are in pairs
-    uint32_t given;        // rows
-    uint32_t added;        // rows in the sums
-    uint32_t opened;       // rows of the output that have sums
+    uint32_t came, taken;  // received rows, and how many of them are in pairs
+    uint32_t given;        // rows returned so far
+    uint32_t added;        // rows added to the sums
+    uint32_t opened;       // output rows that have sums
     uint32_t *firsts;
     int16_t *weights_across, *weights_down, *ring, *lines, *line, *lines_out;
     double *exact;
-    uint8_t *split, *samples_out; // `split`, `lines`: two rows of all planes
+    uint8_t *split, *samples_out; // `split` and `lines` hold two rows of all planes
     int32_t *sums;
     Taps *taps_down;
 };
@@ -54,7 +55,7 @@ static size_t rounded_up(size_t value, size_t multiple) {
     return (value + multiple - 1) / multiple * multiple;
 }
 
-// Of anything else there would be no row or column to begin with. Also false for what is not a number.
+// Checks the parameters; other values would give no first row or column. Also returns false for NaN.
 static bool is_sound(uint32_t width, uint32_t height, int channels, ResamplerBox box,
     uint32_t out_width, uint32_t out_height) {
     if (!width || !height || !out_width || !out_height || channels <= 0 || channels > MAX_CHANNELS)
@@ -75,7 +76,7 @@ static Layout layout_of(uint32_t width, uint32_t height, ResamplerBox box, uint3
     layout.bits_down = axis_bits(layout.down, has_alpha ? MAX_LINE_BITS : MAX_BITS);
     layout.left = axis_taps(layout.across, 0).first;
     layout.span = last.first + last.count - layout.left;
-    // Taps may begin with a pair's second row.
+    // Taps may begin with the second row of a pair.
     layout.max_down = axis_max_taps(layout.down) / 2 + 1;
     layout.chunks = rounded_up(axis_max_taps(layout.across), KERNEL_TAPS) / KERNEL_TAPS;
     layout.outputs = rounded_up(out_width, KERNEL_OUTPUTS);
@@ -106,7 +107,7 @@ static bool allocate(Resampler *resampler) {
     const Layout *layout = &resampler->layout;
     size_t planes = (size_t)resampler->channels, open = layout->open ? layout->open : 1;
     resampler->firsts = calloc(layout->outputs, sizeof(uint32_t));
-    // What multiplies 32 bits by 32 more would overflow with the samples' size.
+    // calloc gets two factors, because their product with the samples' size could overflow.
     resampler->weights_across = calloc(layout->outputs, layout->chunks * KERNEL_TAPS * sizeof(int16_t));
     resampler->weights_down = calloc(open, 2 * layout->max_down * sizeof(int16_t));
     resampler->taps_down = calloc(open, sizeof(Taps));
@@ -183,7 +184,7 @@ void resampler_close(Resampler *resampler) {
     free(resampler);
 }
 
-// Where the pair that has a plane's row of the source is.
+// The pair that contains a plane's source row.
 static int16_t *pair_of(const Resampler *resampler, int channel, uint32_t row) {
     const Layout *layout = &resampler->layout;
     size_t place = (size_t)channel * layout->pairs + row / 2 % layout->pairs;
@@ -201,7 +202,7 @@ static int32_t *sums_of(const Resampler *resampler, int channel, uint32_t row) {
     return resampler->sums + place * layout->row;
 }
 
-// Weights of whole pairs: those before and after the taps are 0.
+// Computes the weights for whole pairs. Weights outside the taps are 0.
 static void weigh_down(Resampler *resampler, uint32_t row, Taps taps) {
     int16_t *weights = weights_of(resampler, row);
     memset(weights, 0, 2 * resampler->layout.max_down * sizeof *weights);
@@ -221,7 +222,7 @@ static Taps open_sums(Resampler *resampler, uint32_t row) {
     return *taps;
 }
 
-// Of a channel, the pairs that have rows from `first` up to `end`.
+// Finds a channel's pairs with rows from `first` up to `end`.
 static size_t find_pairs(
     const Resampler *resampler, int channel, uint32_t first, uint32_t end, const int16_t **pairs) {
     size_t count = 0;
@@ -230,7 +231,7 @@ static size_t find_pairs(
     return count;
 }
 
-// Adds the rows that came to those of the output that they are part of.
+// Adds the received rows to the sums of the output rows that use them.
 static void add(Resampler *resampler) {
     uint32_t start = resampler->added, end = resampler->taken;
     const int16_t *pairs[RESAMPLER_BATCH / 2 + 1];
@@ -270,7 +271,7 @@ static void premultiply(Resampler *resampler, uint32_t row) {
     planes_premultiply(planes, resampler->channels, resampler->layout.span, lines);
 }
 
-// After a row came into `split`: with every second one, and with the last, there is a pair.
+// Called after a row was copied into `split`. Every second row, and the last one, completes a pair.
 static void came(Resampler *resampler) {
     uint32_t row = resampler->came++;
     if (resampler->has_alpha) premultiply(resampler, row);
@@ -286,7 +287,7 @@ static void came(Resampler *resampler) {
                 resampler->layout.span, pair);
     }
     resampler->taken = resampler->came;
-    // A batch is whole.
+    // A batch is complete.
     bool is_full = resampler->taken % RESAMPLER_BATCH == 0;
     bool is_last = resampler->taken == resampler->layout.down.size;
     if (!resampler->layout.keeps && (is_full || is_last)) add(resampler);
@@ -314,7 +315,7 @@ void resampler_push_planes(Resampler *resampler, const uint8_t *const *planes) {
     came(resampler);
 }
 
-// The next row's line of a channel.
+// Computes a channel's line of the next row.
 static void make_line(Resampler *resampler, int channel, Taps taps) {
     const Layout *layout = &resampler->layout;
     int shift = layout->bits_down - (resampler->has_alpha ? 0 : LINE_BITS);
@@ -329,7 +330,7 @@ static void make_line(Resampler *resampler, int channel, Taps taps) {
     kernel_down(summed, shift, layout->span, resampler->line);
 }
 
-// The next row in `samples_out`, its channels apart.
+// Computes the next row in `samples_out`, with separate channels.
 static void make_row(Resampler *resampler, Taps taps) {
     size_t outputs = resampler->layout.outputs;
     const int16_t *lines[MAX_CHANNELS];
@@ -354,7 +355,7 @@ bool resampler_is_ready(const Resampler *resampler) {
     return taps.first + taps.count <= seen;
 }
 
-// Makes the next row, if there is one.
+// Computes the next row, if it is ready.
 static bool next_row(Resampler *resampler) {
     if (!resampler_is_ready(resampler)) return false;
     make_row(resampler, axis_taps(resampler->layout.down, resampler->given));

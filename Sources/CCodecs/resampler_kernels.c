@@ -1,5 +1,6 @@
-// For x86-64 in SSE2, which all have, and in AVX2, chosen when called where the processor has it (not by
-// target_clones: its ifuncs are resolved before sanitizers are set up). Elsewhere in C, for the compiler to vectorise.
+// The kernels for x86-64 in SSE2, which every processor has, and in AVX2, which is chosen at run time.
+// target_clones is not used, because its ifuncs are resolved before sanitizers are initialized. For other
+// processors the kernels are C code that the compiler vectorizes.
 #include "resampler_kernels.h"
 
 #include <string.h>
@@ -13,7 +14,7 @@ typedef struct {
     __m128i low, high;
 } Pair;
 
-// The sums of four vectors' lanes.
+// Sums the lanes of each of four vectors.
 static inline __m128i sums_of_four(__m128i a, __m128i b, __m128i c, __m128i d) {
     __m128i ab = _mm_add_epi32(_mm_unpacklo_epi32(a, b), _mm_unpackhi_epi32(a, b));
     __m128i cd = _mm_add_epi32(_mm_unpacklo_epi32(c, d), _mm_unpackhi_epi32(c, d));
@@ -63,7 +64,7 @@ static inline __m128i sse_widen(const uint8_t *bytes) {
 
 #define AVX __attribute__((target("avx2")))
 
-// The lower lanes are of outputs 0 to 3, the upper of 4 to 7.
+// The lower lanes belong to outputs 0 to 3, the upper ones to 4 to 7.
 AVX INLINE __m256i avx_sum_eight(
     const int16_t *line, const uint32_t *firsts, const int16_t *weights, size_t chunks) {
     __m256i sums[4] = {0};
@@ -142,7 +143,7 @@ static void c_settle(const int32_t *sums, int shift, size_t samples, int16_t *li
         line[at] = line_sample((sums[at] + (1 << (shift - 1))) >> shift);
 }
 
-// In blocks, so that their sums stay at hand.
+// Works in blocks, so that their sums stay in registers.
 static void c_down(KernelPairs pairs, int shift, size_t samples, int16_t *line) {
     for (size_t at = 0; at < samples; at += KERNEL_BLOCK) {
         int32_t sums[KERNEL_BLOCK] = {0};

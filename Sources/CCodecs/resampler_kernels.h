@@ -1,7 +1,7 @@
-// The arithmetic of the resampler: weighted sums of rows, and of pixels in a row, in fixed point.
+// The arithmetic of the resampler: weighted sums of rows, and of pixels within a row, in fixed point.
 //
-// Samples come with 8 bits, or as lines: 16 bits with LINE_BITS behind the point and the sign before it, as what lies
-// between the two directions overshoots 0 and 255.
+// Input samples have 8 bits. Intermediate results are lines: signed 16-bit numbers with LINE_BITS fractional
+// bits. They need a sign, because the first filter direction can overshoot 0 and 255.
 #ifndef RESAMPLER_KERNELS_H
 #define RESAMPLER_KERNELS_H
 
@@ -9,37 +9,38 @@
 #include <stdint.h>
 
 #define LINE_BITS 6
-// Rows have room for a multiple of so many samples, and lines for KERNEL_TAPS beyond that.
+// Rows have room for a multiple of this many samples. Lines have room for KERNEL_TAPS more.
 #define KERNEL_BLOCK 32
-// Taps across are a multiple of so many, those too many of weight 0; so are outputs.
+// The number of horizontal taps is a multiple of this; extra taps have the weight 0. Outputs are padded in the
+// same way.
 #define KERNEL_TAPS 8
 #define KERNEL_OUTPUTS 8
 
-/// Two rows of the source as one: their samples by twos, in an order that only the kernels know, so that one
-/// instruction multiplies and adds both.
+/// Interleaves two source rows, so that one instruction multiplies and adds both. The order of the samples is
+/// private to the kernels.
 void kernel_pair(const uint8_t *one, const uint8_t *other, size_t samples, int16_t *pair);
-/// The same of lines.
+/// The same for lines.
 void kernel_pair_lines(const int16_t *one, const int16_t *other, size_t samples, int16_t *pair);
 
-/// Pairs of rows to be summed up, and two weights for each.
+/// Pairs of rows to be summed, and two weights for each pair.
 typedef struct {
     const int16_t *const *pairs;
     const int16_t *weights;
     size_t count;
 } KernelPairs;
 
-/// A line of the weighted sums, without their last `shift` bits.
+/// Computes a line of weighted sums, shifted right by `shift` bits.
 void kernel_down(KernelPairs pairs, int shift, size_t samples, int16_t *line);
-/// Adds to sums, which `kernel_settle` makes a line of.
+/// Adds to sums. `kernel_settle` converts them to a line.
 void kernel_add(KernelPairs pairs, size_t samples, int32_t *sums);
 void kernel_settle(const int32_t *sums, int shift, size_t samples, int16_t *line);
 
-/// Where each output's taps begin in a line, and their weights: for eight outputs after one another, for each eight
-/// taps, those of outputs 0, 4, 1, 5, 2, 6, 3 and 7.
+/// For each output, where its taps begin in a line, and their weights. Outputs are grouped by eight. Within a
+/// group, weights are stored for eight taps at a time, in the output order 0, 4, 1, 5, 2, 6, 3, 7.
 typedef struct {
     const uint32_t *firsts;
     const int16_t *weights;
-    size_t chunks, outputs; // eights of taps; a multiple of eight
+    size_t chunks, outputs; // groups of eight taps; a multiple of eight
     int bits;
 } KernelAcross;
 
@@ -47,7 +48,7 @@ static inline size_t kernel_slot(size_t output) {
     return output % 4 * 2 + output / 4;
 }
 
-/// Samples of 8 bits from a line, or a line from a line.
+/// Filters a line horizontally, to 8-bit samples or to a line.
 void kernel_across(const KernelAcross *across, const int16_t *line, uint8_t *out);
 void kernel_across_lines(const KernelAcross *across, const int16_t *line, int16_t *out);
 

@@ -1,6 +1,7 @@
-// The kernels in vectors: included once for each width, with the intrinsics' names for it.
+// The kernels in vector instructions. Included once for each vector width.
 //
-// VECTOR, LANES (of 16 bits), NAME(function), and the operations below.
+// The includer defines VECTOR, LANES (the number of 16-bit lanes), NAME(function), and the operations used
+// below.
 
 TARGET static void NAME(pair)(
     const uint8_t *one, const uint8_t *other, size_t samples, int16_t *pair) {
@@ -20,7 +21,7 @@ TARGET static void NAME(pair_lines)(
     }
 }
 
-// Both weights of a pair in each lane.
+// Both weights of a pair, repeated in all lanes.
 TARGET static inline VECTOR NAME(weights)(KernelPairs pairs, size_t index) {
     int32_t both;
     memcpy(&both, pairs.weights + 2 * index, sizeof both);
@@ -45,7 +46,7 @@ TARGET static void NAME(down)(KernelPairs pairs, int shift, size_t samples, int1
     }
 }
 
-// Sums stay in the order of the pairs: only `settle` looks at them.
+// Sums stay in the order of the pairs; only `settle` depends on it.
 TARGET static void NAME(add)(KernelPairs pairs, size_t samples, int32_t *sums) {
     for (size_t at = 0; at < samples; at += LANES) {
         VECTOR a = LOAD(sums + at), b = LOAD(sums + at + LANES / 2);
@@ -69,7 +70,7 @@ TARGET static void NAME(settle)(const int32_t *sums, int shift, size_t samples, 
     }
 }
 
-// As few chunks as most have are told to the compiler, which then needs no loop for them.
+// Passes the usual small numbers of chunks as constants, so that the compiler needs no loop for them.
 #define EACH_EIGHT(store)                                                                          \
     switch (across.chunks) {                                                                       \
     case 1: EIGHTS(1, store) break;                                                                \

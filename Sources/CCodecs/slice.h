@@ -1,4 +1,4 @@
-// How long a step may compute.
+// Limits how long a step computes.
 #ifndef SLICE_H
 #define SLICE_H
 
@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <time.h>
 
-// Below the 10 ms that a step may take: the clock is read between pieces of up to some 3 ms.
+// Less than the 10 ms that a step may take, because the clock is read only between pieces of up to 3 ms.
 #define SLICE_NANOSECONDS 6000000
 
 typedef struct {

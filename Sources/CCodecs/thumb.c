@@ -5,15 +5,15 @@
 #define MIN_CELLS 4
 #define SAMPLES_PER_CELL (THUMB_SAMPLES_PER_CELL * THUMB_SAMPLES_PER_CELL)
 
-// The middles of as many equal parts of the side as there are samples.
+// Sets the samples to the centers of equal parts of the side.
 static void set_axis(ThumbAxis *axis, uint32_t cells, uint32_t side) {
     axis->count = cells * THUMB_SAMPLES_PER_CELL;
     for (uint32_t index = 0; index < axis->count; index++)
         axis->at[index] = (uint32_t)(((uint64_t)index * 2 + 1) * side / (2 * axis->count));
 }
 
-// As many cells as the shorter side gets, of THUMB_SIDE for the longer one. With fewer than four, frequencies that a
-// hash is made of could not be told apart.
+// The cells along a side, if the longer side has THUMB_SIDE. With fewer than four cells, the frequencies of the
+// hash could not be distinguished.
 static uint32_t cells_of(uint32_t side, uint32_t longest) {
     uint64_t cells = ((uint64_t)side * THUMB_SIDE + longest / 2) / longest;
     return cells < MIN_CELLS ? MIN_CELLS : (uint32_t)cells;
@@ -55,7 +55,7 @@ void thumb_add_plane_row(Thumb *thumb, int channel, uint32_t y, const uint8_t *r
         cells[column] = 0;
         for (int index = 0; index < THUMB_SAMPLES_PER_CELL; index++) cells[column] += row[*at++];
     }
-    // A small plane's row stands for several samples of a cell, and for several cells.
+    // One row of a small plane can cover several samples of a cell, and several cells.
     for (uint32_t down = rows.first, end; down < rows.end; down = end) {
         uint32_t cell = down / THUMB_SAMPLES_PER_CELL;
         end = (cell + 1) * THUMB_SAMPLES_PER_CELL;

@@ -10,7 +10,7 @@
 
 const char *codecs_png_version(void) { return png_get_libpng_ver(NULL); }
 
-// libjpeg-turbo tells its own version at compile time only, as a number such as 2001005 for 2.1.5.
+// libjpeg-turbo gives its version only at compile time, as a number such as 2001005 for 2.1.5.
 const char *codecs_jpeg_version(void) {
     static char text[32];
     const long number = LIBJPEG_TURBO_VERSION_NUMBER;
@@ -18,7 +18,7 @@ const char *codecs_jpeg_version(void) {
     return text;
 }
 
-// A number such as 2140 for 2.14.
+// Little CMS gives a number such as 2140 for 2.14.
 const char *codecs_lcms_version(void) {
     static char text[32];
     const int number = cmsGetEncodedCMMversion();

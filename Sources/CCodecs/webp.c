@@ -1,11 +1,11 @@
-// WebP over libwebp's incremental decoder.
+// Decodes WebP with libwebp's incremental decoder.
 //
-// Of the container, chunks that no pixel depends on are passed over, EXIF is kept when it is small enough, and
-// each frame's own chunks go to a decoder of its own. Frames are not
-// composed: that is copying and blending of pixels already decoded and cannot fail.
+// Container chunks that no pixel depends on are skipped. EXIF is kept if it is small enough. Each frame's
+// chunks go to a decoder of their own. Frames are not composed, because copying and blending decoded pixels
+// cannot fail.
 //
-// Each frame comes out at THUMBNAIL pixels a side at the most: the decoder averages rows as it makes them,
-// so that a picture needs no buffer of its size beyond what the library itself keeps.
+// Each frame is decoded to at most THUMBNAIL pixels a side: the decoder averages rows on the way. So an image
+// needs no buffer of its size, except what the library itself keeps.
 #include "CCodecs.h"
 #include "frame_budget.h"
 #include "slice.h"
@@ -18,7 +18,7 @@
 
 #define MAX_EXIF 65535
 #define THUMBNAIL 128u
-// Bytes moved to the frame between looks at the clock.
+// How many bytes are passed to the frame between checks of the clock.
 #define PIECE ((size_t)64 * 1024)
 
 typedef enum { CHUNK, HEADER, SKIP, EXIF, IMAGE, FINISHED, FAILED } Stage;
@@ -31,14 +31,14 @@ struct WebPReader {
     bool has_header;
     FrameBudget budget;
     WebPFrame frame;
-    Thumb thumb;               // of the first one
+    Thumb thumb;               // of the first frame
     uint8_t *exif;
     size_t exif_count;
     bool exif_done;
     char message[80];
 };
 
-// A failure is told by the stage; callers return at once.
+// Records a failure in `stage`. Callers must return at once.
 static void fail(WebPReader *reader, CodecFault fault, const char *message) {
     if (reader->stage == FAILED) return;
     reader->stage = FAILED;
@@ -48,7 +48,7 @@ static void fail(WebPReader *reader, CodecFault fault, const char *message) {
 }
 
 WebPReader *webp_reader_create(size_t max_memory) {
-    (void)max_memory; // The library allocates as the header says, and that is judged first.
+    (void)max_memory; // the library allocates as the header says, and the header is checked first
     WebPReader *reader = calloc(1, sizeof *reader);
     if (!reader) return NULL;
     reader->budget = frame_budget_unbounded();
@@ -88,7 +88,7 @@ static void begin_image(WebPReader *reader) {
         return;
     }
     bool is_lossless = container->tag == WEBP_VP8L;
-    // What an ALPH chunk left.
+    // Discards a previous ALPH chunk.
     if (!container->has_alpha_chunk) webp_frame_reset(&reader->frame);
     reader->picture.hasAlpha = container->has_alpha;
     size_t total = reader->frame.count + (size_t)(container->chunk_end - container->offset);
@@ -103,13 +103,13 @@ static void begin_image(WebPReader *reader) {
         fail(reader, CodecFaultTooMuchMemory, "out of memory");
 }
 
-// Told before the first chunk of pixels: what decoding holds depends on its kind.
+// Reports the header before the first chunk of pixels, because the memory depends on the type of that chunk.
 static void tell_header(WebPReader *reader, WebPChunk chunk) {
     const WebPContainer *container = &reader->container;
     CodecPicture *picture = &reader->picture;
     picture->width = container->width;
     picture->height = container->height;
-    // Of an animation, any frame may be of the costlier kind and nearly as large as the file.
+    // In an animation, any frame may be of the more expensive type and nearly as large as the file.
     bool any = chunk == WebPAnimationFrame;
     picture->decodingMemory = webp_frame_memory(
         picture->width, picture->height, any || container->tag == WEBP_VP8L,
@@ -137,13 +137,13 @@ static void begin_pixels(WebPReader *reader, WebPChunk chunk, const uint8_t *byt
     } else if (chunk == WebPImage) {
         begin_image(reader);
     } else {
-        // What an earlier frame's ALPH chunk left.
+        // Discards an earlier frame's ALPH chunk.
         webp_frame_reset(&reader->frame);
         if (chunk == WebPAlpha) reader->stage = IMAGE;
     }
 }
 
-// Reads a chunk's head. False: it needs bytes.
+// Reads a chunk's head. Returns false if it needs bytes.
 static bool take_chunk(WebPReader *reader, const uint8_t *bytes, size_t count) {
     WebPChunk chunk = webp_container_look(&reader->container, bytes, count);
     switch (chunk) {
@@ -169,7 +169,7 @@ static bool take_chunk(WebPReader *reader, const uint8_t *bytes, size_t count) {
     }
 }
 
-// The frame's picture is whole: its RGBA rows are in `config.output` until this returns, scaled.
+// Called when the frame is complete. Its scaled RGBA rows are in `config.output` until this function returns.
 static void end_image(WebPReader *reader) {
     const WebPContainer *container = &reader->container;
     if (reader->budget.frames == 1)
@@ -184,13 +184,13 @@ static void take_image(WebPReader *reader, const uint8_t *bytes, size_t count) {
     WebPFrame *frame = &reader->frame;
     if (count && !webp_frame_append(frame, bytes, count))
         fail(reader, CodecFaultTooMuchMemory, "out of memory");
-    // Of an ALPH chunk the bytes are only gathered.
+    // The bytes of an ALPH chunk are only collected.
     const WebPContainer *container = &reader->container;
     if (!frame->decoder && container->offset == container->chunk_end && reader->stage == IMAGE)
         reader->stage = CHUNK;
 }
 
-// Decodes a piece of what was gathered. False: it needs bytes.
+// Decodes a piece of the collected bytes. Returns false if it needs bytes.
 static bool decode(WebPReader *reader) {
     if (reader->stage != IMAGE || !reader->frame.decoder) return false;
     const char *message;
@@ -210,7 +210,7 @@ static bool decode(WebPReader *reader) {
     }
 }
 
-// Takes some of the chunk's bytes. Returns how many.
+// Consumes some of the chunk's bytes. Returns how many.
 static size_t take_content(WebPReader *reader, const uint8_t *bytes, size_t count) {
     WebPContainer *container = &reader->container;
     uint64_t left = container->chunk_end - container->offset;
@@ -233,7 +233,7 @@ static size_t take_content(WebPReader *reader, const uint8_t *bytes, size_t coun
     return taken;
 }
 
-// Does one thing. False: it needs bytes.
+// Performs one action. Returns false if it needs bytes.
 static bool advance(WebPReader *reader, const uint8_t *bytes, size_t count, size_t *consumed) {
     const WebPContainer *container = &reader->container;
     uint64_t start = container->offset;

@@ -9,7 +9,7 @@
 
 #include "profile.h"
 
-// As the still encoder's; see webp_encoder.c.
+// The same as in the still encoder; see webp_encoder.c.
 #define METHOD 2
 
 // MARK: Reading
@@ -44,7 +44,7 @@ static void close_frames(Frames *frames) {
 static CodecFault start(Context *context, const uint8_t *bytes, size_t count, const CheckedPicture *checked) {
     WebPData data = {bytes, count};
     WebPAnimDecoderOptions options;
-    // What it says is looked at before it allocates canvases of that size.
+    // The properties are checked before canvases of that size are allocated.
     WebPDemuxer *demuxer = WebPDemux(&data);
     bool is_checked = demuxer && WebPDemuxGetI(demuxer, WEBP_FF_CANVAS_WIDTH) == checked->width
         && WebPDemuxGetI(demuxer, WEBP_FF_CANVAS_HEIGHT) == checked->height
@@ -82,7 +82,7 @@ Frames *webp_frames_open(const uint8_t *bytes, size_t count, CheckedPicture chec
 }
 
 size_t frames_memory(uint32_t width, uint32_t height) {
-    // Two canvases, and the frame that is decoded onto one of them; a lossless one's prefix codes.
+    // Two canvases, the frame that is decoded onto one of them, and the prefix codes of a lossless frame.
     return (size_t)width * height * 4 * 4 + 16 * 1024 * 1024;
 }
 
@@ -93,7 +93,7 @@ struct WebPAnimation {
     WebPConfig config;
     WebPPicture picture;
     WebPData file;
-    int64_t begins; // the next frame, in milliseconds
+    int64_t begins; // of the next frame, in milliseconds
 };
 
 WebPAnimation *webp_animation_open(uint32_t width, uint32_t height, int quality, uint32_t loops) {
@@ -125,7 +125,7 @@ void webp_animation_close(WebPAnimation *animation) {
 
 bool webp_animation_add(WebPAnimation *animation, const uint8_t *pixels, int channels, uint32_t milliseconds) {
     WebPPicture *picture = &animation->picture;
-    // The library may have taken its last planes for another colour space.
+    // The library may have changed the planes to another color space.
     picture->use_argb = 1;
     for (int row = 0; row < picture->height; row++) {
         uint32_t *out = picture->argb + (size_t)row * (size_t)picture->argb_stride;
@@ -149,7 +149,7 @@ const uint8_t *webp_animation_finish(WebPAnimation *animation, size_t *count) {
 }
 
 size_t webp_animation_memory(uint32_t width, uint32_t height) {
-    // The picture, the encoder's three canvases, and what it encodes of them: twice, as it tries.
+    // The image, the encoder's three canvases, and its output, which it produces twice to compare.
     size_t pixels = (size_t)width * height;
     return pixels * 4 * 4 + pixels * 2 * 12 + 8 * 1024 * 1024;
 }

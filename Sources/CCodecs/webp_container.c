@@ -34,7 +34,7 @@ static void note_canvas(WebPContainer *container, const uint8_t *content) {
     container->height = container->place.height = webp_u24(content + 7) + 1;
 }
 
-// What the chunk is where it stands: of pixels only those count that this kind of file shows.
+// The type of the chunk in its context. Image chunks count only if this kind of file shows them.
 static WebPChunk kind(const WebPContainer *container) {
     bool in_frame = container->frame_end != 0;
     uint32_t tag = container->tag;
@@ -53,7 +53,7 @@ static bool is_canvas(const WebPContainer *container) {
     return container->tag == TAG_VP8X && container->offset == RIFF_HEAD;
 }
 
-// Bytes of the content that are looked at.
+// How many bytes of the content are inspected.
 static size_t bytes_looked_at(const WebPContainer *container, WebPChunk chunk) {
     switch (chunk) {
     case WebPAnimationFrame:
@@ -85,19 +85,19 @@ static WebPChunk look_at_chunk(WebPContainer *container, const uint8_t *bytes, s
     uint64_t room = end - container->offset;
     container->tag = 0;
     container->content_end = container->chunk_end = end;
-    // Fewer bytes than a chunk's head are padding.
+    // Bytes too few for a chunk's head are padding.
     if (room < WEBP_CHUNK_HEAD) return WebPOther;
     if (count < WEBP_CHUNK_HEAD) return WebPNeedsBytes;
     uint32_t size = webp_u32(bytes + 4);
     if (size > room - WEBP_CHUNK_HEAD)
-        return wrong(container, "a chunk longer than what it is in");
+        return wrong(container, "a chunk exceeds its container");
     container->tag = webp_u32(bytes);
     container->content_end = container->offset + WEBP_CHUNK_HEAD + size;
-    // Some writers leave off the last chunk's padding.
+    // Some writers omit the last chunk's padding.
     container->chunk_end = container->content_end + (size % 2 && container->content_end < end);
     WebPChunk chunk = kind(container);
     size_t needed = bytes_looked_at(container, chunk);
-    if (size < needed) return wrong(container, "too short a chunk");
+    if (size < needed) return wrong(container, "a chunk is too short");
     if (count < WEBP_CHUNK_HEAD + needed) return WebPNeedsBytes;
     return look_at_content(container, chunk, bytes + WEBP_CHUNK_HEAD);
 }
@@ -122,7 +122,7 @@ static bool enter_frame(WebPContainer *container, const uint8_t *content) {
     WebPPlace place = {
         2 * webp_u24(content), 2 * webp_u24(content + 3), webp_u24(content + 6) + 1,
         webp_u24(content + 9) + 1};
-    // No sum of two exceeds 26 bits.
+    // Each sum has at most 26 bits.
     if (place.left + place.width > container->width || place.top + place.height > container->height) {
         container->wrong = "a frame outside of the canvas";
         return false;
@@ -139,10 +139,10 @@ static bool enter_image(WebPContainer *container) {
     const WebPBitstream *bitstream = &container->bitstream;
     const WebPPlace *place = &container->place;
     if (bitstream->width != place->width || bitstream->height != place->height) {
-        container->wrong = "an image of another size than its frame";
+        container->wrong = "an image's size differs from its frame's";
         return false;
     }
-    // An ALPH chunk means nothing to a lossless picture.
+    // A lossless image ignores an ALPH chunk.
     if (container->tag == WEBP_VP8L) container->has_alpha_chunk = false;
     bool is_first = !container->images++;
     if (bitstream->has_alpha || container->has_alpha_chunk || (is_first && !covers(container)))

@@ -1,16 +1,16 @@
-// The library's incremental decoder takes whatever it is shown as far as it can. Work a byte is bounded
-// only by the picture's size: a lossless one of one colour is a few bytes, decoded in one call.
+// libwebp's incremental decoder processes its input as far as it can. The work per byte is bounded only by the
+// image's size: a lossless image of one color is a few bytes, decoded in one call.
 #include "webp_frame.h"
 #include "slice.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-// Lossy data is shown in pieces that take about this long each.
+// Lossy data is passed in pieces that take about this long.
 #define PIECE_NANOSECONDS 1500000
 #define MIN_PIECE 64
 #define MAX_PIECE ((size_t)16 * 1024)
-// Tables, the rescaler's rows and the like, whatever the picture.
+// Tables, the rescaler's rows and similar memory that does not depend on the image.
 #define BASE_MEMORY ((size_t)768 * 1024)
 
 size_t webp_bitstream_head(uint32_t tag) {
@@ -19,7 +19,7 @@ size_t webp_bitstream_head(uint32_t tag) {
 
 bool webp_bitstream_read(uint32_t tag, const uint8_t *content, WebPBitstream *bitstream) {
     if (tag == WEBP_VP8) {
-        // RFC 6386, 9.1: a key frame, its start code, then 14 bits a side.
+        // RFC 6386, 9.1: a key frame, its start code, then 14 bits per side.
         if (content[0] & 1 || webp_u24(content + 3) != 0x2A019D) return false;
         *bitstream = (WebPBitstream){
             .width = (content[6] | (uint32_t)content[7] << 8) & 0x3FFF,
@@ -37,8 +37,8 @@ bool webp_bitstream_read(uint32_t tag, const uint8_t *content, WebPBitstream *bi
     return bitstream->width && bitstream->height;
 }
 
-// A group of five prefix codes fills 5 KiB of tables from 20 bits of the file, and each but the first is
-// named by a pixel of a picture that is a quarter as wide and as high.
+// A group of five prefix codes needs 20 bits of the file and fills 5 KiB of tables. Each group but the first
+// must be used by a pixel of an image with a quarter of the width and height.
 static uint64_t code_memory(uint64_t width, uint64_t height, uint64_t count) {
     uint64_t groups = ((width + 3) / 4) * ((height + 3) / 4);
     if (groups > 65536) groups = 65536;
@@ -49,9 +49,9 @@ static uint64_t code_memory(uint64_t width, uint64_t height, uint64_t count) {
 size_t webp_frame_memory(
     uint32_t width, uint32_t height, bool is_lossless, bool has_alpha_chunk, uint64_t count) {
     uint64_t pixels = (uint64_t)width * height;
-    // What grows is copied on the way.
+    // Growing buffers are copied.
     uint64_t sum = BASE_MEMORY + 2 * count + 256 * (uint64_t)width;
-    // Pixels in four bytes, and the pictures of a quarter of the size that the transforms have.
+    // Pixels of four bytes, and the transforms' images at a quarter of the size.
     if (is_lossless || has_alpha_chunk) sum += 5 * pixels + code_memory(width, height, count);
     if (has_alpha_chunk) sum += pixels;
     return sum > SIZE_MAX ? SIZE_MAX : (size_t)sum;
@@ -80,8 +80,8 @@ bool webp_frame_start(
     uint32_t scaled_width, uint32_t scaled_height) {
     frame->total = total;
     frame->is_lossless = is_lossless;
-    // A lossless decoder that runs out of bytes goes back by up to eight rows: it is shown enough for
-    // twice as many. A lossy one loses nothing.
+    // A lossless decoder that runs out of bytes goes back up to eight rows. So it is given enough for twice as
+    // many rows. A lossy decoder loses nothing.
     frame->piece = is_lossless ? 1024 + total / height * 16 : 1024;
     if (!WebPInitDecoderConfig(&frame->config)) return false;
     frame->config.output.colorspace = mode;
@@ -92,7 +92,7 @@ bool webp_frame_start(
     return frame->decoder != NULL;
 }
 
-// Until its prefix codes are there, the lossless decoder reads them from their start each time.
+// Until all prefix codes are present, the lossless decoder reads them from the start each time.
 static bool is_in_header(const WebPFrame *frame) {
     return frame->is_lossless && !WebPIDecGetRGB(frame->decoder, NULL, NULL, NULL, NULL);
 }

@@ -9,15 +9,15 @@
 typedef struct {
     Pixels pixels;
     CheckedPicture checked;
-    WebPContainer container;           // at the picture's image
+    WebPContainer container;           // positioned at the image to read
     WebPFrame frame;
     bool is_done, has_failed;
     uint32_t next_row;
-    uint32_t left, top, width, height; // of the frame on the canvas
-    size_t alpha, alpha_end;           // where its ALPH chunk is in the file; both 0: it has none
+    uint32_t left, top, width, height; // the frame's place on the canvas
+    size_t alpha, alpha_end;           // where the frame's ALPH chunk is in the file; both 0: there is none
 } Context;
 
-// Goes to the first image that counts; on its way it takes a note of the colour profile. False: there is none.
+// Moves to the first image and remembers the color profile on the way. Returns false if there is no image.
 static bool find_image(Context *context, const uint8_t *bytes, size_t count) {
     WebPContainer *container = &context->container;
     for (;;) {
@@ -43,7 +43,8 @@ static bool find_image(Context *context, const uint8_t *bytes, size_t count) {
     }
 }
 
-// Whether what was found is what was checked. Of an animation the decoder tells of any frame's alpha.
+// Whether the image found equals the one that was checked. For an animation, the decoder reports alpha of any
+// frame.
 static bool is_checked(const Context *context) {
     const CheckedPicture *checked = &context->checked;
     const WebPContainer *container = &context->container;
@@ -52,7 +53,8 @@ static bool is_checked(const Context *context) {
         && checked_is(checked, container->width, container->height, has_alpha, false);
 }
 
-// Shows the decoder the image's chunks where they are, or a copy where others stand between them. False: no memory.
+// Gives the decoder the image's chunks in place, or a copy if other chunks are between them. Returns false if
+// out of memory.
 static bool take_chunks(Context *context, const uint8_t *bytes) {
     const WebPContainer *container = &context->container;
     WebPFrame *frame = &context->frame;
@@ -71,7 +73,7 @@ static bool covers(const Context *context) {
     return context->width == context->pixels.width && context->height == context->pixels.height;
 }
 
-// Halves both sides while they stay at least so large.
+// Halves both sides while they stay at least this large.
 static void scale(Context *context, uint32_t min_width, uint32_t min_height) {
     if (!min_width || !min_height || !covers(context)) return;
     uint32_t width = context->width, height = context->height;
@@ -107,7 +109,7 @@ static CodecFault start(void *reader, const PixelsFile *file) {
     return is_started ? CodecFaultNone : CodecFaultTooMuchMemory;
 }
 
-// The frame's rows that are decoded, of all of them.
+// How many of the frame's rows are decoded.
 static int rows_decoded(const Context *context) {
     int rows = 0;
     if (context->is_done) return (int)context->height;
@@ -115,7 +117,7 @@ static int rows_decoded(const Context *context) {
     return rows;
 }
 
-// Decodes until a canvas row can be told or the slice is over. False: it failed.
+// Decodes until the next canvas row is known or the slice is over. Returns false on failure.
 static bool decode(Context *context) {
     Slice slice = slice_start();
     while (!context->is_done && (int64_t)rows_decoded(context) + context->top <= context->next_row) {
@@ -173,7 +175,7 @@ Pixels *webp_pixels_open(
 }
 
 size_t webp_pixels_memory(uint32_t width, uint32_t height, bool has_alpha) {
-    // Whether it is lossless is not known, nor how many prefix codes it has.
+    // It is not known whether the image is lossless or how many prefix codes it has, so this assumes the worst.
     size_t decoding = webp_frame_memory(width, height, true, has_alpha, 0);
     return decoding + (size_t)width * height * (has_alpha ? 4 : 3);
 }

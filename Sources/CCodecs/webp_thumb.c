@@ -2,7 +2,7 @@
 
 #include <stdbool.h>
 
-// Where the frame as it was decoded has a canvas's row or column. False: the frame has it not.
+// Maps a row or column of the canvas to the decoded frame. Returns false if it is outside the frame.
 static bool find(uint32_t at, uint32_t start, uint32_t side, int decoded, uint32_t *out) {
     if (at < start || at - start >= side) return false;
     *out = (uint32_t)((uint64_t)(at - start) * (uint32_t)decoded / side);

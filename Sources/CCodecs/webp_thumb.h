@@ -1,4 +1,4 @@
-// A tiny picture of a WebP's first frame on its canvas.
+// Makes a thumbnail of a WebP's first frame on its canvas.
 #ifndef WEBP_THUMB_H
 #define WEBP_THUMB_H
 
@@ -7,7 +7,7 @@
 
 #include <webp/decode.h>
 
-/// - Parameter frame: all of it as RGBA, at any scale.
+/// - Parameter frame: the whole frame as RGBA, at any scale.
 void webp_thumb_make(
     Thumb *thumb, uint32_t width, uint32_t height, WebPPlace place, const WebPDecBuffer *frame);
 

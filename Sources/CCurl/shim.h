@@ -1,3 +1,5 @@
+// CCurl: libcurl, for the modules Fetch and Client, with wrappers for its variadic functions.
+// Also access to the TLS session that libcurl uses, and to epoll and eventfd.
 #pragma once
 #include <curl/curl.h>
 #include <dlfcn.h>
@@ -6,10 +8,10 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
-/// An enumerator before libcurl 8.14, a macro since.
+/// CURL_NETRC_IGNORED is an enumerator before libcurl 8.14 and a macro since.
 static const long CCurl_netrcIgnored = CURL_NETRC_IGNORED;
 
-// Swift imports no variadic functions: one typed door per kind of argument.
+// Swift imports no variadic C functions. Each function below wraps one for a fixed argument type.
 
 static inline CURLcode CCurl_setLong(CURL *easy, CURLoption option, long value) {
     return curl_easy_setopt(easy, option, value);
@@ -60,21 +62,22 @@ static inline CURLcode CCurl_getPointer(CURL *easy, CURLINFO info, void **value)
     return curl_easy_getinfo(easy, info, value);
 }
 
-// Gets the TLS session of the connection that a transfer is about to use, for OpenSSL's functions; NULL without TLS.
-// Returns 0 if libcurl does not tell, or uses another library than OpenSSL.
+// Gets the OpenSSL session of the connection that a transfer is about to use; NULL for a connection without
+// TLS.
+// Returns 0 if libcurl does not report the session or uses another TLS library than OpenSSL.
 static inline int CCurl_getSession(CURL *easy, const void **session) {
     struct curl_tlssessioninfo *info = NULL;
     if (curl_easy_getinfo(easy, CURLINFO_TLS_SSL_PTR, &info) != CURLE_OK || !info) return 0;
     *session = info->internals;
     return !info->internals || info->backend == CURLSSLBACKEND_OPENSSL;
 }
-// libssl is libcurl's own: its functions are looked up by name, and it is not linked.
+// Looks up a function of the libssl that libcurl has loaded. This module does not link libssl itself.
 static inline void *CCurl_findFunction(const char *name) {
     void *const everywhere = NULL;
     return dlsym(everywhere, name);
 }
 
-// Whether the connection that a transfer is about to use speaks HTTP/2: 1, 0, or -1 where that can't be told.
+// Whether the connection that a transfer is about to use speaks HTTP/2: 1 yes, 0 no, -1 unknown.
 static inline int CCurl_speaksHTTP2(CURL *easy) {
     const void *session = NULL;
     if (!CCurl_getSession(easy, &session)) return -1;
@@ -89,9 +92,11 @@ static inline int CCurl_speaksHTTP2(CURL *easy) {
     return length == 2 && memcmp(name, "h2", 2) == 0;
 }
 
-// Whether the TLS session of the connection that a transfer is about to use holds bytes that nobody
-// has read: 1, 0, or -1 where that can't be told. libcurl reads no further than a body's length, so
-// the rest of a record stays here, where no look at the socket finds it. Not for HTTP/2, whose frames are no matter.
+// Whether OpenSSL holds decrypted bytes of this connection that libcurl has not read: 1 yes, 0 no, -1
+// unknown.
+// libcurl reads only up to a body's length. The rest of a TLS record then stays in OpenSSL's buffer, where
+// polling
+// the socket does not find it. Call it for HTTP/1.1 only: HTTP/2 frames may arrive at any time.
 static inline int CCurl_hasUnreadPlaintext(CURL *easy) {
     const void *session = NULL;
     if (!CCurl_getSession(easy, &session)) return -1;
@@ -117,13 +122,15 @@ static inline CURLSHcode CCurl_shareNames(CURLSH *share) {
     return curl_share_setopt(share, CURLSHOPT_SHARE, CURL_LOCK_DATA_DNS);
 }
 
-// epoll and eventfd are not in Swift's Glibc module. A descriptor's number may have been closed and
-// given out again since it was last watched, so either operation can be the right one.
+// epoll and eventfd are not part of Swift's Glibc module.
+// The kernel may have closed a descriptor and reused its number since it was last watched. CCurl_watch
+// therefore tries
+// EPOLL_CTL_MOD first and then EPOLL_CTL_ADD.
 static inline void CCurl_unwatch(int epoll, int descriptor) {
     struct epoll_event event = {0};
     epoll_ctl(epoll, EPOLL_CTL_DEL, descriptor, &event);
 }
-// For CURL_POLL_IN and CURL_POLL_OUT; without either the descriptor is watched no longer.
+// Watches a descriptor for CURL_POLL_IN, CURL_POLL_OUT or both. With neither it stops watching.
 static inline void CCurl_watch(int epoll, int descriptor, int what) {
     struct epoll_event event = {0};
     event.events = (what & CURL_POLL_IN ? EPOLLIN : 0u) | (what & CURL_POLL_OUT ? EPOLLOUT : 0u);
@@ -134,7 +141,7 @@ static inline void CCurl_watch(int epoll, int descriptor, int what) {
         epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event);
     }
 }
-// Of a connection that nobody uses: anything that comes, or its end.
+// Watches an idle connection for incoming bytes and for its end.
 static inline void CCurl_watchIdle(int epoll, int descriptor) {
     struct epoll_event event = {0};
     event.events = EPOLLIN | EPOLLRDHUP;

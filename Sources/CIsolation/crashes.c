@@ -1,4 +1,4 @@
-// The last word of a decoder that crashes.
+// Reports a decoder's crash to the service before the process ends.
 #define _GNU_SOURCE
 #include "messages.h"
 
@@ -8,13 +8,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/// What a fault in a library ends by; not what the kernel or the service ends it by, which no process can answer.
+/// The signals of faults in a library. Signals that the kernel or the service uses to end a process cannot be
+/// handled.
 static const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGABRT};
 
-/// Bytes of stack that the handler may use, besides the registers.
+/// The stack that the handler may use, in addition to the saved registers.
 #define HANDLER_STACK ((size_t)64 << 10)
 
-/// As shells have it.
+/// The same exit codes as in shells.
 #define SIGNAL_EXIT 128
 
 static bool is_fault(int number) {
@@ -25,22 +26,22 @@ static bool is_fault(int number) {
 
 static volatile sig_atomic_t is_decoder;
 
-/// All that is left to be relied on is the kernel.
+/// Runs in the signal handler. Only system calls are safe here.
 static void say(int number) {
     if (!is_decoder) {
-        // The fault comes again, and ends it.
+        // The fault repeats with the default action, which ends the process.
         signal(number, SIG_DFL);
         return;
     }
     const LastWord word = {LAST_WORD, number};
-    // Where there is no room for it the exit code tells.
+    // If the socket has no room for the message, the exit code reports the signal.
     send(CHANNEL, &word, sizeof word, MSG_NOSIGNAL | MSG_DONTWAIT);
     _exit(SIGNAL_EXIT + number);
 }
 
 void crashes_prepare(void) {
-    // The fault may be that the stack is full, so the handler has its own. The kernel saves all registers there: SME alone
-    // can have more than 64 KiB of them.
+    // The fault may be a full stack, so the handler needs its own. The kernel saves all registers there; SME
+    // alone can have more than 64 KiB.
     const long frame = sysconf(_SC_MINSIGSTKSZ);
     const size_t count = HANDLER_STACK + (frame > 0 ? (size_t)frame : 0);
     void *stack = mmap(NULL, count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -48,7 +49,7 @@ void crashes_prepare(void) {
     const stack_t own = {.ss_sp = stack, .ss_size = count};
     if (sigaltstack(&own, NULL) != 0) return;
     struct sigaction action = {.sa_handler = say, .sa_flags = SA_ONSTACK};
-    // Whatever else goes wrong in there ends it.
+    // Any further fault in the handler ends the process.
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigaction(faults[i], &action, NULL);
 }

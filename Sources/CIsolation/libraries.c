@@ -1,5 +1,5 @@
-// Keeps libraries that no decoder calls out of decoders: half of all mappings, which each fork copies and each end takes down,
-// and code that whoever has taken a decoder over could use.
+// Unmaps libraries that decoders never call. They are half of all mappings, which every fork copies and every
+// exit removes. They also contain code that an attacker in a decoder could use.
 #define _GNU_SOURCE
 #include "messages.h"
 
@@ -25,7 +25,7 @@ static size_t count;
 
 static int note(struct dl_phdr_info *info, size_t size, void *is_complete) {
     (void)size;
-    // The kernel's, which tells the time.
+    // The kernel's vDSO, which is needed to read the time.
     if (info->dlpi_addr == getauxval(AT_SYSINFO_EHDR)) return 0;
     if (count == sizeof objects / sizeof *objects) {
         *(bool *)is_complete = false;
@@ -54,11 +54,11 @@ static Object *named(const char *name) {
     return NULL;
 }
 
-/// Libraries of the service only: transfers, digests, responses, databases and the configuration.
+/// Libraries used only by the service: transfers, digests, responses, databases and configuration.
 static const char *const of_service[] = {
     "libcrypto.so.", "libcurl.so.", "libmicrohttpd.so.", "libpq.so.", "libsqlite3.so.", "libyaml-0.so."};
 
-/// What libavif does without where it can decode by dav1d and encode by libaom.
+/// Codecs that libavif does not need if it has dav1d for decoding and libaom for encoding.
 static const char *const second_choice[] = {"libgav1.so.", "librav1e.so.", "libSvtAv1Enc.so."};
 
 #define IS_ONE_OF(names, name) is_one_of(names, sizeof names / sizeof *names, name)
@@ -76,7 +76,7 @@ static bool has_first_choice(void) {
     return found == 2;
 }
 
-/// Marks it and what it is linked with.
+/// Marks a library as needed, and all libraries that it links.
 static void need(Object *object, bool has_choice) {
     object->is_needed = true;
     for (const ElfW(Dyn) *entry = object->dynamic; entry && entry->d_tag != DT_NULL; entry++) {
@@ -90,10 +90,10 @@ static void need(Object *object, bool has_choice) {
 
 uint64_t libraries_leave_out(void) {
 #if __has_feature(address_sanitizer)
-    // Its reports look at all that is loaded.
+    // AddressSanitizer's reports inspect all loaded libraries.
     return 0;
 #endif
-    // A symbol that is bound later is looked for in all of them.
+    // Without LD_BIND_NOW, later symbol lookups would search all libraries.
     bool is_complete = getenv("LD_BIND_NOW") != NULL;
     if (is_complete) dl_iterate_phdr(note, &is_complete);
     if (!is_complete) return 0;
@@ -114,7 +114,8 @@ __attribute__((constructor)) static void find(void) {
     minimum_of_libc = (size_t (*)(const pthread_attr_t *))dlsym(RTLD_NEXT, "__pthread_get_minstack");
 }
 
-/// Whenever libdav1d begins it has this name looked up, in one library after the other up to libc; the program comes first.
+/// When libdav1d starts, it looks up this name in all libraries up to libc. The program comes first in that
+/// order, so this definition stops the search.
 size_t minimum_of_program(const pthread_attr_t *attributes) __asm__("__pthread_get_minstack");
 size_t minimum_of_program(const pthread_attr_t *attributes) {
     return minimum_of_libc ? minimum_of_libc(attributes) : PTHREAD_STACK_MIN;

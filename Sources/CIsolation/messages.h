@@ -1,24 +1,24 @@
-// What the service and the process that forks say to each other.
+// The messages between the service, the process that forks decoders, and the decoders.
 #ifndef MESSAGES_H
 #define MESSAGES_H
 
 #include "CIsolation.h"
 
-// GCC has it since version 14.
+// GCC supports it since version 14.
 #ifndef __has_feature
 #define __has_feature(feature) 0
 #endif
 
-/// Where a process finds its socket.
+/// The descriptor of a process's socket.
 #define CHANNEL 3
 
 enum { FORK = 1, REAP, KILL };
 
 typedef struct {
     int32_t what;
-    /// Of `REAP`, which alone is answered here, and of `KILL`.
+    /// Used by `REAP` and `KILL`. Only `REAP` is answered on this socket.
     int32_t process;
-    /// Of `FORK`, whose message carries a socket and the memory.
+    /// Used by `FORK`. Its message also carries a socket and the memory.
     uint64_t count, heap;
 } Order;
 
@@ -28,16 +28,16 @@ typedef struct {
     int32_t status;
 } Answer;
 
-/// What comes first on a decoder's socket, twice, whichever is the first: from the process that forked it, which one it is,
-/// and from itself, what holds it.
+/// The first two messages on a decoder's socket, in either order. The process that forked it sends its process
+/// ID; the decoder sends its sandbox layers.
 typedef struct {
-    /// Or -errno; 0: it is its own word.
+    /// The process ID, or -errno if fork failed. 0 in the message of the decoder itself.
     int32_t process;
     CIsolationLayers layers;
 } Introduction;
 
-/// What a decoder that crashes says before it ends: that the kernel takes its memory back takes longer than a small picture,
-/// and its socket is closed after that. Shorter than any other message.
+/// The crash report of a decoder. It is sent because the kernel closes the socket only after it has freed the
+/// memory, which takes longer than decoding a small image. It is shorter than all other messages.
 typedef struct {
     uint32_t mark;
     int32_t signal;
@@ -45,28 +45,29 @@ typedef struct {
 
 #define LAST_WORD 0x4C415354u
 
-/// Has a process that crashes tell of it; to be called before decoders are forked, and `crashes_begin` in each.
+/// Installs the crash handler. Call it before decoders are forked; each decoder calls `crashes_begin`.
 void crashes_prepare(void);
 
-/// From here on a crash is the decoder's.
+/// Makes the handler report crashes from now on, as this process is a decoder.
 void crashes_begin(void);
 
-/// Bytes of address space in use; to be asked before files are denied.
+/// The address space in use, in bytes. Call it before file access is denied.
 uint64_t sandbox_address_space(void);
 
-/// Keeps libraries that no decoder calls from being forked into any; to be called when all symbols are bound.
-/// - Returns: bytes of address space that decoders don't have.
+/// Unmaps libraries that decoders never call. Call it after all symbols are bound.
+/// - Returns: by how many bytes the address space of decoders becomes smaller.
 uint64_t libraries_leave_out(void);
 
-/// Compiles the filter of system calls, once for all that are forked.
+/// Compiles the filter of system calls once for all decoders.
 void sandbox_prepare(void);
 
-/// Gives up all that isn't needed to compute. What the kernel or the container doesn't let us give up is told.
-/// - Returns: -errno where not even the limits could be set.
+/// Gives up all rights that computing does not need. Layers that the kernel or the container does not support
+/// are reported in `layers`.
+/// - Returns: -errno if not even the limits could be set.
 int sandbox_enter(uint64_t addresses, CIsolationLayers *layers);
 
-/// Denies all files and sockets from here on, in what is forked too.
-/// - Returns: Landlock's version; 0: not to be had.
+/// Denies access to files and sockets from now on, also in forked processes.
+/// - Returns: the version of Landlock; 0 if it is not available.
 int sandbox_landlock(void);
 
 #endif

@@ -14,7 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-// As linux/landlock.h of the newest version has them: the headers that we are built with may be older than the kernel.
+// The structure in the newest linux/landlock.h. The headers at compile time may be older than the kernel.
 typedef struct {
     uint64_t files, net, scoped;
 } Ruleset;
@@ -22,7 +22,8 @@ typedef struct {
 #if __has_feature(address_sanitizer)
 const char *__asan_default_options(void);
 
-/// What is more than the limit is refused, as by malloc() without AddressSanitizer, and is no end by itself.
+/// Makes allocations beyond the limit fail, as in malloc() without AddressSanitizer, instead of ending the
+/// process.
 const char *__asan_default_options(void) { return "allocator_may_return_null=1"; }
 #endif
 
@@ -30,14 +31,15 @@ int sandbox_landlock(void) {
 #ifdef SYS_landlock_create_ruleset
     long version = syscall(SYS_landlock_create_ruleset, NULL, 0, 1 /* LANDLOCK_CREATE_RULESET_VERSION */);
     if (version < 1) return 0;
-    // What each version can deny: 13 rights to files, then moving, cutting, devices; TCP; sockets and signals of others.
+    // The rights that each version can deny: 13 rights to files, then linking across directories, truncating,
+    // and device control; TCP; sockets and signals of other processes.
     int rights = version >= 5 ? 16 : version >= 3 ? 15 : version >= 2 ? 14 : 13;
     Ruleset all = {
         .files = (1ULL << rights) - 1, .net = version >= 4 ? 3 : 0, .scoped = version >= 6 ? 3 : 0};
     size_t known = version >= 6 ? sizeof all : version >= 4 ? 16 : 8;
     int rules = (int)syscall(SYS_landlock_create_ruleset, &all, known, 0);
     if (rules < 0) return 0;
-    // No rule is added: nothing is left.
+    // Without any rule, nothing is allowed.
     bool holds = syscall(SYS_landlock_restrict_self, rules, 0) == 0;
     close(rules);
     return holds ? (int)version : 0;
@@ -61,39 +63,40 @@ static int limit(__rlimit_resource_t what, rlim_t most) {
     return setrlimit(what, &limit) == 0 ? 0 : -errno;
 }
 
-/// Stands for a decoder's own id in the program of the filter: more than any process has.
+/// A placeholder for the decoder's own process ID in the filter program. Larger than any process ID.
 #define OWN_ID 0x5E1F1D00u
 
 static bool allow_calls(scmp_filter_ctx filter) {
-    // To be spoken to, by this socket alone.
+    // Messages, on this socket only.
     int code = seccomp_rule_add(
         filter, SCMP_ACT_ALLOW, SCMP_SYS(recvfrom), 1, SCMP_A0(SCMP_CMP_EQ, CHANNEL, 0));
     code |= seccomp_rule_add(
         filter, SCMP_ACT_ALLOW, SCMP_SYS(sendto), 1, SCMP_A0(SCMP_CMP_EQ, CHANNEL, 0));
-    // Memory, none of it a file's, none to be executed.
+    // Memory that is not from a file and not executable.
     code |= seccomp_rule_add(
         filter, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 2, SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0),
         SCMP_A3(SCMP_CMP_MASKED_EQ, MAP_ANONYMOUS, MAP_ANONYMOUS));
     code |= seccomp_rule_add(
         filter, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1,
         SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
-    // pthread_once() wakes whoever waits, of whom there are none; nobody waits.
+    // pthread_once() wakes waiting threads, although there are none. Waiting is not allowed.
     code |= seccomp_rule_add(
         filter, SCMP_ACT_ALLOW, SCMP_SYS(futex), 1,
         SCMP_A1(SCMP_CMP_MASKED_EQ, (scmp_datum_t)~FUTEX_PRIVATE_FLAG, FUTEX_WAKE));
-    // Libraries tell people of broken files, on a descriptor that isn't there.
+    // Libraries print messages about broken files to stderr, which is closed here.
     const int telling[] = {SCMP_SYS(write), SCMP_SYS(writev)};
     for (size_t i = 0; i < sizeof telling / sizeof *telling; i++)
         code |= seccomp_rule_add(
             filter, SCMP_ACT_ERRNO(EBADF), telling[i], 1, SCMP_A0(SCMP_CMP_EQ, STDERR_FILENO, 0));
     const int plain[] = {
         SCMP_SYS(munmap), SCMP_SYS(mremap), SCMP_SYS(brk), SCMP_SYS(madvise),
-        // Time, where the vDSO can't tell it, and a hash's seed.
+        // Clocks, in case the vDSO cannot read them, and random seeds for hash tables.
         SCMP_SYS(clock_gettime), SCMP_SYS(gettimeofday), SCMP_SYS(getrandom),
-        // To end; abort() tells which way by that signal to itself, and no other: one that stops would make it wait unseen.
+        // Exiting. abort() sends its signal to the process itself; other signals are denied, because a stopped
+        // decoder would make the service wait.
         SCMP_SYS(exit_group), SCMP_SYS(getpid), SCMP_SYS(gettid),
 #if __has_feature(address_sanitizer)
-        // AddressSanitizer asks at each longjmp() whether it leaves a signal's stack.
+        // AddressSanitizer checks at each longjmp() whether it leaves a signal stack.
         SCMP_SYS(sigaltstack),
 #endif
     };
@@ -110,7 +113,7 @@ static bool allow_calls(scmp_filter_ctx filter) {
 static struct sock_filter filter_program[1024];
 static size_t filter_bytes;
 
-/// Reads what the library compiled back from a file in memory.
+/// Exports the compiled filter to a file in memory and reads it back.
 static size_t compile(scmp_filter_ctx filter) {
     int file = memfd_create("filter", MFD_CLOEXEC);
     if (file < 0) return 0;

@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/// How long the process that forks may take: it does nothing else.
+/// How long to wait for the process that forks. It has no other work.
 #define PATIENCE_MILLISECONDS 10000
 
 int CIsolation_spawn(const char *program, const char *argument, int *control, pid_t *process) {
@@ -36,7 +36,7 @@ int CIsolation_spawn(const char *program, const char *argument, int *control, pi
     posix_spawnattr_setflags(
         &attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
     char *const arguments[] = {(char *)"imagefetch", (char *)argument, NULL};
-    // As libraries_leave_out() needs it; forgotten after that.
+    // libraries_leave_out() needs this. The process removes it afterwards.
     char *const environment[] = {(char *)"LD_BIND_NOW=1", NULL};
     int code = posix_spawn(process, program, &actions, &attributes, arguments, environment);
     posix_spawn_file_actions_destroy(&actions);
@@ -53,7 +53,7 @@ int CIsolation_spawn(const char *program, const char *argument, int *control, pi
 
 int CIsolation_send(int channel, const void *message, size_t count) {
     for (;;) {
-        // A process that reads nothing would have us wait for ever.
+        // Does not block, because a process that reads nothing would block the service forever.
         ssize_t sent = send(channel, message, count, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent == (ssize_t)count) return 0;
         if (sent >= 0) return -EMSGSIZE;
@@ -66,7 +66,7 @@ int CIsolation_wait_at_most(int channel, int milliseconds) {
     return setsockopt(channel, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time) == 0 ? 0 : -errno;
 }
 
-/// A message without a byte is received as an end is.
+/// Whether the other side has closed. An empty message looks the same to recv().
 static bool has_gone(int channel) {
     struct pollfd end = {.fd = channel};
     return poll(&end, 1, 0) > 0 && (end.revents & POLLHUP);
@@ -89,10 +89,10 @@ static int order(int control, const Order *order, void *rights, size_t count) {
     return errno == ECONNRESET ? -EPIPE : -errno;
 }
 
-/// Memory that nobody can shrink below a mapping of it, which would end whoever reads there.
+/// Makes memory that no process can shrink. Reading beyond its end would end the reader.
 static int make_memory(size_t count, uint8_t **memory) {
     const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-    // Hardened kernels want it said that nothing of it is ever executed; those before 6.3 don't know the word.
+    // Hardened kernels require a flag that the memory is never executed. Kernels before 6.3 refuse that flag.
     int file = memfd_create("imagefetch-decoder", flags | 8 /* MFD_NOEXEC_SEAL */);
     if (file < 0 && errno == EINVAL) file = memfd_create("imagefetch-decoder", flags);
     if (file < 0) return -errno;
@@ -152,7 +152,7 @@ int CIsolation_reap(int control, pid_t process, int *status) {
     int code = order(control, &(Order){.what = REAP, .process = process}, NULL, 0);
     if (code < 0) return code;
     Answer answer;
-    // One that came late would be taken for the next one's.
+    // A late answer would be taken for the next one's.
     if (CIsolation_receive(control, &answer, sizeof answer, true) != sizeof answer) return -EPIPE;
     *status = answer.status;
     return answer.result;
@@ -182,7 +182,7 @@ bool CIsolation_is_runnable(pid_t process) {
     ssize_t count = read(file, text, sizeof text - 1);
     close(file);
     text[count > 0 ? count : 0] = 0;
-    // The name before the state is in parentheses, and may hold some itself.
+    // The process name before the state is in parentheses and may contain parentheses.
     const char *name_end = strrchr(text, ')');
     return name_end && strncmp(name_end, ") R", 3) == 0;
 }
@@ -190,7 +190,7 @@ bool CIsolation_is_runnable(pid_t process) {
 int CIsolation_allow_seconds(pid_t process, unsigned seconds) {
     int64_t used = CIsolation_time(process);
     if (used < 0) return -ESRCH;
-    // The soft one alone: a hard limit that was lowered could not be raised for the next picture.
+    // Only the soft limit: a lowered hard limit could not be raised for the next image.
     struct rlimit limit;
     if (prlimit(process, RLIMIT_CPU, NULL, &limit) != 0) return -errno;
     limit.rlim_cur = (rlim_t)(used / 1000000000) + 1 + seconds;

@@ -1,4 +1,4 @@
-// The process that decoders are forked from: it holds no bytes of anybody's, and never reads any.
+// The process that forks decoders. It never reads or stores any client's bytes.
 #define _GNU_SOURCE
 #include "messages.h"
 
@@ -17,7 +17,7 @@
 
 typedef void Decode(int channel, uint8_t *memory, size_t count);
 
-/// - Returns: whether there was an order; false: the service has gone.
+/// - Returns: false if the service has ended.
 static bool take(Order *order, int descriptors[2]) {
     struct iovec content = {order, sizeof *order};
     _Alignas(struct cmsghdr) char space[CMSG_SPACE(2 * sizeof(int))];
@@ -33,7 +33,7 @@ static bool take(Order *order, int descriptors[2]) {
     return true;
 }
 
-/// The decoder's whole life.
+/// Runs a decoder, from the fork to its exit.
 _Noreturn static void live(
     const Order *order, const int descriptors[2], pid_t parent, CIsolationLayers layers, uint64_t space,
     Decode *decode) {
@@ -52,7 +52,8 @@ _Noreturn static void live(
     _exit(0);
 }
 
-/// Were killed, and are still giving back their memory: nobody has to wait for that.
+/// Killed decoders whose memory the kernel is still freeing. They are reaped later, so that nothing waits for
+/// them.
 static pid_t leaving[64];
 static size_t leaving_count;
 
@@ -61,7 +62,7 @@ static void reap_leaving(void) {
         if (waitpid(leaving[i], NULL, WNOHANG) != 0) leaving[i] = leaving[--leaving_count];
 }
 
-/// Ends one of ours; a number may be another's by now.
+/// Kills a decoder if it is still our child. The ID of a reaped process may belong to another process by now.
 static void end(pid_t process) {
     if (waitpid(process, NULL, WNOHANG) != 0) return;
     kill(process, SIGKILL);
@@ -70,7 +71,7 @@ static void end(pid_t process) {
     leaving[leaving_count++] = process;
 }
 
-/// Its socket has been closed, by the kernel: it has ended, but for its status.
+/// Reaps a decoder whose socket the kernel has closed. Only its exit status is missing.
 static Answer reap(pid_t process) {
     Answer answer = {0, 0};
     pid_t ended = waitpid(process, &answer.status, WNOHANG);
@@ -82,7 +83,7 @@ static Answer reap(pid_t process) {
     return answer;
 }
 
-/// Where memory runs out, a decoder is taken before its service is.
+/// Makes the kernel end decoders before the service if memory runs out.
 static void prefer_to_be_killed(void) {
     int file = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (file < 0) return;
@@ -92,25 +93,29 @@ static void prefer_to_be_killed(void) {
 
 static int compare(const void *one, const void *other) { return memcmp(one, other, 1); }
 
-/// What the loader was told is nobody's any more.
+/// Removes the variable that was meant for the loader.
 static void forget_environment(void) {
     for (char **word = environ; *word; word++) memset(*word, 0, strlen(*word));
     clearenv();
 }
 
 static void prepare(void) {
-    // A runtime's handler would want to tell people of a crash; the service does.
+    // Removes the runtime's crash handlers. The service reports crashes.
     for (int number = 1; number < NSIG; number++) signal(number, SIG_DFL);
-    // Whoever stops a service may tell all its processes; these end with the service, once it has drained.
+    // A service manager may signal all processes of a service. These processes must live until the service has
+    // drained.
     const int ignored[] = {SIGHUP, SIGINT, SIGTERM, SIGPIPE};
     for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) signal(ignored[i], SIG_IGN);
     crashes_prepare();
     prefer_to_be_killed();
-    // As the service's threads that decode, and its decoders too: answers and transfers wait for no picture.
+    // The same priority as the service's decoding threads, so that responses and transfers take precedence over
+    // decoding.
     if (getpriority(PRIO_PROCESS, 0) < 5) setpriority(PRIO_PROCESS, 0, 5);
-    // Who reads colour profiles asks for the date, which opens the time zone's file: here once, not in a decoder.
+    // Reading color profiles needs the date, which opens the time zone's file. Done here once, because decoders
+    // cannot open files.
     tzset();
-    // qsort() of more than 1 KiB, as by libwebp's encoder, asks how much memory the machine has: once here, not in a decoder.
+    // libwebp's encoder sorts more than 1 KiB, and qsort() then reads the machine's memory size. Done here
+    // once, not in a decoder.
     static uint8_t many[2048];
     qsort(many, sizeof many, 1, compare);
     sandbox_prepare();
@@ -136,11 +141,11 @@ _Noreturn void CIsolation_serve(Decode *decode) {
             Answer answer = reap(order.process);
             if (send(CHANNEL, &answer, sizeof answer, MSG_NOSIGNAL) != sizeof answer) break;
         } else if (order.what == FORK && descriptors[1] >= 0) {
-            // fork() would call handlers of libraries that are not there.
+            // fork() would call handlers in libraries that are no longer mapped.
             pid_t child = _Fork();
             if (child == 0) live(&order, descriptors, self, layers, space, decode);
             Introduction of_child = {.process = child < 0 ? -errno : child};
-            // Where nobody wants it any more, nobody would have it ended either.
+            // If the service has closed the socket, it cannot end this decoder. So it is ended here.
             bool is_told = send(descriptors[0], &of_child, sizeof of_child, MSG_NOSIGNAL) == sizeof of_child;
             if (!is_told && child > 0) end(child);
         }

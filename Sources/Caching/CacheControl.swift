@@ -1,7 +1,6 @@
-/// The `Cache-Control` directives of a request or a response (RFC 9111 section 5.2). What it
-/// doesn't know it ignores.
+/// The `Cache-Control` directives of a request or a response (RFC 9111 section 5.2). Unknown directives are ignored.
 public struct CacheControl: Sendable, Equatable {
-  /// The known directives: RFC 9111's, RFC 5861's and RFC 8246's.
+  /// The known directives, from RFC 9111, RFC 5861 and RFC 8246.
   public enum Directive: String, Sendable, CaseIterable {
     case maxAge = "max-age"
     case sharedMaxAge = "s-maxage"
@@ -21,15 +20,15 @@ public struct CacheControl: Sendable, Equatable {
     case immutable
   }
 
-  /// Each time that a directive is there, its argument as it is written: nil without one.
+  /// The arguments of each directive, one per occurrence, unparsed; nil for an occurrence without an argument.
   private var arguments: [Directive: [String?]] = [:]
 
-  /// The directives of all `Cache-Control` lines.
+  /// Parses the directives of all `Cache-Control` lines.
   public init(_ fields: [Field]) {
     for member in fields.members("cache-control") {
       let parts = member.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
-      // Blanks around the `=` are no grammar; the name counts all the same, so that `no-store =1`
-      // forbids.
+      // The grammar does not allow blanks around `=`. The directive is used nevertheless, so that `no-store =1` forbids
+      // storing.
       guard let name = parts.first.map({ FieldList.trimmed($0).lowercased() }),
         let directive = Directive(rawValue: name)
       else { continue }
@@ -39,29 +38,29 @@ public struct CacheControl: Sendable, Equatable {
     }
   }
 
-  /// Whether it is there, with any argument or none.
+  /// Whether the directive is present, with or without an argument.
   public func has(_ directive: Directive) -> Bool { arguments[directive] != nil }
 
-  /// The directive's seconds, quoted or not, at most 2^31; nil where it isn't there. The first
-  /// counts of several. What is no number is 0: section 4.2.1 would have it stale.
+  /// The directive's argument in seconds, quoted or not, at most 2^31; nil if the directive is absent.
+  ///
+  /// If the directive occurs several times, the first is used. An argument that is not a number counts as 0, because section
+  /// 4.2.1 treats such responses as stale.
   public func seconds(_ directive: Directive) -> Int? {
     guard let first = arguments[directive]?.first else { return nil }
     return first.flatMap { DeltaSeconds.read(FieldList.unquoted($0) ?? $0) } ?? 0
   }
 
-  /// Whether a `no-cache` or `private` is about the whole response and not only about fields that
-  /// it lists.
+  /// Whether a `no-cache` or `private` applies to the whole response and not only to listed fields.
   public func concernsAll(_ directive: Directive) -> Bool {
     arguments[directive]?.contains { Self.names($0).isEmpty } ?? false
   }
 
-  /// The fields, in lower case, that a `no-cache` or `private` lists (sections 5.2.2.4 and
-  /// 5.2.2.7).
+  /// The names of the fields, in lower case, that a `no-cache` or `private` lists (sections 5.2.2.4 and 5.2.2.7).
   public func fieldNames(_ directive: Directive) -> Set<String> {
     Set(arguments[directive]?.flatMap(Self.names) ?? [])
   }
 
-  /// Only of a quoted string: anything else is taken to be about all.
+  /// The field names in a quoted string. Any other argument counts as no list, so the directive applies to everything.
   private static func names(_ argument: String?) -> [String] {
     argument.flatMap(FieldList.unquoted).map { FieldList.members($0).map { $0.lowercased() } } ?? []
   }

@@ -1,4 +1,4 @@
-/// A day of the proleptic Gregorian calendar, counted in eras of 400 years that start in March.
+/// A day of the proleptic Gregorian calendar. Calculations use eras of 400 years that start in March.
 package struct CivilDay: Hashable, Sendable {
   package let year: Int
   /// 1 to 12.
@@ -12,7 +12,7 @@ package struct CivilDay: Hashable, Sendable {
     self.day = day
   }
 
-  /// The day that many days after 1970-01-01.
+  /// The day that is `days` days after 1970-01-01.
   package init(sinceEpoch days: Int64) {
     let shifted = Int(days) + 719_468
     let era = (shifted >= 0 ? shifted : shifted - 146_096) / 146_097

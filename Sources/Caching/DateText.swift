@@ -1,5 +1,4 @@
-/// The words of a date in one of the three forms of RFC 9110 section 5.6.7, not yet read as
-/// numbers.
+/// A date in one of the three forms of RFC 9110 section 5.6.7, split into words.
 struct DateText {
   static let months = [
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
@@ -20,8 +19,7 @@ struct DateText {
   }
 
   /// `Sunday, 06-Nov-94 08:49:37 GMT`
-  /// - Parameter thisYear: the year is the latest with these two digits that is at most 50 years
-  ///   ahead of it.
+  /// - Parameter thisYear: the current year. The two digits mean the latest such year that is at most 50 years after it.
   init?(rfc850 words: [Substring], thisYear: Int) {
     guard words.count == 4, Self.isWeekday(words[0], comma: true), Self.isGMT(words[3]) else {
       return nil
@@ -33,7 +31,7 @@ struct DateText {
     year = latest - (latest - ofCentury) % 100
   }
 
-  /// `Sun Nov  6 08:49:37 1994`: a day of one digit has a second space before it.
+  /// `Sun Nov  6 08:49:37 1994`. A day of one digit is preceded by two spaces.
   init?(asctime words: [Substring]) {
     let isPadded = words.count == 6 && words[2].isEmpty && words[3].utf8.count == 1
     let words = isPadded ? Array(words[..<2] + ["0" + words[3]] + words[4...]) : words
@@ -42,7 +40,7 @@ struct DateText {
     year = Self.number(words[4], digits: 4)
   }
 
-  /// nil for a day that there isn't, and for one before 1970.
+  /// The day; nil if it does not exist or is before 1970.
   var civilDay: CivilDay? {
     guard let year, year >= 1970, let day = Self.number(day, digits: 2),
       let month = Self.months.firstIndex(where: { $0.lowercased() == self.month.lowercased() })
@@ -51,7 +49,7 @@ struct DateText {
     return CivilDay(sinceEpoch: civil.sinceEpoch) == civil ? civil : nil
   }
 
-  /// A leap second is the next minute's first.
+  /// Seconds since midnight; nil if the time is invalid. A leap second counts as the first second of the next minute.
   var secondsOfDay: Int64? {
     let parts = time.split(separator: ":", omittingEmptySubsequences: false)
       .map { Self.number($0, digits: 2) }

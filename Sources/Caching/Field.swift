@@ -1,6 +1,17 @@
-/// A header field, as a request or a response has it.
+// Caching: the rules of HTTP caching (RFC 9111) as pure functions.
+//
+// Input: header fields, statuses and times. Output: decisions. It has no clock and does no I/O, and works on any thread.
+// The files, in reading order:
+//
+// 1. `Storing`: may a response be stored? `StoredResponse`: the stored form. `StoredPath`: the redirects before it.
+// 2. `Vary`, `Selection`: which stored response matches a request?
+// 3. `Freshness`: may a stored response be used now?
+// 4. `Validation`: asks the origin whether a stored response is still current.
+// 5. `CacheControl`, `FieldList`, `DeltaSeconds`, `HTTPDate`: parsing.
+
+/// A header field of a request or a response.
 public struct Field: Sendable, Hashable, Codable {
-  /// As received; names are compared without regard to case.
+  /// The name as received. Comparisons ignore case.
   public var name: String
   public var value: String
 
@@ -16,19 +27,19 @@ public struct Field: Sendable, Hashable, Codable {
 }
 
 extension [Field] {
-  /// The values of the field's lines, in their order.
+  /// The values of all lines with this name, in order.
   /// - Parameter name: in lower case.
   func values(_ name: String) -> [String] {
     filter { $0.isNamed(name) }.map(\.value)
   }
 
-  /// The value of the field's first line; nil where there is none.
+  /// The value of the first line with this name; nil if there is none.
   /// - Parameter name: in lower case.
   func first(_ name: String) -> String? {
     first { $0.isNamed(name) }?.value
   }
 
-  /// The members of a list field over all its lines.
+  /// The members of a list field, from all its lines.
   /// - Parameter name: in lower case.
   func members(_ name: String) -> [Substring] {
     values(name).flatMap(FieldList.members)

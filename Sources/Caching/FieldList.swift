@@ -1,8 +1,9 @@
-/// A list in a field's line (RFC 9110 section 5.6.1).
+/// A comma-separated list in a header field's line (RFC 9110 section 5.6.1).
 enum FieldList {
-  /// The members without whitespace around them; empty ones don't count. A comma within a quoted
-  /// string parts nothing; a quote that is never closed is a character like any other, so that
-  /// nothing hides behind it.
+  /// The members of the list, without surrounding whitespace and without empty members.
+  ///
+  /// A comma in a quoted string does not separate members. A quote that is never closed is an ordinary character, so that
+  /// it can't hide the members after it.
   static func members(_ line: String) -> [Substring] {
     var found: [Substring] = []
     var start = line.startIndex
@@ -41,7 +42,7 @@ enum FieldList {
     return nil
   }
 
-  /// Without the spaces and tabs around it.
+  /// The text without surrounding spaces and tabs.
   static func trimmed(_ text: Substring) -> Substring {
     let isBlank = { (byte: UInt8) in byte == UInt8(ascii: " ") || byte == UInt8(ascii: "\t") }
     var utf8 = text.utf8.drop(while: isBlank)
@@ -49,7 +50,7 @@ enum FieldList {
     return Substring(utf8)
   }
 
-  /// What a quoted string says (RFC 9110 section 5.6.4); nil for what is none.
+  /// The content of a quoted string (RFC 9110 section 5.6.4); nil if the text is not a quoted string.
   static func unquoted(_ text: String) -> String? {
     guard text.utf8.count >= 2, text.hasPrefix("\""), text.hasSuffix("\"") else { return nil }
     var said: [UInt8] = []

@@ -1,5 +1,6 @@
-/// Short ASCII and numbers of a fixed width, written one behind the other into a buffer that has
-/// room: a job's JSON tells four times, a formatter's allocations would be most of its cost.
+/// Writes short ASCII texts and numbers of fixed width into a buffer, which must be large enough.
+///
+/// It does not allocate. A job's JSON contains four timestamps, and a formatter's allocations would cost more than the rest.
 package struct FixedText {
   private let buffer: UnsafeMutableBufferPointer<UInt8>
   package private(set) var count = 0

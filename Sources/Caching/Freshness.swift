@@ -1,31 +1,33 @@
-/// How old a stored response is at a moment, and what may be done with it (RFC 9111 section 4.2).
+/// The age of a stored response at a given time, and how it may be used (RFC 9111 section 4.2).
 public struct Freshness: Sendable, Equatable {
-  /// How long it is fresh, in seconds, at most 2^31.
+  /// How long the response is fresh: 0…2^31 seconds.
   public var lifetime: Int
-  /// Its age in seconds, at most 2^31 (section 4.2.3).
+  /// The response's age: 0…2^31 seconds (section 4.2.3).
   public var age: Int
-  /// Whether it may be used as it is: young enough, and no `no-cache`.
+  /// Whether the response may be used without validation: younger than its lifetime, and without `no-cache`.
   public var isFresh: Bool
-  /// When it becomes stale, in milliseconds since 1970; nil where it has to be validated anyway.
+  /// When the response becomes stale, in milliseconds since the Unix epoch; nil if it always needs validation.
   public var freshUntil: Int64?
-  /// Whether it has to be validated each time: `no-cache`.
+  /// Whether the response must be validated before each use (`no-cache`).
   public var needsValidation: Bool
-  /// Whether it may be used stale where the origin can't be reached (section 4.2.4): not with
-  /// `must-revalidate`, `proxy-revalidate`, `s-maxage` or `no-cache`.
+  /// Whether the stale response may be used if the origin can't be reached (section 4.2.4). False with `must-revalidate`,
+  /// `proxy-revalidate`, `s-maxage` or `no-cache`.
   public var permitsStale: Bool
-  /// Whether it may be used now while it is validated (RFC 5861 section 3).
+  /// Whether the stale response may be used now while it is validated (RFC 5861 section 3).
   public var permitsStaleWhileRevalidating: Bool
-  /// Whether it may be used now after an error (RFC 5861 section 4).
+  /// Whether the stale response may be used now after an error (RFC 5861 section 4).
   public var permitsStaleIfError: Bool
-  /// Whether it won't change while it is fresh (RFC 8246).
+  /// Whether the response does not change while it is fresh (RFC 8246).
   public var isImmutable: Bool
 
+  /// Evaluates a response. If it does not state its lifetime, `assigned` applies, then the lifetime stored with it, then
+  /// `fallback`.
+  ///
   /// - Parameters:
-  ///   - now: milliseconds since 1970.
-  ///   - assigned: the reader's own seconds for a response that says nothing; before the response's
-  ///     own assigned ones.
-  ///   - fallback: the seconds for one that says nothing and has none assigned, and the most that those may be, as somebody
-  ///     else assigned them; nil: section 4.2.2's heuristic.
+  ///   - now: milliseconds since the Unix epoch.
+  ///   - assigned: the lifetime in seconds that the requesting job assigns.
+  ///   - fallback: the lifetime in seconds that the operator assigns; nil for section 4.2.2's heuristic. It also limits a
+  ///     lifetime that another job stored with the response.
   public init(of response: StoredResponse, at now: Int64, assigned: Int?, fallback: Int?) {
     let control = CacheControl(response.fields)
     let initialAge = Self.initialAge(response)
@@ -33,7 +35,7 @@ public struct Freshness: Sendable, Equatable {
       Self.explicitLifetime(response, control) ?? assigned
         ?? min(response.assignedLifetime ?? .max, fallback ?? Self.heuristicLifetime(response)))
     age = min(initialAge + Self.seconds(from: response.responseTime, to: now), DeltaSeconds.most)
-    // A 304 may have brought a directive that would have kept the response from being stored.
+    // A 304 response may have added a directive that forbids storing, after the response was stored.
     needsValidation =
       control.concernsAll(.noCache) || control.concernsAll(.private)
       || (control.has(.noStore) && !control.has(.mustUnderstand))
@@ -51,10 +53,9 @@ public struct Freshness: Sendable, Equatable {
   }
 }
 
-/// The arithmetic, in whole seconds.
+/// Calculations in whole seconds.
 extension Freshness {
-  /// What the response says (section 4.2.1); nil for nothing. An `Expires` that is no date has
-  /// expired.
+  /// The lifetime that the response states (section 4.2.1); nil if it states none. An invalid `Expires` counts as expired.
   private static func explicitLifetime(_ response: StoredResponse, _ control: CacheControl) -> Int?
   {
     if let seconds = control.seconds(.sharedMaxAge) ?? control.seconds(.maxAge) { return seconds }
@@ -63,13 +64,13 @@ extension Freshness {
     return seconds(from: response.generated, to: expires)
   }
 
-  /// A tenth of the time for which it hadn't changed.
+  /// A tenth of the time between `Last-Modified` and `Date`.
   private static func heuristicLifetime(_ response: StoredResponse) -> Int {
     response.lastModified.map { seconds(from: $0, to: response.generated) / 10 } ?? 0
   }
 
-  /// Its age when it came. `Age` is the first member's number; what is none is ignored (section
-  /// 5.1).
+  /// The age of the response when it was received. Only the first member of `Age` is used, and ignored if it is not a number
+  /// (section 5.1).
   private static func initialAge(_ response: StoredResponse) -> Int {
     let apparent = seconds(from: response.generated, to: response.responseTime)
     let told = response.fields.members("age").first.flatMap(DeltaSeconds.read) ?? 0
@@ -77,7 +78,7 @@ extension Freshness {
     return DeltaSeconds.saturated(max(apparent, told + delay))
   }
 
-  /// Whole seconds, never negative.
+  /// The whole seconds between two times, never negative.
   private static func seconds(from earlier: Int64, to later: Int64) -> Int {
     let (milliseconds, overflow) = later.subtractingReportingOverflow(earlier)
     guard !overflow else { return later > earlier ? DeltaSeconds.most : 0 }

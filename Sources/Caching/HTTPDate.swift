@@ -1,22 +1,23 @@
-/// The date of a header field (RFC 9110 section 5.6.7), to the second.
+/// A date in a header field (RFC 9110 section 5.6.7), in whole seconds.
 public struct HTTPDate: Hashable, Sendable {
   /// Seconds since 1970-01-01T00:00:00Z.
   public let seconds: Int64
 
-  /// The date of that moment, counted from 1970; what is below a second is dropped, and moments
-  /// before 1970 or after 9999 are told as the nearest within.
+  /// The date of a time in milliseconds since the Unix epoch. Fractions of a second are dropped. Times outside the years
+  /// 1970 to 9999 are moved to the nearest time inside.
   public init(milliseconds: Int64) {
     seconds = min(max(milliseconds, 0), 253_402_300_799_999) / 1000
   }
 
-  /// Its moment, counted from 1970.
+  /// Milliseconds since the Unix epoch.
   public var milliseconds: Int64 { seconds * 1000 }
 
-  /// Reads the three forms: IMF-fixdate, RFC 850's (its two-digit year is at most 50 years ahead of
-  /// `now`) and asctime's. Case doesn't matter and the weekday is not checked; anything else has to
-  /// be as the grammar wants it.
-  /// - Parameter now: milliseconds since 1970.
-  /// - Returns: nil for anything else, and for moments before 1970.
+  /// Parses a date in one of three forms: IMF-fixdate, RFC 850 or asctime.
+  ///
+  /// Case is ignored and the weekday is not checked. Everything else must match the grammar. A two-digit year of RFC 850
+  /// means the latest such year that is at most 50 years after `now`.
+  /// - Parameter now: milliseconds since the Unix epoch.
+  /// - Returns: Nil for any other text, and for times before 1970.
   public init?(_ text: String, now: Int64) {
     let words = text.split(separator: " ", omittingEmptySubsequences: false)
     let date =

@@ -1,6 +1,6 @@
-/// Which stored response answers a request (RFC 9111 section 4.1).
+/// Selects the stored response for a request (RFC 9111 section 4.1).
 public enum Selection {
-  /// The index of the newest among those that fit, by `Date`, then by when it came; nil for none.
+  /// The index of the newest matching response, by `Date` and then by the time when it was received; nil if none matches.
   public static func newest(
     of stored: [StoredResponse], where fits: (StoredResponse) -> Bool = { _ in true }
   ) -> Int? {

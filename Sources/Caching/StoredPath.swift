@@ -1,16 +1,18 @@
-/// A response that sent a request elsewhere, on the way to one that is stored (RFC 9110 section 15.4).
+/// A redirect that led to a stored response (RFC 9110 section 15.4).
 public struct StoredRedirect: Sendable, Equatable, Codable {
   /// 301, 302, 303, 307 or 308.
   public let status: Int
-  /// What says how long it may be used and for whom; its other fields are not kept.
+  /// The redirect with only the fields that control its caching.
   public let response: StoredResponse
-  /// Whether its request had the client's own fields: a redirect to another origin drops them.
+  /// Whether the request for it carried the client's fields. A redirect to another origin drops them.
   public let hadFields: Bool
 
   /// - Parameters:
-  ///   - client: the client's own fields, whether or not the request had them.
-  ///   - requestTime: when the request was sent, in milliseconds since 1970.
-  ///   - responseTime: when the response's fields had come, likewise.
+  ///   - client: the client's fields, whether or not the request carried them.
+  ///   - hadFields: whether the request carried the client's fields.
+  ///   - fields: the header fields of the redirect.
+  ///   - requestTime: when the request was sent, in milliseconds since the Unix epoch.
+  ///   - responseTime: when the response's header section was received, in milliseconds since the Unix epoch.
   public init(
     status: Int, to client: [Field], hadFields: Bool, fields: [Field], requestTime: Int64,
     responseTime: Int64
@@ -23,7 +25,8 @@ public struct StoredRedirect: Sendable, Equatable, Codable {
       requestTime: requestTime, responseTime: responseTime, assignedLifetime: nil)
   }
 
-  // An entry's record is read for each job that it may answer, and an origin may say 64 KiB a hop.
+  // Other fields are dropped, because a cache entry's record is read for each job that it may answer. An origin may send
+  // 64 KiB of fields per redirect.
   private static let kept: Set = [
     "age", "cache-control", "date", "expires", "last-modified", "vary",
   ]
@@ -31,27 +34,25 @@ public struct StoredRedirect: Sendable, Equatable, Codable {
   fileprivate func matches(_ client: [Field]) -> Bool { response.matches(hadFields ? client : []) }
 }
 
-/// How a stored response was come by. It may answer a request only where each response on the way
-/// to it may.
+/// The redirects that led to a stored response. The response may be used only if each redirect may be used too.
 public struct StoredPath: Sendable, Equatable, Codable {
-  /// In their order.
+  /// The redirects, first to last.
   public var redirects: [StoredRedirect]
-  /// Whether the last request had the client's own fields.
+  /// Whether the last request carried the client's fields.
   public var hadFields: Bool
 
-  /// A path.
   public init(redirects: [StoredRedirect], hadFields: Bool) {
     self.redirects = redirects
     self.hadFields = hadFields
   }
 
-  /// The response of the URL that was asked for.
+  /// The path without redirects.
   public static let direct = StoredPath(redirects: [], hadFields: true)
 
-  /// Whether a shared cache may store what it led to.
+  /// Whether a shared cache may store the response and the redirects that led to it.
   /// - Parameters:
-  ///   - client: the client's own fields.
-  ///   - status: the last response's.
+  ///   - status: the status of the response.
+  ///   - client: the client's fields.
   public func permitsStoring(
     _ response: StoredResponse, status: Int, client: [Field]
   ) -> Bool {
@@ -64,27 +65,27 @@ public struct StoredPath: Sendable, Equatable, Codable {
         request: hadFields ? client : [], response: response.fields, status: status)
   }
 
-  /// Whether each response says itself that it is for everyone.
+  /// Whether each response on the path declares itself shareable, see ``Storing/isForAll(_:)``.
   public func isForAll(_ response: StoredResponse) -> Bool {
     redirects.allSatisfy { Storing.isForAll($0.response.fields) }
       && Storing.isForAll(response.fields)
   }
 
-  /// Whether each response is public by its own word, fresh or stale.
+  /// Whether each response on the path has `public`, see ``Storing/isPublic(_:)``.
   public func isPublic(_ response: StoredResponse) -> Bool {
     redirects.allSatisfy { Storing.isPublic($0.response.fields) }
       && Storing.isPublic(response.fields)
   }
 
-  /// Whether any request on the way had the client's own fields.
+  /// Whether any request on the path carried the client's fields.
   public var everHadFields: Bool { hadFields || redirects.contains(where: \.hadFields) }
 
-  /// Whether all of it may answer that request (RFC 9111 section 4.1).
+  /// Whether the response and all redirects match the request (RFC 9111 section 4.1).
   public func matches(_ response: StoredResponse, client: [Field]) -> Bool {
     redirects.allSatisfy { $0.matches(client) } && response.matches(hadFields ? client : [])
   }
 
-  /// Tells apart what is stored for one URL: equal where one takes the other's place.
+  /// Identifies a stored response among those for the same URL. A response replaces a stored one with an equal selector.
   public func selector(of response: StoredResponse) -> String {
     let ways = redirects.enumerated().filter { !$0.element.response.selector.isEmpty }
     guard !ways.isEmpty else { return response.selector }
@@ -94,11 +95,10 @@ public struct StoredPath: Sendable, Equatable, Codable {
 }
 
 extension Freshness {
-  /// Of a response that redirects may have led to: it is usable where all of them are. Its age and
-  /// lifetime are the response's own.
+  /// Evaluates a response together with its redirects. It is usable only if all of them are. `age` and `lifetime` are those
+  /// of the response.
   ///
-  /// What the reader assigns to silent responses may only narrow what the operator gives to silent
-  /// redirects.
+  /// `assigned` can only shorten the operator's `fallback` for redirects that do not state a lifetime.
   public init(
     of response: StoredResponse, over path: StoredPath, at now: Int64, assigned: Int?,
     fallback: Int?

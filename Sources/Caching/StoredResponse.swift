@@ -1,17 +1,15 @@
-/// A response as the cache keeps it (RFC 9111 section 3). Times are milliseconds since 1970.
+/// A response in the cache (RFC 9111 section 3). Times are milliseconds since the Unix epoch.
 public struct StoredResponse: Sendable, Equatable, Codable {
-  /// Its fields without those of section 3.1: connection-specific ones, and what a qualified
-  /// `no-cache` or `private` lists. `Set-Cookie` stays, as that section wants it. There is always a
-  /// `Date`.
+  /// The response's header fields, except those that section 3.1 excludes: connection-specific fields and those listed by a
+  /// qualified `no-cache` or `private`. That section keeps `Set-Cookie`. There is always a `Date`.
   public var fields: [Field]
   /// When the request was sent.
   public var requestTime: Int64
-  /// When the response's fields had come.
+  /// When the response's header section was received.
   public var responseTime: Int64
   /// The request's fields that `Vary` names, sorted by name.
   public var selecting: [SelectingField]
-  /// Freshness in seconds for a response that says nothing of its own, given by who had it fetched;
-  /// nil: none.
+  /// The lifetime in seconds that the fetching job assigned, for a response that does not state one; nil for none.
   public var assignedLifetime: Int?
 
   public init(
@@ -23,20 +21,20 @@ public struct StoredResponse: Sendable, Equatable, Codable {
     self.responseTime = responseTime
     self.selecting = Vary(fields).selecting(of: request)
     self.assignedLifetime = assignedLifetime
-    // RFC 9110 section 6.6.1 has the recipient give what is cached a `Date`.
+    // RFC 9110 section 6.6.1: a recipient that caches a response without `Date` adds one.
     if self.fields.first("date") == nil {
       self.fields.append(
         Field(name: "Date", value: HTTPDate(milliseconds: responseTime).description))
     }
   }
 
-  /// Its `ETag`, as in the field; nil where there is none.
+  /// The value of `ETag`; nil if there is none.
   public var entityTag: String? { fields.first("etag").flatMap { $0.isEmpty ? nil : $0 } }
 
-  /// Its `Last-Modified` in milliseconds since 1970; nil where there is none or it is no date.
+  /// `Last-Modified` in milliseconds since the Unix epoch; nil if it is absent or invalid.
   public var lastModified: Int64? { date("last-modified") }
 
-  /// When the origin made it: its `Date`, or when it came if that is no date.
+  /// When the origin generated the response: its `Date`, or the time of receipt if `Date` is invalid.
   var generated: Int64 { date("date") ?? responseTime }
 
   func date(_ name: String) -> Int64? {
@@ -44,16 +42,15 @@ public struct StoredResponse: Sendable, Equatable, Codable {
   }
 }
 
-/// Which fields a cache keeps (section 3.1).
+/// The fields that a cache keeps (section 3.1).
 extension StoredResponse {
   private static let connectionSpecific: Set = [
     "connection", "keep-alive", "proxy-authenticate", "proxy-authentication-info",
     "proxy-authorization", "proxy-connection", "te", "transfer-encoding", "upgrade",
   ]
 
-  /// What tells the cache how to treat the rest: it stays, even where a response lists it as not to
-  /// be kept, which RFC 9110 section 7.6.1 calls never appropriate. Without it more would be
-  /// allowed than the origin does.
+  /// Fields that control caching. They are kept even if the response lists them as excluded, which RFC 9110 section 7.6.1
+  /// calls never appropriate. Without them the cache would allow more than the origin does.
   private static let governing: Set = ["age", "cache-control", "date", "expires", "vary"]
 
   static func kept(_ fields: [Field]) -> [Field] {

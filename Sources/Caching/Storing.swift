@@ -1,9 +1,9 @@
-/// What may be stored (RFC 9111 section 3).
+/// Decides which responses may be stored (RFC 9111 section 3).
 public enum Storing {
-  /// Whether a shared cache may store that response to a GET. Only whole ones are: no 206.
+  /// Whether a shared cache may store this response to a GET request. Partial responses (206) are never stored.
   ///
-  /// A request with `Cookie` counts as one with `Authorization` (section 3.5): both may bring what
-  /// is somebody's own. What `Vary: *` would keep from ever being used is not stored either.
+  /// A request with `Cookie` is treated like one with `Authorization` (section 3.5), because both can select a private
+  /// response. A response with `Vary: *` is not stored, because it could never be used.
   public static func permits(request: [Field], response: [Field], status: Int) -> Bool {
     let control = CacheControl(response)
     guard 200...299 ~= status, status != 206, !Vary(response).isAny,
@@ -13,10 +13,10 @@ public enum Storing {
       && (understood.contains(status) || isExplicit(control, response))
   }
 
-  /// Whether a shared cache may store that redirect, so that it needn't be asked again.
+  /// Whether a shared cache may store this redirect and follow it again without a request.
   ///
-  /// 301 and 308 it may find fresh by itself; the others only by what they say (RFC 9110 section
-  /// 15.4). A `public` alone says nothing of how long.
+  /// 301 and 308 are heuristically cacheable. The other statuses need an explicit lifetime (RFC 9110 section 15.4);
+  /// `public` alone does not state one.
   public static func permits(redirect: [Field], status: Int, to request: [Field]) -> Bool {
     let control = CacheControl(redirect)
     guard !Vary(redirect).isAny, !CacheControl(request).has(.noStore),
@@ -29,11 +29,13 @@ public enum Storing {
     }
   }
 
-  /// Whether the response says that it is for everyone even once it is stale, whatever its request brought: what is shared
-  /// by `s-maxage` or `must-revalidate` alone is to be confirmed then (RFC 9111 sections 5.2.2.2 and 5.2.2.10).
+  /// Whether the response may be shared even when it is stale, whatever credentials its request carried.
+  ///
+  /// That requires `public`. A response that is shareable only because of `s-maxage` or `must-revalidate` must be validated
+  /// when it is stale (RFC 9111 sections 5.2.2.2 and 5.2.2.10).
   public static func isPublic(_ response: [Field]) -> Bool { CacheControl(response).has(.public) }
 
-  /// Whether the response says itself that it is for everyone, whatever its request brought.
+  /// Whether the response declares itself shareable (`public` or `s-maxage`), whatever credentials its request carried.
   public static func isForAll(_ response: [Field]) -> Bool {
     let control = CacheControl(response)
     return control.has(.public) || control.has(.sharedMaxAge)
@@ -46,8 +48,7 @@ public enum Storing {
     return control.has(.public) || control.has(.mustRevalidate) || control.has(.sharedMaxAge)
   }
 
-  /// The statuses that a cache may find fresh by itself (RFC 9110 section 15.1), of those stored
-  /// here.
+  /// The storable statuses that are heuristically cacheable (RFC 9110 section 15.1).
   private static let understood = [200, 203, 204]
 
   private static func forbids(_ control: CacheControl, status: Int) -> Bool {

@@ -1,7 +1,7 @@
-/// Asking the origin whether a stored response still holds (RFC 9111 section 4.3).
+/// Asks the origin whether a stored response is still current (RFC 9111 section 4.3).
 public enum Validation {
-  /// `If-None-Match` and `If-Modified-Since`, as far as it has validators (section 4.3.1), each
-  /// just as the origin wrote it; empty: it can't be validated.
+  /// The fields `If-None-Match` and `If-Modified-Since` for the validators of the response, unchanged (section 4.3.1). Empty
+  /// if the response has no validator.
   public static func conditions(for response: StoredResponse) -> [Field] {
     var conditions: [Field] = []
     if let tag = response.entityTag {
@@ -13,8 +13,10 @@ public enum Validation {
     return conditions
   }
 
-  /// The stored response after a 304 (sections 3.2 and 4.3.4); nil when the 304 is about another
-  /// one: it has another entity tag, or another `Last-Modified` where there are no tags.
+  /// Updates a stored response with the fields of a 304 response (sections 3.2 and 4.3.4).
+  ///
+  /// - Returns: Nil if the 304 does not match the stored response: it has another entity tag, or another `Last-Modified` if
+  ///   there are no tags.
   public static func freshen(
     _ stored: StoredResponse, with fields: [Field], requestTime: Int64, responseTime: Int64
   ) -> StoredResponse? {
@@ -25,14 +27,14 @@ public enum Validation {
     var fresh = stored
     fresh.requestTime = requestTime
     fresh.responseTime = responseTime
-    // An `Age` of back then says nothing about the age since this answer.
+    // The stored `Age` does not apply to the new response time.
     let replaced = Set(updates.map { $0.name.lowercased() }).union(["age"])
     fresh.fields = stored.fields.filter { !replaced.contains($0.name.lowercased()) } + updates
     return isSame(stored, fields, now: responseTime) ? fresh : nil
   }
 
-  /// What belongs to the stored bytes: `Content-Length`, and what was undone before they were kept
-  /// (section 3.2).
+  /// Fields that describe the stored bytes, so a 304 does not change them (section 3.2). Codings were removed before the
+  /// bytes were stored.
   private static let unchanging: Set = ["content-encoding", "content-length", "content-range"]
 
   private static func isSame(_ stored: StoredResponse, _ fields: [Field], now: Int64) -> Bool {
@@ -46,8 +48,8 @@ public enum Validation {
     return date.milliseconds == own
   }
 
-  /// For weak comparison (RFC 9110 section 8.8.3.2): an origin that compresses on its way may
-  /// weaken a tag.
+  /// The tag without `W/`, for weak comparison (RFC 9110 section 8.8.3.2). An origin that compresses responses may weaken
+  /// its tags.
   private static func opaque(_ tag: String) -> Substring {
     tag.hasPrefix("W/") ? tag.dropFirst(2) : tag[...]
   }

@@ -1,8 +1,8 @@
-/// A request field that takes part in choosing a stored response (RFC 9111 section 4.1).
+/// A request field that selects a stored response, because `Vary` names it (RFC 9111 section 4.1).
 public struct SelectingField: Sendable, Hashable, Codable {
   /// In lower case.
   public var name: String
-  /// Its normalized value over all its lines; nil when the request hasn't it.
+  /// The normalized value of all lines; nil if the request lacks the field.
   public var value: String?
 
   public init(name: String, value: String?) {
@@ -10,7 +10,8 @@ public struct SelectingField: Sendable, Hashable, Codable {
     self.value = value
   }
 
-  /// The field of that name, in lower case, as a request has it.
+  /// Reads the field from a request.
+  /// - Parameter name: in lower case.
   public init(name: String, of request: [Field]) {
     self.init(name: name, value: Vary.normalized(request, name))
   }
@@ -18,9 +19,9 @@ public struct SelectingField: Sendable, Hashable, Codable {
 
 /// The `Vary` field of a response (RFC 9110 section 12.5.5).
 struct Vary {
-  /// Whether it has a member `*`: something beside the request's fields took part.
+  /// Whether a member is `*`: the response depends on more than the request's fields.
   let isAny: Bool
-  /// The fields that it names, in lower case and sorted, each once.
+  /// The named fields, in lower case, sorted, without duplicates.
   let names: [String]
 
   init(_ fields: [Field]) {
@@ -33,11 +34,10 @@ struct Vary {
     names.map { SelectingField(name: $0, value: Self.normalized(request, $0)) }
   }
 
-  /// Fields that rank languages, codings or character sets: their members have no case and no order
-  /// beside `q`.
+  /// Fields whose members are ranked by `q` alone. Their case and order are ignored.
   private static let rankings: Set = ["accept-charset", "accept-encoding", "accept-language"]
 
-  /// One line for all, one blank behind each comma.
+  /// The values of all lines, joined by a comma and a space; nil if the request lacks the field.
   static func normalized(_ request: [Field], _ name: String) -> String? {
     let lines = request.values(name)
     guard !lines.isEmpty else { return nil }
@@ -49,16 +49,16 @@ struct Vary {
 }
 
 extension StoredResponse {
-  /// Whether it may answer that request: its fields that `Vary` names have to be the same. With a
-  /// `*` none is.
+  /// Whether the response matches the request: the fields that `Vary` names are equal. A response with `Vary: *` never
+  /// matches.
   public func matches(_ request: [Field]) -> Bool {
     let vary = Vary(fields)
-    // A 304 may have named more fields than the stored request is known by.
+    // A 304 response may have added names to `Vary` whose values were not stored.
     guard !vary.isAny, Set(vary.names).isSubset(of: selecting.map(\.name)) else { return false }
     return selecting.allSatisfy { $0.value == Vary.normalized(request, $0.name) }
   }
 
-  /// Tells apart what is stored for one URL: equal where one response replaces the other.
+  /// Identifies a stored response among those for the same URL. A response replaces a stored one with an equal selector.
   public var selector: String {
     if Vary(fields).isAny { return "*" }
     return selecting.map { field in field.value.map { "\(field.name): \($0)" } ?? field.name }

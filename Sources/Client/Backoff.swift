@@ -1,14 +1,14 @@
-/// How long a service that is out of reach is waited for: a rule without a clock.
+/// Decides how long to retry while the service cannot be reached. A rule without a clock.
 struct Backoff {
-  /// What a restart may take, and a machine's may too.
+  /// The time to retry in total: enough for the restart of a service or a machine.
   static let limit: Duration = .seconds(120)
 
   private var since: ContinuousClock.Instant?
   private var tries = 0
 
-  /// Notes another failure.
-  /// - Parameter jitter: within 0…1, so that not all threads come back at once.
-  /// - Returns: how long to wait before the next try; nil when it has been long enough.
+  /// Records a failed attempt.
+  /// - Parameter jitter: 0…1, so that the threads do not all retry at the same time.
+  /// - Returns: The wait before the next attempt; nil if the time is over.
   mutating func failed(at now: ContinuousClock.Instant, jitter: Double) -> Duration? {
     let start = since ?? now
     since = start
@@ -18,6 +18,6 @@ struct Backoff {
     return .seconds(longest * (0.5 + jitter / 2))
   }
 
-  /// The service answered.
+  /// Resets the rule after a response of the service.
   mutating func answered() { self = Backoff() }
 }

@@ -1,10 +1,10 @@
 internal import Synchronization
 
-/// Says to every thread that nothing new shall begin and what waits shall not wait any longer.
+/// A flag that stops a run: threads begin nothing new and stop waiting.
 final class CancellationFlag: Sendable {
   private let isUp = Atomic(false)
 
-  /// Whether it was raised; it never falls.
+  /// Whether the flag was raised. It is never lowered.
   var isRaised: Bool { isUp.load(ordering: .acquiring) }
 
   func raise() { isUp.store(true, ordering: .releasing) }

@@ -1,6 +1,6 @@
 internal import CCurl
 
-/// What libcurl calls during a request, on the same thread.
+/// libcurl's callbacks during a request. They run on the thread that sends it.
 extension Connection {
   func installCallbacks() {
     let context = Unmanaged.passUnretained(self).toOpaque()
@@ -8,7 +8,7 @@ extension Connection {
     CCurl_setPointer(easy, CURLOPT_WRITEDATA, context)
     CCurl_setWriteFunction(easy, CURLOPT_HEADERFUNCTION, takeHeaderLine)
     CCurl_setPointer(easy, CURLOPT_HEADERDATA, context)
-    // libcurl calls it once a second at least, also while nothing comes.
+    // libcurl calls this function at least once a second, even without data.
     CCurl_setLong(easy, CURLOPT_NOPROGRESS, 0)
     CCurl_setProgressFunction(easy, goesOn)
     CCurl_setPointer(easy, CURLOPT_XFERINFODATA, context)
@@ -20,7 +20,8 @@ extension Connection {
 
   fileprivate var isBrokenOff: Bool { exchange.isStoppable && stop.isRaised }
 
-  /// - Returns: whether it goes on.
+  /// Handles bytes of the response's body.
+  /// - Returns: Whether to continue the transfer.
   fileprivate func take(_ bytes: UnsafeRawBufferPointer) -> Bool {
     if exchange.answer.status == 200, let onLine = exchange.onLine {
       return takeLines(bytes, onLine)
@@ -40,7 +41,7 @@ extension Connection {
     }
   }
 
-  /// What is no whole line yet waits in the answer's body.
+  /// Splits the bytes into lines. An incomplete line is kept in the response's body.
   private func takeLines(
     _ bytes: UnsafeRawBufferPointer, _ onLine: (ArraySlice<UInt8>) -> Void
   ) -> Bool {
@@ -62,7 +63,7 @@ extension Connection {
     guard exchange.fieldBytes <= Self.maxFieldBytes else { return end(.oversized) }
     let text = String(decoding: line, as: UTF8.self)
     if text.hasPrefix("HTTP/") {
-      // An interim response, or a proxy's, may have come before.
+      // An interim response or a proxy's response may precede the final one.
       exchange.answer = Answer(status: Int(text.split(separator: " ").dropFirst().first ?? "") ?? 0)
     } else if let colon = text.firstIndex(of: ":") {
       let value = text[text.index(after: colon)...]
@@ -102,7 +103,7 @@ private func goesOn(
 }
 
 extension Substring {
-  /// Without blanks and line ends around it.
+  /// The text without surrounding blanks and line ends.
   fileprivate var trimmingBlanks: String {
     var rest = unicodeScalars[...]
     let blanks: Set<Unicode.Scalar> = [" ", "\t", "\r", "\n"]

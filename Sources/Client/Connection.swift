@@ -1,49 +1,50 @@
 internal import CCurl
 
-/// One thread's way to the service: a libcurl handle, which uses its connection again from request to request. Calls block.
+/// One thread's connection to the service: a libcurl handle that reuses its connection between
+/// requests. Calls block.
 final class Connection {
-  /// What is asked.
   struct Request {
     var method = "GET"
-    /// Path and query, below the service's address.
+    /// Path and query, relative to the service's address.
     var path: String
-    /// Beside those that every request has, as `Name: value`.
+    /// Additional header fields as `Name: value`.
     var fields: [String] = []
     var body: [UInt8]?
     var contentType = "application/json"
-    /// How long the whole of it may take, in seconds; nil for as long as bytes come.
+    /// The timeout for the whole request in seconds. Nil: as long as bytes arrive.
     var seconds: Int? = 30
-    /// Where the body of a 200 goes, bounded by so many bytes; every other answer is kept in memory.
+    /// The descriptor that receives the body of a 200 response, and the most bytes. Other bodies are
+    /// kept in memory.
     var sink: (descriptor: Int32, limit: Int)?
-    /// Takes the lines of a 200 as they come, where they are not to be kept; without their ends.
+    /// Receives each line of a 200 response as it arrives, without its line end. The lines are not
+    /// kept.
     var onLine: ((ArraySlice<UInt8>) -> Void)?
-    /// Whether the stop flag breaks it off.
+    /// Whether the stop flag aborts the request.
     var isStoppable = true
   }
 
-  /// What was answered.
   struct Answer {
     var status = 0
-    /// By their names in lower case.
+    /// The header fields by their lower-case names.
     var fields: [String: String] = [:]
     var body: [UInt8] = []
-    /// Bytes that went to the sink.
+    /// The number of bytes written to the sink.
     var saved = 0
   }
 
-  /// Why there is no whole answer.
+  /// The reason why there is no complete response.
   enum Failure: Error, Equatable {
-    /// The service is out of reach, or went away in between; in libcurl's words.
+    /// The connection failed; with libcurl's message.
     case broken(String)
     /// The stop flag was raised.
     case stopped
-    /// What the sink's descriptor said; an errno.
+    /// Writing to the sink failed with this errno.
     case unwritable(Int32)
-    /// The answer is longer than any of the service's.
+    /// The response exceeds the limits for an imagefetch service.
     case oversized
   }
 
-  /// Of an answer that is kept in memory, of a line, and of header fields.
+  /// The most bytes of a response kept in memory, or of one line.
   static let maxBody = 1 << 20
   static let maxFieldBytes = 65_536
 
@@ -53,7 +54,7 @@ final class Connection {
   private let message: UnsafeMutablePointer<CChar>
   var exchange = Exchange()
 
-  /// One request's state, for the callbacks.
+  /// The state of one request, for the callbacks.
   struct Exchange {
     var answer = Answer()
     var sink: (descriptor: Int32, limit: Int)?
@@ -65,7 +66,7 @@ final class Connection {
 
   private static let isReady = curl_global_init(Int(CURL_GLOBAL_ALL)) == CURLE_OK
 
-  /// - Returns: nil where libcurl has no memory left.
+  /// - Returns: Nil if libcurl could not be initialized.
   init?(to address: ServiceAddress, stop: CancellationFlag) {
     guard Self.isReady, let easy = curl_easy_init() else { return nil }
     self.easy = easy
@@ -79,13 +80,13 @@ final class Connection {
     message.deallocate()
   }
 
-  /// Asks, and waits for the whole answer.
+  /// Sends a request and waits for the complete response.
   func send(_ request: Request) throws(Failure) -> Answer {
     if request.isStoppable, stop.isRaised { throw .stopped }
     exchange = Exchange()
     (exchange.sink, exchange.isStoppable) = (request.sink, request.isStoppable)
     exchange.onLine = request.onLine
-    // Forgets the options, keeps the connection.
+    // Resets the options but keeps the connection.
     curl_easy_reset(easy)
     message.pointee = 0
     setOptions(request)
@@ -117,7 +118,7 @@ final class Connection {
     set(CURLOPT_URL, address.base + request.path)
     set(CURLOPT_CUSTOMREQUEST, request.method)
     set(CURLOPT_PROTOCOLS_STR, "http,https")
-    // The environment's proxies count for a service elsewhere, never for one on this machine.
+    // Proxies from the environment are used for a remote service only, never for one on this machine.
     if address.isOurs || address.isLoopback { set(CURLOPT_PROXY, "") }
     CCurl_setLong(easy, CURLOPT_NOSIGNAL, 1)
     CCurl_setLong(easy, CURLOPT_HTTP09_ALLOWED, 0)
@@ -134,7 +135,7 @@ final class Connection {
   private func fields(of request: Request) -> UnsafeMutablePointer<curl_slist>? {
     var lines = ["User-Agent: imagefetch-get"] + request.fields
     if let token = address.token { lines.append("Authorization: Bearer \(token)") }
-    // Without "Expect:" libcurl would wait for leave to send a longer body.
+    // Without "Expect:" libcurl would wait for a 100 (Continue) before it sends a longer body.
     if request.body != nil { lines += ["Content-Type: \(request.contentType)", "Expect:"] }
     var list: UnsafeMutablePointer<curl_slist>?
     for line in lines { list = curl_slist_append(list, line) ?? list }

@@ -1,16 +1,16 @@
 internal import Glibc
 
-/// An errno.
+/// A failed system call's errno.
 struct SystemError: Error, Equatable {
   let code: Int32
 
-  /// In the system's words.
+  /// The system's error message.
   var text: String { String(cString: strerror(code)) }
 }
 
-/// Whole writes to a file descriptor.
+/// Complete writes to a file descriptor.
 enum Descriptor {
-  /// Writes all of it, however long whoever reads takes.
+  /// Writes all bytes. Blocks until the reader has accepted them.
   static func write(_ bytes: UnsafeRawBufferPointer, to descriptor: Int32) throws(SystemError) {
     var rest = bytes[...]
     while !rest.isEmpty {
@@ -19,7 +19,7 @@ enum Descriptor {
       if count >= 0 {
         rest = rest.dropFirst(count)
       } else if errno == EAGAIN {
-        // Whoever gave us the descriptor has made it non-blocking.
+        // The process that opened the descriptor has made it non-blocking.
         var wait = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
         poll(&wait, 1, -1)
       } else if errno != EINTR {
@@ -39,7 +39,7 @@ enum Descriptor {
     if let failure { throw failure }
   }
 
-  /// Copies what one descriptor has from its beginning to another.
+  /// Copies a file from its beginning to another descriptor.
   static func copy(_ source: Int32, to target: Int32) throws(SystemError) {
     var buffer = [UInt8](repeating: 0, count: 65_536)
     var offset = 0

@@ -1,8 +1,8 @@
 internal import Glibc
 
-/// Asking until there is an answer that says something.
+/// Requests that are retried until the service gives a final response.
 extension Download {
-  /// Asks whether the service is there and lets us in, once: before there is anything to lose by it.
+  /// Checks once, before any work is done, that the service responds and accepts the token.
   func ping() throws(EndOfRun) {
     let answer: Connection.Answer
     do { answer = try connection.send(.init(path: "/jobs?limit=1")) } catch {
@@ -15,7 +15,8 @@ extension Download {
     }
   }
 
-  /// - Parameter again: called before each try but the first.
+  /// Sends a request. Retries while the service is overloaded or, for a limited time, unreachable.
+  /// - Parameter again: Called before each retry.
   func ask(
     _ request: Connection.Request, again: () throws(EndOfRun) -> Void = {}
   ) throws(EndOfRun) -> Connection.Answer {
@@ -39,18 +40,19 @@ extension Download {
     }
   }
 
-  /// How many seconds a service, or a proxy before it, wants to be left alone; nil where it answers.
+  /// Returns how many seconds to wait if a service or a proxy asks for a retry. Nil for a final
+  /// response.
   static func pause(after answer: Connection.Answer) -> Double? {
     switch answer.status {
     case 429, 502, 503, 504:
       let seconds = answer.fields["retry-after"].flatMap { Double($0) } ?? 1
-      // Jitter: else all that were refused together come back together.
+      // The random factor prevents all refused clients from retrying at the same time.
       return min(60, max(0.1, seconds)) * .random(in: 0.75...1.25)
     default: return nil
     }
   }
 
-  /// A pause for what answers at once though it was asked to wait, as a cache in between does.
+  /// Waits briefly when a long poll returned at once, for example because of a cache in between.
   func rest() throws(EndOfRun) { try sleep(for: .milliseconds(500)) }
 
   func sleep(for pause: Duration) throws(EndOfRun) {
@@ -64,19 +66,21 @@ extension Download {
   func outOfReach(_ failure: Connection.Failure) -> EndOfRun {
     switch failure {
     case .stopped: .stopped
-    case .broken(let words): .mistake("\(address.base) is out of reach: \(PlainText.line(words))")
-    case .unwritable(let code): .mistake("the output: \(SystemError(code: code).text)")
-    case .oversized: .mistake("\(address.base) answers with more than an imagefetch service does")
+    case .broken(let words): .mistake("cannot reach \(address.base): \(PlainText.line(words))")
+    case .unwritable(let code):
+      .mistake("failed to write the output: \(SystemError(code: code).text)")
+    case .oversized:
+      .mistake("\(address.base) returned a larger response than an imagefetch service does")
     }
   }
 
   func unexpected(_ answer: Connection.Answer) -> EndOfRun {
     switch answer.status {
     case 401:
-      .mistake("\(address.base) wants a token that it knows: --token-file, IMAGEFETCH_TOKEN")
-    case 403: .mistake("\(address.base) doesn't let this token have jobs")
+      .mistake("\(address.base) requires a valid token: set --token-file or IMAGEFETCH_TOKEN")
+    case 403: .mistake("\(address.base) does not allow this token to submit jobs")
     default:
-      .mistake("\(address.base) answers with \(answer.status): not as an imagefetch service does")
+      .mistake("unexpected response from \(address.base): status \(answer.status)")
     }
   }
 }

@@ -1,8 +1,10 @@
 internal import Glibc
 
-/// Brings one URL after the other from its submission to a file, on one thread, whose calls block. What keeps it waiting
-/// is the service's or the network's, and is waited out: a full queue for as long as it takes, a service that is away for
-/// as long as ``Backoff`` says.
+/// Downloads one URL after the other, from the submission of its job to its file. It uses one thread;
+/// calls block.
+///
+/// Delays of the service are waited for: a full queue without a limit, an unreachable service as long
+/// as ``Backoff`` allows.
 final class Download {
   let address: ServiceAddress
   let stop: CancellationFlag
@@ -11,10 +13,10 @@ final class Download {
   private let output: Output
   private let format: ImageOptions.Format?
   private let naming: Naming
-  /// Told of progress; nil where nobody looks.
+  /// Receives the progress; nil if no progress is displayed.
   let watcher: ((JobLine.Phase, JobAnswer.Progress?) -> Void)?
 
-  /// - Parameter format: that which the files' names ask for.
+  /// - Parameter format: The format that the file names imply.
   init?(
     to address: ServiceAddress, options: ImageOptions, output: Output, format: ImageOptions.Format?,
     naming: Naming, stop: CancellationFlag, watcher: ((JobLine.Phase, JobAnswer.Progress?) -> Void)?
@@ -25,8 +27,8 @@ final class Download {
     (self.stop, self.watcher, self.connection) = (stop, watcher, connection)
   }
 
-  /// Submits, follows, saves; or leaves alone what is there.
-  /// - Parameter index: which one of all it is.
+  /// Submits a URL, waits for its job and saves the image. Skips the URL if its file exists.
+  /// - Parameter index: The URL's number in the run, from 1 on.
   func carry(_ url: String, index: Int) throws(EndOfRun) -> Outcome {
     if let outcome = naming.outcomeUnasked(of: url, index: index) { return outcome }
     let job: JobAnswer
@@ -44,7 +46,7 @@ final class Download {
     }
   }
 
-  /// Saves what became of a line of a batch.
+  /// Saves the image of a batch line that has ended.
   func carry(_ ended: ResultLine, of url: String, index: Int) throws(EndOfRun) -> Outcome {
     guard let job = ended.job else {
       let error = ended.error
@@ -54,7 +56,7 @@ final class Download {
     return ImageOptions.url(url) == url ? outcome : outcome.tellingOfScheme
   }
 
-  /// - Parameter naming: what a file is called in a folder, by the ending that its bytes have.
+  /// - Parameter naming: Returns a file's name in the folder for a file extension.
   private func finish(
     _ job: JobAnswer, naming: (String) -> String
   ) throws(EndOfRun) -> Outcome {
@@ -76,17 +78,17 @@ extension Download {
   }
 
   private func submit(_ url: String) throws(EndOfRun) -> Step {
-    // A second try of a submission that did arrive is answered with the same job.
+    // The key makes the service return the same job if an earlier attempt had arrived.
     let key = String(UInt64.random(in: .min ... .max), radix: 36)
     let answer = try ask(
       .init(
         method: "POST", path: "/jobs", fields: ["Idempotency-Key: get-\(key)"],
         body: options.submission(of: url),
-        // Broken off, nobody would know the job's id and could cancel it.
+        // An aborted submission would leave a job whose id is unknown, so it could not be cancelled.
         isStoppable: false))
     guard answer.status == 202, let job = JobAnswer(answer.body) else {
       if answer.status == 202, JobAnswer.isGone(answer.body) {
-        return .refused(.failed(code: "not_found", detail: "The job is gone."))
+        return .refused(.failed(code: "not_found", detail: "The job has been deleted."))
       }
       guard answer.status == 422 || answer.status == 500, let problem = ProblemAnswer(answer.body)
       else { throw unexpected(answer) }
@@ -98,17 +100,18 @@ extension Download {
     return .job(job)
   }
 
-  /// What a job was given up for; where this command's own rules did it, with the flags that change them.
+  /// Returns the outcome of a failed job. For a URL that this command's own rules blocked, the detail
+  /// names the flags that change them.
   private func outcome(of error: JobAnswer.Failure?) -> Outcome {
     let code = error?.code ?? "internal"
     var detail = error?.detail ?? ""
     if address.isOurs, code == "blocked_address" {
-      detail += " This command may with --allow-network or --allow-private."
+      detail += " Allow the network with --allow-network or --allow-private."
     }
     return .failed(code: code, detail: detail)
   }
 
-  /// Waits until the job has finished, and tells of its progress on the way.
+  /// Waits until the job has finished, and reports its progress.
   private func followed(_ job: JobAnswer) throws(EndOfRun) -> Step {
     var job = job
     var entityTag: String?
@@ -130,13 +133,14 @@ extension Download {
     }
   }
 
-  /// - Returns: nil where there is none yet.
+  /// Waits for a change of the job.
+  /// - Returns: Nil if nothing has changed yet.
   private func news(
     of job: JobAnswer, since entityTag: inout String?
   ) throws(EndOfRun) -> Connection.Answer? {
     var request = Connection.Request(path: "/jobs/\(job.id)?wait=30", seconds: 90)
     if watcher != nil {
-      // The first look learns the version, from which on each change is news.
+      // The first request returns the job's version. Later requests wait until the version changes.
       if let entityTag { request.fields = ["If-None-Match: \(entityTag)"] }
       if entityTag == nil { request.path = "/jobs/\(job.id)" }
     }
@@ -146,7 +150,8 @@ extension Download {
     return answer
   }
 
-  /// - Returns: nil where the job has no image any more, and has to be followed again.
+  /// Downloads the job's image and saves it.
+  /// - Returns: Nil if the job has no image any more and must be waited for again.
   private func saved(
     _ job: JobAnswer, naming: (String) -> String
   ) throws(EndOfRun) -> Outcome? {
@@ -166,7 +171,7 @@ extension Download {
     if options.format == nil, let ending = output.foreignEnding, type != "image/\(ending)" {
       return .failed(
         code: "unsupported_format",
-        detail: "It is no \(ending), and none is made of it: .jpg, .png, .webp and .avif are.")
+        detail: "The image is not \(ending). It can be saved as .jpg, .png, .webp or .avif.")
     }
     let name = naming(FileName.ending(of: type))
     do {
@@ -182,10 +187,10 @@ extension Download {
     }
   }
 
-  /// The most that a service can be configured to take.
+  /// The largest image size that a service can be configured to accept.
   private static let maxImageBytes = 4 << 30
 
-  /// What a problem says of a single job.
+  /// Returns the outcome of a problem response about one job.
   private func refusal(_ answer: Connection.Answer) throws(EndOfRun) -> Outcome {
     guard answer.status >= 400, let problem = ProblemAnswer(answer.body) else {
       throw unexpected(answer)
@@ -194,15 +199,15 @@ extension Download {
     return .failed(code: failure.code, detail: failure.detail ?? problem.text)
   }
 
-  /// Lets the service forget the job and all that it keeps of it.
+  /// Deletes the job and everything that the service keeps for it.
   private func forget(_ job: JobAnswer) {
-    // Its image is saved, or can't be: nothing that happens now is to change what is told of it.
+    // The image was saved or has failed, so an error here does not change the outcome.
     _ = try? connection.send(
       .init(method: "DELETE", path: "/jobs/\(job.id)?purge=true", isStoppable: false))
   }
 
   private func cancel(_ job: JobAnswer) {
-    // Nothing can be done about a failure, and nobody would wait for it.
+    // A failure cannot be handled here, so it is ignored.
     _ = try? connection.send(
       .init(method: "DELETE", path: "/jobs/\(job.id)", seconds: 5, isStoppable: false))
   }

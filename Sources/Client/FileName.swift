@@ -1,10 +1,10 @@
-/// Names of files, made of what others say.
+/// Names of files, made from URLs and media types, which are not trusted.
 enum FileName {
-  /// Those of all formats, without their dots.
+  /// The file extensions of all formats, without their dots.
   static let endings = ["jpg", "png", "webp", "gif", "avif", "jxl", "heic", "bmp", "ico"]
 
-  /// The ending of a file of that media type, without its dot. It never comes from the URL, so that no server can have a
-  /// file named as a program.
+  /// Returns the file extension for a media type, without its dot. The URL's own extension is never
+  /// used, so that a server cannot make the client write an executable file, for example.
   static func ending(of type: String?) -> String {
     let essence = (type ?? "").prefix { $0 != ";" }.lowercased()
     let endings = [
@@ -15,12 +15,15 @@ enum FileName {
     return endings[essence] ?? "bin"
   }
 
-  /// A part of a URL as a part of a file's name: letters, marks and digits of all scripts, `_`, and inside `.` and `-`. Each
-  /// run of other characters is one `-`: what means something to a shell or a path, and what moves a cursor or changes the
-  /// direction of text.
+  /// Converts a part of a URL to a part of a file name.
+  ///
+  /// Letters, marks and digits of all scripts and `_` are kept, and `.` and `-` except at the start.
+  /// Each run of other characters becomes one `-`. This removes characters that are special in a shell
+  /// or a path, move a cursor or change the direction of text.
+  ///
   /// - Parameters:
-  ///   - text: percent-encoded or not.
-  ///   - limit: in bytes.
+  ///   - text: The text, percent-encoded or not.
+  ///   - limit: The length of the result in bytes, at most.
   static func part(_ text: Substring.UTF8View, atMost limit: Int) -> String {
     var name = ""
     var isGap = false
@@ -37,7 +40,7 @@ enum FileName {
     return name
   }
 
-  /// The beginning of a text, in whole characters of Unicode.
+  /// Returns the beginning of a text, at most `limit` bytes, cut between Unicode scalars.
   static func cut(_ text: String, to limit: Int) -> String {
     var bytes = 0
     return String(
@@ -72,28 +75,28 @@ enum FileName {
     case .uppercaseLetter, .lowercaseLetter, .titlecaseLetter, .modifierLetter, .otherLetter,
       .decimalNumber, .letterNumber, .otherNumber:
       return true
-    // A mark belongs to a letter before it.
+    // A mark needs a letter before it.
     case .nonspacingMark, .spacingMark, .enclosingMark: return !isStart
     default: break
     }
     switch scalar {
     case "_": return true
-    // First in a name they would hide a file or make an option of it.
+    // At the start of a name they would hide the file or make it look like a command's option.
     case ".", "-": return !isStart
-    // Zero-width non-joiner and joiner: some scripts are spelled with them.
+    // Zero-width non-joiner and joiner: some scripts need them.
     case "\u{200C}", "\u{200D}": return !isStart
     default: return false
     }
   }
 
-  /// `cat.jpg` as `cat-2.jpg`, for a name that is taken.
+  /// Returns the name with a number, for example `cat-2.jpg` for `cat.jpg`. Used if the name exists.
   static func numbered(_ name: String, _ number: Int) -> String {
     guard number > 1 else { return name }
     let dot = name.lastIndex(of: ".") ?? name.endIndex
     return "\(name[..<dot])-\(number)\(name[dot...])"
   }
 
-  /// What an image is called while only its URL is known: the last part of the path.
+  /// Returns a display name while only the URL is known: the last part of its path.
   static func shown(of url: String) -> String {
     let path = url.prefix { $0 != "?" && $0 != "#" }
     let name = path.split(separator: "/").last.map(String.init) ?? url
@@ -101,10 +104,11 @@ enum FileName {
   }
 }
 
-/// Finds a number that is free where those from 1 on are taken one after the other, by few looks: it doubles until one is
-/// free, then halves. Where numbers between were freed it may find a higher one than need be.
+/// Finds a free number when the numbers from 1 on are used in order. Needs few checks: it doubles the
+/// number until one is free, then searches between. If numbers in between were freed, the result may
+/// not be the lowest.
 enum FreeNumber {
-  /// - Returns: nil where none is free up to a thousand million.
+  /// - Returns: Nil if no number up to 2^30 is free.
   static func find(_ isFree: (Int) -> Bool) -> Int? {
     var taken = 0
     var free = 1

@@ -1,18 +1,19 @@
 internal import FoundationEssentials
 
-/// What is asked for every image of a run, in the API's words.
+/// The options for every image of a run, in the API's terms.
 public struct ImageOptions: Sendable {
-  /// How width and height are met.
+  /// How the image is fitted to width and height.
   public enum Fit: String, Sendable, CaseIterable {
     case contain, cover, fill
     case scaleDown = "scale-down"
   }
 
-  /// What is written.
+  /// The formats that images can be saved in.
   public enum Format: String, Sendable, CaseIterable {
     case jpeg, png, webp, avif
 
-    /// - Parameter ending: of a file's name, without its dot; nil where it can't be written.
+    /// - Parameter ending: A file extension without its dot. Nil if images cannot be saved in that
+    ///   format.
     init?(ending: some StringProtocol) {
       let name = ending.lowercased()
       self.init(rawValue: name == "jpg" ? "jpeg" : name)
@@ -29,7 +30,7 @@ public struct ImageOptions: Sendable {
     case onlyIfCached = "only-if-cached"
   }
 
-  /// Whose turn comes first.
+  /// The API's job priorities.
   public enum Priority: String, Sendable, CaseIterable {
     case veryLow = "very_low"
     case low, normal, high
@@ -44,23 +45,23 @@ public struct ImageOptions: Sendable {
   /// Six hexadecimal digits.
   public var background: String?
   public var dpr: Double?
-  /// All of an animation's pictures.
+  /// Whether all frames of an animation are kept.
   public var isAnimated = false
   public var cache: CacheMode?
   public var priority: Priority?
   public var headers: [HeaderField] = []
   public var tags: [String] = []
 
-  /// None.
+  /// No options.
   public init() {}
 
-  /// A field that the origin is sent.
+  /// A header field for the origin.
   public struct HeaderField: Sendable, Equatable {
     let name: String
     let value: String
 
     /// - Parameter line: `Name: value`.
-    /// - Returns: nil where it is not that.
+    /// - Returns: Nil if the line has another form.
     public init?(_ line: String) {
       guard let colon = line.utf8.firstIndex(of: UInt8(ascii: ":")) else { return nil }
       let name = line[..<colon]
@@ -72,7 +73,7 @@ public struct ImageOptions: Sendable {
       (self.name, self.value) = (String(name), String(value))
     }
 
-    /// RFC 9110 section 5.6.2.
+    /// Whether the byte may occur in a token (RFC 9110 section 5.6.2).
     private static func isOfToken(_ byte: UInt8) -> Bool {
       switch byte {
       case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "a")...UInt8(ascii: "z"),
@@ -83,10 +84,11 @@ public struct ImageOptions: Sendable {
     }
   }
 
-  /// The same for an image of a format, where a file's name asks for one: what is of it already stays as it came.
+  /// Returns the options for an image, with the format that a file name implies. An image that already
+  /// has this format is kept unchanged.
   func meeting(_ format: Format?, of image: JobAnswer.Image?) -> ImageOptions {
     var options = self
-    // One picture needs no animation, and stays as it came where nothing else is wished for.
+    // A still image needs no animation option. Without other options its bytes stay unchanged.
     if let frames = image?.frames, frames < 2 { options.isAnimated = false }
     if options.format == nil, let format, !options.query.isEmpty || format.rawValue != image?.format
     {
@@ -95,7 +97,7 @@ public struct ImageOptions: Sendable {
     return options
   }
 
-  /// The URL that somebody means who types a name alone, as a browser's address bar takes it.
+  /// Completes a URL that was entered without a scheme, as a browser's address bar does.
   static func url(_ text: String) -> String {
     let host = text.prefix { $0 != "/" && $0 != "?" }
     if host.wholeMatch(of: #/\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?/#) != nil { return "https://" + text }
@@ -104,12 +106,12 @@ public struct ImageOptions: Sendable {
       parts[0].utf8.allSatisfy({ $0 > 0x20 && $0 != UInt8(ascii: "@") }),
       parts.count == 1 || UInt16(parts[1]) != nil
     else { return text }
-    // A scheme's colon is not followed by a number.
+    // A number after the colon is a port, so the text before the colon is not a scheme.
     let isHost = parts[0].contains(".") || parts[0].lowercased() == "localhost" || parts.count == 2
     return isHost ? "https://" + text : text
   }
 
-  /// The query of `/jobs/{id}/image`, with its question mark; empty where the origin's own bytes are wished for.
+  /// The query of `/jobs/{id}/image`, with its question mark. Empty to request the original image.
   var query: String {
     let members: [(String, String?)] = [
       ("width", width.map { "\($0)" }), ("height", height.map { "\($0)" }),
@@ -128,8 +130,8 @@ public struct ImageOptions: Sendable {
     return Self.json(submission)
   }
 
-  /// What each job of a batch is like, as JSON; nil where nothing is wished for. Header fields are in the lines: this
-  /// stands in a URL, which proxies log.
+  /// The options that all jobs of a batch share, as JSON. Nil if there are none. Header fields are sent
+  /// in each line instead, because this JSON becomes part of a URL, which proxies log.
   var defaults: String? {
     var wishes = wishes
     wishes.headers = nil
@@ -137,13 +139,13 @@ public struct ImageOptions: Sendable {
     return bytes.count > 2 ? String(decoding: bytes, as: UTF8.self) : nil
   }
 
-  /// A list without a job that has the header fields alone, so that a service says at once what it thinks of them; nil
-  /// where there are none.
+  /// A batch submission with the header fields and no jobs. The service validates the fields before any
+  /// line is sent. Nil if there are no header fields.
   var headerList: [UInt8]? {
     wishes.headers.map { Self.json(HeaderList(defaults: Submission(headers: $0))) }
   }
 
-  /// A line of a batch's NDJSON, without its end.
+  /// Returns a line of a batch's NDJSON for a URL, without its line end.
   func line(of url: String) -> [UInt8] {
     let url = Self.url(url)
     guard let headers = wishes.headers else { return Self.json(url) }
@@ -161,7 +163,7 @@ public struct ImageOptions: Sendable {
   private static func json(_ value: some Encodable) -> [UInt8] {
     let encoder = JSONEncoder()
     encoder.outputFormatting = [.withoutEscapingSlashes, .sortedKeys]
-    // Strings and arrays of them: nothing that JSON can't say.
+    // Strings and arrays of strings can always be encoded.
     return (try? encoder.encode(value)).map(Array.init) ?? []
   }
 

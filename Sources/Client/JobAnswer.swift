@@ -1,6 +1,6 @@
 internal import FoundationEssentials
 
-/// A job as the service tells of it: the members that matter here. Others may be there.
+/// A job in a response of the service, with the members that the client needs.
 struct JobAnswer: Decodable, Equatable {
   enum Phase: String, Decodable {
     case queued, loading, success, failure, cancelled
@@ -16,7 +16,7 @@ struct JobAnswer: Decodable, Equatable {
     var width: Int
     var height: Int
     var bytes: Int
-    /// Pictures of an animation; 1: it is none.
+    /// The number of frames; 1 for a still image.
     var frames: Int?
   }
 
@@ -32,7 +32,7 @@ struct JobAnswer: Decodable, Equatable {
   var error: Failure?
   var attempts: Int
 
-  /// - Returns: nil for what is no job of an imagefetch service.
+  /// - Returns: Nil if the body is not a job of an imagefetch service.
   init?(_ body: [UInt8]) {
     guard let job = try? JSONDecoder().decode(JobAnswer.self, from: Data(body)), Self.isID(job.id)
     else { return nil }
@@ -41,23 +41,23 @@ struct JobAnswer: Decodable, Equatable {
     progress.total = progress.total.map(Self.bounded)
   }
 
-  /// One that has finished.
+  /// A finished job.
   init(id: String, phase: Phase, image: Image?, error: Failure?) {
     (self.id, self.phase, self.image, self.error, attempts) = (id, phase, image, error, 0)
     let bytes = Self.bounded(image?.bytes ?? 0)
     progress = Progress(completed: bytes, total: image == nil ? nil : bytes)
   }
 
-  /// Whether an earlier try of the submission made a job that somebody has purged since.
+  /// Whether the response says that an earlier attempt's job has been purged since.
   static func isGone(_ body: [UInt8]) -> Bool {
     struct Place: Decodable { var phase: String }
     return (try? JSONDecoder().decode(Place.self, from: Data(body)))?.phase == "gone"
   }
 
-  /// Sums of what a server says must not overflow.
+  /// Limits sizes that the server reports, so that sums cannot overflow.
   private static func bounded(_ bytes: Int) -> Int { min(max(0, bytes), 1 << 50) }
 
-  /// It becomes part of paths.
+  /// Whether a text is a job's or batch's id. Ids become part of request paths.
   static func isID(_ text: String) -> Bool {
     1...64 ~= text.utf8.count && text.utf8.allSatisfy(isOfID)
   }
@@ -72,7 +72,7 @@ struct JobAnswer: Decodable, Equatable {
   }
 }
 
-/// A problem document (RFC 9457), as the service writes them.
+/// A problem document of the service (RFC 9457).
 struct ProblemAnswer: Decodable, Equatable {
   struct Mistake: Decodable, Equatable {
     var pointer: String?
@@ -84,10 +84,10 @@ struct ProblemAnswer: Decodable, Equatable {
   var code: String
   var detail: String?
   var errors: [Mistake]?
-  /// The job's, where the problem is that it has no image.
+  /// The job's error, if the job has failed and therefore has no image.
   var error: JobAnswer.Failure?
 
-  /// - Returns: nil for what is none of an imagefetch service.
+  /// - Returns: Nil if the body is not a problem of an imagefetch service.
   init?(_ body: [UInt8]) {
     guard let problem = try? JSONDecoder().decode(ProblemAnswer.self, from: Data(body)) else {
       return nil
@@ -95,13 +95,13 @@ struct ProblemAnswer: Decodable, Equatable {
     self = problem
   }
 
-  /// What is wrong, the single mistakes where they are told.
+  /// The details of all mistakes, or the general detail if there are none.
   var text: String {
     let details = (errors ?? []).compactMap(\.detail)
     return details.isEmpty ? detail ?? code : details.joined(separator: " ")
   }
 
-  /// The same with the members that the single mistakes are in: `headers/Host: …`.
+  /// The same with the member that each mistake is in, for example `headers/Host: …`.
   var placedText: String {
     let places = (errors ?? []).map { mistake in
       let place = mistake.pointer?.drop { $0 == "/" } ?? mistake.parameter?[...] ?? "the job"

@@ -1,6 +1,6 @@
-/// A job under way, as people see it.
+/// The progress line of a running job.
 struct JobLine: Equatable {
-  /// In one word.
+  /// The job's state in one word.
   enum Phase: String {
     case queued, loading, retrying, waiting, saving
   }
@@ -9,10 +9,10 @@ struct JobLine: Equatable {
   var phase = Phase.queued
   var completed = 0
   var total: Int?
-  /// Bytes a second.
+  /// Bytes per second.
   var rate = 0.0
 
-  /// Bytes in a few characters, in the dashboard's units: `812 B`, `1.2 MB`, `57 MB`.
+  /// Formats a number of bytes in the dashboard's units: `812 B`, `1.2 MB`, `57 MB`.
   static func amount(_ bytes: Int) -> String {
     guard bytes >= 1000 else { return "\(max(0, bytes)) B" }
     var value = Double(bytes) / 1000
@@ -26,10 +26,10 @@ struct JobLine: Equatable {
     return "\(number) \(units.first ?? "")"
   }
 
-  /// The same for how much comes in a second.
+  /// Formats bytes per second. Empty below one.
   static func pace(_ rate: Double) -> String { rate < 1 ? "" : amount(Int(min(rate, 1e18))) + "/s" }
 
-  /// The line, at most so many columns wide.
+  /// Returns the line, at most `width` columns wide.
   func text(width: Int, style: Style) -> String {
     let nameWidth = min(28, max(8, width / 4))
     var line = PlainText.columns(name, atMost: nameWidth).padded(to: nameWidth)
@@ -42,7 +42,7 @@ struct JobLine: Equatable {
     let word = phase.rawValue.padded(to: 8)
     let barWidth = width - nameWidth - tail.count - word.count - 5
     if barWidth >= 6 { line += "  " + bar(barWidth, style) }
-    // Too narrow for all of it: the name and the phase say most.
+    // If the terminal is too narrow for everything, show the name and the phase.
     guard width >= nameWidth + 2 + word.count else { return String(line.prefix(max(0, width))) }
     if barWidth >= 0 { line += " " + tail }
     return line + "  " + style.faint(word)

@@ -1,15 +1,15 @@
 internal import Glibc
 
-/// Reads a list line by line from a descriptor, however long it is, in a bounded memory.
+/// Reads a list of URLs line by line. Its memory is bounded, however long the list is.
 final class LineReader {
-  /// A line that holds something.
+  /// A line that is not blank.
   enum Line: Equatable {
     case text(String)
-    /// No URL by its form; its beginning, and why.
+    /// A line that cannot be a URL: its beginning, and the reason.
     case unusable(String, reason: String)
   }
 
-  /// Bytes of the longest line that is read, its end not counted.
+  /// The longest line in bytes, without its line end.
   static let maxLine = 8192
 
   private let descriptor: Int32
@@ -19,10 +19,10 @@ final class LineReader {
 
   init(_ descriptor: Int32) { self.descriptor = descriptor }
 
-  /// Waits for the next line that is not blank; nil at the end.
+  /// Waits for the next line that is not blank. Nil at the end.
   func next() throws(SystemError) -> Line? {
     while let (line, isWhole) = try nextBytes() {
-      // A byte order mark (U+FEFF in UTF-8), which editors write before a text.
+      // Some editors write a byte order mark (U+FEFF in UTF-8) at the beginning.
       let hasMark = isFirstLine && line.starts(with: [0xEF, 0xBB, 0xBF])
       let bytes = line.dropFirst(hasMark ? 3 : 0)
       isFirstLine = false
@@ -35,7 +35,7 @@ final class LineReader {
     return nil
   }
 
-  /// A text as a line of a list would be.
+  /// Checks a text like a line of a list.
   static func line(_ text: String) -> Line {
     let bytes = Array(text.utf8.prefix(maxLine + 1))
     return line(bytes.prefix(maxLine), isWhole: bytes.count <= maxLine)
@@ -52,7 +52,7 @@ final class LineReader {
     return .text(text)
   }
 
-  /// The next line's bytes, or their beginning where it is too long; nil at the end.
+  /// Returns the next line's bytes, cut at `maxLine`. Nil at the end.
   private func nextBytes() throws(SystemError) -> (bytes: [UInt8], isWhole: Bool)? {
     var line: [UInt8] = []
     var isWhole = true
@@ -73,7 +73,7 @@ final class LineReader {
     }
   }
 
-  /// - Returns: whether there is more.
+  /// - Returns: Whether there is more to read.
   private func fill() throws(SystemError) -> Bool {
     while true {
       let count = read(descriptor, &buffer, buffer.count)

@@ -1,25 +1,27 @@
-/// How images in a folder are called: a relative path with places for what a URL and an image's bytes say.
+/// A template for the paths of images in a folder. It has placeholders for parts of the URL and for the
+/// image's format.
 ///
-/// A name keeps letters and digits of all scripts, `.`, `-` and `_` of the URL (``FileName/part(_:atMost:)``), so that no URL can
-/// name a file outside the folder, a hidden one or an option of a command.
+/// Only letters and digits of all scripts, `.`, `-` and `_` of a URL are used
+/// (``FileName/part(_:atMost:)``). No URL can therefore name a file outside the folder, a hidden file
+/// or a command's option.
 public struct NameTemplate: Sendable, Equatable {
-  /// What can stand between braces.
+  /// The placeholders, written in braces.
   enum Place: String, CaseIterable {
     /// The URL's host, without its port.
     case host
-    /// The folders of its path.
+    /// The folders of the URL's path.
     case path
-    /// The last part of its path, without its ending.
+    /// The last part of the URL's path, without its extension.
     case name
-    /// What the bytes are: `jpg`, `png`, `webp`, `gif`, `avif`, `jxl`, `heic`.
+    /// The image's format: `jpg`, `png`, `webp`, `gif`, `avif`, `jxl`, `heic`, `bmp` or `ico`.
     case ext
-    /// The URL's place in all that was asked for, from 1 on.
+    /// The number of the URL in the run, from 1 on.
     case index
-    /// A digest of the URL and of the variant: no two of them share it.
+    /// A digest of the URL and the variant, which makes the name unique.
     case digest
   }
 
-  /// Why a text is no template; for people.
+  /// Why a text is not a valid template; shown to the user.
   public struct Mistake: Error, Equatable {
     public let text: String
   }
@@ -29,29 +31,30 @@ public struct NameTemplate: Sendable, Equatable {
     case place(Place)
   }
 
-  /// As names are where nobody says otherwise.
+  /// The default template.
   static let usual = NameTemplate(parts: [.place(.name), .text("."), .place(.ext)])
 
   private let parts: [Part]
 
   private init(parts: [Part]) { self.parts = parts }
 
-  /// - Throws: where the text leaves the folder, names something unknown, or leaves the ending to the URL.
+  /// - Throws: `Mistake` if the path leaves the folder, a placeholder is unknown, or the extension
+  ///   would come from the URL.
   public init(_ text: String) throws(Mistake) {
     guard 1...512 ~= text.utf8.count, !text.utf8.contains(where: { $0 < 0x20 || $0 == 0x7F }) else {
-      throw Mistake(text: "It is a relative path of 1 to 512 bytes.")
+      throw Mistake(text: "The name must be a relative path of 1 to 512 bytes.")
     }
     let names = text.split(separator: "/", omittingEmptySubsequences: false)
-    // A URL may have no folders: what is left of a part is one then.
+    // `{path}` is empty for a URL without folders. The rest of the part then becomes a folder name.
     let left = names.map { $0.replacing("{\(Place.path.rawValue)}", with: "") }
     guard !names.contains(""), !left.contains("."), !left.contains("..") else {
       throw Mistake(
-        text: "It stays in the folder: no / at its ends, no empty part, no . or .. part.")
+        text: "The name must stay in the folder: no / at its ends, no empty part, no . or .. part.")
     }
     parts = try Self.parts(of: text)
-    // A URL that may end in anything must not say as what a file is opened.
+    // The URL must not determine the extension, since it decides which program opens the file.
     guard (names.last ?? "").contains(#/\.(\{ext\}|[A-Za-z0-9]+)$/#) else {
-      throw Mistake(text: "It ends with .{ext}, or with an ending of its own, such as .jpg.")
+      throw Mistake(text: "The name must end with .{ext} or a fixed extension such as .jpg.")
     }
   }
 
@@ -65,7 +68,7 @@ public struct NameTemplate: Sendable, Equatable {
         let place = Place(rawValue: String(rest[rest.index(after: brace)..<end]))
       else {
         let known = Place.allCases.map { "{\($0.rawValue)}" }.joined(separator: ", ")
-        throw Mistake(text: "Between braces it knows \(known).")
+        throw Mistake(text: "Unknown placeholder. Use one of \(known).")
       }
       parts.append(.place(place))
       rest = rest[rest.index(after: end)...]
@@ -73,13 +76,15 @@ public struct NameTemplate: Sendable, Equatable {
     return rest.isEmpty ? parts : parts + [.text(String(rest))]
   }
 
-  /// The format that its own ending asks for, where it can be written.
+  /// The format that the template's fixed extension implies. Nil if there is none or images cannot be
+  /// saved in it.
   var format: ImageOptions.Format? {
     guard case .text(let text) = parts.last, let dot = text.lastIndex(of: ".") else { return nil }
     return ImageOptions.Format(ending: text[text.index(after: dot)...])
   }
 
-  /// The same with `{digest}` before the ending, unless it has that place: a name then belongs to one URL alone.
+  /// Returns the template with `{digest}` before the extension, unless it already contains `{digest}`.
+  /// Each name then belongs to one URL.
   var withDigest: NameTemplate {
     guard !parts.contains(.place(.digest)) else { return self }
     var parts = parts
@@ -91,11 +96,11 @@ public struct NameTemplate: Sendable, Equatable {
     return NameTemplate(parts: parts + ending)
   }
 
-  /// The path of an image below the folder.
+  /// Returns the path of an image relative to the folder.
   /// - Parameters:
-  ///   - url: as asked for.
-  ///   - index: its place in all that was asked for.
-  ///   - ending: for `{ext}`, without its dot.
+  ///   - url: The URL as given by the user.
+  ///   - index: The URL's number in the run.
+  ///   - ending: The value of `{ext}`, without its dot.
   func name(of url: String, index: Int, digest: String, ending: String) -> String {
     var places = URLPlaces(ImageOptions.url(url))
     while true {
@@ -107,15 +112,15 @@ public struct NameTemplate: Sendable, Equatable {
           (names.dropLast().map { FileName.cut($0, to: URLPlaces.mostBytes) } + names.suffix(1))
           .joined(separator: "/")
       }
-      // The name may have several places in the file's name.
+      // The template may contain `{name}` several times.
       let count = max(1, parts.count { $0 == .place(.name) })
       places.name = FileName.cut(places.name, to: max(1, left - (excess + count - 1) / count))
-      // A letter may have more bytes than are left.
+      // A character may need more bytes than are left.
       if places.name.isEmpty { places.name = "_" }
     }
   }
 
-  /// Left free in a file's name for `-2` and the like.
+  /// The bytes reserved in a file name for a number such as `-2`.
   private static let numberBytes = 11
 
   private func path(
@@ -132,32 +137,34 @@ public struct NameTemplate: Sendable, Equatable {
       case .place(.digest): digest
       }
     }.joined()
-    // An empty {path} leaves an empty part; what follows a slash may begin with a dot or a dash of the template's own.
+    // An empty `{path}` leaves an empty part. A part may begin with a dot or dash that the template
+    // contains.
     return text.utf8.split(separator: UInt8(ascii: "/")).map { String(Substring($0)) }
   }
 
-  /// All paths that an image of the URL may have, by what its bytes may turn out to be.
+  /// Returns all paths that an image of the URL may have, one per possible format.
   func names(of url: String, index: Int, digest: String, endings: [String]) -> [String] {
     let endings = parts.contains(.place(.ext)) ? endings : [""]
     return endings.map { name(of: url, index: index, digest: digest, ending: $0) }
   }
 }
 
-/// The parts of a URL that names are made of.
+/// The values of the placeholders that come from a URL.
 private struct URLPlaces {
   let host: String
   let path: String
   var name: String
 
-  /// Bytes of one part of a path, as common file systems take them.
+  /// The longest part of a path in bytes on common file systems.
   static let mostBytes = 255
-  /// Bytes of a host in a name.
+  /// The longest host in a name, in bytes.
   private static let mostHostBytes = 100
-  /// Bytes of all folders together: no URL makes a path that is longer than systems take, which would end the whole run.
+  /// The most bytes of all folders together. A longer path would exceed the system's limit and end the
+  /// run.
   private static let mostFolderBytes = 1_024
 
   init(_ url: String) {
-    // By bytes: a slash and a mark that combines with it are one Character.
+    // Compare bytes: a slash followed by a combining mark is one Character.
     let start = url.utf8.firstRange(of: "://".utf8)?.upperBound ?? url.startIndex
     let rest = url.utf8[start...]
     let authority = rest.prefix { !"/?#".utf8.contains($0) }

@@ -2,31 +2,31 @@ internal import Digests
 internal import Glibc
 internal import Synchronization
 
-/// How the files of a run are called, and whether those that exist are fetched again.
+/// Names the files of a run, and decides whether existing files are fetched again.
 ///
-/// With --skip-existing each name has a digest of its URL and variant. So a file of that name was made from this URL, by
-/// this run or an earlier one, and no other URL is ever skipped for it.
+/// With --skip-existing each name contains a digest of its URL and variant. A file with that name was
+/// therefore made from the same URL, in this run or an earlier one.
 final class Naming: Sendable {
-  /// What is known of a file before its image is asked for.
+  /// What is known about a file before its image is requested.
   enum Standing: Equatable {
     case wanted
-    /// The URL's file exists; its path.
+    /// The URL's file exists, at this path.
     case exists(String)
-    /// The same URL was asked for before in this run.
+    /// The same URL occurred before in this run.
     case isRepeated
   }
 
   private let output: Output
   private let template: NameTemplate
   private let skipsExisting: Bool
-  /// What --format, or a name's own ending, says that all images will be.
+  /// The format of all images, if --format or the template determines it.
   private let format: ImageOptions.Format?
-  /// The query that makes the variant; empty for the image itself.
+  /// The query that selects the variant; empty for the original image.
   private let variant: String
-  /// Digests of the URLs of this run: up to a million.
+  /// The digests of the URLs of this run, up to a million.
   private let seen = Mutex<Set<UInt64>>([])
 
-  /// - Parameter template: nil: the last part of the URL's path.
+  /// - Parameter template: Nil: the last part of the URL's path.
   init(
     _ output: Output, template: NameTemplate?, skipsExisting: Bool, format: ImageOptions.Format?,
     variant: String
@@ -37,7 +37,7 @@ final class Naming: Sendable {
     self.template = skipsExisting ? template.withDigest : template
   }
 
-  /// The outcome of a URL whose image is not requested; nil: it is to be fetched.
+  /// Returns the outcome of a URL that need not be fetched. Nil if it must be fetched.
   func outcomeUnasked(of url: String, index: Int) -> Outcome? {
     switch standing(of: url, index: index) {
     case .wanted: nil
@@ -46,7 +46,7 @@ final class Naming: Sendable {
     }
   }
 
-  /// Whether the image of a URL has to be fetched.
+  /// Returns whether the image of a URL must be fetched.
   func standing(of url: String, index: Int) -> Standing {
     guard skipsExisting, case .folder(let folder) = output else { return .wanted }
     let digest = digest(of: url)
@@ -58,13 +58,13 @@ final class Naming: Sendable {
     return paths.first { access($0, F_OK) == 0 }.map(Standing.exists) ?? .wanted
   }
 
-  /// What an image may be called in a folder.
-  /// - Parameter ending: what its bytes are, without the dot.
+  /// Returns the name of an image in the folder.
+  /// - Parameter ending: The extension of its format, without the dot.
   func name(of url: String, index: Int, ending: String) -> String {
     template.name(of: url, index: index, digest: Self.text(digest(of: url)), ending: ending)
   }
 
-  /// 64 bits: among a million URLs two share one by a chance of 1 in 37 million.
+  /// 64 bits: the chance that two of a million URLs share a digest is 1 in 37 million.
   private func digest(of url: String) -> UInt64 {
     let text = ImageOptions.url(url) + "\n" + variant
     return SHA256.hash(data: Array(text.utf8)).prefix(8).reduce(0) { $0 << 8 | UInt64($1) }

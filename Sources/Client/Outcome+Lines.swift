@@ -1,8 +1,8 @@
 internal import FoundationEssentials
 
-/// What programs read of an outcome.
+/// The output lines for programs.
 extension Outcome {
-  /// Fields between tabs, nothing in them that could pass for another field or line.
+  /// Returns fields separated by tabs. No field can contain a tab or a line end.
   func plainLine(for url: String) -> String {
     let fields =
       switch self {
@@ -13,11 +13,11 @@ extension Outcome {
     return fields.map(PlainText.line).joined(separator: "\t") + "\n"
   }
 
-  /// A JSON object on a line. What would move a terminal's cursor is escaped, and so stays what it was.
+  /// Returns a JSON object on one line. Characters that control a terminal are escaped.
   func jsonLine(for url: String) -> String {
     let encoder = JSONEncoder()
     encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
-    // Strings and numbers: nothing that JSON can't say.
+    // Strings and numbers can always be encoded.
     let bytes = (try? encoder.encode(Line(self, url))) ?? Data()
     return PlainText.escaped(String(decoding: bytes, as: UTF8.self)) + "\n"
   }

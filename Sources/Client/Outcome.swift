@@ -1,29 +1,31 @@
-/// What became of one URL.
+/// The outcome of one URL.
 enum Outcome: Equatable {
-  /// Its image is where it was wanted.
+  /// The image was saved.
   case saved(SavedImage)
-  /// It was not asked for: a file of its name was there, at this path, or (nil) the same URL was asked for before.
+  /// The image was not requested. A file with its name exists at this path, or (nil) the same URL occurred
+  /// before.
   case skipped(path: String?)
-  /// It can't be had; a code of the API's, and why for people.
+  /// The image could not be fetched: a failure code of the API, and the reason for people.
   case failed(code: String, detail: String)
 }
 
 extension Outcome {
-  /// Of a URL that was given without a scheme: where TLS failed, that it was taken for https.
+  /// For a URL given without a scheme whose TLS handshake failed: adds that it was read as https.
   var tellingOfScheme: Outcome {
     guard case .failed("tls_failure", let detail) = self else { return self }
     return .failed(
-      code: "tls_failure", detail: detail + " Without http:// before it this was taken for https.")
+      code: "tls_failure",
+      detail: detail + " The URL has no scheme, so https was used. Add http:// for plain HTTP.")
   }
 }
 
-/// An image that was written.
+/// A saved image.
 struct SavedImage: Equatable {
-  /// Where; `-` for standard output.
+  /// The file's path; `-` for standard output.
   var path: String
-  /// In pixels; nil for a variant, of which the service doesn't tell.
+  /// The size in pixels. Nil for a variant, whose size the service does not return.
   var size: (width: Int, height: Int)?
-  /// `jpeg` and the like.
+  /// The format, for example `jpeg`.
   var format: String
   var bytes: Int
 
@@ -37,13 +39,13 @@ struct SavedImage: Equatable {
   }
 }
 
-/// Why no more images of a run are asked for.
+/// Why a run ends early.
 enum EndOfRun: Error, Equatable {
-  /// The command line says something that the service doesn't take.
+  /// The service rejects an option of the command line.
   case usage(String)
-  /// The user or the operator can mend it.
+  /// The user or the operator must fix something.
   case mistake(String)
-  /// Whoever read our output has gone away.
+  /// The program that reads the output has closed it.
   case outputClosed
   /// The stop flag was raised.
   case stopped

@@ -1,26 +1,26 @@
 internal import Glibc
 
-/// Where images go.
+/// Where images are saved.
 public enum Output: Sendable, Equatable {
-  /// Into a folder, under names of the service's that are not taken there.
+  /// Into a folder, under names that do not exist there yet.
   case folder(String)
-  /// Into one file, in the place of what is there.
+  /// Into one file, which is replaced if it exists.
   case file(String)
-  /// One, to standard output.
+  /// One image, to standard output.
   case standardOutput
 
-  /// Why it can't be that.
+  /// Why an output cannot be used.
   public enum Mistake: Error, Equatable {
-    /// Several images, and only room for one.
+    /// There may be several images, but the output takes one.
     case oneOnly(String)
-    /// It is not to be used; for people.
+    /// The output cannot be used; the text is for the user.
     case unusable(String)
   }
 
   /// - Parameters:
-  ///   - text: as given after `-o`; nil for the working directory. With a slash at its end it is a folder, which is made
-  ///     for the first image that needs it.
-  ///   - isMany: whether there may be more images than one.
+  ///   - text: The argument of `-o`; nil for the working directory. With a slash at its end it is a folder,
+  ///     which is created when the first image is saved.
+  ///   - isMany: Whether there may be more than one image.
   public init(_ text: String?, isMany: Bool) throws(Mistake) {
     switch text {
     case nil: self = .folder(".")
@@ -37,13 +37,14 @@ public enum Output: Sendable, Equatable {
     }
   }
 
-  /// The format that a file's name ends with, where it can be written.
+  /// The format that the file's extension implies. Nil if images cannot be saved in it.
   var format: ImageOptions.Format? {
     guard case .file(let path) = self, let dot = path.lastIndex(of: ".") else { return nil }
     return ImageOptions.Format(ending: path[path.index(after: dot)...])
   }
 
-  /// The kind of image that a file's name promises and that no variant is of: `gif`, say, is the origin's or none.
+  /// The file's extension if no variant can have that format, such as `gif`. The original image must then
+  /// have it.
   var foreignEnding: String? {
     guard case .file(let path) = self, let dot = path.lastIndex(of: ".") else { return nil }
     let ending = path[path.index(after: dot)...].lowercased()
@@ -51,10 +52,10 @@ public enum Output: Sendable, Equatable {
       ? ending : nil
   }
 
-  /// Why nothing can be put into a folder that is there or is to be made; an errno.
+  /// Returns an errno if files cannot be created in the folder, which may not exist yet. Otherwise nil.
   private static func refusal(_ path: String) -> Int32? {
     var path = path
-    // The nearest folder that is there would hold the new ones.
+    // Missing folders would be created in the nearest existing one.
     while access(path, F_OK) != 0 {
       guard errno == ENOENT else { return errno }
       let bare = path.hasSuffix("/") ? path.dropLast() : path[...]
@@ -68,7 +69,7 @@ public enum Output: Sendable, Equatable {
     return access(path, W_OK | X_OK) == 0 ? nil : errno
   }
 
-  /// Makes a folder and those that it is in, where there are none.
+  /// Creates a folder and its parents if they do not exist.
   static func makeFolder(_ path: String) throws(SaveError) {
     var whole = ""
     for part in path.split(separator: "/", omittingEmptySubsequences: false) {
@@ -91,7 +92,7 @@ public enum Output: Sendable, Equatable {
 }
 
 extension Output {
-  /// Where an image is gathered until it is whole.
+  /// Creates the file that receives an image until it is complete.
   func makePartial() throws(SaveError) -> PartialFile {
     switch self {
     case .folder(let path):
@@ -106,15 +107,15 @@ extension Output {
     }
   }
 
-  /// Puts a whole image there.
-  /// - Parameter name: what it may be called in a folder.
-  /// - Returns: the path, for people.
+  /// Moves or copies a complete image to its place.
+  /// - Parameter name: The name to use in a folder.
+  /// - Returns: The path, for people.
   func place(_ partial: PartialFile, named name: String) throws(SaveError) -> String {
     switch self {
     case .folder: return try partial.place(named: name)
     case .file(let path) where Self.isReplaceable(path): try partial.place(as: Self.resolved(path))
     case .file(let path):
-      // A device or a pipe: it is written to, not replaced.
+      // A device or a pipe is written to and not replaced.
       let target = open(path, O_WRONLY | O_CLOEXEC)
       guard target >= 0 else { throw SaveError(path: path, cause: SystemError(code: errno)) }
       defer { close(target) }
@@ -135,7 +136,7 @@ extension Output {
     return stat(path, &found) != 0 || found.st_mode & S_IFMT == S_IFREG
   }
 
-  /// The file behind symbolic links.
+  /// The path with symbolic links resolved.
   private static func resolved(_ path: String) -> String {
     guard let real = realpath(path, nil) else { return path }
     defer { free(real) }

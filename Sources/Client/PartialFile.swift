@@ -1,6 +1,6 @@
 internal import Glibc
 
-/// Why an image can't be written: for people, with its path.
+/// The reason why an image could not be saved, with its path; shown to the user.
 struct SaveError: Error, Equatable {
   let path: String
   let cause: SystemError
@@ -8,8 +8,8 @@ struct SaveError: Error, Equatable {
   var text: String { "\(PlainText.line(path)): \(cause.text)" }
 }
 
-/// A file that is being written, under a name that means nothing, so that no half image ever has its final one. What was
-/// not placed is removed.
+/// A file that is being written, under a random name. Its final name never refers to an incomplete image. If
+/// it is not placed, it is deleted.
 final class PartialFile {
   let descriptor: Int32
   private let folder: String
@@ -17,20 +17,20 @@ final class PartialFile {
   private var isPlaced = false
 
   /// - Parameters:
-  ///   - folder: where it will be placed, so that placing is a change of names alone.
-  ///   - isPrivate: whether nobody else may read it: it is not to be placed.
+  ///   - folder: The folder of the final name, so that a rename is enough.
+  ///   - isPrivate: Whether other users must not read it. It has no name and is copied, not placed.
   init(in folder: String, isPrivate: Bool = false) throws(SaveError) {
     self.folder = folder
     path = Self.join(
       folder, ".imagefetch-\(String(UInt64.random(in: .min ... .max), radix: 36)).part")
-    // The rights that the user's umask leaves any new file.
+    // The permissions of an ordinary new file; the user's umask applies.
     let rights: mode_t = isPrivate ? 0o600 : 0o666
     descriptor = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, rights)
     guard descriptor >= 0 else {
       isPlaced = true
       throw SaveError(path: folder, cause: SystemError(code: errno))
     }
-    // Its bytes are all that is wanted of it.
+    // The file needs no name, because its bytes are copied.
     if isPrivate {
       unlink(path)
       isPlaced = true
@@ -42,22 +42,23 @@ final class PartialFile {
     if !isPlaced { unlink(path) }
   }
 
-  /// Forgets what was written.
+  /// Deletes what was written so far.
   func restart() throws(SaveError) {
     guard ftruncate(descriptor, 0) == 0, lseek(descriptor, 0, SEEK_SET) == 0 else {
       throw SaveError(path: path, cause: SystemError(code: errno))
     }
   }
 
-  /// A name must not last longer than its bytes do: a power cut would leave an empty image.
+  /// Writes the file's data to disk before it is renamed. After a power failure the name could otherwise
+  /// refer to an empty file.
   private func sync(for target: String) throws(SaveError) {
-    // Some file systems have no such call.
+    // Some file systems do not support fdatasync.
     guard fdatasync(descriptor) == 0 || errno == EINVAL || errno == ENOSYS else {
       throw SaveError(path: target, cause: SystemError(code: errno))
     }
   }
 
-  /// Gives it its name, in the place of what had it.
+  /// Renames the file to its final name and replaces an existing file.
   func place(as target: String) throws(SaveError) {
     try sync(for: target)
     guard rename(path, target) == 0 else {
@@ -66,9 +67,9 @@ final class PartialFile {
     isPlaced = true
   }
 
-  /// Gives it the name, or that with the next free number.
-  /// - Parameter name: below the folder; folders in it are made.
-  /// - Returns: the path.
+  /// Renames the file to a name that does not exist yet, with a number if necessary.
+  /// - Parameter name: A path relative to the folder. Missing folders are created.
+  /// - Returns: The path.
   func place(named name: String) throws(SaveError) -> String {
     if let slash = name.lastIndex(of: "/") {
       try Output.makeFolder(Self.join(folder, String(name[..<slash])))
@@ -79,7 +80,7 @@ final class PartialFile {
         access(Self.join(folder, FileName.numbered(name, number)), F_OK) != 0
       }
       guard let found else { break }
-      // Others may look for the same name at the same time.
+      // Other threads and processes may claim the same name at the same time.
       for number in found..<found + 8 {
         let target = Self.join(folder, FileName.numbered(name, number))
         if try claim(target) { return target }
@@ -88,7 +89,8 @@ final class PartialFile {
     throw SaveError(path: Self.join(folder, name), cause: SystemError(code: EEXIST))
   }
 
-  /// - Returns: whether it has the name now; false where something else had it.
+  /// Tries to give the file this name.
+  /// - Returns: False if the name exists.
   private func claim(_ target: String) throws(SaveError) -> Bool {
     if link(path, target) == 0 {
       isPlaced = true
@@ -98,7 +100,7 @@ final class PartialFile {
     switch errno {
     case EEXIST: return false
     case EPERM, EOPNOTSUPP, ENOSYS, EMLINK:
-      // A file system without links: an empty file holds the name until ours takes its place.
+      // On a file system without hard links an empty file reserves the name until it is replaced.
       let holder = open(target, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o666)
       if holder < 0, errno == EEXIST { return false }
       guard holder >= 0 else {
@@ -114,7 +116,7 @@ final class PartialFile {
     }
   }
 
-  /// Leaves out the folder that one stands in.
+  /// Joins a folder and a name. The folder `.` is omitted.
   static func join(_ folder: String, _ name: String) -> String {
     folder == "." ? name : folder.hasSuffix("/") ? folder + name : "\(folder)/\(name)"
   }

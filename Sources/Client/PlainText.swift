@@ -1,7 +1,6 @@
-/// Text of origins, servers and lists that stays on its line and moves no cursor, whatever it holds.
+/// Makes text of origins, servers and lists safe for a terminal: it stays on one line and moves no cursor.
 enum PlainText {
-  /// The text with a replacement character for each control, line separator and mark that turns the direction of text
-  /// around.
+  /// Replaces each control character, line separator and direction mark with U+FFFD.
   static func line(_ text: String) -> String {
     guard text.unicodeScalars.contains(where: isUnsafe) else { return text }
     var result = String.UnicodeScalarView()
@@ -9,7 +8,7 @@ enum PlainText {
     return String(result)
   }
 
-  /// JSON with the same characters escaped, so that it says the same.
+  /// Escapes the same characters in JSON, which keeps its meaning.
   static func escaped(_ json: String) -> String {
     guard json.unicodeScalars.contains(where: isUnsafe) else { return json }
     var result = ""
@@ -21,7 +20,8 @@ enum PlainText {
     return result
   }
 
-  /// The text in printable ASCII, cut to so many columns: what is redrawn in place must be as wide as it seems.
+  /// Returns the text in printable ASCII, cut to `width` columns. Lines that are redrawn must have a known
+  /// width.
   static func columns(_ text: String, atMost width: Int) -> String {
     let scalars = text.unicodeScalars.prefix(width + 1)
     var result = String.UnicodeScalarView()

@@ -1,7 +1,7 @@
 internal import Glibc
 internal import Synchronization
 
-/// Tells programs of finished jobs: a line each, written as it comes.
+/// Prints a line for programs when a job has finished.
 final class Printer: Sendable {
   private let descriptor: Int32?
   private let isQuiet: Bool
@@ -9,16 +9,16 @@ final class Printer: Sendable {
   private let turn = Mutex(())
 
   /// - Parameters:
-  ///   - hasBars: whether people see the jobs on standard error.
-  ///   - isQuiet: whether only failures are told of.
-  ///   - isJSON: whether lines are JSON objects.
-  ///   - givesImage: whether standard output is the image's.
+  ///   - hasBars: Whether progress is displayed on standard error.
+  ///   - isQuiet: Whether only failures are printed.
+  ///   - isJSON: Whether lines are JSON objects.
+  ///   - givesImage: Whether standard output receives the image.
   init(hasBars: Bool, isQuiet: Bool, isJSON: Bool, givesImage: Bool) {
     (self.isQuiet, self.isJSON) = (isQuiet, isJSON)
     if givesImage {
       descriptor = hasBars ? nil : STDERR_FILENO
     } else {
-      // On one terminal the board's lines are enough.
+      // If standard output is the same terminal, the lines of the progress display are enough.
       descriptor = hasBars && isatty(STDOUT_FILENO) == 1 ? nil : STDOUT_FILENO
     }
   }

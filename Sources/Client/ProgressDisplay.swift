@@ -2,7 +2,7 @@ internal import Executors
 internal import Glibc
 internal import Synchronization
 
-/// What people see of a run on a terminal: a bar for each job under way, below the lines of those that are through.
+/// The progress display of a run on a terminal: a bar for each running job below the lines of finished jobs.
 final class ProgressDisplay: Sendable {
   private struct Slot {
     var line: JobLine
@@ -23,15 +23,15 @@ final class ProgressDisplay: Sendable {
     var isClosed = false
   }
 
-  /// Lines that wait for the clock: a list may have thousands a second.
+  /// The most finished lines that wait for the next drawing. A run may finish thousands per second.
   private static let mostFinished = 200
 
   private let style: Style
   private let total: @Sendable () -> Int?
   private let state: Mutex<State>
 
-  /// Draws ten times a second from now on, until closed.
-  /// - Parameter total: URLs in all; nil while that is not known.
+  /// Draws ten times a second until it is closed.
+  /// - Parameter total: Returns the number of URLs in the run, or nil while it is unknown.
   init(on descriptor: Int32, style: Style, total: @escaping @Sendable () -> Int?) {
     (self.style, self.total) = (style, total)
     state = Mutex(State(screen: Screen(descriptor)))
@@ -40,7 +40,7 @@ final class ProgressDisplay: Sendable {
     }
   }
 
-  /// A job has begun, unless the slot has one: it has one at a time.
+  /// Shows a new job in a slot, unless the slot has one.
   func begin(_ slot: Int, name: @autoclosure () -> String) {
     state.withLock { state in
       guard state.slots[slot] == nil else { return }
@@ -50,7 +50,8 @@ final class ProgressDisplay: Sendable {
     }
   }
 
-  /// - Parameter progress: nil for as before.
+  /// Updates a job.
+  /// - Parameter progress: Nil to keep the last progress.
   func show(_ slot: Int, _ phase: JobLine.Phase, _ progress: JobAnswer.Progress?) {
     state.withLock { state in
       guard var entry = state.slots[slot] else { return }
@@ -65,7 +66,7 @@ final class ProgressDisplay: Sendable {
     }
   }
 
-  /// A job is through.
+  /// Replaces a job's bar with its outcome.
   func end(_ slot: Int, _ outcome: Outcome, url: String) {
     state.withLock { state in
       state.slots[slot] = nil
@@ -75,33 +76,33 @@ final class ProgressDisplay: Sendable {
     }
   }
 
-  /// Somebody else has something to tell.
-  /// - Returns: false once closed.
+  /// Prints lines above the bars.
+  /// - Returns: False once the display is closed.
   func show(_ lines: String) -> Bool {
     state.withLock { state in
       guard !state.isClosed else { return false }
       state.finished += lines.split(whereSeparator: \.isNewline).map(String.init)
-      // At once: it counts as written, and the process may be about to end.
+      // Draw at once: the caller considers the lines printed, and the process may end soon.
       draw(&state)
       return true
     }
   }
 
-  /// A job ends with the run: it is cancelled.
+  /// Removes a job that the end of the run cancels.
   func drop(_ slot: Int) {
     state.withLock { state in
       if state.slots.removeValue(forKey: slot) != nil { state.tally.cancelled += 1 }
     }
   }
 
-  /// Leaves the terminal with the finished lines and the totals.
-  /// - Parameter cancelled: jobs that were under way; nil: those on the display.
+  /// Removes the bars and prints the totals.
+  /// - Parameter cancelled: The number of jobs that were running. Nil: those on the display.
   func close(cancelled: Int? = nil) {
     state.withLock { state in
       guard !state.isClosed else { return }
       state.isClosed = true
       state.tally.cancelled += cancelled ?? state.slots.count
-      // Where nothing could begin, an error says more than zeros.
+      // If nothing was started, an error message follows, and totals of zero would not help.
       let isEmpty = state.began == 0 && state.tally.done == 0
       let summary = state.tally.summary(elapsed: .now - state.start)
       state.screen.close(state.finished + (isEmpty ? [] : [summary]))
@@ -109,7 +110,7 @@ final class ProgressDisplay: Sendable {
     }
   }
 
-  /// - Returns: whether it goes on.
+  /// - Returns: Whether to continue.
   private func tick() -> Bool {
     state.withLock { state in
       guard !state.isClosed else { return false }
@@ -132,7 +133,7 @@ final class ProgressDisplay: Sendable {
     state.finished = []
   }
 
-  /// Rates over half a second and more, smoothed.
+  /// Computes smoothed rates over at least half a second.
   private func measure(_ state: inout State) {
     let now = ContinuousClock.now
     for (slot, entry) in state.slots {

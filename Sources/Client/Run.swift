@@ -2,28 +2,43 @@ internal import Executors
 internal import Glibc
 internal import Synchronization
 
-/// Fetches a list of URLs through a service, so many at a time: memory holds those under way and no other.
+// Client: the command `imagefetch get`, a client of the HTTP API that saves images to files.
+//
+// Input: URLs from arguments and lists, and the address of a service. Output: image files, a line per URL for
+// programs, and a progress display for people. Read the files in this order:
+//
+// 1. `Run` (this file): starts the threads, collects outcomes and ends the run.
+// 2. `URLList`, `LineReader`: read the URLs. `Naming`, `NameTemplate`, `FileName`: name the files.
+// 3. `Download`: carries one URL from its job's submission to its file. `Connection` sends its requests with
+//    libcurl.
+// 4. `List/`: sends lists as batches to a remote service.
+// 5. `Output`, `PartialFile`: save images. `Printer`, `ProgressDisplay`: show outcomes.
+//
+// Each thread runs one job at a time and blocks while it waits. Threads share only state behind locks.
+
+/// Downloads URLs through a service, a limited number at a time. Memory holds only the URLs in progress.
 ///
-/// Each is carried by a thread of its own from its submission to its file; there are never more threads than URLs.
+/// Each thread carries one URL at a time from its submission to its file. There are never more threads than
+/// URLs.
 public final class Run: Sendable {
-  /// What to fetch, by whom, and where to put it.
+  /// What to fetch, through which service, and where to save it.
   public struct Settings: Sendable {
     public var address: ServiceAddress
-    /// In the order in which they are asked for.
+    /// The sources of URLs, in the order in which they are used.
     public var sources: [Source]
     public var output: Output
-    /// How files in a folder are called; nil: by the last part of the URL's path.
+    /// How files in a folder are named. Nil: by the last part of the URL's path.
     public var template: NameTemplate?
-    /// Whether a URL whose file exists in the folder is left alone.
+    /// Whether a URL is skipped if its file exists in the folder.
     public var skipsExisting = false
     public var options: ImageOptions
-    /// Jobs under way at once.
+    /// The number of jobs that run at once.
     public var parallel: Int
-    /// Whether only failures are told of.
+    /// Whether only failures are printed.
     public var isQuiet: Bool
-    /// Whether jobs are told of as JSON.
+    /// Whether outcomes are printed as JSON.
     public var isJSON = false
-    /// All variables: `TERM`, `NO_COLOR` and the locale's count.
+    /// The environment variables. `TERM`, `NO_COLOR` and the locale are used.
     public var environment: [String: String]
 
     public init(
@@ -37,25 +52,25 @@ public final class Run: Sendable {
     }
   }
 
-  /// What URLs come from.
+  /// A source of URLs.
   public enum Source: Sendable {
     case url(String)
     case list(URLList)
   }
 
-  /// How it ended.
+  /// How the run ended.
   public enum Ending: Sendable, Equatable {
-    /// Each URL was tried.
+    /// Every URL was processed.
     case complete(failed: Int)
-    /// The command line says something that the service doesn't take.
+    /// The service rejects an option of the command line.
     case usage(String)
-    /// The user or the operator can mend it; in one line.
+    /// The user or the operator must fix something; one line of text.
     case mistake(String)
-    /// Whoever read our output has gone away.
+    /// The program that reads the output has closed it.
     case outputClosed
-    /// ``interrupt()``
+    /// ``interrupt()`` was called.
     case interrupted
-    /// The machine's fault.
+    /// An internal fault, for example of the system.
     case fault(String)
   }
 
@@ -73,12 +88,13 @@ public final class Run: Sendable {
   let stop = CancellationFlag()
   let board: ProgressDisplay?
   private let printer: Printer
-  /// Where lists go to a service elsewhere as batches: their lines; nil where each URL is a job by itself.
+  /// The lines of lists that are sent to a remote service as batches. Nil if each URL is submitted as its own
+  /// job.
   let lines: ListLines?
   let naming: Naming
   private let state = Mutex(State())
 
-  /// Nothing is asked yet.
+  /// Prepares a run. No request is sent yet.
   public init(_ settings: Settings) {
     self.settings = settings
     let sources = Sources(settings.sources)
@@ -102,43 +118,43 @@ public final class Run: Sendable {
 
   private static func hasBars(_ settings: Settings) -> Bool {
     let term = settings.environment["TERM"] ?? ""
-    // Where lines for programs go to the same terminal, bars would be drawn over them.
+    // Bars would overwrite lines for programs on the same terminal.
     let isShown = settings.isJSON && isatty(STDOUT_FILENO) == 1
     return isatty(STDERR_FILENO) == 1 && !settings.isQuiet && !isShown && term != "dumb"
       && !term.isEmpty
   }
 
-  /// Fetches them all.
+  /// Runs until all URLs are processed or the run ends early.
   public func run() async -> Ending {
-    // A reader of ours that goes away shall be an error of the write, not our end.
+    // If the reader of the output closes it, writing must fail instead of ending the process.
     signal(SIGPIPE, SIG_IGN)
     if board != nil { startThread(named: "count") { [sources] in sources.count() } }
     let ending = await withCheckedContinuation { continuation in
       state.withLock { $0.continuation = continuation }
       if let lines { startList(lines) } else { startAnother() }
-      // Interrupted before it began, it has no thread that would.
+      // If the run was interrupted before, no thread has been started that would end it.
       settle()
     }
     board?.close(cancelled: lines?.unended)
     return ending
   }
 
-  /// Begins nothing more, cancels the jobs under way on a service elsewhere, and ends ``run()``.
+  /// Starts nothing more, cancels the running jobs at a remote service, and ends ``run()``.
   public func interrupt() { end(.interrupted) }
 
-  /// Shows lines above the bars, where there are any.
-  /// - Returns: whether there are.
+  /// Prints lines above the bars.
+  /// - Returns: False if there is no progress display.
   public func show(_ lines: String) -> Bool { board?.show(lines) ?? false }
 
-  /// Puts right what a terminal must not be left with, for a process that ends at once.
+  /// Makes the terminal's cursor visible again. For a process that ends at once.
   public func leaveTerminal() {
     if board != nil { try? Descriptor.write(Screen.cursor, to: STDERR_FILENO) }
   }
 }
 
-// The threads.
+// Threads.
 extension Run {
-  /// Starts another thread that carries jobs, where there may be one more.
+  /// Starts another thread for jobs, unless `parallel` threads have been started.
   func startAnother() {
     let slot = state.withLock { state -> Int? in
       guard state.started < settings.parallel, state.ending == nil else { return nil }
@@ -153,8 +169,8 @@ extension Run {
     }
   }
 
-  /// Starts one beside those.
-  /// - Parameter isBusy: whether the run's end waits for it in any case.
+  /// Starts a thread that is counted in addition to those.
+  /// - Parameter isBusy: Whether the end of the run always waits for this thread.
   func startCounted(
     named name: String, isBusy: Bool = false, _ body: @escaping @Sendable () -> Void
   ) {
@@ -174,18 +190,18 @@ extension Run {
     settle()
   }
 
-  /// One thread's way to the service; nil where the run has ended for want of it.
+  /// Creates a thread's download. On failure ends the run and returns nil.
   func makeDownload(
     _ watcher: ((JobLine.Phase, JobAnswer.Progress?) -> Void)? = nil
   ) -> Download? {
     let download = Download(
       to: settings.address, options: settings.options, output: settings.output,
       format: settings.impliedFormat, naming: naming, stop: stop, watcher: watcher)
-    if download == nil { end(.fault("libcurl can't be used")) }
+    if download == nil { end(.fault("libcurl could not be initialized")) }
     return download
   }
 
-  /// Does what the run's end waits for.
+  /// Runs a task that the end of the run waits for.
   func busily(_ body: () -> Void) {
     state.withLock { $0.busy += 1 }
     body()
@@ -198,7 +214,7 @@ extension Run {
       return
     }
     do throws(EndOfRun) {
-      // The one in this process is there, and is nobody else's.
+      // A service in this process is known to be available.
       if slot == 1, !settings.address.isOurs { try download.ping() }
     } catch {
       return end(Ending(error))
@@ -240,7 +256,7 @@ extension Run {
     }
   }
 
-  /// Tells what became of a URL.
+  /// Reports the outcome of a URL.
   func finish(_ slot: Int, _ outcome: Outcome, url: String) {
     state.withLock {
       if case .failed = outcome { $0.failed += 1 }
@@ -251,7 +267,7 @@ extension Run {
     }
   }
 
-  /// Ends the run; the first ending counts.
+  /// Ends the run. Only the first ending counts.
   func end(_ ending: Ending) {
     let isFirst = state.withLock { state in
       defer { if state.ending == nil { state.ending = ending } }
@@ -261,13 +277,14 @@ extension Run {
     stop.raise()
     settle()
     startThread(named: "deadline") { [self] in
-      // Who still waits for a service by then waits for one that is gone.
+      // A thread that still waits then waits for a service that no longer responds.
       sleep(10)
       settle(isLate: true)
     }
   }
 
-  /// Ends the run once nothing is under way. A thread that waits for the list's next line may stay behind.
+  /// Returns from ``run()`` once nothing is in progress. A thread that waits for a list's next line may
+  /// continue to wait.
   private func settle(isLate: Bool = false) {
     let told = state.withLock { state -> (CheckedContinuation<Ending, Never>, Ending)? in
       let isThrough = state.threads == 0 || (state.ending != nil && state.busy == 0) || isLate
@@ -279,7 +296,7 @@ extension Run {
 }
 
 extension Run.Settings {
-  /// The format that names of files ask for, where nothing else does.
+  /// The format that the names of files imply.
   fileprivate var impliedFormat: ImageOptions.Format? { output.format ?? template?.format }
 }
 

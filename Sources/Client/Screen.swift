@@ -1,15 +1,15 @@
 internal import Glibc
 
-/// The lower part of a terminal, redrawn in place: lines that are through scroll away above it.
+/// The lower part of a terminal, which is redrawn in place. Finished lines scroll away above it.
 struct Screen {
   private let descriptor: Int32
-  /// The widths of the lines that stand there now.
+  /// The widths of the lines that are drawn now.
   private var drawn: [Int] = []
   private var isCursorHidden = false
 
   init(_ descriptor: Int32) { self.descriptor = descriptor }
 
-  /// Columns and rows of the terminal, as they are now.
+  /// The terminal's current size in columns and rows.
   var size: (columns: Int, rows: Int) {
     var window = winsize()
     let isKnown = ioctl(descriptor, UInt(TIOCGWINSZ), &window) == 0 && window.ws_col > 0
@@ -17,8 +17,8 @@ struct Screen {
     return (Int(window.ws_col), Int(window.ws_row))
   }
 
-  /// Writes lines that stay, and below them those that are redrawn.
-  /// - Parameter lines: with how many columns each takes.
+  /// Writes finished lines, and below them the lines that are redrawn.
+  /// - Parameter lines: Each with its width in columns.
   mutating func draw(_ finished: [String], _ lines: [(text: String, width: Int)]) {
     var text = erasure
     if !isCursorHidden, !lines.isEmpty { text += "\u{1B}[?25l" }
@@ -30,7 +30,7 @@ struct Screen {
     put(text)
   }
 
-  /// Leaves the terminal as it was found, below the lines that stay.
+  /// Removes the redrawn lines and restores the cursor.
   mutating func close(_ finished: [String]) {
     draw(finished, [])
     if isCursorHidden { put(Self.cursor) }
@@ -39,7 +39,8 @@ struct Screen {
 
   static let cursor = "\u{1B}[?25h"
 
-  /// Back to the first line that is redrawn. In a window that has become narrower each of them may take several rows.
+  /// Moves the cursor to the first redrawn line. If the window has become narrower, a line may take several
+  /// rows.
   private var erasure: String {
     let columns = size.columns
     let rows = drawn.reduce(0) { $0 + max(1, ($1 + columns - 1) / columns) }
@@ -47,7 +48,7 @@ struct Screen {
   }
 
   private func put(_ text: String) {
-    // A terminal that has gone away is seen by its SIGHUP.
+    // A write error is ignored: when the terminal is closed, the process receives SIGHUP.
     try? Descriptor.write(text, to: descriptor)
   }
 }

@@ -1,24 +1,24 @@
-/// Where the service is, and how it knows us.
+/// The address of a service and the token for it.
 public struct ServiceAddress: Sendable {
-  /// `http://127.0.0.1:8080`, without a slash at its end.
+  /// For example `http://127.0.0.1:8080`, without a slash at its end.
   let base: String
   /// Sent as `Authorization: Bearer …`.
   let token: String?
-  /// It runs in this process, for us alone: what it keeps of a job is forgotten once the job is through with, and no
-  /// proxy stands before it.
+  /// Whether the service runs in this process, for this run alone. Its jobs are then deleted when they are
+  /// done, and no proxy is used.
   let isOurs: Bool
 
-  /// Whether it is on this machine: no proxy can reach it there, or is to see the token.
+  /// Whether the service is on this machine. A proxy could not reach it there, and must not see the token.
   var isLoopback: Bool {
     let pattern = #/https?://(localhost|127\.[0-9.]+|\[::1\])(:|/|$)/#
     return base.lowercased().prefixMatch(of: pattern) != nil
   }
 
   /// - Parameters:
-  ///   - base: an http or https URL, perhaps with a path that the service stands below.
-  ///   - token: nil for a service that asks for none.
-  ///   - isOurs: whether it runs in this process.
-  /// - Returns: nil where `base` is no such URL, or carries more than that.
+  ///   - base: An http or https URL. It may have a path that all routes are below.
+  ///   - token: Nil for a service without tokens.
+  ///   - isOurs: Whether the service runs in this process.
+  /// - Returns: Nil if `base` is not such a URL, or has a query, fragment or user.
   public init?(_ base: String, token: String?, isOurs: Bool = false) {
     let lowercase = base.lowercased()
     guard lowercase.hasPrefix("http://") || lowercase.hasPrefix("https://"),
@@ -32,7 +32,7 @@ public struct ServiceAddress: Sendable {
     self.isOurs = isOurs
   }
 
-  /// Whether it is what a bearer token may be made of (RFC 6750 section 2.1), and no longer than a header field should.
+  /// Whether the text can be a bearer token (RFC 6750 section 2.1) of at most 4,096 bytes.
   public static func isToken(_ text: String) -> Bool {
     1...4096 ~= text.utf8.count && text.utf8.allSatisfy { 0x21...0x7E ~= $0 }
   }

@@ -1,13 +1,13 @@
-/// How text on a terminal looks.
+/// The style of text on a terminal.
 struct Style: Sendable {
-  /// By SGR sequences; not for whom `NO_COLOR` is set.
+  /// Whether SGR sequences for colors are used. `NO_COLOR` turns them off.
   var hasColor: Bool
-  /// Whether the terminal shows more than ASCII.
+  /// Whether the terminal can show Unicode characters.
   var isUnicode: Bool
 
   static let plain = Style(hasColor: false, isUnicode: false)
 
-  /// As the environment says.
+  /// Reads the style from environment variables.
   init(environment: [String: String]) {
     hasColor = (environment["NO_COLOR"] ?? "").isEmpty
     let names = ["LC_ALL", "LC_CTYPE", "LANG"]
@@ -28,7 +28,7 @@ struct Style: Sendable {
     hasColor && !text.isEmpty ? "\u{1B}[\(code)m\(text)\u{1B}[0m" : text
   }
 
-  /// A finished job's line; what origins and servers wrote in it moves no cursor.
+  /// Returns the line of a finished job. Control characters from origins and servers are replaced.
   func line(_ outcome: Outcome, for url: String) -> String {
     switch outcome {
     case .saved(let image):

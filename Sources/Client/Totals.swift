@@ -1,11 +1,11 @@
-/// How far a run is, in numbers and in words.
+/// The counts of a run, and their texts.
 struct Totals: Equatable {
   var saved = 0
   var skipped = 0
   var failed = 0
-  /// Jobs that the run's end cancelled.
+  /// Jobs that were cancelled at the end of the run.
   var cancelled = 0
-  /// Of images that were saved.
+  /// The bytes of saved images.
   var bytes = 0
 
   var done: Int { saved + skipped + failed }
@@ -20,10 +20,10 @@ struct Totals: Equatable {
     }
   }
 
-  /// While it runs.
+  /// Returns the text for a run in progress.
   /// - Parameters:
-  ///   - total: URLs in all; nil while a list is still being read whose end nobody knows.
-  ///   - rate: bytes a second.
+  ///   - total: The number of URLs; nil while it is unknown because a list is still being read.
+  ///   - rate: Bytes per second.
   func progress(
     total: Int?, running: Int, rate: Double, elapsed: Duration
   ) -> String {
@@ -38,7 +38,7 @@ struct Totals: Equatable {
     return parts.joined(separator: ", ")
   }
 
-  /// Once it is through.
+  /// Returns the text for a finished run.
   func summary(elapsed: Duration) -> String {
     var parts = counts
     if bytes > 0 { parts[0] += " (\(JobLine.amount(bytes)))" }
@@ -50,7 +50,8 @@ struct Totals: Equatable {
       + (cancelled > 0 ? ["\(cancelled) cancelled"] : [])
   }
 
-  /// As long as the rest takes at the pace so far; what was skipped took no time. nil while there is no pace yet.
+  /// Returns the estimated time left at the current pace. Skipped URLs are not part of the pace. Nil while
+  /// there is no pace yet.
   func remaining(total: Int?, elapsed: Duration) -> Duration? {
     let fetched = saved + failed
     guard let total, total > done, fetched > 0, elapsed >= .seconds(2) else { return nil }
@@ -58,7 +59,7 @@ struct Totals: Equatable {
     return seconds < 1e9 ? .seconds(seconds) : nil
   }
 
-  /// In the two greatest units that matter: `0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`.
+  /// Formats a duration in its two largest units: `0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`.
   static func time(_ duration: Duration) -> String {
     let seconds = max(0, duration / .seconds(1))
     if seconds < 9.95 {

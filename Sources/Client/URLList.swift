@@ -1,9 +1,9 @@
 internal import Glibc
 internal import Synchronization
 
-/// A list of URLs, one a line: a file, or standard input.
+/// A list of URLs, one per line, from a file or standard input.
 public final class URLList: Sendable {
-  /// Why it can't be read; for people.
+  /// Why the list cannot be read; shown to the user.
   public struct Mistake: Error, Equatable {
     public let text: String
   }
@@ -12,8 +12,7 @@ public final class URLList: Sendable {
   /// `-` for standard input.
   let name: String
 
-  /// Opens it.
-  /// - Parameter path: `-` for standard input.
+  /// - Parameter path: A file's path; `-` for standard input.
   public init(_ path: String) throws(Mistake) {
     name = path
     descriptor = path == "-" ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC)
@@ -26,16 +25,16 @@ public final class URLList: Sendable {
     if descriptor > STDERR_FILENO { close(descriptor) }
   }
 
-  /// How it is called where it can't be read any further.
+  /// The list's name in error messages.
   var shownName: String { name == "-" ? "standard input" : PlainText.line(name) }
 
-  /// How many lines of a file hold something; nil for what can be read only once.
+  /// Counts the non-blank lines of a file. Nil for a source that can be read only once, such as a pipe.
   func count() -> Int? {
     var found = stat()
     guard fstat(descriptor, &found) == 0, found.st_mode & S_IFMT == S_IFREG else { return nil }
     var buffer = [UInt8](repeating: 0, count: 65_536)
     var (offset, lines, isBlank) = (0, 0, true)
-    // A byte order mark alone is no line.
+    // A byte order mark alone is not a line.
     if pread(descriptor, &buffer, 3, 0) == 3, buffer.starts(with: [0xEF, 0xBB, 0xBF]) {
       offset = 3
     }
@@ -56,17 +55,18 @@ public final class URLList: Sendable {
   }
 }
 
-/// The URLs of a run, handed out one by one: the arguments, then each list, line by line.
+/// Returns the URLs of a run one by one: the arguments, then each list line by line.
 ///
-/// Its lock is held while a list is waited for: whoever else wants a URL then would wait for the same.
+/// Its lock is held while it waits for a list. Another thread that needs a URL would have to wait for the
+/// same line.
 final class Sources: Sendable {
-  /// A line, and which one of all it is, from 1 on.
+  /// A line and its number in the run, from 1 on.
   struct Item: Equatable {
     var line: LineReader.Line
     var index: Int
   }
 
-  /// Why there is no next one.
+  /// Why the next URL could not be read.
   struct Failure: Error, Equatable {
     let text: String
   }
@@ -86,10 +86,10 @@ final class Sources: Sendable {
     state = Mutex(State(rest: all[...]))
   }
 
-  /// How many there are in all, once that is known.
+  /// The number of URLs in the run, once it is known.
   var total: Int? { counted.withLock { $0 } }
 
-  /// Reads files through to know how many there are in all; what comes in by a pipe is known at its end only.
+  /// Counts the URLs by reading all files. The length of a pipe is known only at its end.
   func count() {
     var total = 0
     for source in all {
@@ -103,12 +103,12 @@ final class Sources: Sendable {
     counted.withLock { $0 = $0 ?? total }
   }
 
-  /// Waits for the next one; nil after the last.
+  /// Waits for the next URL. Nil after the last.
   func next() throws(Failure) -> Item? {
     let result = state.withLock { state -> Result<Item?, Failure> in
       do throws(Failure) {
         let line = try Self.next(&state)
-        // A file may have changed since it was counted.
+        // The final count is used, because a file may have changed since it was counted.
         if line == nil { counted.withLock { $0 = state.handedOut } }
         guard let line else { return .success(nil) }
         state.handedOut += 1

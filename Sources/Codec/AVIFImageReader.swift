@@ -1,11 +1,11 @@
 internal import CCodecs
 internal import Jobs
 
-/// See `avif.c`.
+/// Decodes AVIF. See `avif.c`.
 final class AVIFImageReader: ImageReader {
   private let reader: OpaquePointer
 
-  /// Nil when there is no memory.
+  /// Returns nil if out of memory.
   init?(maxMemory: Int, maxFrames: Int) {
     guard let reader = avif_reader_create(maxMemory, UInt32(clamping: maxFrames)) else {
       return nil

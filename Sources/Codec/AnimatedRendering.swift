@@ -1,16 +1,18 @@
 internal import CCodecs
 internal import Jobs
 
-/// Makes an animated WebP of an animation: each frame as it is shown, scaled as a still picture is, a frame a step.
+/// Makes an animated WebP from an animation. Each step composes one frame on its canvas, scales it like a still image
+/// and adds it to the file.
 final class AnimatedRendering: Rendering {
-  /// What an animation may come to: each of its frames costs as much as a picture.
+  /// Limits for an animation. Each of its frames costs as much as a whole still image.
   private enum Most {
     static let frames = 1000
-    /// Of all frames as they are stored, and as they come out: some 10 s at the most.
+    /// Pixels of all frames together, as stored and as written. They bound the work to about 10 s.
     static let pixelsRead = 400_000_000
     static let pixelsWritten = 64_000_000
-    /// How long a frame is shown: the longest that a GIF can say, which some use to stop an animation. A longer one is
-    /// shown for this long, so that all frames together stay within the 31 bits of libwebp's timestamps.
+    /// The longest time that a frame is shown: the largest value in GIF, where some files use it to stop the
+    /// animation. Longer durations are reduced to this, so that the sum of all frames fits libwebp's 31-bit
+    /// timestamps.
     static let millisecondsPerFrame = 655_350
   }
 
@@ -32,19 +34,19 @@ final class AnimatedRendering: Rendering {
     size = VariantGeometry(of: variant, from: image).size
   }
 
-  /// Whether a variant of this image is made here: otherwise it shows the first frame.
+  /// Whether this class makes the variant. If not, the variant shows only the first frame.
   static func makes(_ variant: Variant, of image: ImageDescription) -> Bool {
     variant.isAnimated && variant.format == .webp && image.frames > 1
       && FrameSource.formats.contains(image.format)
   }
 
-  /// An upper bound of what one holds beside the image's bytes, in bytes.
+  /// An upper bound of the memory one rendering needs, in bytes, not counting the image's own bytes.
   static func memory(for variant: Variant, from image: ImageDescription) -> Int {
     let size = VariantGeometry(of: variant, from: image).size
     let (width, height) = (UInt32(clamping: size.width), UInt32(clamping: size.height))
     var still = variant
     still.isAnimated = false
-    // The file is no larger than its frames would be one by one, nor than any that is worth having.
+    // A longer file than this is refused (`AnimationSink.mostBytes`).
     return frames_memory(UInt32(clamping: image.width), UInt32(clamping: image.height))
       + webp_animation_memory(width, height) + 3 * 4 * size.width * size.height
       + VariantPipeline.memory(for: still, from: image)
@@ -115,7 +117,7 @@ final class AnimatedRendering: Rendering {
   }
 }
 
-/// Still variants by one decode, then each animation by one of its own.
+/// Makes all still variants in one decode, then each animated variant in a decode of its own.
 final class MixedRendering: Rendering {
   private var parts: [(places: [Int], rendering: any Rendering)] = []
   private var results: [Result<[UInt8], CodecError>]
@@ -137,7 +139,7 @@ final class MixedRendering: Rendering {
       guard let made = try part.rendering.step() else { return nil }
       for (place, result) in zip(part.places, made) { results[place] = result }
     } catch {
-      // The others may be made all the same.
+      // The other variants can still be made.
       if results.count == part.places.count { throw error }
       for place in part.places { results[place] = .failure(error) }
     }

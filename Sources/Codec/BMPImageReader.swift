@@ -1,11 +1,11 @@
 internal import CCodecs
 internal import Jobs
 
-/// See `bmp.c`: BMP and ICO.
+/// Decodes BMP and ICO. See `bmp.c`.
 final class BMPImageReader: ImageReader {
   private let reader: OpaquePointer
 
-  /// Nil when there is no memory.
+  /// Returns nil if out of memory.
   init?(isIcon: Bool, maxMemory: Int) {
     guard let reader = bmp_reader_create(isIcon, maxMemory) else { return nil }
     self.reader = reader
@@ -20,7 +20,7 @@ final class BMPImageReader: ImageReader {
   var picture: CodecPicture { bmp_reader_picture(reader) }
   var message: String { String(cString: bmp_reader_message(reader)) }
 
-  /// A PNG in an icon may be an animation.
+  /// An icon may contain a PNG, and that PNG may be animated.
   func bound(_ header: ImageHeader, by limits: DecodeLimits) {
     bmp_reader_allow_frames(reader, limits.frames)
   }

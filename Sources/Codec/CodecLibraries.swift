@@ -1,6 +1,6 @@
 internal import CCodecs
 
-/// The codec libraries that are linked.
+/// The versions of the linked codec libraries.
 public enum CodecLibraries {
   /// libpng's version, such as `1.6.39`.
   public static var pngVersion: String { String(cString: codecs_png_version()) }

@@ -2,13 +2,13 @@ internal import CCodecs
 internal import Jobs
 
 extension DecodeLimits {
-  /// Judges a picture by its header, before anything of its size is allocated.
+  /// Checks an image's header against the limits, before any memory of the image's size is allocated.
   func check(_ header: ImageHeader) throws(CodecError) {
     let (width, height) = (header.width, header.height)
     guard max(width, height) <= maxDimension else {
       throw .dimensionTooLarge(width: width, height: height, limit: maxDimension)
     }
-    // Both sides have 32 bits at the most, so this does not overflow.
+    // Both sides have at most 32 bits, so this does not overflow.
     guard width * height <= maxPixels else {
       throw .tooManyPixels(width: width, height: height, limit: maxPixels)
     }
@@ -17,9 +17,9 @@ extension DecodeLimits {
     }
   }
 
-  /// Judges a picture by what its smallest variant takes, where that is more than decoding it: it is held whole, and of
-  /// what depth it is nobody remembers. One that is let in has variants.
-  /// - Parameter fileBytes: held beside that.
+  /// Checks the memory of the smallest possible variant, for formats where this is more than decoding takes: they are
+  /// read whole, and the bit depth is not stored. An image that passes can always get variants.
+  /// - Parameter fileBytes: bytes of the file, which are in memory at the same time.
   func checkVariants(of image: ImageDescription, fileBytes: Int) throws(CodecError) {
     let needed = StreamingRenderer().memory(for: Self.smallest, from: image) + fileBytes
     guard needed <= max(maxMemory, Self.leastForVariants) else {
@@ -32,23 +32,23 @@ extension DecodeLimits {
     (variant.width, variant.height) = (1, 1)
     return variant
   }()
-  /// With less than this, images of any format may have none.
+  /// The check never refuses images that need less than this, even if `maxMemory` is smaller.
   private static let leastForVariants = 64 << 20
 
-  /// The pixels that all scans or all frames of a picture may have together: sixteen times those of the largest
-  /// picture. Each costs as much as it is large and can be a few bytes in the file.
+  /// The most pixels in all scans or all frames of an image together: 16 times `maxPixels`. A scan or frame can be
+  /// only a few bytes in the file, but costs as much time as its pixels.
   private var maxWork: Int {
     let (work, overflow) = maxPixels.multipliedReportingOverflow(by: 16)
     return overflow ? .max : work
   }
 
-  /// The scans that a picture may have.
+  /// How many scans an image with this header may have.
   func scans(for header: ImageHeader) -> Int {
     min(maxScans, maxWork / max(1, header.width * header.height))
   }
 
-  /// What the frames of an animation may come to. Those of few bytes have no more pixels together than a still picture
-  /// may have.
+  /// Limits for the frames of an animation. If the file is short, all frames together may have no more pixels than a
+  /// still image.
   var frames: CodecFrameLimits {
     CodecFrameLimits(
       count: UInt64(clamping: maxFrames), freePixels: UInt64(clamping: maxPixels),

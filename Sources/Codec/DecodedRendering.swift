@@ -1,8 +1,8 @@
 internal import CCodecs
 internal import Jobs
 
-/// Makes variants by decoding the image again: the bytes go through the very decoder that proved them, so that no
-/// picture is shown but the one that it saw, and what comes out is what it would have made on its way.
+/// Makes variants by decoding the stored image again. It uses the same decoder that validated the image, so the
+/// result equals a variant made during the first decode.
 final class DecodedRendering: Rendering {
   private let decoder: StreamingDecoder
   private let plan: VariantPlan
@@ -12,7 +12,7 @@ final class DecodedRendering: Rendering {
   init(_ bytes: [UInt8], _ image: ImageDescription, _ variants: [Variant]) {
     self.image = image
     plan = VariantPlan(variants.map { VariantRequest($0) }, orientation: image.orientation)
-    // What was let in once is not judged again, but for being another picture.
+    // The limits were checked when the image was accepted. Now only its sides are checked, to detect different bytes.
     let limits = DecodeLimits(
       formats: [image.format], maxPixels: .max, maxDimension: max(image.width, image.height),
       maxScans: 10_000, maxMemory: .max / 2)
@@ -55,6 +55,6 @@ final class DecodedRendering: Rendering {
   }
 
   private var other: CodecError {
-    .broken(format: image.format, detail: "not what was decoded before")
+    .broken(format: image.format, detail: "not the image decoded before")
   }
 }

@@ -1,12 +1,12 @@
-/// Reads the orientation (tag 0x0112) out of an EXIF block: a TIFF file whose first directory has it.
+/// Reads the orientation (tag 0x0112) from an EXIF block. The block is a TIFF file, and the tag is in its first
+/// directory.
 ///
-/// It looks at that one directory only and follows no other offset, so a hostile block costs one pass over
-/// its bytes and is then as good as none.
+/// Reads only that directory and follows no other offset. So a hostile block costs at most one pass over its bytes.
 enum EXIFOrientation {
   private static let tag = 0x0112
   private static let entrySize = 12
 
-  /// 1 to 8; nil where the block tells none.
+  /// Returns 1 to 8, or nil if the block has no valid orientation.
   static func read(_ block: UnsafeBufferPointer<UInt8>) -> Int? {
     guard let tiff = TIFF(withoutName(block)), let directory = tiff.long(at: 4),
       let entries = tiff.short(at: directory)
@@ -19,14 +19,14 @@ enum EXIFOrientation {
     return nil
   }
 
-  /// Some writers put JPEG's "Exif\0\0" into PNG's chunk, where it does not belong.
+  /// Some writers put JPEG's "Exif\0\0" prefix into PNG's chunk, where it does not belong.
   private static func withoutName(_ block: UnsafeBufferPointer<UInt8>) -> Slice<
     UnsafeBufferPointer<UInt8>
   > {
     block.starts(with: "Exif\0\0".utf8) ? block.dropFirst(6) : block[...]
   }
 
-  /// Numbers at offsets, in the file's byte order; nil beyond its end.
+  /// Reads numbers at offsets, in the file's byte order. Returns nil beyond the end.
   private struct TIFF {
     private let bytes: UnsafeBufferPointer<UInt8>
     private let isBigEndian: Bool
@@ -46,7 +46,7 @@ enum EXIFOrientation {
 
     func long(at offset: Int) -> Int? { number(at: offset, bytes: 4) }
 
-    /// One SHORT, as EXIF wants it, or one LONG, as some write it.
+    /// The value of an entry: one SHORT, as EXIF requires, or one LONG, as some writers store it.
     func value(ofEntryAt entry: Int) -> Int? {
       guard let type = short(at: entry + 2), long(at: entry + 4) == 1,
         let value = type == 3 ? short(at: entry + 8) : type == 4 ? long(at: entry + 8) : nil
@@ -55,7 +55,7 @@ enum EXIFOrientation {
     }
 
     private func number(at offset: Int, bytes count: Int) -> Int? {
-      // Offsets have 32 bits and so don't overflow.
+      // Offsets have 32 bits, so the sum does not overflow.
       guard offset + count <= bytes.count else { return nil }
       let digits = bytes[offset..<offset + count]
       return isBigEndian

@@ -1,12 +1,12 @@
-/// How a format's files begin.
+/// Recognizes a format by the first bytes of a file.
 struct FormatSignature: Sendable {
-  /// Whether these bytes are one's first.
+  /// Whether these first bytes are a file of the format.
   let matches: @Sendable ([UInt8]) -> Bool
-  /// Whether bytes that are fewer than a signature could become one's.
+  /// Whether these bytes are too few for a signature but could be the start of one.
   let isBegun: @Sendable ([UInt8]) -> Bool
 
-  /// One of some beginnings.
-  /// - Parameter least: with fewer bytes they could begin anything.
+  /// Matches any of several fixed beginnings.
+  /// - Parameter least: with fewer bytes, `isBegun` is false, because they could begin any format.
   private init(_ beginnings: [[UInt8]], least: Int = 1) {
     matches = { start in beginnings.contains(where: start.starts) }
     isBegun = { start in start.count >= least && beginnings.contains { $0.starts(with: start) } }
@@ -22,7 +22,7 @@ struct FormatSignature: Sendable {
   private static let riff = Array("RIFF".utf8)
   private static let webpWord = Array("WEBP".utf8)
 
-  /// The fourth byte is the first marker: JPEG-LS differs there.
+  /// The fourth byte is the first marker. 0xF7 is JPEG-LS.
   static let jpeg = FormatSignature(
     matches: { $0.count > 3 && $0.starts(with: jpegStart) && $0[3] != 0xF7 },
     isBegun: { jpegStart.starts(with: $0) })
@@ -31,14 +31,14 @@ struct FormatSignature: Sendable {
 
   static let gif = FormatSignature(["GIF87a", "GIF89a"].map { Array($0.utf8) })
 
-  /// Four bytes between the two words are the file's length.
+  /// The four bytes between the two words are the file's length.
   static let webp = FormatSignature(
     matches: { $0.starts(with: riff) && $0.dropFirst(8).starts(with: webpWord) },
     isBegun: {
       riff.starts(with: $0.prefix(4)) && $0.count < 12 && webpWord.starts(with: $0.dropFirst(8))
     })
 
-  /// The word comes after its box's length, which has 32 bits and is small.
+  /// The word follows its box's length, which has 32 bits and is small.
   static let avif = FormatSignature(
     matches: { ISOMediaBrands($0)?.isAVIF == true },
     isBegun: {
@@ -46,7 +46,7 @@ struct FormatSignature: Sendable {
         && Array("ftypavi".utf8).starts(with: $0.dropFirst(4))
     })
 
-  /// As AVIF's; what could be both is that.
+  /// Like AVIF. A file that could be both is AVIF.
   static let heic = FormatSignature(
     matches: { ISOMediaBrands($0)?.isHEIC == true },
     isBegun: {
@@ -54,7 +54,7 @@ struct FormatSignature: Sendable {
         && Array("ftyphe".utf8).starts(with: $0.dropFirst(4))
     })
 
-  /// Its two letters begin many a text: the size of the header behind them tells.
+  /// Many texts begin with the two letters, so the size of the following header is checked too.
   static let bmp = FormatSignature(
     matches: { $0.count > 17 && $0.starts(with: "BM".utf8) && isBitmapHeader($0[14...17]) },
     isBegun: { _ in false })
@@ -63,14 +63,14 @@ struct FormatSignature: Sendable {
     [12, 40, 52, 56, 64, 108, 124].contains(size.reversed().reduce(0) { $0 << 8 | Int($1) })
   }
 
-  /// A number of images below 256: a box of 256 bytes, which other formats begin with, has letters there.
+  /// The number of images is below 256. Other formats begin with a box of 256 bytes, which has letters in this place.
   static let ico = FormatSignature(matches: isIcon, isBegun: { _ in false })
 
   @Sendable private static func isIcon(_ start: [UInt8]) -> Bool {
     start.count > 5 && start.starts(with: [0, 0, 1, 0]) && start[5] == 0
   }
 
-  /// A codestream, or a box of its own before it.
+  /// A bare codestream, or a container that begins with a signature box.
   static let jxl: FormatSignature = {
     let box = FormatSignature(
       [[0, 0, 0, 12] + Array("JXL ".utf8) + [0x0D, 0x0A, 0x87, 0x0A]], least: 5)

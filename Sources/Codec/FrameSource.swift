@@ -1,13 +1,13 @@
 internal import CCodecs
 internal import Jobs
 
-/// Owns one C reader of an animation's frames, and the bytes that it reads.
+/// Owns one C reader of an animation's frames and the bytes that it reads.
 final class FrameSource {
   static let formats: Set<ImageFormat> = [.gif, .webp]
 
   enum Step {
     case notYet
-    /// RGBA, and how long it is shown, in milliseconds.
+    /// RGBA pixels, and the time the frame is shown, in milliseconds.
     case frame(UnsafePointer<UInt8>, Int)
     case end
   }
@@ -16,7 +16,8 @@ final class FrameSource {
   private let frames: UnsafeMutablePointer<Frames>
   private let image: ImageDescription
   private var count = 0
-  /// What it gives, one for all frames: tables of a profile are made once. Its bytes live as long as this.
+  /// The layout of every frame. There is one for all frames, so that the tables of a profile are computed once. Its
+  /// bytes live as long as this object.
   private(set) lazy var layout = SampleLayout(
     colours: .RGB, hasAlpha: true, channels: 4,
     planes: [SamplePlane(size: VariantGeometry.Size(width: image.width, height: image.height))],
@@ -25,7 +26,7 @@ final class FrameSource {
   init(_ bytes: [UInt8], _ image: ImageDescription) throws(CodecError) {
     (self.bytes, self.image) = (bytes, image)
     var fault = CodecFault.none
-    // The address stays good, as in PixelSource.
+    // The address stays valid, for the reason given in `PixelSource`.
     let start = bytes.withUnsafeBufferPointer { $0.baseAddress }
     let open = image.format == .gif ? gif_frames_open : webp_frames_open
     guard let frames = open(start, bytes.count, CheckedPicture(image), &fault) else {
@@ -54,7 +55,7 @@ final class FrameSource {
   }
 
   private static func harmed(_ image: ImageDescription) -> CodecError {
-    .broken(format: image.format, detail: "not what was decoded before")
+    .broken(format: image.format, detail: "not the image decoded before")
   }
 }
 
@@ -77,7 +78,8 @@ final class AnimationSink {
 
   deinit { webp_animation_close(animation) }
 
-  /// No frame of use has more than a byte a pixel; a file that would be longer is none.
+  /// The most bytes that a file may have: about one byte a pixel, and at most 64 MiB. Longer files are refused as
+  /// useless.
   static func mostBytes(frames: Int, size: VariantGeometry.Size) -> Int {
     min(64 << 20, frames * (size.width * size.height + 4096))
   }
@@ -90,7 +92,7 @@ final class AnimationSink {
     frames += 1
   }
 
-  /// The whole file.
+  /// Returns the complete file.
   func finish() throws(CodecError) -> [UInt8] {
     var count = 0
     let size = VariantGeometry.Size(width: pixels, height: 1)

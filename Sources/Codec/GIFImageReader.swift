@@ -1,11 +1,11 @@
 internal import CCodecs
 internal import Jobs
 
-/// See `gif.c`.
+/// Decodes GIF. See `gif.c`.
 final class GIFImageReader: ImageReader {
   private let reader: OpaquePointer
 
-  /// Nil when there is no memory.
+  /// Returns nil if out of memory.
   init?(maxMemory: Int) {
     guard let reader = gif_reader_create(maxMemory) else { return nil }
     self.reader = reader

@@ -1,11 +1,11 @@
 internal import CCodecs
 internal import Jobs
 
-/// See `heic.c`.
+/// Decodes HEIC. See `heic.c`.
 final class HEICImageReader: ImageReader {
   private let reader: OpaquePointer
 
-  /// Nil when there is no memory.
+  /// Returns nil if out of memory.
   init?(maxMemory: Int) {
     guard let reader = heic_reader_create(maxMemory) else { return nil }
     self.reader = reader
@@ -24,7 +24,7 @@ final class HEICImageReader: ImageReader {
     heic_reader_allow_frames(reader, limits.frames)
   }
 
-  /// It has an orientation of its own.
+  /// The orientation is ignored: the thumbnail in the file has its own.
   func wantPreview(orientation: Int) { heic_reader_want_preview(reader) }
   var preview: CodecPreview { heic_reader_preview(reader) }
   var previewFormat: ImageFormat? { .jpeg }

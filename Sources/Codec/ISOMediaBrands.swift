@@ -1,10 +1,10 @@
-/// What a file of ISO 14496-12 says that it is: its first box, "ftyp", has a major brand, a version and
-/// compatible brands. So many of them are looked at as ``ImageSignature/length`` has room for, however long the box is.
+/// The brands that an ISO 14496-12 file declares. Its first box, "ftyp", has a major brand, a version and compatible
+/// brands. Only brands within the first ``ImageSignature/length`` bytes are read, however long the box is.
 struct ISOMediaBrands {
   private let major: String
   private let compatible: Set<String>
 
-  /// Nil where the bytes don't start with such a box, or end before a brand that would tell.
+  /// Returns nil if the bytes don't start with such a box or end before the brands.
   init?(_ start: [UInt8]) {
     guard start.count >= 12, start[4..<8].elementsEqual("ftyp".utf8) else { return nil }
     let size = start[..<4].reduce(0) { $0 << 8 | Int($1) }
@@ -16,10 +16,10 @@ struct ISOMediaBrands {
       })
   }
 
-  /// A still picture or a sequence. What says that it is HEIC first is that, whatever else it can be taken for.
+  /// An AVIF image or sequence. A file whose major brand is HEIC counts as HEIC, whatever its compatible brands are.
   var isAVIF: Bool { has(["avif", "avis"]) && !Self.hevc.contains(major) }
 
-  /// The same in HEVC.
+  /// A HEIC image or sequence.
   var isHEIC: Bool { !isAVIF && has(Self.hevc) }
 
   /// The format's usual name.

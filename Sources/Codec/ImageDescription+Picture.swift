@@ -22,7 +22,7 @@ extension ImageDescription {
 }
 
 extension CodecPicture {
-  /// The container's, else EXIF's as far as that was read.
+  /// The orientation in the container, or else in the EXIF block as far as it was read. 1 if there is none.
   var orientation: Int {
     if containerOrientation > 0 { return Int(containerOrientation) }
     return EXIFOrientation.read(UnsafeBufferPointer(start: exif, count: exifCount)) ?? 1
@@ -30,7 +30,7 @@ extension CodecPicture {
 }
 
 extension CodecError {
-  /// What a reader's fault is to those who asked for the image.
+  /// Converts a reader's fault to the error that the job reports.
   init(
     _ fault: CodecFault, of reader: any ImageReader, format: ImageFormat, limits: DecodeLimits
   ) {

@@ -1,39 +1,42 @@
 internal import CCodecs
 public import Jobs
 
-/// All that the codec knows of a format: how its files begin, who reads them, what that takes and where it may be done.
+/// Everything the codec knows about a format: its signature, its reader, the memory and time it needs, and where it
+/// may be decoded.
 struct FormatTraits {
-  /// As people write it.
+  /// The usual name, for people.
   let name: String
   let signature: FormatSignature
-  /// What decodes it; nil when there is no memory.
+  /// Creates the decoder. Returns nil if out of memory.
   let reader: (DecodeLimits) -> (any ImageReader)?
-  /// What reads its pixels for variants.
+  /// Reads the image's pixels for variants.
   let reading: PixelReading
-  /// CPU time that no step takes, in milliseconds a megapixel: ten times the slowest that was measured, and more.
+  /// CPU time that no single step may exceed, in milliseconds per megapixel: at least ten times the slowest
+  /// measurement.
   let stepTime: Int
-  /// Whether its smallest variant takes more than decoding it does; see ``DecodeLimits/checkVariants(of:fileBytes:)``.
+  /// Whether the smallest variant takes more memory than decoding does. See
+  /// ``DecodeLimits/checkVariants(of:fileBytes:)``.
   var isJudgedByVariants = false
-  /// Whether it is decoded only where the kernel holds the decoder: its library has had bugs that run others' code, or takes
-  /// time and memory that no header tells.
+  /// Whether the format is decoded only in a sandboxed decoder process. Either its library has had bugs that execute
+  /// foreign code, or it takes time and memory that cannot be known from the header.
   var needsIsolation = false
 }
 
 extension ImageFormat {
-  /// Formats that are decoded in this very process, too.
+  /// Formats that may also be decoded in the service's own process.
   public static let decodedAnywhere = Set(allCases.filter { !$0.traits.needsIsolation })
-  /// Formats that are decoded only in processes that can do nothing else.
+  /// Formats that are decoded only in sandboxed decoder processes.
   public static let needingIsolation = Set(allCases.filter(\.traits.needsIsolation))
 
-  /// As people write it.
+  /// The usual name, for people.
   public var name: String { traits.name }
 
-  /// Whether a file begins as this format's do: browsers go by what it says it is.
+  /// Whether a file begins with this format's signature. Used because browsers trust the signature.
   public func begins(_ file: [UInt8]) -> Bool { traits.signature.matches(file) }
 
   var reading: PixelReading { traits.reading }
 
-  // The one place that says who reads which format.
+  // The one table that maps formats to their readers.
   var traits: FormatTraits {
     switch self {
     case .jpeg:
@@ -61,7 +64,7 @@ extension ImageFormat {
     case .jxl:
       FormatTraits(
         name: "JPEG XL", signature: .jxl, reader: { JXLImageReader(maxMemory: $0.maxMemory) },
-        // All of a frame's layers are one step, and none is told before.
+        // All layers of a frame are one step, and their number is not known in advance.
         reading: PixelReading(open: jxl_pixels_open, memory: ReadingMemory.jxl), stepTime: 10_000,
         isJudgedByVariants: true, needsIsolation: true)
     case .heic:
@@ -85,22 +88,23 @@ extension ImageFormat {
   }
 }
 
-/// Upper bounds of what the libraries hold, from what is known of a picture without its bytes.
+/// Upper bounds of the memory that the libraries need. Computed from the image's description, without its bytes.
 private enum ReadingMemory {
-  /// The profile, what Little CMS makes of it, and what does not depend on the picture; where profiles may
-  /// be for printing.
+  /// The color profile, what Little CMS computes from it, and memory that does not depend on the image. For formats
+  /// that may have profiles for printing.
   static let printing = 16 << 20
-  /// The same where they are bounded as screens' are; and what a few of PNG's bytes can inflate to at once.
+  /// The same for formats whose profiles are limited to the size of screen profiles. It includes what a few bytes of
+  /// PNG can inflate to at once.
   static let screens = 16 << 20
 
-  /// A file can have many scans without being progressive, and four components that are not
-  /// subsampled: each coefficient then has two bytes.
+  /// A file can have many scans without being progressive, and four components without subsampling. Each coefficient
+  /// then has two bytes.
   static func jpeg(_ image: ImageDescription) -> Int {
     let blocks = (image.width / 8 + 5) * (image.height / 8 + 5) * 4
     return printing + blocks * 130 + image.width * 4 * 80
   }
 
-  /// An interlaced picture is read whole; of another one, as much as a few bytes can inflate to.
+  /// An interlaced image is read whole. For others, the rows that a few bytes can inflate to.
   static func png(_ image: ImageDescription) -> Int {
     screens + image.width * 4 * (image.isProgressive ? image.height + 4 : 24) + 8 * image.height
   }

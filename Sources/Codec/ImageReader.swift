@@ -1,35 +1,35 @@
 internal import CCodecs
 internal import Jobs
 
-/// Owns one C reader: it lives and is freed with this.
+/// Owns one C reader and frees it.
 protocol ImageReader: AnyObject {
-  /// Decodes one slice of the bytes that were not consumed before and those that follow them.
+  /// Decodes one slice. The bytes are those that the previous call did not consume, followed by new ones.
   func step(_ bytes: UnsafeBufferPointer<UInt8>, ended: Bool) -> CodecStep
-  /// What is known so far; its pointers live as long as the reader.
+  /// The image's properties, as far as they are known. The pointers live as long as the reader.
   var picture: CodecPicture { get }
-  /// The library's word for what went wrong.
+  /// The library's message for the fault.
   var message: String { get }
-  /// Bounds what the file can make the reader do again and again, once the header is known.
+  /// Limits the scans or frames that the file may make the reader decode. Called once the header is known.
   func bound(_ header: ImageHeader, by limits: DecodeLimits)
-  /// Limits the reader to rows: it keeps nothing for previews and skips an animation next to the default image. Call it
-  /// before the first step.
+  /// Limits the reader to rows: it keeps nothing for previews and skips an animation next to the default image. Call
+  /// it before the first step.
   func wantOnlyRows()
-  /// Has the next steps make a preview of the scans that ``picture`` tells of, with EXIF's orientation.
+  /// Makes the next steps encode a preview of the scans counted in ``picture``, with this EXIF orientation.
   func wantPreview(orientation: Int)
-  /// The preview, once it is whole; its pointer lives until the reader is used again.
+  /// The preview, once it is complete. Its pointer is valid until the reader is used again.
   var preview: CodecPreview { get }
-  /// What that is, where it is not of the image's format.
+  /// The preview's format, if it differs from the image's.
   var previewFormat: ImageFormat? { get }
-  /// Frees it, or ends it.
+  /// Frees the preview, or stops encoding it.
   func dropPreview()
-  /// Has it tell rows of samples; to be called before the first step.
-  /// - Returns: false where it never does.
+  /// Makes the reader return rows of samples. Call it before the first step.
+  /// - Returns: false if this reader never returns rows.
   func wantRows() -> Bool
-  /// Has it leave out detail: sides become so many times shorter, 1, 2, 4 or 8; once the header is known.
+  /// Decodes at shorter sides: divided by 1, 2, 4 or 8. Call it once the header is known.
   func scale(by factor: Int)
-  /// How the rows' samples come, after the first step that told of some.
+  /// The layout of the rows' samples, valid after the first step that returned rows.
   var layout: SampleLayout { get }
-  /// Next rows of each plane, until the next step.
+  /// The next rows of each plane, valid until the next step.
   var rows: [SampleRows] { get }
 }
 

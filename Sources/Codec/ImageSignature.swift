@@ -1,26 +1,26 @@
 internal import Jobs
 
-/// What the first bytes tell about a file's format.
+/// The format that the first bytes of a file show.
 enum ImageSignature: Equatable {
-  /// A format of ours.
+  /// A supported format.
   case decodable(ImageFormat)
-  /// Another one; its name where it is known.
+  /// Another format, with its name if it is known.
   case other(name: String?)
-  /// More bytes will tell.
+  /// More bytes are needed.
   case undecided
-  /// The bytes end within a signature of ours.
+  /// The bytes end within the signature of a supported format.
   case cutShort
 
-  /// As many bytes as are ever looked at.
+  /// How many bytes are inspected at most.
   static let length = 256
 
-  /// - Parameter isWhole: no more bytes will come.
+  /// - Parameter isWhole: whether no more bytes will arrive.
   init(of bytes: UnsafeBufferPointer<UInt8>, isWhole: Bool) {
     let start = Array(bytes.prefix(Self.length))
     if let format = ImageFormat.allCases.first(where: { $0.traits.signature.matches(start) }) {
       self = .decodable(format)
     } else if start.count < Self.length, !isWhole {
-      // Names are told only with all the bytes that count, so that they don't depend on how bytes arrive.
+      // A name is given only once all these bytes are present, so that it does not depend on how the bytes arrive.
       self = .undecided
     } else if !start.isEmpty,
       ImageFormat.allCases.contains(where: { $0.traits.signature.isBegun(start) })

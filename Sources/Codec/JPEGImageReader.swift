@@ -1,11 +1,11 @@
 internal import CCodecs
 internal import Jobs
 
-/// See `jpeg.c`.
+/// Decodes JPEG. See `jpeg.c`.
 final class JPEGImageReader: ImageReader {
   private let reader: OpaquePointer
 
-  /// Nil when there is no memory.
+  /// Returns nil if out of memory.
   init?(maxMemory: Int) {
     guard let reader = jpeg_reader_create(maxMemory) else { return nil }
     self.reader = reader

@@ -1,11 +1,11 @@
 internal import CCodecs
 internal import Jobs
 
-/// See `jxl.c`.
+/// Decodes JPEG XL. See `jxl.c`.
 final class JXLImageReader: ImageReader {
   private let reader: OpaquePointer
 
-  /// Nil when there is no memory.
+  /// Returns nil if out of memory.
   init?(maxMemory: Int) {
     guard let reader = jxl_reader_create(maxMemory) else { return nil }
     self.reader = reader

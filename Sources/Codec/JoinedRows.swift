@@ -1,7 +1,8 @@
 internal import CCodecs
 internal import Jobs
 
-/// Rows of pixels, whatever they are and become.
+/// Joins scaled planes to rows of pixels, converts their colors, turns them upright and encodes them. Works for all
+/// formats.
 final class JoinedRows: RowOutput {
   private let layout: SampleLayout
   private let geometry: VariantGeometry
@@ -9,7 +10,7 @@ final class JoinedRows: RowOutput {
   private let colours: RowColours
   private let sink: PixelSink
   private let joined: RowBuffer
-  /// The whole scaled picture, where it is not upright.
+  /// The whole scaled image; needed only if it must be turned upright.
   private let picture: RowBuffer?
   private let planes: UnsafeMutablePointer<UnsafeMutablePointer<UInt8>?>
   private var gathered = 0

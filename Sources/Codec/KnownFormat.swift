@@ -1,6 +1,6 @@
-/// Formats that are told apart only to name them in an error.
+/// Unsupported formats, recognized only to name them in an error.
 enum KnownFormat {
-  /// Bytes that a format has at an offset.
+  /// Bytes that a format's files have at an offset.
   private struct Magic {
     var name: String
     var offset: Int
@@ -19,7 +19,7 @@ enum KnownFormat {
     func matches(_ start: [UInt8]) -> Bool { start.dropFirst(offset).starts(with: bytes) }
   }
 
-  /// The more telling first.
+  /// Ordered by reliability: more specific signatures first.
   private static let magics: [Magic] = [
     Magic("JPEG-LS", [0xFF, 0xD8, 0xFF, 0xF7]),
     Magic("TIFF", [0x49, 0x49, 42, 0]), Magic("TIFF", [0x4D, 0x4D, 0, 42]),
@@ -46,7 +46,7 @@ enum KnownFormat {
     Magic("ELF", [0x7F, 0x45, 0x4C, 0x46]), Magic("BMP", "BM"),
   ]
 
-  /// The format's name; nil where it is none of these.
+  /// The format's name, or nil if it is not known.
   static func name(_ start: [UInt8]) -> String? {
     magics.first { $0.matches(start) }?.name ?? riff(start) ?? isoMedia(start) ?? text(start)
   }
@@ -62,8 +62,8 @@ enum KnownFormat {
 
   private static func isoMedia(_ start: [UInt8]) -> String? { ISOMediaBrands(start)?.name }
 
-  /// Markup and data formats, by their first characters; white space and a byte order mark before them
-  /// do not count.
+  /// Recognizes markup and data formats by their first characters. White space and a byte order mark at the start are
+  /// ignored.
   private static func text(_ start: [UInt8]) -> String? {
     let body = start.starts(with: [0xEF, 0xBB, 0xBF]) ? start.dropFirst(3) : start[...]
     let text = String(decoding: body.drop { $0 <= 0x20 }, as: UTF8.self).lowercased()

@@ -1,11 +1,11 @@
 internal import CCodecs
 internal import Jobs
 
-/// See `png.c`.
+/// Decodes PNG. See `png.c`.
 final class PNGImageReader: ImageReader {
   private let reader: OpaquePointer
 
-  /// Nil when there is no memory.
+  /// Returns nil if out of memory.
   init?(maxMemory: Int) {
     guard let reader = png_reader_create(maxMemory) else { return nil }
     self.reader = reader
@@ -20,7 +20,7 @@ final class PNGImageReader: ImageReader {
   var picture: CodecPicture { png_reader_picture(reader) }
   var message: String { String(cString: png_reader_message(reader)) }
 
-  /// Passes of an interlaced PNG are seven at the most.
+  /// An interlaced PNG has at most seven passes, so only frames need a limit.
   func bound(_ header: ImageHeader, by limits: DecodeLimits) {
     png_reader_allow_frames(reader, limits.frames)
   }

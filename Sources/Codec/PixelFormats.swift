@@ -1,41 +1,41 @@
 internal import CCodecs
 internal import Jobs
 
-/// How the pixels of a format are read.
+/// How the pixels of a format are read for variants.
 struct PixelReading {
   typealias Open =
     @convention(c) (
       UnsafePointer<UInt8>?, Int, CheckedPicture, UInt32, UInt32, UnsafeMutablePointer<CodecFault>?
     ) -> UnsafeMutablePointer<Pixels>?
 
-  /// Nil where the decoder gives them: ``ImageReader/rows``.
+  /// Opens the reader. Nil if the decoder itself returns rows (``ImageReader/rows``).
   let open: Open?
-  /// An upper bound of what reading an image holds, in bytes.
+  /// An upper bound of the memory that reading an image needs, in bytes.
   let memory: (ImageDescription) -> Int
 }
 
-/// How a format is written.
+/// How a variant's format is encoded.
 struct PixelWriting {
   typealias Open = @convention(c) (UInt32, UInt32, Int32, Int32) -> UnsafeMutablePointer<Encoder>?
   typealias MaxBytes = @convention(c) (UInt32, UInt32, Int32, Int32) -> Int
 
   let open: Open
   let maxBytes: MaxBytes
-  /// What writing holds beside the file, in bytes; of a picture of that size.
+  /// Memory that encoding an image of this size needs in addition to the file, in bytes.
   let memory: (VariantGeometry.Size) -> Int
-  /// In pixels; the library writes none longer.
+  /// The longest side that the library encodes, in pixels.
   let maxSide: Int
-  /// Width times height; more would take too long.
+  /// The largest width times height. More would take too long.
   var maxPixels = Int.max
   let keepsAlpha: Bool
-  /// Otherwise it takes RGB only.
+  /// Whether the encoder accepts gray rows. If not, it accepts only RGB.
   let takesGrey: Bool
   let defaultQuality: Int
-  /// As ``FormatTraits/stepTime``, of what is written.
+  /// Like ``FormatTraits/stepTime``, for the encoded image.
   let stepTime: Int
 }
 
-// The one place that says who writes which format; who reads which, `ImageFormat.traits` does.
+// The one table that maps formats to their encoders. `ImageFormat.traits` is the table of readers.
 
 extension OutputFormat {
   var writing: PixelWriting {
@@ -66,7 +66,7 @@ extension OutputFormat {
 }
 
 extension PixelWriting {
-  /// Rows as they are: of a frame, for whoever encodes it.
+  /// Returns the rows unencoded. Used for the frames of an animation, which are encoded later.
   static var raw: PixelWriting {
     PixelWriting(
       open: raw_encoder_open, maxBytes: raw_encoder_max_bytes, memory: { _ in 0 }, maxSide: 16_383,
@@ -74,9 +74,9 @@ extension PixelWriting {
   }
 }
 
-/// Upper bounds of what the libraries hold beside the file.
+/// Upper bounds of the memory that the libraries need in addition to the file.
 private enum WritingMemory {
-  /// Some rows.
+  /// Some rows of samples and coefficients.
   static func jpegWriting(_ size: VariantGeometry.Size) -> Int {
     (1 << 20) + (size.width + 32) * 96 * 3 * 2
   }

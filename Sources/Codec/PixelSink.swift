@@ -6,7 +6,7 @@ final class PixelSink {
   private let encoder: UnsafeMutablePointer<Encoder>
   private let stride: Int
   private let limit: Int
-  /// The pixels that a sample of the planes but the first stands for, along each side.
+  /// How many pixels one sample of the chroma planes covers, along each side: 1 or 2.
   let chroma: Int
 
   init(
@@ -29,7 +29,7 @@ final class PixelSink {
     self.encoder = encoder
   }
 
-  /// A JPEG whose planes come apart.
+  /// Opens a JPEG encoder that takes each plane separately.
   init(planes: Int, size: VariantGeometry.Size, quality: Int?) throws(CodecError) {
     let writing = OutputFormat.jpeg.writing
     guard max(size.width, size.height) <= writing.maxSide else {
@@ -48,22 +48,22 @@ final class PixelSink {
 
   deinit { encoder.pointee.close(encoder) }
 
-  /// Takes the next row of a plane.
+  /// Encodes the next row of a plane.
   func write(_ row: UnsafePointer<UInt8>, plane: Int) throws(CodecError) {
     guard jpeg_encoder_take(encoder, Int32(plane), row) else { throw failure }
   }
 
-  /// Takes rows that lie one behind the other.
+  /// Encodes the next rows, which lie one after another in memory.
   func write(_ rows: UnsafePointer<UInt8>, count: Int) throws(CodecError) {
     guard encoder.pointee.rows(encoder, rows, stride, Int32(count)) else { throw failure }
   }
 
-  /// The whole file.
+  /// Returns the complete file.
   func finish() throws(CodecError) -> [UInt8] {
     guard encoder.pointee.finish(encoder) else { throw failure }
     return Array(UnsafeBufferPointer(start: encoder.pointee.bytes, count: encoder.pointee.count))
   }
 
-  /// Encoders fail for want of memory alone: they are given all there is to a picture.
+  /// Encoders fail only if out of memory: their input was checked before.
   private var failure: CodecError { .tooMuchMemory(bytes: limit, limit: limit) }
 }

@@ -1,7 +1,7 @@
 internal import CCodecs
 internal import Jobs
 
-/// Owns one C reader of pixels, and the bytes that it reads.
+/// Owns one C reader of pixels and the bytes that it reads.
 final class PixelSource {
   private let bytes: [UInt8]
   private let pixels: UnsafeMutablePointer<Pixels>
@@ -12,15 +12,16 @@ final class PixelSource {
   private var done = 0
 
   /// - Parameters:
-  ///   - image: what was decoded before. Bytes that hold another picture are refused before anything is allocated for it.
-  ///   - least: what it may not scale down below.
+  ///   - image: describes the image as it was decoded before. Bytes that hold another image are refused before memory
+  ///     for it is allocated.
+  ///   - least: the size that the reader must not scale down below.
   init(
     _ bytes: [UInt8], _ image: ImageDescription, least: (width: UInt32, height: UInt32)
   ) throws(CodecError) {
     (self.bytes, format) = (bytes, image.format)
     var fault = CodecFault.none
-    // The address stays good: an array's elements lie in one heap object, which `bytes` keeps and
-    // nobody changes.
+    // The address stays valid: an array's elements are in one heap object, which `bytes` retains and which is never
+    // mutated.
     let start = bytes.withUnsafeBufferPointer { $0.baseAddress }
     guard
       let pixels = format.reading.open?(
@@ -45,7 +46,7 @@ final class PixelSource {
 
   var channels: Int { Int(pixels.pointee.channels) }
 
-  /// What it gives; the profile's bytes live as long as this.
+  /// The layout of the rows. The profile's bytes live as long as this object.
   var layout: SampleLayout {
     SampleLayout(
       colours: channels < 3 ? .grey : .RGB, hasAlpha: channels == 2 || channels == 4,
@@ -57,7 +58,7 @@ final class PixelSource {
   var isRead: Bool { done == size.height }
 
   /// Reads the next rows.
-  /// - Returns: nil while the reader is still on its way to the first.
+  /// - Returns: nil while the reader has not reached the first row yet.
   func read() throws(CodecError) -> SampleRows? {
     let batch = StreamingRendering.batch
     let read = pixels.pointee.rows(pixels, buffer.start, stride, Int32(batch))
@@ -70,7 +71,7 @@ final class PixelSource {
   private var harmed: CodecError { Self.harmed(format) }
 
   private static func harmed(_ format: ImageFormat) -> CodecError {
-    .broken(format: format, detail: "not what was decoded before")
+    .broken(format: format, detail: "not the image decoded before")
   }
 
   private static func error(_ fault: CodecFault, _ image: ImageDescription) -> CodecError {
@@ -78,7 +79,7 @@ final class PixelSource {
     case .cutShort: return .cutShort
     case .unsupported: return .unsupportedFormat(name: image.format.name)
     case .tooMuchMemory:
-      // There is less than was reckoned with.
+      // Less memory is available than was reserved.
       let reckoned = image.format.reading.memory(image)
       return .tooMuchMemory(bytes: reckoned, limit: reckoned)
     case .none, .broken, .tooLarge, .tooManyScans, .tooManyFrames, .frameTooLarge:
@@ -88,7 +89,7 @@ final class PixelSource {
 }
 
 extension CheckedPicture {
-  /// What is no picture's side becomes 0, which no reader finds.
+  /// A number that cannot be a side becomes 0, which matches no image.
   init(_ image: ImageDescription) {
     self.init(
       width: UInt32(exactly: image.width) ?? 0, height: UInt32(exactly: image.height) ?? 0,

@@ -1,7 +1,7 @@
 internal import Jobs
 
-/// Draws the built-in picture that stands in for an image, row by row: a quiet ground, and in its middle a sign that is
-/// as sharp at every size.
+/// Draws the built-in placeholder image row by row: a plain background, and in its middle a sign that is sharp at
+/// every size.
 final class PlaceholderDrawing: Rendering {
   private let variant: Variant
   private let size: VariantGeometry.Size
@@ -50,7 +50,7 @@ final class PlaceholderDrawing: Rendering {
     return begun
   }
 
-  /// One row's samples, red, green and blue.
+  /// The samples of one row: red, green and blue.
   private func row(_ y: Int) -> [UInt8] {
     let ground = colours.ground(at: (Double(y) + 0.5) / Double(size.height))
     let plain = ground.samples
@@ -68,9 +68,9 @@ final class PlaceholderDrawing: Rendering {
   }
 }
 
-/// What a placeholder is painted with.
+/// The colors of a placeholder.
 struct PlaceholderColours {
-  /// A colour, 0…255 each.
+  /// A color with channels from 0 to 255.
   struct Shade {
     var red, green, blue: Double
 
@@ -80,7 +80,7 @@ struct PlaceholderColours {
         blue: blue + (other.blue - blue) * share)
     }
 
-    /// A pixel's: red, green, blue.
+    /// The color as one pixel's samples: red, green, blue.
     var samples: [UInt8] { [red, green, blue].map { UInt8($0.rounded()) } }
   }
 
@@ -89,7 +89,7 @@ struct PlaceholderColours {
   private static let black = Shade(red: 0, green: 0, blue: 0)
   private static let white = Shade(red: 255, green: 255, blue: 255)
 
-  /// - Parameter ground: nil: a light grey.
+  /// - Parameter ground: the background; nil means a light gray.
   init(_ placeholder: Placeholder, ground: Variant.Color?) {
     guard let ground else {
       top = Shade(red: 245, green: 246, blue: 248)
@@ -101,7 +101,7 @@ struct PlaceholderColours {
     }
     let shade = Shade(
       red: Double(ground.red), green: Double(ground.green), blue: Double(ground.blue))
-    // Rec. 601's luma, near enough to tell light from dark.
+    // Rec. 601 luma, which is precise enough to separate light from dark.
     let isLight = 0.299 * shade.red + 0.587 * shade.green + 0.114 * shade.blue > 127
     (top, bottom) = (shade, shade)
     ink = shade.mixed(with: isLight ? Self.black : Self.white, 0.4)

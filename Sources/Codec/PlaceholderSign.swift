@@ -1,9 +1,10 @@
 internal import Jobs
 
-/// The sign in the middle of a placeholder, a framed landscape: with three dots below it while the image may yet come,
-/// struck out when it won't. Shapes are distances to their edges, so that they are smooth at every size.
+/// The sign in the middle of a placeholder: a framed landscape. Three dots below it mean that the image is still
+/// loading, a diagonal line means that loading failed. Each shape is defined by the distance to its edge, so that it
+/// is smooth at every size.
 struct PlaceholderSign {
-  /// A point in the sign's own measure: its frame goes from -1 to 1 across.
+  /// A point in the sign's own unit: its frame reaches from -1 to 1 horizontally.
   private struct Point {
     var x, y: Double
     static func - (a: Point, b: Point) -> Point { Point(x: a.x - b.x, y: a.y - b.y) }
@@ -11,11 +12,11 @@ struct PlaceholderSign {
     var length: Double { dot(self).squareRoot() }
   }
 
-  /// The part of the picture that it is in, in pixels.
+  /// The part of the image that the sign covers, in pixels.
   let columns, rows: Range<Int>
   private let placeholder: Placeholder
   private let centre: Point
-  /// Pixels from its middle to the frame's side.
+  /// Pixels from the sign's middle to the side of its frame.
   private let scale: Double
 
   private static let half = Point(x: 1, y: 0.78)
@@ -27,11 +28,11 @@ struct PlaceholderSign {
   ]
   private static let strike = (Point(x: 1, y: -1.05), Point(x: -1, y: 1.05))
 
-  /// In a picture of that size. One of fewer than 16 pixels across or down has no room for it.
+  /// An image with a side below 16 pixels has no sign.
   init(_ placeholder: Placeholder, width: Int, height: Int) {
     self.placeholder = placeholder
     let room = Double(min(width, height))
-    // A fifth of a small picture, less of a large one.
+    // A fifth of a small image's side, less of a large one's.
     scale = room < 16 ? 0 : max(5, min(0.21 * room, 22 + 0.07 * room))
     let lift = placeholder == .loading && room >= 64 ? 0.16 : 0
     centre = Point(x: Double(width) / 2, y: Double(height) / 2 - lift * scale)
@@ -46,7 +47,7 @@ struct PlaceholderSign {
     return first..<max(first, min(count, Int((middle + reach).rounded(.up))))
   }
 
-  /// How much of the pixel whose middle is there is ink, 0…1.
+  /// How much ink covers the pixel with this center, 0 to 1.
   func coverage(x: Double, y: Double) -> Double {
     let place = Point(x: (x - centre.x) / scale, y: (y - centre.y) / scale)
     let frame = Self.distance(place, toBox: Self.half, rounded: 0.2)
@@ -59,12 +60,12 @@ struct PlaceholderSign {
     case .loading: return max(ink, dots(place))
     case .failure:
       let strike = Self.distance(place, from: Self.strike.0, to: Self.strike.1)
-      // A gap on both sides keeps it apart from what it strikes out.
+      // A gap on both sides separates the line from the sign.
       return max(min(ink, 1 - edge(strike - 1.6 * Self.stroke)), edge(strike - Self.stroke / 2))
     }
   }
 
-  /// Small pictures have none: they would be specks.
+  /// Small images have no dots: they would be specks.
   private func dots(_ place: Point) -> Double {
     guard scale >= 12 else { return 0 }
     return [(-0.36, 1.0), (0.0, 0.7), (0.36, 0.4)].map { x, strength in
@@ -72,7 +73,7 @@ struct PlaceholderSign {
     }.max() ?? 0
   }
 
-  /// The share of a pixel that lies within an edge so far away.
+  /// The share of a pixel that lies inside an edge at this distance.
   private func edge(_ distance: Double) -> Double { min(1, max(0, 0.5 - distance * scale)) }
 
   private static func distance(

@@ -1,13 +1,13 @@
 internal import CCodecs
 internal import Jobs
 
-/// Rows of a JPEG that becomes a JPEG in the same colours: its planes are encoded as they are, at the sides that the
-/// encoder would bring them to.
+/// Rows of a JPEG that becomes a JPEG in the same colors. Its planes are scaled and encoded without conversion to
+/// RGB.
 final class PlaneRows: RowOutput {
   private let sink: PixelSink
   private let subsampling: Int
 
-  /// Nil where the pixels themselves are needed: to turn them, for their profile, for another format, or to enlarge them.
+  /// Returns nil if RGB pixels are needed: to turn or enlarge the image, to apply its profile, or for another format.
   init?(
     _ layout: SampleLayout, _ geometry: VariantGeometry, _ image: ImageDescription,
     _ variant: Variant

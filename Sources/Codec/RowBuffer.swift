@@ -1,4 +1,4 @@
-/// Memory for samples, not initialised.
+/// Uninitialized memory for samples.
 final class RowBuffer {
   let start: UnsafeMutablePointer<UInt8>
 

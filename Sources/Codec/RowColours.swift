@@ -1,14 +1,14 @@
 internal import CCodecs
 internal import Jobs
 
-/// Brings scaled rows to what the encoder takes: sRGB, on a background where there is to be no alpha.
+/// Converts scaled rows to what the encoder takes: to sRGB, and onto a background if the result has no alpha.
 ///
-/// After scaling, as there are fewer pixels then.
+/// This happens after scaling, because there are fewer pixels then.
 final class RowColours {
-  /// Of what comes out.
+  /// The number of channels in the result.
   let channels: Int
 
-  /// nil where nothing changes by it.
+  /// Nil if it would change nothing.
   private let transform: ColourTransform?
   private let isInk: Bool
   private let read, converted: Int
@@ -16,7 +16,7 @@ final class RowColours {
   private let background: [UInt8]
   private let buffers: [RowBuffer]
 
-  /// - Parameter pixels: the most that come at once.
+  /// - Parameter pixels: the most pixels in one call.
   init(
     _ layout: SampleLayout, _ writing: PixelWriting, background: Variant.Color?, pixels: Int
   ) {
@@ -34,10 +34,10 @@ final class RowColours {
     buffers = (0..<2).map { _ in RowBuffer(count: pixels * 4) }
   }
 
-  /// Whether rows come out as they come in.
+  /// Whether `run` returns the rows unchanged.
   var isIdle: Bool { transform == nil && !isInk && !flattens && !widens }
 
-  /// - Returns: where the result is, until the next call.
+  /// - Returns: the result, valid until the next call.
   func run(_ rows: UnsafePointer<UInt8>, pixels: Int) -> UnsafePointer<UInt8> {
     let inSRGB = convert(rows, pixels)
     let out = buffers[1].start

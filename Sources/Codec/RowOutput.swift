@@ -1,14 +1,14 @@
 internal import Jobs
 
-/// What becomes of a variant's rows once they are scaled.
+/// The consumer of a variant's scaled rows.
 protocol RowOutput: AnyObject {
-  /// The pixels that a sample of a plane stands for, along each side.
+  /// How many pixels one sample of a plane covers, along each side.
   func chroma(of plane: Int) -> Int
-  /// Whether planes' rows are taken as they come, not all planes' at once.
+  /// Whether it accepts the row of one plane before the others are ready.
   var takesAny: Bool { get }
-  /// Takes the next row of some planes, which is ready.
+  /// Consumes the next row of some planes, which is ready.
   func take(_ group: ScaledPlanes) throws(CodecError)
-  /// After the last row: writes for some milliseconds.
-  /// - Returns: the whole file, at the end.
+  /// Encodes for some milliseconds. Call it after the last row, until it returns the file.
+  /// - Returns: the complete file, or nil if work is left.
   func finish() throws(CodecError) -> [UInt8]?
 }

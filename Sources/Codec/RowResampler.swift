@@ -1,33 +1,33 @@
 internal import CCodecs
 internal import Jobs
 
-/// Owns one C resampler: of all channels side by side, or of some planes of equal sides.
+/// Owns one C resampler. It scales all channels of a row together, or several planes of equal size.
 final class RowResampler {
-  /// The most rows that it takes at once.
+  /// The most rows that it accepts at once.
   static let batch = Int(RESAMPLER_BATCH)
 
-  /// What of a plane is scaled to what.
+  /// A scaling task: the source, the part of it that is shown, and the size of the result.
   struct Task {
-    /// Of the plane.
+    /// The size of the plane.
     var size: VariantGeometry.Size
-    /// What is shown of it.
+    /// The part of the plane that is shown.
     var box: ResamplerBox
-    /// Of what comes out.
+    /// The size of the result.
     var scaled: VariantGeometry.Size
     var channels: Int
     var hasAlpha = false
-    /// Whether others' rows have to come before its own are taken.
+    /// Whether its rows must wait for the rows of other planes.
     var waits = false
     var filter = ResamplerFilter.lanczos
 
-    /// In the plane's rows: what another one may be behind, which has a sample for as many as four of this one's rows,
-    /// and the rows that a decoder gives at once.
+    /// How many of this plane's rows may have to wait. Another plane may have one sample for four of these rows, and
+    /// a decoder returns several rows at once.
     fileprivate var slack: UInt32 {
       guard waits else { return 0 }
       return UInt32(3 * max((box.bottom - box.top) / Double(scaled.height), 4).rounded(.up)) + 28
     }
 
-    /// An upper bound of what one holds, in bytes.
+    /// An upper bound of the memory that one resampler needs, in bytes.
     var memory: Int {
       resampler_memory(
         UInt32(clamping: size.width), UInt32(clamping: size.height), Int32(channels), box,
@@ -44,7 +44,7 @@ final class RowResampler {
         UInt32(size.width), UInt32(size.height), Int32(task.channels), task.hasAlpha, task.box,
         UInt32(scaled.width), UInt32(scaled.height), task.slack, task.filter)
     else {
-      // There is less than was reckoned with.
+      // Less memory is available than was reserved.
       throw .tooMuchMemory(bytes: task.memory, limit: task.memory)
     }
     self.resampler = resampler
@@ -55,21 +55,21 @@ final class RowResampler {
   /// Whether a row can be pulled.
   var isReady: Bool { resampler_is_ready(resampler) }
 
-  /// Takes a row with its channels side by side; only where none can be pulled, but for the slack.
+  /// Adds a row with its channels interleaved. Call it only if no row can be pulled, except within the slack.
   func push(_ row: UnsafePointer<UInt8>) { resampler_push(resampler, row, 0, 1) }
 
-  /// Takes a row of each plane, likewise.
+  /// Adds a row of each plane, under the same condition.
   func push(planes: UnsafePointer<UnsafePointer<UInt8>?>) {
     resampler_push_planes(resampler, planes)
   }
 
-  /// Gives a row that is ready, its channels side by side.
-  /// - Returns: whether there was one.
+  /// Writes a row that is ready, its channels interleaved.
+  /// - Returns: false if no row was ready.
   func pull(into row: UnsafeMutablePointer<UInt8>) -> Bool {
     resampler_pull(resampler, row, 0, 1) == 1
   }
 
-  /// Gives a row of each plane, likewise.
+  /// Writes a row of each plane, in the same way.
   func pull(into planes: UnsafePointer<UnsafeMutablePointer<UInt8>?>) -> Bool {
     resampler_pull_planes(resampler, planes) == 1
   }

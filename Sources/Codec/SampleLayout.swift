@@ -4,20 +4,20 @@ internal import CCodecs
 struct SamplePlane: Equatable {
   /// In samples.
   var size: VariantGeometry.Size
-  /// Pixels of the whole image that a sample stands for, along each side, where the decoder says so.
+  /// How many pixels of the whole image one sample covers, along each side; nil if the decoder does not report it.
   var pixels: VariantGeometry.Size?
 }
 
-/// How the samples of a picture come, and what they mean: what whoever decodes it says.
+/// The order and meaning of an image's samples, as its decoder reports them.
 struct SampleLayout {
-  /// What the channels are.
+  /// The meaning of the channels.
   var colours: CodecColours
-  /// The last channel is alpha, not premultiplied.
+  /// Whether the last channel is alpha, not premultiplied.
   var hasAlpha = false
-  /// Side by side in a row; 1 where each is a plane.
+  /// Channels interleaved in a row; 1 if each channel is a plane.
   var channels: Int
   var planes: [SamplePlane]
-  /// From its colour profile; copies share it.
+  /// Made from the color profile. Copies of this value share it.
   let transform: ColourTransform
 
   /// - Parameter profile: its bytes live as long as the decoder.
@@ -31,7 +31,7 @@ struct SampleLayout {
       profile, channels: channels * planes.count, isInked: colours.areInks)
   }
 
-  /// Of all planes.
+  /// The channels of all planes together.
   var allChannels: Int { channels * planes.count }
   /// The largest plane.
   var fullPlane: SamplePlane? {
@@ -40,8 +40,8 @@ struct SampleLayout {
   var isInked: Bool { colours.areInks }
   var isYCC: Bool { colours == .YCC || colours == .yccInks }
 
-  /// Planes of equal sides that follow one another and become as large as one another: they are scaled together.
-  /// - Parameter chroma: the pixels that a sample of a plane will stand for, along each side.
+  /// Groups adjacent planes that have equal sizes before and after scaling. Each group is scaled together.
+  /// - Parameter chroma: how many pixels one sample of a plane will cover, along each side.
   func groups(_ chroma: (Int) -> Int) -> [Range<Int>] {
     var groups: [Range<Int>] = []
     for (index, plane) in planes.enumerated() {
@@ -79,7 +79,7 @@ extension SampleLayout {
   }
 }
 
-/// Next rows of a plane, as long as whoever decoded them isn't called again.
+/// The next rows of a plane, valid until the decoder is called again.
 struct SampleRows {
   typealias Row = UnsafePointer<UInt8>
 

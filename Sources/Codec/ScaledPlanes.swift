@@ -1,20 +1,20 @@
 internal import CCodecs
 internal import Jobs
 
-/// Some planes of equal sides on their way to a variant's size.
+/// Scales one or more planes of equal size to a variant's size.
 final class ScaledPlanes {
   let range: Range<Int>
-  /// A row of each plane, or of all channels side by side, once ``pull()`` filled them.
+  /// One row of each plane, or one row with interleaved channels. Filled by ``pull()``.
   let out: UnsafeMutablePointer<UnsafeMutablePointer<UInt8>?>
   private let isJoined: Bool
   private let into: UnsafeMutablePointer<UnsafePointer<UInt8>?>
   private let buffers: [RowBuffer]
-  /// Nil where the size stays as it is: then a row is passed on.
+  /// Nil if the size does not change: then rows are copied.
   private let resampler: RowResampler?
   private var waiting: UnsafePointer<UInt8>?
   private let bytes: Int
 
-  /// - Parameter chroma: the pixels of the variant that a sample stands for, along each side.
+  /// - Parameter chroma: how many pixels of the variant one sample covers, along each side.
   init(
     _ layout: SampleLayout, _ range: Range<Int>, _ geometry: VariantGeometry, chroma: Int,
     waits: Bool
@@ -26,7 +26,7 @@ final class ScaledPlanes {
     var task = geometry.task(
       of: plane, channels: layout.channels * range.count, hasAlpha: layout.hasAlpha, chroma: chroma,
       waits: waits)
-    // At the picture's own size, chroma is what decoders make of it.
+    // At the image's own size, scale chroma exactly as decoders do.
     if geometry.isWhole, let full = layout.fullPlane, size != full.size, task.scaled == full.size,
       let pixels = plane.pixels, let fullPixels = full.pixels
     {
@@ -36,7 +36,7 @@ final class ScaledPlanes {
       task.filter = max(across, down) <= 2 ? .linear : .nearest
     }
     bytes = task.scaled.width * layout.channels
-    // Rows of planes that wait for one another can't be passed on.
+    // Rows that must wait for another plane's rows can't be copied directly.
     let isSame = geometry.isWhole && size == task.scaled && layout.planes.count == 1
     resampler = isSame ? nil : try RowResampler(task)
     let bytes = bytes
@@ -63,7 +63,7 @@ final class ScaledPlanes {
     if isJoined { resampler.push(first) } else { resampler.push(planes: into) }
   }
 
-  /// Fills ``out``.
+  /// Fills ``out`` with the next row.
   func pull() {
     guard let target = out[0] else { return }
     if let resampler {

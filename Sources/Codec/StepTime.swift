@@ -1,19 +1,19 @@
 public import Jobs
 
-/// How long a step may compute for, so that one which goes on for ever can be told from one of a large picture.
+/// How long one step may compute. A decoder that runs longer is treated as stuck.
 ///
-/// A step ends after some 10 ms, but what a library can't divide takes as long as it takes: a frame, a slice, a file that is
-/// encoded. What is allowed for that is in ``FormatTraits/stepTime`` and ``PixelWriting/stepTime``; docs/limits.md has what
-/// it was measured to take. A small picture is allowed more, as any is before its size is known.
+/// A step usually ends after about 10 ms. But some library calls cannot be divided: a frame, a slice, the encoding of
+/// a file. ``FormatTraits/stepTime`` and ``PixelWriting/stepTime`` define the time for these, and docs/limits.md has
+/// the measurements. Every image may take at least 100 ms, also before its size is known (see `IsolatedCodec`).
 public enum StepTime {
-  /// Of a picture that is decoded, and these variants made on the way.
+  /// The limit for decoding an image and making these variants during the decode.
   public static func most(of header: ImageHeader, _ requests: [VariantRequest]) -> Duration {
     let image = ImageDescription(format: header.format, width: header.width, height: header.height)
     let variants = requests.map { request in
       request.variant(
         of: image.format, isTransparent: false, formats: Set(OutputFormat.allCases))
     }
-    // Which way up it is may be told after its pixels.
+    // The orientation may be known only after the pixels, so both directions are tried.
     let ways = [1, 6].map { orientation in
       var image = image
       image.orientation = orientation
@@ -22,7 +22,7 @@ public enum StepTime {
     return ways.max() ?? .zero
   }
 
-  /// Of a picture that these variants are rendered of.
+  /// The limit for rendering these variants from an image.
   public static func most(of image: ImageDescription, _ variants: [Variant]) -> Duration {
     let read = time(image.width, image.height, image.format.traits.stepTime)
     return variants.reduce(variants.isEmpty ? read : read + profile) { sum, variant in
@@ -31,11 +31,11 @@ public enum StepTime {
     }
   }
 
-  /// The tables of a colour profile, reckoned before the first row of variants, whatever the pixels: ten times what was
-  /// measured.
+  /// Time for the tables of a color profile, which are computed before the first row of variants, whatever the
+  /// image's size. Ten times the measured time.
   private static let profile = Duration.seconds(1)
 
-  /// A millisecond a megapixel is a nanosecond a pixel.
+  /// One millisecond per megapixel equals one nanosecond per pixel.
   private static func time(_ width: Int, _ height: Int, _ stepTime: Int) -> Duration {
     .nanoseconds(1) * (Double(width) * Double(height) * Double(stepTime))
   }

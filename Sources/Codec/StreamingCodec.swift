@@ -1,47 +1,61 @@
 public import Jobs
 
-/// Decodes JPEG, PNG, WebP, GIF, AVIF, JPEG XL and HEIC while their bytes arrive, every frame to its end, and keeps no pixel but those of
-/// previews.
+/// Decodes images while their bytes arrive, and renders variants from them.
 ///
-/// What can't fail is left out where nobody wants the pixels: of a JPEG every code is read, and its inverse transform
-/// runs at as few eighths of its sides as an LQIP wants.
+/// Input: the bytes of a JPEG, PNG, WebP, GIF, AVIF, JPEG XL, HEIC, BMP or ICO file, in pieces of any size. Output:
+/// the header, the image's description, previews, and the encoded variants. Every frame is decoded to its end; pixels
+/// are kept only for previews.
 ///
-/// A preview of a JPEG in several scans is a baseline JPEG of the whole scans so far, and of what came of the next; of
-/// an interlaced PNG it is a PNG of the whole passes so far, as many of the first six as have 4 MP at the most together.
-/// Its bytes are 8 MiB at the most; one that would have more is none.
+/// Everything runs synchronously on the calling thread, in steps of about 10 ms. Only one thread may use a decoder at
+/// a time. The module starts no thread or task.
 ///
-/// What counts as whole:
-/// - A JPEG ends with its EOI marker. Where only that is missing, a picture in one Huffman-coded scan
-///   whose last MCU can be decoded is taken; of any other nobody could tell that nothing is missing.
-///   A progressive one needs a scan of each component; T.81 does not ask that it refines all coefficients.
-/// - A PNG ends with its IEND chunk. Every checksum of the chunks that pixels depend on (IHDR, PLTE, tRNS,
-///   IDAT, IEND) and of the compressed data is checked; other chunks are passed over, but an animation's: each of its
-///   frames has data for all its rows, whose checksums are checked, too. What is shown is the file's own picture.
-/// - A WebP has all bytes that its RIFF header tells of, and each frame's data is enough for its pixels.
-/// - A GIF ends with its trailer, and each frame has codes for all its pixels.
-/// - An AVIF has all bytes that its frames are in. They are gathered before any is decoded, and
+/// Read the files in this order: `StreamingDecoder`, `ImageReader` and one of its implementations (`JPEGImageReader`,
+/// then `CCodecs/jpeg.c`), `StreamingRenderer`, `VariantPlan`, `VariantPipeline`, `ImageFormat+Traits`.
+///
+/// Work that cannot fail is skipped while the pixels are not needed. For a JPEG, all codes are read, but the inverse
+/// transform runs at the smallest scale that suffices for the LQIP.
+///
+/// A preview has at most 8 MiB; a larger one is discarded.
+/// - JPEG with several scans: a baseline JPEG of all complete scans and the received part of the next one.
+/// - Interlaced PNG: a PNG of the complete passes, limited to the first passes (at most six) that have 4 MP together.
+///
+/// When an image counts as complete:
+/// - JPEG: at its EOI marker. A Huffman-coded file may lack EOI if its last MCU can be decoded and no later scan could
+///   add anything. With arithmetic coding, missing data could not be noticed. A progressive JPEG needs a scan of each
+///   component; T.81 does not require that scans refine all coefficients.
+/// - PNG: at its IEND chunk, which may be missing if the image data is complete. The checksums of all chunks that
+///   pixels depend on (IHDR, PLTE, tRNS, IDAT, IEND) and of the compressed data are checked. In an animation, each
+///   frame must have data for all its rows, with correct checksums; otherwise the animation is ignored. Other chunks
+///   are skipped. The decoded image is the file's default image.
+/// - WebP: all bytes that the RIFF header announces are present, and the data of each frame suffices for its pixels.
+/// - GIF: at its trailer, or at other bytes or the end of the data after a complete frame. Each frame must have codes
+///   for all its pixels.
+/// - AVIF: all bytes of its frames are present. They are collected before decoding begins, and
 ///   ``ImageHeader/decodingMemory`` includes them.
-/// - A HEIC has all bytes that its tiles are in, and each block of them is written; of a sequence the first picture is decoded,
-///   and of the others `frames` tells as the file's table does.
-/// - A JPEG XL has all sections that its frames' tables tell of, up to the last frame; boxes of a container that are no
-///   part of the codestream are passed over.
+/// - HEIC: all bytes of its tiles are present and each block is decoded. For a sequence, the first frame is decoded;
+///   `frames` is read from the file's table.
+/// - JPEG XL: all sections in the tables of its frames are present, up to the last frame. Boxes outside the
+///   codestream are skipped.
 ///
-/// One frame has as many pixels as a picture may have; all of them together no more, and 1,024 for each byte that came
-/// before.
+/// A single frame may have as many pixels as a still image. All frames together may have the same
+/// number, plus 1,024 pixels for each byte of the file.
 ///
-/// A step is some 10 ms but for four: a slice of HEIC, which most tiles and pictures are one of, takes 10 to 80 ms a megapixel; an AVIF frame is decoded in one go, some 15 to 60 ms a megapixel, 280 of noise, and so
-/// is what a few bytes of WebP tell, at some milliseconds a megapixel. What 32 KiB of JPEG XL tell takes some 80 ms, and the end
-/// of a frame that is transformed whole some 100 ms a megapixel.
+/// Some steps take longer than 10 ms, because the library cannot be interrupted:
+/// - HEIC: 10 to 80 ms per megapixel for a slice. Most tiles and untiled images are one slice.
+/// - AVIF: 15 to 60 ms per megapixel for a frame, 280 ms for noise.
+/// - WebP: some milliseconds per megapixel for a few bytes that fill a large area.
+/// - JPEG XL: about 80 ms for 32 KiB of data, and about 100 ms per megapixel at the end of a frame that is
+///   transformed as a whole.
 ///
-/// Arithmetic-coded JPEGs are decoded once all their bytes are there: the library's arithmetic decoder
-/// cannot wait for more. They may have 8 MiB, which ``ImageHeader/decodingMemory`` includes.
+/// Arithmetic-coded JPEGs are decoded once all bytes are present, because the library's arithmetic decoder cannot
+/// wait for more. They may have at most 8 MiB, which ``ImageHeader/decodingMemory`` includes.
 public struct StreamingCodec: ImageCodec {
   private let formats: Set<ImageFormat>
 
-  /// - Parameter formats: others are refused by their names, whatever the limits of an image say.
+  /// - Parameter formats: the formats to decode. Others are refused by name, whatever the limits of an image allow.
   public init(formats: Set<ImageFormat> = Set(ImageFormat.allCases)) { self.formats = formats }
 
-  /// A decoder for one image; what it throws is told by ``CodecError``.
+  /// Makes a decoder for one image. Its errors are ``CodecError``.
   public func makeDecoder(limits: DecodeLimits, variants: [VariantRequest]) -> any ImageDecoder {
     var limits = limits
     limits.formats.formIntersection(formats)

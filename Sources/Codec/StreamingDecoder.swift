@@ -1,12 +1,12 @@
 internal import CCodecs
 internal import Jobs
 
-/// Tells the format from the first bytes, then hands the bytes to that format's reader.
+/// Detects the format from the first bytes, then passes the bytes to that format's reader.
 final class StreamingDecoder: ImageDecoder {
   private enum State {
     case sniffing
     case reading(any ImageReader, ImageFormat)
-    /// All was decoded, and variants are written still.
+    /// The image is decoded, and its variants are still being encoded.
     case writing(any ImageReader, ImageDescription)
     case finished(ImageDescription)
     case failed(CodecError)
@@ -17,9 +17,9 @@ final class StreamingDecoder: ImageDecoder {
   private var pending = PendingBytes()
   private var hasEnded = false
 
-  /// Nil where none are wanted.
+  /// Nil if no variants are wanted.
   private let plan: VariantPlan?
-  /// The image was checked before, and only its pixels are wanted.
+  /// Whether the image was validated before and only its pixels are wanted.
   private let wantsOnlyRows: Bool
 
   init(limits: DecodeLimits, plan: VariantPlan? = nil, wantsOnlyRows: Bool = false) {
@@ -146,7 +146,7 @@ final class StreamingDecoder: ImageDecoder {
     }
   }
 
-  /// A step of the reader's, and more as long as they give rows and there is time.
+  /// Runs one step of the reader, and further steps while they return rows and time is left.
   private func takeRows(of reader: any ImageReader) -> CodecStep {
     let end = plan == nil ? nil : ContinuousClock.now + StreamingRendering.slice
     while true {
@@ -158,15 +158,15 @@ final class StreamingDecoder: ImageDecoder {
     }
   }
 
-  /// An arithmetic-coded JPEG waits for its last byte: what waits is memory too, and the header's
-  /// `decodingMemory` counts no more than this.
+  /// An arithmetic-coded JPEG waits for its last byte. The waiting bytes use memory, and the header's
+  /// `decodingMemory` includes only this limit.
   private func checkBacklog(of reader: any ImageReader) throws(CodecError) {
     let limit = reader.picture.maxBacklog
     guard limit > 0, pending.count > limit else { return }
     throw .tooMuchMemory(bytes: pending.count, limit: limit)
   }
 
-  /// Frees the reader and the bytes at once, not when the decoder goes.
+  /// Frees the reader and the bytes now, instead of when the decoder is released.
   private func settle(_ end: State) {
     state = end
     pending = PendingBytes()

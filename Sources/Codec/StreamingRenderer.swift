@@ -1,18 +1,19 @@
 internal import CCodecs
 public import Jobs
 
-/// Renders variants row by row: decoded, scaled, turned upright, brought to sRGB and encoded in slices, without
-/// ever holding a picture of the image's size where its format can be read from top to bottom.
+/// Renders variants row by row: decodes, scales, turns upright, converts to sRGB and encodes, in slices. If the
+/// format can be read from top to bottom, the whole image is never in memory.
 ///
-/// - A JPEG is decoded at a half of its size where one and a half of the largest variant's is left, at a quarter where one and
-///   three quarters, at an eighth where twice that is. Its planes are scaled as they are; where it becomes a JPEG they are encoded so.
-/// - Scaling is Lanczos with three lobes, colours premultiplied.
-/// - A colour profile is followed; one that is broken is passed over. Without one colours are sRGB's, and inks
-///   naively complementary.
+/// - A JPEG is decoded at a reduced size if enough pixels remain for the largest variant: at 1/2 if 1.5 times its
+///   size remains, at 1/4 if 1.75 times, at 1/8 if twice. Planes are scaled without color conversion, and encoded
+///   directly if the variant is a JPEG.
+/// - Scaling uses a Lanczos filter with three lobes, on premultiplied colors.
+/// - A color profile is applied; a broken one is ignored. Without a profile, colors are sRGB, and CMYK inks are
+///   converted by simple complement.
 public struct StreamingRenderer: ImageRenderer {
   private let sources: Set<ImageFormat>
 
-  /// - Parameter sources: images of other formats are refused by name.
+  /// - Parameter sources: the formats to read. Images of other formats are refused by name.
   public init(of sources: Set<ImageFormat> = Set(ImageFormat.allCases)) { self.sources = sources }
 
   public var formats: Set<OutputFormat> { Set(OutputFormat.allCases) }
@@ -44,7 +45,7 @@ public struct StreamingRenderer: ImageRenderer {
     return Self.still(bytes, image, variants)
   }
 
-  /// Of the first frame, or the only one.
+  /// Renders still variants from the first or only frame.
   static func still(
     _ bytes: [UInt8], _ image: ImageDescription, _ variants: [Variant]
   ) -> any Rendering {
@@ -65,7 +66,7 @@ public struct StreamingRenderer: ImageRenderer {
   }
 }
 
-/// Of an image that isn't read here.
+/// The result for an image whose format is not read here: it always throws.
 private final class RefusedRendering: Rendering {
   private let format: ImageFormat
 

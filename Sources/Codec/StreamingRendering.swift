@@ -1,11 +1,11 @@
 internal import CCodecs
 internal import Jobs
 
-/// Hands rows from a source that has all bytes to the variants' pipelines, some at a time.
+/// Reads rows from a complete image and passes them to the variants' pipelines, a batch at a time.
 final class StreamingRendering: Rendering {
-  /// Rows that are read, and that are written, at once.
+  /// Rows that are read or written at once.
   static let batch = RowResampler.batch
-  /// Below the 10 ms that a step may take: the clock is read between batches.
+  /// Less than the 10 ms that a step may take, because the clock is read only between batches.
   static let slice = Duration.milliseconds(6)
 
   private enum State {
@@ -52,7 +52,7 @@ final class StreamingRendering: Rendering {
     }
   }
 
-  /// - Returns: whether all rows were taken.
+  /// - Returns: true once all rows were read.
   private func run(_ source: PixelSource) throws(CodecError) -> Bool {
     let end = ContinuousClock.now + Self.slice
     repeat {

@@ -1,17 +1,20 @@
 internal import Glibc
 
-/// A picture's lowest frequencies in 5 to 25 bytes, with its proportions and transparency (https://evanw.github.io/thumbhash/).
+/// Encodes an image's lowest frequencies in 5 to 25 bytes, with its proportions and transparency
+/// (https://evanw.github.io/thumbhash/).
 ///
-/// Bytes 0 to 2 hold the mean of the lightness L, of P (yellow against blue) and of Q (red against green), the range of
-/// L's other coefficients and whether there is alpha; bytes 3 and 4 the number of L's coefficients along the shorter
-/// side, the ranges of P and Q and which side is longer. With alpha its mean and range follow in a byte. Then come the
-/// coefficients, four bits each.
+/// - Bytes 0 to 2: the means of lightness L, of P (yellow to blue) and of Q (red to green), the range of L's other
+///   coefficients, and whether there is alpha.
+/// - Bytes 3 and 4: the number of L's coefficients along the shorter side, the ranges of P and Q, and which side is
+///   longer.
+/// - One more byte if there is alpha: its mean and range.
+/// - The coefficients, four bits each.
 enum ThumbHash {
-  /// - Parameter picture: of at most 100 pixels a side.
+  /// - Parameter picture: at most 100 pixels a side.
   static func encode(_ picture: TinyPicture) -> [UInt8] {
     let hasAlpha = picture.pixels.contains { $0.alpha < 1 }
     let (width, height) = (picture.width, picture.height)
-    // Fewer of lightness where some bits are for alpha.
+    // Lightness has fewer coefficients if alpha needs some of the bits.
     let limit = Double(hasAlpha ? 5 : 7)
     let longest = Double(max(width, height))
     let across = max(1, Int((limit * Double(width) / longest).rounded()))
@@ -50,12 +53,12 @@ enum ThumbHash {
     return bytes + packed([lightness, yellowBlue, redGreen, alpha].compactMap { $0 })
   }
 
-  /// 0 to 1 as one of `top` + 1 levels; halves away from zero.
+  /// Maps 0...1 to one of `top` + 1 levels. Halves are rounded away from zero.
   private static func level(_ value: Double, _ top: Double) -> Int {
     Int(min(top, max(0, (value * top).rounded())))
   }
 
-  /// Two coefficients a byte, the first in the lower half.
+  /// Packs two coefficients into a byte, the first in the lower half.
   private static func packed(_ channels: [Channel]) -> [UInt8] {
     let levels = channels.flatMap(\.others).map { UInt8(level($0, 15)) }
     return stride(from: 0, to: levels.count, by: 2).map { index in
@@ -64,7 +67,7 @@ enum ThumbHash {
   }
 }
 
-/// The channels of a picture, painted over its mean colour where it is transparent.
+/// The channels of an image. Transparent pixels are painted over the image's mean color.
 private struct Planes {
   let lightness: [Double]
   let yellowBlue: [Double]
@@ -90,22 +93,23 @@ private struct Planes {
   }
 }
 
-/// The low frequencies of one channel, by a cosine transform.
+/// The low frequencies of one channel, computed by a cosine transform.
 private struct Channel {
   var mean = 0.0
-  /// The largest of the other coefficients, without its sign.
+  /// The largest absolute value of the other coefficients.
   var range = 0.0
-  /// The others, row by row of a triangle, as parts of the range: -range is 0 and range is 1.
+  /// The other coefficients, row by row of a triangle, scaled so that -range is 0 and range is 1.
   var others: [Double] = []
 
   /// - Parameters:
   ///   - rows: the waves of each frequency along a row.
-  ///   - columns: those along a column.
+  ///   - columns: the waves of each frequency along a column.
   init(_ samples: [Double], _ rows: [Wave], _ columns: [Wave], across: Int, down: Int) {
-    // Along the rows first: what that gives serves all frequencies down.
+    // Transforms the rows first: the result is used for all vertical frequencies.
     let (width, height) = (rows[0].count, columns[0].count)
     let lines = rows.prefix(across).map { wave in
-      // All rows at once, as a sum whose every step waits for the one before takes long.
+      // Adds to all rows in each pass. Summing one row at a time is slow, as each addition waits for the previous
+      // one.
       var sums = [Double](repeating: 0, count: height)
       for x in 0..<width {
         let factor = wave[x]
@@ -125,10 +129,10 @@ private struct Channel {
     if range > 0 { others = others.map { 0.5 + 0.5 / range * $0 } }
   }
 
-  /// One frequency's cosines at each place of a side.
+  /// The cosines of one frequency at each position of a side.
   typealias Wave = [Double]
 
-  /// The waves of all frequencies that any channel is made of.
+  /// The waves of all frequencies that any channel uses.
   static func waves(over count: Int) -> [Wave] {
     (0..<7).map { frequency in
       (0..<count).map { cos(.pi / Double(count) * Double(frequency) * (Double($0) + 0.5)) }

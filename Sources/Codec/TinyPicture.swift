@@ -1,9 +1,9 @@
 internal import CCodecs
 internal import Jobs
 
-/// A picture of at most 32 pixels a side, upright: what an LQIP is made of.
+/// An upright image of at most 32 pixels a side. The LQIP is computed from it.
 struct TinyPicture {
-  /// A colour from 0 to 1, alpha not premultiplied.
+  /// Channels from 0 to 1, alpha not premultiplied.
   struct Pixel {
     var red, green, blue, alpha: Double
   }
@@ -17,7 +17,7 @@ struct TinyPicture {
     (self.width, self.height, self.pixels) = (width, height, pixels)
   }
 
-  /// What a reader saw of its picture; nil before that was all of it.
+  /// Makes it from the thumbnail that the reader collected. Nil if the image is not completely decoded yet.
   init?(_ picture: CodecPicture) {
     guard let bytes = picture.thumbnail else { return nil }
     let (columns, rows) = (Int(picture.thumbnailColumns), Int(picture.thumbnailRows))
@@ -39,8 +39,8 @@ struct TinyPicture {
     LQIP(thumbHash: ThumbHash.encode(self), dominantColor: dominantColor)
   }
 
-  /// Red, green and blue of the mean of those pixels that are alike: in the fullest of 512 equal parts of the colours,
-  /// as far as they can be seen.
+  /// Red, green and blue of the most common color. The colors are divided into 512 equal bins; the result is the mean
+  /// of the fullest bin. Pixels count by their opacity.
   var dominantColor: [UInt8] {
     let nothing = Pixel(red: 0, green: 0, blue: 0, alpha: 0)
     var bins = [Pixel](repeating: nothing, count: 512)
@@ -58,12 +58,12 @@ extension TinyPicture.Pixel {
       alpha: Double(rgba[3]) / 255)
   }
 
-  /// Eighths of red, green and blue.
+  /// The index of the bin, from eighths of red, green and blue.
   fileprivate var bin: Int {
     Int(red * 7.999) << 6 | Int(green * 7.999) << 3 | Int(blue * 7.999)
   }
 
-  /// Adds colours by their opacity.
+  /// Adds a color, weighted by its opacity.
   mutating func add(_ pixel: Self) {
     red += pixel.red * pixel.alpha
     green += pixel.green * pixel.alpha

@@ -1,7 +1,7 @@
 internal import CCodecs
 internal import Jobs
 
-/// Which part of a picture a variant shows, and at which size.
+/// Which part of an image a variant shows, and at which size.
 struct VariantGeometry {
   /// In pixels.
   struct Size: Equatable {
@@ -9,13 +9,13 @@ struct VariantGeometry {
     var turned: Size { Size(width: height, height: width) }
   }
 
-  /// Of what comes out, upright.
+  /// The size of the variant, upright.
   let size: Size
-  /// Of the picture as stored.
+  /// The size of the stored image, not turned upright.
   let stored: Size
-  /// Of what comes out, lying as the picture is stored.
+  /// The size of the variant before it is turned upright.
   let scaled: Size
-  /// What is shown of the picture as stored, in its pixels.
+  /// The part of the stored image that is shown, in its pixels.
   let crop: ResamplerBox
 
   init(of variant: Variant, from image: ImageDescription) {
@@ -32,13 +32,13 @@ struct VariantGeometry {
       at: Self.stored(variant.position, orientation: image.orientation))
   }
 
-  /// Whether nothing is cut off.
+  /// Whether the variant shows the whole image.
   var isWhole: Bool {
     crop.right - crop.left == Double(stored.width)
       && crop.bottom - crop.top == Double(stored.height)
   }
 
-  /// No side that is asked for is longer: it keeps the arithmetic from overflowing.
+  /// The longest side that may be requested. It keeps the arithmetic from overflowing.
   private static let longest = 1 << 24
 
   private static func size(of variant: Variant, from own: Size) -> Size {
@@ -64,13 +64,13 @@ struct VariantGeometry {
     width * own.height <= height * own.width ? wide(own, width) : wide(own.turned, height).turned
   }
 
-  /// So wide, with the proportions kept as near as whole pixels can.
+  /// A size of this width, with the proportions kept as closely as whole pixels allow.
   private static func wide(_ own: Size, _ width: Int) -> Size {
     Size(width: width, height: max(1, (2 * own.height * width + own.width) / (2 * own.width)))
   }
 
-  /// What shares of what is cut off lie to the left and above in the picture as stored; of the upright one `position`
-  /// tells them.
+  /// Which shares of the cropped area lie to the left of and above the shown part, in the stored image. `position`
+  /// refers to the upright image.
   private static func stored(
     _ position: Variant.Position, orientation: Int
   ) -> (x: Double, y: Double) {
@@ -87,7 +87,7 @@ struct VariantGeometry {
     }
   }
 
-  /// The largest part that has the shape's proportions.
+  /// The largest part that has the proportions of `shape`.
   private static func crop(
     of own: Size, as shape: Size, at position: (x: Double, y: Double)
   ) -> ResamplerBox {
@@ -99,21 +99,21 @@ struct VariantGeometry {
       left: left, top: top, right: min(left + across, width), bottom: min(top + down, height))
   }
 
-  /// Twice what the whole picture is scaled to: a reader that scales down by itself leaves this much. It is
-  /// less careful than the resampler, which then has a factor of two to make up for it.
+  /// The least size at which a reader may decode: twice the size that the whole image is scaled to. A reader scales
+  /// down less precisely than the resampler, which does the last factor of two.
   var leastRead: (width: UInt32, height: UInt32) {
     let across = Double(scaled.width * stored.width) / (crop.right - crop.left)
     let down = Double(scaled.height * stored.height) / (crop.bottom - crop.top)
     return (UInt32(min(2 * across, 4e9).rounded(.up)), UInt32(min(2 * down, 4e9).rounded(.up)))
   }
 
-  /// How many times shorter the sides are that a reader of this format may leave. It depends on nothing but the variant
-  /// and the picture: the same pixels come whenever it is read.
+  /// How many times shorter a reader of this format may make the sides. Depends only on the variant and the image, so
+  /// that reading it again gives the same pixels.
   func shrink(reading format: ImageFormat) -> Int {
     let factors: [Int] =
       switch format {
       case .jpeg: [8, 4, 2]
-      // As `webp_pixels.c` halves them.
+      // The factors that `webp_pixels.c` supports.
       case .webp: (1..<15).reversed().map { 1 << $0 }
       default: []
       }
@@ -130,8 +130,8 @@ struct VariantGeometry {
     }
   }
 
-  /// How a plane that shows the whole picture is scaled.
-  /// - Parameter chroma: the pixels of the variant that a sample of what comes out stands for, along each side.
+  /// The scaling task for a plane that shows the whole image.
+  /// - Parameter chroma: how many pixels of the variant one resulting sample covers, along each side.
   func task(
     of plane: SamplePlane, channels: Int, hasAlpha: Bool = false, chroma: Int = 1,
     waits: Bool = false
@@ -140,14 +140,14 @@ struct VariantGeometry {
     let (width, height) = (scaled.width, scaled.height)
     let out = Size(
       width: (width + chroma - 1) / chroma, height: (height + chroma - 1) / chroma)
-    // The last sample may stand for pixels beyond the variant.
+    // The last sample may cover pixels beyond the variant.
     box.right += (box.right - box.left) * (Double(out.width * chroma) / Double(width) - 1)
     box.bottom += (box.bottom - box.top) * (Double(out.height * chroma) / Double(height) - 1)
     return RowResampler.Task(
       size: plane.size, box: box, scaled: out, channels: channels, hasAlpha: hasAlpha, waits: waits)
   }
 
-  /// ``crop`` in the pixels of a reader that may have scaled the picture down.
+  /// ``crop`` in the pixels of a plane, which may be a scaled-down image.
   func box(in plane: SamplePlane) -> ResamplerBox {
     let read = plane.size
     let across =
@@ -160,8 +160,7 @@ struct VariantGeometry {
       bottom: min(crop.bottom * down, Double(read.height)))
   }
 
-  /// Half of an odd width is rounded up: the last pixel then holds less than the others, and the
-  /// image ends within it.
+  /// Half of an odd width is rounded up. Then the last pixel is only partly covered, and the image ends within it.
   private static func ratio(_ read: Int, of stored: Int) -> Double {
     for factor in [1, 2, 4, 8, 16, 32] where (stored + factor - 1) / factor == read {
       return 1 / Double(factor)

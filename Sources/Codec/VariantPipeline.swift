@@ -1,15 +1,15 @@
 internal import CCodecs
 internal import Jobs
 
-/// Makes one variant of a picture's rows as they come: scales them, brings them to sRGB, turns them upright and encodes
-/// them, without ever holding the picture itself.
+/// Makes one variant from an image's rows as they arrive: scales them, converts them to sRGB, turns them upright and
+/// encodes them. The whole image is never in memory.
 final class VariantPipeline {
   private let rows: any RowOutput
   private let groups: [ScaledPlanes]
 
   /// - Parameters:
-  ///   - image: the sides and the orientation count.
-  ///   - writing: nil: the variant's format.
+  ///   - image: only its sides and its orientation are used.
+  ///   - writing: the encoder; nil means the variant's format.
   init(
     _ layout: SampleLayout, _ image: ImageDescription, _ variant: Variant,
     writing: PixelWriting? = nil
@@ -32,7 +32,7 @@ final class VariantPipeline {
     self.groups = groups
   }
 
-  /// An upper bound of what one holds, in bytes, whatever a decoder leaves out.
+  /// An upper bound of the memory one pipeline needs, in bytes, even if the decoder does not scale down.
   static func memory(for variant: Variant, from image: ImageDescription) -> Int {
     let geometry = VariantGeometry(of: variant, from: image)
     let (size, stored) = (geometry.size, geometry.stored)
@@ -45,11 +45,11 @@ final class VariantPipeline {
     let turned = image.orientation > 1 ? size.width * size.height * 4 : 0
     let scaling = RowResampler.Task(
       size: stored, box: geometry.crop, scaled: geometry.scaled, channels: 4, waits: true)
-    // The file twice: as the encoder has it, and as it is handed over.
+    // The file counts twice: in the encoder, and as the returned copy.
     return scaling.memory + 64 * longest + window + turned + writing.memory(size) + 2 * file
   }
 
-  /// Takes the next rows of each plane.
+  /// Adds the next rows of each plane.
   func take(_ planes: [SampleRows]) throws(CodecError) {
     for group in groups {
       for row in 0..<planes[group.range.lowerBound].count {
@@ -60,8 +60,8 @@ final class VariantPipeline {
     if groups.count > 1, !rows.takesAny { try drainTogether() }
   }
 
-  /// After the last row: writes for some milliseconds.
-  /// - Returns: the whole file, at the end.
+  /// Encodes for some milliseconds. Call it after the last row, until it returns the file.
+  /// - Returns: the complete file, or nil if work is left.
   func finish() throws(CodecError) -> [UInt8]? { try rows.finish() }
 
   private func drain(_ group: ScaledPlanes) throws(CodecError) {

@@ -1,10 +1,10 @@
 internal import CCodecs
 internal import Jobs
 
-/// The variants that one decode makes on its way: the same rows run into all of them.
+/// The variants that are made during one decode. Each row that the decoder returns goes into all of them.
 ///
-/// They are an addition: what can't be made so, for want of memory or because the format is read otherwise, is made of
-/// the kept bytes later, and the decode goes on without it.
+/// A variant that cannot be made this way does not stop the decode: it is made later from the stored bytes. Causes
+/// are too little memory and a format that is read differently.
 final class VariantPlan {
   private enum Item {
     case wanted(VariantRequest)
@@ -15,7 +15,7 @@ final class VariantPlan {
   }
 
   private var items: [Item]
-  /// Known before; nil: what the file says before its pixels.
+  /// The orientation, if it is known in advance. Nil means the one that the file gives before its pixels.
   private let orientation: Int?
   private var image = ImageDescription(format: .jpeg, width: 1, height: 1)
 
@@ -24,20 +24,20 @@ final class VariantPlan {
     self.orientation = orientation
   }
 
-  /// Variants of a picture whose orientation is known.
+  /// For variants of an image whose orientation is known.
   init(_ variants: [Variant], of image: ImageDescription) {
     items = variants.map(Item.planned)
     orientation = image.orientation
     self.image = image
   }
 
-  /// Twice what the largest of them shows: the least that a reader may scale the picture down to.
+  /// The least size at which a reader may decode the image: twice the size of the largest variant.
   var leastRead: (width: UInt32, height: UInt32) {
     let least = planned.map { VariantGeometry(of: $0, from: image).leastRead }
     return (least.map(\.width).max() ?? 0, least.map(\.height).max() ?? 0)
   }
 
-  /// How many times shorter sides are enough for all of them.
+  /// How many times shorter the sides may be so that they suffice for all variants.
   private var shrink: Int {
     let all = planned.map { variant in
       variant.shrink ?? VariantGeometry(of: variant, from: image).shrink(reading: image.format)
@@ -45,11 +45,12 @@ final class VariantPlan {
     return all.min() ?? 1
   }
 
-  /// Once the header is known: reckons what they take and has the reader leave out what none of them shows.
-  /// - Returns: bytes beside those that decoding takes; 0 where they don't fit, and none are made.
+  /// Computes the memory that the variants need, and makes the reader skip detail that none of them shows. Call it
+  /// once the header is known.
+  /// - Returns: bytes in addition to those of decoding; 0 if they exceed `maxMemory` and no variants are made.
   func prepare(_ header: ImageHeader, _ reader: any ImageReader, maxMemory: Int) -> Int {
     for case (let index, .wanted(let request)) in items.enumerated() {
-      // What is decoded here is what can be written, too: transparency decides nothing.
+      // Every format can be written here, so transparency does not affect the choice.
       items[index] = .planned(
         request.variant(
           of: header.format, isTransparent: false, formats: Set(OutputFormat.allCases)))
@@ -57,7 +58,7 @@ final class VariantPlan {
     let variants = planned
     guard !variants.isEmpty else { return 0 }
     image = ImageDescription(format: header.format, width: header.width, height: header.height)
-    // A PNG tells its orientation later.
+    // A PNG may give its orientation later, so both directions are computed.
     let needed = [1, 6].map { orientation in
       image.orientation = orientation
       return variants.reduce(Self.profile) { $0 + VariantPipeline.memory(for: $1, from: image) }
@@ -72,22 +73,22 @@ final class VariantPlan {
     return all
   }
 
-  /// The profile while it is gathered and joined, and what Little CMS makes of it.
+  /// The profile's segments, the joined profile, and what Little CMS computes from it.
   private static let profile = 16 << 20
 
   private var planned: [Variant] {
     items.compactMap { if case .planned(let variant) = $0 { variant } else { nil } }
   }
 
-  /// Takes the next rows.
+  /// Adds the next rows that the reader decoded.
   func take(_ reader: any ImageReader) {
     if !planned.isEmpty { image.orientation = orientation ?? reader.picture.orientation }
     take(reader.rows, of: { reader.layout })
   }
 
-  /// Takes the next rows.
+  /// Adds the next rows.
   func take(_ rows: [SampleRows], of source: () -> SampleLayout) {
-    // One for all of them, as they share its colour transform.
+    // One layout for all variants, so that they share its color transform.
     lazy var layout = source()
     for index in items.indices {
       change(index) { item throws(CodecError) in
@@ -103,20 +104,20 @@ final class VariantPlan {
     do throws(CodecError) { try body(&items[index]) } catch { items[index] = .failed(error) }
   }
 
-  /// After the picture's end: writes for some milliseconds.
-  /// - Parameter picture: what the reader knows now.
-  /// - Returns: whether there is nothing left to do.
+  /// Encodes for some milliseconds. Call it after the end of the image.
+  /// - Parameter picture: what the reader knows at the end.
+  /// - Returns: true if nothing is left to do.
   func finish(_ picture: CodecPicture) -> Bool {
-    // An EXIF block may come after the pixels.
+    // An EXIF block may follow the pixels.
     if orientation == nil, image.orientation != picture.orientation {
-      fail(.broken(format: image.format, detail: "turned after its pixels"))
+      fail(.broken(format: image.format, detail: "the EXIF orientation follows the pixels"))
     }
     if !planned.isEmpty { fail(.cutShort) }
     return write()
   }
 
-  /// After the last row: writes for some milliseconds.
-  /// - Returns: whether there is nothing left to do.
+  /// Encodes for some milliseconds. Call it after the last row.
+  /// - Returns: true if nothing is left to do.
   func write() -> Bool {
     for index in items.indices {
       guard case .rendering(let pipeline) = items[index] else { continue }
@@ -128,7 +129,7 @@ final class VariantPlan {
     return true
   }
 
-  /// Makes none of those that aren't made.
+  /// Marks all variants that are not finished as failed.
   func fail(_ error: CodecError) {
     for index in items.indices {
       if case .made = items[index] { continue }
@@ -136,10 +137,10 @@ final class VariantPlan {
     }
   }
 
-  /// Whether none can be made any more.
+  /// Whether all variants have failed.
   var isLost: Bool { items.allSatisfy { if case .failed = $0 { true } else { false } } }
 
-  /// The files, in the order of the variants, or why the decode could not make them.
+  /// The files in the order of the variants, or the reasons why the decode could not make them.
   var results: [Result<[UInt8], CodecError>] {
     items.map { item in
       switch item {

@@ -1,11 +1,11 @@
 internal import CCodecs
 internal import Jobs
 
-/// See `webp.c`.
+/// Decodes WebP. See `webp.c`.
 final class WebPImageReader: ImageReader {
   private let reader: OpaquePointer
 
-  /// Nil when there is no memory.
+  /// Returns nil if out of memory.
   init?(maxMemory: Int) {
     guard let reader = webp_reader_create(maxMemory) else { return nil }
     self.reader = reader

@@ -1,5 +1,8 @@
-/// The project's `openapi.yaml`, within the executable. A module of its own, since its bytes take long to compile.
+/// The project's `openapi.yaml` as a constant of the executable.
+///
+/// The build copies the file's bytes into the module. It is a module of its own because the bytes take long to compile.
+/// `Routes` serves them at `/openapi.yaml`. There is no state and no thread.
 public enum OpenAPIDocument {
-  /// The document as it is served.
+  /// The bytes of the document, UTF-8.
   public static var bytes: [UInt8] { PackageResources.openapi_yaml }
 }

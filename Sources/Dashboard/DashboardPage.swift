@@ -1,16 +1,20 @@
 internal import Digests
 internal import FoundationEssentials
 
-/// The dashboard: one document put together from the files in `Page/`, which loads nothing from elsewhere.
+/// The dashboard: one HTML document, assembled from the files in `Page/`. It loads nothing from other servers.
+///
+/// Input: the files as constants of the executable, and the version. Output: the bytes of the document and its content
+/// security policy. The document is made once; it has no state and runs on the caller's thread.
+///
+/// Reading order: `dashboard.html`, then `main.js`, which names the other scripts.
 public struct DashboardPage: Sendable {
   /// The document, UTF-8.
   public let bytes: [UInt8]
-  /// What a browser is to hold the document to (`Content-Security-Policy`): its own script and style, known by their
-  /// digests, its own service, and no way for a script to turn text into markup.
+  /// The value of `Content-Security-Policy`. It allows only the document's own script and style (by digest) and requests
+  /// to its own service. Scripts can't turn text into markup.
   public let contentSecurityPolicy: String
 
-  /// The page of this build.
-  /// - Parameter version: which it shows beside the name; digits, letters and what stands between them.
+  /// - Parameter version: shown next to the name. Characters other than letters, digits and ` .-+()` are removed.
   public init(version: String) {
     let plain = version.filter { $0.isLetter || $0.isNumber || " .-+()".contains($0) }
     self.init(
@@ -21,8 +25,8 @@ public struct DashboardPage: Sendable {
   }
 
   /// - Parameters:
-  ///   - markup: with an empty `style` and an empty `script` of type `module`.
-  ///   - scripts: parts of one module, so that each sees the names of all.
+  ///   - markup: HTML with an empty `style` element and an empty `script` element of type `module`.
+  ///   - scripts: concatenated into one module, so that each can use the names of the others.
   init(markup: [UInt8], style: [UInt8], scripts: [[UInt8]]) {
     let script = scripts.joined(separator: [UInt8(ascii: "\n")])
     let parts = [("<style>", style), (#"<script type="module">"#, Array(script))]
@@ -35,7 +39,7 @@ public struct DashboardPage: Sendable {
     ].joined(separator: "; ")
   }
 
-  /// In the order in which they run.
+  /// The scripts in the order in which they run.
   private static var scripts: [[UInt8]] {
     [
       PackageResources.words_js, PackageResources.access_js, PackageResources.order_js,
@@ -49,12 +53,12 @@ public struct DashboardPage: Sendable {
   }
 
   private static func filling(_ tag: String, with content: [UInt8], in markup: [UInt8]) -> [UInt8] {
-    // It is in dashboard.html, which a test sees to.
+    // A test checks that dashboard.html has the tag.
     let place = markup.firstRange(of: Array(tag.utf8))!
     return markup[..<place.upperBound] + content + markup[place.upperBound...]
   }
 
-  /// As a policy names it: of everything between the element's tags.
+  /// The digest of the text between an element's tags, in the form of a content security policy.
   private static func digest(_ content: [UInt8]) -> String {
     "sha256-" + Data(SHA256.hash(data: content)).base64EncodedString()
   }

@@ -1,15 +1,19 @@
 internal import CCrypto
 
-/// A SHA-256 (FIPS 180-4) of bytes that may come in pieces, computed by OpenSSL's libcrypto.
+// Digests: SHA-256 and HMAC-SHA-256.
+//
+// Input: bytes, in one piece or several. Output: 32 bytes. One file; every function runs on the caller's thread.
+
+/// A SHA-256 (FIPS 180-4) of bytes that may be added in several pieces, computed by OpenSSL's libcrypto.
 ///
-/// It is a value: a copy and the original continue independently.
+/// It is a value type: a copy and the original continue independently.
 public struct SHA256: Sendable {
   private var state = State()
 
-  /// The hash of no bytes yet.
+  /// A hash of zero bytes.
   public init() {}
 
-  /// Adds bytes behind those before.
+  /// Appends bytes to the hashed data.
   public mutating func update(data: some Collection<UInt8>) {
     if !isKnownUniquelyReferenced(&state) { state = State(state) }
     data.withBytes(state.add)
@@ -28,7 +32,7 @@ public struct SHA256: Sendable {
   }
 }
 
-/// Codes that only the holder of a key can make: HMAC (RFC 2104) with SHA-256.
+/// HMAC (RFC 2104) with SHA-256: authentication codes that only the holder of the key can compute.
 public enum HMACSHA256 {
   /// The 32 bytes of the code for `data`.
   ///
@@ -63,7 +67,7 @@ private struct Algorithm: @unchecked Sendable {  // libcrypto never changes it
   }
 }
 
-/// libcrypto's state of one hash. Changed only by the single value that refers to it.
+/// libcrypto's state of one hash. Only a `SHA256` value with the single reference to it may change it.
 private final class State: @unchecked Sendable {
   private let context: OpaquePointer
 
@@ -98,7 +102,7 @@ private final class State: @unchecked Sendable {
     return context
   }
 
-  /// With these arguments, libcrypto fails only without memory.
+  /// With these arguments, libcrypto fails only if it has no memory.
   private static func check(_ result: Int32) {
     guard result == 1 else { fatalError("no memory for a hash") }
   }

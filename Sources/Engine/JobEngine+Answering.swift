@@ -1,8 +1,8 @@
 internal import Jobs
 
-/// Jobs that the cache answers when they are submitted, so that they wait for nobody.
+/// Answers jobs from the cache when they are submitted, so that they never wait in the queue.
 extension JobEngine {
-  /// The jobs, those finished already whose image is stored and may be used as it is.
+  /// Returns the jobs in the same order. A job that the cache can answer comes back finished; the others are unchanged.
   func answered(_ jobs: [Job]) async -> [Job] {
     let moment = now()
     let asked = candidates(jobs)
@@ -28,7 +28,7 @@ extension JobEngine {
     return jobs
   }
 
-  /// The variants that a job wants, where all are kept.
+  /// Returns the job's variants if all of them are stored; nil otherwise.
   private func kept(for job: Job, of image: StoredImage) async -> [MadeVariant]? {
     guard job.submission.cacheMode != .noStore else { return nil }
     return await variants?.kept(
@@ -36,7 +36,7 @@ extension JobEngine {
       apartFor: configuration.cache.isShared ? nil : job.owner)
   }
 
-  /// What to look up: a regular image that is stored is better than the low-data one in its place.
+  /// Returns the cache lookups for these jobs. A low-data job has two: the regular image is preferred if it is stored.
   private func candidates(_ jobs: [Job]) -> [(place: Int, job: Job)] {
     jobs.enumerated().flatMap { place, job -> [(place: Int, job: Job)] in
       guard job.submission.takesStored else { return [] }
@@ -57,17 +57,16 @@ extension JobEngine {
 }
 
 extension Submission {
-  /// Whether a stored response may be its job's image at once.
+  /// Whether a stored response may be used as the job's image at once.
   var takesStored: Bool {
     guard case .url = source, cacheMode.takesStored else { return false }
-    // What is kept of an image whose own bytes are dropped is the job's alone; and before its success one that is to be
-    // delivered has to be brought somewhere.
+    // A job that drops its original stores its variants for itself alone, so it can't use an image of the cache. A job
+    // with deliveries has to deliver before it can succeed.
     return !dropsOriginal && deliveries.isEmpty
   }
 }
 
 extension CacheMode {
-  /// Whether a stored response may be used without asking the origin.
   fileprivate var takesStored: Bool {
     switch self {
     case .default, .forceCache, .onlyIfCached: true

@@ -1,11 +1,13 @@
 public import Jobs
 internal import Logging
 
-/// What happens to many jobs of a batch at once: some hundred in a transaction, behind the answer where that promises it.
+/// Operations on many jobs of a batch at once. Each transaction changes at most ``portion`` jobs, so that other writers
+/// get their turn.
+/// Where the API answers before all jobs are changed, the rest is done in the background.
 extension JobEngine {
   private static let portion = 500
 
-  /// Cancels a batch: none of its jobs begins from then on.
+  /// Cancels a batch. No job of the batch starts after this returns; its jobs are cancelled in the background.
   public func cancel(batch id: BatchID, for caller: Caller) async throws(JobsError) -> Batch {
     _ = try await batch(id, for: caller)
     let batch = try await storing { () async throws(StoreError) in try await store.cancel(id) }
@@ -14,9 +16,12 @@ extension JobEngine {
     return batch
   }
 
-  /// Forgets a batch and all its jobs.
-  /// - Parameter lines: how many came of it, where its beginning was refused: with its key, as who sends it again begins
-  ///   another one. `.unknownBatch` where somebody has gone on with it: it stays.
+  /// Purges a batch and all its jobs.
+  ///
+  /// - Parameter lines: for a batch whose first lines were refused, the number of lines received so far. The
+  ///   idempotency key is removed too, so that the client can send the batch again. Nil for other batches.
+  /// - Throws: `.unknownBatch` if there is no such batch, or if more than `lines` lines were received meanwhile; the
+  ///   batch stays then.
   public func purge(
     batch id: BatchID, refusedAfter lines: Int?, for caller: Caller
   ) async throws(JobsError) {
@@ -25,15 +30,16 @@ extension JobEngine {
       try await store.purge(id, refusedAfter: lines)
     }
     guard isThere else { throw .unknownBatch }
-    // However many there are to be removed, nobody is shown one from now on.
+    // From now on no job of the batch is visible, even while the store is still deleting them.
     snapshots.purge(batch: id)
     membership.tell(.batchPurged(id))
     batchSignal.continuation.yield()
   }
 
-  /// Queues failed jobs of a batch again: those that failed so, or all that may succeed without a change. Where one of them
-  /// may not be queued, or finds no place, those that were by then stay queued.
-  /// - Parameter codes: empty: the latter.
+  /// Queues failed jobs of a batch again. If one of them is refused or the queue is full, the jobs that are already
+  /// queued stay queued.
+  ///
+  /// - Parameter codes: the failure codes to retry; empty: all failures that may succeed without a change.
   public func retry(
     batch id: BatchID, codes: Set<FailureCode>, for caller: Caller
   ) async throws(JobsError) -> Batch {
@@ -61,11 +67,13 @@ extension JobEngine {
     }
   }
 
-  /// Does what is left to do of batches until cancelled: at once where this process was asked for it; once a second for
-  /// jobs that are loaded here, whose batch others may have cancelled, and for those that have ended here; and every five
-  /// seconds, of many instances by one, what a crash left.
+  /// Does the pending work of batches until cancelled.
+  ///
+  /// Jobs of cancelled batches end as soon as this process is signaled. Once a second it also cancels jobs that are
+  /// loaded here and whose batch another instance has cancelled, and records finished batches. Every five seconds the
+  /// leading instance handles what a crash left behind.
   func keepBatches() async {
-    // However much there is to end, nothing else waits for that.
+    // A separate task, so that a large batch delays nothing else.
     async let ending: Void = endAsAsked()
     var round = 0
     while !Task.isCancelled {
@@ -79,7 +87,7 @@ extension JobEngine {
     await ending
   }
 
-  /// Whether jobs of batches are loaded here.
+  /// Whether jobs of batches are being loaded here.
   private var carriesLines: Bool {
     loads.waiters.contains { $0.job.batch != nil }
   }
@@ -93,19 +101,19 @@ extension JobEngine {
         let ends = try await store.endStopped(Self.portion, keptFor: configuration.retention) {
           [rules = loads.rules] in ResponseCache.image(of: rules.sharing($0))
         }
-        // First those that ask an origin.
+        // Cancel the running jobs first: they send requests to origins.
         await cancelLoading(of: Set(ends.batches))
         for job in ends.cancelled { publisher.publish(job, hasEnded: true) }
         await forget(ends.removed)
         isMore = ends.isMore
       } catch {
-        log.error("a cancelled batch's jobs can't be ended", metadata: ["error": "\(error)"])
+        log.error("failed to end the jobs of a cancelled batch", metadata: ["error": "\(error)"])
         return
       }
     }
   }
 
-  /// Cancels jobs that are carried here.
+  /// Cancels the jobs of these batches that are being loaded here.
   private func cancelLoading(of batches: Set<BatchID>) async {
     guard !batches.isEmpty else { return }
     var waiters = loads.waiters.filter { waiter in
@@ -120,23 +128,23 @@ extension JobEngine {
       }
       guard case .durable(let completed) = written else { return }
       for job in completed.jobs.lazy.compactMap(\.self) {
-        // Or it had ended before, and that was told.
+        // A job that ended before was published then.
         publisher.publish(job, hasEnded: job.phase == .cancelled)
         loads.leave(job.id, before: job.version)
       }
     }
   }
 
-  /// Batches may have ended: whoever is to be told of it is.
+  /// Finishes batches whose jobs have all ended, and wakes the webhook sender if any of them has a webhook.
   private func finishBatches() async {
     do throws(StoreError) {
       if try await store.finishBatches() { webhooks?.ring() }
     } catch {
-      log.error("ends of batches can't be written down", metadata: ["error": "\(error)"])
+      log.error("failed to record finished batches", metadata: ["error": "\(error)"])
     }
   }
 
-  /// Forgets what is here of purged jobs; the store has forgotten the rest with them.
+  /// Removes what this process holds of purged jobs. The store has deleted the rest.
   private func forget(_ jobs: [Job]) async {
     guard !jobs.isEmpty else { return }
     let moment = now()
@@ -151,10 +159,10 @@ extension JobEngine {
   private func tidyBatches() async {
     let (idle, end) = (configuration.batchIdle, ContinuousClock.now + .seconds(1))
     do throws(StoreError) {
-      // However much there is to forget, ends are told meanwhile: the next round goes on.
+      // At most one second a round, so that finished batches are reported in between. The next round continues.
       while try await store.tidyBatches(idleFor: idle, 256) == 256, .now < end {}
     } catch {
-      log.error("batches can't be tidied", metadata: ["error": "\(error)"])
+      log.error("failed to clean up batches", metadata: ["error": "\(error)"])
     }
   }
 }

@@ -1,18 +1,19 @@
 public import Jobs
 
-/// Batches: lists of jobs, which the store keeps and counts. What comes with a list is queued by the thousand and published
-/// to nobody: a job of it is known here once a worker takes it or somebody asks for it.
+/// Batches: sets of jobs that the store keeps and counts. Their jobs are queued by the thousand and not published one
+/// by one. This process knows a job of a batch once a worker claims it or a client reads it.
 extension JobEngine {
-  /// Begins a batch; lines may be added from then on.
+  /// Creates a batch. Lines can be added from then on.
   ///
-  /// - Parameter key: the same key with the same request answers with the batch that the first one began.
+  /// - Parameter key: a repeated request with the same key returns the batch that the first one created.
+  /// - Throws: `.keyReused` if the key was used with another request; `.tooManyBatches`.
   public func begin(
     _ new: NewBatch, by caller: Caller, key: IdempotencyKey?
   ) async throws(JobsError) -> BegunBatch {
     try takeable()
     let moment = now()
     let refusal = try await refusal(of: caller, telling: new.webhook != nil, at: moment)
-    // By its key it may be a repetition, which is answered whatever is refused.
+    // With a key it may be a repeated request, which is answered even when new batches are refused.
     if let refusal, key == nil { throw refusal }
     let batch = Batch(
       id: ids.next(at: moment), owner: caller.owner, name: new.name, tags: new.tags,
@@ -30,7 +31,8 @@ extension JobEngine {
     }
   }
 
-  /// A batch that is known by its key, which is kept for longer than the batch may be.
+  /// Returns the batch of an earlier request with the same key. The key is stored for longer than the batch, so the
+  /// batch may be gone.
   private func repeated(_ id: BatchID, for caller: Caller) async throws(JobsError) -> BegunBatch {
     do throws(JobsError) { return .repeated(try await batch(id, for: caller)) } catch {
       guard error == .unknownBatch else { throw error }
@@ -38,7 +40,7 @@ extension JobEngine {
     }
   }
 
-  /// Makes lines durable; their jobs run as they come.
+  /// Stores lines of a batch. Their jobs may start at once, before later lines arrive.
   public func add(
     _ new: NewLines, to batch: Batch, by caller: Caller
   ) async throws(JobsError) -> Batch {
@@ -91,21 +93,22 @@ extension JobEngine {
       content: new.content)
   }
 
-  /// Ends what a batch receives.
+  /// Closes a batch: no more lines can be added.
   public func close(_ id: BatchID, for caller: Caller) async throws(JobsError) -> Batch {
     _ = try await batch(id, for: caller)
     let batch = try await storing { () async throws(StoreError) in try await store.close(id) }
     return try checked(batch, caller)
   }
 
-  /// Forgets a batch of which so many lines came, none of them a job; one that somebody has gone on with stays.
+  /// Deletes a batch that received `lines` lines, none of them a valid job. Does nothing if more lines were
+  /// received meanwhile.
   public func abandon(_ id: BatchID, after lines: Int) async throws(JobsError) {
     try await storing { () async throws(StoreError) in
       try await store.abandon(id, after: lines)
     }
   }
 
-  /// The batch as it is.
+  /// Returns the batch as it is now.
   public func batch(_ id: BatchID, for caller: Caller) async throws(JobsError) -> Batch {
     try checked(
       try await storing { () async throws(StoreError) in try await store.batch(id) }, caller)
@@ -118,12 +121,12 @@ extension JobEngine {
     return batch
   }
 
-  /// The batches that fit, newest first.
+  /// Returns the batches that match the query, newest first.
   public func batches(_ query: BatchQuery) async throws(JobsError) -> BatchPage {
     try await storing { () async throws(StoreError) in try await store.batches(query) }
   }
 
-  /// What has become of lines of a batch that the caller has seen.
+  /// Returns the results of lines of a batch. The caller has checked that the client may see the batch.
   public func results(_ query: ResultQuery) async throws(JobsError) -> BatchResults {
     let results = try await storing { () async throws(StoreError) in
       try await store.results(query)
@@ -132,7 +135,8 @@ extension JobEngine {
     return results
   }
 
-  /// The batch once it is over, or has another revision than this, or the time is over.
+  /// Returns the batch once its revision differs from `revision` (nil: once the batch is over), or once `limit` has
+  /// passed.
   public func wait(
     _ id: BatchID, for caller: Caller, beyond revision: Int?, atMost limit: Duration
   ) async throws(JobsError) -> Batch {
@@ -160,7 +164,7 @@ extension JobEngine {
     return try await changed == nil ? self.batch(id, for: caller) : checked(changed, caller)
   }
 
-  /// The batch as it is and as it becomes; nil, and the end, once there is none.
+  /// Returns a stream of the batch's state now and after each change. Yields nil and ends once the batch is deleted.
   public func follow(_ id: BatchID) -> AsyncStream<Batch?> { batchWatches.follow(id) }
 }
 
@@ -168,6 +172,6 @@ extension RejectedLine {
   fileprivate static func outside(_ line: Int) -> RejectedLine {
     RejectedLine(
       line: line, url: nil, code: "invalid_local_name",
-      detail: "It leads out of this service's folder of images, or to no file.")
+      detail: "Must name a file below sources.local_root.")
   }
 }

@@ -2,9 +2,9 @@ public import Jobs
 internal import Logging
 internal import Synchronization
 
-/// What changes a job.
+/// Operations that change a job.
 extension JobEngine {
-  /// Cancels the job; one that has finished stays as it is.
+  /// Cancels the job. A job that has finished stays as it is.
   public func cancel(
     _ id: JobID, for caller: Caller, ifVersion expected: [Int]? = nil
   ) async throws(JobsError) -> JobSnapshot {
@@ -18,7 +18,9 @@ extension JobEngine {
     return snapshot
   }
 
-  /// Forgets the job, its kept bytes and, unless another job has the same, its image, also in the cache.
+  /// Purges the job, its partial transfer and its cache entries, and its image unless another job has the same.
+  ///
+  /// - Throws: `.versionDiffers` if the job has none of the versions in `expected`.
   public func purge(
     _ id: JobID, for caller: Caller, ifVersion expected: [Int]? = nil
   ) async throws(JobsError) {
@@ -28,14 +30,14 @@ extension JobEngine {
     }
     if case .kept = removal { throw .versionDiffers }
     guard case .removed(let job) = removal else {
-      // Who removed it may have heard that this failed, and have told nobody.
+      // The request that removed the job may have received an error and published nothing.
       await forget(purged: seen)
       throw .unknownJob
     }
     await record(purged: job)
   }
 
-  /// A job was purged from here: it is counted, and told of.
+  /// Records a purge: counts it, publishes it and removes what is left of the job.
   private func record(purged job: Job) async {
     if job.phase == .queued { queueGate.left([job]) }
     publisher.recordPurge(of: job, at: now())
@@ -43,21 +45,21 @@ extension JobEngine {
     await tidying.ask()
   }
 
-  /// Forgets a job that was purged, here and elsewhere.
+  /// Removes a purged job from memory and reports the purge to the other instances.
   private func forget(purged job: Job) async {
     snapshots.purge(job.id)
     loads.leave(job.id, before: .max, forgetting: true)
     await forgetPartial(of: job)
   }
 
-  /// Removes the job after what the cache has of it: who is told that this failed asks again, for which the job has to be
-  /// there. Where it comes to another image meanwhile, so does this.
+  /// Removes the job's cache entries, then the job. In this order a client whose request failed can repeat it, because
+  /// the job is still there. If the job gets another image meanwhile, the entries of that image are removed too.
   private func forgetCached(
     andRemove seen: Job, if expected: [Int]?
   ) async throws(StoreError) -> Removal {
     var seen = seen
     while true {
-      // As it was seen here may be long ago.
+      // The snapshot may be out of date; the store checks the version again.
       let isWanted = seen.isAt(expected)
       if isWanted { try await forgetCached(of: seen) }
       let removal = try await remove(seen.id) { [image = seen.image] job in
@@ -68,8 +70,8 @@ extension JobEngine {
     }
   }
 
-  /// Removes the job, and notes how it was: where the answer is lost the store tries again, and finds none, or says that
-  /// it failed.
+  /// Removes the job and remembers how the store found it. If the answer of the store is lost, the store retries and
+  /// finds no job, or throws although it removed the job. The remembered job is then used instead.
   private func remove(
     _ id: JobID, if condition: @escaping @Sendable (Job) -> Bool
   ) async throws(StoreError) -> Removal {
@@ -91,11 +93,11 @@ extension JobEngine {
     }
   }
 
-  /// After which a store does no more what it was asked and did not answer.
+  /// A request that the store has not answered for this long is not carried out later either.
   private static let longestDelay = Duration.seconds(30)
 
-  /// Looks whether the store has made purges that it did not answer, and tells of those: whoever knows the job would go on
-  /// showing it. Until cancelled.
+  /// Checks whether the store carried out purges that it reported as failed, and publishes those. Otherwise clients and
+  /// other instances would go on showing the job. Runs until cancelled.
   func settlePurges() async {
     for await (job, limit) in doubtfulPurges.stream { await settle(job, until: limit) }
   }
@@ -112,27 +114,27 @@ extension JobEngine {
     }
   }
 
-  /// Forgets what the cache has of a job's image.
+  /// Deletes the cache entries of a job's image.
   private func forgetCached(of job: Job) async throws(StoreError) {
     forgetInMemory(job)
     guard let image = ResponseCache.image(of: loads.rules.sharing(job)) else { return }
     try await cache.forget(image)
   }
 
-  /// Forgets the bytes that are in memory of a purged job's image.
+  /// Removes the bytes of a purged job's image from memory.
   func forgetInMemory(_ job: Job) {
     guard let image = job.image else { return }
     for digest in [image.digest, image.keptDigest] { cache.memory.remove(digest) }
   }
 
-  /// Forgets the bytes at which a purged job broke off, in whichever instance they are kept.
+  /// Deletes the partial transfer of a purged job, here and at the other instances.
   func forgetPartial(of job: Job) async {
     let partial = job.phase == .success ? nil : loads.rules.sharing(job).partial
     if let partial { await kept.forget(partial) }
     membership.tell(.purged(job.id, partial: partial))
   }
 
-  /// Changes priority and tags; nil leaves them.
+  /// Changes priority and tags. Nil leaves the value unchanged.
   public func edit(
     _ id: JobID, for caller: Caller, priority: Priority?, tags: [String]?,
     ifVersion expected: [Int]? = nil
@@ -145,7 +147,8 @@ extension JobEngine {
     return snapshot
   }
 
-  /// Queues a failed or cancelled job again, and a success whose image is gone; others stay as they are.
+  /// Queues a failed or cancelled job again, and a successful job whose image is no longer stored. Other jobs stay as
+  /// they are.
   public func fetchAgain(
     _ id: JobID, for caller: Caller, ifVersion expected: [Int]? = nil
   ) async throws(JobsError) -> JobSnapshot {
@@ -161,10 +164,10 @@ extension JobEngine {
     return snapshot
   }
 
-  /// What queues an owner's jobs again.
+  /// Makes the ``Requeuing`` that decides whether an owner's jobs may be queued again.
   /// - Parameters:
-  ///   - telling: whether somebody may be to be told of an end.
-  ///   - areAllTold: whether that is so of every one of them.
+  ///   - telling: whether any of the jobs may have a webhook.
+  ///   - areAllTold: whether every job has one, because its batch has.
   func requeuing(
     of owner: Owner, telling: Bool, areAllTold: Bool = false, for caller: Caller
   ) async throws(JobsError) -> Requeuing {
@@ -175,9 +178,11 @@ extension JobEngine {
       untold: mayBeTold ? nil : .tooManyMessages, areAllTold: areAllTold)
   }
 
-  /// Changes a job as it is at the moment of the change. That is also when it is held to what the client saw: the
-  /// revision, as reports of progress change nothing that it could undo. And to the queue's room: what is queued again
-  /// takes a place as what is new does.
+  /// Applies a change to the job in a transaction of the store.
+  ///
+  /// `expected` is compared with the job's revision inside that transaction. Progress reports do not change the
+  /// revision, because they change nothing that the client could overwrite. A job that is queued again needs a free
+  /// slot in the queue, as a new one does.
   private func change(
     _ id: JobID, ifVersion expected: [Int]? = nil, within capacity: QueueCapacity = .max,
     _ change: @escaping @Sendable (inout Job) -> Bool
@@ -202,7 +207,7 @@ extension JobEngine {
     return snapshot
   }
 
-  /// A change that notes what it found, and keeps the progress that the store has not seen.
+  /// Wraps a change so that it records what it found and keeps progress that the store has not seen yet.
   private func noting(
     _ outcome: ChangeOutcome, of id: JobID, ifVersion expected: [Int]?,
     _ change: @escaping @Sendable (inout Job) -> Bool
@@ -227,7 +232,7 @@ extension JobEngine {
 
 /// The cache and the network, for operators.
 extension JobEngine {
-  /// Returns what the cache holds, and the sum of its outcomes at all live instances.
+  /// Returns the size of the cache, and its hits, revalidations and misses summed over all live instances.
   public func cacheCounts() async throws(JobsError) -> CacheCounts {
     try await storing { () async throws(StoreError) in
       var counts = try await cache.counts()
@@ -241,40 +246,42 @@ extension JobEngine {
     }
   }
 
-  /// Forgets what the cache has of a URL, or everything. Jobs keep their images.
-  /// - Returns: how many stored responses and variants there were.
+  /// Deletes cache entries of one URL, or all of them. Jobs keep their images.
+  /// - Parameter url: nil: everything.
+  /// - Returns: the number of deleted responses and variants.
   public func dropFromCache(_ url: SourceURL?) async throws(JobsError) -> Int {
     let removed = try await storing { () async throws(StoreError) in
       try await cache.forget(url)
     }
-    // What is looked at would otherwise be the jobs' images.
+    // Views would otherwise still be answered from the images of earlier jobs.
     views.clear()
     membership.tell(.cacheDropped)
     await tidying.ask()
     return removed
   }
 
-  /// Whether low-data images are loaded in place of the regular ones.
+  /// Whether low-data images are loaded instead of the regular ones.
   public var isConstrained: Bool { network.isConstrained }
 
-  /// Says that the network is constrained, or no longer is: the regular images then replace the low-data ones.
+  /// Sets whether the network is constrained. When it no longer is, regular images replace the low-data ones in the
+  /// background.
   public func setConstrained(_ isConstrained: Bool) async throws(JobsError) {
     if !membership.isAlone {
       try await storing { () async throws(StoreError) in
         try await store.setConstrained(isConstrained)
       }
-      // Who hears it late has its own state: all are told, whatever is new here.
+      // Always published: an instance that missed an earlier event has another state, even if nothing changes here.
       membership.tell(.constrained(isConstrained))
     }
     guard setNetwork(isConstrained) else { return }
-    // The others need not do it too.
+    // One instance replaces the low-data images of all.
     if !isConstrained { background.replaceLowData() }
   }
 
-  /// - Returns: whether that is new.
+  /// - Returns: whether the state changed.
   func setNetwork(_ isConstrained: Bool) -> Bool {
     guard network.set(isConstrained) else { return false }
-    log.notice("network", metadata: ["constrained": "\(isConstrained)"])
+    log.notice("network state changed", metadata: ["constrained": "\(isConstrained)"])
     return true
   }
 }

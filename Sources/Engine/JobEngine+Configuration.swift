@@ -1,67 +1,66 @@
 public import Jobs
 
 extension JobEngine {
-  /// What the operator configures of the engine.
+  /// The engine's settings, as the operator configured them.
   public struct Configuration: Sendable {
-    /// Jobs in flight: one worker each.
+    /// Number of workers: loads that run at the same time.
     public var workers = 64
-    /// Beyond so many queued jobs a submission is refused.
+    /// Queued jobs. Above this limit submissions are refused.
     public var maxQueued = 100_000
-    /// So long a submission is refused without asking the store, once that has said that the queue is full, unless a job
-    /// has left it meanwhile.
+    /// After the store reported a full queue, submissions are refused for this long without asking the store again,
+    /// unless a job has left the queue.
     public var refusalStands: Duration = .milliseconds(200)
-    /// Those whose tokens bound the bytes that come for them in a day, when the service starts.
+    /// Owners whose tokens limit the bytes fetched per day, at the start of the service.
     public var limitedOwners: Set<Owner> = []
-    /// Beyond so many queued jobs that are lines of batches no more lines are taken.
+    /// Queued jobs of batches. Above this limit no lines are accepted.
     public var maxQueuedLines = 4_000_000
-    /// Bytes of the records of all jobs, queued or finished: beyond it no more are taken.
+    /// Bytes of the records of all jobs, queued or finished. Above this limit submissions are refused.
     public var maxRecordBytes = 4_000_000_000
-    /// Beyond so many batches of an owner that are not over no other one is begun.
+    /// Unfinished batches of one owner. Above this limit no batch can be created.
     public var maxBatches = 1_000
-    /// Beyond so many messages that wait for an owner's receivers nothing is taken that asks for another.
+    /// Undelivered messages of one owner. Above this limit jobs and batches with a webhook are refused.
     public var maxWaitingMessages = 100_000
-    /// How long a batch receives that nobody goes on with.
+    /// An open batch that receives no lines for this long is closed.
     public var batchIdle: Duration = .seconds(3600)
-    /// How long a finished job is kept, where it doesn't say itself.
+    /// How long a finished job is kept, unless the job sets its own `retention`.
     public var retention: Duration = .seconds(3600)
-    /// How long an idempotency key is kept, at least, whatever becomes of its jobs.
+    /// How long an idempotency key is stored, at least, even if its jobs are purged earlier.
     public var idempotencyTTL: Duration = .seconds(86_400)
-    /// When failed jobs are tried again.
+    /// When failed loads are tried again.
     public var retry = RetryPolicy()
-    /// For a whole transfer; a job's own is never longer.
+    /// Time for a whole transfer. A job can only set a shorter one.
     public var timeout: Duration = .seconds(60)
-    /// For all deliveries of a job, from the beginning of the first one.
+    /// Time for all deliveries of a job together, from the start of the first one.
     public var deliverTimeout: Duration = .seconds(300)
-    /// Of one image's bytes; a job's own is never larger.
+    /// Bytes of one image. A job can only set a lower limit.
     public var maxBytes = 32 << 20
-    /// Of decoding. `maxMemory` is also what all decodes may hold at once.
+    /// Limits of decoding. `maxMemory` also limits what all decodes together may use.
     public var limits = DecodeLimits()
-    /// How long the store waits for this process to renew its lease, before others may take its jobs over; it renews the
-    /// lease six times as often.
+    /// The lease of this process: if it is not renewed within this time, other instances may take its jobs over. It is
+    /// renewed six times as often.
     public var lease: Duration = .seconds(8)
-    /// What this process is called, and what release it is, for people.
+    /// The name and the release of this process, for display.
     public var name: String?
     public var version: String?
-    /// Of all kept images' bytes.
+    /// Bytes of all stored images.
     public var maxStoredBytes = 10_000_000_000
-    /// Whether low-data images are preferred.
+    /// Whether the network is constrained: low-data images are preferred.
     public var isConstrained = false
-    /// Jobs whose newest state is held in memory for quick answers: between one and two times so many, some 1.5 KB each.
+    /// Jobs whose newest state is cached in memory, about 1.5 KB each. Up to twice as many are held.
     public var shownJobs = 16_384
 
-    /// Transfers to one origin at once.
+    /// Transfers at the same time to one origin.
     public var maxPerOrigin = 6
-    /// New requests a second to one origin; 0 is no limit.
+    /// New requests per second to one origin; 0: no limit.
     public var requestsPerSecondPerOrigin = 0.0
     /// Variants rendered at the same time.
     public var renderingsAtOnce = 2
-    /// Variants that wait to be rendered; beyond that a request for one is refused.
+    /// Variants that wait to be rendered. Above this limit requests for variants are refused.
     public var maxWaitingRenderings = 256
-    /// The operator's pictures in place of images that are not there; where there is none, one is drawn.
+    /// Images of the operator's that are returned as placeholders. For the others the service draws one.
     public var placeholders: [Placeholder: PlaceholderPicture] = [:]
-    /// What is kept of responses.
     public var cache = CacheConfiguration()
-    /// When it is tried whether images can be decoded.
+    /// When and how it is checked whether images can be decoded.
     public var canary = CanaryRules()
     /// Which jobs are traced; nil: none.
     public var tracing: TraceRules?
@@ -72,21 +71,21 @@ extension JobEngine {
 }
 
 extension JobEngine.Configuration {
-  /// What each load may take, and with whom it is shared.
+  /// The limits of each load, and which jobs may share one.
   var loadRules: LoadRules {
     LoadRules(
       timeout: timeout, maxBytes: maxBytes, maxPixels: limits.maxPixels, isShared: cache.isShared,
       isTraced: tracing != nil)
   }
 
-  /// A worker is stuck only beyond what transfers may take.
+  /// A worker counts as stuck only after more time than any transfer may take.
   var canaryRules: CanaryRules {
     var rules = canary
     rules.longest = max(rules.longest, timeout * 3)
     return rules
   }
 
-  /// What each origin may be asked.
+  /// How many requests an origin gets.
   var originRules: OriginRules {
     var rules = OriginRules()
     rules.maxTransfers = maxPerOrigin

@@ -1,34 +1,33 @@
 public import Jobs
 
 extension JobEngine {
-  /// What the engine works with: the adapters.
+  /// The adapters that the engine works with.
   public struct Parts: Sendable {
-    /// Keeps jobs, and what the cache knows.
+    /// Stores jobs and cache entries.
     public var store: any JobStore & CacheStore
-    /// Keeps images' bytes.
+    /// Stores the bytes of images.
     public var images: any ImageStore
-    /// Where they are written first, and where those of broken-off transfers stay.
+    /// Holds images while they are received, and partial transfers.
     public var spool: any ImageSpool
-    /// Brings images from origins.
+    /// Fetches images from origins.
     public var fetcher: any ImageFetcher
-    /// Decodes them.
+    /// Decodes images.
     public var codec: any ImageCodec
-    /// Makes variants; nil: there are none.
+    /// Renders variants; nil: variants are not offered.
     public var renderer: (any ImageRenderer)?
-    /// Named images; nil: there are none.
+    /// Opens local images; nil: there are none.
     public var locals: (any LocalImages)?
-    /// Asks other instances; nil: they are not reached.
+    /// Reads previews from other instances; nil: they can't be reached.
     public var peers: (any InstancePeers)?
-    /// Sends messages to receivers; nil: nobody is told of ends.
+    /// Sends webhook messages; nil: webhooks are off.
     public var webhooks: Webhooks?
-    /// Brings images where clients want them; nil: nowhere.
+    /// Uploads images for `deliver`; nil: deliveries are off.
     public var destinations: (any ImageDestinations)?
-    /// Hears of the ends of jobs; nil: nobody traces them.
+    /// Receives the end of each job and its stages; nil: tracing is off.
     public var tracer: (any JobTracer)?
-    /// Where hashing, decoding and writing may compute and wait.
+    /// Threads on which hashing, decoding and file access may block.
     public var threads: any ComputeThreads
 
-    /// The parts.
     public init(
       store: any JobStore & CacheStore, images: any ImageStore,
       spool: any ImageSpool,
@@ -52,16 +51,15 @@ extension JobEngine {
       self.threads = threads
     }
   }
-  /// What tells receivers of ends.
+  /// The parts that send webhook messages.
   public struct Webhooks: Sendable {
-    /// Sends one try.
+    /// Sends one request.
     public var client: any WebhookClient
-    /// How messages are sent.
+    /// Timing and limits of the requests.
     public var rules: WebhookRules
-    /// What a message says: the same each time.
+    /// Returns the request body of a message: the same bytes for every try.
     public var body: @Sendable (WebhookMessage) -> [UInt8]
 
-    /// The parts.
     public init(
       client: any WebhookClient, rules: WebhookRules,
       body: @escaping @Sendable (WebhookMessage) -> [UInt8]

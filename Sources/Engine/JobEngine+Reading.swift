@@ -1,22 +1,23 @@
 public import Jobs
 
-/// What only looks.
+/// Operations that only read.
 extension JobEngine {
-  /// The job, if it is in memory and this caller may see it. Nil says nothing: ask ``job(_:for:)``.
+  /// Returns the job if it is in memory and the caller may see it. Nil does not mean that the job is unknown: use
+  /// ``job(_:for:)`` then.
   public func peek(_ id: JobID, for caller: Caller) -> JobSnapshot? {
     guard let snapshot = snapshots.current(id), caller.sees(snapshot.job), isAlive(snapshot.job)
     else { return nil }
     return snapshot
   }
 
-  /// The job as it is.
+  /// Returns the job as it is now, from memory or from the store.
   public func job(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot {
     if let snapshot = snapshots.current(id) { return try checked(snapshot, caller) }
     let found: Job?
     do throws(JobsError) {
       found = try await storing { () async throws(StoreError) in try await store.job(id) }
     } catch {
-      // What is loaded here goes on, and is told of, while the store is away.
+      // A job that is loaded here is still known while the store is unavailable.
       guard case .store(.unavailable) = error, snapshots.isPinned(id),
         let snapshot = snapshots.peek(id)
       else { throw error }
@@ -44,12 +45,14 @@ extension JobEngine {
     return WaitingFor(.worker, origin: origin, ahead: positions.ahead(of: job))
   }
 
-  /// The newest preview of what a job is loading; nil: there is none yet, or no more. The caller has seen the job.
+  /// Returns the newest preview of a job that is loaded here; nil if there is none. The caller has checked that the
+  /// client may see the job.
   public func preview(of id: JobID) -> Preview? {
     loads.loads(of: id).lazy.compactMap(\.tracker.preview).first
   }
 
-  /// The same of a job that another instance loads, where that one can be reached.
+  /// Returns the newest preview of a job that another instance loads; nil if there is none or that instance can't be
+  /// reached.
   public func previewElsewhere(of id: JobID, authorization: String?) async -> Preview? {
     guard let peers, loads.loads(of: id).isEmpty,
       let address = try? await store.address(ofLoading: id)
@@ -57,7 +60,7 @@ extension JobEngine {
     return await peers.preview(of: id, at: address, authorization: authorization)
   }
 
-  /// The jobs that fit, newest first.
+  /// Returns the jobs that match the query, newest first.
   public func jobs(_ query: JobQuery) async throws(JobsError) -> JobPage {
     var wanted = query
     wanted.hostSpelling = query.host.map { fetcher.spelling(of: $0) }
@@ -66,19 +69,19 @@ extension JobEngine {
     }
     let last = page.last ?? page.jobs.last?.id
     page.jobs = page.jobs.map { job in
-      // Progress is known in memory only.
+      // Newer progress is known in memory only.
       guard let shown = snapshots.peek(job.id)?.job, shown.version > job.version else {
         return job
       }
       return shown
     }
-    // A purged batch's are in the store until all are removed.
+    // The store deletes the jobs of a purged batch one after the other; those that are left are hidden.
     page.jobs.removeAll { !isAlive($0) }
     if page.hasMore, page.jobs.last?.id != last { page.last = last }
     return page
   }
 
-  /// The job as it is when the goal is met, or the time is over.
+  /// Returns the job once the condition is met or `limit` has passed.
   public func wait(
     _ id: JobID, for caller: Caller, until goal: WaitCondition, atMost limit: Duration
   ) async throws(JobsError) -> JobSnapshot {
@@ -95,12 +98,12 @@ extension JobEngine {
     }
   }
 
-  /// Moves bytes out of memory into a file, which is gone once nobody holds it.
+  /// Moves bytes out of memory into a temporary file, which is deleted when it is no longer open.
   public func file(_ bytes: [UInt8]) async throws(JobsError) -> StoredBytes {
     try await storing { () async throws(StoreError) in try await spool.file(bytes) }
   }
 
-  /// An image's bytes; nil when they are no longer kept. What is asked for often comes from memory.
+  /// Returns an image's bytes; nil if they are no longer stored. Bytes that are often read come from memory.
   public func openImage(_ digest: ImageDigest) async throws(JobsError) -> StoredBytes? {
     try await storing { () async throws(StoreError) in try await opener.open(digest) }
   }

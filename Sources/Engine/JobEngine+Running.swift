@@ -3,12 +3,12 @@ internal import Logging
 internal import Synchronization
 internal import Waiting
 
-/// The engine's life: start, work, stop.
+/// Start, main loop and stop of the engine.
 extension JobEngine {
-  /// Picks up what an earlier run left behind, then works until ``drain(within:)`` is through.
+  /// Recovers what an earlier run left behind, then works until ``drain(within:)`` has finished.
   ///
-  /// - Parameter onReady: called once jobs are taken.
-  /// - Throws: when the store can't be read at the start.
+  /// - Parameter onReady: called once submissions are accepted.
+  /// - Throws: if the store can't be read at the start.
   public func run(onReady: () -> Void = {}) async throws(StoreError) {
     try await lease.begin()
     let instance = membership.instance
@@ -18,11 +18,11 @@ extension JobEngine {
     let removed = try await spool.removeUnfinished()
     if requeued > 0 || removed > 0 {
       log.notice(
-        "picked up after an unclean stop",
+        "recovered from an unclean stop",
         metadata: ["jobs": "\(requeued)", "unfinished_images": "\(removed)"])
     }
     if try await store.counts().jobs[.queued] ?? 0 == 0 { positions.clear() }
-    // Before the first job is claimed.
+    // Check the disk before the first job is claimed.
     await storage.look()
     lifecycle.withLock { if $0 == .starting { $0 = .ready } }
     onReady()
@@ -49,14 +49,14 @@ extension JobEngine {
       group.cancelAll()
     }
     await cache.noteUses()
-    // What is being kept needs the lease.
+    // Wait for renditions that are being stored: storing them needs the lease.
     await variants?.close()
     await lease.end()
   }
 
-  /// Queues the jobs again whose worker is gone: of a store that this process has for itself, all that an earlier run
-  /// left; of a shared one, those whose lease is over.
-  /// - Returns: how many jobs are queued again.
+  /// Queues jobs again whose worker is gone. In an exclusive store these are all jobs that were loading, in a shared
+  /// one the jobs of instances whose lease has expired.
+  /// - Returns: the number of jobs.
   private func recover() async throws(StoreError) -> Int {
     let batch = 500
     var count = 0
@@ -105,8 +105,8 @@ extension JobEngine {
       idempotencyTTL: configuration.idempotencyTTL, now: clock, log: log)
   }
 
-  /// Takes no more jobs, waits so long for the running ones, and queues the rest again. ``run()``
-  /// returns within a second after that, however long the queue is: the next start queues what this could not.
+  /// Refuses new jobs, waits up to `limit` for the running ones, and queues the rest again. ``run(onReady:)`` returns
+  /// within a second after that. Jobs that could not be queued again are recovered by the next start.
   public func drain(within limit: Duration) async {
     let deadline = ContinuousClock.now + limit
     lifecycle.withLock { $0 = .draining }
@@ -117,15 +117,15 @@ extension JobEngine {
     await loads.emptied.wait(until: deadline)
     await sent
     loads.close()
-    // Longer than they may take to write down how they ended.
+    // A little longer than the jobs may take to save their results.
     await loads.emptied.wait(until: .now + Loads.grace + .milliseconds(100))
     snapshots.close()
     batchWatches.close()
     await variants?.close()
   }
 
-  /// Sets the gauges that are only known by counting. Where the store takes longer than two seconds for that, they stay
-  /// what they were, and whoever reads them sees the others at least.
+  /// Updates the gauges that need a count in the store. If counting takes longer than two seconds, they keep their last
+  /// values, so that reading the metrics never takes long.
   public func observe() async {
     membership.metrics.observe(
       configuration.name, release: configuration.version, leads: lease.leads)
@@ -142,7 +142,7 @@ extension JobEngine {
           renderings: variants?.load, pausedOrigins: origins.paused, partialBytes: kept.bytes))
       try await webhooks?.observe()
     } catch {
-      log.error("the store can't be counted", metadata: ["error": "\(error)"])
+      log.error("failed to count the store's records", metadata: ["error": "\(error)"])
     }
   }
 }

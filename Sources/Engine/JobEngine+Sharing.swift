@@ -1,16 +1,17 @@
 public import Jobs
 internal import Logging
 
-/// What other instances that share the store do, and what they are asked to tell.
+/// Events between this process and the other instances that share the store.
 extension JobEngine {
-  /// Goes by what an operator told those who are there already.
+  /// Adopts the network state that an operator set at the instances that are already running.
   func joinNetwork() async throws(StoreError) {
     guard !membership.isAlone, let isConstrained = try await store.isConstrained() else { return }
     _ = setNetwork(isConstrained)
   }
 
-  /// Shows what they do to jobs, stops work that they have taken away, and looks for what they queued.
-  /// - Parameter news: what is told to the instance that this process is at first.
+  /// Applies the events of other instances until cancelled: shows their changes, stops work that was cancelled or taken
+  /// over, and claims jobs that they queued.
+  /// - Parameter news: the events for the instance that this process is at first.
   func hearOthers(_ news: AsyncStream<News>, as first: Instance) async {
     var (news, instance) = (news, first)
     noteHeard(until: now())
@@ -19,11 +20,11 @@ extension JobEngine {
         await hear(news)
         if membership.instance != instance { break }
       }
-      // It ends with the lease; there may be another one by now.
+      // The stream ends with the lease. The process may have a new lease by now.
       if membership.instance == instance { return }
       instance = membership.instance
       news = membership.news(for: instance)
-      // Nobody listened between the end of the last lease and now.
+      // Events between the end of the last lease and now were lost.
       await hear(.lost)
     }
   }
@@ -57,27 +58,28 @@ extension JobEngine {
       dispatcher.wake()
       forgetCached()
       do throws(StoreError) { try await joinNetwork() } catch {
-        log.error("the network's state can't be read", metadata: ["error": "\(error)"])
+        log.error("failed to read the network state", metadata: ["error": "\(error)"])
       }
       let (moment, held) = (now(), snapshots.dropUnheld())
-      // One that is found to be lost may have told nobody what it did while its lease lasted.
+      // An instance that lost its lease may not have published what it did while the lease lasted.
       snapshots.subscribers.relist(after: configuration.lease)
       noteHeard(until: moment)
       for id in held { await lookUp(id) }
-    // Above: it is none of others.
+    // Handled above: this is no event of another instance.
     case .heard: break
     }
   }
 
-  /// What was told before the store was asked has come. Where news wait for long some may have been lost for want of
-  /// room, and the word of that wait behind this one: only what is new counts.
+  /// Handles a heartbeat: everything that was published before the store was asked has been delivered. If events are
+  /// delayed for long, some may have been dropped, and the `.lost` event may still be behind this one. So only a recent
+  /// heartbeat counts.
   private func noteHeard(since asked: ContinuousClock.Instant) {
     let age = ContinuousClock.now - asked
     if age < ManyJobsSubscription.slack / 4 { noteHeard(until: now() + (.zero - age)) }
   }
 
   private func noteHeard(until moment: Timestamp) {
-    // Nobody else is there to be heard.
+    // There are no other instances.
     guard !membership.isAlone else { return }
     snapshots.subscribers.hasHeard(until: moment)
   }
@@ -87,8 +89,8 @@ extension JobEngine {
     views.clear()
   }
 
-  /// Takes in what another instance did to a job. A store that does not answer says nothing of it: it is asked until it
-  /// does.
+  /// Reads a job that another instance changed, and applies its new state here. If the store does not answer, retries
+  /// until it does.
   func lookUp(_ id: JobID) async {
     var wait = Duration.milliseconds(50)
     while !Task.isCancelled {
@@ -96,7 +98,7 @@ extension JobEngine {
         return take(try await stored(id), as: id)
       } catch {
         log.error(
-          "another instance's change can't be read",
+          "failed to read another instance's change",
           metadata: ["job": "\(id)", "error": "\(error)"])
         if case .unreadable = error { return }
       }
@@ -105,8 +107,9 @@ extension JobEngine {
     }
   }
 
-  /// The job as the store has it. Where a crash of the store undid a claim that was shown here, what came after it is older
-  /// to whoever saw that: the job is made newer, for all who follow it anywhere.
+  /// Returns the job as the store has it. A crash of the store can undo a claim that was already shown here. The stored
+  /// version is then lower than the shown one, and clients would ignore all later states. So the job gets a higher
+  /// version.
   private func stored(_ id: JobID) async throws(StoreError) -> Job? {
     let found = try await store.job(id)
     guard let shown = snapshots.peek(id)?.job, found?.isBehind(shown) == true else { return found }
@@ -126,8 +129,8 @@ extension JobEngine {
     followElsewhere([job])
   }
 
-  /// Has whoever loads these jobs tell of their progress, as somebody here follows them. Costs nothing where nobody else
-  /// can.
+  /// Asks the instances that load these jobs to publish their progress, because a client here follows them. Does
+  /// nothing in an exclusive store.
   func followElsewhere(_ jobs: [Job]) {
     guard !membership.isAlone else { return }
     let ids = jobs.filter { $0.phase == .loading && !snapshots.isPinned($0.id) }.map(\.id)
@@ -135,9 +138,9 @@ extension JobEngine {
   }
 }
 
-/// Who works on the jobs, for people.
+/// The instances, for operators.
 extension JobEngine {
-  /// The instances that are there, the one that leads first.
+  /// Returns the instances whose lease is valid, the leading one first.
   public func instances() async throws(JobsError) -> [PresentInstance] {
     let present = try await storing { () async throws(StoreError) in
       try await store.presentInstances()
@@ -151,17 +154,17 @@ extension JobEngine {
     return [this]
   }
 
-  /// Publishes what this instance did in a step to the instances that share the store.
+  /// Publishes this instance's activity of one time step to the instances that share the store.
   public func record(_ step: Activity.Step) async throws(StoreError) {
     guard !store.isExclusive else { return }
     try await store.record(step, cache.ownCounts, of: membership.instance)
   }
 
-  /// Returns the activity of all instances; nil if this process has the store for itself.
+  /// Returns the activity of all instances; nil in an exclusive store.
   public func activity() async throws(JobsError) -> Activity? {
     try await storing { () async throws(StoreError) in try await store.activity() }
   }
 
-  /// Which of them this is.
+  /// The identity of this process in the cluster.
   public var instance: Instance { membership.instance }
 }

@@ -1,10 +1,10 @@
 public import Jobs
 
-/// What brings new jobs.
+/// Submission of new jobs.
 extension JobEngine {
-  /// Accepts jobs, all or none; they survive a crash from then on.
+  /// Accepts jobs, all or none. They are durable when this returns.
   ///
-  /// - Parameter key: the same key with the same request answers with the first request's jobs.
+  /// - Parameter key: a repeated request with the same key returns the jobs of the first one.
   public func submit(
     _ jobs: [NewJob], by caller: Caller, key: IdempotencyKey?
   ) async throws(JobsError) -> [SubmittedJob] {
@@ -16,7 +16,8 @@ extension JobEngine {
     try await checkLocalNames(jobs)
     let capacity = capacity(for: caller)
     if key == nil {
-      // What the cache may answer needs no place. All else is refused before anything is made of it.
+      // Jobs that the cache may answer need no slot in the queue. The others are refused before any work is done for
+      // them.
       let certain = jobs.count { !cache.isOn || !$0.submission.takesStored }
       try checkQueue(for: certain, QueueGate.Client(caller.owner, capacity))
     }
@@ -28,8 +29,9 @@ extension JobEngine {
     return try await submitPlain(queued, key: key, capacity)
   }
 
-  /// Why the caller's are not taken now, unless they were before; nil: they are.
-  /// - Parameter tells: whether somebody is to be told of an end.
+  /// Returns why new jobs of the caller are refused now; nil if they are accepted. A repeated request is answered in
+  /// any case.
+  /// - Parameter tells: whether any of the jobs has a webhook.
   func refusal(
     of caller: Caller, telling tells: Bool, at moment: Timestamp
   ) async throws(JobsError) -> JobsError? {
@@ -39,8 +41,8 @@ extension JobEngine {
     return .tooManyMessages
   }
 
-  /// The jobs that their key stands for; where it is new they are refused. The store is asked as for any submission, but
-  /// without a place for a queued job it takes none.
+  /// Returns the jobs of an earlier request with the same key, or throws `refusal` if the key is new. It submits with a
+  /// capacity of zero, so the store accepts no new job.
   private func repeated(
     _ queued: [Job], _ key: IdempotencyKey, or refusal: JobsError
   ) async throws(JobsError) -> [SubmittedJob] {
@@ -54,7 +56,7 @@ extension JobEngine {
     }
   }
 
-  /// A new job, which knows what it is to ask first and whom.
+  /// Makes a new job and sets its first URL and what it can share with other jobs.
   func job(
     for new: NewJob, of owner: Owner, at moment: Timestamp, batch: BatchPlace? = nil
   ) -> Job {
@@ -66,17 +68,17 @@ extension JobEngine {
     return loads.rules.sharing(job)
   }
 
-  /// Jobs that refer to no image which the cache has.
+  /// Submits jobs that use no image of the cache.
   private func submitPlain(
     _ jobs: [Job], key: IdempotencyKey?, _ capacity: QueueCapacity
   ) async throws(JobsError) -> [SubmittedJob] {
     guard let submitted = try await submit(jobs, key: key, capacity) else {
-      throw .store(.unavailable(detail: "an image is missing that nobody asked for"))
+      throw .store(.unavailable(detail: "the store misses an image that no job uses"))
     }
     return submitted
   }
 
-  /// - Returns: nil when an image that the cache answered with went meanwhile: nothing was saved.
+  /// - Returns: nil if an image that answered one of the jobs was deleted meanwhile. Nothing was stored then.
   private func submit(
     _ jobs: [Job], key: IdempotencyKey?, _ capacity: QueueCapacity
   ) async throws(JobsError) -> [SubmittedJob]? {
@@ -97,8 +99,8 @@ extension JobEngine {
     }
   }
 
-  /// Leave to ask the store; nil where no job needs a place. What comes with a key is asked for whatever the queue holds:
-  /// it may have been accepted before.
+  /// Returns the right to ask the store; nil if no job needs a slot in the queue. A request with a key always asks the
+  /// store, because it may repeat an accepted one.
   private func admission(
     for jobs: [Job], key: IdempotencyKey?, _ capacity: QueueCapacity
   ) throws(JobsError) -> QueueGate.Admission? {
@@ -114,7 +116,7 @@ extension JobEngine {
     if queueGate.isClosed(to: client, for: jobs) { throw .queueFull }
   }
 
-  /// - Parameter ofBatch: whether it is of what batches have beside the queue.
+  /// - Parameter ofBatch: whether the jobs are lines of a batch, which have a limit of their own.
   func capacity(for caller: Caller, ofBatch: Bool = false) -> QueueCapacity {
     QueueCapacity(
       ofBatch ? configuration.maxQueuedLines : configuration.maxQueued,
@@ -122,7 +124,8 @@ extension JobEngine {
   }
 
   private func repeated(_ jobs: [RememberedJob]) -> [SubmittedJob] {
-    // The answer to the first request may have been lost before anybody was told of them.
+    // The first request may have been interrupted after the store accepted the jobs and before the dispatcher was
+    // signaled.
     if jobs.contains(where: \.isQueued) { dispatcher.jobsWereQueued() }
     return jobs.map(remembered)
   }
@@ -153,8 +156,8 @@ extension JobEngine {
     return submitted
   }
 
-  /// Brings new jobs into loads under way that they ask the same as: they need no worker of their own. It brings no more
-  /// jobs than are new, so that the answer to a submission doesn't wait for a long queue.
+  /// Adds new jobs to running loads of equal requests, so that they need no worker of their own. It adds at most as
+  /// many jobs as are new, so that a long queue does not delay the response.
   private func join(_ jobs: [Job]) async {
     guard loads.count > 0 else { return }
     var counts: [Fingerprint: Int] = [:]
@@ -173,7 +176,7 @@ extension JobEngine {
     if !wrong.isEmpty { throw .invalidLocalNames(wrong) }
   }
 
-  /// Whether a job that names a local image may: it leads to a file within the root, or to none.
+  /// Whether the job's local name is allowed: it is a file within the root, or does not exist.
   func isLocalName(of job: NewJob) async -> Bool {
     guard case .local(let name) = job.submission.source, let locals else { return true }
     do throws(LocalImageError) { _ = try await locals.open(name) } catch {
@@ -182,7 +185,7 @@ extension JobEngine {
     return true
   }
 
-  /// Room for an image that a client is about to send.
+  /// Returns a staging file for an image that a client is about to upload.
   public func beginCapture(by owner: Owner) async throws(JobsError) -> any ImageCapture {
     try takeable()
     try storage.check()
@@ -191,17 +194,17 @@ extension JobEngine {
       staged, on: threads.lane(at: .normal), in: uploads, by: owner)
   }
 
-  /// Accepts a job over a finished capture, and makes its bytes durable with it. `new`'s source is the captured image
-  /// that ``ImageCapture/finish()`` returned.
+  /// Accepts a job for an uploaded image, and makes the image durable with it. The source of `new` is the image that
+  /// ``ImageCapture/finish()`` returned.
   public func submit(
     captured capture: any ImageCapture, as new: NewJob, by caller: Caller, key: IdempotencyKey?
   ) async throws(JobsError) -> SubmittedJob {
     guard let capture = capture as? StagedCapture, let image = capture.image else {
-      throw .store(.unavailable(detail: "not a finished capture of this engine"))
+      throw .store(.unavailable(detail: "the upload is not finished or belongs to another engine"))
     }
     let moment = now()
     let capacity = capacity(for: caller)
-    // Before the image is kept for nothing.
+    // Checked before the image is stored.
     if key == nil { try checkQueue(for: 1, QueueGate.Client(caller.owner, capacity)) }
     let job = Job(new, id: ids.next(at: moment), owner: caller.owner, createdAt: moment)
     if new.submission.webhook != nil, try await !hasRoomForMessages(of: caller.owner) {
@@ -226,7 +229,7 @@ extension JobEngine {
       try await keeper.keep(
         staged, digest, bytes: bytes, as: id, limit: keeper.limit + bytes)
     }
-    guard isKept else { throw .store(.unavailable(detail: "the client left")) }
+    guard isKept else { throw .store(.unavailable(detail: "the client disconnected")) }
   }
 }
 

@@ -1,21 +1,22 @@
 public import Jobs
 internal import Logging
 
-/// What clients see of jobs as it happens.
+/// Subscriptions of clients to changes of jobs.
 extension JobEngine {
-  /// Subscribes to a job: first comes the job as it is, then each change, until it has finished or is gone.
+  /// Subscribes to a job. The subscription first yields the job as it is, then each change, until the job has finished
+  /// or is deleted.
   ///
   /// - Parameters:
-  ///   - seen: the version that the client has; if the job still has it, it doesn't come again.
-  ///   - cancelsAtLeaving: whether the job, unless it has finished, is cancelled when the last subscription that asked
-  ///     for this is let go of. The service's own stop cancels nothing.
+  ///   - seen: the version that the client already has. The first update is left out if the job still has this version.
+  ///   - cancelsAtLeaving: whether the job is cancelled when the last subscription that asked for this ends. Stopping
+  ///     the service cancels no job.
   public func subscribe(
     to id: JobID, for caller: Caller, seen: Int?, cancelsAtLeaving: Bool
   ) async throws(JobsError) -> any JobSubscription {
     let snapshot = try await job(id, for: caller)
     let subscription = snapshots.subscribers.subscribe(
       to: snapshot, seen: seen, holds: cancelsAtLeaving, for: caller)
-    // A change between the look at the job and the subscription was delivered to nobody.
+    // A change between reading the job and subscribing was not delivered.
     do throws(JobsError) {
       let newest = try await job(id, for: caller)
       let events = JobEvents(from: snapshot.job, to: newest.job)
@@ -28,12 +29,13 @@ extension JobEngine {
     return subscription
   }
 
-  /// Subscribes to all jobs that the caller sees and the query means: first come the jobs as they are, then changes.
+  /// Subscribes to all jobs that the caller may see and that match the query. The subscription first yields the jobs as
+  /// they are, then changes.
   public func subscribe(_ query: SubscriptionQuery) -> any JobSubscription {
     snapshots.subscribers.subscribe(query, now: clock)
   }
 
-  /// Reads the jobs as they are, one page after another, for subscriptions to many that begin, their owners in turn.
+  /// Reads pages of jobs for new subscriptions to many jobs, one page at a time, the owners in round robin.
   func listForSubscribers() async {
     for await _ in snapshots.subscribers.wantedListings {
       guard let subscription = snapshots.subscribers.nextListing(),
@@ -52,7 +54,7 @@ extension JobEngine {
       let page = try await jobs(wanted)
       followElsewhere(page.jobs)
       var next = listing
-      // A page may be without a job where those that it looked at can't be read.
+      // Unreadable jobs are skipped, so a page can be empty although more follow.
       next.before = page.last ?? page.jobs.last?.id
       let jobs = page.jobs.filter { job in
         guard let since = listing.since, let finished = job.finishedAt else { return true }
@@ -60,13 +62,13 @@ extension JobEngine {
       }
       return (jobs.map { JobSnapshot($0) }, page.hasMore ? next : nil)
     } catch {
-      // Already in the log; asked again, after a while.
+      // The error has been logged. Retry the same page after a short pause.
       try? await Task.sleep(for: .milliseconds(200))
       return ([], listing)
     }
   }
 
-  /// Cancels jobs whose last subscription has ended that held them.
+  /// Cancels jobs that were to be cancelled when their last subscription ended.
   func cancelAbandoned() async {
     for await (id, caller) in snapshots.subscribers.abandoned {
       guard !snapshots.subscribers.holds(id),
@@ -75,14 +77,14 @@ extension JobEngine {
       do throws(JobsError) { _ = try await cancel(id, for: caller) } catch {
         guard error != .unknownJob else { continue }
         log.error(
-          "an abandoned job goes on", metadata: ["job": "\(id)", "error": "\(error)"])
+          "failed to cancel an abandoned job", metadata: ["job": "\(id)", "error": "\(error)"])
       }
     }
   }
 }
 
 extension JobQuery {
-  /// One page of what a subscription begins with; nil: there can't be any.
+  /// The query for one page of a new subscription; nil if no job can match.
   fileprivate init?(
     _ listing: ManyJobsSubscription.Listing, _ query: SubscriptionQuery, now: Timestamp
   ) {

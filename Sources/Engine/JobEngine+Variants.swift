@@ -1,18 +1,20 @@
 public import Jobs
 
-/// Other pictures of a kept image.
+/// Variants of stored images.
 extension JobEngine {
-  /// The formats that variants can be written in; none where none are made.
+  /// The formats that variants can be written in. Empty if variants are not offered.
   public var outputFormats: Set<OutputFormat> { variants?.rendering.renderer.formats ?? [] }
 
-  /// What a variant of an image comes out as; nothing is rendered. Nil where none are made.
+  /// Returns what a variant of an image will be, without rendering it; nil if variants are not offered.
   public func rendition(of image: StoredImage, as variant: Variant) -> Rendition? {
     variants.map { Rendition(of: image, as: variant, by: $0.rendering.renderer) }
   }
 
-  /// The bytes of a rendition of the job's image: kept ones, or rendered now, once for all who ask at the same time. When
-  /// the calling task is cancelled and no other one waits, the rendering stops. What is made for a job that asked for
-  /// `no-store` is not kept. Of an image whose own bytes were dropped there are the variants that its job wanted.
+  /// Returns the bytes of a rendition of the job's image, from the cache or rendered now.
+  ///
+  /// Equal requests at the same time share one rendering. It stops when the tasks of all of them are cancelled.
+  /// Renditions for a `no-store` job are not cached. If the original was dropped, only the job's own variants are
+  /// available.
   /// - Throws: `.renderingsFull`, `.imageGone`, `.unrenderable`, `.abandoned`, `.draining`, `.store`.
   public func open(
     _ rendition: Rendition, for job: Job
@@ -29,7 +31,8 @@ extension JobEngine {
         return RenderedBytes(
           whole.part(image.place(of: place)), entityTag: image.variants[place].entityTag)
       }
-      // As it was made with the others: the job tells those bytes' tag.
+      // The job reports the entity tag of the bytes that were rendered together with its other variants. So the scale
+      // has to be the same.
       if let place {
         rendition = variants.rendition(of: image, as: variants.scaled(wanted, of: image)[place])
       }
@@ -40,14 +43,14 @@ extension JobEngine {
   }
 }
 
-/// Placeholders: pictures in place of images that are not there.
+/// Placeholders for images that are not available.
 extension JobEngine {
-  /// The operator's picture; nil: the built-in one is drawn.
+  /// Returns the operator's placeholder image; nil if the built-in one is drawn.
   public func picture(for placeholder: Placeholder) -> PlaceholderPicture? {
     configuration.placeholders[placeholder]
   }
 
-  /// The bytes of a placeholder's rendition, likewise. Images that people wait for come before placeholders.
+  /// Returns the bytes of a placeholder's rendition. Placeholders have the lowest priority.
   /// - Throws: `.renderingsFull`, `.unrenderable`, `.abandoned`, `.draining`.
   public func openPlaceholder(
     _ rendition: Rendition, for job: Job
@@ -56,8 +59,8 @@ extension JobEngine {
     return try await variants.placeholder(rendition, for: job.owner, at: .veryLow)
   }
 
-  /// What it comes out as; nothing is rendered. Nil where nothing is.
-  /// - Parameter variant: of a built-in one the fit means nothing: it is drawn at that width and height.
+  /// Returns what a variant of a placeholder will be, without rendering it; nil if variants are not offered.
+  /// - Parameter variant: for a built-in placeholder `fit` is ignored: it is drawn at the given width and height.
   public func rendition(of placeholder: Placeholder, as variant: Variant) -> Rendition? {
     variants.map { variants in
       guard let picture = picture(for: placeholder) else {

@@ -1,26 +1,29 @@
 public import Jobs
 
-/// Looking at images without having a job.
+/// Views: requests for an image by its URL, without a job of the client's.
 extension JobEngine {
-  /// How long views get the same failure: a page that is reloaded often must not ask a broken URL each time.
+  /// How long views get the same failure, so that a page that is reloaded often does not repeat a failing request each
+  /// time.
   static let failureStands = Duration.seconds(10)
 
   private static let viewer = Caller(owner: .view, isAdmin: false)
 
-  /// The view's job for what is asked, once it has finished or the time is over: the one that others were given, in
-  /// whatever size, as long as it answers for it, else a new one. Its priority is as high as any of theirs. When all who
-  /// wait for it have left (their tasks are cancelled) it is cancelled: who looks elsewhere must not keep others waiting.
+  /// Returns the job that answers this view, once it has finished or `limit` has passed.
+  ///
+  /// Equal views share a job, whatever sizes they ask for; its priority is the highest of theirs. If no job fits, a new
+  /// one is submitted. The job is cancelled when all views that wait for it are cancelled, so that abandoned views
+  /// don't occupy workers.
   public func view(_ new: NewJob, atMost limit: Duration) async throws(JobsError) -> JobSnapshot {
     let end = ContinuousClock.now + limit
     var snapshot = try await given(new)
     if try await awaited(&snapshot, new, atMost: limit) { return snapshot }
-    // Cancelled because others left, while this one came, or failed by the size that they wanted.
+    // The job was cancelled because the other views ended as this one arrived, or it failed because of their variants.
     snapshot = try await given(new)
     _ = try await awaited(&snapshot, new, atMost: ContinuousClock.now.duration(to: end))
     return snapshot
   }
 
-  /// - Returns: false where the job came to nothing meanwhile that says nothing of this view.
+  /// - Returns: false if the job ended in a way that says nothing about this view; try once more with another job.
   private func awaited(
     _ snapshot: inout JobSnapshot, _ new: NewJob, atMost limit: Duration
   ) async throws(JobsError) -> Bool {
@@ -79,7 +82,7 @@ extension JobEngine {
 }
 
 extension Job {
-  /// Whether a view may use this job now in place of a new one.
+  /// Whether a view may use this job instead of a new one.
   func answersViews(at moment: Timestamp) -> Bool {
     switch phase {
     case .queued, .loading: return true
@@ -90,14 +93,14 @@ extension Job {
       guard let image, image.isKept else { return false }
       switch submission.cacheMode {
       case .default: return cache?.freshUntil.map { $0 > moment } ?? false
-      // What was not stored is not 'stored, however stale'.
+      // These modes accept stored responses only, fresh or stale.
       case .forceCache, .onlyIfCached: return cache?.isOfStored ?? false
       case .noStore, .reload, .noCache: return false
       }
     }
   }
 
-  /// Whether it was to make other variants than that one, and might have an image without them.
+  /// Whether the failure may come from variants that the new view does not ask for.
   fileprivate func mayHaveFailedByVariants(notOf new: NewJob) -> Bool {
     guard case .codec? = failure, !submission.variants.isEmpty else { return false }
     return submission.variants.map(\.recipe) != new.submission.variants.map(\.recipe)
@@ -105,15 +108,15 @@ extension Job {
 }
 
 extension CacheOutcome {
-  /// Whether the cache has, or had, what it is about.
+  /// Whether the response is, or was, stored in the cache.
   fileprivate var isOfStored: Bool { status == .hit || status == .stale || freshUntil != nil }
 }
 
 extension NewJob {
-  /// Equal for views that one job can answer: all but the priority and the sizes, which its image has.
+  /// Equal for views that one job can answer. Priority and sizes are left out.
   fileprivate var fingerprint: Fingerprint { Fingerprint(of: parts) }
 
-  /// Equal where the sizes are, too.
+  /// Like ``fingerprint``, with the sizes.
   fileprivate var fingerprintWithVariants: Fingerprint {
     Fingerprint(of: parts + ["variants"] + submission.variants.map { "\($0.recipe)" })
   }
@@ -134,7 +137,7 @@ extension NewJob {
       [asked.cacheMode.rawValue, asked.savesData ? "saves data" : ""],
       [asked.integrity?.hex ?? "", asked.cacheKey.map { "key " + $0 } ?? ""],
     ]
-    // Each list after its count, so that nothing moves from one to the next.
+    // Each list is preceded by its count, so that different lists can't give the same sequence.
     return lists.flatMap { ["\($0.count)"] + $0 }
   }
 }

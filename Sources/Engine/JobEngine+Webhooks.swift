@@ -1,8 +1,8 @@
 public import Jobs
 
-/// What is told of ends.
+/// Webhook messages about finished jobs and batches.
 extension JobEngine {
-  /// The messages of a job, the oldest first.
+  /// Returns the messages of a job, oldest first.
   public func messages(of id: JobID, for caller: Caller) async throws(JobsError)
     -> [WebhookMessage]
   {
@@ -10,8 +10,8 @@ extension JobEngine {
     return try await toldMessages(of: id)
   }
 
-  /// Has the newest message of a job sent again, now.
-  /// - Returns: the message; nil where there is none.
+  /// Sends the newest message of a job again, now.
+  /// - Returns: the message; nil if the job has none.
   public func sendAgain(of id: JobID, for caller: Caller) async throws(JobsError)
     -> WebhookMessage?
   {
@@ -19,7 +19,7 @@ extension JobEngine {
     return try await tellAgain(of: id)
   }
 
-  /// The messages of a batch, the oldest first.
+  /// Returns the messages of a batch, oldest first.
   public func messages(ofBatch id: BatchID, for caller: Caller) async throws(JobsError)
     -> [WebhookMessage]
   {
@@ -27,8 +27,8 @@ extension JobEngine {
     return try await toldMessages(of: id)
   }
 
-  /// Has the newest message of a batch sent again, now.
-  /// - Returns: the message; nil where there is none.
+  /// Sends the newest message of a batch again, now.
+  /// - Returns: the message; nil if the batch has none.
   public func sendAgain(ofBatch id: BatchID, for caller: Caller) async throws(JobsError)
     -> WebhookMessage?
   {
@@ -36,7 +36,7 @@ extension JobEngine {
     return try await tellAgain(of: id)
   }
 
-  /// - Throws: `.tooManyMessages` where as many wait for the owner's receivers as may.
+  /// - Throws: `.tooManyMessages` if the owner's limit of undelivered messages is reached.
   func checkMessages(of owner: Owner) async throws(JobsError) {
     guard try await hasRoomForMessages(of: owner) else { throw .tooManyMessages }
   }

@@ -2,10 +2,27 @@ public import Jobs
 public import Logging
 internal import Synchronization
 
-/// The service's centre: takes jobs, works on them, and answers what became of them.
+// Engine: from a submission to a finished job.
+//
+// Input: requests of the API, jobs claimed from the store, responses of origins, events of other instances. Output:
+// jobs in the store, images in the image store, updates for subscribers, webhook messages.
+//
+// `JobEngine` has an extension for each kind of request: `JobEngine+Submitting.swift`, `+Reading`, `+Changing` and so
+// on. The work behind them is in one folder per stage. Read them in this order:
+//
+// 1. `Queue`: `Dispatcher` claims jobs for idle workers; `OriginLimits` decides when an origin may get a request.
+// 2. `Loading`: fetches, decodes, stores and delivers the image of a claimed job.
+// 3. `Events`: `JobPublisher` makes a new state visible; `Subscribers` deliver it to clients.
+// 4. `Cache`, `Renditions`: stored responses and images, and variants of them.
+// 5. `Webhooks`, `Sharing`, `Upkeep`: messages to receivers, the lease and the other instances, cleaning up.
+//
+// Methods of `JobEngine` run on the caller's thread. Loads and renderings run on the decode threads, the loops of
+// ``JobEngine/run(onReady:)`` on Swift's shared threads. The store and the image store have threads of their own.
+
+/// Accepts jobs, carries them out and reports their state: the entry point of this module.
 ///
-/// What a method promises is durable when it returns. Reading (``peek(_:for:)``) never suspends. All parts of the engine
-/// are made here, each of the few others that it uses; what they do is in the folders beside this file.
+/// A change is durable when the method that makes it returns. ``peek(_:for:)`` never suspends. The initializer makes
+/// all parts of the engine and passes each of them only the parts that it uses.
 public final class JobEngine: Sendable {
   let configuration: Configuration
   let store: any JobStore
@@ -20,34 +37,35 @@ public final class JobEngine: Sendable {
   let clock: WallClock
   let log: Logger
   let lifecycle = Mutex(ServiceState.starting)
-  /// When this process was made.
+  /// Time when this process started.
   let since: Timestamp
   let storage: StorageRoom
 
-  // Sharing: this process among those that share the store.
+  // Sharing: this process and the other instances of the cluster.
   let membership: Membership
   let lease: Lease
 
-  // Events: what is known of jobs, and who wants to know it.
+  // Events: the known state of jobs, and the subscribers to it.
   let metrics = JobMetrics()
   let counting = SharedLook()
   let snapshots: JobSnapshots
   let publisher: JobPublisher
-  /// Jobs that the store may have purged without saying so, and until when it may come to that.
+  /// Jobs that the store may have purged although it reported a failure, each with the time until which that is
+  /// possible.
   let doubtfulPurges = AsyncStream<(job: Job, limit: ContinuousClock.Instant)>.makeStream()
   let batchWatches: BatchWatches
 
-  // Webhooks: who is told of ends. Nil: nobody is.
+  // Webhooks: messages about finished jobs and batches. Nil if webhooks are off.
   let webhooks: WebhookSender?
   let waitingMessages: WaitingMessages
 
-  // Cache: images and responses that are kept.
+  // Cache: stored images and responses.
   let uploads: UploadQuota
   let keeper: ImageKeeper
   let cache: ResponseCache
   let views: Views
 
-  // Queue: whose turn it is.
+  // Queue: which job is next.
   let network: NetworkState
   let origins: OriginLimits
   let positions: QueuePositions
@@ -55,27 +73,27 @@ public final class JobEngine: Sendable {
   let dailyBytes: DailyBytes
   let dispatcher: Dispatcher
 
-  // Loading: from the queue to a job's end.
+  // Loading: from a claimed job to its end.
   let background: BackgroundQueue
   let loads: Loads
   let completer: JobCompleter
-  /// Says that batches have jobs to be ended.
+  /// Signals that batches may have jobs to cancel or delete.
   let batchSignal = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
   let coalescer: Coalescer
   let kept: KeptTransfers
   let loader: Loader
   let backgroundLoader: BackgroundLoader
 
-  // Renditions: other pictures of kept images.
+  // Renditions: variants of stored images.
   let opener: ImageOpener
-  /// Nil where none are made.
+  /// Nil if variants are not offered.
   let variants: Variants?
 
-  // Upkeep.
+  // Upkeep: cleaning up and health checks.
   let tidying = TidyRounds()
   let vitality: Vitality
 
-  /// - Parameter now: the wall clock.
+  /// - Parameter now: the wall clock of this machine.
   public init(
     _ configuration: Configuration, _ parts: Parts, now: @escaping WallClock, log: Logger
   ) {
@@ -102,7 +120,7 @@ public final class JobEngine: Sendable {
       snapshots: snapshots, metrics: metrics, tracer: parts.tracer, log: log,
       onMessage: { bell.ring() },
       onLowData: { [network, background] job in
-        // The network changed while the job was loading.
+        // The network is no longer constrained since the job was claimed.
         if network.firstCandidate(of: job.submission) == .regular { background.replaceLowData() }
       })
 
@@ -213,7 +231,7 @@ public final class JobEngine: Sendable {
       keeper: keeper, log: log)
   }
 
-  /// Whether jobs are taken.
+  /// The state of the service, which decides whether it accepts jobs.
   public var state: ServiceState {
     let state = lifecycle.withLock { $0 }
     guard state == .ready else { return state }
@@ -222,12 +240,13 @@ public final class JobEngine: Sendable {
     return vitality.isFailing ? .stuck : .ready
   }
 
-  /// The wall clock's time.
+  /// The store's wall-clock time, as far as it is known here.
   public func now() -> Timestamp { clock() }
 
   // MARK: Rules that every method shares
 
-  /// Work is taken between the start's tidying up, which would take new work for what a crash left, and the stop.
+  /// Throws unless submissions are accepted. During the start they are refused, because recovery would mistake new work
+  /// for work that a crash left behind.
   func takeable() throws(JobsError) {
     switch state {
     case .starting: throw .starting
@@ -251,9 +270,9 @@ public final class JobEngine: Sendable {
     _ body: () async throws(StoreError) -> Value
   ) async throws(JobsError) -> Value {
     do throws(StoreError) { return try await body() } catch {
-      // For those who have left the store may not have tried.
+      // If the caller's task was cancelled, the store may not have tried.
       let level: Logger.Level = Task.isCancelled ? .debug : .error
-      log.log(level: level, "the store failed", metadata: ["error": "\(error)"])
+      log.log(level: level, "store operation failed", metadata: ["error": "\(error)"])
       storage.note(error)
       throw .store(error)
     }

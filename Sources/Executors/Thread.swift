@@ -1,14 +1,16 @@
 internal import Glibc
 internal import Synchronization
 
-/// Starts a thread that runs `body` and ends with it. Where none can be had for five seconds the process ends, and says so: what
-/// was to run never would, and whoever waits for it would hang, where a service manager can start us anew. Only for what is
-/// started with the service, and has nothing under way that could be lost; else there is ``startThreadIfPossible(named:_:)``.
+/// Starts a thread that runs `body`. If no thread can be created for five seconds, the process prints an error and exits.
+///
+/// Without the thread, its callers would wait forever. After an exit the service manager can start the process again. Use
+/// this only for threads that start with the service, when no work can be lost. Otherwise use
+/// ``startThreadIfPossible(named:_:)``.
 ///
 /// - Parameters:
-///   - name: shown by `top -H` and debuggers; Linux keeps 15 bytes of it.
-///   - niceness: how far the thread steps back where others want the core (nice(2), which is the thread's own in Linux);
-///     what it starts in its turn is as nice.
+///   - name: the name in `top -H` and debuggers; Linux keeps 15 bytes of it.
+///   - niceness: 0…19, lowers the thread's scheduling priority (nice(2), which applies to one thread on Linux). Threads
+///     that it starts inherit it.
 public func startThread(
   named name: String, niceness: Int = 0, _ body: @escaping @Sendable () -> Void
 ) {
@@ -19,7 +21,7 @@ public func startThread(
   }
   for _ in 0..<500 {
     if create(start) { return }
-    // Others of this user's, or of this container's, may end.
+    // Other threads of this user or container may end.
     usleep(10_000)
   }
   let words = Array("imagefetch: internal fault: \(noThreads)\n".utf8)
@@ -28,12 +30,12 @@ public func startThread(
   _exit(70)
 }
 
-/// What an operator does about it.
+/// The error message for operators if the system refuses new threads.
 public let noThreads =
-  "no thread can be started: raise TasksMax, the container's limit of processes or the user's"
+  "no thread can be started: raise TasksMax or the process limit of the container or user"
 
-/// Starts a thread that runs `body` and ends with it.
-/// - Returns: false where none can be had now.
+/// Starts a thread that runs `body`.
+/// - Returns: False if the system can't create a thread now.
 public func startThreadIfPossible(named name: String, _ body: @escaping @Sendable () -> Void)
   -> Bool
 {
@@ -44,11 +46,11 @@ public func startThreadIfPossible(named name: String, _ body: @escaping @Sendabl
     })
 }
 
-/// Whether so many threads can be had at once. Swift's own are waited for without a word and without an end where they can't.
+/// Whether the system can run `count` more threads. If it can't, Swift's own thread pool hangs without a message.
 public func canStartThreads(_ count: Int) -> Bool {
   let gate = Gate()
   return gate.mutex.withLock { _ in
-    // Each stays until the last is there.
+    // Each thread waits for the mutex, so that all of them exist at the same time.
     (0..<count).allSatisfy { _ in create(Start { gate.mutex.withLock { _ in } }) }
   }
 }
@@ -78,7 +80,7 @@ private func run(_ context: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer
   return nil
 }
 
-/// pthread_setname_np isn't in Swift's Glibc module.
+/// Sets the thread's name through `/proc`, because Swift's Glibc module lacks `pthread_setname_np`.
 private func nameThisThread(_ name: String) {
   let file = open("/proc/thread-self/comm", O_WRONLY | O_CLOEXEC)
   guard file >= 0 else { return }

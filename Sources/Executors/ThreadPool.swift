@@ -3,18 +3,26 @@ internal import Glibc
 internal import HeapModule
 internal import Synchronization
 
-/// A fixed number of threads of our own, for work that computes or blocks: Swift's shared threads
-/// never do either, so that a decode or a disk can't starve the tasks that only pass values on.
+// Executors: threads for work that computes or blocks.
+//
+// Input: closures, tasks and actors. Output: their execution on threads of a pool, highest priority first. `Thread`
+// starts a single thread; `ThreadPool` is a fixed number of threads with a common queue. The rest of the program runs on
+// Swift's shared threads, which must never compute for long or block.
+
+/// A fixed number of threads for work that computes or blocks.
 ///
-/// Start a task with it as its preferred executor (SE-0417: nonisolated functions and default actors then
-/// run here whenever that task calls them), or give it one closure with ``run(_:)``. Jobs run by their priority, first come first served within one.
+/// Such work must not run on Swift's shared threads, because a decode or a slow disk would delay all other tasks.
+///
+/// Set the pool as a task's preferred executor: nonisolated functions and default actors that the task calls then run
+/// here (SE-0417). Or pass a closure to ``run(_:)``. Jobs run in order of priority; equal priorities run in the order in
+/// which they were enqueued.
 public final class ThreadPool: TaskExecutor {
   private let line: WaitingLine
 
   /// - Parameters:
-  ///   - name: the threads' name in `top` and in a debugger; Linux keeps 15 bytes of it.
-  ///   - threads: how many threads, at least one; 0 is one a core.
-  ///   - niceness: how far they step back where other threads want the core (nice(1)).
+  ///   - name: the threads' name in `top` and in debuggers; Linux keeps 15 bytes of it.
+  ///   - threads: the number of threads; 0 for one per core.
+  ///   - niceness: 0…19, lowers the threads' scheduling priority (nice(2)).
   public init(name: String, threads: Int, niceness: Int = 0) {
     let line = WaitingLine()
     self.line = line
@@ -33,17 +41,17 @@ public final class ThreadPool: TaskExecutor {
     }
   }
 
-  /// A share of the threads for one task, whose priority is its own: see ``Lane``.
+  /// Creates an executor on this pool for one task, with a priority that can be changed: see ``Lane``.
   public func lane(priority: UInt8) -> Lane { Lane(of: self, line, priority: priority) }
 
-  /// A share of the threads for one actor, whose priority is its own: see ``SerialLane``.
+  /// Creates an executor on this pool for one actor, with a priority that can be changed: see ``SerialLane``.
   public func serialLane(priority: UInt8) -> SerialLane {
     SerialLane(of: self, line, priority: priority)
   }
 
   deinit { line.close() }
 
-  /// Jobs and closures that the threads were given so far: tests count by it how often work changes threads.
+  /// The number of jobs and closures enqueued so far. Tests use it to count how often work changes threads.
   package var handedOver: UInt64 { line.handedOver }
 
   public func enqueue(_ job: consuming ExecutorJob) {
@@ -51,8 +59,8 @@ public final class ThreadPool: TaskExecutor {
     line.add(.job(UnownedJob(job), nil), priority: priority)
   }
 
-  /// Runs one task's jobs on the pool's threads in the order of a priority that can be raised and lowered while the task
-  /// runs, which its own can't.
+  /// Runs one task's jobs on the pool's threads. Unlike a task's own priority, the lane's priority can be raised and lowered
+  /// while the task runs.
   public final class Lane: TaskExecutor {
     private let pool: ThreadPool
     private let line: WaitingLine
@@ -69,27 +77,27 @@ public final class ThreadPool: TaskExecutor {
       line.add(work, priority: priority.load(ordering: .relaxed))
     }
 
-    /// Orders what is enqueued from now on by another priority.
+    /// Changes the priority of jobs that are enqueued from now on.
     public func move(to priority: UInt8) { self.priority.store(priority, ordering: .relaxed) }
   }
 
-  /// Runs one actor's jobs on the pool's threads, one at a time and in the order in which they come, each when the
-  /// lane's priority has its turn.
+  /// Runs one actor's jobs on the pool's threads, one at a time and in order.
   ///
-  /// Give it to an actor as its `unownedExecutor`. What a task calls there and is isolated to nothing runs here too,
-  /// as it inherits the caller's isolation (SE-0461), so a task changes threads only where it waits.
+  /// Use it as the actor's `unownedExecutor`. Nonisolated functions that the actor calls also run here, because they
+  /// inherit the caller's isolation (SE-0461). So a task changes threads only when it suspends.
   public final class SerialLane: SerialExecutor {
     private struct State {
       var jobs = Deque<UnownedJob>()
       var priority: UInt8
-      /// Whether the lane has a thread.
+      /// Whether a thread runs one of the lane's jobs.
       var isRunning = false
-      /// The priority at which the lane waits for a thread; nil: it doesn't.
+      /// The priority of the lane's entry in the pool's queue; nil if it has none.
       var waitsAt: UInt8?
-      /// The turn that it waits for: those before it were overtaken.
+      /// The number of the lane's latest entry in the pool's queue. Older entries are ignored.
       var turn: UInt64 = 0
 
-      /// A turn to be waited for, where there is something to do and none is waited for that comes as soon.
+      /// Returns a new entry for the pool's queue. Returns nil if the lane has no jobs, is running, or already has an entry
+      /// with at least its priority.
       mutating func nextTurn() -> Turn? {
         guard !jobs.isEmpty, !isRunning, waitsAt.map({ $0 < priority }) ?? true else { return nil }
         waitsAt = priority
@@ -114,7 +122,8 @@ public final class ThreadPool: TaskExecutor {
       change { $0.jobs.append(job) }
     }
 
-    /// Orders what is enqueued from now on by another priority; by a higher one also what waits for a thread already.
+    /// Changes the priority of the jobs that wait for a thread and of later ones. A lower priority applies only after the
+    /// next job.
     public func move(to priority: UInt8) { change { $0.priority = priority } }
 
     private func change(_ body: (inout State) -> Void) {
@@ -137,7 +146,7 @@ public final class ThreadPool: TaskExecutor {
     }
   }
 
-  /// Runs `body` on one of the threads; it may block there. It is not given up when the task is cancelled.
+  /// Runs `body` on one of the threads, where it may block. Cancelling the task does not stop it.
   public func run<Value: Sendable>(_ body: @escaping @Sendable () -> Value) async -> Value {
     await withCheckedContinuation { continuation in
       line.add(
@@ -147,7 +156,7 @@ public final class ThreadPool: TaskExecutor {
   }
 }
 
-/// A task keeps its executor alive for as long as it has jobs, so a running job may use it.
+/// An unowned reference to an executor. A task retains its executor while it has jobs, so a running job may use it.
 private struct Unowned: Sendable {
   let reference: UnownedTaskExecutor
   init(_ executor: some TaskExecutor) { reference = executor.asUnownedTaskExecutor() }
@@ -198,7 +207,7 @@ private final class WaitingLine: @unchecked Sendable {  // all state behind `mut
     pthread_cond_signal(arrived)
   }
 
-  /// Waits for a job; nil once closed and empty.
+  /// Waits for a job. Returns nil once the queue is closed and empty.
   func next() -> Work? {
     pthread_mutex_lock(mutex)
     defer { pthread_mutex_unlock(mutex) }

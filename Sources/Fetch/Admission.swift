@@ -1,9 +1,9 @@
 internal import Jobs
 
 extension FetchRequest {
-  /// Waits until the request may go to another origin; the wait counts as the fetch's time.
+  /// Waits until the request may go to another origin. The wait counts toward the fetch's timeout.
   ///
-  /// - Throws: what ``admission`` throws; `.timeout` when the time is over before.
+  /// - Throws: The errors that ``admission`` throws, and `.timeout` at the deadline.
   func awaitAdmission(
     to origin: String, by deadline: ContinuousClock.Instant
   ) async throws(FetchError) {
@@ -26,7 +26,8 @@ extension FetchRequest {
     try result.get()
   }
 
-  /// Until the moment or a cancellation. In steps, as the system's timers overflow on very distant ones.
+  /// Sleeps until the deadline or a cancellation, at most an hour at a time: the system's timers overflow on
+  /// very distant deadlines.
   private static func sleep(until deadline: ContinuousClock.Instant) async {
     while !Task.isCancelled {
       let left = ContinuousClock.now.duration(to: deadline)

@@ -1,42 +1,43 @@
 extension CurlFetcher {
-  /// How to fetch. The bounds are the configuration file's; nothing here is checked again but what
-  /// ``CurlFetcher/init(_:)`` names.
+  /// The settings of a fetcher. The configuration file's reader has checked the bounds; only the errors of
+  /// ``CurlFetcher/init(_:)`` are detected here.
   public struct Configuration: Sendable {
-    /// For the name's lookup, and again for the TCP and TLS handshakes together.
+    /// Limits the name's lookup, and separately the TCP and TLS handshakes together.
     public var connectTimeout: Duration = .seconds(5)
-    /// The longest time without a byte while we want some.
+    /// The longest time without a byte while the reader wants more.
     public var stallTimeout: Duration = .seconds(15)
-    /// How many redirects are followed; the next one is an error.
+    /// The number of redirects that are followed; one more is an error.
     public var maxRedirects = 5
-    /// The `User-Agent` field, unless the request has its own.
+    /// The `User-Agent` field of requests that have none of their own.
     public var userAgent = "imagefetch"
-    /// An egress proxy, `http://[user:password@]host:port` or `https://…`, asked by CONNECT for
-    /// each judged address; nil: none, whatever the environment says.
+    /// An egress proxy, `http://[user:password@]host:port` or `https://…`. The fetcher sends it a CONNECT
+    /// request for an address that the policy allows. Nil: no proxy; environment variables such as
+    /// `http_proxy` are ignored.
     public var proxy: String?
     /// Where the fetcher may go.
     public var policy = AddressPolicy()
-    /// A PEM file of the authorities to trust in place of the system's.
+    /// A PEM file of the certificate authorities to trust instead of the system's.
     public var certificateAuthorities: String?
-    /// Connections at once; more transfers wait for their turn within their timeout.
+    /// The most connections at once. Further transfers wait in a queue, within their timeout.
     public var maxConnections = 10_000
     /// Connections kept open for later requests.
     public var maxIdleConnections = 256
-    /// Bytes of one response that wait to be taken before its origin is held back.
+    /// The most bytes of one response buffered for its reader. When the buffer is full, the transfer pauses.
     public var bufferSize = 262_144
-    /// Of a response's header section, interim responses included, in bytes.
+    /// The largest header section of a response in bytes, including interim responses.
     public var maxHeaderBytes = 65_536
     /// Finds the addresses of names.
     public var resolver: any NameResolver = SystemResolver()
-    /// Names looked up at once, each on a thread that lives no longer than there is work. With those
-    /// that nobody waits for any more there are four times as many threads at the most.
+    /// The most names looked up at once, each on its own thread. Threads of abandoned lookups come in
+    /// addition, up to four times this number of threads in total.
     public var maxLookups = 64
-    /// How long a name's addresses are used again. Short: it only spares a burst its repetitions.
+    /// How long the addresses of a name are cached. It is short, because the cache only serves bursts of
+    /// requests.
     public var lookupCacheTime: Duration = .seconds(5)
 
-    /// Whether its open transfers are the ones that the metrics tell of.
+    /// Whether the metric `imagefetch_fetch_open_transfers` counts this fetcher's transfers.
     public var isCounted = true
 
-    /// The defaults.
     public init() {}
   }
 }

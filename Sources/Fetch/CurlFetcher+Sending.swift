@@ -1,34 +1,31 @@
 public import Jobs
 
-/// A request of ours that is no fetch of an image: to a service that the operator named, or to where a client wants
-/// something sent.
+/// A request that does not fetch an image. It goes to a service that the operator configured, or to a URL
+/// that a client named for a webhook or a delivery.
 public struct OutgoingRequest: Sendable {
-  /// What it does (RFC 9110 section 9).
+  /// The request method (RFC 9110 section 9).
   public enum Method: String, Sendable {
-    /// These have no content.
+    /// Methods without content.
     case get = "GET"
     case delete = "DELETE"
-    /// These have.
+    /// Methods with content.
     case put = "PUT"
     case post = "POST"
   }
 
-  /// What is asked.
   public var method: Method
-  /// Whom.
   public var url: SourceURL
-  /// For whom it is sent; nil: for the service itself.
+  /// The owner of the job that the request is sent for. Nil: the service itself.
   public var owner: Owner?
-  /// Fields, sent as they are.
+  /// Header fields, sent as they are.
   public var fields: [HeaderField]
-  /// What is sent; of a method that has content only.
+  /// The request's content, for `put` and `post` only.
   public var content: OutgoingContent?
-  /// Until the response's end.
+  /// The time until the end of the response.
   public var timeout: Duration
-  /// Of the response's content.
+  /// The limit for the response's content, in bytes.
   public var maxBytes: Int
 
-  /// A request.
   public init(
     _ method: Method, _ url: SourceURL, for owner: Owner? = nil, fields: [HeaderField] = [],
     content: OutgoingContent? = nil, timeout: Duration, maxBytes: Int
@@ -42,21 +39,21 @@ public struct OutgoingRequest: Sendable {
   }
 }
 
-/// Bytes to be sent: read a piece at a time on the thread of the transfers, which all of them share. A file that is read
-/// so should be one that was just written or read, and lies in memory still.
+/// The content of a request. The transfer thread reads it piece by piece, so `read` must not block for long.
+/// A file should have been written or read just before, so that it is in the page cache.
 public struct OutgoingContent: Sendable {
-  /// How many.
+  /// The content's length in bytes.
   public let count: Int
-  /// Up to so many from an offset on; fewer end the transfer as broken.
+  /// Returns up to `count` bytes from `offset` on. The transfer fails if it returns fewer.
   public let read: @Sendable (_ offset: Int, _ count: Int) -> [UInt8]
 
-  /// Bytes from somewhere.
+  /// Content that `read` supplies.
   public init(count: Int, read: @escaping @Sendable (_ offset: Int, _ count: Int) -> [UInt8]) {
     self.count = count
     self.read = read
   }
 
-  /// Bytes in memory.
+  /// Content in memory.
   public init(_ bytes: [UInt8]) {
     count = bytes.count
     read = { offset, count in Array(bytes.dropFirst(offset).prefix(count)) }
@@ -64,15 +61,15 @@ public struct OutgoingContent: Sendable {
 }
 
 extension CurlFetcher {
-  /// One that sends under a policy of its own, on the same loop, with the same proxy.
+  /// Returns a sender with its own policy that uses this fetcher's thread and proxy.
   public func sender(under policy: AddressPolicy) -> CurlSender {
     CurlSender(self, router.under(policy))
   }
 
-  /// Sends a request as it is, and gives whatever is answered: no redirect is followed, no status is an error, and
-  /// no content coding is undone. The policy holds here too.
+  /// Sends a request as it is and returns the response. It follows no redirect, treats no status as an error
+  /// and decodes no content coding. The address policy applies.
   ///
-  /// - Throws: why there is no response.
+  /// - Throws: The reason why there is no response.
   public func send(_ request: OutgoingRequest) async throws(FetchError) -> FetchedResponse {
     try await response(to: request, by: router)
   }
@@ -99,7 +96,7 @@ extension CurlFetcher {
   }
 }
 
-/// Sends where a client wants something sent, under a policy of its own. No redirect is followed.
+/// Sends requests to URLs that clients name, under its own address policy. It follows no redirect.
 public struct CurlSender: Sendable {
   private let fetcher: CurlFetcher
   private let router: Router
@@ -108,12 +105,12 @@ public struct CurlSender: Sendable {
     (self.fetcher, self.router) = (fetcher, router)
   }
 
-  /// Sends a request as it is, and gives whatever is answered: see ``CurlFetcher/send(_:)``.
+  /// Sends a request as it is and returns the response; see ``CurlFetcher/send(_:)``.
   public func send(_ request: OutgoingRequest) async throws(FetchError) -> FetchedResponse {
     try await fetcher.response(to: request, by: router)
   }
 
-  /// The same, and gives the answer's head; its content is nobody's.
+  /// Sends a request and returns the head of the response. The response's content is discarded.
   func head(of request: OutgoingRequest) async throws(FetchError) -> ResponseHead {
     let (exchange, head) = try await fetcher.send(request, by: router)
     exchange.discard()
@@ -122,7 +119,7 @@ public struct CurlSender: Sendable {
 }
 
 extension CurlSender: WebhookClient {
-  /// Posts it as JSON.
+  /// Posts the request's body as JSON.
   public func post(_ request: WebhookRequest) async throws(FetchError) -> WebhookResponse {
     let fields = [
       HeaderField(name: "Content-Type", value: "application/json"),
@@ -138,7 +135,7 @@ extension CurlSender: WebhookClient {
   }
 }
 
-/// A response's content for the one task that reads it. Letting go of it closes the transfer.
+/// A response's content for the one task that reads it. Releasing it closes the transfer.
 private final class SentBody: ImageBytes {
   private let exchange: Exchange
   private let running: RunningLoop
@@ -154,7 +151,7 @@ private final class SentBody: ImageBytes {
 }
 
 extension AddressPolicy {
-  /// Everything: for services that the operator named, which may well be in a network of their own.
+  /// Allows every address and port: services that the operator configured may be in a private network.
   public static var everywhere: AddressPolicy {
     var policy = AddressPolicy()
     policy.allowPorts = []

@@ -4,12 +4,27 @@ internal import Logging
 internal import Metrics
 internal import Synchronization
 
-/// Fetches over libcurl: HTTP/1.1 and, where a TLS origin has it, HTTP/2, with connections used
-/// again.
+// Fetch: downloads images, and sends the service's own requests, with libcurl.
+//
+// Input: a `FetchRequest` or an `OutgoingRequest`. Output: the response's head and its body as pieces of
+// bytes, or a `FetchError`. Read the files in this order:
+//
+// 1. `CurlFetcher` (this file): one fetch, from its URL through its redirects to the response;
+//    `CurlFetcher+Sending` sends requests that do not fetch an image.
+// 2. `Router`, `Names/`, `Addresses/`: resolve the host and check every address against the `AddressPolicy`.
+// 3. `Transfer/EventLoop`: the thread `fetch-loop`, which drives all transfers with epoll and libcurl's multi
+//    handle.
+// 4. `Transfer/Transfer`: one libcurl transfer. `Transfer/Exchange` passes its bytes from that thread to the
+//    reading task.
+// 5. `Content/`: decodes content codings on the reader's thread.
+//
+// Names are looked up on the threads `fetch-names`. No code here blocks Swift's shared threads.
+
+/// Fetches images over HTTP/1.1 and, where a TLS origin supports it, HTTP/2. Connections are reused.
 ///
-/// Names are resolved here, every address is judged by the policy before a socket is opened to it,
-/// and redirects are followed here, each hop judged like the first. Nothing of it waits on Swift's
-/// shared threads.
+/// The fetcher resolves names itself and checks every address against the policy before it opens a socket. It
+/// also follows redirects itself and checks each of them like the first URL. It never blocks Swift's shared
+/// threads.
 public final class CurlFetcher: ImageFetcher {
   private let configuration: Configuration
   let router: Router
@@ -33,8 +48,8 @@ public final class CurlFetcher: ImageFetcher {
       try EventLoop(settings: settings) { if isCounted { gauge.record($0) } })
   }
 
-  /// Ends every transfer as cancelled and the thread with them; returns when both are gone. Later
-  /// fetches are `.cancelled` at once. Blocks for some milliseconds.
+  /// Cancels every transfer and stops the thread. Returns when both are done. Later fetches throw
+  /// `.cancelled`. Blocks for some milliseconds.
   public func shutdown() {
     running.loop.post(.stop)
     running.loop.waitForEnd()
@@ -42,8 +57,8 @@ public final class CurlFetcher: ImageFetcher {
 
   /// Fetches one image; see ``ImageFetcher``.
   ///
-  /// A response to a `Range` or a condition among the request's `conditions` may also have the status 206 or 304;
-  /// unasked for, those are `.originStatus`. `maxBytes` is of the body that comes: for a 206, of the part.
+  /// If the request has `conditions`, the response may also have the status 206 or 304. Without conditions
+  /// these statuses throw `.originStatus`. `maxBytes` limits the received body; for a 206 that is the part.
   public func fetch(_ request: FetchRequest) async throws(FetchError) -> FetchedResponse {
     do throws(FetchError) {
       return try await follow(request)
@@ -56,7 +71,7 @@ public final class CurlFetcher: ImageFetcher {
     }
   }
 
-  /// As ``HostName`` reads it.
+  /// The one spelling of a host by which origins are compared; see ``HostName``.
   public func spelling(of host: String) -> String { HostName(host)?.one ?? host }
 
   private func follow(_ request: FetchRequest) async throws(FetchError) -> FetchedResponse {
@@ -106,7 +121,7 @@ public final class CurlFetcher: ImageFetcher {
     }
   }
 
-  /// One hop: up to its response's header section.
+  /// Sends the request for one hop and waits for the response's header section.
   func ask(
     for url: SourceURL, of owner: Owner?, by router: Router, fields: [HeaderField],
     method: OutgoingRequest.Method = .get,
@@ -177,13 +192,13 @@ public final class CurlFetcher: ImageFetcher {
       return .originStatus(head.status, retryAfter: value.flatMap { RetryAfter.seconds($0) })
     }
     if let length = head.contentLength, length > maxBytes { return .tooLarge(limit: maxBytes) }
-    // An empty part says nothing of the whole.
+    // An empty part does not mean that the whole image is empty.
     return head.contentLength == 0 && head.status != 206 ? .noData : nil
   }
 }
 
 extension FetchedResponse {
-  /// The result of a fetch whose caller has a stored response that answers.
+  /// A response for a redirect whose target the caller already has in its cache.
   fileprivate static func stored(
     at url: SourceURL, over redirects: [FetchedRedirect], hadFields: Bool, timings: TransferTimings
   ) -> FetchedResponse {
@@ -199,7 +214,8 @@ extension FetchedResponse {
 }
 
 extension ResponseHead {
-  /// The same with 200 in place of a 206 whose part is the whole (RFC 9110 section 15.3.7).
+  /// Returns the head with status 200 if it is a 206 whose part is the complete content (RFC 9110 section
+  /// 15.3.7).
   fileprivate func whole(if isUnasked: Bool) -> ResponseHead {
     guard isUnasked, status == 206, let contentLength,
       let text = fields.last(where: { $0.name.lowercased() == "content-range" })?.value,
@@ -212,7 +228,7 @@ extension ResponseHead {
   }
 }
 
-/// Stops the loop's thread once neither the fetcher nor any body needs it.
+/// Stops the loop's thread once neither the fetcher nor any response body uses it.
 final class RunningLoop: Sendable {
   let loop: EventLoop
 

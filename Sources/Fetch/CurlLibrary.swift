@@ -1,15 +1,15 @@
 internal import CCodings
 internal import CCurl
 
-/// The libcurl that is linked.
+/// The libcurl that the process uses.
 public enum CurlLibrary {
-  /// Its version and those of what it uses, such as `7.88.1 OpenSSL/3.0.17 nghttp2/1.52.0`.
+  /// The versions of libcurl and of the libraries it uses, such as `7.88.1 OpenSSL/3.0.17 nghttp2/1.52.0`.
   public static var version: String {
     String(String(cString: curl_version()).trimmingPrefix("libcurl/"))
   }
 }
 
-/// The libraries that undo content codings.
+/// The libraries that decode content codings.
 public enum CodingLibraries {
   /// zlib's version, such as `1.2.13`.
   public static var zlibVersion: String { String(cString: CCodings.zlibVersion()) }

@@ -1,7 +1,7 @@
 internal import Jobs
 internal import Metrics
 
-/// What the fetcher counts; made after the metrics system was chosen.
+/// The fetcher's metrics. Create it after the metrics system is set up.
 final class FetchMetrics: Sendable {
   let bytes = Counter(label: "imagefetch_fetch_bytes_total")
   let openTransfers = Gauge(label: "imagefetch_fetch_open_transfers")
@@ -14,8 +14,8 @@ final class FetchMetrics: Sendable {
       })
   }
 
-  /// Counts a fetch that is over.
-  /// - Parameter error: nil for one that brought its whole body.
+  /// Counts a finished fetch.
+  /// - Parameter error: Nil if the whole body was read.
   func count(_ error: FetchError?) { outcomes[Self.name(error)]?.increment() }
 
   private static let names = ["success", "cancelled"] + codes.map(\.rawValue)
@@ -24,7 +24,7 @@ final class FetchMetrics: Sendable {
     .tooManyRedirects, .originStatus, .noData, .tooLarge, .truncated, .decodeFailed,
   ]
 
-  /// The outcome's name; for a failure the contract's.
+  /// The value of the label `outcome`: a failure code, `success` or `cancelled`.
   static func name(_ error: FetchError?) -> String {
     switch error {
     case nil: "success"

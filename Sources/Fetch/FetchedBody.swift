@@ -2,7 +2,7 @@ internal import Jobs
 internal import Metrics
 internal import Synchronization
 
-/// A response's body for the one task that reads it. Letting go of it closes the transfer.
+/// A response's body for the one task that reads it. Releasing it closes the transfer.
 final class FetchedBody: ImageBytes {
   private struct State {
     var received = 0
@@ -11,7 +11,7 @@ final class FetchedBody: ImageBytes {
   }
 
   private let exchange: Exchange
-  /// The exchange's bytes, without the codings.
+  /// The exchange's bytes with the content codings decoded.
   private let content: any ImageBytes
   private let isCoded: Bool
   private let metrics: FetchMetrics
@@ -20,8 +20,8 @@ final class FetchedBody: ImageBytes {
   private let state = Mutex(State())
 
   /// - Parameters:
-  ///   - codings: in the order they were applied.
-  ///   - maxBytes: of what each of them gives.
+  ///   - codings: The content codings, in the order they were applied.
+  ///   - maxBytes: The limit for the output of each decoder.
   init(
     _ exchange: Exchange, codings: [ContentCoding], maxBytes: Int, mayBeEmpty: Bool,
     metrics: FetchMetrics, running: RunningLoop
@@ -34,7 +34,7 @@ final class FetchedBody: ImageBytes {
     self.mayBeEmpty = mayBeEmpty
     self.metrics = metrics
     self.running = running
-    if mayBeEmpty { note(nil) }  // as a rule nobody reads it
+    if mayBeEmpty { note(nil) }  // the body of a 304 is usually not read
   }
 
   deinit {
@@ -69,7 +69,7 @@ final class FetchedBody: ImageBytes {
     metrics.bytes.increment(by: new)
   }
 
-  /// Counts the fetch's end, the first time.
+  /// Counts the end of the fetch once; later calls do nothing.
   private func note(_ error: FetchError?) {
     let isFirst = state.withLock { state in
       defer { state.isOver = true }

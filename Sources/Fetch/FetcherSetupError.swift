@@ -1,25 +1,25 @@
 internal import Glibc
 
-/// Why a fetcher could not be made.
+/// The reason why a fetcher could not be created.
 public enum FetcherSetupError: Error, Sendable, Equatable {
-  /// libcurl did not start.
+  /// libcurl could not be initialized.
   case curlUnavailable
-  /// The process has no descriptor left.
+  /// The process has no free file descriptor.
   case noDescriptor(errno: Int32)
-  /// Not `http://` or `https://` with a host.
+  /// The proxy is not `http://` or `https://` with a host.
   case unusableProxy
-  /// The file of certificate authorities can't be read.
+  /// The file of certificate authorities cannot be read.
   case unreadableCertificates(path: String)
 }
 
 extension FetcherSetupError: CustomStringConvertible {
-  /// What happened, for the operator.
+  /// The reason, for the operator.
   public var description: String {
     switch self {
-    case .curlUnavailable: "it does not start"
-    case .noDescriptor(let code): "no descriptor is left: \(String(cString: strerror(code)))"
-    case .unusableProxy: "the proxy is not http:// or https:// and a host"
-    case .unreadableCertificates(let path): "the certificate authorities in \(path) can't be read"
+    case .curlUnavailable: "initialization failed"
+    case .noDescriptor(let code): "no free file descriptor: \(String(cString: strerror(code)))"
+    case .unusableProxy: "the proxy must be http:// or https:// with a host"
+    case .unreadableCertificates(let path): "the certificate authorities in \(path) cannot be read"
     }
   }
 }

@@ -1,20 +1,22 @@
 public import Jobs
 
-/// Stores bytes behind URLs that were signed for that: whoever gave a job one can't be asked for anything else.
+/// Uploads bytes to presigned URLs. The signature allows only this one upload, so the service needs no
+/// credentials.
 public struct PresignedUpload: Sendable {
   private let sender: CurlSender
-  /// Between tries, up to a half longer.
+  /// The waits between attempts. A random part of up to a half is added.
   private static let waits: [Duration] = [.milliseconds(400), .seconds(2)]
 
-  /// - Parameter sender: whose policy says where clients may have something sent.
+  /// - Parameter sender: Its address policy decides where clients may upload to.
   public init(_ sender: CurlSender) { self.sender = sender }
 
-  /// Puts bytes behind a URL, in three tries where that may help. A redirect is a refusal.
+  /// Uploads bytes to a URL with PUT. Makes up to three attempts if the error may be temporary. A redirect
+  /// counts as a refusal.
   ///
   /// - Parameters:
-  ///   - owner: for whom; nil: for the service itself.
-  ///   - headers: fields that the URL was signed with; a `Content-Type` among them is in the place of `contentType`.
-  /// - Returns: the entity tag that they have there, if it was told.
+  ///   - owner: The owner of the job. Nil: the service itself.
+  ///   - headers: Fields that the URL was signed with. A `Content-Type` among them replaces `contentType`.
+  /// - Returns: The `ETag` of the response, if it has one.
   public func put(
     _ content: StoredBytes, as contentType: String, to url: SourceURL, for owner: Owner? = nil,
     headers: [HeaderField]
@@ -42,7 +44,7 @@ public struct PresignedUpload: Sendable {
     let request = OutgoingRequest(
       .put, url, for: owner, fields: fields,
       content: OutgoingContent(count: content.count) { content.read(at: $0, count: $1) },
-      // A megabyte a second, and what a stall is has a limit of its own.
+      // The timeout assumes at least 1 MiB/s. The stall timeout detects a transfer without progress earlier.
       timeout: .seconds(60 + content.count >> 20), maxBytes: 65_536)
     let head: ResponseHead
     do throws(FetchError) { head = try await sender.head(of: request) } catch {

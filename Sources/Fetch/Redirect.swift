@@ -1,12 +1,13 @@
 internal import Jobs
 
-/// Redirects as rules: we follow them ourselves, so that every hop is judged like the first.
+/// Rules for redirects. The fetcher follows redirects itself, so that each target is checked like the first
+/// URL.
 enum Redirect {
-  /// The statuses that send a GET elsewhere (RFC 9110 section 15.4).
+  /// Whether a status redirects a GET (RFC 9110 section 15.4).
   static func isRedirect(_ status: Int) -> Bool { [301, 302, 303, 307, 308].contains(status) }
 
-  /// A `Location` field as text. Bytes beyond ASCII are percent-encoded as they are, whatever their character set, except
-  /// in the host: that of an internationalised name is UTF-8.
+  /// Converts a `Location` field to text. Bytes beyond ASCII are percent-encoded unchanged, whatever their
+  /// character set. In the host they are kept as UTF-8, for internationalised names.
   static func text(of location: [UInt8]) -> String {
     let start = hostEnd(of: location)
     var encoded = Array(location[..<start])
@@ -23,7 +24,7 @@ enum Redirect {
 
   private static let hexDigits = Array("0123456789ABCDEF".utf8)
 
-  /// Where the authority of a reference ends (RFC 3986 section 3); 0 where it has none.
+  /// Returns the end of a reference's authority (RFC 3986 section 3), or 0 if it has none.
   private static func hostEnd(of reference: [UInt8]) -> Int {
     let slashes = Array("//".utf8)
     let end = reference.firstIndex { "/?#".utf8.contains($0) } ?? reference.endIndex
@@ -33,12 +34,12 @@ enum Redirect {
     return authority.firstIndex { "/?#".utf8.contains($0) } ?? reference.endIndex
   }
 
-  /// Where a response sends us.
-  /// - Parameter base: the URL that answered, its host in ASCII.
+  /// Returns the URL that a redirect leads to.
+  /// - Parameter base: The URL that returned the redirect, its host in ASCII.
   static func target(of head: ResponseHead, from base: String) throws(FetchError) -> SourceURL {
     let locations = Set(head.fields.filter { $0.name.lowercased() == "location" }.map(\.value))
     let unusable = FetchError.badRedirect(
-      // No more of it: what is in a URL may be meant for the origin alone.
+      // Only the scheme, because the rest of the URL may be confidential.
       status: head.status, location: locations.first.map { scheme(of: $0).map { $0 + ":…" } ?? "…" }
     )
     guard locations.count == 1, let location = locations.first, !location.isEmpty,
@@ -54,16 +55,16 @@ enum Redirect {
     return url
   }
 
-  /// What names a host is read by ``SourceURL`` alone, which is stricter than libcurl: `http:/x`
-  /// and `http:///x` name none.
+  /// Returns an absolute URL. A reference with a host is not resolved by libcurl but left to ``SourceURL``,
+  /// which is stricter: `http:/x` and `http:///x` have no host.
   private static func absolute(_ reference: String, from base: String) -> String? {
     if scheme(of: reference) != nil { return reference }
     if reference.hasPrefix("//") { return scheme(of: base).map { "\($0):\(reference)" } }
     return CurlURL.resolve(reference.replacing(" ", with: "%20"), against: base)
   }
 
-  /// The scheme of an absolute reference (RFC 3986 section 3.1), lower case; `javascript:` and
-  /// `data:` have no "//".
+  /// Returns the scheme of an absolute reference (RFC 3986 section 3.1) in lower case. `javascript:` and
+  /// `data:` references have one, too, although no "//" follows.
   private static func scheme(of reference: String) -> String? {
     let head = reference.utf8.prefix { $0 != UInt8(ascii: ":") }
     guard head.count < reference.utf8.count, let first = head.first, isLetter(first),

@@ -1,9 +1,10 @@
 internal import Jobs
 
-/// The last look at header fields before they are sent: the edge has refused what is dropped here.
+/// The last check of header fields before they are sent. The API has already refused the fields that are
+/// dropped here.
 enum RequestFields {
-  /// The client's fields. What makes a request conditional isn't among them: whoever asks for a part or a 304 must
-  /// know what to do with it.
+  /// Returns the client's fields that may be sent. Conditional fields and `Range` are dropped: only the
+  /// fetcher's caller can handle a 206 or a 304.
   static func permitted(_ fields: [HeaderField]) -> [HeaderField] {
     fields.filter { field in
       let name = field.name.lowercased()
@@ -11,17 +12,17 @@ enum RequestFields {
     }
   }
 
-  /// The fetch's own conditions and range, as far as they are about that URL.
+  /// Returns the fetch's own conditional fields for this URL.
   static func conditions(_ all: [FetchConditions], for url: SourceURL) -> [HeaderField] {
     sound(all.filter { $0.url == url }.flatMap(\.fields))
   }
 
-  /// Those among the fetch's own fields that are conditions.
+  /// Returns the fields that are conditional and well-formed.
   static func sound(_ conditions: [HeaderField]) -> [HeaderField] {
     conditions.filter { conditional.contains($0.name.lowercased()) && isSound($0) }
   }
 
-  /// Those that can be sent at all.
+  /// Returns the fields that are well-formed.
   static func sendable(_ fields: [HeaderField]) -> [HeaderField] { fields.filter(isSound) }
 
   private static func isSound(_ field: HeaderField) -> Bool {
@@ -29,13 +30,13 @@ enum RequestFields {
       && !field.value.utf8.contains(where: { $0 < 0x20 && $0 != 0x09 || $0 == 0x7F })
   }
 
-  /// Whether a field of that name is among them.
+  /// Whether a field with this lower-case name is present.
   static func contain(_ name: String, in fields: [HeaderField]) -> Bool {
     fields.contains { $0.name.lowercased() == name }
   }
 
-  /// What belongs to the connection or to the message's framing, and so to libcurl alone; and content codings: an image
-  /// is asked for as it is.
+  /// Fields that belong to the connection or to the message framing, which libcurl controls. Content codings
+  /// are refused, because images are requested without one.
   private static let refused: Set<String> = [
     "accept-encoding", "connection", "content-length", "expect", "host", "keep-alive",
     "proxy-authenticate",
@@ -43,12 +44,12 @@ enum RequestFields {
     "http2-settings",
   ]
 
-  /// RFC 9110 sections 13.1 and 14.2.
+  /// The conditional fields of RFC 9110 sections 13.1 and 14.2.
   private static let conditional: Set<String> = [
     "if-match", "if-modified-since", "if-none-match", "if-range", "if-unmodified-since", "range",
   ]
 
-  /// RFC 9110 section 5.6.2.
+  /// Whether a name is a token of RFC 9110 section 5.6.2.
   private static func isToken(_ name: String) -> Bool {
     !name.isEmpty
       && name.utf8.allSatisfy { byte in

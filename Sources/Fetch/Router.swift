@@ -2,7 +2,7 @@ internal import CCurl
 internal import Jobs
 internal import Logging
 
-/// Decides where a URL leads: names to addresses, and every one of them judged.
+/// Resolves a URL's host to addresses and checks each of them against the policy.
 struct Router: Sendable {
   private(set) var policy: AddressPolicy
   let lookups: LookupQueue
@@ -24,7 +24,7 @@ struct Router: Sendable {
     self.proxy = proxy
   }
 
-  /// The same under another policy.
+  /// Returns the same router with another policy.
   func under(_ policy: AddressPolicy) -> Router {
     var router = self
     router.policy = Self.ascii(policy)
@@ -38,9 +38,9 @@ struct Router: Sendable {
     return policy
   }
 
-  /// - Parameter owner: for whom names are looked up; nil: for the service itself.
-  /// - Throws: `.blocked`, `.dnsFailure`, `.cancelled`, and `.connectFailure` where the proxy has
-  ///   no address.
+  /// Resolves and checks a URL.
+  /// - Parameter owner: The owner of the job that needs the name. Nil: the service itself.
+  /// - Throws: `.blocked`, `.dnsFailure`, `.cancelled`; `.connectFailure` if the proxy has no address.
   func route(
     to url: SourceURL, for owner: Owner?, by deadline: ContinuousClock.Instant
   ) async throws(FetchError) -> Route {
@@ -78,7 +78,8 @@ struct Router: Sendable {
     }
   }
 
-  /// The proxy's own addresses. Its name is the operator's: clients hear only of the target.
+  /// Returns the proxy's own addresses. Errors name only the target, because the proxy's name is
+  /// confidential.
   private func addresses(
     of proxy: ProxyAddress, for target: HostName, by deadline: ContinuousClock.Instant
   ) async throws(FetchError) -> [IPAddress] {
@@ -86,12 +87,13 @@ struct Router: Sendable {
       return try await addresses(of: proxy.host, for: nil, by: deadline)
     } catch {
       guard case .dnsFailure(let name, let detail) = error else { throw error }
-      log.debug("no address of the proxy", metadata: ["proxy": "\(name)", "why": "\(detail)"])
+      log.debug("failed to resolve the proxy", metadata: ["proxy": "\(name)", "why": "\(detail)"])
       throw .connectFailure(host: target.text, detail: ProxyRoute.unreachable)
     }
   }
 
-  /// The addresses that may be connected to: a name that also has a forbidden one loses only that.
+  /// Returns the addresses that the policy allows. Forbidden ones are dropped. Throws `.blocked` if none
+  /// remains.
   private func permitted(
     _ addresses: [IPAddress], target: String
   ) throws(FetchError) -> [IPAddress] {
@@ -103,7 +105,8 @@ struct Router: Sendable {
     return permitted
   }
 
-  /// A host pattern as names are compared with it: ASCII, lower case, without a dot at the end.
+  /// Converts a host pattern to the form of the names it is compared with: ASCII, lower case, without a
+  /// trailing dot.
   private static func asciiPattern(_ pattern: String) -> String {
     let lowercased = pattern.lowercased()
     guard lowercased.hasPrefix("*.") else { return HostName(lowercased)?.text ?? lowercased }
@@ -112,7 +115,7 @@ struct Router: Sendable {
   }
 }
 
-/// The operator's proxy, taken apart.
+/// The operator's proxy URL, split into its parts.
 struct ProxyAddress: Sendable {
   let url: String
   let host: HostName
@@ -124,7 +127,7 @@ struct ProxyAddress: Sendable {
     else { return nil }
     self.host = host
     port = parts.port ?? 1_080
-    // Whoever pins the host's name must be the one who spells it.
+    // The URL uses the same spelling of the host as the pin in libcurl's name cache.
     let user = parts.userInfo.map { "\($0)@" } ?? ""
     url = "\(parts.scheme)://\(user)\(host.inURL):\(port)"
   }

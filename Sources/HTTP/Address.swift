@@ -2,7 +2,7 @@ import Glibc
 
 /// Socket addresses.
 enum Address {
-  /// The address as text, without its port; an IPv4 address within IPv6 as the former.
+  /// Returns the address without its port. An IPv4-mapped IPv6 address is returned as IPv4.
   static func text(_ address: UnsafePointer<sockaddr>) -> String {
     switch Int32(address.pointee.sa_family) {
     case AF_INET:
@@ -15,10 +15,10 @@ enum Address {
     }
   }
 
-  /// The port, in the host's byte order.
+  /// Returns the port in host byte order.
   static func port(_ address: sockaddr_storage) -> Int {
     withUnsafeBytes(of: address) { bytes in
-      // Both families keep it in the same place.
+      // IPv4 and IPv6 addresses store the port at the same offset.
       Int(UInt16(bigEndian: bytes.load(fromByteOffset: 2, as: UInt16.self)))
     }
   }

@@ -1,46 +1,47 @@
-/// The content of one request on its way from libmicrohttpd's thread to the handler's task. A
-/// value: the connection's lock guards it.
+/// Buffers the content of one request between libmicrohttpd's thread and the handler's task. A value type;
+/// the connection's lock protects it.
 struct BodyBuffer {
   typealias Piece = Result<[UInt8]?, BodyError>
   typealias Waiter = UnsafeContinuation<Piece, Never>
 
-  /// So many bytes wait for the handler before the client is held back. A piece comes on top, which
-  /// is at most the connection's pool.
+  /// The bytes buffered for the handler before the connection stops reading. One more piece may be added; its
+  /// size is at most that of the connection's memory pool.
   static let capacity = 64 << 10
-  /// Content up to this length is taken in whole before the handler runs.
+  /// Content up to this length is read completely before the handler runs.
   static let gathered = 16 << 10
 
-  /// Told apart from the next request's on the same connection.
+  /// The number of the request, which distinguishes it from later requests on the same connection.
   let serial: UInt64
-  /// Whether it comes for as long as it likes.
+  /// Whether the content has no length limit (a stream).
   let isStream: Bool
   private var limit: Int
   private var bytes: [UInt8] = []
   private var received = 0
   private var isWhole = false
   private var failure: BodyError?
-  /// Bytes that were dropped since time was last given for them.
+  /// Bytes dropped since the client's deadline was last extended.
   private var unpaid = 0
   private var waiter: Waiter?
 
-  /// - Parameter limit: nil: it comes for as long as it likes.
+  /// - Parameter limit: The limit in bytes. Nil: a stream without a limit.
   init(serial: UInt64, limit: Int?) {
     self.serial = serial
     isStream = limit == nil
     self.limit = limit ?? .max
   }
 
-  /// Whether more bytes should stay with the client for now.
+  /// Whether the connection should stop reading for now.
   var isFull: Bool { bytes.count >= Self.capacity && failure == nil }
 
-  /// How many bytes came beyond the limit and were dropped.
+  /// The number of bytes received beyond the limit and dropped.
   var excess: Int { max(0, received - limit) }
 
-  /// Whether the last piece gives the client of a stream more time: each one does while somebody reads, and afterwards each
-  /// 64 KiB, as whoever is refused may still send for long, but not drip.
+  /// Whether the last piece extends the deadline of a stream's client. While the handler reads, every piece
+  /// does. After the content has failed, only every 64 KiB do, so that a client cannot keep the connection
+  /// open by sending slowly.
   var earnsTime: Bool { isStream && (failure == nil || unpaid == 0) }
 
-  /// Takes in a piece, or drops it once the content has failed.
+  /// Appends a piece, or drops it if the content has failed.
   mutating func append(_ piece: UnsafeRawBufferPointer) -> Wake? {
     received += piece.count
     if received > limit, !isStream { return fail(.tooLarge(limit: limit)) }
@@ -53,22 +54,22 @@ struct BodyBuffer {
     return wake()
   }
 
-  /// Notes that the last byte came.
+  /// Marks the content as complete.
   mutating func end() -> Wake? {
     isWhole = true
     return wake()
   }
 
-  /// Notes that no more will come; what waits is dropped.
+  /// Marks the content as failed. Buffered bytes are dropped.
   mutating func fail(_ error: BodyError) -> Wake? {
     if failure == nil && !(isWhole && error == .disconnected) { failure = error }
-    // What comes from here on is for nobody.
+    // Bytes that a stream receives from now on count as excess.
     if isStream { limit = received }
     bytes = []
     return wake()
   }
 
-  /// What there is at once: bytes, the end or an error; nil if the taker must wait.
+  /// Returns what is available now: bytes, the end or an error. Nil if the reader must wait.
   mutating func take() -> Piece? {
     if let failure { return .failure(failure) }
     guard bytes.isEmpty else {
@@ -78,10 +79,10 @@ struct BodyBuffer {
     return isWhole ? .success(nil) : nil
   }
 
-  /// Keeps the taker until there is something.
+  /// Stores a waiting reader.
   mutating func wait(_ waiter: Waiter) { self.waiter = waiter }
 
-  /// Lets the taker go empty-handed, because its task was cancelled.
+  /// Ends the wait of a reader whose task was cancelled.
   mutating func release() -> Wake? {
     guard let waiter else { return nil }
     self.waiter = nil
@@ -94,7 +95,7 @@ struct BodyBuffer {
     return Wake(waiter: waiter, piece: piece)
   }
 
-  /// A taker and what it gets; to be run outside of the lock.
+  /// A reader and its result. Call `run` after releasing the lock.
   struct Wake {
     let waiter: Waiter
     let piece: Piece

@@ -1,11 +1,12 @@
 internal import CMicroHTTPD
 import Glibc
 
-// What libmicrohttpd calls, each from the one thread that has the connection. Globals, as C wants
-// them, and never isolated to an actor: such a one would trap there.
+// libmicrohttpd's callbacks. It calls each from the thread that owns the connection. They are global
+// functions, as C requires, and must not be isolated to an actor: an isolation check would trap on that
+// thread.
 
-/// The request line is there, its target not yet taken apart. What is returned becomes the
-/// request's context.
+/// Called when the request line was read and its target is not yet parsed. The result becomes the request's
+/// context.
 let requestLineCame:
   @convention(c) (
     UnsafeMutableRawPointer?, UnsafePointer<CChar>?, OpaquePointer?
@@ -15,13 +16,13 @@ let requestLineCame:
     return context
   }
 
-/// `%00` would cut the path and `%2f` would become a slash: paths stay as they were sent.
+/// Disables percent-decoding of the target: `%00` would cut the path and `%2f` would become a slash.
 let leaveEscaped:
   @convention(c) (
     UnsafeMutableRawPointer?, OpaquePointer?, UnsafeMutablePointer<CChar>?
   ) -> Int = { _, _, text in text.map { strlen($0) } ?? 0 }
 
-/// The head is there, a piece of the content, or the whole request.
+/// Called for the complete head, then for each piece of content, then for the complete request.
 let requestAdvanced: MHD_AccessHandlerCallback = {
   _, _, _, method, version, piece, size, context in
   guard let context = context?.pointee, let size else { return .NO }
@@ -43,13 +44,13 @@ let requestAdvanced: MHD_AccessHandlerCallback = {
   }
 }
 
-/// The request is over.
+/// Called when the request is finished or aborted.
 let requestEnded: MHD_RequestCompletedCallback = { _, _, context, _ in
   guard let context = context?.pointee else { return }
   connection(context).requestEnded()
 }
 
-/// A connection was begun, or is about to be closed.
+/// Called when a connection starts, and before it is closed.
 let connectionChanged: MHD_NotifyConnectionCallback = { context, handle, socketContext, change in
   guard let context, let handle, let socketContext else { return }
   let monitor = Unmanaged<Monitor>.fromOpaque(context).takeUnretainedValue()
@@ -68,7 +69,8 @@ let connectionChanged: MHD_NotifyConnectionCallback = { context, handle, socketC
   }
 }
 
-/// Receives a log message of libmicrohttpd, formatted by `CMicroHTTPD_logger`. Most say that a client disconnected.
+/// Receives a log message of libmicrohttpd, formatted by `CMicroHTTPD_formatMessage`. Most report that a
+/// client disconnected.
 @_cdecl("imagefetch_http_message")
 func receiveMessage(_ context: UnsafeMutableRawPointer, _ text: UnsafePointer<CChar>) {
   Unmanaged<Monitor>.fromOpaque(context).takeUnretainedValue().said(String(cString: text))

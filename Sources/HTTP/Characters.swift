@@ -1,18 +1,19 @@
-/// Which bytes the grammar of HTTP allows where.
+/// The characters that HTTP's grammar allows at each place.
 extension UInt8 {
-  /// `tchar`, of which methods and field names are made (RFC 9110, section 5.6.2).
+  /// Whether the byte is a `tchar`, the characters of methods and field names (RFC 9110, section 5.6.2).
   public var isTokenCharacter: Bool {
     self < 128 && (self < 64 ? tokenLow >> self : tokenHigh >> (self - 64)) & 1 == 1
   }
 
-  /// A byte of a field value: visible, space, tab or beyond ASCII (RFC 9110, section 5.5).
+  /// Whether the byte may occur in a field value: visible, space, tab or beyond ASCII (RFC 9110, section
+  /// 5.5).
   var isFieldCharacter: Bool { (self >= 0x20 && self != 0x7f) || self == 0x09 }
 
-  /// A byte of a request target. Wider than RFC 3986, as clients are, but never a blank, a control,
-  /// a fragment's mark or beyond ASCII.
+  /// Whether the byte may occur in a request target. More lenient than RFC 3986, because clients are; but
+  /// blanks, controls, `#` and bytes beyond ASCII are refused.
   var isTargetCharacter: Bool { self > 0x20 && self < 0x7f && self != UInt8(ascii: "#") }
 
-  /// A byte of `host [":" port]` (RFC 3986, section 3.2).
+  /// Whether the byte may occur in `host [":" port]` (RFC 3986, section 3.2).
   var isHostCharacter: Bool {
     self < 128 && (self < 64 ? hostLow >> self : hostHigh >> (self - 64)) & 1 == 1
   }

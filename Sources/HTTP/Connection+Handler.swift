@@ -1,16 +1,17 @@
 internal import Synchronization
 
-/// Running the handler, and what passes between its task and libmicrohttpd's thread.
+/// Runs the handler, and passes data between its task and libmicrohttpd's thread.
 extension Connection {
-  /// So much content beyond the limit is dropped while an answer waits for the content's end: a
-  /// client that sends somewhat too much is told so, one without end is cut.
+  /// The bytes beyond the limit that are read and dropped while a response waits for the end of the content.
+  /// A client that sends a little too much receives the response; the connection of one that sends more is
+  /// closed.
   var maxExcess: Int { max(1 << 20, service.configuration.maxBody) }
 
-  /// The same of content that comes for as long as it likes: a client that has sent a list before is told so.
+  /// The same limit for streamed content: clients may have sent a large batch before they read the refusal.
   static let maxUnread = 1 << 30
 
-  /// Runs the handler on this very thread till it finishes or first waits; from there it goes on on
-  /// Swift's threads.
+  /// Runs the handler on the current thread until it finishes or suspends. After that it continues on Swift's
+  /// threads.
   func run(_ head: RequestHead) {
     self.head = nil
     let request = request(head)
@@ -54,10 +55,11 @@ extension Connection {
     if waited { service.handlerWaited() }
   }
 
-  /// What the thread does about a request that is whole.
+  /// What libmicrohttpd's thread does with a complete request.
   enum Outcome { case respond(Response), wait, close }
 
-  /// Takes the handler's answer, or suspends the connection until it is there: in one step.
+  /// Returns the handler's response, or suspends the connection until there is one. Both happen under one
+  /// lock.
   func answerOrSuspend() -> Outcome {
     state.withLock { state in
       state.timing.stage = .answer
@@ -70,8 +72,8 @@ extension Connection {
 
   // MARK: Content
 
-  /// Takes the content that is there, or waits for some; lets the client send on if it was held
-  /// back.
+  /// Returns the available content, or waits for some. Continues reading from the client if the buffer was
+  /// full.
   private func takeContent(_ serial: UInt64) async throws(BodyError) -> [UInt8]? {
     if let piece = takeNow(serial) { return try piece.get() }
     let piece: BodyBuffer.Piece = await withTaskCancellationHandler {
@@ -92,7 +94,7 @@ extension Connection {
   private func takeOrWait(_ serial: UInt64, _ waiter: BodyBuffer.Waiter) -> BodyBuffer.Piece? {
     state.withLock { state in
       if let piece = take(&state, serial) { return piece }
-      // Looked at under the lock: a cancellation from here on finds the waiter.
+      // Checked under the lock: a later cancellation finds the waiting reader.
       guard !Task.isCancelled else { return .failure(.disconnected) }
       state.upload?.wait(waiter)
       return nil

@@ -2,32 +2,35 @@ internal import CMicroHTTPD
 import Glibc
 import HTTPTypes
 
-/// Sends a problem document before libmicrohttpd sends HTML.
+/// Sends a problem document before libmicrohttpd sends its own HTML error page.
 ///
-/// The library itself refuses some heads once they are complete, for example because of their Content-Length. No option
-/// sets that answer, and the request handler is not called. But the library first logs a message, on the thread of the
-/// connection. At that moment the connection is the only one of its thread whose head is complete and has not reached the
-/// handler. Heads that the library refuses before they are complete, and broken chunks, keep its HTML: several
-/// connections of the thread may be at that point, and the message does not name one.
+/// The library itself refuses some complete heads, for example because of their Content-Length. It then does
+/// not call the request handler, and no option changes the page. But it first logs a message on the
+/// connection's thread. At that moment this connection is the only one of its thread whose head is complete
+/// and has not reached the handler.
+///
+/// Two cases keep the HTML: heads that the library refuses before they are complete, and broken chunks.
+/// Several connections of the thread may be in that state, and the message does not name one.
 extension Monitor {
-  /// libmicrohttpd is about to refuse a request.
+  /// Handles the message that libmicrohttpd logs before it refuses a request.
   func preempt(_ message: String) {
     service.connections.first { $0.isUnasked }?.preempt(message)
   }
 
-  /// How that message begins, in every release that was tested. If it changes, clients get the library's HTML.
+  /// The prefix of that message in every tested release. If it changes, clients receive the library's HTML.
   static let preemptible = "Error processing request"
 }
 
 extension Connection {
-  /// Whether its head is complete and was not passed to the handler. False on another thread than its own.
+  /// Whether the connection's head is complete and was not passed to the handler. False on other threads than
+  /// its own.
   fileprivate var isUnasked: Bool {
     guard pthread_equal(thread, pthread_self()) != 0 else { return false }
     return step == .head && sentTarget != nil && CMicroHTTPD_headerSize(handle) > 0
   }
 
-  /// Sends our answer and shuts down the connection's sending side before libmicrohttpd's answer. Over TLS, where only
-  /// the library can write, the connection is closed without an answer.
+  /// Sends the response and shuts down the sending side, so that libmicrohttpd's own page is not sent. With
+  /// TLS only the library can write; the connection is then closed without a response.
   fileprivate func preempt(_ message: String) {
     step = .answered
     guard service.configuration.tls == nil else {
@@ -35,7 +38,7 @@ extension Connection {
       return
     }
     let bytes = response(to: refusal(of: message)).encoded(at: time(nil))
-    // The kernel has space for so few bytes, unless the client did not read the answers before.
+    // The socket buffer has space for this, unless the client did not read earlier responses.
     _ = bytes.withUnsafeBytes {
       send(
         descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL | MSG_DONTWAIT))
@@ -44,10 +47,10 @@ extension Connection {
     _ = shutdown(descriptor, Int32(SHUT_WR))
   }
 
-  /// Finds the reason by our own rules, which cover everything that the library refuses. The message is used only for facts
-  /// that the API does not report.
+  /// Determines the reason from the head with the rules of `FieldReader`, which cover everything that the
+  /// library refuses. The message is used only for facts that the API does not report.
   private func refusal(of message: String) -> Refusal {
-    // The cookies, which the library copies, do not fit into the connection's memory.
+    // The cookies, which the library copies, do not fit into the connection's memory pool.
     if message.contains("Request too big") {
       return .headerTooLarge(limit: service.configuration.maxHeader)
     }
@@ -58,7 +61,7 @@ extension Connection {
 }
 
 extension Response {
-  /// The message of an answer that is in memory, after which the connection is closed (RFC 9112).
+  /// Encodes a response whose content is in memory, with `Connection: close` (RFC 9112).
   func encoded(at moment: time_t) -> [UInt8] {
     var content: [UInt8] = []
     if case .bytes(let bytes) = self.content { content = bytes }
@@ -69,7 +72,7 @@ extension Response {
     return Array(head.utf8) + content
   }
 
-  /// RFC 9110 section 5.6.7.
+  /// Formats an HTTP date (RFC 9110 section 5.6.7).
   private static func date(_ moment: time_t) -> String {
     var (moment, parts) = (moment, tm())
     gmtime_r(&moment, &parts)

@@ -7,14 +7,17 @@ internal import Synchronization
 /// A request's target as the client sent it.
 struct SentTarget {
   let bytes: [UInt8]
-  /// Where the library has it. Only `BufferCheck` compares this address; what is there is not read again.
+  /// The target's address in the library's memory. `BufferCheck` compares this address but does not read from
+  /// it.
   let start: UnsafePointer<CChar>
 
-  /// Copies the target, which libmicrohttpd reports before it parses it, and hides the query from the library.
+  /// Copies the target before libmicrohttpd parses it, and hides the query from the library.
   ///
-  /// The NUL behind the question mark is all that this program writes to the library's memory. No option turns off the
-  /// parsing of the query, which takes about 64 bytes of the connection's memory per argument: the library would refuse
-  /// a query of a few hundred `&`, in HTML. If a later release parses a copy, it does so, and nothing else changes.
+  /// Otherwise the library would parse the query and use about 64 bytes of the connection's memory per
+  /// argument. It would refuse a query with a few hundred `&`, in HTML, and no option turns this off.
+  ///
+  /// The NUL after the question mark is the only byte that this program writes to the library's memory. If a
+  /// later release parses a copy, the NUL merely has no effect.
   init(_ target: UnsafePointer<CChar>) {
     start = target
     bytes = Array(UnsafeRawBufferPointer(start: target, count: strlen(target)))
@@ -23,20 +26,21 @@ struct SentTarget {
   }
 }
 
-/// The calls for one request, in their order. All on libmicrohttpd's thread.
+/// libmicrohttpd's callbacks for one request, in the order in which they are called, on its thread for the
+/// connection.
 extension Connection {
-  /// The request line is there.
+  /// Called when the request line was read.
   func requestLineCame(_ target: UnsafePointer<CChar>?) {
     step = .head
     sentTarget = target.map(SentTarget.init)
   }
 
-  /// The head is there: judges it, and only then lets the content come.
+  /// Called when the head is complete. Checks it, and only then accepts the content.
   ///
-  /// An answer queued now closes the connection, so that is for refusals. Others are given in the
-  /// next call, which comes at once if there is no content.
+  /// A response queued in this call closes the connection, so only refusals are sent here. Other responses
+  /// are queued in the next call, which follows at once if there is no content.
   func headCame(_ method: UnsafePointer<CChar>, _ version: UnsafePointer<CChar>) -> MHD_Result {
-    // From here on its place is not another's to take.
+    // From now on the connection must not be evicted.
     state.withLock { $0.timing.stage = .answer }
     isActive = true
     service.requestBegan()
@@ -58,16 +62,16 @@ extension Connection {
     }
   }
 
-  /// The answer to a request that is refused.
+  /// Returns the response to a refused request.
   func response(to refusal: Refusal) -> Response {
     service.log.debug(
-      "refused", metadata: ["client": "\(remoteAddress)", "why": "\(refusal)"])
+      "request refused", metadata: ["client": "\(remoteAddress)", "why": "\(refusal)"])
     let origin = MHD_lookup_connection_value(handle, .HEADER_KIND, "Origin")
     return service.refusal(refusal, origin.map { String(cString: $0) })
   }
 
-  /// Small content is gathered before the handler runs, which then need not wait for it; a client
-  /// that drips it holds no task. Larger content streams.
+  /// Prepares to read the content. Small content is read completely before the handler runs, so a client that
+  /// sends it slowly does not occupy a task. Larger content is streamed to the handler.
   private func contentFollows(_ head: RequestHead) -> MHD_Result {
     let isSmall = head.declaredLength.map { $0 <= BodyBuffer.gathered } ?? false
     step = isSmall ? .gathering : .streaming
@@ -79,14 +83,14 @@ extension Connection {
     }
     guard !isSmall else { return .YES }
     run(head)
-    // A handler that wants none of the content, because it says 401 for instance, is done by now.
+    // The handler may already have responded without reading the content, for example with 401.
     guard let response = state.withLock({ $0.response.take() }) else { return .YES }
     return answerEarly(response)
   }
 
-  /// A piece of the content is there.
-  /// - Returns: whether the connection goes on, and how much of the piece was taken; what is left
-  ///   comes again.
+  /// Called for each piece of the content.
+  /// - Returns: Whether the connection continues, and how many bytes were used. libmicrohttpd passes the rest
+  ///   again.
   func contentCame(_ piece: UnsafeRawBufferPointer) -> (MHD_Result, taken: Int) {
     let (wake, result, taken): (BodyBuffer.Wake?, MHD_Result, Int) = state.withLock { state in
       guard state.upload != nil, !state.isEnding else { return (nil, .NO, 0) }
@@ -97,8 +101,8 @@ extension Connection {
       }
       let wake = state.upload!.append(piece)
       if state.upload!.earnsTime { state.timing.contentCame(now(), service.configuration) }
-      // In the middle of the content libmicrohttpd takes no answer: it is read to its end, if that
-      // is near.
+      // libmicrohttpd accepts no response in the middle of the content. The rest is read and dropped, up to a
+      // limit.
       let excess = state.upload!.excess
       let most = state.upload!.isStream ? Self.maxUnread : maxExcess
       return (wake, excess > most ? .NO : .YES, piece.count)
@@ -108,7 +112,7 @@ extension Connection {
     return (result, taken)
   }
 
-  /// The whole request is there, or the answer to it.
+  /// Called when the request is complete, and again after a suspended connection was resumed.
   func requestCompleted() -> MHD_Result {
     if step == .gathering || step == .streaming { finishContent() }
     if let head { run(head) }
@@ -127,7 +131,7 @@ extension Connection {
     }?.run()
   }
 
-  /// The request is over, its answer sent or not.
+  /// Called when the request is over, whether or not its response was sent.
   func requestEnded() {
     let (task, wake) = state.withLock { state in
       let left = (state.task, state.upload?.fail(.disconnected))

@@ -2,39 +2,40 @@ internal import CMicroHTTPD
 import Glibc
 import Synchronization
 
-/// One client's connection, and the request being answered on it.
+/// One client's connection and the request being handled on it.
 ///
-/// libmicrohttpd calls for it on one thread of its own; the handler's task, the monitor's thread
-/// and that thread meet in `state`. A connection is suspended, and resumed, only under that lock
-/// and only by `isSuspended`: so 'the task completed' and 'nothing to say yet' can never miss each
-/// other. The order of locks is ours, then libmicrohttpd's, which never calls us holding its own.
+/// Three threads use it: libmicrohttpd's thread for the connection, the thread of the handler's task, and the
+/// monitor's thread. The lock of `state` protects what they share. A connection is suspended and resumed only
+/// under this lock, so a response that arrives while the connection is being suspended is never missed. Lock
+/// order: this lock first, then libmicrohttpd's. libmicrohttpd never calls this class while it holds its own
+/// lock.
 ///
-/// `@unchecked Sendable`: `state` is behind its lock; the variables below `Only libmicrohttpd's
-/// thread` are touched by the callbacks for this connection alone, which come one after another.
+/// `@unchecked Sendable`: `state` is behind a lock. The variables below `Only libmicrohttpd's thread` are
+/// used only by the callbacks for this connection, which run one after another.
 final class Connection: @unchecked Sendable {
-  /// What is shared, behind the lock.
+  /// The state shared between threads.
   struct State {
-    /// Counts the requests, so that late takers of a body are told apart.
+    /// The number of the request. A reader of an earlier request's body is recognized by it.
     var serial: UInt64 = 0
     var timing = Timing()
     var upload: BodyBuffer?
     var response: Response?
-    /// The answer's stream, if it is one.
+    /// The state of the response's stream, if it has one.
     var writer: StreamState?
-    /// The handler's task, if it did not finish at once.
+    /// The handler's task, unless it finished without suspending.
     var task: Task<Void, Never>?
     var isSuspended = false
-    /// The client closed its side.
+    /// The client closed its side of the connection.
     var hasLeft = false
-    /// The server is going away: nothing may be suspended any more.
+    /// The server is stopping, so no connection may be suspended.
     var isEnding = false
-    /// libmicrohttpd has closed it, or is about to.
+    /// libmicrohttpd has closed the connection or is about to.
     var isClosed = false
-    /// Its place was given to another.
+    /// The connection's slot was given to another client.
     var isEvicted = false
   }
 
-  /// What the next call from libmicrohttpd is about.
+  /// The subject of libmicrohttpd's next call.
   enum Step { case head, gathering, streaming, complete, answered }
 
   let id: UInt64
@@ -45,22 +46,22 @@ final class Connection: @unchecked Sendable {
   let place: Places.Kind
   let state = Mutex(State())
 
-  /// Libmicrohttpd's for it.
+  /// libmicrohttpd's thread for this connection.
   let thread = pthread_self()
 
   // Only libmicrohttpd's thread
   var step = Step.head
-  /// The target of the request whose line has come.
+  /// The target of the current request.
   var sentTarget: SentTarget?
   var head: RequestHead?
-  /// Whether the content came, or is to come, in chunks.
+  /// Whether the content is sent in chunks.
   var isChunked = false
-  /// Whether the request's method is HEAD.
   var isHead = false
-  /// Keeps the bytes of an answer where they are until they were sent.
+  /// Keeps the bytes of a response in memory until they are sent.
   var sending: Response.Content = .none
   var keeping: (any Sendable & AnyObject)?
-  /// Whether the client may still be sending when we close, and would lose our answer to a reset.
+  /// Whether the client may still be sending when the connection is closed. A TCP reset could then destroy
+  /// the response.
   var lingers = false
   var isActive = false
 
@@ -75,7 +76,7 @@ final class Connection: @unchecked Sendable {
 
   // MARK: Suspending, under the lock
 
-  /// Stops libmicrohttpd from calling for the connection. No thread is held meanwhile.
+  /// Stops libmicrohttpd from calling for this connection. A suspended connection occupies no thread.
   func suspend(_ state: inout State) {
     guard !state.isSuspended else { return }
     state.isSuspended = true
@@ -89,14 +90,13 @@ final class Connection: @unchecked Sendable {
     MHD_resume_connection(handle)
   }
 
-  // MARK: From outside
+  // MARK: Calls from other threads
 
-  /// The client closed its side. Its handler is told by cancelling the task; what it returns then
-  /// is sent if the client still reads, which libmicrohttpd finds out. A stream ends.
+  /// Called when the client closed its side. Cancels the handler's task and ends a stream. If the client
+  /// still reads, it receives a response that is available at once.
   ///
-  /// Nobody can tell a client that is gone from one that only said it has no more to send (`nc
-  /// -N`), so the latter is not waited for either: it gets its answer only if that is there at
-  /// once.
+  /// A disconnected client cannot be distinguished from one that only finished sending (`nc -N`), so the
+  /// server does not wait for either.
   func clientLeft() {
     let task = state.withLock { state in
       state.hasLeft = true
@@ -107,12 +107,12 @@ final class Connection: @unchecked Sendable {
     task?.cancel()
   }
 
-  /// Cancels the handler, if it is running.
+  /// Cancels the handler's task if it is running.
   func cancel() {
     state.withLock { $0.task }?.cancel()
   }
 
-  /// Lets go of the connection whatever its handler does, so that the daemon can be stopped.
+  /// Resumes the connection even if its handler is still running, so that the daemon can be stopped.
   func end() {
     state.withLock { state in
       state.isEnding = true
@@ -120,7 +120,7 @@ final class Connection: @unchecked Sendable {
     }
   }
 
-  /// Since when it waits for a request; nil while it has one.
+  /// Since when the connection has been waiting for a request; nil while it has one.
   var idleSince: Instant? {
     state.withLock { state in
       guard case .head = state.timing.stage, !state.isClosed, !state.isEvicted else { return nil }
@@ -128,8 +128,8 @@ final class Connection: @unchecked Sendable {
     }
   }
 
-  /// Cuts the connection, unless it has a request by now.
-  /// - Returns: whether its place is free.
+  /// Closes the connection, unless it has received a request.
+  /// - Returns: Whether its slot is free.
   func evict() -> Bool {
     state.withLock { state in
       guard case .head = state.timing.stage, !state.isClosed, !state.isEvicted else { return false }
@@ -139,7 +139,7 @@ final class Connection: @unchecked Sendable {
     }
   }
 
-  /// Cuts the connection if its request has taken too long.
+  /// Closes the connection if its request has taken too long.
   func enforceDeadline(_ now: Instant, _ limits: HTTPServer.Configuration) {
     state.withLock { state in
       guard !state.isClosed else { return }

@@ -1,53 +1,50 @@
-/// Content that comes bit by bit, for as long as it lasts: server-sent events, for instance.
+/// A response's content that is produced over time, for example server-sent events.
 ///
-/// The server pulls. It asks for the next piece whenever the client has room for one, so what a slow
-/// client is sent is made as late as possible, and nothing piles up for it. While there is nothing,
-/// no thread and no timer is held. Letting go of the stream is all that the server does at its end,
-/// whether the client left, the last piece was sent or the server stops.
+/// The server pulls: it requests the next piece when the client can receive it, so nothing accumulates for a
+/// slow client. A stream without data uses no thread and no timer. When the stream is over, the server only
+/// releases it. This happens when the client disconnects, when the last piece was sent, and when the server
+/// stops.
 public protocol ContentStream: AnyObject, Sendable {
-  /// Keeps what is to be called, from any thread, when there may be more after ``next()`` gave
-  /// `.nothingYet`. Called once, before all else; calling `wake` too often is harmless.
+  /// Stores a function to call, from any thread, when ``next()`` returned `.nothingYet` and may now return
+  /// more. The server calls `attach` once, before anything else. Extra calls of `wake` are harmless.
   func attach(_ wake: @escaping @Sendable () -> Void)
 
-  /// What to send next. Called on a thread that serves other connections too: never waits.
+  /// Returns the next piece to send. It must not block: its thread serves other connections, too.
   func next() -> StreamPiece
 
-  /// What to send into a silence; nil: nothing, for as long as it lasts.
+  /// What to send when the stream is silent for some time; nil: nothing.
   var keepAlive: KeepAlive? { get }
 
-  /// Whether it may end anywhere, as events may, behind which others may always come. Of any other its end says that it is
-  /// whole: where that is not so, it is broken off.
+  /// Whether the stream may end at any point, like an event stream. Any other stream is aborted if it must
+  /// end early, because a normal end would tell the client that the content is complete.
   var endsAnywhere: Bool { get }
 
-  /// The service, not the server, is about to end it though its client is still there.
+  /// Called before the service ends the stream although its client is still connected.
   func willBreakOff()
 }
 
 extension ContentStream {
-  /// To most it makes no difference.
+  /// Does nothing.
   public func willBreakOff() {}
 }
 
-/// What a stream has to send.
+/// The result of asking a stream for its next piece.
 public enum StreamPiece: Sendable, Equatable {
-  /// Bytes.
   case bytes([UInt8])
   /// Nothing at the moment.
   case nothingYet
-  /// Nothing more: the content is whole.
+  /// The content is complete.
   case end
-  /// Nothing more, and the content is not whole: the connection is closed without its end.
+  /// The content is incomplete and ends here. The connection is closed without the terminating chunk.
   case failed
 }
 
-/// Bytes that mean nothing, so that neither side or anyone between takes a silent stream for dead.
+/// Bytes without meaning, sent so that neither side nor a proxy closes a silent stream.
 public struct KeepAlive: Sendable, Equatable {
-  /// What is sent.
   public var bytes: [UInt8]
-  /// The longest silence, to which up to a second may come.
+  /// The longest silence. It may last up to one second longer.
   public var interval: Duration
 
-  /// Bytes and the silence before them.
   public init(bytes: [UInt8], interval: Duration) {
     self.bytes = bytes
     self.interval = interval

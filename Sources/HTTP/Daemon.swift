@@ -3,18 +3,20 @@ import Glibc
 import Logging
 import Synchronization
 
-/// libmicrohttpd's threads. It has no listening socket: the monitor accepts, because
-/// `MHD_quiesce_daemon` aborts the process when a worker takes the socket out of its set at the
-/// same moment.
+/// Runs libmicrohttpd's threads.
 ///
-/// `@unchecked Sendable`: the daemon's functions may be called from any thread; `stop` is called
-/// once, by the monitor.
+/// The daemon has no listening socket; the monitor accepts connections. With a listening socket,
+/// `MHD_quiesce_daemon` aborts the process if a worker removes the socket from its epoll set at the same
+/// moment.
+///
+/// `@unchecked Sendable`: the daemon's functions may be called from any thread. Only the monitor calls
+/// `stop`, once.
 final class Daemon: @unchecked Sendable {
   private let daemon: OpaquePointer
   private let context: Unmanaged<Monitor>
   private let strings: [UnsafeMutablePointer<CChar>]
 
-  /// Starts the threads. `monitor` is kept until `stop`.
+  /// Starts the threads. `monitor` is retained until `stop`.
   init(_ monitor: Monitor) throws(ServerError) {
     let configuration = monitor.service.configuration
     context = Unmanaged.passRetained(monitor)
@@ -24,8 +26,8 @@ final class Daemon: @unchecked Sendable {
     var options = [
       option(.EXTERNAL_LOGGER, CMicroHTTPD_logger(), opaque),
       option(.CONNECTION_MEMORY_LIMIT, configuration.poolSize),
-      // The monitor alone counts. At a limit of its own libmicrohttpd would close a connection
-      // without a word, and its thread stops for ever at a lock that it already has.
+      // The monitor counts connections. At its own limit libmicrohttpd closes connections silently, and its
+      // thread can deadlock.
       option(.CONNECTION_LIMIT, 1 << 30),
       option(
         .CONNECTION_TIMEOUT, Int(max(1, configuration.idleTimeout.components.seconds))),
@@ -38,10 +40,10 @@ final class Daemon: @unchecked Sendable {
     var flags =
       MHD_USE_EPOLL_INTERNAL_THREAD.rawValue | MHD_ALLOW_SUSPEND_RESUME.rawValue
       | MHD_USE_NO_LISTEN_SOCKET.rawValue | MHD_USE_ERROR_LOG.rawValue
-    // This flag is level 1 of MHD_OPTION_CLIENT_DISCIPLINE_LVL, which the headers of 0.9.75 do not have. The level refuses
-    // bare CR and LF, folds, NULs, blanks in field names and targets, and Transfer-Encoding with Content-Length. Level 2
-    // also refuses an empty line before a request, which servers should ignore (RFC 9112, section 2.2). Level 3 differs
-    // from it only in blanks behind the size of a chunk.
+    // This flag is level 1 of MHD_OPTION_CLIENT_DISCIPLINE_LVL, which the headers of 0.9.75 do not have.
+    // Level 1 refuses bare CR and LF, folds, NULs, blanks in field names and targets, and Transfer-Encoding
+    // with Content-Length. Level 2 also refuses an empty line before a request, which servers should ignore
+    // (RFC 9112, section 2.2). Level 3 additionally refuses blanks after a chunk's size.
     if MicroHTTPDLibrary.isStrict { flags |= MHD_USE_PEDANTIC_CHECKS.rawValue }
     if let tls = configuration.tls {
       strings = [strdup(tls.certificate), strdup(tls.key)]
@@ -62,12 +64,12 @@ final class Daemon: @unchecked Sendable {
     self.daemon = daemon
   }
 
-  /// Hands over an accepted connection. The descriptor is the daemon's from here, also on failure.
+  /// Passes an accepted connection to the daemon, which then owns the descriptor, even if this fails.
   func add(_ descriptor: Int32, _ address: UnsafePointer<sockaddr>, _ size: socklen_t) -> Bool {
     MHD_add_connection(daemon, descriptor, address, size) == .YES
   }
 
-  /// Closes all connections and ends the threads. No connection may be suspended.
+  /// Closes all connections and stops the threads. No connection may be suspended.
   func stop() {
     MHD_stop_daemon(daemon)
     strings.forEach { free($0) }

@@ -1,12 +1,12 @@
 internal import CMicroHTTPD
 import Glibc
 
-/// An epoll set. Its descriptors are closed with it.
+/// An epoll set with an eventfd that wakes it. Watched descriptors leave the set when they are closed.
 final class EventSet: Sendable {
   private let descriptor: Int32
   private let bell: Int32
 
-  /// Told of when `wake` was called.
+  /// The name returned after `wake` was called.
   static let woken: UInt64 = .max
 
   init() throws(ServerError) {
@@ -41,14 +41,14 @@ final class EventSet: Sendable {
     return epoll_ctl(descriptor, operation, watched, &event) == 0
   }
 
-  /// Ends a wait from any thread.
+  /// Ends a wait; may be called from any thread.
   func wake() {
     var one: UInt64 = 1
     _ = write(bell, &one, 8)
   }
 
-  /// Waits for at most so many milliseconds.
-  /// - Returns: the names of what is ready.
+  /// Waits for events, at most this many milliseconds.
+  /// - Returns: The names of the descriptors that are ready.
   func wait(milliseconds: Int) -> [UInt64] {
     withUnsafeTemporaryAllocation(of: epoll_event.self, capacity: 256) { events in
       let count = epoll_wait(

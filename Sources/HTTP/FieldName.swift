@@ -1,8 +1,8 @@
 import HTTPTypes
 
-/// Field names that clients send often, so that reading one allocates nothing.
+/// Common field names. Looking one up allocates no memory.
 struct FieldName: Sendable {
-  /// What the field means to the framing of the message.
+  /// How the field affects the framing of the message.
   enum Meaning: Sendable { case other, host, contentLength, transferEncoding, expect }
 
   let name: HTTPField.Name
@@ -15,7 +15,7 @@ struct FieldName: Sendable {
     lowercased = Array(name.canonicalName.utf8)
   }
 
-  /// The known name with these bytes, in whatever case.
+  /// Returns the known name that equals these bytes, ignoring case.
   static func known(_ bytes: UnsafeBufferPointer<UInt8>) -> FieldName? {
     guard bytes.count < byLength.count else { return nil }
     for candidate in byLength[bytes.count] where candidate.matches(bytes) { return candidate }

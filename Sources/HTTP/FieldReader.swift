@@ -1,8 +1,8 @@
 internal import CMicroHTTPD
 import HTTPTypes
 
-/// Reads the header fields that libmicrohttpd found: their grammar (RFC 9110, section 5), and what they say about the
-/// framing of the message (RFC 9112, section 6).
+/// Reads the header fields that libmicrohttpd found. Checks their grammar (RFC 9110, section 5) and what they
+/// say about the framing of the message (RFC 9112, section 6).
 struct FieldReader {
   private let limits: HTTPServer.Configuration
   private(set) var fields = HTTPFields()
@@ -13,7 +13,7 @@ struct FieldReader {
   private var hasExpectation = false
   private var count = 0
 
-  /// Reads the fields of the head that waits on `connection`.
+  /// Reads the fields of the current request on `connection`.
   init(_ connection: OpaquePointer, _ limits: HTTPServer.Configuration) {
     self.limits = limits
     withUnsafeMutablePointer(to: &self) { pointer in
@@ -21,20 +21,22 @@ struct FieldReader {
     }
   }
 
-  /// Why fields that are well-formed are refused together (RFC 9112, sections 3.2 and 6.1): two readers could frame the
-  /// message differently.
+  /// Returns why a combination of well-formed fields is refused (RFC 9112, sections 3.2 and 6.1): another
+  /// reader could frame the message differently.
   ///
-  /// - Parameter isOld: whether the request is of HTTP/1.0.
+  /// - Parameter isOld: Whether the request uses HTTP/1.0.
   func framingFault(isOld: Bool) -> Refusal? {
     if isChunked && contentLength != nil {
-      return .malformed(detail: "there are both Transfer-Encoding and Content-Length")
+      return .malformed(detail: "Transfer-Encoding and Content-Length exclude each other")
     }
-    if isChunked && isOld { return .malformed(detail: "HTTP/1.0 has no Transfer-Encoding") }
-    if !isOld && !hasHost { return .malformed(detail: "there is no Host field") }
+    if isChunked && isOld {
+      return .malformed(detail: "Transfer-Encoding is not allowed in HTTP/1.0")
+    }
+    if !isOld && !hasHost { return .malformed(detail: "the Host field is missing") }
     return nil
   }
 
-  /// Takes one field; false ends the reading.
+  /// Checks and adds one field. False stops the reading.
   fileprivate mutating func take(
     _ key: UnsafePointer<CChar>, _ keyCount: Int, _ value: UnsafePointer<CChar>?, _ valueCount: Int
   ) -> Bool {
@@ -47,13 +49,13 @@ struct FieldReader {
     let sent = value.withMemoryRebound(to: UInt8.self, capacity: valueCount) {
       UnsafeBufferPointer(start: $0, count: valueCount)
     }
-    // Releases before 1.0 leave the blanks behind a value.
+    // Releases before 1.0 do not remove blanks after a value.
     var text = sent
     while let last = text.last, last == 0x20 || last == 0x09 {
       text = .init(rebasing: text.dropLast())
     }
     guard text.allSatisfy({ $0.isFieldCharacter }) else {
-      return refuse("a field value holds a control character")
+      return refuse("a field value contains a control character")
     }
     if let known = FieldName.known(name) {
       fields.append(HTTPField(name: known.name, value: text))
@@ -72,11 +74,15 @@ struct FieldReader {
     switch meaning {
     case .other: return true
     case .host:
-      guard !hasHost else { return refuse("there are two Host fields") }
-      guard text.allSatisfy({ $0.isHostCharacter }) else { return refuse("Host is not host:port") }
+      guard !hasHost else { return refuse("there is more than one Host field") }
+      guard text.allSatisfy({ $0.isHostCharacter }) else {
+        return refuse("Host must be a host with an optional port")
+      }
       hasHost = true
     case .contentLength:
-      guard contentLength == nil else { return refuse("there are two Content-Length fields") }
+      guard contentLength == nil else {
+        return refuse("there is more than one Content-Length field")
+      }
       guard !text.isEmpty, text.allSatisfy({ $0 >= 48 && $0 <= 57 }) else {
         return refuse("Content-Length is not a number")
       }
@@ -85,8 +91,8 @@ struct FieldReader {
       }
       contentLength = length
     case .transferEncoding:
-      guard !isChunked else { return refuse("there are two Transfer-Encoding fields") }
-      // A release before 1.0 does not know the coding if a blank is behind it, and would wait forever.
+      guard !isChunked else { return refuse("there is more than one Transfer-Encoding field") }
+      // Releases before 1.0 do not recognize the coding if a blank follows it, and would wait forever.
       guard !isTrimmed, String(decoding: text, as: UTF8.self).lowercased() == "chunked" else {
         return refuse(.unknownTransferCoding)
       }

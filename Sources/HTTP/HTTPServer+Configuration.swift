@@ -1,48 +1,49 @@
 extension HTTPServer {
-  /// Where the server listens and what it lets a client take.
+  /// The server's address and its limits for clients.
   public struct Configuration: Sendable {
-    /// The address, or a name for one, to listen on; `::` takes IPv4 as well.
+    /// The address to listen on, or a name that resolves to one. `::` accepts IPv4, too.
     public var host = "127.0.0.1"
-    /// The port; 0 picks a free one.
+    /// The port; 0 selects a free one.
     public var port = 8080
-    /// Threads that serve connections; 0 is one a core.
+    /// The number of threads that serve connections; 0 means one per core.
     public var threads = 0
-    /// Connections open at once. Where all are taken, those go first that wait for a request.
+    /// The most connections open at once. At the limit, connections that wait for a request are closed to
+    /// admit new ones.
     public var maxConnections = 10_000
-    /// The paths of probes, which get their answer also where all connections are taken: so many more are open for them,
-    /// and any other request on one of those is refused. Without paths further clients wait in the listen queue.
+    /// The paths of health probes, and the number of extra connections for them. When `maxConnections` is
+    /// reached, these connections admit new clients but answer only probes. Without paths, further clients
+    /// wait in the listen queue.
     public var probes: (paths: Set<String>, connections: Int) = ([], 64)
-    /// How long a request may take from its first byte to its last. A slower client is cut.
+    /// The longest time from a request's first byte to its last. A slower connection is closed.
     public var requestTimeout: Duration = .seconds(30)
-    /// How long a connection may be silent between requests, or while an answer is sent.
+    /// The longest silence between requests, or while a response is sent.
     public var idleTimeout: Duration = .seconds(60)
-    /// The largest content of a request, in bytes.
+    /// The largest content of a request in bytes.
     public var maxBody = 32 << 20
-    /// Whether a path takes content for as long as it comes: it may be larger than `maxBody`, and a client has
-    /// `requestTimeout` for each piece of it. What bounds it is whoever reads it.
+    /// Whether a path accepts streamed content. It may be larger than `maxBody`, and `requestTimeout` applies
+    /// to each piece. The handler must limit its size.
     public var takesStreams: @Sendable (_ path: String) -> Bool = { _ in false }
-    /// The longest request target, in bytes.
+    /// The longest request target in bytes.
     public var maxTarget = 8 << 10
-    /// The largest header section, in bytes, request line included.
+    /// The largest header section in bytes, including the request line.
     ///
-    /// libmicrohttpd keeps it in a pool of fixed size a connection (`poolSize`), which is made to
-    /// hold this much and the fields' bookkeeping, so that our refusals come before its own. A
-    /// header section that is not over even when the pool is full, is answered by libmicrohttpd:
-    /// 414 or 431, in HTML. openapi.yaml and docs/limits.md describe it.
+    /// libmicrohttpd stores it in a memory pool of fixed size per connection (`poolSize`). The pool has space
+    /// for this many bytes and for the fields' bookkeeping, so this server normally refuses a request before
+    /// the library does. If a header section fills the pool before it is complete, libmicrohttpd itself
+    /// responds with 414 or 431, in HTML. openapi.yaml and docs/limits.md describe this.
     public var maxHeader = 12 << 10
-    /// The most header fields.
+    /// The largest number of header fields.
     public var maxFields = 100
-    /// The certificate chain and its key, both PEM text; nil serves without TLS.
+    /// The certificate chain and its key, both PEM text; nil: no TLS.
     public var tls: (certificate: String, key: String)?
 
-    /// The defaults.
     public init() {}
 
-    /// Places that are kept for probes.
+    /// The number of connection slots for probes.
     var probePlaces: Int { probes.paths.isEmpty ? 0 : probes.connections }
 
-    /// The memory of a connection: the header section, 64 bytes of bookkeeping a field, and room
-    /// for the answer's header section.
+    /// The memory pool of a connection in bytes: the header section, 64 bytes of bookkeeping per field, and 6
+    /// KiB for the response's header section.
     var poolSize: Int {
       let size = maxHeader + 64 * maxFields + (6 << 10)
       return (size + 1023) / 1024 * 1024

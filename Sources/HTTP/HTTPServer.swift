@@ -1,25 +1,38 @@
 public import Logging
 import Synchronization
 
-/// Serves HTTP/1.1 (RFC 9110, RFC 9112) over libmicrohttpd: epoll, a few threads, and no thread
-/// held by a waiting request.
+// HTTP: an HTTP/1.1 server on libmicrohttpd.
+//
+// Input: TCP connections. Output: each well-formed request is passed to a `RequestHandler`; the `Response` is
+// sent back. Other requests go to a `RefusalHandler`. Read the files in this order:
+//
+// 1. `HTTPServer` (this file): start, stop, statistics. `HTTPServer+Configuration`: limits.
+// 2. `Monitor`: the monitor thread. It accepts connections, enforces deadlines and stops the server.
+// 3. `Daemon`, `Callbacks`: libmicrohttpd's threads and the functions that they call.
+// 4. `Connection`: one client. `Connection+Request` reads a request, `Connection+Handler` runs the handler,
+//    `Connection+Answer` sends the response.
+// 5. `RequestHead`, `FieldReader`, `RequestTarget`: check a request (RFC 9112).
+// 6. `StreamWriter`: responses that are produced over time.
+
+/// Serves HTTP/1.1 (RFC 9110, RFC 9112) with libmicrohttpd: epoll and a few threads. A waiting request
+/// occupies no thread.
 ///
-/// A handler runs on the thread that read the request until it first suspends; one that never does
-/// is answered without a switch of threads, so it must not block. While it waits, a client that
-/// goes away, or shuts down its sending side, has the handler's task cancelled.
+/// A handler starts on the thread that read the request and stays there until it first suspends. A handler
+/// that never suspends needs no thread switch, but must not block. If the client disconnects or shuts down
+/// its sending side while the handler waits, the handler's task is cancelled.
 ///
-/// A request whose content is over 16 KiB or of unknown length reaches the handler before its
-/// content, of which at most some 90 KiB wait for it; what it does not take stays with the client. An
-/// answer given before the first of that content closes the connection; one given in the middle of
-/// it is sent at its end, what remains being read and dropped within the limits.
+/// If the content is larger than 16 KiB or of unknown length, the handler starts before the content arrives.
+/// About 90 KiB are buffered; the client must wait with the rest. A response returned before the content
+/// closes the connection. A response returned in the middle of the content is sent after the content's end;
+/// the rest is read and dropped, up to a limit.
 public final class HTTPServer: Sendable {
   private let service: Service
   private let monitor = Mutex<Monitor?>(nil)
 
-  /// A server that is not listening yet.
+  /// Creates a server that is not listening yet.
   /// - Parameters:
-  ///   - handler: answers each well-formed request.
-  ///   - refusal: words the answer to a request that is not; the connection is closed after it.
+  ///   - handler: Responds to each well-formed request.
+  ///   - refusal: Creates the response to any other request; the connection is closed after it.
   public init(
     _ configuration: Configuration, handler: @escaping RequestHandler,
     refusal: @escaping RefusalHandler, log: Logger = Logger(label: "http")
@@ -27,8 +40,8 @@ public final class HTTPServer: Sendable {
     service = Service(configuration, handler: handler, refusal: refusal, log: log)
   }
 
-  /// Listens and serves, till `stop`.
-  /// - Returns: the address and port that are listened on.
+  /// Starts to listen and serve, until `stop`.
+  /// - Returns: The address and port that the server listens on.
   public func start() throws(ServerError) -> (host: String, port: Int) {
     let service = service
     try MicroHTTPDLibrary.check(log: service.log)
@@ -42,27 +55,25 @@ public final class HTTPServer: Sendable {
     return (started.listener.host, started.listener.port)
   }
 
-  /// Closes the listening socket. Connections that are open go on, and are closed with their next
-  /// answer.
+  /// Closes the listening socket. Open connections continue and are closed after their next response.
   public func stopAccepting() { monitor.withLock { $0 }?.stopAccepting() }
 
-  /// Stops: no more connections; streams end; requests may finish within the time; the tasks of those
-  /// that did not are cancelled, and get 5 s to return an answer; all is closed.
+  /// Stops the server. Accepts no more connections, ends streams, and lets requests finish within `grace`.
+  /// Then cancels the remaining handlers, gives them 5 s to return a response, and closes all connections.
   public func stop(within grace: Duration) async {
     await monitor.withLock { $0 }?.stop(by: now() + grace.nanoseconds)
   }
 
-  /// What is going on.
+  /// The server's current load.
   public struct Statistics: Sendable, Equatable {
-    /// Connections that are open.
+    /// Open connections.
     public var connections: Int
-    /// Requests since the start, refused ones included.
+    /// Requests since the start, including refused ones.
     public var requests: Int
-    /// Requests that are being read, answered or sent.
+    /// Requests that are being read, handled or answered.
     public var active: Int
   }
 
-  /// What is going on now.
   public var statistics: Statistics {
     Statistics(
       connections: monitor.withLock { $0 }.map { $0.taken + $0.takenByProbes } ?? 0,

@@ -30,7 +30,7 @@ struct Listener {
 
   private static func listen(_ descriptor: Int32, _ address: addrinfo) -> Bool {
     set(descriptor, SOL_SOCKET, SO_REUSEADDR, 1)
-    // `::` takes IPv4 as well, whatever the system's default.
+    // `::` accepts IPv4, too, whatever the system's default is.
     if address.ai_family == AF_INET6 { set(descriptor, Int32(IPPROTO_IPV6), IPV6_V6ONLY, 0) }
     return bind(descriptor, address.ai_addr, address.ai_addrlen) == 0
       && Glibc.listen(descriptor, 4096) == 0

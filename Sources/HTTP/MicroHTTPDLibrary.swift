@@ -1,15 +1,14 @@
 internal import CMicroHTTPD
 import Logging
 
-/// The libmicrohttpd that is linked.
+/// The libmicrohttpd that the process uses.
 public enum MicroHTTPDLibrary {
-  /// Its version, such as `1.0.1`.
   public static var version: String { String(cString: MHD_get_version()) }
 
-  /// The releases that HTTPTests passed with, oldest first. The server does not start with a release before the first.
+  /// The releases that the tests passed with, oldest first. The server does not start with an older release.
   static let tested = ["0.9.75", "1.0.0", "1.0.1", "1.0.10"]
 
-  /// Whether the library itself refuses heads whose lines two readers could split differently. Releases before 1.0 do
+  /// Whether the library itself refuses heads whose lines could be split in two ways. Releases before 1.0 do
   /// not: see `BufferCheck`.
   static let isStrict = isStrict(version)
 
@@ -18,7 +17,7 @@ public enum MicroHTTPDLibrary {
   }
 
   /// Logs a warning if the version was not tested.
-  /// - Throws: `.libraryTooOld` if it is older than the first that was tested.
+  /// - Throws: `.libraryTooOld` if it is older than the oldest tested release.
   static func check(_ version: String = version, log: Logger) throws(ServerError) {
     let release = numbers(version)
     guard !release.lexicographicallyPrecedes(numbers(tested[0])) else {
@@ -30,7 +29,7 @@ public enum MicroHTTPDLibrary {
       metadata: ["version": "\(version)", "tested": "\(tested.joined(separator: ", "))"])
   }
 
-  /// The numbers of a release, without the suffix that a distribution or a development version appends.
+  /// Returns the numbers of a release, without the suffix of a distribution or development version.
   private static func numbers(_ version: String) -> [Int] {
     version.prefix { $0.isNumber || $0 == "." }.split(separator: ".").map { Int($0) ?? .max }
   }

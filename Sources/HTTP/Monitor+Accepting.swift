@@ -2,12 +2,13 @@ internal import CMicroHTTPD
 import Glibc
 import Logging
 
-/// Accepting, and the last of connections that were closed before their client had done.
+/// Accepts connections. Also closes connections on which the client may still be sending.
 extension Monitor {
-  /// Accepts what waits, as long as there is a place.
+  /// Accepts waiting connections while there are free slots.
   func accept() {
     for round in 0..<64 where isListening {
-      // Whether somebody else waits for the place of another is known in the first round only.
+      // Another connection is evicted in the first round only: later rounds do not know whether a client is
+      // waiting.
       let place = places.next(taken: taken, byProbes: takenByProbes) { kind in
         round == 0 && evict(kind)
       }
@@ -27,15 +28,15 @@ extension Monitor {
       case true: break
       case false: closed(place)
       case nil:
-        // Out of descriptors, for instance: the listen queue would be reported again and again.
+        // Without free descriptors, for example, epoll would report the listen queue again and again.
         if errno != EAGAIN && errno != ECONNABORTED && errno != EINTR { pause() }
         return
       }
     }
   }
 
-  /// Closes connections that have waited longest for a request.
-  /// - Returns: whether there was one.
+  /// Closes the connections that have waited longest for a request.
+  /// - Returns: Whether any was closed.
   private func evict(_ kind: Places.Kind) -> Bool {
     let idle = service.connections.compactMap { connection in
       connection.place == kind ? connection.idleSince.map { (connection, since: $0) } : nil
@@ -51,8 +52,9 @@ extension Monitor {
     events.change(listener.descriptor, 0, as: Self.listening)
   }
 
-  /// Accepts again after a pause, if there is a place.
-  /// - Parameter looking: also where there may be one once somebody asks for it.
+  /// Accepts again after a pause, if there is a free slot.
+  /// - Parameter looking: Accept even without a free slot, because a connection may be evicted for the next
+  ///   client.
   func listenAgain(looking: Bool = false) {
     guard isListening, !isAccepting,
       looking || taken < places.regular || takenByProbes < places.probes
@@ -61,7 +63,7 @@ extension Monitor {
     events.change(listener.descriptor, CMicroHTTPD_readable, as: Self.listening)
   }
 
-  /// Refuses new connections from now on.
+  /// Closes the listening socket.
   func closeListener() {
     guard isListening else { return }
     isListening = false
@@ -72,10 +74,10 @@ extension Monitor {
 
   // MARK: Lingering
 
-  // Closing with unread bytes makes the kernel send a reset, which may overtake the answer and
-  // destroy it. So what still comes is read and dropped, within bounds (RFC 9112, section 9.6).
+  // If a socket is closed with unread bytes, the kernel sends a reset, which can destroy the response on its
+  // way. Remaining bytes are therefore read and dropped, up to a limit (RFC 9112, section 9.6).
 
-  /// Takes over the connections that were closed early.
+  /// Starts watching the connections that were closed early.
   func adoptLingering() {
     for closing in takeLingering() {
       guard lingering.count < 256 else {
@@ -88,7 +90,7 @@ extension Monitor {
     }
   }
 
-  /// Reads and drops.
+  /// Reads and drops what the client sends.
   func discard(_ name: UInt64) {
     guard let closing = lingering[name] else { return }
     withUnsafeTemporaryAllocation(byteCount: 64 << 10, alignment: 1) { buffer in

@@ -2,26 +2,26 @@ import Logging
 internal import Synchronization
 
 extension Monitor {
-  /// How far the stopping is. libmicrohttpd aborts the process if it is stopped with a connection
-  /// suspended, so the order matters: no new connections, no streams, no handlers, no suspended
+  /// The stage of stopping. libmicrohttpd aborts the process if it is stopped while a connection is
+  /// suspended. The order is therefore: no new connections, no streams, no handlers, no suspended
   /// connections, no daemon.
   enum Stopping: Equatable {
     case no
-    /// Requests may finish till then.
+    /// Requests may finish until this time.
     case draining(until: Instant)
-    /// Handlers were cancelled; they have till then to return.
+    /// Handlers were cancelled; they may return until this time.
     case cancelled(until: Instant)
-    /// Their answers have till then to be sent.
+    /// Responses may be sent until this time.
     case sending(until: Instant)
     case done
   }
 
-  /// A handler that heeds no cancellation is left behind after so long.
+  /// How long the server waits for handlers that ignore their cancellation, in nanoseconds.
   private static let handlerGrace: Instant = 5_000_000_000
-  /// A client that does not take its answer is left behind after so long.
+  /// How long the server waits for clients that do not read their response, in nanoseconds.
   private static let sendGrace: Instant = 1_000_000_000
 
-  /// Does what other threads asked for, and takes the stopping one step on.
+  /// Performs the requests of other threads, and advances the stage of stopping.
   func heed(_ time: Instant) {
     adoptLingering()
     if isListening { listenAgain() }
@@ -45,7 +45,8 @@ extension Monitor {
     case .cancelled(let end):
       guard service.waiting == 0 || time >= end else { return }
       if service.waiting > 0 {
-        service.log.warning("handlers left behind", metadata: ["count": "\(service.waiting)"])
+        service.log.warning(
+          "stopping without waiting for handlers", metadata: ["count": "\(service.waiting)"])
       }
       stopping = .sending(until: time + Self.sendGrace)
     case .sending(let end):
@@ -68,13 +69,13 @@ extension Monitor {
     waiters.forEach { $0.resume() }
   }
 
-  /// Asks for no more connections.
+  /// Requests that no more connections are accepted.
   func stopAccepting() {
     requests.withLock { $0.stopAccepting = true }
     events.wake()
   }
 
-  /// Asks for the end, and waits for it.
+  /// Requests the stop, and waits until it is done.
   func stop(by deadline: Instant) async {
     await withCheckedContinuation { waiter in
       let isStopped = requests.withLock { requests in

@@ -3,10 +3,11 @@ import Glibc
 import Logging
 import Synchronization
 
-/// The one thread beside libmicrohttpd's: accepts connections, notices clients that left while
-/// their answer is being made, cuts slow ones, breaks streams' silence, and stops all in order.
+/// The server's own thread, in addition to libmicrohttpd's. It accepts connections, notices clients that
+/// disconnect while their request is handled, closes slow connections, sends keep-alive bytes on silent
+/// streams, and stops the server in order.
 ///
-/// `@unchecked Sendable`: the variables below `Only the monitor's thread` are that thread's own.
+/// `@unchecked Sendable`: only the monitor's thread uses the variables below `Only the monitor's thread`.
 final class Monitor: @unchecked Sendable {
   let service: Service
   let listener: Listener
@@ -15,12 +16,12 @@ final class Monitor: @unchecked Sendable {
   let places: Places
   private let open = Atomic(0)
   private let openForProbes = Atomic(0)
-  /// Connections that were accepted for probes, and not begun yet.
+  /// Descriptors accepted for probes whose connection has not started yet.
   private let probes = Mutex<Set<Int32>>([])
   private let message = Mutex("")
   private let newlyLingering = Mutex<[LingeringClose]>([])
 
-  /// What other threads want of this one.
+  /// Requests of other threads to this thread.
   struct Requests {
     var stopAccepting = false
     var stopBy: Instant?
@@ -28,11 +29,11 @@ final class Monitor: @unchecked Sendable {
     var isStopped = false
   }
 
-  /// A connection that libmicrohttpd is done with, but whose client may still be sending.
+  /// A connection that libmicrohttpd has closed, but whose client may still be sending.
   struct LingeringClose {
     let descriptor: Int32
     let until: Instant
-    /// So many bytes are still read.
+    /// The number of bytes that are still read.
     var budget = 8 << 20
   }
 
@@ -45,7 +46,7 @@ final class Monitor: @unchecked Sendable {
   private var nextSweep: Instant = 0
 
   static let listening: UInt64 = .max - 1
-  /// The names from here on are lingering descriptors.
+  /// Names from this one on are descriptors of lingering connections.
   static let firstLingering: UInt64 = 1 << 62
 
   init(_ service: Service) throws(ServerError) {
@@ -56,7 +57,7 @@ final class Monitor: @unchecked Sendable {
     events.add(listener.descriptor, CMicroHTTPD_readable, as: Self.listening)
   }
 
-  /// Starts libmicrohttpd and the thread.
+  /// Starts libmicrohttpd's threads and the monitor's thread.
   func start() throws(ServerError) {
     do throws(ServerError) {
       daemon = try Daemon(self)
@@ -75,7 +76,8 @@ final class Monitor: @unchecked Sendable {
       Unmanaged.passUnretained(self).release()
       daemon?.stop()
       close(listener.descriptor)
-      throw .resourcesExhausted(detail: "no thread: \(String(cString: strerror(code)))")
+      throw .resourcesExhausted(
+        detail: "failed to start a thread: \(String(cString: strerror(code)))")
     }
     pthread_detach(thread)
   }
@@ -99,7 +101,7 @@ final class Monitor: @unchecked Sendable {
     }
   }
 
-  /// Deadlines are looked at so often, in milliseconds: a quarter of the timeout, 1 s at most.
+  /// The time between checks of deadlines in milliseconds: a quarter of the timeout, at most 1 s.
   private var sweepInterval: Int {
     Int(min(1_000_000_000, service.configuration.requestTimeout.nanoseconds / 4) / 1_000_000) + 1
   }
@@ -112,20 +114,20 @@ final class Monitor: @unchecked Sendable {
       connection.breakSilence(time)
     }
     expireLingering(time)
-    // Also after a pause for want of descriptors, and where a connection has come to wait for a request.
+    // Also after a pause for lack of descriptors, and if a connection can be evicted by now.
     listenAgain(looking: true)
   }
 
   // MARK: Connections, from libmicrohttpd's threads
 
-  /// A connection was begun.
+  /// Registers a connection that has started.
   func began(_ connection: Connection) {
     service.add(connection)
     events.add(
       connection.descriptor, CMicroHTTPD_halfClosedOnce, as: connection.id)
   }
 
-  /// A connection's descriptor will be closed as soon as this returns.
+  /// Removes a connection. Its descriptor is closed as soon as this returns.
   func closes(_ connection: Connection) {
     events.remove(connection.descriptor)
     let wasEvicted = connection.state.withLock { state in
@@ -152,7 +154,7 @@ final class Monitor: @unchecked Sendable {
     }
   }
 
-  /// Counts a connection that was accepted.
+  /// Counts an accepted connection.
   func opened(_ descriptor: Int32, at place: Places.Kind) {
     switch place {
     case .regular: open.add(1, ordering: .relaxed)
@@ -162,13 +164,13 @@ final class Monitor: @unchecked Sendable {
     }
   }
 
-  /// What a connection that begins was accepted for.
+  /// Returns the kind of slot that a starting connection was accepted for.
   func place(of descriptor: Int32) -> Places.Kind {
     guard places.probes > 0 else { return .regular }
     return probes.withLock { $0.remove(descriptor) } == nil ? .regular : .probe
   }
 
-  /// Counts a connection that is gone; true if there was no place before.
+  /// Counts a closed connection. Returns true if there was no free slot before.
   @discardableResult
   func closed(_ place: Places.Kind) -> Bool {
     switch place {
@@ -177,20 +179,20 @@ final class Monitor: @unchecked Sendable {
     }
   }
 
-  /// Connections that are open, those for probes aside.
+  /// Open connections, except those for probes.
   var taken: Int { open.load(ordering: .relaxed) }
 
-  /// Connections that are open for probes.
+  /// Open connections for probes.
   var takenByProbes: Int { openForProbes.load(ordering: .relaxed) }
 
-  /// libmicrohttpd said something.
+  /// Logs a message of libmicrohttpd.
   func said(_ text: String) {
     let text = String(text.prefix { $0 != "\n" })
     message.withLock { $0 = text }
     if text.hasPrefix(Self.preemptible) { preempt(text) }
-    service.log.debug("libmicrohttpd", metadata: ["message": "\(text)"])
+    service.log.debug("message from libmicrohttpd", metadata: ["message": "\(text)"])
   }
 
-  /// What libmicrohttpd said last.
+  /// The last message of libmicrohttpd.
   var lastMessage: String { message.withLock { $0 } }
 }

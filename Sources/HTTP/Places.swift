@@ -1,10 +1,9 @@
-/// How many connections may be open, and for whom.
+/// The number of connection slots, for regular clients and for probes.
 struct Places: Sendable, Equatable {
-  /// What a connection is good for.
   enum Kind: Sendable { case regular, probe }
 
   let regular: Int
-  /// Beyond those; only probes are answered on them.
+  /// Additional slots. Only probes are answered on them.
   let probes: Int
 
   init(_ configuration: HTTPServer.Configuration) {
@@ -12,16 +11,16 @@ struct Places: Sendable, Equatable {
     probes = configuration.probePlaces
   }
 
-  /// The place that the next client gets: a regular one where it is free, or where a connection that only waits for a
-  /// request can be closed for it; else one for probes, by the same rule.
+  /// Returns the kind of slot for the next client. A regular slot is used if one is free or can be freed by
+  /// evicting a connection that waits for a request. Otherwise a slot for probes is used by the same rule.
   ///
-  /// - Parameter evict: closes such connections; says whether there was one.
+  /// - Parameter evict: Evicts connections of a kind. Returns whether there was one.
   func next(taken: Int, byProbes: Int, evict: (Kind) -> Bool) -> Kind? {
     if taken < regular || evict(.regular) { return .regular }
     if byProbes < probes || (probes > 0 && evict(.probe)) { return .probe }
     return nil
   }
 
-  /// How many connections of a kind are closed at once, so that a full table is not looked through for each client.
+  /// How many connections are evicted at once, so that a full table is not searched for each client.
   func evicted(of kind: Kind) -> Int { max(1, (kind == .regular ? regular : probes) / 64) }
 }

@@ -2,16 +2,16 @@ internal import CMicroHTTPD
 import Glibc
 import HTTPTypes
 
-/// A request's line and header fields, found well-formed (RFC 9112) and within the limits.
+/// A request's line and header fields, well-formed (RFC 9112) and within the limits.
 struct RequestHead {
   var method: HTTPRequest.Method
   var target: RequestTarget
   var fields: HTTPFields
-  /// What Content-Length says, 0 without content, nil if it comes in chunks.
+  /// The value of Content-Length; 0 without content, nil if it is sent in chunks.
   var declaredLength: Int?
 
-  /// Reads the head of the request that waits on `connection`.
-  /// - Throws: the refusal it deserves.
+  /// Reads the head of the current request on `connection`.
+  /// - Throws: The refusal, if the head is malformed or exceeds a limit.
   init(
     _ connection: OpaquePointer, _ method: UnsafePointer<CChar>, _ target: SentTarget,
     _ version: UnsafePointer<CChar>, _ limits: HTTPServer.Configuration
@@ -23,14 +23,14 @@ struct RequestHead {
       throw RefusalError(.headerTooLarge(limit: limits.maxHeader))
     }
     guard let method = Self.method(method) else {
-      throw RefusalError(malformed: "the request method is not a token of less than 64 characters")
+      throw RefusalError(malformed: "the method must be a token of less than 64 characters")
     }
     let read = target.bytes.withUnsafeBufferPointer { RequestTarget($0, method: method) }
     guard let target = read else {
-      throw RefusalError(malformed: "the request target is not one")
+      throw RefusalError(malformed: "the request target is not valid")
     }
     let reader = FieldReader(connection, limits)
-    // The library accepts `HTTP/1.` and a digit only.
+    // The library accepts only `HTTP/1.` and a digit.
     let isOld = version[7] == CChar(bitPattern: UInt8(ascii: "0"))
     if let refusal = reader.refusal ?? reader.framingFault(isOld: isOld) {
       throw RefusalError(refusal)
@@ -61,7 +61,7 @@ struct RequestHead {
   }
 }
 
-/// Carries a refusal out of the reading.
+/// Throws a refusal while a head is read.
 struct RefusalError: Error {
   let refusal: Refusal
 

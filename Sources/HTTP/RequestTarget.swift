@@ -1,16 +1,16 @@
 import HTTPTypes
 
-/// The target of a request line, in its four forms (RFC 9112, section 3.2).
+/// The target of a request line in one of its four forms (RFC 9112, section 3.2).
 struct RequestTarget {
   /// The path as sent.
   let path: String
   /// The query as sent.
   let query: String?
-  /// The authority of an absolute-form target, which stands above the Host field.
+  /// The authority of an absolute-form target. It overrides the Host field.
   let authority: String?
 
-  /// Reads a target.
-  /// - Returns: nil if it has a byte or a form that the method does not allow.
+  /// Parses a target.
+  /// - Returns: Nil if the target has a byte or a form that the method does not allow.
   init?(_ bytes: UnsafeBufferPointer<UInt8>, method: HTTPRequest.Method) {
     guard let first = bytes.first, bytes.allSatisfy({ $0.isTargetCharacter }) else { return nil }
     if first == UInt8(ascii: "/") {

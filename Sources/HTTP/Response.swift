@@ -1,17 +1,14 @@
 public import HTTPTypes
 
-/// An answer. `Content-Length`, `Date` and `Connection` are the server's to add.
+/// A response. The server adds `Content-Length`, `Date` and `Connection`.
 public struct Response: Sendable {
-  /// The status.
   public var status: HTTPResponse.Status
-  /// The header fields.
   public var fields: HTTPFields
-  /// The content; for HEAD and 304 only its length is sent.
+  /// The content. For HEAD and 304 only its length is sent.
   public var content: Content
-  /// What is let go of once the answer was sent, or its client is gone.
+  /// An object that is released once the response was sent or the client disconnected.
   public var keeping: (any Sendable & AnyObject)?
 
-  /// An answer.
   public init(
     status: HTTPResponse.Status, fields: HTTPFields = [:], content: Content = .none,
     keeping: (any Sendable & AnyObject)? = nil
@@ -22,51 +19,51 @@ public struct Response: Sendable {
     self.keeping = keeping
   }
 
-  /// What is sent after the header section.
+  /// The content after the header section.
   public enum Content: Sendable {
-    /// Nothing.
+    /// No content.
     case none
     /// Bytes in memory.
     case bytes([UInt8])
-    /// A part of an open file, sent by the kernel. `owner` keeps the descriptor open until it was sent.
+    /// A part of an open file, sent by the kernel. `owner` keeps the descriptor open until the part was sent.
     case file(descriptor: Int32, offset: Int, count: Int, owner: any Sendable & AnyObject)
-    /// What comes bit by bit, in chunks (RFC 9112 section 7.1). It has no length, and no timeout but
-    /// for a client that does not read. It ends when the client closes or half-closes its side, and,
-    /// as if it were whole, when the server stops.
+    /// Content that is produced over time, sent in chunks (RFC 9112 section 7.1). It has no length, and a
+    /// timeout only for a client that does not read. It ends when the client closes or half-closes its side,
+    /// and when the server stops.
     case stream(any ContentStream)
-    /// Content that is described but not sent: of a 304, and of answers to HEAD. `Content-Length` is `count`, as in the
-    /// 200 that GET would have (RFC 9110 section 8.6). nil: the length is unknown, so there is no `Content-Length`.
+    /// Content whose length is announced but which is not sent, for 304 and responses to HEAD.
+    /// `Content-Length` is `count`, as in the 200 response to GET (RFC 9110 section 8.6). Nil: the length is
+    /// unknown, and there is no `Content-Length`.
     case omitted(count: Int?)
   }
 }
 
-/// An open file that the kernel can send from, closed once nobody holds it.
+/// An open file that the kernel can send from. It is closed when the last reference is released.
 public protocol SendableFile: AnyObject, Sendable {
-  /// Of the open file.
   var descriptor: Int32 { get }
 }
 
-/// Answers requests. It may return without ever suspending, which costs the least; while it waits no thread is held,
-/// and when the client goes away its task is cancelled.
+/// Responds to requests. A handler that never suspends is the fastest. A waiting handler occupies no thread;
+/// its task is cancelled when the client disconnects.
 public typealias RequestHandler = nonisolated(nonsending) @Sendable (Request) async -> Response
 
-/// Words the answer to a request that is refused; with what its `Origin` said, where that was found.
+/// Creates the response to a refused request. `origin` is the request's `Origin` field, if it has one.
 public typealias RefusalHandler = @Sendable (Refusal, _ origin: String?) -> Response
 
-/// A request that the server refuses before anyone handles it.
+/// Why the server refuses a request before it reaches the handler.
 public enum Refusal: Sendable, Equatable {
-  /// Its framing or header section breaks RFC 9112; `detail` says where.
+  /// The framing or the header section violates RFC 9112; `detail` says how.
   case malformed(detail: String)
   /// The request target is longer than `limit`.
   case targetTooLong(limit: Int)
-  /// The header section is longer than `limit`, or has more fields.
+  /// The header section is longer than `limit` bytes, or has more than `limit` fields.
   case headerTooLarge(limit: Int)
-  /// `Content-Length` is over the limit.
+  /// `Content-Length` exceeds the limit.
   case bodyTooLarge(limit: Int)
   /// A `Transfer-Encoding` other than chunked.
   case unknownTransferCoding
   /// An `Expect` other than 100-continue.
   case unknownExpectation
-  /// There is no place left but those kept for probes, and this is none.
+  /// Only slots for probes are free, and this request is not a probe.
   case overloaded
 }

@@ -1,7 +1,7 @@
 import Logging
 import Synchronization
 
-/// What all connections of a server share.
+/// State that all connections of a server share.
 final class Service: Sendable {
   let configuration: HTTPServer.Configuration
   let handler: RequestHandler
@@ -31,7 +31,7 @@ final class Service: Sendable {
 
   // MARK: Connections
 
-  /// A number for a new connection; never used again.
+  /// Returns a number for a new connection; it is never used again.
   func nextID() -> UInt64 { counts.ids.add(1, ordering: .relaxed).newValue }
 
   func add(_ connection: Connection) {
@@ -47,7 +47,7 @@ final class Service: Sendable {
 
   var connections: [Connection] { open.withLock { Array($0.values) } }
 
-  /// Whether a connection kept for probes may ask this.
+  /// Whether a request may be answered on a connection slot for probes.
   func isProbe(_ head: RequestHead) -> Bool {
     configuration.probes.paths.contains(head.target.path) && head.declaredLength == 0
   }
@@ -67,20 +67,20 @@ final class Service: Sendable {
 
   var requests: Int { counts.requests.load(ordering: .relaxed) }
 
-  /// Requests that are being read, answered or sent.
+  /// Requests that are being read, handled or answered.
   var active: Int { counts.active.load(ordering: .relaxed) }
 
-  /// Handlers that did not finish at once and have not since.
+  /// Handlers that are suspended or were, and have not finished.
   var waiting: Int { counts.waiting.load(ordering: .relaxed) }
 
-  // MARK: Going away
+  // MARK: Stopping
 
-  /// Answers from now on ask the client not to come back on the same connection.
+  /// Whether the connection is closed after the next response.
   var isDraining: Bool { counts.isDraining.load(ordering: .relaxed) }
 
   func drain() { counts.isDraining.store(true, ordering: .relaxed) }
 
-  /// Streams, which would go on for ever, end now.
+  /// Whether streams must end now, because they would not end on their own.
   var isStopping: Bool { counts.isStopping.load(ordering: .sequentiallyConsistent) }
 
   func endStreams() {
@@ -88,7 +88,7 @@ final class Service: Sendable {
     for connection in connections { connection.endStream() }
   }
 
-  /// No connection may be suspended any more.
+  /// Whether suspending a connection is no longer allowed.
   var isEnding: Bool { counts.isEnding.load(ordering: .sequentiallyConsistent) }
 
   func end() {

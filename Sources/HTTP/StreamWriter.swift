@@ -2,17 +2,17 @@ internal import CMicroHTTPD
 import Glibc
 internal import Synchronization
 
-/// A stream on its way to the client, as libmicrohttpd's reader callback knows it. It lives as long
-/// as libmicrohttpd keeps the answer.
+/// Reads a content stream for libmicrohttpd's reader callback. It lives as long as libmicrohttpd keeps the
+/// response.
 ///
-/// Not `Sendable`: only libmicrohttpd's thread for the connection has it.
+/// Not `Sendable`: only libmicrohttpd's thread for the connection uses it.
 final class StreamWriter {
   private let connection: Connection
   private let stream: any ContentStream
   private var rest: ArraySlice<UInt8> = []
-  /// What the reader returns once the stream has nothing more.
+  /// The reader's result once the stream has ended.
   private var end: Int?
-  /// Whether something was sent since the last pause.
+  /// Whether bytes were sent since the last pause.
   private var hasSent = false
 
   init(_ stream: any ContentStream, on connection: Connection) {
@@ -22,8 +22,9 @@ final class StreamWriter {
     stream.attach { connection.wakeStream(serial) }
   }
 
-  /// Fills the buffer as far as there is something: what has gathered goes out at once.
-  /// - Returns: how many bytes, 0 with the connection suspended, or one of libmicrohttpd's two ends.
+  /// Fills the buffer with everything that the stream has now.
+  /// - Returns: The number of bytes, 0 if the connection was suspended, or one of libmicrohttpd's two end
+  ///   markers.
   func read(into buffer: UnsafeMutableRawBufferPointer) -> Int {
     var filled = 0
     while filled < buffer.count {
@@ -41,14 +42,14 @@ final class StreamWriter {
     return filled
   }
 
-  /// Asks for the next piece.
-  /// - Returns: nil to go on, or what the reader returns unless it has bytes; then it is asked again.
+  /// Requests the next piece of the stream.
+  /// - Returns: Nil to continue. Otherwise the reader's result if it has no bytes yet.
   private func refill(canPause: Bool) -> Int? {
     switch connection.streamTurn() {
     case .leave: return Int(CMicroHTTPD_streamFailed)
     case .end:
       if let end { return end }
-      // All of it may have been sent, and its end not been asked for yet.
+      // The stream may have sent everything without having returned `.end` yet.
       let isWhole = stream.endsAnywhere || stream.next() == .end
       end = Int(isWhole ? CMicroHTTPD_streamEnded : CMicroHTTPD_streamFailed)
       return end
@@ -73,7 +74,7 @@ final class StreamWriter {
     return nil
   }
 
-  /// The callback, and what frees its context.
+  /// The reader callback, and the callback that frees its context.
   static let reader: MHD_ContentReaderCallback = { context, _, buffer, capacity in
     guard let context, let buffer else { return Int(CMicroHTTPD_streamFailed) }
     return Unmanaged<StreamWriter>.fromOpaque(context).takeUnretainedValue()
@@ -84,29 +85,30 @@ final class StreamWriter {
   }
 }
 
-/// How far a connection's stream is; behind the connection's lock.
+/// The state of a connection's stream. The connection's lock protects it.
 struct StreamState {
   let keepAlive: KeepAlive?
-  /// The stream was not asked since it may have something.
+  /// The stream may have data that was not requested yet.
   var isReady = true
-  /// A silence is to be broken.
+  /// Keep-alive bytes are due.
   var isPulseDue = false
   var silentSince = now()
 }
 
-/// Streams. What another thread wants of one is noted and the connection resumed, in one step; what
-/// is to be sent is then decided on libmicrohttpd's thread.
+/// Streams. Another thread only sets a flag and resumes the connection, under one lock. libmicrohttpd's
+/// thread then decides what to send.
 extension Connection {
-  /// What the reader does next.
+  /// The reader's next action.
   enum StreamTurn {
     case ask, send([UInt8])
-    /// The content ends here, if it may.
+    /// The content ends here. If it is incomplete, the stream is aborted.
     case end
-    /// The client is gone.
+    /// The client has disconnected.
     case leave
   }
 
-  /// - Returns: the request's number, for ``wakeStream(_:)``.
+  /// Starts a stream.
+  /// - Returns: The request's number, for ``wakeStream(_:)``.
   func beginStream(_ keepAlive: KeepAlive?) -> UInt64 {
     limitUnsent(Self.maxUnsent, patience: service.configuration.idleTimeout)
     return state.withLock { state in
@@ -115,7 +117,7 @@ extension Connection {
     }
   }
 
-  /// Another request's stream is none of its business.
+  /// Resumes the stream of the request with this number. Does nothing if that request is over.
   func wakeStream(_ serial: UInt64) {
     state.withLock { state in
       guard state.serial == serial, state.writer != nil else { return }
@@ -132,13 +134,13 @@ extension Connection {
       defer { state.writer = writer }
       guard writer.isPulseDue, let keepAlive = writer.keepAlive else { return .ask }
       writer.isPulseDue = false
-      // The stream may have woken the connection as well.
+      // The stream may have data, too, so it is asked next.
       writer.isReady = true
       return .send(keepAlive.bytes)
     }
   }
 
-  /// Suspends the connection unless something has come up since the stream was asked.
+  /// Suspends the connection, unless something has changed since the stream was asked.
   func pauseStream(afterSending hasSent: Bool) -> Bool {
     state.withLock { state in
       guard let writer = state.writer, !writer.isReady, !writer.isPulseDue, !state.hasLeft,
@@ -150,7 +152,7 @@ extension Connection {
     }
   }
 
-  /// Has a silence broken that lasts too long.
+  /// Sends keep-alive bytes if the stream has been silent for too long.
   func breakSilence(_ now: Instant) {
     state.withLock { state in
       guard state.isSuspended, let writer = state.writer, let keepAlive = writer.keepAlive,
@@ -161,23 +163,23 @@ extension Connection {
     }
   }
 
-  /// Lets the stream, if there is one, look at what became of the service or the client.
+  /// Resumes the stream, if there is one, so that it notices that the server is stopping.
   func endStream() {
     state.withLock { state in if state.writer != nil { resume(&state) } }
   }
 
-  /// No stream, or no more.
+  /// Forgets the stream, if there is one.
   func forgetStream() {
     let had = state.withLock { $0.writer.take() != nil }
     if had { limitUnsent(.max, patience: .zero) }
   }
 
-  /// So many bytes may wait in the kernel for a client that does not read; then libmicrohttpd has to,
-  /// and its idle timeout cuts the client.
+  /// The most unsent bytes in the kernel for a client that does not read. Beyond that, libmicrohttpd waits,
+  /// and its idle timeout closes the connection.
   private static let maxUnsent: UInt32 = 16 << 10
 
-  /// - Parameter patience: how long sent bytes may stay unacknowledged, by a client whose machine is
-  ///   gone, before the kernel closes; zero is its own many minutes.
+  /// - Parameter patience: How long sent bytes may stay unacknowledged before the kernel closes the
+  ///   connection. Zero selects the kernel's default of several minutes.
   private func limitUnsent(_ bytes: UInt32, patience: Duration) {
     let milliseconds = UInt32(clamping: patience.nanoseconds / 1_000_000)
     for (option, value) in [(TCP_NOTSENT_LOWAT, bytes), (TCP_USER_TIMEOUT, milliseconds)] {

@@ -3,7 +3,7 @@ import Glibc
 /// Nanoseconds of the monotonic clock.
 typealias Instant = UInt64
 
-/// The monotonic clock's time.
+/// Returns the time of the monotonic clock.
 func now() -> Instant {
   var time = timespec()
   clock_gettime(CLOCK_MONOTONIC, &time)
@@ -11,40 +11,40 @@ func now() -> Instant {
 }
 
 extension Duration {
-  /// The duration in nanoseconds, none below zero.
+  /// The duration in nanoseconds; 0 if it is negative.
   var nanoseconds: UInt64 {
     let (seconds, attoseconds) = components
     return seconds < 0 ? 0 : UInt64(seconds) * 1_000_000_000 + UInt64(attoseconds / 1_000_000_000)
   }
 }
 
-/// How long a connection's request has been on its way. A value: the connection's lock guards it.
+/// How long a connection's request has taken. A value type; the connection's lock protects it.
 ///
-/// libmicrohttpd's own timeout starts anew with each byte and says nothing of a request before its
-/// head is whole. So the first byte is looked for in the kernel's count of bytes received, at each
-/// sweep.
+/// libmicrohttpd's own timeout restarts with each byte and does not cover a request whose head is incomplete.
+/// The start of a request is therefore detected by the kernel's count of received bytes, each time the
+/// monitor checks deadlines.
 struct Timing {
-  /// What the client owes.
+  /// What the server waits for.
   enum Stage {
-    /// A request; it may have begun to send one.
+    /// A request's head, of which bytes may have arrived.
     case head
-    /// The rest of its content, by then.
+    /// The rest of the content, until this deadline.
     case content(by: Instant)
-    /// Content that we do not take in at the moment, since then.
+    /// The handler, which must read buffered content first. The client's deadline is paused since `since`.
     case heldBack(by: Instant, since: Instant)
-    /// Nothing: it waits for us.
+    /// The handler or the response. The client has no deadline.
     case answer
   }
 
   var stage = Stage.head
-  /// Since when the client owes a request's head.
+  /// Since when the server has waited for a request's head.
   var idleSince = now()
   private var watched: UInt64?
   private var base: UInt64 = 0
   private var begun: Instant?
   private var left: Instant?
 
-  /// Whether the client should be cut.
+  /// Whether the connection should be closed because its client is too slow.
   mutating func isOverdue(
     _ now: Instant, _ descriptor: Int32, serial: UInt64, _ limits: HTTPServer.Configuration
   ) -> Bool {
@@ -56,8 +56,8 @@ struct Timing {
       if watched != serial {
         watched = serial
         begun = nil
-        // A connection's first request begins with its first byte; a later one's is whatever comes
-        // from now on.
+        // The first request of a connection starts with the connection's first byte. A later one starts with
+        // the next byte that arrives.
         base = serial == 0 ? 0 : bytesReceived(descriptor)
       }
       if begun == nil && bytesReceived(descriptor) > base { begun = now }
@@ -65,28 +65,28 @@ struct Timing {
     }
   }
 
-  /// The client sends no more. What it has sent may still be on its way to libmicrohttpd, which does not notice the
-  /// end where that came together with the last bytes.
+  /// Called when the client stops sending. libmicrohttpd gets one more second to process the last bytes: it
+  /// does not notice the end of the connection if it arrived together with them.
   mutating func clientLeft(_ now: Instant) { left = left ?? now }
   private static let lastBytes: UInt64 = 1_000_000_000
 
-  /// The head is whole, content follows.
+  /// Called when the head is complete and content follows.
   mutating func awaitContent(_ now: Instant, serial: UInt64, _ limits: HTTPServer.Configuration) {
     let start = watched == serial ? begun ?? now : now
     stage = .content(by: start + limits.requestTimeout.nanoseconds)
   }
 
-  /// A piece of content came that may go on for as long as it likes.
+  /// Called for a piece of streamed content: restarts its deadline.
   mutating func contentCame(_ now: Instant, _ limits: HTTPServer.Configuration) {
     if case .content = stage { stage = .content(by: now + limits.requestTimeout.nanoseconds) }
   }
 
-  /// We stop reading: the time does not count against the client.
+  /// Pauses the client's deadline while the server does not read.
   mutating func holdBack(_ now: Instant) {
     if case .content(let deadline) = stage { stage = .heldBack(by: deadline, since: now) }
   }
 
-  /// We read again.
+  /// Continues the client's deadline when the server reads again.
   mutating func goOn(_ now: Instant) {
     if case .heldBack(let deadline, let since) = stage {
       stage = .content(by: deadline + (now - since))
@@ -94,9 +94,9 @@ struct Timing {
   }
 }
 
-/// How many bytes the kernel has received on a TCP connection.
+/// Returns how many bytes the kernel has received on a TCP connection.
 private func bytesReceived(_ descriptor: Int32) -> UInt64 {
-  // glibc's tcp_info ends before tcpi_bytes_received, whose place in the kernel's ABI is byte 128.
+  // glibc's tcp_info ends before tcpi_bytes_received, which is at byte 128 in the kernel's ABI.
   withUnsafeTemporaryAllocation(byteCount: 256, alignment: 8) { info in
     var size = socklen_t(info.count)
     guard getsockopt(descriptor, Int32(IPPROTO_TCP), TCP_INFO, info.baseAddress, &size) == 0,

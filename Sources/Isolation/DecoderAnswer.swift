@@ -1,25 +1,25 @@
 internal import Jobs
 
-/// A reply together with the files that it tells of: copied at once where they lie in the memory, else asked for piece by
-/// piece, each a step of its own, as a decoder may take its time.
+/// A reply together with its files. Files in the shared memory are copied at once. Others are requested piece by
+/// piece; each piece is a step of its own, because the decoder may take its time.
 struct DecoderAnswer {
   let reply: DecoderReply
-  /// In the order in which they were asked for; nil: it has to be rendered.
+  /// In the order of the requested variants. Nil means that the variant must be rendered later.
   private(set) var files: [Result<[UInt8], CodecError>?] = []
   private(set) var preview: Preview?
   private var missing: ArraySlice<(file: Int, count: Int)> = []
-  /// Of the first that is missing.
+  /// The received part of the first missing file.
   private var part: [UInt8] = []
 
   /// - Parameters:
-  ///   - most: bytes of all files, and of a preview.
-  ///   - wantsPreview: whether one is taken.
+  ///   - most: the most bytes of all files together, and of a preview.
+  ///   - wantsPreview: whether a preview is fetched.
   init(
     _ reply: DecoderReply, from process: DecoderProcess, most: Int, wantsPreview: Bool
   ) throws(DecoderLoss) {
     self.reply = reply
-    // Each file costs a copy here: only what is at its end has any.
-    guard reply.files.isEmpty || reply.isAtEnd else { throw .lied("its files") }
+    // Each file costs a copy here, so only the last reply may have files.
+    guard reply.files.isEmpty || reply.isAtEnd else { throw .lied("unexpected files") }
     var place = 0
     for (number, file) in reply.files.enumerated() {
       switch file {
@@ -39,15 +39,15 @@ struct DecoderAnswer {
     missing.append((SharedMemory.preview, note.count))
   }
 
-  /// What has to be asked for; nil once all of it is here.
+  /// The request for the next piece; nil once everything has arrived.
   var next: DecoderRequest? { missing.first.map { .take(file: $0.file, offset: part.count) } }
 
-  /// Takes the piece that was asked for.
+  /// Adds the piece that was requested.
   mutating func take(_ answer: MessageReader, of process: DecoderProcess) throws(DecoderLoss) {
     guard let (file, count) = missing.first else { return }
     var answer = answer
     let most = min(SharedMemory.room, count - part.count)
-    guard (try? answer.integer(in: most...most)) != nil else { throw .lied("a file's length") }
+    guard (try? answer.integer(in: most...most)) != nil else { throw .lied("a wrong file length") }
     part += process.results(0..<most)
     guard part.count == count else { return }
     if file != SharedMemory.preview {

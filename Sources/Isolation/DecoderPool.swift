@@ -5,15 +5,15 @@ internal import Logging
 internal import Metrics
 internal import Synchronization
 
-/// Decoder processes: each is lent to one picture at a time, used again for some, and replaced by a fresh one after that, or
-/// once anything is wrong with it.
+/// The decoder processes. Each works on one image at a time. It is reused for a limited number of images, and
+/// replaced after that or when something is wrong with it.
 final class DecoderPool: Sendable {
   private struct State {
     var idle: [DecoderProcess] = []
-    /// Forked ahead, and perhaps not ready yet.
+    /// Forked in advance, possibly not ready yet.
     var coming: [DecoderProcess] = []
     var lent = 0
-    /// Bytes of pictures that are held for other decoders.
+    /// Bytes of images kept for a second decoder.
     var remembered = 0
   }
 
@@ -26,11 +26,11 @@ final class DecoderPool: Sendable {
     self.configuration = configuration
     self.log = log
     zygote = DecoderZygote(program: configuration.program)
-    // What hasn't happened yet is a zero, not a gap.
+    // Creates all counters, so that reasons that have not occurred are reported as 0.
     for reason in DecoderEnd.allCases { ended(reason).increment(by: 0) }
   }
 
-  /// What holds the decoders, found out by having one.
+  /// The sandbox layers of the decoders, from a real decoder process.
   func layers() throws(DecoderUnavailable) -> IsolatedCodec.Layers {
     let process = try fresh()
     defer { keep(process) }
@@ -39,8 +39,8 @@ final class DecoderPool: Sendable {
 
   func start() throws(DecoderUnavailable) { try zygote.start() }
 
-  /// A decoder for one picture; blocks for about a millisecond where none is idle.
-  /// - Parameter isFresh: whether it may not have had others before.
+  /// Returns a decoder for one image. Blocks for about a millisecond if none is idle.
+  /// - Parameter isFresh: whether it must not have decoded other images before.
   func borrow(isFresh: Bool) throws(CodecError) -> DecoderProcess {
     let idle = state.withLock { state in
       state.lent += 1
@@ -55,10 +55,11 @@ final class DecoderPool: Sendable {
     }
   }
 
-  /// Whether so many are lent that a picture which is still arriving waits for more of its bytes: each is a process.
+  /// Whether the number of used decoders has reached `crowd`. Then an arriving image should wait for more of its
+  /// bytes.
   var isCrowded: Bool { state.withLock { $0.lent >= configuration.crowd } }
 
-  /// - Returns: whether so many bytes more may be held; to be given up by the same number below 0.
+  /// - Returns: whether `count` more bytes may be kept. Call it with the negative number to release them.
   func remember(_ count: Int) -> Bool {
     state.withLock { state in
       guard count <= configuration.mostRemembered - state.remembered else { return false }
@@ -70,7 +71,7 @@ final class DecoderPool: Sendable {
   private func isBack() { state.withLock { $0.lent -= 1 } }
 
   private func fresh() throws(DecoderUnavailable) -> DecoderProcess {
-    // One that came to nothing is not the last word.
+    // If a process forked in advance has failed, try the next one.
     while let process = state.withLock({ $0.coming.popLast() }) {
       if (try? ready(process)) != nil { return process }
     }
@@ -91,7 +92,7 @@ final class DecoderPool: Sendable {
     return process
   }
 
-  /// Takes one back that waits for a request.
+  /// Takes back a decoder that is ready for a new request.
   func giveBack(_ process: DecoderProcess) {
     isBack()
     if process.pictures < configuration.picturesPerProcess, !process.isPutBack {
@@ -112,7 +113,7 @@ final class DecoderPool: Sendable {
     if !isKept { end(process, .idle) }
   }
 
-  /// Ends one whose picture nobody wants any more, in the middle of its work.
+  /// Ends a decoder whose image was cancelled in the middle of its work.
   func discard(_ process: DecoderProcess) {
     isBack()
     end(process, .cancelled)
@@ -127,20 +128,20 @@ final class DecoderPool: Sendable {
     Counter(label: "imagefetch_decoders_ended", dimensions: [("reason", end.rawValue)])
   }
 
-  /// Ends one that its picture has lost, and has another take its place.
-  /// - Returns: what its picture fails with, and whether it went on for ever.
+  /// Ends a decoder that has failed, and forks a replacement.
+  /// - Returns: the error of its image, and whether the decoder ran endlessly.
   func lost(_ process: DecoderProcess, _ loss: DecoderLoss) -> (error: CodecError, isEndless: Bool)
   {
     isBack()
     let (end, told) = self.end(of: process, after: loss)
     ended(end).increment()
     guard end != .killed else {
-      // Nothing that runs in a decoder can do that, so it is no picture's doing.
-      log.error("a decoder is gone", metadata: ["how": "\(told)"])
+      // No image can cause this, so the image is not blamed.
+      log.error("decoder process was killed", metadata: ["how": "\(told)"])
       return (.noDecoder, false)
     }
     if process.pictures > 1 {
-      log.warning("a decoder was lost that had other images before", metadata: ["how": "\(told)"])
+      log.warning("decoder process lost after decoding other images", metadata: ["how": "\(told)"])
     }
     replace()
     return (.crashed(how: told), end == .time || end == .hung)
@@ -154,10 +155,10 @@ final class DecoderPool: Sendable {
     case .died: return Self.end(zygote.reap(process))
     case .crashed(let number): end = Self.end(by: number)
     case .late: end = (.time, Self.tooLong)
-    case .hung: end = (.hung, "no answer")
-    case .lied(let what): end = (.lied, "an answer that can't be: \(what)")
+    case .hung: end = (.hung, "it did not respond")
+    case .lied(let what): end = (.lied, "protocol violation: \(what)")
     case .cutOff(let code):
-      end = (.killed, "its channel failed: \(String(cString: strerror(code)))")
+      end = (.killed, "its socket failed: \(String(cString: strerror(code)))")
     }
     zygote.kill(process)
     return end
@@ -165,17 +166,17 @@ final class DecoderPool: Sendable {
 
   private static func end(_ status: Int32?) -> (DecoderEnd, String) {
     guard let status else {
-      return (.killed, "the process that it was forked from ended, and all others with it")
+      return (.killed, "its parent process ended, and all decoders with it")
     }
     return switch status & 0x7f {
     case 0:
       switch CIsolation_signal_of_exit(status >> 8) {
-      case 0: (.exited, "it ended by itself")
+      case 0: (.exited, "it exited unexpectedly")
       case let number: end(by: number)
       }
-    case SIGSYS: (.forbidden, "a system call that decoding needs none of")
+    case SIGSYS: (.forbidden, "a forbidden system call")
     case SIGXCPU: (.time, tooLong)
-    case SIGKILL: (.killed, "it was killed, by the kernel where memory ran out, or by somebody")
+    case SIGKILL: (.killed, "it was killed, because memory ran out or by an operator")
     case let number: end(by: number)
     }
   }
@@ -184,18 +185,18 @@ final class DecoderPool: Sendable {
     (.signal, "signal \(signal), \(String(cString: strsignal(signal)))")
   }
 
-  private static let tooLong = "more time than an image may take"
+  private static let tooLong = "it exceeded the time for one image"
 
-  /// Has one forked ahead of the next picture, without waiting for it.
+  /// Forks a decoder in advance for the next image, without waiting for it.
   private func replace() {
     let isWanted = state.withLock { $0.idle.count + $0.coming.count < configuration.mostIdle }
-    // Where there is none to be had, the next picture finds that out.
+    // On failure, the next image reports the error.
     guard isWanted, let process = try? forked() else { return }
     state.withLock { $0.coming.append(process) }
   }
 }
 
-/// Why a decoder process is no more, as metrics have it.
+/// Why a decoder process ended. The raw values are the values of the metric's label.
 private enum DecoderEnd: String, CaseIterable {
   case cancelled, exited, forbidden, hung, idle, killed, lied, signal, time, used
 }

@@ -2,36 +2,36 @@ internal import CIsolation
 internal import Glibc
 internal import Jobs
 
-/// One decoder, used by one picture at a time.
-// Sendable, as whoever has it is alone with it: see DecoderPool.
+/// One decoder process, used for one image at a time.
+// Sendable, because only its current user accesses it; see DecoderPool.
 final class DecoderProcess: @unchecked Sendable {
   private var decoder: CIsolationDecoder
-  /// Of the process that it was forked from: another one's decoder may have the same number.
+  /// Identifies the process that forked it. A decoder of another one may have the same process ID.
   let generation: Int
-  /// What it said that it is held by, once it was met.
+  /// The sandbox layers, as the process reported them in `meet`.
   private(set) var layers = IsolatedCodec.Layers(hasFilter: false, landlock: nil)
-  /// How many it has taken.
+  /// How many images it has begun.
   private(set) var pictures = 0
-  /// How often others were let go before it.
+  /// How often its priority was lowered.
   private var setbacks = 0
-  /// Requests so far.
+  /// The number of requests so far.
   private var number = 0
-  /// Since when it owes an answer, and how long it had computed when its first slice was over.
+  /// When the pending request was sent, and the CPU time at the end of its first slice.
   private var (asked, began) = (ContinuousClock.now, Int64?.none)
-  /// Bytes of both halves of the memory that were used since it was last idle.
+  /// How many bytes of both halves of the memory were used since it was last idle.
   private var (given, taken) = (0, 0)
-  /// When it was last seen to compute, and how long it had done so then.
+  /// When it was last seen to compute, and its CPU time then.
   private var (seen, computed) = (ContinuousClock.now, Int64(0))
 
-  /// 0 until it was met.
+  /// The process ID; 0 until `meet` has returned.
   var id: pid_t { decoder.process }
 
   init(_ decoder: CIsolationDecoder, generation: Int) {
     (self.decoder, self.generation) = (decoder, generation)
   }
 
-  /// Waits until it is behind its limits, for a millisecond or two if it was just forked.
-  /// - Throws: where it can't be had; it is to be killed then if it has an ``id``.
+  /// Waits until the process has entered its sandbox. Takes a millisecond or two after a fork.
+  /// - Throws: if the process is not available. Then kill it if it has an ``id``.
   func meet() throws(DecoderUnavailable) {
     var found = CIsolationLayers()
     let code = CIsolation_meet(&decoder, &found)
@@ -42,23 +42,23 @@ final class DecoderProcess: @unchecked Sendable {
 
   deinit { CIsolation_close(&decoder) }
 
-  /// Whether others go before it: for good, as only a privileged process can take that back.
+  /// Whether its priority was lowered. This is permanent, because only a privileged process can raise it again.
   var isPutBack: Bool { setbacks > 0 }
 
-  /// Asks for a picture's first step.
-  /// - Parameter time: that it may compute for.
+  /// Requests the first step of an image.
+  /// - Parameter time: the CPU time that the image may take.
   func begin(
     _ request: DecoderRequest, with piece: ArraySlice<UInt8>, time: Duration
   ) throws(DecoderLoss) {
     told.pointee = 0
     try ask(request, with: piece)
     pictures += 1
-    // It was there a moment ago, so the number is its own.
+    // The process existed a moment ago, so the ID still belongs to it.
     CIsolation_allow_seconds(decoder.process, UInt32(clamping: time.components.seconds))
   }
 
-  /// Asks for something that is answered.
-  /// - Parameter piece: bytes for the memory that both share, ``SharedMemory/room`` at the most.
+  /// Sends a request that has a reply.
+  /// - Parameter piece: bytes for the shared memory, at most ``SharedMemory/room``.
   func ask(_ request: DecoderRequest, with piece: ArraySlice<UInt8> = []) throws(DecoderLoss) {
     piece.withUnsafeBytes { bytes in
       guard let start = bytes.baseAddress else { return }
@@ -72,23 +72,23 @@ final class DecoderProcess: @unchecked Sendable {
     try say(request)
   }
 
-  /// Says something that isn't answered.
+  /// Sends a request that has no reply.
   func say(_ request: DecoderRequest) throws(DecoderLoss) {
     let message = request.message(number: number)
     switch CIsolation_send(decoder.channel, message, message.count) {
     case 0: break
-    case -EAGAIN: throw .lied("answers to what it has not read")
+    case -EAGAIN: throw .lied("replies without reading requests")
     case -EPIPE: throw .died
     case let code: throw .cutOff(-code)
     }
   }
 
-  /// Waits for the answer, for a slice.
+  /// Waits for the reply, at most for a slice.
   /// - Parameters:
-  ///   - hasRested: whether there was a pause: then one that was put back is not waited for.
-  /// - Returns: what follows its number; nil where it hasn't come.
-  /// - Throws: ``DecoderLoss/late`` where it has computed for too long, ``DecoderLoss/hung`` where it has not even done
-  ///   that.
+  ///   - hasRested: whether there was a pause. If so, this does not wait for a decoder with lowered priority.
+  /// - Returns: the content after the reply's number; nil if it has not arrived.
+  /// - Throws: ``DecoderLoss/late`` if the decoder has computed for too long, ``DecoderLoss/hung`` if it has neither
+  ///   computed nor waited for a core.
   func answer(
     _ configuration: IsolatedCodec.Configuration, hasRested: Bool
   ) throws(DecoderLoss) -> MessageReader? {
@@ -104,13 +104,13 @@ final class DecoderProcess: @unchecked Sendable {
       guard signal == 0 else { throw .crashed(signal) }
       var reader = MessageReader(message)
       guard (try? reader.integer(in: number...number)) != nil else {
-        throw .lied("an answer to nothing")
+        throw .lied("a reply without a request")
       }
       return reader
     case -Int(EAGAIN):
       try waited(configuration)
       return nil
-    case -Int(EMSGSIZE): throw .lied("a message of a size that none has")
+    case -Int(EMSGSIZE): throw .lied("a message of invalid size")
     case -Int(EPIPE): throw .died
     case let code: throw .cutOff(Int32(-code))
     }
@@ -125,13 +125,14 @@ final class DecoderProcess: @unchecked Sendable {
     }
     let (step, most) = (Duration.nanoseconds(used - began), longestStep(configuration))
     guard step <= most else { throw .late }
-    // A step is some 10 ms; few pictures have longer ones, and what hangs is not to cost the others a second.
+    // A step takes about 10 ms, and few images have longer ones. Lowers the priority early, so that a stuck decoder
+    // does not cost others a whole second.
     if setbacks == 0, step > most / 4 || now - asked > .milliseconds(100) { putBack() }
-    // By its own time: one that hardly gets any keeps a worker for as long.
+    // Uses the decoder's own CPU time: one that gets hardly any CPU time blocks a worker for as long.
     if setbacks == 1, step > .seconds(1) { putBack() }
     guard now - seen > configuration.patience else { return }
-    // On a busy machine a decoder that was put back may wait for a core for longer than that. The time is read again: the
-    // decoder may have answered, and gone to sleep, since it was read first.
+    // On a busy machine, a decoder with lowered priority may wait longer for a core. The CPU time is read again,
+    // because the decoder may have replied and gone to sleep after the first read.
     guard
       used > computed || CIsolation_is_runnable(decoder.process)
         || CIsolation_time(decoder.process) > computed
@@ -139,31 +140,32 @@ final class DecoderProcess: @unchecked Sendable {
     (seen, computed) = (now, used)
   }
 
-  /// As the picture's decoder tells, who is not believed more than a picture may take in all.
+  /// The limit that the decoder reports, but never more than an image may take in total.
   private func longestStep(_ configuration: IsolatedCodec.Configuration) -> Duration {
     min(max(configuration.longestStep, .milliseconds(told.pointee)), configuration.maxTime)
   }
 
-  /// How many milliseconds a step may take, by the decoder's word; 0 where it doesn't know yet.
+  /// How many milliseconds a step may take, as the decoder reports. 0 while it is not known.
   private var told: UnsafeMutablePointer<UInt32> {
     UnsafeMutableRawPointer(decoder.memory + SharedMemory.longestStep)
       .assumingMemoryBound(to: UInt32.self)
   }
 
-  /// Has others go before it, and at the second time all others.
-  /// - Parameter entirely: all others at once.
+  /// Lowers its priority below that of other processes. The second time, it gets only idle CPU time.
+  /// - Parameter entirely: whether it gets only idle CPU time at once.
   func putBack(entirely: Bool = false) {
     setbacks = entirely ? 2 : setbacks + 1
     CIsolation_put_back(&decoder, setbacks > 1)
   }
 
-  /// How long its answer may be left alone: an eighth of the time that it has taken already. Nil where threads wait for it.
+  /// How long to pause before checking for its reply: an eighth of the time that it has taken so far. Nil if its
+  /// priority is normal; then threads wait for it.
   var rest: Duration? {
     guard isPutBack else { return nil }
     return min(max((ContinuousClock.now - asked) / 8, .milliseconds(1)), .milliseconds(50))
   }
 
-  /// A copy of what it put into the memory.
+  /// A copy of the bytes that it wrote to the memory.
   func results(_ range: Range<Int>) -> [UInt8] {
     let all = UnsafeRawBufferPointer(
       start: decoder.memory + SharedMemory.room, count: SharedMemory.room)
@@ -172,8 +174,8 @@ final class DecoderProcess: @unchecked Sendable {
     return Array(all[range])
   }
 
-  /// To be called before it waits for another picture: takes what it was given and what it gave from the memory, and has the
-  /// kernel end it where it computes on, in a second or two.
+  /// Call it before the decoder waits for another image. Erases the used memory, and lets the kernel end the process
+  /// if it keeps computing for a second or two.
   func becomeIdle() {
     memset(decoder.memory, 0, given)
     memset(decoder.memory + SharedMemory.room, 0, taken)
@@ -181,22 +183,22 @@ final class DecoderProcess: @unchecked Sendable {
     CIsolation_allow_seconds(decoder.process, 1)
   }
 
-  /// Since it was asked for what it owes or has just answered.
+  /// The time since the last request was sent.
   var sinceAsked: Duration { ContinuousClock.now - asked }
 }
 
-/// How a picture loses its decoder.
+/// How an image loses its decoder.
 enum DecoderLoss: Error {
-  /// It ended, by itself or by the kernel.
+  /// The process exited or was killed.
   case died
-  /// It said that a signal is about to end it.
+  /// It reported that a signal is about to end it.
   case crashed(Int32)
-  /// It may be there, but can't be spoken to: an `errno` of this process.
+  /// Communication failed, with an `errno` of this process. The decoder may still exist.
   case cutOff(Int32)
-  /// It has computed for too long, and gave no answer.
+  /// It has computed for too long without a reply.
   case late
-  /// It gave no answer for too long, and neither computed nor waited for a core.
+  /// It did not reply for too long, and neither computed nor waited for a core.
   case hung
-  /// It said what can't be.
+  /// Its message violates the protocol.
   case lied(String)
 }

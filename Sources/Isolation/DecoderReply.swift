@@ -1,22 +1,22 @@
 internal import Jobs
 
-/// What a decoder process answers a step with.
+/// A decoder process's reply to a step.
 struct DecoderReply {
   enum Outcome {
     case needsBytes
     case hasMore
-    /// Decoded to its end.
+    /// The image is decoded completely.
     case decoded(ImageDescription)
-    /// The files are made.
+    /// The variants are finished.
     case rendered
     case failed(CodecError)
   }
 
-  /// A file that can be taken.
+  /// A file that can be fetched.
   enum File {
     case made(count: Int)
     case failed(CodecError)
-    /// It has to be rendered of the image's bytes.
+    /// It must be rendered later from the image's bytes.
     case missing
   }
 
@@ -26,20 +26,20 @@ struct DecoderReply {
     var count: Int
   }
 
-  /// Read in this step.
+  /// The header, if it was read in this step.
   var header: ImageHeader?
   var outcome: Outcome
   var hasMoreToShow = false
-  /// Made in this step.
+  /// The preview, if it was made in this step.
   var preview: PreviewNote?
-  /// At the end, in the order in which they were asked for.
+  /// The files, in the order of the requested variants. Only at the end.
   var files: [File] = []
-  /// Whether all of them lie in the memory already, one behind the other.
+  /// Whether all files are in the memory already, one after another.
   var arePlaced = false
 
   init(_ outcome: Outcome) { self.outcome = outcome }
 
-  /// Whether files may come with it.
+  /// Whether the reply may have files.
   var isAtEnd: Bool {
     switch outcome {
     case .decoded, .rendered: true
@@ -49,7 +49,7 @@ struct DecoderReply {
 }
 
 extension DecoderReply {
-  /// - Parameter number: of the request that it answers.
+  /// - Parameter number: the number of the request that it answers.
   func message(number: Int) -> [UInt8] {
     var writer = MessageWriter()
     writer.add(number)
@@ -69,7 +69,7 @@ extension DecoderReply {
     return writer.bytes
   }
 
-  /// What follows the number.
+  /// Reads the content after the number.
   init(_ reader: inout MessageReader) throws(MalformedMessage) {
     let header = try reader.optional { (r) throws(MalformedMessage) in
       ImageHeader(
@@ -91,12 +91,12 @@ extension DecoderReply {
     try reader.end()
   }
 
-  /// Of pixels in a row, frames, scans: more than any format can say.
+  /// The limit for sides, frames and scans: more than any format allows.
   fileprivate static let most = Int(Int32.max)
 }
 
 extension Preview {
-  /// What a decoder promises (`StreamingCodec`).
+  /// The limit that `StreamingCodec` promises.
   static let mostBytes = 8 << 20
 }
 
@@ -164,7 +164,7 @@ extension MessageWriter {
 }
 
 extension CodecError {
-  /// Bytes of what a library says.
+  /// The most bytes of a library's message.
   static let longestDetail = 256
 }
 

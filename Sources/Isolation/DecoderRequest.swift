@@ -1,11 +1,11 @@
 internal import Jobs
 
-/// What the service asks of a decoder process. The bytes of images lie in the memory that both share.
+/// A request from the service to a decoder process. The bytes of images are in the shared memory.
 enum DecoderRequest {
-  /// A picture's first request says what is to be done with it.
+  /// The work on an image. Part of the image's first request.
   enum Task {
     case decode(DecodeLimits, [VariantRequest])
-    /// Of an image that was decoded before and has so many bytes.
+    /// Renders an image that was decoded before and has this many bytes.
     case render(ImageDescription, bytes: Int, [VariantRequest])
   }
 
@@ -13,46 +13,47 @@ enum DecoderRequest {
     case none, begin, drop
   }
 
-  /// To compute for a slice: answered by ``DecoderReply``.
+  /// Computes for one slice. The reply is a ``DecoderReply``.
   struct Step {
-    /// Nil where it goes on with what it has.
+    /// Nil if the decoder continues with the current image.
     var task: Task?
-    /// How many bytes lie at the memory's beginning.
+    /// How many bytes are at the start of the memory.
     var count = 0
-    /// Whether they are the last.
+    /// Whether these are the image's last bytes.
     var hasEnded = false
     var preview = PreviewWish.none
   }
 
   case step(Step)
-  /// To put a file's bytes from there on into the memory, as many as there is room for: answered by their count.
+  /// Copies a file's bytes from this offset on into the memory, as many as fit. The reply is their number.
   case take(file: Int, offset: Int)
-  /// To forget the picture; not answered.
+  /// Discards the image. There is no reply.
   case drop
 }
 
-/// How the two processes share their memory: the service's bytes first, then the decoder's, then a number of it; and how
-/// they share a picture's work.
+/// The layout of the shared memory: the service's bytes, then the decoder's bytes, then one number of the decoder.
+/// Also the limits of a step.
 enum SharedMemory {
-  /// Of each.
+  /// The size of each half, in bytes.
   static let room = 1 << 20
   static let count = longestStep + MemoryLayout<UInt32>.size
-  /// Where the decoder tells, as soon as it knows, how many milliseconds of CPU time a step of the picture may take: its
-  /// answer comes too late for that where the step never ends.
+  /// Where the decoder writes how many milliseconds of CPU time a step of the image may take, as soon as it knows. A
+  /// reply would be too late for that if the step never ends.
   static let longestStep = 2 * room
-  /// Of a message.
+  /// The longest message, in bytes.
   static let largestMessage = 16 << 10
-  /// What is decoded without asking whether there is memory for it: in one answer with its header.
+  /// Images that need at most this much memory are decoded before the service has reserved memory. Their reply has
+  /// both the header and the result.
   static let smallDecode = 4 << 20
-  /// How long a decoder computes before it says that there is more to compute: what is small is done in one, and so is a
-  /// photo with a thumbnail.
+  /// How long a decoder computes before it replies that there is more to do. Enough for small images and for a photo
+  /// with a thumbnail.
   static let slice = Duration.milliseconds(8)
-  /// The file that is a preview; the others are numbered from 0.
+  /// The number that means the preview. Files are numbered from 0.
   static let preview = -1
 }
 
 extension DecoderRequest {
-  /// - Parameter number: which the answer begins with: one that was sent before is none.
+  /// - Parameter number: repeated in the reply. Replies with an older number are ignored.
   func message(number: Int) -> [UInt8] {
     var writer = MessageWriter()
     writer.add(number)
@@ -73,7 +74,7 @@ extension DecoderRequest {
     return writer.bytes
   }
 
-  /// What follows the number.
+  /// Reads the content after the number.
   init(_ reader: inout MessageReader) throws(MalformedMessage) {
     switch try reader.byte() {
     case 0:

@@ -4,16 +4,16 @@ internal import Codec
 internal import Glibc
 internal import Jobs
 
-/// The decoder process: takes one picture after the other from the service, and knows of nothing else.
+/// The decoder process: receives one image after another from the service, and has access to nothing else.
 public enum DecoderServer {
-  /// The hidden command that the program is started with.
+  /// The hidden command that starts the program as this process.
   public static let argument = "decoder"
 
-  /// Written before there is any decoder.
+  /// Written before any decoder is forked.
   nonisolated(unsafe) private static var warm: WarmDecoder?
 
-  /// Forks decoders for the service that started this process, until it has gone. Called before anything has started a
-  /// thread.
+  /// Forks decoders for the service that started this process, until the service ends. Call it before any thread is
+  /// started.
   public static func run() -> Never {
     warm = WarmDecoder()
     CIsolation_serve { channel, memory, count in
@@ -24,12 +24,12 @@ public enum DecoderServer {
   }
 }
 
-/// Does what it is asked for with one picture after the other.
+/// Handles the requests in a decoder process, for one image after another.
 final class PictureServer {
   private enum Picture {
     case none
     case decoding(any ImageDecoder)
-    /// Its bytes are still on their way.
+    /// The image's bytes are still arriving.
     case gathering([UInt8], ImageDescription, [Variant])
     case rendering(any Rendering)
   }
@@ -38,14 +38,14 @@ final class PictureServer {
   private let bytes: UnsafeMutableRawBufferPointer
   private let results: UnsafeMutableRawBufferPointer
   private var picture = Picture.none
-  /// Made on the way.
+  /// The variants to make while decoding.
   private var variants: [VariantRequest] = []
   private var files: [[UInt8]] = []
   private var preview: [UInt8] = []
-  /// Of the picture.
+  /// The memory that the image takes, in bytes.
   private var memory = 0
 
-  /// - Parameter memory: shared, of ``SharedMemory/count`` bytes.
+  /// - Parameter memory: the shared memory of ``SharedMemory/count`` bytes.
   init(memory: UnsafeMutablePointer<UInt8>) {
     let room = SharedMemory.room
     all = UnsafeMutableRawPointer(memory)
@@ -53,7 +53,7 @@ final class PictureServer {
     results = UnsafeMutableRawBufferPointer(start: all + room, count: room)
   }
 
-  /// Ends when the service has gone, or says what is no request.
+  /// Returns when the service has ended or sends an invalid request.
   func serve(_ channel: Int32) {
     while let message = Self.receive(channel) {
       do throws(MalformedMessage) {
@@ -63,7 +63,7 @@ final class PictureServer {
     }
   }
 
-  /// - Returns: nil where the request is not answered.
+  /// - Returns: the reply; nil if the request has none.
   func answer(_ message: [UInt8]) throws(MalformedMessage) -> [UInt8]? {
     var reader = MessageReader(message)
     let number = try reader.integer()
@@ -89,8 +89,8 @@ final class PictureServer {
 
   private func drop() {
     (picture, files, preview) = (.none, [], [])
-    // What a large picture took goes back to the system: the next ones may be small for long. Little is kept, as it would
-    // be mapped anew, page by page, for each photo.
+    // Returns the memory of a large image to the system, because the next images may be small. Small amounts are
+    // kept, because mapping them again page by page would take time for every photo.
     if memory > 16 << 20, mallinfo2().fordblks > 4 << 20 { malloc_trim(0) }
     memory = 0
   }
@@ -140,7 +140,7 @@ final class PictureServer {
     }
   }
 
-  /// Before a step that may never end.
+  /// Reports the limit before a step that may never end.
   private func tell(_ longestStep: Duration) {
     let milliseconds = UInt32(min(longestStep / .milliseconds(1), 4e9))
     all.storeBytes(of: milliseconds, toByteOffset: SharedMemory.longestStep, as: UInt32.self)
@@ -160,7 +160,7 @@ final class PictureServer {
     do throws(CodecError) {
       try run(decoder, &reply)
     } catch {
-      // The header came before the fault, and is told before it.
+      // The header precedes the error, and is reported before it.
       reply.outcome = .failed(error)
       drop()
     }
@@ -193,7 +193,7 @@ final class PictureServer {
     reply.hasMoreToShow = decoder.hasMoreToShow
   }
 
-  /// - Returns: whether there is one that was not told before.
+  /// - Returns: whether there is a new preview.
   private func notePreview(of decoder: any ImageDecoder, _ reply: inout DecoderReply) -> Bool {
     guard reply.preview == nil, let made = decoder.takePreview() else { return false }
     preview = made.bytes
@@ -236,7 +236,7 @@ final class PictureServer {
     drop()
   }
 
-  /// - Returns: how many bytes lie in the memory.
+  /// - Returns: how many bytes were copied to the memory.
   private func place(_ number: Int, from offset: Int) -> Int {
     let file = number == SharedMemory.preview ? preview : files[safe: number] ?? []
     let piece = file.dropFirst(offset).prefix(results.count)

@@ -1,22 +1,22 @@
 internal import Codec
 internal import Jobs
 
-/// One picture and its decoder: the request that is under way, and what becomes of the process at the end.
+/// The work on one image: its decoder process, the pending request, and what happens to the process at the end.
 final class DecoderSession {
   private let pool: DecoderPool
   private var process: DecoderProcess?
   private var isAsked = false
-  /// Of which something is still to be taken.
+  /// A reply whose files have not all arrived yet.
   private var answer: DecoderAnswer?
-  /// Whether the one that was lost had other pictures before, and whether there is a second one.
+  /// Whether the lost decoder had decoded other images before, and whether a second decoder is in use.
   private var (hadOthers, isAgain) = (false, false)
-  /// Whether the one that was lost went on for ever.
+  /// Whether the lost decoder ran endlessly.
   private var wasEndless = false
-  /// Of the picture's bytes, those held for a second decoder that others pay for.
+  /// How many of the kept bytes count toward the pool's limit.
   private var remembered = 0
-  /// Asked for, and not told yet.
+  /// Previews that were requested and not received yet.
   private var previews = 0
-  /// Whether there was a pause since the last look for an answer.
+  /// Whether there was a pause since the last check for a reply.
   private var hasRested = false
 
   init(_ pool: DecoderPool) { self.pool = pool }
@@ -39,15 +39,16 @@ final class DecoderSession {
     }
   }
 
-  /// Whether a picture that is still arriving waits for more of its bytes.
+  /// Whether an arriving image should wait for more of its bytes.
   var isCrowded: Bool { process == nil && pool.isCrowded }
 
   /// Computes for a slice.
   /// - Parameters:
-  ///   - most: bytes of all files that a reply tells of.
-  ///   - wantsPreview: whether one is taken.
-  ///   - request: made where none is under way: the step, and the bytes that go with it; nil: there is nothing to ask.
-  /// - Returns: nil where there was nothing to ask, or where the slice was over before all of the answer came.
+  ///   - most: the most bytes of all files in a reply.
+  ///   - wantsPreview: whether a preview is fetched.
+  ///   - request: called if no request is pending. Returns the step and its bytes; nil if there is nothing to
+  ///     request.
+  /// - Returns: nil if there was nothing to request, or if the complete reply has not arrived within the slice.
   func step(
     most: Int, wantsPreview: Bool = false,
     _ request: () -> (DecoderRequest.Step, ArraySlice<UInt8>)?
@@ -74,9 +75,9 @@ final class DecoderSession {
     }
   }
 
-  /// Lets others have a turn; where the decoder was put back, for as long as its answer is likely to take, so that none of
-  /// their threads waits for it.
-  /// - Returns: for how long the decoder had it to itself.
+  /// Yields to other tasks. If the decoder's priority was lowered, sleeps for as long as its reply is likely to take,
+  /// so that no thread waits for it.
+  /// - Returns: how long it slept.
   func pause() async -> Duration {
     hasRested = true
     guard isAsked, let rest = process?.rest else {
@@ -96,22 +97,22 @@ final class DecoderSession {
       return
     }
     var message = message
-    guard let reply = try? DecoderReply(&message) else { throw .lied("a message") }
+    guard let reply = try? DecoderReply(&message) else { throw .lied("a malformed message") }
     try hold(reply, of: process)
     answer = try DecoderAnswer(reply, from: process, most: most, wantsPreview: wantsPreview)
   }
 
-  /// Quick answers that bring nothing on would go on for ever, as each is in time.
+  /// Rejects fast replies without progress. Each would be in time, so they could continue forever.
   private func hold(
     _ reply: DecoderReply, of process: DecoderProcess
   ) throws(DecoderLoss) {
     if reply.preview != nil {
-      guard previews > 0 else { throw .lied("a preview that nobody wants") }
+      guard previews > 0 else { throw .lied("an unrequested preview") }
       previews -= 1
     } else if case .hasMore = reply.outcome, reply.header == nil {
-      // Both look at the same clock, and it begins later and ends earlier by that.
+      // Both processes read the same clock. The decoder starts later and stops earlier than the time measured here.
       guard process.sinceAsked >= SharedMemory.slice else {
-        throw .lied("more to compute, too soon")
+        throw .lied("more work reported too early")
       }
     }
   }
@@ -125,7 +126,7 @@ final class DecoderSession {
       isAsked = true
       return
     }
-    // One that ended while it was idle is no picture's doing; it is found out when it is spoken to.
+    // If a decoder ended while it was idle, its image is not to blame. It is noticed only when a request is sent.
     for _ in 0...pool.configuration.mostIdle + 1 {
       let process = try pool.borrow(isFresh: isAgain)
       guard let permitted = step.permitted(by: process.layers) else {
@@ -142,9 +143,9 @@ final class DecoderSession {
     throw .noDecoder
   }
 
-  /// Whether a picture that lost its decoder is to begin again with a fresh one: once, where the lost one had others before,
-  /// each of which may have harmed it. Nobody is to have others' pictures fail so, be it by a crash or by a loop. What
-  /// goes on for ever by itself costs little twice: the second time all others go first, from its beginning.
+  /// Whether to start again with a fresh decoder after this one was lost. This is done once, if the lost decoder had
+  /// decoded other images before: one of them may have corrupted it, and no image may make another one fail. An image
+  /// that never finishes costs little the second time, because its decoder then gets only idle CPU time.
   func beginsAgain(after error: CodecError) -> Bool {
     guard case .crashed = error, hadOthers, !isAgain else { return false }
     isAgain = true
@@ -152,18 +153,18 @@ final class DecoderSession {
     return true
   }
 
-  /// Whether it could, if its decoder were lost now.
+  /// Whether the image could start again if its decoder were lost now.
   var mayBeginAgain: Bool { !isAgain && (process?.pictures ?? .max) > 1 }
 
-  /// Has it do so before anything went wrong.
+  /// Switches to a fresh decoder before anything has failed.
   func changeDecoder() {
     leaveDecoder(isForgotten: false)
     isAgain = true
     forget()
   }
 
-  /// - Parameter count: of the picture's bytes, all so far.
-  /// - Returns: whether they may be held for a second decoder.
+  /// - Parameter count: how many bytes of the image have arrived so far.
+  /// - Returns: whether they may be kept for a second decoder.
   func remember(_ count: Int) -> Bool {
     let more = max(0, count - Self.rememberedFreely) - remembered
     guard more > 0 else { return true }
@@ -174,17 +175,18 @@ final class DecoderSession {
 
   private static let rememberedFreely = 256 << 10
 
-  /// Nothing is held for a second decoder any more: it has begun, or none will.
+  /// Releases the bytes kept for a second decoder: it has started, or will not be needed.
   func forget() {
     guard remembered > 0 else { return }
     _ = pool.remember(-remembered)
     remembered = 0
   }
 
-  /// What can't be ends the decoder.
+  /// Ends the decoder because of a protocol violation.
   func accuse(_ what: String) -> CodecError { lose(.lied(what)) }
 
-  /// The picture has come to its end, and the decoder has forgotten it or is told to.
+  /// Finishes the image and returns its decoder to the pool. `isForgotten` means that the decoder has already
+  /// discarded the image.
   func finish(isForgotten: Bool) {
     forget()
     leaveDecoder(isForgotten: isForgotten)
@@ -199,12 +201,12 @@ final class DecoderSession {
   private func guarded<Value>(
     _ body: (DecoderProcess) throws(DecoderLoss) -> Value
   ) throws(CodecError) -> Value {
-    guard let process else { throw .crashed(how: "it had ended") }
+    guard let process else { throw .crashed(how: "it had already ended") }
     do throws(DecoderLoss) { return try body(process) } catch { throw lose(error) }
   }
 
   private func lose(_ loss: DecoderLoss) -> CodecError {
-    guard let process else { return .crashed(how: "it had ended") }
+    guard let process else { return .crashed(how: "it had already ended") }
     (self.process, isAsked, answer) = (nil, false, nil)
     hadOthers = process.pictures > 1
     let lost = pool.lost(process, loss)
@@ -214,7 +216,7 @@ final class DecoderSession {
 }
 
 extension DecoderRequest.Step {
-  /// As a decoder may have it that is held by so much; nil: not at all.
+  /// The step as allowed for a decoder with these sandbox layers; nil if it is not allowed.
   func permitted(by layers: IsolatedCodec.Layers) -> Self? {
     if layers.hasFilter { return self }
     var copy = self

@@ -2,8 +2,8 @@ internal import CIsolation
 internal import Glibc
 internal import Synchronization
 
-/// The process that decoders are forked from: spawned, so that nothing of the service's memory is in it, and small, so that a
-/// decoder costs about a millisecond. It is started anew when it has gone.
+/// The process that forks decoders. It is spawned, so that none of the service's memory is in it, and it is small, so
+/// that a fork takes about a millisecond. It is started again if it has ended.
 final class DecoderZygote: Sendable {
   private struct Life {
     var control: Int32
@@ -19,21 +19,21 @@ final class DecoderZygote: Sendable {
   private let program: String
   private let state = Mutex(State())
 
-  /// - Parameter program: whose command ``DecoderServer/argument`` serves.
+  /// - Parameter program: a program whose command ``DecoderServer/argument`` runs a ``DecoderServer``.
   init(program: String) { self.program = program }
 
   deinit { state.withLock { end(&$0) } }
 
-  /// Starts it where it isn't there; it becomes ready meanwhile.
+  /// Starts the process if it isn't running. Does not wait until it is ready.
   func start() throws(DecoderUnavailable) {
     try state.withLock { state throws(DecoderUnavailable) in _ = try running(&state) }
   }
 
-  /// Has a decoder forked, and doesn't wait for it.
+  /// Forks a decoder without waiting for it.
   func fork(heap: Int) throws(DecoderUnavailable) -> DecoderProcess {
     try state.withLock { state throws(DecoderUnavailable) in
       var code: Int32 = 0
-      // One that was killed is found out by asking it.
+      // If the process was killed, this is noticed only when a request fails.
       for _ in 0..<2 {
         let life = try running(&state)
         var decoder = CIsolationDecoder()
@@ -46,18 +46,18 @@ final class DecoderZygote: Sendable {
     }
   }
 
-  /// Ends a decoder, whatever it does.
+  /// Kills a decoder, whatever its state is.
   func kill(_ process: DecoderProcess) {
     state.withLock { state in
-      // One without a number ends with its socket.
+      // A decoder without a process ID ends when its socket is closed.
       guard let life = state.life, life.generation == process.generation, process.id > 0
       else { return }
       if CIsolation_kill(life.control, process.id) != 0 { end(&state) }
     }
   }
 
-  /// Waits for a decoder's end, which has closed its socket.
-  /// - Returns: how it ended, as `waitpid` has it; nil where its parent has gone too.
+  /// Waits for the end of a decoder that has closed its socket.
+  /// - Returns: its status as from `waitpid`; nil if its parent has ended too.
   func reap(_ process: DecoderProcess) -> Int32? {
     state.withLock { state in
       guard let life = state.life, life.generation == process.generation else { return nil }
@@ -79,7 +79,7 @@ final class DecoderZygote: Sendable {
     return life
   }
 
-  /// It ends once its socket is closed, and its decoders with it.
+  /// Ends the process. It exits when its socket is closed, and its decoders exit with it.
   private func end(_ state: inout State) {
     guard let ended = state.life else { return }
     close(ended.control)
@@ -90,8 +90,9 @@ final class DecoderZygote: Sendable {
     state.life = nil
   }
 
-  /// The first process of a container inherits its decoders, which are killed as it ends, and nobody else would reap them. They
-  /// are of its session's group, as no other child of ours is; elsewhere there are none.
+  /// Reaps the decoders of an ended process. In a container, the first process inherits them and must reap them. They
+  /// belong to the process group of their session, and no other child of this process does. Outside a container there
+  /// are none.
   private static func reapDecoders(of zygote: pid_t) {
     let patience = ContinuousClock.now + .seconds(1)
     var status: Int32 = 0
@@ -105,7 +106,7 @@ final class DecoderZygote: Sendable {
   }
 }
 
-/// Why no decoder can be had.
+/// Why no decoder process is available.
 struct DecoderUnavailable: Error, CustomStringConvertible {
   let description: String
 
@@ -113,8 +114,8 @@ struct DecoderUnavailable: Error, CustomStringConvertible {
     let words = String(cString: strerror(-code))
     description =
       switch code {
-      case -EPIPE: "the decoder process ended before it had begun"
-      case -EAGAIN: "\(words): raise TasksMax, the container's limit of processes or the user's"
+      case -EPIPE: "the decoder process ended during its start"
+      case -EAGAIN: "\(words): raise TasksMax or the process limit of the container or user"
       default: words
       }
   }

@@ -2,58 +2,69 @@ internal import Codec
 public import Jobs
 public import Logging
 
-/// Decodes and renders in processes that can do nothing else: no file, no socket, no other process, none of the service's
-/// memory, and no more time and memory than one picture may take.
+/// Decodes and renders images in sandboxed decoder processes. They have no access to files, sockets, other processes
+/// or the service's memory, and may use only the time and memory of one image.
 ///
-/// What a picture is decoded by is the same code (`StreamingCodec`, `StreamingRenderer`), one slice a step: cancelling,
-/// priorities and shares of memory are what they are without. A picture has its process for itself; bytes go in, and what comes
-/// out is held against what was asked for. What crashes a decoder, or makes it lie, ends its own job.
+/// Input: an image's bytes and the requested variants. Output: the same headers, descriptions, previews and files as
+/// from `StreamingCodec` and `StreamingRenderer`, which run in the decoder process. One step here is one slice there.
+/// So cancellation, priorities and memory limits work as without isolation. One process works on one image at a time.
+/// Every reply is checked against the request. If an image makes its decoder crash or violate the protocol, only its
+/// own job fails.
+///
+/// Read the files in this order: `IsolatedCodec`, `IsolatedDecoder` and `IsolatedRendering`, `DecoderSession`,
+/// `DecoderPool`, `DecoderProcess`, `DecoderZygote`; then `DecoderServer`, which is the other side; then the messages
+/// (`DecoderRequest`, `DecoderReply`, `DecoderAnswer`, `Wire`).
+///
+/// A step blocks its thread for at most about 10 ms. It runs on the threads that the engine uses for decoding.
+/// `DecoderPool` and `DecoderZygote` may be used from any thread; each has one lock.
 public struct IsolatedCodec: Sendable {
-  /// How decoders are run.
+  /// The settings of the decoder processes.
   public struct Configuration: Sendable {
-    /// The program that calls ``DecoderServer/run()`` where its first argument is ``DecoderServer/argument``.
+    /// The program that calls ``DecoderServer/run()`` if its first argument is ``DecoderServer/argument``.
     public var program = "/proc/self/exe"
-    /// What one may allocate, in bytes.
+    /// How many bytes one decoder may allocate.
     public var maxMemory = 2 << 30
-    /// CPU time that one picture may take, in whole seconds.
+    /// CPU time that one image may take, in whole seconds.
     public var maxTime = Duration.seconds(60)
-    /// CPU time that a step may take of any picture, even before its size is known; of large ones, more.
+    /// CPU time that a step may take for any image, even before its size is known. Large images may take more.
     public var longestStep = Duration.milliseconds(100)
-    /// How long one that owes an answer may do so without computing or waiting for a core.
+    /// How long a decoder may owe a reply without computing or waiting for a core.
     public var patience = Duration.seconds(5)
-    /// After so many a process is replaced.
+    /// A process is replaced after this many images.
     public var picturesPerProcess = 100
-    /// Bytes of pictures held in all for decoders that may have to take the place of another, beyond 256 KiB of each.
+    /// The most bytes of all images together that are kept for a second decoder, not counting the first 256 KiB of
+    /// each image.
     public var mostRemembered = 32 << 20
-    /// Processes kept for the next picture.
+    /// How many idle processes are kept for the next images.
     public var mostIdle = 16
 
-    /// Once so many have a picture, others begin with 64 kB of their bytes, or all: origins that drip take no process each.
+    /// If this many decoders are in use, further images start only once 64 KiB, or all, of their bytes have arrived.
+    /// So slow origins do not occupy a process each.
     public var crowd = 128
 
     /// The defaults.
     public init() {}
   }
 
-  /// What holds the decoders.
+  /// The sandbox layers of the decoders.
   public struct Layers: Sendable, Equatable {
-    /// Their system calls are a few (seccomp).
+    /// Whether seccomp limits their system calls.
     public var hasFilter: Bool
-    /// The version of Landlock that denies them files and sockets; nil: this kernel has none, or not here.
+    /// The version of Landlock that denies access to files and sockets; nil if it is not available here.
     public var landlock: Int?
   }
 
   private let pool: DecoderPool
   private let arithmetic = StreamingRenderer()
 
-  /// Starts the process that decoders come from; it gets ready meanwhile.
+  /// Starts the process that forks decoders, without waiting until it is ready.
   public init(_ configuration: Configuration, log: Logger) {
     pool = DecoderPool(configuration, log: log)
     try? pool.start()
   }
 
-  /// Tries for real: blocks until a decoder stands behind its limits.
-  /// - Returns: what holds it; nil where none can be had, which `log` tells.
+  /// Starts a real decoder and blocks until it has entered its sandbox.
+  /// - Returns: its sandbox layers, or the reason why no decoder is available.
   public func probe() -> Result<Layers, ProbeError> {
     do throws(DecoderUnavailable) {
       return .success(try pool.layers())
@@ -62,7 +73,7 @@ public struct IsolatedCodec: Sendable {
     }
   }
 
-  /// Why there is no decoder.
+  /// Why no decoder is available.
   public struct ProbeError: Error, CustomStringConvertible {
     public let description: String
   }
@@ -75,7 +86,7 @@ extension IsolatedCodec: ImageCodec {
 }
 
 extension IsolatedCodec: ImageRenderer {
-  // No byte of an image is read for these: they are reckoned here.
+  // These functions do not read an image's bytes, so they run in this process.
   public var formats: Set<OutputFormat> { arithmetic.formats }
 
   public func size(of variant: Variant, from image: ImageDescription) -> (width: Int, height: Int) {

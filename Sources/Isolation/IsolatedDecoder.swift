@@ -1,7 +1,8 @@
 internal import Codec
 internal import Jobs
 
-/// A decoder in another process; each step is a request and, some 10 ms later at the most, its answer or none yet.
+/// Decodes one image in another process. Each step sends a request and, at most about 10 ms later, returns the reply
+/// or nothing yet.
 final class IsolatedDecoder: ImageDecoder {
   private enum State {
     case decoding
@@ -15,18 +16,18 @@ final class IsolatedDecoder: ImageDecoder {
   private var state = State.decoding
   private var pending: ArraySlice<UInt8> = []
   private var hasEnded = false
-  /// What the decoder was told so far.
+  /// Whether the first request was sent, and whether the end of the bytes was sent.
   private var (hasBegun, isToldOfEnd) = (false, false)
   private var wish = DecoderRequest.PreviewWish.none
   private var goesOn = false
   private var header: ImageHeader?
-  /// What came in one answer with the header.
+  /// The result that arrived in the same reply as the header.
   private var next: Result<DecodeStep, CodecError>?
   private var (preview, wantsPreview) = (Preview?.none, false)
-  /// All that came, which a second decoder would have to be given; nil: there can be none.
+  /// All bytes that arrived, for a second decoder. Nil if there can be none.
   private var kept: [[UInt8]]? = []
   private var keptCount = 0
-  /// That a first decoder told, where this is the second.
+  /// The first decoder's header, if this is the second decoder.
   private var toldHeader: ImageHeader?
   private(set) var hasMoreToShow = false
   private(set) var variants: [[UInt8]?] = []
@@ -42,7 +43,8 @@ final class IsolatedDecoder: ImageDecoder {
     keep(bytes)
   }
 
-  /// Small pieces are joined: each has a buffer of its own, which may be far larger, and a stranger says how many there are.
+  /// Joins small pieces. Each piece may have a much larger buffer, and the origin determines how many pieces there
+  /// are.
   private func keep(_ bytes: [UInt8]) {
     guard var pieces = kept.take() else { return }
     keptCount += bytes.count
@@ -82,7 +84,7 @@ final class IsolatedDecoder: ImageDecoder {
       if let told = next {
         next = nil
         let step = try told.get()
-        // The header alone took no time: others have their turn after the first slice.
+        // Reading the header took almost no time, so the first slice continues.
         if step != .hasMore { return step }
       }
       switch state {
@@ -148,8 +150,8 @@ final class IsolatedDecoder: ImageDecoder {
 
   private static let mostHeld = 64 << 10
 
-  /// Where a second decoder may be needed, what came is held for it. Where others hold too much for that, it begins at once:
-  /// so no picture depends on a decoder that had others before.
+  /// Keeps the bytes in case a second decoder is needed. If the limit of kept bytes is reached, switches to a fresh
+  /// decoder at once. So no image depends on a decoder that has decoded other images.
   private func makeRoomToRemember() {
     guard let kept else { return }
     guard session.mayBeginAgain else {
@@ -164,12 +166,12 @@ final class IsolatedDecoder: ImageDecoder {
 
   private func take(_ answer: DecoderAnswer) throws(CodecError) -> DecodeStep {
     let reply = answer.reply
-    // While a preview is made, nobody takes memory for a header.
+    // No preview before the header, because memory for the header cannot be reserved while a preview is made.
     hasMoreToShow = reply.hasMoreToShow && header != nil && !hasEnded
     if let made = answer.preview, !hasEnded {
       guard OutputFormat(rawValue: made.format.rawValue) != nil, made.format.begins(made.bytes)
       else {
-        throw session.accuse("a preview")
+        throw session.accuse("an invalid preview")
       }
       (preview, wantsPreview) = (made, false)
     }
@@ -185,7 +187,7 @@ final class IsolatedDecoder: ImageDecoder {
     case .decoded(let description):
       try finish(description, answer)
       return .finished(description)
-    case .rendered: throw session.accuse("files of a decode")
+    case .rendered: throw session.accuse("rendered files of a decode")
     }
   }
 
@@ -193,24 +195,25 @@ final class IsolatedDecoder: ImageDecoder {
     guard let seen = header,
       (found.format, found.width, found.height) == (seen.format, seen.width, seen.height),
       found.frames <= max(1, limits.maxFrames), found.extraMemory ?? 0 <= seen.decodingMemory
-    else { throw session.accuse("a description") }
-    guard answer.files.count == wanted.count else { throw session.accuse("its files") }
+    else { throw session.accuse("an invalid description") }
+    guard answer.files.count == wanted.count else { throw session.accuse("wrong number of files") }
     variants = answer.files.map { try? $0?.get() }
     for case (let file?, let request) in zip(variants, wanted) {
       let variant = request.variant(
         of: found.format, isTransparent: false, formats: Set(OutputFormat.allCases))
-      guard variant.format.imageFormat.begins(file) else { throw session.accuse("a file's format") }
+      guard variant.format.imageFormat.begins(file) else { throw session.accuse("a wrong format") }
     }
     session.finish(isForgotten: answer.reply.arePlaced)
     state = .finished(found)
     (pending, kept) = ([], nil)
   }
 
-  /// A header is believed once, and within the limits that it should have been held to: the engine takes memory for it.
+  /// Checks that the header is within the limits, and accepts it once. The engine reserves memory for it.
   private func checked(_ told: ImageHeader) throws(CodecError) -> ImageHeader {
     if let toldHeader, header == nil, told != toldHeader {
-      // One of two has lied, and more likely the one that had others before: so it is nothing that the picture fails by.
-      _ = session.accuse("another header than the decoder's before it")
+      // One of the two decoders is compromised, probably the one that had decoded other images. So the image does not
+      // fail permanently.
+      _ = session.accuse("a header that differs from the first decoder's")
       throw .noDecoder
     }
     guard header == nil,
@@ -218,7 +221,7 @@ final class IsolatedDecoder: ImageDecoder {
       told.width <= limits.maxDimension, told.height <= limits.maxDimension,
       told.width.multipliedReportingOverflow(by: told.height).partialValue <= limits.maxPixels,
       told.decodingMemory <= limits.maxMemory
-    else { throw session.accuse("a header") }
+    else { throw session.accuse("an invalid header") }
     header = told
     return told
   }

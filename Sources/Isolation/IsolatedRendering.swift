@@ -1,19 +1,19 @@
 internal import Codec
 internal import Jobs
 
-/// Variants that are rendered in another process.
+/// Renders variants in another process.
 final class IsolatedRendering: Rendering {
   private let session: DecoderSession
   private let image: ImageDescription
   private let variants: [Variant]
   private let mostBytes: Int
   private var bytes: [UInt8]
-  /// That were sent.
+  /// How many bytes were sent.
   private var count = 0
   private var hasBegun = false
   private var outcome: Result<[Result<[UInt8], CodecError>], CodecError>?
 
-  /// - Parameter mostBytes: of what comes out.
+  /// - Parameter mostBytes: the most bytes of all files together.
   init(
     _ pool: DecoderPool, _ bytes: [UInt8], _ image: ImageDescription, _ variants: [Variant],
     mostBytes: Int
@@ -43,14 +43,14 @@ final class IsolatedRendering: Rendering {
 
   private func advance() throws(CodecError) -> [Result<[UInt8], CodecError>]? {
     guard let answer = try session.step(most: mostBytes, { request() }) else { return nil }
-    guard answer.reply.header == nil else { throw session.accuse("a header of a rendering") }
+    guard answer.reply.header == nil else { throw session.accuse("an unexpected header") }
     switch answer.reply.outcome {
-    case .needsBytes where count == bytes.count: throw session.accuse("a wish for more bytes")
+    case .needsBytes where count == bytes.count: throw session.accuse("too many bytes wanted")
     case .needsBytes, .hasMore: return nil
     case .failed(let error):
       session.finish(isForgotten: true)
       throw error
-    case .decoded: throw session.accuse("a decode of a rendering")
+    case .decoded: throw session.accuse("a decoding result for a rendering")
     case .rendered: return try files(of: answer)
     }
   }
@@ -59,9 +59,9 @@ final class IsolatedRendering: Rendering {
     of answer: DecoderAnswer
   ) throws(CodecError) -> [Result<[UInt8], CodecError>] {
     let files = answer.files.compactMap { $0 }
-    guard files.count == variants.count else { throw session.accuse("its files") }
+    guard files.count == variants.count else { throw session.accuse("wrong number of files") }
     for case (.success(let file), let variant) in zip(files, variants) {
-      guard variant.format.imageFormat.begins(file) else { throw session.accuse("a file's format") }
+      guard variant.format.imageFormat.begins(file) else { throw session.accuse("a wrong format") }
     }
     session.finish(isForgotten: answer.reply.arePlaced)
     return files

@@ -1,14 +1,14 @@
 internal import Codec
 internal import Jobs
 
-/// What each decoder would do for the first time, done once before they are forked: types are looked up, symbols bound,
-/// libraries fill their tables, memory is had. Of pictures that are drawn here: no byte of anybody's.
+/// Does, before decoders are forked, what each decoder would otherwise do for the first time: type lookups, symbol
+/// binding, tables in libraries, memory allocation. It uses images drawn here, never a client's bytes.
 struct WarmDecoder {
   private let memory = UnsafeMutablePointer<UInt8>.allocate(capacity: SharedMemory.count)
   private let server: PictureServer
   private var first: [UInt8] = []
 
-  /// Once: it is for as long as the process.
+  /// Call it once; it lives as long as the process.
   init() {
     server = PictureServer(memory: memory)
     for format in [OutputFormat.jpeg, .png, .webp] {
@@ -21,13 +21,13 @@ struct WarmDecoder {
       request.width = 20
       _ = perform(.render(image, bytes: file.count, [request]), on: file)
     }
-    // On ARM64 libaom reads /proc/cpuinfo when it encodes its first image. Decoders cannot open files.
+    // On ARM64, libaom reads /proc/cpuinfo when it encodes its first image, but decoders cannot open files.
     _ = Self.picture(16, 16, .avif)
     first = Self.picture(48, 32, .jpeg)
   }
 
-  /// Within a decoder, while nobody waits for it yet: what a process that was just forked touches is mapped page by page,
-  /// which takes as long as a small picture.
+  /// Runs in a decoder before its first image. After a fork, each page is mapped at its first use, which would take
+  /// as long as a small image.
   func touch() { _ = perform(.decode(DecodeLimits(), []), on: first) }
 
   private static func picture(_ width: Int, _ height: Int, _ format: OutputFormat) -> [UInt8] {
@@ -41,7 +41,7 @@ struct WarmDecoder {
     } catch { return [] }
   }
 
-  /// As the service asks for it, to its end.
+  /// Runs a task to its end, like a request of the service.
   private func perform(
     _ task: DecoderRequest.Task, on file: [UInt8]
   ) -> DecoderReply.Outcome? {

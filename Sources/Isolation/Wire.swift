@@ -1,4 +1,4 @@
-/// A message being written: integers little-endian, texts and lists behind their counts.
+/// Writes a message: integers in little-endian order, texts and arrays after their counts.
 struct MessageWriter {
   private(set) var bytes: [UInt8] = []
 
@@ -28,15 +28,15 @@ struct MessageWriter {
   }
 
   mutating func add<Value: CaseIterable & Equatable>(choice value: Value) {
-    // A case is among them.
+    // The value is always one of `allCases`.
     add(UInt8(Value.allCases.enumerated().first { $0.element == value }!.offset))
   }
 }
 
-/// What is not a message of ours.
+/// Thrown if bytes are not a valid message.
 struct MalformedMessage: Error {}
 
-/// A message being read, of which nothing is believed: each read is within the bytes, each count within a bound.
+/// Reads a message from an untrusted process. Each read stays within the bytes, and each count within a limit.
 struct MessageReader {
   private let bytes: [UInt8]
   private var place = 0
@@ -75,7 +75,7 @@ struct MessageReader {
     return Array(bytes[place..<place + count])
   }
 
-  /// It is shown to people, in logs too: what isn't printable ASCII is left out.
+  /// The text is shown to people and in logs, so only printable ASCII is kept.
   mutating func text(most: Int) throws(MalformedMessage) -> String {
     String(decoding: try list(most: most).filter { (0x20...0x7E).contains($0) }, as: UTF8.self)
   }
@@ -100,7 +100,7 @@ struct MessageReader {
     return value
   }
 
-  /// Nothing may follow.
+  /// Throws if bytes are left.
   func end() throws(MalformedMessage) {
     guard place == bytes.count else { throw MalformedMessage() }
   }

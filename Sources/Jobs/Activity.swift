@@ -1,18 +1,19 @@
-/// The figures of a service for the last quarter of an hour, in equal steps of time.
+/// The service's activity in the last 15 minutes, as a series of five-second steps.
 public struct Activity: Sendable, Equatable {
-  /// One step.
+  /// The activity of one step.
   public struct Step: Sendable, Equatable {
-    /// Jobs in these phases at the step's end.
+    /// Jobs in these phases when the step ended.
     public var queued = 0
     public var loading = 0
-    /// Jobs that ended in these phases within the step.
+    /// Jobs that finished in these phases during the step.
     public var succeeded = 0
     public var failed = 0
 
-    /// A step in which nothing happened.
+    /// A step without activity.
     public init() {}
 
-    /// Adds what happened in a later part of the same step.
+    /// Adds a later part of the same step: adds its finished jobs, and replaces the numbers of queued and
+    /// loading jobs.
     public mutating func add(_ later: Step) {
       (queued, loading) = (later.queued, later.loading)
       succeeded += later.succeeded
@@ -20,27 +21,28 @@ public struct Activity: Sendable, Equatable {
     }
   }
 
-  /// Length of a step, in seconds. Steps begin at whole multiples of it since 1970, so that the same jobs are in the same
-  /// step whenever, and at whichever instance, a client asks.
+  /// Length of a step, in seconds. Every step starts at a multiple of this length since 1970-01-01T00:00:00Z.
+  /// Therefore all instances agree on the step that a job belongs to.
   public static let interval = 5
-  /// Steps that are kept at most.
+  /// The number of steps that are kept.
   public static let most = 180
 
   /// When the last step ended.
   public var end: Timestamp
-  /// The oldest first; fewer than ``most`` where the service started later.
+  /// The oldest step first; fewer than ``most`` if the service started recently.
   public var steps: [Step]
 
   public init(end: Timestamp, steps: [Step] = []) { (self.end, self.steps) = (end, steps) }
 
-  /// The number of the step that ended last at a moment, give or take half a step: timers are late.
+  /// Returns the number of the last step that ended at `moment`. Tolerates half a step of error, because
+  /// timers fire late.
   public static func number(at moment: Timestamp) -> Int64 {
     let length = Int64(interval) * 1_000
     let shifted = moment.milliseconds - length / 2
     return shifted / length - (shifted % length < 0 ? 1 : 0)
   }
 
-  /// The end of the step with that number.
+  /// Returns the end of step `number`.
   public static func end(of number: Int64) -> Timestamp {
     let (milliseconds, overflow) = (number + 1).multipliedReportingOverflow(
       by: Int64(interval) * 1_000)

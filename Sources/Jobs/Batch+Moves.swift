@@ -1,6 +1,6 @@
-/// The moves of a batch. None looks at a clock.
+/// State changes of a batch. None of them reads a clock: the caller passes the moment.
 extension Batch {
-  /// Lines were made durable: their jobs are counted by ``count(_:at:)``.
+  /// Adds lines that are durable. ``count(_:at:)`` counts their jobs.
   package mutating func take(_ lines: BatchLines, at moment: Timestamp) {
     received += lines.count
     counts.rejected += lines.rejected.count
@@ -10,20 +10,21 @@ extension Batch {
     revision += 1
   }
 
-  /// No more lines come.
-  /// - Returns: false where that was known.
+  /// Ends the receiving of lines.
+  /// - Returns: false if the batch was closed before.
   package mutating func close(at moment: Timestamp) -> Bool {
     guard state == .receiving else { return false }
     state = .running
-    // The first request to an open batch may have broken off before others added lines.
+    // An open batch keeps the content of its first request, which may have broken off before other requests
+    // added lines.
     if !isOpen { content?.complete() }
     revision += 1
     settle(at: moment)
     return true
   }
 
-  /// Its owner cancels it.
-  /// - Returns: false where it was over.
+  /// Cancels the batch.
+  /// - Returns: false if the batch was finished or cancelled already.
   package mutating func cancel(at moment: Timestamp) -> Bool {
     guard !state.isOver else { return false }
     state = .cancelled
@@ -33,13 +34,15 @@ extension Batch {
     return true
   }
 
-  /// Whether nobody has gone on with it after so many lines, of which none is a job.
+  /// Whether no later request continued the batch after these `lines`, and none of the lines is a job.
   package func isUnused(after lines: Int) -> Bool { isUntouched(after: lines) && counts.all == 0 }
 
   private func isUntouched(after lines: Int) -> Bool { state == .receiving && received == lines }
 
-  /// Its owner wants nothing of it to be left, or its beginning was refused after so many lines: then it stays where
-  /// somebody has gone on with it.
+  /// Marks the batch as purged.
+  /// - Parameter lines: The number of lines after which the first request was refused. The batch stays if a
+  ///   later request continued or closed it. Nil purges it in any state.
+  /// - Returns: false if the batch stays.
   package mutating func purge(refusedAfter lines: Int? = nil) -> Bool {
     guard lines.map(isUntouched) ?? true else { return false }
     isPurged = true
@@ -48,8 +51,8 @@ extension Batch {
     return true
   }
 
-  /// A transaction changed its jobs, and that is what came of it.
-  /// - Parameter moment: where no job ended.
+  /// Applies the effect of one transaction on the batch's jobs.
+  /// - Parameter moment: The time of the change if no job ended in it.
   package mutating func count(_ change: BatchChange, at moment: Timestamp) {
     for phase in Phase.allCases { counts[phase] += change.jobs[phase.code] }
     for (code, count) in change.codes { counts.add(count, of: code) }
@@ -60,7 +63,9 @@ extension Batch {
     settle(at: change.lastEnd ?? moment)
   }
 
-  /// As it is, where its jobs have come to that in so many changes: of a store that counts them beside it.
+  /// Returns the batch with the changes of its jobs applied, for a store that keeps these counts in another
+  /// table.
+  /// - Parameter revisions: The number of changes, which is added to the revision.
   package func counting(_ change: BatchChange, in revisions: Int) -> Batch {
     var batch = self
     batch.count(change, at: receivedAt)
@@ -70,7 +75,8 @@ extension Batch {
     return batch
   }
 
-  /// As a store keeps it that counts its jobs beside it, and what they have come to.
+  /// Splits the batch for a store that keeps the job counts in another table: the batch without the counts,
+  /// and the counts.
   package func apart() -> (base: Batch, change: BatchChange) {
     var base = self
     (base.counts, base.finishedAt, base.expiresAt) = (BatchCounts(), nil, nil)
@@ -83,22 +89,25 @@ extension Batch {
     return (base, change)
   }
 
-  /// A job of it is wanted again that had ended: one that was cancelled runs then, as any other.
+  /// Resumes a cancelled batch because one of its jobs was queued again. That job runs like any other.
   package mutating func beginAnew() { if state == .cancelled, !isCancelling { state = .running } }
 
-  /// Takes over what was done to the batch itself, and nothing of what its jobs have come to.
+  /// Copies what was done to the batch itself (state, cancelling, purge, content) from `batch`, but no job
+  /// counts.
   package mutating func follow(_ batch: Batch) {
-    // That all have ended is their doing, and of a cancelled one that none is left to be ended is for others to find.
+    // The job counts decide whether the batch is finished. A cancelled batch stays `isCancelling` until a
+    // later step finds no unfinished job.
     state = batch.state == .finished ? .running : batch.state
     (isCancelling, isPurged) = (batch.isCancelling || state == .cancelled, batch.isPurged)
     content = batch.content
     revision += 1
   }
 
-  /// None of its jobs is to be ended any more.
+  /// Records that no job of the batch has to be cancelled any more.
   package mutating func endCancelling() { isCancelling = false }
 
-  /// Goes by what its jobs have come to: the last one's end is its own, and one that is wanted again begins it anew.
+  /// Sets the state from the job counts. The batch finishes when its last job ends, and runs again when a job
+  /// is queued again.
   private mutating func settle(at moment: Timestamp) {
     if counts.unfinished > 0 {
       guard state == .finished || state == .cancelled && !isCancelling else { return }
@@ -112,9 +121,10 @@ extension Batch {
   }
 }
 
-/// What clients are told.
+/// What clients see of a batch.
 extension Batch {
-  /// What has become of its jobs. Those that are about to be ended because it was cancelled are told as if they were.
+  /// The counts that clients see. While the batch is being cancelled, unfinished jobs already count as
+  /// cancelled.
   public var shownCounts: BatchCounts {
     guard isCancelling else { return counts }
     var shown = counts
@@ -123,12 +133,13 @@ extension Batch {
     return shown
   }
 
-  /// How many of its jobs end a second, lately; 0 once it is over.
+  /// Jobs that end per second, measured over the last five to ten seconds; 0 once the batch is over.
   public func rate(at moment: Timestamp) -> Double {
     state.isOver ? 0 : pace.rate(at: moment)
   }
 
-  /// Seconds until the jobs that are there have ended at this rate; nil where none tells.
+  /// Seconds until all present jobs have ended at the current rate; nil if the rate is unknown or almost
+  /// zero.
   public func eta(at moment: Timestamp) -> Double? {
     let rate = rate(at: moment)
     guard !state.isOver, rate > 0.001, counts.unfinished > 0 else { return nil }
@@ -136,19 +147,19 @@ extension Batch {
   }
 }
 
-/// What a transaction did to jobs of one batch, taken together.
+/// The effect of one transaction, or of several, on the jobs of one batch.
 package struct BatchChange: Sendable, Equatable {
-  /// By ``Phase/code``.
+  /// The change of the number of jobs in each phase, indexed by ``Phase/code``.
   package private(set) var jobs = [Int](repeating: 0, count: Phase.allCases.count)
   package private(set) var codes: [FailureCode: Int] = [:]
   package private(set) var bytes = 0
   package private(set) var ended = 0
-  /// Jobs that had ended and are wanted again.
+  /// Finished jobs that were queued again.
   package private(set) var begunAgain = 0
   package private(set) var lastEnd: Timestamp?
   package private(set) var lastExpiry: Timestamp?
 
-  /// A job as far as a batch counts it.
+  /// The properties of a job that its batch counts.
   package struct Member: Sendable, Equatable {
     let phase: Phase
     let code: FailureCode?
@@ -163,7 +174,6 @@ package struct BatchChange: Sendable, Equatable {
       (self.finishedAt, self.expiresAt) = (finishedAt, expiresAt)
     }
 
-    /// That job.
     package init(_ job: Job) {
       self.init(
         phase: job.phase, code: job.failure?.code, bytes: job.image?.bytes ?? 0,
@@ -171,10 +181,10 @@ package struct BatchChange: Sendable, Equatable {
     }
   }
 
-  /// Nothing.
+  /// No change.
   package init() {}
 
-  /// What many changes have come to, as a store sums them up.
+  /// The sum of many changes, as a store adds them up.
   package init(
     jobs: [Phase: Int], codes: [FailureCode: Int], bytes: Int, lastEnd: Timestamp?,
     lastExpiry: Timestamp?
@@ -184,8 +194,8 @@ package struct BatchChange: Sendable, Equatable {
     (self.lastEnd, self.lastExpiry) = (lastEnd, lastExpiry)
   }
 
-  /// A job came, changed or went; nil where there is none before or after. One that goes unfinished counts as cancelled,
-  /// any other as what it had come to.
+  /// Records a change of one job. `old` is nil for a new job, `new` is nil for a deleted one. A job that is
+  /// deleted before it finished counts as cancelled. A finished job keeps its count after it is deleted.
   package mutating func move(from old: Member?, to new: Member?) {
     if new == nil, old?.phase.isFinished != false { return }
     if let old { add(-1, old) }

@@ -1,76 +1,77 @@
-/// A batch's name, of the same form as a job's.
+/// The ID of a batch, in the same form as a job's ID.
 public typealias BatchID = JobID
 
-/// A list of jobs that came, and is told of, as one: a line of the list becomes a job.
+/// Jobs that a client submits together and follows as one. Each line of the request becomes a job.
 ///
-/// It knows its jobs by number alone: what is counted of them is kept by the transactions that change them, so that
-/// looking at a batch costs the same however many there are. The methods in `Batch+Moves.swift` are the only ways it
-/// changes.
+/// A batch holds counts of its jobs, not the jobs. The transactions that change jobs also update the counts,
+/// so reading a batch costs the same for one job as for a million. Only the methods in `Batch+Moves.swift`
+/// change a batch.
 public struct Batch: Sendable, Equatable, Identifiable, Codable {
-  /// Where it stands.
+  /// The state of a batch.
   public enum State: String, Sendable, CaseIterable, Codable {
-    /// More lines may come.
+    /// More lines can be added.
     case receiving
-    /// No more will; some jobs have not ended.
+    /// No more lines can be added; some jobs have not ended.
     case running
     /// All jobs have ended.
     case finished
-    /// Its owner cancelled it: what had not ended by then ends as cancelled.
+    /// The owner cancelled the batch. Jobs that had not ended become `cancelled`.
     case cancelled
 
-    /// Whether nothing more happens to it by itself.
+    /// Whether the batch is finished or cancelled. It runs again only if a client queues one of its jobs
+    /// again.
     public var isOver: Bool { self == .finished || self == .cancelled }
   }
 
-  /// Its name, sorted by creation.
+  /// A UUID that sorts by creation time.
   public let id: BatchID
-  /// Whose jobs they are.
+  /// The owner of the batch and of its jobs.
   public let owner: Owner
-  /// What its owner calls it.
+  /// A name that the owner chose.
   public let name: String?
-  /// Labels that each of its jobs has besides its own.
+  /// Tags that each job of the batch has in addition to its own.
   public let tags: [String]
-  /// The members that its lines have unless they say otherwise: JSON, as the client gave it.
+  /// Members that apply to every line that does not set them: JSON, as the client sent it.
   public let defaults: String?
-  /// Whether it receives until somebody closes it, however many uploads come to their end.
+  /// Whether the batch receives lines until a client closes it, in any number of uploads. Otherwise the end
+  /// of the first complete upload closes it.
   public let isOpen: Bool
   /// The client's idempotency key.
   public let key: String?
-  /// How long it is kept once it is over, if no job of it is kept for longer.
+  /// How long the batch is kept after its end. It stays longer if one of its jobs does.
   public let retention: Duration
-  /// When its first upload began.
+  /// When the first upload began.
   public let createdAt: Timestamp
 
-  /// Whom to tell of its end.
+  /// The receiver of a webhook message when the batch is finished.
   public package(set) var webhook: Webhook?
 
-  /// Where it stands.
   public package(set) var state = State.receiving
-  /// Lines that are durable: each is a job, was rejected, or is none.
+  /// Lines that are stored durably: jobs, rejected lines, and lines that are neither.
   public package(set) var received = 0
-  /// What has become of its jobs.
+  /// The number of jobs in each phase, and of rejected lines.
   public package(set) var counts = BatchCounts()
-  /// Grows with every change.
+  /// Increases with every change.
   public package(set) var revision = 1
-  /// When the last line came, or an upload began.
+  /// When the last line arrived or the last upload began.
   public package(set) var receivedAt: Timestamp
-  /// When the last of its jobs ended.
+  /// When the last job ended.
   public package(set) var finishedAt: Timestamp?
-  /// When it will be forgotten.
+  /// When the batch is deleted.
   public package(set) var expiresAt: Timestamp?
-  /// Whether jobs that had not ended when it was cancelled are still to be ended.
+  /// Whether the batch still has jobs that must be cancelled.
   public package(set) var isCancelling = false
-  /// What a repetition of its idempotency key is compared with: all its lines, or the first request's where it is open. Nil:
-  /// it has no key.
+  /// The content that a request with the same idempotency key must repeat: all lines, or those of the first
+  /// request if the batch is open. Nil if the batch has no key.
   public package(set) var content: BatchContent?
-  /// Whether its owner wants nothing of it to be left: it is as good as gone.
+  /// Whether the batch is purged: clients no longer see it, and its jobs are being deleted.
   public package(set) var isPurged = false
-  /// When the last of its jobs expires, as far as they have ended.
+  /// The latest expiry time of the jobs that have ended.
   package var lastExpiry: Timestamp?
-  /// How many of its jobs end a second.
+  /// Jobs that end per second.
   package var pace: Pace
 
-  /// A batch without lines yet.
+  /// A batch without lines.
   public init(
     id: BatchID, owner: Owner, name: String? = nil, tags: [String] = [], defaults: String? = nil,
     isOpen: Bool = false, key: String? = nil, retention: Duration, webhook: Webhook? = nil,
@@ -84,34 +85,31 @@ public struct Batch: Sendable, Equatable, Identifiable, Codable {
   }
 }
 
-/// Where a job of a batch stands in it.
+/// The position of a job in its batch.
 public struct BatchPlace: Sendable, Hashable, Codable {
-  /// The batch.
   public let id: BatchID
-  /// The line that it was, counted from 1 over all uploads.
+  /// The line number, counted from 1 over all uploads.
   public let line: Int
 
-  /// That line.
   public init(id: BatchID, line: Int) { (self.id, self.line) = (id, line) }
 }
 
-/// What has become of a batch's lines.
+/// The number of a batch's jobs in each phase, and of its rejected lines.
 public struct BatchCounts: Sendable, Equatable, Codable {
   private var queued = 0
   private var loading = 0
   private var success = 0
   private var failure = 0
   private var cancelled = 0
-  /// Lines that no job could be made of.
+  /// Lines that are not valid jobs.
   public package(set) var rejected = 0
-  /// Bytes of the images, equal ones each counted.
+  /// Total bytes of the images. Equal images are counted once for each job.
   public package(set) var bytes = 0
   private var failures: [String: Int] = [:]
 
-  /// None yet.
   public init() {}
 
-  /// Jobs in a phase. One that is forgotten stays counted in the phase that it had ended in.
+  /// Jobs in a phase. A deleted job still counts in the phase in which it ended.
   public package(set) subscript(phase: Phase) -> Int {
     get {
       switch phase {
@@ -133,12 +131,11 @@ public struct BatchCounts: Sendable, Equatable, Codable {
     }
   }
 
-  /// Jobs that have not ended.
   public var unfinished: Int { queued + loading }
-  /// All jobs that there were, and lines that were meant to be some.
+  /// All jobs, including deleted ones, and all rejected lines.
   public var all: Int { queued + loading + success + failure + cancelled + rejected }
 
-  /// Failed jobs by why they did.
+  /// Failed jobs by failure code.
   public var codes: [(code: FailureCode, count: Int)] {
     FailureCode.allCases.compactMap { code in
       failures[code.rawValue].flatMap { $0 > 0 ? (code, $0) : nil }
@@ -151,22 +148,23 @@ public struct BatchCounts: Sendable, Equatable, Codable {
   }
 }
 
-/// How many things happen a second, lately: within the last five to ten seconds.
+/// Events per second, measured over the last five to ten seconds.
 public struct Pace: Sendable, Equatable, Codable {
   private let since: Timestamp
-  /// Where the present five seconds began.
+  /// When the current five-second window began.
   private var start: Timestamp
   private var current = 0
-  /// In the five seconds before.
+  /// Events in the window before.
   private var last = 0
   private static let window = Duration.seconds(5)
 
-  /// Where only the sum is known.
+  /// Set if only the total count is known.
   private var average: Double?
 
   init(at moment: Timestamp) { (start, since) = (moment, moment) }
 
-  /// So many in that time: what is told where the latest aren't known apart.
+  /// The average of `count` events between two moments, for use when the recent events are not known
+  /// separately.
   init(of count: Int, from start: Timestamp, to end: Timestamp) {
     self.init(at: start)
     average = Double(count) / max(1, (end - start).inSeconds)
@@ -187,7 +185,7 @@ public struct Pace: Sendable, Equatable, Codable {
     }
   }
 
-  /// The number a second as of that moment.
+  /// Returns the events per second at `moment`.
   func rate(at moment: Timestamp) -> Double {
     if let average { return average }
     var pace = self
@@ -197,22 +195,21 @@ public struct Pace: Sendable, Equatable, Codable {
   }
 }
 
-/// A line that no job could be made of.
+/// A line that is not a valid job.
 public struct RejectedLine: Sendable, Equatable, Codable {
   /// Counted from 1 over all uploads.
   public let line: Int
-  /// Its URL, where it has one that can be told.
+  /// The line's URL; nil if there is none that can be shown.
   public let url: String?
-  /// What a request with such a job is answered with: the contract's code and why.
+  /// The API's error code, as a single submission of this line would return it.
   public let code: String
-  /// For people.
+  /// An explanation for people.
   public let detail: String
 
-  /// A line.
   public init(line: Int, url: String?, code: String, detail: String) {
     (self.line, self.url, self.code, self.detail) = (line, url, code, detail)
   }
 
-  /// What is kept of it, about.
+  /// Approximate bytes of the stored record.
   package var keptBytes: Int { 128 + (url?.utf8.count ?? 0) + detail.utf8.count }
 }

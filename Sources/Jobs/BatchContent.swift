@@ -1,17 +1,17 @@
 internal import Digests
 
-/// The content that a batch has received, as a count and a digest. A request that repeats the batch's `Idempotency-Key` is
-/// compared with it.
+/// The content that a batch has received, as a count and a digest. A request that repeats the batch's
+/// `Idempotency-Key` is compared with it.
 ///
-/// The digest is a chain with one step for each item: a line of text, a record of a CSV table or an element of a JSON list.
-/// So the first items of a longer content can be compared with a batch that has received only these, and an upload that
-/// continues a batch continues its chain.
+/// The digest is a chain with one step for each item: a line of text, a record of a CSV table or an element
+/// of a JSON array. Therefore the beginning of a longer content can be compared with a batch that has
+/// received only that part. An upload that continues a batch continues its chain.
 public struct BatchContent: Sendable, Equatable, Codable {
-  /// Items that were received.
+  /// The number of items received.
   public private(set) var items = 0
   /// The chain's value after the last item.
   public private(set) var digest = Self.empty
-  /// Whether nothing follows these items.
+  /// Whether the content ends after these items.
   public private(set) var isComplete: Bool
 
   private static let empty = ImageDigest(of: [])
@@ -26,7 +26,7 @@ public struct BatchContent: Sendable, Equatable, Codable {
     items += 1
   }
 
-  /// Adds a member next to the items. It changes the digest only.
+  /// Adds a member of the request that is not an item. Changes only the digest.
   public mutating func addMember(in context: Context) { link([], in: context) }
 
   private mutating func link(_ bytes: some Sequence<UInt8>, in context: Context) {
@@ -36,14 +36,12 @@ public struct BatchContent: Sendable, Equatable, Codable {
   /// Marks the content as complete.
   public mutating func complete() { isComplete = true }
 
-  /// What the content says outside its items: column names, defaults, who is notified.
+  /// What the content says outside its items: column names, defaults, webhook.
   public struct Context: Sendable {
     fileprivate var digest = BatchContent.empty
 
-    /// Nothing yet.
     public init() {}
 
-    /// Adds a member.
     public mutating func add(_ name: String, _ value: [UInt8]) {
       let names = ImageDigest(of: Array(name.utf8))
       digest = ImageDigest(of: digest.bytes + names.bytes + value)
@@ -61,25 +59,25 @@ public struct BatchContentComparison: Sendable {
   private var isSame = false
   private var isLonger = false
 
-  /// - Parameter known: What the batch has received.
+  /// - Parameter known: The content that the batch has received.
   public init(with known: BatchContent) {
     self.known = known
     compare(BatchContent())
   }
 
-  /// Compares the request's content as far as it was read. Call it after each item and member.
+  /// Compares the request's content as far as it was read. Call this after each item and member.
   public mutating func compare(_ content: BatchContent) {
     isSame = content.items == known.items && content.digest == known.digest
     isPrefix = isPrefix || isSame
     isLonger = content.items > known.items
   }
 
-  /// Whether the contents agree: nil while more has to be read.
+  /// Whether the contents agree; nil if more has to be read first.
   public var verdict: Bool? {
     if known.isComplete { return isLonger ? false : nil }
     return isPrefix ? true : isLonger ? false : nil
   }
 
-  /// Whether the contents agree, where the request's content has ended.
+  /// Whether the contents agree, once the request's content has ended.
   public var finalVerdict: Bool { known.isComplete ? isSame : isPrefix }
 }

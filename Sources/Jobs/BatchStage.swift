@@ -1,17 +1,17 @@
-/// Which batches there is still something to be done for, as a column of the stores tells: never another number.
+/// The value of a column that tells stores which batches need work. The numbers are stored and must not
+/// change.
 package enum BatchStage: Int64, Sendable {
   case receiving = 0, running, finished, cancelled
-  /// Cancelled, and there are jobs to be ended.
+  /// Cancelled, with jobs that still have to be cancelled.
   case cancelling
-  /// All of it is to be forgotten.
+  /// The batch and its jobs have to be deleted.
   case purged
 
-  /// The batch's.
   package init(_ batch: Batch) {
     self = batch.isPurged ? .purged : batch.isCancelling ? .cancelling : .init(batch.state)
   }
 
-  /// Of batches that stand there, if nothing is left to be ended.
+  /// The stage of a batch in `state` that is neither purged nor being cancelled.
   package init(_ state: Batch.State) {
     self =
       switch state {

@@ -1,135 +1,140 @@
-/// Batches, and which lines of them are jobs. What changes something is durable when it returns; a batch is told as the
-/// last transaction that changed one of its jobs left it.
+/// Stores batches and their lines.
+///
+/// A change is durable when its function returns. A returned batch includes all committed changes of its
+/// jobs.
 public protocol BatchStore: Sendable {
-  /// Keeps a new batch.
+  /// Saves a new batch.
   /// - Parameters:
-  ///   - key: the client's idempotency key. It is known as of the batch's `createdAt`, as that of jobs is.
-  ///   - limit: how many of the owner's batches may not be over, this one included, about.
+  ///   - key: The client's idempotency key. The key's age is counted from the batch's `createdAt`.
+  ///   - limit: The approximate maximum of unfinished batches of the owner, including this one.
   func open(
     _ batch: Batch, key: IdempotencyKey?, atMost limit: Int
   ) async throws(StoreError) -> BatchOpening
 
-  /// Keeps lines that follow those which are there, all of them or none: their jobs, queued, and those that were
-  /// rejected.
+  /// Saves lines that follow the lines already received: all of them or none. Valid lines become queued jobs.
   ///
-  /// - Parameter capacity: how many jobs of batches may be queued, about.
+  /// - Parameter capacity: The approximate number of batch jobs that may be queued.
   func add(_ lines: BatchLines, to id: BatchID, capacity: QueueCapacity) async throws(StoreError)
     -> BatchAddition
 
-  /// Has no more lines come.
-  /// - Returns: the batch as it then is; nil: there is none.
+  /// Ends the receiving of lines.
+  /// - Returns: The updated batch; nil if there is no such batch.
   func close(_ id: BatchID) async throws(StoreError) -> Batch?
 
-  /// Forgets a batch of which so many lines came, none of them a job, and its key; one that somebody has gone on with stays.
+  /// Deletes a batch and its key if it still has exactly `lines` lines, none of them a job. A batch that a
+  /// later request continued stays.
   func abandon(_ id: BatchID, after lines: Int) async throws(StoreError)
 
-  /// Cancels the batch: none of its jobs is handed over from then on, and ``endStopped(_:keptFor:forgetting:)`` ends them.
-  /// - Returns: the batch as it then is; nil: there is none.
+  /// Cancels the batch. Its queued jobs are no longer claimed; ``endStopped(_:keptFor:forgetting:)`` cancels
+  /// them.
+  /// - Returns: The updated batch; nil if there is no such batch.
   func cancel(_ id: BatchID) async throws(StoreError) -> Batch?
 
-  /// Has the batch be as good as gone; ``endStopped(_:keptFor:forgetting:)`` forgets its jobs, and then itself.
+  /// Marks the batch as purged, which hides it from clients. ``endStopped(_:keptFor:forgetting:)`` deletes
+  /// its jobs and then the batch.
   ///
-  /// - Parameter lines: how many came of it, where its beginning was refused: its key is forgotten at once, as who sends it
-  ///   again begins another one, unless more came or it was closed meanwhile. Nil: whatever came, and its key goes on
-  ///   standing for it.
-  /// - Returns: whether it is gone by this; false where there is none, too.
+  /// - Parameter lines: The number of lines after which the first request was refused. Its key is then
+  ///   deleted at once, so that the client can repeat the request and gets a new batch. The batch stays if
+  ///   more lines arrived or it was closed meanwhile. Nil purges the batch in any state and keeps the key.
+  /// - Returns: Whether this call purged the batch; false if there is no such batch.
   func purge(_ id: BatchID, refusedAfter lines: Int?) async throws(StoreError) -> Bool
 
-  /// Ends up to `count` jobs of batches that were cancelled or purged, but for those that are loading: whoever works on them
-  /// ends them. Purged batches get what cancelled ones leave of `count`; of rejected lines some thousand go at a time, and the
-  /// batch with the last of them.
+  /// Ends up to `count` jobs of cancelled or purged batches. Jobs that are loading are left to their workers.
+  /// Jobs of cancelled batches come first. A call also deletes at most some thousand rejected lines of purged
+  /// batches, and deletes the batch with its last line.
   ///
   /// - Parameters:
-  ///   - retention: how long one is kept that doesn't say itself.
-  ///   - cached: what the cache may have of one that is forgotten. It goes in the same step: once the job is gone nobody
-  ///     knows of it.
+  ///   - retention: How long a cancelled job is kept if it does not say so itself.
+  ///   - cached: Returns the cache entries of a job that is deleted. They are deleted in the same
+  ///     transaction, because they cannot be found once the job is gone.
   func endStopped(
     _ count: Int, keptFor retention: Duration,
     forgetting cached: @escaping @Sendable (Job) -> CachedImage?
   ) async throws(StoreError) -> BatchEnds
 
-  /// Closes batches that have received nothing for so long, and forgets those whose `expiresAt` has come, up to `count`.
-  /// - Returns: how many; `count` also where it had enough to do with fewer, as of rejected lines some thousand go at a time.
+  /// Closes batches that received nothing for `idle`, and deletes batches whose `expiresAt` has passed, up to
+  /// `count`.
+  /// - Returns: The number of batches. Also `count` if a large number of rejected lines made the call stop
+  ///   earlier.
   func tidyBatches(idleFor idle: Duration, _ count: Int) async throws(StoreError) -> Int
 
-  /// Writes down that batches have ended, where that is not done by the transactions that end their jobs: those whose last
-  /// jobs may have ended through this process. What is missed ``tidyBatches(idleFor:_:)`` finds.
-  /// - Returns: whether somebody is to be told of a batch's end that was not there when this was last asked.
+  /// Marks batches as finished whose last jobs ended through this process. Needed for stores that do not do
+  /// this in the transaction that ends the job. ``tidyBatches(idleFor:_:)`` finds the batches that this
+  /// misses.
+  /// - Returns: Whether the call created webhook messages about finished batches.
   func finishBatches() async throws(StoreError) -> Bool
 
-  /// Changes failed jobs of a batch in the order of their lines, which is saved as ``JobRecords/update(_:within:_:)``
-  /// saves it. It ends at the first one that would be queued and finds no place: what came before stays queued.
-  /// - Returns: nil: there is no such batch.
+  /// Changes failed jobs of a batch in line order, and saves each change like
+  /// ``JobRecords/update(_:within:_:)``. Stops at the first job that finds the queue full; jobs before it
+  /// stay queued.
+  /// - Returns: Nil if there is no such batch.
   func retry(_ query: RetryQuery, _ change: @escaping @Sendable (inout Job) -> Bool)
     async throws(StoreError) -> BatchRetry?
 
-  /// The batch, unless there is none or it is purged.
+  /// Returns the batch; nil if there is none or if it is purged.
   func batch(_ id: BatchID) async throws(StoreError) -> Batch?
 
-  /// The batches that fit, newest first.
+  /// Returns the batches that match the query, newest first.
   func batches(_ query: BatchQuery) async throws(StoreError) -> BatchPage
 
-  /// What has become of the lines in a range, in their order; nil where there is no such batch.
+  /// Returns the results of a range of lines, in line order; nil if there is no such batch.
   func results(_ query: ResultQuery) async throws(StoreError) -> BatchResults?
 }
 
-/// What came of a new batch.
+/// The result of creating a batch.
 public enum BatchOpening: Sendable, Equatable {
-  /// It is kept.
+  /// The batch was saved.
   case opened
-  /// The same key came with the same request before, which this batch came of.
+  /// An earlier request with the same key and the same content created this batch.
   case repeated(BatchID)
-  /// The same key came with another request.
+  /// An earlier request with other content used the key.
   case keyReused
-  /// As many of the owner's batches are not over as may be.
+  /// The owner has reached the limit of unfinished batches.
   case tooMany
 }
 
-/// What came of lines.
+/// The result of adding lines to a batch.
 public enum BatchAddition: Sendable, Equatable {
-  /// They are durable: the batch as it then is.
+  /// The lines are durable. The value is the updated batch.
   case taken(Batch)
-  /// The batch receives no more, or goes on at another line.
+  /// The batch receives no more lines, or continues at another line. The value is the batch as it is.
   case refused(Batch)
-  /// As many jobs of batches are queued as may.
+  /// The limit of queued batch jobs is reached.
   case queueFull
-  /// The records would have more bytes than they may (``SubmitOutcome/recordsFull``).
+  /// The limit of stored job records is reached (``SubmitOutcome/recordsFull``).
   case recordsFull
-  /// There is no such batch.
   case unknown
 }
 
-/// Jobs that ended as their batch was cancelled or purged.
+/// Jobs that ended because their batch was cancelled or purged.
 public struct BatchEnds: Sendable, Equatable {
-  /// All cancelled or purged batches that are not done with, whichever had their turn: jobs of theirs may be loading.
+  /// All cancelled or purged batches with unfinished work, including batches that this call did not touch.
+  /// Some of their jobs may be loading.
   public var batches: [BatchID] = []
-  /// `cancelled` now.
+  /// Jobs that are now `cancelled`.
   public var cancelled: [Job] = []
-  /// As they were when they were forgotten.
+  /// Deleted jobs, as they were before.
   public var removed: [Job] = []
-  /// Whether there are others, or rejected lines of purged batches.
+  /// Whether more jobs, or rejected lines of purged batches, are left.
   public var isMore = false
 
-  /// None.
   public init() {}
 
   package var count: Int { cancelled.count + removed.count }
 }
 
-/// Which failed jobs of a batch to change.
+/// Selects failed jobs of a batch.
 public struct RetryQuery: Sendable, Equatable {
-  /// The batch.
   public let batch: BatchID
-  /// Why they failed.
+  /// The failure codes of the jobs to select.
   public let codes: Set<FailureCode>
-  /// Lines after this one.
+  /// Only lines after this line number.
   public var after = 0
-  /// At the most.
+  /// The maximum number of jobs.
   public let count: Int
-  /// How many places there are for jobs of batches.
+  /// The limit of queued batch jobs.
   public let capacity: QueueCapacity
 
-  /// Jobs that failed so.
   public init(
     _ batch: BatchID, codes: Set<FailureCode>, count: Int, within capacity: QueueCapacity = .max
   ) {
@@ -140,33 +145,31 @@ public struct RetryQuery: Sendable, Equatable {
 
 /// Failed jobs of a batch that were changed.
 public struct BatchRetry: Sendable, Equatable {
-  /// As they are now.
+  /// The jobs after the change.
   public var jobs: [Job] = []
-  /// The line after which others may be; nil: that was all.
+  /// The line number to continue after; nil if no line is left.
   public var next: Int?
-  /// Whether one would have been queued next for which there is no place: those from it on are as they were.
+  /// Whether the queue was full before the next job. That job and those after it are unchanged.
   public var isQueueFull = false
 
-  /// None yet.
   public init(next: Int?) { self.next = next }
 }
 
-/// Lines of an upload that follow each other.
+/// Consecutive lines of an upload.
 public struct BatchLines: Sendable {
-  /// How many came before them.
+  /// The number of lines before these.
   public let offset: Int
-  /// How many there are, with those that are neither jobs nor rejected.
+  /// The number of lines, including lines that are neither jobs nor rejected.
   public package(set) var count = 0
-  /// Those that are jobs: each with its place.
+  /// The lines that are jobs, each with its ``Job/batch``.
   public package(set) var jobs: [Job] = []
-  /// Those of which none could be made.
+  /// The lines that are not valid jobs.
   public package(set) var rejected: [RejectedLine] = []
-  /// Whom to tell of the batch's end, where they say so.
+  /// The webhook of the batch, if these lines set it.
   public let webhook: Webhook?
-  /// ``Batch/content`` with these lines; nil: they don't change it.
+  /// ``Batch/content`` after these lines; nil if they do not change it.
   public let content: BatchContent?
 
-  /// Lines after so many.
   public init(
     after offset: Int, count: Int = 0, jobs: [Job] = [], rejected: [RejectedLine] = [],
     webhook: Webhook? = nil, content: BatchContent? = nil
@@ -176,78 +179,75 @@ public struct BatchLines: Sendable {
   }
 }
 
-/// Which batches to list.
+/// Selects batches.
 public struct BatchQuery: Sendable, Equatable {
-  /// Nil: everyone's.
+  /// Nil selects the batches of all owners.
   public var owner: Owner?
-  /// Empty: any.
+  /// Empty selects all states.
   public var states: Set<Batch.State> = []
   /// Only batches older than this one.
   public var before: BatchID?
-  /// Only those that expire after this moment.
+  /// Only batches that expire after this moment.
   public var now: Timestamp
-  /// At the most.
+  /// The maximum number of batches.
   public var limit: Int
 
-  /// A query.
   public init(owner: Owner?, now: Timestamp, limit: Int) {
     (self.owner, self.now, self.limit) = (owner, now, limit)
   }
 }
 
-/// A part of a list of batches.
+/// One page of batches.
 public struct BatchPage: Sendable, Equatable {
   /// Newest first.
   public var batches: [Batch]
-  /// Whether older ones follow.
+  /// Whether older batches follow.
   public var hasMore: Bool
-  /// The last one that was looked at, where that is none of these.
+  /// The last batch that was scanned, if it is not on the page.
   public var last: BatchID?
 
-  /// A page.
   public init(batches: [Batch], hasMore: Bool, last: BatchID? = nil) {
     (self.batches, self.hasMore, self.last) = (batches, hasMore, last)
   }
 }
 
-/// Which lines' results to read.
+/// Selects the lines whose results are read.
 public struct ResultQuery: Sendable, Equatable {
-  /// The batch.
   public let batch: BatchID
-  /// Lines after this one.
+  /// Only lines after this line number.
   public var after: Int
-  /// Up to this one.
+  /// The last line number to read.
   public var through: Int
-  /// Those that have come to one of these; empty: to any in which a job stays.
+  /// Only jobs that ended in these phases; empty selects all phases in which a job can end.
   public var phases: Set<Phase> = []
-  /// Whether rejected ones are wanted.
+  /// Whether rejected lines are included.
   public var withRejected = true
-  /// Whether it ends before the first job that has not ended.
+  /// Whether the results stop before the first job that has not ended.
   public var isInOrder = false
-  /// Of their records, about: it ends early with the line by which those of jobs, or of rejected ones, have so many.
+  /// Approximate limit, in bytes, for the records of jobs and for those of rejected lines, each. The results
+  /// end with the line that reaches it.
   public var maxBytes = 256 << 10
 
-  /// Lines of a batch.
   public init(_ batch: BatchID, after: Int, through: Int) {
     (self.batch, self.after, self.through) = (batch, after, through)
   }
 
-  /// Whether a job is told.
+  /// Whether the result includes jobs in this phase.
   package func wants(_ phase: Phase) -> Bool {
     phase.isFinished && (phases.isEmpty || phases.contains(phase))
   }
 }
 
-/// What has become of lines.
+/// The results of a range of lines.
 public struct BatchResults: Sendable, Equatable {
-  /// A line.
+  /// The result of one line.
   public enum Line: Sendable, Equatable {
     /// A job that has ended.
     case job(Job, line: Int)
-    /// One of which none could be made.
+    /// A line that is not a valid job.
     case rejected(RejectedLine)
 
-    /// Its number.
+    /// The line number.
     package var number: Int {
       switch self {
       case .job(_, let line): line
@@ -256,12 +256,11 @@ public struct BatchResults: Sendable, Equatable {
     }
   }
 
-  /// In their order.
+  /// In line order.
   public var lines: [Line]
-  /// Up to where that is all there is to tell: to the end of the range, to the line by which it has as many bytes as it
-  /// may, or before the first job that has not ended.
+  /// The results are complete up to this line number: the end of the range, the line that reached
+  /// ``ResultQuery/maxBytes``, or the line before the first job that has not ended.
   public var through: Int
 
-  /// Lines.
   public init(lines: [Line], through: Int) { (self.lines, self.through) = (lines, through) }
 }

@@ -1,52 +1,53 @@
 public import Caching
 
-/// Keeps what the cache knows of stored responses, and of variants; their bytes are images of the image store.
+/// Stores the metadata of cached responses and variants. Their bytes are images in the image store.
 ///
-/// An entry, of either kind, refers to its image as a finished job does: the image stays while any of both does, and
-/// when it has to give way to newer ones (``JobStore/reserve(_:bytes:as:limit:)``) the entry goes with it.
+/// A cache entry refers to its image like a finished job does. The image stays while an entry or a job refers
+/// to it. When the image is evicted (``JobStore/reserve(_:bytes:as:limit:)``), its entries are deleted with
+/// it.
 public protocol CacheStore: Sendable {
-  /// What is stored under each of the keys, in their order.
+  /// Returns the entries under each of the keys, in the order of the keys.
   func entries(for keys: [Fingerprint]) async throws(StoreError) -> [[CacheEntry]]
 
-  /// Notes when entries were last used. It may be lost in a crash.
+  /// Records when entries were last used. A crash may lose this.
   func touch(_ uses: [CacheEntry.ID: Timestamp]) async throws(StoreError)
 
-  /// Forgets entries.
+  /// Deletes entries.
   func drop(_ ids: [CacheEntry.ID]) async throws(StoreError)
 
-  /// Forgets everything under these keys.
-  /// - Returns: how many entries there were.
+  /// Deletes all entries under these keys.
+  /// - Returns: The number of deleted entries.
   func drop(keys: [Fingerprint]) async throws(StoreError) -> Int
 
-  /// Forgets up to `count` entries of a resource (``CacheEntry/resource``), under whatever key.
-  /// - Returns: the image of each; none when none is left.
+  /// Deletes up to `count` entries of a resource (``CacheEntry/resource``), under any key.
+  /// - Returns: The image of each deleted entry; empty if no entry is left.
   func drop(resource: Fingerprint, count: Int) async throws(StoreError) -> [ImageDigest]
 
-  /// Forgets everything.
-  /// - Returns: how many entries there were.
+  /// Deletes all entries.
+  /// - Returns: The number of deleted entries.
   func clear() async throws(StoreError) -> Int
 
-  /// The variant of that name.
+  /// Returns the variant with this ID.
   func variant(_ id: CacheEntry.ID) async throws(StoreError) -> StoredVariant?
 
-  /// Keeps a variant in the place of the one of the same id, and ends a reservation: both in one step. The least
-  /// recently used entries, responses and variants alike, give way until all fit into `limit`; one that is larger, or
-  /// whose image is not kept, is not stored.
+  /// Saves a variant, which replaces one with the same ID, and ends a reservation, in one transaction. Evicts
+  /// the least recently used entries (responses and variants) until all entries fit into `limit` bytes. Does
+  /// not save a variant that is larger than `limit` or whose image is not kept.
   func keep(
     _ variant: StoredVariant, within limit: Int, releasing holder: JobID,
     lastUse: @escaping CacheEntry.LastUse
   ) async throws(StoreError)
 
-  /// How many entries there are, and their images' bytes, equal images counted once.
+  /// Returns the number of entries and the total bytes of their images. Equal images are counted once.
   func cacheCounts() async throws(StoreError) -> (entries: Int, bytes: Int)
 }
 
 extension CacheStore {
-  /// Forgets everything under a key.
-  /// - Returns: how many entries there were.
+  /// Deletes all entries under a key.
+  /// - Returns: The number of deleted entries.
   public func drop(key: Fingerprint) async throws(StoreError) -> Int { try await drop(keys: [key]) }
 
-  /// Keeps a variant where no uses are known but those noted.
+  /// Saves a variant. The store already knows all uses of entries.
   public func keep(
     _ variant: StoredVariant, within limit: Int, releasing holder: JobID
   ) async throws(StoreError) {
@@ -54,46 +55,45 @@ extension CacheStore {
   }
 }
 
-/// A stored response whose body was decoded whole.
+/// A stored response whose body was decoded completely.
 public struct CacheEntry: Sendable, Equatable, Codable, Identifiable {
-  /// What tells it from the others.
+  /// Identifies an entry.
   public struct ID: Sendable, Hashable, Codable {
     /// ``Job/cacheKey``, or ``Job/sharedCacheKey``.
     public var key: Fingerprint
-    /// The request fields that chose it among the key's responses (RFC 9111 section 4.1).
+    /// Identifies the request fields that select this response among those of the key (RFC 9111 section 4.1).
     public var selector: Fingerprint
 
-    /// An entry's name.
     public init(key: Fingerprint, selector: Fingerprint) {
       self.key = key
       self.selector = selector
     }
   }
 
-  /// Entries of one key at the most, as each look-up reads all of them: where a response brings more, the oldest go.
+  /// The maximum number of entries under one key, because each lookup reads all of them. The oldest are
+  /// deleted.
   package static let maxOfKey = 32
 
-  /// Tells when an entry was last used, as far as that was not noted yet (``CacheStore/touch(_:)``).
+  /// Returns when an entry was last used, if the store does not know it yet (``CacheStore/touch(_:)``).
   public typealias LastUse = @Sendable (ID) -> Timestamp?
 
-  /// What tells it from the others.
   public var id: ID
   private var ownResource: Fingerprint?
-  /// Its header section and when it came.
+  /// The header section and the time of arrival.
   public var response: StoredResponse
-  /// How it was come by.
+  /// How the response was reached.
   public var path: StoredPath
-  /// Its body, as a job that it answers will have it.
+  /// The body, in the form that a job gets it.
   public var image: StoredImage
-  /// Whose credentials brought it (``Job/credentials``), where it may be shared on condition that the origin is asked once it
-  /// is stale (RFC 9111 section 3.5, without `public`).
+  /// The credentials of the request that fetched the response (``Job/credentials``). Set if the response may
+  /// be shared only after the origin confirmed it once it is stale (RFC 9111 section 3.5, without `public`).
   public var credentials: Fingerprint?
 
-  /// The key of the URL that was asked for, by which the entries of all its partitions are dropped.
+  /// The key of the requested URL. All entries of a URL can be deleted by it, whichever partition they are
+  /// in.
   public var resource: Fingerprint { ownResource ?? id.key }
 
-  /// An entry.
-  /// - Parameter resource: nil: the key.
+  /// - Parameter resource: Nil means the same as the key.
   public init(
     id: ID, resource: Fingerprint? = nil, response: StoredResponse, path: StoredPath = .direct,
     image: StoredImage
@@ -106,34 +106,30 @@ public struct CacheEntry: Sendable, Equatable, Codable, Identifiable {
   }
 }
 
-/// Where the cache may have an image that a job brought, and what was made of it.
+/// Where the cache may keep a job's image and the variants made from it.
 public struct CachedImage: Sendable, Hashable {
-  /// The image.
   public let digest: ImageDigest
-  /// Responses with it are among those under these keys; what others brought is under other ones.
+  /// The keys of responses with this image. Entries that other clients' requests stored may have other keys.
   public let keys: Set<Fingerprint>
 
-  /// An image.
   public init(_ digest: ImageDigest, under keys: Set<Fingerprint>) {
     (self.digest, self.keys) = (digest, keys)
   }
 
-  /// All that is under this key was made of it.
+  /// The key of all variants made from the image.
   package var variants: Fingerprint { Rendition.key(of: digest) }
 }
 
-/// A variant that was rendered and kept.
+/// A variant that was rendered and stored.
 public struct StoredVariant: Sendable, Equatable, Identifiable {
-  /// ``Rendition/id``: the key is one of the image that it was made of.
+  /// ``Rendition/id``. The key belongs to the image that the variant was made from.
   public var id: CacheEntry.ID
-  /// What it is, for people.
+  /// The options of the variant, for people.
   public var name: String
-  /// The name of its bytes in the image store.
+  /// The name of the bytes in the image store.
   public var digest: ImageDigest
-  /// How many bytes it has.
   public var bytes: Int
 
-  /// A variant.
   public init(id: CacheEntry.ID, name: String, digest: ImageDigest, bytes: Int) {
     self.id = id
     self.name = name

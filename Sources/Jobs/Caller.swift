@@ -1,17 +1,16 @@
-/// Who asks.
+/// The client that sends a request.
 public struct Caller: Sendable, Equatable {
-  /// Whose jobs it sees.
+  /// The owner whose jobs the caller sees.
   public let owner: Owner
-  /// Whether it sees everyone's.
+  /// Whether the caller sees the jobs of all owners.
   public let isAdmin: Bool
-  /// What it may have.
+  /// The limits of the caller's token.
   public let limits: OwnerLimits
 
-  /// A caller.
   public init(owner: Owner, isAdmin: Bool, limits: OwnerLimits = OwnerLimits()) {
     (self.owner, self.isAdmin, self.limits) = (owner, isAdmin, limits)
   }
 
-  /// Whether the job exists for this caller.
+  /// Whether the job is visible to this caller.
   public func sees(_ job: Job) -> Bool { isAdmin || job.owner == owner }
 }

@@ -1,19 +1,21 @@
-/// Threads that may compute and wait. A task's or a worker's share of them is a lane, whose priority may change meanwhile.
+/// Threads for code that computes or blocks. A task or a worker uses them through a lane. A lane is a queue
+/// with a priority that can change.
 public protocol ComputeThreads: Sendable {
-  /// A lane for one task.
+  /// Returns a lane for one task.
   func lane(at priority: Priority) -> any TaskLane
-  /// A lane for one actor.
+  /// Returns a lane for one actor.
   func workerLane(at priority: Priority) -> any WorkerLane
 }
 
-/// Runs its jobs on shared threads: those of a higher priority first, first come first served within one.
+/// Runs its work on the shared threads. Work with a higher priority runs first; equal priorities run in order
+/// of arrival.
 public protocol ComputeLane: Sendable {
-  /// Orders what comes from now on by another priority.
+  /// Changes the priority of work that is added from now on.
   func move(to priority: Priority)
 }
 
-/// A lane that a task prefers (SE-0417).
+/// A lane as a task executor preference (SE-0417).
 public typealias TaskLane = ComputeLane & TaskExecutor
 
-/// A lane that an actor runs on (SE-0392): one of its jobs at a time.
+/// A lane as the executor of an actor (SE-0392). It runs one piece of work at a time.
 public typealias WorkerLane = ComputeLane & SerialExecutor

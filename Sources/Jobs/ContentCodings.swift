@@ -1,5 +1,6 @@
 extension [HeaderField] {
-  /// The content codings that were applied, in their order, in lower case (RFC 9110 section 8.4). `identity` is none.
+  /// The content codings of the body except `identity` (RFC 9110 section 8.4), in lower case, in the order in
+  /// which they were applied.
   public var contentCodings: [String] {
     filter { $0.name.lowercased() == "content-encoding" }
       .flatMap { $0.value.lowercased().split(separator: ",") }

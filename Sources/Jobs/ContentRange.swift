@@ -1,11 +1,11 @@
-/// The `Content-Range` of a part, in bytes (RFC 9110 section 14.4): `bytes 5-9/10`.
+/// A `Content-Range` field in bytes (RFC 9110 section 14.4), for example `bytes 5-9/10`.
 package struct ContentRange: Equatable, Sendable {
   package let first: Int
   package let last: Int
-  /// The size of the whole; nil where the field does not say it (`bytes 5-9/*`).
+  /// The size of the complete representation; nil if the field does not state it (`bytes 5-9/*`).
   package let total: Int?
 
-  /// Nil for other units, a range that was not satisfied, and what breaks the rules.
+  /// Returns nil for other units, for unsatisfied ranges (`bytes */10`) and for malformed fields.
   package init?(_ text: String) {
     let words = text.split(separator: " ")
     guard words.count == 2, words[0].lowercased() == "bytes" else { return nil }

@@ -1,43 +1,40 @@
-/// A place that a job's image, or a variant of it, is brought to before the job's success is told.
+/// A destination for a job's image or for one of its variants. The delivery is made before the job succeeds.
 public struct DeliveryRequest: Sendable, Equatable, Codable {
-  /// The most of one job.
+  /// The maximum for one job.
   public static let most = 4
 
-  /// Where to.
+  /// The destination.
   public enum Target: Sendable, Equatable, Codable {
-    /// A URL that was signed for it, with the fields that it was signed with.
+    /// A presigned URL, and the header fields that were signed with it.
     case put(SourceURL, headers: [HeaderField])
-    /// A destination of the configuration, by its name.
+    /// The name of a destination in the configuration.
     case profile(String, key: DeliveryKey)
   }
 
-  /// Where to.
   public var target: Target
-  /// The variant of that name; nil: the original.
+  /// The name of the variant to deliver; nil for the original.
   public var variant: String?
 
-  /// Something to be brought somewhere.
   public init(_ target: Target, variant: String?) {
     (self.target, self.variant) = (target, variant)
   }
 }
 
-/// Something that was brought somewhere.
+/// A delivery that was made.
 public struct Delivered: Sendable, Equatable, Codable {
-  /// The destination's name; nil where it went to a URL.
+  /// The destination's name; nil if the target was a URL.
   public var destination: String?
-  /// That URL without its query, which may hold secrets.
+  /// The URL without its query, which may contain secrets.
   public var url: String?
-  /// What it is called there.
+  /// The object's key at the destination.
   public var key: String?
-  /// The variant of that name; nil: the original.
+  /// The name of the variant; nil for the original.
   public var variant: String?
-  /// How many bytes.
+  /// The number of bytes delivered.
   public var bytes: Int
-  /// What the receiver calls its version.
+  /// The entity tag that the receiver returned.
   public var entityTag: String?
 
-  /// It was brought there.
   public init(_ request: DeliveryRequest, key: String?, bytes: Int, entityTag: String?) {
     switch request.target {
     case .put(let url, _):
@@ -48,15 +45,14 @@ public struct Delivered: Sendable, Equatable, Codable {
   }
 }
 
-/// Bytes on their way to a destination.
+/// Bytes to upload to a destination.
 public struct Parcel: Sendable {
-  /// Where to.
   public enum Target: Sendable, Equatable {
     case put(SourceURL, headers: [HeaderField])
-    /// - Parameter key: below the destination's prefix, which it can't leave.
+    /// - Parameter key: The key below the destination's prefix. It cannot lead out of the prefix.
     case profile(String, key: String)
 
-    /// What clients know it by.
+    /// The name that clients see.
     public var name: String {
       switch self {
       case .put(let url, _): url.authority
@@ -65,18 +61,15 @@ public struct Parcel: Sendable {
     }
   }
 
-  /// Where to.
   public var target: Target
-  /// For whom; nil: for the service itself.
+  /// The owner of the job; nil for the service itself.
   public var owner: Owner?
-  /// The bytes.
   public var content: StoredBytes
-  /// Of the bytes.
+  /// The digest of the bytes.
   public var digest: ImageDigest
-  /// What they are.
+  /// The media type of the bytes.
   public var contentType: String
 
-  /// Bytes to be brought somewhere.
   public init(
     to target: Target, _ content: StoredBytes, digest: ImageDigest, contentType: String
   ) {
@@ -85,35 +78,36 @@ public struct Parcel: Sendable {
   }
 }
 
-/// Brings bytes to where clients want them.
+/// Uploads bytes to destinations.
 public protocol ImageDestinations: Sendable {
-  /// Stores them there in the place of what there was, in three tries where that may help.
+  /// Stores the bytes at the destination and replaces an existing object. Makes up to three attempts after
+  /// transient errors.
   ///
-  /// - Returns: the entity tag that the receiver gave them, if it did.
-  /// - Throws: `.cancelled` when the calling task is cancelled.
+  /// - Returns: The entity tag that the receiver returned, if any.
+  /// - Throws: `.cancelled` if the calling task is cancelled.
   func deliver(_ parcel: Parcel) async throws(DeliveryError) -> String?
 }
 
-/// Why something was not brought to where it was to go. Nothing of what was sent, and no credential, is in it.
+/// Why a delivery failed. Contains no credentials and no part of the request.
 public enum DeliveryError: Error, Sendable, Equatable, Codable {
-  /// It answered with an error: its status and S3's word for it, where there was one.
+  /// The receiver answered with an error: its status, and S3's error code if there is one.
   case refused(to: String, status: Int, code: String?)
-  /// No answer, or it may not be asked.
+  /// The receiver did not answer, or the network rules forbid the request.
   case unreachable(to: String, FetchError)
-  /// It stored other bytes than it was sent.
+  /// The receiver stored other bytes than those sent.
   case differs(to: String)
-  /// There is no destination of that name any more.
+  /// The configuration no longer has this destination.
   case unknown(to: String)
-  /// The operator's credentials are not there.
+  /// The operator's credentials are missing.
   case noCredentials(to: String)
-  /// The key would have more bytes than one may.
+  /// The key is longer than ``DeliveryKey/longest``.
   case longKey(to: String)
-  /// The bytes can't be read.
+  /// The bytes cannot be read from the image store.
   case unreadable(to: String)
   /// The calling task was cancelled.
   case cancelled
 
-  /// Whether the same may succeed in a moment, by the answer's status alone.
+  /// Whether a retry may succeed.
   package var isPassing: Bool {
     switch self {
     case .refused(_, let status, _): TransientStatus.contains(status)

@@ -1,9 +1,9 @@
-/// How an object is to be called: a path with placeholders.
+/// The name of a delivered object: a path with placeholders.
 ///
-/// Whatever stands in for these, the key stays below its destination's prefix: none of its parts is empty, `.` or `..`, and
-/// no value brings a slash along.
+/// A key cannot lead out of its destination's prefix. After the values are inserted, no part of it is empty,
+/// `.` or `..`, and values contain no slash.
 public struct DeliveryKey: Sendable, Equatable, Codable {
-  /// What may stand in braces.
+  /// The names allowed in braces.
   public enum Placeholder: String, CaseIterable, Sendable {
     case id, tag, sha256, ext, line, name, host
   }
@@ -11,10 +11,11 @@ public struct DeliveryKey: Sendable, Equatable, Codable {
   /// S3's limit, in bytes.
   public static let longest = 1_024
 
-  /// As the client gave it.
+  /// The template as the client sent it.
   public let template: String
 
-  /// Reads a template; nil for one with other placeholders, with empty parts, `.` or `..`, or with control characters.
+  /// Parses a template. Returns nil if it has unknown placeholders, empty parts, `.` or `..` as a part, a
+  /// backslash, control characters, or more than ``longest`` bytes.
   public init?(_ template: String) {
     self.template = template
     guard 1...Self.longest ~= template.utf8.count,
@@ -24,14 +25,14 @@ public struct DeliveryKey: Sendable, Equatable, Codable {
     else { return nil }
   }
 
-  /// What it is without a word of the client's.
+  /// The default template.
   public init(forVariant isVariant: Bool) {
     template = isVariant ? "{id}-{name}.{ext}" : "{id}.{ext}"
   }
 
-  /// The key.
-  /// - Parameter value: what stands in for a placeholder; nil: nothing is known, which is `_`.
-  /// - Returns: nil where it would be too long.
+  /// Inserts the values of the placeholders.
+  /// - Parameter value: Returns the value of a placeholder; nil or an empty value becomes `_`.
+  /// - Returns: The key; nil if it is longer than ``longest``.
   public func filled(_ value: (Placeholder) -> String?) -> String? {
     let text = (Self.parts(of: template) ?? []).map { part in
       switch part {
@@ -43,7 +44,7 @@ public struct DeliveryKey: Sendable, Equatable, Codable {
     return key.utf8.count <= Self.longest ? key : nil
   }
 
-  /// By bytes: a slash and a mark that combines with it are one Character, and two of a path's.
+  /// Splits by bytes, because a slash and a combining mark after it form one `Character`.
   private static func split(_ path: String) -> [Substring] {
     path.utf8.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
       .map(Substring.init)
@@ -58,7 +59,7 @@ public struct DeliveryKey: Sendable, Equatable, Codable {
     case placeholder(Placeholder)
   }
 
-  /// Nil where a brace has no other one, or what is between is no placeholder.
+  /// Returns nil for an unmatched brace or an unknown placeholder.
   private static func parts(of template: String) -> [Part]? {
     var parts: [Part] = []
     var rest = template[...]
@@ -73,7 +74,7 @@ public struct DeliveryKey: Sendable, Equatable, Codable {
     return rest.contains("}") ? nil : parts + [.text(String(rest))]
   }
 
-  /// A value as one part of a path may have it.
+  /// Replaces slashes, backslashes and control characters, so that the value fits into one part of a path.
   private static func tamed(_ value: String) -> String {
     if value.isEmpty { return "_" }
     return String(
@@ -86,10 +87,10 @@ public struct DeliveryKey: Sendable, Equatable, Codable {
 }
 
 extension Job {
-  /// What a delivery of its image is called.
+  /// Returns the key of a delivery of the job's image; nil if it is too long.
   /// - Parameters:
-  ///   - digest: of what is delivered.
-  ///   - ending: that of a file of it.
+  ///   - digest: The digest of the delivered bytes.
+  ///   - ending: The file extension, without the dot.
   package func key(
     _ key: DeliveryKey, of digest: ImageDigest, ending: String, variant: String?
   ) -> String? {

@@ -1,10 +1,10 @@
-// What happened, in words for the operator's log. Clients are told other words, by `API`.
+// Descriptions of errors for the operator's log. The module `API` has the texts for clients.
 
 extension StoreError: CustomStringConvertible {
   public var description: String {
     switch self {
-    case .full: "no room is left"
-    case .leaseLost: "the lease is over"
+    case .full: "no space is left"
+    case .leaseLost: "the lease has ended"
     case .unavailable(let detail), .unreadable(let detail): detail
     }
   }
@@ -13,9 +13,9 @@ extension StoreError: CustomStringConvertible {
 extension LocalImageError: CustomStringConvertible {
   public var description: String {
     switch self {
-    case .notFound: "there is none of that name"
-    case .outside: "the name leads out of the folder"
-    case .notAFile: "it is a folder, a device, a FIFO or a socket"
+    case .notFound: "the file does not exist"
+    case .outside: "the path leads out of the folder"
+    case .notAFile: "the path is a folder, a device, a FIFO or a socket"
     case .unavailable(let detail): detail
     }
   }
@@ -24,22 +24,22 @@ extension LocalImageError: CustomStringConvertible {
 extension JobsError: CustomStringConvertible {
   public var description: String {
     switch self {
-    case .unknownBatch: "there is no such batch"
+    case .unknownBatch: "the batch does not exist"
     case .batchGoesOnElsewhere(let batch):
       "the batch is \(batch.state.rawValue) and has \(batch.received) lines"
-    case .unknownJob: "there is no such job"
-    case .bytesSpent: "the owner had all the bytes that it may have today"
+    case .unknownJob: "the job does not exist"
+    case .bytesSpent: "the owner has reached its daily limit of bytes"
     case .queueFull: "the queue is full"
-    case .recordsFull: "the records of jobs have as many bytes as they may"
-    case .tooManyBatches: "as many batches are under way as may"
-    case .tooManyMessages: "as many messages wait as may"
-    case .keyReused: "the idempotency key came with another request"
-    case .invalidLocalNames: "a name leads out of the folder of local images"
+    case .recordsFull: "the limit of job records is reached"
+    case .tooManyBatches: "the owner has reached its limit of unfinished batches"
+    case .tooManyMessages: "the owner has reached its limit of waiting webhook messages"
+    case .keyReused: "another request has used the idempotency key"
+    case .invalidLocalNames: "a path leads out of the folder of local images"
     case .versionDiffers: "the job has another version"
     case .imageGone: "the image is no longer kept"
-    case .renderingsFull: "as many variants wait as may"
-    case .unrenderable(let error): "no variant can be made: \(error.code.rawValue)"
-    case .abandoned: "the client has left"
+    case .renderingsFull: "the queue of variants is full"
+    case .unrenderable(let error): "the variant cannot be made: \(error.code.rawValue)"
+    case .abandoned: "the client closed the connection"
     case .starting: "the service is starting"
     case .draining: "the service is stopping"
     case .store(let error): error.description
@@ -52,12 +52,12 @@ extension JobFailure: CustomStringConvertible {
     switch self {
     case .fetch(let error): error.description
     case .codec(let error): error.description
-    case .integrityMismatch(_, let actual): "the bytes have the SHA-256 \(actual.hex)"
-    case .notCached: "nothing is cached"
-    case .localNotFound(let name): "there is no local image \(name)"
+    case .integrityMismatch(_, let actual): "the SHA-256 of the image is \(actual.hex)"
+    case .notCached: "the cache has no response"
+    case .localNotFound(let name): "the local image \(name) does not exist"
     case .delivery(let error): error.description
-    case .storageFull: "no room is left"
-    case .internal: "a fault of the service"
+    case .storageFull: "no space is left"
+    case .internal: "internal error"
     }
   }
 }
@@ -69,25 +69,25 @@ extension FetchError: CustomStringConvertible {
     case .dnsFailure(let host, let detail), .connectFailure(let host, let detail),
       .noResponse(let host, let detail), .tlsFailure(let host, let detail):
       "\(host): \(detail)"
-    case .badHost(let host): "\(host): no name that can have an address"
+    case .badHost(let host): "\(host): not a valid host name"
     case .unreachable(let origin, let failures, let seconds):
-      "\(origin): not reached \(failures) times in a row, left alone for \(seconds) s"
-    case .timeout(let seconds): "not done after \(seconds) s"
-    case .stalled(let seconds): "no byte for \(seconds) s"
+      "\(origin): not reached \(failures) times in a row, paused for \(seconds) s"
+    case .timeout(let seconds): "timed out after \(seconds) s"
+    case .stalled(let seconds): "no bytes received for \(seconds) s"
     case .tooManyRedirects(let limit): "more than \(limit) redirects"
     case .badRedirect(let status, let location):
-      location.map { "a redirect, \(status), to \($0)" } ?? "a redirect, \(status), to nowhere"
+      location.map { "invalid redirect \(status) to \($0)" } ?? "redirect \(status) to no location"
     case .originStatus(let status, let retryAfter):
       "status \(status)" + (retryAfter.map { ", Retry-After \($0) s" } ?? "")
-    case .noData: "not a byte of content"
+    case .noData: "the body is empty"
     case .tooLarge(let limit): "more than \(limit) bytes"
-    case .headerTooLarge(.lines(let limit)): "a header section of more than \(limit) lines"
-    case .headerTooLarge(.bytes(let limit)): "a header section of more than \(limit) bytes"
+    case .headerTooLarge(.lines(let limit)): "the header section has more than \(limit) lines"
+    case .headerTooLarge(.bytes(let limit)): "the header section has more than \(limit) bytes"
     case .truncated(let received, let expected):
-      "\(received) bytes" + (expected.map { " of \($0)" } ?? " and no end")
-    case .unsupportedCoding(let coding): "the content coding \(coding)"
-    case .brokenCoding(let coding): "no whole \(coding) stream"
-    case .cancelled: "the transfer was stopped"
+      "the body ended after \(received) bytes" + (expected.map { " of \($0)" } ?? "")
+    case .unsupportedCoding(let coding): "unsupported content coding \(coding)"
+    case .brokenCoding(let coding): "the \(coding) stream is corrupt or incomplete"
+    case .cancelled: "the transfer was cancelled"
     }
   }
 }
@@ -95,7 +95,7 @@ extension FetchError: CustomStringConvertible {
 extension BlockReason: CustomStringConvertible {
   public var description: String {
     switch self {
-    case .address(let address, let name): "\(address) is in \(name)"
+    case .address(let address, let name): "\(address) is in the blocked network \(name)"
     case .host: "the host is not allowed"
     case .port(let port): "port \(port) is not allowed"
     case .scheme(let scheme): "the scheme \(scheme) is not allowed"
@@ -106,18 +106,18 @@ extension BlockReason: CustomStringConvertible {
 extension CodecError: CustomStringConvertible {
   public var description: String {
     switch self {
-    case .unsupportedFormat(let name): name.map { "the format is \($0)" } ?? "no known format"
+    case .unsupportedFormat(let name): name.map { "unsupported format \($0)" } ?? "unknown format"
     case .tooManyPixels(let width, let height, let limit):
-      "\(width) x \(height) is more than \(limit) pixels"
+      "\(width) x \(height) are more than \(limit) pixels"
     case .dimensionTooLarge(let width, let height, let limit):
       "\(width) x \(height): a side has more than \(limit) pixels"
     case .tooManyScans(let limit): "more than \(limit) scans"
-    case .tooManyFrames(let limit): "more frames than \(limit), by their number or their pixels"
-    case .tooMuchMemory(let bytes, let limit): "\(bytes) bytes of memory, more than \(limit)"
+    case .tooManyFrames(let limit): "more than \(limit) frames, or too many pixels in all frames"
+    case .tooMuchMemory(let bytes, let limit): "\(bytes) bytes of memory needed, more than \(limit)"
     case .cutShort: "the image ends before its last pixel"
     case .broken(let format, let detail): "broken \(format.rawValue): \(detail)"
-    case .crashed(let how): "the decoder was lost: \(how)"
-    case .noDecoder: "no decoder process could be had"
+    case .crashed(let how): "the decoder process failed: \(how)"
+    case .noDecoder: "no decoder process is available"
     }
   }
 }
@@ -128,12 +128,12 @@ extension DeliveryError: CustomStringConvertible {
     case .refused(let to, let status, let code):
       "\(to) answered \(status)" + (code.map { " \($0)" } ?? "")
     case .unreachable(let to, let error): "\(to): \(error)"
-    case .differs(let to): "\(to) stored other bytes than it was sent"
-    case .unknown(let to): "there is no destination \(to)"
-    case .noCredentials(let to): "there are no credentials for \(to)"
-    case .longKey(let to): "the key at \(to) would be too long"
-    case .unreadable(let to): "what was to go to \(to) can't be read"
-    case .cancelled: "the delivery was stopped"
+    case .differs(let to): "\(to) stored other bytes than those sent"
+    case .unknown(let to): "the destination \(to) does not exist"
+    case .noCredentials(let to): "the credentials for \(to) are missing"
+    case .longKey(let to): "the key for \(to) is too long"
+    case .unreadable(let to): "the image for \(to) cannot be read"
+    case .cancelled: "the delivery was cancelled"
     }
   }
 }

@@ -1,19 +1,20 @@
 internal import Digests
 
-/// A short placeholder for what tells one thing from another: the SHA-256 of its parts, each with its length before it.
+/// The SHA-256 of a sequence of strings. Each string is preceded by its length, so different sequences have
+/// different inputs.
 public struct Fingerprint: Hashable, Sendable, Codable {
   /// 32 bytes.
   public let bytes: [UInt8]
 
-  /// - Parameter bytes: 32 of them, else nil.
+  /// - Parameter bytes: Exactly 32 bytes; otherwise returns nil.
   public init?(bytes: some Sequence<UInt8>) {
     self.bytes = Array(bytes)
     guard self.bytes.count == 32 else { return nil }
   }
 
-  /// Of parts whose order counts.
+  /// The fingerprint of these parts. Their order matters.
   public init(of parts: [String]) {
-    // Hashed at once: of short parts each update costs more than its bytes.
+    // One call of the hash function, because each update costs more than hashing a short part.
     var text: [UInt8] = []
     text.reserveCapacity(256)
     for part in parts {

@@ -1,5 +1,5 @@
 extension Collection<UInt8> {
-  /// Two hexadecimal digits a byte, lower case.
+  /// Two hexadecimal digits per byte, lower case.
   package var hexDigits: String {
     String(unsafeUninitializedCapacity: 2 * count) { buffer in
       for (index, byte) in enumerated() {

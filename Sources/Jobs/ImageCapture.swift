@@ -1,21 +1,20 @@
-/// An image that a client is sending, being kept: by one task, in order. Letting go of it before it was submitted
-/// leaves nothing behind.
+/// Stores an image that a client uploads. Used by one task at a time. If the capture is released before it
+/// was submitted, its bytes are deleted.
 public protocol ImageCapture: AnyObject, Sendable {
-  /// Adds bytes. Returns once there is room for more, so that a slow disk holds the client back.
+  /// Appends bytes. Returns when there is space for more, so that a slow disk slows the client down.
   func write(_ bytes: [UInt8]) async throws(JobsError)
 
-  /// Says that these were all. Nothing is durable yet: submitting the capture makes it so.
+  /// Ends the image. The bytes become durable when the capture is submitted.
   func finish() async throws(JobsError) -> CapturedImage
 }
 
-/// What is known of a captured image before it is decoded.
+/// The properties of an uploaded image before it is decoded.
 public struct CapturedImage: Sendable, Equatable {
-  /// The SHA-256 of its bytes.
+  /// The SHA-256 of the bytes.
   public let digest: ImageDigest
-  /// How many there are; may be none.
+  /// The number of bytes; may be 0.
   public let bytes: Int
 
-  /// A captured image.
   public init(digest: ImageDigest, bytes: Int) {
     self.digest = digest
     self.bytes = bytes

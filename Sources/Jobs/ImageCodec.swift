@@ -1,98 +1,93 @@
 /// Decodes images while their bytes arrive.
 public protocol ImageCodec: Sendable {
-  /// A decoder for one image whose format its first bytes tell.
-  /// - Parameter variants: to be made on the way, of the same pixels; what they are called means nothing. They never
-  ///   make a decode fail, nor need more than `limits` allow.
+  /// Returns a decoder for one image. It detects the format from the first bytes.
+  /// - Parameter variants: Variants to make during the decode, from the same pixels; their names are ignored.
+  ///   They never make the decode fail and never need more than `limits` allow.
   func makeDecoder(limits: DecodeLimits, variants: [VariantRequest]) -> any ImageDecoder
 }
 
 extension ImageCodec {
-  /// A decoder that makes no variants.
+  /// Returns a decoder that makes no variants.
   public func makeDecoder(limits: DecodeLimits) -> any ImageDecoder {
     makeDecoder(limits: limits, variants: [])
   }
 }
 
-/// Decodes one image to its end, in slices: used by one task at a time, on a thread that may compute.
+/// Decodes one complete image in short steps. Used by one task at a time, on a thread that may compute.
 ///
-/// Call ``append(_:)`` with bytes as they come and ``end()`` after the last, and in between ``step()`` until it asks
-/// for more.
+/// Call ``append(_:)`` with bytes as they arrive, and ``end()`` after the last. After each of these calls,
+/// call ``step()`` until it returns `.needsBytes` or `.finished`.
 public protocol ImageDecoder: AnyObject {
-  /// Adds bytes that follow those given before; decodes nothing yet.
+  /// Appends bytes. Decodes nothing yet.
   func append(_ bytes: [UInt8])
 
-  /// Says that no more bytes will come.
+  /// Marks the end of the bytes.
   func end()
 
-  /// Decodes for some 10 ms at the most and tells what to do next. Bytes after the image's end are ignored.
+  /// Decodes for at most about 10 ms and returns what to do next. Ignores bytes after the end of the image.
   func step() throws(CodecError) -> DecodeStep
 
-  /// Lets others have a turn before the next step, where there is more to decode. One that computes elsewhere is left to it
-  /// for a while, as long as it takes; less where the task is cancelled.
-  /// - Returns: for how long that was.
+  /// Waits before the next step, so that other tasks can run. A decoder in another process uses this time to
+  /// compute; the wait then lasts until it has a result or the task is cancelled.
+  /// - Returns: How long the call waited for the other process.
   func pause() async -> Duration
 
-  /// Whether a preview begun now would show more than the last one did.
+  /// Whether a new preview would show more than the last one.
   var hasMoreToShow: Bool { get }
 
-  /// Begins a preview of what there is: the next steps compute it, before they take more bytes. It counts in
-  /// ``ImageHeader/decodingMemory``. Once ``end()`` was called none begins, and one under way is dropped.
+  /// Starts a preview of what is decoded so far. The next steps compute it before they consume more bytes.
+  /// Its memory is included in ``ImageHeader/decodingMemory``. After ``end()`` no preview starts, and one in
+  /// progress is discarded.
   func beginPreview()
 
-  /// The preview that was begun, once it is there; once. Whatever goes wrong with one, there is just none.
+  /// Returns the finished preview, once. Returns nil if there is none or if making it failed.
   func takePreview() -> Preview?
 
-  /// Ends a preview under way, and says that none will be begun: ``end()`` follows as soon as the last bytes were given.
+  /// Discards a preview in progress. The caller promises to start no other one, because ``end()`` follows.
   func dropPreview()
 
-  /// The files of the variants asked for, in their order, once ``DecodeStep/finished(_:)`` was said; nil for one that
-  /// has to be rendered of the image's bytes.
+  /// The files of the requested variants, in order, after ``DecodeStep/finished(_:)``. An element is nil if
+  /// that variant has to be rendered from the stored image.
   var variants: [[UInt8]?] { get }
 }
 
 extension ImageDecoder {
-  /// A turn for each of the others.
+  /// Lets other tasks run, and computes nothing.
   public func pause() async -> Duration {
     await Task.yield()
     return .zero
   }
 
-  /// Previews are for formats that come in scans or passes.
+  /// Previews are for formats that arrive in scans or passes.
   public var hasMoreToShow: Bool { false }
-  /// None is begun.
   public func beginPreview() {}
-  /// None.
   public func takePreview() -> Preview? { nil }
-  /// None is under way.
   public func dropPreview() {}
-  /// None were asked for.
   public var variants: [[UInt8]?] { [] }
 }
 
-/// What a decoder says after a slice of work.
+/// The result of one step.
 public enum DecodeStep: Sendable, Equatable {
-  /// Give it more bytes, or say that there are none.
+  /// The decoder needs more bytes or ``ImageDecoder/end()``.
   case needsBytes
-  /// The header is read and within the limits; said once, before anything of the image's size is allocated.
+  /// The header is valid and within the limits. Returned once, before memory for the pixels is allocated.
   case header(ImageHeader)
-  /// There is more to decode already: call again.
+  /// Bytes are left to decode: call ``ImageDecoder/step()`` again.
   case hasMore
-  /// The image was decoded to its end; said again whenever called.
+  /// The image was decoded to its end. Every later call returns this again.
   case finished(ImageDescription)
 }
 
-/// What an image's header tells before it is decoded.
+/// The properties in an image's header.
 public struct ImageHeader: Sendable, Equatable {
-  /// Its format.
   public var format: ImageFormat
   /// In pixels, as stored.
   public var width: Int
   /// In pixels, as stored.
   public var height: Int
-  /// An upper bound of what decoding it will hold at once, in bytes; with variants that are made on the way.
+  /// An upper bound for the memory of the decode, in bytes, including variants made during the decode.
   public var decodingMemory: Int
 
-  /// A header.
   public init(format: ImageFormat, width: Int, height: Int, decodingMemory: Int) {
     self.format = format
     self.width = width
@@ -101,30 +96,31 @@ public struct ImageHeader: Sendable, Equatable {
   }
 }
 
-/// What is known of an image once it was decoded whole.
+/// The properties of an image that was decoded completely.
 public struct ImageDescription: Sendable, Equatable, Codable {
-  /// Told by the bytes, never by the origin's word.
+  /// Detected from the bytes, not from the origin's `Content-Type`.
   public var format: ImageFormat
   /// In pixels, as stored in the file.
   public var width: Int
   /// In pixels, as stored in the file.
   public var height: Int
-  /// EXIF's tag 0x0112, 1 to 8, or what AVIF's and HEIC's turning and mirroring come to, or JPEG XL's header says; 1 where there is none.
+  /// 1 to 8, with the meaning of the EXIF tag 0x0112. For AVIF and HEIC it combines rotation and mirroring;
+  /// for JPEG XL it comes from the header. 1 if the file states none.
   public var orientation: Int = 1
-  /// A progressive JPEG, an interlaced PNG or a GIF whose first frame is interlaced.
+  /// Whether it is a progressive JPEG, an interlaced PNG, or a GIF with an interlaced first frame.
   public var isProgressive = false
-  /// Whether pixels can be transparent: an alpha channel, a tRNS chunk, a transparent colour; of an animation, also
-  /// that its first frame leaves some of the canvas free.
+  /// Whether pixels can be transparent: an alpha channel, a tRNS chunk or a transparent color. For an
+  /// animation, also whether its first frame leaves part of the canvas uncovered.
   public var hasAlpha = false
-  /// Pictures in it; 1 unless animated.
+  /// The number of frames; 1 unless animated.
   public var frames: Int = 1
-  /// What reading its pixels holds more than one takes that the above describes, in bytes: a JPEG XL may have channels that
-  /// are not shown. Nil: nothing.
+  /// Memory for reading the pixels in addition to what the other properties imply, in bytes. For example, a
+  /// JPEG XL may have channels that are not shown. Nil means 0.
   public var extraMemory: Int?
-  /// What to paint while it is on its way; nil before its pixels were read.
+  /// A placeholder to show while the image loads; nil before its pixels were read.
   public var lqip: LQIP?
 
-  /// An upright, opaque, single picture.
+  /// An upright, opaque image with one frame.
   public init(format: ImageFormat, width: Int, height: Int) {
     self.format = format
     self.width = width
@@ -136,31 +132,31 @@ public struct ImageDescription: Sendable, Equatable, Codable {
 public enum ImageFormat: String, Sendable, CaseIterable, Codable {
   case jpeg, png, webp, gif, avif, jxl, heic, bmp, ico
 
-  /// Those that are taken where nobody says which.
+  /// The formats accepted by default.
   public static let usual: [ImageFormat] = [.jpeg, .png, .webp, .gif, .avif, .jxl, .heic]
 
-  /// The media type it is served as.
+  /// The media type in responses.
   public var contentType: String {
     self == .ico ? "image/vnd.microsoft.icon" : "image/\(rawValue)"
   }
-  /// The usual ending of a file's name, without the dot.
+  /// The usual file extension, without the dot.
   public var fileExtension: String { self == .jpeg ? "jpg" : rawValue }
 }
 
-/// What a decoder accepts.
+/// The limits of a decode.
 public struct DecodeLimits: Sendable, Equatable {
-  /// The formats that are let in.
+  /// The accepted formats.
   public var formats: Set<ImageFormat>
-  /// Width times height.
+  /// The limit of width × height.
   public var maxPixels: Int
-  /// Width and height each.
+  /// The limit of the width and of the height, in pixels.
   public var maxDimension: Int
-  /// Frames of an animation. Together they may have ``maxPixels``, and 1,024 more for each byte that came before a frame,
-  /// up to sixteen times as many.
+  /// The limit of frames in an animation. All frames together may have ``maxPixels``. Each byte before a
+  /// frame adds 1,024 pixels to that, up to sixteen times ``maxPixels``.
   public var maxFrames: Int
-  /// Scans of a progressive JPEG.
+  /// The limit of scans in a progressive JPEG.
   public var maxScans: Int
-  /// Of what one decode holds at once, in bytes.
+  /// The memory limit of one decode, in bytes.
   public var maxMemory: Int
 
   /// The configuration's defaults.
@@ -178,26 +174,27 @@ public struct DecodeLimits: Sendable, Equatable {
   }
 }
 
-/// Why bytes are not an image that we keep.
+/// Why an image is rejected.
 public enum CodecError: Error, Sendable, Equatable, Codable {
-  /// Not a format that is let in; `name` where it could be told ("GIF", "PSD"), nil where the bytes are no known image's.
+  /// The format is not accepted. `name` is the detected format ("GIF", "PSD"), nil if the bytes are of no
+  /// known format.
   case unsupportedFormat(name: String?)
-  /// Width times height over the limit.
+  /// Width × height exceeds the limit.
   case tooManyPixels(width: Int, height: Int, limit: Int)
-  /// One side over the limit.
+  /// The width or the height exceeds the limit.
   case dimensionTooLarge(width: Int, height: Int, limit: Int)
-  /// More scans than allowed.
+  /// The image has more scans than the limit.
   case tooManyScans(limit: Int)
-  /// More frames than allowed, by their number or by their pixels.
+  /// The number of frames, or of their pixels, exceeds the limit.
   case tooManyFrames(limit: Int)
-  /// Decoding it would take more memory than one image may.
+  /// The decode would need more memory than one image may use.
   case tooMuchMemory(bytes: Int, limit: Int)
-  /// The bytes ended before the last pixel.
+  /// The bytes end before the last pixel.
   case cutShort
-  /// The bytes break their format's rules; `detail` is the library's word for how.
+  /// The bytes violate the format; `detail` is the library's message.
   case broken(format: ImageFormat, detail: String)
-  /// The decoder that had them ended, did what it may not, or said what can't be; `how` says which.
+  /// The decoder process ended, was killed or violated its protocol; `how` says which.
   case crashed(how: String)
-  /// No decoder could be had; our fault.
+  /// No decoder process could be started. This is a fault of the service.
   case noDecoder
 }

@@ -1,29 +1,29 @@
 internal import Digests
 
-/// The SHA-256 of an image's bytes: its name in the image store and in its ETag.
+/// The SHA-256 of an image's bytes. It identifies the image in the image store and in its ETag.
 public struct ImageDigest: Hashable, Sendable, Codable {
   /// 32 bytes.
   public let bytes: [UInt8]
 
-  /// - Parameter bytes: 32 of them, else nil.
+  /// - Parameter bytes: Exactly 32 bytes; otherwise returns nil.
   public init?(bytes: some Sequence<UInt8>) {
     self.bytes = Array(bytes)
     guard self.bytes.count == 32 else { return nil }
   }
 
-  /// Of those bytes.
+  /// The digest of `content`.
   public init(of content: [UInt8]) { bytes = Array(SHA256.hash(data: content)) }
 
   /// The strong entity tag of the bytes (RFC 9110 section 8.8.3).
   public var entityTag: String { "\"sha256-\(hex)\"" }
 
-  /// Reads what ``entityTag`` gave.
+  /// Parses an entity tag made by ``entityTag``; nil for any other.
   public init?(entityTag: String) {
     guard entityTag.hasPrefix("\"sha256-"), entityTag.hasSuffix("\"") else { return nil }
     self.init(hex: entityTag.dropFirst(8).dropLast())
   }
 
-  /// Reads 64 hexadecimal digits.
+  /// Parses 64 hexadecimal digits, in either case.
   public init?(hex: some StringProtocol) {
     let digits = hex.utf8.map(hexValue)
     guard digits.count == 64 else { return nil }

@@ -1,50 +1,49 @@
-/// Brings the bytes behind a source URL.
+/// Fetches the bytes behind a source URL.
 public protocol ImageFetcher: Sendable {
-  /// Sends the request, follows redirects, and returns once the final response's header section is there.
+  /// Sends the request, follows redirects, and returns once the header section of the final response has
+  /// arrived. The body has not been read.
   ///
-  /// - Throws: what ``FetchError`` lists; `.cancelled` when the calling task is cancelled, in which case
-  ///   the connection is closed and not used again.
+  /// - Throws: A ``FetchError``. It is `.cancelled` if the calling task is cancelled; the connection is then
+  ///   closed and not reused.
   func fetch(_ request: FetchRequest) async throws(FetchError) -> FetchedResponse
 
-  /// The one spelling for all that it takes for the same name or the same address; a host that is neither stays as it
-  /// is. Asked once for each URL of a job.
-  /// - Parameter host: ``SourceURL/host``, of one whose ``SourceURL/hasPlainHost`` is false.
+  /// Returns the canonical spelling of a host: one spelling for all names and addresses that the fetcher
+  /// treats as the same host. Returns any other host unchanged. Called once for each URL of a job.
+  /// - Parameter host: The ``SourceURL/host`` of a URL whose ``SourceURL/hasPlainHost`` is false.
   func spelling(of host: String) -> String
 }
 
 extension ImageFetcher {
-  /// As it is: no two are the same.
+  /// Returns the host unchanged.
   public func spelling(of host: String) -> String { host }
 
-  /// By what the limits of origins know the URL's.
+  /// Returns the origin of the URL as the per-origin limits identify it.
   public func origin(of url: SourceURL) -> String {
     url.hasPlainHost ? url.origin : url.origin(spelling: spelling(of: url.host))
   }
 }
 
-/// A GET for one image.
+/// A GET request for one image.
 public struct FetchRequest: Sendable {
-  /// What to ask for.
   public var url: SourceURL
-  /// For whom, where several clients share what the fetcher has; nil: for the service itself.
+  /// The owner of the request, for limits that owners share; nil for the service itself.
   public var owner: Owner?
-  /// Extra header fields. `Authorization`, `Cookie` and every other one that the client named go to the first
-  /// origin only: a redirect to another origin drops them (Fetch standard, section 4.4).
+  /// Additional header fields. `Authorization`, `Cookie` and every other field that the client set go to the
+  /// first origin only: a redirect to another origin drops them (Fetch standard, section 4.4).
   public var headers: [HeaderField]
-  /// What makes it conditional or a request for a part, for each URL that something is known of.
+  /// Conditional or range fields, for each URL with a stored response or a partial transfer.
   public var conditions: [FetchConditions] = []
-  /// Asked what is known of a URL that a redirect leads to, before anything is sent there. `hasFields` says whether
-  /// ``headers`` would be sent. Nil: nothing is known.
+  /// Called before a redirect is followed, to look up what is stored for the new URL. `hasFields` is true if
+  /// ``headers`` would be sent there. Nil means that nothing is stored.
   public var lookUp: (@Sendable (_ url: SourceURL, _ hasFields: Bool) async -> KnownResponse)?
-  /// Asked before a redirect is followed to another origin, as ``ImageFetcher/origin(of:)`` has it: it may wait there
-  /// for its turn. Nil: none needed.
+  /// Called before a redirect to another origin is followed (``ImageFetcher/origin(of:)``). It may wait until
+  /// that origin has capacity. Nil means that no permit is needed.
   public var admission: (@Sendable (_ origin: String) async throws(FetchError) -> Void)?
-  /// From the start to the body's last byte, redirects included.
+  /// The time limit from the start to the last byte of the body, including redirects.
   public var timeout: Duration
-  /// Of the body, as it is sent and, where it is coded, as it is without that.
+  /// The limit of the body in bytes. It applies to the bytes sent and to the bytes after content decoding.
   public var maxBytes: Int
 
-  /// A request within these limits.
   public init(
     url: SourceURL, for owner: Owner? = nil, headers: [HeaderField] = [],
     conditions: [FetchConditions] = [], timeout: Duration, maxBytes: Int
@@ -57,32 +56,33 @@ public struct FetchRequest: Sendable {
   }
 }
 
-/// Knowledge that the caller of a fetch has of a URL that a redirect leads to.
+/// What the caller has stored for the URL of a redirect.
 public enum KnownResponse: Sendable, Equatable {
-  /// A stored response answers, so nothing is sent: the fetch ends with ``FetchedResponse/isStored``.
+  /// A stored response answers the request. Nothing is sent, and the fetch ends with
+  /// ``FetchedResponse/isStored``.
   case answers
-  /// The request gets these conditions, unless ``FetchRequest/conditions`` has some for that URL.
+  /// The request gets these conditional fields, unless ``FetchRequest/conditions`` has some for the URL.
   case conditions([HeaderField])
 }
 
-/// What makes the request for one URL conditional or one for a part (RFC 9110 sections 13 and 14.2).
+/// Header fields that make the request for one URL conditional or a range request (RFC 9110 sections 13 and
+/// 14.2).
 ///
-/// A validator says something of the URL that gave it out: two URLs' may be equal by chance or by intent. Wherever else
-/// redirects lead is asked for the whole.
+/// They are bound to the URL because validators of two URLs can be equal by chance or by intent. Requests for
+/// other URLs of a redirect chain ask for the complete representation.
 public struct FetchConditions: Sendable, Equatable {
-  /// The only URL whose request has these fields.
+  /// The only URL that is requested with these fields.
   public var url: SourceURL
   /// `Range`, `If-Range`, `If-None-Match`, `If-Modified-Since`.
   public var fields: [HeaderField]
 
-  /// Conditions of a request for that URL.
   public init(url: SourceURL, fields: [HeaderField]) {
     self.url = url
     self.fields = fields
   }
 }
 
-/// A response that sent a fetch elsewhere.
+/// A redirect response.
 public struct FetchedRedirect: Sendable, Equatable {
   /// The URL that answered.
   public var url: SourceURL
@@ -90,14 +90,13 @@ public struct FetchedRedirect: Sendable, Equatable {
   public var status: Int
   /// The response's header fields.
   public var headers: [HeaderField]
-  /// Whether the request had the client's own header fields.
+  /// Whether the request contained the client's own header fields.
   public var hadFields: Bool
-  /// From the fetch's start to this request.
+  /// Time from the start of the fetch to this request.
   public var asked: Duration
-  /// From the fetch's start to this response.
+  /// Time from the start of the fetch to this response.
   public var answered: Duration
 
-  /// A redirect.
   public init(
     url: SourceURL, status: Int, headers: [HeaderField], hadFields: Bool, asked: Duration,
     answered: Duration
@@ -111,31 +110,32 @@ public struct FetchedRedirect: Sendable, Equatable {
   }
 }
 
-/// A final response whose body is on its way.
+/// A final response whose body is still arriving.
 public struct FetchedResponse: Sendable {
   /// The URL that answered, after redirects.
   public var url: SourceURL
-  /// The responses that led there, in their order.
+  /// The redirects before it, in order.
   public var redirects: [FetchedRedirect] = []
-  /// Whether the last request had the client's own header fields.
+  /// Whether the last request contained the client's own header fields.
   public var hadFields = true
-  /// Whether nothing was sent to `url`, as the caller's stored response answers (``KnownResponse/answers``). There are no
-  /// header fields and no content then, and the status is 200.
+  /// Whether the caller's stored response answers (``KnownResponse/answers``). Nothing was sent to `url`
+  /// then: `headers` is empty, there is no content, and the status is 200.
   public var isStored = false
-  /// The status (RFC 9110 section 15): 200 or 203; 206 to a range and 304 to a condition that was asked for.
+  /// The status (RFC 9110 section 15): 200 or 203, 206 for a range request, 304 for a conditional request.
   public var status: Int
   /// The response's header fields.
   public var headers: [HeaderField]
-  /// How many bytes come, where `Content-Length` said so; nil where content codings are undone on the way.
+  /// The value of `Content-Length` in bytes; nil if the field is absent or the body is content-coded.
   public var contentLength: Int?
-  /// The content, as it arrives, without the content codings that a 200 or 203 had (RFC 9110 section 8.4).
+  /// The content as it arrives. The content codings of a 200 or 203 (RFC 9110 section 8.4) are already
+  /// decoded.
   public var body: any ImageBytes
-  /// The name of a content coding that can't be undone. `body` is still coded then, unless the name is wrong.
+  /// The name of a content coding that the fetcher does not support. `body` is then still coded, unless the
+  /// origin declared the coding by mistake.
   public var unsupportedCoding: String?
-  /// How long each step of the transfer took.
+  /// Duration of each step of the transfer.
   public var timings: TransferTimings
 
-  /// A response.
   public init(
     url: SourceURL, status: Int, headers: [HeaderField], contentLength: Int?,
     body: any ImageBytes, timings: TransferTimings
@@ -149,78 +149,79 @@ public struct FetchedResponse: Sendable {
   }
 }
 
-/// Bytes of one image, taken in order by one task. Letting go of it ends what brings the bytes.
+/// The body of one response, read in order by one task. Releasing it stops the transfer.
 public protocol ImageBytes: AnyObject, Sendable {
-  /// Waits for bytes and takes all that have arrived; nil after the last. While nobody takes any, the
-  /// sender is held back once a bounded buffer (64 to 256 KiB) is full.
+  /// Waits for bytes and returns all that have arrived; nil after the last. While the caller does not read, a
+  /// bounded buffer of 64 to 256 KiB fills up, and then the sender has to wait.
   ///
-  /// - Throws: `.cancelled` when the calling task is cancelled.
+  /// - Throws: `.cancelled` if the calling task is cancelled.
   func next() async throws(FetchError) -> [UInt8]?
 
-  /// Bytes received so far for what ``next()`` gave with content codings undone; 0 where there were none.
+  /// Bytes received, before content decoding, for the data that ``next()`` has returned; 0 if the body is not
+  /// coded.
   var codedCount: Int { get }
 }
 
 extension ImageBytes {
-  /// Not coded.
+  /// The body is not coded.
   public var codedCount: Int { 0 }
 }
 
-/// How long each step of a transfer took, the last hop's where there were redirects.
+/// Duration of each step of a transfer; of the last request if there were redirects.
 public struct TransferTimings: Sendable, Equatable {
-  /// The name's resolution; zero on a reused connection.
+  /// Name resolution; zero on a reused connection.
   public var dns: Duration = .zero
   /// The TCP handshake.
   public var connect: Duration = .zero
   /// The TLS handshake.
   public var tls: Duration = .zero
-  /// From the start to the response's first byte.
+  /// From the start to the first byte of the response.
   public var firstByte: Duration = .zero
 
-  /// All zero.
   public init() {}
 }
 
-/// Why a fetch brought no image's bytes.
+/// Why a fetch failed.
 public enum FetchError: Error, Sendable, Equatable, Codable {
-  /// The address rule, or the configuration's, forbids to go there. No byte was sent.
+  /// The built-in or configured network rules forbid the address. Nothing was sent.
   case blocked(target: String, BlockReason)
-  /// The name has no address, or no answer came in time.
+  /// The name has no address, or name resolution timed out.
   case dnsFailure(host: String, detail: String)
-  /// The host is no address, and no name that could ever have one: an empty or too long label, or characters that no
-  /// name has.
+  /// The host is neither an address nor a valid name: it has an empty or too long label, or invalid
+  /// characters.
   case badHost(String)
-  /// No connection.
+  /// No TCP connection.
   case connectFailure(host: String, detail: String)
-  /// A connection, and on it no response or none that HTTP allows: the host is there.
+  /// A connection, but no valid HTTP response. The host is reachable.
   case noResponse(host: String, detail: String)
-  /// The origin could not be reached by so many requests in a row: nothing was sent, and the next one will try again
-  /// after so many seconds.
+  /// The origin is paused because `failures` requests in a row could not reach it. Nothing was sent. The next
+  /// attempt is possible after `seconds`.
   case unreachable(origin: String, failures: Int, seconds: Double)
   /// No trusted TLS session.
   case tlsFailure(host: String, detail: String)
-  /// Not done in time.
+  /// The transfer exceeded its time limit.
   case timeout(seconds: Double)
-  /// No byte came for so long.
+  /// No byte arrived for this time.
   case stalled(seconds: Double)
-  /// More redirects than allowed.
+  /// More redirects than `limit`.
   case tooManyRedirects(limit: Int)
   /// A redirect without a usable `Location`.
   case badRedirect(status: Int, location: String?)
-  /// A final status that brings no image; `retryAfter` is the `Retry-After` field (RFC 9110 section 10.2.3) in seconds.
+  /// A final status without an image. `retryAfter` is the `Retry-After` field in seconds (RFC 9110 section
+  /// 10.2.3).
   case originStatus(Int, retryAfter: Double?)
-  /// A body without a byte.
+  /// The body is empty.
   case noData
-  /// More bytes than `limit`, said or sent.
+  /// The declared or actual size exceeds `limit` bytes.
   case tooLarge(limit: Int)
-  /// A header section, interim responses included, beyond a limit.
+  /// The header section, including interim responses, exceeds a limit.
   case headerTooLarge(HeaderLimit)
-  /// The body ended before its end.
+  /// The body ended early. `expected` is the declared size in bytes, if known.
   case truncated(received: Int, expected: Int?)
-  /// The body is no image, but has a content coding that can't be undone. For the caller to throw: see
-  /// ``FetchedResponse/unsupportedCoding``.
+  /// The body has an unsupported content coding and is no image as it is. Thrown by the caller of the
+  /// fetcher: see ``FetchedResponse/unsupportedCoding``.
   case unsupportedCoding(String)
-  /// The body came whole, but breaks the rules of the content coding that it is said to have, or ends before its end.
+  /// The body violates its declared content coding, or ends within the coded stream.
   case brokenCoding(String)
   /// The calling task was cancelled.
   case cancelled
@@ -228,21 +229,21 @@ public enum FetchError: Error, Sendable, Equatable, Codable {
 
 /// A limit of a response's header section.
 public enum HeaderLimit: Sendable, Equatable, Codable {
-  /// Lines: the status line and one for each field.
+  /// The number of lines: the status line and one per field.
   case lines(Int)
-  /// Bytes of all lines.
+  /// The total bytes of all lines.
   case bytes(Int)
 }
 
-/// Why the fetcher may not go somewhere.
+/// Why network rules forbid a request.
 public enum BlockReason: Sendable, Equatable, Codable {
-  /// The address is in a network that is never fetched from; `name` is the registry's or the configuration's word
-  /// for it ("Loopback", "Private-Use", "deny_networks").
+  /// The address belongs to a blocked network. `name` comes from the IANA registry or the configuration
+  /// ("Loopback", "Private-Use", "deny_networks").
   case address(String, name: String)
-  /// The host's name is denied or not among those allowed.
+  /// The host name is denied or not allowed.
   case host
-  /// The port is not among those allowed.
+  /// The port is not allowed.
   case port(Int)
-  /// The scheme is not among those allowed.
+  /// The scheme is not allowed.
   case scheme(String)
 }

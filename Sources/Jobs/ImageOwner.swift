@@ -1,5 +1,7 @@
-/// A job store, as a place that keeps its images knows it: what lies there is for one store to sweep.
+/// A job store, as the image store sees it. Each image store belongs to one job store, whose instances delete
+/// its unused images.
 public protocol ImageOwner: Sendable {
-  /// Made with the store and the same at every start; a copy of the store has it too.
+  /// Returns the store's name. It is created with the store and never changes; a copy of the store has the
+  /// same name.
   func name() async throws(StoreError) -> String
 }

@@ -1,17 +1,25 @@
-/// What refers to images, and which of them have to go. Their bytes are an ``ImageStore``'s.
+/// Tracks which jobs and cache entries refer to images, and which images can be deleted. The bytes are in an
+/// ``ImageStore``.
 ///
-/// An image is referred to before its bytes are there, and marked as leaving before they go: so nobody removes what
-/// another one is about to keep. Reservations and marks are an instance's, and end with its lease. The bytes' removal may
-/// come later than that: where others may have kept the same bytes again by then, those have another ``ImageName``.
+/// An image is reserved before its bytes are stored, and marked as pending deletion before its bytes are
+/// removed. Therefore no instance removes an image that another one is about to store. Reservations and marks
+/// belong to an instance and end with its lease. A removal may run late, after the same bytes were stored
+/// again; the new copy then has another ``ImageName``.
 public protocol ImageReferences: Sendable {
-  /// Registers that an image is about to be kept, before its file is published, so that nobody removes it in between.
-  /// Makes room first: the images that nothing needs (``Job/loseImage()``), and with them the cache's entries, until all
-  /// kept ones and this fit into `limit`. Those go first that nothing refers to any more, then those that a finished job
-  /// or the cache has had for the longest, about.
+  /// Reserves an image before its file is published, so that it is not removed in between. First evicts
+  /// images until all kept images and this one fit into `limit` bytes.
   ///
-  /// - Parameter holder: the job about to be submitted with the image, or any name that nobody else uses. The
-  ///   reservation ends when that job is submitted, when it is released, with a completion, or with the instance's lease.
-  /// - Throws: `.leaseLost` where the instance's lease is over.
+  /// Evicts images without references first, then the images that finished jobs or the cache have kept
+  /// longest, approximately. Their cache entries are deleted, and their jobs change by ``Job/loseImage()``.
+  /// The images of unfinished jobs stay.
+  ///
+  /// - Parameters:
+  ///   - bytes: The image's size.
+  ///   - holder: The ID of the job that will be submitted with the image, or any unique ID. The reservation
+  ///     ends when that job is submitted, with ``release(_:)``, with a completion, or with the instance's
+  ///     lease.
+  ///   - limit: The limit of all images together, in bytes.
+  /// - Throws: `.leaseLost` if the instance's lease has ended.
   func reserve(
     _ image: ImageDigest, bytes: Int, as holder: JobID, of instance: Instance, limit: Int
   ) async throws(StoreError) -> Reservation
@@ -19,55 +27,56 @@ public protocol ImageReferences: Sendable {
   /// Ends a reservation.
   func release(_ holder: JobID) async throws(StoreError)
 
-  /// Lets an image go whose bytes are gone or harmed, as one that gives way does, and marks it as leaving until
-  /// ``forget(_:)``.
+  /// Gives up an image whose bytes are missing or corrupt. Treats it like an evicted image and marks it as
+  /// pending deletion until ``forget(_:)``.
   ///
-  /// - Returns: the jobs that had it; nil, and nothing is done, where no such image is kept, or where a reservation or an
-  ///   unfinished job refers to it.
+  /// - Returns: The jobs that had the image. Nil, without a change, if the image is unknown, reserved or
+  ///   needed by an unfinished job.
   func lose(_ image: ImageDigest, for instance: Instance) async throws(StoreError) -> LostImage?
 
-  /// Up to `count` images that nothing refers to any more. Each is marked as leaving: it can't be reserved until
-  /// ``forget(_:)`` says that its bytes are gone.
+  /// Returns up to `count` images without references, and marks each as pending deletion. A marked image
+  /// cannot be reserved until ``forget(_:)`` confirms that its bytes are gone.
   func abandonedImages(_ count: Int, for instance: Instance) async throws(StoreError)
     -> [ImageName]
 
-  /// Up to `count` images that are marked for the instance: with those that it is removing, and may have removed by
-  /// now, those of which it never heard, as the answer that said so was lost.
+  /// Returns up to `count` images that the instance has marked as pending deletion. They include images that
+  /// it is removing, and images it does not know of because the answer that marked them was lost.
   func leavingImages(_ count: Int, of instance: Instance) async throws(StoreError) -> [ImageName]
 
-  /// Says that the bytes under these names are gone.
+  /// Confirms that the bytes under these names are gone.
   func forget(_ images: [ImageName]) async throws(StoreError)
 
-  /// Those among the names of which nothing is known; none can be reserved until ``forget(_:)`` either.
+  /// Returns the names that the store does not know, and marks them as pending deletion. They cannot be
+  /// reserved until ``forget(_:)``.
   func markOrphans(_ images: [ImageName], for instance: Instance) async throws(StoreError)
     -> [ImageName]
 
-  /// What an image's bytes are kept under, and how many there are; nil where no such image is known.
+  /// Returns the name and size of a stored image; nil if the image is unknown.
   func keptImage(_ digest: ImageDigest) async throws(StoreError) -> KeptImage?
 }
 
-/// An image that was let go of as its bytes are gone.
+/// An image that was given up because its bytes are missing or corrupt.
 public struct LostImage: Sendable, Equatable {
-  /// What they were kept under; nil where others need it, or have it still.
+  /// The name to remove; nil if another reference needs the bytes or still has them.
   public let name: ImageName?
-  /// The jobs that had it.
+  /// The jobs that had the image.
   public let jobs: [JobID]
 
-  /// Of those jobs.
   public init(_ name: ImageName?, jobs: [JobID]) {
     self.name = name
     self.jobs = jobs
   }
 }
 
-/// What became of a reservation.
+/// The result of a reservation.
 public enum Reservation: Sendable, Equatable {
-  /// Reserved: what its bytes are to be kept under. These images gave way and their bytes are to be removed first.
+  /// The image is reserved under this name. The bytes of the evicted images must be removed first.
   case reserved(ImageName, evicted: [ImageName])
-  /// There is no room even with every finished job's image gone.
+  /// There is not enough space even without the images of all finished jobs.
   case full
-  /// What is to give way is shared by so many that it takes several calls: ask again. These gave way all the same.
+  /// Call again: the image to evict is shared by so many jobs that one call could not evict it. The images in
+  /// `evicted` were evicted.
   case noRoomYet(evicted: [ImageName])
-  /// The same image is just leaving: ask again once it is forgotten.
+  /// The same image is pending deletion. Try again after ``ImageReferences/forget(_:)``.
   case pendingDeletion
 }

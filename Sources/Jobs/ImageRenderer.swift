@@ -1,54 +1,56 @@
-/// Makes variants of images that were decoded whole before.
+/// Makes variants of images that were decoded completely before.
 public protocol ImageRenderer: Sendable {
-  /// The formats it writes.
+  /// The formats that can be written.
   var formats: Set<OutputFormat> { get }
 
-  /// The size of what comes out, in pixels, upright.
+  /// The size of the variant in pixels, upright.
   func size(of variant: Variant, from image: ImageDescription) -> (width: Int, height: Int)
 
-  /// How many times shorter the image's sides may be read for a variant. What is rendered together is read as the one
-  /// that allows the least does, and comes out otherwise by that.
+  /// The factor by which the image's sides can be reduced while it is read for a variant. Variants that are
+  /// rendered together are read with the smallest factor among them, which changes their pixels slightly.
   func shrink(for variant: Variant, from image: ImageDescription) -> Int
 
-  /// An upper bound of what rendering them together holds at once beside the image's bytes, in bytes.
+  /// An upper bound for the memory of rendering the variants together, in bytes, without the image's own
+  /// bytes.
   func memory(for variants: [Variant], from image: ImageDescription) -> Int
 
-  /// Begins to render, all by one decode; nothing is computed yet.
-  /// - Parameter bytes: all of the image's.
+  /// Prepares to render all variants from one decode. Computes nothing yet.
+  /// - Parameter bytes: The complete image.
   func render(_ bytes: [UInt8], of image: ImageDescription, as variants: [Variant])
     -> any Rendering
 
-  /// An upper bound of what drawing holds at once, in bytes.
+  /// An upper bound for the memory of drawing a placeholder, in bytes.
   func memory(forDrawing variant: Variant) -> Int
 
-  /// Begins to draw the built-in picture that stands in for an image, opaque, at the variant's width and height; its
-  /// background is the ground's colour.
+  /// Prepares to draw the built-in placeholder at the variant's width and height. It is opaque, on the
+  /// variant's background color.
   func draw(_ placeholder: Placeholder, as variant: Variant) -> any Rendering
 }
 
-/// Variants of one picture being rendered, in slices: used by one task at a time, on a thread that may compute. Letting go of it
-/// frees what it holds.
+/// Renders variants of one image in short steps. Used by one task at a time, on a thread that may compute.
+/// Releasing it frees its memory.
 public protocol Rendering: AnyObject {
-  /// Computes for some 10 ms (an encoder that can't be interrupted: as long as it takes).
-  /// - Returns: the whole encoded pictures in the order of the variants, or why one can't be made; nil while there is more
-  ///   to do.
-  /// - Throws: where none can be made of these bytes.
+  /// Computes for about 10 ms, or longer if an encoder cannot be interrupted.
+  /// - Returns: The encoded variants in order, or for each the reason why it cannot be made; nil while there
+  ///   is more to do.
+  /// - Throws: An error if the image's bytes allow no variant at all.
   func step() throws(CodecError) -> [Result<[UInt8], CodecError>]?
 
-  /// Lets others have a turn before the next step, and one that computes elsewhere some time: see ``ImageDecoder/pause()``.
+  /// Lets other tasks run, and gives a renderer in another process time to compute: see
+  /// ``ImageDecoder/pause()``.
   func pause() async
 }
 
 extension ImageRenderer {
-  /// Nothing is left out.
+  /// The image is read at full size.
   public func shrink(for variant: Variant, from image: ImageDescription) -> Int { 1 }
 
-  /// Of one alone.
+  /// An upper bound for the memory of rendering one variant, in bytes.
   public func memory(for variant: Variant, from image: ImageDescription) -> Int {
     memory(for: [variant], from: image)
   }
 
-  /// Begins to render one alone.
+  /// Prepares to render one variant.
   public func render(_ bytes: [UInt8], of image: ImageDescription, as variant: Variant)
     -> any Rendering
   {
@@ -57,9 +59,9 @@ extension ImageRenderer {
 }
 
 extension Rendering {
-  /// A turn for each of the others.
+  /// Lets other tasks run.
   public func pause() async { await Task.yield() }
 
-  /// ``step()`` where there is one alone.
+  /// Runs ``step()`` for a rendering of one variant, and returns its file; nil while there is more to do.
   public func file() throws(CodecError) -> [UInt8]? { try step()?.first?.get() }
 }

@@ -1,69 +1,70 @@
-/// Where images are written while they come in, on this machine, wherever they are kept then.
+/// Stores images on this machine while they arrive, before they move to the image store.
 ///
-/// It also keeps the bytes of transfers that were broken off, over a crash of the service too, the least recently kept
-/// first out. See ``StagedImage/setAside()`` for how they get here.
+/// The spool also keeps partial transfers, which survive a crash of the service. When space runs out, it
+/// deletes the oldest partial transfers first. ``StagedImage/setAside()`` saves them.
 public protocol ImageSpool: Sendable {
-  /// Room for an image whose digest is not known yet.
+  /// Creates a file for an image whose digest is not known yet.
   func stage() async throws(StoreError) -> any StagedImage
 
-  /// Removes what a crash left half written: called once, before anything is staged.
-  /// - Returns: how many there were.
+  /// Deletes incomplete files of an earlier run. Called once, before the first ``stage()``.
+  /// - Returns: The number of deleted files.
   func removeUnfinished() async throws(StoreError) -> Int
 
-  /// Hands over what is kept for a request; from then on it is the caller's alone. Bytes whose origin is doubtful (a
-  /// crash of the machine, a damaged file) are dropped.
+  /// Returns the partial transfer of a request and removes it from the spool, so that no other caller gets
+  /// it. Deletes bytes that may be incomplete or corrupt, for example after a power cut.
   func take(_ key: Fingerprint) async throws(StoreError) -> KeptTransfer?
 
-  /// Forgets what is kept for a request.
+  /// Deletes the partial transfer of a request.
   func drop(_ key: Fingerprint) async throws(StoreError)
 
-  /// The bytes kept of broken-off transfers.
+  /// The total bytes of all partial transfers.
   var keptBytes: Int { get }
 
-  /// Puts bytes into a file without a name, which is gone once it is closed.
+  /// Writes bytes to a file without a name, which the system deletes when it is closed.
   func file(_ bytes: [UInt8]) async throws(StoreError) -> StoredBytes
 }
 
 extension ImageSpool {
-  /// Memory is all that it has.
+  /// Keeps the bytes in memory, for a spool without files.
   public func file(_ bytes: [UInt8]) async throws(StoreError) -> StoredBytes { .memory(bytes) }
 }
 
-/// An image being spooled: by one task, in order. Letting go of it leaves nothing behind but what a store has taken over.
+/// An image that is being written to the spool, by one task at a time. When it is released, its bytes are
+/// deleted unless an image store has taken them over.
 public protocol StagedImage: AnyObject, Sendable {
-  /// Adds bytes. May compute and wait for the disk: call it on a thread that may.
+  /// Appends bytes. May compute and block on the disk; call it on a thread that allows this.
   func write(_ bytes: [UInt8]) throws(StoreError)
 
-  /// The digest of all bytes written.
+  /// Returns the digest of all bytes written.
   func finish() -> ImageDigest
 
-  /// All the bytes written, where they are few and still in memory.
+  /// All bytes written, if they are few and still in memory.
   var content: [UInt8]? { get }
 
-  /// All the bytes written, for a store to read. May wait for the disk.
+  /// Returns all bytes written, for a store to read. May block on the disk.
   func bytes() throws(StoreError) -> StoredBytes
 
-  /// Says which response the bytes are of: from now on a crash of the service leaves those that were written, but for
-  /// the last second's, to be continued by the next request of that key.
+  /// Records which response the bytes belong to. After a crash of the service, the next request with the same
+  /// key can continue from the bytes written, except those of the last second.
   func identify(_ key: Fingerprint, _ response: PartialResponse)
 
-  /// Leaves the bytes to the next request of the key that ``identify(_:_:)`` told, in the place of what is kept for it.
-  /// Without a key, or a byte, nothing is left. The stage can't be used after this.
+  /// Keeps the bytes as the partial transfer for the key of ``identify(_:_:)``, and replaces an older one.
+  /// Without a key or without bytes, nothing is kept. The image cannot be used after this call.
   func setAside() async throws(StoreError)
 }
 
-/// What is known of a response whose body is kept in part.
+/// The properties of a response whose body is stored in part.
 public struct PartialResponse: Sendable, Equatable, Codable {
   /// The URL that answered.
   public var url: SourceURL
-  /// Whether redirects led there.
+  /// Whether redirects led to the URL.
   public var isRedirected: Bool
-  /// The strong validator for `If-Range` (RFC 9110 section 13.1.5): an entity tag or an HTTP date, as received.
+  /// The strong validator for `If-Range` (RFC 9110 section 13.1.5): an entity tag or an HTTP date, as
+  /// received.
   public var validator: String
-  /// Bytes of the whole representation, if the origin said so.
+  /// The size of the complete representation in bytes, if the origin stated it.
   public var total: Int?
 
-  /// A response's facts.
   public init(url: SourceURL, isRedirected: Bool = false, validator: String, total: Int?) {
     self.url = url
     self.isRedirected = isRedirected
@@ -72,18 +73,17 @@ public struct PartialResponse: Sendable, Equatable, Codable {
   }
 }
 
-/// The first bytes of an image, ready to be continued.
+/// The first bytes of an image, from which a transfer can resume.
 public struct KeptTransfer: Sendable {
-  /// The response that they belong to.
+  /// The response that the bytes belong to.
   public var response: PartialResponse
-  /// How many there are; at least one.
+  /// The number of bytes; at least 1.
   public var count: Int
   /// The bytes, to be decoded.
   public var bytes: StoredBytes
-  /// The stage that holds them: what is written to it follows them.
+  /// The spool file with these bytes. New bytes are appended to it.
   public var staged: any StagedImage
 
-  /// Kept bytes.
   public init(
     response: PartialResponse, count: Int, bytes: StoredBytes, staged: any StagedImage
   ) {

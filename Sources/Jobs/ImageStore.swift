@@ -1,54 +1,55 @@
-/// Keeps images' bytes, equal ones once: under their digest, or under each name of theirs. It passes the suite
-/// ImageStoreTests.
+/// Stores images. Equal bytes are stored once, under their digest or under each of their names. Every
+/// implementation passes the tests in ImageStoreTests.
 public protocol ImageStore: Sendable {
-  /// Makes a spooled image's bytes durable under a name with their digest, which ``StagedImage/finish()`` told. Equal
-  /// bytes already kept are left as they are; harmed ones are replaced. Nothing is to be done with the spooled ones after
-  /// this: they may have been moved.
+  /// Stores a spooled image durably. The digest in the name is the one that ``StagedImage/finish()``
+  /// returned. Equal bytes that are already stored stay as they are; corrupt ones are replaced. Do not use
+  /// `staged` afterwards: its file may have been moved.
   func put(_ staged: any StagedImage, as name: ImageName) async throws(StoreError)
 
-  /// The image's bytes; nil when there are none under this digest, or others.
+  /// Returns the image's bytes; nil if there are none under this digest or if they are corrupt.
   func open(_ digest: ImageDigest) async throws(StoreError) -> StoredBytes?
 
-  /// Whether the bytes are there, whole and unharmed.
+  /// Whether the bytes are stored, complete and not corrupt.
   func verify(_ digest: ImageDigest, bytes: Int) async throws(StoreError) -> Bool
 
-  /// Removes the bytes, if there are any.
+  /// Deletes the bytes, if there are any.
   func remove(_ name: ImageName) async throws(StoreError)
 
-  /// Whether the disk of the images is nearly full.
+  /// Whether the disk of the image store is almost full.
   func isLow() async -> Bool
 
-  /// Whether there is room for some dozen further images.
+  /// Whether there is space for some dozen more images.
   func hasRoom() async -> Bool
 
-  /// Hands all images to `remove`, some hundred at a time, until the task is cancelled; those published meanwhile perhaps.
-  /// - Parameter remove: removes what nobody wants, and returns how many these were.
-  /// - Returns: how many were removed.
+  /// Passes all images to `remove`, some hundred at a time, until the task is cancelled. Images that are
+  /// stored meanwhile may be missed.
+  /// - Parameter remove: Deletes the images without references and returns their number.
+  /// - Returns: The number of deleted images.
   func sweep(_ remove: @Sendable ([ImageName]) async -> Int) async throws(StoreError) -> Int
 
-  /// Removes what an earlier run left on this machine alone, beside the images themselves.
+  /// Deletes files that an earlier run left on this machine and that are not images.
   func tidy() async throws(StoreError)
 
-  /// Removes what this machine has of an image that was removed elsewhere.
+  /// Deletes this machine's copy of an image that another instance removed from the store.
   func dropCopy(of digest: ImageDigest) async
 }
 
 extension ImageStore {
-  /// It is not known here.
+  /// Unknown for this store.
   public func isLow() async -> Bool { false }
 
-  /// There are no copies.
+  /// This store has no copies.
   public func dropCopy(of digest: ImageDigest) async {}
 
-  /// There is nothing beside them.
+  /// This store has no other files.
   public func tidy() async throws(StoreError) {}
 }
 
-/// A job store that keeps small images itself (``JobQueue/largestEmbedded``).
+/// A job store that stores small images itself (``JobQueue/largestEmbedded``).
 public protocol EmbeddedImages: Sendable {
-  /// Images have up to so many bytes there.
+  /// The largest image that the job store stores, in bytes.
   var largestEmbedded: Int { get }
 
-  /// The bytes of such an image, if it is there, as they were kept: whoever reads them checks them.
+  /// Returns the bytes of such an image, if stored. The caller has to verify them.
   func embeddedImage(_ digest: ImageDigest) async throws(StoreError) -> [UInt8]?
 }

@@ -1,93 +1,90 @@
-/// One life of one process that works with a store. Its number is given once and never again: it tells a lost life's
-/// claims from those of the next one.
+/// One run of one process that uses a store. Its number is never used again, so the claims of an earlier run
+/// cannot be confused with those of a later one.
 public struct Instance: Hashable, Sendable {
-  /// Higher than any given before.
+  /// Higher than the number of every earlier instance.
   public let number: Int64
 
-  /// The instance of that number.
   public init(number: Int64) { self.number = number }
 
   /// No instance: the sender of events that this process itself raises.
   public static let none = Instance(number: 0)
 }
 
-/// Who works with a store, each for as long as it says so in time. What an instance holds, its claims, reservations and
-/// marks, it holds for as long as its lease lasts; after that anybody may give it back, at any time. Moments are the
-/// store's clock's, whatever an instance's own says.
+/// The leases of the instances that share a store.
+///
+/// An instance owns its claims, reservations and marks as long as its lease lasts. After that, any instance
+/// may release them at any time. All times are those of the store's clock, not of an instance's clock.
 public protocol InstanceLeases: Sendable {
-  /// Begins a lease.
+  /// Registers a new instance with a lease.
   func register(for lease: Duration) async throws(StoreError) -> Instance
 
-  /// Has the lease, and with it all that the instance holds, last that long from now on, also where it was over and
-  /// nobody noticed.
+  /// Extends the lease to the given time from now. This also revives a lease that has ended, if no other
+  /// instance has released its claims yet.
   ///
-  /// - Returns: nil where what it held was given back, or is being: then nothing is its any more, and it registers anew.
+  /// - Returns: Nil if the claims were released or are being released. The instance then owns nothing and has
+  ///   to register again.
   func renew(_ instance: Instance, for lease: Duration) async throws(StoreError) -> Renewal?
 
-  /// Ends the lease at once: what is still held waits for nobody's clock.
+  /// Ends the lease immediately, so that other instances need not wait until it ends.
   func retire(_ instance: Instance) async throws(StoreError)
 
-  /// Gives back what instances hold whose leases are over: up to `count` jobs go back into the queue
-  /// (``Job/requeue()``), jobs that waited for one of those get their turn, and once there are no more the reservations end, and what was marked as leaving is
-  /// looked at again. Anybody may ask at any time, and many may at once.
+  /// Releases what instances with expired leases own. Up to `count` of their jobs go back into the queue
+  /// (``Job/requeue()``). Jobs that waited for one of these loads can then be claimed. When no such job is
+  /// left, the reservations end and the marks for deletion are checked again. Any instance may call this at
+  /// any time, also concurrently.
   ///
-  /// - Returns: the jobs, queued; fewer than `count`: that was all.
+  /// - Returns: The requeued jobs; fewer than `count` if none is left.
   func recoverExpired(_ count: Int) async throws(StoreError) -> [Job]
 
-  /// The instances whose leases last, in the order of their numbers; none of a store that one process has for itself.
+  /// Returns the instances with a valid lease, ordered by number; empty for a store with a single process.
   func presentInstances() async throws(StoreError) -> [PresentInstance]
 
-  /// Records what this instance did in a step, for all instances, and what its cache has done since it started
-  /// (`hits`, `revalidations`, `misses`, `memoryBytes`). Does nothing in a store that one process has for itself.
+  /// Records this instance's activity in a step, and its cache counters since its start (`hits`,
+  /// `revalidations`, `misses`, `memoryBytes`). Does nothing in a store with a single process.
   func record(
     _ step: Activity.Step, _ cache: CacheCounts, of instance: Instance
   ) async throws(StoreError)
 
-  /// Returns the activity of all instances; nil from a store that one process has for itself.
+  /// Returns the activity of all instances; nil from a store with a single process.
   func activity() async throws(StoreError) -> Activity?
 
-  /// Where the instance is reached that loads a job; nil where nobody does, or that one says nothing of it.
+  /// Returns the address of the instance that loads a job; nil if no instance loads it or if that instance
+  /// has no address.
   func address(ofLoading id: JobID) async throws(StoreError) -> String?
 }
 
-/// For a store that one process has for itself.
+/// For a store with a single process.
 extension InstanceLeases {
-  /// Nobody asks.
   public func presentInstances() async throws(StoreError) -> [PresentInstance] { [] }
 
-  /// The process knows it itself.
   public func record(
     _ step: Activity.Step, _ cache: CacheCounts, of instance: Instance
   ) async throws(StoreError) {}
 
-  /// The process knows it itself.
   public func activity() async throws(StoreError) -> Activity? { nil }
 
-  /// It is this one.
   public func address(ofLoading id: JobID) async throws(StoreError) -> String? { nil }
 }
 
-/// An instance whose lease lasts, as people are told of it.
+/// An instance with a valid lease, as shown to people.
 public struct PresentInstance: Sendable, Equatable {
-  /// Which one it is.
   public var instance: Instance
-  /// What its operator calls it, and what release it is; nil where it doesn't say.
+  /// The configured name, and the release; nil if the instance does not state them.
   public var name: String?
   public var version: String?
-  /// Since when it is there.
+  /// When the instance registered.
   public var since: Timestamp
-  /// Jobs that it loads.
+  /// The number of jobs that it loads.
   public var loading: Int
-  /// Workers that are busy: jobs that share a transfer occupy one.
+  /// The number of busy workers. Jobs that share a load occupy one worker.
   public var running = 0
-  /// Time since the oldest of these jobs was claimed; zero where it loads none.
+  /// Time since the oldest of these jobs was claimed; zero if it loads none.
   public var oldest = Duration.zero
-  /// Workers that it has; nil where it doesn't say.
+  /// The number of its workers; nil if it does not state it.
   public var workers: Int?
-  /// Outcomes of its cache since it started, up to some seconds ago; `entries` and `bytes` are not set.
+  /// Its cache counters since its start, some seconds old; `entries` and `bytes` are not set.
   public var cache = CacheCounts()
 
-  /// An instance that is there.
   public init(
     _ instance: Instance, name: String?, version: String?, since: Timestamp, loading: Int
   ) {
@@ -99,17 +96,16 @@ public struct PresentInstance: Sendable, Equatable {
   }
 }
 
-/// A lease that goes on.
+/// The result of a renewed lease.
 public struct Renewal: Sendable, Equatable {
-  /// What the store's clock said.
+  /// The time of the store's clock.
   public var moment: Timestamp
-  /// What the instance holds: a claim of its that is not among them was lost.
+  /// The claims that the instance owns. Claims that are missing here were lost.
   public var claims: Set<Claim>
-  /// Whether it does what one instance does for all: of those whose lease lasts the one that has been there for the
-  /// longest. Two may be told so for a moment.
+  /// Whether this instance does the work that one instance does for all. It is the one with the oldest valid
+  /// lease. For a moment two instances may be chosen.
   public var leads: Bool
 
-  /// A renewal.
   public init(at moment: Timestamp, holding claims: Set<Claim>, leads: Bool = true) {
     self.moment = moment
     self.claims = claims

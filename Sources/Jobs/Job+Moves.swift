@@ -1,6 +1,7 @@
-/// The moves of a job's life. Each keeps phase, times and revision in step; none looks at a clock.
+/// State changes of a job. Each one updates phase, times and revision together. None of them reads a clock:
+/// the caller passes the moment.
 extension Job {
-  /// A worker of that instance takes it: `queued` to `loading`.
+  /// A worker of `instance` starts the job: `queued` to `loading`.
   public mutating func start(at moment: Timestamp, by instance: Instance = .none) {
     if pending == nil {
       timings = Timings()
@@ -17,17 +18,19 @@ extension Job {
     enter(.loading)
   }
 
-  /// Whether a claim of it is one of its tries: alternatives belong to the try that came to them.
+  /// Whether starting the job counts as a new try. The alternatives of a job belong to the try that reached
+  /// them.
   private var countsAsTry: Bool { target.isFirst || pending != nil }
 
-  /// Its worker, here, tells of progress. The store hears nothing of it.
+  /// Applies a progress report of a worker in this process. The store does not record it.
   package mutating func note(_ report: ProgressReport) {
     take(report)
     if phase == .loading { count(report: reports + 1) }
   }
 
-  /// Its worker, in another process, told of progress at that version. Previews are the other process's own.
-  /// - Returns: false where that is known already, or belongs to another revision.
+  /// Applies a progress report of a worker in another process, made at `version`. Keeps this process's number
+  /// of previews, because previews exist only in the other process.
+  /// - Returns: false if the version is not newer or belongs to another revision.
   package mutating func note(_ report: ProgressReport, at version: Int) -> Bool {
     guard phase == .loading, isAt([version]), version > self.version else { return false }
     let own = previews
@@ -37,7 +40,7 @@ extension Job {
     return true
   }
 
-  /// What its worker had to tell, for good: before the move that ends its work.
+  /// Applies the worker's last report, before the change that ends its work.
   public mutating func take(_ report: ProgressReport) {
     guard phase == .loading else { return }
     progress = report.progress
@@ -46,7 +49,7 @@ extension Job {
     timings.take(report.timings)
   }
 
-  /// Takes over what only memory knows of a loading job: its progress so far.
+  /// Copies the progress of a loading job from the copy in memory, because the store does not have it.
   public mutating func keepProgress(of shown: Job?) {
     guard let shown, phase == .loading, shown.phase == .loading, shown.tries == tries,
       shown.progress.completed > progress.completed || shown.attempts > attempts
@@ -57,11 +60,12 @@ extension Job {
     previews = shown.previews
   }
 
-  /// The image was decoded whole and stored, now or by an earlier job that the cache remembers.
+  /// Ends the job as `success`. Its image was decoded and stored, either now or by an earlier job whose
+  /// response is cached.
   ///
   /// - Parameters:
-  ///   - cache: nil for other sources than URLs.
-  ///   - deliveries: what was brought where.
+  ///   - cache: Nil for sources other than URLs.
+  ///   - deliveries: The deliveries that were made.
   public mutating func succeed(
     with image: StoredImage, cache: CacheOutcome?, deliveries: [Delivered] = [],
     at moment: Timestamp, keptFor retention: Duration
@@ -74,20 +78,21 @@ extension Job {
     self.cache = cache
   }
 
-  /// The image was loaded, and its variants or deliveries are still to be done. The job stays `loading`.
+  /// Saves the loaded image while variants or deliveries are still to be done. The job stays `loading`.
   public mutating func keep(_ pending: PendingResult) {
     self.pending = pending
     (progress.completed, progress.total) = (pending.image.bytes, pending.image.bytes)
     revise()
   }
 
-  /// Puts a job with a pending result back into the queue, not before `moment`: `loading` to `queued`.
+  /// Puts a job with a pending result back into the queue, not to be started before `moment`: `loading` to
+  /// `queued`.
   public mutating func postpone(until moment: Timestamp) {
     requeue()
     notBefore = moment
   }
 
-  /// The cache has its image: `queued` to `success`.
+  /// Ends the job with an image from the cache: `queued` to `success`.
   package mutating func answer(
     with image: StoredImage, _ outcome: CacheOutcome, at moment: Timestamp,
     keptFor retention: Duration
@@ -97,12 +102,12 @@ extension Job {
     succeed(with: image, cache: outcome, at: moment, keptFor: retention)
   }
 
-  /// The regular image takes the place of the low-data one. Its date is a later one, whatever its origin says: who asks by
-  /// that alone, `If-Modified-Since`, has to see that there is another.
+  /// Replaces the low-data image with the regular one. Sets a later modification date than before, whatever
+  /// the origin says, because a client that sends only `If-Modified-Since` must notice the change.
   ///
   /// - Parameters:
-  ///   - deliveries: what was brought where, in the place of what had been.
-  ///   - requests: sent to the origin for it.
+  ///   - deliveries: The deliveries of the regular image, which replace the earlier ones.
+  ///   - requests: The number of requests sent to the origin for it.
   public mutating func replaceImage(
     with image: StoredImage, cache: CacheOutcome?, deliveries: [Delivered] = [], requests: Int = 0
   ) {
@@ -120,7 +125,8 @@ extension Job {
     revise()
   }
 
-  /// The regular image was tried for in vain, by so many requests, and may have been brought to some of where it was to go.
+  /// Keeps the low-data image because the regular one could not be loaded. Records the requests, and the
+  /// deliveries that were made nevertheless.
   public mutating func keepImage(deliveries: [Delivered], requests: Int) {
     guard phase == .success else { return }
     self.deliveries = deliveries
@@ -128,7 +134,7 @@ extension Job {
     revise()
   }
 
-  /// It is given up.
+  /// Ends the job as `failure`.
   public mutating func fail(
     _ failure: JobFailure, at moment: Timestamp, keptFor retention: Duration
   ) {
@@ -136,16 +142,17 @@ extension Job {
     finish(as: .failure, at: moment, keptFor: retention)
   }
 
-  /// Its owner cancels it.
-  /// - Returns: false when it had finished already.
+  /// Ends the job as `cancelled`.
+  /// - Returns: false if it had finished before.
   public mutating func cancel(at moment: Timestamp, keptFor retention: Duration) -> Bool {
     guard !phase.isFinished else { return false }
     finish(as: .cancelled, at: moment, keptFor: retention)
     return true
   }
 
-  /// Its owner wants it again, from that target.
-  /// - Returns: false when there is nothing to fetch: under way, or a success whose image is kept.
+  /// Queues a finished job again, beginning with the URL `first`.
+  /// - Returns: false if nothing has to be fetched, because the job is not finished or its image is still
+  ///   kept.
   public mutating func fetchAgain(at moment: Timestamp, from first: URLCandidate) -> Bool {
     switch phase {
     case .queued, .loading: return false
@@ -167,8 +174,8 @@ extension Job {
     return true
   }
 
-  /// Another try after one that failed so, from that target and not before `moment`: `loading` to `queued`. A job with a
-  /// pending result goes on from that.
+  /// Queues the job for another try, beginning with the URL `first` and not before `moment`: `loading` to
+  /// `queued`. A job with a pending result continues from that result.
   public mutating func retry(
     after failure: JobFailure, from first: URLCandidate, notBefore moment: Timestamp
   ) {
@@ -178,9 +185,10 @@ extension Job {
     move(to: .queued)
   }
 
-  /// Its URL failed, and this one is to be asked instead: `loading` to `queued`.
+  /// Continues the try with the next URL, because the current one failed: `loading` to `queued`.
   ///
-  /// - Parameter failure: of those that this try has come to, the one that decides whether and when there is another.
+  /// - Parameter failure: The failure that decides whether and when there is another try, out of all failures
+  ///   of this try.
   public mutating func turn(to next: URLCandidate, after failure: JobFailure) {
     lastFailure = failure
     target = next
@@ -188,14 +196,15 @@ extension Job {
     move(to: .queued)
   }
 
-  /// The service stops before it was done, or its worker is gone: as if it had not been taken.
+  /// Undoes the start, because the service stops or the worker was lost: `loading` to `queued`. Does not
+  /// count as a try.
   public mutating func requeue() {
     if countsAsTry { tries = max(0, tries - 1) }
     move(to: .queued)
   }
 
-  /// New labels or another priority.
-  /// - Returns: false when nothing differs.
+  /// Changes the priority or the tags; nil keeps the current value.
+  /// - Returns: false if nothing changed.
   public mutating func edit(priority: Priority?, tags: [String]?) -> Bool {
     let tags = tags ?? self.tags
     guard priority ?? self.priority != self.priority || !tags.areSameTags(as: self.tags) else {
@@ -207,20 +216,21 @@ extension Job {
     return true
   }
 
-  /// Whether it was shown newer than it is, or as something else at the same revision: a crash of the store undid that.
+  /// Whether clients have seen a newer state of the job, or another phase at the same revision. This happens
+  /// when a crash of the store undid a change.
   package func isBehind(_ shown: Job) -> Bool {
     revision < shown.revision || revision == shown.revision && phase != shown.phase
   }
 
-  /// What was shown of it is undone: it becomes newer than that, so that whoever was shown it takes it in.
-  /// - Returns: false when it is newer already.
+  /// Raises the revision above the one that clients have seen, so that they accept this state as newer.
+  /// - Returns: false if it is newer already.
   package mutating func lift(above shown: Job) -> Bool {
     guard isBehind(shown) else { return false }
     revise(above: shown.revision)
     return true
   }
 
-  /// Its image gave way to newer ones. An unfinished job loads it again.
+  /// Records that the image was evicted. An unfinished job then loads it again.
   public mutating func loseImage() {
     image?.isKept = false
     pending = nil
@@ -245,7 +255,7 @@ extension Job {
   }
 
   private mutating func enter(_ next: Phase) {
-    precondition(phase.canBecome(next), "\(phase) to \(next)")  // callers ask the phase first
+    precondition(phase.canBecome(next), "\(phase) to \(next)")  // callers check the phase first
     phase = next
     previews = 0
   }

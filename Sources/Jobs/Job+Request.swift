@@ -1,20 +1,21 @@
 package import Caching
 
-/// What a job asks of an origin, and which other jobs ask the same.
+/// What a job requests from an origin, and which jobs can share a response.
 extension Job {
-  /// What its next request is for; nil for other sources than URLs.
+  /// The URL of the next request; nil for sources other than URLs.
   public var url: SourceURL? { submission.url(of: target) }
 
-  /// The origin (RFC 6454) that its next request goes to, however its host was spelled; nil where there will be none.
+  /// The origin (RFC 6454) of the next request, with the canonical spelling of its host; nil if there will be
+  /// no request.
   public var origin: String? {
     pending == nil && submission.asksOrigin ? url.map { submission.origin(of: $0) } : nil
   }
 
-  /// Equal for jobs that share one transfer: the same resource, the same request header fields, the same cache mode, the
-  /// same freshness given; with fields that may be its owner's alone, only the same owner's; and either all keep the image
-  /// or none does.
+  /// Equal for jobs that share one load: the same resource, request header fields, cache mode and
+  /// `cache_ttl`, and the same choice of whether the original is kept. If the header fields may be private to
+  /// the owner, only jobs of the same owner are equal.
   public var request: Fingerprint? {
-    // It has its image: it shares no load any more.
+    // A job that has its image shares no load.
     guard pending == nil else { return nil }
     return resource.map {
       Fingerprint(
@@ -23,13 +24,14 @@ extension Job {
     }
   }
 
-  /// Under which the bytes of a broken-off transfer are kept: one credential's bytes never continue another's.
+  /// The key of a partial transfer. It depends on the credentials, so that a transfer is never resumed with
+  /// other credentials.
   public var partial: Fingerprint? {
     resource.map { Fingerprint(of: $0 + ownerParts + fieldParts) }
   }
 
-  /// Under which the cache keeps responses that are for this job and its like (RFC 9111 section 2): the URL's, or that
-  /// of the key which stands for it; one of its owner's own where it sends fields that may be the owner's alone.
+  /// The cache key (RFC 9111 section 2) of responses for this job: the URL's, or that of its `cache_key`. If
+  /// the job sends header fields that may be private to its owner, the key is the owner's alone.
   public var cacheKey: Fingerprint? {
     if submission.headers.isEmpty { return sharedCacheKey }
     let fields = submission.ownFields.map(Field.init)
@@ -38,10 +40,11 @@ extension Job {
     return resource.map { Fingerprint(of: $0 + ownerParts + parts) }
   }
 
-  /// Under which the cache keeps responses to the same resource that are for everyone.
+  /// The cache key of responses that are for all owners.
   public var sharedCacheKey: Fingerprint? { resource.map { Fingerprint(of: $0) } }
 
-  /// Its owner and the credentials that it sends, by which a shared cache has rules; nil: it sends none.
+  /// Identifies the owner and the `Authorization` and `Cookie` fields of the request, because a shared cache
+  /// has special rules for them. Nil if it sends none.
   public var credentials: Fingerprint? {
     let ruled = submission.headers.filter(\.isRuled)
     return ruled.isEmpty
@@ -49,8 +52,8 @@ extension Job {
       : Fingerprint(of: [owner.name] + ruled.flatMap { [$0.name.lowercased(), $0.value] })
   }
 
-  /// A `cache_key` stands for URLs of its owner's only: it would else let one owner decide what another one gets. And for
-  /// each of a job's URLs apart: whoever asks for one must not fail, nor be answered, by what was asked of another.
+  /// A `cache_key` is valid for one owner, so that no owner can decide what another one receives. It is also
+  /// separate for each URL of the job, so that the response or failure of one URL is not used for another.
   private var resource: [String]? {
     guard let url else { return nil }
     guard let key = submission.cacheKey else {
@@ -59,7 +62,7 @@ extension Job {
     return ["key", owner.name, key, target.name]
   }
 
-  /// The job that would ask for that URL itself, as this one does where a redirect leads there.
+  /// Returns the job that would request `url` directly, as this job does after a redirect.
   package func asking(_ url: SourceURL, withFields: Bool) -> Job {
     var submission = self.submission
     submission.source = .url(url, lowData: nil)
@@ -78,8 +81,8 @@ extension Job {
     submission.ownFields.isEmpty ? [] : ["fields of", owner.name]
   }
 
-  /// One owner's `cache_ttl` would else have all who share the transfer take a stored image. The name contains a space, because
-  /// no field's name does.
+  /// Separate for each `cache_ttl`, so that one owner's value does not give other owners a stale image. The name contains
+  /// a space, so it cannot be a field name.
   private var freshnessParts: [String] { submission.cacheTTL.map { ["cache ttl", "\($0)"] } ?? [] }
 
   private var keepingParts: [String] { submission.dropsOriginal ? ["dropped"] : [] }
@@ -89,12 +92,12 @@ extension Job {
       .flatMap { [$0.0, $0.1] }
   }
 
-  /// Under which the cache keeps a URL's responses that are for everyone, and by which it finds all of them.
+  /// The cache key of a URL's responses that are for all owners. All entries of the URL are found by it.
   package static func cacheKey(of url: SourceURL) -> Fingerprint { Fingerprint(of: resource(url)) }
 }
 
 extension URLCandidate {
-  /// What it is to a `cache_key`.
+  /// The part of a `cache_key` that identifies the URL.
   fileprivate var name: String {
     switch self {
     case .regular: "regular"
@@ -105,8 +108,9 @@ extension URLCandidate {
 }
 
 extension Submission {
-  /// Has one host be one origin to the limits, however it is spelled. The job keeps it, so that all who share the queue
-  /// go by the same origins, and whoever looks need not know how hosts are spelled.
+  /// Records the canonical spelling of each host, so that the per-origin limits treat all spellings as one
+  /// origin. The spelling is stored with the job. Therefore all instances use the same origins, and only the
+  /// fetcher needs the rules of spelling.
   package mutating func spellHosts(by fetcher: some ImageFetcher) {
     guard case .url(let regular, let lowData) = source else { return }
     spellHost(of: regular, by: fetcher)
@@ -120,28 +124,29 @@ extension Submission {
     if one != url.host { hosts.append(HostSpelling(given: url.host, one: one)) }
   }
 
-  /// The origin of one of its URLs.
+  /// Returns the origin of one of the submission's URLs.
   package func origin(of url: SourceURL) -> String {
     url.origin(spelling: spelling(of: url.host))
   }
 
-  /// The one spelling of one of its hosts.
+  /// Returns the canonical spelling of one of the submission's hosts.
   func spelling(of host: String) -> String { hosts.first { $0.given == host }?.one ?? host }
 
-  /// The fields that may be the client's alone: what comes for them is for nobody else, unless it says so.
+  /// Header fields that may be private to the client. Their responses are not shared with other owners unless
+  /// the response allows it.
   ///
-  /// `Authorization` and `Cookie` are not among them, as a shared cache has rules for what comes for them (RFC 9111
-  /// section 3.5, ``Storing``).
+  /// `Authorization` and `Cookie` are not included, because a shared cache has its own rules for them (RFC
+  /// 9111 section 3.5, ``Storing``).
   package var ownFields: [HeaderField] { headers.filter { !$0.isHarmless && !$0.isRuled } }
 
-  /// Whether its own fields say at most who asks. Of two requests that are told apart by others, such as
-  /// `X-Forwarded-Host`, the origin may give each another picture and call both public: one owner would decide what
-  /// the others get.
+  /// Whether the private fields only identify the client. With other fields, such as `X-Forwarded-Host`, the
+  /// origin may send a different image to each client and declare it public. One owner could then decide what
+  /// other owners receive.
   package var saysOnlyWhoAsks: Bool { ownFields.allSatisfy(\.isKey) }
 }
 
 extension HeaderField {
-  /// Whether it says how a picture is wanted, and nothing of who wants it.
+  /// Whether the field only describes the wanted image, not the client.
   fileprivate var isHarmless: Bool {
     let name = name.lowercased()
     return name == "accept" || name.hasPrefix("accept-")
@@ -150,7 +155,7 @@ extension HeaderField {
 
   fileprivate var isRuled: Bool { ["authorization", "cookie"].contains(name.lowercased()) }
 
-  /// Whether it says who asks, and nothing else.
+  /// Whether the field only identifies the client.
   fileprivate var isKey: Bool { ["x-api-key", "x-auth-token"].contains(name.lowercased()) }
 }
 

@@ -1,34 +1,35 @@
-// What clients and origins worded, in bytes of memory, about: hardly any in most jobs, two hundred thousand in the longest
-// legal ones. Whoever bounds memory by jobs goes by it, so each member that may be long is counted here.
+// Approximate memory of a job's variable-length parts, in bytes. Almost zero for most jobs, about 200,000 for
+// the longest valid ones. Memory limits use these numbers, so every member that can be long must be counted
+// here.
 
 extension Job {
-  /// Of all its texts and lists.
+  /// Bytes of all texts and arrays.
   package var textBytes: Int { submission.textBytes + resultBytes }
 
-  /// Of those that the lines of its batch do not share.
+  /// Bytes of the texts that the job does not share with other lines of its batch.
   package var ownTextBytes: Int {
     submission.textBytes(beyond: submission.defaults?.submission) + resultBytes
   }
 
-  /// Of those that clients are told.
+  /// Bytes of the texts that clients see.
   var toldBytes: Int { submission.source.textBytes + resultBytes }
 
-  /// Of all but the submission.
+  /// Bytes of all texts except the submission's.
   private var resultBytes: Int {
     var bytes = tags.reduce(0) { $0 + 16 + $1.utf8.count }
     for delivered in deliveries { bytes += delivered.textBytes }
     if let image { bytes += (image.url?.textBytes ?? 0) + 256 * image.variants.count }
-    // Its words have all that is in it.
+    // The description contains all texts of the failure.
     for reason in [failure, lastFailure] { bytes += reason?.description.utf8.count ?? 0 }
     return bytes
   }
 }
 
 extension Submission {
-  /// Of all its texts and lists.
+  /// Bytes of all texts and arrays.
   var textBytes: Int { textBytes(beyond: nil) }
 
-  /// Bytes of its texts and lists, without those that equal the defaults.
+  /// Bytes of the texts and arrays that differ from the defaults.
   func textBytes(beyond defaults: Submission?) -> Int {
     func bytes<Value: Equatable>(
       _ path: KeyPath<Submission, Value>, _ count: (Value) -> Int
@@ -48,7 +49,7 @@ extension Submission {
 }
 
 extension SharedDefaults {
-  /// Bytes of memory that they take, about: the members, and their record where it was encoded.
+  /// Approximate memory of the defaults, in bytes: the members, and the encoded record if there is one.
   package var memoryBytes: Int { 1_024 + submission.textBytes + tagBytes + recordBytes }
 }
 

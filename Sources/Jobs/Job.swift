@@ -1,105 +1,122 @@
-/// One image to obtain from one source for one owner. The methods in `Job+Moves.swift` are the only ways it changes.
+// Jobs: the values and rules of the product, and the contracts between the engine and its adapters.
+//
+// The module does no I/O and reads no clock. Functions that need the time or a random number take it as a parameter. Its
+// values are passed between threads. The protocols say which of their functions may block.
+//
+// In this order, the files are:
+//
+// 1. `Submission`, `Job`, `Phase`, `Job+Moves`: a job, from what the client asks to its result. `JobFailure` and
+//    `FailureCode`: why it failed. `Batch`, `Batch+Moves`: many jobs that are followed as one.
+// 2. Rules: `QueueOrder` (which job is next), `RetryPolicy`, `SharedCapacity` (fair shares of clients), `Job+Request`
+//    (which jobs share a load), `JobEvents` (what clients are notified of), `Rendition` (which variants are equal).
+// 3. Contracts of the job store: `JobStore` joins `JobQueue`, `JobRecords`, `BatchStore`, `ImageReferences`,
+//    `InstanceLeases`, `StoreNews` and `WebhookOutbox`.
+// 4. Contracts of other adapters: `ImageFetcher`, `ImageCodec`, `ImageRenderer`, `ImageSpool`, `ImageStore`,
+//    `ImageDestinations` (in `Delivery`) and `WebhookClient`.
+
+/// One image to fetch from one source for one owner. Only the methods in `Job+Moves.swift` change a job.
 ///
-/// A store keeps what `Codable` encodes, and copies of what it searches by beside it.
+/// A store saves the encoded job, and also saves copies of the members that it searches by.
 public struct Job: Sendable, Equatable, Identifiable, Codable {
-  /// Its name, sorted by creation.
+  /// A UUID that sorts by creation time.
   public let id: JobID
-  /// Who submitted it: for anyone else but an admin it does not exist.
+  /// The owner. The job is visible to this owner and to admins.
   public let owner: Owner
-  /// What was asked for.
+  /// The request of the client.
   public private(set) var submission: Submission
-  /// When it was accepted.
+  /// When the job was accepted.
   public let createdAt: Timestamp
-  /// Of which batch it is a line; nil: of none.
+  /// The job's position in its batch; nil if it belongs to none.
   public let batch: BatchPlace?
 
-  /// Where it stands.
   public package(set) var phase: Phase = .queued
-  /// Which of its URLs is asked next.
+  /// The URL that is requested next.
   @Sparse public package(set) var target = URLCandidate.regular
-  /// Previews of the picture that is loading, so far; 0 in any other phase.
+  /// The number of previews made so far while the job is `loading`; 0 in any other phase.
   @Sparse public package(set) var previews = 0
-  /// Whether nothing that is fetched for it is another owner's, nor the other way round (`cache.shared`).
+  /// Whether loads and cache entries are never shared with other owners (`cache.shared` is off).
   @Sparse public package(set) var isApart = false
-  /// Whether nothing goes through the cache (`cache.enabled`).
+  /// Whether the job bypasses the cache (`cache.enabled` is off).
   @Sparse public package(set) var skipsCache = false
-  /// What was brought where, once `success`, in the order asked for.
+  /// The completed deliveries, in the requested order, once the job is `success`.
   @Sparse public package(set) var deliveries: [Delivered] = []
-  /// Grows with every change that the store takes in. What is changed on condition is held to it.
+  /// Increases with every change that the store saves. Conditional changes compare it.
   @Sparse public private(set) var revision = 0 {
     didSet { reports = 0 }
   }
-  /// How soon its turn comes.
+  /// The job's priority in the queue.
   public package(set) var priority: Priority
   /// The owner's labels.
   @TagList public package(set) var tags: [String]
-  /// How far its bytes have come.
+  /// The number of bytes received.
   @Sparse public package(set) var progress = Progress()
-  /// The result, once `success`.
+  /// The result, once the job is `success`.
   public package(set) var image: StoredImage?
-  /// The image that was loaded, while its variants or deliveries are still to be done; nil before and after that.
+  /// The loaded image while its variants or deliveries are still to be done; otherwise nil.
   public package(set) var pending: PendingResult?
-  /// Why it failed, once `failure`.
+  /// The reason for the failure, once the job is `failure`.
   public package(set) var failure: JobFailure?
-  /// Why its last try failed, while it waits for the next one. While it is at its alternatives, what of the URLs before
-  /// them decides whether there is a next one.
+  /// Why the last try failed, while the job waits for the next one. While alternatives are tried, it is the
+  /// failure that decides whether there is another try.
   public package(set) var lastFailure: JobFailure?
-  /// Requests made to the origin's image, over fetching again as well.
+  /// Requests sent to the origin, including those of earlier runs if the job was fetched again.
   @Sparse public package(set) var attempts = 0
-  /// Tries since it was last queued by its owner, for `max_attempts`.
+  /// Tries since the owner last queued the job. `max_attempts` limits them.
   @Sparse public package(set) var tries = 0
-  /// What the cache did, once finished.
+  /// The cache's part in the result, once the job has finished.
   public package(set) var cache: CacheOutcome?
-  /// How long each step took.
+  /// The duration of each step.
   @Sparse public package(set) var timings = Timings()
-  /// How often its worker has told of progress at this revision. It is known in memory alone.
+  /// The number of progress reports at this revision. Known in memory only.
   public private(set) var reports = 0
-  /// When a worker first took it.
+  /// When a worker first started the job.
   public package(set) var startedAt: Timestamp?
-  /// When it became success, failure or cancelled.
+  /// When the job became `success`, `failure` or `cancelled`.
   public package(set) var finishedAt: Timestamp?
-  /// When it will be forgotten.
+  /// When the job is deleted.
   public package(set) var expiresAt: Timestamp?
-  /// Not before this moment may a worker take it (a retry's back-off).
+  /// The earliest time at which a worker may start the job (the back-off of a retry).
   public package(set) var notBefore: Timestamp?
 
-  /// Grows with every change that a client can see: with each revision, and with each report of progress in between.
-  /// So no report needs to be stored for the next change to be newer, whoever makes it.
+  /// Increases with every change that clients can see: with each revision and with each progress report.
+  /// Progress reports need not be stored, because the next revision gives a higher version whichever instance
+  /// makes it.
   public var version: Int { revision << Self.reportBits &+ reports &+ 1 }
 
   private static func revision(ofVersion version: Int) -> Int { (version &- 1) >> reportBits }
 
-  /// Whether no change came after one of these versions, which clients saw; nil: whatever came. A report of progress is
-  /// no change.
+  /// Whether the job is unchanged since one of these versions; nil matches any. Progress reports do not count
+  /// as changes.
   public func isAt(_ versions: [Int]?) -> Bool {
     versions?.contains { Self.revision(ofVersion: $0) == revision } ?? true
   }
 
-  /// Ten reports a second for a day and more. With ``changeBits`` there are 2^23 instances' versions in a JSON number.
+  /// Enough for ten reports a second for a day. Together with ``changeBits``, the versions of 2^23 instances
+  /// fit into a JSON number.
   private static let reportBits = 20
-  /// Changes of a job in the life of an instance, for ``revise(by:)``.
+  /// Bits for the changes that one instance makes to a job. Used by ``revise(by:)``.
   private static let changeBits = 10
 
-  /// A change that the store is about to take in.
+  /// Increments the revision, for a change that is about to be stored.
   mutating func revise() { revision &+= 1 }
 
-  /// The same, made by that instance: newer than what others may have shown before it was there.
+  /// Raises the revision above all revisions that earlier instances can have shown.
   ///
-  /// A power cut may undo a claim, and with it a revision that clients were told.
+  /// A power cut may undo a claim, and with it a revision that clients have seen.
   mutating func revise(by instance: Instance) {
     revision = max(revision, Int(instance.number) << Self.changeBits) &+ 1
   }
 
-  /// The same, newer than a revision that is no more.
+  /// Raises the revision above one that clients have seen but that was undone.
   mutating func revise(above shown: Int) { revision = max(revision, shown) &+ 1 }
 
-  /// Its worker has told of progress.
+  /// Records the number of progress reports.
   mutating func count(report: Int) { reports = min(report, 1 << Self.reportBits - 1) }
 
-  /// Not before this moment it is tried again, while it waits for its next try.
+  /// The time of the next try while the job waits for it; nil otherwise.
   public var nextAttempt: Timestamp? { lastFailure == nil ? nil : notBefore }
 
-  /// A queued job that nobody has taken yet.
+  /// A queued job.
   public init(
     id: JobID, owner: Owner, submission: Submission, priority: Priority, tags: [String],
     createdAt: Timestamp, batch: BatchPlace? = nil
@@ -113,14 +130,14 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
     self.batch = batch
   }
 
-  /// The job with only the source of its submission, which is all that clients can see of it.
+  /// The job with only the source of its submission, because clients see no other part of the submission.
   var asTold: Job {
     var job = self
     job.submission = Submission(source: submission.source)
     return job
   }
 
-  /// The job as a store keeps it that has not got its batch's defaults.
+  /// The job in the form for a store that does not have its batch's defaults.
   package var withoutSharedDefaults: Job {
     var job = self
     job.submission.defaults = nil
@@ -134,74 +151,71 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   }
 }
 
-/// Who a job belongs to: a token's name, or nobody's where no tokens are configured.
+/// The owner of a job: the name of a token, or ``anonymous`` if no tokens are configured.
 public struct Owner: Hashable, Sendable, Codable {
-  /// The token's name; empty where no tokens are configured.
+  /// The token's name; empty if no tokens are configured.
   public let name: String
-  /// The owner of that name.
   public init(_ name: String) { self.name = name }
-  /// Where no tokens are configured, everyone is this one.
+  /// The owner of all jobs if no tokens are configured.
   public static let anonymous = Owner("")
-  /// Whom the jobs of views belong to: no token may have that name.
+  /// The owner of jobs that `GET /image` creates. No token may have this name.
   public static let view = Owner("view")
 }
 
-/// How far a job's bytes have come.
+/// How many bytes of a job's image have arrived.
 public struct Progress: Sendable, Initial {
-  /// Bytes so far; never falls within one transfer.
+  /// Bytes received, including ``resumedFrom``. Never decreases within one transfer.
   public var completed = 0
-  /// Bytes in all, if the origin said so.
+  /// The total in bytes, if the origin stated it.
   public var total: Int?
-  /// Bytes kept from an earlier transfer.
+  /// Bytes that an earlier transfer left.
   public var resumedFrom = 0
 
-  /// Nothing yet.
   public static let initial = Progress()
 
-  /// So much.
   public init(completed: Int = 0, total: Int? = nil, resumedFrom: Int = 0) {
     self.completed = completed
     self.total = total
     self.resumedFrom = resumedFrom
   }
 
-  /// Bytes that came in this transfer.
+  /// Bytes received by this transfer.
   public var arrived: Int { completed - resumedFrom }
 
-  /// 0…1, nil while the total is unknown.
+  /// Between 0 and 1; nil while the total is unknown.
   public var fraction: Double? {
     guard let total, total > 0 else { return nil }
     return min(1, Double(completed) / Double(total))
   }
 }
 
-/// A job's result.
+/// The image of a successful job.
 public struct StoredImage: Sendable, Equatable, Codable {
-  /// What the decode found.
+  /// The properties found by the decoder.
   public var description: ImageDescription
-  /// The name of its bytes in the image store.
+  /// The digest of the original bytes.
   public var digest: ImageDigest
-  /// How many bytes it has.
+  /// The size of the original in bytes.
   public var bytes: Int
-  /// The URL that served it; nil for local and captured ones.
+  /// The URL that returned the image; nil for local and uploaded images.
   public var url: SourceURL?
-  /// Which of the submission's URLs it is.
+  /// Which of the submission's URLs the image came from.
   public var variant: SourceVariant
-  /// When the origin last changed it by its word, else when it was stored: `Last-Modified`.
+  /// `Last-Modified` of the origin; otherwise the time when the image was stored.
   public var modifiedAt: Timestamp
-  /// False once the image gave way to newer ones.
+  /// False after the image was evicted.
   public var isKept = true
-  /// Those that the job wanted, in its order.
+  /// The requested variants, in the requested order.
   @Sparse public var variants: [MadeVariant] = []
-  /// What is kept in the place of its own bytes; nil where these are.
+  /// The stored variants if the original was dropped; nil if the original is stored.
   public var bundle: VariantBundle?
 
-  /// The name in the image store of what is kept of it.
+  /// The digest under which the image store has the image: the bundle's or the original's.
   public var keptDigest: ImageDigest { bundle?.digest ?? digest }
-  /// How many bytes are kept of it.
+  /// The size of the stored bytes.
   public var keptBytes: Int { bundle?.bytes ?? bytes }
 
-  /// A kept image.
+  /// A stored image.
   public init(
     description: ImageDescription, digest: ImageDigest, bytes: Int, url: SourceURL?,
     variant: SourceVariant, modifiedAt: Timestamp
@@ -215,20 +229,19 @@ public struct StoredImage: Sendable, Equatable, Codable {
   }
 }
 
-/// The variants of an image whose own bytes are dropped, in their order, one behind the other. To a store they are one
-/// image: they come, stay and go together.
+/// The concatenated variants of an image whose original is dropped, in order. The image store treats the
+/// bundle as one image, so all its variants are stored and deleted together.
 public struct VariantBundle: Sendable, Equatable, Codable {
-  /// Of all the bytes: their name in the image store.
+  /// The digest of all bytes, which is the bundle's name in the image store.
   public var digest: ImageDigest
-  /// How many there are.
+  /// The size in bytes.
   public var bytes: Int
 
-  /// Bytes of that digest.
   public init(digest: ImageDigest, bytes: Int) { (self.digest, self.bytes) = (digest, bytes) }
 }
 
 extension StoredImage {
-  /// Where a variant stands among the bytes of ``bundle``.
+  /// Returns the position of a variant within the bytes of ``bundle``.
   package func place(of variant: Int) -> Range<Int> {
     let start = variants[..<variant].reduce(0) { $0 + $1.bytes }
     return start..<start + variants[variant].bytes
@@ -241,18 +254,15 @@ public enum SourceVariant: String, Sendable, Codable {
   case lowData = "low_data"
 }
 
-/// What the cache did for a job (RFC 9211 in short).
+/// The cache's part in a job's result (a subset of RFC 9211).
 public struct CacheOutcome: Sendable, Equatable, Codable {
-  /// What happened.
   public enum Status: String, Sendable, Codable { case hit, miss, revalidated, stale, bypass }
-  /// What happened.
   public var status: Status
-  /// The response's age when it was used, in seconds.
+  /// The age of the response when it was used, in seconds.
   public var age: Int
-  /// Until when it counts as fresh.
+  /// When the response becomes stale.
   public var freshUntil: Timestamp?
 
-  /// An outcome.
   public init(_ status: Status, age: Int = 0, freshUntil: Timestamp? = nil) {
     self.status = status
     self.age = age
@@ -260,47 +270,45 @@ public struct CacheOutcome: Sendable, Equatable, Codable {
   }
 }
 
-/// How long a job's steps took; nil for those not reached.
+/// The duration of each step of a job; nil for steps that were not reached.
 public struct Timings: Sendable, Initial {
-  /// From being queued to being taken.
+  /// From being queued to being started.
   public var queued: Duration?
-  /// The name's resolution.
+  /// Name resolution.
   public var dns: Duration?
   /// The TCP handshake.
   public var connect: Duration?
   /// The TLS handshake.
   public var tls: Duration?
-  /// From the request to the response's first byte.
+  /// From the request to the first byte of the response.
   public var firstByte: Duration?
-  /// From the response's first byte to the body's last one.
+  /// From the first byte of the response to the last byte of the body.
   public var body: Duration?
-  /// From the request to the body's last byte.
+  /// From the request to the last byte of the body.
   public var fetch: Duration?
   /// Computing time of the decode.
   public var decode: Duration?
 
-  /// None.
   public static let initial = Timings()
 
-  /// All nil.
   public init() {}
 }
 
-/// What a store keeps beside its record.
+/// Values that a store saves in columns next to the encoded job.
 extension Job {
-  /// The image whose bytes the job needs: its result, or what its result is made of; nil where nothing is kept.
+  /// The image whose bytes the job needs: its result or its pending result. Nil if no image is kept.
   package var keptImage: StoredImage? {
     guard let image = image ?? pending?.image, image.isKept else { return nil }
     return image
   }
 
-  /// The digest and size of the bytes that the client sent, if it did.
+  /// The digest and size of the bytes that the client uploaded; nil for other sources.
   package var capturedSource: (digest: ImageDigest, bytes: Int)? {
     guard case .captured(let digest, let bytes, _) = submission.source else { return nil }
     return (digest, bytes)
   }
 
-  /// Whether its image is to be replaced by the regular one once there is data to spare.
+  /// Whether the regular image should replace the image when the network is no longer constrained.
   package var hasLowDataImage: Bool {
     guard phase == .success, let image, image.isKept else { return false }
     return image.variant == .lowData && !submission.savesData

@@ -1,28 +1,28 @@
-/// What happened to a job, by the names that clients get.
+/// The events of a job, named as in the API.
 public enum JobEvent: String, Sendable, CaseIterable {
-  /// It is in another phase; also the first event that a subscription has of a job.
+  /// The phase changed. Also the first event of each job in a subscription.
   case phase
-  /// More of its bytes came, or they are counted anew.
+  /// More bytes arrived, or the count of bytes started again.
   case progress
-  /// There is a newer rendering of the picture so far.
+  /// A newer preview exists.
   case preview
-  /// Its image is there, or another took its place.
+  /// The image is available, or another image replaced it.
   case image
 }
 
-/// The events of a change of a job. Several changes that come as one have the events of all of them.
+/// The events of a change of a job. Changes that are delivered together have the events of all of them.
 package struct JobEvents: Sendable, Equatable {
   package private(set) var members: Set<JobEvent> = []
 
   package var isEmpty: Bool { members.isEmpty }
 
-  /// Whether it can wait a little: there will be more of it.
+  /// Whether the events can be delayed a little, because more progress will follow.
   package var isOnlyProgress: Bool { members == [.progress] }
 
-  /// Nothing.
+  /// No events.
   package init() {}
 
-  /// The rule: the events when `new` takes the place of `old`; nil: for a client that knows nothing of the job.
+  /// The events of the change from `old` to `new`. `old` is nil for a client that has not seen the job.
   package init(from old: Job?, to new: Job) {
     guard let old else {
       members = [.phase]
@@ -30,7 +30,8 @@ package struct JobEvents: Sendable, Equatable {
       if new.image != nil { members.insert(.image) }
       return
     }
-    // A new end without a new phase: it was fetched again meanwhile, and nobody looked.
+    // A new `finishedAt` in the same phase means that the job was fetched again and finished between two
+    // updates.
     if old.phase != new.phase || old.finishedAt != new.finishedAt { members.insert(.phase) }
     if old.progress != new.progress { members.insert(.progress) }
     if new.previews > old.previews { members.insert(.preview) }
@@ -41,8 +42,8 @@ package struct JobEvents: Sendable, Equatable {
 
   package mutating func formUnion(_ others: JobEvents) { members.formUnion(others.members) }
 
-  /// The events in the order in which clients get them. A phase comes before what happens in it, an end after what led
-  /// there: a client that stops reading at the end has got all.
+  /// Returns the events in the order for clients: `phase` comes before the events within the phase, but the
+  /// phase of a finished job comes last. So a client that stops reading at the end has received everything.
   package func ordered(for job: Job, isFirst: Bool) -> [JobEvent] {
     let others = [JobEvent.progress, .preview, .image].filter(members.contains)
     guard members.contains(.phase) else { return others }
@@ -50,7 +51,7 @@ package struct JobEvents: Sendable, Equatable {
   }
 }
 
-/// What makes an image another one to a client.
+/// The properties whose change makes the image a different one for clients.
 private struct Picture: Equatable {
   let digest: ImageDigest
   let variant: SourceVariant
@@ -60,7 +61,7 @@ private struct Picture: Equatable {
 }
 
 extension Job {
-  /// Whether nothing will happen to it any more, unless its owner wants something else. A low-data image is replaced by
-  /// the regular one as soon as the network allows, unless its client saves data.
+  /// Whether the job changes no more unless its owner requests it. A low-data image will still be replaced by
+  /// the regular one, unless its client saves data.
   public var isFinal: Bool { phase.isFinished && !hasLowDataImage }
 }

@@ -1,23 +1,23 @@
-/// Why a job was given up: kept with the job and shown to its owner.
+/// Why a job failed. Stored with the job and shown to its owner.
 public enum JobFailure: Error, Sendable, Equatable, Codable {
-  /// The source's bytes could not be had.
+  /// The fetch failed.
   case fetch(FetchError)
-  /// The bytes are not an image that we keep.
+  /// The bytes are not an acceptable image.
   case codec(CodecError)
-  /// The bytes have another digest than the submission's `integrity`.
+  /// The digest of the bytes differs from `integrity`.
   case integrityMismatch(expected: ImageDigest, actual: ImageDigest)
-  /// `only-if-cached`, and nothing is.
+  /// The cache mode is `only-if-cached`, and the cache has no response.
   case notCached
-  /// No such named image below the root.
+  /// The local folder has no image of this name.
   case localNotFound(name: String)
-  /// The image is there, but could not be brought where it was to go.
+  /// The image was loaded, but a delivery failed.
   case delivery(DeliveryError)
-  /// The image store has no room.
+  /// The image store has no space left.
   case storageFull
-  /// Our fault; the log has the details.
+  /// A fault of the service; the log has the details.
   case `internal`
 
-  /// Whether the same request may succeed later without a change by the client.
+  /// Whether the same job may succeed later without a change by the client.
   public var isRetryable: Bool {
     switch self {
     case .fetch(.dnsFailure), .fetch(.connectFailure), .fetch(.noResponse),
@@ -25,14 +25,14 @@ public enum JobFailure: Error, Sendable, Equatable, Codable {
       .fetch(.stalled), .fetch(.truncated):
       true
     case .fetch(.originStatus(let status, _)): TransientStatus.contains(status)
-    // Room is made, and our faults pass. A fetch that was cancelled is told as `internal`.
+    // Space can be freed, and internal faults can pass. A cancelled fetch is reported as `internal`.
     case .storageFull, .internal, .fetch(.cancelled), .codec(.noDecoder), .delivery: true
     default: false
     }
   }
 }
 
-/// The contract's name for a failure: in a job's `error`, in logs and in metrics.
+/// The failure code: in a job's `error`, in logs and in metrics.
 public enum FailureCode: String, Sendable, CaseIterable {
   case blockedAddress = "blocked_address"
   case dnsFailure = "dns_failure"
@@ -58,7 +58,6 @@ public enum FailureCode: String, Sendable, CaseIterable {
 }
 
 extension JobFailure {
-  /// The contract's name for it.
   public var code: FailureCode {
     switch self {
     case .fetch(let error): error.code
@@ -74,7 +73,6 @@ extension JobFailure {
 }
 
 extension FetchError {
-  /// The contract's name for it.
   public var code: FailureCode {
     switch self {
     case .blocked: .blockedAddress
@@ -90,14 +88,13 @@ extension FetchError {
     case .truncated: .truncated
     case .unsupportedCoding: .unsupportedFormat
     case .brokenCoding: .decodeFailed
-    // A run that was cancelled doesn't fail: this is never shown.
+    // Never shown, because a cancelled load does not fail its job.
     case .cancelled: .internal
     }
   }
 }
 
 extension CodecError {
-  /// The contract's name for it.
   public var code: FailureCode {
     switch self {
     case .unsupportedFormat: .unsupportedFormat

@@ -1,33 +1,34 @@
-/// A job's name: a UUID of version 7 (RFC 9562 section 5.7), so that ids sort by their creation.
+/// The ID of a job or batch: a UUID of version 7 (RFC 9562 section 5.7). IDs sort by creation time.
 public struct JobID: Hashable, Sendable, Comparable {
   /// The first eight bytes, big-endian: 48 bits of Unix milliseconds, the version, 12 random bits.
   public let high: UInt64
   /// The last eight bytes, big-endian: the variant and 62 random bits.
   public let low: UInt64
 
-  /// A new id of that moment.
+  /// A new ID with the time `moment`.
   public init(at moment: Timestamp, using random: inout some RandomNumberGenerator) {
     let milliseconds = UInt64(max(0, moment.milliseconds)) & 0xFFFF_FFFF_FFFF
     high = milliseconds << 16 | 0x7000 | (random.next() & 0x0FFF)
     low = 0x8000_0000_0000_0000 | (random.next() & 0x3FFF_FFFF_FFFF_FFFF)
   }
 
-  /// A new id of that moment, from the system's random numbers.
+  /// A new ID with the time `moment` and random bits from the system.
   public init(at moment: Timestamp) {
     var random = SystemRandomNumberGenerator()
     self.init(at: moment, using: &random)
   }
 
-  /// The id with these sixteen bytes, as a store keeps it.
+  /// The ID with these sixteen bytes, as stores save it.
   public init(high: UInt64, low: UInt64) {
     self.high = high
     self.low = low
   }
 
-  /// Reads the text form of RFC 9562 section 4, either case; nil for anything else.
+  /// Parses the text form of RFC 9562 section 4, in either case; nil for anything else.
   public init?(_ text: some StringProtocol) { self.init(utf8: Substring(text).utf8) }
 
-  /// The same from the text's bytes; not generic, so that reading a request's path costs little.
+  /// Parses the UTF-8 text. The function is not generic, because generic code is slower when it parses
+  /// request paths.
   public init?(utf8 bytes: Substring.UTF8View) {
     guard bytes.count == 36 else { return nil }
     var words: (UInt64, UInt64) = (0, 0)
@@ -44,7 +45,7 @@ public struct JobID: Hashable, Sendable, Comparable {
     self.init(high: words.0, low: words.1)
   }
 
-  /// When it was made.
+  /// The time of creation, in milliseconds.
   public var moment: Timestamp { Timestamp(milliseconds: Int64(high >> 16)) }
 
   public static func < (a: JobID, b: JobID) -> Bool {

@@ -1,7 +1,7 @@
 internal import Synchronization
 
-/// Makes ids that grow even within one millisecond (RFC 9562 section 6.2, method 1: the 12 bits after the version are
-/// a counter), so that a batch lists in the order in which it was given.
+/// Creates IDs that increase even within one millisecond. The 12 bits after the version are a counter (RFC
+/// 9562 section 6.2, method 1). Therefore the jobs of a batch sort in the order in which they were submitted.
 package final class JobIDSequence: Sendable {
   private struct Last {
     var milliseconds: Int64 = 0
@@ -9,13 +9,13 @@ package final class JobIDSequence: Sendable {
   }
   private let last = Mutex(Last())
 
-  /// A new sequence.
   package init() {}
 
   package func next(at moment: Timestamp) -> JobID {
     let (milliseconds, counter) = last.withLock { last in
       if moment.milliseconds > last.milliseconds {
-        // Starts in the lower half, so that ids of several services mix and yet there is room to count.
+        // Starts at a random value in the lower half: IDs of several instances interleave, and the counter
+        // has room to grow.
         last = Last(milliseconds: moment.milliseconds, counter: .random(in: 0..<0x800))
       } else if last.counter < 0xFFF {
         last.counter += 1

@@ -1,72 +1,74 @@
-/// The queue of jobs, and the right to work on them.
+/// The queue of jobs, and the claims that give an instance the right to work on a job.
 ///
-/// What changes something is durable when it returns. Several services may share one store, each under a lease of its own
-/// (``InstanceLeases``): a job is worked on by the one that holds its claim, and each change is made by the store to the
-/// job as it then is. Moments are the store's clock's.
+/// A change is durable when its function returns. Several instances may share one store, each with its own
+/// lease (``InstanceLeases``). Only the instance with the claim works on a job. The store applies each change
+/// to the newest state of the job. All times are those of the store's clock.
 public protocol JobQueue: Sendable {
-  /// Saves new jobs, all or none: queued ones, and such as the cache answered, whose image the entry refers to.
+  /// Saves new jobs, all or none: queued jobs, and jobs that the cache already answered. An answered job
+  /// refers to the image of its cache entry.
   ///
   /// - Parameters:
-  ///   - key: the client's idempotency key, with what tells one request from another. It is known as of the first job's
-  ///     `createdAt`, whatever becomes of the jobs, until ``JobRecords/forgetKeys(olderThan:count:)``.
-  ///   - capacity: how many places the queue has.
+  ///   - key: The client's idempotency key, with a digest of the request. Its age is counted from the first
+  ///     job's `createdAt`. It stays until ``JobRecords/forgetKeys(olderThan:count:)``, whatever happens to
+  ///     the jobs.
+  ///   - capacity: The limits of the queue.
   func submit(_ jobs: [Job], key: IdempotencyKey?, capacity: QueueCapacity) async throws(StoreError)
     -> SubmitOutcome
 
-  /// Hands over up to `count` queued jobs whose `notBefore` has come and whose origin and owner have room, in the order
-  /// that ``QueueOrder`` tells, each moved to `loading` by ``Job/start(at:by:)`` under a new claim.
+  /// Claims up to `count` queued jobs whose `notBefore` has passed and whose origin and owner have capacity.
+  /// The order is that of ``QueueOrder``. Each job becomes `loading` (``Job/start(at:by:)``) under a new
+  /// claim.
   ///
-  /// A queue full of jobs for origins without room, or of owners without, costs the others no time. A task that is
-  /// cancelled is given what was handed over by then.
+  /// Jobs of origins or owners without capacity do not slow the call, even if the queue is full of them. If
+  /// the task is cancelled, the call returns the jobs claimed so far.
   ///
-  /// Where others may have claims too (``StoreNews/isExclusive``), theirs count: a job waits while another instance
-  /// loads one for an origin that asks the same, until that one ends (``Completion/gathers``) or is given back; and no origin
-  /// gets more than ``OriginRoom/overall`` of all. What is claimed by ``claim(equalTo:count:for:)`` counts as no
-  /// transfer.
+  /// If other instances share the store (``StoreNews/isExclusive`` is false), their claims count too. A job
+  /// waits while another instance loads an equal request. It can be claimed when that load ends
+  /// (``Completion/gathers``) or its claim is released. No origin exceeds ``OriginRoom/overall``, counted
+  /// over all instances. Jobs claimed by ``claim(equalTo:count:for:)`` do not count as transfers.
   ///
-  /// - Throws: `.leaseLost` where the instance's lease is over.
+  /// - Throws: `.leaseLost` if the instance's lease has ended.
   func claim(_ count: Int, for instance: Instance, room: OriginRoom, owners: OwnerRoom<Owner>)
     async throws(StoreError) -> Claimed
 
-  /// Hands over up to `count` queued jobs that ask the same (``Job/request``), wherever they stand in the queue and
-  /// whether or not their time has come.
+  /// Claims up to `count` queued jobs with an equal request (``Job/request``), anywhere in the queue, even
+  /// before their `notBefore`.
   ///
-  /// - Throws: `.leaseLost` where the instance's lease is over.
+  /// - Throws: `.leaseLost` if the instance's lease has ended.
   func claim(equalTo request: Fingerprint, count: Int, for instance: Instance)
     async throws(StoreError) -> [(job: Job, claim: Claim)]
 
-  /// Changes jobs under their claims as ``JobRecords/update(_:under:_:)`` does, keeps the cache entry that their images
-  /// came with, and ends a reservation: all of it in one step.
+  /// Changes jobs under their claims like ``JobRecords/update(_:under:_:)``, saves the cache entry of their
+  /// image, and ends a reservation, all in one transaction.
   ///
-  /// - Throws: `.full` when the image it brings has no room even with every finished job's image gone: nothing is
-  ///   changed then.
+  /// - Throws: `.full` if there is not enough space for the image, even without the images of all finished
+  ///   jobs. Nothing is changed then.
   func complete(_ completion: Completion) async throws(StoreError) -> Completed
 
-  /// Images of up to so many bytes it keeps itself, in the transaction that ends their jobs; 0: none.
+  /// The largest image, in bytes, that the job store saves itself, in the transaction that ends its jobs; 0
+  /// for none.
   var largestEmbedded: Int { get }
 
-  /// Whether a call that failed may have done its work all the same, or do it a while later: the answer was lost.
+  /// Whether a failed call may have succeeded nevertheless, now or later, because only its answer was lost.
   var losesAnswers: Bool { get }
 }
 
 extension JobQueue {
-  /// It keeps no images.
+  /// The store saves no images.
   public var largestEmbedded: Int { 0 }
 
-  /// What fails has changed nothing.
+  /// A failed call has changed nothing.
   public var losesAnswers: Bool { false }
 }
 
-/// The right to work on a job, until the job leaves `loading`: the number fences off whoever held it before.
+/// The right to work on a job until it leaves `loading`. The store refuses changes under an older claim.
 public struct Claim: Hashable, Sendable {
-  /// The job.
   public let job: JobID
-  /// Whose it is.
+  /// The instance that holds the claim.
   public let instance: Instance
-  /// Unlike any other claim's on that job, whoever made it.
+  /// Different from the number of every other claim on this job.
   public let number: Int64
 
-  /// A claim.
   public init(job: JobID, instance: Instance, number: Int64) {
     self.job = job
     self.instance = instance
@@ -74,38 +76,36 @@ public struct Claim: Hashable, Sendable {
   }
 }
 
-/// Jobs handed to this service's workers.
+/// The result of a claim.
 public struct Claimed: Sendable {
-  /// The jobs, `loading`, each with its claim.
+  /// The jobs, now `loading`, each with its claim.
   public var jobs: [(job: Job, claim: Claim)]
-  /// When the next queued job that was not yet due will be, if there is one.
+  /// When the next queued job is due, if one is waiting for its time.
   public var nextDue: Timestamp?
-  /// The requests among theirs that further queued jobs ask for.
+  /// Requests of these jobs that other queued jobs have too.
   public var shared: Set<Fingerprint> = []
-  /// Whether it is known that no other job is queued, whatever it would wait for.
+  /// Whether the queue is known to contain no other job, not even a waiting one.
   public var isQueueEmpty = false
-  /// Whether a job waits for what others do at its origin: it is worth asking again soon.
+  /// Whether a job waits for other instances' transfers to its origin. Claim again soon.
   public var isHeldBack = false
-  /// What queued jobs ask for that now wait for another instance's load of the same.
+  /// Requests of queued jobs that wait for an equal load of another instance.
   public var awaited: Set<Fingerprint> = []
 
-  /// A handover.
   public init(jobs: [(job: Job, claim: Claim)], nextDue: Timestamp?) {
     self.jobs = jobs
     self.nextDue = nextDue
   }
 }
 
-/// A client's word that two requests are one (the Idempotency-Key header field).
+/// An idempotency key (the header field `Idempotency-Key`).
 public struct IdempotencyKey: Sendable, Equatable {
-  /// Whose key it is.
+  /// The owner of the key.
   public var owner: Owner
-  /// As the client gave it.
+  /// The key as the client sent it.
   public var key: String
-  /// The digest of the request, to tell a repetition from another request under the same key.
+  /// The digest of the request. Another request under the same key has another digest.
   public var fingerprint: ImageDigest
 
-  /// A key.
   public init(owner: Owner, key: String, fingerprint: ImageDigest) {
     self.owner = owner
     self.key = key
@@ -113,61 +113,61 @@ public struct IdempotencyKey: Sendable, Equatable {
   }
 }
 
-/// What became of a submission.
+/// The result of a submission.
 public enum SubmitOutcome: Sendable, Equatable {
-  /// Saved.
+  /// The jobs were saved.
   case accepted
-  /// The same key came with the same request before: these are its jobs as they are now, in the order given.
+  /// An earlier submission had the same key and the same request. The value has its jobs in their present
+  /// state, in the order of the request.
   case repeated([RememberedJob])
-  /// The same key came with another request.
+  /// An earlier request with other content used the key.
   case keyReused
-  /// The queue would hold more than its capacity, or than the owner's share of it, with so many places more.
+  /// The queue is full, or the owner's share of it is. The jobs need `wanting` slots.
   case queueFull(wanting: Int)
-  /// The records would have more bytes than ``QueueCapacity/recordBytes``, or than the owner's share of it.
+  /// The job records would exceed ``QueueCapacity/recordBytes`` or the owner's share of it.
   case recordsFull
-  /// An image that the cache answered with is no longer kept: nothing was saved.
+  /// An image from the cache is no longer kept. Nothing was saved.
   case imageGone
 }
 
-/// A job that an idempotency key stands for.
+/// A job of an earlier request with the same idempotency key.
 public enum RememberedJob: Sendable, Equatable {
-  /// As it is now.
+  /// The job in its present state.
   case kept(Job)
-  /// It expired, or was purged.
+  /// The job expired or was purged.
   case gone(JobID)
 }
 
-/// How work on jobs ends.
+/// The end of the work on jobs with one image. All of it is applied in one transaction.
 public struct Completion: Sendable {
-  /// The jobs.
+  /// The claims of the jobs.
   public var claims: [Claim]
-  /// Who removes the images that give way.
+  /// The instance that removes the evicted images.
   public var instance: Instance
-  /// What becomes of each; false leaves it alone.
+  /// Changes each job; returns false to leave it unchanged.
   public var change: @Sendable (inout Job) -> Bool
-  /// A response to keep; it replaces the one of the same id. Its image is held by a reservation or a job. Saved
-  /// whatever becomes of the jobs.
+  /// A response to cache; it replaces one with the same ID. A reservation or a job must refer to its image.
+  /// Saved even if no job is changed.
   public var entry: CacheEntry?
-  /// Of all entries' images: the least recently used ones give way until they fit.
+  /// Limit of all cache entries' images, in bytes. The least recently used entries are evicted.
   public var cacheLimit: Int
-  /// What isn't noted yet of the entries' uses.
+  /// Uses of cache entries that the store does not know yet.
   public var lastUse: CacheEntry.LastUse = { _ in nil }
-  /// A reservation to end, once the jobs refer to its image.
+  /// The reservation to end, once the jobs refer to its image.
   public var releasing: JobID?
-  /// An image for the store to keep itself, of at most ``JobQueue/largestEmbedded`` bytes: without a reservation, and as
-  /// long as anything refers to it. Equal bytes that are kept already are left as they are.
+  /// An image for the job store to save, of at most ``JobQueue/largestEmbedded`` bytes. It needs no
+  /// reservation and stays while anything refers to it. Equal bytes that are already stored stay as they are.
   public var image: EmbeddedImage?
-  /// Of all kept images' bytes: the oldest finished jobs' give way to this one.
+  /// Limit of all kept images, in bytes. The images of the oldest finished jobs are evicted.
   public var imageLimit: Int
-  /// Whether queued jobs that ask the same as these are to be handed over to the instance, as these end the load that they
-  /// wait for. A reservation then goes on. Only where others may have claims.
+  /// Whether to also claim queued jobs with an equal request for this instance, because these jobs end the
+  /// load that they wait for. The reservation then continues. Used only if instances share the store.
   public var gathers = false
-  /// Whether it was tried before: where the answer to that was lost (``JobQueue/losesAnswers``) it may have been made
-  /// then. A job that is in its phase by its claim here is then answered with as it is.
+  /// Whether this is a repetition after a failed call (``JobQueue/losesAnswers``). The first call may have
+  /// succeeded. Jobs that already have the result of this claim are then returned as they are.
   public var isRepeated = false
 
-  /// An ending.
-  /// - Parameter instance: nil: the one that holds the claims.
+  /// - Parameter instance: Nil means the instance that holds the claims.
   public init(
     _ claims: [Claim], by instance: Instance? = nil, entry: CacheEntry? = nil,
     cacheLimit: Int = .max, releasing: JobID? = nil,
@@ -185,43 +185,38 @@ public struct Completion: Sendable {
   }
 }
 
-/// What a completion came to.
+/// The result of a completion.
 public struct Completed: Sendable, Equatable {
-  /// For each claim the job as it then is; nil where the claim no longer holds.
+  /// The changed job for each claim; nil if the claim is no longer valid.
   public var jobs: [Job?]
-  /// Images that gave way to the one that came: their bytes are to be removed.
+  /// Evicted images, whose bytes have to be removed.
   public var evicted: [ImageName]
-  /// Those that were gathered: they are to end the same way. Where there are any the reservation has not ended.
+  /// Jobs that were claimed because of ``Completion/gathers``. They have to end with the same result. If
+  /// there are any, the reservation has not ended.
   public var gathered: [ClaimedJob] = []
 
-  /// What it came to.
   public init(jobs: [Job?], evicted: [ImageName] = []) {
     self.jobs = jobs
     self.evicted = evicted
   }
 }
 
-/// A job that was handed over.
+/// A job and its claim.
 public struct ClaimedJob: Sendable, Equatable {
-  /// `loading`.
+  /// The job, now `loading`.
   public var job: Job
-  /// The right to work on it.
   public var claim: Claim
 
-  /// A job under its claim.
   public init(job: Job, claim: Claim) {
     (self.job, self.claim) = (job, claim)
   }
 }
 
-/// An image small enough to be kept with the jobs.
+/// An image that is small enough to be saved with the jobs.
 public struct EmbeddedImage: Sendable, Equatable {
-  /// The name of its bytes.
   public var digest: ImageDigest
-  /// The bytes.
   public var content: [UInt8]
 
-  /// An image.
   public init(digest: ImageDigest, content: [UInt8]) {
     self.digest = digest
     self.content = content

@@ -1,117 +1,121 @@
-/// What is known of jobs. It is the truth about them: what the engine holds in memory is a copy.
+/// Stores jobs. The store is authoritative: jobs in the engine's memory are copies.
 public protocol JobRecords: Sendable {
-  /// The job, if there is one.
+  /// Returns the job, if it exists.
   func job(_ id: JobID) async throws(StoreError) -> Job?
 
-  /// The jobs that fit, newest first. A page may have fewer than asked for, and yet others follow.
+  /// Returns the jobs that match the query, newest first. A page may have fewer than `limit` jobs although
+  /// more follow.
   func jobs(_ query: JobQuery) async throws(StoreError) -> JobPage
 
-  /// Up to `count` jobs after `id` that have succeeded with a low-data image which is still kept, without those that
-  /// asked for little data themselves, in the order of their ids.
+  /// Returns up to `count` successful jobs after `id`, ordered by ID, whose low-data image is kept. Excludes
+  /// jobs whose client asked for little data.
   func jobsWithLowDataImages(after id: JobID?, count: Int) async throws(StoreError) -> [Job]
 
-  /// Changes the job by `change` and saves it; `change` returns false to leave it alone, and may be asked again where
-  /// another change came first.
+  /// Changes the job by `change` and saves it. `change` returns false to leave the job unchanged. It may be
+  /// called again if another change was saved first.
   ///
-  /// A change may also move the job's place in the queue (``QueueMove``). A job that leaves `loading` loses its claim.
+  /// The change may also move the job in the queue (``QueueMove``). A job that leaves `loading` loses its
+  /// claim.
   ///
-  /// - Parameter claim: nil: whoever holds it. Else the change is made only while this claim holds.
-  /// - Returns: the job as it then is; nil when there is no such job or the claim no longer holds.
+  /// - Parameter claim: The change is made only while this claim is valid; nil ignores claims.
+  /// - Returns: The job after the call; nil if it does not exist or the claim is no longer valid.
   func update(
     _ id: JobID, under claim: Claim?, _ change: @escaping @Sendable (inout Job) -> Bool
   ) async throws(StoreError) -> Job?
 
-  /// Changes the job so, whoever holds it, unless that would queue a finished one and there is no place for it.
+  /// Changes the job and ignores claims. Refuses a change that would queue a finished job if the queue is
+  /// full.
   ///
-  /// - Parameter capacity: how many places the queue has, or, where the job is a batch's, what batches have beside it.
+  /// - Parameter capacity: The limits of the queue; for a job of a batch, those of batch jobs.
   func update(
     _ id: JobID, within capacity: QueueCapacity,
     _ change: @escaping @Sendable (inout Job) -> Bool
   ) async throws(StoreError) -> UpdateOutcome
 
-  /// Forgets the job if `condition` holds for it as it then is.
+  /// Deletes the job if `condition` is true for its newest state.
   func remove(_ id: JobID, if condition: @escaping @Sendable (Job) -> Bool)
     async throws(StoreError) -> Removal
 
-  /// Forgets jobs whose `expiresAt` has come, up to `count`.
+  /// Deletes up to `count` jobs whose `expiresAt` has passed.
   func expire(_ count: Int) async throws(StoreError) -> [JobID]
 
-  /// Forgets up to `count` idempotency keys that are older than `age`, the oldest first.
-  /// - Returns: how many.
+  /// Deletes up to `count` idempotency keys that are older than `age`, oldest first.
+  /// - Returns: The number of deleted keys.
   func forgetKeys(olderThan age: Duration, count: Int) async throws(StoreError) -> Int
 
-  /// Adds what came from origins for owners on a day (``Timestamp/day``), and forgets what came more than a day before that.
-  /// - Returns: what came for each of them in all.
+  /// Adds bytes received from origins to the owners' totals of a day (``Timestamp/day``). Deletes the totals
+  /// of days before the previous one.
+  /// - Returns: The new totals of these owners, in bytes.
   func addBytes(_ came: [Owner: Int], on day: Int) async throws(StoreError) -> [Owner: Int]
 
-  /// How many jobs are in each phase, and the images' size.
+  /// Returns the number of jobs in each phase, and the number and size of images.
   func counts() async throws(StoreError) -> StoreCounts
 
-  /// Whether the disk of the records is nearly full: the store refuses what adds some, and the rest is for what removes them.
+  /// Whether the disk of the job store is almost full. The store then refuses new records and keeps the
+  /// remaining space for deletions.
   func isLow() async -> Bool
 
-  /// Whether there is room for more records, after there was none. Asked once a second until there is: it may make some.
+  /// Whether there is space for new records again. Called once a second after a full disk; the call may free
+  /// space itself.
   func hasRoom() async -> Bool
 }
 
 extension JobRecords {
-  /// It is not known here.
+  /// Unknown for this store.
   public func isLow() async -> Bool { false }
 
-  /// It is not known here.
+  /// Unknown for this store.
   public func hasRoom() async -> Bool { true }
 }
 
-/// What became of a change that may queue a job.
+/// The result of a change that may queue a job.
 public enum UpdateOutcome: Sendable, Equatable {
-  /// The job as it then is, changed or left alone.
+  /// The job after the call, changed or not.
   case updated(Job)
-  /// It is as it was: the queue would hold more than its capacity, or than the owner's share of it.
+  /// The queue is full, or the owner's share of it is. The job is unchanged.
   case queueFull
-  /// There is no such job.
   case unknown
 }
 
-/// What became of a job that was to be forgotten.
+/// The result of deleting a job.
 public enum Removal: Sendable, Equatable {
-  /// It is forgotten; so it was.
+  /// The job was deleted. The value is its last state.
   case removed(Job)
-  /// The condition did not hold for the job as it is.
+  /// The condition was false for the job. The value is its present state.
   case kept(Job)
-  /// There is no such job.
   case unknown
 }
 
-/// Which jobs to list.
+/// Selects jobs.
 public struct JobQuery: Sendable, Equatable {
-  /// Nil: everyone's.
+  /// Nil selects the jobs of all owners.
   public var owner: Owner?
-  /// Empty: any.
+  /// Empty selects all phases.
   public var phases: Set<Phase> = []
-  /// One that the job has.
+  /// Only jobs with this tag.
   public var tag: String?
-  /// The one that it is a line of.
+  /// Only jobs of this batch.
   public var batch: BatchID?
-  /// Of the URL that it names.
+  /// Only jobs whose `url` has this host.
   public var host: String?
-  /// The fetcher's one spelling of that host, by which a job is found however its own is spelled; nil: as it is.
+  /// The canonical spelling of ``host``, which finds jobs with any spelling of it; nil if that is the host
+  /// itself.
   public var hostSpelling: String?
-  /// Why it failed.
+  /// Only jobs with this failure code.
   public var code: FailureCode?
-  /// Only jobs that were submitted then or later.
+  /// Only jobs submitted at this time or later.
   public var since: Timestamp?
-  /// Only jobs that were submitted before.
+  /// Only jobs submitted before this time.
   public var until: Timestamp?
   /// Only jobs older than this one.
   public var before: JobID?
-  /// Only those that expire after this moment.
+  /// Only jobs that expire after this moment.
   public var now: Timestamp
-  /// At the most.
+  /// The maximum number of jobs.
   public var limit: Int
-  /// Of their records: a page ends early with the one by which it has so many.
+  /// Limit of the jobs' records, in bytes. A page ends with the job that reaches it.
   public var maxBytes = 4 << 20
 
-  /// A query.
   public init(owner: Owner?, now: Timestamp, limit: Int) {
     self.owner = owner
     self.now = now
@@ -119,16 +123,15 @@ public struct JobQuery: Sendable, Equatable {
   }
 }
 
-/// A part of a list of jobs.
+/// One page of jobs.
 public struct JobPage: Sendable, Equatable {
   /// Newest first.
   public var jobs: [Job]
-  /// Whether older ones follow.
+  /// Whether older jobs follow.
   public var hasMore: Bool
-  /// The last one that was looked at, where that is none of these.
+  /// The last job that was scanned, if it is not on the page.
   public var last: JobID?
 
-  /// A page.
   public init(jobs: [Job], hasMore: Bool, last: JobID? = nil) {
     self.jobs = jobs
     self.hasMore = hasMore
@@ -137,14 +140,16 @@ public struct JobPage: Sendable, Equatable {
 }
 
 extension JobQuery {
-  /// Lines of a batch that are looked at for a page: one that finds too few among them is short, however many there are.
+  /// The maximum number of a batch's lines that are scanned for a page. A page is short if too few of them
+  /// match.
   package static let maxLines = 16_384
 
-  /// Finds the line of a batch before which all ids are before that one, whose job may be gone: later lines have greater
-  /// ids. That takes as many looks as the number of lines has bits.
+  /// Finds the first line of a batch whose job ID is not less than `id`, by binary search; IDs increase with
+  /// the line. The job itself may be deleted.
   /// - Parameters:
-  ///   - end: a number that no line has, nor any after it.
-  ///   - first: the first job of lines from the first number on, up to the second.
+  ///   - end: A line number greater than that of every line.
+  ///   - first: Returns the first job among the lines from the first number up to, but not including, the
+  ///     second.
   package static func line(
     of id: JobID, upTo end: Int, first: (Int, Int) throws -> (line: Int, id: JobID)?
   ) rethrows -> Int {
@@ -160,48 +165,47 @@ extension JobQuery {
     return low
   }
 
-  /// Whether it asks for what no index tells of a job.
+  /// Whether the query has conditions that no index supports.
   package var isSelective: Bool { host != nil || code != nil }
 
-  /// Whether the job is as ``isSelective`` has it.
+  /// Whether the job meets the conditions of ``isSelective``.
   package func selects(_ job: Job) -> Bool {
     (host == nil || hasHost(job)) && (code == nil || job.failure?.code == code)
   }
 
-  /// Whether the job's URL has the host, as the client or as the fetcher spells it.
+  /// Whether the job's URL has the host, in the client's or the fetcher's spelling.
   private func hasHost(_ job: Job) -> Bool {
     guard let host, let given = job.submission.url(of: .regular)?.host else { return false }
     return given == host || job.submission.spelling(of: given) == hostSpelling ?? host
   }
 
-  /// All ids of jobs that it asks for are before this one; nil: any may be.
+  /// All matching jobs have an ID less than this; nil for no bound.
   package var end: JobID? {
     let until = until.map { JobID(high: UInt64(max(0, $0.milliseconds)) << 16, low: 0) }
     return [before, until].compactMap(\.self).min()
   }
 
-  /// No id of a job that it asks for is before this one; nil: any may be.
+  /// All matching jobs have at least this ID; nil for no bound.
   package var start: JobID? {
     since.map { JobID(high: UInt64(max(0, $0.milliseconds)) << 16, low: 0) }
   }
 }
 
-/// What a store holds.
+/// The number of jobs and images in a store.
 public struct StoreCounts: Sendable, Equatable {
   /// Jobs by phase.
   public var jobs: [Phase: Int]
-  /// Images, each counted once.
+  /// The number of images. Equal images are counted once.
   public var images: Int
-  /// Their bytes.
+  /// The total bytes of the images.
   public var imageBytes: Int
-  /// Queued jobs by what they wait for, and those that are loaded, up to ``mostCounted`` of each; nil where nobody keeps
-  /// that apart.
+  /// Unfinished jobs by what they wait for, each counted up to ``mostCounted``; nil if the store does not
+  /// track it.
   public var queue: [QueueState: Int]?
 
-  /// Of a long queue no more are counted: whoever wants to know looks often.
+  /// The limit of these counts, because clients request them often.
   public static let mostCounted = 10_000
 
-  /// Counts.
   public init(jobs: [Phase: Int] = [:], images: Int = 0, imageBytes: Int = 0) {
     self.jobs = jobs
     self.images = images
@@ -211,14 +215,14 @@ public struct StoreCounts: Sendable, Equatable {
 
 /// What an unfinished job waits for.
 public enum QueueState: String, CaseIterable, Sendable {
-  /// A worker.
+  /// A free worker.
   case ready
-  /// Its time: it is tried again.
+  /// The time of its next try.
   case due
-  /// Room at its origin.
+  /// Capacity of its origin.
   case parked
   /// The end of an equal load at another instance.
   case awaiting
-  /// Its load's end.
+  /// The end of its own load.
   case loading
 }

@@ -1,25 +1,22 @@
 internal import Synchronization
 
-/// A job as it was at one version, with one encoding of it kept for the next reader, and of its events for the next
-/// stream.
+/// One version of a job with its encoded form, which all readers and event streams share.
 public final class JobSnapshot: Sendable {
-  /// The job.
   public let job: Job
   private let encoding = Mutex<[UInt8]?>(nil)
   private let eventEncoding = Mutex<(events: [JobEvent], bytes: [UInt8])?>(nil)
 
-  /// A snapshot that nobody has encoded yet.
   public init(_ job: Job) {
     self.job = job
-    // The encoding has once more what it tells.
+    // The encoding repeats the texts that clients see.
     weight = 1 + (job.textBytes + job.toldBytes) / Self.usualBytes
   }
 
-  /// How much memory it takes beside the others: 1 for a job of the usual size, which is ``usualBytes``.
+  /// The memory that the snapshot needs, relative to ``usualBytes``: 1 for a job of the usual size.
   package let weight: Int
   package static let usualBytes = 1536
 
-  /// The job's one encoding: made by `make` at the first call, kept for later ones.
+  /// Returns the encoded job. Calls `make` the first time and keeps the result.
   public func encoded(_ make: (Job) -> [UInt8]) -> [UInt8] {
     encoding.withLock { kept in
       if let kept { return kept }
@@ -29,10 +26,10 @@ public final class JobSnapshot: Sendable {
     }
   }
 
-  /// The bytes of these events of the job, which all streams share: made by `make` at the first call.
+  /// Returns the encoded events of the job, which all streams share. Calls `make` the first time.
   ///
-  /// Kept while the job runs, until its next version. A finished job's snapshot may stay in memory for long, and its
-  /// last events are sent once: their bytes are made for each stream from the kept encoding.
+  /// The bytes are kept while the job runs, until its next version. They are not kept for a finished job: its
+  /// snapshot may stay in memory for a long time, but its last events are sent only once.
   public func encoded(_ events: [JobEvent], _ make: () -> [UInt8]) -> [UInt8] {
     guard !job.phase.isFinished else { return make() }
     return eventEncoding.withLock { kept in

@@ -1,16 +1,16 @@
-/// What keeps jobs, as the engine needs it: an adapter is one that fulfils each of these, and passes the suite in
-/// Tests/StoreConformanceTests.
+/// The job store that the engine needs. An adapter implements each of these protocols and passes the tests in
+/// Tests/StoreTests/Conformance.
 public typealias JobStore = JobQueue & JobRecords & BatchStore & ImageReferences & InstanceLeases
   & StoreNews & WebhookOutbox
 
-/// Why a store could not do as asked.
+/// Why a call to a store failed.
 public enum StoreError: Error, Sendable, Equatable {
-  /// The disk has no room.
+  /// The disk is full.
   case full
-  /// The instance that asks holds no lease any more: it renews it, or registers anew.
+  /// The calling instance's lease has ended. It has to renew the lease or register again.
   case leaseLost
-  /// Anything else; `detail` is for the log.
+  /// Any other failure; `detail` is for the log.
   case unavailable(detail: String)
-  /// What is kept of one job makes no sense, and won't at another time; `detail`, for the log, names the job.
+  /// The record of one job cannot be decoded, now or later. `detail`, for the log, names the job.
   case unreadable(detail: String)
 }

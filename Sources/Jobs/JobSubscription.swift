@@ -1,51 +1,53 @@
-/// A client's subscription to what happens to jobs; it lasts as long as it is held.
+/// A client's subscription to events of jobs. It ends when it is released.
 ///
-/// Its owner reads from it when woken, and gets the newest state: several changes since the last reading come as one.
-/// So a subscription never slows a job, and holds little however slow its client is.
+/// After a wake-up, the client's connection reads the newest state. Several changes since the last read are
+/// delivered as one update. Therefore a slow client never slows a job and needs little memory.
 public protocol JobSubscription: AnyObject, Sendable {
-  /// Keeps what is to be called, from any thread, when there may be an update after ``next()`` gave `.nothing`.
+  /// Sets the function to call, from any thread, when an update may be available after ``next()`` returned
+  /// `.nothing`.
   func onUpdate(_ wake: @escaping @Sendable () -> Void)
 
-  /// The next update. Never waits.
+  /// Returns the next update. Never waits.
   func next() -> JobUpdate
 
-  /// Has its end cancel no job from now on: it is the service that ends it.
+  /// Keeps the end of the subscription from cancelling the job. Called when the service ends the
+  /// subscription.
   func letJobGoOn()
 }
 
 extension JobSubscription {
-  /// One to many jobs cancels none anyway.
+  /// A subscription to several jobs cancels none.
   public func letJobGoOn() {}
 }
 
-/// What comes from a subscription.
+/// The result of reading a subscription.
 public enum JobUpdate: Sendable {
-  /// A job as it is now, and what happened to it since the last update, in the order in which clients get it.
+  /// The newest state of a job, and its events since the last update, in the order for clients.
   case job(JobSnapshot, [JobEvent])
-  /// All that happened before that moment has come.
+  /// All events before this moment have been delivered.
   case caughtUp(Timestamp)
-  /// Nothing at the moment.
+  /// No update is available.
   case nothing
-  /// There will be no more: the job has finished or is gone, or the service stops.
+  /// No more updates: the job has finished or was deleted, or the service stops.
   case end
 }
 
-/// What a subscription to many jobs is about.
+/// Selects the jobs of a subscription to several jobs.
 public struct SubscriptionQuery: Sendable, Equatable {
-  /// Who subscribes: to the jobs that it may see.
+  /// The subscribing client. Only jobs visible to it are included.
   public var caller: Caller
-  /// Phases in which a job counts; empty: any.
+  /// Only jobs in these phases; empty selects all.
   public var phases: Set<Phase> = []
-  /// A tag that the job has.
+  /// Only jobs with this tag.
   public var tag: String?
-  /// The client has seen all that happened until then: jobs that finished later come first, beside those that have not
-  /// finished; nil: only the latter come.
+  /// The client has seen all events up to this moment. Jobs that finished later are delivered first, together
+  /// with unfinished jobs. Nil delivers only unfinished jobs.
   public var seenUntil: Timestamp?
 
-  /// All of the caller's jobs.
+  /// A query for all jobs of the caller.
   public init(caller: Caller) { self.caller = caller }
 
-  /// Whether the job counts as it is now.
+  /// Whether the job, in its present state, is included.
   package func wants(_ job: Job) -> Bool {
     (phases.isEmpty || phases.contains(job.phase))
       && (tag.map { job.tags.contains(tag: $0) } ?? true)

@@ -1,36 +1,34 @@
-/// A part of a job's way, as whoever traces it is told.
+/// A stage of a job, as reported to a tracer.
 public struct JobStage: Sendable, Equatable {
-  /// In the order of the way.
+  /// The stages in order.
   public enum Name: String, Sendable, CaseIterable {
-    /// From being accepted until a worker took it first.
+    /// From acceptance to the first start by a worker.
     case queued
-    /// From the request to the origin until its body's last byte.
+    /// From the request to the last byte of the body.
     case fetch
-    /// From the image's first byte until it was decoded to its end; much of it beside `fetch`.
+    /// From the first byte of the image to the end of the decode. It overlaps `fetch`.
     case decode
-    /// What its jobs want made of it.
+    /// Rendering of the requested variants.
     case variants
-    /// Until it is where its job wants it brought.
+    /// Upload to the requested destinations.
     case deliver
-    /// Until its end is durable.
+    /// Saving the result durably.
     case store
   }
 
-  /// Which part.
   public var name: Name
-  /// From its beginning to the job's end.
+  /// Time from the start of the stage to the end of the job.
   public var before: Duration
-  /// How long it took.
+  /// The duration of the stage.
   public var took: Duration
 
-  /// A part.
   public init(_ name: Name, before: Duration, took: Duration) {
     (self.name, self.before, self.took) = (name, before, took)
   }
 }
 
-/// Hears of each job's end, as it has just become durable. It is called on any thread, and returns at once.
+/// Receives each finished job, after its end is durable. Called on any thread; must return immediately.
 public protocol JobTracer: Sendable {
-  /// - Parameter stages: of the last try; none where there was none.
+  /// - Parameter stages: The stages of the last try; empty if there was no try.
   func ended(_ job: Job, _ stages: [JobStage])
 }

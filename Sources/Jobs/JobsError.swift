@@ -1,39 +1,40 @@
-/// Why the engine did not do as asked.
+/// Why the engine refused or failed a call.
 public enum JobsError: Error, Sendable, Equatable {
-  /// There is no such job for this caller.
+  /// The job does not exist or is not visible to the caller.
   case unknownJob
-  /// There is no such batch for this caller.
+  /// The batch does not exist or is not visible to the caller.
   case unknownBatch
-  /// The batch takes no such lines: as it is.
+  /// The batch does not accept these lines. The value is the batch as it is.
   case batchGoesOnElsewhere(Batch)
-  /// The queue would hold more than its capacity.
+  /// The queue is full.
   case queueFull
-  /// The records of jobs would have more bytes than they may, or the owner's more than its share.
+  /// The limit of stored job records is reached, or the owner's share of it.
   case recordsFull
-  /// As many of the owner's batches are not over as may be.
+  /// The owner has reached the limit of unfinished batches.
   case tooManyBatches
-  /// As many messages to the owner's receivers wait as may.
+  /// The owner has reached the limit of waiting webhook messages.
   case tooManyMessages
-  /// The owner had as many bytes from origins today as its token lets it have; so long the day lasts.
+  /// The owner has reached its token's daily limit of bytes from origins. The value is the rest of the day
+  /// (UTC).
   case bytesSpent(for: Duration)
-  /// The same idempotency key came with another request.
+  /// An earlier request with other content used the idempotency key.
   case keyReused
-  /// These of the jobs name images out of the local root: their places in the request.
+  /// These jobs name files outside the local folder. The values are their positions in the request.
   case invalidLocalNames([Int])
-  /// The job has another version than the client said.
+  /// The job's version differs from the one in the request.
   case versionDiffers
-  /// The image's bytes are no longer kept.
+  /// The image is no longer stored.
   case imageGone
-  /// As many variants wait to be rendered as may.
+  /// The queue of variants to render is full.
   case renderingsFull
-  /// No variant can be made of the image, or not this one.
+  /// The variant cannot be made from the image.
   case unrenderable(CodecError)
-  /// The client that asked has left.
+  /// The client closed the connection.
   case abandoned
-  /// The service is still picking up what an earlier run left.
+  /// The service is still starting.
   case starting
   /// The service is stopping.
   case draining
-  /// The store could not.
+  /// The store failed.
   case store(StoreError)
 }

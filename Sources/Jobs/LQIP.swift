@@ -1,11 +1,12 @@
-/// A few bytes that stand for an image until it is there, of the upright picture.
+/// A low-quality image placeholder: a few bytes from which a page can draw the upright image until it
+/// arrives.
 public struct LQIP: Sendable, Equatable, Codable {
-  /// A ThumbHash: a blurred picture with its proportions and transparency in 5 to 25 bytes.
+  /// A ThumbHash: a blurred image with the proportions and the transparency of the original, in 5 to 25
+  /// bytes.
   public var thumbHash: [UInt8]
-  /// The mean of the most frequent kind of colour: red, green, blue.
+  /// The mean of the most frequent group of colors: red, green, blue, each 0 to 255.
   public var dominantColor: [UInt8]
 
-  /// A placeholder.
   public init(thumbHash: [UInt8], dominantColor: [UInt8]) {
     self.thumbHash = thumbHash
     self.dominantColor = dominantColor

@@ -1,8 +1,9 @@
-/// Values under keys: once their costs exceed a capacity, the least recently used go.
+/// A cache of values with costs. When the total cost exceeds the capacity, it evicts the least recently used
+/// values.
 ///
-/// Each operation takes constant time, but for evictions, each of which was an insertion before.
+/// Each operation takes constant time, plus constant time for each eviction.
 package struct LRUCache<Key: Hashable & Sendable, Value: Sendable>: Sendable {
-  /// An entry between the one that was used after it and the one that was used before it.
+  /// An entry of the linked list, which is ordered by last use.
   private struct Node {
     var key: Key
     var value: Value
@@ -11,30 +12,29 @@ package struct LRUCache<Key: Hashable & Sendable, Value: Sendable>: Sendable {
     var older: Int?
   }
 
-  /// What the costs of all entries may come to.
+  /// The limit of the total cost.
   package let capacity: Int
-  /// What they come to.
+  /// The total cost of all entries.
   package private(set) var cost = 0
 
   private var indices: [Key: Int] = [:]
-  /// Nil where an entry was.
+  /// Nil for a free slot.
   private var nodes: [Node?] = []
   private var vacant: [Int] = []
   private var newest: Int?
   private var oldest: Int?
 
-  /// An empty one.
   package init(capacity: Int) { self.capacity = capacity }
 
-  /// How many entries there are.
+  /// The number of entries.
   package var count: Int { indices.count }
 
-  /// The key's value, without counting as a use of it.
+  /// Returns the key's value without marking it as used.
   package func peek(_ key: Key) -> Value? {
     indices[key].flatMap { nodes[$0]?.value }
   }
 
-  /// The key's value, which from now on is the most recently used.
+  /// Returns the key's value and marks it as most recently used.
   package mutating func value(for key: Key) -> Value? {
     guard let index = indices[key], let node = nodes[index] else { return nil }
     if newest != index {
@@ -44,11 +44,11 @@ package struct LRUCache<Key: Hashable & Sendable, Value: Sendable>: Sendable {
     return node.value
   }
 
-  /// Sets a value in the place of the key's former one, as the most recently used.
+  /// Sets the key's value and marks it as most recently used.
   ///
-  /// - Parameter cost: of at least 1. One above the capacity is not taken, and the former one goes all the same.
-  /// - Returns: what went because the capacity was exceeded, the least recently used first; the new one, where it was
-  ///   not taken.
+  /// - Parameter cost: At least 1. A value whose cost exceeds the capacity is not stored, but the key's old
+  ///   value is removed.
+  /// - Returns: The evicted entries, least recently used first; or the new entry if it was not stored.
   @discardableResult
   package mutating func set(
     _ value: Value, for key: Key, cost added: Int = 1
@@ -66,15 +66,15 @@ package struct LRUCache<Key: Hashable & Sendable, Value: Sendable>: Sendable {
     return evicted
   }
 
-  /// Removes the least recently used one.
+  /// Removes the least recently used entry.
   package mutating func removeOldest() -> (key: Key, value: Value)? {
     guard let oldest, let node = nodes[oldest] else { return nil }
     remove(node.key)
     return (node.key, node.value)
   }
 
-  /// Removes a key.
-  /// - Returns: the value that it had.
+  /// Removes the key's entry.
+  /// - Returns: The removed value; nil if there was none.
   @discardableResult
   package mutating func remove(_ key: Key) -> Value? {
     guard let index = indices.removeValue(forKey: key) else { return nil }
@@ -85,7 +85,6 @@ package struct LRUCache<Key: Hashable & Sendable, Value: Sendable>: Sendable {
     return node.value
   }
 
-  /// Removes all entries.
   package mutating func removeAll() { self = LRUCache(capacity: capacity) }
 
   private mutating func link(_ index: Int) {

@@ -1,19 +1,20 @@
-/// Named images below one root that the operator configured.
+/// Images in one folder that the operator configured.
 public protocol LocalImages: Sendable {
-  /// The image's bytes.
+  /// Returns the image's bytes.
   ///
-  /// - Parameter name: a relative path, `/` between its parts; the edge has refused `..`, absolute names and NUL.
+  /// - Parameter name: A relative path with `/` between its parts. The API layer has already refused `..`,
+  ///   absolute paths and NUL.
   func open(_ name: String) async throws(LocalImageError) -> StoredBytes
 }
 
-/// Why a named image can't be had.
+/// Why a local image cannot be read.
 public enum LocalImageError: Error, Sendable, Equatable {
-  /// There is none of that name.
+  /// There is no file of this name.
   case notFound
-  /// The name leads out of the root, by a symbolic link or otherwise.
+  /// The path leads out of the folder, for example through a symbolic link.
   case outside
-  /// It is a folder, a device, a FIFO or a socket.
+  /// The path is a folder, a device, a FIFO or a socket.
   case notAFile
-  /// Anything else; `detail` is for the log.
+  /// Any other failure; `detail` is for the log.
   case unavailable(detail: String)
 }

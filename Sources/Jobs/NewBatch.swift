@@ -1,19 +1,18 @@
-/// A batch to begin.
+/// A batch to create.
 public struct NewBatch: Sendable, Equatable {
-  /// What its owner calls it.
+  /// A name that the owner chose.
   public var name: String?
-  /// Labels that each of its jobs has besides its own.
+  /// Tags that each job of the batch has in addition to its own.
   public var tags: [String]
   /// ``Batch/defaults``.
   public var defaults: String?
   /// ``Batch/isOpen``.
   public var isOpen: Bool
-  /// Whom to tell of its end.
+  /// The receiver of a webhook message when the batch is finished.
   public var webhook: Webhook?
-  /// ``Batch/content`` before its first line.
+  /// ``Batch/content`` before the first line.
   public var content: BatchContent?
 
-  /// A batch to begin.
   public init(
     name: String? = nil, tags: [String] = [], defaults: String? = nil, isOpen: Bool = false,
     webhook: Webhook? = nil, content: BatchContent? = nil
@@ -23,53 +22,51 @@ public struct NewBatch: Sendable, Equatable {
   }
 }
 
-/// What came of a batch to begin.
+/// The result of creating a batch.
 public enum BegunBatch: Sendable {
-  /// It was begun.
+  /// The batch was created.
   case new(Batch)
-  /// An earlier request with the same idempotency key began it: as it is.
+  /// An earlier request with the same idempotency key created the batch. The value is its present state.
   case repeated(Batch)
-  /// An earlier one did, and it is gone: it expired, or was purged.
+  /// An earlier request created the batch, which has since expired or been purged.
   case gone(BatchID)
 }
 
-/// Lines of an upload that follow each other, as they came.
+/// Consecutive lines of an upload.
 public struct NewLines: Sendable {
   /// A line that is a job.
   public struct Job: Sendable {
-    /// Its number.
+    /// The line number.
     public let line: Int
-    /// What it asks for.
     public let job: NewJob
 
-    /// A line.
     public init(line: Int, job: NewJob) { (self.line, self.job) = (line, job) }
   }
 
-  /// How many came before them.
+  /// The number of lines before these.
   public let offset: Int
-  /// How many there are, with those that are neither jobs nor rejected.
+  /// The number of lines, including lines that are neither jobs nor rejected.
   public var count = 0
-  /// What is kept of them, about.
+  /// Approximate bytes of their stored records.
   public var bytes = 0
-  /// Those that are jobs.
+  /// The lines that are jobs.
   public var jobs: [Job] = []
-  /// Those of which none could be made.
+  /// The lines that are not valid jobs.
   public var rejected: [RejectedLine] = []
-  /// Whom to tell of the batch's end, where they say so.
+  /// The webhook of the batch, if these lines set it.
   public var webhook: Webhook?
-  /// ``Batch/content`` with these lines; nil: they don't change it.
+  /// ``Batch/content`` after these lines; nil if they do not change it.
   public var content: BatchContent?
 
-  /// Whether they say nothing.
+  /// Whether the lines change nothing.
   public var isEmpty: Bool {
     count == 0 && webhook == nil && content?.isComplete != true
   }
 
-  /// None yet, after so many.
+  /// No lines, after `offset` earlier lines.
   public init(after offset: Int) { self.offset = offset }
 
-  /// Adds those that follow.
+  /// Appends the following lines.
   public mutating func append(_ next: NewLines) {
     count += next.count
     bytes += next.bytes

@@ -1,13 +1,12 @@
 /// A job to submit.
 public struct NewJob: Sendable, Equatable {
-  /// What to obtain and how.
+  /// The source of the image, and how to fetch it.
   public var submission: Submission
-  /// How soon its turn comes.
+  /// The job's priority in the queue.
   public var priority: Priority
   /// The owner's labels.
   public var tags: [String]
 
-  /// A job to submit.
   public init(submission: Submission, priority: Priority = .normal, tags: [String] = []) {
     self.submission = submission
     self.priority = priority

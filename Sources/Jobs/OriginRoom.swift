@@ -1,36 +1,34 @@
-/// How many more transfers may begin now, by origin.
+/// The number of transfers that may begin now, by origin.
 public struct OriginRoom: Sendable, Equatable {
-  /// To an origin that isn't among the exceptions.
+  /// The number for an origin that is not in ``exceptions``.
   public var usual: Int
-  /// Those with transfers under way, over their rate, or out of reach.
+  /// The numbers for origins that have transfers in progress, exceeded their rate, or are paused.
   public var exceptions: [String: Int]
-  /// What holds over all instances that share the store; nil where there is no other.
+  /// Limits over all instances that share the store; nil if there are none.
   public var overall: Overall?
 
-  /// What origins may be asked by all instances together, and what of that is under way here.
+  /// The limits of an origin over all instances, and this instance's transfers.
   public struct Overall: Sendable, Equatable {
-    /// Transfers at once.
+    /// The limit of concurrent transfers to one origin.
     public var transfers: Int
-    /// New requests a second; 0 is no limit.
+    /// The limit of new requests per second to one origin; 0 means no limit.
     public var requestsPerSecond: Double
-    /// This instance's own transfers, by origin.
+    /// This instance's transfers, by origin.
     public var own: [String: Int]
 
-    /// Limits.
     public init(
       transfers: Int = .max, requestsPerSecond: Double = 0, own: [String: Int] = [:]
     ) {
       (self.transfers, self.requestsPerSecond, self.own) = (transfers, requestsPerSecond, own)
     }
 
-    /// How many more may begin beside those of others. What begins now is not to count as a transfer where the origin
-    /// is not asked.
+    /// Returns how many more transfers may begin.
+    /// - Parameter others: The number of other instances' transfers to the origin.
     public func room(at origin: String, besides others: Int) -> Int {
       transfers == .max ? .max : transfers - others - own[origin, default: 0]
     }
   }
 
-  /// Room by origin.
   public init(usual: Int, exceptions: [String: Int] = [:], overall: Overall? = nil) {
     self.usual = usual
     self.exceptions = exceptions
@@ -40,24 +38,25 @@ public struct OriginRoom: Sendable, Equatable {
   /// No limits.
   public static let unlimited = OriginRoom(usual: .max)
 
-  /// To this origin; a job that asks none is never held back.
+  /// The number of transfers to this origin that may begin. Unlimited for a job without an origin.
   public subscript(origin: String?) -> Int {
     guard let origin else { return .max }
     return exceptions[origin] ?? usual
   }
 
-  /// Notes that one more begins.
+  /// Counts one more transfer.
   public mutating func take(_ origin: String?) {
     guard let origin else { return }
     let room = self[origin]
-    // One that may be asked without end is out of reach: no transfer begins.
+    // A paused origin has no limit, because its jobs send no request.
     guard room < .max else { return }
     exceptions[origin] = room - 1
     overall?.own[origin, default: 0] += 1
   }
 
-  /// What is left at an origin beside the transfers of others, and by its rate.
-  /// - Parameter mayAsk: whether the rate, over all, allows a request now.
+  /// Returns how many transfers to the origin may begin, with regard to other instances' transfers and the
+  /// rate.
+  /// - Parameter mayAsk: Whether the rate over all instances allows a request now.
   public func left(at origin: String, besides others: Int, mayAsk: Bool) -> Int {
     let room = self[origin]
     guard let overall, room < .max else { return room }

@@ -1,38 +1,40 @@
-/// What an owner's token lets it have at the most, beside what everybody may; nil: no less.
+/// The limits of an owner's token, which apply in addition to the limits for all owners. Nil means no
+/// additional limit.
 public struct OwnerLimits: Sendable, Equatable {
-  /// Places of the queue (``QueueCapacity``).
+  /// Slots in the queue (``QueueCapacity``).
   public var maxQueued: Int?
-  /// Of its jobs. What says nothing has this one where it is lower than `normal`.
+  /// The highest priority of the owner's jobs. Also the default if it is lower than `normal`.
   public var maxPriority: Priority?
-  /// Bytes of images that came from origins in a day, by UTC.
+  /// Bytes of images from origins per day (UTC).
   public var maxBytesPerDay: Int?
 
-  /// No less than everybody.
+  /// No additional limits.
   public init(maxQueued: Int? = nil, maxPriority: Priority? = nil, maxBytesPerDay: Int? = nil) {
     (self.maxQueued, self.maxPriority, self.maxBytesPerDay) =
       (maxQueued, maxPriority, maxBytesPerDay)
   }
 }
 
-/// How many places the queue has, about. A job takes one, and one more for each 4 kB of what the store keeps of it.
+/// The approximate limits of the queue. A job takes one slot, and one more for each 4 kB of its stored
+/// record.
 public struct QueueCapacity: Sendable, Equatable, ExpressibleByIntegerLiteral {
-  /// For everybody's jobs, as ``SharedCapacity`` shares them among owners.
+  /// Slots for the jobs of all owners. ``SharedCapacity`` divides them among owners.
   public var all: Int
-  /// For the owner's who asks.
+  /// Slots for the jobs of the calling owner.
   public var ofOwner: Int
-  /// Bytes of the records of all jobs, queued or finished, as ``SharedCapacity`` shares them among owners.
+  /// Bytes of the records of all jobs, queued or finished. ``SharedCapacity`` divides them among owners.
   public var recordBytes: Int
 
   /// - Parameters:
-  ///   - ofOwner: nil: no fewer than there are.
+  ///   - ofOwner: Nil means no limit other than `all`.
   ///   - recordBytes: ``recordBytes``.
   public init(_ all: Int, ofOwner: Int? = nil, recordBytes: Int = .max) {
     (self.all, self.ofOwner, self.recordBytes) = (all, ofOwner ?? .max, recordBytes)
   }
 
-  /// The same for each owner.
+  /// A queue with this number of slots and no limit per owner.
   public init(integerLiteral all: Int) { self.init(all) }
 
-  /// Room for all that comes.
+  /// No limits.
   public static let max = QueueCapacity(.max)
 }

@@ -1,15 +1,17 @@
-/// For which owners a claim may hand over jobs: how an instance's workers are shared, as ``SharedCapacity`` shares them.
+/// The owners whose jobs may be claimed now. Divides an instance's workers among owners with
+/// ``SharedCapacity``.
 ///
-/// An owner has at most half of the workers while another one asks for some, and a quarter of them is left for owners that
-/// have none. So an owner alone has three quarters. Of fewer than four workers no quarter is left.
+/// While other owners have jobs, an owner gets at most half of the workers. A quarter of the workers is
+/// reserved for owners that have no worker, so a single owner gets three quarters. With fewer than four
+/// workers, nothing is reserved.
 public struct OwnerRoom<Name: Hashable & Sendable>: Sendable {
   private var workers: SharedCapacity<Name>
   private let count: Int
   private let moment: Timestamp
 
   /// - Parameters:
-  ///   - workers: those that work, by the owner of their job.
-  ///   - count: all workers.
+  ///   - workers: The busy workers, by the owner of their job.
+  ///   - count: The number of all workers.
   public init(_ workers: SharedCapacity<Name>, of count: Int, at moment: Timestamp) {
     (self.workers, self.count, self.moment) = (workers, count, moment)
   }
@@ -19,21 +21,22 @@ public struct OwnerRoom<Name: Hashable & Sendable>: Sendable {
     Self(SharedCapacity(), of: .max, at: Timestamp(milliseconds: 0))
   }
 
-  /// Of so many workers this many are left for owners that have none.
+  /// The number of workers reserved for owners that have none.
   public static func kept(of workers: Int) -> Int { workers / 4 }
 
-  /// Whether another job of the owner may be handed over.
+  /// Whether another job of the owner may be claimed.
   public func has(for owner: Name) -> Bool {
     workers.room(for: owner, within: count, keeping: Self.kept(of: count), at: moment) > 0
   }
 
-  /// A job of the owner is handed over.
+  /// Counts one more claimed job of the owner.
   public mutating func take(for owner: Name) { workers.hold(1, for: owner) }
 
-  /// The owners that have workers and may have no more. Each other one has room, as long as a worker is idle.
+  /// The owners that have workers and may have no more. Every other owner may have one more as long as a
+  /// worker is idle.
   public var full: Set<Name> { Set(workers.clients.filter { !has(for: $0) }) }
 
-  /// The same by other names of the owners.
+  /// The same state with other identifiers of the owners.
   public func renamed<Other>(_ name: (Name) -> Other) -> OwnerRoom<Other> {
     OwnerRoom<Other>(workers.renamed(name), of: count, at: moment)
   }

@@ -1,8 +1,8 @@
-/// Where a job stands. The legal moves are ``canBecome(_:)``.
+/// The phase of a job. ``canBecome(_:)`` defines the legal transitions.
 public enum Phase: String, Sendable, CaseIterable, Codable {
   case queued, loading, success, failure, cancelled
 
-  /// Whether nothing more happens to the job by itself.
+  /// Whether the phase is final. A job leaves it only if its owner queues the job again.
   public var isFinished: Bool {
     switch self {
     case .queued, .loading: false
@@ -23,7 +23,7 @@ public enum Phase: String, Sendable, CaseIterable, Codable {
 }
 
 extension Phase {
-  /// What stands for it in stores' tables: never another one.
+  /// The number in store tables. It must not change.
   package var code: Int {
     switch self {
     case .queued: 0

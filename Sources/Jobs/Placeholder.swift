@@ -1,29 +1,28 @@
 internal import Digests
 
-/// Which picture stands in for an image that is not there.
+/// The kind of placeholder that is returned for an image that is not available.
 public enum Placeholder: String, Sendable, CaseIterable {
-  /// For one that may yet come.
+  /// For an image that may still arrive.
   case loading
-  /// For one that won't.
+  /// For an image that failed.
   case failure
 }
 
-/// A picture of the operator's that stands in for images.
+/// A placeholder image from the configuration.
 public struct PlaceholderPicture: Sendable, Equatable {
-  /// The whole file.
+  /// The complete file.
   public let bytes: [UInt8]
-  /// What it was found to be when it was decoded whole.
+  /// The properties found by the decoder.
   public let description: ImageDescription
   let digest: ImageDigest
 
-  /// A picture that was decoded whole.
   public init(bytes: [UInt8], description: ImageDescription) {
     self.bytes = bytes
     self.description = description
     digest = ImageDigest(bytes: SHA256.hash(data: bytes))!  // a SHA-256 has 32 bytes
   }
 
-  /// The same bytes are the same picture.
+  /// Equal if the bytes are.
   public static func == (a: PlaceholderPicture, b: PlaceholderPicture) -> Bool {
     a.digest == b.digest
   }

@@ -1,13 +1,12 @@
-/// The picture so far, of an image that is still on its way: at its final dimensions, oriented as it will be.
+/// The pixels decoded so far of an image that is still loading, with its final dimensions and orientation.
 public struct Preview: Sendable, Equatable {
-  /// A file of ``format``.
+  /// A file in the format ``format``.
   public var bytes: [UInt8]
   /// JPEG for scans of a JPEG, PNG for passes of a PNG.
   public var format: ImageFormat
-  /// How many of the image's scans or passes it shows, from 1.
+  /// The number of scans or passes that the preview shows, from 1.
   public var scan: Int
 
-  /// A preview.
   public init(bytes: [UInt8], format: ImageFormat, scan: Int) {
     self.bytes = bytes
     self.format = format
@@ -15,12 +14,13 @@ public struct Preview: Sendable, Equatable {
   }
 }
 
-/// Asks other instances of the service for what they alone have.
+/// Requests data from other instances that only they have.
 public protocol InstancePeers: Sendable {
-  /// The newest preview of a job that another instance loads; nil: there is none, or no answer.
+  /// Returns the newest preview of a job that another instance loads; nil if there is none or the instance
+  /// does not answer.
   ///
   /// - Parameters:
-  ///   - address: where it is reached.
-  ///   - authorization: the client's field of that name, as it holds there too.
+  ///   - address: The address of the other instance.
+  ///   - authorization: The client's `Authorization` field, which the other instance checks again.
   func preview(of id: JobID, at address: String, authorization: String?) async -> Preview?
 }

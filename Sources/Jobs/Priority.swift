@@ -1,4 +1,4 @@
-/// How soon a job's turn comes, against the other jobs'.
+/// The priority of a job in the queue.
 public enum Priority: Int, Sendable, CaseIterable, Comparable, Codable {
   case veryLow = 0
   case low, normal, high, veryHigh

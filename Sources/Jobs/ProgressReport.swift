@@ -1,18 +1,18 @@
-/// What a worker tells of the job it carries: known in memory only until the job leaves `loading`.
+/// A worker's progress with one job. Known in memory only until the job leaves `loading`.
 public struct ProgressReport: Sendable, Equatable, Codable {
-  /// How far the bytes have come.
+  /// The number of bytes received.
   public var progress: Progress
-  /// Requests made to the origin so far, over the job's whole life.
+  /// Requests sent to the origin over the job's whole life.
   public var attempts: Int
-  /// How long each step took so far.
+  /// Duration of each step so far.
   public var timings: Timings
-  /// Previews so far.
+  /// The number of previews so far.
   public var previews: Int
 
-  /// Where the job stands when a worker takes it.
+  /// The progress of a job that a worker has just started.
   public init(of job: Job) { self.init(of: job, LoadProgress()) }
 
-  /// What is shown of a job.
+  /// The progress that clients see of a job.
   package init(shownOf job: Job) {
     progress = job.progress
     attempts = job.attempts
@@ -20,7 +20,7 @@ public struct ProgressReport: Sendable, Equatable, Codable {
     previews = job.previews
   }
 
-  /// What a load's progress means for one of its jobs, given as it was taken.
+  /// The progress of a load as seen by one of its jobs, which is given as it was claimed.
   package init(of job: Job, _ load: LoadProgress) {
     progress = load.bytes
     previews = load.previews
@@ -31,7 +31,7 @@ public struct ProgressReport: Sendable, Equatable, Codable {
 }
 
 extension Timings {
-  /// Takes over what `newer` knows.
+  /// Replaces each duration that `newer` has.
   mutating func take(_ newer: Timings) {
     queued = newer.queued ?? queued
     dns = newer.dns ?? dns
@@ -44,17 +44,16 @@ extension Timings {
   }
 }
 
-/// How far a load has come.
+/// The progress of a load.
 package struct LoadProgress: Sendable, Equatable {
-  /// How far the bytes have come.
+  /// The number of bytes received.
   package var bytes = Progress()
   /// Requests sent to the origin.
   package var requests = 0
-  /// How long each step took so far.
+  /// Duration of each step so far.
   package var timings = Timings()
-  /// Previews of what came.
+  /// The number of previews so far.
   package var previews = 0
 
-  /// Nothing yet.
   package init() {}
 }

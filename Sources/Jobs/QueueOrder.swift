@@ -1,35 +1,38 @@
-/// The order in which queued jobs are handed over: the highest priority first. Within one it goes between owners, the one
-/// with fewer jobs loading first, within an owner between batches and single jobs alike, and within those as they came.
-/// So that nobody's priorities keep another one's jobs waiting, owners come before priorities in every other turn.
+/// The order in which queued jobs are claimed.
 ///
-/// So that nobody waits for ever, about every eighth job handed over is the one that was submitted first among the heads
-/// of the levels, if that was long ago, whatever its priority. A store that many share counts as it can: each instance
-/// for itself is near enough.
+/// The highest priority comes first. Within a priority, the owner with the fewest loading jobs comes first.
+/// An owner's batches take turns with the owner's single jobs. Within a batch, and among single jobs, the
+/// order is that of submission. For every second job, the owner is compared before the priority, so that high
+/// priorities of one owner do not block other owners.
+///
+/// About every eighth job is chosen by age instead: the oldest among the first jobs of all levels, if it is
+/// older than ``patience``. So no job waits forever. Instances that share a store count these turns
+/// separately, which is accurate enough.
 public enum QueueOrder {
-  /// Out of so many jobs handed over one is chosen by its age.
+  /// One out of this many claimed jobs is chosen by its age.
   public static let agedEvery = 8
   /// A job that was submitted longer ago than this is old.
   public static let patience = Duration.seconds(30)
 
   /// Whether the next job is chosen by its age.
-  /// - Parameter count: jobs handed over before.
+  /// - Parameter count: The number of jobs claimed before.
   public static func isAgedTurn(after count: Int) -> Bool { count % agedEvery == agedEvery - 1 }
 
-  /// Whether the next job is chosen by whose it is before its priority.
-  /// - Parameter count: jobs handed over before.
+  /// Whether the next job is chosen by owner before priority.
+  /// - Parameter count: The number of jobs claimed before.
   public static func isOwnersTurn(after count: Int) -> Bool { count % 2 == 0 }
 
-  /// Whether a job has waited so long that its priority matters no more.
+  /// Whether a job is so old that its priority is ignored.
   public static func isOld(_ id: JobID, at moment: Timestamp) -> Bool {
     moment - id.moment > patience
   }
 }
 
-/// What is known of those whose jobs wait, where it is asked whose turn it is: an owner, and what of the owner's is served
-/// in the order in which it came, single jobs or a batch, at one priority.
+/// The round-robin position of one queue: an owner's single jobs, or one of the owner's batches, at one
+/// priority.
 package struct QueueTurn: Sendable {
   let priority: Int
-  /// How many jobs are loading, and the last turn there was, counted in turns.
+  /// For the owner and for this queue: the number of loading jobs, and the turn in which it was last served.
   let owner: (loading: Int, served: Int)
   let lane: (loading: Int, served: Int)
 
@@ -39,8 +42,8 @@ package struct QueueTurn: Sendable {
     (self.priority, self.owner, self.lane) = (priority, owner, lane)
   }
 
-  /// Whether it comes before the other one; nil: neither does.
-  /// - Parameter owners: whether owners come before priorities.
+  /// Whether this queue comes before `other`; nil if they are equal.
+  /// - Parameter owners: Whether owners are compared before priorities.
   package func comesBefore(_ other: QueueTurn, owners: Bool) -> Bool? {
     let byPriority = Self.order(other.priority, priority)
     let byOwner =
@@ -51,20 +54,20 @@ package struct QueueTurn: Sendable {
       ?? Self.order(lane.served, other.lane.served)
   }
 
-  /// Whether the first number is less; nil where they are equal.
+  /// Whether the first number is less; nil if they are equal.
   private static func order(_ a: Int, _ b: Int) -> Bool? { a == b ? nil : a < b }
 }
 
-/// What a change of a job means for its place in the queue.
+/// How a change of a job moves it in the queue.
 public enum QueueMove: Sendable, Equatable {
-  /// It keeps its place.
+  /// The job keeps its position.
   case none
-  /// Behind all others at its level: it has come to that level, or into the queue, only now.
+  /// The job goes behind all others at its level, because it has just come to this level or into the queue.
   case toTheEnd
-  /// Ahead of all others at its level, to which it was lowered.
+  /// The job goes ahead of all others at its level, because its priority was lowered to this level.
   case ahead
 
-  /// The move of a job that was changed.
+  /// The move for a change from `old` to `new`.
   public init(from old: Job, to new: Job) {
     if new.priority > old.priority || (old.phase.isFinished && new.phase == .queued) {
       self = .toTheEnd

@@ -1,33 +1,33 @@
-/// A variant of a kept image or of a placeholder, said in one way however it was asked for: what is equal is rendered and
-/// kept once.
+/// A variant with all its options resolved, so that equal variants have equal renditions. Equal renditions
+/// are rendered and stored once.
 public struct Rendition: Sendable, Equatable {
-  /// What there can be variants of.
+  /// The source of a rendition.
   public enum Source: Sendable, Equatable {
-    /// A kept image.
+    /// A stored image.
     case image(StoredImage)
-    /// The operator's placeholder.
+    /// A placeholder image from the configuration.
     case picture(PlaceholderPicture)
-    /// The built-in one.
+    /// The built-in placeholder.
     case drawing(Placeholder)
   }
 
-  /// Grows with every release that makes other bytes of the same image: those kept before are found no more.
+  /// Increased by each release that produces other bytes from the same image. Older renditions are then no
+  /// longer found.
   static let recipe = 2
 
-  /// What it is made of.
   public let source: Source
-  /// Different from every other's of this image that comes out otherwise.
+  /// The resolved options. Renditions of one image that look different have different options.
   public let variant: Variant
-  /// Of what comes out, in pixels.
+  /// Width of the result in pixels.
   public let width: Int
-  /// Of what comes out, in pixels.
+  /// Height of the result in pixels.
   public let height: Int
-  /// What tells it from all others, whichever service renders it.
+  /// Identifies the rendition. Equal on all instances.
   public private(set) var id: CacheEntry.ID
-  /// Equal for those that one decode may make together; nil: it is rendered alone.
+  /// Equal for renditions that one decode may make together; nil if this one is rendered alone.
   package private(set) var decode: Fingerprint?
 
-  /// - Parameter renderer: knows what size comes out, and how the image is read for it.
+  /// - Parameter renderer: Computes the size of the result and the scale at which the image is read.
   public init(of image: StoredImage, as variant: Variant, by renderer: any ImageRenderer) {
     let size = renderer.size(of: variant, from: image.description)
     var plain = variant.normalised(to: size, of: image.description)
@@ -37,21 +37,21 @@ public struct Rendition: Sendable, Equatable {
     self.init(.image(image), plain, size, key: Self.key(of: image.digest), shrink: shrink)
   }
 
-  /// - Parameter renderer: knows what size comes out.
+  /// - Parameter renderer: Computes the size of the result.
   public init(of picture: PlaceholderPicture, as variant: Variant, by renderer: any ImageRenderer) {
     let size = renderer.size(of: variant, from: picture.description)
     let variant = variant.normalised(to: size, of: picture.description)
     self.init(.picture(picture), variant, size, key: Self.key(of: picture.digest))
   }
 
-  /// The most that is drawn: there is nothing to see that a browser couldn't enlarge.
+  /// The limits of a drawn placeholder. Browsers can enlarge it without a visible loss.
   private static let drawnPixels = 4_194_304
   private static let drawnSide = 8_192
 
-  /// - Parameter variant: 480 × 360 where it has neither side, and in these proportions where it has one. A larger one
-  ///   than 4 megapixels, or than 8,192 on a side, is drawn smaller.
+  /// - Parameter variant: Without a width and height, the size is 480 × 360. With one of them, the other
+  ///   follows from this ratio. Sizes over 4 megapixels, or over 8,192 pixels on a side, are reduced.
   public init(drawing placeholder: Placeholder, as variant: Variant) {
-    // Bounded, so that the arithmetic can't overflow.
+    // Limited, so that the arithmetic cannot overflow.
     let asked = [variant.width, variant.height].map { $0.map { min(max(1, $0), 1 << 24) } }
     var width = asked[0] ?? asked[1].map { max(1, $0 * 4 / 3) } ?? 480
     var height = asked[1] ?? max(1, width * 3 / 4)
@@ -80,14 +80,16 @@ public struct Rendition: Sendable, Equatable {
     (width, height) = size
     id = CacheEntry.ID(
       key: key, selector: Fingerprint(of: ["recipe \(Self.recipe)", variant.name]))
-    // To write AVIF takes many times what to read a picture does: nobody else should wait for it.
-    // Nor for an animation's frames. What would be read at another scale alone comes out otherwise.
+    // Encoding AVIF, or the frames of an animation, takes much longer than the decode. These renditions are
+    // made alone, so that others need not wait. Variants read at different scales are not made together,
+    // because the scale changes the pixels.
     if case .image = source, variant.format != .avif, !variant.isAnimated {
       decode = Fingerprint(of: [key.hex, "read at 1/\(shrink)"])
     }
   }
 
-  /// The same, rendered and kept for one owner alone: how soon it comes tells nothing of others.
+  /// The same rendition, but rendered and stored for one owner alone. Otherwise the response time would show
+  /// whether another owner has requested it.
   package func apart(for owner: Owner) -> Rendition {
     var own = self
     own.id.selector = Fingerprint(of: [id.selector.hex, "owner", owner.name])
@@ -95,30 +97,28 @@ public struct Rendition: Sendable, Equatable {
     return own
   }
 
-  /// A name in memory.
+  /// A digest that identifies the rendition in memory.
   package var digest: ImageDigest {
-    ImageDigest(bytes: Fingerprint(of: [id.key.hex, id.selector.hex]).bytes)!  // 32 of them
+    ImageDigest(bytes: Fingerprint(of: [id.key.hex, id.selector.hex]).bytes)!  // always 32 bytes
   }
 
-  /// What the variants of one image are kept under. Not to be mixed up with a resource's key, which has other parts.
+  /// The cache key of all variants of one image. Its parts differ from those of a resource's key.
   package static func key(of image: ImageDigest) -> Fingerprint {
     Fingerprint(of: ["variants of an image", image.hex])
   }
 }
 
-/// The bytes that a rendition came out as.
+/// The bytes of a rendition.
 ///
-/// One recipe may come out otherwise for another job: a JPEG that is decoded for several variants at once is read at the
-/// scale which the largest of them needs. So the tag is the bytes' own.
+/// Equal renditions can have different bytes: a JPEG that is decoded for several variants at once is read at
+/// the scale of the largest one. Therefore the entity tag is computed from the bytes.
 public struct RenderedBytes: Sendable {
-  /// The bytes.
   public let bytes: StoredBytes
-  /// Strong (RFC 9110 section 8.8.3).
+  /// A strong entity tag (RFC 9110 section 8.8.3).
   public let entityTag: String
-  /// Their part of a limit, to be kept as long as they are.
+  /// The share of a memory limit that is released together with the bytes.
   public let share: (any Sendable & AnyObject)?
 
-  /// Bytes and their tag.
   public init(
     _ bytes: StoredBytes, entityTag: String, share: (any Sendable & AnyObject)? = nil
   ) {
@@ -132,7 +132,7 @@ public struct RenderedBytes: Sendable {
 }
 
 extension Variant {
-  /// Everything about it, for people and for its fingerprint: `webp 320x240 cover q80 #ffffff`.
+  /// All options, for people and for the fingerprint, for example `webp 320x240 cover q80 #ffffff`.
   package var name: String {
     var words = [format.rawValue]
     if width != nil || height != nil {
@@ -149,15 +149,15 @@ extension Variant {
     return words.joined(separator: " ")
   }
 
-  /// The same picture without what makes no difference to it.
-  /// - Parameter size: what comes out.
+  /// Returns the variant without options that do not change the result.
+  /// - Parameter size: The size of the result.
   fileprivate func normalised(
     to size: (width: Int, height: Int), of image: ImageDescription
   ) -> Variant {
     var plain = Variant(format: format)
     if crops(image) {
       (plain.width, plain.height, plain.fit) = (width, height, .cover)
-      // In the other direction nothing is cut off.
+      // Nothing is cut off in the other direction.
       if isTooWide(image) { plain.position.x = position.x } else { plain.position.y = position.y }
     } else if size != image.uprightSize {
       (plain.width, plain.height, plain.fit) = (size.width, size.height, .fill)
@@ -186,7 +186,7 @@ extension Variant.Color {
 }
 
 extension ImageDescription {
-  /// In pixels, turned as the orientation says: 5 to 8 lie on their side.
+  /// Width and height in pixels after rotation. Orientations 5 to 8 swap them.
   public var uprightSize: (width: Int, height: Int) {
     orientation > 4 ? (height, width) : (width, height)
   }

@@ -1,48 +1,49 @@
-/// When a failed job is tried again.
+/// Decides when a failed job is tried again.
 public struct RetryPolicy: Sendable, Equatable {
-  /// Tries in all, where the job says nothing else.
+  /// The maximum number of tries of a job that does not set its own.
   public var maxAttempts = 3
-  /// The back-off after the first try; doubled after each further one.
+  /// The back-off after the first try. It doubles with each further try.
   public var initialBackoff: Duration = .milliseconds(500)
-  /// No back-off, and no origin's `Retry-After`, is longer.
+  /// The limit of the back-off and of an origin's `Retry-After`.
   public var maximumBackoff: Duration = .seconds(30)
 
   /// The configuration's defaults.
   public init() {}
 
-  /// How long to wait before the next try; nil when there is to be none.
+  /// Returns the wait before the next try; nil if there is none.
   ///
   /// - Parameters:
-  ///   - tries: made so far, this one included.
-  ///   - allowed: by the job, else by this policy.
-  ///   - dice: 0…1; the back-off has full jitter, so that many jobs that failed together don't return together.
+  ///   - tries: The number of tries so far.
+  ///   - allowed: The job's maximum of tries; nil means this policy's.
+  ///   - dice: A random number from 0 to 1. The back-off has full jitter, so that jobs that failed together
+  ///     are not all retried at once.
   package func delay(after failure: JobFailure, tries: Int, allowed: Int?, dice: Double)
     -> Duration?
   {
     guard failure.isRetryable, tries < allowed ?? maxAttempts else { return nil }
     let backoff = longestBackoff(after: tries) * dice
     switch failure {
-    // What refuses it does so the next time, too.
+    // Permanent delivery errors are not retried.
     case .delivery(let error): return error.isPassing ? backoff : nil
     case .fetch(.originStatus(_, let retryAfter?)):
       return min(max(backoff, .seconds(retryAfter)), maximumBackoff)
-    // Behind the request that finds out whether the origin is back.
+    // The retry comes after the request that tests whether the origin is reachable again.
     case .fetch(.unreachable(_, _, let seconds)):
       return min(backoff + .seconds(seconds), maximumBackoff)
     default: return backoff
     }
   }
 
-  /// The most that is waited after so many tries, where nobody asks for more time.
+  /// The longest back-off after this number of tries, without `Retry-After`.
   package func longestBackoff(after tries: Int) -> Duration {
     let doublings = min(max(0, tries - 1), 30)
     return min(initialBackoff * (1 << doublings), maximumBackoff)
   }
 
-  /// Of two of a job's URLs that failed in one try, the failure that decides whether and when all are asked again: the
-  /// one that is to be waited for longer. One that does not pass decides nothing beside one that may.
+  /// Returns the failure that decides about the next try when two of a job's URLs failed in one try: the one
+  /// with the longer wait. A permanent failure never wins over a retryable one.
   package func decisive(_ failure: JobFailure, or earlier: JobFailure?) -> JobFailure {
-    // The back-off is the same after each.
+    // The back-off is the same for both.
     func wait(after failure: JobFailure) -> Duration {
       delay(after: failure, tries: 0, allowed: 1, dice: 0) ?? .seconds(-1)
     }

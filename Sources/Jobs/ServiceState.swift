@@ -1,13 +1,13 @@
-/// Whether the service takes work.
+/// Whether the service accepts jobs.
 public enum ServiceState: Sendable, Equatable {
-  /// It is picking up what an earlier run left, or waits for its store to answer.
+  /// The service is recovering the jobs of an earlier run, or waits for its store.
   case starting
-  /// It takes jobs.
+  /// The service accepts jobs.
   case ready
-  /// It takes jobs, but no image can be decoded at the moment.
+  /// The service accepts jobs, but currently cannot decode images.
   case stuck
-  /// It finds no room for new jobs. What it has is given out all the same.
+  /// A disk is full: the service refuses new jobs, but still serves stored images.
   case full
-  /// It finishes what is running and takes no more.
+  /// The service finishes running jobs and refuses new ones.
   case draining
 }

@@ -1,30 +1,33 @@
-/// How a capacity is shared among clients: all of it is one's for as long as no other client asks, half of it while others
-/// do. A part of it may be kept for clients that hold nothing. A value: its keeper guards it.
+/// A capacity that is divided among clients. A client may use all of it while no other client needs some, and
+/// half of it otherwise. A part can be reserved for clients that hold nothing. A value type: the caller
+/// synchronizes access.
 ///
-/// Others ask when they hold a part of it, or were refused or ``note(_:at:)``d within the last minute; so a client that arrives
-/// too late finds room as soon as the one that has all of it gives some back.
+/// Another client counts as needing capacity if it holds a part, or if it was refused or passed to
+/// ``note(_:at:)`` within the last minute. Thus a client that arrives late gets capacity as soon as the
+/// client that holds all of it releases some.
 public struct SharedCapacity<Client: Hashable & Sendable>: Sendable {
-  /// For so long a client that was refused counts as one that asks.
+  /// How long a refused client counts as needing capacity.
   public static var patience: Duration { .seconds(60) }
 
-  /// What is held in all.
+  /// The total amount that clients hold.
   public private(set) var held = 0
   private var shares: [Client: Int] = [:]
-  /// The last two clients that were noted: one of them is another than the one that asks.
+  /// The last two clients that were refused or noted. Two are enough, because one of them differs from any
+  /// client that asks.
   private var asked: [(client: Client, at: Timestamp)] = []
 
-  /// Nothing is held.
   public init() {}
 
-  /// What a client holds.
+  /// Returns the amount that a client holds.
   public func share(of client: Client) -> Int { shares[client] ?? 0 }
 
   /// The clients that hold a part.
   public var clients: some Collection<Client> { shares.keys }
 
-  /// How much more a client may hold; negative where it holds too much.
+  /// Returns how much more a client may hold; negative if it holds too much.
   ///
-  /// - Parameter kept: the part left for clients that hold nothing. The first amount that such a client takes may be of it.
+  /// - Parameter kept: The amount reserved for clients that hold nothing. The first amount of such a client
+  ///   may come from it.
   public func room(
     for client: Client, within capacity: Int, keeping kept: Int = 0, at moment: Timestamp
   ) -> Int {
@@ -34,7 +37,7 @@ public struct SharedCapacity<Client: Hashable & Sendable>: Sendable {
       (isAsked(besides: client, at: moment) ? capacity - capacity / 2 : capacity) - share)
   }
 
-  /// Whether there is room for so much more of the client's; notes that there was none.
+  /// Whether the client may hold `amount` more. If not, records that the client needs capacity.
   public mutating func hasRoom(
     for amount: Int, of client: Client, within capacity: Int, keeping kept: Int = 0,
     at moment: Timestamp
@@ -44,7 +47,8 @@ public struct SharedCapacity<Client: Hashable & Sendable>: Sendable {
     return false
   }
 
-  /// The same, within what the client may have of it, too: who has that is not refused by others.
+  /// Also checks the client's own limit. A client that reached its own limit does not count as needing
+  /// capacity.
   public mutating func hasRoom(
     for amount: Int, of client: Client, within capacity: QueueCapacity, at moment: Timestamp
   ) -> Bool {
@@ -52,7 +56,7 @@ public struct SharedCapacity<Client: Hashable & Sendable>: Sendable {
       && hasRoom(for: amount, of: client, within: capacity.all, at: moment)
   }
 
-  /// Takes so much for the client, where there is room.
+  /// Adds `amount` to what the client holds; returns false if there is not enough capacity.
   public mutating func take(
     _ amount: Int, for client: Client, within capacity: Int, keeping kept: Int = 0,
     at moment: Timestamp
@@ -64,32 +68,33 @@ public struct SharedCapacity<Client: Hashable & Sendable>: Sendable {
     return true
   }
 
-  /// Holds so much whether there is room or not: what was taken before, or must not fail.
+  /// Adds `amount` to what the client holds without a check, for amounts that were granted before or must not
+  /// fail.
   public mutating func hold(_ amount: Int, for client: Client) {
     held += amount
     shares[client, default: 0] += amount
   }
 
-  /// Gives so much of the client's back.
+  /// Releases `amount` of the client.
   public mutating func release(_ amount: Int, of client: Client) {
     held -= amount
     let left = share(of: client) - amount
     shares[client] = left > 0 ? left : nil
   }
 
-  /// The client asked, or held something until now.
+  /// Records that the client needs capacity, or that it held some until now.
   public mutating func note(_ client: Client, at moment: Timestamp) {
     asked.removeAll { $0.client == client }
     asked = asked.suffix(1) + [(client, moment)]
   }
 
-  /// When a client may hold more though nothing is given back, as another one will then not have asked for a minute; nil:
-  /// time changes nothing.
+  /// Returns when a client may hold more without a release, because another client's need expires; nil if
+  /// there is no such time.
   public func nextChange(at moment: Timestamp) -> Timestamp? {
     asked.map { $0.at + Self.patience }.filter { $0 > moment }.min()
   }
 
-  /// The same shares by other names of the clients, which differ as they do.
+  /// The same state with other identifiers of the clients.
   public func renamed<Other>(_ name: (Client) -> Other) -> SharedCapacity<Other> {
     var renamed = SharedCapacity<Other>()
     for (client, share) in shares { renamed.hold(share, for: name(client)) }

@@ -1,12 +1,12 @@
 internal import Synchronization
 
-/// The members that all lines of an upload have unless they say otherwise, and the labels of their batch.
+/// The members that apply to all lines of an upload that do not set them, and the tags of their batch.
 ///
-/// A store keeps them once per batch, and keeps only the differing members of each line. Lines in memory share the arrays.
+/// A store saves them once per batch, and saves only the differing members of each line. Lines in memory
+/// share the arrays.
 public final class SharedDefaults: Sendable {
-  /// The members. Its source stands for none.
+  /// The members. Its source is unused.
   public let submission: Submission
-  /// The labels.
   public let tags: [String]
   private let memo = Mutex<Stored?>(nil)
 
@@ -14,41 +14,40 @@ public final class SharedDefaults: Sendable {
   public struct Stored: Sendable {
     /// Digest of the record. Lines refer to the defaults by it.
     public let digest: ImageDigest
-    /// The record.
+    /// The record, encoded.
     public let record: [UInt8]
   }
 
-  /// Defaults of those members and labels.
   public init(_ submission: Submission, tags: [String]) {
     var submission = submission
     submission.defaults = nil
     (self.submission, self.tags) = (submission, tags)
   }
 
-  /// Shorter defaults are repeated in each line, because a reference would cost as much.
+  /// Shorter defaults are repeated in each line, because a reference would take as much space.
   private static let leastBytes = 256
 
-  /// The defaults of lines like that job; nil where they are short.
+  /// The defaults of lines like `template`; nil if they are too short to be shared.
   package convenience init?(of template: NewJob) {
     guard template.keptBytes >= 256 + Self.leastBytes else { return nil }
     self.init(template.submission, tags: template.tags)
   }
 
-  /// Reads a stored record.
-  /// - Throws: where it can't be read, or has another digest.
+  /// Decodes a stored record.
+  /// - Throws: An error if the record cannot be decoded or has another digest.
   package convenience init(
     _ record: [UInt8], digest: ImageDigest, _ decode: ([UInt8]) throws -> DefaultsRecord
   ) throws {
     guard ImageDigest(of: record) == digest else {
       throw StoreError.unreadable(
-        detail: "a batch's defaults have another digest than its lines say")
+        detail: "the digest of a batch's defaults differs from the one in its lines")
     }
     let members = try decode(record)
     self.init(members.submission, tags: members.tags)
     memo.withLock { $0 = Stored(digest: digest, record: record) }
   }
 
-  /// Returns the stored form, which is encoded once.
+  /// Returns the stored form. Encodes it the first time.
   package func stored(_ encode: (DefaultsRecord) throws -> [UInt8]) throws -> Stored {
     if let stored = memo.withLock(\.self) { return stored }
     let record = try encode(DefaultsRecord(submission: submission, tags: tags))
@@ -57,13 +56,13 @@ public final class SharedDefaults: Sendable {
     return stored
   }
 
-  /// Bytes of its record; 0 while it has none.
+  /// Bytes of the record; 0 if it was not encoded yet.
   package var recordBytes: Int { memo.withLock { $0?.record.count ?? 0 } }
 
-  /// Bytes of its labels, which a store repeats for each line in the index of labels.
+  /// Bytes of the tags, which a store repeats for each line in its index of tags.
   package var tagBytes: Int { tags.reduce(0) { $0 + $1.utf8.count } }
 
-  /// The same with the hosts of its URLs as the fetcher spells them.
+  /// Returns the defaults with the canonical spelling of each host.
   package func spelled(by fetcher: some ImageFetcher) -> SharedDefaults {
     guard submission.alternatives.contains(where: { !$0.hasPlainHost }) else { return self }
     var submission = self.submission
@@ -72,22 +71,22 @@ public final class SharedDefaults: Sendable {
   }
 }
 
-/// The record of a batch's defaults.
 package struct DefaultsRecord: Codable {
   let submission: Submission
   let tags: [String]
 }
 
 extension CodingUserInfoKey {
-  /// The ``SharedDefaults`` that a record leaves out.
+  /// The ``SharedDefaults`` whose members a record leaves out.
   package static let defaults = CodingUserInfoKey(rawValue: "defaults")!  // never nil
 }
 
-/// Recently read defaults by digest. All stores of a process share them, because equal digests have equal records.
+/// Recently decoded defaults, by digest. All stores of a process share them, because equal digests have equal
+/// records.
 package enum KnownDefaults {
   private static let known = Mutex(LRUCache<ImageDigest, SharedDefaults>(capacity: 8 << 20))
 
-  /// The defaults, where they are known.
+  /// Returns the defaults, if known.
   package static func find(_ digest: ImageDigest) -> SharedDefaults? {
     known.withLock { $0.value(for: digest) }
   }
@@ -98,16 +97,14 @@ package enum KnownDefaults {
   }
 }
 
-/// A job's labels: null in its record where they are those of the defaults, and left out where there are none.
+/// A job's tags. Encoded as null if they equal the defaults, and left out if there are none.
 @propertyWrapper
 public struct TagList: Sendable, Equatable, Codable {
-  /// The labels.
   public var wrappedValue: [String]
 
-  /// Those labels.
   public init(wrappedValue: [String]) { self.wrappedValue = wrappedValue }
 
-  /// Reads what ``encode(to:)`` wrote with the same defaults.
+  /// Decodes what ``encode(to:)`` wrote with the same defaults.
   public init(from decoder: any Decoder) throws {
     let value = try decoder.singleValueContainer()
     guard value.decodeNil() else {
@@ -117,7 +114,6 @@ public struct TagList: Sendable, Equatable, Codable {
     wrappedValue = (decoder.userInfo[.defaults] as? SharedDefaults)?.tags ?? []
   }
 
-  /// Writes the labels alone.
   public func encode(to encoder: any Encoder) throws {
     var value = encoder.singleValueContainer()
     if let defaults = encoder.userInfo[.defaults] as? SharedDefaults, defaults.tags == wrappedValue
@@ -129,7 +125,7 @@ public struct TagList: Sendable, Equatable, Codable {
   }
 }
 
-// What `Codable` makes of a type calls these in the place of the ones for any value.
+// The synthesized `Codable` implementation calls these methods instead of the generic ones.
 extension KeyedEncodingContainer {
   mutating func encode(_ member: TagList, forKey key: Key) throws {
     if !member.wrappedValue.isEmpty { try member.encode(to: superEncoder(forKey: key)) }

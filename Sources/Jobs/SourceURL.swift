@@ -1,23 +1,23 @@
-/// An absolute http or https URL whose parts are unambiguous (RFC 3986), so that who judges it and
-/// who connects to it can't read it differently.
+/// An absolute http or https URL whose parts are unambiguous (RFC 3986). The code that checks a URL and the
+/// code that connects to it therefore read it the same way.
 ///
-/// Like the WHATWG URL standard's parser it trims spaces around, percent-encodes characters that may
-/// not stand in a path or query, and drops the fragment. Unlike it, it refuses backslashes, tabs, line
-/// breaks and `user:password@`: those are how one parser is made to see another host than the next.
+/// Like the WHATWG URL parser, it trims spaces at both ends, percent-encodes characters that a path or query
+/// may not contain, and drops the fragment. Unlike that parser, it rejects backslashes, tabs, line breaks and
+/// `user:password@`, because URL parsers disagree about them.
 public struct SourceURL: Hashable, Sendable {
   /// `http` or `https`.
   public let scheme: String
-  /// A name or address in lower case as given; IPv6 without its brackets.
+  /// A name or address in lower case, as given; an IPv6 address without its brackets.
   public let host: String
-  /// The port given or the scheme's own.
+  /// The given port, or the default port of the scheme.
   public let port: Int
   /// Path and query, starting with `/`, percent-encoded.
   public let pathAndQuery: String
 
-  /// The longest URL that is taken, in bytes, as given and encoded.
+  /// The maximum length in bytes, before and after percent-encoding.
   public static let maxLength = 8_192
 
-  /// Reads a URL; nil when it isn't one that can be fetched.
+  /// Parses a URL; nil if it cannot be fetched.
   public init?(_ text: String) {
     let trimmed = text.utf8.drop { $0 == 0x20 }
     var rest = trimmed[...]
@@ -43,18 +43,18 @@ public struct SourceURL: Hashable, Sendable {
 
     let tail = rest[end...].prefix { $0 != UInt8(ascii: "#") }
     pathAndQuery = Self.encoded(tail)
-    // What is kept of it is read again by the same rules.
+    // The normalized URL must be parsable under the same limit.
     guard string.utf8.count <= Self.maxLength else { return nil }
   }
 
-  /// The origin of RFC 6454: scheme, host and port, the host as given.
+  /// The origin (RFC 6454): scheme, host and port, with the host as given.
   public var origin: String { origin(spelling: host) }
 
-  /// The same, its host in another spelling.
+  /// The origin with another spelling of the host.
   public func origin(spelling host: String) -> String { "\(scheme)://\(authority(of: host))" }
 
-  /// Whether the host is a name that is spelled in no other way: in ASCII, without a dot at its end, and not ending in
-  /// what may be a number, as IPv4 addresses do in all of theirs.
+  /// Whether the host is a name with only one spelling: ASCII, no dot at its end, and a last label that does
+  /// not begin with a digit. IPv4 addresses end in a number in each of their forms.
   public var hasPlainHost: Bool {
     var isLabelsFirst = true
     var first: UInt8 = 0
@@ -66,10 +66,10 @@ public struct SourceURL: Hashable, Sendable {
     return !isLabelsFirst && !(0x30...0x39 ~= first)
   }
 
-  /// The URL in one string.
+  /// The complete URL.
   public var string: String { origin + pathAndQuery }
 
-  /// Host and, unless it is the scheme's own, port.
+  /// The host, and the port unless it is the default of the scheme.
   public var authority: String { authority(of: host) }
 
   private func authority(of host: String) -> String {
@@ -98,7 +98,7 @@ public struct SourceURL: Hashable, Sendable {
     return (host, port)
   }
 
-  /// `.some(nil)` where none is given.
+  /// Returns `.some(nil)` if no port is given, and nil if it is invalid.
   private static func port(_ bytes: Bytes) -> Int?? {
     guard let first = bytes.first else { return .some(nil) }
     guard first == UInt8(ascii: ":") else { return nil }
@@ -120,7 +120,7 @@ public struct SourceURL: Hashable, Sendable {
       }
       return legal && inner.utf8.contains(UInt8(ascii: ":")) ? String(inner) : nil
     }
-    // Letters beyond ASCII stay: the fetcher turns an internationalised name into its ASCII form.
+    // Non-ASCII letters stay. The fetcher converts internationalized names to ASCII.
     let legal = name.utf8.allSatisfy { byte in
       byte >= 0x80 || 0x30...0x39 ~= byte || 0x61...0x7A ~= byte || byte == UInt8(ascii: "-")
         || byte == UInt8(ascii: ".") || byte == UInt8(ascii: "_")

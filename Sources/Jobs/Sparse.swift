@@ -1,43 +1,39 @@
-/// A member that its record has only where it is not what it is at first: most jobs of a long list have nothing but a URL.
+/// A member that is left out of its record while it has its initial value. Most jobs of a long batch have
+/// nothing but a URL.
 @propertyWrapper
 public struct Sparse<Value: Initial>: Equatable, Codable {
-  /// The member's value.
   public var wrappedValue: Value
 
-  /// A member of that value.
   public init(wrappedValue: Value) { self.wrappedValue = wrappedValue }
 
-  /// Reads the value alone, as where it has always been there.
+  /// Decodes the plain value, as of a member that is always present.
   public init(from decoder: any Decoder) throws { wrappedValue = try Value(from: decoder) }
 
-  /// Writes the value alone.
+  /// Encodes the plain value.
   public func encode(to encoder: any Encoder) throws { try wrappedValue.encode(to: encoder) }
 }
 
 extension Sparse: Sendable where Value: Sendable {}
 
-/// What a member that has its initial value need not be kept for.
+/// A type with an initial value that need not be stored.
 public protocol Initial: Equatable, Codable {
-  /// What it is where nobody said anything else.
+  /// The value of a member that is absent.
   static var initial: Self { get }
 }
 
 extension Array: Initial where Element: Equatable & Codable {
-  /// None.
   public static var initial: Self { [] }
 }
 
 extension Bool: Initial {
-  /// No.
   public static var initial: Self { false }
 }
 
 extension Int: Initial {
-  /// None.
   public static var initial: Self { 0 }
 }
 
-// What `Codable` makes of a type calls these in the place of the ones for any value.
+// The synthesized `Codable` implementation calls these methods instead of the generic ones.
 extension KeyedEncodingContainer {
   mutating func encode<Value>(_ member: Sparse<Value>, forKey key: Key) throws {
     guard member.wrappedValue != Value.initial else { return }

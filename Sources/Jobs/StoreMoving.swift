@@ -1,101 +1,102 @@
-/// A store whose contents another one may take over: beside what its other protocols tell, what has to be known for that.
-/// Nobody works with it meanwhile.
+/// A store whose contents can be copied to another store. The functions add what the other protocols do not
+/// return. No instance uses the store during the copy.
 public protocol ExportedStore: JobRecords, InstanceLeases, EmbeddedImages {
-  /// The jobs of the queue in its order, whatever they wait for.
+  /// Returns the IDs of all queued jobs in queue order, including jobs that wait for their time.
   func queueOrder() async throws(StoreError) -> [JobID]
 
-  /// Up to `count` idempotency keys after the one of that number.
+  /// Returns up to `count` idempotency keys after position `number`.
   func keys(after number: Int64, count: Int) async throws(StoreError) -> [Exported<ExportedKey>]
 
-  /// Up to `count` entries of the cache, responses and variants alike, after the one of that number.
+  /// Returns up to `count` cache entries (responses and variants) after position `number`.
   func entries(after number: Int64, count: Int) async throws(StoreError)
     -> [Exported<ExportedEntry>]
 
-  /// Up to `count` batches after the one of that number.
+  /// Returns up to `count` batches after position `number`.
   func batches(after number: Int64, count: Int) async throws(StoreError) -> [Exported<Batch>]
 
-  /// Up to `count` lines after that one of which no job could be made, of the batch of that number, in their order.
+  /// Returns up to `count` rejected lines after line `line`, of the batch at position `number`, in line
+  /// order.
   func rejectedLines(of number: Int64, after line: Int64, count: Int) async throws(StoreError)
     -> [Exported<RejectedLine>]
 
-  /// Up to `count` messages, sent or not, after the one of that number.
+  /// Returns up to `count` webhook messages, sent or not, after position `number`.
   func messages(after number: Int64, count: Int) async throws(StoreError)
     -> [Exported<WebhookMessage>]
 }
 
-/// What a store has at one place among all of a kind.
+/// A value in an exported store, with its position among all values of its kind.
 public struct Exported<Value: Sendable>: Sendable {
-  /// The place.
+  /// The position.
   public let number: Int64
-  /// Nil where it can't be read.
+  /// Nil if the value cannot be decoded.
   public let value: Value?
 
-  /// At a place, what can be read there.
+  /// The value that `read` returns, or nil if it throws.
   public init(_ number: Int64, _ read: () throws -> Value) {
     self.number = number
     value = try? read()
   }
 }
 
-/// A store that takes over what another one kept. What it has already it leaves as it is, so that a move which was cut short
-/// is begun again.
+/// A store that receives the contents of another store. Values that it already has stay unchanged, so an
+/// interrupted copy can be started again.
 public protocol ImportingStore: ImageReferences, InstanceLeases, EmbeddedImages {
-  /// Those among the images that no job and no entry of the cache refers to: their bytes need not be there, even where they
+  /// Returns the images to which no job and no cache entry refers. Their bytes need not exist, even if they
   /// are reserved.
   func unreferenced(_ images: [ImageDigest]) async throws(StoreError) -> Set<ImageDigest>
 
-  /// Takes batches over as they are, with what they count of jobs that are to come after them.
-  /// - Returns: how many were not there.
+  /// Imports batches unchanged. Their counts include jobs that are imported later.
+  /// - Returns: The number of batches that were new.
   func take(_ batches: [Batch]) async throws(StoreError) -> Int
 
-  /// Takes lines over of which no job could be made. Nothing is taken where there is no such batch.
+  /// Imports rejected lines. Does nothing if the batch does not exist.
   func take(_ lines: [RejectedLine], of batch: BatchID) async throws(StoreError)
 
-  /// Takes jobs over as they are, none of them loading; queued ones get behind all others, in the order given. Ends what is
-  /// reserved under their names. Batches that they are lines of count them already.
+  /// Imports jobs unchanged. None of them is loading. Queued jobs go behind all others, in the given order.
+  /// Ends the reservations under their IDs. Does not change batch counts, because the imported batches
+  /// already include these jobs.
   ///
-  /// - Returns: how many were not there.
-  /// - Throws: `.leaseLost` where the instance's lease is over.
+  /// - Returns: The number of jobs that were new.
+  /// - Throws: `.leaseLost` if the instance's lease has ended.
   func take(_ jobs: [Job], _ images: ImportedImages, for instance: Instance)
     async throws(StoreError) -> Int
 
-  /// Takes entries of the cache over; those of lost images are left out. What is reserved for them is released later.
+  /// Imports cache entries, except those of lost images. Does not end reservations.
   ///
-  /// - Returns: how many were not there.
-  /// - Throws: `.leaseLost` where the instance's lease is over.
+  /// - Returns: The number of entries that were new.
+  /// - Throws: `.leaseLost` if the instance's lease has ended.
   func take(_ entries: [ExportedEntry], _ images: ImportedImages, for instance: Instance)
     async throws(StoreError) -> Int
 
-  /// Takes keys over.
-  /// - Returns: how many were not there.
+  /// Imports idempotency keys.
+  /// - Returns: The number of keys that were new.
   func take(_ keys: [ExportedKey]) async throws(StoreError) -> Int
 
-  /// Takes messages over.
-  /// - Returns: how many were not there.
+  /// Imports webhook messages.
+  /// - Returns: The number of messages that were new.
   func take(_ messages: [WebhookMessage]) async throws(StoreError) -> Int
 }
 
-/// What is known of the images that imported jobs or entries refer to. All others are kept, or reserved and in their place.
+/// The images of imported jobs or cache entries that need special treatment. All other images are either
+/// known to the store, or reserved with their bytes stored.
 public struct ImportedImages: Sendable {
-  /// For the store to keep itself.
+  /// Images that the job store saves itself.
   public var embedded: [EmbeddedImage] = []
-  /// Those whose bytes are nowhere.
+  /// Images whose bytes were not found.
   public var lost: Set<ImageDigest> = []
 
-  /// None.
   public init() {}
 }
 
-/// A client's word that two requests are one, as it is kept.
+/// An idempotency key, as stored.
 public struct ExportedKey: Sendable {
-  /// The key, with its request's digest.
+  /// The key and the digest of its request.
   public var key: IdempotencyKey
-  /// Since when it is known.
+  /// When the key was first used.
   public var since: Timestamp
-  /// What it stands for, in the order given.
+  /// The jobs that the request created, in the order of the request.
   public var jobs: [JobID]
 
-  /// A key.
   public init(key: IdempotencyKey, since: Timestamp, jobs: [JobID]) {
     self.key = key
     self.since = since
@@ -103,22 +104,21 @@ public struct ExportedKey: Sendable {
   }
 }
 
-/// An entry of the cache as it is kept: a response's or a variant's.
+/// A cache entry, as stored: a response or a variant.
 public struct ExportedEntry: Sendable {
-  /// What tells it from the others.
+  /// The entry's ID.
   public var id: CacheEntry.ID
-  /// ``CacheEntry/resource``, where it is another one than the key.
+  /// ``CacheEntry/resource``; nil if it equals the key.
   public var resource: Fingerprint?
-  /// The name of its bytes.
+  /// The digest of the entry's bytes.
   public var image: ImageDigest
-  /// How many there are.
+  /// The number of bytes.
   public var bytes: Int
-  /// When it was stored, and last used.
+  /// When the entry was stored, and when it was last used.
   public var moments: (stored: Timestamp, used: Timestamp)
-  /// A response as all stores write it, a variant's name.
+  /// The encoded response, in the format of all stores; or the name of a variant.
   public var record: [UInt8]
 
-  /// An entry.
   public init(
     id: CacheEntry.ID, resource: Fingerprint?, image: ImageDigest, bytes: Int,
     moments: (stored: Timestamp, used: Timestamp), record: [UInt8]
@@ -132,14 +132,13 @@ public struct ExportedEntry: Sendable {
   }
 }
 
-/// How far a store's tables are. Each change of them has a number, one more than the one before.
+/// The schema versions of a store. Each schema change increases the version by one.
 public struct TableVersions: Sendable, Equatable {
-  /// The last change that was made; 0: there are no tables.
+  /// The version of the store; 0 if it has no tables.
   public var found: Int
-  /// The last one that this release knows.
+  /// The latest version that this release knows.
   public var latest: Int
 
-  /// How far they are.
   public init(found: Int, latest: Int) {
     self.found = found
     self.latest = latest

@@ -1,86 +1,88 @@
 internal import Synchronization
 
-/// What the instances that share a store tell each other. It may be late or lost: then it costs time and nothing else.
+/// Sends events between the instances of one store. An event may arrive late or not at all: this delays work,
+/// but causes no errors.
 public protocol StoreNews: Sendable {
-  /// Whether this process has the store for itself: what it knows of a job is then the newest that there is.
+  /// Whether this process is the only one that uses the store. Its copies of jobs in memory are then always
+  /// current.
   var isExclusive: Bool { get }
 
-  /// What the others do, as they do it, until the instance retires. One that has a store for itself hears nothing.
+  /// Returns the events of other instances, until the instance retires. A store with a single process has no
+  /// events.
   func news(for instance: Instance) -> AsyncStream<News>
 
-  /// Tells the others. Returns at once: it waits for nobody, and where nobody else is there it costs nothing.
+  /// Sends an event to the other instances. Returns immediately, and does nothing if there are no others.
   func tell(_ news: News, from instance: Instance)
 
-  /// Whether an operator said that the network is constrained, or not, since the first of the instances that are there
-  /// now came; nil where nobody did.
+  /// Returns whether the network is constrained, as an operator has last declared. Nil if no operator
+  /// declared anything since the oldest of the running instances started.
   func isConstrained() async throws(StoreError) -> Bool?
 
-  /// Notes it for instances that come later.
+  /// Saves the value for instances that start later.
   func setConstrained(_ isConstrained: Bool) async throws(StoreError)
 }
 
-/// For a store that one instance has for itself: nobody comes later.
+/// For a store with a single process, where no other instance starts later.
 extension StoreNews {
-  /// Nobody did.
   public func isConstrained() async throws(StoreError) -> Bool? { nil }
 
-  /// There is nobody to note it for.
   public func setConstrained(_ isConstrained: Bool) async throws(StoreError) {}
 }
 
-/// What another instance did.
+/// An event of another instance.
 public enum News: Sendable, Equatable {
-  /// Of how many jobs or images one tells at the most, to be told as it is.
+  /// The maximum number of job IDs in one event. A longer ``removed`` is sent as ``lost``.
   package static let mostIDs = 200
 
-  /// Jobs were queued: there may be one to claim.
+  /// Jobs were queued and may be claimable.
   case queued
-  /// Queued jobs ask this, which is being loaded there or elsewhere: who loads it may bring them in.
+  /// Queued jobs have this request, which an instance is loading. That instance may add them to its load.
   case awaited(Fingerprint)
-  /// An origin is out of reach, and is not asked for so long.
+  /// An origin is paused for this time because it could not be reached.
   case originPaused(String, Duration)
-  /// A job was changed, cancelled or has ended: the store has it as it is now.
+  /// A job was changed, cancelled or finished. Its new state is in the store.
   case changed(JobID)
-  /// Jobs were forgotten.
+  /// Jobs were deleted.
   case removed([JobID])
-  /// A job was purged: the bytes of a broken-off transfer under that key are to be forgotten too.
+  /// A job was purged. Its partial transfer under the given key must be deleted too.
   case purged(JobID, partial: Fingerprint?)
-  /// A batch was purged: nobody is shown a job of it, however long their removal takes.
+  /// A batch was purged. Its jobs are no longer visible, even before all of them are deleted.
   case batchPurged(BatchID)
-  /// Images were removed, so that nobody needs a copy any more.
+  /// Images were deleted. Local copies of them can be deleted.
   case imagesGone([ImageDigest])
-  /// Somebody there follows jobs that are loaded elsewhere: who loads them tells of their progress from now on.
+  /// The sending instance has clients that follow these jobs. The instances that load them should send their
+  /// progress.
   case followed([JobID])
-  /// How far a job has come that is loaded there, and the version that clients there see.
+  /// The progress of a job that the sending instance loads, and the version that clients see there.
   case progress(JobID, version: Int, ProgressReport)
-  /// Something of the cache was dropped by an operator.
+  /// An operator deleted cache entries.
   case cacheDropped
-  /// An operator said that the network is constrained, or no longer is.
+  /// An operator declared the network as constrained, or as no longer constrained.
   case constrained(Bool)
-  /// Some news were lost: whatever is known of jobs that others work on may be old.
+  /// Events were lost. Copies of jobs that other instances work on may be outdated.
   case lost
-  /// A store that may be cut off from the others says so while it isn't: all that they had told by then came before this.
+  /// Heartbeat of the connection to the other instances: every event that they sent before `until` has been
+  /// delivered.
   case heard(until: ContinuousClock.Instant)
 }
 
-/// Passes news on between instances of one process.
+/// Delivers events between instances in one process.
 ///
-/// Who does not keep up loses the oldest, and is told that some were lost.
+/// An instance that reads too slowly loses its oldest events and receives ``News/lost``.
 package final class NewsExchange: Sendable {
   private struct Listener {
     let stream: AsyncStream<News>.Continuation
-    /// News that it may yet lose before it is told so again.
+    /// The number of further events that may be lost before the next ``News/lost``.
     var silence = 0
   }
 
   private let listeners = Mutex<[Instance: Listener]>([:])
   private let capacity: Int
 
-  /// Nobody listens yet.
-  /// - Parameter capacity: news that wait for one listener, at the most.
+  /// - Parameter capacity: The maximum number of events that wait for one instance; at least 2.
   package init(capacity: Int = 16_384) { self.capacity = max(2, capacity) }
 
-  /// What the others tell from now on.
+  /// Returns the events that other instances send from now on. Ends an earlier stream of the same instance.
   package func news(for instance: Instance) -> AsyncStream<News> {
     let (stream, continuation) = AsyncStream.makeStream(
       of: News.self, bufferingPolicy: .bufferingNewest(capacity))
@@ -89,14 +91,15 @@ package final class NewsExchange: Sendable {
     return stream
   }
 
-  /// Tells all others.
+  /// Sends an event to all other instances.
   package func tell(_ news: News, from instance: Instance) {
     listeners.withLock { listeners in
       for other in listeners.keys where other != instance { tell(news, &listeners[other]) }
     }
   }
 
-  /// Whatever a listener lost, a later word of it is among what it has yet to hear.
+  /// If the stream drops an event, sends ``News/lost`` as well. The interval between these is half the
+  /// capacity, so that one of them is always among the waiting events.
   private func tell(_ news: News, _ listener: inout Listener?) {
     guard case .dropped? = listener?.stream.yield(news) else { return }
     guard listener?.silence == 0 else {
@@ -107,7 +110,7 @@ package final class NewsExchange: Sendable {
     listener?.silence = capacity / 2
   }
 
-  /// Ends what an instance hears.
+  /// Ends the event stream of an instance.
   package func end(_ instance: Instance) {
     listeners.withLock { $0.removeValue(forKey: instance) }?.stream.finish()
   }

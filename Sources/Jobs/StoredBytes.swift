@@ -1,18 +1,19 @@
-/// A stored image's bytes, there to be read for as long as this is held.
+/// The bytes of a stored image. They stay readable as long as this value exists, even if the image is
+/// deleted.
 public enum StoredBytes: Sendable {
-  /// In memory.
+  /// Bytes in memory.
   case memory([UInt8])
-  /// In a file, open: these of its bytes.
+  /// A range of an open file.
   case file(any StoredFile, Range<Int>)
 
-  /// Longer images and variants wait for their receivers in files, not in memory, because a receiver may read slowly or
-  /// never.
+  /// The limit, in bytes, for keeping an image or variant in memory while it is sent to a client. Larger ones
+  /// stay in files, because clients may read slowly or never.
   public static let mostInMemory = 128 << 10
 
-  /// All of an open file's bytes.
+  /// All bytes of an open file.
   public static func file(_ file: any StoredFile) -> StoredBytes { .file(file, 0..<file.count) }
 
-  /// How many there are.
+  /// The number of bytes.
   public var count: Int {
     switch self {
     case .memory(let bytes): bytes.count
@@ -20,8 +21,8 @@ public enum StoredBytes: Sendable {
     }
   }
 
-  /// Reads a part. It may wait for the disk.
-  /// - Returns: fewer bytes than asked for when the file is shorter than it was, or can't be read.
+  /// Reads a part. May block on the disk.
+  /// - Returns: Fewer bytes than requested if the file became shorter or cannot be read.
   public func read(at offset: Int, count: Int) -> [UInt8] {
     switch self {
     case .memory(let bytes): Array(bytes.dropFirst(offset).prefix(count))
@@ -31,8 +32,8 @@ public enum StoredBytes: Sendable {
     }
   }
 
-  /// A part of them.
-  /// - Parameter part: within them.
+  /// Returns a part of the bytes.
+  /// - Parameter part: A range within `0..<count`.
   public func part(_ part: Range<Int>) -> StoredBytes {
     switch self {
     case .memory(let bytes): .memory(Array(bytes[part]))
@@ -42,14 +43,15 @@ public enum StoredBytes: Sendable {
   }
 }
 
-/// A file that is open for reading, and closed once nobody holds it any more.
+/// A file that is open for reading. It is closed when the last reference is released.
 ///
-/// How it is open is between the adapter that opened it and a server that can have the kernel send it.
+/// The adapter that opens files and the HTTP server agree on the concrete type, so that the kernel can send
+/// the file.
 public protocol StoredFile: AnyObject, Sendable {
-  /// Bytes, when it was opened.
+  /// The size in bytes when the file was opened.
   var count: Int { get }
 
-  /// Reads a part. It may wait for the disk.
-  /// - Returns: fewer bytes than asked for when the file is shorter than it was, or can't be read.
+  /// Reads a part. May block on the disk.
+  /// - Returns: Fewer bytes than requested if the file became shorter or cannot be read.
   func read(at offset: Int, count: Int) -> [UInt8]
 }

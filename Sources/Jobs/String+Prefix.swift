@@ -1,6 +1,6 @@
 extension String {
-  /// Its first bytes, with U+FFFD for a character that is cut through. One `Character` may have megabytes: what others
-  /// worded is never cut by those.
+  /// Returns the first `count` bytes, with U+FFFD in place of an incomplete character. Texts from outside are
+  /// cut by bytes, because a single `Character` can be megabytes long.
   package func prefix(bytes count: Int) -> String {
     String(decoding: utf8.prefix(count), as: UTF8.self)
   }

@@ -1,5 +1,5 @@
-// A record has only the members that differ from what they are without a word of the client's: from those of an empty
-// submission, or from the defaults of the batch, where the encoder and the decoder are given them.
+// A record contains only the members that differ from an empty submission, or from the batch's defaults if
+// the encoder and the decoder have them.
 
 extension Submission: Codable {
   private enum CodingKeys: String, CodingKey {
@@ -10,7 +10,7 @@ extension Submission: Codable {
 
   private static let empty = Submission(source: .local(""))
 
-  /// Writes a member that is nil as null where the defaults have a value.
+  /// Encodes a member that is nil as null if its default is not nil.
   public func encode(to encoder: any Encoder) throws {
     let base = (encoder.userInfo[.defaults] as? SharedDefaults)?.submission ?? Self.empty
     var members = encoder.container(keyedBy: CodingKeys.self)
@@ -37,7 +37,7 @@ extension Submission: Codable {
     try encode(variants, base.variants, .variants)
     try encode(dropsOriginal, base.dropsOriginal, .dropsOriginal)
     try encode(deliveries, base.deliveries, .deliveries)
-    // The hosts of the source come before those of the alternatives, which lines have in common.
+    // The hosts of the source precede those of the alternatives, which all lines share.
     if hosts.suffix(base.hosts.count) == base.hosts[...] {
       try encode(Array(hosts.dropLast(base.hosts.count)), [], .hosts)
     } else {
@@ -45,7 +45,7 @@ extension Submission: Codable {
     }
   }
 
-  /// Reads what ``encode(to:)`` wrote with the same defaults.
+  /// Decodes what ``encode(to:)`` wrote with the same defaults.
   public init(from decoder: any Decoder) throws {
     let defaults = decoder.userInfo[.defaults] as? SharedDefaults
     let base = defaults?.submission ?? Self.empty

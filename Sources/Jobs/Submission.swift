@@ -1,53 +1,51 @@
-/// What a client asked for: the source and how to obtain it. It never changes after submission.
+/// What a client requested: the source of an image and the options. It never changes after submission.
 public struct Submission: Sendable, Equatable {
-  /// Where the image comes from.
   public var source: Source
-  /// Tried in order when the URL before failed for any reason but cancelling.
+  /// URLs that are tried in order after the URL before them failed.
   public var alternatives: [SourceURL] = []
-  /// The digest that the bytes must have.
+  /// The required SHA-256 of the image's bytes.
   public var integrity: ImageDigest?
-  /// Stands for the URL in the cache and in coalescing.
+  /// Replaces the URL as the key for the cache and for shared loads.
   public var cacheKey: String?
-  /// How the cache may take part.
   public var cacheMode: CacheMode = .default
-  /// Freshness given to a response that says nothing of its own, in seconds.
+  /// The freshness lifetime of a response that states none, in seconds.
   public var cacheTTL: Int?
-  /// Extra request header fields, in the order given.
+  /// Additional request header fields, in the given order.
   public var headers: [HeaderField] = []
-  /// For the whole transfer; nil: the configuration's.
+  /// The time limit of the transfer; nil means the configured one.
   public var timeout: Duration?
-  /// Of the body; nil: the configuration's.
+  /// The limit of the body in bytes; nil means the configured one.
   public var maxBytes: Int?
-  /// Of the decoded image; nil: the configuration's.
+  /// The limit of the image's pixels (width × height); nil means the configured one.
   public var maxPixels: Int?
-  /// Tries for retryable errors; nil: the configuration's.
+  /// The maximum number of tries after retryable errors; nil means the configured one.
   public var maxAttempts: Int?
-  /// How long the finished job is kept; nil: the configuration's.
+  /// How long the finished job is kept; nil means the configured retention.
   public var retention: Duration?
   /// Whether the client asked for little data (`Save-Data: on`).
   public var savesData = false
-  /// Whom to tell of the job's end.
+  /// The receiver of webhook messages when the job ends.
   public var webhook: Webhook?
-  /// Where its client's request stands in a trace, where that is kept.
+  /// The trace context of the client's request, if the request was traced.
   public var trace: TraceContext?
-  /// Made with the image, and there when it is: up to ``VariantRequest/most``, each of another name.
+  /// The variants to make with the image: up to ``VariantRequest/most``, with different names.
   public var variants: [VariantRequest] = []
-  /// Whether the image's own bytes are not kept, but its variants, of which there is at least one.
+  /// Whether only the variants are stored, not the original. Requires at least one variant.
   public var dropsOriginal = false
-  /// Where image and variants are brought before success is told: up to ``DeliveryRequest/most``.
+  /// The deliveries to make before the job succeeds: up to ``DeliveryRequest/most``.
   public var deliveries: [DeliveryRequest] = []
-  /// Hosts of its URLs that were given in another spelling than their origins go by.
+  /// The canonical spelling of each host that was given in another spelling.
   public package(set) var hosts: [HostSpelling] = []
 
-  /// The defaults of its batch; nil where it is not a line or the defaults are short. They only decide how a store keeps the
-  /// submission, so comparisons ignore them.
+  /// The defaults of the batch; nil if the job belongs to no batch or the defaults are short. They only
+  /// affect how a store encodes the submission, so comparisons ignore them.
   public var defaults: SharedDefaults? {
     get { sharing.defaults }
     set { sharing.defaults = newValue }
   }
   private var sharing = Sharing()
 
-  /// A submission with every option left to the configuration.
+  /// A submission without options.
   public init(source: Source) { self.source = source }
 
   private struct Sharing: Sendable, Equatable {
@@ -55,32 +53,32 @@ public struct Submission: Sendable, Equatable {
     static func == (_: Sharing, _: Sharing) -> Bool { true }
   }
 
-  /// Whether the job may send requests at all.
+  /// Whether the job may send requests.
   package var asksOrigin: Bool {
     guard case .url = source else { return false }
     return cacheMode != .onlyIfCached
   }
 }
 
-/// How a host is spelled.
+/// Two spellings of one host.
 public struct HostSpelling: Sendable, Equatable, Codable {
-  /// By the client: ``SourceURL/host``.
+  /// As the client sent it: ``SourceURL/host``.
   public let given: String
-  /// Once for all spellings of it, by the fetcher.
+  /// The canonical spelling.
   public let one: String
 }
 
-/// Where a job's image comes from.
+/// The source of a job's image.
 public enum Source: Sendable, Equatable, Codable {
-  /// Fetched from the URL; from `lowData` in its place while the network is constrained.
+  /// Fetched from the URL, or from `lowData` while the network is constrained.
   case url(SourceURL, lowData: SourceURL?)
-  /// A named file below the configured root.
+  /// The name of a file in the configured local folder.
   case local(String)
-  /// Bytes that the client sent, kept in the image store under their digest.
+  /// An uploaded image in the image store.
   case captured(ImageDigest, bytes: Int, contentType: String)
 }
 
-/// The Fetch standard's cache modes (section 2.2.5).
+/// The cache modes of the Fetch standard (section 2.2.5).
 public enum CacheMode: String, Sendable, CaseIterable, Initial {
   case `default`, reload
   case noStore = "no-store"
@@ -88,18 +86,18 @@ public enum CacheMode: String, Sendable, CaseIterable, Initial {
   case forceCache = "force-cache"
   case onlyIfCached = "only-if-cached"
 
-  /// As HTTP has it.
+  /// The standard behavior of HTTP caches.
   public static let initial = CacheMode.default
 }
 
-/// One header field (RFC 9110 section 5), name and value as given.
+/// A header field (RFC 9110 section 5), with name and value as given.
 public struct HeaderField: Sendable, Equatable, Codable {
   /// A token.
   public var name: String
-  /// Without line breaks or NUL; no white space around it.
+  /// Contains no line break and no NUL, and no white space at its ends.
   public var value: String
 
-  /// A field; whoever makes it has checked the characters.
+  /// Does not check the characters; the caller must.
   public init(name: String, value: String) {
     self.name = name
     self.value = value

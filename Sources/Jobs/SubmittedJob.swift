@@ -1,13 +1,12 @@
-/// A job that a submission is answered with.
+/// A job in the response to a submission.
 public struct SubmittedJob: Sendable {
-  /// Its name.
   public let id: JobID
-  /// The job as it is; nil where an earlier submission under the same idempotency key made it, and it is gone: it
-  /// expired, or was purged.
+  /// The present state of the job. Nil if an earlier submission with the same idempotency key created the
+  /// job, and it has expired or been purged.
   public let snapshot: JobSnapshot?
 
-  /// A job that is there.
+  /// An existing job.
   public init(_ snapshot: JobSnapshot) { (id, self.snapshot) = (snapshot.job.id, snapshot) }
-  /// A job that is gone.
+  /// A job that expired or was purged.
   public init(gone id: JobID) { (self.id, snapshot) = (id, nil) }
 }

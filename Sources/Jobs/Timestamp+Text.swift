@@ -1,22 +1,22 @@
 internal import Caching
 
 extension Timestamp {
-  /// The moment of a date in a header field (RFC 9110 section 5.6.7), in any of its three forms:
-  /// the two-digit year of RFC 850's is at most 50 years ahead of `now`. nil for anything else, and
-  /// for moments before 1970.
+  /// Parses a date of a header field (RFC 9110 section 5.6.7) in any of its three forms. A two-digit year
+  /// (RFC 850) is taken as at most 50 years after `now`. Returns nil for anything else and for dates before
+  /// 1970.
   public init?(httpDate text: String, now: Timestamp) {
     guard let date = HTTPDate(text, now: now.milliseconds) else { return nil }
     self.init(milliseconds: date.milliseconds)
   }
 
-  /// As a header field tells it, to the second: `Sun, 06 Nov 1994 08:49:37 GMT`. Moments before
-  /// 1970 or after 9999 are told as the nearest within.
+  /// The date in the form of header fields, to the second: `Sun, 06 Nov 1994 08:49:37 GMT`. Dates before 1970
+  /// or after 9999 become the nearest date in that range.
   public var httpDate: String { HTTPDate(milliseconds: milliseconds).description }
 }
 
 extension Timestamp: CustomStringConvertible {
-  /// RFC 3339 in UTC with milliseconds: `2026-11-21T09:30:00.000Z`. Moments outside the years 0000
-  /// to 9999 are told as the nearest within.
+  /// RFC 3339 in UTC with milliseconds: `2026-11-21T09:30:00.000Z`. Dates outside the years 0000 to 9999
+  /// become the nearest date in that range.
   public var description: String {
     let moment = min(max(milliseconds, -62_167_219_200_000), 253_402_300_799_999)
     let day = (moment >= 0 ? moment : moment - 86_399_999) / 86_400_000

@@ -1,15 +1,15 @@
-/// A moment in UTC, to the millisecond: what the API shows and the store keeps.
+/// A moment in UTC with millisecond precision, as in the API and in stores.
 public struct Timestamp: Hashable, Sendable, Comparable, Codable {
   /// Milliseconds since 1970-01-01T00:00:00Z.
   public let milliseconds: Int64
 
-  /// The moment that many milliseconds after 1970-01-01T00:00:00Z.
+  /// The moment that number of milliseconds after 1970-01-01T00:00:00Z.
   public init(milliseconds: Int64) { self.milliseconds = milliseconds }
 
-  /// The beginning of a day, by UTC, counted from 1970-01-01.
+  /// The beginning (UTC) of a day, counted from 1970-01-01.
   public init(day: Int) { self.init(milliseconds: Int64(day) * 86_400_000) }
 
-  /// The day that it is in, by UTC, counted from 1970-01-01.
+  /// The day (UTC) of this moment, counted from 1970-01-01.
   public var day: Int { Int(milliseconds / 86_400_000) }
 
   public init(from decoder: any Decoder) throws {
@@ -23,13 +23,13 @@ public struct Timestamp: Hashable, Sendable, Comparable, Codable {
 
   public static func < (a: Timestamp, b: Timestamp) -> Bool { a.milliseconds < b.milliseconds }
 
-  /// The moment that much later; saturates.
+  /// Adds a duration. Limits the result to the valid range.
   public static func + (moment: Timestamp, duration: Duration) -> Timestamp {
     let (sum, overflow) = moment.milliseconds.addingReportingOverflow(duration.inMilliseconds)
     return Timestamp(milliseconds: overflow ? .max : sum)
   }
 
-  /// The time from one moment to the next; negative when it is earlier; saturates.
+  /// The time between two moments; negative if `later` is earlier. Limits the result to the valid range.
   public static func - (later: Timestamp, earlier: Timestamp) -> Duration {
     let (difference, overflow) = later.milliseconds.subtractingReportingOverflow(
       earlier.milliseconds)
@@ -39,7 +39,7 @@ public struct Timestamp: Hashable, Sendable, Comparable, Codable {
 }
 
 extension Duration {
-  /// Whole milliseconds, rounded towards zero; saturates.
+  /// Whole milliseconds, rounded towards zero, limited to the range of `Int64`.
   public var inMilliseconds: Int64 {
     let (seconds, attoseconds) = components
     let (whole, overflow) = seconds.multipliedReportingOverflow(by: 1000)
@@ -47,15 +47,15 @@ extension Duration {
     return whole + attoseconds / 1_000_000_000_000_000
   }
 
-  /// Seconds as they are told to people: no finer than a millisecond.
+  /// Seconds with at most three decimals, for people.
   package var toldInSeconds: Double { Double(inMilliseconds) / 1_000 }
 
-  /// Seconds, with their fraction.
+  /// Seconds with their fraction.
   public var inSeconds: Double {
     let (seconds, attoseconds) = components
     return Double(seconds) + Double(attoseconds) * 1e-18
   }
 }
 
-/// Tells the wall clock's time; a test gives its own.
+/// Returns the current time. Tests pass their own.
 public typealias WallClock = @Sendable () -> Timestamp

@@ -1,22 +1,22 @@
-/// Where a request stands in a trace, as the header field `traceparent` tells it (W3C Trace Context, section 3.2).
+/// The trace and span of a request, as in the header field `traceparent` (W3C Trace Context, section 3.2).
 public struct TraceContext: Sendable, Hashable {
-  /// The first eight bytes of the trace's id, big-endian.
+  /// The first eight bytes of the trace ID, big-endian.
   public let traceHigh: UInt64
-  /// The last eight.
+  /// The last eight bytes.
   public let traceLow: UInt64
-  /// The id of the span that whatever comes of it is below of; never 0.
+  /// The ID of the parent span; never 0.
   public let span: UInt64
-  /// Whether whoever began the trace keeps it.
+  /// Whether the caller records the trace.
   public let isSampled: Bool
 
-  /// A place in a trace; `span` is not 0, and not both halves of the trace's id are.
+  /// `span` must not be 0, nor both halves of the trace ID.
   public init(traceHigh: UInt64, traceLow: UInt64, span: UInt64, isSampled: Bool) {
     (self.traceHigh, self.traceLow, self.span, self.isSampled) = (
       traceHigh, traceLow, span, isSampled
     )
   }
 
-  /// Reads the field; nil for what is none. Of a later version what this one knows.
+  /// Parses the field; nil if it is invalid. Ignores unknown parts of later versions.
   public init?(traceparent text: some StringProtocol) {
     let bytes = Array(text.utf8.prefix(56))
     guard bytes.count >= 55, [2, 35, 52].allSatisfy({ bytes[$0] == UInt8(ascii: "-") }),
@@ -28,13 +28,13 @@ public struct TraceContext: Sendable, Hashable {
     self.init(traceHigh: high, traceLow: low, span: span, isSampled: flags & 1 == 1)
   }
 
-  /// The field's value.
+  /// The value of the header field.
   public var traceparent: String { "00-\(trace)-\(Self.text(span))-0\(isSampled ? 1 : 0)" }
 
-  /// The trace's id: 32 hexadecimal digits.
+  /// The trace ID: 32 hexadecimal digits.
   public var trace: String { Self.text(traceHigh) + Self.text(traceLow) }
 
-  /// A span's id: 16 hexadecimal digits.
+  /// Returns a span ID as 16 hexadecimal digits.
   public static func text(_ word: UInt64) -> String {
     String(unsafeUninitializedCapacity: 16) { buffer in
       for at in 0..<16 { buffer[at] = hexDigit(word >> UInt64(60 - 4 * at) & 0xF) }
@@ -42,7 +42,7 @@ public struct TraceContext: Sendable, Hashable {
     }
   }
 
-  /// Lower case alone, as the field has it.
+  /// Accepts lower case only, as the field requires.
   private static func hex(_ digits: ArraySlice<UInt8>) -> UInt64? {
     var word: UInt64 = 0
     for digit in digits {
@@ -57,7 +57,7 @@ extension TraceContext: Codable {
   public init(from decoder: any Decoder) throws {
     let container = try decoder.singleValueContainer()
     guard let context = try TraceContext(traceparent: container.decode(String.self)) else {
-      throw DecodingError.dataCorruptedError(in: container, debugDescription: "no traceparent")
+      throw DecodingError.dataCorruptedError(in: container, debugDescription: "not a traceparent")
     }
     self = context
   }
@@ -68,22 +68,21 @@ extension TraceContext: Codable {
   }
 }
 
-/// Which jobs are traced, and who hears of it.
+/// Which jobs are traced, and whether origins receive the trace.
 public struct TraceRules: Sendable, Equatable {
-  /// Of the jobs whose client says nothing: 0…1.
+  /// The share of jobs to trace, from 0 to 1, among jobs without a trace context of their client.
   public var share: Double
-  /// Whether origins are told the trace.
+  /// Whether requests to origins carry a `traceparent` field.
   public var isPassedOn: Bool
 
-  /// The rules.
   public init(share: Double, isPassedOn: Bool) {
     (self.share, self.isPassedOn) = (share, isPassedOn)
   }
 }
 
 extension Job {
-  /// The job's own place: below its client's, where that told one, else in a trace whose id is the job's. Nil where it is
-  /// not traced. Whoever asks gets the same, also after a restart.
+  /// The job's own span: a child of the client's span, or the root of a trace with the job's ID. Nil if the
+  /// job is not traced. The result is the same on every call, also after a restart.
   public func trace(by rules: TraceRules) -> TraceContext? {
     let span = Self.scrambled(id.low, 0)
     guard let parent = submission.trace else {
@@ -96,12 +95,12 @@ extension Job {
       traceHigh: parent.traceHigh, traceLow: parent.traceLow, span: span, isSampled: true)
   }
 
-  /// The id of the span of one of its stages.
+  /// The span ID of one of the job's stages.
   public func span(of stage: JobStage.Name) -> UInt64 {
     Self.scrambled(id.low, 2 + UInt64(JobStage.Name.allCases.firstIndex(of: stage) ?? 0))
   }
 
-  /// Another word for each number, never 0 (the finaliser of SplitMix64).
+  /// Maps a word and a number to a different word, never 0 (the finalizer of SplitMix64).
   private static func scrambled(_ word: UInt64, _ number: UInt64) -> UInt64 {
     var word = word &+ (number &+ 1) &* 0x9E37_79B9_7F4A_7C15
     word = (word ^ word >> 30) &* 0xBF58_476D_1CE4_E5B9

@@ -1,18 +1,18 @@
-/// Which of a submission's URLs is asked.
+/// Selects one of a submission's URLs.
 public enum URLCandidate: Sendable, Hashable, Initial {
   /// The `url`.
   case regular
-  /// The `low_data_url`, in the place of `url`.
+  /// The `low_data_url`, which replaces the `url`.
   case lowData
-  /// One of the `alternatives`, by its place.
+  /// One of the `alternatives`, by its index.
   case alternative(Int)
 
-  /// Of most jobs, always.
+  /// The value for most jobs.
   public static let initial = URLCandidate.regular
 }
 
 extension Submission {
-  /// The target's URL; nil for other sources than URLs, and where there is no such URL.
+  /// Returns the selected URL; nil for other sources, and if the submission has no such URL.
   public func url(of target: URLCandidate) -> SourceURL? {
     guard case .url(let regular, let lowData) = source else { return nil }
     switch target {
@@ -33,7 +33,7 @@ extension URLCandidate {
     }
   }
 
-  /// What is tried when this one failed; nil after the last.
+  /// Returns the URL to try after this one failed; nil after the last.
   package func next(in submission: Submission) -> URLCandidate? {
     let place =
       switch self {

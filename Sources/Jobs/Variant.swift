@@ -1,68 +1,66 @@
-/// A picture made from a kept image: scaled, upright, in sRGB, without metadata.
+/// The options of an image made from a stored one: resized, upright, in sRGB, without metadata.
 public struct Variant: Sendable, Hashable {
-  /// How a picture is brought to a size that has other proportions.
+  /// How an image is fitted to a size with other proportions.
   public enum Fit: String, Sendable, CaseIterable, Codable {
-    /// Whole, within the size, and enlarged only where that is asked for: what comes out may be smaller in one
-    /// direction.
+    /// The complete image within the size. The result may be smaller in one direction. Enlarged only if
+    /// ``enlarge`` is true.
     case contain
-    /// Fills the size; what is too much is cut off.
+    /// Fills the size and cuts off the rest.
     case cover
-    /// Exactly the size, proportions or not.
+    /// Exactly the size, without keeping the proportions.
     case fill
-    /// As `contain`, never enlarged.
+    /// Like `contain`, but never enlarged.
     case scaleDown = "scale-down"
   }
 
-  /// A colour to paint behind what is transparent.
+  /// A background color for transparent pixels.
   public struct Color: Sendable, Hashable, Codable {
     /// 0 to 255.
     public var red, green, blue: UInt8
 
-    /// An opaque colour.
     public init(red: UInt8, green: UInt8, blue: UInt8) {
       (self.red, self.green, self.blue) = (red, green, blue)
     }
   }
 
-  /// What stays of a picture that is cut off: how much of what is too much lies before it.
+  /// Which part of a cropped image is kept: the percentage of the excess that is cut off at the left and at
+  /// the top.
   public struct Position: Sendable, Hashable, Codable {
-    /// To the left, in percent of what is too wide: 0 shows the left edge.
+    /// The percentage of the excess width that is cut off at the left; 0 keeps the left edge.
     public var x: Int
-    /// Above, in percent of what is too high: 0 shows the top.
+    /// The percentage of the excess height that is cut off at the top; 0 keeps the top edge.
     public var y: Int
 
-    /// The middle.
     public static let center = Position(x: 50, y: 50)
 
-    /// - Parameters: percents, 0 to 100.
+    /// - Parameters: percentages, 0 to 100.
     public init(x: Int, y: Int) { (self.x, self.y) = (x, y) }
   }
 
-  /// In pixels of the upright picture; nil: follows from the height, or is the image's own.
+  /// The width in pixels of the upright image; nil: computed from the height, or the image's own.
   public var width: Int?
-  /// In pixels of the upright picture; nil: follows from the width, or is the image's own.
+  /// The height in pixels of the upright image; nil: computed from the width, or the image's own.
   public var height: Int?
-  /// How it is brought to that size.
   public var fit: Fit = .contain
-  /// Where ``Fit/cover`` cuts off, in the upright picture.
+  /// Where ``Fit/cover`` crops the upright image.
   public var position = Position.center
   /// Whether ``Fit/contain`` may enlarge.
   public var enlarge = false
-  /// The format that is written.
   public var format: OutputFormat
-  /// 1 to 100; nil: the encoder's default. Means nothing to PNG.
+  /// 1 to 100; nil means the encoder's default. Ignored for PNG.
   public var quality: Int?
-  /// Painted behind what is transparent; nil: stays transparent, in JPEG white.
+  /// The background of transparent pixels; nil keeps them transparent, or white in a JPEG.
   public var background: Color?
 
-  /// Whether all frames of an animation are shown, in WebP; otherwise, and in other formats, the first.
+  /// Whether a WebP shows all frames of an animation. Other formats, and WebP without this option, show the
+  /// first frame.
   public var isAnimated = false
 
-  /// How many times shorter a JPEG's sides are read, where others beside it need more of them than it does by itself:
-  /// other pixels come of that. Nil: see ``ImageRenderer/shrink(for:from:)``.
+  /// The factor by which a JPEG's sides are reduced while it is read, if other variants of the same decode
+  /// need a smaller factor. It changes the pixels. Nil means ``ImageRenderer/shrink(for:from:)``.
   package var shrink: Int?
 
-  /// The whole picture at its own size.
+  /// The complete image at its own size.
   public init(format: OutputFormat) { self.format = format }
 }
 
@@ -70,7 +68,7 @@ public struct Variant: Sendable, Hashable {
 public enum OutputFormat: String, Sendable, CaseIterable, Codable {
   case jpeg, png, webp, avif
 
-  /// The same among those that can be read.
+  /// The same format as an ``ImageFormat``.
   public var imageFormat: ImageFormat {
     switch self {
     case .jpeg: .jpeg
@@ -80,8 +78,8 @@ public enum OutputFormat: String, Sendable, CaseIterable, Codable {
     }
   }
 
-  /// The media type it is served as.
+  /// The media type in responses.
   public var contentType: String { "image/\(rawValue)" }
-  /// The usual ending of a file's name, without the dot.
+  /// The usual file extension, without the dot.
   public var fileExtension: String { self == .jpeg ? "jpg" : rawValue }
 }

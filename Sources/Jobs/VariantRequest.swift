@@ -1,36 +1,35 @@
-/// A variant that a job wants made with its image.
+/// A variant that a job requests with its image.
 public struct VariantRequest: Sendable, Hashable, Codable {
-  /// The most of one job.
+  /// The maximum for one job.
   public static let most = 8
 
-  /// Its name in the job: 1 to 32 of `[a-z0-9_-]`.
+  /// The name within the job: 1 to 32 characters of `[a-z0-9_-]`.
   public var name: String
-  /// In pixels of the upright picture.
+  /// In pixels of the upright image.
   public var width: Int?
-  /// In pixels of the upright picture.
+  /// In pixels of the upright image.
   public var height: Int?
-  /// How it is brought to that size.
   public var fit: Variant.Fit = .contain
-  /// Where ``Variant/Fit/cover`` cuts off.
+  /// Where ``Variant/Fit/cover`` crops the image.
   public var position: Variant.Position = .center
   /// Whether ``Variant/Fit/contain`` may enlarge.
   public var enlarge = false
-  /// Nil: the image's own, where that can be written.
+  /// Nil means the image's own format, if it can be written.
   public var format: OutputFormat?
-  /// 1 to 100; nil: the encoder's default.
+  /// 1 to 100; nil means the encoder's default.
   public var quality: Int?
-  /// Painted behind what is transparent.
+  /// The background of transparent pixels.
   public var background: Variant.Color?
   /// Whether all frames of an animation are shown.
   public var isAnimated = false
 
-  /// As ``Variant/shrink``; no client says it.
+  /// Like ``Variant/shrink``. Not set by clients.
   package var shrink: Int?
 
-  /// The whole picture at its own size.
+  /// The complete image at its own size.
   public init(name: String) { self.name = name }
 
-  /// What is known already.
+  /// The same options as a variant's.
   public init(_ variant: Variant, name: String = "") {
     self.name = name
     (width, height, fit) = (variant.width, variant.height, variant.fit)
@@ -40,17 +39,17 @@ public struct VariantRequest: Sendable, Hashable, Codable {
     shrink = variant.shrink
   }
 
-  /// The same for all jobs that want it, whatever they call it.
+  /// The request without its name, so that it is equal for all jobs that want the same result.
   package var recipe: VariantRequest {
     var recipe = self
     recipe.name = ""
     return recipe
   }
 
-  /// What it comes to for an image of that format.
+  /// Returns the variant for an image of the given format.
   /// - Parameters:
-  ///   - isTransparent: whether what comes out can be.
-  ///   - formats: those that can be written, at least one.
+  ///   - isTransparent: Whether the result can have transparent pixels.
+  ///   - formats: The formats that can be written, at least one.
   public func variant(
     of format: ImageFormat, isTransparent: Bool, formats: Set<OutputFormat>
   ) -> Variant {
@@ -69,7 +68,7 @@ public struct VariantRequest: Sendable, Hashable, Codable {
 }
 
 extension OutputFormat {
-  /// Where nobody names one: the image's own, else PNG or JPEG.
+  /// The default format: the image's own, otherwise PNG for a transparent image and JPEG for an opaque one.
   package static func plain(
     for image: ImageFormat, isTransparent: Bool, of formats: Set<OutputFormat>
   ) -> OutputFormat {
@@ -79,22 +78,20 @@ extension OutputFormat {
   }
 }
 
-/// A variant that was made with a job's image.
+/// A variant that was made for a job.
 public struct MadeVariant: Sendable, Equatable, Codable {
-  /// Its name in the job.
+  /// The name within the job.
   public var name: String
   /// In pixels, upright.
   public var width: Int
   /// In pixels, upright.
   public var height: Int
-  /// Of its bytes.
   public var format: OutputFormat
-  /// How many there are.
+  /// The size in bytes.
   public var bytes: Int
-  /// Of its bytes; strong.
+  /// A strong entity tag of the bytes.
   public var entityTag: String
 
-  /// One that was made.
   package init(_ name: String, _ rendition: Rendition, _ made: RenderedBytes) {
     (self.name, bytes, entityTag) = (name, made.bytes.count, made.entityTag)
     (width, height, format) = (rendition.width, rendition.height, rendition.variant.format)

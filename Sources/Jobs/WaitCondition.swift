@@ -1,11 +1,11 @@
-/// What a long poll waits for.
+/// The condition that a long poll waits for.
 public enum WaitCondition: Sendable, Equatable {
-  /// The job has reached a phase in which it stays.
+  /// The job has finished.
   case finished
-  /// The job has another version than this.
+  /// The job's version differs from this one.
   case versionOtherThan(Int)
 
-  /// Whether the job meets it.
+  /// Whether the job meets the condition.
   public func isMet(by job: Job) -> Bool {
     switch self {
     case .finished: job.phase.isFinished

@@ -1,35 +1,35 @@
-/// What an unfinished job waits for, as far as memory tells. It changes without the job's version.
+/// What an unfinished job waits for, according to this instance's memory. It changes without a new version of
+/// the job.
 public struct WaitingFor: Sendable, Equatable {
-  /// What it is that lets the job run.
+  /// The reason for the wait.
   public enum Reason: String, Sendable, CaseIterable {
-    /// A worker that is free.
+    /// No worker is free.
     case worker
-    /// The end of a transfer to the origin, which gets no more at once.
+    /// The limit of concurrent transfers to the origin is reached.
     case originLimit = "origin_limit"
-    /// The next moment at which the origin may be asked once more.
+    /// The rate limit of requests to the origin is reached.
     case originRate = "origin_rate"
-    /// The end of a pause: too many requests in a row reached nobody there.
+    /// The origin is paused, because several requests in a row could not reach it.
     case originPaused = "origin_paused"
-    /// Room on the disk: until there is some, no job begins.
+    /// The disk is full. No job starts until there is space.
     case storage
-    /// The end of the back-off after a try that failed.
+    /// The back-off after a failed try.
     case retry
-    /// Its variants, which are made one job after the other in turns of their owners. The job is `loading`.
+    /// Its variants have to wait for those of other jobs. The job is `loading`.
     case render
-    /// Its deliveries: a destination takes few at once. The job is `loading`.
+    /// Its deliveries have to wait, because the number of concurrent uploads to a destination is limited. The
+    /// job is `loading`.
     case deliver
   }
 
-  /// What it is.
   public var reason: Reason
-  /// The origin (RFC 6454) that its next request goes to; nil where there will be none.
+  /// The origin (RFC 6454) of the next request; nil if there will be no request.
   public var origin: String?
-  /// When that ends or comes round, if time decides.
+  /// When the wait ends, if that depends on time.
   public var until: Timestamp?
-  /// Jobs that get a worker before it, about; nil where nobody knows.
+  /// The approximate number of jobs ahead of it in the queue; nil if unknown.
   public var ahead: Int?
 
-  /// What a job waits for.
   public init(
     _ reason: Reason, origin: String?, until: Timestamp? = nil, ahead: Int? = nil
   ) {

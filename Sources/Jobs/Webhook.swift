@@ -1,28 +1,27 @@
-/// Whom to tell of the ends of a job or a batch.
+/// The receiver of messages about the end of a job or a batch.
 public struct Webhook: Sendable, Hashable, Codable {
-  /// Where messages are sent.
+  /// The URL to which messages are posted.
   public var url: SourceURL
-  /// Of which ends, in the order of ``WebhookEvent/allCases``.
+  /// The events to report, in the order of ``WebhookEvent/allCases``.
   public var events: [WebhookEvent]
 
-  /// Whom to tell of what.
   public init(url: SourceURL, events: Set<WebhookEvent>) {
     self.url = url
     self.events = WebhookEvent.allCases.filter(events.contains)
   }
 }
 
-/// What a message tells of: its `type`.
+/// The event that a message reports: its `type`.
 public enum WebhookEvent: String, Sendable, CaseIterable, Codable {
   case jobSuccess = "job.success"
   case jobFailure = "job.failure"
   case jobCancelled = "job.cancelled"
   case batchFinished = "batch.finished"
 
-  /// A job's ends.
+  /// The events of a job.
   public static let jobEnds: Set<WebhookEvent> = [.jobSuccess, .jobFailure, .jobCancelled]
 
-  /// A job that is now in that phase; nil where that is no end.
+  /// The event of a job that has entered this phase; nil if the phase is not final.
   public init?(_ phase: Phase) {
     switch phase {
     case .queued, .loading: return nil

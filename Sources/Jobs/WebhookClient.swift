@@ -1,25 +1,23 @@
-/// Sends messages to receivers.
+/// Posts messages to receivers.
 public protocol WebhookClient: Sendable {
-  /// Posts a message once; a redirect is an answer like any other, and is not followed.
+  /// Posts a message once. Redirects are not followed but returned like any other response.
   ///
-  /// - Throws: why there is no answer; `.blocked` where the address rule forbids to ask.
+  /// - Throws: The reason why there is no response; `.blocked` if the network rules forbid the request.
   func post(_ request: WebhookRequest) async throws(FetchError) -> WebhookResponse
 }
 
-/// One try to be made.
+/// One attempt to send a message.
 public struct WebhookRequest: Sendable {
-  /// Where to.
   public var url: SourceURL
-  /// Whose message it is; nil: the service's own.
+  /// The owner of the message; nil for the service itself.
   public var owner: Owner?
   /// JSON.
   public var body: [UInt8]
-  /// Beside those that say what the body is.
+  /// Header fields in addition to those that describe the body.
   public var fields: [HeaderField]
-  /// From the name's lookup to the answer's header section.
+  /// The time limit from name resolution to the end of the response's header section.
   public var timeout: Duration
 
-  /// A try.
   public init(
     _ url: SourceURL, for owner: Owner? = nil, body: [UInt8], fields: [HeaderField],
     timeout: Duration
@@ -29,14 +27,13 @@ public struct WebhookRequest: Sendable {
   }
 }
 
-/// What a receiver answered.
+/// A receiver's response.
 public struct WebhookResponse: Sendable, Equatable {
   /// The status (RFC 9110 section 15).
   public var status: Int
-  /// `Retry-After`, where it was sent.
+  /// The value of `Retry-After`, if present.
   public var retryAfter: Duration?
 
-  /// An answer.
   public init(status: Int, retryAfter: Duration? = nil) {
     (self.status, self.retryAfter) = (status, retryAfter)
   }

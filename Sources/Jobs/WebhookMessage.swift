@@ -1,84 +1,81 @@
-/// What somebody is told of an end: made by the transaction that ends it, and sent until it is taken or given up.
+/// A webhook message. It is written in the transaction that finishes the job or batch, and retried until it
+/// is delivered or the retries are exhausted.
 ///
-/// It tells how things stood then, whatever became of them: each try sends the same.
+/// It describes the state at that moment, even if the job or batch changes later: each attempt sends the same
+/// body.
 public struct WebhookMessage: Sendable, Equatable, Identifiable, Codable {
-  /// Its name: the same over all tries, and no other message's.
+  /// The ID of a message. It is unique and the same for all attempts.
   public struct ID: Hashable, Sendable, Codable {
-    /// What it tells of.
+    /// The job or batch.
     public let subject: JobID
-    /// The revision that the end made of it.
+    /// The revision of the job or batch at its end.
     public let number: Int
 
-    /// A message's name.
     public init(subject: JobID, number: Int) { (self.subject, self.number) = (subject, number) }
   }
 
-  /// What it tells of, as it was.
+  /// The job or batch as it was at its end.
   public enum Subject: Sendable, Equatable, Codable {
     case job(Job)
     case batch(Batch)
   }
 
-  /// One time that it was sent.
+  /// One attempt to send the message.
   public struct Try: Sendable, Equatable, Codable {
-    /// When.
+    /// When the message was sent.
     public var moment: Timestamp
-    /// What the receiver answered; nil: nothing.
+    /// The status of the receiver's response; nil if there was none.
     public var status: Int?
-    /// Why there is no answer.
+    /// Why there was no response.
     public var failure: FetchError?
-    /// How long that took.
+    /// Time from the request to the response or failure.
     public var time: Duration
 
-    /// A try.
     public init(at moment: Timestamp, status: Int?, failure: FetchError?, time: Duration) {
       (self.moment, self.status) = (moment, status)
       (self.failure, self.time) = (failure, time)
     }
 
-    /// Whether the receiver answered 2xx.
+    /// Whether the receiver responded with 2xx.
     public var isTaken: Bool { status.map { 200...299 ~= $0 } ?? false }
   }
 
-  /// How far it has come.
+  /// The state of the message.
   public enum State: String, Sendable, Codable { case pending, delivered, failed }
 
-  /// Its name.
   public let id: ID
-  /// What happened.
   public let event: WebhookEvent
-  /// Where it is sent.
+  /// The URL to which the message is posted.
   public let url: SourceURL
-  /// Whose secrets sign it.
+  /// The owner whose secrets sign the message.
   public let owner: Owner
-  /// When it happened.
+  /// When the event happened.
   public let moment: Timestamp
-  /// What it tells of.
   public let subject: Subject
 
-  /// How far it has come.
   public private(set) var state = State.pending
-  /// When it is sent next; nil once it is taken or given up.
+  /// When the next attempt is due; nil after delivery or failure.
   public private(set) var nextTry: Timestamp?
-  /// The newest ``mostTries``, in their order.
+  /// The newest ``mostTries`` attempts, in order.
   public private(set) var tries: [Try] = []
-  /// Waits between tries that are over, since it was last asked for.
+  /// The number of back-offs used since the message was created or last requested again.
   private var waits = 0
-  /// Whether it was asked for while it was on its way: it is sent once more after that.
+  /// Whether the message was requested again during an attempt. It is then sent again after that attempt.
   @Sparse public private(set) var isAskedFor = false
 
-  /// The receiver's host, as stores look for it: no name of a host is longer.
+  /// The receiver's host, for the index of stores. Cut to 255 bytes, the maximum length of a host name.
   public var host: String { String(decoding: url.host.utf8.prefix(255), as: UTF8.self) }
 
-  /// Tries that are told of.
+  /// The number of attempts that are kept.
   public static let mostTries = 32
 
-  /// Messages of a job or batch that are kept and told of, beside those that wait to be sent: one may be fetched again and
-  /// cancelled for as long as it is kept.
+  /// The number of messages kept for one job or batch, in addition to those that wait to be sent. A job has
+  /// several messages if it is fetched again after its end.
   package static let mostOfSubject = 16
 
-  /// What a job's new state is to be told as; nil where nobody wants to know, or it had ended before.
-  /// - Parameter before: the phase that it comes from; nil: it is new.
+  /// The message about a job that has just ended. Nil if no webhook wants the event, or if the job had ended
+  /// before.
+  /// - Parameter before: The job's phase before the change; nil for a new job.
   package init?(endOf job: Job, after before: Phase?) {
     guard let webhook = job.submission.webhook, before?.isFinished != true,
       let event = WebhookEvent(job.phase), webhook.events.contains(event),
@@ -89,8 +86,9 @@ public struct WebhookMessage: Sendable, Equatable, Identifiable, Codable {
       of: .job(job.asTold))
   }
 
-  /// What a batch whose jobs have all ended is to be told as; nil where nobody wants to know, or they had before.
-  /// - Parameter wasOver: whether they had.
+  /// The message about a batch whose jobs have all ended. Nil if no webhook wants the event, or if the batch
+  /// had ended before.
+  /// - Parameter wasOver: Whether the batch had ended before the change.
   package init?(endOf batch: Batch, wasOver: Bool) {
     guard let webhook = batch.webhook, !wasOver, !batch.isPurged,
       webhook.events.contains(.batchFinished), let moment = batch.finishedAt
@@ -100,7 +98,7 @@ public struct WebhookMessage: Sendable, Equatable, Identifiable, Codable {
       for: batch.owner, at: moment, of: .batch(batch))
   }
 
-  /// A message that is due at once.
+  /// A message that is due immediately.
   package init(
     _ id: ID, _ event: WebhookEvent, to url: SourceURL, for owner: Owner, at moment: Timestamp,
     of subject: Subject
@@ -109,10 +107,10 @@ public struct WebhookMessage: Sendable, Equatable, Identifiable, Codable {
     (self.moment, self.subject, nextTry) = (moment, subject, moment)
   }
 
-  /// It was sent.
+  /// Records the result of an attempt and sets the time of the next one.
   /// - Parameters:
-  ///   - answer: what came of it.
-  ///   - dice: 0 to 1: tries that failed together are not made again together.
+  ///   - answer: The result of the attempt.
+  ///   - dice: A random number from 0 to 1. It spreads the retries of messages that failed together.
   public mutating func note(
     _ answer: WebhookAnswer, under schedule: WebhookSchedule, dice: Double
   ) {
@@ -130,35 +128,34 @@ public struct WebhookMessage: Sendable, Equatable, Identifiable, Codable {
     nextTry = answer.moment + answer.time + max(wait, asked)
   }
 
-  /// Once more from the first try on, whatever became of it.
+  /// Makes the message due now and restarts the schedule of attempts, even after delivery or failure.
   public mutating func sendAgain(at moment: Timestamp) {
     (state, nextTry, waits) = (.pending, moment, 0)
     isAskedFor = false
   }
 
-  /// Once more after the try that is under way, whatever becomes of that.
+  /// Requests another sending after the current attempt, whatever its result.
   package mutating func askFor() { isAskedFor = true }
 }
 
 extension WebhookMessage.ID: CustomStringConvertible {
-  /// As `webhook-id` has it.
+  /// The value of the header field `webhook-id`.
   public var description: String { "msg_\(subject)_\(number)" }
 }
 
-/// What came of sending a message.
+/// The result of sending a message.
 public struct WebhookAnswer: Sendable, Equatable {
-  /// When it was sent.
+  /// When the message was sent.
   public var moment: Timestamp
-  /// How long that took.
+  /// Time from the request to the response or failure.
   public var time: Duration
-  /// What the receiver answered; nil: nothing.
+  /// The status of the receiver's response; nil if there was none.
   public var status: Int?
-  /// Not before this much time it wants to be asked again.
+  /// The receiver's `Retry-After`.
   public var retryAfter: Duration?
-  /// Why there is no answer.
+  /// Why there was no response.
   public var error: FetchError?
 
-  /// An answer, or none.
   public init(
     at moment: Timestamp, time: Duration, status: Int?, retryAfter: Duration? = nil,
     error: FetchError? = nil
@@ -167,10 +164,10 @@ public struct WebhookAnswer: Sendable, Equatable {
     (self.retryAfter, self.error) = (retryAfter, error)
   }
 
-  /// 2xx: the message is the receiver's.
+  /// 2xx: the message is delivered.
   public var isTaken: Bool { asTry.isTaken }
 
-  /// 410: nobody is there any more, and nobody will be.
+  /// 410 (Gone): the receiver wants no more messages at this URL.
   public var isFinal: Bool { status == 410 }
 
   fileprivate var asTry: WebhookMessage.Try {
@@ -178,23 +175,23 @@ public struct WebhookAnswer: Sendable, Equatable {
   }
 }
 
-/// When a message that was not taken is sent again.
+/// The schedule of attempts for a message that was not accepted.
 public struct WebhookSchedule: Sendable, Equatable {
-  /// After the first try, the second, and so on; after as many it is given up.
+  /// The wait after the first attempt, after the second, and so on. The message fails after the attempt that
+  /// follows the last.
   public var waits: [Duration]
 
-  /// That of Standard Webhooks.
+  /// The schedule of Standard Webhooks.
   public static let standard = WebhookSchedule(
     waits: [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400].map { .seconds($0) })
-  /// No message waits longer for its next try: `webhooks.retry` allows 30 days, and up to a quarter is added.
+  /// The longest possible wait for an attempt: `webhooks.retry` allows 30 days, and up to a quarter is added.
   package static let longestWait: Duration = .seconds(30 * 86_400 * 5 / 4)
-  /// A receiver's `Retry-After` counts up to this.
+  /// The limit for a receiver's `Retry-After`: one day.
   static let longestAsked: Duration = .seconds(86_400)
 
-  /// Waits one after the other.
   public init(waits: [Duration]) { self.waits = waits }
 
-  /// Never shorter than said, and up to a quarter longer.
+  /// The wait after `count` earlier waits, plus up to a quarter; nil if the schedule is exhausted.
   func wait(after count: Int, dice: Double) -> Duration? {
     count < waits.count ? waits[count] * (1 + dice / 4) : nil
   }

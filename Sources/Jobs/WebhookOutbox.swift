@@ -1,48 +1,48 @@
-/// Messages that wait to be sent. Their first word comes by the transaction that ends what they tell of
-/// (``WebhookMessage/init(endOf:after:)``, ``WebhookMessage/init(endOf:wasOver:)``).
+/// Stores webhook messages until they are sent. A message is created in the transaction that ends its job or
+/// batch (``WebhookMessage/init(endOf:after:)``, ``WebhookMessage/init(endOf:wasOver:)``).
 public protocol WebhookOutbox: Sendable {
-  /// Hands over messages whose time has come, going from host to host, so that one whose receiver is down holds up no
-  /// other host's, and passing over owners that have their share (``MessageShares``). Whoever is given one holds it until
-  /// it is settled, or its lease is over.
+  /// Claims messages that are due, host by host, so that an unreachable receiver delays no other host's
+  /// messages. Skips owners that have used their share (``MessageShares``). The instance holds each message
+  /// until ``settle(_:by:)`` or the end of its lease.
   ///
-  /// - Throws: `.leaseLost` where the instance's lease is over.
+  /// - Throws: `.leaseLost` if the instance's lease has ended.
   func takeMessages(_ request: MessageRequest) async throws(StoreError) -> TakenMessages
 
-  /// Writes down what came of sending a message, and lets it go. One that was asked for meanwhile is due at once; one that
-  /// is to be sent no more, of a job or batch that is forgotten, is forgotten too. Nothing is written where the instance
-  /// holds it no more, or it is gone.
+  /// Saves the result of sending a message and releases it. A message that was requested again meanwhile is
+  /// due at once. A message that will not be sent again is deleted if its job or batch was deleted. Does
+  /// nothing if the instance no longer holds the message or the message was deleted.
   func settle(_ message: WebhookMessage, by instance: Instance) async throws(StoreError)
 
-  /// What was told, or is to be, of a job or batch, the oldest first: the newest ``WebhookMessage/mostOfSubject``.
+  /// Returns the newest ``WebhookMessage/mostOfSubject`` messages of a job or batch, oldest first.
   func messages(of subject: JobID) async throws(StoreError) -> [WebhookMessage]
 
-  /// Has the newest message of a job or batch sent again: now, or once the try that is under way is over.
-  /// - Returns: the message; nil where there is none.
+  /// Sends the newest message of a job or batch again: now, or after the attempt in progress.
+  /// - Returns: The message; nil if there is none.
   func sendAgain(of subject: JobID) async throws(StoreError) -> WebhookMessage?
 
-  /// How many messages wait, counted up to a bound.
+  /// Returns the number of waiting messages, counted up to a limit.
   func waitingMessages() async throws(StoreError) -> Int
 
-  /// How many of an owner's messages wait, counted up to `limit`.
+  /// Returns the number of an owner's waiting messages, counted up to `limit`.
   func waitingMessages(of owner: Owner, upTo limit: Int) async throws(StoreError) -> Int
 }
 
-/// Which messages an instance wants.
+/// Which messages an instance claims.
 public struct MessageRequest: Sendable {
-  /// Who asks.
+  /// The claiming instance.
   public var instance: Instance
-  /// Those that it is sending: whatever else it holds it was given by an answer that got lost.
+  /// The messages that the instance is sending. It may hold others, if the answer of an earlier claim was
+  /// lost.
   public var sending: Set<WebhookMessage.ID>
-  /// How many of those are whose.
+  /// The number of messages in ``sending`` for each owner.
   public var byOwner: [Owner: Int]
-  /// Places that are free: at the most so many are handed over.
+  /// The number of free slots, which is the maximum of messages to claim.
   public var count: Int
-  /// Messages on their way to one host, whoever sends them.
+  /// The limit of messages in transit to one host, over all instances.
   public var perHost: Int
-  /// Where the last look had come to; nil: from the first host on.
+  /// The host where the last claim stopped; nil to start with the first host.
   public var after: String?
 
-  /// A request.
   public init(
     by instance: Instance, sending: Set<WebhookMessage.ID>, byOwner: [Owner: Int] = [:],
     count: Int, perHost: Int, after: String? = nil
@@ -51,40 +51,39 @@ public struct MessageRequest: Sendable {
     (self.count, self.perHost, self.after) = (count, perHost, after)
   }
 
-  /// Hosts that one look goes through.
+  /// The maximum number of hosts that one claim scans.
   package static let mostHosts = 256
 }
 
-/// Messages to be sent.
+/// The result of claiming messages.
 public struct TakenMessages: Sendable, Equatable {
-  /// The messages.
   public var messages: [WebhookMessage] = []
-  /// The host to go on after; nil where all were looked at. The one that was asked with: whoever waits has its share.
+  /// The host to continue after; nil if all hosts were scanned. Unchanged from the request if all owners with
+  /// waiting messages have used their share.
   public var after: String?
-  /// When the next message that nobody holds will be due, where all were looked at.
+  /// When the next message is due that no instance is sending, if all hosts were scanned.
   public var nextDue: Timestamp?
-  /// How many were due that can't be read, and were put aside: they wait no more.
+  /// The number of due messages that could not be decoded. They will not be sent.
   public var unreadable = 0
 
-  /// None.
   public init() {}
 }
 
-/// An instance's places for messages, shared among owners: one takes as long as it has fewer messages on their way than
-/// places are free. So an owner alone gets half of them, the next one half of what is left, and one whose receivers are
-/// all down delays nobody else's.
+/// Divides an instance's slots for messages among owners. An owner may get a slot while it uses fewer slots
+/// than are free. So a single owner gets half of the slots, and the next one half of the rest. An owner whose
+/// receivers are all unreachable delays no other owner.
 package struct MessageShares {
   private var free: Int
   private var byOwner: [Owner: Int]
 
   package init(_ request: MessageRequest) { (free, byOwner) = (request.count, request.byOwner) }
 
-  /// Owners that get nothing now: few, as they hold most places.
+  /// Owners that may get no slot now. They are few, because they use most of the slots.
   package var full: [Owner] { byOwner.filter { $0.value >= free }.map(\.key) }
 
   package func hasPlace(for owner: Owner) -> Bool { byOwner[owner, default: 0] < free }
 
-  /// - Returns: whether there was a place.
+  /// - Returns: Whether a slot was free for the owner.
   package mutating func take(for owner: Owner) -> Bool {
     guard hasPlace(for: owner) else { return false }
     byOwner[owner, default: 0] += 1

@@ -1,11 +1,11 @@
 internal import Digests
 internal import FoundationEssentials
 
-/// A secret that messages are signed with, as Standard Webhooks 1.0 has them.
+/// A secret for signing messages, in the format of Standard Webhooks 1.0.
 public struct WebhookSecret: Sendable, Equatable {
   private let key: [UInt8]
 
-  /// Reads `whsec_` and 24 to 64 bytes in base64; nil for anything else.
+  /// Parses `whsec_` followed by 24 to 64 bytes in base64; nil for anything else.
   public init?(_ text: String) {
     let prefix = "whsec_"
     guard text.hasPrefix(prefix),
@@ -15,8 +15,8 @@ public struct WebhookSecret: Sendable, Equatable {
     key = Array(bytes)
   }
 
-  /// A message's signature.
-  /// - Parameter moment: in seconds, as `webhook-timestamp` has it.
+  /// Returns the signature of a message.
+  /// - Parameter moment: The value of `webhook-timestamp`, in seconds.
   package func signature(of body: [UInt8], id: String, moment: Int64) -> String {
     let code = HMACSHA256.authenticationCode(for: Array("\(id).\(moment).".utf8) + body, key: key)
     return "v1,\(Data(code).base64EncodedString())"
@@ -24,11 +24,11 @@ public struct WebhookSecret: Sendable, Equatable {
 }
 
 extension WebhookMessage {
-  /// The header fields that one try is sent with.
+  /// Returns the header fields for one attempt.
   ///
   /// - Parameters:
-  ///   - moment: when it is sent.
-  ///   - secrets: a signature for each; none: it isn't signed.
+  ///   - moment: When the message is sent.
+  ///   - secrets: One signature is made with each; without secrets the message is not signed.
   package func fields(
     for body: [UInt8], at moment: Timestamp, signedWith secrets: [WebhookSecret]
   ) -> [HeaderField] {

@@ -1,14 +1,15 @@
 internal import Jobs
 internal import Synchronization
 
-/// What a transaction does to jobs of batches, by the batches' numbers.
+/// The changes that one transaction makes to the jobs of batches, by batch number.
 struct BatchChanges {
   private(set) var changes: [Int64: BatchChange] = [:]
 
-  /// Notes that a job's row was written or deleted; nil where there is none before or after.
+  /// Records that a job's row was written or deleted; `nil` means the row did not exist before or
+  /// does not exist afterwards.
   mutating func move(from old: JobRow?, to new: JobRow?) {
     guard let batch = (new ?? old)?.batch else { return }
-    // What had ended counts as what it had come to, also once it is gone.
+    // A finished job stays counted in its batch, even after its row was deleted.
     if new == nil, old?.phase.isFinished == true { return }
     if let old, let new, old.phase == new.phase, old.expiresAt == new.expiresAt,
       old.image == new.image
@@ -18,8 +19,8 @@ struct BatchChanges {
     changes[batch, default: BatchChange()].move(from: old?.member, to: new?.member)
   }
 
-  /// Notes that a job which has not ended is in another phase.
-  /// - Parameter batch: nil: it is of none.
+  /// Records that an unfinished job moves to another phase.
+  /// - Parameter batch: the number of its batch; `nil` if the job belongs to none.
   mutating func move(_ batch: Int64?, from old: Phase, to new: Phase) {
     guard let batch else { return }
     func member(_ phase: Phase) -> BatchChange.Member {
@@ -28,10 +29,10 @@ struct BatchChanges {
     changes[batch, default: BatchChange()].move(from: member(old), to: member(new))
   }
 
-  /// A batch that is new comes with what it counts.
+  /// Sets the initial counts of a new batch.
   mutating func take(_ batch: Int64, _ change: BatchChange) { changes[batch] = change }
 
-  /// Nobody counts them any more.
+  /// Discards the changes of a batch that was deleted.
   mutating func forget(_ batch: Int64) { changes[batch] = nil }
 
   mutating func takeAll() -> [Int64: BatchChange] {
@@ -40,11 +41,12 @@ struct BatchChanges {
     return changes
   }
 
-  /// Batches of which jobs have ended or gone, as far as that is written.
+  /// Batches with finished or deleted jobs, among the changes already written.
   private(set) var touched: Set<Int64> = []
 }
 
-/// Batches whose last job may have ended through this process, by their numbers, and that nobody has looked at since.
+/// The numbers of batches whose last job may have finished in this process and that were not
+/// checked since.
 final class EndingBatches: Sendable {
   private let numbers = Mutex<Set<Int64>>([])
 
@@ -67,7 +69,7 @@ extension BatchChange {
 }
 
 extension JobRow {
-  /// What its batch counts of it.
+  /// The contribution of this job to the counts of its batch.
   fileprivate var member: BatchChange.Member {
     let bytes = phase == .success ? (try? job())?.image?.bytes ?? 0 : 0
     return BatchChange.Member(
@@ -78,7 +80,7 @@ extension JobRow {
   }
 }
 
-/// The names of what is counted of a batch.
+/// The names of a batch's counters.
 private enum BatchTally {
   static let bytes = "bytes"
   static let revisions = "revisions"
@@ -89,7 +91,8 @@ private enum BatchTally {
 }
 
 extension BatchChange {
-  /// What it adds to each name, or at the least makes of it.
+  /// The amount to add to each counter. For `last end` and `last expiry`: the value that the
+  /// counter is raised to at least.
   fileprivate var tallies: [(name: String, n: Int64)] {
     var tallies = Phase.allCases.map { (BatchTally.phase($0), Int64(jobs[$0.code])) }
     tallies += codes.map { (BatchTally.code($0.key), Int64($0.value)) }
@@ -102,12 +105,12 @@ extension BatchChange {
 }
 
 extension Transaction {
-  /// Writes how what batches count changes: each name once, however many of its jobs were changed.
+  /// Writes the changed counters of batches, one row per counter, however many jobs changed.
   func writeBatchTallies() throws {
     let all = batches.takeAll()
     let begun = all.filter { $0.value.begunAgain > 0 }.keys.sorted()
-    // Whoever is about to write down that they have ended comes before or after this; once they have, somebody is to look
-    // at them again.
+    // The lock orders this transaction with one that marks the batch as finished. If that one was
+    // first, the batch is marked as running, so that it is checked again.
     let rows =
       try begun.isEmpty
       ? []
@@ -137,7 +140,7 @@ extension Transaction {
       ])
   }
 
-  /// What batches have come to count, and in how many changes.
+  /// The current counters of batches, and the number of changes that they sum up.
   func batchTallies(_ numbers: [Int64]) throws -> [Int64: (change: BatchChange, revisions: Int)] {
     guard !numbers.isEmpty else { return [:] }
     let rows = try execute(

@@ -1,9 +1,9 @@
 internal import Jobs
 internal import Logging
 
-/// What happens to many jobs of a batch at once, some at a time.
+/// Changes to many jobs of a batch, a limited number per transaction.
 extension Transaction {
-  /// Cancelled and purged batches that one transaction looks at.
+  /// The maximum number of cancelled and purged batches that one transaction processes.
   private static let mostStopped = 100
 
   func endStopped(
@@ -11,7 +11,8 @@ extension Transaction {
   ) throws -> BatchEnds {
     var (ends, wasFull) = (BatchEnds(), false)
     let moment = try clock()
-    // Cancelled ones come before purged ones. What is beside their records tells which they are.
+    // Cancelled batches come before purged ones. `stage` distinguishes them without decoding the
+    // record.
     let found = try execute(
       """
       SELECT number, id, stage FROM batches WHERE stage >= 4 ORDER BY stage, number
@@ -35,14 +36,15 @@ extension Transaction {
     }
     let stopped = try execute("SELECT id FROM batches WHERE stage >= 4")
     ends.batches = stopped.all.compactMap { stopped.id($0, 0) }
-    // Where those that were looked at make room for others, or have lines left.
+    // Another call is needed if a batch was deleted only in part, or if more batches than this
+    // query returned may follow.
     let mayFollow =
       forgetting.isPart || forgetting.rows > 0 && found.count == Self.mostStopped
     ends.isMore = ends.count >= count || wasFull && ends.count > 0 || mayFollow
     return ends
   }
 
-  /// - Returns: whether there are as many as were asked for, though some may not be readable.
+  /// - Returns: whether the query found as many jobs as requested, including unreadable ones.
   private func cancelJobs(
     of number: Int64, _ ends: inout BatchEnds, upTo count: Int, at moment: Timestamp,
     keptFor retention: Duration
@@ -61,7 +63,7 @@ extension Transaction {
         }
         if let job, job.phase == .cancelled { ends.cancelled.append(job) }
       } catch StoreError.unreadable {
-        // It stays as it is; the others' end doesn't wait for it.
+        // An unreadable job stays unchanged, so that the rest of the batch can be cancelled.
       }
     }
     try changes.write()
@@ -92,7 +94,7 @@ extension Transaction {
     }
   }
 
-  /// - Parameter after: up to which number those that are open were looked at.
+  /// - Parameter after: the number of the last open batch that was checked.
   func tidyBatches(idleFor idle: Duration, _ count: Int, after: inout Int64) throws -> Int {
     let moment = try clock()
     var tidied = 0
@@ -129,7 +131,7 @@ extension Transaction {
     return rows.isEmpty && number > 0 ? try openBatches(after: 0) : rows
   }
 
-  /// Those of which no job has not ended.
+  /// Returns the batches that have no unfinished jobs.
   func endedBatches(among numbers: Set<Int64>) throws -> [Int64] {
     let rows = try execute(
       """
@@ -140,8 +142,8 @@ extension Transaction {
     return rows.all.compactMap { rows.int($0, 0) }
   }
 
-  /// Writes down of batches that they have ended.
-  /// - Returns: whether there is somebody to be told.
+  /// Marks batches as finished.
+  /// - Returns: whether a webhook message was written.
   func finishBatches(_ numbers: [Int64]) throws -> Bool {
     let rows = try readableBatchRows(
       "b.number = ANY ($1) ORDER BY b.number FOR UPDATE", [.ints(numbers)])
@@ -153,8 +155,9 @@ extension Transaction {
     return isTold
   }
 
-  /// All jobs of a batch, whose row is locked, have ended: whoever is to be told of it is. Until a job is wanted again
-  /// nobody looks at it before its time is over.
+  /// Marks the batch as finished and writes its webhook message. The batch's row is locked and all
+  /// of its jobs have finished. The batch is not checked again until it expires or one of its jobs
+  /// is retried.
   private func end(_ row: BatchRow) throws {
     var row = row
     try tell([WebhookMessage(endOf: row.batch, wasOver: false)].compactMap(\.self))
@@ -162,7 +165,8 @@ extension Transaction {
     try write(row, stage: BatchStage(row.batch), expiresAt: row.batch.expiresAt)
   }
 
-  /// Of each code the next lines, in their order: of more codes at once the server may look at all lines of the batch.
+  /// The next lines of each failure code, in line order. A search for all codes at once could make
+  /// the server scan every line of the batch.
   static let failedJobs = """
     SELECT f.id, f.line FROM unnest($3) AS c CROSS JOIN LATERAL (SELECT id, line FROM jobs
       WHERE batch = $1 AND code = c AND line > $2 ORDER BY line LIMIT $4) f
@@ -195,7 +199,7 @@ extension Transaction {
         retry.isQueueFull = true
         break
       } catch let StoreError.unreadable(detail) {
-        Logger(label: "store").error("a job stays as it is", metadata: ["error": "\(detail)"])
+        Logger(label: "store").error("failed to retry a job", metadata: ["error": "\(detail)"])
       }
     }
     try changes.write()

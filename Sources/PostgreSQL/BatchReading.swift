@@ -2,15 +2,15 @@ internal import Jobs
 internal import Logging
 internal import Records
 
-/// What only looks at batches and their lines.
+/// Queries over batches and their lines.
 extension Transaction {
   private static let mostLooks = 16
 
   func page(_ query: BatchQuery) throws -> BatchPage {
     var page = BatchPage(batches: [], hasMore: false)
     var before = query.before ?? JobID(high: .max, low: .max)
-    // What the tallies tell is told apart here: so many at once that a search is few looks, and so few looks that nobody
-    // waits long.
+    // The state is computed from the counters, so rows are filtered here. Large pages keep the
+    // number of queries small, and the limit on queries keeps a request short.
     let most = max(query.limit + 1, query.states.isEmpty ? 0 : 256)
     var looks = 0
     while true {
@@ -45,7 +45,7 @@ extension Transaction {
 
   private func readable(_ line: () throws -> BatchResults.Line) -> BatchResults.Line? {
     do { return try line() } catch {
-      Logger(label: "store").error("a line is passed over", metadata: ["error": "\(error)"])
+      Logger(label: "store").error("skipping unreadable line", metadata: ["error": "\(error)"])
       return nil
     }
   }
@@ -79,7 +79,7 @@ extension Transaction {
       if bytes >= query.maxBytes { results.through = Int(line) }
     }
     let jobs = try self.jobs(ids)
-    // Who waits for the others' results waits for none that can't be read.
+    // Unreadable jobs are skipped: they must not block the results of the other jobs.
     results.lines = jobs.values.compactMap { row in
       readable {
         let row = try row.get()
@@ -122,7 +122,8 @@ extension Transaction {
 }
 
 extension BatchQuery {
-  /// In which stages those may be that are wanted: whether one runs or has finished its tallies tell.
+  /// The stages that match the requested states. The `running` and `finished` states share two
+  /// stages, because only the counters distinguish them.
   fileprivate var stages: [Int64?] {
     let wanted = states.isEmpty ? Set(Batch.State.allCases) : states
     let stages = wanted.flatMap { state -> [BatchStage] in

@@ -1,33 +1,33 @@
 internal import Jobs
 internal import Records
 
-/// A batch as the tables hold it: what was done to itself, and beside it what its jobs have come to.
+/// A batch as stored: the record of the batch itself, and separately the counts of its jobs.
 struct BatchRow {
   let number: Int64
   let stage: BatchStage?
-  /// Without what its jobs have come to.
+  /// The batch without the counts of its jobs.
   var base: Batch
-  /// With it.
+  /// The batch with the counts of its jobs.
   var batch: Batch
 
-  /// Whether it is not written down that all of its jobs have ended.
+  /// Whether the batch is not yet marked as finished.
   var isEnding: Bool { stage != .finished && stage != .cancelled }
 
-  /// Whether nothing of it is to be told any more.
+  /// Whether the batch was purged, so that clients no longer see it.
   var isPurged: Bool { base.isPurged }
 }
 
-/// What a transaction has forgotten of batches.
+/// The batches and rejected lines that a transaction has deleted.
 struct Forgetting {
-  /// Rejected lines, and batches.
+  /// The number of deleted rejected lines and batches.
   var rows = 0
-  /// Whether more is left for the next one.
+  /// Whether a batch was deleted only in part; the next transaction continues.
   var isPart = false
 }
 
 extension Transaction {
-  /// The batches that a condition over `batches AS b` chooses, as they are.
-  /// - Parameter unreadable: is told of one that can't be read.
+  /// Returns the batches that match a condition over `batches AS b`.
+  /// - Parameter unreadable: called for each batch whose record can't be decoded.
   func batchRows(
     _ condition: String, _ values: [SQLValue],
     unreadable: (StoreError) throws -> Void = { throw $0 }
@@ -52,13 +52,14 @@ extension Transaction {
     }
   }
 
-  /// Those that can be read: one that can't is not to stop what is done for all the others.
+  /// Returns the matching batches and skips unreadable ones, so that they do not block the others.
   func readableBatchRows(_ condition: String, _ values: [SQLValue]) throws -> [BatchRow] {
     try batchRows(condition, values, unreadable: { _ in })
   }
 
-  /// The batch, unless it is none any more; what this transaction did to its jobs included.
-  /// - Parameter isLocked: whether nobody else changes it until the transaction ends.
+  /// Returns the batch with the changes that this transaction made to its jobs; `nil` if it does
+  /// not exist or was purged.
+  /// - Parameter isLocked: whether to lock the row against other transactions until this one ends.
   func batchRow(_ id: BatchID, isLocked: Bool = false) throws -> BatchRow? {
     if isLocked { try writeBatchTallies() }
     let row = try batchRows("b.id = $1 \(isLocked ? "FOR UPDATE" : "")", [.id(id)]).first
@@ -74,7 +75,7 @@ extension Transaction {
       ])
   }
 
-  /// Rejected lines that one transaction forgets, at the most.
+  /// The maximum number of rejected lines that one transaction deletes.
   private static let mostForgotten = 5_000
 
   static let forgetLines = """
@@ -87,19 +88,22 @@ extension Transaction {
       (SELECT owner FROM batches WHERE number = $1) FROM forgotten
     """
 
-  /// Bytes that a rejected line counts in ``QueueCapacity/recordBytes`` in addition to its record.
+  /// The bytes that a rejected line counts in ``QueueCapacity/recordBytes`` in addition to its
+  /// record.
   static let rejectedLine = 64
 
-  /// Whether it may forget another batch, or a part of one; notes where not.
+  /// Returns whether this transaction may delete another batch or a part of one. If not, sets
+  /// `forgetting.isPart`.
   func mayForget() -> Bool {
     let isEnough = forgetting.rows >= Self.mostForgotten || !hasTime
     if forgetting.rows > 0, isEnough { forgetting.isPart = true }
     return !forgetting.isPart
   }
 
-  /// Forgets a batch, what it counts, and the lines that were rejected; not its jobs, nor what waits to be sent. There may be
-  /// a million such lines: a portion of them goes, and the batch with the last one.
-  /// - Returns: whether it is gone.
+  /// Deletes a batch, its counters and its rejected lines, but not its jobs or its unsent messages.
+  /// A batch can have a million rejected lines, so each transaction deletes a portion; the last
+  /// portion also deletes the batch.
+  /// - Returns: whether the batch was deleted completely.
   @discardableResult
   func forget(_ number: Int64, _ id: BatchID) throws -> Bool {
     let most = max(1, Self.mostForgotten - forgetting.rows)

@@ -2,10 +2,11 @@ public import Jobs
 internal import Records
 internal import Synchronization
 
-/// Batches: a row each, and what is counted of its jobs beside it, so that instances which end jobs of one batch don't wait
-/// for each other. That all have ended is seen by whoever looks; the one that tidies up writes it down.
+/// Batches in PostgreSQL. Each batch has one row, and its counters are rows of their own, so that
+/// instances that finish jobs of the same batch do not wait for each other. Readers compute from
+/// the counters whether all jobs have finished; the maintenance task stores the result.
 extension PostgresJobStore: BatchStore {
-  /// In a transaction of its own.
+  /// Uses its own transaction.
   public func open(
     _ batch: Batch, key: IdempotencyKey?, atMost limit: Int
   ) async throws(StoreError) -> BatchOpening {
@@ -14,7 +15,8 @@ extension PostgresJobStore: BatchStore {
     return try await write { transaction in
       if let key {
         if let known = try transaction.knownKeys([key]).values.first {
-          // A try of this very request that was committed after all is no repetition by a client.
+          // The key belongs to this same batch: an earlier try of this call was committed although
+          // its answer was lost.
           if known.ids == [batch.id] { return .opened }
           guard known.fingerprint == key.fingerprint.bytes, let id = known.ids.first else {
             return .keyReused
@@ -41,7 +43,7 @@ extension PostgresJobStore: BatchStore {
     }
   }
 
-  /// In a transaction of its own, which has the batch's row locked.
+  /// Uses its own transaction, which locks the batch's row.
   public func add(
     _ lines: BatchLines, to id: BatchID, capacity: QueueCapacity
   ) async throws(StoreError) -> BatchAddition {
@@ -54,12 +56,12 @@ extension PostgresJobStore: BatchStore {
     }
   }
 
-  /// Ends it where nothing of it is left to do.
+  /// Closes the batch. A batch without unfinished jobs finishes at once.
   public func close(_ id: BatchID) async throws(StoreError) -> Batch? {
     try await change(id) { $0.close(at: $1) }
   }
 
-  /// Leaves it alone where it has jobs, or somebody has gone on with it.
+  /// Does nothing if the batch has jobs or received further lines.
   public func abandon(_ id: BatchID, after lines: Int) async throws(StoreError) {
     try await write { transaction in
       guard let row = try transaction.batchRow(id, isLocked: true), row.batch.isUnused(after: lines)
@@ -69,12 +71,12 @@ extension PostgresJobStore: BatchStore {
     }
   }
 
-  /// Marks it; its jobs are ended by ``endStopped(_:keptFor:forgetting:)``.
+  /// Marks the batch; ``endStopped(_:keptFor:forgetting:)`` cancels its jobs.
   public func cancel(_ id: BatchID) async throws(StoreError) -> Batch? {
     try await change(id) { $0.cancel(at: $1) }
   }
 
-  /// Marks it; its jobs are forgotten by ``endStopped(_:keptFor:forgetting:)``.
+  /// Marks the batch; ``endStopped(_:keptFor:forgetting:)`` deletes its jobs.
   public func purge(_ id: BatchID, refusedAfter lines: Int?) async throws(StoreError) -> Bool {
     let batch = try await change(id, forgettingKey: lines != nil) { batch, _ in
       batch.purge(refusedAfter: lines)
@@ -96,30 +98,32 @@ extension PostgresJobStore: BatchStore {
       if forgettingKey { try transaction.forgetKey(of: row.base) }
       return (row.batch, row.number)
     }
-    // It may have no job that is still to end.
+    // All of its jobs may have finished already, so check the batch.
     if let number { endingBatches.note([number]) }
     return batch
   }
 
-  /// One look at its row, and one at what is counted.
+  /// One query for its row and one for its counters.
   public func batch(_ id: BatchID) async throws(StoreError) -> Batch? {
     try await read { try $0.batchRow(id)?.batch }
   }
 
-  /// By the index of ids, newest first.
+  /// Uses the index of ids, newest first.
   public func batches(_ query: BatchQuery) async throws(StoreError) -> BatchPage {
     try await read { try $0.page(query) }
   }
 
-  /// By the index of the batch's lines; looks at those of the range alone, as they all are at one moment: what is tried again
-  /// between two looks would be neither a result nor what ends them.
+  /// Uses the index of the batch's lines, and reads only the requested range. All queries see the
+  /// same snapshot: a job retried between two queries would otherwise be missing from the results
+  /// without ending them.
   public func results(_ query: ResultQuery) async throws(StoreError) -> BatchResults? {
     try await read { transaction in
       try transaction.atOneMoment { try transaction.results(query) }
     }
   }
 
-  /// In a transaction for each call. What a try did whose answer was lost the next one does not find: all are to look.
+  /// One transaction per call. If the answer to a commit is lost, the next call does not find the
+  /// jobs that were changed. In this case all instances are notified to check their jobs.
   public func endStopped(
     _ count: Int, keptFor retention: Duration,
     forgetting cached: @escaping @Sendable (Job) -> CachedImage?
@@ -131,7 +135,7 @@ extension PostgresJobStore: BatchStore {
     let tried = Atomic(0)
     do throws(StoreError) {
       let ends = try await write { transaction -> BatchEnds in
-        // What was tried before was certainly undone.
+        // Without an uncertain commit, the earlier tries were rolled back and do not count.
         if !transaction.isRepeated { tried.store(0, ordering: .relaxed) }
         let ends = try transaction.endStopped(count, keptFor: retention, forgetting: cached)
         tried.add(ends.count, ordering: .relaxed)
@@ -145,7 +149,7 @@ extension PostgresJobStore: BatchStore {
     }
   }
 
-  /// Looks first where others may look.
+  /// Checks with a read transaction first whether there is anything to do.
   public func tidyBatches(idleFor idle: Duration, _ count: Int) async throws(StoreError) -> Int {
     let isAny = try await read { transaction in
       try !transaction.execute(Transaction.untidyBatches, [transaction.moment]).isEmpty
@@ -159,7 +163,7 @@ extension PostgresJobStore: BatchStore {
     return tidied
   }
 
-  /// Looks at those alone of which this process has ended jobs since it last looked.
+  /// Checks only batches with jobs that this process finished since the last call.
   public func finishBatches() async throws(StoreError) -> Bool {
     let numbers = endingBatches.takeAll()
     guard !numbers.isEmpty else { return false }
@@ -173,7 +177,7 @@ extension PostgresJobStore: BatchStore {
     }
   }
 
-  /// By an index of failed jobs of batches.
+  /// Uses the index of failed batch jobs.
   public func retry(
     _ query: RetryQuery, _ change: @escaping @Sendable (inout Job) -> Bool
   ) async throws(StoreError) -> BatchRetry? {
@@ -184,24 +188,25 @@ extension PostgresJobStore: BatchStore {
 }
 
 extension Transaction {
-  /// Whose time has come. Nobody is shown them any more; they are kept for as long as there are jobs that name them.
+  /// Matches batches that have expired. Clients no longer see them; the row stays until no job
+  /// refers to it.
   static let overBatches = """
     b.stage IN (2, 3) AND b.expires_at <= (SELECT moment($1))
       AND NOT EXISTS (SELECT FROM jobs j WHERE j.batch = b.number)
     """
 
-  /// Tells whether some are to be closed, ended or forgotten.
+  /// Returns a row if a batch may have to be closed, finished or deleted.
   static let untidyBatches = """
     SELECT WHERE EXISTS (SELECT FROM batches WHERE stage < 2)
       OR EXISTS (SELECT FROM batches b WHERE \(overBatches))
     """
 
-  /// The store's clock.
+  /// The current time of the store.
   func clock() throws -> Timestamp {
     Timestamp(milliseconds: try execute("SELECT moment($1)", [moment]).int(0, 0) ?? 0)
   }
 
-  /// How many of an owner's batches are not over, as far as that is written down, and others can see.
+  /// Counts an owner's unfinished batches, up to a limit, by the committed stages.
   fileprivate func openBatches(of owner: Owner, upTo limit: Int) throws -> Int {
     let rows = try execute(
       """
@@ -215,7 +220,8 @@ extension Transaction {
     return Int(rows.int(0, 0) ?? 0)
   }
 
-  /// Its key may have been forgotten for its age before, and be another's.
+  /// Deletes the batch's idempotency key. Deletes nothing if the key expired before and was reused
+  /// for another batch.
   fileprivate func forgetKey(of batch: Batch) throws {
     guard let key = batch.key else { return }
     try execute(
@@ -232,7 +238,7 @@ extension Transaction {
   ) throws -> BatchAddition {
     guard var row = try batchRow(id, isLocked: true) else { return .unknown }
     let end = lines.offset + lines.count
-    // A try of these very lines that was committed after all.
+    // An earlier try with the same lines was committed although its answer was lost.
     if row.base.received >= end, let first = lines.jobs.first?.id, try !knownJobs([first]).isEmpty {
       return .taken(row.batch)
     }
@@ -243,7 +249,7 @@ extension Transaction {
     let places = request.rows.compactMap(\.queue).reduce(0) { $0 + $1.places }
     let owner = Array(row.base.owner.name.utf8)
     let totals = try totals()
-    // Whom to tell of its end takes none.
+    // Lines without jobs need no slots in the queue.
     guard
       places == 0
         || refusals.hasRoom(

@@ -2,17 +2,17 @@ public import Jobs
 internal import Logging
 internal import Records
 
-/// A variant that is to be kept.
+/// A variant to store in the cache.
 struct KeepRequest: Sendable {
   var row: CacheRow
-  /// Whose reservation of its image ends with that.
+  /// The job whose reservation of the image is released in the same transaction.
   var holder: JobID
   var lastUse: CacheEntry.LastUse
 }
 
-/// The cache's entries, beside the jobs: both refer to images.
+/// The cache index. It is in the same database as the jobs because both refer to images.
 extension PostgresJobStore: CacheStore {
-  /// Looks the entries up, all as of the same moment.
+  /// All queries see the same snapshot.
   public func entries(for keys: [Fingerprint]) async throws(StoreError) -> [[CacheEntry]] {
     guard !keys.isEmpty else { return [] }
     return try await read { [log] transaction in
@@ -29,15 +29,16 @@ extension PostgresJobStore: CacheStore {
     }
   }
 
-  /// One that can't be read is as good as none: the origin has another. A variant's is no response.
+  /// Skips an unreadable entry, because the origin can be asked instead. Variants have no response
+  /// record and are skipped too.
   private static func entry(_ record: [UInt8], _ log: Logger) -> CacheEntry? {
     do { return try RecordDecoder.decode(CacheEntry.self, from: record) } catch {
-      log.error("a cache entry's record can't be read", metadata: ["error": "\(error)"])
+      log.error("skipping unreadable cache entry", metadata: ["error": "\(error)"])
       return nil
     }
   }
 
-  /// Notes when entries were last used; never an earlier moment than is known.
+  /// Updates the times when entries were last used; a time never moves backwards.
   public func touch(_ uses: [CacheEntry.ID: Timestamp]) async throws(StoreError) {
     guard !uses.isEmpty else { return }
     let uses = uses.sorted {
@@ -56,13 +57,13 @@ extension PostgresJobStore: CacheStore {
     }
   }
 
-  /// Forgets entries; their images are abandoned where nothing else refers to them.
+  /// Deletes entries; their images become candidates for deletion if nothing else refers to them.
   public func drop(_ ids: [CacheEntry.ID]) async throws(StoreError) {
     guard !ids.isEmpty else { return }
     try await write { try $0.drop(ids) }
   }
 
-  /// Forgets everything under these keys, in one transaction.
+  /// Deletes all entries under these keys in one transaction.
   public func drop(keys: [Fingerprint]) async throws(StoreError) -> Int {
     guard !keys.isEmpty else { return 0 }
     return try await write {
@@ -70,7 +71,7 @@ extension PostgresJobStore: CacheStore {
     }
   }
 
-  /// Forgets entries in one transaction.
+  /// Deletes up to `count` entries in one transaction.
   public func drop(
     resource: Fingerprint, count: Int
   ) async throws(StoreError) -> [ImageDigest] {
@@ -83,7 +84,8 @@ extension PostgresJobStore: CacheStore {
     }
   }
 
-  /// Forgets what there is at this moment, so many entries a transaction that nobody waits for long.
+  /// Deletes the entries that exist now, 500 per transaction, so that other writers do not wait
+  /// long.
   public func clear() async throws(StoreError) -> Int {
     let last = try await read { try $0.execute("SELECT max(number) FROM cache").int(0, 0) }
     guard let last else { return 0 }
@@ -99,7 +101,6 @@ extension PostgresJobStore: CacheStore {
     }
   }
 
-  /// Looks the variant up.
   public func variant(_ id: CacheEntry.ID) async throws(StoreError) -> StoredVariant? {
     try await read { transaction in
       let rows = try transaction.execute(
@@ -111,7 +112,8 @@ extension PostgresJobStore: CacheStore {
     }
   }
 
-  /// Keeps a variant and ends the reservation of its image, in one transaction with whatever else is kept at that time.
+  /// Stores a variant and releases the reservation of its image, in one transaction together with
+  /// other queued requests.
   public func keep(
     _ variant: StoredVariant, within limit: Int, releasing holder: JobID,
     lastUse: @escaping CacheEntry.LastUse
@@ -121,7 +123,7 @@ extension PostgresJobStore: CacheStore {
     _ = try await writing.perform(.keep(request))
   }
 
-  /// Sums of some rows.
+  /// Reads the counters.
   public func cacheCounts() async throws(StoreError) -> (entries: Int, bytes: Int) {
     try await read { transaction in
       let totals = try transaction.totalsOfImages()
@@ -131,15 +133,15 @@ extension PostgresJobStore: CacheStore {
 }
 
 extension Transaction {
-  /// Keeps variants by a few statements, however many they are, as long as nothing has to give way for them.
+  /// Stores variants with a fixed number of statements, as long as nothing has to be evicted.
   func keep(_ requests: [KeepRequest]) throws {
     guard !requests.isEmpty else { return }
-    // Of several of one name the last one counts.
+    // If several requests have the same name, the last one wins.
     let rows = Array(Dictionary(requests.map { ($0.row.id, $0.row) }) { $1 }.values)
     let known = try sharedImages(Set(rows.map(\.digest)), toCount: true)
     let totals = try totalsOfImages()
     try keep(rows) { known[$0] == false }
-    // As if they had come one after the other: the last one stays.
+    // Same result as storing them one after the other: the last one stays.
     for request in requests.reversed() {
       let row = request.row
       guard known[row.digest] == false, row.bytes <= row.limit else { continue }

@@ -1,21 +1,23 @@
 public import Jobs
 internal import Logging
 
-/// What the thread that writes is asked for.
+/// A request to the thread that writes.
 enum WriteRequest: Sendable {
-  /// A change of jobs. It is merged with others and with reservations: of images too large for the database, each job has
-  /// one of both, and the transaction costs more than what is done in it.
+  /// A change of jobs. It is merged with other changes and with reservations, because a transaction
+  /// costs more than the statements in it. A job whose image is too large for the database needs
+  /// one change and one reservation.
   case change(ChangeRequest)
   /// A reservation of an image.
   case reserve(ReserveRequest)
-  /// A variant to keep, and a job to forget. Each is merged with its like: a job may have many variants, and who purges has
-  /// many jobs.
+  /// A variant to store, and a job to delete. Each is merged with others of its kind: a job may
+  /// have many variants, and a purge deletes many jobs.
   case keep(KeepRequest)
   case remove(RemoveRequest)
-  /// Anything else, in a transaction of its own.
+  /// Any other work, in its own transaction.
   case task(isSynced: Bool, PostgresJobStore.Body)
 
-  /// The kind of changes and reservations, whose transactions begin some time apart: nothing comes as often.
+  /// The kind shared by changes and reservations. These are the most frequent requests, so a
+  /// minimum interval is kept between their transactions.
   static let changes = 0
 
   var kind: Int? {
@@ -30,58 +32,59 @@ enum WriteRequest: Sendable {
   var isSynced: Bool {
     switch self {
     case .change, .keep, .remove: true
-    // Files without it are swept one day.
+    // If an unsynced reservation is lost, its files are removed by the next sweep.
     case .reserve(let request): request.isNamed
     case .task(let isSynced, _): isSynced
     }
   }
 }
 
-/// What became of it.
+/// The result of a request.
 struct WriteAnswer: Sendable {
-  /// Of a change, for each of its jobs.
+  /// For a change: the result of each of its jobs.
   var jobs: [Result<Job?, StoreError>] = []
-  /// Whether one of them was left out of it, as the queue has no place for that one.
+  /// Whether a job was left unchanged because the queue is full.
   var isQueueFull = false
-  /// Images that gave way and whose files are to be removed.
+  /// Evicted images, whose files are to be removed.
   var evicted: [ImageName] = []
-  /// Jobs that were claimed, as they ask the same.
+  /// Jobs with an equal request that were claimed together with the change.
   var gathered: [ClaimedJob] = []
-  /// Whether jobs got their turn that waited for these.
+  /// Whether jobs that waited for these ones became ready.
   var hasAwakened = false
-  /// Of a reservation.
+  /// The result of a reservation.
   var reservation: Reservation?
-  /// Of a job that was to be forgotten.
+  /// The result of a request to delete a job.
   var removal = Removal.unknown
 }
 
-/// A change of jobs, and what goes with it.
+/// A change of jobs, and the writes that belong to it.
 struct ChangeRequest: Sendable {
   var targets: [(id: JobID, claim: Claim?)]
   var change: @Sendable (inout Job) -> Bool
-  /// An entry of the cache to keep.
+  /// A cache entry to store.
   var entry: CacheRow?
-  /// Everything else of a completion; nil for a change that is none.
+  /// The rest of a completion; `nil` if the change is no completion.
   var completion: Completion?
-  /// Gives numbers for the claims of jobs that are to be gathered; nil: none are.
+  /// Returns new claim numbers for jobs with an equal request; `nil` if no such jobs are to be
+  /// claimed.
   var gathering: (@Sendable (Int) -> [Int64])?
-  /// What finished jobs are held to that it queues; nil: nothing.
+  /// The limits for finished jobs that the change queues again; `nil` if there are none.
   var room: QueueRoom?
 
-  /// An image that is to be taken in, where it isn't kept already.
+  /// A small image to store in the database, unless it is stored already.
   var image: EmbeddedImage? { completion?.image }
 }
 
-/// A job that is to be forgotten.
+/// A request to delete a job.
 struct RemoveRequest: Sendable {
   var id: JobID
-  /// Whether it is, as it then is.
+  /// Decides by the job's current state whether it is deleted.
   var condition: @Sendable (Job) -> Bool
 }
 
 extension PostgresJobStore {
-  /// Changes a job, with whatever else is changed at that time; `change` runs on the thread that writes, so it must be
-  /// quick.
+  /// Changes a job, in one transaction together with other queued requests. `change` runs on the
+  /// writing thread, so it must be quick.
   public func update(
     _ id: JobID, under claim: Claim?, _ change: @escaping @Sendable (inout Job) -> Bool
   ) async throws(StoreError) -> Job? {
@@ -91,7 +94,8 @@ extension PostgresJobStore {
     return try answer.jobs.first?.get()
   }
 
-  /// Changes a job in the same way; the sums of what is held tell in that transaction whether there is a place for it.
+  /// Changes a job in the same way. The same transaction checks the counters for a free slot in the
+  /// queue.
   public func update(
     _ id: JobID, within capacity: QueueCapacity,
     _ change: @escaping @Sendable (inout Job) -> Bool
@@ -109,11 +113,11 @@ extension PostgresJobStore {
     QueueRoom(capacity: capacity, refusals: refusals, refusedLines: refusedLines)
   }
 
-  /// Has every instance look for jobs, this process's too.
+  /// Wakes every instance, including this one, to claim jobs.
   func wakeAll() { tell(.queued, from: .none) }
 
-  /// Changes the jobs one after the other; one that can't be changed, as its record can't be read, is logged and counts
-  /// as lost.
+  /// Changes the jobs one after the other. A job that can't be changed because its record is
+  /// unreadable is logged and reported as lost.
   public func complete(_ completion: Completion) async throws(StoreError) -> Completed {
     var request = ChangeRequest(
       targets: completion.claims.map { ($0.job, $0) }, change: completion.change,
@@ -137,7 +141,7 @@ extension PostgresJobStore {
     let jobs = zip(completion.claims, answer.jobs).map { claim, result -> Job? in
       do throws(StoreError) { return try result.get() } catch {
         log.error(
-          "a job can't be settled", metadata: ["job": "\(claim.job)", "error": "\(error)"])
+          "failed to complete a job", metadata: ["job": "\(claim.job)", "error": "\(error)"])
         return nil
       }
     }
@@ -146,7 +150,8 @@ extension PostgresJobStore {
     return completed
   }
 
-  /// Forgets the job, its tags and its hold on images, in one transaction with whatever else is forgotten at that time.
+  /// Deletes the job, its tags and its references to images, in one transaction together with other
+  /// deletions.
   public func remove(
     _ id: JobID, if condition: @escaping @Sendable (Job) -> Bool
   ) async throws(StoreError) -> Removal {
@@ -156,8 +161,8 @@ extension PostgresJobStore {
     return answer.removal
   }
 
-  /// Forgets jobs whose time has come, the earliest first, in one transaction; those that another one is just changing
-  /// come the next time.
+  /// Deletes expired jobs in one transaction, the earliest first. Jobs that another transaction is
+  /// changing are skipped until the next call.
   public func expire(_ count: Int) async throws(StoreError) -> [JobID] {
     try await write { [log] transaction in
       let rows = try transaction.execute(
@@ -165,7 +170,7 @@ extension PostgresJobStore {
       let defaults = try transaction.defaults(of: rows)
       let jobs = rows.all.compactMap { row in
         do { return try JobRow(rows, row, defaults) } catch {
-          log.error("a job is passed over", metadata: ["error": "\(error)"])
+          log.error("skipping unreadable job", metadata: ["error": "\(error)"])
           return nil
         }
       }
@@ -177,8 +182,9 @@ extension PostgresJobStore {
 }
 
 extension Transaction {
-  /// A moment that is asked for by itself is one for the whole statement: an index is searched by it, not looked through. A
-  /// job of a phase that there is not would be among the first each time; `+ 0` keeps that out of the choice of an index.
+  /// The subquery computes the moment once per statement, so that the index can be searched by it.
+  /// The condition on `phase` skips jobs with an unknown phase, which would otherwise be returned
+  /// by every call. `+ 0` keeps `phase` out of the choice of an index.
   static let expired = """
     SELECT \(JobRow.columns) FROM jobs j WHERE j.expires_at <= (SELECT moment($1))
       AND j.phase + 0 BETWEEN 0 AND 4
@@ -208,7 +214,7 @@ extension Transaction {
       let changed = try change(changes.map(\.request), totals, isRepeated: isRepeated)
       for (change, outcome) in zip(changes, changed) { outcomes[change.place] = outcome }
     }
-    // After the changes, as all lock jobs before images.
+    // Reservations follow the changes: every transaction locks jobs before images.
     if let totals, !reservations.isEmpty {
       let reserved = try reserve(reservations.map(\.request), totals)
       for (reservation, outcome) in zip(reservations, reserved) {
@@ -222,7 +228,7 @@ extension Transaction {
     return outcomes
   }
 
-  /// Forgets jobs by a few statements, however many they are; one that can't be read fails alone.
+  /// Deletes jobs with a fixed number of statements; an unreadable job fails alone.
   private func remove(_ requests: [RemoveRequest]) throws -> WriteOutcomes {
     let rows = try lockedJobs(Set(requests.map(\.id)))
     var gone: [JobID: JobRow] = [:]
@@ -241,7 +247,7 @@ extension Transaction {
     }
     try delete(Array(gone.values))
     try forgetMessages(of: Array(gone.keys), waiting: true)
-    // The first one tells it for all.
+    // Only the first answer reports that jobs became ready.
     var hasAwakened = awakened > 0
     return removals.map { removal in
       removal.map { removal in
@@ -251,14 +257,15 @@ extension Transaction {
     }
   }
 
-  /// - Parameter totals: there are some where any of them is a completion.
+  /// - Parameter totals: not `nil` if any request is a completion.
   private func change(
     _ requests: [ChangeRequest], _ totals: Totals?, isRepeated: Bool
   ) throws -> WriteOutcomes {
     let completions = requests.compactMap(\.completion)
     var answers = requests.map { _ in WriteAnswer() }
-    // Which of these are needed is known once the images' rows are locked: what was kept when room was made may be gone
-    // by then, as another of these requests or another instance had it give way.
+    // The images' rows must be locked before it is known which of these images have to be written.
+    // An image that existed when space was freed may have been evicted since, by another request or
+    // another instance.
     let offered = Dictionary(
       requests.compactMap(\.image).map { ($0.digest.bytes, $0.content) }
     ) { first, _ in first }
@@ -273,7 +280,8 @@ extension Transaction {
       try make(request, &changes, isRepeated: isRepeated, &answers[index])
     }
     let entries = requests.compactMap(\.entry)
-    // An entry is counted in its image's row. Two that had both locked it to share would wait for each other.
+    // A cache entry is counted in its image's row. Two transactions that both held a shared lock on
+    // the row would deadlock.
     let known = try sharedImages(
       changes.begun.keys + entries.map(\.digest), toCount: !entries.isEmpty,
       owners: changes.owners)
@@ -317,13 +325,14 @@ extension Transaction {
     }
   }
 
-  /// Sees to those that ask the same as jobs which were loading and are no more.
+  /// Continues the jobs that waited for a load that just ended: claims them for this instance or
+  /// makes them ready.
   private func handOn(
     _ requests: [ChangeRequest], _ changes: JobChanges, _ answers: inout [WriteAnswer]
   ) throws {
     let passed = changes.left()
     guard !passed.isEmpty || requests.contains(where: { $0.gathering != nil }) else { return }
-    // None, as a rule: one look tells.
+    // Usually there are none, and one query finds that out.
     let asked = try stillAsked(changes.left(requests.flatMap(\.targets).map(\.id)))
     guard !asked.isEmpty else { return }
     for (index, request) in requests.enumerated() {
@@ -336,13 +345,15 @@ extension Transaction {
     try passOn(passed.intersection(asked))
   }
 
-  /// Of jobs that end with others: more than that get a turn of their own.
+  /// The maximum number of equal jobs that finish together with a load; further ones are claimed
+  /// normally.
   private static let mostGathered = 500
 
-  /// Makes room for a small image that is to be kept in the database, where it isn't kept already. It is kept also where
-  /// its room takes several transactions: those that come next make it.
-  /// - Parameter arriving: such images of this transaction, with their sizes.
-  /// - Returns: images that gave way to it.
+  /// Frees space for a small image that is stored in the database, unless it is stored already. The
+  /// image is stored even if freeing the space needs several transactions; the following ones
+  /// continue.
+  /// - Parameter arriving: the sizes of such images in this transaction, by digest.
+  /// - Returns: the evicted images.
   private func makeRoom(
     for request: ChangeRequest, _ arriving: inout [[UInt8]: Int], _ totals: Totals
   ) throws -> [ImageName] {
@@ -363,7 +374,7 @@ extension Transaction {
       for: completion.instance)
   }
 
-  /// What follows once the jobs and the entries are written.
+  /// Trims the cache and releases reservations after the jobs and entries were written.
   private func finish(
     _ completions: [Completion], _ entries: [CacheRow], _ totals: Totals, _ releasing: [JobID],
     referredTo begun: Set<[UInt8]>

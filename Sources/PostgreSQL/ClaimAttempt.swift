@@ -1,21 +1,22 @@
 internal import Jobs
 internal import Synchronization
 
-/// Numbers of claims that may have been committed while nobody was told: the server's answer to a commit was lost. Their
-/// jobs would be this instance's until its lease ends, and nobody would work on them.
+/// Claims whose commit is uncertain, because the connection broke before the server answered. If
+/// the commit succeeded, this instance holds the jobs but no worker runs them until the lease ends.
 ///
-/// The next claim puts back what it finds of them. A commit may take longer than that, as where the server's disk stands
-/// still, so they are remembered: each renewal of the lease tells what is held by then.
+/// The next claim requeues the jobs that it finds under these numbers. A commit can take longer
+/// than that, for example while the server's disk stalls. Therefore the numbers are remembered and
+/// compared with the held claims at each renewal of the lease.
 final class UnknownClaims: Sendable {
   private struct Numbers {
-    /// What the next claim looks for.
+    /// The numbers that the next claim searches for.
     var next: Set<Int64> = []
-    /// All of them that there were, or the last ones.
+    /// All numbers, or the newest ones.
     var all: Set<Int64> = []
   }
 
   private let numbers = Mutex(Numbers())
-  /// Remembered, at the most: few are lost at a time.
+  /// The maximum number of remembered claims; few are lost at a time.
   private static let most = 1 << 16
 
   func add(_ more: Set<Int64>) {
@@ -29,7 +30,8 @@ final class UnknownClaims: Sendable {
     }
   }
 
-  /// Has the next claim look again for those that are held now.
+  /// Makes the next claim search again for the uncertain numbers among the claims that are held
+  /// now.
   /// - Returns: whether there are any.
   func lookAgain(among held: Set<Int64>) -> Bool {
     numbers.withLock { numbers in
@@ -47,15 +49,15 @@ final class UnknownClaims: Sendable {
   }
 }
 
-/// One call that claims, in however many transactions it is tried.
+/// One call that claims jobs; a failed transaction is tried again within it.
 final class ClaimAttempt: Sendable {
-  /// Numbers of claims.
+  /// Claim numbers, by the try that used them.
   private struct Tries {
-    /// Of the last try of this call.
+    /// The last try of this call.
     var last: Set<Int64> = []
-    /// Of those before it.
+    /// The tries before the last one.
     var before: Set<Int64> = []
-    /// Of calls before this one.
+    /// Failed calls before this one.
     var ofOthers: Set<Int64> = []
   }
 
@@ -64,8 +66,9 @@ final class ClaimAttempt: Sendable {
 
   init(_ unknown: UnknownClaims) { self.unknown = unknown }
 
-  /// Begins a try.
-  /// - Returns: what earlier ones, of this call or of ones that failed, may have claimed: it is to be put back.
+  /// Starts a try.
+  /// - Returns: the numbers that earlier tries or failed calls may have claimed; this transaction
+  ///   must requeue them.
   func begin() -> Set<Int64> {
     tries.withLock { tries in
       tries.before.formUnion(tries.last)
@@ -75,36 +78,37 @@ final class ClaimAttempt: Sendable {
     }
   }
 
-  /// Begins a try, which puts back what earlier ones may have claimed.
+  /// Starts a try and requeues the jobs that earlier tries may have claimed.
   func putBackOthers(in transaction: Transaction) throws {
     let earlier = begin()
     if !earlier.isEmpty { try transaction.putBack(earlier) }
   }
 
-  /// Notes what this try is about to claim.
+  /// Records the numbers that this try is about to claim.
   func note(_ claims: [Int64]) -> [Int64] {
     tries.withLock { $0.last.formUnion(claims) }
     return claims
   }
 
-  /// Its last try was committed. The next call puts back what its earlier ones claimed once more: where an answer was lost
-  /// the server may have been at that commit still while this one looked.
+  /// The last try was committed. The numbers of earlier tries are checked again by the next call,
+  /// because the server may still have been committing one of them while this call searched.
   func succeed() { unknown.add(tries.withLock(\.before)) }
 
-  /// Whatever it noted beside these came of tries that were made again, or of none.
-  /// - Returns: whether there are any: the next claim puts them back.
+  /// The last try was committed with these claims. All other recorded numbers belong to repeated
+  /// tries or were not used.
+  /// - Returns: whether there are other numbers; the next claim requeues their jobs.
   func succeed(with claims: [Int64]) -> Bool {
     let left = tries.withLock(\.last).subtracting(claims)
     unknown.add(left)
     return !left.isEmpty
   }
 
-  /// It failed: the next call puts back whatever came of it.
+  /// The call failed: the next call requeues all jobs that it may have claimed.
   func fail() { unknown.add(tries.withLock { $0.last.union($0.before).union($0.ofOthers) }) }
 }
 
 extension Transaction {
-  /// Queues jobs again whose claims nobody was told of. Others that joined them go on.
+  /// Requeues the jobs of uncertain claims. If other jobs share their load, those continue.
   fileprivate func putBack(_ claims: Set<Int64>) throws {
     let rows = try execute(
       """

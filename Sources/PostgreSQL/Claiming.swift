@@ -3,9 +3,10 @@ internal import Logging
 internal import Synchronization
 
 extension PostgresJobStore {
-  /// Takes jobs by the indexes of the queue: its time grows with their number and that of the lanes, not with the queue's
-  /// length. Jobs that another instance is just looking at are passed over. Where many are seen for the first time whose
-  /// origins have no room, it takes several transactions.
+  /// Finds jobs by the indexes of the queue: the time grows with the number of claimed jobs and of
+  /// queues, not with the number of queued jobs. Rows that another instance has locked are skipped.
+  /// If many jobs with a busy origin are seen for the first time, the claim takes several
+  /// transactions.
   public func claim(
     _ count: Int, for instance: Instance, room: OriginRoom, owners: OwnerRoom<Owner>
   ) async throws(StoreError) -> Claimed {
@@ -13,7 +14,7 @@ extension PostgresJobStore {
     var (cursor, served) = turns.withLock { $0 }
     var step = ClaimStep(
       room: room, owners: owners.renamed { Array($0.name.utf8) }, cursor: cursor)
-    // What begins amid the lanes goes through the others, too.
+    // A claim that starts in the middle of the queues continues with the first ones afterwards.
     var mayBeginAnew = !cursor.isAtStart
     repeat {
       do throws(StoreError) {
@@ -26,17 +27,17 @@ extension PostgresJobStore {
           try transaction.claim(request) { attempt.note(numbers($0, $1)) }
         }
       } catch {
-        // What earlier transactions handed over must get to its workers.
+        // Jobs that earlier transactions claimed must still reach their workers.
         if claimed.jobs.isEmpty { throw error }
-        log.error("a claim ended early", metadata: ["error": "\(error)"])
+        log.error("failed to claim more jobs", metadata: ["error": "\(error)"])
         break
       }
       handedOver.add(step.jobs.count, ordering: .relaxed)
       for lane in step.served { served.serve(lane) }
       for job in step.jobs {
         do throws(StoreError) { claimed.jobs.append(try job.get()) } catch {
-          log.error("a queued job is passed over", metadata: ["error": "\(error)"])
-          // In its place comes another: who is given too few takes the queue for empty.
+          log.error("skipping unreadable queued job", metadata: ["error": "\(error)"])
+          // Claim a replacement: fewer jobs than requested would mean that the queue is empty.
           step.isDone = false
         }
       }
@@ -55,7 +56,8 @@ extension PostgresJobStore {
     return claimed
   }
 
-  /// Takes jobs by the index of what they ask; while none of the kind is queued, as is usual, it costs a look only.
+  /// Claims jobs by the index of requests. Usually no equal job is queued, and this costs one
+  /// query.
   public func claim(
     equalTo request: Fingerprint, count: Int, for instance: Instance
   ) async throws(StoreError) -> [(job: Job, claim: Claim)] {
@@ -79,13 +81,13 @@ extension PostgresJobStore {
     }
     return results.compactMap { result in
       do throws(StoreError) { return try result.get() } catch {
-        log.error("a queued job is passed over", metadata: ["error": "\(error)"])
+        log.error("skipping unreadable queued job", metadata: ["error": "\(error)"])
         return nil
       }
     }
   }
 
-  /// Runs a body as a transaction of its own on the thread that claims.
+  /// Runs a body in its own transaction on the claiming thread.
   private func claiming<Value: Sendable>(
     _ body: @escaping @Sendable (Transaction, ClaimAttempt) throws -> Value
   ) async throws(StoreError) -> Value {
@@ -104,43 +106,44 @@ extension PostgresJobStore {
     }
   }
 
-  /// Numbers for so many claims: never given before, whatever becomes of the transaction.
+  /// Returns `count` new claim numbers. A number is never reused, even if the transaction fails.
   @Sendable func numbers(_ instance: Instance, _ count: Int) -> [Int64] {
     let last = claims.add(Int64(count), ordering: .relaxed).newValue
     return (0..<Int64(count)).map { ClaimNumbers.number(last - $0, of: instance) }.reversed()
   }
 }
 
-/// What one transaction of a claim is to do.
+/// The input of one transaction of a claim.
 struct ClaimRequest: Sendable {
   var count: Int
   var instance: Instance
   var room: OriginRoom
   var owners: OwnerRoom<[UInt8]>
-  /// Ready jobs that it looks at.
+  /// The maximum number of ready jobs to read.
   var page: Int?
-  /// Jobs handed over before.
+  /// The number of jobs claimed before.
   var before: Int
-  /// Whether there may be others.
+  /// Whether other instances may use the store.
   var isShared: Bool
-  /// At which lanes it begins.
+  /// The queue to start with.
   var cursor: LaneCursor
-  /// Whose turn was when.
+  /// When each queue was served last.
   var served: ServedLanes
 
-  /// Jobs to look at first. Of many instances few more than are wanted: others pass them over meanwhile, and wait for
-  /// their origins.
+  /// The number of jobs to read first. In a cluster it is only slightly more than requested,
+  /// because the read rows and the rows of their origins are locked and other instances skip or
+  /// wait for them.
   func firstPage(atMost limit: Int) -> Int {
     isShared ? min(limit, count + 4) : max(32, min(limit, count + 16))
   }
 }
 
-/// What one transaction of a claim handed over.
+/// The result of one transaction of a claim.
 struct ClaimStep: Sendable {
   var jobs: [Result<(job: Job, claim: Claim), StoreError>] = []
-  /// What among theirs further queued jobs ask for.
+  /// The requests of claimed jobs that further queued jobs have too.
   var shared: Set<Fingerprint> = []
-  /// What is left.
+  /// The remaining capacity.
   var room: OriginRoom
   var owners: OwnerRoom<[UInt8]>
   var nextDue: Timestamp?
@@ -151,9 +154,9 @@ struct ClaimStep: Sendable {
   var isHeldBack = false
   /// See ``ClaimRequest/page``.
   var nextPage: Int?
-  /// The lanes of the jobs, in their order.
+  /// The queues of the claimed jobs, in order.
   var served: [QueueLane] = []
-  /// At which lanes to go on.
+  /// The queue to continue with.
   var cursor: LaneCursor
 
   init(room: OriginRoom, owners: OwnerRoom<[UInt8]>, cursor: LaneCursor) {
@@ -162,10 +165,11 @@ struct ClaimStep: Sendable {
 }
 
 extension Transaction {
-  /// Rows that one transaction looks at in vain: parking them is work, and others wait for it.
+  /// The maximum number of rows that one transaction reads without claiming them: each is deferred
+  /// by a write, and other transactions wait.
   private static let maxLooks = 1_000
 
-  /// Whether no batch that was cancelled has it.
+  /// Excludes jobs of cancelled or purged batches.
   static let isNotStopped =
     "(q.batch IS NULL OR NOT EXISTS (SELECT FROM batches b WHERE b.number = q.batch AND b.stage >= 4))"
 
@@ -207,7 +211,7 @@ extension Transaction {
     for origin in Set(jobs.compactMap(\.origin)) {
       step.room.exceptions[origin] = min(step.room[origin], handover.room[origin])
     }
-    // Behind those that were set aside there may be others.
+    // Further jobs may be queued behind the deferred ones.
     step.isDone =
       handover.isDone && (handover.awaiting.isEmpty || handover.taken.count >= request.count)
     step.awaited = Set(handover.awaiting.compactMap(\.request))
@@ -215,17 +219,19 @@ extension Transaction {
     step.isHeldBack = jobs.contains {
       left[$0.origin] < request.room[$0.origin] && !around.isAwaited($0) && !taken.contains($0.id)
     }
-    // Where most of a page is in vain, so is the next.
+    // If most of a page could not be claimed, the next page probably can't either, so read more.
     step.nextPage = handover.parked.count > page / 2 ? Self.maxLooks : page
     try lookAhead(&step, handover.taken.compactMap(\.request), at: moment)
     return step
   }
 
-  /// Those among jobs that stand for a transfer each: all but those that join what the instance loads already.
+  /// Returns the jobs that each start a transfer: all except those that join a load of this
+  /// instance.
   ///
-  /// Who leads there is locked: its end waits for this transaction, and so sees whom to pass the lead on to. One that
-  /// somebody else has locked may be ending with no look at these jobs: the first of them leads, too. That end is not
-  /// waited for, as it may be at its commit, and the origins' locks are held here.
+  /// The row of the leading job is locked with `FOR SHARE`, so a transaction that ends that load
+  /// waits for this one and sees the joining jobs. A row that another transaction has locked may
+  /// belong to a load that is ending; then the first of the joining jobs starts a transfer of its
+  /// own. This transaction does not wait for that lock, because it holds the locks of the origins.
   private func leaders(
     among jobs: [QueuedJob], _ around: Surroundings, of instance: Instance
   ) throws -> [QueuedJob] {
@@ -248,8 +254,9 @@ extension Transaction {
     return leaders + others
   }
 
-  /// Moves jobs whose time has come to where they wait for their turn.
-  /// - Returns: whether all of them are there now; otherwise there is more work than one transaction should do.
+  /// Makes jobs ready whose due time has passed.
+  /// - Returns: whether all such jobs are ready now; `false` if the limit for one transaction was
+  ///   reached.
   private func wakeDue(at moment: Timestamp) throws -> Bool {
     try execute(
       """
@@ -265,9 +272,9 @@ extension Transaction {
       "UPDATE queue SET state = $2 WHERE id = ANY ($1)", [.ids(ids), .int(state.rawValue)])
   }
 
-  /// Writes that jobs, which it has locked, are loading.
-  /// - Parameter leaders: those that stand for a transfer.
-  /// - Returns: each as it then is.
+  /// Marks jobs, whose rows this transaction has locked, as loading.
+  /// - Parameter leaders: the jobs that start a transfer.
+  /// - Returns: each job in its new state.
   func take(
     _ jobs: [QueuedJob], for instance: Instance, at moment: Timestamp, _ claims: [Int64],
     leading leaders: Set<JobID> = []
@@ -304,7 +311,8 @@ extension Transaction {
     }
   }
 
-  /// What the next claim is told.
+  /// Reads when the next job is due, whether the queue is empty and which claimed requests are
+  /// queued again.
   private func lookAhead(
     _ step: inout ClaimStep, _ requests: [Fingerprint], at moment: Timestamp
   ) throws {

@@ -1,21 +1,22 @@
 internal import CPQ
 internal import Glibc
 
-/// One connection to the server, of one thread at a time.
+/// One connection to the server. Only one thread uses it at a time.
 ///
-/// No call waits beyond its deadline: where the server stops answering the socket is closed, as nothing else ends a wait
-/// for it, and the connection is of no use any more.
+/// No call blocks beyond its deadline. If the server does not answer by then, the connection is
+/// marked unusable and must be closed: libpq has no other way to end the wait.
 final class Connection {
-  /// Where the server is and how long to wait for it.
+  /// The server's address and credentials, and the connect timeout.
   struct Address: Sendable {
     /// `postgresql://user@host/database?…`
     var url: String
-    /// Asked for each connection; nil: as libpq finds one (PGPASSWORD, ~/.pgpass), or none.
+    /// Called for each new connection. If it returns `nil`, libpq uses its own sources (PGPASSWORD,
+    /// ~/.pgpass).
     var password: @Sendable () -> String? = { nil }
-    /// For one host of the URL to be connected with, where the URL has no `connect_timeout`, in whole seconds; libpq waits for
-    /// two at least.
+    /// Seconds to wait for each host of the URL, unless the URL sets `connect_timeout`. libpq waits
+    /// for at least two seconds.
     var connectTimeout = 3
-    /// What the server calls the connection (pg_stat_activity), where the URL says nothing.
+    /// The name shown in pg_stat_activity, unless the URL sets one.
     var application = "imagefetch"
   }
 
@@ -25,26 +26,28 @@ final class Connection {
   private var prepared: [String: String] = [:]
 
   private struct Pending {
-    /// Of the prepared statement.
+    /// The name of the prepared statement.
     var name: String
     var values: [SQLValue]
   }
 
-  /// What is sent with the next statement.
+  /// Statements that are sent together with the next one.
   private var pending: [Pending] = []
-  /// False once it broke.
+  /// False after the connection broke.
   private(set) var isUsable = true
-  /// Of one statement's answer: nothing here asks for as much, so that more is no answer but an attack.
+  /// The maximum size of one answer in bytes. No query here returns as much, so a larger answer is
+  /// treated as an attack.
   private static let largestAnswer = 1 << 29
 
-  /// Whether libpq understands a URL. What it says of one that it doesn't has the URL in it, and so maybe a password.
+  /// Returns whether libpq accepts a URL. libpq's error message is not used: it contains the URL
+  /// and so possibly a password.
   static func understands(_ url: String) -> Bool {
     guard let options = PQconninfoParse(url, nil) else { return false }
     PQconninfoFree(options)
     return true
   }
 
-  /// Connects, and blocks for as long as that may take.
+  /// Connects to the server. Blocks the calling thread.
   init(_ address: Address) throws(Fault) {
     guard Self.understands(address.url) else { throw .refused("that is no PostgreSQL URL") }
     let options: [(String, String)] =
@@ -55,7 +58,8 @@ final class Connection {
     let names = options.map { strdup($0.0) } + [nil]
     let values = options.map { strdup($0.1) } + [nil]
     defer { (names + values).forEach { free($0) } }
-    // A `dbname` that is a URL is taken apart: its options win over those before it, and those after it win over its own.
+    // libpq expands a `dbname` that is a URL. Its options override those before it, and those after
+    // it override the URL.
     let handle = names.map { UnsafePointer($0) }.withUnsafeBufferPointer { names in
       values.map { UnsafePointer($0) }.withUnsafeBufferPointer { values in
         PQconnectdbParams(names.baseAddress, values.baseAddress, 1)
@@ -72,14 +76,14 @@ final class Connection {
 
   deinit { PQfinish(handle) }
 
-  /// Of libpq, in the same form.
+  /// The version of libpq, in the same form as ``serverVersion``.
   static var libraryVersion: Int { Int(PQlibVersion()) }
 
-  /// Of the server, such as 150007 for 15.7.
+  /// The version of the server, for example 150007 for 15.7.
   var serverVersion: Int { Int(PQserverVersion(handle)) }
 
-  /// Runs statements without arguments, one after the other, in one round trip.
-  /// - Returns: the last one's rows, as text.
+  /// Runs statements without arguments in one round trip.
+  /// - Returns: the rows of the last statement, as text.
   @discardableResult
   func run(_ script: String, by deadline: Deadline) throws(Fault) -> Rows {
     if !pending.isEmpty { _ = try exchange(by: deadline) }
@@ -87,7 +91,7 @@ final class Connection {
     return try answer(by: deadline)
   }
 
-  /// Runs a statement, which the server parses and plans the first time only.
+  /// Runs a statement. The server parses it only the first time.
   @discardableResult
   func execute(_ sql: String, _ values: [SQLValue], by deadline: Deadline) throws(Fault) -> Rows {
     guard pending.isEmpty else {
@@ -98,20 +102,21 @@ final class Connection {
     return try answer(by: deadline)
   }
 
-  /// Has a statement run ahead of the next one, in the same round trip. Where it fails, the next one does, which is not run.
+  /// Queues a statement that is sent with the next one in the same round trip. If it fails, the
+  /// next one is not run and throws the error.
   func add(_ sql: String, _ values: [SQLValue], by deadline: Deadline) throws(Fault) {
     let name = try prepare(sql, values.map(\.type), by: deadline)
     pending.append(Pending(name: name, values: values))
   }
 
-  /// Forgets what was added and not yet sent.
+  /// Discards queued statements that were not sent.
   func forgetAdded() { pending = [] }
 
-  /// Whether a transaction has begun at the server and not ended.
+  /// Whether the server has an open transaction on this connection.
   var isInTransaction: Bool { PQtransactionStatus(handle) != PQTRANS_IDLE }
 
-  /// Sends what was added as a pipeline.
-  /// - Returns: the last one's rows.
+  /// Sends the queued statements as a pipeline.
+  /// - Returns: the rows of the last statement.
   private func exchange(by deadline: Deadline) throws(Fault) -> Rows {
     let statements = pending
     pending = []
@@ -127,7 +132,7 @@ final class Connection {
     let encoded = statement.values.map(\.encoded)
     let lengths = encoded.map { Int32($0?.count ?? 0) }
     let formats = [Int32](repeating: 1, count: encoded.count)
-    // One buffer for all: a pointer to each argument has to last for the call only.
+    // One buffer holds all arguments, because the pointers to them must stay valid during the call.
     var all: [UInt8] = []
     all.reserveCapacity(encoded.reduce(0) { $0 + ($1?.count ?? 0) + 1 })
     for value in encoded {
@@ -159,7 +164,7 @@ final class Connection {
     return name
   }
 
-  /// Sends what is left to send, and waits for all that the server says to it.
+  /// Sends the remaining output and waits for the complete answer.
   private func answer(by deadline: Deadline) throws(Fault) -> Rows {
     try flush(by: deadline)
     var last: Rows?
@@ -181,7 +186,7 @@ final class Connection {
     return last
   }
 
-  /// Waits for all that the server says to a pipeline of so many statements.
+  /// Waits for the complete answers to a pipeline of `count` statements.
   private func pipelined(_ count: Int, by deadline: Deadline) throws(Fault) -> Result<Rows, Fault> {
     try flush(by: deadline)
     var last: Rows?
@@ -190,7 +195,7 @@ final class Connection {
     while true {
       while PQisBusy(handle) == 1 { try receive(&received, by: deadline) }
       guard let result = PQgetResult(handle) else {
-        // The end of one statement's answer.
+        // libpq returns NULL after the results of each statement.
         ends += 1
         guard ends <= count, PQstatus(handle) == CONNECTION_OK else { throw broken() }
         continue
@@ -216,7 +221,7 @@ final class Connection {
       switch PQflush(handle) {
       case 0: return
       case 1:
-        // The server may have something to say before it takes more.
+        // Read while writing: the server may have to send before it can receive more.
         if try wait(for: POLLIN | POLLOUT, by: deadline) & POLLIN != 0 {
           guard PQconsumeInput(handle) == 1 else { throw broken() }
         }
@@ -229,7 +234,7 @@ final class Connection {
     try wait(for: POLLIN, by: deadline)
     let before = waiting
     guard PQconsumeInput(handle) == 1 else { throw broken() }
-    // libpq takes some kilobytes at a time, and more may have come meanwhile.
+    // libpq reads a few kilobytes at a time, and more may have arrived during the call.
     received += max(before - waiting, min(before, 8_192))
     guard received <= Self.largestAnswer else {
       isUsable = false
@@ -237,7 +242,7 @@ final class Connection {
     }
   }
 
-  /// Bytes that came and were not read.
+  /// The number of bytes received by the socket and not yet read.
   private var waiting: Int {
     var count: Int32 = 0
     _ = ioctl(PQsocket(handle), UInt(FIONREAD), &count)
@@ -263,11 +268,11 @@ final class Connection {
 
 /// Notifications.
 extension Connection {
-  /// Where libpq reads from.
+  /// The descriptor of the connection, for `poll`.
   var socket: Int32 { PQsocket(handle) }
 
-  /// Takes what has arrived.
-  /// - Returns: the payloads.
+  /// Reads the notifications that have arrived.
+  /// - Returns: their payloads.
   func notifications() throws(Fault) -> [String] {
     guard PQconsumeInput(handle) == 1 else { throw broken() }
     var payloads: [String] = []
@@ -279,7 +284,7 @@ extension Connection {
   }
 }
 
-/// What went wrong.
+/// Errors.
 extension Connection {
   private func broken() -> Fault {
     isUsable = false
@@ -287,7 +292,8 @@ extension Connection {
   }
 
   private func fault(_ result: OpaquePointer) -> Fault {
-    // PG_DIAG_SQLSTATE and PG_DIAG_MESSAGE_PRIMARY are characters in C. Details are left out: they name values.
+    // PG_DIAG_SQLSTATE and PG_DIAG_MESSAGE_PRIMARY are character constants in C. The detail field
+    // is not read, because it contains values.
     let code = PQresultErrorField(result, Int32(UInt8(ascii: "C"))).map { String(cString: $0) }
     let text = PQresultErrorField(result, Int32(UInt8(ascii: "M"))).map { String(cString: $0) }
     guard let code else { return broken() }
@@ -299,7 +305,7 @@ extension Connection {
     return fault
   }
 
-  /// In one line: libpq tells of each address it tried in one of its own.
+  /// libpq's error message in one line; libpq writes one line for each address that it tried.
   private static func message(_ handle: OpaquePointer) -> String {
     let text = PQerrorMessage(handle).map { String(cString: $0) } ?? ""
     let lines = text.split(whereSeparator: \.isNewline)

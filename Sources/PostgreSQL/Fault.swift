@@ -1,26 +1,27 @@
 internal import CPQ
 internal import Jobs
 
-/// Why a statement was not done, by what can be done about it.
+/// Why a statement failed, grouped by what the caller can do.
 enum Fault: Error {
-  /// The connection broke, or none could be made: another one may do it.
+  /// The connection broke or could not be made. A new connection may succeed.
   case lost(String)
-  /// The server did not answer in time; nothing is known of what it did.
+  /// The server did not answer in time. It is unknown whether the statement took effect.
   case late
-  /// Others were in the way (a deadlock, or an equal key at the same moment): the transaction, made again, may succeed.
+  /// Another transaction interfered (a deadlock, or an equal key at the same time). The transaction
+  /// may succeed when repeated.
   case conflict(String)
   /// The server's disk is full.
   case full
-  /// The server answers no; it will the next time.
+  /// The server rejected the statement. Repeating it has the same result.
   case refused(String)
 
-  /// What the server's code means (https://www.postgresql.org/docs/current/errcodes-appendix.html).
+  /// Maps the server's SQLSTATE (https://www.postgresql.org/docs/current/errcodes-appendix.html).
   init(code: String, message: String) {
     let text = "\(message) (\(code))"
     switch code {
     case "40001", "40P01", "23505", "55P03": self = .conflict(text)
     case "53100": self = .full
-    // A server that stops, starts, has no connection left, or is a standby now.
+    // The server is stopping, starting, out of connections, or has become a standby.
     case "57P01", "57P02", "57P03", "53300", "25006": self = .lost(text)
     case "57014", "25P03": self = .late
     default: self = code.hasPrefix("08") ? .lost(text) : .refused(text)
@@ -29,7 +30,7 @@ enum Fault: Error {
 }
 
 extension StoreError {
-  /// What an error of the layers below means to a caller.
+  /// Converts an error of the layers below to the error that callers see.
   init(cause: any Error) {
     switch cause {
     case let error as StoreError: self = error

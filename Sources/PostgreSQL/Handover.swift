@@ -1,22 +1,22 @@
 internal import Jobs
 
-/// A queued job as a claim looks at it.
+/// A queued job with the columns that a claim needs.
 struct QueuedJob: Sendable {
   let id: JobID
   let place: QueuePlace
   let rank: Int64
   let notBefore: Int64?
-  /// As UTF-8; nil: it asks none, and is never held back.
+  /// The job's origin; `nil` if it needs none and is never deferred.
   let origin: String?
   let request: Fingerprint?
-  /// How many places of its owner's it takes.
+  /// The number of queue slots that it occupies.
   let places: Int
-  /// Whether it stands aside: among those whose origin had no room, or that waited for a load.
+  /// Whether the job is deferred: its origin had no capacity, or it waited for an equal load.
   let isParked: Bool
-  /// Whether it is among those that waited for a load.
+  /// Whether the job waited for an equal load at another instance.
   let isAwaiting: Bool
 
-  /// Of `queue AS q`, in the order that ``init(_:_:)`` takes them.
+  /// The columns of `queue AS q`, in the order that ``init(_:_:)`` reads them.
   static let columns =
     "q.id, q.priority, q.rank, q.not_before, q.origin, q.request, q.state, q.owner, q.batch, q.places"
 
@@ -38,20 +38,21 @@ struct QueuedJob: Sendable {
   }
 }
 
-/// Chooses jobs in the order of the queue, each where its origin and its owner have room, among those that a look at it found.
+/// Selects jobs in queue order from the rows that a claim has read. A job is selected if its origin
+/// and its owner have free capacity.
 ///
-/// A job whose origin has none when its turn comes is to be parked: out of the queue, so that it is looked at once and not
-/// by every claim after that. A parked job keeps its rank, so that its place among the others is as if it had never left.
+/// If the origin has none, the job is marked as parked (deferred), so that later claims do not read
+/// it again. A parked job keeps its rank and therefore its position in the queue.
 struct Handover {
-  /// What was found at a place.
+  /// The jobs found at one position, which is a priority and a queue.
   private struct Found {
-    /// The next ready jobs, the first one last.
+    /// The next ready jobs, in reverse order.
     var ready: [QueuedJob]
-    /// Whether others may follow.
+    /// Whether more ready jobs may follow.
     var isCut: Bool
-    /// The first one that there is, where none was looked at.
+    /// The first ready job, if none was read.
     var unseen: (id: JobID, rank: Int64)?
-    /// Parked jobs by origin, the first one last.
+    /// Parked jobs by origin, in reverse order.
     var waiting: [String: [QueuedJob]] = [:]
 
     init(_ page: LanePage?) {
@@ -63,33 +64,33 @@ struct Handover {
 
   private let count: Int
   private let moment: Timestamp
-  /// What is left once these jobs were taken.
+  /// The capacity that remains after the selected jobs.
   private(set) var room: OriginRoom
   private(set) var owners: OwnerRoom<[UInt8]>
-  /// In the order in which they are handed over.
+  /// The selected jobs, in order.
   private(set) var taken: [QueuedJob] = []
   private(set) var parked: [JobID] = []
-  /// Those that wait for their time after all, as the clock went back.
+  /// Jobs whose due time is in the future again, because the clock was set back.
   private(set) var undue: [JobID] = []
-  /// Those that wait for another instance's load.
+  /// Jobs that wait for an equal load at another instance.
   private(set) var awaiting: [QueuedJob] = []
   private let places: [QueuePlace]
-  /// At each place.
+  /// The jobs found at each of `places`.
   private var found: [Found]
-  /// Places where there may be jobs that may go.
+  /// Positions that may still have selectable jobs.
   private var open: [Int]
   private var turns: Turns
-  /// Jobs handed over before.
+  /// The number of jobs claimed before.
   private let before: Int
   private var isExhausted = false
 
-  /// Whether all was taken that there is, or that was asked for.
+  /// False if the selection ended early because the next jobs were not read.
   var isDone: Bool { taken.count >= count || !isExhausted }
 
   /// - Parameters:
   ///   - pages: ready jobs.
-  ///   - aside: of each origin with room the first parked jobs.
-  ///   - plan: whose turn it is, and how many were handed over before.
+  ///   - aside: the first parked jobs of each origin with free capacity.
+  ///   - plan: the round-robin state, and the number of jobs claimed before.
   init(
     _ count: Int, of pages: [LanePage], _ aside: [QueuedJob], around: Surroundings,
     room: OriginRoom, by plan: ClaimPlan
@@ -114,7 +115,7 @@ struct Handover {
     }
   }
 
-  /// Takes jobs until there are enough, no more, or what comes next was not looked at.
+  /// Selects jobs until there are enough, no more exist, or the next ones were not read.
   mutating func run() {
     while taken.count < count, !isExhausted, let (job, index) = next() { take(job, at: index) }
   }
@@ -147,7 +148,8 @@ struct Handover {
     return nil
   }
 
-  /// Of the jobs at the heads of the places the one submitted first, if that is long ago.
+  /// Returns the oldest job among the first jobs of all positions, if it has waited long enough to
+  /// be preferred.
   private mutating func oldest() -> (QueuedJob, Int)? {
     var oldest: (job: QueuedJob, index: Int)?
     var unseen: JobID?
@@ -174,7 +176,7 @@ struct Handover {
     return oldest.flatMap { QueueOrder.isOld($0.job.id, at: moment) ? $0 : nil }
   }
 
-  /// The first job of a place that may go; what may not is set aside.
+  /// Returns the first selectable job of a position and defers the jobs before it.
   private mutating func head(at index: Int) -> QueuedJob? {
     let first = firstReady(at: index)
     guard !isExhausted else { return nil }
@@ -189,7 +191,7 @@ struct Handover {
       found[index].ready.removeLast()
       if isDue(job) { parked.append(job.id) } else { undue.append(job.id) }
     }
-    // Those that come next here were not looked at.
+    // The next jobs of this position were not read.
     if found[index].isCut { isExhausted = true }
     return nil
   }

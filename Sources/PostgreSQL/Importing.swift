@@ -1,9 +1,9 @@
 public import Jobs
 internal import Records
 
-/// What comes from another store. Each batch is one transaction, which looks first what of it is there.
+/// Import from another store. Each call is one transaction, which skips what exists already.
 extension PostgresJobStore: ImportingStore {
-  /// Looks by the indexes of references; a reservation is none here.
+  /// Searches the indexes of references. Reservations do not count as references here.
   public func unreferenced(_ images: [ImageDigest]) async throws(StoreError) -> Set<ImageDigest> {
     guard !images.isEmpty else { return [] }
     return try await read { transaction in
@@ -17,7 +17,7 @@ extension PostgresJobStore: ImportingStore {
     }
   }
 
-  /// As a submission that the queue has room for, whatever became of its jobs.
+  /// Inserts jobs in any phase, without a limit on the queue.
   public func take(
     _ jobs: [Job], _ images: ImportedImages, for instance: Instance
   ) async throws(StoreError) -> Int {
@@ -33,13 +33,14 @@ extension PostgresJobStore: ImportingStore {
       var new = request
       new.rows = request.rows.filter { !known.contains($0.id) }
       new.jobs = request.jobs.filter { !known.contains($0.id) }
-      // No key path: through an optional the standard library copies memory onto itself, as AddressSanitizer tells.
+      // A key path through an optional makes the standard library copy memory onto itself, which
+      // AddressSanitizer reports.
       let numbers = try transaction.batchNumbers(Set(new.jobs.compactMap { $0.batch?.id }))
       for (index, job) in zip(new.rows.indices, new.jobs) {
         if let number = job.batch.flatMap({ numbers[$0.id] }) {
           new.rows[index].batch = number
         } else if new.rows[index].defaults != nil {
-          // No batch has them here.
+          // The batch does not exist here, so the job stores its defaults itself.
           new.rows[index] = try JobRow(job.withoutSharedDefaults)
           new.rows[index].lose(lost)
         }
@@ -51,7 +52,7 @@ extension PostgresJobStore: ImportingStore {
     }
   }
 
-  /// Each with its moments, in the order given.
+  /// Inserts cache entries with their times, in the given order.
   public func take(
     _ entries: [ExportedEntry], _ images: ImportedImages, for instance: Instance
   ) async throws(StoreError) -> Int {
@@ -66,7 +67,7 @@ extension PostgresJobStore: ImportingStore {
       let begun = new.filter { arriving[$0.digest] != nil }.map { ($0.digest, $0.bytes) }
       try transaction.begin(
         Dictionary(begun) { first, _ in first }, known: shared, offered: arriving)
-      // One after the other: entries of one key are looked at in the order in which they came.
+      // One at a time: the entries of a key are searched in the order of insertion.
       for row in new {
         try transaction.keep([row]) { shared[$0] == false || arriving[$0] != nil }
       }
@@ -75,7 +76,7 @@ extension PostgresJobStore: ImportingStore {
     }
   }
 
-  /// Passes over those that are known, whatever they stand for here.
+  /// Skips keys that exist, even if they belong to other jobs here.
   public func take(_ keys: [ExportedKey]) async throws(StoreError) -> Int {
     try await write { transaction in
       let known = try transaction.knownKeys(keys.map(\.key))
@@ -87,7 +88,7 @@ extension PostgresJobStore: ImportingStore {
 }
 
 extension PostgresJobStore {
-  /// Each with what it counts.
+  /// Inserts batches with their counters.
   public func take(_ batches: [Batch]) async throws(StoreError) -> Int {
     try await write { transaction in
       var new = 0
@@ -111,7 +112,7 @@ extension PostgresJobStore {
     }
   }
 
-  /// Passes over those that are there.
+  /// Skips lines that exist.
   public func take(
     _ lines: [RejectedLine], of batch: BatchID
   ) async throws(StoreError) {
@@ -136,7 +137,7 @@ extension PostgresJobStore {
     }
   }
 
-  /// Passes over those that are there, however far they have come.
+  /// Skips messages that exist, whatever their state.
   public func take(_ messages: [WebhookMessage]) async throws(StoreError) -> Int {
     try await write { try $0.tell(messages) }
   }
@@ -149,7 +150,7 @@ extension ImportedImages {
 }
 
 extension JobRow {
-  /// Refers to none of these any more: ``job()`` has the record catch up.
+  /// Removes the references to these images; ``job()`` updates the record accordingly.
   fileprivate mutating func lose(_ images: Set<[UInt8]>) {
     if let lost = image, images.contains(lost) { (image, isLow) = (nil, false) }
     if let lost = source, images.contains(lost) { source = nil }

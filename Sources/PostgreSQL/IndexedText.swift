@@ -1,8 +1,8 @@
 internal import Jobs
 
-/// Texts of clients' that are looked up by an index, which takes no long ones.
+/// Client texts that are searched by an index. An index key has a maximum length.
 enum IndexedText {
-  /// The text's bytes, or what stands for them where they are many.
+  /// Returns the text's bytes, or a hash if they are more than 512.
   static func bytes(of text: String) -> [UInt8] {
     let bytes = Array(text.utf8)
     return bytes.count <= 512 ? bytes : [0] + Fingerprint(of: [text]).bytes

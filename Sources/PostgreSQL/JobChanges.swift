@@ -1,33 +1,34 @@
 internal import Jobs
 
-/// Changes to jobs, made in memory one after the other and then written by a few statements, however many they are.
+/// Changes to jobs, made in memory one after the other and then written with a fixed number of
+/// statements.
 ///
-/// A change is made to the job as it is at that moment, as the rows are locked. What it means for images is the caller's
-/// to do, before the rows are written.
+/// The rows are locked first, so each change sees the current job. The caller updates the
+/// references to images before it writes the rows.
 struct JobChanges {
   private let transaction: Transaction
   private var rows: [JobID: Result<JobRow, StoreError>]
   private var changed: [JobID: Changed] = [:]
-  /// Images that rows come to refer to, with their sizes.
+  /// Images that rows start to refer to, with their sizes.
   private(set) var begun: [[UInt8]: Int] = [:]
-  /// Whose rows these are: see ``Transaction/Image/owner``.
+  /// The owners of the jobs that refer to them; see ``Transaction/Image/owner``.
   private(set) var owners: [[UInt8]: [UInt8]] = [:]
-  /// Images that rows cease to refer to.
+  /// Images that rows no longer refer to.
   private(set) var dropped: Set<[UInt8]> = []
-  /// What is to be told of ends.
+  /// Webhook messages of finished jobs.
   private var messages: [WebhookMessage] = []
-  /// Looked up where a finished job is queued.
+  /// Loaded when a finished job is queued again.
   private var held: HeldPlaces?
 
   private struct Changed {
     let old: JobRow
     var new: JobRow
     var move = QueueMove.none
-    /// Nil: as they were.
+    /// New tags; `nil` if unchanged.
     var tags: [String]?
   }
 
-  /// Locks the jobs.
+  /// Locks the jobs' rows.
   init(to ids: Set<JobID>, in transaction: Transaction) throws {
     self.transaction = transaction
     rows = try transaction.lockedJobs(ids)
@@ -35,12 +36,12 @@ struct JobChanges {
 
   /// Changes a job.
   /// - Parameters:
-  ///   - claim: nil: whoever holds it.
-  ///   - isRepeated: whether this very change may have been committed already: then the job that its claim brought to
-  ///     its phase is as the change left it.
-  ///   - room: what it is held to where it queues a finished job; nil: nothing.
-  /// - Returns: the job as it then is; nil when there is none or the claim no longer holds.
-  /// - Throws: ``QueueFull`` where there is no place for it: it is as it was.
+  ///   - claim: the claim that must hold the job; `nil` for any holder.
+  ///   - isRepeated: whether this same change may have been committed already. Then a job that its
+  ///     claim moved to its phase is returned as the change left it.
+  ///   - room: the capacity to check if the change queues a finished job; `nil` for no check.
+  /// - Returns: the job after the change; `nil` if it does not exist or the claim no longer holds.
+  /// - Throws: ``QueueFull`` if the queue has no slot; the job is unchanged.
   mutating func change(
     _ id: JobID, under claim: Claim?, isRepeated: Bool = false, within room: QueueRoom? = nil,
     by body: (inout Job) -> Bool
@@ -86,7 +87,7 @@ struct JobChanges {
     }
   }
 
-  /// Writes what has changed.
+  /// Writes all changes.
   func write() throws {
     let changes = changed.values.sorted { $0.new.id < $1.new.id }
     guard !changes.isEmpty else { return }
@@ -111,8 +112,8 @@ struct JobChanges {
     }
   }
 
-  /// What jobs asked for that were loading and are no more, or have their image.
-  /// - Parameter ids: of which jobs; nil: all, of those that stood for a transfer.
+  /// The requests of jobs that stopped loading or have their image now.
+  /// - Parameter ids: the jobs to consider; `nil` for all that led a load.
   func left(_ ids: [JobID]? = nil) -> Set<[UInt8]> {
     let left = (ids.map { $0.compactMap { changed[$0] } } ?? Array(changed.values)).filter {
       $0.old.queue?.state == .loading
@@ -122,7 +123,7 @@ struct JobChanges {
     return Set(left.compactMap { $0.old.queue?.request })
   }
 
-  /// Jobs that were loading and wait for another turn.
+  /// Jobs that were loading and are queued again.
   var queuedAgain: [JobID] {
     changed.values.filter { change in
       guard let queue = change.new.queue else { return false }
@@ -148,7 +149,8 @@ struct JobChanges {
       ])
   }
 
-  /// Ahead of every rank ever given is ahead of those at that level.
+  /// Writes the queue rows. A rank below every rank so far moves a job to the front of its
+  /// priority.
   private func writePlaces(_ changes: [Changed]) throws {
     let places = changes.compactMap { change in
       change.new.queue.map { (id: change.new.id, queue: $0, move: change.move) }
@@ -173,17 +175,17 @@ struct JobChanges {
   }
 }
 
-/// What jobs that are queued again are held to, as new ones are.
+/// The capacity limits for jobs that are queued again; new jobs have the same limits.
 struct QueueRoom: Sendable {
   let capacity: QueueCapacity
-  /// Who was refused lately: single jobs, and lines.
+  /// Owners that were refused recently, for single jobs and for lines of batches.
   let refusals, refusedLines: Refusals
 }
 
-/// There is no place for a job that was to be queued again.
+/// The queue has no slot for a job that was to be queued again.
 struct QueueFull: Error {}
 
-/// Whose jobs have how many places, with those that a transaction has taken so far.
+/// The queue slots of each owner, including those that this transaction has added.
 private struct HeldPlaces {
   private var places, lines: SharedCapacity<[UInt8]>
   private let moment: Timestamp
@@ -195,7 +197,7 @@ private struct HeldPlaces {
     moment = try transaction.clock()
   }
 
-  /// - Returns: false where there are not that many.
+  /// - Returns: `false` if there are not enough free slots.
   mutating func take(_ count: Int, for row: JobRow, in room: QueueRoom) -> Bool {
     if row.batch == nil {
       room.refusals.take(count, for: row.owner, of: &places, within: room.capacity, at: moment)

@@ -1,47 +1,47 @@
 internal import Jobs
 internal import Records
 
-/// A job as the tables hold it: its record, and beside it what is searched by.
+/// A job as stored: its record, and the columns used for searches.
 struct JobRow: Sendable {
   let id: JobID
   let owner: [UInt8]
-  /// Of a finished job; a queued or loading one has a row in the queue.
+  /// The phase of a finished job; `nil` while the job has a row in the queue.
   var finished: Phase?
   var finishedAt: Int64?
   var expiresAt: Int64?
-  /// The result's digest, while it is kept.
+  /// The digest of the result image; `nil` if the image is not stored.
   var image: [UInt8]?
-  /// The captured source's digest, while it is kept.
+  /// The digest of the image that the client sent; `nil` if it is not stored.
   var source: [UInt8]?
   var lastClaim: Int64?
   var record: [UInt8]
-  /// Whether it has a low-data image to be replaced.
+  /// Whether the job has a low-data image that is to be replaced.
   var isLow = false
-  /// The number of its batch; nil: it is of none.
+  /// The number of the job's batch; `nil` for a single job.
   var batch: Int64?
-  /// Which line of its batch it is.
+  /// The job's line number in its batch.
   let line: Int64?
-  /// Why a job of a batch has failed, as UTF-8.
+  /// The failure code of a failed batch job, as UTF-8.
   var code: [UInt8]?
-  /// The defaults that its record leaves out.
+  /// The batch defaults that the record leaves out.
   let defaults: SharedDefaults?
-  /// Nil once it has finished.
+  /// `nil` after the job has finished.
   var queue: QueueRow?
 
-  /// Of `jobs AS j`, in the order that ``init(_:_:)`` takes them.
+  /// The columns of `jobs AS j`, in the order that ``init(_:_:_:)`` reads them.
   static let columns =
     "j.id, j.owner, j.phase, j.finished_at, j.expires_at, j.image, j.source, j.last_claim, j.record, "
     + "j.batch, j.line, j.code, j.defaults"
   static let columnCount = 13
-  /// Bytes of a row of `jobs AS j` including the defaults.
+  /// The size in bytes of a row of `jobs AS j`, including the defaults.
   static let fullBytes =
     "(octet_length(j.record) + coalesce((SELECT octet_length(d.record) FROM batch_defaults d "
     + "WHERE d.batch = j.batch AND d.digest = j.defaults), 0))"
   fileprivate static let batchColumn = 9
   fileprivate static let defaultsColumn = 12
 
-  /// - Parameter known: the defaults that the rows name (``Transaction/defaults(of:)``).
-  /// - Throws: `.unreadable` where it makes no sense.
+  /// - Parameter known: the defaults that the rows refer to (``Transaction/defaults(of:)``).
+  /// - Throws: `.unreadable` if the row is invalid.
   init(_ rows: Rows, _ row: Int, _ known: [ImageDigest: SharedDefaults]) throws {
     guard let id = rows.id(row, 0), let owner = rows.bytes(row, 1), let record = rows.bytes(row, 8)
     else { throw StoreError.unreadable(detail: "a job without an id, an owner or a record") }
@@ -52,14 +52,14 @@ struct JobRow: Sendable {
     let name = rows.digest(row, Self.defaultsColumn)
     defaults = name.flatMap { known[$0] }
     guard name == nil || defaults != nil else {
-      throw unreadable("its batch's defaults are missing")
+      throw unreadable("the batch's defaults are missing")
     }
     let number = Int(rows.int(row, 2) ?? -1)
-    guard let phase = Phase(code: number) else { throw unreadable("it is in phase \(number)") }
+    guard let phase = Phase(code: number) else { throw unreadable("unknown phase \(number)") }
     finished = phase.isFinished ? phase : nil
   }
 
-  /// The row of a job that is new.
+  /// Creates the row of a new job.
   init(_ job: Job) throws {
     (id, owner) = (job.id, Array(job.owner.name.utf8))
     defaults = job.submission.defaults
@@ -69,18 +69,19 @@ struct JobRow: Sendable {
     set(job)
   }
 
-  /// Bytes that it counts in ``QueueCapacity/recordBytes``: the record, the defaults' labels twice (they are indexed), and 512 for
-  /// the rest of the row and the other indexes.
+  /// The bytes that the job counts in ``QueueCapacity/recordBytes``: the record, the defaults' tags
+  /// twice (they are indexed), and 512 for the rest of the row and the other indexes.
   var storedBytes: Int { 512 + record.count + 2 * (defaults?.tagBytes ?? 0) }
 
   var phase: Phase { finished ?? (queue?.state == .loading ? .loading : .queued) }
 
-  /// The job as it is.
+  /// The job in its current state.
   ///
-  /// Taking a job and letting its image give way write columns only, as both may concern many jobs at once: here
-  /// the record catches up by the same moves.
+  /// Claims and evictions may concern many jobs at once, so they write only columns. This method
+  /// applies the same changes to the decoded record.
   ///
-  /// - Throws: `.unreadable` where the record is none, or another job's, or says otherwise than the columns.
+  /// - Throws: `.unreadable` if the record can't be decoded, belongs to another job or contradicts
+  ///   the columns.
   func job() throws -> Job {
     var job: Job
     let userInfo: [CodingUserInfoKey: Any] = defaults.map { [.defaults: $0] } ?? [:]
@@ -88,14 +89,14 @@ struct JobRow: Sendable {
       throw unreadable("\(error)")
     }
     if let claimedAt = queue?.claimedAt, let claim = queue?.claim {
-      guard job.phase == .queued else { throw unreadable("taken while \(job.phase)") }
+      guard job.phase == .queued else { throw unreadable("claimed in phase \(job.phase)") }
       job.start(
         at: Timestamp(milliseconds: claimedAt), by: ClaimNumbers.instance(of: claim))
     }
-    guard finished != nil || queue != nil else { throw unreadable("it is not in the queue") }
-    guard job.phase == phase else { throw unreadable("\(job.phase) in a row that is \(phase)") }
+    guard finished != nil || queue != nil else { throw unreadable("no row in the queue") }
+    guard job.phase == phase else { throw unreadable("phase \(job.phase), row has \(phase)") }
     guard job.id == id, job.owner.name.utf8.elementsEqual(owner) else {
-      throw unreadable("another job's")
+      throw unreadable("it belongs to another job")
     }
     if image == nil, job.keptImage != nil { job.loseImage() }
     return job
@@ -105,7 +106,7 @@ struct JobRow: Sendable {
     .unreadable(detail: "the record of job \(id) can't be read: \(reason)")
   }
 
-  /// Takes the job as it was changed; its place in the queue and its claim are left as they were.
+  /// Stores the changed job; its position in the queue and its claim stay.
   mutating func update(to job: Job) throws {
     record = try Self.record(of: job)
     set(job)
@@ -121,14 +122,15 @@ struct JobRow: Sendable {
     finishedAt = job.finishedAt?.milliseconds
     expiresAt = job.expiresAt?.milliseconds
     image = job.keptImage?.keptDigest.bytes
-    // What the client sent is dropped too, once it is not needed for another try.
+    // A successful job that drops its original also drops the image that the client sent, because
+    // no retry needs it.
     if job.submission.dropsOriginal, job.phase == .success { source = nil }
     isLow = job.hasLowDataImage
     code = job.batch == nil ? nil : job.failure.map { Array($0.code.rawValue.utf8) }
     queue = finished == nil ? QueueRow(job, record.count, before: queue) : nil
   }
 
-  /// What holds it, while loading.
+  /// The claim that holds the job while it is loading.
   var heldBy: Claim? {
     guard let queue, queue.state == .loading, let claim = queue.claim else { return nil }
     return Claim(job: id, instance: Instance(number: queue.instance ?? 0), number: claim)
@@ -136,7 +138,8 @@ struct JobRow: Sendable {
 }
 
 extension Transaction {
-  /// The defaults that rows of `jobs AS j` name, each looked up where it isn't known; those that can't be read are left out.
+  /// Returns the defaults that rows of `jobs AS j` refer to, from memory or from the database.
+  /// Unreadable ones are left out.
   func defaults(of rows: Rows) throws -> [ImageDigest: SharedDefaults] {
     var known: [ImageDigest: SharedDefaults] = [:]
     var unknown: [(batch: Int64, name: ImageDigest)] = []
@@ -168,7 +171,7 @@ extension Transaction {
     return known
   }
 
-  /// Keeps what lines of batches have in common, each once for its batch.
+  /// Stores the defaults of batch lines, each once per batch.
   func addDefaults(of rows: [JobRow]) throws {
     var (batches, digests, records): ([Int64], [[UInt8]], [[UInt8]]) = ([], [], [])
     var owners: [Int64: [UInt8]] = [:]
@@ -198,17 +201,17 @@ extension Transaction {
   }
 }
 
-/// A job's place in the queue, or who is loading it.
+/// A job's position in the queue, or its claim while it is loading.
 struct QueueRow: Sendable {
-  /// What a queued job waits for, or that it is loading.
+  /// The state of an unfinished job.
   enum State: Int64 {
-    /// Its turn.
+    /// The job can be claimed.
     case ready = 0
-    /// Its time.
+    /// The job waits until `not_before`.
     case due
-    /// Room at its origin, which had none when its turn came.
+    /// The job is deferred because its origin had no capacity.
     case parked
-    /// The end of an equal load at another instance.
+    /// The job waits for the end of an equal load at another instance.
     case awaiting
     case loading
   }
@@ -217,26 +220,26 @@ struct QueueRow: Sendable {
   var rank: Int64 = 0
   var state: State
   var notBefore: Int64?
-  /// Job.origin, as UTF-8.
+  /// The job's origin, as UTF-8.
   var origin: [UInt8]?
-  /// Job.request.
+  /// The fingerprint of the job's request.
   var request: [UInt8]?
-  /// What it counts in the queue's capacity: a place is for a record of up to 4 kB.
+  /// The slots that the job occupies in the queue: one, and one more for each 4 KiB of its record.
   var places: Int
   var instance: Int64?
   var claim: Int64?
-  /// When the claim took it, until the record tells.
+  /// The time of the claim. The record does not contain it yet.
   var claimedAt: Int64?
-  /// Whether it stands for a transfer.
+  /// Whether the job leads a load, so that other jobs may wait for it.
   var leads = false
 
-  /// Of `queue AS q`, in the order that ``init(_:_:from:)`` takes them.
+  /// The columns of `queue AS q`, in the order that ``init(_:_:from:)`` reads them.
   static let columns = """
     q.priority, q.rank, q.state, q.not_before, q.origin, q.request, q.places, q.instance, q.claim, q.claimed_at,
     q.leads
     """
 
-  /// Nil where there is no such row, or it makes no sense.
+  /// Returns `nil` if there is no row or it is invalid.
   init?(_ rows: Rows, _ row: Int, from first: Int) {
     guard let priority = rows.int(row, first), let rank = rows.int(row, first + 1),
       let state = rows.int(row, first + 2).flatMap(State.init)
@@ -251,7 +254,7 @@ struct QueueRow: Sendable {
     leads = rows.bool(row, first + 10)
   }
 
-  /// The row of an unfinished job.
+  /// Creates the row of an unfinished job.
   fileprivate init(_ job: Job, _ recordSize: Int, before old: QueueRow?) {
     priority = job.priority.rawValue
     notBefore = job.notBefore?.milliseconds

@@ -4,36 +4,37 @@ internal import Jobs
 internal import Metrics
 internal import Synchronization
 
-/// Requests that wait for threads which each have a connection. Those of one kind are merged into one transaction: however many
-/// callers wait, they share its statements and its commit.
+/// A queue of requests and the threads that serve it, each with its own connection. Requests of one
+/// kind are merged into one transaction, so that many callers share its statements and its commit.
 ///
-/// A transaction that was in others' way, or whose connection broke, is made again. One that fails otherwise is undone, and
-/// each of its requests made alone, so that it fails alone.
+/// A transaction is repeated after a conflict or a broken connection. After another error it is
+/// rolled back and each of its requests runs alone, so that only the faulty one fails.
 final class Lane<Request: Sendable, Answer: Sendable>: Sendable {
   typealias Outcome = Result<Answer, StoreError>
 
-  /// What a lane does.
+  /// The settings of a lane.
   struct Work: Sendable {
-    /// Requests in one transaction, at the most.
+    /// The maximum number of requests in one transaction.
     var limit = 512
-    /// False: each request is a look of its own.
+    /// `false` for a lane that only reads: each request runs its own queries.
     var writes = true
-    /// Requests of one kind share a transaction; nil: a request has one of its own.
+    /// Requests of the same kind share a transaction; a request without a kind has its own.
     var kind: @Sendable (Request) -> Int? = { _ in nil }
-    /// Which kind's transactions begin some time apart, so that what comes meanwhile is merged into the next one.
+    /// The minimum interval between transactions of one kind, so that requests that arrive
+    /// meanwhile are merged.
     var pacing = Pacing()
-    /// What stands for the clock by which they are paced, in tests.
+    /// The clock for the interval; tests replace it.
     var now: @Sendable () -> ContinuousClock.Instant = { .now }
-    /// Whether its caller is promised that a crash of the server undoes nothing of it.
+    /// Whether the commit must survive a crash of the server.
     var isSynced: @Sendable (Request) -> Bool = { _ in true }
-    /// Does what the requests ask for; `isRepeated` where an earlier try of the same may have been committed.
+    /// Executes the requests. `isRepeated` is true if an earlier try may have been committed.
     var body: @Sendable (Transaction, [Request], _ isRepeated: Bool) throws -> [Outcome]
   }
 
   private let line = WaitingLine<Request, Outcome>()
   private let work: Work
 
-  /// - Parameter threads: how many, each with a connection.
+  /// - Parameter threads: the number of threads; each has its own connection.
   init(named name: String, threads: Int = 1, _ settings: Session.Settings, _ work: Work) {
     self.work = work
     for _ in 0..<threads {
@@ -47,7 +48,7 @@ final class Lane<Request: Sendable, Answer: Sendable>: Sendable {
 
   deinit { line.close() }
 
-  /// Does as asked; returns once that is committed.
+  /// Executes the request and returns after the commit.
   func perform(_ request: Request) async throws(StoreError) -> Answer {
     let outcome: Outcome = await withCheckedContinuation { continuation in
       let entry = WaitingEntry(request, of: work.kind(request), continuation)
@@ -58,10 +59,10 @@ final class Lane<Request: Sendable, Answer: Sendable>: Sendable {
     return try outcome.get()
   }
 
-  /// Requests that no thread has taken yet.
+  /// The number of requests that no thread has started.
   var waiting: Int { line.count }
 
-  /// Takes no more requests, and waits for those taken.
+  /// Rejects further requests and waits for the accepted ones.
   func close() async {
     line.close()
     await withCheckedContinuation { line.whenEnded($0) }
@@ -77,7 +78,7 @@ private struct LaneThread<Request: Sendable, Answer: Sendable> {
   private let duration = Metrics.Timer(label: "imagefetch_store_commit_seconds")
   private let size = Metrics.Recorder(label: "imagefetch_store_commit_operations")
   private let wait: Metrics.Timer
-  /// How often a transaction is made again that others were in the way of.
+  /// The maximum number of repetitions after conflicts.
   private static var conflicts: Int { 12 }
 
   init(
@@ -108,7 +109,8 @@ private struct LaneThread<Request: Sendable, Answer: Sendable> {
     } catch {
       switch error {
       case Fault.lost, Fault.late:
-        // Those behind have waited as long: their callers are told now, not one timeout after the other.
+        // The waiting requests have waited as long, so they fail now, instead of one timeout after
+        // the other.
         for entry in entries + line.takeAll() { entry.finish(.failure(StoreError(cause: error))) }
       default:
         guard entries.count > 1 else {
@@ -119,7 +121,8 @@ private struct LaneThread<Request: Sendable, Answer: Sendable> {
     }
   }
 
-  /// Each alone. Where the server does not answer one, it is not asked for the others either: they have waited as long.
+  /// Runs each request alone. If the server does not answer, all remaining requests fail at once,
+  /// because they have waited as long.
   private func serveEach(_ entries: [WaitingEntry<Request, Outcome>]) {
     for (index, entry) in entries.enumerated() {
       do { entry.finish(try attempt([entry.request])[0]) } catch {
@@ -134,7 +137,7 @@ private struct LaneThread<Request: Sendable, Answer: Sendable> {
     }
   }
 
-  /// Makes one transaction of them, again where that may help.
+  /// Runs the requests in one transaction and repeats it after a conflict or a lost connection.
   private func attempt(_ requests: [Request]) throws -> [Outcome] {
     var (conflicts, isCommitting, wasLost) = (0, false, false)
     while true {

@@ -1,9 +1,10 @@
 public import Jobs
 internal import Logging
 
-/// Leases are rows, and last by the server's clock: whose is over is everybody's to see.
+/// Leases of instances. A lease is a row with an end time on the server's clock, so every instance
+/// can see that it expired.
 extension PostgresJobStore: InstanceLeases, StoreNews {
-  /// Takes the next number.
+  /// Assigns the next instance number.
   public func register(for lease: Duration) async throws(StoreError) -> Instance {
     let instance = try await perform(on: holding) { [presence, workers] transaction in
       let number = try transaction.execute(
@@ -14,7 +15,7 @@ extension PostgresJobStore: InstanceLeases, StoreNews {
         [transaction.moment, .int(lease.inMilliseconds)]
           + presence.map { .bytes($0.map { Array($0.utf8) }) } + [.int(workers.map(Int64.init))]
       ).int(0, 0)
-      // What an operator said holds for as long as somebody is there.
+      // An operator's setting stays while any instance has a lease.
       try transaction.execute(
         """
         DELETE FROM settings WHERE name = 'constrained' AND NOT EXISTS (SELECT FROM instances
@@ -27,8 +28,9 @@ extension PostgresJobStore: InstanceLeases, StoreNews {
     return instance
   }
 
-  /// One that is lost in a crash of the server costs some of the lease. What turns out to be held of which nobody was told
-  /// goes back by the next claim.
+  /// Renews the lease without waiting for the disk: a crash of the server only shortens the lease.
+  /// Claims whose commit was uncertain are compared with the claims held now; the next claim
+  /// requeues their jobs.
   public func renew(
     _ instance: Instance, for lease: Duration
   ) async throws(StoreError) -> Renewal? {
@@ -55,7 +57,7 @@ extension PostgresJobStore: InstanceLeases, StoreNews {
     return renewal
   }
 
-  /// Lets go; who recovers next does the rest.
+  /// Ends the lease; the next recovery requeues the instance's jobs.
   public func retire(_ instance: Instance) async throws(StoreError) {
     exchange.end(instance)
     try await perform(on: holding) { transaction in
@@ -65,8 +67,9 @@ extension PostgresJobStore: InstanceLeases, StoreNews {
     }
   }
 
-  /// Costs a look while every lease lasts. What a silent instance did last it may have told nobody: all hear that news
-  /// were lost.
+  /// Requeues the jobs of instances whose lease expired. While all leases are valid this costs one
+  /// query. A silent instance may not have published its last events, so all instances receive
+  /// `.lost`.
   public func recoverExpired(_ count: Int) async throws(StoreError) -> [Job] {
     guard count > 0 else { return [] }
     let isDue = try await read {
@@ -81,15 +84,15 @@ extension PostgresJobStore: InstanceLeases, StoreNews {
     guard isDue else { return [] }
     let recovery = try await write { try $0.recover(count) }
     for error in recovery.unreadable {
-      log.error("a job stays as it is", metadata: ["error": "\(error)"])
+      log.error("failed to requeue a job", metadata: ["error": "\(error)"])
     }
-    // What they did last they may have told nobody.
+    // The dead instances' last events may never have been published.
     if recovery.wereSilent { tell(.lost, from: .none) }
     if recovery.hasAwakened { wakeAll() }
     return recovery.jobs
   }
 
-  /// Counts by an index of what is held.
+  /// Counts the jobs by the index of claimed jobs.
   public func presentInstances() async throws(StoreError) -> [PresentInstance] {
     try await read { transaction in
       let rows = try transaction.execute(
@@ -118,7 +121,8 @@ extension PostgresJobStore: InstanceLeases, StoreNews {
     }
   }
 
-  /// Counts steps by the server's clock. A crash of the server may lose the last ones.
+  /// Adds to the counters of the current step, by the server's clock. A crash of the server may
+  /// lose the last additions.
   public func record(
     _ step: Activity.Step, _ cache: CacheCounts, of instance: Instance
   ) async throws(StoreError) {
@@ -154,7 +158,7 @@ extension PostgresJobStore: InstanceLeases, StoreNews {
     }
   }
 
-  /// Adds up the steps of all instances, also of those that are gone. In the last step some may be missing.
+  /// Sums up the steps of all instances, including stopped ones. The last step may be incomplete.
   public func activity() async throws(StoreError) -> Activity? {
     try await read { transaction in
       let now = try transaction.execute("SELECT moment($1)", [transaction.moment]).int(0, 0)
@@ -167,7 +171,7 @@ extension PostgresJobStore: InstanceLeases, StoreNews {
       var (steps, next) = ([Activity.Step](), rows.int(0, 0) ?? last + 1)
       for row in rows.all {
         guard let number = rows.int(row, 0) else { continue }
-        // No instance was there.
+        // No instance was running during these steps.
         while next < number {
           steps.append(Activity.Step())
           next += 1
@@ -182,7 +186,7 @@ extension PostgresJobStore: InstanceLeases, StoreNews {
     }
   }
 
-  /// Looks its holder up.
+  /// Reads the address of the instance that is loading the job.
   public func address(ofLoading id: JobID) async throws(StoreError) -> String? {
     try await read {
       try $0.execute(
@@ -194,7 +198,6 @@ extension PostgresJobStore: InstanceLeases, StoreNews {
     }
   }
 
-  /// Looks the setting up.
   public func isConstrained() async throws(StoreError) -> Bool? {
     try await read {
       let rows = try $0.execute("SELECT value FROM settings WHERE name = 'constrained'")
@@ -202,7 +205,7 @@ extension PostgresJobStore: InstanceLeases, StoreNews {
     }
   }
 
-  /// Kept until the last of the instances that are there is gone.
+  /// The setting stays until the last running instance stops.
   public func setConstrained(_ isConstrained: Bool) async throws(StoreError) {
     try await write {
       _ = try $0.execute(
@@ -213,32 +216,33 @@ extension PostgresJobStore: InstanceLeases, StoreNews {
     }
   }
 
-  /// Not where several instances may share it.
+  /// False if several instances may share the store.
   public var isExclusive: Bool { !isShared }
 
-  /// Hears what other instances tell, in this process and in others.
+  /// Receives the events of other instances, in this process and in others.
   public func news(for instance: Instance) -> AsyncStream<News> { exchange.news(for: instance) }
 
-  /// Passes it on in memory, and to other processes soon.
+  /// Publishes an event within this process at once, and to other processes within a short time.
   public func tell(_ news: News, from instance: Instance) {
     exchange.tell(news, from: instance)
     tellOthers(news)
   }
 }
 
-/// What was given back.
+/// The result of a recovery.
 private struct Recovery: Sendable {
   var jobs: [Job] = []
   var unreadable: [StoreError] = []
-  /// Whether one of the instances had not ended its lease itself.
+  /// Whether an instance's lease expired without being ended by the instance.
   var wereSilent = false
-  /// Whether jobs got their turn that waited for others' loads.
+  /// Whether jobs that waited for equal loads became ready.
   var hasAwakened = false
 }
 
 extension Transaction {
-  /// Has the instance hold something: recovering comes before, or waits and sees it.
-  /// - Returns: what time it is by the server's clock.
+  /// Checks the lease and locks the instance's row. A recovery runs before this transaction, or
+  /// waits for it and sees its claims.
+  /// - Returns: the current time of the server.
   func checkLease(of instance: Instance) throws -> Timestamp {
     let rows = try execute(
       """
@@ -250,7 +254,8 @@ extension Transaction {
     return Timestamp(milliseconds: now)
   }
 
-  /// Gives back what instances hold whose lease is over. One that is just being given something comes the next time.
+  /// Requeues the jobs of instances whose lease expired. An instance that is claiming jobs right
+  /// now is skipped until the next call.
   fileprivate func recover(_ count: Int) throws -> Recovery {
     let ended = try execute(
       """
@@ -299,13 +304,13 @@ extension Transaction {
     return rows.all.compactMap { rows.id($0, 0) }
   }
 
-  /// Ends the reservations of instances that hold no job any more. What they marked as leaving others adopt: its bytes may
-  /// be there still.
+  /// Deletes instances that hold no jobs any more, with their reservations. Images that they were
+  /// deleting stay marked: another instance continues, because the bytes may still exist.
   private func forget(_ instances: [Int64]) throws {
     let reserved = try execute(
       "DELETE FROM reservations WHERE instance = ANY ($1) RETURNING digest", [.ints(instances)])
     let candidates = Set(reserved.all.compactMap { reserved.bytes($0, 0) })
-    // Of an orphan's bytes it is not known how many they are; the next sweep finds it again.
+    // A row without a size marks an orphaned file. The next sweep finds the file again.
     try add(
       "DELETE FROM images WHERE leaving AND leaving_for = ANY ($1) AND bytes = 0",
       [.ints(instances)])

@@ -1,9 +1,11 @@
 public import Jobs
 internal import Records
 
-/// Messages to be sent. Which of them an instance sends is written down, so that no other one does.
+/// Webhook messages. A message that is being sent names its instance, so that no other instance
+/// sends it.
 extension PostgresJobStore: WebhookOutbox {
-  /// Looks along the index of hosts. One instance at a time does, so that what it counts is all that there is.
+  /// Searches along the index of hosts. A lock ensures that only one instance at a time does this,
+  /// so that the counts are exact.
   public func takeMessages(_ request: MessageRequest) async throws(StoreError) -> TakenMessages {
     try await perform(on: messaging) { transaction in
       try transaction.execute(
@@ -14,12 +16,12 @@ extension PostgresJobStore: WebhookOutbox {
     }
   }
 
-  /// Writes it down where the instance holds it still.
+  /// Stores the result of a try, if the instance still holds the message.
   public func settle(_ message: WebhookMessage, by instance: Instance) async throws(StoreError) {
     try await perform(on: messaging) { try $0.settle(message, by: instance) }
   }
 
-  /// Looks them up by their subject.
+  /// Searches by the job or batch.
   public func messages(of subject: JobID) async throws(StoreError) -> [WebhookMessage] {
     try await read { transaction in
       let rows = try transaction.execute(
@@ -29,7 +31,7 @@ extension PostgresJobStore: WebhookOutbox {
     }
   }
 
-  /// Makes the newest one due. One that is being sent is sent again after that.
+  /// Makes the newest message due. If it is being sent, it is sent again afterwards.
   public func sendAgain(of subject: JobID) async throws(StoreError) -> WebhookMessage? {
     try await write { transaction in
       let rows = try transaction.execute(
@@ -51,7 +53,7 @@ extension PostgresJobStore: WebhookOutbox {
     }
   }
 
-  /// Counts by the index of those that wait.
+  /// Counts by the index of waiting messages; 100,000 at most.
   public func waitingMessages() async throws(StoreError) -> Int {
     try await read { transaction in
       let rows = try transaction.execute(
@@ -65,7 +67,7 @@ extension PostgresJobStore: WebhookOutbox {
 }
 
 extension PostgresJobStore {
-  /// Counts by an index of owners' that wait.
+  /// Counts by the index of owners.
   public func waitingMessages(
     of owner: Owner, upTo limit: Int
   ) async throws(StoreError) -> Int {
@@ -81,7 +83,7 @@ extension PostgresJobStore {
 }
 
 extension WebhookMessage {
-  /// - Parameter row: whose first column is a message's record.
+  /// - Parameter row: its first column is a message's record.
   fileprivate init(_ rows: Rows, _ row: Int) throws {
     guard let record = rows.bytes(row, 0) else {
       throw StoreError.unreadable(detail: "a message without a record")
@@ -91,8 +93,9 @@ extension WebhookMessage {
 }
 
 extension Transaction {
-  /// Has somebody told of ends, which this transaction makes. What is there already stays as it is.
-  /// - Returns: how many were not there.
+  /// Stores messages about jobs or batches that finish in this transaction. Existing messages stay
+  /// unchanged.
+  /// - Returns: the number of new messages.
   @discardableResult
   func tell(_ messages: [WebhookMessage]) throws -> Int {
     guard !messages.isEmpty else { return 0 }
@@ -111,16 +114,16 @@ extension Transaction {
     ).changes
   }
 
-  /// Those that were told of a job or batch, but the newest: by their own index, however many wait beside them. Nobody holds
-  /// one of them.
+  /// Deletes a subject's sent messages except the newest. Uses its own index, so the number of
+  /// waiting messages does not matter. No instance holds a sent message.
   static let pruneMessages = """
     DELETE FROM messages WHERE subject = $1 AND next_at IS NULL AND number <=
       (SELECT number FROM messages WHERE subject = $1 AND next_at IS NULL
         ORDER BY number DESC LIMIT 1 OFFSET $2)
     """
 
-  /// Forgets what was told of jobs or batches that are forgotten.
-  /// - Parameter waiting: whether what is yet to be sent goes too.
+  /// Deletes the messages of deleted jobs or batches.
+  /// - Parameter waiting: whether to delete unsent messages too.
   func forgetMessages(of subjects: [JobID], waiting: Bool) throws {
     guard !subjects.isEmpty else { return }
     try add(
@@ -128,7 +131,7 @@ extension Transaction {
       [.ids(subjects), .bool(waiting)])
   }
 
-  /// Lets those go that the instance holds without knowing it: an answer got lost.
+  /// Releases messages that the instance holds without knowing it, because an answer was lost.
   fileprivate func letGo(_ request: MessageRequest) throws {
     let held = try execute(
       "SELECT subject, number FROM messages WHERE instance IS NOT NULL AND instance = $1",
@@ -194,7 +197,8 @@ extension Transaction {
     return taken
   }
 
-  /// Makes messages due whose next try is later than any schedule allows: the clock that planned it was set back later.
+  /// Makes messages due whose next try is later than any schedule allows. The clock that planned
+  /// them was later set back.
   private func bringForward(at moment: Timestamp) throws {
     try add(
       """
@@ -214,7 +218,7 @@ extension Transaction {
     ).int(0, 0).map { Timestamp(milliseconds: $0) }
   }
 
-  /// What can't be read is never due again: nothing else waits for it.
+  /// Stops sending unreadable messages, so that they do not block others.
   private func putAside(_ unreadable: [Int], of rows: Rows) throws {
     try add(
       """
@@ -227,7 +231,8 @@ extension Transaction {
       ])
   }
 
-  /// Whether somebody's messages wait who has not its share: else there is no host to be looked at.
+  /// Returns whether a due message belongs to an owner below its share. If not, no host has to be
+  /// searched.
   private func isAnyoneServed(but full: [[UInt8]], at moment: Timestamp) throws -> Bool {
     guard !full.isEmpty else { return true }
     return try !execute(
@@ -272,7 +277,8 @@ extension Transaction {
       ])
     guard !held.isEmpty else { return }
     let stored = try? WebhookMessage(held, 0)
-    // Written down already, by a call whose answer got lost; the next look lets it go.
+    // The result was stored already by a call whose answer was lost. The next call of
+    // `takeMessages` releases the message.
     if let stored, stored.tries == message.tries { return }
     var message = message
     if stored?.isAskedFor == true, let now = held.int(0, 1) {
@@ -281,7 +287,7 @@ extension Transaction {
     try write(message)
   }
 
-  /// Writes a message that is being sent as it is now.
+  /// Stores the current record of a message that is being sent.
   fileprivate func note(_ message: WebhookMessage) throws {
     try execute(
       "UPDATE messages SET record = $3 WHERE subject = $1 AND number = $2",
@@ -291,10 +297,11 @@ extension Transaction {
       ])
   }
 
-  /// Writes a message as it is now, which nobody holds any more. One that is told takes the place of the oldest that was.
+  /// Stores a message and releases it from its instance. If it is final, the subject's oldest final
+  /// messages beyond the limit are deleted.
   fileprivate func write(_ message: WebhookMessage) throws {
     let name: [SQLValue] = [.id(message.id.subject), .int(Int64(message.id.number))]
-    // Who forgets the job or batch comes before or after this.
+    // The lock orders this transaction with a deletion of the job or batch.
     let table =
       switch message.subject {
       case .job: "jobs"

@@ -4,16 +4,18 @@ internal import Jobs
 internal import Records
 internal import Synchronization
 
-/// Passes news on between processes that share the database, by LISTEN and NOTIFY on a connection and a thread of its own.
+/// Exchanges events between processes that share the database, by LISTEN and NOTIFY, on its own
+/// connection and thread.
 ///
-/// A NOTIFY takes a lock of the whole server until its transaction is committed, so that none is in a transaction that
-/// writes: all that is told within 20 ms goes out together, and nothing does while no other instance has a lease.
+/// NOTIFY holds a lock of the whole server until its transaction commits, so it is never part of
+/// another transaction. Events within 20 ms are sent together. Nothing is sent while no other
+/// instance has a lease.
 final class NewsConnection: Sendable {
   private struct Pending {
     var news: [String] = []
-    /// Instances of this process.
+    /// The instances of this process.
     var own: Set<Int64> = []
-    /// More was told than could be sent.
+    /// Whether events were discarded because too many were waiting.
     var overflowed = false
     var isClosed = false
     var hasEnded = false
@@ -23,15 +25,16 @@ final class NewsConnection: Sendable {
   private let pending = Mutex(Pending())
   private let wake: WakePipe
   private let exchange: NewsExchange
-  /// Tells this process's notifications from others'.
+  /// Distinguishes this process's notifications from those of others.
   private let name = String(UInt64.random(in: .min ... .max), radix: 36)
   private static let channel = "imagefetch"
-  /// What waits to be sent, at the most: beyond it others look for themselves.
+  /// The maximum number of waiting events. If there are more, the others receive `.lost` and query
+  /// the state themselves.
   private static let most = 20_000
-  /// The server takes less than 8,000 bytes.
+  /// The maximum payload in bytes; the server accepts less than 8,000.
   private static let payload = 7_900
   private static let pause = Duration.milliseconds(20)
-  /// Between two questions whether the server still hears this connection.
+  /// The interval between two checks that the connection still works.
   private static let silence = Duration.seconds(10)
 
   init(_ settings: Session.Settings, _ exchange: NewsExchange) {
@@ -47,12 +50,12 @@ final class NewsConnection: Sendable {
     }
   }
 
-  /// Notes an instance of this process.
+  /// Adds an instance of this process.
   func count(_ instance: Instance) {
     pending.withLock { _ = $0.own.insert(instance.number) }
   }
 
-  /// Returns at once.
+  /// Queues an event for the other processes and returns at once.
   func tell(_ news: News) {
     guard let text = NewsText.encode(news) else { return }
     let isFirst = pending.withLock { pending in
@@ -89,19 +92,20 @@ final class NewsConnection: Sendable {
         let connection = try session.connected()
         if !isListening || ContinuousClock.now - asked >= Self.silence {
           asked = .now
-          // Asked again it changes nothing; a connection that was cut somewhere on the way says nothing by itself.
+          // A repeated LISTEN changes nothing, but it shows whether the connection still works.
           try connection.run(
             "SET synchronous_commit = off; LISTEN \(Self.channel)",
             by: .now + session.settings.timeout)
           try hear(connection)
-          // Whatever was told before the first time is not heard any more.
+          // Events before the first LISTEN were not received.
           exchange.tell(isListening ? .heard(until: asked) : .lost, from: .none)
           isListening = true
         }
         try hear(connection)
-        // What was told while there was no connection has had its signal.
+        // Events queued while there was no connection have consumed their signal, so send now.
         try send(session)
-        // libpq has read what came with the server's answer: the socket tells nothing of it any more.
+        // libpq may have read notifications together with the server's answer, so the socket no
+        // longer signals them.
         try hear(connection)
         let left = Self.silence - (ContinuousClock.now - asked)
         wake.wait(or: connection.socket, for: max(.zero, left))
@@ -111,11 +115,11 @@ final class NewsConnection: Sendable {
         if !isClosed { wake.wait(or: nil, for: .milliseconds(500)) }
       }
     }
-    // The last word of an instance that retires.
+    // Sends the last events of an instance that stops.
     do { try send(session) } catch { session.disconnect() }
   }
 
-  /// Sends what is told, and then waits for a moment, so that what comes next goes together.
+  /// Sends the waiting events, then pauses, so that the next ones are sent together.
   private func send(_ session: Session) throws {
     let (news, own) = pending.withLock { pending in
       defer { (pending.news, pending.overflowed) = ([], false) }
@@ -132,28 +136,30 @@ final class NewsConnection: Sendable {
     if left > .zero, !isClosed { usleep(UInt32(left.inMilliseconds * 1_000)) }
   }
 
-  /// Has what may not have gone out go first, once others can be told: who hears it twice is none the worse. Where it
-  /// has no room, or the server won't have it, they are to look for themselves.
+  /// Puts events that may not have been sent back to the front; receiving one twice is harmless. If
+  /// there is no room or the server rejects them, the others receive `.lost` and query the state
+  /// themselves.
   private func takeBack(_ news: ArraySlice<String>, after error: any Error) {
     pending.withLock { pending in
       switch error {
       case Fault.refused: pending.overflowed = true
       case _ where news.count + pending.news.count > Self.most: pending.overflowed = true
-      // Another instance may have said otherwise since.
+      // Another instance may have changed this setting since, so the old event must not be
+      // repeated.
       case _ where news.contains { $0.first == "n" }: pending.overflowed = true
       default: pending.news.insert(contentsOf: news, at: 0)
       }
     }
   }
 
-  /// Leaves what may not have gone out.
+  /// On return or error, `news` contains the events that may not have been sent.
   private func send(
     _ news: inout ArraySlice<String>, besides own: [Int64], _ session: Session
   ) throws {
     while !news.isEmpty {
       var (payload, rest) = (name, news)
       while let next = rest.first {
-        // What has no room in any is not to be waited for.
+        // An event too large for any payload is replaced by `.lost`.
         let text = name.utf8.count + next.utf8.count < Self.payload ? next : NewsText.lost
         guard payload.utf8.count + text.utf8.count < Self.payload else { break }
         payload += "\n" + text
@@ -184,11 +190,11 @@ final class NewsConnection: Sendable {
   }
 }
 
-/// News as text: a letter, and ids.
+/// The text form of events: one letter, followed by ids or values.
 enum NewsText {
   static let lost = "l"
 
-  /// Nil: it is not for others; what they miss they find when they look.
+  /// Returns `nil` for events that other processes do not need.
   static func encode(_ news: News) -> String? {
     switch news {
     case .queued: return "q"
@@ -203,7 +209,7 @@ enum NewsText {
     case .imagesGone(let images): return "i" + images.map(\.hex).joined(separator: ",")
     case .followed(let ids) where ids.count <= News.mostIDs:
       return "f" + ids.map(\.description).joined(separator: ",")
-    // Who follows asks again.
+    // A process that follows a job repeats its request later.
     case .followed: return nil
     case .progress(let id, let version, let report):
       return (try? RecordEncoder.encode(report)).map {
@@ -212,12 +218,12 @@ enum NewsText {
     case .cacheDropped: return "d"
     case .constrained(let isConstrained): return isConstrained ? "n1" : "n0"
     case .lost: return lost
-    // It is of this process's own connection.
+    // This event only concerns this process's connection.
     case .heard: return nil
     }
   }
 
-  /// Nil for a kind that this release does not know: a newer instance may publish more.
+  /// Returns nil for an unknown kind: a newer instance may publish more kinds.
   static func decode(_ text: Substring) -> News? {
     let rest = text.dropFirst()
     switch text.first {
@@ -264,13 +270,13 @@ enum NewsText {
   }
 }
 
-/// Ends a wait for a socket from another thread.
+/// A pipe that ends a wait for a socket from another thread.
 private final class WakePipe: Sendable {
   private let (reading, writing): (Int32, Int32)
 
   init() {
     var ends: [Int32] = [-1, -1]
-    // Without one a wait ends by its time.
+    // Without a pipe, each wait lasts until its timeout.
     if pipe(&ends) == 0 {
       for end in ends {
         _ = fcntl(end, F_SETFL, O_NONBLOCK)
@@ -290,7 +296,7 @@ private final class WakePipe: Sendable {
     _ = write(writing, &byte, 1)
   }
 
-  /// Waits for the signal, for something to read from the socket, or for so long.
+  /// Waits for the signal, for readable data on the socket, or for the timeout.
   func wait(or socket: Int32?, for time: Duration) {
     var descriptors = [pollfd(fd: reading, events: Int16(POLLIN), revents: 0)]
     if let socket { descriptors.append(pollfd(fd: socket, events: Int16(POLLIN), revents: 0)) }

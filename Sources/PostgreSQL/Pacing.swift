@@ -1,34 +1,35 @@
-/// Whose turn it is among those that wait for a lane's thread.
+/// Selects the next request for a lane's thread.
 ///
-/// Transactions of one kind begin some time apart: the more of its requests share one, the less each costs. Everything else
-/// gains nothing by waiting and goes as soon as it can, also while requests of that kind stand before it and wait for their
-/// time. Where both may go they take turns: neither waits for all of the other, however many come.
+/// Transactions of one kind keep a minimum interval, so that more requests share each of them.
+/// Other requests gain nothing by waiting: they run as soon as possible, also ahead of requests of
+/// the paced kind. If both may run, they alternate, so that neither has to wait for all of the
+/// other.
 struct Pacing: Sendable {
   typealias Instant = ContinuousClock.Instant
 
-  /// What a thread is to do.
+  /// The next step of a thread.
   enum Next: Equatable {
-    /// It serves the request at that place of the line, with those that may be merged with it.
+    /// Serve the request at this index, together with requests that can be merged.
     case serve(Int)
-    /// It waits for another one, for so long at the most; nil: for however long that takes.
+    /// Wait for another request, for at most this time; `nil` means without a limit.
     case wait(Duration?)
   }
 
-  /// Nil: none is paced.
+  /// The paced kind; `nil` if there is none.
   private let kind: Int?
   private let pace: Duration
-  /// When the kind's next transaction may begin; nil: there was none.
+  /// The earliest start of the kind's next transaction; `nil` before the first.
   private var due: Instant?
   private var wasPaced = false
 
-  /// Everything goes in its order.
+  /// Serves all requests in order, without an interval.
   init() { (kind, pace) = (nil, .zero) }
 
-  /// - Parameter pace: between the beginnings of two transactions of the kind, at the least. Where there is little to do
-  ///   nothing waits.
+  /// - Parameter pace: the minimum interval between the starts of two transactions of the kind. A
+  ///   first request never waits.
   init(_ kind: Int, _ pace: Duration) { (self.kind, self.pace) = (kind, pace) }
 
-  /// - Parameter kinds: of those that wait, in their order.
+  /// - Parameter kinds: the kinds of the waiting requests, in order.
   func next(among kinds: [Int?], at moment: Instant) -> Next {
     guard !kinds.isEmpty else { return .wait(nil) }
     guard let kind, let paced = kinds.firstIndex(of: kind) else { return .serve(0) }
@@ -42,7 +43,7 @@ struct Pacing: Sendable {
     return .serve(other)
   }
 
-  /// Notes that a request of that kind is served.
+  /// Records that a request of this kind is being served.
   mutating func begin(_ kind: Int?, at moment: Instant) {
     wasPaced = kind != nil && kind == self.kind
     if wasPaced { due = moment + pace }

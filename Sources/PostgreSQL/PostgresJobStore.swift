@@ -3,47 +3,62 @@ public import Jobs
 internal import Logging
 internal import Synchronization
 
-/// Keeps jobs in a PostgreSQL database, which many services may share.
+/// Stores jobs, batches, the cache index and webhook messages in a PostgreSQL database, which
+/// several instances can share.
 ///
-/// What changes something returns once the server says that it is committed; callers that wait at the same time share
-/// a transaction. Each kind of work has a thread and a connection of its own, so that a claim waits for no commit of
-/// submissions. Nothing that counts is held in memory: what the server has is the truth.
+/// Input: calls of the protocols of the Jobs module, from any task. Output: their results, after
+/// the server has confirmed the commit. Memory holds no state that other instances need: the
+/// database is the only source.
+///
+/// Each kind of work has its own thread and connection (a ``Lane``), so that for example a claim
+/// does not wait for the commit of submissions. Calls that wait at the same time are merged into
+/// one transaction. Events go to other instances through ``NewsConnection``.
+///
+/// Read in this order: Schema (tables), Session and Connection (transactions), Lane (threads),
+/// Submitting, Claiming with Handover and Turns, Changing with JobChanges, References and
+/// Transaction+Room (eviction of images), Batches, Messages, Leases.
 public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
-  /// Where the database is, and how long to wait for it.
+  /// The settings of the store.
   public struct Configuration: Sendable {
-    /// `postgresql://user@host1,host2/database?…`, as libpq takes it.
+    /// `postgresql://user@host1,host2/database?…`, in libpq's syntax.
     public var url: String
-    /// Asked for each connection, on a thread of the store's; nil: the URL's, PGPASSWORD's or that of ~/.pgpass.
+    /// Called for each new connection, on a thread of the store. If it returns `nil`, the password
+    /// comes from the URL, PGPASSWORD or ~/.pgpass.
     public var password: @Sendable () -> String? = { nil }
-    /// For a transaction, or a look, to be done; after that the call fails and its connection is closed.
+    /// The maximum duration of a transaction or a read. After that the call fails and its
+    /// connection is closed.
     public var timeout: Duration = .seconds(10)
-    /// For a lease to be renewed: within it, or others take over while this one waits for an answer that is lost.
+    /// The maximum duration of a renewal of the lease. It must be shorter than the lease: otherwise
+    /// other instances take over while this one waits for a lost answer.
     public var leaseTimeout: Duration = .seconds(10)
-    /// For one of the hosts to be connected with.
+    /// The maximum time to connect to one of the hosts.
     public var connectTimeout: Duration = .seconds(3)
-    /// Operations in one transaction, at the most.
+    /// The maximum number of operations in one transaction.
     public var maxBatch = 512
-    /// Connections that only look.
+    /// The number of connections that only read.
     public var readers = 2
-    /// Images of up to so many bytes are kept in the database, by the transaction that ends their job.
+    /// The maximum size in bytes of images stored in the database. They are written by the
+    /// transaction that completes their job.
     public var largestEmbedded = 64 << 10
-    /// The name of the one place that has the images, which the database knows after the first start; nil: any.
+    /// The identifier of the image store. The database records it at the first start and rejects
+    /// any other later; `nil` skips this check.
     public var home: String?
-    /// Whether there are no images yet.
+    /// Whether the image store is empty.
     public var isHomeEmpty = true
-    /// Whether other instances may live: not where the images are in a folder that this one has locked.
+    /// Whether other instances may use the store. False if the images are in a local folder that
+    /// this instance has locked.
     public var isShared = false
-    /// What this process is called, and what release it is, for people.
+    /// The instance's name and version, for display.
     public var name: String?
     public var version: String?
-    /// Where other instances reach it.
+    /// The address at which other instances reach this one.
     public var address: String?
-    /// Jobs that it loads at once, for people; nil: not said.
+    /// The number of jobs that the instance loads at once, for display; `nil` if unknown.
     public var workers: Int?
-    /// What stands for the server's clock, in tests; nil: the server's.
+    /// Replaces the server's clock in tests.
     public var now: WallClock?
 
-    /// A database, everything else as it usually is.
+    /// Creates a configuration with default settings.
     public init(url: String) { self.url = url }
   }
 
@@ -55,37 +70,38 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
   let messaging: Lane<Body, Void>
   let exchange = NewsExchange()
   let log = Logger(label: "store")
-  /// Jobs handed over in the queue's order, since the start.
+  /// The number of jobs claimed in queue order since the start.
   let handedOver = Atomic<Int>(0)
-  /// At which lanes the next claim begins, and whose turn was when.
+  /// The queue with which the next claim starts, and when each queue was served.
   let turns = Mutex<(cursor: LaneCursor, served: ServedLanes)>((LaneCursor(), ServedLanes()))
-  /// Claims made, since the start: each instance's numbers are its own.
+  /// The number of claims since the start. Each instance numbers its own claims.
   let claims = Atomic<Int64>(0)
   let unknownClaims = UnknownClaims()
   let endingBatches: EndingBatches
-  /// Up to which number open batches were looked at; where none is beyond it, the next look begins anew.
+  /// The number of the last open batch that was checked. After the last batch, the next check
+  /// starts from the first.
   let openBatches = Atomic<Int64>(0)
-  /// Who was refused a place of the queue lately, and whose lines.
+  /// Owners that were refused recently because the queue was full, for single jobs and for lines of
+  /// batches.
   let (refusals, refusedLines) = (Refusals(), Refusals())
-  /// Owners whose records were refused lately.
+  /// Owners that were refused recently because of the limit on stored records.
   let refusedRecords = Refusals()
-  /// See ``Configuration/largestEmbedded``.
   public let largestEmbedded: Int
   let telling: NewsConnection
   let isShared: Bool
-  /// What this process says of itself: what it is called, what release it is, where it is reached.
+  /// The instance's name, version and address.
   let presence: [String?]
   let workers: Int?
 
-  /// An answer is waited for no longer than for ``Configuration/timeout``, and a connection may break.
+  /// True: a connection can break, and a call waits only for ``Configuration/timeout``.
   public var losesAnswers: Bool { true }
 
-  /// Something to do on a thread that has a connection; what comes of it, it keeps itself.
+  /// Work for a thread with a connection. The body stores its result itself.
   typealias Body = @Sendable (Transaction) throws -> Void
 
-  /// Connects, and brings the tables up to date where needed. Blocks for as long as that takes.
+  /// Connects to the server and updates the tables if necessary. Blocks the calling thread.
   ///
-  /// - Throws: `.unavailable` where the server can't be reached, or a newer release wrote the database.
+  /// - Throws: `.unavailable` if the server can't be reached or a newer release wrote the database.
   public init(_ configuration: Configuration) throws(StoreError) {
     let settings = Session.Settings(configuration)
     do {
@@ -112,7 +128,8 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
       try tasks.map { .success(try $0(transaction)) }
     }
     var unsynced = alone
-    // Lost or not, a claim's job is in the queue or is its instance's, whose lease ends.
+    // A claim may be lost in a crash of the server: its job is either queued, or requeued when the
+    // lease ends.
     unsynced.isSynced = { _ in false }
     var looks = alone
     looks.writes = false
@@ -122,7 +139,7 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     var urgent = settings
     urgent.timeout = min(settings.timeout, configuration.leaseTimeout)
     holding = Lane(named: "pg-lease", urgent, alone)
-    // What the server lost in a crash is sent once more.
+    // A lost update means that a message is sent again.
     messaging = Lane(named: "pg-messages", settings, unsynced)
     largestEmbedded = configuration.largestEmbedded
     telling = NewsConnection(settings, exchange)
@@ -142,25 +159,26 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     }
   }
 
-  /// A session for the tables themselves.
+  /// Opens a session for changes to the tables.
   private static func patient(_ settings: Session.Settings) throws -> Session {
-    // Who waits for another's migration, or makes a long one, is not to be hurried.
+    // Migrations can take long, and other instances wait for them.
     var patient = settings
     patient.timeout = .seconds(600)
-    // Nothing can take over from an instance that starts, and a server on a busy machine may take longer than usual.
+    // No other instance can take over from one that is starting, so wait longer than usual for a
+    // busy server.
     patient.address.connectTimeout = max(15, patient.address.connectTimeout)
     let session = Session(patient)
     let version = try session.connected().serverVersion
     guard version >= 140_000 else {
       throw StoreError.unavailable(
-        detail: "PostgreSQL \(version / 10_000) is too old: 14 is the first that will do")
+        detail: "PostgreSQL \(version / 10_000) is too old: version 14 or later is required")
     }
     return session
   }
 
-  /// How far a database's tables are.
+  /// Returns the version of a database's tables.
   ///
-  /// - Throws: `.unavailable` where the server can't be reached, or a newer release wrote the database.
+  /// - Throws: `.unavailable` if the server can't be reached or a newer release wrote the database.
   public static func versions(_ configuration: Configuration) throws(StoreError) -> TableVersions {
     do {
       return TableVersions(
@@ -171,16 +189,16 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     }
   }
 
-  /// Brings a database's tables up to date; its services may be at work, or wait for it.
+  /// Updates a database's tables. Instances may be running or waiting for the update.
   ///
-  /// - Throws: `.unavailable` where the server can't be reached, or a newer release wrote the database.
+  /// - Throws: `.unavailable` if the server can't be reached or a newer release wrote the database.
   public static func migrate(_ configuration: Configuration) throws(StoreError) {
     do { try Schema.migrate(patient(Session.Settings(configuration))) } catch {
       throw StoreError(cause: error)
     }
   }
 
-  /// Finishes what was asked for and closes the connections; whatever is asked after that fails.
+  /// Finishes the accepted requests and closes the connections. Later requests fail.
   public func close() async {
     await submitting.close()
     await writing.close()
@@ -191,16 +209,16 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     await telling.close()
   }
 
-  /// Tells other processes that share the database.
+  /// Publishes an event to the other processes that share the database.
   func tellOthers(_ news: News) { telling.tell(news) }
 
-  /// The PostgreSQL client library that is linked, such as `15.7`.
+  /// The version of the linked PostgreSQL client library, such as `15.7`.
   public static var libraryVersion: String {
     let number = Connection.libraryVersion
     return "\(number / 10_000).\(number % 10_000)"
   }
 
-  /// Whether libpq understands a URL; it is asked nothing else.
+  /// Returns whether libpq accepts a URL. Does not connect.
   public static func understands(_ url: String) -> Bool { Connection.understands(url) }
 }
 
@@ -214,26 +232,28 @@ extension Session.Settings {
   }
 }
 
-/// Work on the threads.
+/// Runs bodies on the lanes' threads.
 extension PostgresJobStore {
-  /// What a body gave, on its way back to who waits for it.
+  /// Carries a body's result back to the caller.
   private final class Slot<Value: Sendable>: Sendable {
     let value = Mutex<Value?>(nil)
 
     func get() throws(StoreError) -> Value {
-      guard let value = value.withLock(\.self) else { throw .unavailable(detail: "it did not run") }
+      guard let value = value.withLock(\.self) else {
+        throw .unavailable(detail: "the request did not run")
+      }
       return value
     }
   }
 
-  /// Looks, each statement for itself.
+  /// Runs a body that only reads. Each statement sees its own snapshot.
   func read<Value: Sendable>(
     _ body: @escaping @Sendable (Transaction) throws -> Value
   ) async throws(StoreError) -> Value {
     try await perform(on: reading, body)
   }
 
-  /// Runs a body as a transaction of its own.
+  /// Runs a body in its own transaction on a lane.
   func perform<Value: Sendable>(
     on lane: Lane<Body, Void>, _ body: @escaping @Sendable (Transaction) throws -> Value
   ) async throws(StoreError) -> Value {
@@ -245,7 +265,7 @@ extension PostgresJobStore {
     return try result.get()
   }
 
-  /// Runs a body as a transaction of its own, on the thread that changes jobs and images.
+  /// Runs a body in its own transaction on the thread that changes jobs and images.
   func write<Value: Sendable>(
     isSynced: Bool = true, _ body: @escaping @Sendable (Transaction) throws -> Value
   ) async throws(StoreError) -> Value {

@@ -1,18 +1,19 @@
 internal import Jobs
 
-/// At which lanes a claim begins that does not look at all of them: nil is the first one.
+/// The queues with which a claim starts if it can't read all of them; `nil` means the first queue.
 struct LaneCursor: Sendable {
-  /// Lanes of one priority that a claim looks at: of more each has its turn by and by.
+  /// The maximum number of queues of one priority that a claim reads. If there are more, later
+  /// claims continue with the others.
   static let most = 64
 
-  /// After which lane, of each priority's ready jobs.
+  /// The last queue that was read, for the ready jobs of each priority.
   fileprivate var ready = [QueueLane?](repeating: nil, count: Priority.allCases.count)
-  /// The same of jobs that stand aside, whatever their priority.
+  /// The last queue that was read, for parked jobs of any priority.
   fileprivate var aside: QueueLane?
 
   var isAtStart: Bool { aside == nil && ready.allSatisfy { $0 == nil } }
 
-  /// Goes on elsewhere where an origin had jobs of as many lanes as are looked at.
+  /// Sets a random start for parked jobs if an origin has jobs in more queues than a claim reads.
   mutating func note(_ jobs: [QueuedJob]) {
     struct Stand: Hashable { let origin: String?, priority: Int }
     var lanes: [Stand: Set<QueueLane>] = [:]
@@ -24,24 +25,24 @@ struct LaneCursor: Sendable {
   }
 }
 
-/// Where there are ready jobs, and what is loading.
+/// The queues with ready jobs, and the number of loading jobs of each queue.
 struct ReadyLanes {
-  /// In which nothing was looked at yet.
+  /// The queues with ready jobs; none of these jobs was read yet.
   var pages: [LanePage] = []
   var loading: [QueueLane: Int] = [:]
-  /// Where the next claim is to begin.
+  /// The start of the next claim.
   var next = LaneCursor()
 }
 
-/// What a claim looks at.
+/// The queries of a claim.
 extension Transaction {
-  /// An owner's loading jobs are counted up to this: between owners that have more, turns alternate all the same.
+  /// The maximum count of an owner's loading jobs. Owners with more are treated alike.
   private static let mostLoading = 128
-  /// How often further jobs are looked for where there were fewer than expected.
+  /// The maximum number of queries for further jobs if fewer were found than expected.
   private static let mostRounds = 4
 
-  /// The lanes that have ready jobs, each found by one look along the index, whatever is queued there; no job is locked.
-  /// An owner without room costs one look, however many lanes it has.
+  /// Finds the queues that have ready jobs, with one index search per queue, however many jobs are
+  /// queued. Does not lock jobs. An owner without free capacity costs one search.
   func readyLanes(
     from cursor: LaneCursor, of owners: OwnerRoom<[UInt8]>
   ) throws -> ReadyLanes {
@@ -96,8 +97,9 @@ extension Transaction {
     return lanes
   }
 
-  /// Locks ready jobs of those whose turns come, and of each lane the first parked ones of each origin with room; of those
-  /// that wait for a load some that wait for one of this instance's.
+  /// Reads and locks the ready jobs that are next by the plan. In the first round also reads the
+  /// first parked jobs of each origin with free capacity, and some jobs that wait for a load of
+  /// this instance.
   func queuedJobs(
     _ found: [LanePage], page: Int, _ request: ClaimRequest, by plan: ClaimPlan
   ) throws -> (pages: [LanePage], aside: [QueuedJob]) {
@@ -155,7 +157,8 @@ extension Transaction {
     return rows.all.compactMap { QueuedJob(rows, $0) }
   }
 
-  /// Whether a job of the queue is in a lane that comes after another one; in none of the same owner if that is full.
+  /// Condition: the job's queue comes after the given one. If the owner is full, all of its queues
+  /// are skipped.
   private static func isBehind(_ owner: String, _ batch: String, full: String) -> String {
     let last = "CASE WHEN \(owner) = ANY (\(full)) THEN \(Int64.max) ELSE \(batch) END"
     return "(q.owner, coalesce(q.batch, 0)) > (\(owner), \(last))"
@@ -169,7 +172,7 @@ extension Transaction {
       ORDER BY q.priority DESC, q.rank LIMIT $6 FOR UPDATE OF q SKIP LOCKED) q
     """
 
-  /// Origins with parked jobs and with room, and the lanes of the jobs.
+  /// The origins with parked jobs and free capacity, and the queues of these jobs.
   private static let aside = """
     WITH RECURSIVE origins (origin) AS (
       (SELECT origin FROM queue WHERE state = 2 ORDER BY origin LIMIT 1)

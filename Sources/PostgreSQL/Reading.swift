@@ -1,20 +1,20 @@
 public import Jobs
 internal import Logging
 
-/// What only looks.
+/// Queries that only read.
 extension PostgresJobStore {
-  /// Looks the job up by its id.
+  /// Reads the job by its id.
   public func job(_ id: JobID) async throws(StoreError) -> Job? {
     try await read { try $0.jobs([id])[id]?.get().job() }
   }
 
-  /// Lists jobs by index, newest first; a job whose time has come is left out, and so is one that can't be read.
+  /// Lists jobs by index, newest first. Skips expired and unreadable jobs.
   public func jobs(_ query: JobQuery) async throws(StoreError) -> JobPage {
     guard query.limit > 0 else { return JobPage(jobs: [], hasMore: false) }
     return try await read { [log] in try $0.page(query, log) }
   }
 
-  /// Looks them up by an index of such jobs only; one whose record can't be read is left out.
+  /// Searches an index of jobs with a low-data image. Skips unreadable jobs.
   public func jobsWithLowDataImages(
     after id: JobID?, count: Int
   ) async throws(StoreError) -> [Job] {
@@ -27,7 +27,7 @@ extension PostgresJobStore {
     }
   }
 
-  /// Sums of some rows.
+  /// Reads the counters.
   public func counts() async throws(StoreError) -> StoreCounts {
     try await read { transaction in
       let totals = try transaction.totals()
@@ -42,8 +42,8 @@ extension PostgresJobStore {
 }
 
 extension PostgresJobStore {
-  /// Writes 4 MiB to a temporary table, because PostgreSQL does not report the free space of its disk. A failure for another
-  /// reason counts as room: the next write reports it.
+  /// Writes 4 MiB to a temporary table, because PostgreSQL does not report the free space of its
+  /// disk. Returns `true` if this fails for another reason: the next write reports the failure.
   public func hasRoom() async -> Bool {
     do throws(StoreError) {
       try await perform(on: messaging) { transaction in
@@ -56,7 +56,7 @@ extension PostgresJobStore {
 }
 
 extension Transaction {
-  /// Text that can't be compressed, 4 MiB of it.
+  /// 4 MiB of incompressible text.
   fileprivate static let takeRoom = """
     CREATE TEMPORARY TABLE room ON COMMIT DROP AS
       SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 131072) n GROUP BY n % 1024
@@ -64,7 +64,7 @@ extension Transaction {
 }
 
 extension PostgresJobStore: EmbeddedImages {
-  /// Looks the bytes up.
+  /// Reads the bytes of a small image.
   public func embeddedImage(_ digest: ImageDigest) async throws(StoreError) -> [UInt8]? {
     try await read {
       try $0.execute("SELECT bytes FROM contents WHERE digest = $1", [.bytes(digest.bytes)])
@@ -74,10 +74,10 @@ extension PostgresJobStore: EmbeddedImages {
 }
 
 extension Transaction {
-  /// Jobs that are looked at for a page which selects by what no index tells.
+  /// The maximum number of jobs read for a page if the filter has no index.
   private static let maxLooks = 2_000
 
-  /// Each state has an index of its own; most of them are empty, as a rule.
+  /// Counts the jobs of each state by the state's own index.
   fileprivate func queueDepths() throws -> [QueueState: Int] {
     let states: [(QueueState, QueueRow.State)] = [
       (.ready, .ready), (.due, .due), (.parked, .parked), (.awaiting, .awaiting),
@@ -98,7 +98,8 @@ extension Transaction {
     var query = query
     var page = JobPage(jobs: [], hasMore: false)
     var (looked, bytes) = (0, 0)
-    // Lines of a batch: those of a page, and ever more where too few of them are what is asked for.
+    // The number of a batch's lines to search. Grows by a factor of four when too few of them
+    // match.
     var (lines, allLines) = (query.limit + 1, 0)
     while true {
       let (found, last) = try listed(query, among: lines)
@@ -119,7 +120,8 @@ extension Transaction {
       looked += ids.count
       page.hasMore = hasMore && !isAfter || fitting.count > room
       page.last = page.jobs.count == query.limit ? page.jobs.last?.id : rest ?? ids.last
-      // Who turns the pages goes on from the last one on; without any job a page is worth little, but each look costs.
+      // A client continues with `page.last`. A page without any job is of little use, but each
+      // further query costs time.
       let isEnough = rest == nil && !page.jobs.isEmpty && !query.isSelective
       guard page.hasMore, !isEnough, page.jobs.count < query.limit, bytes < query.maxBytes,
         looked < Self.maxLooks, query.batch == nil || allLines + lines < JobQuery.maxLines
@@ -132,20 +134,20 @@ extension Transaction {
     return page
   }
 
-  /// The jobs in that order, without those that are gone or can't be read.
+  /// Returns the jobs in the order of `ids`, without deleted and unreadable ones.
   fileprivate func readable(
     _ ids: [JobID], _ rows: [JobID: Result<JobRow, StoreError>], _ log: Logger
   ) -> [Job] {
     ids.compactMap { id in
       do { return try rows[id]?.get().job() } catch {
-        log.error("a job is not listed", metadata: ["error": "\(error)"])
+        log.error("skipping unreadable job", metadata: ["error": "\(error)"])
         return nil
       }
     }
   }
 
-  /// One more than the page has, where there are more, each with its record's size; and the last one that was looked at,
-  /// where others were not.
+  /// Returns up to one job more than the page's limit, each with its record's size. `rest` is the
+  /// last job that was read if further jobs were not.
   private func listed(_ query: JobQuery, among lines: Int) throws -> (
     [(id: JobID, bytes: Int)], rest: JobID?
   ) {
@@ -189,7 +191,8 @@ extension Transaction {
     return .ints(phases.map { Int64($0.code) })
   }
 
-  /// The batch's number, and a line that is after all that are asked for; nil where it is none of theirs.
+  /// Returns the batch's number and the line before which the page ends; `nil` if the owner has no
+  /// such batch.
   private func place(of query: JobQuery, in batch: BatchID) throws -> (number: Int64, end: Int64)? {
     let found = try execute(
       """
@@ -210,8 +213,9 @@ extension Transaction {
     return (number, Int64(line))
   }
 
-  /// Of the last so many lines before one, whatever the server believes of how many there are in a batch. The last row,
-  /// without a size, is the last one that was looked at, where there are more.
+  /// Selects from the last `$8` lines before a given line. `MATERIALIZED` keeps the planner's
+  /// estimate of the batch's size out of the plan. The last row, without a size, is the last line
+  /// that was read if there are more.
   static let ofBatch = """
     WITH last AS MATERIALIZED (
       SELECT max(line) AS line FROM jobs WHERE batch = $4 AND line < $5
@@ -240,7 +244,7 @@ extension Transaction {
     SELECT j.id, \(JobRow.fullBytes) FROM jobs j WHERE \(isListed) ORDER BY j.id DESC LIMIT $3
     """
 
-  /// Of all owners who have jobs; there are few, as each is a token of the configuration.
+  /// All owners that have jobs. There are few, because each is a token of the configuration.
   private static let owners = """
     WITH RECURSIVE owners (owner) AS (
       (SELECT owner FROM jobs WHERE $4::bytea IS NULL ORDER BY owner LIMIT 1)
@@ -251,7 +255,8 @@ extension Transaction {
     )
     """
 
-  /// A page of each owner in each phase, merged. Loading jobs are few: they are found by the queue.
+  /// Merges one page for each owner and phase. Loading jobs are few and are found through the
+  /// queue.
   private static let chosen = """
     \(owners) SELECT id, bytes FROM (
       SELECT p.id, p.bytes FROM chosen o CROSS JOIN unnest($5) AS wanted CROSS JOIN LATERAL (

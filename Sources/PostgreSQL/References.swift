@@ -1,8 +1,8 @@
 public import Jobs
 
-/// Whose images a bucket holds: the database has a name.
+/// The name of this store, which marks the bucket that holds its images.
 extension PostgresJobStore: ImageOwner {
-  /// Made with the tables.
+  /// The name was created with the tables.
   public func name() async throws(StoreError) -> String {
     try await read {
       let rows = try $0.execute("SELECT value FROM settings WHERE name = 'name'")
@@ -14,16 +14,17 @@ extension PostgresJobStore: ImageOwner {
   }
 }
 
-/// What refers to images.
+/// References to images.
 extension PostgresJobStore {
-  /// Ends a holder's reservations.
+  /// Releases a holder's reservations.
   public func release(_ holder: JobID) async throws(StoreError) {
     try await write(isSynced: false) { transaction in
       try transaction.noteCandidates(transaction.endReservations(of: [holder]))
     }
   }
 
-  /// Lets the image go by as many transactions as it takes: whoever comes to it in between has it for as long.
+  /// Removes all references to the image, in several transactions if necessary. Meanwhile, other
+  /// jobs may still read it.
   public func lose(
     _ image: ImageDigest, for instance: Instance
   ) async throws(StoreError) -> LostImage? {
@@ -40,7 +41,7 @@ extension PostgresJobStore {
     }
   }
 
-  /// Looks at those only that lost a reference, and at what lost instances were about to remove.
+  /// Checks only images that lost a reference, and images that stopped instances were deleting.
   public func abandonedImages(
     _ count: Int, for instance: Instance
   ) async throws(StoreError) -> [ImageName] {
@@ -51,7 +52,7 @@ extension PostgresJobStore {
     }
   }
 
-  /// Any that it has marked, in no order.
+  /// Returns images that this instance has marked for deletion, in any order.
   public func leavingImages(
     _ count: Int, of instance: Instance
   ) async throws(StoreError) -> [ImageName] {
@@ -63,7 +64,8 @@ extension PostgresJobStore {
     }
   }
 
-  /// Forgets images whose bytes are gone; one that is referred to stays, and so does one that is kept anew.
+  /// Deletes the rows of images whose bytes are gone. An image that is referenced or was stored
+  /// again stays.
   public func forget(_ images: [ImageName]) async throws(StoreError) {
     guard !images.isEmpty else { return }
     let gone = Set(images)
@@ -81,8 +83,8 @@ extension PostgresJobStore {
     }
   }
 
-  /// Looks first where others may look: few of them are orphans, and none as a rule. One with a generation is marked
-  /// nowhere: no image gets it again.
+  /// Checks with a read transaction first, because orphaned files are rare. A name with a
+  /// generation needs no mark: no image gets this generation again.
   public func markOrphans(
     _ images: [ImageName], for instance: Instance
   ) async throws(StoreError) -> [ImageName] {
@@ -109,7 +111,6 @@ extension PostgresJobStore {
     }
   }
 
-  /// Looks the image's row up.
   public func keptImage(_ digest: ImageDigest) async throws(StoreError) -> KeptImage? {
     try await read { transaction in
       let rows = try transaction.execute(
@@ -120,17 +121,17 @@ extension PostgresJobStore {
   }
 }
 
-/// What a transaction came to that lets an image go.
+/// The result of one transaction that removes references to an image.
 private struct Loss: Sendable {
-  /// Those that had it until then.
+  /// The jobs that lost the image.
   var jobs: [JobID]
-  /// Nil where others are left.
+  /// `nil` if further references are left.
   var name: ImageName?
 }
 
 extension Transaction {
-  /// Has a portion of those that refer to an image let go of it.
-  /// - Returns: nil where it is not kept, or needed.
+  /// Removes a portion of the references to an image.
+  /// - Returns: `nil` if the image is not stored or is in use.
   fileprivate func lose(_ image: ImageDigest, for instance: Instance) throws -> Loss? {
     guard let known = try lockedImages([image.bytes]).first, !known.isLeaving,
       try !isNeeded(image.bytes)

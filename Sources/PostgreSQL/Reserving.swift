@@ -1,21 +1,21 @@
 public import Jobs
 
-/// An image that is about to be kept.
+/// A request to reserve an image before it is stored.
 struct ReserveRequest: Sendable {
   var image: ImageDigest
   var bytes: Int
   var holder: JobID
   var instance: Instance
-  /// Of all images' bytes.
+  /// The limit for the bytes of all images.
   var limit: Int
-  /// Whether the image's bytes are to be under the name that is given now: where a crash of the server had it forgotten,
-  /// they would be looked for under another one.
+  /// Whether other instances read the image by the name assigned here. Then the reservation must
+  /// survive a crash of the server.
   var isNamed: Bool
 }
 
 extension PostgresJobStore {
-  /// In one transaction with whatever else is reserved at that time. Looks at what gives way only where the limit is
-  /// reached.
+  /// Runs in one transaction together with other reservations. Images are evicted only if the limit
+  /// is reached.
   public func reserve(
     _ image: ImageDigest, bytes: Int, as holder: JobID, of instance: Instance, limit: Int
   ) async throws(StoreError) -> Reservation {
@@ -23,14 +23,14 @@ extension PostgresJobStore {
       image: image, bytes: bytes, holder: holder, instance: instance, limit: limit,
       isNamed: isShared)
     guard let reservation = try await writing.perform(.reserve(request)).reservation else {
-      throw .unavailable(detail: "it did not run")
+      throw .unavailable(detail: "the request did not run")
     }
     return reservation
   }
 }
 
 extension Transaction {
-  /// Reserves images by a few statements, however many they are, as long as nothing has to give way for them.
+  /// Reserves images with a fixed number of statements, as long as nothing has to be evicted.
   func reserve(_ requests: [ReserveRequest], _ totals: Totals) throws -> WriteOutcomes {
     let live = try Set(requests.map(\.instance)).filter(hasLease)
     let images = Set(requests.filter { live.contains($0.instance) }.map(\.image))
@@ -87,7 +87,7 @@ extension Transaction {
       ])
   }
 
-  /// One for which something may have to give way.
+  /// Reserves an image that may require an eviction.
   private func reserveAlone(_ request: ReserveRequest, _ totals: Totals) throws -> Reservation {
     let digest = request.image.bytes
     let known = try lockedImages([digest]).first
@@ -96,9 +96,9 @@ extension Transaction {
     if totals[.imageBytes] + added > request.limit {
       guard try pinnedBytes(with: digest) + added <= request.limit else { return .full }
     }
-    // Or it might give way to itself.
+    // Reserve an existing image first, so that it is not evicted for itself.
     if known != nil { try insert([request]) }
-    // One that takes the room of thousands comes again for the rest.
+    // An image that needs the space of thousands of others gets it in several calls.
     let evicted = try makeRoom(
       within: request.limit - added, atLeast: min(added, 1 << 20), totals, for: request.instance)
     if let known {
@@ -113,10 +113,10 @@ extension Transaction {
   }
 }
 
-/// Images that are reserved together.
+/// The images of one transaction's reservations.
 private struct ReservedImages {
   let reserved: [ReserveRequest]
-  /// In the order in which rows are locked.
+  /// New images, sorted by digest: all transactions lock rows in this order.
   let new: [(name: ImageName, bytes: Int)]
   let names: [ImageDigest: ImageName]
   let leaving: Set<ImageDigest>
@@ -138,7 +138,7 @@ private struct ReservedImages {
     reserved = requests.filter { !leaving.contains($0.image) }
   }
 
-  /// Whether there is room for all of them, whatever each one's limit is.
+  /// Returns whether all new images fit within the smallest limit of the requests.
   func fits(_ total: Int) -> Bool {
     let limit = reserved.map(\.limit).min() ?? .max
     return total + new.reduce(0) { $0 + $1.bytes } <= limit

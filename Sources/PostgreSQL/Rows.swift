@@ -1,12 +1,12 @@
 internal import CPQ
 internal import Jobs
 
-/// What a statement gave. Its bytes are libpq's, and are copied as they are asked for.
+/// The result of a statement. The bytes belong to libpq and are copied when a value is read.
 final class Rows {
   private let result: OpaquePointer
   let count: Int
 
-  /// Takes the result over.
+  /// Takes ownership of the result.
   init(_ result: OpaquePointer) {
     self.result = result
     count = Int(PQntuples(result))
@@ -16,10 +16,10 @@ final class Rows {
 
   var isEmpty: Bool { count == 0 }
 
-  /// Rows that an INSERT, UPDATE or DELETE concerned.
+  /// The number of rows that an INSERT, UPDATE or DELETE changed.
   var changes: Int { Int(String(cString: PQcmdTuples(result))) ?? 0 }
 
-  /// Each row's number, for a walk over them.
+  /// The row numbers, for iteration.
   var all: Range<Int> { 0..<count }
 
   private func value<Value>(
@@ -32,7 +32,7 @@ final class Rows {
     return read(UnsafeRawBufferPointer(start: bytes, count: Int(PQgetlength(result, row, column))))
   }
 
-  /// A number of any width; nil for NULL.
+  /// Reads a number of up to 8 bytes; `nil` for NULL.
   func int(_ row: Int, _ column: Int) -> Int64? {
     value(row, column) { $0.count <= 8 ? Int64(bigEndianBytes: $0) : nil }
   }
@@ -47,14 +47,14 @@ final class Rows {
     value(row, column) { ImageDigest(bytes: $0) }
   }
 
-  /// Each row's image, by columns of digests and generations.
+  /// The images of all rows: column 0 is the digest, column 1 the generation.
   var names: [ImageName] {
     all.compactMap { row in
       digest(row, 0).map { ImageName($0, generation: int(row, 1) ?? 0) }
     }
   }
 
-  /// The text of a column that is asked for in a simple query.
+  /// Reads a column in the text format of a simple query.
   func text(_ row: Int, _ column: Int) -> String? {
     value(row, column) { String(decoding: $0, as: UTF8.self) }
   }

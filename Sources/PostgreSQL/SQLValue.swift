@@ -1,6 +1,6 @@
 internal import Jobs
 
-/// A statement's argument, as the protocol's binary format has it.
+/// A statement's argument, encoded in the protocol's binary format.
 enum SQLValue {
   case int(Int64?)
   case bool(Bool)
@@ -11,7 +11,7 @@ enum SQLValue {
   case byteStrings([[UInt8]?])
   case ids([JobID])
 
-  /// The type's number in every server (pg_type.dat).
+  /// The type's OID, which is the same in every server (pg_type.dat).
   var type: UInt32 {
     switch self {
     case .bool: 16
@@ -25,7 +25,7 @@ enum SQLValue {
     }
   }
 
-  /// Nil is NULL.
+  /// `nil` for NULL.
   var encoded: [UInt8]? {
     switch self {
     case .int(let value): value?.bigEndianBytes
@@ -39,8 +39,8 @@ enum SQLValue {
     }
   }
 
-  /// One dimension that begins at 1: how many dimensions, whether there are NULLs, the elements' type, length and lower
-  /// bound, then each element after its length.
+  /// Encodes a one-dimensional array: the number of dimensions, a NULL flag, the element type, the
+  /// length and the lower bound 1, then each element preceded by its length.
   private static func array<Element>(
     of type: Int32, _ elements: [Element], _ encode: (Element) -> [UInt8]?
   ) -> [UInt8] {
@@ -63,10 +63,10 @@ enum SQLValue {
 }
 
 extension FixedWidthInteger {
-  /// As the protocol writes numbers.
+  /// The number in network byte order.
   var bigEndianBytes: [UInt8] { withUnsafeBytes(of: bigEndian) { Array($0) } }
 
-  /// The number that these bytes are; they may be fewer than its own type has.
+  /// Decodes a number, which may have fewer bytes than this type.
   init(bigEndianBytes bytes: UnsafeRawBufferPointer) {
     var value = bytes.first.map { $0 & 0x80 != 0 ? Self(truncatingIfNeeded: -1) : 0 } ?? 0
     for byte in bytes { value = value << 8 | Self(byte) }
@@ -75,7 +75,7 @@ extension FixedWidthInteger {
 }
 
 extension JobID {
-  /// Sixteen bytes that sort as the ids do.
+  /// 16 bytes with the same order as the ids.
   var bytes: [UInt8] { high.bigEndianBytes + low.bigEndianBytes }
 
   init?(bytes: UnsafeRawBufferPointer) {

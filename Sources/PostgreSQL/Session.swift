@@ -2,27 +2,28 @@ internal import CPQ
 internal import Jobs
 internal import Synchronization
 
-/// A connection of one thread, made anew when it breaks: at once the first time, and then after a pause that doubles.
+/// One thread's connection. A broken connection is replaced at once the first time, and after a
+/// doubling pause (50 ms to 1 s) if that fails.
 final class Session {
-  /// What is the same for all of a store's sessions.
+  /// Settings shared by all sessions of a store.
   struct Settings: Sendable {
     var address: Connection.Address
-    /// For a transaction, or a look, to be done.
+    /// The maximum duration of a transaction or a read.
     var timeout: Duration
-    /// What stands for the server's clock in tests.
+    /// Replaces the server's clock in tests.
     var now: WallClock?
-    /// Is told of batches once a transaction is committed that may have ended them.
+    /// Receives the batches that a committed transaction may have finished.
     let endingBatches = EndingBatches()
 
-    /// The same for a thread's connection, which the server calls by the thread's name.
+    /// Returns the settings for a thread, whose name appears in the connection's application name.
     func named(_ thread: String) -> Settings {
       var settings = self
       settings.address.application = "imagefetch \(thread)"
       return settings
     }
 
-    /// Statements here look rows up by an index, and the tables' statistics, which lag behind a queue that fills and
-    /// empties, must not talk the planner out of it. A plan is made once.
+    /// All statements search by an index. The table statistics lag behind a queue that fills and
+    /// empties, so other plans are disabled. Each plan is made once.
     static let plans = """
       SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off; \
       SET plan_cache_mode = force_generic_plan; \
@@ -33,13 +34,13 @@ final class Session {
   let settings: Settings
   private var connection: Connection?
   private var retry: (after: ContinuousClock.Instant, pause: Duration, fault: Fault)?
-  /// Milliseconds.
+  /// In milliseconds.
   private static let longestSilence: Int64 = 3_000
   private static let pauses = (first: Duration.milliseconds(50), longest: Duration.seconds(1))
 
   init(_ settings: Settings) { self.settings = settings }
 
-  /// A connection that is not known to be broken.
+  /// Returns a working connection; connects if necessary.
   func connected() throws(Fault) -> Connection {
     if let connection, connection.isUsable { return connection }
     connection = nil
@@ -58,8 +59,8 @@ final class Session {
   }
 
   private static func preparation(_ settings: Settings) -> String {
-    // The server gives a statement up when nobody waits for it any more, and sooner the locks of a process that stands
-    // still in the midst of a transaction: others wait for them, and may have to take its jobs over.
+    // The server cancels a statement that the client no longer waits for. It ends a transaction
+    // sooner if the client stalls within it, because other instances wait for its locks.
     let timeout = max(1, settings.timeout.inMilliseconds)
     return """
       SET statement_timeout = \(timeout); \
@@ -68,13 +69,14 @@ final class Session {
       """
   }
 
-  /// Lets go of the connection: what was begun on it is undone by the server.
+  /// Closes the connection. The server rolls back an open transaction.
   func disconnect() { connection = nil }
 
   /// Runs a body within a transaction.
   /// - Parameters:
-  ///   - isSynced: false for what only a crash of the server may undo.
-  ///   - isCommitting: is set before the commit is sent: after that it is unknown what became of it if the connection breaks.
+  ///   - isSynced: `false` if a crash of the server may undo the transaction.
+  ///   - isCommitting: set before the commit is sent. If the connection breaks after that, the
+  ///     result of the commit is unknown.
   func transaction<Value>(
     isSynced: Bool, isCommitting: inout Bool, _ body: (Transaction) throws -> Value
   ) throws -> Value {
@@ -93,7 +95,7 @@ final class Session {
       return value
     } catch {
       if connection.isUsable {
-        // The server said no.
+        // The server has rejected the transaction, so it is not committed.
         isCommitting = mayBeCommitted
         undo(transaction, on: connection)
       }
@@ -101,7 +103,8 @@ final class Session {
     }
   }
 
-  /// Looks, each statement for itself, or those together that a body looks at by ``Transaction/atOneMoment(_:)``.
+  /// Runs a body that only reads. Each statement sees its own snapshot, except within
+  /// ``Transaction/atOneMoment(_:)``.
   func look<Value>(_ body: (Transaction) throws -> Value) throws -> Value {
     let connection = try connected()
     let transaction = Transaction(connection, settings)
@@ -111,7 +114,7 @@ final class Session {
     }
   }
 
-  /// Leaves nothing begun, and nothing to be sent with what comes next.
+  /// Rolls back an open transaction and discards unsent statements.
   private func undo(_ transaction: Transaction, on connection: Connection) {
     connection.forgetAdded()
     guard connection.isInTransaction else { return }
@@ -119,23 +122,23 @@ final class Session {
   }
 }
 
-/// The database within one transaction, or one look at it. Only the thread that has the connection has one.
+/// A transaction, or a group of reads. Only the thread that owns the connection uses it.
 final class Transaction {
   private let connection: Connection
   private let deadline: Connection.Deadline
   private let enough: Connection.Deadline
   private let now: WallClock?
-  /// Whether an earlier try of the same may have been committed.
+  /// Whether an earlier try of the same transaction may have been committed.
   let isRepeated: Bool
-  /// How the counts that the database keeps change by it.
+  /// The changes to the database's counters.
   var tallies = Tallies()
-  /// What it has done to make room.
+  /// The state of evictions in this transaction.
   var givingWay = GivingWay()
-  /// What it does to jobs of batches.
+  /// The changes to jobs of batches.
   var batches = BatchChanges()
-  /// What it has forgotten of batches.
+  /// The deleted batches and rejected lines.
   var forgetting = Forgetting()
-  /// Jobs that got their turn, which had to wait for what others did.
+  /// The number of jobs that became ready because the job or load that they waited for ended.
   var awakened = 0
 
   init(_ connection: Connection, _ settings: Session.Settings, isRepeated: Bool = false) {
@@ -147,11 +150,12 @@ final class Transaction {
     now = settings.now
   }
 
-  /// The moment that stands for the server's, for the function of that name; NULL as a rule.
+  /// The argument of the SQL function `moment`: the time set by a test; normally NULL, which means
+  /// the server's clock.
   var moment: SQLValue { .int(now?().milliseconds) }
 
-  /// Whether it may do more of what the next transaction can do as well: others wait for the connection meanwhile, and
-  /// beyond its deadline all of it would be undone. Usually for 200 ms.
+  /// Whether there is time for optional work. Later transactions can do that work too, and this one
+  /// must not hold up other callers or miss its deadline. True for the first 200 ms by default.
   var hasTime: Bool { .now < enough }
 
   @discardableResult
@@ -159,7 +163,8 @@ final class Transaction {
     try connection.execute(sql, values, by: deadline)
   }
 
-  /// Has a statement run ahead of the next one, in the same round trip: where it fails, that one does.
+  /// Queues a statement that is sent with the next one in the same round trip. If it fails, the
+  /// next one throws the error.
   func add(_ sql: String, _ values: [SQLValue] = []) throws(Fault) {
     try connection.add(sql, values, by: deadline)
   }
@@ -167,8 +172,7 @@ final class Transaction {
   @discardableResult
   func run(_ script: String) throws(Fault) -> Rows { try connection.run(script, by: deadline) }
 
-  /// Has a look's statements see what there was at the first one, whatever is committed between them. Where one fails it
-  /// is the look that ends it.
+  /// Runs reads that share one snapshot. If a statement fails, the enclosing read rolls back.
   func atOneMoment<Value>(_ body: () throws -> Value) throws -> Value {
     try add("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     let value = try body()

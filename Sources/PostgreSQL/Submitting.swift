@@ -1,7 +1,7 @@
 public import Jobs
 internal import Synchronization
 
-/// New jobs that are to be saved, all or none.
+/// New jobs, which are all stored or none.
 struct SubmitRequest: Sendable {
   var rows: [JobRow]
   var jobs: [Job]
@@ -13,7 +13,7 @@ struct SubmitRequest: Sendable {
     (self.jobs, self.key, self.capacity) = (jobs, key, capacity)
   }
 
-  /// Images that its jobs refer to, with their sizes.
+  /// The images that the jobs refer to, with their sizes in bytes.
   var images: [[UInt8]: Int] {
     var images: [[UInt8]: Int] = [:]
     for (row, job) in zip(rows, jobs) {
@@ -23,25 +23,26 @@ struct SubmitRequest: Sendable {
     return images
   }
 
-  /// Since when its key is known.
+  /// The creation time of the key.
   var since: Timestamp { jobs.first?.createdAt ?? Timestamp(milliseconds: 0) }
 
-  /// Those among them that the cache answered with.
+  /// The images of jobs that were answered from the cache.
   var answers: [[UInt8]] { rows.compactMap(\.image) }
 }
 
-/// What became of a submission, its jobs not read yet.
+/// The result of a submission, without the jobs of a repeated one.
 enum SubmitAnswer: Sendable {
   case accepted, recordsFull, imageGone, keyReused
   case queueFull(wanting: Int)
   case known([JobID])
 }
 
-/// Who was refused lately: nobody else's share depends on it for longer than a minute, so that it need not be kept.
+/// Owners that were refused recently; the free capacity is shared with them. Entries matter for one
+/// minute only, so they are held in memory.
 final class Refusals: Sendable {
   private let refused = Mutex(SharedCapacity<[UInt8]>())
 
-  /// Whether the queue has room for so much more of the owner's; notes that there was none.
+  /// Returns whether the owner may add this much to the queue; records a refusal if not.
   func hasRoom(
     for places: Int, of owner: [UInt8], held: [[UInt8]: Int], within capacity: QueueCapacity,
     at moment: Timestamp
@@ -50,28 +51,28 @@ final class Refusals: Sendable {
     return take(places, for: owner, of: &queue, within: capacity, at: moment)
   }
 
-  /// A queue that holds so much of each owner, and is shared with those who were refused.
+  /// Returns the shared capacity with what each owner holds now and with the recent refusals.
   func queue(holding held: [[UInt8]: Int]) -> SharedCapacity<[UInt8]> {
     var queue = refused.withLock(\.self)
     for (owner, places) in held { queue.hold(places, for: owner) }
     return queue
   }
 
-  /// Takes so much for the owner where there is room; notes that there was none.
+  /// Reserves capacity for the owner; records a refusal if there is not enough.
   func take(
     _ places: Int, for owner: [UInt8], of queue: inout SharedCapacity<[UInt8]>,
     within capacity: QueueCapacity, at moment: Timestamp
   ) -> Bool {
     guard places <= capacity.ofOwner - queue.share(of: owner) else { return false }
     if queue.take(places, for: owner, within: capacity.all, at: moment) { return true }
-    // Nothing but the refusal is to be remembered.
+    // Copy only the refusal to the shared state.
     refused.withLock { _ = $0.hasRoom(for: .max, of: owner, within: 0, at: moment) }
     return false
   }
 }
 
 extension PostgresJobStore {
-  /// Saves new jobs with whatever else is submitted at that time, in one transaction.
+  /// Stores new jobs, in one transaction together with other submissions.
   public func submit(
     _ jobs: [Job], key: IdempotencyKey?, capacity: QueueCapacity
   ) async throws(StoreError) -> SubmitOutcome {
@@ -97,7 +98,7 @@ extension PostgresJobStore {
   public func addBytes(
     _ came: [Owner: Int], on day: Int
   ) async throws(StoreError) -> [Owner: Int] {
-    // In one order over all instances, so that no two wait for each other.
+    // All instances use the same order, so that they do not deadlock.
     let owners = came.keys.map { Array($0.name.utf8) }.sorted { $0.lexicographicallyPrecedes($1) }
     let counts = owners.map { Int64(came[Owner(String(decoding: $0, as: UTF8.self))] ?? 0) }
     return try await write { transaction in
@@ -118,7 +119,8 @@ extension PostgresJobStore {
     }
   }
 
-  /// Forgets keys in one transaction, by an index of their age, and with them origins: that takes no other one.
+  /// Deletes expired idempotency keys by the index of their age, and unused origins, in one
+  /// transaction.
   public func forgetKeys(olderThan age: Duration, count: Int) async throws(StoreError) -> Int {
     try await write { transaction in
       try transaction.forgetOrigins(256)
@@ -133,7 +135,7 @@ extension PostgresJobStore {
 extension Transaction {
   typealias SubmitOutcomes = [Result<SubmitAnswer, StoreError>]
 
-  /// Saves what was submitted, in the order given: what the one is answered with, the next one meets.
+  /// Stores submissions in the given order, so that each sees the effect of those before it.
   func submit(
     _ requests: [SubmitRequest], isRepeated: Bool, _ refusals: Refusals,
     _ refusedRecords: Refusals
@@ -147,7 +149,8 @@ extension Transaction {
     var accepted: [SubmitRequest] = []
     let outcomes: SubmitOutcomes = requests.map { request in
       if let key = request.key, let known = keys[KeyName(key)] {
-        // A try of this very submission that was committed after all is no repetition by a client.
+        // The key belongs to this same submission: an earlier try was committed although its answer
+        // was lost.
         if isRepeated, known.ids == request.jobs.map(\.id) { return .success(.accepted) }
         return .success(known.fingerprint == key.fingerprint.bytes ? .known(known.ids) : .keyReused)
       }
@@ -167,7 +170,7 @@ extension Transaction {
         return .success(.imageGone)
       }
       guard !request.jobs.contains(where: { !ids.insert($0.id).inserted }) else {
-        return .failure(.unavailable(detail: "there is such a job"))
+        return .failure(.unavailable(detail: "the job already exists"))
       }
       if let key = request.key {
         keys[KeyName(key)] = KnownKey(
@@ -181,7 +184,7 @@ extension Transaction {
     return outcomes
   }
 
-  /// Takes the request's places of the queue, where there are that many.
+  /// Reserves the request's slots in the queue; returns a refusal if there are not enough.
   private static func refusal(
     of request: SubmitRequest, _ places: inout [[UInt8]: Int], _ refusals: Refusals
   ) -> SubmitAnswer? {
@@ -197,7 +200,8 @@ extension Transaction {
     return nil
   }
 
-  /// Reserves the bytes of the request's records in ``QueueCapacity/recordBytes``; returns false where they do not fit.
+  /// Reserves the bytes of the request's records in ``QueueCapacity/recordBytes``; returns `false`
+  /// if they do not fit.
   private static func haveRecordsRoom(
     _ request: SubmitRequest, _ stored: inout [[UInt8]: Int], _ refusals: Refusals
   ) -> Bool {
@@ -210,7 +214,7 @@ extension Transaction {
     return hasRoom
   }
 
-  /// Whose jobs come to refer to images.
+  /// The owners of the jobs that refer to images, by digest.
   static func owners(_ requests: [SubmitRequest]) -> [[UInt8]: [UInt8]] {
     var owners: [[UInt8]: [UInt8]] = [:]
     for row in requests.flatMap(\.rows) {
@@ -222,8 +226,8 @@ extension Transaction {
   }
 
   /// - Parameters:
-  ///   - offered: bytes of images that are taken in with them.
-  ///   - areCounted: whether their batches count them already.
+  ///   - offered: the bytes of small images to store with the jobs.
+  ///   - areCounted: whether the batches' counters include these jobs already.
   func save(
     _ requests: [SubmitRequest], known images: [[UInt8]: Bool], offered: [[UInt8]: [UInt8]] = [:],
     areCounted: Bool = false
@@ -244,7 +248,7 @@ extension Transaction {
   }
 }
 
-/// The clients' keys, each with what it stands for. A row is written once and stays as it is until its time has come.
+/// Idempotency keys. A row is written once and never changed; it is deleted when it expires.
 extension Transaction {
   struct KeyName: Hashable {
     let owner: [UInt8]
@@ -300,7 +304,8 @@ extension Transaction {
     return Set(rows.all.compactMap { rows.id($0, 0) })
   }
 
-  /// Under the same key at the same moment one of two transactions fails, and then finds the other's.
+  /// Stores keys. If two transactions store the same key at the same time, one fails, and finds the
+  /// other's key when repeated.
   func remember(_ keys: [(key: IdempotencyKey, since: Timestamp, jobs: [JobID])]) throws {
     let keyed = keys.map { (name: KeyName($0.key), $0) }.sorted { $0.name < $1.name }
     guard !keyed.isEmpty else { return }

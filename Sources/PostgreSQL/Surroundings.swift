@@ -1,22 +1,23 @@
 internal import Jobs
 
-/// What other instances' claims, and this one's own, mean for jobs that are about to be claimed. No other instance begins
-/// anything at the jobs' origins until the transaction ends.
+/// The load of the cluster, as far as it concerns jobs that are about to be claimed. The rows of
+/// the jobs' origins are locked, so no other instance starts a transfer there until this
+/// transaction ends.
 struct Surroundings: Sendable {
-  /// Transfers of others, by origin.
+  /// The number of other jobs' transfers, by origin.
   private var others: [String: Int] = [:]
-  /// Origins whose rate allows no request now.
+  /// Origins whose rate limit allows no request now.
   private var spent: Set<String> = []
-  /// Origins where somebody has been claiming something for so long that it is left to them.
+  /// Origins that another instance has kept locked for so long that this claim skips them.
   private var busy: Set<String> = []
-  /// Requests that are loaded by others, and here.
+  /// Requests that other instances are loading, and requests that this instance is loading.
   private(set) var awaited: Set<Fingerprint> = []
   private var carried: Set<Fingerprint> = []
 
-  /// There are no others.
+  /// For an instance without others.
   init() {}
 
-  /// - Parameter rows: of the function of that name.
+  /// - Parameter rows: the result of the SQL function `surroundings`.
   init(_ rows: Rows, as instance: Instance) {
     for row in rows.all {
       guard let kind = rows.int(row, 0), let what = rows.bytes(row, 1),
@@ -33,12 +34,12 @@ struct Surroundings: Sendable {
     }
   }
 
-  /// Whether the job waits for another instance's load.
+  /// Returns whether another instance is loading the job's request.
   func isAwaited(_ job: QueuedJob) -> Bool {
     job.origin != nil && (job.request.map(awaited.contains) ?? false)
   }
 
-  /// What is left of the room for these jobs.
+  /// Returns the capacity that remains at these jobs' origins.
   func left(of room: OriginRoom, for jobs: [QueuedJob]) -> OriginRoom {
     var left = room
     for origin in busy { left.exceptions[origin] = 0 }
@@ -50,7 +51,8 @@ struct Surroundings: Sendable {
     return left
   }
 
-  /// Those among jobs that stand for a transfer each: the first of those that ask the same, where none is under way.
+  /// Returns the jobs that each start a transfer: the first of equal jobs, unless their request is
+  /// being loaded already.
   func leaders(among jobs: [QueuedJob]) -> [QueuedJob] {
     var seen = carried
     return jobs.filter { job in
@@ -61,7 +63,8 @@ struct Surroundings: Sendable {
 }
 
 extension Transaction {
-  /// Waits for who is just claiming something at the jobs' origins.
+  /// Reads the load of the cluster. Waits until other instances have finished claiming jobs at the
+  /// same origins.
   func surroundings(
     of jobs: [QueuedJob], as instance: Instance, at moment: Timestamp
   ) throws -> Surroundings {
@@ -77,7 +80,7 @@ extension Transaction {
     return Surroundings(rows, as: instance)
   }
 
-  /// Notes requests at origins whose rate is limited.
+  /// Records requests at origins with a rate limit.
   func spend(_ rate: Double, at origins: [String], at moment: Timestamp) throws {
     guard rate > 0, !origins.isEmpty else { return }
     let pause = Int64(1_000_000 / rate)
@@ -92,7 +95,7 @@ extension Transaction {
       ])
   }
 
-  /// Forgets origins that may be asked again: they are as those that never were.
+  /// Deletes the rows of origins that may be requested again. A missing row has the same meaning.
   func forgetOrigins(_ count: Int) throws {
     try add(Self.forgetOrigins, [moment, .int(Int64(count))])
   }
@@ -102,7 +105,8 @@ extension Transaction {
       WHERE next_at <= (SELECT moment($1)) * 1000 ORDER BY next_at LIMIT $2 FOR UPDATE SKIP LOCKED)
     """
 
-  /// What is asked for by jobs that are queued, or loading without standing for it.
+  /// Returns the requests that are also needed by queued jobs, or by loading jobs that do not lead
+  /// a load.
   func stillAsked(_ requests: Set<[UInt8]>) throws -> Set<[UInt8]> {
     guard !requests.isEmpty else { return [] }
     let rows = try execute(
@@ -113,8 +117,8 @@ extension Transaction {
     return Set(rows.all.compactMap { rows.bytes($0, 0) })
   }
 
-  /// Loading jobs that stood for transfers end, or go back: where another one waits for the same transfer it stands for that
-  /// from now on. Jobs that waited for it elsewhere are looked at again.
+  /// Ends loads whose leading job finished or was requeued. If another loading job has the same
+  /// request, it becomes the leading job. Jobs that waited at other instances become ready.
   func passOn(_ requests: Set<[UInt8]>) throws {
     guard !requests.isEmpty else { return }
     let sorted = SQLValue.byteStrings(requests.sorted { $0.lexicographicallyPrecedes($1) })
@@ -133,7 +137,7 @@ extension Transaction {
     ).changes
   }
 
-  /// Has jobs have their turn that wait for a load which is no more.
+  /// Makes jobs ready that wait for a load that no longer exists.
   func awaken(_ count: Int) throws {
     awakened += try execute(
       """
@@ -144,10 +148,11 @@ extension Transaction {
     ).changes
   }
 
-  /// Claims queued jobs that ask the same as some that have just ended, wherever they stand.
+  /// Claims queued jobs with the same request as jobs that just finished, whatever their position
+  /// in the queue.
   /// - Parameters:
-  ///   - spared: those that this transaction has queued again.
-  ///   - numbers: gives numbers for claims.
+  ///   - spared: jobs that this transaction has requeued; they are not claimed.
+  ///   - numbers: returns new claim numbers.
   func gather(
     _ requests: Set<[UInt8]>, sparing spared: [JobID], atMost limit: Int, for instance: Instance,
     _ numbers: (Int) -> [Int64]

@@ -1,27 +1,29 @@
 internal import Jobs
 
-/// Counts that the database keeps, as looking them up would take long: of jobs by phase, of the queue's places by owner, of
-/// images and the cache's entries.
+/// Counters that the database maintains, because counting the rows would take long: jobs by phase,
+/// queue slots by owner, images and cache entries.
 ///
-/// Each is a sum over some rows, so that transactions which change it at the same time seldom wait for each other.
+/// Each counter is the sum of several rows, so that concurrent transactions rarely wait for each
+/// other.
 struct Tallies {
-  /// What is counted.
+  /// The name of a counter.
   enum Name: Hashable {
     case phase(Phase)
-    /// Of the queue, by owner.
+    /// Queue slots of single jobs, by owner.
     case places([UInt8])
-    /// Of what jobs of batches have beside it, by owner.
+    /// Queue slots of batch jobs, by owner.
     case lines([UInt8])
-    /// Bytes of the records of jobs, of rejected lines and of batches' defaults, by owner.
+    /// The bytes of the records of jobs, of rejected lines and of batches' defaults, by owner.
     case stored([UInt8])
-    /// Images that are not leaving, and their bytes.
+    /// Images that are not pending deletion, and their bytes.
     case images, imageBytes
-    /// The same bytes by ``Transaction/Image/owner``, of images that are one owner's.
+    /// The bytes of images that belong to one owner, by ``Transaction/Image/owner``.
     case imageBytesOf([UInt8])
-    /// Entries of the cache, their images' bytes, equal images counted once, and their records' bytes.
+    /// Cache entries, the bytes of their images (equal images count once), and the bytes of their
+    /// records.
     case entries, entryBytes, recordBytes
 
-    /// The name of its rows. Owners' are any bytes: they come last.
+    /// The name in the table. An owner can be any bytes, so it comes last.
     var bytes: [UInt8] {
       switch self {
       case .phase(let phase): Array("phase \(phase.rawValue)".utf8)
@@ -44,7 +46,7 @@ struct Tallies {
   }
 
   private(set) var changes: [Name: Int] = [:]
-  /// So many rows a count has at the most.
+  /// The maximum number of rows of one counter.
   static let slots: Int64 = 16
 
   subscript(name: Name) -> Int {
@@ -53,24 +55,24 @@ struct Tallies {
   }
 }
 
-/// The counts as a transaction sees them, its own changes included.
+/// The counters as a transaction sees them, including its own changes.
 struct Totals {
   private let sums: [[UInt8]: Int]
   private let transaction: Transaction
 
   subscript(name: Tallies.Name) -> Int { sums[name.bytes, default: 0] + transaction.tallies[name] }
 
-  /// What the cache's limit is of. Records count too, or a million entries of one image would cost nothing; not the
-  /// first MiB of them, so that a small limit is one of images.
+  /// The size that the cache's limit applies to. Records count too; otherwise a million entries of
+  /// one image would cost nothing. The first MiB of records is free, so that a small limit still
+  /// means image bytes.
   var cacheSize: Int { self[.entryBytes] + max(0, self[.recordBytes] - 1 << 20) }
 
-  /// Whose jobs have how many places of the queue, before the transaction.
+  /// The queue slots of each owner's single jobs, before the transaction.
   var places: [[UInt8]: Int] { byOwner(Tallies.Name.placesPrefix) }
 
-  /// The same of jobs of batches.
+  /// The queue slots of each owner's batch jobs, before the transaction.
   var lines: [[UInt8]: Int] { byOwner(Tallies.Name.linesPrefix) }
 
-  /// The bytes of each owner's records, before the transaction.
   var stored: [[UInt8]: Int] { byOwner(Tallies.Name.storedPrefix) }
 
   private func byOwner(_ prefix: [UInt8]) -> [[UInt8]: Int] {
@@ -90,12 +92,12 @@ struct Totals {
 }
 
 extension Transaction {
-  /// What is counted, as of now. Others' transactions that have not ended are not in it.
+  /// Reads all counters. Uncommitted transactions are not included.
   func totals() throws -> Totals {
     Totals(try execute("SELECT name, sum(n)::bigint FROM tallies GROUP BY name"), self)
   }
 
-  /// The same of what images and the cache take alone, however many owners there are.
+  /// Reads only the counters of images and the cache, so that the number of owners does not matter.
   func totalsOfImages() throws -> Totals {
     let names: [Tallies.Name] = [.images, .imageBytes, .entries, .entryBytes, .recordBytes]
     return Totals(
@@ -104,10 +106,10 @@ extension Transaction {
         [.byteStrings(names.map(\.bytes))]), self)
   }
 
-  /// The owner with more than half of so many bytes of images, where others have images, too.
+  /// Returns the owner that uses more than half of `limit`, if other owners have images too.
   func ownerOverShare(of limit: Int, _ totals: Totals) throws -> [UInt8]? {
     let prefix = Tallies.Name.imageBytesPrefix
-    // The prefix ends with a space: with the next byte in its place the range ends.
+    // The prefix ends with a space (0x20), so replacing it with 0x21 gives the end of the range.
     let rows = try execute(
       """
       SELECT name, sum(n)::bigint FROM tallies WHERE name >= $1 AND name < $2
@@ -119,7 +121,7 @@ extension Transaction {
     return bytes > limit - limit / 2 && bytes < totals[.imageBytes] ? owner : nil
   }
 
-  /// Counts an image's bytes, and whose they are.
+  /// Adds an image's bytes to the total and to its owner's counter.
   func countImageBytes(_ bytes: Int, of owner: [UInt8]?) {
     tallies[.imageBytes] += bytes
     countImageBytesOfOwner(bytes, owner)
@@ -129,7 +131,8 @@ extension Transaction {
     if let owner, !owner.isEmpty { tallies[.imageBytesOf(owner)] += bytes }
   }
 
-  /// Writes how the counts change; the last thing that a transaction does, as others may wait for its rows.
+  /// Writes the changed counters. Must be last in a transaction, because other transactions wait
+  /// for these rows.
   func writeTallies() throws {
     guard !tallies.changes.isEmpty else { return }
     let changes = tallies.changes.map { (name: $0.key.bytes, n: $0.value) }

@@ -1,18 +1,19 @@
 internal import Jobs
 internal import Records
 
-/// What is to be stored as an entry of the cache, a response's or a variant's.
+/// A cache entry to store: a response or a variant.
 struct CacheRow: Sendable {
   let id: CacheEntry.ID
-  /// ``CacheEntry/resource`` where that is another one than the key.
+  /// ``CacheEntry/resource`` if it differs from the key.
   let resource: [UInt8]?
   let digest: [UInt8]
   let bytes: Int
-  /// A response as JSON. Of a variant only its name, for people: the other columns tell everything.
+  /// A response as JSON. For a variant only its name, for display: the other columns contain the
+  /// rest.
   let record: [UInt8]
-  /// Of all entries' images: one that is larger is not stored.
+  /// The limit for all entries' images. An image that is larger is not stored.
   let limit: Int
-  /// Whether it is one of those that are looked at together: no variant.
+  /// Whether it is a response. Responses of one key are searched together; variants are not.
   let isResponse: Bool
 
   init(_ entry: CacheEntry, limit: Int) throws {
@@ -23,7 +24,8 @@ struct CacheRow: Sendable {
     isResponse = true
   }
 
-  /// One that was stored elsewhere, of either kind: with the key's next response the oldest go.
+  /// An imported entry of either kind. The limit per key is applied when the key's next response is
+  /// stored.
   init(
     id: CacheEntry.ID, resource: [UInt8]?, digest: [UInt8], bytes: Int, record: [UInt8], limit: Int
   ) {
@@ -41,14 +43,15 @@ struct CacheRow: Sendable {
   }
 }
 
-/// Entries of the cache: whatever changes one goes through here, so that images and counts follow.
+/// Cache entries. All changes go through these functions, so that references to images and counters
+/// stay consistent.
 extension Transaction {
-  /// Stores entries, each in the place of the one of the same id, which is gone also where the new one is not stored: there
-  /// is something newer.
-  /// - Parameter isKept: whether there is an image for them.
+  /// Stores entries. An existing entry with the same id is deleted even if the new one is not
+  /// stored, because it is outdated.
+  /// - Parameter isKept: whether the entry's image is stored.
   func keep(_ rows: [CacheRow], isKept: ([UInt8]) -> Bool) throws {
     guard !rows.isEmpty else { return }
-    // Of several of one id the last one counts.
+    // If several entries have the same id, the last one wins.
     let latest = Dictionary(rows.map { ($0.id, $0) }) { $1 }
     try makeWay(for: Array(latest.values))
     let stored = rows.filter {
@@ -75,11 +78,12 @@ extension Transaction {
     try countEntries(Dictionary(new.map { ($0.digest, 1) }, uniquingKeysWith: +))
   }
 
-  /// Drops what entries take the place of: those of their ids, and by one statement with them the oldest of a response's key
-  /// where there would be too many, as far as nobody waits long for that.
+  /// Deletes the entries that are replaced. The same statement deletes the oldest responses of a
+  /// key beyond the limit, up to 256, so that other transactions do not wait long.
   private func makeWay(for rows: [CacheRow]) throws {
     let keys = Array(Set(rows.filter(\.isResponse).map(\.id.key.bytes)))
-    // The bound is no argument, so that the planner expects few rows; `+ 0` keeps it from looking for them by their numbers.
+    // The offset is no argument, so that the planner expects few rows. `+ 0` prevents a scan by
+    // number.
     try dropEntries(
       """
       number IN (SELECT c.number FROM unnest($1, $2) AS n (key, selector)
@@ -94,7 +98,7 @@ extension Transaction {
       ])
   }
 
-  /// Brings what images know of their entries in step.
+  /// Updates the number of cache entries in the images' rows.
   private func countEntries(_ changes: [[UInt8]: Int]) throws {
     let digests = changes.keys.sorted { $0.lexicographicallyPrecedes($1) }
     let rows = try execute(
@@ -122,7 +126,7 @@ extension Transaction {
         [.byteStrings(ids.map(\.key.bytes)), .byteStrings(ids.map(\.selector.bytes))]))
   }
 
-  /// Drops what there is of images.
+  /// Deletes the entries of images.
   func drop(_ images: Set<CachedImage>) throws {
     guard !images.isEmpty else { return }
     var (keys, digests): ([[UInt8]], [[UInt8]?]) = ([], [])
@@ -131,7 +135,7 @@ extension Transaction {
         keys.append(key.bytes)
         digests.append(image.digest.bytes)
       }
-      // What was made of it has digests of its own.
+      // Variants of the image have other digests.
       keys.append(image.variants.bytes)
       digests.append(nil)
     }
@@ -144,8 +148,8 @@ extension Transaction {
         """, [.byteStrings(keys), .byteStrings(digests)]))
   }
 
-  /// Drops the entries that `condition` chooses.
-  /// - Returns: the image of each.
+  /// Deletes the entries that match a condition.
+  /// - Returns: the image of each entry.
   @discardableResult
   func dropEntries(_ condition: String, _ arguments: [SQLValue]) throws -> [ImageDigest] {
     try dropped(
@@ -153,7 +157,7 @@ extension Transaction {
         "DELETE FROM cache WHERE \(condition) RETURNING digest, octet_length(record)", arguments))
   }
 
-  /// Notes that entries are gone, and their references with them.
+  /// Updates the counters and references after entries were deleted.
   @discardableResult
   private func dropped(_ rows: Rows) throws -> [ImageDigest] {
     guard !rows.isEmpty else { return [] }
@@ -168,16 +172,17 @@ extension Transaction {
     return rows.all.compactMap { rows.digest($0, 0) }
   }
 
-  /// Lets the least recently used entries go until the others fit, or it has taken enough time: the next that stores or
-  /// completes anything goes on.
+  /// Evicts the least recently used entries until the others fit or the time is up. The next
+  /// transaction that stores or completes something continues.
   /// - Parameters:
-  ///   - spared: one that stays, as long as it is not the only one that is left.
-  ///   - lastUse: looked at for each that would go: one used since is noted so, and stays for now.
+  ///   - spared: an entry that stays unless it is the only one left.
+  ///   - lastUse: called for each entry before its eviction. If the entry was used since, the time
+  ///     is stored and the entry stays for now.
   func trimCache(
     to limit: Int, sparing spared: CacheEntry.ID? = nil, _ totals: Totals,
     lastUse: CacheEntry.LastUse
   ) throws {
-    // So many that no more come than go.
+    // At least four rounds per transaction, so that entries are evicted faster than they are added.
     while totals.cacheSize > limit, hasTime || givingWay.trims < 4 {
       givingWay.trims += 1
       let oldest = try execute(
@@ -187,12 +192,12 @@ extension Transaction {
         """, [.bytes(spared?.key.bytes), .bytes(spared?.selector.bytes)])
       guard !oldest.isEmpty else {
         if spared != nil { return }
-        throw StoreError.unavailable(detail: "the cache's bytes were counted wrong")
+        throw StoreError.unavailable(detail: "the cache's byte count is wrong")
       }
-      // So much at the most: another one may have the same image.
+      // An upper bound: several entries may share one image, whose bytes count once.
       var (next, going, bytes) = (Int64.max, [Int64](), 0)
       for row in oldest.all where totals.cacheSize - bytes > limit {
-        // One that stays for now may yet be the oldest.
+        // An entry whose time was updated may still be the oldest one.
         guard let used = oldest.int(row, 3), used <= next else { break }
         if let moment = try spare(oldest, row, lastUse) {
           next = min(next, moment)
@@ -205,8 +210,8 @@ extension Transaction {
     }
   }
 
-  /// Notes that the entry of that row was used, if later than is noted.
-  /// - Returns: when.
+  /// Stores the entry's last use if it is later than the stored one.
+  /// - Returns: the new time.
   private func spare(_ rows: Rows, _ row: Int, _ lastUse: CacheEntry.LastUse) throws -> Int64? {
     guard let key = Fingerprint(bytes: rows.bytes(row, 1) ?? []),
       let selector = Fingerprint(bytes: rows.bytes(row, 2) ?? []),

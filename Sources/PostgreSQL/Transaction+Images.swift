@@ -1,20 +1,23 @@
 internal import Jobs
 
-/// References to images, and the room that they take.
+/// References to images, and their deletion.
 ///
-/// Nothing counts references: who begins one locks the image's row to share it, who lets an image go locks it for
-/// itself and then looks whether there is any.
+/// References are not counted. A transaction that adds a reference holds a shared lock on the
+/// image's row. A transaction that deletes an image locks the row exclusively and then searches for
+/// references.
 extension Transaction {
-  /// Locks the rows of images that references begin to, in one order as all do.
+  /// Locks the rows of images before references to them are added. All transactions use the same
+  /// order.
   /// - Parameters:
-  ///   - toCount: whether something is to be counted in the rows.
-  ///   - owners: whose jobs come to refer to images: see ``Image/owner``.
-  /// - Returns: for each that there is whether it is leaving.
+  ///   - toCount: whether the rows' counters will be changed.
+  ///   - owners: the owners of the jobs that refer to the images; see ``Image/owner``.
+  /// - Returns: for each existing image, whether it is pending deletion.
   func sharedImages(
     _ digests: some Collection<[UInt8]>, toCount: Bool = false, owners: [[UInt8]: [UInt8]] = [:]
   ) throws -> [[UInt8]: Bool] {
     guard !digests.isEmpty else { return [:] }
-    // Two transactions that had both locked an image to share it would wait for each other to write its owner.
+    // If the owner changes, an exclusive lock is needed from the start: two transactions that
+    // upgrade a shared lock deadlock.
     let lock = try toCount || isAnyOwner(new: owners) ? "FOR NO KEY UPDATE" : "FOR SHARE"
     let rows = try execute(
       "SELECT digest, leaving, owner FROM images WHERE digest = ANY ($1) ORDER BY digest \(lock)",
@@ -32,7 +35,7 @@ extension Transaction {
     return found
   }
 
-  /// Whether images are to have other owners than they have.
+  /// Returns whether an image's owner would change.
   private func isAnyOwner(new owners: [[UInt8]: [UInt8]]) throws -> Bool {
     guard !owners.isEmpty else { return false }
     let digests = Array(owners.keys)
@@ -44,7 +47,7 @@ extension Transaction {
     ).isEmpty
   }
 
-  /// Gives images, which the transaction has locked, other owners.
+  /// Changes the owners of images, whose rows this transaction has locked.
   private func move(_ owners: [[UInt8]: [UInt8]]) throws {
     guard !owners.isEmpty else { return }
     let digests = owners.keys.sorted { $0.lexicographicallyPrecedes($1) }
@@ -66,13 +69,13 @@ extension Transaction {
     }
   }
 
-  /// Has images be there that references begin to.
+  /// Creates the rows of images that references are added to, if they do not exist.
   /// - Parameters:
-  ///   - begun: with their sizes.
-  ///   - known: what ``sharedImages(_:)`` told of them.
-  ///   - offered: bytes, of which those are taken in that are not kept.
-  ///   - owners: whose jobs come to refer to images that are new.
-  /// - Throws: where one is leaving and not offered.
+  ///   - begun: the images' sizes in bytes.
+  ///   - known: the result of ``sharedImages(_:)``.
+  ///   - offered: the bytes of small images; they are stored if the image is not.
+  ///   - owners: the owners of the jobs that refer to new images.
+  /// - Throws: an error if an image is pending deletion and its bytes are not offered.
   func begin(
     _ begun: [[UInt8]: Int], known: [[UInt8]: Bool], offered: [[UInt8]: [UInt8]] = [:],
     owners: [[UInt8]: [UInt8]] = [:]
@@ -80,10 +83,11 @@ extension Transaction {
     let new = begun.keys.filter { known[$0] == nil }.sorted { $0.lexicographicallyPrecedes($1) }
     let back = begun.keys.filter { known[$0] == true }
     guard back.allSatisfy({ offered[$0] != nil }) else {
-      throw StoreError.unavailable(detail: "an image that is leaving was not reserved")
+      throw StoreError.unavailable(detail: "an image that is pending deletion was not reserved")
     }
     if !new.isEmpty {
-      // One that is not offered is a file whose reservation a crash of the server undid.
+      // If the bytes are not offered, the image is a file whose reservation was lost in a crash of
+      // the server.
       try add(
         """
         INSERT INTO images (digest, bytes, embedded, generation, owner)
@@ -96,7 +100,7 @@ extension Transaction {
         ])
     }
     for digest in back {
-      // Its file is being removed at this moment; the row stays, as it is referred to again.
+      // Its file is being deleted right now. The row stays and now refers to bytes in the database.
       try execute(
         """
         UPDATE images SET leaving = false, leaving_for = NULL, embedded = true, bytes = $2, generation = $3,
@@ -118,8 +122,8 @@ extension Transaction {
     for digest in new + back { countImageBytes(begun[digest] ?? 0, of: owners[digest]) }
   }
 
-  /// Notes images that nothing may refer to any more. A row that is there is locked all the same: who looks at it then
-  /// sees what this transaction did.
+  /// Records images that may have lost their last reference. An existing row is locked too, so that
+  /// a transaction that checks it later sees these changes.
   func noteCandidates(_ digests: Set<[UInt8]>) throws {
     guard !digests.isEmpty else { return }
     try add(
@@ -129,8 +133,8 @@ extension Transaction {
       """, [.byteStrings(digests.sorted { $0.lexicographicallyPrecedes($1) })])
   }
 
-  /// Ends holders' reservations.
-  /// - Returns: the images that they were of.
+  /// Deletes the holders' reservations.
+  /// - Returns: the reserved images.
   func endReservations(of holders: [JobID]) throws -> Set<[UInt8]> {
     guard !holders.isEmpty else { return [] }
     let rows = try execute(
@@ -138,7 +142,7 @@ extension Transaction {
     return Set(rows.all.compactMap { rows.bytes($0, 0) })
   }
 
-  /// The bytes of images that can't give way.
+  /// The bytes of images that can't be evicted.
   func pinnedBytes(with digest: [UInt8]) throws -> Int {
     Int(try execute(Self.pinnedBytes, [.bytes(digest)]).int(0, 0) ?? 0)
   }
@@ -149,8 +153,8 @@ extension Transaction {
         WHERE source IS NOT NULL AND phase = 0 UNION SELECT $1)
     """
 
-  /// Takes over marks of instances that are gone. Their images don't come back before the bytes are removed: nobody
-  /// knows whether the lost one has asked for that.
+  /// Takes over images that stopped instances were deleting. They can't be reused before their
+  /// bytes are deleted, because it is unknown whether the deletion was requested already.
   func adopt(_ count: Int, for instance: Instance) throws -> [ImageName] {
     let rows = try execute(
       """
@@ -163,9 +167,9 @@ extension Transaction {
     return rows.names
   }
 
-  /// Marks up to `count` images that nothing refers to as leaving; those that are embedded go at once, as many as it has the
-  /// time for.
-  /// - Returns: those whose files are to be removed.
+  /// Marks up to `count` unreferenced images as pending deletion. Images in the database are
+  /// deleted at once, as many as time allows.
+  /// - Returns: the images whose files are to be removed.
   func leave(abandoned count: Int, for instance: Instance) throws -> [ImageName] {
     var left: [ImageName] = []
     guard count > 0 else { return left }
@@ -189,30 +193,31 @@ extension Transaction {
     return left
   }
 
-  /// An image's row, which the transaction has locked.
+  /// An image's row, locked by this transaction.
   struct Image {
     let digest: [UInt8]
     let bytes: Int
     let isLeaving: Bool
     let isEmbedded: Bool
     let generation: Int64
-    /// The owner whose jobs refer to it: nil before the first does, empty once jobs of several owners have. It stays like
-    /// that: which of them still do is not looked up.
+    /// The owner of the jobs that refer to the image: `nil` before the first job, empty after jobs
+    /// of several owners did. It never changes back, because the remaining references are not
+    /// counted by owner.
     let owner: [UInt8]?
 
-    /// The owner of an image to which jobs of both refer.
+    /// Combines the owners of two groups of jobs that refer to an image.
     static func owner(_ a: [UInt8]?, and b: [UInt8]?) -> [UInt8]? {
       guard let a, let b else { return a ?? b }
       return a == b ? a : []
     }
 
-    /// What its bytes are kept under.
+    /// The name of the stored bytes.
     var name: ImageName? {
       ImageDigest(bytes: digest).map { ImageName($0, generation: generation) }
     }
 
-    /// Of an image whose row is made, or made use of again. Chosen by chance: a crash of the server may lose a sequence's
-    /// last values, and give them again.
+    /// A generation for a new or reused row. It is random, because after a crash of the server a
+    /// sequence may repeat its last values.
     static var newGeneration: Int64 { .random(in: 1 ... .max) }
   }
 
@@ -230,7 +235,8 @@ extension Transaction {
     }
   }
 
-  /// Those that nothing refers to. A statement of its own: it sees what was committed before the rows were locked.
+  /// Returns the images without references. A separate statement, so that it sees everything
+  /// committed before the rows were locked.
   func unreferred(_ digests: [[UInt8]]) throws -> Set<[UInt8]> {
     guard !digests.isEmpty else { return [] }
     let rows = try execute(
@@ -238,12 +244,12 @@ extension Transaction {
     return Set(rows.all.compactMap { rows.bytes($0, 0) })
   }
 
-  /// Whether it can't give way.
+  /// Returns whether the image is in use and can't be evicted.
   func isNeeded(_ digest: [UInt8]) throws -> Bool {
     try execute("SELECT is_needed($1)", [.bytes(digest)]).bool(0, 0)
   }
 
-  /// - Returns: those that leave, as there are files to be removed.
+  /// - Returns: the images pending deletion, whose files are to be removed.
   func remove(_ images: [Image], for instance: Instance) throws -> [ImageName] {
     tallies[.images] -= images.count
     for image in images { countImageBytes(-image.bytes, of: image.owner) }

@@ -1,9 +1,9 @@
 internal import Jobs
 internal import Records
 
-/// Rows of jobs.
+/// The rows of jobs.
 extension Transaction {
-  /// The jobs as they are, none locked; those that can't be read say why.
+  /// Reads jobs without locking them. Each unreadable job has its own error.
   func jobs(_ ids: [JobID]) throws -> [JobID: Result<JobRow, StoreError>] {
     guard !ids.isEmpty else { return [:] }
     let rows = try execute(
@@ -24,13 +24,13 @@ extension Transaction {
     return found
   }
 
-  /// The jobs, which nobody else changes, claims or removes until the transaction ends.
+  /// Reads jobs and locks them against changes, claims and deletion by other transactions.
   func lockedJobs(_ ids: Set<JobID>) throws -> [JobID: Result<JobRow, StoreError>] {
     guard !ids.isEmpty else { return [:] }
     let rows = try execute(
       "SELECT \(JobRow.columns) FROM jobs j WHERE j.id = ANY ($1) ORDER BY j.id FOR UPDATE",
       [.ids(Array(ids))])
-    // A look of its own: a claim locks nothing but a job's place in the queue.
+    // A second query, because a claim locks only the job's row in the queue.
     let places = try execute(
       "SELECT q.id, \(QueueRow.columns) FROM queue q WHERE q.id = ANY ($1) ORDER BY q.id FOR UPDATE",
       [.ids(Array(ids))])
@@ -55,7 +55,6 @@ extension Transaction {
     do { return .success(try body()) } catch { return .failure(StoreError(cause: error)) }
   }
 
-  /// Writes rows that are new.
   func insert(
     _ rows: [JobRow], tags: [(row: JobRow, tags: [String])], areCounted: Bool
   ) throws {
@@ -83,7 +82,7 @@ extension Transaction {
     }
   }
 
-  /// Writes the places of rows that have one, each behind all others at its level.
+  /// Inserts the queue rows of unfinished jobs, behind all others of their priority.
   func enqueue(_ rows: [JobRow]) throws {
     let queued = rows.compactMap { row in row.queue.map { (row, $0) } }
     guard !queued.isEmpty else { return }
@@ -121,7 +120,7 @@ extension Transaction {
     try add("DELETE FROM tags WHERE id = ANY ($1)", [.ids(ids)])
   }
 
-  /// Forgets jobs, which the transaction has locked.
+  /// Deletes jobs, whose rows this transaction has locked.
   func delete(_ rows: [JobRow]) throws {
     guard !rows.isEmpty else { return }
     let ids = rows.map(\.id)
@@ -136,7 +135,7 @@ extension Transaction {
     try noteCandidates(Set(rows.flatMap { [$0.image, $0.source].compactMap(\.self) }))
   }
 
-  /// Notes that a row is in the tables, or is no more.
+  /// Adds a row to the counters (`sign` 1) or removes it (`sign` -1).
   func count(_ row: JobRow, _ sign: Int) {
     tallies[.phase(row.phase)] += sign
     tallies[.stored(row.owner)] += sign * row.storedBytes

@@ -1,40 +1,43 @@
 internal import Jobs
 
-/// What a transaction has done to make room.
+/// The state of evictions in one transaction.
 struct GivingWay {
-  /// Jobs and entries that may still let go of their images.
+  /// The number of references that may still be removed.
   var left = Transaction.portion
-  /// Images that have to give way and that more refer to than one transaction can have let go of them.
+  /// Images to evict that have more references than one transaction can remove.
   var crowded: [[UInt8]] = []
-  /// How often it has let entries of the cache go.
+  /// The number of rounds of cache evictions.
   var trims = 0
-  /// How far it has looked.
+  /// The number of rows to search for the oldest image.
   var looked = 16
-  /// How far it has looked among one owner's.
+  /// The number of rows to search for one owner's oldest image.
   var lookedOfOwner = 16
-  /// Owners of whose images none can give way.
+  /// Owners none of whose images can be evicted.
   var exhausted: Set<[UInt8]> = []
-  /// Whether it can do no more.
+  /// Whether the transaction can evict nothing more.
   var isOver = false
 }
 
-/// Room for images: those give way that finished jobs and the cache have had for the longest.
+/// Eviction of images: the images that finished jobs and the cache have referred to for the longest
+/// time are evicted first.
 ///
-/// An owner may use all of it while no other has images, and half of it while others do: an owner that has more loses its
-/// own images first. It can evict other owners' images only while each of its own oldest is in use or belongs to very many
-/// jobs. An image that jobs of several owners refer to is none of theirs.
+/// An owner may use the whole limit while no other owner has images, and half of it otherwise. The
+/// images of an owner above its share are evicted first. Other owners' images are evicted for it
+/// only if each of its own oldest images is in use or has too many references. An image with jobs
+/// of several owners counts for none of them.
 ///
-/// Each that lets go of one is a row to be written, and a transaction has its time: it does that for a portion of them, and
-/// for as many images as it has the time for.
-/// An image that more refer to is passed over, so that others make room at once, and a portion of its jobs and entries
-/// lose it by each transaction that passes it. Until few are left it is kept, and new ones may refer to it.
+/// Removing a reference writes a row, and a transaction has limited time. So it removes at most
+/// ``portion`` references, from as many images as time allows. An image with more references is
+/// skipped, so that other images free space at once. Each transaction that skips it removes a
+/// portion of its references. Until few are left, the image is stored and can get new references.
 extension Transaction {
-  /// So many jobs and entries let go of their images in one transaction: some tenths of a second.
+  /// The maximum number of references that one transaction removes; this takes a few hundred
+  /// milliseconds.
   static let portion = 2_000
 
-  /// Lets an image go whatever refers to it; the jobs' records learn of it when they are next read, and the cache knows
-  /// its responses no more.
-  /// - Returns: the file that is to be removed.
+  /// Evicts an image with all of its references. Jobs notice when they are read next; the cache
+  /// entries are deleted.
+  /// - Returns: the name of the file to remove; `nil` if the bytes are in the database.
   func evict(_ image: Image, for instance: Instance) throws -> ImageName? {
     let digest = SQLValue.bytes(image.digest)
     try execute("UPDATE jobs SET image = NULL, low = false WHERE image = $1", [digest])
@@ -48,9 +51,10 @@ extension Transaction {
     return try remove([image], for: instance).first
   }
 
-  /// Lets images go until the others fit, or a transaction can do no more for that.
-  /// - Parameter least: bytes that go however long that takes: those of what comes, else what is kept would grow.
-  /// - Returns: those whose files are to be removed.
+  /// Evicts images until the others fit or the transaction can do no more.
+  /// - Parameter least: bytes to evict even after the time is up. This is the size of the new
+  ///   image, so that the total does not grow.
+  /// - Returns: the images whose files are to be removed.
   func makeRoom(
     within limit: Int, atLeast least: Int, _ totals: Totals, for instance: Instance
   ) throws -> [ImageName] {
@@ -61,7 +65,7 @@ extension Transaction {
         gone.append(name)
         continue
       }
-      // What is embedded leaves no name.
+      // Deleting an image from the database returns no name.
       guard totals[.imageBytes] > limit else { break }
       let owner = try ownerOverShare(of: limit, totals)
       guard let image = try owner.flatMap(nextToGiveWay(of:)) ?? nextToGiveWay() else { break }
@@ -70,11 +74,12 @@ extension Transaction {
     return gone
   }
 
-  /// The most rows of an owner that are looked at: jobs may refer to many images that are not the owner's alone.
+  /// The maximum number of an owner's rows to search. Its jobs may refer to many images shared with
+  /// other owners.
   private static let mostLookedOfOwner = 1_024
 
-  /// The one of an owner's images that it has had for the longest, of those that nothing needs.
-  /// - Returns: nil where none is found among the oldest.
+  /// Finds the oldest of an owner's images that is not in use.
+  /// - Returns: `nil` if there is none among the oldest.
   private func nextToGiveWay(of owner: [UInt8]) throws -> Image? {
     guard !givingWay.isOver, !givingWay.exhausted.contains(owner) else { return nil }
     var seen: Set<[UInt8]> = []
@@ -102,8 +107,8 @@ extension Transaction {
     return nil
   }
 
-  /// The one that they have had for the longest, of those that nothing needs.
-  /// - Returns: nil where the transaction can do no more.
+  /// Finds the oldest image that is not in use.
+  /// - Returns: `nil` if the transaction can do no more.
   private func nextToGiveWay() throws -> Image? {
     while !givingWay.isOver {
       let crowded = givingWay.crowded.count
@@ -124,11 +129,11 @@ extension Transaction {
           return image
         }
       }
-      // What is behind its many rows is not known yet.
+      // The rows of crowded images may have hidden others, so search again without them.
       if givingWay.crowded.count > crowded { continue }
       if oldest.rows < givingWay.looked {
         guard !givingWay.crowded.isEmpty else {
-          throw StoreError.unavailable(detail: "the images' bytes were counted wrong")
+          throw StoreError.unavailable(detail: "the byte count of images is wrong")
         }
         givingWay.isOver = true
       } else {
@@ -145,7 +150,8 @@ extension Transaction {
     return image
   }
 
-  /// How many refer to an image, as far as a portion goes; reservations, which need it, are not among them.
+  /// Counts the references to an image, up to one more than ``portion``. Reservations are not
+  /// counted: they keep the image in use.
   func references(to digest: [UInt8]) throws -> Int {
     let rows = try execute(
       """
@@ -156,17 +162,19 @@ extension Transaction {
     return Int(rows.int(0, 0) ?? 0)
   }
 
-  /// Has some of those let go that refer to a crowded image; done last, as others' room comes first.
+  /// Removes references to a crowded image. Runs last, because freeing space for others comes
+  /// first.
   func thinOut() throws {
-    // Its row is locked before those that refer to it, as by everybody; and it may be needed by now.
+    // Lock the image's row before the rows that refer to it, as all transactions do. The image may
+    // be in use by now.
     guard let digest = givingWay.crowded.first, givingWay.left > 0, try yielding(digest) != nil
     else { return }
     _ = try thinOut(digest, by: givingWay.left)
   }
 
-  /// Has so many let go of an image, entries of the cache first: who asks for it from then on has it fetched anew. Those
-  /// that others are just changing are passed over.
-  /// - Returns: the jobs that had it.
+  /// Removes up to `count` references to an image, cache entries first, so that later requests
+  /// fetch it again. Skips rows that other transactions have locked.
+  /// - Returns: the jobs that lost the image.
   func thinOut(_ digest: [UInt8], by count: Int) throws -> [JobID] {
     var left = count
     left -= try dropEntries(
@@ -190,7 +198,8 @@ extension Transaction {
     return jobs.all.compactMap { jobs.id($0, 0) }
   }
 
-  /// The images of so many rows of an owner that are the owner's alone, each once, and how many rows there were.
+  /// Returns the images that belong to this owner alone among its `count` oldest rows, and the
+  /// number of these rows.
   private func oldestImages(
     _ count: Int, of owner: [UInt8]
   ) throws -> (images: [[UInt8]], rows: Int) {
@@ -216,7 +225,7 @@ extension Transaction {
     GROUP BY digest ORDER BY min(since), digest
     """
 
-  /// The images of so many rows, each once, and how many rows there were.
+  /// Returns the images of the `count` oldest rows, and the number of these rows.
   private func oldestImages(
     _ count: Int, but others: [[UInt8]]
   ) throws -> (images: [[UInt8]], rows: Int) {

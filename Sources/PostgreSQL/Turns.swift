@@ -1,45 +1,46 @@
 internal import Jobs
 
-/// Jobs that are served in the order in which they came: an owner's single ones, or a batch's.
+/// A queue of jobs served in submission order: an owner's single jobs, or the jobs of one batch.
 struct QueueLane: Hashable, Sendable {
   let owner: [UInt8]
-  /// 0: single jobs.
+  /// The batch's number; 0 for single jobs.
   let batch: Int64
 
-  /// An order where no other tells one.
+  /// An arbitrary order, for queues that are equal otherwise.
   func isBefore(_ other: QueueLane) -> Bool {
     owner == other.owner ? batch < other.batch : owner.lexicographicallyPrecedes(other.owner)
   }
 }
 
-/// A lane's jobs of one priority.
+/// The jobs of one priority in a queue.
 struct QueuePlace: Hashable, Sendable {
   let priority: Int
   let lane: QueueLane
 }
 
-/// When each lane had its turn last, counted in turns: each instance knows of its own alone, which is near enough, as
-/// what is loading comes first and is known of all.
+/// When each queue was served last, counted in claims. Each instance knows only its own claims.
+/// This is accurate enough, because the number of loading jobs is compared first and is known for
+/// all instances.
 struct ServedLanes: Sendable {
   private(set) var last: [QueueLane: Int] = [:]
   private var turns = 0
 
   mutating func serve(_ lane: QueueLane) {
     turns += 1
-    // Who has long had none needs no note of when.
+    // Forget queues not served in the last 2,048 claims.
     if last.count > 4_096 { last = last.filter { $0.value > turns - 2_048 } }
     last[lane] = turns
   }
 }
 
-/// Whose turn it is (``QueueTurn``), as jobs are handed over one after the other.
+/// The round-robin order (``QueueTurn``), updated with each claimed job.
 struct Turns: Sendable {
   private var served: ServedLanes
   private var lastOfOwner: [[UInt8]: Int] = [:]
   private var loading: [QueueLane: Int]
   private var loadingOfOwner: [[UInt8]: Int] = [:]
 
-  /// - Parameter loading: how many jobs of each lane are.
+  /// - Parameter loading: the number of loading jobs of each queue.
   init(loading: [QueueLane: Int], served: ServedLanes) {
     (self.loading, self.served) = (loading, served)
     for (lane, count) in loading { loadingOfOwner[lane.owner, default: 0] += count }
@@ -48,7 +49,7 @@ struct Turns: Sendable {
     }
   }
 
-  /// A job of the lane is handed over.
+  /// Records that a job of this queue was claimed.
   mutating func take(_ lane: QueueLane) {
     loading[lane, default: 0] += 1
     loadingOfOwner[lane.owner, default: 0] += 1
@@ -56,8 +57,8 @@ struct Turns: Sendable {
     lastOfOwner[lane.owner] = served.last[lane]
   }
 
-  /// Whose turn is next among some of the places.
-  /// - Parameter owners: whether owners come before priorities.
+  /// Returns the position that is next among `some`.
+  /// - Parameter owners: whether to compare owners before priorities.
   func first(of some: [Int], among places: [QueuePlace], owners: Bool) -> Int? {
     guard var first = some.first, some.count > 1 else { return some.first }
     var best = turn(of: places[first])
@@ -80,25 +81,25 @@ struct Turns: Sendable {
   }
 }
 
-/// Ready jobs at one place, as far as they were looked at.
+/// The ready jobs of one position that were read.
 struct LanePage: Sendable {
   let place: QueuePlace
-  /// The first one, which need not have been looked at.
+  /// The first job, which may not be read yet.
   let head: (id: JobID, rank: Int64)
-  /// In their order.
+  /// The jobs in order.
   var jobs: [QueuedJob] = []
-  /// Whether others may follow.
+  /// Whether more jobs may follow.
   var isCut = true
 }
 
-/// How many jobs of each place are worth a look, as it is told beforehand whose turns come.
+/// Predicts how many jobs of each position will be claimed, so that few rows are read in vain.
 struct ClaimPlan: Sendable {
   let turns: Turns
   let owners: OwnerRoom<[UInt8]>
-  /// Jobs handed over before.
+  /// The number of jobs claimed before.
   let before: Int
   let moment: Timestamp
-  /// So many turns are gone through; of more the others are taken to be like these.
+  /// The maximum number of claims that are simulated; the rest is extrapolated.
   private static let most = 128
 
   init(
@@ -107,7 +108,7 @@ struct ClaimPlan: Sendable {
     (self.turns, self.owners, self.before, self.moment) = (turns, owners, before, moment)
   }
 
-  /// - Returns: for each of the pages how many jobs it would be good to have there.
+  /// - Returns: the number of jobs to read, for each page.
   func wanted(_ count: Int, of pages: [LanePage]) -> [Int] {
     var wanted = [Int](repeating: 0, count: pages.count)
     var open = pages.indices.filter { pages[$0].isCut || !pages[$0].jobs.isEmpty }
@@ -128,11 +129,12 @@ struct ClaimPlan: Sendable {
       let isThrough = !pages[next].isCut && wanted[next] >= pages[next].jobs.count
       open.removeAll { isThrough && $0 == next || !owners.has(for: places[$0].lane.owner) }
     }
-    // One more, so that it is known what comes behind those that are taken: it may be the oldest of all.
+    // Read one job more, because the job behind the claimed ones may be the oldest of all.
     return wanted.map { $0 == 0 ? 0 : ($0 * count + steps - 1) / steps + 1 }
   }
 
-  /// Only what is at the head now is known to be old.
+  /// Considers only first jobs that were not selected yet, because the age of the others is
+  /// unknown.
   private func oldest(of untouched: [Int], _ pages: [LanePage], at turn: Int) -> Int? {
     guard QueueOrder.isAgedTurn(after: turn) else { return nil }
     let oldest = untouched.min { pages[$0].head.id < pages[$1].head.id }

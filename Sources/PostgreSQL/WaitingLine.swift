@@ -1,9 +1,9 @@
 internal import Glibc
 
-/// A request that waits, and its caller.
+/// A waiting request and its caller.
 struct WaitingEntry<Request: Sendable, Outcome: Sendable>: Sendable {
   let request: Request
-  /// Those of its kind may be merged with it; nil: none may.
+  /// Requests of the same kind can be merged; `nil` if this one can't.
   let kind: Int?
   let began = ContinuousClock.now
   private let continuation: CheckedContinuation<Outcome, Never>
@@ -16,7 +16,7 @@ struct WaitingEntry<Request: Sendable, Outcome: Sendable>: Sendable {
   func finish(_ outcome: Outcome) { continuation.resume(returning: outcome) }
 }
 
-/// Requests that no thread has taken yet. All state is behind `mutex`.
+/// The requests that no thread has started. A mutex protects all state.
 final class WaitingLine<Request: Sendable, Outcome: Sendable>: @unchecked Sendable {
   typealias Entry = WaitingEntry<Request, Outcome>
   private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
@@ -30,7 +30,7 @@ final class WaitingLine<Request: Sendable, Outcome: Sendable>: @unchecked Sendab
     pthread_mutex_init(mutex, nil)
     var attributes = pthread_condattr_t()
     pthread_condattr_init(&attributes)
-    // A wall clock that is set meanwhile must not make a wait longer.
+    // The monotonic clock, so that a change of the system time does not extend a wait.
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)
     pthread_cond_init(arrived, &attributes)
     pthread_condattr_destroy(&attributes)
@@ -64,11 +64,11 @@ final class WaitingLine<Request: Sendable, Outcome: Sendable>: @unchecked Sendab
 
   var count: Int { locked { waiting.count } }
 
-  /// - Returns: false when it is closed.
+  /// - Returns: `false` if the line is closed.
   func add(_ entry: Entry) -> Bool {
     locked {
       guard !isClosed else { return false }
-      // It goes with one that a thread was told of.
+      // The thread that was signalled for an earlier request of this kind also takes this one.
       let isMerged = entry.kind != nil && waiting.contains { $0.kind == entry.kind }
       waiting.append(entry)
       if !isMerged { pthread_cond_signal(arrived) }
@@ -76,7 +76,8 @@ final class WaitingLine<Request: Sendable, Outcome: Sendable>: @unchecked Sendab
     }
   }
 
-  /// Waits for one whose turn it is, and takes it with those that may be merged with it; none once closed and empty.
+  /// Waits for the next request and returns it with the requests that can be merged. Returns an
+  /// empty array once the line is closed and empty.
   func take(
     _ limit: Int, by pacing: inout Pacing, _ now: () -> ContinuousClock.Instant
   ) -> [Entry] {
@@ -104,7 +105,7 @@ final class WaitingLine<Request: Sendable, Outcome: Sendable>: @unchecked Sendab
     return taken
   }
 
-  /// Until somebody has come, or something else has had it wake.
+  /// Waits for a signal or the timeout. Can return early.
   private func wait(atMost time: Duration?) {
     guard let time else {
       pthread_cond_wait(arrived, mutex)

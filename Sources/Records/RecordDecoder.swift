@@ -1,13 +1,14 @@
 internal import Foundation
 
-/// Decodes what ``RecordEncoder`` encoded, and any other JSON of the same shape.
+/// Decodes records that ``RecordEncoder`` encoded, and any other JSON of the same structure.
 package struct RecordDecoder: Decoder {
   fileprivate let text: RecordText
   fileprivate let value: RecordValue
   package var codingPath: [any CodingKey] { [] }
   package var userInfo: [CodingUserInfoKey: Any] { text.userInfo }
 
-  /// The value that the JSON text, in UTF-8, is of.
+  /// Decodes a value from JSON in UTF-8.
+  /// - Throws: `DecodingError` or ``RecordTextError``.
   package static func decode<Value: Decodable>(
     _ type: Value.Type, from bytes: [UInt8], userInfo: [CodingUserInfoKey: Any] = [:]
   ) throws -> Value {
@@ -39,12 +40,12 @@ package struct RecordDecoder: Decoder {
   }
 }
 
-/// What is not there, or not as asked for.
+/// The error for a missing value or a value of another type.
 private func mismatch(_ expected: String) -> DecodingError {
   .dataCorrupted(DecodingError.Context(codingPath: [], debugDescription: "not \(expected)"))
 }
 
-/// The text that values' ranges are of.
+/// The JSON text to which the ranges of the parsed values refer.
 private final class RecordText {
   let bytes: [UInt8]
   let userInfo: [CodingUserInfoKey: Any]
@@ -60,7 +61,7 @@ private final class RecordText {
 
   func string(_ value: RecordValue) throws -> String {
     guard case .string(let range, let hasEscapes) = value else { throw mismatch("a string") }
-    // Escapes are rare: Foundation knows all of them.
+    // Strings with escapes are rare, so Foundation decodes them.
     let quoted = hasEscapes ? range.lowerBound - 1..<range.upperBound + 1 : range
     guard !hasEscapes else {
       return try JSONDecoder().decode(String.self, from: Data(bytes[quoted]))
@@ -171,7 +172,7 @@ private struct KeyedReading<Key: CodingKey>: KeyedDecodingContainerProtocol {
   }
   func superDecoder() throws -> any Decoder {
     guard let member = members.first(where: { text.equals($0.key, "super") }) else {
-      throw mismatch("an object with its super")
+      throw mismatch("an object with the key super")
     }
     return RecordDecoder(text: text, value: member.value)
   }

@@ -1,11 +1,20 @@
-/// Encodes values as JSON, written straight into one buffer: several times faster than Foundation's, which builds a
-/// tree first. Each job is encoded at every change of its phase, most of that on the one thread that writes.
+// Records: a fast JSON encoder and decoder for the records that the stores save.
+//
+// Input and output: `RecordEncoder` turns an `Encodable` value into JSON bytes, `RecordDecoder` turns such bytes into a
+// `Decodable` value.
+//
+// Read `RecordEncoder` first, then `RecordText` (the parser) and `RecordDecoder` (reads the parsed values).
+// All functions run on the caller's thread and share no state.
+
+/// Encodes values as JSON directly into one buffer. This is several times faster than Foundation's encoder,
+/// which builds a tree first. The speed matters because each job is encoded at every change of its phase,
+/// mostly on the one thread that writes.
 package struct RecordEncoder: Encoder {
   fileprivate let writer: RecordWriter
   package var codingPath: [any CodingKey] { [] }
   package var userInfo: [CodingUserInfoKey: Any] { writer.userInfo }
 
-  /// The value's JSON, in UTF-8.
+  /// Returns the value's JSON in UTF-8.
   package static func encode(
     _ value: some Encodable, userInfo: [CodingUserInfoKey: Any] = [:]
   ) throws -> [UInt8] {
@@ -27,9 +36,10 @@ package struct RecordEncoder: Encoder {
   }
 }
 
-/// The text so far, and which of its objects and arrays are open.
+/// The text written so far, and the stack of open objects and arrays.
 ///
-/// `Encodable` never says that a container is complete: it is once something is written at a lower depth.
+/// `Encodable` does not report the end of a container. A container is closed when something is written at a
+/// lower depth.
 private final class RecordWriter {
   var bytes: [UInt8] = []
   private var open: [(closing: UInt8, isEmpty: Bool)] = []
@@ -52,7 +62,7 @@ private final class RecordWriter {
     while open.count > depth { bytes.append(open.removeLast().closing) }
   }
 
-  /// Begins the next element of the container at `depth`.
+  /// Starts the next element of the container at `depth`.
   func next(at depth: Int) {
     close(to: depth)
     if open[depth - 1].isEmpty { open[depth - 1].isEmpty = false } else { byte(",") }
@@ -81,7 +91,7 @@ private final class RecordWriter {
     byte("\"")
   }
 
-  /// What the array's own encoding comes to.
+  /// Writes an array of numbers, with the same result as the array's own `encode(to:)`.
   private func numbers(_ values: [UInt8]) {
     byte("[")
     for (index, value) in values.enumerated() {
@@ -102,7 +112,7 @@ private final class RecordWriter {
   }
 
   func write<Value: Encodable>(_ value: Value) throws {
-    // A look at the type first: a cast that fails costs more than all the rest.
+    // Compare the type before the cast, because a failed cast costs more than the rest of the function.
     if Value.self == String.self, let value = value as? String { return string(value) }
     if Value.self == Int.self, let value = value as? Int { return text(value.description) }
     if Value.self == [UInt8].self, let value = value as? [UInt8] { return numbers(value) }

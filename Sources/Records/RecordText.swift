@@ -1,22 +1,23 @@
-/// A parsed JSON text: scalars stay where they are in it until they are asked for.
+/// A parsed JSON value. Scalars are ranges of the text, which are decoded on demand.
 enum RecordValue {
   case null
   case bool(Bool)
-  /// Where its characters are.
+  /// The range of its characters.
   case number(Range<Int>)
-  /// Where its characters are, without the quotes.
+  /// The range of its characters, without the quotes.
   case string(Range<Int>, hasEscapes: Bool)
   case array([RecordValue])
   case object([(key: Range<Int>, value: RecordValue)])
 }
 
-/// Why a text is not a record.
+/// A syntax error in a record.
 struct RecordTextError: Error {
-  /// Where in the text.
+  /// The position in the text, in bytes.
   let offset: Int
 }
 
-/// Reads JSON (RFC 8259) of bounded depth. Object keys must be free of escapes, as those of a record are.
+/// Parses JSON (RFC 8259) up to a depth of 32. Object keys must not contain escapes; the keys of records
+/// never do.
 struct RecordParser {
   private let text: UnsafeBufferPointer<UInt8>
   private var at = 0

@@ -2,34 +2,37 @@ internal import Fetch
 internal import Foundation
 public import Jobs
 
-/// Says in a bucket whose images lie below its prefix: in the object `home`, which holds the name of a job store.
+/// Records which job store owns the images below a bucket's prefix. The object `home` contains the
+/// job store's name.
 ///
-/// A job store removes what it does not know. So a place that holds another's images is refused before anything is
-/// removed. Of several that come to an empty place at once one gets it.
+/// A job store deletes images that it does not know. Therefore a prefix with another store's images
+/// is refused before anything is deleted. If several job stores claim an empty prefix at once, one
+/// of them gets it.
 public struct BucketOwner: Sendable {
-  /// Why a job store may not use the place.
+  /// Why a job store may not use the prefix.
   public enum Refusal: Error, Sendable, Equatable {
-    /// It is another one's, or it holds images but names no owner.
+    /// It belongs to another job store, or it contains images but names no owner.
     case taken(by: String?, notBy: String)
-    /// The bucket did not answer as it should.
+    /// The request to the bucket failed.
     case bucket(S3Error)
-    /// The job store did not.
+    /// The request to the job store failed.
     case store(StoreError)
   }
 
-  /// Below the prefix. No image is named so.
+  /// The object's key below the prefix. No image has this key.
   public static let key = "home"
   private static let maxNameBytes = 256
   private let bucket: S3Bucket
-  /// For so long somebody else may be writing who saw no owner either, where the server knows no conditions.
+  /// If the server ignores conditions, another job store that saw no owner may still be writing
+  /// during this time.
   private let patience: Duration
 
-  /// - Parameter bucket: whose prefix it is about.
+  /// - Parameter bucket: the bucket and prefix to check.
   public init(of bucket: S3Bucket, patience: Duration = .seconds(1)) {
     (self.bucket, self.patience) = (bucket, patience)
   }
 
-  /// Makes sure that the place is this job store's; takes it where it has no owner and no images.
+  /// Verifies that the prefix belongs to this job store. Claims it if it has no owner and no images.
   public func settle(for store: any ImageOwner) async throws(Refusal) {
     let name: String
     do throws(StoreError) { name = try await store.name() } catch { throw .store(error) }
@@ -62,11 +65,11 @@ public struct BucketOwner: Sendable {
     return true
   }
 
-  /// Writes the name, unless somebody else did.
+  /// Writes the name, unless another job store wrote one first.
   private func write(_ name: String) async throws(Refusal) {
     do throws(S3Error) {
       guard try await create(name) else { return }
-      // A server that minds the condition refuses it a second time.
+      // The second request must fail if the server supports the condition.
       guard try await create(name) else { return }
     } catch {
       guard case .refused(501, _, _) = error else { throw .bucket(error) }
@@ -75,7 +78,7 @@ public struct BucketOwner: Sendable {
     try? await Task.sleep(for: patience)
   }
 
-  /// - Returns: false where there is one.
+  /// - Returns: `false` if the object exists.
   private func create(_ name: String) async throws(S3Error) -> Bool {
     do throws(S3Error) {
       try await put(name, isNew: true)
@@ -97,17 +100,17 @@ public struct BucketOwner: Sendable {
 }
 
 extension BucketOwner.Refusal: CustomStringConvertible {
-  /// What is the matter, and what to do.
+  /// The problem and what to do about it.
   public var description: String {
     switch self {
     case .taken(let owner, let name):
       """
-      the images below this prefix belong to \(owner.map { "the job store \($0)" } ?? "a job store that left no name"), and this one, \(name), \
-      would take them for left over; nothing was removed. Start with the job store that they belong to, or give this one \
-      another prefix. To leave them to this one after all, write its name into the object "\(BucketOwner.key)" below the prefix
+      the images below this prefix belong to \(owner.map { "the job store \($0)" } ?? "a job store without a name"), but this service uses \
+      the job store \(name), which would delete them; nothing was deleted. Start with the job store that owns them, or configure another \
+      prefix. To give them to this job store instead, write its name into the object "\(BucketOwner.key)" below the prefix
       """
     case .bucket(let error): "\(error)"
-    case .store(let error): "the job store does not tell its name: \(error)"
+    case .store(let error): "can't read the name of the job store: \(error)"
     }
   }
 }

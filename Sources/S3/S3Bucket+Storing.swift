@@ -4,14 +4,14 @@ internal import Fetch
 internal import Foundation
 public import Jobs
 
-/// Objects of any size: large ones in parts, of which one that breaks off is sent again alone.
+/// Objects of any size. Large ones are sent in parts, and a part that fails is sent again alone.
 extension S3Bucket {
-  /// More bytes than these are stored in parts.
+  /// The maximum size in bytes of an object that is sent in one request.
   public static let largestWhole = 64 << 20
   private static let part = 16 << 20
 
-  /// Stores an object in the place of what was there.
-  /// - Returns: its entity tag, if it was told.
+  /// Stores an object and replaces an existing one.
+  /// - Returns: its entity tag, if the store sent one.
   public func store(
     _ key: String, _ content: StoredBytes, digest: ImageDigest, type: String? = nil
   ) async throws(S3Error) -> String? {
@@ -26,11 +26,11 @@ extension S3Bucket {
         parts.append(try await send(part, number: parts.count + 1, of: upload, &whole))
       }
       guard ImageDigest(bytes: whole.finalize()) == digest else {
-        throw .unexpected("what is to be stored has become something else")
+        throw .unexpected("the content changed while it was sent")
       }
       return try await complete(upload, parts)
     } catch {
-      // What is left of it costs its owner money; also where the job was cancelled.
+      // Abort the upload, even if the job was cancelled: stored parts cost money.
       await Task.detached { [self] in
         var request = Request(.delete, key: key)
         request.query = [("uploadId", upload.id)]
@@ -62,7 +62,7 @@ extension S3Bucket {
     if let type { request.fields.append(HeaderField(name: "Content-Type", value: type)) }
     let answer = S3XML(try await Self.content(of: send(request), atMost: 65_536))
     guard let id = answer.first("UploadId"), 1...1_024 ~= id.utf8.count else {
-      throw .unexpected("an upload in parts has no name")
+      throw .unexpected("the multipart upload has no id")
     }
     return Upload(key: key, id: id)
   }
@@ -72,7 +72,7 @@ extension S3Bucket {
   ) async throws(S3Error) -> Part {
     let before = whole
     guard let (digest, after) = await disk.run({ Self.digest(of: content, after: before) }) else {
-      throw .unexpected("what is to be stored can't be read")
+      throw .unexpected("the content to store can't be read")
     }
     whole = after
     var request = Request(.put, key: upload.key)
@@ -86,7 +86,7 @@ extension S3Bucket {
     return Part(number: number, entityTag: tag, digest: digest)
   }
 
-  /// Its own, and that of all before it with it.
+  /// Returns the digest of this part, and the hash state of all parts up to this one.
   private static func digest(
     of content: StoredBytes, after before: SHA256
   ) -> (ImageDigest, whole: SHA256)? {
@@ -116,7 +116,8 @@ extension S3Bucket {
     request.fields = [HeaderField(name: "Content-Type", value: "application/xml")]
     return try await send(request) { (response) throws(S3Error) in
       let answer = S3XML(try await Self.content(of: response, atMost: 65_536))
-      // The store may send 200 before it knows the outcome. An error in the content is as good as one in the status.
+      // The store may send 200 before it knows the outcome, so an error in the content counts like
+      // an error status.
       if let code = answer.first("Code") {
         throw .refused(status: 200, code: code.prefix(bytes: 64), message: "")
       }

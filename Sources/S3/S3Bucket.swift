@@ -5,25 +5,33 @@ public import Jobs
 public import Logging
 internal import Synchronization
 
-/// One bucket of an object store that speaks S3, below a prefix.
+/// One bucket of an S3-compatible object store, with a key prefix.
 ///
-/// Each request is signed (SigV4), and tried again after a fault that may pass. What is sent is named by its SHA-256,
-/// which the store verifies where it can: as the signed `x-amz-content-sha256`, and as `x-amz-checksum-sha256`.
+/// Input: keys and contents. Output: the stored objects' bytes, keys and entity tags, or an
+/// ``S3Error``. Callable from any task; hashing of parts runs on a thread of its own.
+///
+/// Each request is signed (SigV4) and repeated after a temporary error. The SHA-256 of the content
+/// is sent in the signed `x-amz-content-sha256` and in `x-amz-checksum-sha256`, so that the store
+/// can verify it.
+///
+/// Read in this order: Signature and S3CredentialSource (signing), this file (requests),
+/// S3Bucket+Storing (multipart uploads), S3ImageStore (images and their local copies), BucketOwner
+/// (protection against a foreign bucket).
 public final class S3Bucket: Sendable {
-  /// Where it is.
+  /// The bucket's address.
   public struct Place: Sendable {
-    /// The service's URL, without a path.
+    /// The URL of the service, without a path.
     public var endpoint: SourceURL
-    /// What requests are signed for.
+    /// The region in the signature.
     public var region: String
     /// The bucket's name.
     public var bucket: String
-    /// What all keys begin with; empty, or with a slash at its end.
+    /// The prefix of all keys: empty or ending with a slash.
     public var prefix: String
-    /// Whether the bucket stands in the path; else in the host's name.
+    /// Whether the bucket's name is part of the path; otherwise it is part of the host name.
     public var isPathStyle: Bool
 
-    /// A bucket.
+    /// Creates an address; a slash is added to a prefix without one.
     public init(
       endpoint: SourceURL, region: String, bucket: String, prefix: String = "", isPathStyle: Bool
     ) {
@@ -35,7 +43,7 @@ public final class S3Bucket: Sendable {
     }
   }
 
-  /// As much of an error's content as is read.
+  /// The maximum number of bytes of an error response that are read.
   private static let longestError = 65_536
 
   private let place: Place
@@ -44,19 +52,20 @@ public final class S3Bucket: Sendable {
   private let timeout: Duration
   private let tries: Int
   private let firstPause: Duration
-  /// What requests are signed for: the place's, until the service names another one.
+  /// The region in signatures: from the configuration, until the service names another one.
   private let region: Mutex<String>
   private let now: WallClock
   private let log: Logger
   private let metrics = S3Metrics()
-  /// Reads and hashes parts, those of all uploads in turn. There from the start: later, where threads are short, there may
-  /// be none.
+  /// Reads and hashes parts, one at a time for all uploads. Created at the start, because later
+  /// there may be no threads left.
   let disk: ThreadPool
 
   /// - Parameters:
-  ///   - sender: whose policy lets it go to the endpoint.
-  ///   - timeout: of one try; of an object's content so much longer as it is large.
-  ///   - firstPause: before the second try, about; each further one is three times as long.
+  ///   - sender: must be allowed to connect to the endpoint.
+  ///   - timeout: for one try. It is extended by one second for each MiB of the response's limit.
+  ///   - firstPause: the approximate pause before the second try; each further one is three times
+  ///     as long.
   public convenience init(
     _ place: Place, sender: CurlFetcher, credentials: S3CredentialSource,
     timeout: Duration = .seconds(60), tries: Int = 4, now: @escaping WallClock, log: Logger
@@ -85,10 +94,11 @@ public final class S3Bucket: Sendable {
     disk = ThreadPool(name: "s3-parts", threads: 1)
   }
 
-  /// Stores an object in the place of what was there.
+  /// Stores an object and replaces an existing one.
   ///
-  /// - Parameter isNew: whether it is refused where there is one (`If-None-Match: *`), by a server that knows this.
-  /// - Returns: its entity tag, if it was told.
+  /// - Parameter isNew: whether to fail if the object exists (`If-None-Match: *`). Some servers
+  ///   ignore this.
+  /// - Returns: its entity tag, if the store sent one.
   @discardableResult
   public func put(
     _ key: String, _ content: OutgoingContent, digest: ImageDigest, type: String? = nil,
@@ -105,7 +115,8 @@ public final class S3Bucket: Sendable {
 
   static let checksum = "x-amz-checksum-sha256"
 
-  /// What the store says of what it stored, if it does: its digest has to be what was sent.
+  /// Reads the entity tag. Throws `.otherBytes` if the store reports a checksum that differs from
+  /// the digest.
   static func entityTag(
     of response: FetchedResponse, with digest: ImageDigest
   ) throws(S3Error) -> String? {
@@ -113,9 +124,10 @@ public final class S3Bucket: Sendable {
     return response.field("etag")?.prefix(bytes: 256)
   }
 
-  /// An object's bytes, as they come; nil when there is none.
+  /// Returns an object's bytes as a stream; `nil` if it does not exist.
   ///
-  /// - Parameter limit: where there are more, and more than an error takes to tell, they end with `.tooLarge`.
+  /// - Parameter limit: the maximum size in bytes, at least 65,536. The stream of a larger object
+  ///   ends with `.tooLarge`.
   public func get(
     _ key: String, atMost limit: Int
   ) async throws(S3Error) -> (any ImageBytes)? {
@@ -124,23 +136,23 @@ public final class S3Bucket: Sendable {
     return try await found(request)?.body
   }
 
-  /// A small object's bytes, of which no more than the limit are read; nil when there is none.
+  /// Returns up to `limit` bytes of a small object; `nil` if it does not exist.
   public func content(of key: String, atMost limit: Int) async throws(S3Error) -> [UInt8]? {
     guard let response = try await found(Request(.get, key: key)) else { return nil }
     return Array(try await Self.content(of: response, atMost: limit).prefix(limit))
   }
 
-  /// Removes an object, if it is there.
+  /// Deletes an object, if it exists.
   public func remove(_ key: String) async throws(S3Error) {
     _ = try await found(Request(.delete, key: key))
   }
 
-  /// Keys of objects below the prefix, without that, in their order.
+  /// Lists the keys below the prefix, without the prefix, in order.
   ///
   /// - Parameters:
-  ///   - token: of the page before; nil: the first.
-  ///   - limit: at the most, and 1,000 in any case.
-  /// - Returns: the next page's token; nil after the last.
+  ///   - token: the previous page's token; `nil` for the first page.
+  ///   - limit: the maximum number of keys; the service caps it at 1,000.
+  /// - Returns: the keys and the next page's token, which is `nil` after the last page.
   public func list(
     after token: String? = nil, atMost limit: Int = 1_000
   ) async throws(S3Error) -> (keys: [String], next: String?) {
@@ -159,17 +171,17 @@ public final class S3Bucket: Sendable {
   }
 }
 
-// One request.
+// Requests.
 extension S3Bucket {
   package struct Request: Sendable {
     var method: OutgoingRequest.Method
-    /// Nil: the bucket's own.
+    /// `nil` for a request to the bucket itself.
     var key: String?
     var query: [(String, String)] = []
     var fields: [HeaderField] = []
     var content: OutgoingContent?
     var digest = Request.emptyDigest
-    /// Of the response.
+    /// The limit for the response's size in bytes.
     var maxBytes = S3Bucket.longestError
 
     static let emptyDigest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -180,19 +192,19 @@ extension S3Bucket {
     }
   }
 
-  /// - Returns: nil where there is no such object.
+  /// - Returns: `nil` if the object does not exist.
   package func found(_ request: Request) async throws(S3Error) -> FetchedResponse? {
     do throws(S3Error) { return try await send(request) } catch {
       guard case .refused(404, let code, _) = error else { throw error }
-      // A 404 of whatever stands before the store, which may be away, says nothing of the object: who believed it would
-      // let the image go.
+      // A 404 of a proxy in front of the store does not mean that the object is missing. If it were
+      // trusted, the image would be given up.
       let isMissing = request.method == .get ? code == "NoSuchKey" : code != "NoSuchBucket"
       if isMissing { return nil }
       throw error
     }
   }
 
-  /// Sends it, again and again while that may help.
+  /// Sends a request, and repeats it after temporary errors.
   package func send(_ request: Request) async throws(S3Error) -> FetchedResponse {
     try await send(request) { (response) throws(S3Error) in response }
   }
@@ -213,7 +225,7 @@ extension S3Bucket {
         guard attempt < tries, error.isRetryable, !Task.isCancelled else { throw error }
         metrics.retried()
         log.info(
-          "a request to the object store is tried again",
+          "retrying request to object store",
           metadata: ["method": "\(request.method.rawValue)", "error": "\(error)"])
       }
       try? await Task.sleep(for: pause * Double.random(in: 0.5...1))
@@ -225,7 +237,7 @@ extension S3Bucket {
   private func sendOnce(
     _ request: Request, isMoved: Bool = false
   ) async throws(S3Error) -> FetchedResponse {
-    // As others learn where the bucket is meanwhile.
+    // Concurrent requests may learn another region meanwhile.
     let region = region.withLock { $0 }
     let outgoing = try signed(request, for: region, by: try await credentials.current())
     let response: FetchedResponse
@@ -243,8 +255,8 @@ extension S3Bucket {
       message: Self.told(xml.first("Message")))
   }
 
-  /// The bucket is in another region than was signed for: nothing else is learned from a redirect, which could lead
-  /// anywhere.
+  /// Records the bucket's region if the signature used another one. Nothing else of a redirect is
+  /// used, because it could lead to any host.
   private func learnRegion(from response: FetchedResponse, signedFor known: String) -> Bool {
     guard [301, 307, 400, 403].contains(response.status),
       let told = response.field("x-amz-bucket-region"), 1...64 ~= told.utf8.count,
@@ -254,7 +266,7 @@ extension S3Bucket {
     return told != known
   }
 
-  /// As much of what it says as a line of the log takes: whoever stands before the store may say anything.
+  /// Shortens a text to one line of the log. A proxy in front of the store can send any text.
   private static func told(_ text: String?) -> String {
     String((text ?? "").prefix(bytes: 300).map { $0.isNewline ? " " : $0 })
   }
@@ -287,9 +299,10 @@ extension S3Bucket {
     fields.append(HeaderField(name: "Authorization", value: authorization))
     let suffix = query.isEmpty ? "" : "?" + query.map { "\($0)=\($1)" }.joined(separator: "&")
     guard let url = SourceURL("\(place.endpoint.scheme)://\(host)\(path)\(suffix)") else {
-      throw .unexpected("no URL can be made of the key")
+      throw .unexpected("the key does not fit into a URL")
     }
-    // A large object comes in one piece: it may take a second for each MiB, and a day at the most.
+    // A large object is received in one response: it may take one second for each MiB, and a day at
+    // most.
     return OutgoingRequest(
       request.method, url, fields: fields, content: request.content,
       timeout: timeout + .seconds(min(request.maxBytes >> 20, 86_400)), maxBytes: request.maxBytes)
@@ -307,11 +320,11 @@ extension S3Bucket {
 }
 
 extension FetchedResponse {
-  /// The first value of a field of that name, which is in lower case.
+  /// The first value of the field. The name must be in lower case.
   func field(_ name: String) -> String? { headers.first { $0.name.lowercased() == name }?.value }
 }
 
 extension ImageDigest {
-  /// As S3 has it.
+  /// The digest in base64, as in S3's checksum fields.
   var base64: String { Data(bytes).base64EncodedString() }
 }

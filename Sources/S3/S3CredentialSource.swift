@@ -3,19 +3,19 @@ internal import Foundation
 internal import Glibc
 internal import Synchronization
 
-/// Where the credentials come from: a file in the form that AWS's tools share, read again when it has changed, so that
-/// keys can be exchanged while the service runs; else the environment.
+/// Provides credentials from a file in the format of AWS's tools, or from the environment. A
+/// changed file is read again, so that keys can be exchanged without a restart.
 public final class S3CredentialSource: Sendable {
   private struct Read {
     var credentials: S3Credentials
     var versions: [Version]
   }
 
-  /// Files that hold them.
+  /// The files that contain the credentials.
   private enum Files {
-    /// As AWS's tools have them.
+    /// One file in the format of AWS's tools.
     case shared(String)
-    /// One for each half of the key.
+    /// One file for the access key and one for the secret key.
     case halves(access: String, secret: String)
 
     var paths: [String] {
@@ -26,8 +26,8 @@ public final class S3CredentialSource: Sendable {
     }
   }
 
-  /// What tells a file from an earlier one of its name. Symbolic links are followed: where files are mounted as links, as
-  /// in Kubernetes, the link stays as it is when its file is exchanged.
+  /// Detects that a file was replaced or changed. Symbolic links are followed: in Kubernetes, files
+  /// are mounted as links, and only the link's target changes.
   private struct Version: Equatable {
     let device: dev_t
     let inode: ino_t
@@ -45,11 +45,11 @@ public final class S3CredentialSource: Sendable {
 
   private let fixed: S3Credentials?
   private let files: Files?
-  /// Looks at the files.
+  /// Reads the files.
   private let disk: ThreadPool?
   private let read = Mutex<Read?>(nil)
 
-  /// Always the same.
+  /// Provides fixed credentials.
   public init(_ credentials: S3Credentials) {
     fixed = credentials
     files = nil
@@ -57,23 +57,24 @@ public final class S3CredentialSource: Sendable {
   }
 
   /// - Parameters:
-  ///   - file: an INI file whose section `default` has `aws_access_key_id`, `aws_secret_access_key` and perhaps
-  ///     `aws_session_token`; nil: the variables of these names, in capitals.
+  ///   - file: an INI file whose section `default` contains `aws_access_key_id`,
+  ///     `aws_secret_access_key` and optionally `aws_session_token`. If it is `nil`, the
+  ///     environment variables with these names in upper case are used.
   public init(file: String?, environment: [String: String]) {
     files = file.map(Files.shared)
     disk = file.map { _ in ThreadPool(name: "store-s3", threads: 1) }
     fixed = file == nil ? S3Credentials { environment[$0.uppercased()] } : nil
   }
 
-  /// - Parameters: files that hold nothing but one half of the key each, and white space.
+  /// - Parameters: two files, each with one part of the key and optional white space.
   public init(accessKeyFile: String, secretKeyFile: String) {
     files = .halves(access: accessKeyFile, secret: secretKeyFile)
     disk = ThreadPool(name: "store-s3", threads: 1)
     fixed = nil
   }
 
-  /// The credentials to sign with now.
-  /// - Throws: `.noCredentials`.
+  /// Returns the current credentials.
+  /// - Throws: `.noCredentials` if they can't be read.
   public func current() async throws(S3Error) -> S3Credentials {
     if let fixed { return fixed }
     guard let files, let disk else {
@@ -115,7 +116,7 @@ public final class S3CredentialSource: Sendable {
     case .halves(let access, _):
       let halves = texts.map { $0.trimmingCharacters(in: .whitespacesAndNewlines) }
       guard halves.allSatisfy({ !$0.isEmpty && !$0.contains(where: \.isNewline) }) else {
-        throw .noCredentials("\(access), or the file of its secret half, holds no key")
+        throw .noCredentials("\(access), or the file of the secret key, contains no key")
       }
       return S3Credentials(accessKey: halves[0], secretKey: halves[1])
     }

@@ -1,26 +1,27 @@
 public import Jobs
 
-/// Why an object store did not do as asked.
+/// Errors of an object store.
 public enum S3Error: Error, Sendable, Equatable {
-  /// No response, or not all of it.
+  /// No response, or an incomplete one.
   case unreachable(FetchError)
-  /// It answered with an error: its status, the code and the words of its XML, if it had some.
+  /// The store answered with an error: the status, and the code and message of its XML if present.
   case refused(status: Int, code: String, message: String)
-  /// What it answered is not what S3 has.
+  /// The response or request is not valid.
   case unexpected(String)
-  /// What it says it stored is not what was sent.
+  /// The store's checksum differs from the bytes sent.
   case otherBytes
-  /// There are no credentials to sign with.
+  /// No credentials to sign with.
   case noCredentials(String)
 
-  /// Whether the same request may succeed in a moment.
+  /// Whether the same request may succeed soon.
   var isRetryable: Bool {
     switch self {
     case .unreachable(.cancelled), .unreachable(.tooLarge), .unreachable(.headerTooLarge),
       .unreachable(.badHost):
       false
     case .unreachable: true
-    // 400 RequestTimeout: the connection was too slow for it. InternalError and ServiceUnavailable also come with 200.
+    // 400 RequestTimeout means that the connection was too slow. InternalError and
+    // ServiceUnavailable also occur with status 200.
     case .refused(let status, let code, _):
       TransientStatus.contains(status)
         || [
@@ -30,7 +31,7 @@ public enum S3Error: Error, Sendable, Equatable {
     }
   }
 
-  /// Whether it has no room: RFC 4918's status, or what stores with quotas say.
+  /// Whether the store has no space left: status 507 (RFC 4918), or QuotaExceeded.
   var isFull: Bool {
     guard case .refused(let status, let code, _) = self else { return false }
     return status == 507 || code == "QuotaExceeded"
@@ -38,14 +39,14 @@ public enum S3Error: Error, Sendable, Equatable {
 }
 
 extension S3Error: CustomStringConvertible {
-  /// For the log.
+  /// A description for the log.
   public var description: String {
     switch self {
     case .unreachable(let error): "the object store can't be reached: \(error)"
     case .refused(let status, let code, let message):
       "the object store answers \(status) \(code): \(message)"
-    case .unexpected(let what): "the object store's answer makes no sense: \(what)"
-    case .otherBytes: "the object store has other bytes than it was sent"
+    case .unexpected(let what): "the request to the object store failed: \(what)"
+    case .otherBytes: "the object store's checksum differs from the bytes sent"
     case .noCredentials(let why): "no credentials for the object store: \(why)"
     }
   }

@@ -5,34 +5,36 @@ public import Logging
 internal import Synchronization
 internal import Waiting
 
-/// Keeps images in a bucket, each as an object of its name, and copies of those lately wanted in a folder of this machine,
-/// from which they are served.
+/// Stores each image as an object in a bucket. Recently used images are copied to a local folder and
+/// served from there.
 ///
-/// An image is in the bucket before ``put(_:as:)`` returns. What comes back is compared with its digest on its way into
-/// the folder. Equal downloads at the same time are one. Nothing is removed but what is told to be: an object that was
-/// harmed may have been put again since it was read.
+/// ``put(_:as:)`` returns after the image is stored in the bucket. A downloaded image is compared
+/// with its digest before it is copied. Concurrent downloads of one image are shared. Only
+/// ``remove(_:)`` deletes objects: an object that was corrupt may have been stored again since it
+/// was read.
 public final class S3ImageStore: ImageStore {
   private typealias Download = Result<StoredBytes?, StoreError>
 
   private let bucket: S3Bucket
   private let copies: any ImageStore
   private let spool: any ImageSpool
-  /// Writes what is downloaded.
+  /// Writes downloads to the disk.
   private let disk: ThreadPool
-  /// What there are copies of, as far as this run knows.
+  /// The copies known to this process, with their sizes in bytes.
   private let held: Mutex<LRUCache<ImageDigest, Int>>
   private let downloads = Mutex<[ImageDigest: [OneShot<Download>]]>([:])
   private let keptImage: KeptImages
   private let log: Logger
 
-  /// Knows under which name an image is kept, and how many bytes it has.
+  /// Returns the name of a stored image and its size in bytes.
   public typealias KeptImages =
     @Sendable (ImageDigest) async throws(StoreError) -> KeptImage?
 
   /// - Parameters:
-  ///   - copies: a folder that nobody else uses; what is in it beyond `maxCopyBytes` goes, the least recently used first.
-  ///   - spool: where the copies are written first.
-  ///   - keptImage: asked before each download.
+  ///   - copies: a folder that no other process uses. Beyond `maxCopyBytes`, the least recently
+  ///     used copies are removed.
+  ///   - spool: where copies are written first.
+  ///   - keptImage: called before each download.
   public init(
     _ bucket: S3Bucket, copies: any ImageStore, spool: any ImageSpool, maxCopyBytes: Int,
     keptImage: @escaping KeptImages, log: Logger
@@ -46,7 +48,7 @@ public final class S3ImageStore: ImageStore {
     held = Mutex(LRUCache(capacity: maxCopyBytes))
   }
 
-  /// Stores the object, a large one in parts, and then keeps the spooled bytes as its copy.
+  /// Stores the object, in parts if it is large, and keeps the spooled bytes as its local copy.
   public func put(_ staged: any StagedImage, as name: ImageName) async throws(StoreError) {
     let bytes = try staged.bytes()
     do throws(S3Error) {
@@ -56,11 +58,11 @@ public final class S3ImageStore: ImageStore {
       try await copies.put(staged, as: name)
       await note(name.digest, bytes.count)
     } catch {
-      log.warning("an image has no copy on this machine", metadata: ["error": "\(error)"])
+      log.warning("failed to store local copy of image", metadata: ["error": "\(error)"])
     }
   }
 
-  /// The copy, made now where there is none.
+  /// Opens the local copy; downloads the image if there is none.
   public func open(_ digest: ImageDigest) async throws(StoreError) -> StoredBytes? {
     if let copy = try await copies.open(digest) {
       await note(digest, copy.count)
@@ -69,13 +71,14 @@ public final class S3ImageStore: ImageStore {
     return try await download(digest).get()
   }
 
-  /// Reads the copy; where there is none, one is made: whoever asks is about to serve the image.
+  /// Verifies the local copy; downloads the image if there is none, because it is about to be
+  /// served.
   public func verify(_ digest: ImageDigest, bytes: Int) async throws(StoreError) -> Bool {
     if try await copies.verify(digest, bytes: bytes) { return true }
     return try await open(digest)?.count == bytes
   }
 
-  /// Removes the object first: a copy alone would be served for ever.
+  /// Deletes the object first, because a remaining copy alone would be served indefinitely.
   public func remove(_ name: ImageName) async throws(StoreError) {
     do throws(S3Error) { try await bucket.remove(Self.key(of: name)) } catch {
       throw StoreError(error)
@@ -84,13 +87,13 @@ public final class S3ImageStore: ImageStore {
     try await copies.remove(name)
   }
 
-  /// Whether this machine has little room for copies: a bucket has no end.
+  /// Whether little space for copies is left on this machine. The bucket has no limit.
   public func isLow() async -> Bool { await copies.isLow() }
 
-  /// On this machine.
+  /// Whether this machine has space for copies.
   public func hasRoom() async -> Bool { await copies.hasRoom() }
 
-  /// Lists the bucket. Objects below the prefix whose keys are no names are left alone.
+  /// Lists the bucket. Objects whose keys are not image names are ignored.
   public func sweep(
     _ remove: @Sendable ([ImageName]) async -> Int
   ) async throws(StoreError) -> Int {
@@ -111,9 +114,10 @@ public final class S3ImageStore: ImageStore {
   }
 }
 
-// Copies.
+// Local copies.
 extension S3ImageStore {
-  /// A copy was made or used: the least recently used ones go where there are too many.
+  /// Records that a copy was made or used, and removes the least recently used ones beyond the
+  /// limit.
   private func note(_ digest: ImageDigest, _ count: Int) async {
     let evicted = held.withLock { held in
       held.value(for: digest) == nil
@@ -122,7 +126,7 @@ extension S3ImageStore {
     for copy in evicted { await removeCopy(of: copy) }
   }
 
-  /// Also one that an earlier run left, of which this one does not know.
+  /// Removes a copy, including one that an earlier run left.
   public func dropCopy(of digest: ImageDigest) async {
     held.withLock { _ = $0.remove(digest) }
     await removeCopy(of: digest)
@@ -130,11 +134,11 @@ extension S3ImageStore {
 
   private func removeCopy(of digest: ImageDigest) async {
     do throws(StoreError) { try await copies.remove(ImageName(digest)) } catch {
-      log.warning("an image's copy can't be removed", metadata: ["error": "\(error)"])
+      log.warning("failed to remove local copy of image", metadata: ["error": "\(error)"])
     }
   }
 
-  /// Copies that an earlier run left, and nobody has opened since, go.
+  /// Removes copies that an earlier run left and that were not opened since.
   public func tidy() async throws(StoreError) {
     _ = try await copies.sweep { names in
       let forgotten = names.map(\.digest).filter { digest in
@@ -145,7 +149,7 @@ extension S3ImageStore {
     }
   }
 
-  /// Downloads it, once for all who want it at the same time.
+  /// Downloads an image, once for all concurrent callers.
   private func download(_ digest: ImageDigest) async -> Download {
     let turn = OneShot<Download>()
     let isFirst = downloads.withLock { downloads in
@@ -154,21 +158,21 @@ extension S3ImageStore {
       return isFirst
     }
     if isFirst {
-      // Whoever came first may leave; the others still want it.
+      // A separate task, because the first caller may be cancelled while others wait.
       Task {
         let download = await makeCopy(of: digest)
         let waiting = downloads.withLock { $0.removeValue(forKey: digest) } ?? []
         for turn in waiting { turn.fulfil(download) }
       }
     }
-    return await turn.value() ?? .failure(.unavailable(detail: "nobody waits for it any more"))
+    return await turn.value() ?? .failure(.unavailable(detail: "the request was cancelled"))
   }
 
-  /// What is under an image's name in the bucket.
+  /// The result of a download.
   private enum Found {
     case whole(any StagedImage)
     case missing
-    /// Other bytes than the name says; nil: more of them.
+    /// The bytes have another digest; `nil` if they are more than expected.
     case harmed(ImageDigest?)
   }
 
@@ -180,20 +184,20 @@ extension S3ImageStore {
         switch try await download(kept) {
         case .whole(let staged): return await keep(staged, as: digest)
         case .missing:
-          // It may have been let go of since then, and kept anew under another name.
+          // The image may have been deleted and stored again under another name.
           image = try await keptImage(digest)
           if image?.name == kept.name { return .success(nil) }
         case .harmed(let found):
-          // What may have been harmed on its way here is asked for again.
+          // Download again: the bytes may have been corrupted in transit.
           if other == .some(found) {
             log.error(
-              "an object's bytes are not those of its name", metadata: ["image": "\(digest.hex)"])
+              "object in bucket has wrong content", metadata: ["image": "\(digest.hex)"])
             return .success(nil)
           }
           other = .some(found)
         }
       }
-      throw .unavailable(detail: "the object store gives others each time")
+      throw .unavailable(detail: "the object store returns different bytes each time")
     } catch { return .failure(error) }
   }
 
@@ -239,8 +243,8 @@ extension S3ImageStore {
 
   private func keep(_ staged: any StagedImage, as digest: ImageDigest) async -> Download {
     do throws(StoreError) {
-      // Read through a descriptor of their own: the copy goes at once where it is larger than all may be, or where a sweep
-      // of copies comes before it is noted.
+      // Open the file before it becomes a copy: a copy can be removed at once if it exceeds the
+      // limit, or by a sweep before it is recorded.
       let bytes = try await disk.run { () -> Result<StoredBytes, StoreError> in
         do throws(StoreError) { return .success(try staged.bytes()) } catch {
           return .failure(error)
@@ -253,9 +257,11 @@ extension S3ImageStore {
   }
 }
 
-// Names.
+// Names of objects.
 extension S3ImageStore {
-  /// As files are named: what looks through a bucket by hand sees no folder of a million objects. A generation follows.
+  /// The key of an image, in the format of the file store's paths: two hex digits, a slash, and the
+  /// rest of the digest. Tools that browse the bucket then show small folders. A generation other
+  /// than 0 follows after a hyphen.
   package static func key(of name: ImageName) -> String {
     let hex = name.digest.hex
     let generation = name.generation == 0 ? "" : "-" + String(name.generation, radix: 16)

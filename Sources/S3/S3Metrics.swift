@@ -1,6 +1,6 @@
 internal import Metrics
 
-/// What requests to the object store came to, as `GET /metrics` shows it. All of a process' buckets count together.
+/// Metrics of requests to object stores, for `GET /metrics`. All buckets of the process share them.
 struct S3Metrics: Sendable {
   private let durations: [String: Timer]
   private let retries = Counter(label: "imagefetch_object_store_retries_total")
@@ -12,19 +12,18 @@ struct S3Metrics: Sendable {
           label: "imagefetch_object_store_seconds", dimensions: [("method", method)])
         return (method, timer)
       })
-    // Shown from the start on, so that a first one is seen as an increase.
+    // Created at the start with the value 0, so that the first event is visible as an increase.
     for outcome in ["ok", "missing", "refused", "slow_down", "unreachable"] {
       counter(outcome).increment(by: 0)
     }
   }
 
-  /// One try, up to its response's header section.
+  /// Records one try, up to the response's header section or the end of its content.
   func ended(_ method: String, after time: Duration, _ error: S3Error?) {
     durations[method]?.record(duration: time)
     counter(outcome(error)).increment()
   }
 
-  /// A request is sent again.
   func retried() { retries.increment() }
 
   private func outcome(_ error: S3Error?) -> String {

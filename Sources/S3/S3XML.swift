@@ -1,5 +1,6 @@
-/// The few parts of S3's XML that are looked at: an element's text by its name, wherever it is. No entity but XML's own
-/// five and character references is known, so nothing here grows.
+/// A parser for the few parts of S3's XML that are needed: it finds an element's text by its name
+/// at any depth. Only XML's five predefined entities and character references are decoded, so
+/// entities can't expand.
 struct S3XML {
   private let text: Substring.UTF8View
 
@@ -7,10 +8,9 @@ struct S3XML {
 
   private init(_ text: Substring.UTF8View) { self.text = text }
 
-  /// The text of the first element of that name.
   func first(_ name: String) -> String? { element(name, from: text.startIndex)?.content.unescaped }
 
-  /// All elements of that name; none within another one.
+  /// All elements of this name, without nested ones.
   func all(_ name: String) -> [S3XML] {
     var found: [S3XML] = []
     var start = text.startIndex

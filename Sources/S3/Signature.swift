@@ -2,16 +2,15 @@ internal import Digests
 internal import Foundation
 internal import Jobs
 
-/// Who sends requests to an object store.
+/// The credentials for an object store.
 public struct S3Credentials: Sendable, Equatable {
-  /// The access key's public half.
+  /// The access key's id.
   public var accessKey: String
-  /// Its secret half.
+  /// The secret access key.
   public var secretKey: String
-  /// Of credentials that were lent for a while.
+  /// The session token of temporary credentials.
   public var sessionToken: String?
 
-  /// An access key.
   public init(accessKey: String, secretKey: String, sessionToken: String? = nil) {
     self.accessKey = accessKey
     self.secretKey = secretKey
@@ -19,13 +18,13 @@ public struct S3Credentials: Sendable, Equatable {
   }
 }
 
-/// AWS Signature Version 4 of one request, in its `Authorization` field.
+/// Computes AWS Signature Version 4 of a request, for its `Authorization` field.
 struct Signature {
   var region: String
   var service = "s3"
   var credentials: S3Credentials
 
-  /// A request as it is signed: fields in any order, the path and each part of the query percent-encoded already.
+  /// A request to sign: fields in any order; the path and the query are percent-encoded already.
   struct Request {
     var method: String
     var path: String
@@ -35,9 +34,10 @@ struct Signature {
     var contentDigest: String
   }
 
-  /// The value of `Authorization`. All of the request's fields are signed, so `Host` and `x-amz-date` must be there.
+  /// Returns the value of `Authorization`. All given fields are signed; `Host` and `x-amz-date`
+  /// must be among them.
   ///
-  /// - Parameter date: as `x-amz-date` has it.
+  /// - Parameter date: the value of `x-amz-date`.
   func authorization(for request: Request, at date: String) -> String {
     let fields = request.fields.map { (name: $0.name.lowercased(), value: Self.trimmed($0.value)) }
       .sorted { $0.name < $1.name }
@@ -59,7 +59,7 @@ struct Signature {
       + "SignedHeaders=\(names),Signature=\(hex(of: signature))"
   }
 
-  /// A moment as `x-amz-date` has it.
+  /// Formats a time for `x-amz-date`.
   static func date(_ moment: Timestamp) -> String {
     var seconds = time_t(moment.milliseconds / 1_000)
     var parts = tm()
@@ -69,8 +69,8 @@ struct Signature {
       parts.tm_hour, parts.tm_min, parts.tm_sec)
   }
 
-  /// Percent-encoded as it is signed: everything but RFC 3986's unreserved characters.
-  /// - Parameter keepsSlashes: as in a path.
+  /// Percent-encodes everything except RFC 3986's unreserved characters.
+  /// - Parameter keepsSlashes: whether to keep slashes, for a path.
   static func encoded(_ text: String, keepsSlashes: Bool = false) -> String {
     var encoded = ""
     for byte in text.utf8 {
@@ -91,13 +91,13 @@ struct Signature {
     }
   }
 
-  /// Without spaces around it, and one where several follow each other.
+  /// Removes spaces at both ends and merges repeated ones.
   private static func trimmed(_ value: String) -> String {
     value.split(separator: " ").joined(separator: " ")
   }
 }
 
-/// In lower case.
+/// Lower-case hex digits.
 func hex(of bytes: some Sequence<UInt8>) -> String {
   bytes.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
 }

@@ -3,11 +3,11 @@ internal import GRDB
 internal import Jobs
 internal import Records
 
-/// A batch as the table holds it: its record, and beside it what is searched by.
+/// A batch as stored, with its number.
 struct BatchRow {
   let number: Int64
   var batch: Batch
-  /// Whether all of its jobs had ended when it was read.
+  /// Whether all of its jobs had finished when it was read.
   let wasOver: Bool
 
   static let columns = "number, record"
@@ -32,14 +32,14 @@ struct BatchRow {
     return try Row.fetchOne(statement, arguments: [number]).map(BatchRow.init)
   }
 
-  /// Those that can be read: one that can't is not to stop what is done for all the others.
+  /// Returns the matching batches and skips unreadable ones, so that they do not block the others.
   static func fetchReadable(
     _ condition: String, _ arguments: StatementArguments, _ db: Database
   ) throws -> [BatchRow] {
     try fetchAll(condition, arguments, db, unreadable: { _ in })
   }
 
-  /// - Parameter unreadable: is told of one that can't be read.
+  /// - Parameter unreadable: called for each batch whose record can't be decoded.
   static func fetchAll(
     _ condition: String, _ arguments: StatementArguments, _ db: Database,
     unreadable: (StoreError) throws -> Void = { throw $0 }

@@ -1,19 +1,20 @@
 internal import Foundation
 internal import Jobs
 
-/// What is to be stored as an entry, a response's or a variant's.
+/// A cache entry to store: a response or a variant.
 struct CacheRow: Sendable {
   let id: CacheEntry.ID
-  /// ``CacheEntry/resource`` where that is another one than the key.
+  /// ``CacheEntry/resource`` if it differs from the key.
   let resource: Fingerprint?
   let digest: ImageDigest
   let bytes: Int
-  /// A response as JSON. Of a variant only its name, for people: the other columns tell everything.
+  /// A response as JSON. For a variant only its name, for display: the other columns contain the
+  /// rest.
   let record: Data
-  /// Whether it is one of those that are looked at together: no variant.
+  /// Whether it is a response. Responses of one key are searched together; variants are not.
   let isResponse: Bool
 
-  /// - Throws: where it can't be encoded.
+  /// - Throws: an error if the entry can't be encoded.
   init(_ entry: CacheEntry) throws {
     (id, digest, bytes) = (entry.id, entry.image.digest, entry.image.bytes)
     resource = entry.resource == entry.id.key ? nil : entry.resource

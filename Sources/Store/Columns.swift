@@ -2,7 +2,7 @@ internal import Foundation
 internal import Jobs
 
 extension JobID {
-  /// Sixteen bytes that sort as the ids do.
+  /// 16 bytes with the same order as the ids.
   var data: Data {
     withUnsafeBytes(of: (high.bigEndian, low.bigEndian)) { Data($0) }
   }

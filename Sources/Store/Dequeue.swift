@@ -2,37 +2,39 @@ internal import Foundation
 internal import GRDB
 internal import Jobs
 
-/// Hands over jobs in the order of the queue, each where its origin and its owner have room.
+/// Claims jobs in queue order. A job is claimed if its origin and its owner have free capacity.
 ///
-/// A job whose origin has none when its turn comes is parked: out of the queue, so that it is looked at once and not by
-/// every claim after that. Each look at a lane then sees its first job and the first parked one of each origin that
-/// has room again, which is known without asking the database unless that one changed. A parked job keeps its rank, so
-/// that its place among the others is the same as if it had never left. Owners without room are passed over as a whole.
+/// If the origin has none, the job is marked as parked (deferred), so that later claims do not read
+/// it again. Later claims compare a queue's first ready job with the first parked job of each
+/// origin that has capacity again. The first parked jobs are cached in memory. A parked job keeps
+/// its rank and therefore its position in the queue. All jobs of an owner without capacity are
+/// skipped together.
 struct Dequeue {
-  /// Jobs that one transaction looks at in vain: parking them is work, and everybody else's changes wait for it.
+  /// The maximum number of rows that one transaction reads without claiming them: each is deferred
+  /// by a write, and all other changes wait.
   static let maxLooks = 2_000
-  /// Lanes among whose heads the oldest job is looked for.
+  /// The maximum number of queues whose first jobs are compared to find the oldest job.
   private static let maxHeads = 32
 
   private let instance: Instance
   private let moment: Timestamp
   private let count: Int
-  /// What is left once these jobs were taken.
+  /// The capacity that remains after the claimed jobs.
   private(set) var room: OriginRoom
   private(set) var owners: OwnerRoom<Data>
-  /// Those taken, as they then are.
+  /// The claimed jobs in their new state.
   private(set) var taken: [JobRow] = []
   private var looks = Self.maxLooks
-  /// The next jobs of lanes, the first one last, those that have room before them not yet known.
+  /// The next jobs of each position, in reverse order; their origins' capacity is not checked yet.
   private var pages: [Lanes.Place: [JobRow]] = [:]
-  /// Where nothing is left that may go.
+  /// Positions without further claimable jobs.
   private var exhausted: Set<Lanes.Place> = []
-  /// Origins with room that may have parked jobs.
+  /// Origins with capacity that may have parked jobs.
   private var open: [String]
-  /// Places that were inspected to find whose turn it is.
+  /// The number of positions compared so far.
   private(set) var inspected = 0
 
-  /// Whether all was taken that there is, or that was asked for.
+  /// False if the limit of rows was reached before enough jobs were found.
   var isDone: Bool { looks > 0 || taken.count >= count }
 
   init(
@@ -46,7 +48,7 @@ struct Dequeue {
     open = transaction.counters.parked.origins.filter { room[$0] > 0 }
   }
 
-  /// Takes jobs until there are enough, no more, or too many were looked at in vain.
+  /// Claims jobs until there are enough, no more exist, or the limit of rows is reached.
   mutating func run(in transaction: inout WriteTransaction) throws {
     while taken.count < count, let row = try next(in: &transaction) {
       forget(row)
@@ -59,7 +61,7 @@ struct Dequeue {
     }
   }
 
-  /// Takes a row off its page, if it is there.
+  /// Removes a row from its page, if present.
   private mutating func forget(_ row: JobRow) {
     pages[row.place]?.removeAll { $0.number == row.number }
   }
@@ -71,9 +73,10 @@ struct Dequeue {
   }
 }
 
-/// The order of the queue.
+/// Queue order.
 extension Dequeue {
-  /// Whose turn it is; nil when nobody has a job that may go, or too many were looked at.
+  /// Returns the next job in round-robin order; `nil` if no job is claimable or the limit of rows
+  /// is reached.
   private mutating func first(
     owners: Bool, in transaction: inout WriteTransaction
   ) throws -> JobRow? {
@@ -90,7 +93,7 @@ extension Dequeue {
     return nil
   }
 
-  /// Where parked jobs may go: of each owner some places at each origin.
+  /// Returns positions with parked jobs that may be claimable.
   private mutating func parkedPlaces(
     last: Bool, in transaction: WriteTransaction
   ) -> [Lanes.Place] {
@@ -103,7 +106,7 @@ extension Dequeue {
     return places
   }
 
-  /// The first job of a place that may go, ready or parked.
+  /// Returns the first claimable job of a position, ready or parked.
   private mutating func head(
     at place: Lanes.Place, in transaction: inout WriteTransaction
   ) throws -> JobRow? {
@@ -139,13 +142,13 @@ extension Dequeue {
     return nil
   }
 
-  /// Whether a queued job may be taken now; one that may not waits for what it lacks.
+  /// Returns whether a job may be claimed now; otherwise changes its state to due or parked.
   private mutating func mayGo(_ row: JobRow, in transaction: inout WriteTransaction) throws -> Bool
   {
     if let notBefore = row.notBefore,
       !transaction.counters.nextDue.hasCome(notBefore, at: moment)
     {
-      // The clock went back since this one was due.
+      // The clock was set back after this job became due.
       try transaction.move(row, to: .due)
     } else if room[row.origin] <= 0 {
       try transaction.move(row, to: .parked)
@@ -156,12 +159,12 @@ extension Dequeue {
     return false
   }
 
-  /// The row of a parked job whose origin has room; nil if it must wait for its time after all.
+  /// Returns the row of a parked job; `nil` if its due time is in the future again.
   private mutating func fetch(_ head: ParkedHeads.Head, in transaction: inout WriteTransaction)
     throws -> JobRow?
   {
     guard let row = try JobRow.fetch(number: head.number, transaction.db) else {
-      throw StoreError.unavailable(detail: "a parked job is not where it was")
+      throw StoreError.unavailable(detail: "the row of a parked job is missing")
     }
     return try mayGo(row, in: &transaction) ? row : nil
   }
@@ -178,7 +181,8 @@ extension Dequeue {
     return first
   }
 
-  /// That nobody waits for ever: of the jobs at the heads the one submitted first, if that is long ago.
+  /// Returns the oldest job among the first jobs of all positions, if it has waited very long. This
+  /// prevents starvation.
   private mutating func oldest(in transaction: inout WriteTransaction) throws -> JobRow? {
     var oldest: (row: JobRow, id: JobID)?
     let ready = transaction.counters.lanes.last(

@@ -2,13 +2,13 @@ internal import Glibc
 internal import Jobs
 internal import Synchronization
 
-/// How much is free on the disk of a folder.
+/// The free space on a folder's disk.
 struct DiskSpace: Sendable {
   let path: String
-  /// Nothing is added while fewer bytes are free: 24 MiB, or 1/8 of a small disk. The log of the database, which is not yet
-  /// part of its file, and the transactions of a moment fit into that.
+  /// The free bytes below which nothing is added: 24 MiB, or 1/8 of a small disk. This is enough
+  /// for the database's log, which is not yet part of its file, and for transactions in progress.
   let lowWater: Int
-  /// Bytes of the disk; 0 where that isn't known.
+  /// The size of the disk in bytes; 0 if unknown.
   let total: Int
 
   init(at path: String) {
@@ -17,7 +17,7 @@ struct DiskSpace: Sendable {
     lowWater = min(24 << 20, total / 8)
   }
 
-  /// Bytes that this process may write; nil where that isn't known.
+  /// The number of bytes that this process may write; `nil` if unknown.
   var free: Int? { Self.sizes(path)?.free }
 
   private static func sizes(_ path: String) -> (total: Int, free: Int)? {
@@ -31,29 +31,30 @@ struct DiskSpace: Sendable {
   }
 }
 
-/// Space that only deletions, the ends of jobs and the start may use: a file of that size. It is cut when one of their writes
-/// finds the disk full, and grows again once there is space.
+/// Disk space reserved for deletions, for the end of jobs and for the start: a file of that size.
+/// If such a write finds the disk full, the file is shortened. It grows again when there is space.
 ///
-/// SQLite has to write its log in order to delete, and it creates the index of the log at each start. On a disk without a free
-/// byte both need the reserve.
+/// SQLite writes its log in order to delete, and creates the index of the log at each start. On a
+/// full disk both need the reserve.
 final class DiskReserve: Sendable {
   private struct State {
-    /// Bytes that the file has on the disk.
+    /// The number of bytes that the file occupies.
     var held: Int
     var isLow = false
   }
 
   private let space: DiskSpace
   private let descriptor: Int32
-  /// Bytes of the complete file.
+  /// The size in bytes of the complete file.
   let size: Int
-  /// Bytes released at a time, so that another process that fills the disk gets at most one piece.
+  /// The number of bytes released at a time. If another process fills the disk, it gets one piece
+  /// at most.
   private let piece: Int
   private let state: Mutex<State>
 
   /// - Parameters:
-  ///   - folder: where the file is; only one process has it.
-  ///   - limit: of its bytes. It never takes more than 1/16 of the disk.
+  ///   - folder: the folder of the file; only one process uses it.
+  ///   - limit: the maximum size in bytes. The file never uses more than 1/16 of the disk.
   init(in folder: String, atMost limit: Int) {
     space = DiskSpace(at: folder)
     descriptor = open(
@@ -72,7 +73,8 @@ final class DiskReserve: Sendable {
 
   deinit { if descriptor >= 0 { close(descriptor) } }
 
-  /// Whether nothing may be added now: the file is not complete, or too little is free in addition to it. Asks the system each time.
+  /// Whether nothing may be added now: the file is incomplete, or too little is free in addition to
+  /// it. Each call queries the file system.
   var isLow: Bool {
     let free = space.free ?? .max
     return state.withLock { state in
@@ -82,11 +84,10 @@ final class DiskReserve: Sendable {
     }
   }
 
-  /// Free bytes of the disk, without the reserve.
   var free: Int { space.free ?? .max }
 
-  /// Releases a piece of the space for the next write.
-  /// - Returns: false where there is none left.
+  /// Releases one piece of the reserve for the next write.
+  /// - Returns: `false` if nothing is left.
   func release() -> Bool {
     state.withLock { state in
       guard state.held > 0 else { return false }
@@ -96,7 +97,7 @@ final class DiskReserve: Sendable {
     }
   }
 
-  /// Completes the file as far as there is space for it.
+  /// Extends the file as far as there is space.
   func grow() {
     state.withLock { state in
       let spare = free - space.lowWater * 3 / 2

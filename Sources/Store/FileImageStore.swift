@@ -3,43 +3,48 @@ internal import Foundation
 internal import Glibc
 public import Jobs
 
-/// Keeps each image in a file named by its digest, for one service.
+/// Stores each image in a file named by its digest, for one process.
 ///
-/// An image is written beside the others, synced and renamed, so that a name always stands for whole bytes. Disk
-/// work runs on threads of the store's own.
+/// An image is written to a temporary file in the same folder, synced and renamed, so that a named
+/// file is always complete. Disk operations run on the store's own threads.
 public final class FileImageStore: ImageStore {
-  /// Where the files are, and how many threads wait for the disk.
+  /// The settings of the store.
   public struct Configuration: Sendable {
-    /// The folder; made where there is none. Nothing else may write into it.
+    /// The folder; created if missing. No other process may write into it.
     public var path: String
-    /// Threads that wait for the disk: so many images can be synced at the same time.
+    /// The number of threads for disk operations, and so of images that are synced at the same
+    /// time.
     public var threads = 4
-    /// Of the unfinished transfers that are kept, all together; 0 keeps none.
+    /// The maximum size in bytes of all partial transfers; 0 keeps none.
     public var maxPartialBytes = 500_000_000
-    /// Whether published images outlive a crash of the machine; not where the folder goes with the process anyway.
+    /// Whether stored images survive a crash of the machine. False if the folder is deleted
+    /// together with the process.
     public var isDurable = true
-    /// Whether an earlier run may have left images: a folder that is made for one process alone is not looked through.
+    /// Whether an earlier run may have left images. False for a folder made for one process.
     public var isSwept = true
-    /// So many bytes of a transfer that takes less than half a second may be without a record of whose they are.
+    /// The number of bytes that a transfer of less than half a second may store before its record
+    /// is written.
     var maxUnrecordedBytes = 1 << 20
-    /// Tells one run of the system from another.
+    /// The file that identifies the current boot of the system.
     var bootIDPath = "/proc/sys/kernel/random/boot_id"
 
-    /// A folder at `path`, everything else as it usually is.
+    /// Creates a configuration with default settings.
     public init(path: String) { self.path = path }
   }
 
   private let space: DiskSpace
   let folder: ImageFolder
   let disk: ThreadPool
-  /// Beside the images, in the same folder.
+  /// Uses the same folder as the images.
   public let spool: FileSpool
   private let verifications = Verifications()
   private let isSwept: Bool
 
-  /// Opens the folder, and finds the unfinished transfers that an earlier run left. Blocks for some milliseconds.
+  /// Opens the folder and finds the partial transfers of earlier runs. Blocks for some
+  /// milliseconds.
   ///
-  /// - Throws: `.unavailable` when another service uses the folder or it can't be used; `.full` when there is no room.
+  /// - Throws: `.unavailable` if the folder is unusable or another process uses it; `.full` if the
+  ///   disk is full.
   public init(_ configuration: Configuration) throws(StoreError) {
     folder = try ImageFolder(configuration.path, isDurable: configuration.isDurable)
     space = DiskSpace(at: configuration.path)
@@ -52,7 +57,8 @@ public final class FileImageStore: ImageStore {
     isSwept = configuration.isSwept
   }
 
-  /// Gives its file the digest for a name; what another spool holds is copied. A file has no generation.
+  /// Renames the spooled file to its digest. Bytes from another spool are copied. The generation is
+  /// ignored.
   public func put(_ staged: any StagedImage, as name: ImageName) async throws(StoreError) {
     if let file = staged as? StagedFile, file.isIn(folder) {
       return try await file.publish(as: name.digest)
@@ -62,10 +68,10 @@ public final class FileImageStore: ImageStore {
     try await copy.publish(as: name.digest)
   }
 
-  /// The image's file, open for reading. Its bytes are compared with their digest at first, once for all who ask, as by
-  /// ``verify(_:bytes:)``.
+  /// Opens the image's file for reading. The first time, its bytes are compared with their digest,
+  /// once for all concurrent callers.
   public func open(_ digest: ImageDigest) async throws(StoreError) -> StoredBytes? {
-    // A file that is replaced or touched between the two looks is looked at again.
+    // Repeat if the file was replaced or touched between opening and verifying.
     for _ in 0..<4 {
       let opened = try await disk.perform { [folder] () throws(StoreError) in
         try folder.open(digest)
@@ -75,11 +81,11 @@ public final class FileImageStore: ImageStore {
       if opened.isVerified { return .file(file) }
       guard try await verify(digest, nil) else { return nil }
     }
-    throw .unavailable(detail: "an image's file changes all the time")
+    throw .unavailable(detail: "the file of the image keeps changing")
   }
 
-  /// Reads the bytes and compares them with their digest, once as long as the file stays as it is; from then on a look
-  /// at the file is enough.
+  /// Compares the bytes with their digest. While the file stays unchanged, later calls only check
+  /// its attributes.
   public func verify(_ digest: ImageDigest, bytes: Int) async throws(StoreError) -> Bool {
     try await verify(digest, bytes)
   }
@@ -90,17 +96,19 @@ public final class FileImageStore: ImageStore {
     }
   }
 
-  /// Removes the file. Not synced: what comes back with the power is swept at the next start.
+  /// Removes the file without syncing the folder. If a power failure restores the file, the sweep
+  /// at the next start removes it.
   public func remove(_ name: ImageName) async throws(StoreError) {
     try await disk.perform { [folder] () throws(StoreError) in try folder.remove(name.digest) }
   }
 
-  /// Whether fewer than 24 MiB are free, or 1/8 of a small disk.
+  /// Whether fewer than 24 MiB are free, or less than 1/8 of a small disk.
   public func isLow() async -> Bool {
     await disk.run { [space] in space.free.map { $0 < space.lowWater } ?? false }
   }
 
-  /// Whether half as much again is free, and the file system gives half of it: where there is a quota, free space says little.
+  /// Whether 1.5 times the threshold of `isLow` is free. Also allocates a file, because a quota
+  /// does not show in the free space.
   public func hasRoom() async -> Bool {
     await disk.run { [space, folder, spool] in
       if let free = space.free, free < space.lowWater * 3 / 2 { return false }
@@ -108,7 +116,7 @@ public final class FileImageStore: ImageStore {
     }
   }
 
-  /// Reads the folders' names only. Files whose names are no digests are left alone: they aren't ours.
+  /// Reads only the names in the folders. Ignores files whose names are not digests.
   public func sweep(
     _ remove: @Sendable ([ImageName]) async -> Int
   ) async throws(StoreError) -> Int {
@@ -137,7 +145,7 @@ public final class FileImageStore: ImageStore {
 }
 
 extension ThreadPool {
-  /// Runs `body` on one of the threads and hands on what it throws.
+  /// Runs `body` on one of the threads and rethrows its error.
   func perform<Value: Sendable>(
     _ body: @escaping @Sendable () throws(StoreError) -> Value
   ) async throws(StoreError) -> Value {

@@ -3,19 +3,20 @@ internal import Glibc
 public import Jobs
 internal import Synchronization
 
-/// Spools images into files beside those that are kept, so that keeping one is giving it a name.
+/// Spools images into files next to the stored ones, so that an image is stored by renaming its
+/// file.
 public final class FileSpool: ImageSpool {
   private let partials: PartialFolder
   private let disk: ThreadPool
   private let count = Atomic<UInt64>(0)
-  /// Names of this run's unfinished files differ from those that an earlier one left behind.
+  /// A prefix that distinguishes this run's unfinished files from those of earlier runs.
   let run = String(UInt64.random(in: 0 ... .max), radix: 16) + "-"
 
   init(_ partials: PartialFolder, disk: ThreadPool) {
     (self.partials, self.disk) = (partials, disk)
   }
 
-  /// Needs no disk yet: the file is made once there are bytes to put into it.
+  /// Does not use the disk: the file is created by the first write.
   public func stage() async throws(StoreError) -> any StagedImage { next() }
 
   func next() -> StagedFile {
@@ -23,14 +24,14 @@ public final class FileSpool: ImageSpool {
     return StagedFile(name: run + String(number, radix: 16), in: partials, disk: disk)
   }
 
-  /// What this run stages, and what is continued of an earlier run's, is left alone.
+  /// Removes unfinished files of earlier runs, except partial transfers that were resumed.
   public func removeUnfinished() async throws(StoreError) -> Int {
     try await disk.perform { [partials, run] () throws(StoreError) in
       try partials.folder.clearIncoming(but: run)
     }
   }
 
-  /// Reads the kept bytes once, to know them again and to hash on from there.
+  /// Reads the stored bytes once, to verify them and to continue their hash.
   public func take(_ key: Fingerprint) async throws(StoreError) -> KeptTransfer? {
     guard partials.isOpen, partials.holds(key) else { return nil }
     return try await disk.perform { [partials, disk] () throws(StoreError) in
@@ -42,12 +43,11 @@ public final class FileSpool: ImageSpool {
     }
   }
 
-  /// Removes the files.
   public func drop(_ key: Fingerprint) async throws(StoreError) {
     await disk.run { [partials] in partials.drop(key) }
   }
 
-  /// Written on a thread of the store's own.
+  /// Writes the bytes on one of the store's threads.
   public func file(_ bytes: [UInt8]) async throws(StoreError) -> StoredBytes {
     let name = next().name
     return try await disk.perform { [partials] () throws(StoreError) in
@@ -55,6 +55,6 @@ public final class FileSpool: ImageSpool {
     }
   }
 
-  /// What is handed over isn't counted.
+  /// The size in bytes of the partial transfers, without those that are being resumed.
   public var keptBytes: Int { partials.bytes }
 }

@@ -2,17 +2,17 @@ internal import Glibc
 internal import Jobs
 internal import Synchronization
 
-/// Keeps a second service out of a folder until it is released or let go of.
+/// Locks a folder against a second process until it is released.
 ///
-/// The kernel drops the lock when the process ends, however it ends.
+/// The kernel releases the lock when the process ends for any reason.
 final class FolderLock: Sendable {
   private let descriptor: Mutex<Int32?>
 
-  /// How long the last one may still have it after its end: a child that it was about to spawn has its descriptors until the child
-  /// executes something.
+  /// How long to wait for a lock of a process that has ended. A child process that it was spawning
+  /// inherits the lock and holds it until it calls exec.
   private static let patience = Duration.seconds(2)
 
-  /// - Parameter path: the file to lock; made when it isn't there.
+  /// - Parameter path: the file to lock; created if missing.
   init(_ path: String) throws(StoreError) {
     let descriptor = Glibc.open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
     guard descriptor >= 0 else { throw StoreError(errno: errno, "opening \(path)") }
@@ -32,14 +32,14 @@ final class FolderLock: Sendable {
 
   deinit { release() }
 
-  /// Lets the next one in.
+  /// Releases the lock.
   func release() {
     let held = descriptor.withLock { held in
       defer { held = nil }
       return held
     }
     guard let held else { return }
-    // Closing alone would leave it locked by a child that is being spawned, which has a copy of the descriptor.
+    // A child that is being spawned has a copy of the descriptor, so closing it is not enough.
     flock(held, LOCK_UN)
     close(held)
   }

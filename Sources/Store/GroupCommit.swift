@@ -5,19 +5,20 @@ internal import Jobs
 internal import Metrics
 internal import Synchronization
 
-/// Writes on a thread of its own, all waiting operations in one transaction: however many callers wait, they share one
-/// fsync, and the more of them there are, the more share it. Where none of them promises anything, there is none: the
-/// next one that is synced takes theirs along.
+/// Executes writes on its own thread, all waiting operations in one transaction, so that many
+/// callers share one fsync. If none of the operations needs durability, the transaction is not
+/// synced; the next synced one makes it durable too.
 ///
-/// Each operation has a savepoint: one that fails is undone alone. When the commit fails, all of them have failed.
+/// Each operation has a savepoint: if it fails, only its own changes are undone. If the commit
+/// fails, all of them fail.
 final class GroupCommit: Sendable {
   private let line = WaitingOperations()
   private let thread: WritingThread
 
   /// - Parameters:
-  ///   - limit: operations in one transaction, at the most.
+  ///   - limit: the maximum number of operations in one transaction.
   ///   - isDurable: whether anything is synced at all.
-  ///   - reserve: space for when the disk is full; nil: there is none.
+  ///   - reserve: disk space for operations on a full disk; `nil` if there is none.
   init(
     to database: DatabasePool, limit: Int, isDurable: Bool, counters: StoreCounters,
     reserve: DiskReserve?
@@ -30,53 +31,56 @@ final class GroupCommit: Sendable {
 
   deinit { line.close() }
 
-  /// What the last commit left.
+  /// The counts after the last commit.
   var counts: StoreCounts { thread.published.withLock { $0.counts } }
-  /// The cache's entries and their images' bytes, as the last commit left them.
+  /// The cache's entries and their images' bytes after the last commit.
   var cacheCounts: (entries: Int, bytes: Int) { thread.published.withLock { $0.cache } }
-  /// Transactions committed, those among them that were synced, and operations in them, since the start.
+  /// The number of committed transactions, of synced ones among them, and of their operations since
+  /// the start.
   var committed: (transactions: Int, synced: Int, operations: Int) {
     thread.published.withLock { ($0.transactions, $0.synced, $0.operations) }
   }
 
-  /// Whether batches were cancelled or purged that still have jobs to be ended.
+  /// Whether cancelled or purged batches have jobs left to process.
   var hasStoppedBatches: Bool { thread.published.withLock { $0.hasStoppedBatches } }
 
-  /// Ends of batches that somebody is told of, since the start.
+  /// The number of finished batches with a webhook since the start.
   var toldBatches: Int { thread.published.withLock { $0.toldBatches } }
 
-  /// Where queued jobs that ask the same are to be looked for.
+  /// The requests of queued jobs, for finding equal ones.
   var queuedRequests: QueuedRequests { thread.published.withLock { $0.requests } }
 
-  /// Operations that no transaction has taken yet.
+  /// The number of operations that no transaction has started.
   var waiting: Int { line.count }
 
-  /// Runs `body` in the next transaction; returns when that is durable.
+  /// Runs `body` in the next transaction and returns after its commit.
   ///
   /// - Parameters:
-  ///   - isSynced: false for what only a power cut may undo: it outlives the process all the same.
-  ///   - isAdding: whether it is refused while the disk has nothing left but the reserve.
-  ///   - body: may run again where the disk was full.
+  ///   - isSynced: `false` if a power failure may undo the change. It survives a crash of the
+  ///     process in any case.
+  ///   - isAdding: whether to reject the operation if only the reserve is left on the disk.
+  ///   - body: may run again after the disk was full.
   func perform<Value: Sendable>(
     isSynced: Bool = true, isAdding: Bool = false,
     _ body: @escaping @Sendable (inout WriteTransaction) throws -> Value
   ) async throws(StoreError) -> Value {
     let result = await withCheckedContinuation { continuation in
       let operation = Operation(isSynced: isSynced, isAdding: isAdding, body, continuation)
-      if !line.add(operation) { operation.finish(failedBy: .unavailable(detail: "it is closed")) }
+      if !line.add(operation) {
+        operation.finish(failedBy: .unavailable(detail: "the store is closed"))
+      }
     }
     return try result.get()
   }
 
-  /// Takes no more operations and waits for those taken.
+  /// Rejects further operations and waits for the accepted ones.
   func close() async {
     line.close()
     await withCheckedContinuation { thread.whenEnded($0) }
   }
 }
 
-/// Operations that wait for the writing thread.
-private final class WaitingOperations: @unchecked Sendable {  // all state behind `condition`
+private final class WaitingOperations: @unchecked Sendable {  // protected by `condition`
   private let condition = NSCondition()
   private var waiting: [any WriteOperation] = []
   private var isClosed = false
@@ -87,7 +91,7 @@ private final class WaitingOperations: @unchecked Sendable {  // all state behin
     return waiting.count
   }
 
-  /// - Returns: false when it is closed.
+  /// - Returns: `false` if the line is closed.
   func add(_ operation: any WriteOperation) -> Bool {
     condition.lock()
     defer { condition.unlock() }
@@ -97,7 +101,8 @@ private final class WaitingOperations: @unchecked Sendable {  // all state behin
     return true
   }
 
-  /// Waits for operations and takes up to `limit`, oldest first; none once closed and empty.
+  /// Waits for operations and returns up to `limit` of them, oldest first. Returns an empty array
+  /// once the line is closed and empty.
   func take(_ limit: Int) -> [any WriteOperation] {
     condition.lock()
     defer { condition.unlock() }
@@ -119,16 +124,16 @@ private final class WaitingOperations: @unchecked Sendable {  // all state behin
 }
 
 private protocol WriteOperation: Sendable {
-  /// Whether its caller is promised that a power cut undoes nothing of it.
+  /// Whether a power failure must not undo the operation.
   var isSynced: Bool { get }
-  /// Whether it is refused while the disk has nothing left but the reserve.
+  /// Whether to reject the operation if only the reserve is left on the disk.
   var isAdding: Bool { get }
-  /// Whether it failed because the disk is full.
+  /// Whether the operation failed because the disk is full.
   var foundDiskFull: Bool { get }
-  /// Makes its changes; remembers what it returned or threw.
+  /// Executes the operation and stores its result or error.
   /// - Returns: whether it succeeded.
   func run(_ transaction: inout WriteTransaction) -> Bool
-  /// Hands its result to its caller: what ``run(_:)`` remembered unless `error` is given.
+  /// Returns the stored result to the caller, or `error` if given.
   func finish(failedBy error: StoreError?)
 }
 
@@ -136,7 +141,7 @@ private final class Operation<Value: Sendable>: WriteOperation, @unchecked Senda
   let isSynced: Bool
   let isAdding: Bool
   private(set) var foundDiskFull = false
-  // Made by its caller, used by the writing thread alone after that.
+  // Set by the caller, then used only by the writing thread.
   private let body: @Sendable (inout WriteTransaction) throws -> Value
   private let continuation: CheckedContinuation<Result<Value, StoreError>, Never>
   private var result: Result<Value, StoreError>?
@@ -163,12 +168,12 @@ private final class Operation<Value: Sendable>: WriteOperation, @unchecked Senda
   }
 
   func finish(failedBy error: StoreError?) {
-    let unrun = Result<Value, StoreError>.failure(.unavailable(detail: "it did not run"))
+    let unrun = Result<Value, StoreError>.failure(.unavailable(detail: "the operation did not run"))
     continuation.resume(returning: error.map { .failure($0) } ?? result ?? unrun)
   }
 }
 
-/// The writing thread's own: everything but what is behind a lock is touched by it alone.
+/// The state of the writing thread. Only this thread uses the properties that no lock protects.
 private final class WritingThread: @unchecked Sendable {
   struct Published {
     var counts: StoreCounts
@@ -177,7 +182,7 @@ private final class WritingThread: @unchecked Sendable {
     var requests = QueuedRequests()
     var toldBatches = 0
     var transactions = 0
-    /// Those among them that were synced.
+    /// The number of synced transactions.
     var synced = 0
     var operations = 0
   }
@@ -189,10 +194,10 @@ private final class WritingThread: @unchecked Sendable {
   private let held = HeldRows()
   private let reserve: DiskReserve?
   private let isDurable: Bool
-  /// As the connection is set now.
+  /// The current setting of the connection.
   private var syncs = true
   private let log: DatabaseLog
-  /// SQLite's syncs that had failed when the log was last known to be as it was written.
+  /// The number of failed syncs when the log was last known to be intact.
   private var failedSyncs = SQLiteLibrary.failedSyncs
   private let end = Mutex<(hasEnded: Bool, waiting: [CheckedContinuation<Void, Never>])>(
     (false, []))
@@ -237,7 +242,8 @@ private final class WritingThread: @unchecked Sendable {
     if hasEnded { continuation.resume() }
   }
 
-  /// Commits operations. On a full disk those that add something are refused, and the others get the space of the reserve.
+  /// Commits operations. On a full disk, operations that add something are rejected, and the others
+  /// use the reserve.
   private func perform(_ given: [any WriteOperation]) {
     var operations = given
     func refuseAdding() {
@@ -256,13 +262,14 @@ private final class WritingThread: @unchecked Sendable {
       } else if isLogEmptied, !reserve.release() {
         return operations.forEach { $0.finish(failedBy: error) }
       }
-      // Once all of the log is in the database, SQLite reuses the log from its beginning, which takes no further space.
+      // When the whole log is in the database, SQLite reuses it from the beginning, which needs no
+      // further space.
       isLogEmptied = true
       try? database.writeWithoutTransaction { _ = try $0.checkpoint(.passive) }
     }
   }
 
-  /// - Returns: why none of them was made, if so.
+  /// - Returns: the error if the transaction was not committed.
   private func commit(_ operations: [any WriteOperation]) -> StoreError? {
     let start = ContinuousClock.now
     let isSynced = operations.contains { $0.isSynced }
@@ -301,7 +308,7 @@ private final class WritingThread: @unchecked Sendable {
     return nil
   }
 
-  /// Promises nothing after a sync that failed before the log is as it was to be.
+  /// Rewrites the log after a failed sync, so that no commit is promised on top of a damaged log.
   private func mendLog() throws {
     let failures = SQLiteLibrary.failedSyncs
     guard isDurable, failures != failedSyncs else { return }
@@ -309,7 +316,8 @@ private final class WritingThread: @unchecked Sendable {
     failedSyncs = failures
   }
 
-  /// Says whether the next commit is to be on the disk before it returns (https://www.sqlite.org/pragma.html#pragma_synchronous).
+  /// Sets whether the next commit is synced before it returns
+  /// (https://www.sqlite.org/pragma.html#pragma_synchronous).
   private func sync(_ isSynced: Bool, _ db: Database) throws {
     guard isDurable, isSynced != syncs else { return }
     try db.execute(sql: "PRAGMA synchronous = \(isSynced ? "FULL" : "NORMAL")")
@@ -320,7 +328,8 @@ private final class WritingThread: @unchecked Sendable {
     try transaction.execute("SAVEPOINT operation")
     let before = transaction.counters
     if !operation.run(&transaction) {
-      // A full disk may end the whole transaction with all of its changes. With a reserve the transaction is tried again.
+      // SQLite may roll back the whole transaction on a full disk. With a reserve, the transaction
+      // is repeated.
       guard transaction.db.isInsideTransaction, reserve == nil || !operation.foundDiskFull else {
         throw StoreError.full
       }

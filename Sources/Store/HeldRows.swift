@@ -2,21 +2,22 @@ internal import Foundation
 internal import Jobs
 internal import Synchronization
 
-/// The rows of jobs that this service works on, as they were written last: what ends such a job need neither read nor
-/// decode what this process wrote. The writer's thread alone has it.
+/// A cache of the rows of loading jobs, as this process wrote them last. When such a job finishes,
+/// its row need not be read and decoded. Only the writing thread uses it.
 ///
-/// Whatever writes a row of the table says so here. Nothing depends on a row's being held: it is forgotten whenever a
-/// transaction undoes something.
+/// Every write of a row updates the cache, and every rollback empties it. Rows that are missing here
+/// are read from the database.
 final class HeldRows {
-  /// Bytes of all rows held. Beyond them, as when a load has thousands of waiters, rows are read again.
+  /// The maximum number of bytes of all rows. Beyond it, for example if thousands of jobs share a
+  /// load, rows are read again.
   static let mostBytes = 16 << 20
   private(set) var rows: [Data: JobRow] = [:]
-  /// Bytes of these.
+  /// The number of bytes of these rows.
   private(set) var bytes = 0
 
   subscript(id: Data) -> JobRow? { rows[id] }
 
-  /// A job's row was written.
+  /// Updates the cache after a job's row was written.
   func note(_ row: JobRow) {
     forget(row)
     guard row.phase == .loading, bytes + row.heldBytes <= Self.mostBytes else { return }
@@ -24,12 +25,12 @@ final class HeldRows {
     bytes += row.heldBytes
   }
 
-  /// A job's row is gone.
+  /// Removes the row of a deleted job.
   func forget(_ row: JobRow) {
     if let old = rows.removeValue(forKey: row.id) { bytes -= old.heldBytes }
   }
 
-  /// Something was undone.
+  /// Empties the cache after a rollback.
   func forgetAll() {
     rows.removeAll(keepingCapacity: true)
     bytes = 0
@@ -37,17 +38,18 @@ final class HeldRows {
 }
 
 extension JobRow {
-  /// Bytes of memory that it takes, about: the record, its job, which has the same texts, and both structures.
+  /// The approximate memory of a row in bytes: the record, the decoded job with the same texts, and
+  /// both structures.
   fileprivate var heldBytes: Int { 4_096 + 2 * record.count + (tags?.count ?? 0) }
 }
 
-/// The job that a row tells of, decoded once for all who have a copy of the row.
+/// A row's decoded job, decoded once for all copies of the row.
 final class DecodedJob: Sendable {
   private let job: Mutex<Job?>
 
   init(_ job: Job? = nil) { self.job = Mutex(job) }
 
-  /// - Parameter decode: makes it where nobody has yet.
+  /// - Parameter decode: called if the job was not decoded yet.
   func value(_ decode: () throws -> Job) throws -> Job {
     if let job = job.withLock(\.self) { return job }
     let decoded = try decode()

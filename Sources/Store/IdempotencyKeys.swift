@@ -2,18 +2,18 @@ internal import Foundation
 internal import GRDB
 internal import Jobs
 
-/// The clients' keys, each with what it stands for. A row is written once and stays as it is until its time has come, so
-/// that a repetition is answered by looking only.
+/// Idempotency keys. A row is written once and never changed, so a repeated request is answered by
+/// reads only. The row is deleted when it expires.
 enum IdempotencyKeys {
-  /// A key that came before.
+  /// The result of a search for a key.
   enum Known: Sendable {
-    /// With the same request, which had these jobs.
+    /// The key was used for the same request, which created these jobs.
     case repeated([JobID])
-    /// With another one.
+    /// The key was used for another request.
     case reused
   }
 
-  /// What is known of a key; nil for a new one.
+  /// Searches a key; returns `nil` if it is new.
   static func find(_ key: IdempotencyKey, _ db: Database) throws -> Known? {
     let statement = try db.cachedStatement(
       sql: "SELECT fingerprint, jobs FROM keys WHERE owner = ? AND key = ?")
@@ -23,7 +23,8 @@ enum IdempotencyKeys {
     return .repeated(ids(row[1]))
   }
 
-  /// What a submission under a known key is answered with: the jobs as they are now, in the order given.
+  /// Returns the outcome of a submission under a known key. A repeated one gets the jobs in their
+  /// current state, in the original order.
   static func answer(to known: Known, _ db: Database) throws -> SubmitOutcome {
     switch known {
     case .reused: .keyReused

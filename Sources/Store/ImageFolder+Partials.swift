@@ -1,18 +1,19 @@
 internal import Glibc
 internal import Jobs
 
-/// Files of unfinished transfers and their records.
+/// Partial transfers: their files and records.
 extension ImageFolder {
   private static let suffix = ".json"
 
-  /// What an earlier run left: bytes with a record.
+  /// A partial transfer of an earlier run: its bytes and record.
   struct LeftPartial: Sendable {
     var name: String
     var key: Fingerprint
     var bytes: Int
   }
 
-  /// Finds what an earlier run left, the oldest first, and removes records without bytes and bytes without a record.
+  /// Finds the partial transfers of earlier runs, the oldest first. Removes records without bytes
+  /// and bytes without a record.
   func leftPartials() throws(StoreError) -> [LeftPartial] {
     let walk = try walk("partials")
     var names: Set<String> = []
@@ -38,21 +39,21 @@ extension ImageFolder {
       status.st_mode & S_IFMT == S_IFREG, status.st_size > 0
     else { return nil }
     let left = LeftPartial(name: name, key: record.key, bytes: Int(status.st_size))
-    // The bytes may be older than the last time they were set aside, or newer.
+    // The file of the bytes may be older or newer than the record.
     return (left, max(Moment(told.st_mtim), Moment(status.st_mtim)))
   }
 
-  /// Moves a transfer's bytes to those that are kept.
-  /// - Returns: whether they are there now.
+  /// Moves a transfer's bytes from `incoming/` to `partials/`.
+  /// - Returns: whether they are in `partials/` now.
   func setAside(_ name: String) -> Bool {
     if renameat(incoming, name, partials, name) == 0 { return true }
     return errno == ENOENT && faccessat(partials, name, F_OK, 0) == 0
   }
 
-  /// Moves kept bytes to those that are being written.
+  /// Moves a transfer's bytes from `partials/` back to `incoming/`.
   func takeUp(_ name: String) -> Bool { renameat(partials, name, incoming, name) == 0 }
 
-  /// Opens kept bytes, to be read and continued; nil when they are gone.
+  /// Opens a transfer's bytes for reading and writing; returns `nil` if they do not exist.
   func openPartial(_ name: String) throws(StoreError) -> (descriptor: Int32, size: Int)? {
     let descriptor = openat(partials, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
     guard descriptor >= 0 else {
@@ -67,7 +68,7 @@ extension ImageFolder {
     return (descriptor, Int(status.st_size))
   }
 
-  /// Removes a transfer's bytes, wherever they are, and its record.
+  /// Removes a transfer's bytes, in either folder, and its record.
   func dropPartial(_ name: String) {
     unlinkat(partials, name, 0)
     unlinkat(incoming, name, 0)
@@ -80,7 +81,8 @@ extension ImageFolder {
     faccessat(partials, name + Self.suffix, F_OK, 0) == 0
   }
 
-  /// Writes a transfer's record in the place of the one it has. Whenever the service ends, one of both is there whole.
+  /// Replaces a transfer's record atomically: after a crash, either the old or the new one is
+  /// complete.
   func save(_ record: PartialRecord, of name: String, synced: Bool) throws(StoreError) {
     let (path, new) = (name + Self.suffix, name + ".new")
     let flags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC
@@ -95,7 +97,7 @@ extension ImageFolder {
     throw StoreError(errno: code, "writing partials/\(path)")
   }
 
-  /// A transfer's record; nil when there is none, or none that can be read.
+  /// Reads a transfer's record; returns `nil` if it is missing or invalid.
   func partialRecord(of name: String) -> PartialRecord? {
     let flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
     let descriptor = openat(partials, name + Self.suffix, flags)

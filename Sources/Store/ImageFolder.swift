@@ -3,35 +3,36 @@ internal import Jobs
 internal import Logging
 internal import Synchronization
 
-/// The folder below which images' files lie, each reached from the folder's own descriptor:
+/// The folder that contains the image files. All paths are relative to the descriptor of this
+/// folder:
 ///
-///     incoming/7f3a-12       being written
-///     partials/5c01-7        set aside unfinished, to be continued
-///     partials/5c01-7.json   what these are: a PartialRecord; beside the bytes of one being written as well
-///     c5/9d…e1               published; the name is the digest in hexadecimal digits, its first two the folder's
+///     incoming/7f3a-12       a file being written
+///     partials/5c01-7        a partial transfer that can be resumed
+///     partials/5c01-7.json   its PartialRecord, also while its bytes are being written in incoming/
+///     c5/9d…e1               a stored image; folder and name form the digest in hex
 ///
 /// Every method blocks.
 final class ImageFolder: Sendable {
   let incoming: Int32
   let partials: Int32
-  /// The published files whose bytes this process has seen whole.
+  /// The image files that this process has compared with their digest.
   let verified = VerifiedFiles()
   private let log = Logger(label: "store")
   private let root: Int32
   private let isDurable: Bool
   private let lock: FolderLock
-  /// Held while a published name is given or taken away after a look at what it names.
+  /// Held while a stored name is created or removed after its file was checked.
   private let naming = Mutex(())
-  /// One for each folder that published files are in.
+  /// One element for each folder of stored images.
   private let shelves = fanOut.map { _ in Shelf() }
 
   private final class Shelf: Sendable {
-    /// Held from the moment that a name is given until it is durable. Where syncing has once failed it is not known which
-    /// names are: the system tells of what it could not write only once, and takes it for written after that.
+    /// Held from the renaming of a file until the folder is synced. True after a failed sync: then
+    /// it is unknown which names are durable, because the system reports a write error only once.
     let hasFailed = Mutex(false)
   }
 
-  /// Opens the folder, making it and those within where there are none.
+  /// Opens the folder; creates it and its subfolders if missing.
   init(_ path: String, isDurable: Bool = true) throws(StoreError) {
     self.isDurable = isDurable
     try StorageFolder.make(path, isDurable: isDurable)
@@ -40,7 +41,8 @@ final class ImageFolder: Sendable {
     guard root >= 0 else { throw StoreError(errno: errno, "opening \(path)") }
     incoming = try Self.folder("incoming", in: root)
     partials = try Self.folder("partials", in: root)
-    // Where nothing outlives the process, the first image of each makes it: 256 of them would take longer than an image.
+    // A temporary folder gets its subfolders on demand, because creating 256 of them takes longer
+    // than storing an image.
     if isDurable { for name in Self.fanOut { close(try Self.folder(name, in: root)) } }
     guard !isDurable || fsync(root) == 0 else { throw StoreError(errno: errno, "syncing \(path)") }
   }
@@ -51,7 +53,7 @@ final class ImageFolder: Sendable {
     close(root)
   }
 
-  /// The folders that published files are spread over.
+  /// The names of the folders of stored images.
   static let fanOut = (0..<256).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }
 
   private static func folder(_ name: String, in parent: Int32) throws(StoreError) -> Int32 {
@@ -68,16 +70,16 @@ final class ImageFolder: Sendable {
     return (String(hex.prefix(2)), hex.prefix(2) + "/" + hex.dropFirst(2))
   }
 
-  /// The digest that a published file's path tells.
+  /// The digest in the path of a stored image.
   static func digest(folder: String, name: String) -> ImageDigest? {
     guard let digest = ImageDigest(hex: folder + name) else { return nil }
     return digest.hex == folder + name ? digest : nil
   }
 }
 
-/// Files that are being written.
+/// Files being written.
 extension ImageFolder {
-  /// A new file, for its maker alone.
+  /// Creates a new file, which only the caller uses.
   func create(_ name: String) throws(StoreError) -> Int32 {
     let flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC
     let descriptor = openat(incoming, name, flags, 0o600)
@@ -85,18 +87,18 @@ extension ImageFolder {
     return descriptor
   }
 
-  /// A file of these bytes that has no name.
-  /// - Parameter name: which it has while it is written: nobody else may use it.
+  /// Creates an unlinked file with these bytes.
+  /// - Parameter name: the file's name until it is unlinked; it must be unused.
   func file(_ bytes: [UInt8], calledAtFirst name: String) throws(StoreError) -> OpenedFile {
     let file = OpenedFile(try create(name), count: bytes.count)
     discard(name)
     let code = Self.write(bytes, to: file.descriptor)
-    guard code == 0 else { throw StoreError(errno: code, "writing an image that is sent") }
+    guard code == 0 else { throw StoreError(errno: code, "writing a temporary image file") }
     return file
   }
 
   /// Reads a part of an open file.
-  /// - Returns: fewer bytes than asked for at the file's end, or where it can't be read.
+  /// - Returns: fewer bytes than `count` at the end of the file or after a read error.
   static func read(_ descriptor: Int32, at offset: Int, count: Int) -> [UInt8] {
     [UInt8](unsafeUninitializedCapacity: count) { buffer, filled in
       let room = UnsafeMutableRawBufferPointer(buffer)
@@ -125,8 +127,8 @@ extension ImageFolder {
     }
   }
 
-  /// Whether a file of so many bytes could be made.
-  /// - Parameter name: of the file that asks for them; it is gone afterwards.
+  /// Returns whether a file of `bytes` bytes could be created.
+  /// - Parameter name: the name of a temporary file, which is removed afterwards.
   func hasRoom(_ bytes: Int, asking name: String) -> Bool {
     guard let descriptor = try? create(name) else { return false }
     defer {
@@ -138,9 +140,9 @@ extension ImageFolder {
 
   func discard(_ name: String) { unlinkat(incoming, name, 0) }
 
-  /// Gives a finished file its digest for a name, and makes both durable.
+  /// Renames a complete file to its digest and makes it durable.
   ///
-  /// The bytes are on the disk before the name is there, so that no crash leaves a name with other bytes.
+  /// The bytes are synced before the renaming, so that after a crash no name refers to other bytes.
   func publish(_ name: String, _ descriptor: Int32, as digest: ImageDigest) throws(StoreError) {
     guard !isDurable || fsync(descriptor) == 0 else {
       throw StoreError(errno: errno, "syncing an image")
@@ -149,11 +151,11 @@ extension ImageFolder {
     try shelf(folder).hasFailed.withLock { hasFailed throws(StoreError) in
       let isNew = faccessat(root, path, F_OK, AT_SYMLINK_NOFOLLOW) != 0
       try rename(name, to: path, in: folder)
-      // Its writer has hashed these bytes. The stamp is taken after the renaming, which changes it.
+      // The caller has hashed these bytes. The stamp is read after the renaming, which changes it.
       if let stamp = FileStamp(descriptor) { verified.note(digest, stamp) }
       do throws(StoreError) { try sync(folder) } catch {
         hasFailed = true
-        // Nobody, at a later start either, is to find a name that a power cut may take away.
+        // Remove the new name: a power failure could undo it, so nothing may rely on it.
         if isNew { try? remove(digest) }
         throw error
       }
@@ -171,8 +173,9 @@ extension ImageFolder {
 
   private func shelf(_ folder: String) -> Shelf { shelves[Int(folder, radix: 16) ?? 0] }
 
-  /// Whether the image is there already, whole. Then its name is made durable, as whoever published it may not have
-  /// come that far; where that can't be relied on, or it can't be read, the file is to be published anew.
+  /// Returns whether the image is stored and intact. Also syncs its folder, because the process
+  /// that stored it may have stopped before that. Returns `false` if an earlier sync failed or the
+  /// file can't be read: then the caller must store the file again.
   func holds(_ digest: ImageDigest, bytes: Int) throws(StoreError) -> Bool {
     guard (try? verify(digest, bytes: bytes)) == true else { return false }
     let folder = Self.path(digest).folder
@@ -195,17 +198,17 @@ extension ImageFolder {
   }
 }
 
-/// Files that are published.
+/// Stored images.
 extension ImageFolder {
-  /// A published file, open to be read from.
+  /// A stored image's file, open for reading.
   struct OpenImage: Sendable {
     var descriptor: Int32
     var count: Int
-    /// Whether this process has hashed these bytes.
+    /// Whether this process has compared the bytes with the digest.
     var isVerified: Bool
   }
 
-  /// Nil when there is no such image.
+  /// Returns `nil` if the image does not exist.
   func open(_ digest: ImageDigest) throws(StoreError) -> OpenImage? {
     let path = Self.path(digest).path
     let descriptor = openat(root, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK)
@@ -223,14 +226,15 @@ extension ImageFolder {
       isVerified: verified.contains(digest, FileStamp(status)))
   }
 
-  /// Whether the image is there, whole and unharmed; what isn't so is removed. Bytes are read the first time only.
-  /// - Parameter bytes: how many there must be; nil: as many as the digest is of.
+  /// Returns whether the image's file exists and matches its digest. A corrupt file is removed. The
+  /// bytes are read only the first time.
+  /// - Parameter bytes: the expected size; `nil` to check the digest only.
   func verify(_ digest: ImageDigest, bytes: Int? = nil) throws(StoreError) -> Bool {
     let path = Self.path(digest).path
     var status = stat()
     guard fstatat(root, path, &status, AT_SYMLINK_NOFOLLOW) == 0 else {
       guard errno != ENOENT else { return false }
-      throw StoreError(errno: errno, "looking at an image")
+      throw StoreError(errno: errno, "checking an image file")
     }
     let stamp = FileStamp(status)
     if status.st_mode & S_IFMT == S_IFREG, stamp.size == bytes ?? stamp.size {
@@ -253,12 +257,12 @@ extension ImageFolder {
     defer { close(descriptor) }
     var hash = PrefixHash()
     guard try hash.read(descriptor, upTo: stamp.size), hash.digest == digest else { return false }
-    // Replaced or written to meanwhile, the next look reads it again.
+    // If the file changed meanwhile, the next check reads it again.
     if FileStamp(descriptor) == stamp { verified.note(digest, stamp) }
     return true
   }
 
-  /// A good file that was published meanwhile under the same name must stay.
+  /// Removes a corrupt file, unless it was replaced by another one under the same name meanwhile.
   private func remove(_ path: String, ifStill harmed: FileStamp) throws(StoreError) {
     let code = naming.withLock { _ in
       var status = stat()
@@ -276,13 +280,13 @@ extension ImageFolder {
     }
   }
 
-  /// Removes every file that an earlier run was writing.
-  /// - Returns: how many there were.
+  /// Removes the files that an earlier run was writing.
+  /// - Returns: the number of removed files.
   func clearIncoming(but run: String) throws(StoreError) -> Int {
     let walk = try FolderWalk("incoming", in: root)
     var removed = 0
     while let name = walk.next() {
-      // What is continued keeps the name that an earlier run gave it, and its record.
+      // A resumed transfer keeps the file name of the earlier run, and its record.
       if name.hasPrefix(run) || isRecorded(name) { continue }
       if unlinkat(incoming, name, 0) == 0 { removed += 1 }
     }
@@ -291,7 +295,7 @@ extension ImageFolder {
 
   func walk(_ folder: String) throws(StoreError) -> FolderWalk { try FolderWalk(folder, in: root) }
 
-  /// Through one of the folders of published files; nil where no image has made it yet.
+  /// Iterates over a folder of stored images; `nil` if the folder does not exist yet.
   func walk(published folder: String) throws(StoreError) -> FolderWalk? {
     if !isDurable, faccessat(root, folder, F_OK, AT_SYMLINK_NOFOLLOW) != 0, errno == ENOENT {
       return nil
@@ -300,8 +304,8 @@ extension ImageFolder {
   }
 }
 
-/// Goes through a folder's names one after the other; used by one task at a time.
-final class FolderWalk: @unchecked Sendable {  // its user sees to it
+/// Iterates over the names in a folder. Only one task uses it at a time.
+final class FolderWalk: @unchecked Sendable {  // used by one task
   private let stream: OpaquePointer
 
   init(_ name: String, in parent: Int32) throws(StoreError) {
@@ -316,7 +320,7 @@ final class FolderWalk: @unchecked Sendable {  // its user sees to it
 
   deinit { closedir(stream) }
 
-  /// The next name; nil after the last.
+  /// Returns the next name; `nil` after the last.
   func next() -> String? {
     while let entry = readdir(stream) {
       let name = withUnsafePointer(to: &entry.pointee.d_name) {
@@ -327,7 +331,7 @@ final class FolderWalk: @unchecked Sendable {  // its user sees to it
     return nil
   }
 
-  /// Up to `count` further names; none after the last.
+  /// Returns up to `count` further names; none after the last.
   func next(_ count: Int) -> [String] {
     var names: [String] = []
     while names.count < count, let name = next() { names.append(name) }

@@ -2,7 +2,7 @@ internal import Foundation
 internal import GRDB
 internal import HashTreeCollections
 
-/// How many bytes of images are each owner's alone: see ``ImageRow/owner``.
+/// The bytes of images that belong to one owner alone; see ``ImageRow/owner``.
 struct ImageOwners: Sendable, Equatable {
   private struct Share: Comparable, Sendable {
     let bytes: Int
@@ -16,10 +16,9 @@ struct ImageOwners: Sendable, Equatable {
   private var bytes: TreeDictionary<Data, Int> = [:]
   private var shares = SortedElements<Share>()
 
-  /// None.
   init() {}
 
-  /// Counts what the database holds.
+  /// Loads the sums from the database.
   init(counting db: Database) throws {
     let owners = try Row.fetchCursor(
       db, sql: "SELECT owner, sum(bytes) FROM images WHERE leaving = 0 GROUP BY owner")
@@ -37,8 +36,8 @@ struct ImageOwners: Sendable, Equatable {
     if after > 0 { shares.insert(Share(bytes: after, owner: owner)) }
   }
 
-  /// The owner with more than half of so many bytes, where others have images, too.
-  /// - Parameter total: The bytes of all images.
+  /// Returns the owner that uses more than half of `limit`, if other owners have images too.
+  /// - Parameter total: the bytes of all images.
   func overShare(of limit: Int, among total: Int) -> Data? {
     guard let most = shares.last, most.bytes > limit - limit / 2, most.bytes < total
     else { return nil }

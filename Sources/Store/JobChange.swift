@@ -1,19 +1,19 @@
 internal import Foundation
 internal import Jobs
 
-/// A change to a job, made but not written yet.
+/// A change to a job that is not written yet.
 struct JobChange {
-  /// The row that it was made to.
+  /// The row before the change.
   let old: JobRow
-  /// The row to write, its rank and claim still those before; nil where nothing changed.
+  /// The row to write, with the old rank and claim; `nil` if nothing changed.
   let row: JobRow?
-  /// The job before.
+  /// The job before the change.
   let before: Job
-  /// The job as it then is.
+  /// The job after the change.
   let after: Job
 
-  /// - Parameter change: returns false to leave the job alone.
-  /// - Throws: where the record can't be read or written.
+  /// - Parameter change: returns `false` to leave the job unchanged.
+  /// - Throws: an error if the record can't be decoded or encoded.
   init(of old: JobRow, by change: (inout Job) -> Bool) throws {
     self.old = old
     before = try old.job()
@@ -23,6 +23,6 @@ struct JobChange {
     row = isChanged ? try old.updated(to: changed) : nil
   }
 
-  /// What it means for the job's place in the queue.
+  /// The effect on the job's position in the queue.
   var place: QueueMove { QueueMove(from: before, to: after) }
 }

@@ -3,10 +3,10 @@ internal import GRDB
 internal import Jobs
 internal import Logging
 
-/// Lists jobs newest first, in time that grows with the page, not with the table.
+/// Lists jobs, newest first. The time grows with the page, not with the table.
 ///
-/// The index holds the jobs of one owner in one phase sorted by id, and so does the table of tags within one tag. A
-/// query over several owners or phases takes a page of each and merges them.
+/// The index contains the jobs of one owner in one phase sorted by id, and the table of tags the
+/// jobs of one tag. A query over several owners or phases reads one page of each and merges them.
 struct JobListing {
   private(set) var query: JobQuery
 
@@ -25,7 +25,7 @@ struct JobListing {
         looked += 1
         page.last = JobID(data: id)
         let (job, size) = try job(id, db)
-        // Of each that was decoded, whether it is wanted or not.
+        // Count the bytes of every decoded record, even if the job is filtered out.
         bytes += size
         if let job, query.selects(job) { page.jobs.append(job) }
       }
@@ -34,7 +34,8 @@ struct JobListing {
         (page.hasMore, page.last) = (true, rest)
         break
       }
-      // Who turns the pages goes on from the last one on; without any job a page is worth little, but each look costs.
+      // A client continues with `page.last`. A page without any job is of little use, but each
+      // further query costs time.
       let isEnough = !page.jobs.isEmpty && !query.isSelective || page.jobs.count == query.limit
       guard page.hasMore, !isEnough, bytes < query.maxBytes, looked < Self.maxLooks else { break }
       listing = JobListing(query: query)
@@ -44,10 +45,10 @@ struct JobListing {
     return page
   }
 
-  /// Jobs that are looked at for a page which selects by what no index tells.
+  /// The maximum number of jobs read for a page if the filter has no index.
   private static let maxLooks = 2_000
 
-  /// The job, nil where it can't be read, with its record's size.
+  /// Returns the job, or `nil` if it is unreadable, and its record's size in bytes.
   private func job(_ id: Data, _ db: Database) throws -> (Job?, bytes: Int) {
     var bytes = 0
     do {
@@ -55,17 +56,17 @@ struct JobListing {
       bytes = row.fullBytes
       return (try row.job(), bytes)
     } catch let error as StoreError {
-      Logger(label: "store").error("a job is not listed", metadata: ["error": "\(error)"])
+      Logger(label: "store").error("skipping unreadable job", metadata: ["error": "\(error)"])
       return (nil, bytes)
     }
   }
 
-  /// Of all owners who have jobs; there are few, as each is a token of the configuration.
+  /// All owners that have jobs. There are few, because each is a token of the configuration.
   static func owners(_ db: Database) throws -> [Data] {
     let next = try db.cachedStatement(
       sql: "SELECT owner FROM jobs WHERE owner > ? ORDER BY owner LIMIT 1")
     var owners: [Data] = []
-    // An empty owner is not greater than the empty bytes: it is asked for by itself.
+    // The empty owner needs its own query, because it is not greater than the empty bytes.
     let anonymous = try db.cachedStatement(sql: "SELECT owner FROM jobs WHERE owner = ? LIMIT 1")
     if let first = try Data.fetchOne(anonymous, arguments: [Data()]) { owners.append(first) }
     while let owner = try Data.fetchOne(next, arguments: [owners.last ?? Data()]) {
@@ -74,7 +75,7 @@ struct JobListing {
     return owners
   }
 
-  /// What an instance holds.
+  /// The claims that an instance holds.
   static func claims(of instance: Instance, _ db: Database) throws -> Set<Claim> {
     let statement = try db.cachedStatement(
       sql: """
@@ -92,7 +93,8 @@ struct JobListing {
     return claims
   }
 
-  /// One more than the page has, where there are more; and the last one that was looked at, where others were not.
+  /// Returns up to one id more than the page's limit. `rest` is the last id that was read if
+  /// further ones were not.
   private func ids(_ db: Database) throws -> ([Data], rest: JobID?) {
     if let batch = query.batch { return try ids(of: batch, db) }
     return (try indexedIDs(db), nil)
@@ -128,7 +130,7 @@ struct JobListing {
       sql: """
         \(start) id < ? AND id >= ? AND (expires_at IS NULL OR expires_at > ?) ORDER BY id DESC LIMIT ?
         """)
-    // Every id is less than seventeen such bytes.
+    // 17 bytes of 0xFF are greater than every id.
     let before = query.end?.data ?? Data(repeating: 0xFF, count: 17)
     let from = query.start?.data ?? Data()
     return try Data.fetchAll(
@@ -137,7 +139,8 @@ struct JobListing {
         arguments + [before, from, query.now.milliseconds, query.limit + 1]))
   }
 
-  /// Of a batch, by the index of its lines, in which later ones have greater ids. It tells nothing else of them.
+  /// Searches the index of the batch's lines, where later lines have greater ids. All other
+  /// conditions are checked row by row.
   private func ids(of batch: BatchID, _ db: Database) throws -> ([Data], rest: JobID?) {
     guard let row = try BatchRow.fetch(batch, db), !row.batch.isPurged,
       query.owner == nil || query.owner == row.batch.owner
@@ -167,7 +170,7 @@ struct JobListing {
     return (ids, nil)
   }
 
-  /// Lines before this one have ids before that one, whose job may be gone, or of no line at all.
+  /// Returns the first line whose id is not less than `id`. No job needs to have this id.
   private func line(of id: JobID, in row: BatchRow, _ db: Database) throws -> Int {
     let first = try db.cachedStatement(
       sql: """

@@ -3,13 +3,14 @@ internal import GRDB
 internal import Jobs
 internal import Records
 
-/// The stored form of a job: JSON as `Codable` encodes it, without the members that equal the defaults of its batch.
+/// The stored form of a job: JSON as `Codable` encodes it, without the members that equal the
+/// defaults of its batch.
 enum JobRecord {
   static func data(of job: Job) throws -> Data {
     Data(try RecordEncoder.encode(job, userInfo: userInfo(job.submission.defaults)))
   }
 
-  /// - Parameter defaults: those that the job was encoded with.
+  /// - Parameter defaults: the defaults with which the job was encoded.
   static func job(from data: Data, over defaults: SharedDefaults? = nil) throws -> Job {
     try RecordDecoder.decode(Job.self, from: Array(data), userInfo: userInfo(defaults))
   }
@@ -18,7 +19,8 @@ enum JobRecord {
     defaults.map { [.defaults: $0] } ?? [:]
   }
 
-  /// Tags as their column holds them; nil where they are those of the defaults, or where there are none.
+  /// Encodes tags for their column; `nil` if they equal the tags of the defaults, or there are
+  /// none.
   static func data(ofTags tags: [String], over defaults: SharedDefaults?) throws -> Data? {
     tags == defaults?.tags ?? [] ? nil : Data(try RecordEncoder.encode(tags))
   }
@@ -29,15 +31,14 @@ enum JobRecord {
   }
 }
 
-/// Defaults of batches, which lines refer to by their digests.
+/// Defaults of batches. Jobs refer to them by digest.
 extension SharedDefaults {
-  /// The stored form.
   func stored() throws -> Stored { try stored { try RecordEncoder.encode($0) } }
 
-  /// The defaults of that digest which a batch has.
+  /// Reads a batch's defaults by their digest, from memory or from the database.
   static func fetch(_ digest: Data, of batch: Int64, _ db: Database) throws -> SharedDefaults {
     guard let name = ImageDigest(bytes: digest) else {
-      throw StoreError.unreadable(detail: "a line names its defaults by no digest")
+      throw StoreError.unreadable(detail: "the name of a line's defaults is not a digest")
     }
     if let known = KnownDefaults.find(name) { return known }
     let statement = try db.cachedStatement(
@@ -53,7 +54,7 @@ extension SharedDefaults {
   }
 }
 
-/// The form in which an entry of the cache is kept, as a job is.
+/// The stored form of a cache entry: JSON as `Codable` encodes it.
 enum CacheRecord {
   static func data(of entry: CacheEntry) throws -> Data { Data(try RecordEncoder.encode(entry)) }
 

@@ -3,15 +3,15 @@ internal import GRDB
 internal import Jobs
 internal import Logging
 
-/// A job as the table holds it: its record, and beside it what is searched by.
+/// A job as stored: its record, and the columns used for searches.
 struct JobRow: Sendable {
-  /// What a queued job waits for.
+  /// The state of a queued job.
   enum Waiting: Int {
-    /// Its turn.
+    /// The job can be claimed.
     case ready = 0
-    /// Its time.
+    /// The job waits until `not_before`.
     case due
-    /// Room at its origin, which had none when its turn came.
+    /// The job is deferred because its origin had no capacity.
     case parked
   }
 
@@ -23,33 +23,34 @@ struct JobRow: Sendable {
   var rank: Int64
   var waiting: Waiting
   var notBefore: Int64?
-  /// The number of the claim that holds it, while loading.
+  /// The number of the claim that holds the job while it is loading.
   var claim: Int64?
-  /// When the claim took it, until the record tells.
+  /// The time of the claim. The record does not contain it yet.
   var claimedAt: Int64?
   var finishedAt: Int64?
   var expiresAt: Int64?
-  /// The digest of what is kept of the result.
+  /// The digest of the result image; `nil` if the image is not stored.
   var image: Data?
-  /// The captured source's digest, while it is kept.
+  /// The digest of the image that the client sent; `nil` if it is not stored.
   var source: Data?
   var tags: Data?
   var record: Data
-  /// Job.origin, until it has finished.
+  /// The job's origin; `nil` after the job has finished.
   var origin: String?
-  /// Job.request, until it has finished.
+  /// The fingerprint of the job's request; `nil` after the job has finished.
   var request: Data?
-  /// 1 where Job.hasLowDataImage.
+  /// 1 if the job has a low-data image that is to be replaced.
   var low: Int?
-  /// The number of its batch; 0: it is of none.
+  /// The number of the job's batch; 0 for a single job.
   var batch: Int64 = 0
-  /// Which line of its batch it is.
+  /// The job's line number in its batch.
   let line: Int?
-  /// Why a job of a batch has failed.
+  /// The failure code of a failed batch job.
   var code: String?
-  /// The defaults that its record leaves out.
+  /// The batch defaults that the record leaves out.
   let defaults: SharedDefaults?
-  /// What ``job()`` gives; nil where that is not kept. Whoever changes a column that it depends on replaces it.
+  /// A cache of the result of ``job()``. Every change of a column that ``job()`` reads must replace
+  /// it.
   var decoded: DecodedJob?
 
   static let columns = """
@@ -59,7 +60,7 @@ struct JobRow: Sendable {
 
   init(_ row: Row, _ db: Database) throws {
     guard let phase = Phase(code: row[3]), let waiting = Waiting(rawValue: row[6]) else {
-      throw StoreError.unreadable(detail: "the job of row \(row[0] as Int64) is in no known phase")
+      throw StoreError.unreadable(detail: "the job of row \(row[0] as Int64) has an unknown phase")
     }
     (number, id, owner, self.phase) = (row[0], row[1], row[2], phase)
     (rank, self.waiting, notBefore) = (row[5], waiting, row[7])
@@ -74,10 +75,10 @@ struct JobRow: Sendable {
     }
   }
 
-  /// The priority that a column tells; what is none is the nearest one.
+  /// Converts a column to a priority; an invalid value becomes the nearest valid one.
   static func level(_ column: Int) -> Int { min(max(0, column), Priority.allCases.count - 1) }
 
-  /// The row of a job that is new.
+  /// Creates the row of a new job.
   init(_ job: Job, record: Data) throws {
     (number, id, owner, rank) = (0, job.id.data, job.owner.data, 0)
     (phase, priority, waiting) = (job.phase, 0, .ready)
@@ -87,12 +88,13 @@ struct JobRow: Sendable {
     try set(job)
   }
 
-  /// The job as it is.
+  /// The job in its current state.
   ///
-  /// Taking a job and letting its image give way write columns only, as both may concern many jobs at once: here
-  /// the record catches up by the same moves.
+  /// Claims and evictions may concern many jobs at once, so they write only columns. This method
+  /// applies the same changes to the decoded record.
   ///
-  /// - Throws: `.unreadable` where the record is none, or another job's, or says otherwise than the columns.
+  /// - Throws: `.unreadable` if the record can't be decoded, belongs to another job or contradicts
+  ///   the columns.
   func job() throws -> Job {
     guard let decoded else { return try decodedRecord() }
     return try decoded.value(decodedRecord)
@@ -104,12 +106,14 @@ struct JobRow: Sendable {
       throw unreadable("\(error)")
     }
     if let claimedAt, let claim {
-      guard job.phase == .queued else { throw unreadable("taken while \(job.phase)") }
+      guard job.phase == .queued else { throw unreadable("claimed in phase \(job.phase)") }
       job.start(
         at: Timestamp(milliseconds: claimedAt), by: ClaimNumbers.instance(of: claim))
     }
-    guard job.phase == phase else { throw unreadable("\(job.phase) in a row that is \(phase)") }
-    guard job.id.data == id, job.owner.data == owner else { throw unreadable("another job's") }
+    guard job.phase == phase else { throw unreadable("phase \(job.phase), row has \(phase)") }
+    guard job.id.data == id, job.owner.data == owner else {
+      throw unreadable("it belongs to another job")
+    }
     if image == nil, job.keptImage != nil { job.loseImage() }
     return job
   }
@@ -119,7 +123,7 @@ struct JobRow: Sendable {
     return .unreadable(detail: "the record of job \(name) can't be read: \(reason)")
   }
 
-  /// This row with the job changed; rank and claim are the transaction's to decide.
+  /// Returns this row with the changed job. The transaction sets rank and claim.
   func updated(to job: Job) throws -> JobRow {
     var row = self
     row.record = try JobRecord.data(of: job)
@@ -137,7 +141,8 @@ struct JobRow: Sendable {
     finishedAt = job.finishedAt?.milliseconds
     expiresAt = job.expiresAt?.milliseconds
     image = job.keptImage?.keptDigest.data
-    // What the client sent is dropped too, once it is not needed for another try.
+    // A successful job that drops its original also drops the image that the client sent, because
+    // no retry needs it.
     if job.submission.dropsOriginal, phase == .success { source = nil }
     tags = try JobRecord.data(ofTags: job.tags, over: defaults)
     origin = phase.isFinished ? nil : job.origin
@@ -146,40 +151,42 @@ struct JobRow: Sendable {
     code = job.batch == nil ? nil : job.failure?.code.rawValue
   }
 
-  /// What it counts in the queue's capacity: a place is for a record of up to 4 kB.
+  /// The slots that the job occupies in the queue: one, and one more for each 4 KiB of its record.
   var places: Int { 1 + record.count / Self.recordPerPlace }
   static let recordPerPlace = 4096
 
-  /// What holds it, while loading.
+  /// The claim that holds the job while it is loading.
   var heldBy: Claim? {
     guard let claim, let jobID else { return nil }
     return Claim(job: jobID, instance: ClaimNumbers.instance(of: claim), number: claim)
   }
 
-  /// Its tags, as the record tells where their column can't be read; none where neither can: nothing else waits for them.
+  /// The tags from their column, from the record if the column is unreadable, or none if both are
+  /// unreadable.
   var readableTags: Set<Data> {
     if let tags = try? JobRecord.tags(from: tags, over: defaults) { return tags }
     return Set((try? job().tags)?.map { Data($0.utf8) } ?? [])
   }
 
-  /// Whether it may have any.
+  /// Whether the job may have tags.
   var hasTags: Bool { tags != nil || defaults?.tags.isEmpty == false }
 
-  /// Bytes that it counts in ``QueueCapacity/recordBytes``: the record, the labels twice (they are indexed), and 512 for the
-  /// rest of the row and the other indexes. ``StoreCounters`` counts the same in SQL.
+  /// The bytes that the job counts in ``QueueCapacity/recordBytes``: the record, the tags twice
+  /// (they are indexed), and 512 for the rest of the row and the other indexes. ``StoreCounters``
+  /// computes the same in SQL.
   var storedBytes: Int {
     512 + record.count + 2 * (tags?.count ?? defaults?.tagBytes ?? 0)
   }
 
-  /// Bytes of the record including the defaults.
+  /// The size in bytes of the record, including the defaults.
   var fullBytes: Int { record.count + (defaults?.recordBytes ?? 0) }
 
   var originData: Data? { origin.map { Data($0.utf8) } }
 
-  /// When its job was submitted and which it is: ids sort by their creation.
+  /// The job's id. Ids sort by their creation time.
   var jobID: JobID? { JobID(data: id) }
 
-  /// Whether only the records differ.
+  /// Whether the rows differ at most in their records.
   func hasSameColumns(as other: JobRow) -> Bool {
     phase == other.phase && priority == other.priority && rank == other.rank
       && waiting == other.waiting && notBefore == other.notBefore && claim == other.claim
@@ -201,13 +208,14 @@ extension JobRow {
     return try Row.fetchOne(statement, arguments: [number]).map { try JobRow($0, db) }
   }
 
-  /// The rows that `condition` chooses, without any that can't be read: one of a phase that there is not is not chosen, as it
-  /// would take the place of another each time.
-  /// - Parameter maxBytes: sum of ``fullBytes``; the row that reaches it is the last one.
+  /// Returns the rows that match `condition`, without unreadable ones. Rows with an unknown phase
+  /// are excluded by the query, because otherwise each call would return them again.
+  /// - Parameter maxBytes: the maximum sum of ``fullBytes``. The row that reaches it is the last
+  ///   one.
   static func fetchAll(
     _ condition: String, _ arguments: StatementArguments, _ db: Database, maxBytes: Int = .max
   ) throws -> [JobRow] {
-    // `+`: no index is chosen by this.
+    // `+` keeps these columns out of the choice of an index.
     let statement = try db.cachedStatement(
       sql: """
         SELECT \(columns) FROM jobs
@@ -221,7 +229,7 @@ extension JobRow {
         bytes += job.fullBytes
         all.append(job)
       } catch {
-        Logger(label: "store").error("a job is passed over", metadata: ["error": "\(error)"])
+        Logger(label: "store").error("skipping unreadable job", metadata: ["error": "\(error)"])
       }
     }
     return all

@@ -3,42 +3,46 @@ internal import GRDB
 internal import HashTreeCollections
 internal import Jobs
 
-/// Whose jobs are ready for their turn, and whose are loading: what is needed to be fair.
+/// The queues of ready jobs and the numbers of loading jobs, for round-robin scheduling between
+/// owners and batches.
 ///
-/// A lane is what is served in the order in which it came: an owner's single jobs, or those of a batch.
+/// A lane is a queue of jobs served in submission order: an owner's single jobs, or the jobs of one
+/// batch.
 ///
-/// Each operation of a transaction keeps a copy, to go back to if it fails. Trees share what a change leaves as it is, so
-/// that a copy costs the same however many lanes there are.
+/// Each operation of a transaction copies this value to restore it after a failure. Persistent
+/// trees make the copy cheap, whatever the number of lanes.
 struct Lanes: Sendable {
   struct Lane: Hashable, Sendable {
     let owner: Data
-    /// 0: single jobs.
+    /// The batch's number; 0 for single jobs.
     let batch: Int64
   }
 
-  /// A lane's jobs of one priority.
+  /// The jobs of one priority in a lane.
   struct Place: Hashable, Sendable {
     let priority: Int
     let lane: Lane
   }
 
-  /// How many jobs are ready at each place; never none.
+  /// The number of ready jobs at each position. Positions without any have no entry.
   private var ready: TreeDictionary<Place, Int> = [:]
   private var loadingOfOwner: TreeDictionary<Data, Int> = [:]
   private var loading: TreeDictionary<Lane, Int> = [:]
-  /// When each lane had its turn last, counted in turns.
+  /// When each lane was served last, counted in claims.
   private var served: TreeDictionary<Lane, Int> = [:]
-  /// When each owner had one last.
+  /// When each owner was served last.
   private var servedOwner: TreeDictionary<Data, Int> = [:]
   private var turns = 0
-  /// At how many lanes those are forgotten that were served long ago.
+  /// The number of lanes beyond which lanes served long ago are forgotten.
   private var mostServed = 4_096
-  /// The places that are ready, except of stopped batches.
+  /// The positions with ready jobs in round-robin order, without stopped batches.
   private var order = TurnOrder(priorities: 0...Priority.allCases.count - 1)
-  /// Batches of which no job is to be handed over, each with the line up to which its jobs were ended.
+  /// Cancelled or purged batches, whose jobs are not claimed. Each value is the last line that was
+  /// processed.
   private(set) var stopped: TreeDictionary<Int64, Int> = [:]
 
-  /// Gives queued jobs with a priority that there is none of, in damaged rows, the nearest one: they have their turn, too.
+  /// Replaces invalid priorities of damaged rows by the nearest valid one, so that these jobs are
+  /// claimed too.
   static func mend(_ db: Database) throws {
     let (lowest, highest) = (JobRow.level(.min), JobRow.level(.max))
     for (wrong, level) in [("> \(highest)", highest), ("< \(lowest)", lowest)] {
@@ -73,20 +77,20 @@ struct Lanes: Sendable {
     for place in ready.keys { addToOrder(place) }
   }
 
-  /// Notes that a row is in the table.
+  /// Adds a row that was inserted.
   mutating func add(_ row: JobRow) { note(row, 1) }
 
-  /// Notes that a row is in the table no more.
+  /// Removes a row that was deleted.
   mutating func remove(_ row: JobRow) { note(row, -1) }
 
-  /// A job's time has come.
+  /// Adds a job that became ready.
   mutating func wake(_ place: Place) { add(1, at: place) }
 
-  /// The line up to which the jobs of a stopped batch were ended; nil: the batch is not stopped.
+  /// Returns the last processed line of a stopped batch; `nil` if the batch is not stopped.
   func stoppedLine(of batch: Int64) -> Int? { stopped[batch] }
 
-  /// Stops a batch, with the line up to which its jobs were ended; nil: its jobs may be handed over.
-  /// - Parameter owner: nil: the batch was stopped before, or has no queued jobs.
+  /// Marks a batch as stopped, with its last processed line, or as not stopped if `line` is `nil`.
+  /// - Parameter owner: `nil` if the batch was stopped before or has no queued jobs.
   mutating func stop(_ batch: Int64, after line: Int?, owner: Data? = nil) {
     guard stopped[batch] != line else { return }
     guard let owner else { return stopped[batch] = line }
@@ -145,7 +149,7 @@ struct Lanes: Sendable {
     order.remove(place, of: ownerTurn(place.lane.owner), laneTurn(place.lane))
   }
 
-  /// Changes what the turn of a lane and of its owner is made of, and their places in the order.
+  /// Applies a change that affects the order of a lane and its owner, and updates the order.
   private mutating func changeTurn(of lane: Lane, _ change: (inout Lanes) -> Void) {
     let places = (0..<Priority.allCases.count).map { Place(priority: $0, lane: lane) }
       .filter { ready[$0] != nil }
@@ -156,10 +160,11 @@ struct Lanes: Sendable {
     for place in places { addToOrder(place) }
   }
 
-  /// A lane had its turn.
+  /// Records that a job of this lane was claimed.
   mutating func serve(_ lane: Lane) {
     turns += 1
-    // Forget lanes that were not served in the last 2,048 turns, except those in the order: it is made of their turns.
+    // Forget lanes that were not served in the last 2,048 claims, except those in the order, which
+    // is computed from these values.
     if served.count > mostServed {
       served = served.filter { $0.value > turns - 2_048 || isReady($0.key) }
       servedOwner = servedOwner.filter { $0.value > turns - 2_048 || order.contains(owner: $0.key) }
@@ -171,17 +176,17 @@ struct Lanes: Sendable {
     }
   }
 
-  /// Whether the same jobs are ready.
+  /// Whether both have the same ready jobs.
   func hasSameReady(as other: Lanes) -> Bool { ready == other.ready }
 
-  /// Whether a place has ready jobs.
+  /// Whether a position has ready jobs.
   func isReady(_ place: Place) -> Bool { ready[place] != nil }
 
   private func isReady(_ lane: Lane) -> Bool {
     (0..<Priority.allCases.count).contains { ready[Place(priority: $0, lane: lane)] != nil }
   }
 
-  /// The ready places one of which is next: see ``TurnOrder/first(ownersFirst:of:except:_:)``.
+  /// Candidates for the next position: see ``TurnOrder/first(ownersFirst:of:except:_:)``.
   func next(
     ownersFirst: Bool, of isMeant: (Data) -> Bool, except skipped: Set<Place>,
     _ inspected: inout Int
@@ -189,23 +194,23 @@ struct Lanes: Sendable {
     order.first(ownersFirst: ownersFirst, of: isMeant, except: skipped, &inspected)
   }
 
-  /// So many ready places whose turns come last.
-  /// - Parameter isMeant: whether an owner's places are.
+  /// Returns the last `count` positions in round-robin order.
+  /// - Parameter isMeant: whether to consider an owner's positions.
   func last(
     _ count: Int, of isMeant: (Data) -> Bool, except skipped: Set<Place>, _ inspected: inout Int
   ) -> [Place] {
     order.last(count, of: isMeant, except: skipped, &inspected)
   }
 
-  /// The place whose turn it is.
-  /// - Parameter owners: whether the owners come before the priority.
+  /// Returns the position that is next.
+  /// - Parameter owners: whether to compare owners before priorities.
   func first(of places: [Place], owners: Bool) -> Place? {
     guard places.count > 1 else { return places.first }
     return places.lazy.map { (place: $0, turn: turn(of: $0)) }
       .min { Self.isBefore($0, $1, owners: owners) }?.place
   }
 
-  /// The places in the order of their turns.
+  /// Sorts positions in round-robin order.
   func sorted(_ places: [Place], owners: Bool) -> [Place] {
     guard places.count > 1 else { return places }
     return places.map { (place: $0, turn: turn(of: $0)) }
@@ -228,14 +233,14 @@ struct Lanes: Sendable {
 }
 
 extension Lanes.Lane {
-  /// An order where no other tells one.
+  /// An arbitrary order, for lanes that are equal otherwise.
   fileprivate func isBefore(_ other: Self) -> Bool {
     owner == other.owner ? batch < other.batch : owner.lexicographicallyPrecedes(other.owner)
   }
 }
 
 extension JobRow {
-  /// Where it waits for its turn.
+  /// The job's position in the queue.
   var place: Lanes.Place {
     Lanes.Place(priority: priority, lane: Lanes.Lane(owner: owner, batch: batch))
   }

@@ -1,28 +1,28 @@
 internal import Jobs
 internal import Synchronization
 
-/// Whose lease lasts. One process has the database to itself, so this is nowhere but in its memory: a claim of an
-/// instance that isn't known here is an earlier run's, and nobody's.
+/// The leases of this process's instances. Only one process uses the database, so they are held in
+/// memory. A claim of an unknown instance belongs to an earlier run and is invalid.
 final class Leases: Sendable {
   private struct State {
     var ends: [Instance: Timestamp] = [:]
-    /// How often a lease has ended; an earlier run's have at the start.
+    /// The number of leases that have ended, plus one for those of earlier runs.
     var ended = 1
-    /// How many of these ends have nothing left to give back.
+    /// The number of ended leases whose jobs were all requeued.
     var recovered = 0
   }
 
   private let state = Mutex(State())
   private let now: @Sendable () -> Timestamp
 
-  /// - Parameter now: the time, by a clock that nobody sets.
+  /// - Parameter now: a monotonic clock.
   init(now: @escaping @Sendable () -> Timestamp) { self.now = now }
 
   func begin(_ instance: Instance, for lease: Duration) {
     state.withLock { $0.ends[instance] = now() + lease }
   }
 
-  /// - Returns: false where its lease has ended for good.
+  /// - Returns: `false` if the lease has ended.
   func renew(_ instance: Instance, for lease: Duration) -> Bool {
     state.withLock { state in
       guard state.ends[instance] != nil else { return false }
@@ -37,14 +37,15 @@ final class Leases: Sendable {
     }
   }
 
-  /// Asked in the transaction that lets the instance hold something, so that recovering comes before or sees it.
+  /// Throws `.leaseLost` if the lease has ended. Called in the transaction that makes a claim, so
+  /// that a recovery runs before it or sees the claim.
   func check(_ instance: Instance) throws {
     let isHeld = state.withLock { state in state.ends[instance].map { $0 > now() } ?? false }
     guard isHeld else { throw StoreError.leaseLost }
   }
 
-  /// Ends the leases whose time is over.
-  /// - Returns: how often one has ended by now; nil where nothing is left to give back.
+  /// Ends expired leases.
+  /// - Returns: the number of ended leases; `nil` if all of their jobs were requeued.
   func expire() -> Int? {
     state.withLock { state in
       let moment = now()
@@ -55,9 +56,9 @@ final class Leases: Sendable {
     }
   }
 
-  /// Those whose lease lasts.
+  /// The instances with a lease.
   var living: Set<Instance> { state.withLock { Set($0.ends.keys) } }
 
-  /// Nothing is left of those that had ended when ``expire()`` told so many.
+  /// Records that all jobs of the first `ended` ended leases were requeued.
   func haveRecovered(_ ended: Int) { state.withLock { $0.recovered = max($0.recovered, ended) } }
 }

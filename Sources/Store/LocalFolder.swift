@@ -3,22 +3,24 @@ internal import Executors
 internal import Glibc
 public import Jobs
 
-/// The images below one folder, named by their paths in it.
+/// Images below a local folder, named by their paths in it.
 ///
-/// The kernel sees to it that no name leaves the folder (`openat2` with `RESOLVE_BENEATH`), also while somebody changes
-/// what is in it. Symbolic links are followed as long as they stay within; where the kernel or a sandbox doesn't have
-/// the call, none is. Disk work runs on threads of its own.
+/// The kernel ensures that no path leaves the folder (`openat2` with `RESOLVE_BENEATH`), even if
+/// the folder changes concurrently. Symbolic links are followed within the folder. If the kernel or
+/// a sandbox does not support this call, no symbolic link is followed. Disk operations run on the
+/// folder's own threads.
 public final class LocalFolder: LocalImages {
   private let root: Int32
   private let disk: ThreadPool
   private let hasOpenat2: Bool
 
-  /// Opens the folder; it stays the same one when another gets its name.
+  /// Opens the folder. If the folder is renamed or replaced later, this object still uses the
+  /// opened one.
   ///
   /// - Parameters:
-  ///   - path: of the folder.
-  ///   - threads: that wait for the disk.
-  /// - Throws: `.unavailable` when there is no such folder, or it may not be entered.
+  ///   - path: the folder's path.
+  ///   - threads: the number of threads for disk operations.
+  /// - Throws: `.unavailable` if the folder does not exist or is not accessible.
   public convenience init(_ path: String, threads: Int = 2) throws(StoreError) {
     try self.init(path, threads: threads, hasOpenat2: true)
   }
@@ -32,7 +34,7 @@ public final class LocalFolder: LocalImages {
 
   deinit { close(root) }
 
-  /// The file as it is now; one that takes its place later is another.
+  /// Opens the file in its current state. A later file with the same name is a different one.
   public func open(_ name: String) async throws(LocalImageError) -> StoredBytes {
     guard Self.mayBeWithin(name) else { throw .outside }
     let opened = await disk.run { [self] () -> Result<(Int32, Int), LocalImageError> in
@@ -52,7 +54,7 @@ public final class LocalFolder: LocalImages {
 }
 
 extension LocalFolder {
-  // Opening a FIFO must not wait for its writer, nor may a terminal become ours.
+  // Opening must neither wait for the writer of a FIFO nor make a terminal the controlling one.
   private static let flags = O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY
 
   private func file(_ name: String) throws(LocalImageError) -> (descriptor: Int32, count: Int) {
@@ -67,7 +69,7 @@ extension LocalFolder {
 
   private func descriptor(_ name: String) throws(LocalImageError) -> Int32 {
     guard hasOpenat2 else { return try walk(name) }
-    // EAGAIN: something on the way was renamed just then.
+    // EAGAIN: a part of the path was renamed concurrently.
     for _ in 0..<16 {
       let descriptor = CLinux_openBeneath(root, name, Self.flags)
       if descriptor >= 0 { return descriptor }
@@ -77,10 +79,10 @@ extension LocalFolder {
       default: throw LocalImageError(errno: errno)
       }
     }
-    throw .unavailable(detail: "the folder changes all the time")
+    throw .unavailable(detail: "the folder keeps changing")
   }
 
-  /// Opens part after part, none of which may be a symbolic link.
+  /// Opens one path component after the other, and rejects symbolic links.
   private func walk(_ name: String) throws(LocalImageError) -> Int32 {
     var folder = root
     defer { if folder != root { close(folder) } }
@@ -101,12 +103,12 @@ extension LocalFolder {
 }
 
 extension LocalImageError {
-  /// What it means that a name could not be opened.
+  /// Converts the error of an attempt to open a file.
   fileprivate init(errno code: Int32) {
     switch code {
     case ENOENT, ENOTDIR, ENAMETOOLONG: self = .notFound
     case EXDEV, ELOOP: self = .outside
-    // A socket, or a device that isn't there.
+    // A socket, or a missing device.
     case ENXIO, ENODEV: self = .notAFile
     default: self = .unavailable(detail: String(cString: strerror(code)))
     }

@@ -1,19 +1,20 @@
 internal import GRDB
 internal import Jobs
 
-/// When the next job is due that waits for its time. Remembered, so that claims need not look as long as none is.
+/// The earliest due time of waiting jobs, cached so that claims need no query before it.
 struct NextDue: Sendable {
   private enum Known: Sendable {
     case unknown
-    /// Nil: no job waits.
+    /// `nil` if no job waits.
     case at(Int64?)
   }
 
   private var known = Known.unknown
-  /// What waits longer than any job does was told to by a clock that has been set back since.
+  /// A due time further away than this can only come from a clock that was later set back. Such a
+  /// job is treated as due.
   var longestWait = Duration.seconds(86_400)
 
-  /// Whether jobs may have become due.
+  /// Returns whether jobs may have become due.
   func mayHaveCome(at moment: Timestamp) -> Bool {
     switch known {
     case .unknown: true
@@ -21,15 +22,15 @@ struct NextDue: Sendable {
     }
   }
 
-  /// Whether a job may go that was to wait for a moment.
+  /// Returns whether a due time has passed, or is beyond the longest wait.
   func hasCome(_ next: Int64, at moment: Timestamp) -> Bool {
     next <= moment.milliseconds || next > latest(at: moment)
   }
 
-  /// The last moment that a job may wait for.
+  /// The latest valid due time, in milliseconds.
   func latest(at moment: Timestamp) -> Int64 { (moment + longestWait).milliseconds }
 
-  /// Notes that a row is in the table.
+  /// Adds a row that was inserted.
   mutating func add(_ row: JobRow) {
     guard row.phase == .queued, row.waiting == .due, let notBefore = row.notBefore,
       case .at(let next) = known
@@ -37,16 +38,16 @@ struct NextDue: Sendable {
     known = .at(min(next ?? .max, notBefore))
   }
 
-  /// Notes that a row is in the table no more.
+  /// Removes a row that was deleted.
   mutating func remove(_ row: JobRow) {
     guard row.phase == .queued, row.waiting == .due, case .at(row.notBefore) = known else { return }
     known = .unknown
   }
 
-  /// Notes that some rows wait no more.
+  /// Empties the cache after several rows changed.
   mutating func forget() { known = .unknown }
 
-  /// The moment; nil while no job waits.
+  /// The earliest due time; `nil` if no job waits.
   mutating func moment(_ db: Database) throws -> Timestamp? {
     if case .at(let next) = known { return next.map(Timestamp.init) }
     let next = try Int64.fetchOne(

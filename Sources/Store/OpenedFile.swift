@@ -1,19 +1,18 @@
 internal import Glibc
 public import Jobs
 
-/// A file that is open for reading.
 public final class OpenedFile: StoredFile {
-  /// For the kernel to send from.
+  /// The descriptor, for `sendfile`.
   public let descriptor: Int32
-  /// As it was when it was opened.
+  /// The size when the file was opened.
   public let count: Int
 
-  /// - Parameter descriptor: is this one's from now on.
+  /// - Parameter descriptor: closed together with this object.
   init(_ descriptor: Int32, count: Int) { (self.descriptor, self.count) = (descriptor, count) }
 
   deinit { close(descriptor) }
 
-  /// Reads at a place of its own, so that many may at the same time.
+  /// Reads at an offset without a shared file position, so that concurrent reads are possible.
   public func read(at offset: Int, count: Int) -> [UInt8] {
     ImageFolder.read(descriptor, at: offset, count: count)
   }

@@ -3,25 +3,26 @@ internal import GRDB
 internal import HashTreeCollections
 internal import Jobs
 
-/// Which origins may have parked jobs, and what is known of the next one at each place.
+/// The parked jobs of each origin, with a cache of the first one at each position.
 ///
-/// An origin costs a look at the database once after its next job was taken; one that nothing changed for costs none,
-/// however many jobs are parked for it.
+/// A position needs one query after its first parked job was claimed or deleted. Positions without
+/// changes need none, whatever the number of parked jobs.
 struct ParkedHeads: Sendable {
-  /// A parked job.
+  /// The first parked job of a position.
   struct Head: Sendable, Equatable {
     var rank: Int64
     var number: Int64
     var id: JobID
   }
 
-  /// What is known of a place where there may be some.
+  /// The cached state of a position that may have parked jobs.
   private enum Known: Sendable, Equatable {
     case unknown
     case head(Head)
   }
 
-  /// The places at an origin: the highest priority first, then those of which no job was taken for the longest.
+  /// The order of an origin's positions: higher priorities first, then the longest time since the
+  /// last claim.
   private struct Turn: Comparable, Sendable {
     let priority: Int
     let taken: Int
@@ -36,7 +37,7 @@ struct ParkedHeads: Sendable {
     var places: TreeDictionary<Lanes.Place, (known: Known, taken: Int)> = [:]
     var turns: TreeDictionary<Data, SortedElements<Turn>> = [:]
 
-    /// - Parameter taken: when a job of it was last taken; nil: as before.
+    /// - Parameter taken: when a job of this position was last claimed; `nil` for no change.
     mutating func set(_ place: Lanes.Place, _ known: Known?, taken: Int? = nil) {
       let old = places[place]
       let new = known.map { (known: $0, taken: taken ?? old?.taken ?? 0) }
@@ -53,17 +54,19 @@ struct ParkedHeads: Sendable {
     }
   }
 
-  /// Of an owner's places at one origin so many are compared: of more, each has its turn.
+  /// The maximum number of an owner's positions at one origin to compare. If there are more, they
+  /// take turns.
   private static let mostCompared = 16
 
   private var known: TreeDictionary<String, Origin> = [:]
   private var taken = 0
 
-  /// The origins with parked jobs, and maybe some whose last one is gone.
+  /// The origins with parked jobs, possibly including some whose last parked job is gone.
   var origins: some Sequence<String> { known.keys }
 
-  /// Where an origin has parked jobs, or may have: of each owner the places whose turns may be next, or come last.
-  /// - Parameter isMeant: whether an owner's places are.
+  /// Returns an origin's positions with parked jobs: for each owner, those that may be first, or
+  /// last, in round-robin order.
+  /// - Parameter isMeant: whether to consider an owner's positions.
   func places(
     of origin: String, ownedBy isMeant: (Data) -> Bool, last: Bool,
     where condition: (Lanes.Place) -> Bool
@@ -93,7 +96,7 @@ struct ParkedHeads: Sendable {
     if known[origin]?.places.isEmpty == true { known[origin] = nil }
   }
 
-  /// Whether a job of the row's origin is parked ahead of it, at its place.
+  /// Returns whether another job is parked before this row, with the same origin and position.
   mutating func isAhead(of row: JobRow, _ db: Database) throws -> Bool {
     guard row.phase == .queued, let origin = row.origin,
       let head = try head(origin, row.place, db)
@@ -101,9 +104,9 @@ struct ParkedHeads: Sendable {
     return head.rank < row.rank
   }
 
-  /// Learns what is parked.
+  /// Loads the parked jobs from the database.
   init(_ db: Database) throws {
-    // Beside a minimum, SQLite gives the other columns of the row that has it.
+    // With `min()`, SQLite takes the other columns from the row with the minimum.
     let heads = try Row.fetchCursor(
       db,
       sql: """
@@ -120,7 +123,7 @@ struct ParkedHeads: Sendable {
     }
   }
 
-  /// Notes that a row is in the table.
+  /// Adds a row that was inserted.
   mutating func add(_ row: JobRow) {
     guard row.phase == .queued, row.waiting == .parked, let origin = row.origin,
       let id = row.jobID
@@ -133,7 +136,7 @@ struct ParkedHeads: Sendable {
     }
   }
 
-  /// Notes that a row is in the table no more.
+  /// Removes a row that was deleted.
   mutating func remove(_ row: JobRow) {
     guard row.phase == .queued, row.waiting == .parked, let origin = row.origin,
       case .head(let head)? = known[origin]?.places[row.place]?.known, head.number == row.number
@@ -142,7 +145,7 @@ struct ParkedHeads: Sendable {
     set(origin, row.place, .unknown, taken: taken)
   }
 
-  /// The next parked job of an origin at a place.
+  /// Returns the first parked job of an origin at a position.
   mutating func head(_ origin: String, _ place: Lanes.Place, _ db: Database) throws -> Head? {
     switch known[origin]?.places[place]?.known {
     case nil: return nil

@@ -3,18 +3,19 @@ internal import Glibc
 internal import Jobs
 internal import Synchronization
 
-/// The unfinished transfers in an image folder: those being written and those set aside.
+/// The partial transfers in an image folder, both active and stored ones.
 ///
-/// A transfer's bytes are written once, in `incoming/`, and stay in that file: it is renamed to be set aside and to be
-/// continued. Its record is in `partials/` all the time, so that whenever the service ends, a record tells where to
-/// look for bytes in two places, and bytes without one are nobody's.
+/// A transfer's bytes are written to one file in `incoming/`. The file is renamed into `partials/`
+/// to store it, and back to resume it. Its record is always in `partials/`. After a crash, the
+/// bytes of each record are therefore in one of the two folders, and bytes without a record can be
+/// deleted.
 ///
-/// Every method blocks, but ``bytes`` and ``holds(_:)``.
+/// Every method blocks, except ``bytes`` and ``holds(_:)``.
 final class PartialFolder: Sendable {
   let folder: ImageFolder
-  /// The present run of the system; nil when it can't be told.
+  /// The id of the current boot; `nil` if unknown.
   let boot: String?
-  /// Whether anything may be kept.
+  /// Whether partial transfers are stored.
   let isOpen: Bool
   let maxUnrecordedBytes: Int
   private let kept: Mutex<PartialIndex>
@@ -30,10 +31,10 @@ final class PartialFolder: Sendable {
     }
   }
 
-  /// The bytes of all that is kept.
+  /// The size in bytes of all stored partial transfers.
   var bytes: Int { kept.withLock { $0.bytes } }
 
-  /// Keeps what an earlier run left, and removes whatever else is there.
+  /// Adds the partial transfers of earlier runs, and removes invalid files.
   func adopt() throws(StoreError) {
     for left in try folder.leftPartials() {
       if folder.setAside(left.name) {
@@ -44,7 +45,7 @@ final class PartialFolder: Sendable {
     }
   }
 
-  /// Keeps a file that was set aside; others may have to go.
+  /// Adds a partial transfer that was moved to `partials/`. Older ones may be evicted.
   func keep(_ entry: PartialIndex.Entry, for key: Fingerprint) {
     let gone = kept.withLock { $0.keep(entry, for: key) }
     for name in gone { folder.dropPartial(name) }
@@ -55,10 +56,10 @@ final class PartialFolder: Sendable {
     folder.dropPartial(entry.name)
   }
 
-  /// Whether something is kept under a key; asks no disk.
+  /// Returns whether a partial transfer is stored under a key, without using the disk.
   func holds(_ key: Fingerprint) -> Bool { kept.withLock { $0.holds(key) } }
 
-  /// An unfinished transfer, open to be continued, its trusted bytes hashed.
+  /// A partial transfer opened for resuming; its trusted bytes are hashed.
   struct Opened: Sendable {
     var name: String
     var descriptor: Int32
@@ -66,7 +67,8 @@ final class PartialFolder: Sendable {
     var hash: PrefixHash
   }
 
-  /// Hands over what is kept under a key; nil when there is nothing, or nothing to be trusted.
+  /// Removes and opens the partial transfer stored under a key; returns `nil` if there is none or
+  /// it can't be trusted.
   func take(_ key: Fingerprint) throws(StoreError) -> Opened? {
     guard let entry = kept.withLock({ $0.take(key) }) else { return nil }
     do throws(StoreError) {

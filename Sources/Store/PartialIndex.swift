@@ -1,8 +1,9 @@
 internal import Jobs
 
-/// Which unfinished transfers are kept, in the order they came, within their limits.
+/// An index of the stored partial transfers, in order of insertion, with limits on their bytes and
+/// number.
 struct PartialIndex {
-  /// One kept transfer: the name of its files, and its bytes.
+  /// One transfer: the name of its files, and its size in bytes.
   struct Entry: Equatable {
     var name: String
     var bytes: Int
@@ -11,17 +12,18 @@ struct PartialIndex {
   private let maxCount: Int
   private var entries: LRUCache<Fingerprint, Entry>
 
-  /// The bytes of all of them.
+  /// The size in bytes of all transfers.
   var bytes: Int { entries.cost }
 
-  /// - Parameter maxCount: bounds memory and inodes where many are tiny.
+  /// - Parameter maxCount: limits memory and inodes if many transfers are tiny.
   init(maxBytes: Int, maxCount: Int = 16_384) {
     self.maxCount = maxCount
     entries = LRUCache(capacity: maxBytes)
   }
 
-  /// Keeps one more in the place of what was kept under its key.
-  /// - Returns: the names that must go: the former one's, those of the longest kept, or the new one's own.
+  /// Adds a transfer and replaces the one under the same key.
+  /// - Returns: the names of the transfers to delete: the replaced one, the oldest ones beyond the
+  ///   limits, or the new one if it is too large.
   mutating func keep(_ entry: Entry, for key: Fingerprint) -> [String] {
     guard entry.bytes <= entries.capacity, maxCount > 0, entries.capacity > 0 else {
       return [entry.name]
@@ -34,9 +36,9 @@ struct PartialIndex {
     return gone
   }
 
-  /// Whether something is kept under a key.
+  /// Returns whether a transfer is stored under a key.
   func holds(_ key: Fingerprint) -> Bool { entries.peek(key) != nil }
 
-  /// Hands over what is kept under a key: it is so no longer.
+  /// Removes and returns the transfer stored under a key.
   mutating func take(_ key: Fingerprint) -> Entry? { entries.remove(key) }
 }

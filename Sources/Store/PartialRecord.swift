@@ -1,30 +1,32 @@
 internal import Foundation
 internal import Jobs
 
-/// What lies beside the bytes of an unfinished transfer, as JSON, so that they can be continued after the service's end.
+/// The record of a partial transfer, stored as JSON next to its bytes, so that a later run can
+/// resume it.
 struct PartialRecord: Codable, Sendable {
-  /// The request that the bytes are kept for.
+  /// The request that the bytes belong to.
   var key: Fingerprint
-  /// What they are a part of.
+  /// The response that the bytes are a part of.
   var response: PartialResponse
-  /// The run of the system that they were written in: within one, what a process wrote outlives it, synced or not.
+  /// The boot id when the bytes were written. Within the same boot, written bytes survive the end
+  /// of the process even without a sync.
   var boot: String?
-  /// What was synced before the bytes were set aside; nil while the transfer is under way for the first time.
+  /// The bytes synced before the transfer was stored; `nil` while it is active for the first time.
   var whole: Prefix?
 
-  /// So many first bytes, and how to know them again.
+  /// A number of first bytes and their digest.
   struct Prefix: Codable, Sendable {
     var count: Int
     var digest: ImageDigest
   }
 
   func encoded() -> [UInt8] {
-    // Nothing in it can fail to be written as JSON.
+    // Encoding can't fail: every member has a JSON form.
     guard let data = try? JSONEncoder().encode(self) else { return [] }
     return Array(data)
   }
 
-  /// Nil for what isn't a record's text, whole.
+  /// Returns `nil` if the text is not a complete record.
   init?(encoded bytes: [UInt8]) {
     guard let record = try? JSONDecoder().decode(Self.self, from: Data(bytes)),
       record.key.bytes.count == 32
@@ -39,9 +41,10 @@ struct PartialRecord: Codable, Sendable {
     self.whole = whole
   }
 
-  /// How many of a file's bytes may be trusted, if its first ones are what ``whole`` says.
+  /// Returns how many of a file's bytes can be trusted, provided that its first bytes match
+  /// ``whole``.
   ///
-  /// - Parameter boot: the present run of the system; nil when it can't be told.
+  /// - Parameter boot: the id of the current boot; `nil` if unknown.
   func trusted(of size: Int, boot: String?) -> Int {
     let isSameRun = boot != nil && boot == self.boot
     guard let whole else { return isSameRun ? size : 0 }

@@ -2,13 +2,13 @@ internal import Digests
 internal import Glibc
 internal import Jobs
 
-/// The SHA-256 of a file's first bytes, which more may follow.
+/// The SHA-256 of a file's first bytes. Further bytes can be added.
 struct PrefixHash: Sendable {
   private var hash = SHA256()
-  /// How many bytes were taken.
+  /// The number of hashed bytes.
   private(set) var count = 0
 
-  /// Of what was taken so far.
+  /// The digest of the bytes so far.
   var digest: ImageDigest {
     guard let digest = ImageDigest(bytes: hash.finalize()) else {
       preconditionFailure("a SHA-256 has 32 bytes")
@@ -21,9 +21,9 @@ struct PrefixHash: Sendable {
     count += bytes.count
   }
 
-  /// Takes an open file's bytes from ``count`` on. Blocks.
-  /// - Returns: whether the file has so many.
-  /// - Throws: where it can't be read, which tells nothing of its bytes.
+  /// Adds an open file's bytes from ``count`` up to `end`. Blocks.
+  /// - Returns: whether the file has `end` bytes.
+  /// - Throws: an error if the file can't be read; this says nothing about its content.
   mutating func read(_ descriptor: Int32, upTo end: Int) throws(StoreError) -> Bool {
     let size = min(256 << 10, max(1, end - count))
     let failure = withUnsafeTemporaryAllocation(byteCount: size, alignment: 16) { buffer in

@@ -2,20 +2,19 @@ internal import Foundation
 internal import GRDB
 internal import Jobs
 
-/// Where queued jobs with equal requests are looked for: the index of requests is in blocks of ranks, so that a queue of a
-/// million is some fifteen looks, and a usual one is one.
+/// Finds queued jobs with equal requests. The index of requests is divided into blocks of 65,536
+/// ranks, so a search needs one query per block: about 15 for a million jobs, and usually one.
 struct QueuedRequests: Sendable {
-  /// How many queued jobs ask a request, by their ranks' block.
+  /// The number of queued jobs with a request, by block of ranks.
   private var counts: [Int64: Int] = [:]
 
-  /// The condition of one look, whose arguments are the request and the block.
+  /// The condition of one query. Its arguments are the request and the block.
   static let condition =
     "phase = 0 AND rank >> 16 = ?2 AND substr(request, 1, 6) = substr(?1, 1, 6) AND request = ?1"
 
-  /// None.
   init() {}
 
-  /// Counts what the database holds.
+  /// Loads the counts from the database.
   init(counting db: Database) throws {
     let blocks = try Row.fetchCursor(
       db,
@@ -25,10 +24,11 @@ struct QueuedRequests: Sendable {
     while let row = try blocks.next() { counts[row[0]] = row[1] }
   }
 
-  /// Where there are some, those ahead in the queue first.
+  /// The blocks with such jobs, in queue order.
   var blocks: [Int64] { counts.keys.sorted() }
 
-  /// Notes that a row was written or deleted; nil where there is none before or after.
+  /// Records that a row was written or deleted; `nil` means the row did not exist before or does
+  /// not exist afterwards.
   mutating func move(from old: JobRow?, to new: JobRow?) {
     let (left, come) = (old?.requestBlock, new?.requestBlock)
     guard left != come else { return }
@@ -41,7 +41,7 @@ struct QueuedRequests: Sendable {
     counts[block] = count > 0 ? count : nil
   }
 
-  /// Whether a queued job asks the request.
+  /// Returns whether a queued job has this request.
   func isAny(_ request: Data, _ db: Database) throws -> Bool {
     guard !counts.isEmpty else { return false }
     let look = try db.cachedStatement(sql: "SELECT 1 FROM jobs WHERE \(Self.condition) LIMIT 1")
@@ -50,6 +50,6 @@ struct QueuedRequests: Sendable {
 }
 
 extension JobRow {
-  /// Where the index of requests has it; nil where it has not.
+  /// The block of the row in the index; `nil` if the row is not indexed.
   fileprivate var requestBlock: Int64? { phase == .queued && request != nil ? rank >> 16 : nil }
 }

@@ -1,21 +1,22 @@
 internal import Foundation
 internal import Jobs
 
-/// How the references to images change by one operation. Collected first, so that each image's counts are read and
-/// written once, however many rows come to refer to it or cease to.
+/// The changes of one operation to the references to images. They are collected first, so that each
+/// image's counts are read and written once, however many rows change.
 struct ReferenceChanges {
   private(set) var byDigest: [Data: ReferenceChange] = [:]
 
   init() {}
 
-  /// Of one job's row; nil where there is none before or after.
+  /// The change of one job's row; `nil` means the row did not exist before or does not exist
+  /// afterwards.
   init(from old: JobRow?, to new: JobRow?, holding job: Job?) {
     self.init()
     move(from: old, to: new, holding: job)
   }
 
-  /// Notes that a job's row was written.
-  /// - Parameter job: what `new` holds, for its images' sizes.
+  /// Records that a job's row was written.
+  /// - Parameter job: the job in `new`, for its images' sizes.
   mutating func move(from old: JobRow?, to new: JobRow?, holding job: Job?) {
     if let old, let new, old.refersAs(new) { return }
     for digest in old?.references ?? [] {
@@ -29,35 +30,36 @@ struct ReferenceChanges {
     if let source = job?.capturedSource { byDigest[source.digest.data]?.bytes = source.bytes }
   }
 
-  /// Whether a reference to the image begins.
+  /// Returns whether a reference to the image is added.
   func begins(_ digest: Data) -> Bool { byDigest[digest]?.begins ?? false }
 
-  /// Notes that a reservation ended.
+  /// Records that a reservation was released.
   mutating func release(_ digest: Data) { byDigest[digest, default: .init()].end(false) }
 
-  /// Notes that a cache entry was stored.
+  /// Records that a cache entry was stored.
   mutating func store(_ digest: Data, bytes: Int, at moment: Timestamp) {
     byDigest[digest, default: .init()].begin(true, moment.milliseconds)
     byDigest[digest]?.bytes = bytes
   }
 
-  /// Notes that a cache entry is gone.
+  /// Records that a cache entry was deleted.
   mutating func drop(_ digest: Data) { byDigest[digest, default: .init()].end(true) }
 }
 
-/// How the references to one image change.
+/// The changes to the references to one image. Hard references keep an image; images with only soft
+/// ones can be evicted.
 struct ReferenceChange {
   private(set) var hard = 0
   private(set) var soft = 0
-  /// The oldest time among soft references that began.
+  /// The earliest time among the added soft references.
   private(set) var finishedAt: Int64?
-  /// Whether soft references ended: the oldest one may be among them.
+  /// Whether soft references were removed, possibly including the oldest one.
   private(set) var endsSoft = false
-  /// Whether any reference begins.
+  /// Whether any reference is added.
   private(set) var begins = false
-  /// The image's size, where a reference began.
+  /// The image's size in bytes, if a reference was added.
   var bytes = 0
-  /// Whose jobs come to refer to it: see ``ImageRow/owner``.
+  /// The owner of the jobs that refer to the image; see ``ImageRow/owner``.
   private(set) var owner: Data?
 
   /// Whether anything about the image changes.
@@ -67,7 +69,7 @@ struct ReferenceChange {
     self.owner = ImageRow.owner(self.owner, and: owner)
   }
 
-  /// That a reservation begins.
+  /// The change made by a new reservation.
   static func reservation(bytes: Int) -> ReferenceChange {
     var change = ReferenceChange()
     change.begin(false, nil)

@@ -5,9 +5,10 @@ internal import Logging
 internal import Records
 internal import Synchronization
 
-/// Batches: a row each, whose counters the transactions keep that change jobs.
+/// Batches in SQLite. Each batch has one row, whose counters are updated by the transactions that
+/// change its jobs.
 extension SQLiteJobStore: BatchStore {
-  /// Looks the key up where it may have come before.
+  /// Searches the idempotency key in the same transaction.
   public func open(
     _ batch: Batch, key: IdempotencyKey?, atMost limit: Int
   ) async throws(StoreError) -> BatchOpening {
@@ -16,12 +17,12 @@ extension SQLiteJobStore: BatchStore {
     case .opened: .opened
     case .tooMany: .tooMany
     case .known(.reused): .keyReused
-    // What tells one request from another says that it was for a batch, which is one.
+    // The fingerprint of the request says that it was for a batch, so there is exactly one id.
     case .known(.repeated(let ids)): .repeated(ids[0])
     }
   }
 
-  /// Encodes the jobs on a thread that reads, and has one commit.
+  /// Encodes the jobs on a reading thread, then uses one commit.
   public func add(
     _ lines: BatchLines, to id: BatchID, capacity: QueueCapacity
   ) async throws(StoreError) -> BatchAddition {
@@ -33,27 +34,27 @@ extension SQLiteJobStore: BatchStore {
     }
   }
 
-  /// Ends it where nothing of it is left to do.
+  /// Closes the batch. A batch without unfinished jobs finishes at once.
   public func close(_ id: BatchID) async throws(StoreError) -> Batch? {
     try await writer.perform { [now] in try $0.update(batch: id) { $0.close(at: now()) } }
   }
 
-  /// Leaves it alone where it has lines.
+  /// Does nothing if the batch has jobs or received further lines.
   public func abandon(_ id: BatchID, after lines: Int) async throws(StoreError) {
     try await writer.perform { try $0.abandon(id, after: lines) }
   }
 
-  /// Marks it; its jobs are ended by ``endStopped(_:keptFor:forgetting:)``.
+  /// Marks the batch; ``endStopped(_:keptFor:forgetting:)`` cancels its jobs.
   public func cancel(_ id: BatchID) async throws(StoreError) -> Batch? {
     try await writer.perform { [now] in try $0.update(batch: id) { $0.cancel(at: now()) } }
   }
 
-  /// Marks it; its jobs are forgotten by ``endStopped(_:keptFor:forgetting:)``.
+  /// Marks the batch; ``endStopped(_:keptFor:forgetting:)`` deletes its jobs.
   public func purge(_ id: BatchID, refusedAfter lines: Int?) async throws(StoreError) -> Bool {
     try await writer.perform { try $0.purge(batch: id, refusedAfter: lines) }
   }
 
-  /// Asks no disk where there are none.
+  /// Does not use the disk if there are no such batches.
   public func endStopped(
     _ count: Int, keptFor retention: Duration,
     forgetting cached: @escaping @Sendable (Job) -> CachedImage?
@@ -64,7 +65,7 @@ extension SQLiteJobStore: BatchStore {
     }
   }
 
-  /// Looks first where others may look.
+  /// Checks on a reading thread first whether there is anything to do.
   public func tidyBatches(idleFor idle: Duration, _ count: Int) async throws(StoreError) -> Int {
     let moment = now()
     let isAny = try await read { db in
@@ -80,47 +81,49 @@ extension SQLiteJobStore: BatchStore {
     }
   }
 
-  /// Writes nothing: whoever ends a job has ended its batch by the same transaction.
+  /// Writes nothing: the transaction that finishes a batch's last job finishes the batch too.
+  /// Returns whether batches with a webhook have finished since the last call.
   public func finishBatches() async throws(StoreError) -> Bool {
     let told = writer.toldBatches
     return seenBatchEnds.exchange(told, ordering: .relaxed) != told
   }
 
-  /// By an index of failed jobs of batches.
+  /// Uses the index of failed batch jobs.
   public func retry(
     _ query: RetryQuery, _ change: @escaping @Sendable (inout Job) -> Bool
   ) async throws(StoreError) -> BatchRetry? {
     try await writer.perform { [now] in try $0.retry(query, at: now(), change) }
   }
 
-  /// Looks one row up on a thread that reads.
+  /// Reads one row on a reading thread.
   public func batch(_ id: BatchID) async throws(StoreError) -> Batch? {
     try await read { try BatchRow.fetch(id, $0)?.batch.kept }
   }
 
-  /// By an index of each owner's.
+  /// Uses the index of each owner's batches.
   public func batches(_ query: BatchQuery) async throws(StoreError) -> BatchPage {
     try await readIfAwaited { try BatchListing(query: query).page($0) }
   }
 
-  /// By the index of the batch's lines; looks at those of the range alone.
+  /// Uses the index of the batch's lines, and reads only the requested range.
   public func results(_ query: ResultQuery) async throws(StoreError) -> BatchResults? {
     try await readIfAwaited { try BatchLook(query: query).results($0) }
   }
 }
 
 extension Batch {
-  /// Nil where it is as good as gone.
+  /// `nil` if the batch was purged.
   fileprivate var kept: Batch? { isPurged ? nil : self }
 }
 
-/// Lists batches newest first.
+/// Lists batches, newest first.
 struct BatchListing {
   let query: BatchQuery
-  /// Batches, the owner's or all, that are looked at for a page: it is short where too few of them are in such a state.
+  /// The maximum number of batches to read for one page. The page is short if too few of them match
+  /// the filter.
   var maxLooks = 4_096
 
-  /// `+`: the index of stages would have them all sorted.
+  /// `+` excludes the index of stages, because its results would have to be sorted.
   static func condition(isOfOwner: Bool, stages: String) -> String {
     """
     \(isOfOwner ? "owner = ? AND" : "") id < ? AND id >= ? AND +stage IN (\(stages))
@@ -134,7 +137,7 @@ struct BatchListing {
     let wanted = stages.reduce(into: Set<Int64>()) { $0.formUnion($1) }.sorted()
       .map(String.init).joined(separator: ", ")
     var found: [Batch] = []
-    // Every id is less than seventeen such bytes.
+    // 17 bytes of 0xFF are greater than every id.
     var before = query.before?.data ?? Data(repeating: 0xFF, count: 17)
     var owner: [(any DatabaseValueConvertible)?] = []
     if let name = query.owner { owner.append(name.data) }
@@ -146,7 +149,7 @@ struct BatchListing {
     let last = try Data.fetchOne(
       look, arguments: StatementArguments(owner + [before, maxLooks - 1]))
     let end = last ?? Data()
-    // Another time only where some can't be read: they end no listing.
+    // More than one round is needed only if a batch is unreadable: it must not end the listing.
     while true {
       var unreadable = 0
       let rows = try BatchRow.fetchAll(
@@ -161,7 +164,7 @@ struct BatchListing {
     }
     var page = BatchPage(
       batches: Array(found.prefix(query.limit)), hasMore: found.count > query.limit)
-    // Who turns the pages goes on behind the last one that was looked at.
+    // The client continues after the last batch that was read.
     if !page.hasMore, let last = last.flatMap({ JobID(data: $0) }) {
       (page.hasMore, page.last) = (true, last)
     }
@@ -174,7 +177,7 @@ struct BatchListing {
   }
 }
 
-/// Looks at lines of a batch, in their order.
+/// Reads the lines of a batch, in order.
 struct BatchLook {
   let query: ResultQuery
 
@@ -201,7 +204,7 @@ struct BatchLook {
       results.through = last
     }
     if query.withRejected { try addRejected(to: &results, of: row.number, db) }
-    // Who waits for the others' results waits for none that can't be read.
+    // Unreadable jobs are skipped: they must not block the results of the other jobs.
     for job in jobs {
       guard let line = job.line, line <= results.through else { break }
       if let job = readable({ .job(try job.job(), line: line) }) { results.lines.append(job) }
@@ -234,7 +237,7 @@ struct BatchLook {
 
   private func readable(_ line: () throws -> BatchResults.Line) -> BatchResults.Line? {
     do { return try line() } catch {
-      Logger(label: "store").error("a line is passed over", metadata: ["error": "\(error)"])
+      Logger(label: "store").error("skipping unreadable line", metadata: ["error": "\(error)"])
       return nil
     }
   }

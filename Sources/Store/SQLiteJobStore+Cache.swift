@@ -3,9 +3,9 @@ internal import GRDB
 public import Jobs
 internal import Logging
 
-/// The cache's entries, beside the jobs: both refer to images.
+/// The cache index. It is in the same database as the jobs because both refer to images.
 extension SQLiteJobStore: CacheStore {
-  /// Looks the entries up on a thread that reads, all as of the same moment.
+  /// Reads the entries on a reading thread. All queries see the same snapshot.
   public func entries(for keys: [Fingerprint]) async throws(StoreError) -> [[CacheEntry]] {
     try await read { [log] db in
       let statement = try db.cachedStatement(
@@ -16,15 +16,15 @@ extension SQLiteJobStore: CacheStore {
     }
   }
 
-  /// One that can't be read is as good as none: the origin has another.
+  /// Skips an unreadable entry, because the origin can be asked instead.
   private static func entry(_ record: Data, _ log: Logger) -> CacheEntry? {
     do { return try CacheRecord.entry(from: record) } catch {
-      log.error("a cache entry's record can't be read", metadata: ["error": "\(error)"])
+      log.error("skipping unreadable cache entry", metadata: ["error": "\(error)"])
       return nil
     }
   }
 
-  /// Notes when entries were last used; never an earlier moment than is known.
+  /// Updates the times when entries were last used; a time never moves backwards.
   public func touch(_ uses: [CacheEntry.ID: Timestamp]) async throws(StoreError) {
     guard !uses.isEmpty else { return }
     try await writer.perform(isSynced: false) { transaction in
@@ -32,7 +32,7 @@ extension SQLiteJobStore: CacheStore {
     }
   }
 
-  /// Forgets entries; their images are abandoned where nothing else refers to them.
+  /// Deletes entries; their images become candidates for deletion if nothing else refers to them.
   public func drop(_ ids: [CacheEntry.ID]) async throws(StoreError) {
     guard !ids.isEmpty else { return }
     try await writer.perform { transaction in
@@ -42,7 +42,7 @@ extension SQLiteJobStore: CacheStore {
     }
   }
 
-  /// Forgets everything under these keys, in one commit.
+  /// Deletes all entries under these keys in one commit.
   public func drop(keys: [Fingerprint]) async throws(StoreError) -> Int {
     guard !keys.isEmpty else { return 0 }
     return try await writer.perform { transaction in
@@ -50,14 +50,14 @@ extension SQLiteJobStore: CacheStore {
     }
   }
 
-  /// Forgets entries in one commit.
+  /// Deletes up to `count` entries in one commit.
   public func drop(
     resource: Fingerprint, count: Int
   ) async throws(StoreError) -> [ImageDigest] {
     try await writer.perform { try $0.drop(resource: resource, count: count) }
   }
 
-  /// Forgets what there is at this moment, so many entries a commit that nobody waits for long.
+  /// Deletes the entries that exist now, 500 per commit, so that other writers do not wait long.
   public func clear() async throws(StoreError) -> Int {
     let last = try await writer.perform {
       try $0.one("SELECT max(number) FROM cache")?[0] as Int64?
@@ -74,7 +74,7 @@ extension SQLiteJobStore: CacheStore {
     }
   }
 
-  /// Looks the variant up on a thread that reads.
+  /// Reads the variant on a reading thread.
   public func variant(_ id: CacheEntry.ID) async throws(StoreError) -> StoredVariant? {
     try await read { db in
       let statement = try db.cachedStatement(
@@ -88,7 +88,7 @@ extension SQLiteJobStore: CacheStore {
     }
   }
 
-  /// Keeps a variant and ends the reservation of its image, in one commit.
+  /// Stores a variant and releases the reservation of its image, in one commit.
   public func keep(
     _ variant: StoredVariant, within limit: Int, releasing holder: JobID,
     lastUse: @escaping CacheEntry.LastUse
@@ -99,7 +99,7 @@ extension SQLiteJobStore: CacheStore {
     }
   }
 
-  /// What the last commit left; asks no disk.
+  /// The counts after the last commit. Does not use the disk.
   public func cacheCounts() async throws(StoreError) -> (entries: Int, bytes: Int) {
     writer.cacheCounts
   }

@@ -3,10 +3,10 @@ internal import GRDB
 public import Jobs
 internal import Logging
 
-/// What changes something: each is durable when it returns.
+/// Changes. Each one is durable when its method returns.
 extension SQLiteJobStore {
-  /// Saves new jobs in one commit, with whatever else waits; encoding many costs the caller's thread nothing. A
-  /// key that came before is answered without a commit.
+  /// Stores new jobs, in one commit together with other writes. Many jobs are encoded on a reading
+  /// thread instead of the caller's. A repeated request with a known key needs no commit.
   public func submit(_ jobs: [Job], key: IdempotencyKey?, capacity: QueueCapacity)
     async throws(StoreError)
     -> SubmitOutcome
@@ -22,7 +22,7 @@ extension SQLiteJobStore {
       case .queueFull(let places): return .queueFull(wanting: places)
       case .recordsFull: return .recordsFull
       case .imageGone: return .imageGone
-      // The same key came twice at once, and this one second.
+      // Another request with the same key was committed meanwhile.
       case .known(let known):
         return try await read { try IdempotencyKeys.answer(to: known, $0) }
       }
@@ -34,7 +34,7 @@ extension SQLiteJobStore {
     case new([(row: JobRow, job: Job)])
   }
 
-  /// Answers by the key where it came before, else makes the rows: on a thread that reads, in one go.
+  /// Returns the answer to a known key, or creates the rows, in one step on a reading thread.
   private func prepare(_ jobs: [Job], _ key: IdempotencyKey?) async throws(StoreError) -> Prepared {
     let rows: @Sendable () throws -> Prepared = {
       .new(try jobs.map { (row: try JobRow($0, record: JobRecord.data(of: $0)), job: $0) })
@@ -46,7 +46,7 @@ extension SQLiteJobStore {
     }
   }
 
-  /// Forgets keys in one commit, by an index of their age.
+  /// Deletes expired idempotency keys in one commit, by the index of their age.
   public func forgetKeys(olderThan age: Duration, count: Int) async throws(StoreError) -> Int {
     let moment = now() + (.zero - age)
     return try await writer.perform { try $0.forgetKeys(before: moment, count: count) }
@@ -58,8 +58,9 @@ extension SQLiteJobStore {
     try await writer.perform(isSynced: false) { try $0.addBytes(came, on: day) }
   }
 
-  /// Takes jobs by the indexes of the queue: its time grows with their number, not with the queue's length. Where many
-  /// jobs are seen for the first time whose origins have no room, it takes several commits.
+  /// Finds jobs by the indexes of the queue: the time grows with the number of claimed jobs, not
+  /// with the number of queued jobs. If many jobs with a busy origin are seen for the first time,
+  /// the claim takes several commits.
   public func claim(
     _ count: Int, for instance: Instance, room: OriginRoom, owners: OwnerRoom<Owner>
   ) async throws(StoreError) -> Claimed {
@@ -69,7 +70,8 @@ extension SQLiteJobStore {
     var isDone = false
     repeat {
       do throws(StoreError) {
-        // Lost or not, a claim means that the job is queued at the next start.
+        // If an unsynced claim is lost, its job is queued at the next start. The same happens to a
+        // claim that is not lost.
         step = try await writer.perform(isSynced: false) {
           [leases, wanted = count - claimed.jobs.count, room = step.room, owners = step.owners] in
           try leases.check(instance)
@@ -77,12 +79,13 @@ extension SQLiteJobStore {
         }
         let jobs = try await self.claimed(step.rows)
         claimed.jobs += jobs
-        // In the place of one that can't be read comes another: who is given too few takes the queue for empty.
+        // Claim a replacement for an unreadable job: fewer jobs than requested would mean that the
+        // queue is empty.
         isDone = step.isDone && jobs.count == step.rows.count
       } catch {
-        // What earlier commits handed over must get to its workers.
+        // Jobs that earlier commits claimed must still reach their workers.
         if claimed.jobs.isEmpty { throw error }
-        log.error("a claim ended early", metadata: ["error": "\(error)"])
+        log.error("failed to claim more jobs", metadata: ["error": "\(error)"])
         break
       }
       claimed.shared.formUnion(step.shared)
@@ -92,10 +95,10 @@ extension SQLiteJobStore {
     return claimed
   }
 
-  /// What one commit of a claim handed over.
+  /// The result of one commit of a claim.
   private struct Step: Sendable {
     var rows: [JobRow] = []
-    /// What among theirs further queued jobs ask for.
+    /// The requests of claimed jobs that further queued jobs have too.
     var shared: Set<Fingerprint> = []
     var room: OriginRoom
     var owners: OwnerRoom<Data>
@@ -123,7 +126,8 @@ extension SQLiteJobStore {
     }
   }
 
-  /// Takes jobs by the index of what they ask; while none of the kind is queued, as is usual, it costs a look only.
+  /// Claims jobs by the index of requests. Usually no equal job is queued, and this costs one
+  /// query.
   public func claim(equalTo request: Fingerprint, count: Int, for instance: Instance)
     async throws(StoreError) -> [(job: Job, claim: Claim)]
   {
@@ -137,7 +141,7 @@ extension SQLiteJobStore {
       })
   }
 
-  /// The jobs of rows just taken, decoded where that holds up nobody.
+  /// Decodes the jobs of claimed rows, outside the writing thread.
   private func claimed(_ rows: [JobRow]) async throws(StoreError) -> [(job: Job, claim: Claim)] {
     guard !rows.isEmpty else { return [] }
     return try await compute(for: rows.count) { [log] in
@@ -146,21 +150,22 @@ extension SQLiteJobStore {
           let job = try row.job()
           return row.heldBy.map { (job, $0) }
         } catch {
-          log.error("a queued job is passed over", metadata: ["error": "\(error)"])
+          log.error("skipping unreadable queued job", metadata: ["error": "\(error)"])
           return nil
         }
       }
     }
   }
 
-  /// Changes a job; `change` runs on the thread that writes, so it must be quick.
+  /// Changes a job. `change` runs on the writing thread, so it must be quick.
   public func update(
     _ id: JobID, under claim: Claim?, _ change: @escaping @Sendable (inout Job) -> Bool
   ) async throws(StoreError) -> Job? {
     try await writer.perform { try $0.update(id, under: claim, change) }
   }
 
-  /// Changes a job in the same way; what is counted tells in that transaction whether there is a place for it.
+  /// Changes a job in the same way. The same transaction checks the counters for a free slot in the
+  /// queue.
   public func update(
     _ id: JobID, within capacity: QueueCapacity,
     _ change: @escaping @Sendable (inout Job) -> Bool
@@ -170,15 +175,15 @@ extension SQLiteJobStore {
     }
   }
 
-  /// Forgets the job, its tags and its hold on images.
+  /// Deletes the job, its tags and its references to images.
   public func remove(
     _ id: JobID, if condition: @escaping @Sendable (Job) -> Bool
   ) async throws(StoreError) -> Removal {
     try await writer.perform { try $0.remove(id, if: condition) }
   }
 
-  /// Changes the jobs one after the other; one that can't be changed, as its record can't be read, is logged and counts
-  /// as lost.
+  /// Changes the jobs one after the other. A job that can't be changed because its record is
+  /// unreadable is logged and reported as lost.
   public func complete(_ completion: Completion) async throws(StoreError) -> Completed {
     var row: CacheRow?
     if let entry = completion.entry { row = try await compute(for: 1) { try CacheRow(entry) } }
@@ -188,18 +193,18 @@ extension SQLiteJobStore {
     let jobs = zip(completion.claims, results).map { claim, result -> Job? in
       do throws(StoreError) { return try result.get() } catch {
         log.error(
-          "a job can't be completed", metadata: ["job": "\(claim.job)", "error": "\(error)"])
+          "failed to complete a job", metadata: ["job": "\(claim.job)", "error": "\(error)"])
         return nil
       }
     }
     return Completed(jobs: jobs, evicted: evicted.map { ImageName($0) })
   }
 
-  /// Makes room by the index of images that may give way; images that nothing refers to go first.
+  /// Evicts images by the index of evictable ones; unreferenced images go first.
   public func reserve(
     _ image: ImageDigest, bytes: Int, as holder: JobID, of instance: Instance, limit: Int
   ) async throws(StoreError) -> Reservation {
-    // Without it the bytes are swept at the next start.
+    // If an unsynced reservation is lost, its file is removed by the sweep at the next start.
     try await writer.perform(isSynced: false) { [leases] in
       try leases.check(instance)
       return try $0.reserve(
@@ -207,7 +212,8 @@ extension SQLiteJobStore {
     }
   }
 
-  /// Lets the image go by as many commits as it takes: whoever comes to it in between has it for as long.
+  /// Removes all references to the image, in several commits if necessary. Meanwhile, other jobs
+  /// may still read it.
   public func lose(_ image: ImageDigest, for instance: Instance) async throws(StoreError)
     -> LostImage?
   {
@@ -226,17 +232,17 @@ extension SQLiteJobStore {
     }
   }
 
-  /// Ends a holder's reservations.
+  /// Releases a holder's reservations.
   public func release(_ holder: JobID) async throws(StoreError) {
     try await writer.perform(isSynced: false) { try $0.release(holder.data) }
   }
 
-  /// Forgets jobs whose time has come, the earliest first, in one commit.
+  /// Deletes expired jobs in one commit, the earliest first.
   public func expire(_ count: Int) async throws(StoreError) -> [JobID] {
     try await writer.perform { [now] in try $0.expire(at: now(), count: count) }
   }
 
-  /// Marks images that nothing refers to as leaving, and names them.
+  /// Marks unreferenced images as pending deletion and returns their names.
   public func abandonedImages(
     _ count: Int, for instance: Instance
   ) async throws(StoreError) -> [ImageName] {
@@ -245,12 +251,13 @@ extension SQLiteJobStore {
     }
   }
 
-  /// None: no answer gets lost within a process, and what was removed comes back under the same name here.
+  /// Always empty: no answer is lost within one process, and a deleted image that is stored again
+  /// has the same name.
   public func leavingImages(
     _ count: Int, of instance: Instance
   ) async throws(StoreError) -> [ImageName] { [] }
 
-  /// Looks first where others may look: few of them are orphans, and none as a rule.
+  /// Checks on a reading thread first, because orphaned files are rare.
   public func markOrphans(
     _ images: [ImageName], for instance: Instance
   ) async throws(StoreError) -> [ImageName] {
@@ -266,7 +273,7 @@ extension SQLiteJobStore {
     }
   }
 
-  /// Looks the size up: nobody but this process removes bytes, so every name is the first.
+  /// Reads the image's size. Only this process deletes files, so names have no generation.
   public func keptImage(_ digest: ImageDigest) async throws(StoreError) -> KeptImage? {
     try await read { db in
       let statement = try db.cachedStatement(sql: "SELECT bytes FROM images WHERE digest = ?")
@@ -275,7 +282,7 @@ extension SQLiteJobStore {
     }
   }
 
-  /// Forgets images whose bytes are gone; one that is referred to stays.
+  /// Deletes the rows of images whose bytes are gone. An image with references stays.
   public func forget(_ images: [ImageName]) async throws(StoreError) {
     try await writer.perform(isSynced: false) {
       for image in images { try $0.forget(image.digest) }

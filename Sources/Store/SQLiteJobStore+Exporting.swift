@@ -3,9 +3,9 @@ internal import GRDB
 public import Jobs
 internal import Records
 
-/// What another store takes over.
+/// Export to another store.
 extension SQLiteJobStore: ExportedStore {
-  /// Ids only, so that a long queue is a few megabytes.
+  /// Returns only ids, so that a long queue needs only a few megabytes.
   public func queueOrder() async throws(StoreError) -> [JobID] {
     try await read { db in
       try Data.fetchAll(
@@ -14,7 +14,7 @@ extension SQLiteJobStore: ExportedStore {
     }
   }
 
-  /// By the table's own order.
+  /// Returns idempotency keys in the order of their rows.
   public func keys(
     after number: Int64, count: Int
   ) async throws(StoreError) -> [Exported<ExportedKey>] {
@@ -29,7 +29,7 @@ extension SQLiteJobStore: ExportedStore {
     }
   }
 
-  /// By the table's own order, in which the entries of one key are looked at.
+  /// Returns cache entries in the order of their rows, as searches return the entries of one key.
   public func entries(
     after number: Int64, count: Int
   ) async throws(StoreError) -> [Exported<ExportedEntry>] {
@@ -46,7 +46,7 @@ extension SQLiteJobStore: ExportedStore {
 }
 
 extension SQLiteJobStore {
-  /// By the table's own order.
+  /// Returns batches in the order of their rows.
   public func batches(
     after number: Int64, count: Int
   ) async throws(StoreError) -> [Exported<Batch>] {
@@ -60,7 +60,7 @@ extension SQLiteJobStore {
     }
   }
 
-  /// By the table's own order.
+  /// Returns a batch's rejected lines in the order of their rows.
   public func rejectedLines(
     of number: Int64, after line: Int64, count: Int
   ) async throws(StoreError) -> [Exported<RejectedLine>] {
@@ -78,7 +78,7 @@ extension SQLiteJobStore {
     }
   }
 
-  /// By the table's own order.
+  /// Returns messages in the order of their rows.
   public func messages(
     after number: Int64, count: Int
   ) async throws(StoreError) -> [Exported<WebhookMessage>] {
@@ -110,7 +110,7 @@ extension ExportedEntry {
       let selector = Fingerprint(bytes: row[2] as Data),
       let image = ImageDigest(bytes: row[4] as Data)
     else {
-      throw StoreError.unreadable(detail: "the cache's row \(row[0] as Int64) makes no sense")
+      throw StoreError.unreadable(detail: "the cache entry of row \(row[0] as Int64) is invalid")
     }
     self.init(
       id: CacheEntry.ID(key: key, selector: selector),
@@ -120,11 +120,12 @@ extension ExportedEntry {
   }
 }
 
-/// The tables apart from a service.
+/// The tables, without a running store.
 extension SQLiteJobStore {
-  /// How far a database's tables are. It is only read, also while a service has it.
+  /// Returns the version of a database's tables. Only reads the database, even while another
+  /// process uses it.
   ///
-  /// - Throws: `.unavailable` when a newer release wrote it, or it can't be read.
+  /// - Throws: `.unavailable` if a newer release wrote it or it can't be read.
   public static func versions(at path: String) throws(StoreError) -> TableVersions {
     let latest = Schema.migrator.migrations.count
     guard FileManager.default.fileExists(atPath: path) else {

@@ -2,9 +2,10 @@ internal import GRDB
 public import Jobs
 internal import Logging
 
-/// Instances share a database within one process alone: the folder is locked against any other.
+/// Leases of instances. Only instances within this process share the database, because its folder
+/// is locked.
 extension SQLiteJobStore: InstanceLeases, StoreNews {
-  /// Takes the next number, in a commit of its own.
+  /// Assigns the next instance number, in its own commit.
   public func register(for lease: Duration) async throws(StoreError) -> Instance {
     let number = try await writer.perform { try NumberSequence.nextRun($0.db) }
     let instance = Instance(number: number)
@@ -12,7 +13,7 @@ extension SQLiteJobStore: InstanceLeases, StoreNews {
     return instance
   }
 
-  /// Costs the disk a look at the jobs that are loading, and no commit.
+  /// Renews the lease in memory and reads the claims of loading jobs. Needs no commit.
   public func renew(
     _ instance: Instance, for lease: Duration
   ) async throws(StoreError) -> Renewal? {
@@ -21,13 +22,14 @@ extension SQLiteJobStore: InstanceLeases, StoreNews {
     return Renewal(at: now(), holding: claims)
   }
 
-  /// Lets go in memory; who recovers next does the rest.
+  /// Ends the lease in memory; the next recovery requeues the instance's jobs.
   public func retire(_ instance: Instance) async throws(StoreError) {
     leases.end(instance)
     exchange.end(instance)
   }
 
-  /// Asks no disk while every lease lasts.
+  /// Requeues the jobs of instances whose lease expired. Does not use the disk while all leases are
+  /// valid.
   public func recoverExpired(_ count: Int) async throws(StoreError) -> [Job] {
     guard count > 0, leases.expire() != nil else { return [] }
     let recovery = try await writer.perform { [leases] transaction in
@@ -38,40 +40,41 @@ extension SQLiteJobStore: InstanceLeases, StoreNews {
     }
     if let ended = recovery.ended { leases.haveRecovered(ended) }
     for error in recovery.unreadable {
-      log.error("a job stays as it is", metadata: ["error": "\(error)"])
+      log.error("failed to requeue a job", metadata: ["error": "\(error)"])
     }
     return recovery.jobs
   }
 
-  /// The folder is locked.
+  /// True, because the folder is locked.
   public var isExclusive: Bool { true }
 
-  /// Hears what other instances of this process tell.
+  /// Receives the events of other instances of this process.
   public func news(for instance: Instance) -> AsyncStream<News> { exchange.news(for: instance) }
 
-  /// Passes it on in memory.
+  /// Publishes an event within this process.
   public func tell(_ news: News, from instance: Instance) { exchange.tell(news, from: instance) }
 }
 
-/// What came of giving back.
+/// The result of a recovery.
 struct Recovery: Sendable {
-  /// Jobs that are queued again.
+  /// The requeued jobs.
   var jobs: [Job] = []
-  /// Why others, which stay as they are, are not.
+  /// The errors of unreadable jobs, which stay unchanged.
   var unreadable: [StoreError] = []
   var isComplete = false
-  /// See ``Leases/expire()``; nil where more is left.
+  /// The number of ended leases (``Leases/expire()``); `nil` if more jobs are left.
   var ended: Int?
 }
 
 extension WriteTransaction {
-  /// Gives back what none of the living holds.
+  /// Requeues the jobs that no living instance holds.
   mutating func recover(_ count: Int, of living: Set<Instance>) throws -> Recovery {
     var recovery = Recovery()
     var references = ReferenceChanges()
     var left: [JobRow] = []
     for owner in try JobListing.owners(db) where left.count < count {
-      // Those that can't be read are met each time: there is no count of what is looked at.
+      // Reads all loading jobs of an owner, because unreadable ones stay in this phase and must not
+      // use up a limit.
       left += try JobRow.fetchAll("owner = ? AND phase = 1", [owner], db).filter { row in
         row.claim.map { !living.contains(ClaimNumbers.instance(of: $0)) } ?? true
       }

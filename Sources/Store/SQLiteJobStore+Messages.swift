@@ -3,10 +3,11 @@ internal import GRDB
 public import Jobs
 internal import Synchronization
 
-/// Messages to be sent. Who holds one is known in memory alone, as leases are: a start finds all of them free.
+/// Webhook messages. The instance that is sending a message is recorded in memory only, as leases
+/// are. After a start, all messages can be sent.
 extension SQLiteJobStore: WebhookOutbox {
-  /// Looks along the index of hosts, in turn with what changes messages; it writes nothing but that one can't be
-  /// read.
+  /// Searches along the index of hosts, on the writing thread. Writes only if a message is
+  /// unreadable.
   public func takeMessages(_ request: MessageRequest) async throws(StoreError) -> TakenMessages {
     let moment = now()
     return try await writer.perform(isSynced: false) { [leases, heldMessages] transaction in
@@ -18,7 +19,7 @@ extension SQLiteJobStore: WebhookOutbox {
     }
   }
 
-  /// Lost in a power cut, it is sent once more.
+  /// Stores the result of a try. If a power failure undoes this, the message is sent again.
   public func settle(_ message: WebhookMessage, by instance: Instance) async throws(StoreError) {
     let moment = now()
     let isLetGo = Atomic(false)
@@ -29,13 +30,14 @@ extension SQLiteJobStore: WebhookOutbox {
         try transaction.settle(message, at: moment)
       }
     } catch {
-      // Who settles it again is to find it held: it would go out again and again otherwise.
+      // Hold the message again, so that the repeated call succeeds. Otherwise the message would be
+      // sent again and again.
       if isLetGo.load(ordering: .relaxed) { heldMessages.takeBack(message, by: instance) }
       throw error
     }
   }
 
-  /// Looks them up by their subject.
+  /// Searches by the job or batch.
   public func messages(of subject: JobID) async throws(StoreError) -> [WebhookMessage] {
     try await read { db in
       let statement = try db.cachedStatement(
@@ -45,7 +47,7 @@ extension SQLiteJobStore: WebhookOutbox {
     }
   }
 
-  /// Makes the newest one due. One that is being sent is sent again after that.
+  /// Makes the newest message due. If it is being sent, it is sent again afterwards.
   public func sendAgain(of subject: JobID) async throws(StoreError) -> WebhookMessage? {
     let moment = now()
     return try await writer.perform { [heldMessages] transaction in
@@ -63,7 +65,7 @@ extension SQLiteJobStore: WebhookOutbox {
     }
   }
 
-  /// Counts by the index of those that wait.
+  /// Counts by the index of waiting messages; 100,000 at most.
   public func waitingMessages() async throws(StoreError) -> Int {
     try await read { db in
       let sql = """
@@ -73,7 +75,7 @@ extension SQLiteJobStore: WebhookOutbox {
     }
   }
 
-  /// Counts by an index of owners' that wait.
+  /// Counts by the index of owners.
   public func waitingMessages(
     of owner: Owner, upTo limit: Int
   ) async throws(StoreError) -> Int {
@@ -87,12 +89,12 @@ extension SQLiteJobStore: WebhookOutbox {
   }
 }
 
-/// Messages that instances are sending.
+/// The messages that instances are sending, in memory.
 final class HeldMessages: Sendable {
   private let held = Mutex<[WebhookMessage.ID: (by: Instance, host: String)]>([:])
 
-  /// Lets those go that an instance does not send, or whose holder's lease is over.
-  /// - Returns: the others, with their hosts.
+  /// Releases messages that the instance is not sending, and messages of instances without a lease.
+  /// - Returns: the messages still held, with their hosts.
   func keep(
     _ sending: Set<WebhookMessage.ID>, of instance: Instance, _ living: Set<Instance>
   ) -> [WebhookMessage.ID: String] {
@@ -110,7 +112,7 @@ final class HeldMessages: Sendable {
     }
   }
 
-  /// - Returns: whether the instance held it.
+  /// - Returns: whether the instance held the message.
   func letGo(_ message: WebhookMessage.ID, by instance: Instance) -> Bool {
     held.withLock { held in
       guard held[message]?.by == instance else { return false }
@@ -119,7 +121,7 @@ final class HeldMessages: Sendable {
     }
   }
 
-  /// What was to let it go did not come to pass.
+  /// Holds a message again, because the transaction that released it failed.
   func takeBack(_ message: WebhookMessage, by instance: Instance) {
     held.withLock { held in
       if held[message.id] == nil { held[message.id] = (instance, message.host) }

@@ -2,9 +2,9 @@ internal import Foundation
 internal import GRDB
 public import Jobs
 
-/// Whose images a bucket holds: the database has a name.
+/// The name of this store, which marks the bucket that holds its images.
 extension SQLiteJobStore: ImageOwner {
-  /// Looked up in the database, each time.
+  /// Reads the name from the database on each call.
   public func name() async throws(StoreError) -> String {
     try await read { db in
       let name = try String.fetchOne(db, sql: "SELECT value FROM settings WHERE name = 'name'")

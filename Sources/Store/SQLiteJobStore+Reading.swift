@@ -3,19 +3,19 @@ internal import GRDB
 public import Jobs
 internal import Logging
 
-/// What only looks.
+/// Queries that only read.
 extension SQLiteJobStore {
-  /// Looks the job up on a thread that reads.
+  /// Reads the job on a reading thread.
   public func job(_ id: JobID) async throws(StoreError) -> Job? {
     try await read { try JobRow.fetch(id.data, $0)?.job() }
   }
 
-  /// Lists jobs by index, newest first; a job whose time has come is left out.
+  /// Lists jobs by index, newest first. Skips expired jobs.
   public func jobs(_ query: JobQuery) async throws(StoreError) -> JobPage {
     try await readIfAwaited { try JobListing(query: query).page($0) }
   }
 
-  /// Looks them up by an index of such jobs only; one whose record can't be read is left out.
+  /// Searches an index of jobs with a low-data image. Skips unreadable jobs.
   public func jobsWithLowDataImages(after id: JobID?, count: Int) async throws(StoreError) -> [Job]
   {
     try await read { [log] db in
@@ -23,13 +23,13 @@ extension SQLiteJobStore {
         "low = 1 AND id > ? ORDER BY id LIMIT ?", [id?.data ?? Data(), count], db)
       return rows.compactMap { row in
         do { return try row.job() } catch {
-          log.error("a job is passed over", metadata: ["error": "\(error)"])
+          log.error("skipping unreadable job", metadata: ["error": "\(error)"])
           return nil
         }
       }
     }
   }
 
-  /// What the last commit left; asks no disk.
+  /// The counts after the last commit. Does not use the disk.
   public func counts() async throws(StoreError) -> StoreCounts { writer.counts }
 }

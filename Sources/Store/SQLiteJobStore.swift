@@ -6,46 +6,60 @@ public import Jobs
 internal import Logging
 internal import Synchronization
 
-/// Keeps jobs in an SQLite database: one file with its log beside it, for one service.
+/// Stores jobs, batches, the cache index and webhook messages in an SQLite database, for one
+/// process.
 ///
-/// What changes something returns once the log is on the disk (WAL, `synchronous=FULL`); callers that wait at the
-/// same time share one commit. Reads wait for nobody. Nothing is held in memory for a job, and little for an origin
-/// whose jobs wait for room.
+/// Input: calls of the protocols of the Jobs module, from any task. Output: their results. A change
+/// returns after its commit is synced (WAL, `synchronous=FULL`). All writes run on one thread
+/// (``GroupCommit``), which merges waiting calls into one transaction. Reads run on other threads
+/// and do not wait for writes. Memory holds counters, queue positions and the rows of loading jobs
+/// (``StoreCounters``, ``HeldRows``).
+///
+/// The module also contains the file store for images (``FileImageStore``), its partial transfers,
+/// and local source images (``LocalFolder``).
+///
+/// Read in this order: Schema (tables), GroupCommit (writing thread), WriteTransaction and its
+/// extensions, Dequeue with Lanes and ParkedHeads (queue order), the other extensions of this
+/// class, then FileImageStore, ImageFolder and StagedFile.
 public final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
-  /// Where the database is, and how much one commit may carry.
+  /// The settings of the store.
   public struct Configuration: Sendable {
-    /// The database's file; its folder is made where there is none.
+    /// The path of the database file; its folder is created if missing.
     public var path: String
-    /// Operations in one commit, at the most.
+    /// The maximum number of operations in one commit.
     public var maxBatch = 512
-    /// Threads that read.
+    /// The number of reading threads.
     public var readers = 2
-    /// How long to wait for another program that has the database locked, such as a backup.
+    /// How long to wait if another program has locked the database, for example a backup.
     public var busyTimeout: Duration = .seconds(5)
-    /// Images of up to so many bytes are kept in the database, by the transaction that ends their job: a file of its
-    /// own costs more than the bytes do.
+    /// The maximum size in bytes of images stored in the database. They are written by the
+    /// transaction that completes their job, because a separate file would cost more than the
+    /// bytes.
     public var largestEmbedded = 64 << 10
-    /// Whether what is promised outlives a crash of the machine; not where the file goes with the process anyway.
+    /// Whether commits survive a crash of the machine. False if the file is deleted together with
+    /// the process.
     public var isDurable = true
-    /// No job waits longer for its next try: what seems to has been told to by a clock that was set back since.
+    /// The longest valid wait of a job for its next try. A later due time can only come from a
+    /// clock that was set back.
     public var longestWait: Duration = .seconds(86_400)
-    /// Bytes of the disk that are reserved for when it is full, in a file next to the database; 0: none.
+    /// The size in bytes of the disk space reserved for a full disk, in a file next to the
+    /// database; 0 for none.
     public var reserve = 0
-    /// False where whoever opens the database has locked its folder (``StorageHome``).
+    /// False if the caller has locked the folder already (``StorageHome``).
     public var locksFolder = true
-    /// The store's clock: it tells when jobs are due, taken and over, and when a cache entry is stored.
+    /// The store's clock, for due times, claims, ends of jobs and cache entries.
     public var now: WallClock = {
       Timestamp(milliseconds: Int64(Date().timeIntervalSince1970 * 1_000))
     }
-    /// By which leases end: none outlives the process, so that it needs no clock that somebody sets. A wall clock that is set
-    /// ahead would end the lease of whoever works.
+    /// The clock for leases. No lease outlives the process, so a monotonic clock is used: a wall
+    /// clock that is set forward would end leases of working instances.
     public var uptime: @Sendable () -> Timestamp = {
       var time = timespec()
       clock_gettime(CLOCK_MONOTONIC, &time)
       return Timestamp(milliseconds: Int64(time.tv_sec) * 1_000 + Int64(time.tv_nsec) / 1_000_000)
     }
 
-    /// A database at `path`, everything else as it usually is.
+    /// Creates a configuration with default settings.
     public init(path: String) { self.path = path }
   }
 
@@ -57,24 +71,23 @@ public final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
   let leases: Leases
   let heldMessages = HeldMessages()
   let exchange = NewsExchange()
-  /// Ends of batches that whoever sends messages knows of.
+  /// The number of finished batches with a webhook that the sender of messages knows of.
   let seenBatchEnds = Atomic<Int>(0)
   let now: WallClock
-  /// See ``Configuration/largestEmbedded``.
   public let largestEmbedded: Int
   let log = Logger(label: "store")
 
-  /// Opens the database, making it or bringing it up to date where needed. Blocks for some milliseconds.
+  /// Opens the database; creates or updates it if necessary. Blocks for some milliseconds.
   ///
-  /// - Throws: `.unavailable` when another service has it open, when a newer release wrote it, or when it can't be
-  ///   read; `.full` when there is no room for it.
+  /// - Throws: `.unavailable` if another process uses it, a newer release wrote it, or it can't be
+  ///   read; `.full` if the disk is full.
   public init(_ configuration: Configuration) throws(StoreError) {
     do {
       let folder = URL(fileURLWithPath: configuration.path).deletingLastPathComponent().path
       try StorageFolder.make(folder, isDurable: configuration.isDurable)
       lock = configuration.locksFolder ? try FolderLock(configuration.path + ".lock") : nil
       SQLiteLibrary.countsFailedSyncs
-      // Its last sync may have failed.
+      // The last sync of the previous run may have failed.
       if configuration.isDurable { try DatabaseLog(of: configuration.path).rewrite() }
       reserve =
         configuration.reserve > 0
@@ -95,14 +108,16 @@ public final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
     reading = ThreadPool(name: "store-read", threads: max(1, configuration.readers))
   }
 
-  /// Finishes what was asked for and closes the database; whatever is asked after that fails.
+  /// Finishes the accepted requests and closes the database. Later requests fail.
   public func close() async {
     await writer.close()
     await reading.run { [database, log] in
       do { try Self.emptyLog(of: database) } catch {
-        log.warning("the database's log could not be emptied: \(error)")
+        log.warning("failed to truncate the database log", metadata: ["error": "\(error)"])
       }
-      do { try database.close() } catch { log.error("closing the database: \(error)") }
+      do { try database.close() } catch {
+        log.error("failed to close the database", metadata: ["error": "\(error)"])
+      }
     }
     lock?.release()
   }
@@ -118,8 +133,8 @@ public final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
     }.get()
   }
 
-  /// As ``read(_:)``, for what may keep its thread for long and nothing but an answer depends on: given up where its task
-  /// is cancelled before its turn, so that nobody waits behind those who have left.
+  /// Like ``read(_:)``, for long reads on behalf of a request. If the task is cancelled before the
+  /// read starts, it is skipped, so that later requests do not wait for it.
   func readIfAwaited<Value: Sendable>(
     _ body: @escaping @Sendable (Database) throws -> Value
   ) async throws(StoreError) -> Value {
@@ -127,7 +142,7 @@ public final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
     let result = await withTaskCancellationHandler {
       await reading.run { [database] () -> Result<Value, StoreError> in
         guard !asker.hasLeft else {
-          return .failure(.unavailable(detail: "nobody waits for it any more"))
+          return .failure(.unavailable(detail: "the request was cancelled"))
         }
         do { return .success(try database.read(body)) } catch {
           return .failure(StoreError(cause: error))
@@ -139,10 +154,11 @@ public final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
     return try result.get()
   }
 
-  /// So many records are encoded or decoded where they are wanted: some microseconds each, less than a hop costs.
+  /// The number of records that are encoded or decoded on the current thread: this takes less time
+  /// than a switch to another thread.
   private static let fewRecords = 16
 
-  /// Computes with so many records: on a thread that may, where they are many.
+  /// Runs a computation with `count` records, on a reading thread if they are many.
   func compute<Value: Sendable>(
     for count: Int = .max, _ body: @escaping @Sendable () throws -> Value
   ) async throws(StoreError) -> Value {
@@ -156,8 +172,8 @@ public final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
 }
 
 extension SQLiteJobStore {
-  /// Moves what is in the log into the database, so that the file alone is all there is. Where another program reads
-  /// the database for long, such as a backup, the rest stays in the log, whence the next start takes it.
+  /// Moves the log into the database, so that the database is a single file. If another program is
+  /// reading, for example a backup, the rest stays in the log until the next start.
   private static func emptyLog(of database: DatabasePool) throws {
     try database.writeWithoutTransaction { db in
       if SQLiteLibrary.failedSyncs > 0 { try DatabaseLog(of: database.path).rewrite() }
@@ -166,11 +182,12 @@ extension SQLiteJobStore {
     }
   }
 
-  /// Gives it space of the reserve for as long as the disk is full.
+  /// Opens the database, and releases parts of the reserve while the disk is full.
   private static func open(
     _ configuration: Configuration, with reserve: DiskReserve?
   ) throws -> (DatabasePool, StoreCounters) {
-    // A full disk has to have room for what the log still has to add to the database: a quarter of the reserve at most.
+    // A full disk must have space for moving the log into the database, so the log may use a
+    // quarter of the reserve.
     let reserved = reserve?.size ?? 0
     let logBytes = reserved > 0 ? min(16 << 20, reserved / 4) : 16 << 20
     while true {
@@ -178,7 +195,7 @@ extension SQLiteJobStore {
         let database = try open(configuration, logBytes: logBytes)
         return (database, try database.read { try StoreCounters(counting: $0) })
       } catch {
-        // Which of SQLite's errors it is depends on the file that can't be made or grow.
+        // SQLite's error code depends on the file that could not be created or extended.
         guard let reserve, reserve.free < 1 << 20 || StoreError(cause: error) == .full,
           reserve.release()
         else { throw error }
@@ -186,7 +203,7 @@ extension SQLiteJobStore {
     }
   }
 
-  /// - Parameter logBytes: the size of the log from which a commit writes it to the database.
+  /// - Parameter logBytes: the size of the log at which a commit moves it into the database.
   private static func open(
     _ configuration: Configuration, logBytes: Int
   ) throws -> DatabasePool {
@@ -196,11 +213,11 @@ extension SQLiteJobStore {
     options.busyMode = .timeout(configuration.busyTimeout.inSeconds)
     let isDurable = configuration.isDurable
     options.prepareDatabase { db in
-      // Else making the file syncs it and its folder.
+      // Without this, creating the file syncs it and its folder.
       if !isDurable { try db.execute(sql: "PRAGMA synchronous = OFF") }
-      // Has an effect on a new database only. It lets deleted pages be given back to the disk.
+      // Works only for a new database. It allows deleted pages to be returned to the disk.
       if !db.configuration.readonly { try db.execute(sql: "PRAGMA auto_vacuum = INCREMENTAL") }
-      // Savepoints' journals and sorts stay in memory; the writer touches more pages than a reader.
+      // Savepoint journals and sorts stay in memory. The writer uses more pages than a reader.
       try db.execute(sql: "PRAGMA temp_store = MEMORY")
       try db.execute(sql: "PRAGMA cache_size = \(db.configuration.readonly ? -2_000 : -8_000)")
     }
@@ -209,7 +226,7 @@ extension SQLiteJobStore {
       throw StoreError.unavailable(detail: "\(configuration.path) was written by a newer release")
     }
     try database.writeWithoutTransaction { db in
-      // Opening a pool sets NORMAL, where a commit may be lost with the power.
+      // Opening a pool sets NORMAL, and then a power failure may undo a commit.
       try db.execute(sql: "PRAGMA synchronous = \(configuration.isDurable ? "FULL" : "OFF")")
       let pageBytes = try Int.fetchOne(db, sql: "PRAGMA page_size") ?? 4_096
       try db.execute(sql: "PRAGMA wal_autocheckpoint = \(max(64, logBytes / pageBytes))")
@@ -221,12 +238,12 @@ extension SQLiteJobStore {
   }
 }
 
-// The disk.
+// Disk space.
 extension SQLiteJobStore {
-  /// Whether the disk has little more left than the reserve. Asks the system.
+  /// Whether little more than the reserve is left on the disk. Each call queries the file system.
   public func isLow() async -> Bool { reserve?.isLow ?? false }
 
-  /// Gives the disk what the database does not need, and completes the reserve from what is free.
+  /// Returns unused pages to the disk and fills the reserve from the free space.
   public func hasRoom() async -> Bool {
     guard let reserve, reserve.isLow else { return true }
     await reading.run { [database, log] in
@@ -239,17 +256,17 @@ extension SQLiteJobStore {
     return !reserve.isLow
   }
 
-  /// Cuts pages that hold nothing off the database, and empties its log, for up to half a second.
+  /// Removes unused pages from the database and truncates its log, for up to half a second.
   private static func giveBack(from database: DatabasePool) throws {
     let end = ContinuousClock.now + .milliseconds(500)
     try database.writeWithoutTransaction { db in
-      // A database that was made without auto_vacuum keeps its free pages.
+      // A database created without auto_vacuum keeps its free pages.
       var left = Int.max
       while left > 0, .now < end {
-        // A step writes some of the pages to the log, which is to take little space.
+        // Each step writes some pages to the log, which should stay small.
         try db.execute(sql: "PRAGMA incremental_vacuum(256)")
         do { try db.checkpoint(.truncate) } catch let error as DatabaseError {
-          // A reader still uses the log.
+          // A reader is still using the log.
           guard error.resultCode == .SQLITE_BUSY else { throw error }
         }
         let free = try Int.fetchOne(db, sql: "PRAGMA freelist_count") ?? 0
@@ -260,7 +277,7 @@ extension SQLiteJobStore {
   }
 }
 
-/// Tells a thread of a task that was cancelled.
+/// Informs a thread that the task of its caller was cancelled.
 private final class Asker: Sendable {
   private let isGone = Atomic(false)
 

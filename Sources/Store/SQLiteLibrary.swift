@@ -4,18 +4,18 @@ internal import Glibc
 internal import Jobs
 internal import Synchronization
 
-/// The SQLite that is linked.
+/// The linked SQLite library.
 public enum SQLiteLibrary {
-  /// Its version, such as `3.40.1`.
+  /// The version, such as `3.40.1`.
   public static var version: String { String(cString: sqlite3_libversion()) }
 
   private static let failures = Atomic<Int>(0)
 
-  /// Of its syncs how many have failed in this process, those among them that it tells nobody else: of a log that is moved into the
-  /// database after a commit.
+  /// The number of failed syncs in this process. Includes failures that SQLite does not return as
+  /// an error, when it moves a log into the database after a commit.
   static var failedSyncs: Int { failures.load(ordering: .acquiring) }
 
-  /// Has the failed ones counted, where no database was opened before.
+  /// Starts counting failed syncs. Must be read before a database is opened.
   static let countsFailedSyncs: Void = {
     Database.logError = { code, _ in
       if code == .SQLITE_IOERR_FSYNC { failures.add(1, ordering: .acquiringAndReleasing) }
@@ -23,25 +23,26 @@ public enum SQLiteLibrary {
   }()
 }
 
-/// SQLite's log of a database, seen as a file.
+/// The file of a database's write-ahead log.
 struct DatabaseLog: Sendable {
   private let path: String
 
-  /// - Parameter database: the database's file.
+  /// - Parameter database: the path of the database file.
   init(of database: String) { path = database + "-wal" }
 
-  /// Has all of it written once more, and synced: nobody may add to it meanwhile.
+  /// Writes the whole log again and syncs it. No other writer may append to it meanwhile.
   ///
-  /// What was not synced when a sync failed the system takes for written from then on, and no later sync writes it. SQLite would go
-  /// on behind it, and after a power cut the log ends there. Moving it into the database at once would not do: that is whole only
-  /// with the log, until all was moved.
+  /// After a failed sync, the system treats the unwritten data as written, and no later sync writes
+  /// it. SQLite would append to such a log, and after a power failure the log would end at the gap.
+  /// Moving the log into the database is no solution, because the database is consistent only
+  /// together with the log until the move is complete.
   func rewrite() throws(StoreError) {
     let descriptor = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW)
     guard descriptor >= 0 else {
       if errno == ENOENT { return }
       throw StoreError(errno: errno, "opening the database's log")
     }
-    // No lock of SQLite's is on this file, which closing it would let go of.
+    // SQLite has no lock on this file that closing the descriptor could release.
     defer { close(descriptor) }
     var offset = 0
     while true {

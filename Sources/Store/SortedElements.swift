@@ -1,18 +1,18 @@
-/// Elements in ascending order, each once, in chunks: a change costs the size of a chunk, also while a copy is kept.
+/// A sorted set stored in chunks. A change copies one chunk, even while copies of the set exist.
 struct SortedElements<Element: Comparable & Sendable>: Sendable {
-  /// None is empty, and each ends before the next one begins.
+  /// No chunk is empty, and the chunks are in ascending order.
   private var chunks: [[Element]] = []
   private static var most: Int { 64 }
 
   var isEmpty: Bool { chunks.isEmpty }
   var last: Element? { chunks.last?.last }
 
-  /// In ascending order.
+  /// The elements in ascending order.
   var ascending: some Sequence<Element> { chunks.lazy.joined() }
-  /// In descending order.
+  /// The elements in descending order.
   var descending: some Sequence<Element> { chunks.reversed().lazy.map { $0.reversed() }.joined() }
 
-  /// Adds an element that is not among them.
+  /// Inserts an element that the set does not contain.
   mutating func insert(_ element: Element) {
     guard !chunks.isEmpty else { return chunks = [[element]] }
     let chunk = min(self.chunk(of: element), chunks.count - 1)
@@ -23,7 +23,7 @@ struct SortedElements<Element: Comparable & Sendable>: Sendable {
     chunks.insert(rest, at: chunk + 1)
   }
 
-  /// Removes an element, if it is among them.
+  /// Removes an element, if the set contains it.
   mutating func remove(_ element: Element) {
     let chunk = self.chunk(of: element)
     guard chunk < chunks.count else { return }
@@ -33,7 +33,8 @@ struct SortedElements<Element: Comparable & Sendable>: Sendable {
     if chunks[chunk].isEmpty { chunks.remove(at: chunk) }
   }
 
-  /// The first chunk that may have the element; their number if it is beyond all.
+  /// The index of the first chunk that may contain the element; the number of chunks if there is
+  /// none.
   private func chunk(of element: Element) -> Int {
     Self.first(in: 0..<chunks.count) { chunks[$0][chunks[$0].count - 1] >= element }
   }
@@ -42,7 +43,7 @@ struct SortedElements<Element: Comparable & Sendable>: Sendable {
     first(in: 0..<chunk.count) { chunk[$0] >= element }
   }
 
-  /// The first index for which the condition holds, as it does for all that follow; else the end.
+  /// Binary search: the first index that meets the condition, or the end of the range.
   private static func first(in range: Range<Int>, where condition: (Int) -> Bool) -> Int {
     var (low, high) = (range.lowerBound, range.upperBound)
     while low < high {

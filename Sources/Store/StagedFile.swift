@@ -3,16 +3,17 @@ internal import Foundation
 internal import Glibc
 internal import Jobs
 
-/// An image on its way into a file: small ones wait in memory until they are published, so that those given up never
-/// reach the disk.
+/// An image being written to a file. Small images stay in memory until they are stored, so that an
+/// abandoned one never uses the disk.
 final class StagedFile: StagedImage, @unchecked Sendable {  // used by one task at a time
-  /// Bytes held back, to write few large pieces rather than many small ones.
+  /// The size in bytes of the buffer that merges small writes.
   private static let bufferSize = 64 << 10
-  /// How long bytes of an identified stage may be held back, and be without a record where they are few: so much a crash of the
-  /// service costs. A record is a file of its own, which costs more than it saves where a transfer is done by then.
+  /// How long the bytes of an identified transfer may stay in the buffer, and how long few bytes
+  /// may stay without a record. A crash of the process loses at most this much. Shorter transfers
+  /// need no record, because writing its file would cost more than it saves.
   private static let flushInterval = Duration.milliseconds(500)
 
-  /// Which response the bytes are of.
+  /// The request and the response that the bytes belong to.
   private struct Identity: Equatable {
     var key: Fingerprint
     var response: PartialResponse
@@ -25,13 +26,13 @@ final class StagedFile: StagedImage, @unchecked Sendable {  // used by one task 
   private var buffer: [UInt8] = []
   private let began = ContinuousClock.now
   private var lastFlush = ContinuousClock.now
-  /// The file, once it is made.
+  /// The file's descriptor, once the file was created.
   private var descriptor: Int32?
   private var digest: ImageDigest?
-  /// Why bytes are missing from it: then it can't be published any more.
+  /// The error of a failed write. Such an image can't be stored.
   private var fault: StoreError?
   private var identity: Identity?
-  /// The identity that the record on the disk tells.
+  /// The identity in the record on the disk.
   private var recorded: Identity?
   private var hasRecord = false
   /// The first bytes, once they were synced.
@@ -45,7 +46,7 @@ final class StagedFile: StagedImage, @unchecked Sendable {  // used by one task 
     self.disk = disk
   }
 
-  /// A stage that begins with kept bytes; what is written follows them.
+  /// Resumes a partial transfer; new bytes are appended.
   init(continuing opened: PartialFolder.Opened, in partials: PartialFolder, disk: ThreadPool) {
     name = opened.name
     self.partials = partials
@@ -55,13 +56,13 @@ final class StagedFile: StagedImage, @unchecked Sendable {  // used by one task 
     identity = Identity(key: opened.record.key, response: opened.record.response)
     hasRecord = true
     synced = opened.record.whole
-    // Else the bytes to come would be taken for an earlier run's.
+    // Otherwise new bytes would be attributed to an earlier boot.
     if opened.record.boot == partials.boot { recorded = identity }
   }
 
   deinit {
     guard descriptor != nil || hasRecord else { return }
-    // Freeing a large file takes long enough to do it elsewhere.
+    // Deleting a large file takes long, so it is done on another thread.
     Task(executorPreference: disk) { [name, folder, hasRecord, descriptor] in
       folder.discard(name)
       if hasRecord { folder.dropRecord(of: name) }
@@ -90,7 +91,7 @@ final class StagedFile: StagedImage, @unchecked Sendable {  // used by one task 
 
   var content: [UInt8]? { descriptor == nil && fault == nil ? buffer : nil }
 
-  /// A descriptor of its own, as who reads the bytes may hold them longer than the stage lives.
+  /// Returns the bytes with a new descriptor, because a reader may outlive this object.
   func bytes() throws(StoreError) -> StoredBytes {
     if let content { return .memory(content) }
     if let fault { throw fault }
@@ -100,7 +101,7 @@ final class StagedFile: StagedImage, @unchecked Sendable {  // used by one task 
     return .file(OpenedFile(reading, count: hash.count))
   }
 
-  /// Takes over what another stage holds.
+  /// Copies the bytes of another spooled image.
   func write(_ bytes: StoredBytes) throws(StoreError) {
     var offset = 0
     while offset < bytes.count {
@@ -111,7 +112,7 @@ final class StagedFile: StagedImage, @unchecked Sendable {  // used by one task 
     }
   }
 
-  /// Whether its file can become one of that folder's.
+  /// Returns whether the file can be stored in that folder by renaming it.
   func isIn(_ folder: ImageFolder) -> Bool { self.folder === folder }
 
   func publish(as digest: ImageDigest) async throws(StoreError) {
@@ -121,7 +122,7 @@ final class StagedFile: StagedImage, @unchecked Sendable {  // used by one task 
   private func becomePublished(as digest: ImageDigest) throws(StoreError) {
     if let fault { throw fault }
     if try folder.holds(digest, bytes: hash.count) { return discard() }
-    // Kept bytes are of no use any more.
+    // A partial transfer is no longer needed.
     identity = nil
     try flush()
     let descriptor = try file()
@@ -167,7 +168,7 @@ final class StagedFile: StagedImage, @unchecked Sendable {  // used by one task 
   }
 }
 
-/// What outlives a broken transfer.
+/// Partial transfers that survive a broken connection or a crash.
 extension StagedFile {
   func identify(_ key: Fingerprint, _ response: PartialResponse) {
     guard partials.isOpen else { return }
@@ -204,7 +205,8 @@ extension StagedFile {
     identity != nil && lastFlush.duration(to: .now) >= Self.flushInterval
   }
 
-  /// Tells on the disk whose the bytes are. Where that fails, nothing but what a crash would have left is lost.
+  /// Writes the record of the transfer. If this fails, only the ability to resume after a crash is
+  /// lost.
   private func record() {
     guard let identity, identity != recorded,
       hash.count >= partials.maxUnrecordedBytes

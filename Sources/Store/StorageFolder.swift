@@ -2,14 +2,14 @@ internal import Foundation
 internal import Glibc
 internal import Jobs
 
-/// Folders that hold what is promised: each has its name on the disk before anything is put into it, as what a power cut
-/// leaves of a file is of no use where the folder above it is not found again.
+/// Creates durable folders. A folder's name is synced before anything is stored in it, because
+/// files are lost if a power failure removes their folder.
 enum StorageFolder {
-  /// Makes the folder, for its owner alone, and those above it where there are none.
+  /// Creates the folder, accessible only to its owner, and missing parent folders.
   ///
-  /// - Parameter isDurable: whether it outlives a crash of the machine.
+  /// - Parameter isDurable: whether the folder must survive a crash of the machine.
   static func make(_ path: String, isDurable: Bool) throws(StoreError) {
-    // "x/" is made as "x".
+    // "x/" is created as "x".
     let folder = URL(fileURLWithPath: path).standardizedFileURL.path
     let parent = URL(fileURLWithPath: folder).deletingLastPathComponent().path
     var code = mkdir(folder, 0o700) == 0 ? 0 : errno
@@ -26,11 +26,12 @@ enum StorageFolder {
       throw StoreError(errno: code, "making the folder")
     }
     guard isDurable, access(parent, R_OK) == 0 else { return }
-    // An earlier run may have made it and come no further; or it is a mount, and what is above it can't be synced.
+    // An earlier run may have created it without syncing its parent. If it is a mount point, the
+    // parent can't be synced.
     if code == 0 { try sync(parent) } else { try? sync(parent) }
   }
 
-  /// Has the names in a folder on the disk.
+  /// Syncs the names in a folder.
   static func sync(_ path: String) throws(StoreError) {
     let descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
     guard descriptor >= 0 else { throw StoreError(errno: errno, "opening \(path)/") }

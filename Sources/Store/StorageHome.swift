@@ -2,20 +2,22 @@ internal import Foundation
 internal import Glibc
 public import Jobs
 
-/// A folder that one service has for itself, with a name of its own: by the name another store knows whether the images that its
-/// jobs refer to are in this folder, and by the lock that no other service uses it.
+/// A folder that one process uses exclusively, with an identifier. Another job store, for example
+/// PostgreSQL, records the identifier to verify that this folder contains the images of its jobs. A
+/// lock excludes other processes.
 public final class StorageHome: Sendable {
-  /// Made with the folder, and the same at every start.
+  /// The identifier, created with the folder and the same at every start.
   public let name: String
-  /// Whether no image's file lies in `images` within.
+  /// Whether the subfolder `images` contains no image.
   public let isEmpty: Bool
   private let lock: FolderLock
 
-  /// Locks the folder; makes it, and its name, where there is none.
+  /// Locks the folder; creates it and its identifier if missing.
   public init(_ path: String) throws(StoreError) {
     do {
       try StorageFolder.make(path, isDurable: true)
-      // The same file as SQLite's: the one or the other is in a folder.
+      // The same lock file as SQLite's, because a folder contains either an SQLite database or an
+      // identifier.
       lock = try FolderLock(path + "/jobs.sqlite.lock")
       name = try Self.name(in: path)
       isEmpty = !ImageFolder.fanOut.contains { Self.hasFiles(path + "/images/" + $0) }
@@ -24,7 +26,7 @@ public final class StorageHome: Sendable {
     }
   }
 
-  /// Lets the next service in.
+  /// Releases the lock.
   public func release() { lock.release() }
 
   private static func hasFiles(_ path: String) -> Bool {
@@ -37,13 +39,13 @@ public final class StorageHome: Sendable {
       let text = try String(contentsOfFile: path, encoding: .utf8)
       let name = text.trimmingCharacters(in: .whitespacesAndNewlines)
       guard (1...64).contains(name.utf8.count) else {
-        throw StoreError.unavailable(detail: "\(path) holds no name")
+        throw StoreError.unavailable(detail: "\(path) contains no valid name")
       }
       return name
     }
     let name = UUID().uuidString.lowercased()
     try write(name + "\n", to: path)
-    // The other store remembers it: after a power cut it must be there, and whole.
+    // The other store has recorded the identifier, so it must survive a power failure.
     try StorageFolder.sync(folder)
     return name
   }

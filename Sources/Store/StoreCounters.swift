@@ -2,59 +2,62 @@ internal import Foundation
 internal import GRDB
 internal import Jobs
 
-/// What is counted rather than looked up. It is a value: an operation that fails gets the earlier one back.
+/// Counters held in memory instead of being queried. This is a value type, so that a failed
+/// operation can restore the previous state.
 struct StoreCounters: Sendable {
   private(set) var jobs = [Int](repeating: 0, count: Phase.allCases.count)
-  /// Whose jobs have how many places of the queue.
+  /// The queue slots of each owner's single jobs.
   var queue = SharedCapacity<Data>()
-  /// The same of jobs that are lines of batches: those take no places of the others.
+  /// The queue slots of each owner's batch jobs, which have their own limit.
   var lines = SharedCapacity<Data>()
-  /// Bytes of the records of each owner: of jobs, of rejected lines and of batches' defaults.
+  /// The bytes of each owner's records: of jobs, of rejected lines and of batches' defaults.
   var records = SharedCapacity<Data>()
-  /// What has been done to them, for their batches.
+  /// The changes to jobs of batches that are not written to their batches yet.
   var batches = BatchChanges()
-  /// Up to which number batches that still receive lines were looked at; where none is beyond it, the next look begins anew.
+  /// The number of the last receiving batch that was checked. After the last batch, the next check
+  /// starts from the first.
   var openBatches: Int64 = 0
-  /// Ends of batches that somebody is told of, since the start.
+  /// The number of finished batches with a webhook since the start.
   var toldBatches = 0
-  /// Images that are not leaving.
+  /// The number of images that are not pending deletion.
   var images = 0
-  /// Their bytes.
+  /// The bytes of these images.
   private(set) var imageBytes = 0
   /// Their bytes by ``ImageRow/owner``.
   private(set) var imageOwners = ImageOwners()
-  /// The bytes of those among them that can't give way.
+  /// The bytes of the images that can't be evicted.
   var pinnedBytes = 0
 
-  /// Entries of the cache.
+  /// The number of cache entries.
   var cacheEntries = 0
-  /// Their images' bytes, equal images counted once.
+  /// The bytes of the entries' images; equal images count once.
   var cacheBytes = 0
-  /// Their records' bytes.
+  /// The bytes of the entries' records.
   var cacheRecordBytes = 0
 
-  /// What the cache's limit is of. Records count too, or a million entries of one image would cost nothing; not the
-  /// first MiB of them, so that a small limit is one of images.
+  /// The size that the cache's limit applies to. Records count too; otherwise a million entries of
+  /// one image would cost nothing. The first MiB of records is free, so that a small limit still
+  /// means image bytes.
   var cacheSize: Int { cacheBytes + max(0, cacheRecordBytes - 1 << 20) }
 
-  /// Between whom the queue is shared.
+  /// The queues of owners and batches.
   var lanes: Lanes
-  /// Which jobs are next once their origins have room.
+  /// The parked jobs of each origin.
   var parked: ParkedHeads
-  /// Where jobs that ask the same are looked for.
+  /// The requests of queued jobs, for finding equal ones.
   var requests: QueuedRequests
-  /// When the next job that waits for its time is due.
+  /// The earliest due time of waiting jobs.
   var nextDue = NextDue()
-  /// Jobs handed over in the queue's order, since the start.
+  /// The number of jobs claimed in queue order since the start.
   var dequeued = 0
-  /// Places that were inspected to find whose turn it is, since the start.
+  /// The number of positions compared to find the next job, since the start.
   var inspectedPlaces = 0
 
-  /// Places at the end of the queue: each is behind all earlier ones.
+  /// Ranks at the end of the queue, in ascending order.
   var ranks = NumberSequence(name: "rank")
-  /// Places ahead of the queue, counted downwards.
+  /// Ranks before the front of the queue; they are used with a negative sign.
   var ranksAhead = NumberSequence(name: "rank ahead")
-  /// Claims made, since the start.
+  /// The number of claims since the start.
   var claims: Int64 = 0
 
   mutating func addImageBytes(_ bytes: Int, of owner: Data?) {
@@ -62,7 +65,7 @@ struct StoreCounters: Sendable {
     imageOwners.add(bytes, of: owner)
   }
 
-  /// Takes places of the queue for a job, or of what batches have beside it.
+  /// Adds queue slots for a single job or a batch job.
   private mutating func hold(_ places: Int, for owner: Data, ofBatch: Bool) {
     if ofBatch { lines.hold(places, for: owner) } else { queue.hold(places, for: owner) }
   }
@@ -88,7 +91,8 @@ struct StoreCounters: Sendable {
 
   var cacheCounts: (entries: Int, bytes: Int) { (cacheEntries, cacheBytes) }
 
-  /// Notes that a job's row was written or deleted; nil where there is none before or after.
+  /// Records that a job's row was written or deleted; `nil` means the row did not exist before or
+  /// does not exist afterwards.
   mutating func move(from old: JobRow?, to new: JobRow?) {
     if let old {
       self[old.phase] -= 1
@@ -109,7 +113,7 @@ struct StoreCounters: Sendable {
     countRecord(from: old, to: new)
   }
 
-  /// Notes that a job's record was written or deleted.
+  /// Records that a job's record was written or deleted.
   mutating func countRecord(from old: JobRow?, to new: JobRow?) {
     guard let owner = (new ?? old)?.owner else { return }
     let added = (new?.storedBytes ?? 0) - (old?.storedBytes ?? 0)
@@ -117,7 +121,7 @@ struct StoreCounters: Sendable {
     if added < 0 { records.release(-added, of: owner) }
   }
 
-  /// Bytes that a rejected line counts in addition to its record.
+  /// The bytes that a rejected line counts in addition to its record.
   static let rejectedLine = 64
 
   private static let storedBytes = """
@@ -132,7 +136,7 @@ struct StoreCounters: Sendable {
     ) GROUP BY owner
     """
 
-  /// Counts what the database holds.
+  /// Loads the counters from the database.
   init(counting db: Database) throws {
     lanes = try Lanes(counting: db)
     parked = try ParkedHeads(db)
@@ -177,8 +181,8 @@ struct StoreCounters: Sendable {
   }
 }
 
-/// Numbers that are never given twice, also after a crash: they are set aside in the database by the thousands, so
-/// that taking one seldom writes.
+/// Numbers that are never used twice, even after a crash. Blocks of 10,000 are reserved in the
+/// database, so that most numbers need no write.
 struct NumberSequence: Sendable {
   let name: String
   private var last: Int64 = 0
@@ -187,7 +191,7 @@ struct NumberSequence: Sendable {
 
   init(name: String) { self.name = name }
 
-  /// Counts the instances that there ever were.
+  /// Returns the next instance number.
   static func nextRun(_ db: Database) throws -> Int64 {
     let statement = try db.cachedStatement(
       sql: """

@@ -4,7 +4,7 @@ internal import Glibc
 internal import Jobs
 
 extension StoreError {
-  /// What an error of the layers below means to a caller.
+  /// Converts an error of the layers below to the error that callers see.
   init(cause: any Error) {
     switch cause {
     case let error as StoreError: self = error
@@ -14,10 +14,10 @@ extension StoreError {
     }
   }
 
-  /// What a system call's failure means.
+  /// Converts the error of a system call.
   /// - Parameters:
   ///   - code: `errno` right after the call.
-  ///   - action: what was tried, for the log.
+  ///   - action: the attempted action, for the log.
   init(errno code: Int32, _ action: String) {
     switch code {
     case ENOSPC, EDQUOT: self = .full
@@ -27,7 +27,8 @@ extension StoreError {
 }
 
 extension DatabaseError {
-  /// SQLite reports ENOSPC as SQLITE_FULL, but for the shared memory that must grow with the log.
+  /// SQLite reports ENOSPC as SQLITE_FULL, except for the shared memory file, which grows with the
+  /// log.
   var isForLackOfRoom: Bool {
     resultCode == .SQLITE_FULL || extendedResultCode == .SQLITE_IOERR_SHMSIZE
   }

@@ -9,14 +9,14 @@ public final class TieredImageStore: ImageStore {
   private let jobs: any EmbeddedImages
   private let files: any ImageStore
 
-  /// Both kinds of places.
   public init(jobs: any EmbeddedImages, files: any ImageStore) {
     self.jobs = jobs
     self.files = files
   }
 
-  /// Into a file: a small image gets into the database by the transaction that ends its jobs. Where it is there already,
-  /// whole, a file would be nobody's.
+  /// Stores the image in a file; small images are written to the database by the transaction that
+  /// completes their jobs. Does nothing if the database contains the image and it is intact,
+  /// because the file would never be used.
   public func put(_ staged: any StagedImage, as name: ImageName) async throws(StoreError) {
     if let content = staged.content, content.count <= jobs.largestEmbedded,
       let bytes = try await jobs.embeddedImage(name.digest), Self.isWhole(bytes, name.digest)
@@ -26,7 +26,7 @@ public final class TieredImageStore: ImageStore {
     try await files.put(staged, as: name)
   }
 
-  /// Looks into the database, then for a file. Bytes that were harmed are none.
+  /// Reads the database first, then the files. A corrupt image in the database counts as missing.
   public func open(_ digest: ImageDigest) async throws(StoreError) -> StoredBytes? {
     if let bytes = try await jobs.embeddedImage(digest) {
       return Self.isWhole(bytes, digest) ? .memory(bytes) : nil
@@ -34,13 +34,13 @@ public final class TieredImageStore: ImageStore {
     return try await files.open(digest)
   }
 
-  /// That of the files: the database says itself how full its disk is.
+  /// Reports the disk of the files. The job store reports the disk of the database.
   public func isLow() async -> Bool { await files.isLow() }
 
-  /// That of the files, too.
+  /// Reports the disk of the files.
   public func hasRoom() async -> Bool { await files.hasRoom() }
 
-  /// Hashes a small image each time it is looked at: that takes some microseconds.
+  /// Hashes a small image on each call, which takes some microseconds.
   public func verify(_ digest: ImageDigest, bytes count: Int) async throws(StoreError) -> Bool {
     guard count <= jobs.largestEmbedded else { return try await files.verify(digest, bytes: count) }
     let bytes = try await jobs.embeddedImage(digest)
@@ -48,20 +48,18 @@ public final class TieredImageStore: ImageStore {
     return bytes.count == count && Self.isWhole(bytes, digest)
   }
 
-  /// Removes the file; what is in the database goes with the last reference to it.
+  /// Removes the file. The bytes in the database are deleted with the last reference.
   public func remove(_ name: ImageName) async throws(StoreError) {
     try await files.remove(name)
   }
 
-  /// Files alone can be left over.
+  /// Sweeps the files. The database can't contain orphaned images.
   public func sweep(
     _ remove: @Sendable ([ImageName]) async -> Int
   ) async throws(StoreError) -> Int { try await files.sweep(remove) }
 
-  /// That of the files.
   public func tidy() async throws(StoreError) { try await files.tidy() }
 
-  /// That of the files.
   public func dropCopy(of digest: ImageDigest) async { await files.dropCopy(of: digest) }
 
   private static func isWhole(_ bytes: [UInt8], _ digest: ImageDigest) -> Bool {
@@ -70,7 +68,7 @@ public final class TieredImageStore: ImageStore {
 }
 
 extension SQLiteJobStore: EmbeddedImages {
-  /// Looks the bytes up on a thread that reads.
+  /// Reads the bytes on a reading thread.
   public func embeddedImage(_ digest: ImageDigest) async throws(StoreError) -> [UInt8]? {
     try await read { db in
       let statement = try db.cachedStatement(

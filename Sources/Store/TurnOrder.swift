@@ -1,10 +1,10 @@
 internal import Foundation
 internal import HashTreeCollections
 
-/// Places with ready jobs in the order of their turns, so that a claim finds the next one without inspecting all of them,
-/// however many queues an owner has.
+/// Positions with ready jobs in round-robin order. A claim finds the next one without comparing all
+/// of them, even if an owner has many queues.
 struct TurnOrder: Sendable {
-  /// What is compared: jobs that are loading, then the last turn.
+  /// The round-robin order: fewer loading jobs first, then the longest time since the last claim.
   struct Turn: Comparable, Sendable {
     var loading = 0
     var served = 0
@@ -32,18 +32,18 @@ struct TurnOrder: Sendable {
     }
   }
 
-  /// An owner's lanes by priority.
+  /// An owner's queues by priority.
   private struct OwnerLanes: Sendable {
     var turn: Turn
     var levels: [SortedElements<LaneTurn>]
   }
 
-  /// Owners whose turns are equal, and whose lanes are compared.
+  /// The maximum number of owners of equal rank whose queues are compared.
   private static let mostEqual = 32
 
   private var lanes: TreeDictionary<Data, OwnerLanes> = [:]
   private var owners = SortedElements<OwnerTurn>()
-  /// Owners with ready jobs of each priority.
+  /// The owners with ready jobs, by priority.
   private var levels: [SortedElements<OwnerTurn>]
   private let lowest: Int
 
@@ -58,7 +58,7 @@ struct TurnOrder: Sendable {
 
   func contains(owner: Data) -> Bool { lanes[owner] != nil }
 
-  /// Adds a place that is not there.
+  /// Adds a position that is not present.
   mutating func insert(_ place: Lanes.Place, of owner: Turn, _ lane: Turn) {
     let (level, key) = (level(place.priority), place.lane.owner)
     if lanes[key] == nil {
@@ -72,7 +72,7 @@ struct TurnOrder: Sendable {
     lanes[key]?.levels[level].insert(LaneTurn(turn: lane, batch: place.lane.batch))
   }
 
-  /// Removes a place with the turns by which it was added.
+  /// Removes a position; the turns must be those with which it was added.
   mutating func remove(_ place: Lanes.Place, of owner: Turn, _ lane: Turn) {
     let (level, key) = (level(place.priority), place.lane.owner)
     lanes[key]?.levels[level].remove(LaneTurn(turn: lane, batch: place.lane.batch))
@@ -83,7 +83,7 @@ struct TurnOrder: Sendable {
     owners.remove(OwnerTurn(turn: owner, owner: key))
   }
 
-  /// An owner's turn has changed.
+  /// Updates the order after an owner's turn changed.
   mutating func move(owner: Data, from old: Turn, to new: Turn) {
     guard old != new, let known = lanes[owner] else { return }
     lanes[owner]?.turn = new
@@ -95,14 +95,14 @@ struct TurnOrder: Sendable {
     }
   }
 
-  // MARK: Whose turn it is
+  // MARK: Round robin
 
-  /// The places one of which is next: one, or more where owners' turns are equal.
+  /// Returns candidates for the next position: one, or several if owners' turns are equal.
   /// - Parameters:
-  ///   - ownersFirst: whether owners come before priorities.
-  ///   - isMeant: whether an owner's places are.
-  ///   - skipped: places that are not meant.
-  ///   - inspected: grows by the places that were inspected.
+  ///   - ownersFirst: whether to compare owners before priorities.
+  ///   - isMeant: whether to consider an owner's positions.
+  ///   - skipped: positions to ignore.
+  ///   - inspected: incremented by the number of compared positions.
   func first(
     ownersFirst: Bool, of isMeant: (Data) -> Bool, except skipped: Set<Lanes.Place>,
     _ inspected: inout Int
@@ -151,8 +151,8 @@ struct TurnOrder: Sendable {
     return nil
   }
 
-  /// So many places whose turns come last, where owners come before priorities.
-  /// - Parameter isMeant: whether an owner's places are.
+  /// Returns the last `count` positions in the order that compares owners before priorities.
+  /// - Parameter isMeant: whether to consider an owner's positions.
   func last(
     _ count: Int, of isMeant: (Data) -> Bool, except skipped: Set<Lanes.Place>,
     _ inspected: inout Int

@@ -1,8 +1,7 @@
 internal import Jobs
 internal import Synchronization
 
-/// Verifications under way: whoever asks for one meanwhile is told its result, so that an image which many want at once
-/// is read once.
+/// Verifications in progress. Concurrent callers share one result, so that an image is read once.
 final class Verifications: Sendable {
   private struct Key: Hashable {
     var digest: ImageDigest
@@ -13,10 +12,10 @@ final class Verifications: Sendable {
 
   private let waiting = Mutex<[Key: [CheckedContinuation<Outcome?, Never>]]>([:])
 
-  /// How many wait for another's result.
+  /// The number of callers waiting for a shared result.
   var waiters: Int { waiting.withLock { $0.values.reduce(0) { $0 + $1.count } } }
 
-  /// - Parameter verify: called by the first who asks.
+  /// - Parameter verify: called by the first caller.
   func share(
     _ digest: ImageDigest, _ bytes: Int?, _ verify: () async throws(StoreError) -> Bool
   ) async throws(StoreError) -> Bool {
@@ -31,7 +30,7 @@ final class Verifications: Sendable {
     return try outcome.get()
   }
 
-  /// - Returns: nil when none is: then the caller's is, from now on.
+  /// - Returns: the shared result; `nil` if the caller is the first and must verify.
   private func underWay(_ key: Key) async -> Outcome? {
     await withCheckedContinuation { continuation in
       let isFirst = waiting.withLock { waiting in

@@ -2,7 +2,7 @@ internal import Glibc
 internal import Jobs
 internal import Synchronization
 
-/// What the kernel tells of a file that would not stay the same were its bytes changed.
+/// The attributes of a file that change when its bytes are changed.
 struct FileStamp: Equatable, Sendable {
   private let inode: UInt64
   let size: Int
@@ -16,7 +16,7 @@ struct FileStamp: Equatable, Sendable {
     changed = Moment(status.st_ctim)
   }
 
-  /// Of an open file.
+  /// Reads the stamp of an open file.
   init?(_ descriptor: Int32) {
     var status = stat()
     guard fstat(descriptor, &status) == 0 else { return nil }
@@ -24,7 +24,7 @@ struct FileStamp: Equatable, Sendable {
   }
 }
 
-/// When something happened to a file.
+/// A file's timestamp.
 struct Moment: Comparable, Sendable {
   private let seconds: Int
   private let nanoseconds: Int
@@ -39,23 +39,23 @@ struct Moment: Comparable, Sendable {
   }
 }
 
-/// Remembers which files' bytes this process has hashed, so that it needn't again while they stay as they are. Those that
-/// were noted or asked for longest ago are forgotten first.
+/// A cache of the files whose bytes this process has compared with their digest. It need not read
+/// them again while they are unchanged. The least recently used entries are removed first.
 final class VerifiedFiles: Sendable {
   private let stamps: Mutex<LRUCache<ImageDigest, FileStamp>>
 
-  /// - Parameter limit: how many are remembered.
+  /// - Parameter limit: the maximum number of entries.
   init(limit: Int = 32_768) { stamps = Mutex(LRUCache(capacity: limit)) }
 
-  /// How many are remembered.
+  /// The number of entries.
   var count: Int { stamps.withLock { $0.count } }
 
-  /// Notes that a file with this stamp has the bytes that its digest tells.
+  /// Records that a file with this stamp has the bytes of its digest.
   func note(_ digest: ImageDigest, _ stamp: FileStamp) {
     _ = stamps.withLock { $0.set(stamp, for: digest) }
   }
 
-  /// Whether the bytes were hashed and the file is still the same.
+  /// Returns whether the bytes were verified and the file is unchanged.
   func contains(_ digest: ImageDigest, _ stamp: FileStamp) -> Bool {
     stamps.withLock { $0.value(for: digest) } == stamp
   }

@@ -3,9 +3,10 @@ internal import GRDB
 internal import Jobs
 internal import Logging
 
-/// What happens to many jobs of a batch at once, some at a time.
+/// Changes to many jobs of a batch, a limited number per transaction.
 extension WriteTransaction {
-  /// Ends jobs of batches that were cancelled, and forgets those of purged ones; not such as are loading.
+  /// Cancels jobs of cancelled batches and deletes jobs of purged ones, except those that are
+  /// loading.
   mutating func end(
     _ count: Int, at moment: Timestamp, keptFor retention: Duration,
     forgetting cached: (Job) -> CachedImage?
@@ -24,7 +25,8 @@ extension WriteTransaction {
     return ends
   }
 
-  /// Batches that were cancelled, and then those that were purged: by what is beside their records.
+  /// Returns cancelled batches, then purged ones. `stage` distinguishes them without decoding the
+  /// record.
   private func stoppedBatches() throws -> [(number: Int64, id: BatchID, isPurged: Bool)] {
     let rows = try all(
       "SELECT number, id, stage FROM batches WHERE stage >= 4 ORDER BY stage, number")
@@ -39,13 +41,13 @@ extension WriteTransaction {
     of number: Int64, _ ends: inout BatchEnds, upTo count: Int, at moment: Timestamp,
     keptFor retention: Duration
   ) throws {
-    // What is still loading ends by itself, and may be queued again.
+    // Loading jobs finish or are requeued later.
     if let row = try? BatchRow.fetch(number: number, db), row.batch.counts[.queued] == 0 { return }
     let limit = count - ends.count
     let rows = try JobRow.fetchAll(
       "batch = ? AND line > ? AND phase = 0 ORDER BY line LIMIT ?",
       [number, counters.lanes.stoppedLine(of: number) ?? 0, limit], db)
-    // Those that have ended are not gone through again for each portion of the others.
+    // Remember the line, so that the next portion does not read finished jobs again.
     counters.lanes.stop(number, after: rows.count < limit ? 0 : rows.last?.line)
     var references = ReferenceChanges()
     for row in rows {
@@ -56,7 +58,7 @@ extension WriteTransaction {
         try save(change, &references)
         ends.cancelled.append(change.after)
       } catch StoreError.unreadable {
-        // It stays as it is; the others' end doesn't wait for it.
+        // An unreadable job stays unchanged, so that the rest of the batch can be cancelled.
       }
     }
     try apply(references)
@@ -81,14 +83,14 @@ extension WriteTransaction {
     if !isAny { try forget(batch.number, batch.id) }
   }
 
-  /// Whose time has come. Nobody is shown them any more; they are kept for as long as there are jobs that name them, as
-  /// the next batch would have the number of one that is forgotten.
+  /// Matches batches that have expired. Clients no longer see them. The row stays until no job
+  /// refers to it, because its number could be reused otherwise.
   static let overBatches = """
     stage IN (2, 3) AND expires_at <= ?
       AND NOT EXISTS (SELECT 1 FROM jobs WHERE batch = batches.number AND line > 0)
     """
 
-  /// Closes batches that nobody goes on with, and forgets those whose time has come.
+  /// Closes batches that stopped receiving lines, and deletes expired ones.
   mutating func tidyBatches(
     idleSince moment: Timestamp, at now: Timestamp, count: Int
   ) throws -> Int {
@@ -116,13 +118,14 @@ extension WriteTransaction {
     return rows.isEmpty && number > 0 ? try openBatches(after: 0) : rows
   }
 
-  /// Of a code the next lines, in their order: of more codes at once SQLite looks at all lines of the batch.
+  /// The next lines of one failure code, in order. A query for all codes at once would make SQLite
+  /// read every line of the batch.
   static let failedLines = """
     SELECT line, number FROM jobs WHERE batch = ? AND code = ? AND line > ? AND line < ?
     ORDER BY line LIMIT ?
     """
 
-  /// The next failed lines, with the numbers of their rows, by the index alone.
+  /// Returns the next failed lines and the numbers of their rows, using only the index.
   private func failedRows(
     of batch: Int64, _ query: RetryQuery
   ) throws -> [(line: Int, number: Int64)] {
@@ -132,13 +135,13 @@ extension WriteTransaction {
         Self.failedLines, [batch, code.rawValue, query.after, end, query.count])
       found += rows.map { (line: $0[0] as Int, number: $0[1] as Int64) }
       found = Array(found.sorted { $0.line < $1.line }.prefix(query.count))
-      // Of the other codes nothing behind these is wanted.
+      // Lines of the other codes behind the last of these are not needed.
       if found.count == query.count, let last = found.last { end = last.line }
     }
     return found
   }
 
-  /// Changes failed jobs of a batch, in the order of their lines, for as long as there are places.
+  /// Changes failed jobs of a batch, in line order, while the queue has free slots.
   mutating func retry(
     _ query: RetryQuery, at moment: Timestamp, _ change: (inout Job) -> Bool
   ) throws -> BatchRetry? {
@@ -152,7 +155,7 @@ extension WriteTransaction {
         guard let row = try JobRow.fetch(number: number, db) else { continue }
         made = try JobChange(of: row, by: change)
       } catch let StoreError.unreadable(detail) {
-        Logger(label: "store").error("a job stays as it is", metadata: ["error": "\(detail)"])
+        Logger(label: "store").error("failed to retry a job", metadata: ["error": "\(detail)"])
         continue
       }
       guard made.row != nil else { continue }

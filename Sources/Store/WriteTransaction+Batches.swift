@@ -3,9 +3,9 @@ internal import GRDB
 internal import Jobs
 internal import Records
 
-/// Batches, and what the changes of their jobs come to.
+/// Batches, and the effects of changes to their jobs.
 extension WriteTransaction {
-  /// What became of a new batch.
+  /// The result of opening a batch.
   enum Opened: Sendable {
     case opened, tooMany
     case known(IdempotencyKeys.Known)
@@ -15,7 +15,7 @@ extension WriteTransaction {
     _ batch: Batch, key: IdempotencyKey?, atMost limit: Int
   ) throws -> Opened {
     if let key, let known = try IdempotencyKeys.find(key, db) { return .known(known) }
-    // Those whose last jobs this very transaction has ended are over.
+    // Count the batches whose last jobs this transaction has finished as finished.
     try settleBatches()
     let others = try one(Self.openBatches, [batch.owner.data, limit])
     let count: Int = others?[0] ?? 0
@@ -27,7 +27,8 @@ extension WriteTransaction {
     return .opened
   }
 
-  /// An owner's that are not over, sought among everybody's: the index of owners has all that are kept, which are more.
+  /// Counts an owner's unfinished batches by the index of stages. The index of owners is not used,
+  /// because it also contains finished batches, which are more.
   static let openBatches = """
     SELECT count(*) FROM (SELECT 1 FROM batches INDEXED BY batches_stage
       WHERE stage IN (\(openStages)) AND owner = ? LIMIT ?)
@@ -36,7 +37,7 @@ extension WriteTransaction {
   private static let openStages = [BatchStage.receiving, .running, .cancelling]
     .map { "\($0.rawValue)" }.joined(separator: ", ")
 
-  /// Keeps lines where they go on from those that are there.
+  /// Adds lines to a batch, if they follow the received ones.
   mutating func add(
     _ lines: BatchLines, _ rows: [JobRow], to id: BatchID, capacity: QueueCapacity,
     at moment: Timestamp
@@ -47,7 +48,7 @@ extension WriteTransaction {
     }
     let places = rows.reduce(0) { $0 + $1.places }
     let owner = row.batch.owner.data
-    // Whom to tell of its end takes none.
+    // Lines without jobs need no slots in the queue.
     guard
       places == 0
         || counters.lines.hasRoom(for: places, of: owner, within: capacity, at: moment)
@@ -78,7 +79,7 @@ extension WriteTransaction {
     return .taken(row.batch)
   }
 
-  /// Keeps what the lines have in common, each once for the batch.
+  /// Stores the defaults of batch lines, each once per batch.
   private mutating func addDefaults(of rows: [JobRow], to batch: Int64) throws {
     var last: SharedDefaults?
     for row in rows where row.defaults !== last {
@@ -94,27 +95,28 @@ extension WriteTransaction {
   }
 
   /// Changes a batch.
-  /// - Parameter change: returns false to leave it alone.
-  /// - Returns: as it then is; nil: there is none.
+  /// - Parameter change: returns `false` to leave the batch unchanged.
+  /// - Returns: the batch after the change; `nil` if it does not exist.
   mutating func update(batch id: BatchID, _ change: (inout Batch) -> Bool) throws -> Batch? {
     guard var row = try batch(id) else { return nil }
     if change(&row.batch) { try write(row) }
     return row.batch
   }
 
-  /// The batch with all that was done to its jobs so far; nil where it is none any more.
+  /// Returns the batch with all changes to its jobs so far; `nil` if it does not exist or was
+  /// purged.
   mutating func batch(_ id: BatchID) throws -> BatchRow? {
     try settleBatches()
     return try BatchRow.fetch(id, db).flatMap { $0.batch.isPurged ? nil : $0 }
   }
 
-  /// Writes down what was done to jobs of batches: each row once, however many jobs of it were changed.
+  /// Writes the changed counters of batches, one row per batch, however many jobs changed.
   mutating func settleBatches() throws {
     for number in counters.batches.numbers {
       let change = counters.batches.take(number)
       var row: BatchRow?
       do { row = try BatchRow.fetch(number: number, db) } catch StoreError.unreadable {
-        // Its jobs, and whatever else this transaction writes, don't wait for it.
+        // An unreadable batch is skipped, so that it does not block the rest of the transaction.
       }
       guard var row else { continue }
       try save(&row, with: change, at: row.batch.receivedAt)
@@ -144,9 +146,10 @@ extension WriteTransaction {
     counters.toldBatches += 1
   }
 
-  /// Marks a batch as one of which nothing is to be left.
-  /// - Parameter lines: where its beginning was refused after so many: with its key, unless somebody has gone on with it.
-  /// - Returns: whether it is.
+  /// Marks the batch as purged.
+  /// - Parameter lines: set if the start of a batch was refused after this number of lines. Then
+  ///   the key is deleted too, unless further lines were received.
+  /// - Returns: whether the batch is purged.
   mutating func purge(batch id: BatchID, refusedAfter lines: Int?) throws -> Bool {
     let batch = try update(batch: id) { $0.purge(refusedAfter: lines) }
     guard let batch, batch.isPurged else { return false }
@@ -155,14 +158,15 @@ extension WriteTransaction {
     return true
   }
 
-  /// Forgets a batch of whose lines none is a job, and its key: who sends the same again begins another one.
+  /// Deletes a batch without jobs and its key, so that the same request creates a new batch.
   mutating func abandon(_ id: BatchID, after lines: Int) throws {
     guard let row = try batch(id), row.batch.isUnused(after: lines) else { return }
     try forget(row.number, id)
     try forgetKey(of: row.batch)
   }
 
-  /// Its key may have been forgotten for its age before, and be another's.
+  /// Deletes the batch's idempotency key. Deletes nothing if the key expired before and was reused
+  /// for another batch.
   private func forgetKey(of batch: Batch) throws {
     guard let key = batch.key else { return }
     try execute(
@@ -170,9 +174,10 @@ extension WriteTransaction {
       [batch.owner.data, Data(key.utf8), IdempotencyKeys.data(of: [batch.id])])
   }
 
-  /// Forgets a batch and the lines that were rejected; not its jobs, nor what waits to be sent. There may be a million such
-  /// lines, and everybody waits for the one who writes: a portion of them goes, and the batch with the last one.
-  /// - Returns: whether it is gone.
+  /// Deletes a batch and its rejected lines, but not its jobs or its unsent messages. A batch can
+  /// have a million rejected lines, and all other writes wait. So each transaction deletes a
+  /// portion; the last portion also deletes the batch.
+  /// - Returns: whether the batch was deleted completely.
   @discardableResult
   mutating func forget(_ number: Int64, _ id: BatchID) throws -> Bool {
     let most = max(1, forgettable)
@@ -202,16 +207,18 @@ extension WriteTransaction {
   }
 }
 
-/// What a transaction has done to jobs of batches, by the batches' numbers, and not yet written down.
+/// Changes that a transaction made to jobs of batches and has not written to the batches yet, by
+/// batch number.
 struct BatchChanges: Sendable {
   private var changes: [Int64: BatchChange] = [:]
 
   var numbers: [Int64] { Array(changes.keys) }
 
-  /// Notes that a job's row was written or deleted; nil where there is none before or after.
+  /// Records that a job's row was written or deleted; `nil` means the row did not exist before or
+  /// does not exist afterwards.
   mutating func move(from old: JobRow?, to new: JobRow?) {
     guard let number = (new ?? old)?.batch, number > 0 else { return }
-    // What had ended counts as what it had come to, also once it is gone.
+    // A finished job stays counted in its batch, even after its row was deleted.
     if new == nil, old?.phase.isFinished == true { return }
     if let old, let new, old.phase == new.phase, old.expiresAt == new.expiresAt,
       old.image == new.image
@@ -226,9 +233,9 @@ struct BatchChanges: Sendable {
 }
 
 extension JobRow {
-  /// What its batch counts of it.
+  /// The contribution of this job to the counts of its batch.
   fileprivate var member: BatchChange.Member {
-    // Of one that has just succeeded the job is at hand.
+    // A job that has just succeeded is decoded already.
     let bytes = phase == .success ? (try? job())?.image?.bytes ?? 0 : 0
     return BatchChange.Member(
       phase: phase, code: code.flatMap { FailureCode(rawValue: $0) }, bytes: bytes,

@@ -2,12 +2,13 @@ internal import Foundation
 internal import GRDB
 internal import Jobs
 
-/// Entries of the cache: whatever changes one goes through here, so that images and counts follow.
+/// Cache entries. All changes go through these functions, so that references to images and counters
+/// stay consistent.
 extension WriteTransaction {
-  /// Stores an entry in the place of the one of the same id; others give way to it, the least recently used ones first.
+  /// Stores an entry and evicts the least recently used ones beyond the limit.
   ///
-  /// One that is larger than the limit, or whose image is not kept, is not stored. The one before is gone all the same:
-  /// there is something newer.
+  /// An entry that is larger than the limit, or whose image is not stored, is not stored. The
+  /// existing entry with the same id is deleted in any case, because it is outdated.
   mutating func keep(
     _ row: CacheRow, within limit: Int, at moment: Timestamp, lastUse: CacheEntry.LastUse,
     arriving: ImageDigest? = nil, _ references: inout ReferenceChanges
@@ -36,14 +37,15 @@ extension WriteTransaction {
     try evict(downTo: limit, sparing: number, lastUse: lastUse, &references)
   }
 
-  /// Drops entries of a key that are too many, as far as nobody waits long for that: more go than come.
+  /// Deletes the oldest entries of a key beyond the limit, up to 256, so that other writers do not
+  /// wait long.
   private mutating func dropOldest(
     of key: Fingerprint, _ references: inout ReferenceChanges
   ) throws {
     let first = try one(
       "SELECT number FROM cache WHERE key = ? ORDER BY number DESC LIMIT 1 OFFSET ?",
       [key.data, CacheEntry.maxOfKey])
-    // As a rule there is none.
+    // Usually the key has fewer entries.
     guard let first else { return }
     let number: Int64 = first[0]
     _ = try dropEntries(
@@ -55,7 +57,7 @@ extension WriteTransaction {
     try exists("SELECT 1 FROM cache WHERE digest = ? LIMIT 1", [digest])
   }
 
-  /// Stores a variant and ends the reservation of its image.
+  /// Stores a variant and releases the reservation of its image.
   mutating func keep(
     _ variant: CacheRow, within limit: Int, releasing holder: Data, at moment: Timestamp,
     lastUse: CacheEntry.LastUse
@@ -66,10 +68,11 @@ extension WriteTransaction {
     try apply(references)
   }
 
-  /// Lets the least recently used entries go until the others fit.
+  /// Evicts the least recently used entries until the others fit.
   /// - Parameters:
-  ///   - spared: the number of one that stays.
-  ///   - lastUse: looked at for each that would go: one used since is noted so, and stays for now.
+  ///   - spared: the number of an entry that stays.
+  ///   - lastUse: called for each entry before its eviction. If the entry was used since, the time
+  ///     is stored and the entry stays for now.
   mutating func evict(
     downTo limit: Int, sparing spared: Int64? = nil, lastUse: CacheEntry.LastUse,
     _ references: inout ReferenceChanges
@@ -80,7 +83,7 @@ extension WriteTransaction {
         [spared])
       guard let oldest else {
         if spared != nil { return }
-        throw StoreError.unavailable(detail: "the cache's bytes were counted wrong")
+        throw StoreError.unavailable(detail: "the cache's byte count is wrong")
       }
       let number: Int64 = oldest[0]
       if let moment = use(of: oldest, lastUse) {
@@ -91,7 +94,7 @@ extension WriteTransaction {
     }
   }
 
-  /// When the entry of that row was used, if later than is noted.
+  /// Returns the entry's last use if it is later than the stored one.
   private func use(of row: Row, _ lastUse: CacheEntry.LastUse) -> Int64? {
     guard let key = Fingerprint(bytes: row[1] as Data),
       let selector = Fingerprint(bytes: row[2] as Data),
@@ -109,7 +112,7 @@ extension WriteTransaction {
   mutating func drop(_ ids: [CacheEntry.ID], _ references: inout ReferenceChanges) throws {
     for id in ids {
       let arguments: StatementArguments = [id.key.data, id.selector.data]
-      // As a rule there is none.
+      // Usually there is no such entry.
       guard try exists("SELECT 1 FROM cache WHERE key = ? AND selector = ?", arguments) else {
         continue
       }
@@ -117,7 +120,7 @@ extension WriteTransaction {
     }
   }
 
-  /// Drops what there is of images.
+  /// Deletes the entries of images.
   mutating func drop(_ images: Set<CachedImage>) throws {
     var references = ReferenceChanges()
     for image in images {
@@ -129,8 +132,8 @@ extension WriteTransaction {
     try apply(references)
   }
 
-  /// Drops up to `count` entries of a resource.
-  /// - Returns: the image of each.
+  /// Deletes up to `count` entries of a resource.
+  /// - Returns: the image of each entry.
   mutating func drop(resource: Fingerprint, count: Int) throws -> [ImageDigest] {
     var references = ReferenceChanges()
     let gone = try dropRows(
@@ -142,8 +145,8 @@ extension WriteTransaction {
     return gone.compactMap { ImageDigest(bytes: $0) }
   }
 
-  /// Drops the entries that `condition` chooses, and ends their references.
-  /// - Returns: how many.
+  /// Deletes the entries that match a condition, with their references.
+  /// - Returns: the number of deleted entries.
   mutating func dropEntries(_ condition: String, _ arguments: StatementArguments) throws -> Int {
     var references = ReferenceChanges()
     let count = try dropEntries(condition, arguments, &references)
@@ -157,7 +160,7 @@ extension WriteTransaction {
     try dropRows(condition, arguments, &references).count
   }
 
-  /// - Returns: the digest of each row's image.
+  /// - Returns: the digest of each deleted entry's image.
   mutating func dropRows(
     _ condition: String, _ arguments: StatementArguments, _ references: inout ReferenceChanges
   ) throws -> [Data] {

@@ -2,17 +2,19 @@ internal import Foundation
 internal import GRDB
 internal import Jobs
 
-/// An image and what refers to it.
+/// An image and the counts of its references. Hard references keep an image; images with only soft
+/// ones can be evicted.
 struct ImageRow {
   var bytes: Int
   var hard: Int
   var soft: Int
   var finishedAt: Int64?
   var isPendingDeletion: Bool
-  /// Whether the bytes are in the database too.
+  /// Whether the bytes are in the database.
   var isEmbedded: Bool
-  /// The owner whose jobs refer to it: nil before the first does, empty once jobs of several owners have. It stays like
-  /// that: which of them still do is not looked up.
+  /// The owner of the jobs that refer to the image: `nil` before the first job, empty after jobs of
+  /// several owners did. It never changes back, because the remaining references are not counted by
+  /// owner.
   var owner: Data?
 
   static let columns = "bytes, hard, soft, finished_at, leaving, embedded, owner"
@@ -22,22 +24,23 @@ struct ImageRow {
     (isPendingDeletion, isEmbedded, owner) = (row[4], row[5], row[6])
   }
 
-  /// The owner of an image to which jobs of both refer.
+  /// Combines the owners of two groups of jobs that refer to an image.
   static func owner(_ a: Data?, and b: Data?) -> Data? {
     guard let a, let b else { return a ?? b }
     return a == b ? a : Data()
   }
 }
 
-/// What taking an image into the database came to.
+/// The result of storing an image in the database.
 struct Embedding {
-  /// Images that gave way and whose files are to be removed.
+  /// Evicted images, whose files are to be removed.
   var evicted: [ImageDigest] = []
-  /// The image, where there is no row of it: ``WriteTransaction/apply(_:arriving:)`` writes it with its first reference.
+  /// The image, if it has no row yet. ``WriteTransaction/apply(_:arriving:)`` writes the row with
+  /// the first reference.
   var arriving: EmbeddedImage?
 }
 
-/// References to images, and the room that they take.
+/// References to images, and their deletion.
 extension WriteTransaction {
   mutating func reserve(
     _ digest: Data, bytes: Int, as holder: Data, of instance: Instance, limit: Int
@@ -55,7 +58,7 @@ extension WriteTransaction {
       "INSERT OR IGNORE INTO reservations (holder, digest, instance) VALUES (?, ?, ?)",
       [holder, digest, instance.number])
     if added > 0 { try apply(.reservation(bytes: bytes), to: digest, as: known) }
-    // What is there already is reserved first, or it might give way to itself.
+    // Reserve an existing image first, so that it is not evicted for itself.
     if known != nil { _ = try makeRoom(within: limit, for: instance, &evicted) }
     guard let image = ImageDigest(bytes: digest) else { return .full }
     return .reserved(ImageName(image), evicted: evicted.map { ImageName($0) })
@@ -80,8 +83,9 @@ extension WriteTransaction {
     counters.addImageBytes(-bytes, of: row?[0] as Data?)
   }
 
-  /// Takes in an image whose bytes are kept in the database, also where its room takes several transactions: those that
-  /// come next make it. The same operation must begin a reference to it.
+  /// Stores a small image in the database. The image is stored even if freeing the space needs
+  /// several transactions; the following ones continue. The same operation must add a reference to
+  /// it.
   mutating func embed(
     _ image: EmbeddedImage, limit: Int, for instance: Instance
   ) throws -> Embedding {
@@ -92,7 +96,8 @@ extension WriteTransaction {
     var gone: [ImageDigest] = []
     _ = try makeRoom(within: limit - bytes, for: instance, &gone)
     guard known != nil else { return Embedding(evicted: gone, arriving: image) }
-    // Of one that is leaving the file is being removed at this moment; the row stays, as it is referred to again.
+    // If the image is pending deletion, its file is being deleted right now. The row stays and now
+    // refers to bytes in the database.
     try execute(
       "UPDATE images SET leaving = 0, embedded = ?, bytes = ?, owner = NULL WHERE digest = ?",
       [try insert(contentOf: image), bytes, digest])
@@ -101,13 +106,13 @@ extension WriteTransaction {
     return Embedding(evicted: gone)
   }
 
-  /// - Returns: the number of its bytes.
+  /// - Returns: the number of the row with the bytes.
   private func insert(contentOf image: EmbeddedImage) throws -> Int64 {
     try execute("INSERT INTO contents (bytes) VALUES (?)", [Data(image.content)])
     return db.lastInsertedRowID
   }
 
-  /// Removes an image that was taken in if nothing came to refer to it after all.
+  /// Deletes an image that was stored by ``embed(_:limit:for:)`` if no reference was added.
   mutating func dropUnused(_ image: EmbeddedImage) throws {
     guard let known = try self.image(image.digest.data), known.isEmbedded, known.hard == 0,
       known.soft == 0
@@ -115,7 +120,7 @@ extension WriteTransaction {
     try removeEmbedded(image.digest.data, bytes: known.bytes)
   }
 
-  /// Notes the end of a holder's reservations.
+  /// Deletes a holder's reservations and collects the changed references.
   mutating func endReservations(of holder: Data, _ references: inout ReferenceChanges) throws {
     for row in try all("DELETE FROM reservations WHERE holder = ? RETURNING digest", [holder]) {
       references.release(row[0])
@@ -128,7 +133,7 @@ extension WriteTransaction {
     try apply(references)
   }
 
-  /// Ends the reservations that none of the living has.
+  /// Deletes the reservations of instances without a lease.
   mutating func endReservations(exceptOf living: Set<Instance>) throws {
     var references = ReferenceChanges()
     for row in try all("SELECT holder, instance FROM reservations")
@@ -138,7 +143,7 @@ extension WriteTransaction {
     try apply(references)
   }
 
-  /// Marks images that nothing refers to as leaving.
+  /// Marks unreferenced images as pending deletion.
   mutating func leave(abandoned count: Int, for instance: Instance) throws -> [ImageDigest] {
     let rows = try all(
       "SELECT digest, bytes FROM images WHERE hard = 0 AND soft = 0 AND leaving = 0 LIMIT ?",
@@ -147,7 +152,8 @@ extension WriteTransaction {
     return rows.compactMap { ImageDigest(bytes: $0[0] as Data) }
   }
 
-  /// Marks images that no row tells of as leaving: a row says that nobody may have one now.
+  /// Marks images without a row as pending deletion. The new row prevents that they are referred
+  /// to.
   mutating func leave(
     unknown digests: [ImageDigest], for instance: Instance
   ) throws -> [ImageDigest] {
@@ -170,12 +176,13 @@ extension WriteTransaction {
     }
   }
 
-  /// What none of the living is about to remove counts as abandoned again: its bytes may be there still.
+  /// Images that stopped instances were deleting become unreferenced images again, because their
+  /// bytes may still exist.
   mutating func endPendingDeletions(exceptOf living: Set<Instance>) throws {
     for row in try all("SELECT digest, bytes, leaving_for FROM images WHERE leaving = 1")
     where !living.contains(Instance(number: row[2])) {
       let (digest, bytes): (Data, Int) = (row[0], row[1])
-      // Of an orphan's bytes it is not known how many they are; the next sweep finds it again.
+      // A row without a size marks an orphaned file. The next sweep finds the file again.
       guard bytes > 0 else {
         try execute("DELETE FROM images WHERE digest = ?", [digest])
         continue
@@ -187,13 +194,13 @@ extension WriteTransaction {
     }
   }
 
-  /// Whether the image may be referred to: it is kept and not leaving.
+  /// Returns whether references to the image may be added: it is stored and not pending deletion.
   func isKept(_ digest: Data) throws -> Bool {
     try image(digest).map { !$0.isPendingDeletion } ?? false
   }
 
-  /// Brings the images' counts in step with rows, once those are written.
-  /// - Parameter arriving: an image of which there is no row yet: it is taken in if anything refers to it.
+  /// Applies the collected changes to the images' counts, after the rows were written.
+  /// - Parameter arriving: an image without a row. It is stored if a reference to it is added.
   mutating func apply(_ references: ReferenceChanges, arriving: EmbeddedImage? = nil) throws {
     for (digest, change) in references.byDigest where change.isOne {
       if let arriving, arriving.digest.data == digest {
@@ -209,7 +216,7 @@ extension WriteTransaction {
   {
     guard let old = known else { return try add(change, as: digest) }
     guard !old.isPendingDeletion || change.hard + change.soft <= 0 else {
-      throw StoreError.unavailable(detail: "an image that is leaving was not reserved")
+      throw StoreError.unavailable(detail: "an image that is pending deletion was not reserved")
     }
     var new = old
     new.hard += change.hard

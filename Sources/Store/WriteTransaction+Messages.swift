@@ -3,9 +3,10 @@ internal import GRDB
 internal import Jobs
 internal import Records
 
-/// Messages that tell of ends.
+/// Webhook messages.
 extension WriteTransaction {
-  /// Has somebody told of an end, which this transaction makes; nil: nobody wants to know.
+  /// Stores the message about a job or batch that finishes in this transaction; does nothing for
+  /// `nil`.
   func tell(_ message: WebhookMessage?) throws {
     guard let message else { return }
     try execute(
@@ -18,21 +19,23 @@ extension WriteTransaction {
       ])
   }
 
-  /// Those that were told of a job or batch, but the newest: by their own index, however many wait beside them.
+  /// Deletes a subject's sent messages except the newest. Uses its own index, so the number of
+  /// waiting messages does not matter.
   static let pruneMessages = """
     DELETE FROM messages WHERE subject = ?1 AND next_at IS NULL AND number <=
       (SELECT number FROM messages WHERE subject = ?1 AND next_at IS NULL
         ORDER BY number DESC LIMIT 1 OFFSET ?2)
     """
 
-  /// Forgets what was told of a job or batch that is forgotten.
-  /// - Parameter waiting: whether what is yet to be sent goes too.
+  /// Deletes the messages of a deleted job or batch.
+  /// - Parameter waiting: whether to delete unsent messages too.
   func forgetMessages(of subject: Data, waiting: Bool) throws {
     try execute(
       "DELETE FROM messages WHERE subject = ? AND (next_at IS NULL OR ?)", [subject, waiting])
   }
 
-  /// Writes a message as it is now, if it is there. One that is told takes the place of the oldest that was.
+  /// Stores the current state of a message, if it exists. If it is final, the subject's oldest
+  /// final messages beyond the limit are deleted.
   func write(_ message: WebhookMessage) throws {
     let (subject, number) = (message.id.subject.data, message.id.number)
     try execute(
@@ -46,7 +49,7 @@ extension WriteTransaction {
     }
   }
 
-  /// Writes down what came of a try.
+  /// Stores the result of a try.
   func settle(_ told: WebhookMessage, at moment: Timestamp) throws {
     var message = told
     let row = try one(
@@ -64,7 +67,7 @@ extension WriteTransaction {
     }
   }
 
-  /// Messages that are due, of one host after the other. Of owners that have their share none.
+  /// Returns due messages, one host after the other. Owners with a full share are skipped.
   func dueMessages(
     _ request: MessageRequest, at moment: Timestamp, _ held: [WebhookMessage.ID: String]
   ) throws -> TakenMessages {
@@ -111,7 +114,8 @@ extension WriteTransaction {
     return taken
   }
 
-  /// Makes messages due whose next try is later than any schedule allows: the clock that planned it was set back later.
+  /// Makes messages due whose next try is later than any schedule allows. The clock that planned
+  /// them was later set back.
   private func bringForward(at moment: Timestamp) throws {
     let latest = (moment + WebhookSchedule.longestWait).milliseconds
     guard try exists("SELECT 1 FROM messages WHERE next_at > ?", [latest]) else { return }
@@ -119,7 +123,7 @@ extension WriteTransaction {
       "UPDATE messages SET next_at = ? WHERE next_at > ?", [moment.milliseconds, latest])
   }
 
-  /// What can't be read is never due again: nothing else waits for it.
+  /// Stops sending an unreadable message, so that it does not block others.
   private func putAside(_ row: Row) throws {
     let name: (subject: Data, number: Int64) = (row[2], row[3])
     try execute(
@@ -127,8 +131,9 @@ extension WriteTransaction {
       [name.subject, name.number])
   }
 
-  /// So many messages to a host that are due, the oldest first.
-  /// - Parameter full: owners that are passed over: among some hundred, so that thousands of one's make no look long.
+  /// Returns up to `count` due messages to a host, the oldest first.
+  /// - Parameter full: owners to skip. Then only the 256 oldest messages are searched, so that an
+  ///   owner's thousands of messages do not slow down the query.
   private func due(
     to host: Data, at moment: Timestamp, _ count: Int, but full: [Owner]
   ) throws -> [Row] {
@@ -151,7 +156,8 @@ extension WriteTransaction {
       """, StatementArguments(values + [count]))
   }
 
-  /// Whether somebody's messages are due who has not its share: else there is no host to be looked at.
+  /// Returns whether a due message belongs to an owner below its share. If not, no host has to be
+  /// searched.
   private func isAnyoneServed(_ shares: MessageShares, at moment: Timestamp) throws -> Bool {
     guard !shares.full.isEmpty else { return true }
     var least = Data()
@@ -163,7 +169,7 @@ extension WriteTransaction {
     {
       let (owner, next): (Data, Int64) = (row[0], row[1])
       if next <= moment.milliseconds, shares.hasPlace(for: Owner(owner)) { return true }
-      // The next name there can be.
+      // The smallest name greater than this one.
       least = owner
       least.append(0)
     }
@@ -182,7 +188,7 @@ extension Owner {
   fileprivate init(_ column: Data) { self.init(String(decoding: column, as: UTF8.self)) }
 }
 
-/// The form in which a message is kept, as a job is.
+/// The stored form of a message: JSON as `Codable` encodes it.
 enum MessageRecord {
   static func data(of message: WebhookMessage) throws -> Data {
     Data(try RecordEncoder.encode(message))
@@ -192,6 +198,6 @@ enum MessageRecord {
     try RecordDecoder.decode(WebhookMessage.self, from: Array(data))
   }
 
-  /// - Parameter row: a message's record, and what else was asked for.
+  /// - Parameter row: its first column is a message's record.
   static func message(_ row: Row) throws -> WebhookMessage { try message(from: row[0]) }
 }

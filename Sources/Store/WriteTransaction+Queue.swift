@@ -2,9 +2,9 @@ internal import Foundation
 internal import GRDB
 internal import Jobs
 
-/// Into the queue, out of it, and the changes in between.
+/// The queue: submissions, claims, changes and completions.
 extension WriteTransaction {
-  /// What became of a submission, its jobs not decoded yet.
+  /// The result of a submission, without the jobs of a repeated one.
   enum Submitted: Sendable {
     case accepted, recordsFull, imageGone
     case queueFull(wanting: Int)
@@ -42,7 +42,7 @@ extension WriteTransaction {
     return .accepted
   }
 
-  /// The places that the jobs want, where there are not that many; else nil.
+  /// Returns the number of required slots if the queue has too few free ones; otherwise `nil`.
   private mutating func lacking(
     for jobs: [(row: JobRow, job: Job)], within capacity: QueueCapacity
   ) -> Int? {
@@ -54,7 +54,8 @@ extension WriteTransaction {
     return hasRoom ? nil : places
   }
 
-  /// Whether there are the places that a change wants, as it queues a finished job; notes that there were none.
+  /// Returns whether the queue has the slots that a change needs because it queues a finished job;
+  /// records a refusal if not.
   mutating func hasRoom(
     for change: JobChange, within capacity: QueueCapacity, at moment: Timestamp
   ) -> Bool {
@@ -90,8 +91,8 @@ extension WriteTransaction {
     return sums
   }
 
-  /// Forgets keys by the index of their age.
-  /// - Returns: how many.
+  /// Deletes expired keys by the index of their age.
+  /// - Returns: the number of deleted keys.
   func forgetKeys(before moment: Timestamp, count: Int) throws -> Int {
     try execute(
       """
@@ -101,7 +102,7 @@ extension WriteTransaction {
       [moment.milliseconds, count])
   }
 
-  /// Takes queued jobs that ask the same, in the order of the queue.
+  /// Claims queued jobs with the same request, in queue order.
   mutating func claim(
     equalTo request: Data, count: Int, for instance: Instance, at moment: Timestamp
   ) throws -> [JobRow] {
@@ -110,13 +111,14 @@ extension WriteTransaction {
         "\(QueuedRequests.condition) ORDER BY priority DESC, rank LIMIT ?3",
         [request, block, count], db)
     }.sorted { ($1.priority, $0.rank) < ($0.priority, $1.rank) }
-    // Those of batches that were cancelled are few, and about to be ended.
+    // Jobs of stopped batches are few and will be cancelled soon.
     return try rows.prefix(count).filter { counters.lanes.stoppedLine(of: $0.batch) == nil }
       .map { try take($0, for: instance, at: moment) }
   }
 
-  /// Moves jobs whose time has come to where they wait for their turn.
-  /// - Returns: whether all of them are there now; otherwise there is more work than one transaction should do.
+  /// Makes jobs ready whose due time has passed.
+  /// - Returns: whether all such jobs are ready now; `false` if the limit for one transaction was
+  ///   reached.
   mutating func wakeDue(at moment: Timestamp) throws -> Bool {
     guard counters.nextDue.mayHaveCome(at: moment) else { return true }
     counters.nextDue.forget()
@@ -134,7 +136,8 @@ extension WriteTransaction {
     return looks > 0
   }
 
-  /// - Parameter condition: one range of `not_before`: of two in one statement no index would tell.
+  /// - Parameter condition: one range of `not_before`. A statement with two ranges would not use
+  ///   the index.
   static func wake(whose condition: String) -> String {
     """
     UPDATE jobs SET waiting = 0 WHERE number IN
@@ -143,7 +146,7 @@ extension WriteTransaction {
     """
   }
 
-  /// Lets a queued job wait for something else than it does.
+  /// Changes the state of a queued job.
   mutating func move(_ row: JobRow, to waiting: JobRow.Waiting) throws {
     var moved = row
     moved.waiting = waiting
@@ -152,7 +155,7 @@ extension WriteTransaction {
     counters.move(from: row, to: moved)
   }
 
-  /// Hands a queued job over under a new claim.
+  /// Assigns a new claim to a queued job.
   mutating func take(
     _ row: JobRow, for instance: Instance, at moment: Timestamp
   ) throws -> JobRow {
@@ -177,14 +180,14 @@ extension WriteTransaction {
     return taken
   }
 
-  /// A job about to be changed, with the row that it was read from.
+  /// Returns the row of a job that is about to be changed, if the claim holds it.
   private func find(_ id: JobID, under claim: Claim?) throws -> JobRow? {
     guard let row = try held[id.data] ?? JobRow.fetch(id.data, db) else { return nil }
     if let claim, claim != row.heldBy { return nil }
     return row
   }
 
-  /// The rows' requests that further queued jobs ask for.
+  /// Returns the requests of the rows that further queued jobs have too.
   func shared(among rows: [JobRow]) throws -> Set<Fingerprint> {
     var shared: Set<Fingerprint> = []
     for request in Set(rows.compactMap(\.request)) where try counters.requests.isAny(request, db) {
@@ -210,7 +213,7 @@ extension WriteTransaction {
     return .updated(try save(change))
   }
 
-  /// - Returns: the job as it then is.
+  /// - Returns: the job after the change.
   private mutating func save(_ change: JobChange) throws -> Job {
     var references = ReferenceChanges()
     try save(change, &references)
@@ -218,11 +221,11 @@ extension WriteTransaction {
     return change.after
   }
 
-  /// Does what a completion asks for.
+  /// Executes a completion.
   /// - Parameters:
-  ///   - row: its entry's.
-  ///   - moment: when its entry is stored.
-  /// - Returns: for each claim the job as it then is, or why it can't be changed; images that gave way.
+  ///   - row: the row of its cache entry.
+  ///   - moment: the time at which the entry is stored.
+  /// - Returns: for each claim, the changed job or the error; and the evicted images.
   mutating func complete(_ completion: Completion, row: CacheRow?, at moment: Timestamp) throws
     -> (jobs: [Result<Job?, StoreError>], evicted: [ImageDigest])
   {
@@ -246,8 +249,8 @@ extension WriteTransaction {
     return (jobs, embedding?.evicted ?? [])
   }
 
-  /// A job whose record can't be read or written is left alone without harm to the others; what the database refuses
-  /// fails all of them.
+  /// Changes one job of a completion. An unreadable job fails alone; an error of the database fails
+  /// the whole completion.
   private mutating func complete(
     _ claim: Claim, _ change: (inout Job) -> Bool, _ references: inout ReferenceChanges
   ) throws -> Result<Job?, StoreError> {
@@ -265,7 +268,7 @@ extension WriteTransaction {
     switch change.place {
     case .none: break
     case .toTheEnd: row.rank = try counters.ranks.next(db)
-    // Ahead of every rank ever given is ahead of those at that level.
+    // A rank below every rank so far moves a job to the front of its priority.
     case .ahead: row.rank = -(try counters.ranksAhead.next(db))
     }
     if row.phase != .loading { row.claim = nil }

@@ -2,29 +2,31 @@ internal import Foundation
 internal import GRDB
 internal import Jobs
 
-/// What a transaction came to that lets an image go.
+/// The result of one transaction that removes references to an image.
 struct ImageLoss: Sendable {
-  /// Those that had it until then.
+  /// The jobs that lost the image.
   var jobs: [JobID]
-  /// Whether others are left.
+  /// Whether further references are left.
   var isMore = false
 }
 
-/// Room for images: those give way that finished jobs and the cache have had for the longest.
+/// Eviction of images: the images that finished jobs and the cache have referred to for the longest
+/// time are evicted first.
 ///
-/// An owner may use all of it while no other has images, and half of it while others do: an owner that has more loses its
-/// own images first. So no owner can evict images that other owners have just fetched. An image that jobs of several owners refer to is
-/// none of theirs.
+/// An owner may use the whole limit while no other owner has images, and half of it otherwise. The
+/// images of an owner above its share are evicted first, so that no owner can evict images that
+/// others have just fetched. An image with jobs of several owners counts for none of them.
 ///
-/// Each that lets go of one is a row to be written, and everybody waits for the one who writes: a transaction does that for
-/// a portion of them. An image that more refer to is passed over, so that others make room at once, and a portion of its jobs
-/// and entries lose it by each transaction that passes it. Until few are left it is kept, and new ones may refer to it.
+/// Removing a reference writes a row, and all other writes wait. So a transaction removes at most
+/// ``portion`` references. An image with more references is skipped, so that other images free
+/// space at once. Each transaction that skips it removes a portion of its references. Until few are
+/// left, the image is stored and can get new references.
 extension WriteTransaction {
-  /// So many jobs and entries let go of their images in one transaction.
+  /// The maximum number of references that one transaction removes.
   static let portion = 2_000
 
-  /// Lets images go until the others fit, or the transaction can do no more for that.
-  /// - Parameter gone: gets those whose bytes are files, which are still to be removed.
+  /// Evicts images until the others fit or the transaction can do no more.
+  /// - Parameter gone: receives the images whose files are to be removed.
   /// - Returns: whether the others fit.
   mutating func makeRoom(
     within limit: Int, for instance: Instance, _ gone: inout [ImageDigest]
@@ -37,12 +39,13 @@ extension WriteTransaction {
       }
       let owner = counters.imageOwners.overShare(of: limit, among: counters.imageBytes)
       guard let oldest = try oldestImage(sharedByAtMost: .max, of: owner) else {
-        throw StoreError.unavailable(detail: "the images' bytes were counted wrong")
+        throw StoreError.unavailable(detail: "the byte count of images is wrong")
       }
       var next: (digest: Data, image: ImageRow)? = oldest
       if oldest.image.soft > Self.portion {
         crowded = oldest.digest
-        // An owner with too much does not have others' images evicted because each of its own has very many jobs.
+        // An owner above its share must not cause the eviction of others' images because each of
+        // its own has very many references.
         next =
           if let owner {
             try one(Self.oldestImageOfOwner, [Self.portion, owner]).map { ($0[7], ImageRow($0)) }
@@ -55,7 +58,7 @@ extension WriteTransaction {
       try evict(digest, image, for: instance)
       if !image.isEmbedded, let name = ImageDigest(bytes: digest) { gone.append(name) }
     }
-    // Others' room comes first.
+    // Runs last, because freeing space for other images comes first.
     if let crowded, yielding > 0 {
       _ = try thinOut(crowded, by: yielding)
       yielding = 0
@@ -63,8 +66,9 @@ extension WriteTransaction {
     return counters.imageBytes <= limit
   }
 
-  /// The one that they have had for the longest, of those that nothing needs.
-  /// - Parameter owner: whose images go first; any other goes where the owner has none.
+  /// Returns the oldest image that is not in use.
+  /// - Parameter owner: the owner whose images are evicted first; if it has none, any other image
+  ///   is returned.
   private func oldestImage(
     sharedByAtMost count: Int, of owner: Data?
   ) throws -> (digest: Data, image: ImageRow)? {
@@ -84,8 +88,9 @@ extension WriteTransaction {
   static let oldestImageOfOwner =
     "\(yieldingImages) AND owner = ? ORDER BY finished_at LIMIT 1"
 
-  /// Has a portion of those that refer to an image let go of it, whatever room there is, unless something needs it.
-  /// - Returns: nil where it stays or isn't there.
+  /// Removes a portion of the references to an image, however much space is free, unless the image
+  /// is in use.
+  /// - Returns: `nil` if the image stays or does not exist.
   mutating func lose(_ digest: Data, for instance: Instance) throws -> ImageLoss? {
     guard let known = try image(digest), !known.isPendingDeletion, known.hard == 0 else {
       return nil
@@ -98,13 +103,14 @@ extension WriteTransaction {
     return ImageLoss(jobs: jobs.compactMap { JobID(data: $0[0]) })
   }
 
-  /// The jobs' records learn of it when they are next read; the cache knows its responses no more.
+  /// Evicts an image with all of its references. Jobs notice when they are read next; the cache
+  /// entries are deleted.
   private mutating func evict(
     _ digest: Data, _ image: ImageRow, for instance: Instance
   ) throws {
     try execute("UPDATE jobs SET image = NULL, low = NULL WHERE image = ?", [digest])
     try execute("UPDATE jobs SET source = NULL WHERE source = ?", [digest])
-    // Its references are all gone with it: none of them is to be noted.
+    // The image's row is deleted too, so these changes are discarded.
     var references = ReferenceChanges()
     _ = try dropRows("digest = ?", [digest], &references)
     if image.isEmbedded {
@@ -114,9 +120,9 @@ extension WriteTransaction {
     }
   }
 
-  /// Has so many let go of an image that nothing needs, entries of the cache first: who asks for it from then on has it
-  /// fetched anew. More than these must refer to it.
-  /// - Returns: the jobs that had it.
+  /// Removes up to `count` references to an image that is not in use, cache entries first, so that
+  /// later requests fetch it again. The image must have more references.
+  /// - Returns: the jobs that lost the image.
   private mutating func thinOut(_ digest: Data, by count: Int) throws -> [JobID] {
     var left = count
     left -= try dropEntries(

@@ -2,17 +2,17 @@ internal import Foundation
 internal import GRDB
 internal import Jobs
 
-/// The database within one write transaction, with what is counted beside it. Only the writer's thread has one.
+/// A write transaction with its counters. Only the writing thread uses it.
 struct WriteTransaction {
   let db: Database
   var counters: StoreCounters
   let held: HeldRows
-  /// How many jobs and entries may still let go of their images in it.
+  /// The number of references to images that this transaction may still remove.
   var yielding = Self.portion
-  /// How many rejected lines may still be forgotten in it, and batches with them.
+  /// The number of rejected lines and batches that this transaction may still delete.
   var forgettable = 5_000
 
-  /// - Returns: how many rows changed.
+  /// - Returns: the number of changed rows.
   @discardableResult
   func execute(_ sql: String, _ arguments: StatementArguments = []) throws -> Int {
     try db.cachedStatement(sql: sql).execute(arguments: arguments)
@@ -23,7 +23,8 @@ struct WriteTransaction {
     try Row.fetchOne(db.cachedStatement(sql: sql), arguments: arguments)
   }
 
-  /// Whether the query finds anything. A row takes several times as long: GRDB makes a table of its columns' names.
+  /// Returns whether the query has a result. Fetching a `Row` would take several times as long,
+  /// because GRDB builds a table of its column names.
   func exists(_ sql: String, _ arguments: StatementArguments = []) throws -> Bool {
     try Int.fetchOne(db.cachedStatement(sql: sql), arguments: arguments) != nil
   }
@@ -33,9 +34,11 @@ struct WriteTransaction {
   }
 }
 
-/// Rows of jobs: whatever changes one goes through here, so that tags, images and counts follow.
+/// The rows of jobs. All changes go through these functions, so that tags, references to images and
+/// counters stay consistent.
 extension WriteTransaction {
-  /// A job that is behind a parked one of its origin waits with that one from the start: it could not go before it.
+  /// Inserts a row. A job behind a parked one of the same origin is parked at once, because it
+  /// could not be claimed before that one.
   mutating func insert(_ new: JobRow) throws {
     var row = new
     if row.waiting == .ready, try counters.parked.isAhead(of: row, db) { row.waiting = .parked }
@@ -57,7 +60,7 @@ extension WriteTransaction {
     try addTags(of: row)
   }
 
-  /// Writes `new` in the place of `old`; what that means for images is the caller's to note.
+  /// Replaces `old` by `new`. The caller updates the references to images.
   mutating func replace(_ old: JobRow, by new: JobRow) throws {
     guard !new.hasSameColumns(as: old) else {
       try execute("UPDATE jobs SET record = ? WHERE number = ?", [new.record, new.number])

@@ -1,9 +1,17 @@
 internal import DequeModule
 internal import Synchronization
 
-/// A number of permits: a bound on what goes on, or is held, at once. Who finds too few waits; first come, first served.
+// Waiting: tasks that wait for permits, values or events.
+//
+// `AsyncSemaphore` and `FairSemaphore` hand out permits, `OneShot` passes one value to one task, `Latch` opens once for
+// many tasks, `withCancellation` handles cancellation without a change of thread. State is behind locks that are held
+// briefly, so any thread may call them. Suspended tasks resume on their own executor.
+
+/// A semaphore for tasks: it limits how many operations run, or resources are in use, at the same time.
+///
+/// Tasks that ask for more permits than are free wait in a queue, first in, first out.
 public final class AsyncSemaphore: Sendable {
-  /// Some of the permits, released when let go.
+  /// One or more permits. They are released when the object is deallocated.
   public final class Permit: Sendable {
     private let semaphore: AsyncSemaphore
     private let count: Int
@@ -29,16 +37,19 @@ public final class AsyncSemaphore: Sendable {
   private let total: Int
   private let state: Mutex<State>
 
-  /// - Parameter permits: in all.
+  /// - Parameter permits: the total number of permits.
   public init(_ permits: Int) {
     total = max(0, permits)
     state = Mutex(State(free: total))
   }
 
-  /// How many tasks wait.
+  /// The number of waiting tasks.
   public var waiting: Int { state.withLock { $0.waiters.count } }
 
-  /// Waits until so many permits are free, or all of them where more are asked for; nil when the task is cancelled.
+  /// Waits for permits.
+  ///
+  /// - Parameter count: the number of permits, limited to the total.
+  /// - Returns: Nil if the task is cancelled first.
   public func acquire(_ count: Int = 1) async -> Permit? {
     let count = min(max(0, count), total)
     let turn = OneShot<Permit>()
@@ -56,7 +67,7 @@ public final class AsyncSemaphore: Sendable {
     return nil
   }
 
-  /// Takes so many permits where as many as `rest` stay free and nobody waits; else nil.
+  /// Acquires permits without waiting. Returns nil if tasks are waiting, or if fewer than `rest` permits would stay free.
   public func acquire(_ count: Int, leaving rest: Int) -> Permit? {
     let isGranted = state.withLock { state in
       guard state.waiters.isEmpty, state.free - count >= rest else { return false }
@@ -66,14 +77,14 @@ public final class AsyncSemaphore: Sendable {
     return isGranted ? Permit(count, of: self) : nil
   }
 
-  /// Takes permits without waiting, also where none is free: others then wait the longer.
+  /// Acquires permits without waiting, even if they are not free. Other tasks then wait until the deficit is released.
   public func overdraw(_ count: Int) -> Permit {
     let count = max(0, count)
     state.withLock { $0.free -= count }
     return Permit(count, of: self)
   }
 
-  /// Whoever comes behind one that gave up may need less than it did.
+  /// Removes a cancelled waiter. The waiters behind it may need fewer permits, and may proceed now.
   private func leave(_ turn: OneShot<Permit>) {
     grant { state in state.waiters.removeAll { $0.turn === turn } }
   }
@@ -90,7 +101,7 @@ public final class AsyncSemaphore: Sendable {
       }
       return granted
     }
-    // A permit that nobody waits for any more is released at once.
+    // If the waiter was cancelled meanwhile, its permit is deallocated, and so released, at once.
     for waiter in granted { waiter.turn.fulfil(Permit(waiter.count, of: self)) }
   }
 }

@@ -1,7 +1,7 @@
-/// Runs an operation, and `onCancel` as soon as the task is cancelled meanwhile.
+/// Runs an operation, and calls `onCancel` immediately if the task is cancelled during the operation.
 ///
-/// As `withTaskCancellationHandler`, whose operation would leave the caller's actor: the standard library is compiled
-/// without SE-0461, so each wait would cost two changes of thread.
+/// Like `withTaskCancellationHandler`, but the operation stays on the caller's actor. The standard library is compiled
+/// without SE-0461, so its function would cost two changes of thread per call.
 public func withCancellation<Value>(
   isolation: isolated (any Actor)? = #isolation, _ operation: () async -> Value,
   onCancel: @Sendable () -> Void

@@ -1,13 +1,13 @@
 internal import DequeModule
 internal import Synchronization
 
-/// A number of permits that clients share. The next free permit goes to the client that holds the fewest; within a client,
-/// first come, first served.
+/// A semaphore whose permits are shared fairly by clients. The next free permit goes to the waiting client that holds the
+/// fewest. Requests of one client are served first in, first out.
 ///
-/// A client may hold all but a quarter of the permits while nobody else waits, and half of them while others wait. So the
-/// last quarter is always there for a client that holds none.
+/// A client may hold three quarters of the permits while no other client waits, and half of them otherwise. The last
+/// quarter is reserved for clients that hold no permit.
 public final class FairSemaphore<Client: Hashable & Sendable>: Sendable {
-  /// One permit, released when let go.
+  /// One permit. It is released when the object is deallocated.
   public final class Permit: Sendable {
     private let semaphore: FairSemaphore
     private let client: Client
@@ -41,7 +41,8 @@ public final class FairSemaphore<Client: Hashable & Sendable>: Sendable {
       heldInAll -= 1
     }
 
-    /// Takes the first waiter off the line of the client whose turn it is.
+    /// Removes and returns the next waiter. It belongs to the client that holds the fewest permits; if several hold equally
+    /// few, to the one that has waited longest.
     mutating func next(_ mayTake: (Client, State) -> Bool) -> (client: Client, waiter: Waiter)? {
       let first = lines.keys.filter { mayTake($0, self) }.min { a, b in
         (held[a] ?? 0, lines[a]?.first?.number ?? 0) < (held[b] ?? 0, lines[b]?.first?.number ?? 0)
@@ -55,13 +56,13 @@ public final class FairSemaphore<Client: Hashable & Sendable>: Sendable {
   private let permits: Int
   private let state = Mutex(State())
 
-  /// - Parameter permits: in all, at least 1.
+  /// - Parameter permits: the total number of permits, at least 1.
   public init(_ permits: Int) { self.permits = max(1, permits) }
 
-  /// Whether no permit is held and nobody waits.
+  /// Whether no permit is held and no task waits.
   public var isIdle: Bool { state.withLock { $0.heldInAll == 0 && $0.lines.isEmpty } }
 
-  /// Waits for a permit; nil when the task is cancelled.
+  /// Waits for a permit. Returns nil if the task is cancelled first.
   public func acquire(for client: Client) async -> Permit? {
     let turn = OneShot<Permit>()
     let isGranted = state.withLock { state in
@@ -101,7 +102,7 @@ public final class FairSemaphore<Client: Hashable & Sendable>: Sendable {
       }
       return granted
     }
-    // A permit that nobody waits for any more is released at once.
+    // If the waiter was cancelled meanwhile, its permit is deallocated, and so released, at once.
     for (client, waiter) in granted { waiter.turn.fulfil(Permit(client, of: self)) }
   }
 }

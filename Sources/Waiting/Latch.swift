@@ -1,6 +1,6 @@
 internal import Synchronization
 
-/// Closed until it is opened, once and for good; any number of tasks may wait for that.
+/// An event that happens once. Any number of tasks can wait for it.
 public final class Latch: Sendable {
   private struct State {
     var isOpen = false
@@ -10,13 +10,12 @@ public final class Latch: Sendable {
 
   private let state = Mutex(State())
 
-  /// One that is closed.
+  /// A closed latch.
   public init() {}
 
-  /// Whether it was opened.
   public var isOpen: Bool { state.withLock { $0.isOpen } }
 
-  /// Lets all go on who wait, and whoever comes later.
+  /// Opens the latch permanently and resumes all waiting tasks.
   public func open() {
     let waiters = state.withLock { state in
       state.isOpen = true
@@ -26,7 +25,7 @@ public final class Latch: Sendable {
     for waiter in waiters { waiter.resume() }
   }
 
-  /// Returns once it is open, or when the task is cancelled.
+  /// Waits until the latch is open or the task is cancelled.
   public func wait() async {
     let token = state.withLock { state in
       state.count += 1
@@ -46,7 +45,7 @@ public final class Latch: Sendable {
     }
   }
 
-  /// The same, and when the time is over.
+  /// Waits until the latch is open, the task is cancelled or the deadline passes.
   public func wait(until deadline: ContinuousClock.Instant) async {
     await withTaskGroup { group in
       group.addTask { await self.wait() }

@@ -1,22 +1,22 @@
 internal import Synchronization
 
-/// A value that comes once, for the one task that waits for it.
+/// Passes one value to the one task that waits for it.
 public final class OneShot<Value: Sendable>: Sendable {
   private enum State {
     case empty
     case awaited(CheckedContinuation<Value?, Never>)
     case fulfilled(Value)
-    /// It was taken, or nobody waits for it any more.
+    /// The value was returned, or the waiting task was cancelled or timed out.
     case over
   }
 
   private let state = Mutex(State.empty)
 
-  /// One that nobody has fulfilled yet.
   public init() {}
 
-  /// Gives the value to whoever waits for it, now or later.
-  /// - Returns: false where one was given before, or the task that waited was cancelled: the value then goes nowhere.
+  /// Passes the value to the task that waits for it, now or later.
+  /// - Returns: False if there already was a value, or if the waiting task was cancelled or timed out. The value is then
+  ///   discarded.
   @discardableResult
   public func fulfil(_ value: Value) -> Bool {
     let (isTaken, waiter) = state.withLock { state -> (Bool, CheckedContinuation<Value?, Never>?) in
@@ -34,13 +34,14 @@ public final class OneShot<Value: Sendable>: Sendable {
     return isTaken
   }
 
-  /// Waits for the value; nil when the task is cancelled first. For one task, once.
+  /// Waits for the value. Only one task may call it, once.
+  /// - Returns: Nil if the task is cancelled first.
   public func value() async -> Value? {
     await withCancellation {
       await withCheckedContinuation { continuation in
         let answer = state.withLock { state -> Value?? in
           switch state {
-          // Looked at under the lock: a cancellation from here on finds the waiter.
+          // Checked under the lock, so that a later cancellation finds the continuation.
           case .empty where !Task.isCancelled:
             state = .awaited(continuation)
             return nil
@@ -59,7 +60,7 @@ public final class OneShot<Value: Sendable>: Sendable {
     }
   }
 
-  /// The same, nil also when the deadline comes first.
+  /// Waits for the value. Returns nil if the deadline passes or the task is cancelled first.
   public func value(before deadline: ContinuousClock.Instant) async -> Value? {
     let alarm = Task {
       try? await Task.sleep(until: deadline, clock: .continuous)
@@ -69,7 +70,7 @@ public final class OneShot<Value: Sendable>: Sendable {
     return await value()
   }
 
-  /// Whether the value is there or was taken, or nobody waits for it any more.
+  /// Whether a value was passed, or the waiting task was cancelled or timed out.
   public var isOver: Bool {
     state.withLock { state in
       switch state {
@@ -96,7 +97,7 @@ public final class OneShot<Value: Sendable>: Sendable {
 }
 
 extension OneShot where Value == Void {
-  /// Lets whoever waits go on.
+  /// Resumes the waiting task.
   @discardableResult
   public func fulfil() -> Bool { fulfil(()) }
 }

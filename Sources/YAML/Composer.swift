@@ -1,19 +1,17 @@
-/// Puts events together to a tree.
-///
-/// Recursive: the depth limit bounds its stack.
+/// Builds a tree of nodes from events. It is recursive; the depth limit bounds its use of the stack.
 struct Composer {
   private let reader: EventReader
   private let limits: Document.Limits
   private var nodes = 0
   private var path: [String] = []
-  /// What was wrong and could be read past.
+  /// Mistakes after which reading could continue.
   private(set) var mistakes: [YAMLError] = []
 
   init(reader: EventReader, limits: Document.Limits) {
     (self.reader, self.limits) = (reader, limits)
   }
 
-  /// The stream's one document; nil for an empty stream.
+  /// Reads the stream's only document. Returns nil if the stream is empty.
   mutating func document() throws(YAMLError) -> Node? {
     _ = try reader.next()
     guard case .documentStart = try reader.next().event else { return nil }
@@ -44,7 +42,7 @@ struct Composer {
       note(.alias(name: name), at: location, path: path)
       return .null(at: location)
     case .streamStart, .streamEnd, .documentStart, .documentEnd, .sequenceEnd, .mappingEnd:
-      // libyaml's grammar puts none of these in a node's place.
+      // libyaml never emits these events where a node is expected.
       return .null(at: location)
     }
   }
@@ -109,7 +107,7 @@ struct Composer {
   private mutating func note(
     _ reason: YAMLError.Reason, at location: Location, path: some Sequence<String>
   ) {
-    // Enough for a person; an attacker's thousands would only cost memory.
+    // 100 mistakes are enough for a reader. More would only help an attacker to fill the memory.
     guard mistakes.count < 100 else { return }
     mistakes.append(YAMLError(reason, at: location, path: Array(path)))
   }

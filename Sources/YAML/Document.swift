@@ -1,26 +1,32 @@
-/// A text read as one YAML 1.2 document, within limits, since the text may be anyone's.
+// YAML: parses untrusted YAML text with libyaml.
+//
+// Input: UTF-8 text. Output: a tree of nodes with their locations, and all mistakes. The files, in reading order:
+// `Document` (entry point, limits), `Node` and `Scalar` (the tree), `YAMLError`, `Composer` (builds the tree),
+// `EventReader` (libyaml). Parsing is synchronous on the caller's thread.
+
+/// One YAML 1.2 document. Limits apply, because the text is not trusted.
 public struct Document: Sendable, Equatable {
-  /// What is read at most.
+  /// Limits of the text.
   public struct Limits: Sendable, Equatable {
-    /// Bytes of the text. 1 MiB.
+    /// Maximum bytes of the text: 1 MiB.
     public var bytes = 1 << 20
-    /// Sequences and mappings within each other. 32.
+    /// Maximum depth of nested sequences and mappings.
     public var depth = 32
-    /// Scalars, sequences and mappings in all, keys too. 100,000.
+    /// Maximum number of scalars, sequences and mappings, including keys.
     public var nodes = 100_000
 
-    /// The defaults.
     public init() {}
   }
 
-  /// The document's node; nil where the text is empty (or only comments), or broken off by a
-  /// mistake that nothing can be read behind.
+  /// The document's root node. Nil if the text is empty or contains only comments, or if a mistake ended the parsing.
   public let root: Node?
-  /// Everything wrong with it, in the order it stands there.
+  /// All mistakes, in the order of the text.
   public let mistakes: [YAMLError]
 
-  /// Reads a text and goes on where it can: a duplicate key (the first one stays), an alias or an
-  /// unknown tag (both read as null) are noted, so that one reading tells all mistakes.
+  /// Parses a text and collects as many mistakes as possible.
+  ///
+  /// After some mistakes parsing continues: a duplicate key (the first one is kept), an alias and an unknown tag (both are
+  /// read as null).
   public init(reading text: [UInt8], limits: Limits = Limits()) {
     var mistakes: [YAMLError] = []
     do throws(YAMLError) {
@@ -35,9 +41,9 @@ public struct Document: Sendable, Equatable {
     self.mistakes = mistakes
   }
 
-  /// Reads a text that has no mistake.
+  /// Parses a text.
   ///
-  /// - Throws: the first mistake.
+  /// - Throws: The first mistake, if there is any.
   public init(_ text: String, limits: Limits = Limits()) throws(YAMLError) {
     self.init(reading: Array(text.utf8), limits: limits)
     if let first = mistakes.first { throw first }

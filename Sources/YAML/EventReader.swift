@@ -1,6 +1,6 @@
 internal import CYAML
 
-/// What libyaml found next.
+/// An event of libyaml's parser.
 enum Event {
   case streamStart, streamEnd, documentStart, documentEnd
   case alias(name: String)
@@ -11,7 +11,7 @@ enum Event {
   case mappingEnd
 }
 
-/// The one owner of a libyaml parser and of the bytes that it reads.
+/// Owns a libyaml parser and the bytes that it reads.
 final class EventReader {
   private let parser: UnsafeMutablePointer<yaml_parser_t>
   private let bytes: UnsafeMutableBufferPointer<UInt8>
@@ -22,7 +22,7 @@ final class EventReader {
     bytes = .allocate(capacity: text.count)
     _ = bytes.initialize(fromContentsOf: text)
     guard yaml_parser_initialize(parser) == 1 else {
-      // libyaml has freed and zeroed what it had by then, so that deinit may delete it again.
+      // libyaml has freed and zeroed the parser, so that deinit may delete it again.
       throw YAMLError(.outOfMemory, at: Location(line: 1, column: 1))
     }
     yaml_parser_set_encoding(parser, YAML_UTF8_ENCODING)
@@ -35,7 +35,7 @@ final class EventReader {
     bytes.deallocate()
   }
 
-  /// The next event and where it begins.
+  /// Reads the next event and the location where it starts.
   func next() throws(YAMLError) -> (event: Event, location: Location) {
     var event = yaml_event_t()
     guard yaml_parser_parse(parser, &event) == 1 else { throw failure() }
@@ -81,7 +81,7 @@ final class EventReader {
     switch state.error {
     case YAML_MEMORY_ERROR: return YAMLError(.outOfMemory, at: Location(state.mark))
     case YAML_READER_ERROR:
-      // The reader knows bytes only, not lines.
+      // libyaml's reader reports a byte offset, not a line.
       let place = Location(ofByte: state.problem_offset, in: bytes)
       return YAMLError(.syntax(problem), at: place)
     default:
@@ -96,7 +96,7 @@ extension Location {
     self.init(line: mark.line + 1, column: mark.column + 1)
   }
 
-  /// The place of a byte of a UTF-8 text.
+  /// The location of a byte in a UTF-8 text.
   init(ofByte offset: Int, in bytes: some Collection<UInt8>) {
     var (line, column) = (1, 1)
     for byte in bytes.prefix(offset) {

@@ -1,74 +1,66 @@
-/// Where something stands in a text: both count from 1, columns in Unicode scalars.
+/// A position in a text.
 public struct Location: Sendable, Hashable, Comparable {
-  /// The line.
+  /// The line, from 1.
   public let line: Int
-  /// The column.
+  /// The column, from 1, in Unicode scalars.
   public let column: Int
 
-  /// A place in a text.
   public init(line: Int, column: Int) {
     (self.line, self.column) = (line, column)
   }
 
-  /// Whether one stands before the other.
   public static func < (a: Location, b: Location) -> Bool {
     (a.line, a.column) < (b.line, b.column)
   }
 }
 
-/// One node of a document: a scalar, a sequence or a mapping, and where it begins.
+/// One node of a document: a scalar, a sequence or a mapping, and its location.
 public struct Node: Sendable, Equatable {
-  /// What a node holds.
+  /// The content of a node.
   public enum Content: Sendable, Equatable {
-    /// A text and how it was written.
     case scalar(Scalar)
-    /// Nodes in their order.
+    /// Nodes in the order of the text.
     case sequence([Node])
-    /// Pairs in their order; no key stands twice.
+    /// Pairs in the order of the text. Each key occurs once.
     case mapping([Pair])
   }
 
   /// A key of a mapping and its value.
   public struct Pair: Sendable, Equatable {
-    /// The key's text.
     public let key: String
-    /// Where the key begins.
+    /// Where the key starts.
     public let location: Location
-    /// What stands behind it.
     public let value: Node
 
-    /// A key and its value.
     public init(key: String, location: Location, value: Node) {
       (self.key, self.location, self.value) = (key, location, value)
     }
   }
 
-  /// What it holds.
   public let content: Content
-  /// Where it begins.
+  /// Where the node starts.
   public let location: Location
 
-  /// A node that begins there.
   public init(_ content: Content, at location: Location) {
     (self.content, self.location) = (content, location)
   }
 
-  /// Its text and style, of a scalar.
+  /// The scalar; nil if the node is a sequence or mapping.
   public var scalar: Scalar? {
     if case .scalar(let scalar) = content { scalar } else { nil }
   }
 
-  /// Its nodes, of a sequence.
+  /// The nodes of a sequence; nil if the node is not a sequence.
   public var sequence: [Node]? {
     if case .sequence(let nodes) = content { nodes } else { nil }
   }
 
-  /// Its pairs, of a mapping.
+  /// The pairs of a mapping; nil if the node is not a mapping.
   public var mapping: [Pair]? {
     if case .mapping(let pairs) = content { pairs } else { nil }
   }
 
-  /// The value of a key, of a mapping that has it.
+  /// The value of a key; nil if the node is not a mapping or lacks the key.
   public subscript(key: String) -> Node? {
     mapping?.first { $0.key == key }?.value
   }

@@ -1,42 +1,40 @@
-/// A text and what tells a string from a number, a boolean or null: whether it was quoted.
+/// The text of a scalar with its style and tag, which determine whether it is a string, a number, a boolean or null.
 public struct Scalar: Sendable, Equatable {
-  /// How it was written.
+  /// How the scalar is written.
   public enum Style: Sendable, Equatable {
-    /// Bare: may stand for something else than a string.
+    /// Without quotes: a string, a number, a boolean or null.
     case plain
-    /// Within single or double quotes: a string.
+    /// In single or double quotes: a string.
     case quoted
     /// A literal (`|`) or folded (`>`) block: a string.
     case block
   }
 
-  /// What a scalar stands for by YAML 1.2's core schema (section 10.3.2).
+  /// The type of a scalar in YAML 1.2's core schema (section 10.3.2).
   public enum Kind: Sendable, Equatable {
-    /// `null`, `~` or nothing at all.
+    /// `null`, `~` or empty.
     case null
-    /// `true` or `false`, in lower case, upper case or with a capital.
+    /// `true` or `false`, also as `True` or `TRUE`.
     case boolean
     /// An integer, in decimal, octal (`0o17`) or hexadecimal (`0x1f`).
     case integer
-    /// A number with a point or an exponent, `.inf` or `.nan`.
+    /// A number with a decimal point or an exponent, `.inf` or `.nan`.
     case float
     /// Anything else.
     case string
   }
 
-  /// Its text, escapes resolved.
+  /// The text with resolved escapes.
   public let text: String
-  /// How it was written.
   public let style: Style
-  /// Its tag in full, such as `tag:yaml.org,2002:str`, where one was given.
+  /// The full tag, such as `tag:yaml.org,2002:str`; nil if the scalar has none.
   public let tag: String?
 
-  /// A text written so.
   public init(_ text: String, style: Style, tag: String? = nil) {
     (self.text, self.style, self.tag) = (text, style, tag)
   }
 
-  /// What it stands for; a tag goes before the looks.
+  /// The scalar's type. A tag has precedence over the text.
   public var kind: Kind {
     switch tag {
     case "tag:yaml.org,2002:str", "!": .string

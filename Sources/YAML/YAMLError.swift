@@ -1,46 +1,43 @@
-/// What is wrong with a text, and where.
+/// A mistake in a YAML text, with its location.
 public struct YAMLError: Error, Sendable, Equatable {
-  /// What is wrong.
+  /// The kind of mistake.
   public enum Reason: Sendable, Equatable {
-    /// More bytes than are read.
+    /// The text has more bytes than the limit.
     case tooLarge(limit: Int)
-    /// Bytes that are not UTF-8.
+    /// The text contains bytes that are not UTF-8.
     case invalidUTF8
-    /// Not YAML; in libyaml's words.
+    /// The text is not YAML. Contains libyaml's message.
     case syntax(String)
-    /// Sequences and mappings within each other beyond the limit.
+    /// Sequences and mappings are nested deeper than the limit.
     case tooDeep(limit: Int)
-    /// More nodes than are kept.
+    /// The document has more nodes than the limit.
     case tooManyNodes(limit: Int)
-    /// A second document in the stream.
+    /// The stream contains a second document.
     case severalDocuments
-    /// A key that stands in its mapping already, first at that place.
+    /// The mapping already has this key, at the location `first`.
     case duplicateKey(first: Location)
-    /// A key that is a sequence or a mapping.
+    /// The key is a sequence or a mapping.
     case keyNotScalar
-    /// `*name`: aliases are refused, since a few lines of them unfold to gigabytes.
+    /// `*name`. Aliases are refused, because a few lines with aliases can expand to gigabytes.
     case alias(name: String)
-    /// A tag that is not of YAML's core schema.
+    /// The tag is not in YAML's core schema.
     case unknownTag(String)
-    /// libyaml had no memory.
+    /// libyaml ran out of memory.
     case outOfMemory
   }
 
-  /// What is wrong.
   public let reason: Reason
-  /// Where.
   public let location: Location
-  /// The keys (and indices, as `[2]`) from the root to the place; empty where that is not known.
+  /// The keys and indices (`[2]`) from the root to the mistake; empty if unknown.
   public let path: [String]
 
-  /// Something wrong at a place.
   public init(_ reason: Reason, at location: Location, path: [String] = []) {
     (self.reason, self.location, self.path) = (reason, location, path)
   }
 }
 
 extension YAMLError.Reason: CustomStringConvertible {
-  /// The reason for people, without the place.
+  /// The reason as text, without the location.
   public var description: String {
     switch self {
     case .tooLarge(let limit): "is larger than \(limit) bytes"
@@ -48,18 +45,18 @@ extension YAMLError.Reason: CustomStringConvertible {
     case .syntax(let problem): problem
     case .tooDeep(let limit): "is nested more than \(limit) levels deep"
     case .tooManyNodes(let limit): "has more than \(limit) nodes"
-    case .severalDocuments: "a second document begins here; one is read"
+    case .severalDocuments: "a second document starts here; only one is allowed"
     case .duplicateKey(let first): "is given twice, first on line \(first.line)"
-    case .keyNotScalar: "a key must be a plain text"
+    case .keyNotScalar: "a key must be a scalar, not a list or mapping"
     case .alias(let name): "aliases (*\(name)) are not allowed"
     case .unknownTag(let tag): "the tag \(tag) is unknown"
-    case .outOfMemory: "could not be read: no memory"
+    case .outOfMemory: "could not be read: out of memory"
     }
   }
 }
 
 extension YAMLError: CustomStringConvertible {
-  /// `line:column: path: reason`.
+  /// The mistake as `line:column: path: reason`.
   public var description: String {
     let keys = path.joined(separator: ".").replacing(".[", with: "[")
     return "\(location.line):\(location.column): \(keys.isEmpty ? "" : keys + ": ")\(reason)"

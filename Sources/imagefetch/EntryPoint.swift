@@ -3,11 +3,19 @@ internal import ArgumentParser
 internal import Foundation
 internal import Isolation
 
-/// Parses the command line, runs it and turns what came of it into an exit status.
+/// The executable: parses the command line, runs the subcommand and exits with a status.
+///
+/// Input: arguments and the environment. Output: texts on standard output, errors on standard error, and an ``ExitStatus``.
+///
+/// Reading order: this file, `Imagefetch` (the list of subcommands), then one file per subcommand. `Serve` runs the service;
+/// `Get` is the command-line client, and `GetOptions` and `GetOutputOptions` have its options.
+///
+/// The main thread starts without other threads, because decoder processes are forked from it. Subcommands that suspend
+/// run on Swift's shared threads.
 @main
 enum EntryPoint {
   static func main() async {
-    // Forks: nothing may have started a thread.
+    // The decoder server forks, so it must run before anything starts a thread.
     if CommandLine.arguments.dropFirst().first == DecoderServer.argument { DecoderServer.run() }
     Allocator.configure()
     StandardError.fillStandardDescriptors()
@@ -15,7 +23,7 @@ enum EntryPoint {
     do {
       var command = try Imagefetch.parseAsRoot()
       if var command = command as? any AsyncParsableCommand {
-        // From the next line on Swift's threads are needed.
+        // The next line needs Swift's threads, so the limits are checked first.
         if let hindrance = Service.hindrance { throw InternalFault(description: hindrance) }
         try await command.run()
       } else {
@@ -28,7 +36,7 @@ enum EntryPoint {
     }
   }
 
-  /// Tells people about an error: help and the like on standard output, faults on standard error.
+  /// Prints an error and returns its exit status. Help goes to standard output, errors to standard error.
   private static func report(_ error: any Error) -> ExitStatus {
     switch error {
     case let ended as Ended: return ended.status
@@ -60,7 +68,7 @@ enum EntryPoint {
     }
   }
 
-  /// What somebody may have meant whose first word is no command; empty where nothing is near.
+  /// A hint if the first argument is a misspelled command or a URL; else empty.
   private static var suggestion: String {
     let commands = Imagefetch.configuration.subcommands.map { $0._commandName }
     guard CommandLine.arguments.count > 1 else { return "" }
@@ -74,7 +82,7 @@ enum EntryPoint {
     return "\nDid you mean imagefetch \(meant)?"
   }
 
-  /// Names that other programs give to such commands.
+  /// Names of such commands in other programs.
   private static let synonyms = [
     "fetch": "get", "download": "get", "pull": "get", "load": "get", "save": "get", "curl": "get",
     "wget": "get", "start": "serve", "run": "serve", "server": "serve", "daemon": "serve",

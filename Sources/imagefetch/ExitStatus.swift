@@ -1,44 +1,44 @@
-/// What the command leaves its caller.
+/// The exit status of the command.
 enum ExitStatus: Int32 {
   case fine = 0
-  /// A mistake in the configuration, or in what it names.
+  /// A mistake in the configuration, or in a file that it names.
   case operatorMistake = 1
-  /// Not a command line of ours.
+  /// An invalid command line.
   case usageError = 2
-  /// `get` was through with its list, and had not every image.
+  /// `get` finished its list, but not every image could be fetched.
   case imagesMissing = 3
-  /// `migrate --check` found that tables are to be brought up to date.
+  /// `migrate --check` found tables that are not up to date.
   case migrationPending = 4
-  /// Ours to mend, or a store can't be used as it is now; `EX_SOFTWARE` of sysexits.h.
+  /// A fault of the program, or a store that can't be used; `EX_SOFTWARE` of sysexits.h.
   case internalFault = 70
-  /// By signal, as shells number them: 128 and the signal.
+  /// Ended by a signal: 128 plus its number, as shells do.
   case hangup = 129
   case interrupt = 130
   case brokenPipe = 141
   case termination = 143
 }
 
-/// Not a command line of ours, for a reason that shows only while it is carried out.
+/// An invalid command line that is detected only while the command runs.
 struct UsageMistake: Error {
   let line: String
 }
 
-/// The command did what it could, and has told of it.
+/// The command has finished and reported its result; only the status is left.
 struct Ended: Error {
   let status: ExitStatus
 }
 
-/// What the operator has to mend: one line each.
+/// Mistakes that the operator must correct, one line each.
 struct OperatorMistakes: Error {
   let lines: [String]
 }
 
-/// What may be mended elsewhere, and then goes by another start.
+/// A store that can't be used. After it is fixed, the command can be started again.
 struct UnusableStore: Error {
   let line: String
 }
 
-/// What we have to mend.
+/// A fault of the program.
 struct InternalFault: Error {
   let description: String
 }

@@ -10,25 +10,28 @@ struct Get: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     abstract: "Fetches images and saves them.",
     discussion: """
-      By a service that runs in this process for as long, under the rules that the configuration \
-      and the environment set for serve, or by the one at --server. A list of URLs, one a line, is \
-      read from --input, and from standard input where - stands, or where no URL is given; at \
-      --server it is a batch, which goes on over cut connections and restarts.
+      Without --server the command runs a service in its own process, with the configuration and \
+      environment that serve would use. With --server it uses a running service.
 
-      On a terminal each job has a bar. Otherwise each is a line on standard output once it is \
-      through, fields between tabs: saved, path, URL, size; skipped, path, URL, why; or failed, \
-      code, URL, reason. --json has them as objects.
+      A list of URLs, one per line, is read from --input. It is read from standard input if - is \
+      given, or if neither URLs nor --input are given. With --server a list becomes a batch, which \
+      continues after interrupted connections and restarts.
 
-      Exit status: 0 all images saved, 1 a mistake of the user's or operator's, 2 a usage error, \
-      3 not every image could be had, 70 an internal fault, 130 interrupted: what runs is cancelled.
+      On a terminal each job has a progress bar. Otherwise each finished job is one line on \
+      standard output, with fields between tabs: saved, path, URL, size; or skipped, path, URL, \
+      reason; or failed, code, URL, reason. --json prints objects.
+
+      Exit status: 0 all images were saved, 1 a mistake in the configuration or in a file, 2 a \
+      usage error, 3 some images could not be fetched, 70 an internal fault, 130 interrupted: \
+      running jobs are cancelled.
       """)
 
-  @Argument(help: ArgumentHelp("What to fetch.", valueName: "url"))
+  @Argument(help: ArgumentHelp("The URL of an image; - reads a list.", valueName: "url"))
   var urls: [String] = []
 
   @Option(
     name: [.short, .long],
-    help: ArgumentHelp("A list of URLs, one a line; - for standard input.", valueName: "file"))
+    help: ArgumentHelp("A list of URLs, one per line; - for standard input.", valueName: "file"))
   var input: String?
 
   @OptionGroup(title: "Output")
@@ -45,10 +48,10 @@ struct Get: AsyncParsableCommand {
 
   func validate() throws {
     if urls.isEmpty, input == nil, isatty(STDIN_FILENO) == 1 {
-      throw ValidationError("What shall be fetched? Name URLs, or a list of them: --input FILE.")
+      throw ValidationError("There is nothing to fetch. Give URLs, or a list with --input FILE.")
     }
     guard (urls + [input].compactMap(\.self)).count(where: { $0 == "-" }) <= 1 else {
-      throw ValidationError("The list on standard input can be read once.")
+      throw ValidationError("Standard input (-) can be given only once.")
     }
   }
 
@@ -64,7 +67,7 @@ struct Get: AsyncParsableCommand {
       output.add(to: &settings)
       return Run(settings)
     }
-    // Before there is anything that a signal must not leave behind.
+    // Signals are handled before anything exists that must be cleaned up.
     let signals = await UnixSignalsSequence(trapping: Self.trapped)
     if let address = try service.address() {
       return try await Self.finish(run(address), signals)
@@ -72,13 +75,13 @@ struct Get: AsyncParsableCommand {
     try await Self.runHere(try service.configuration(), run, signals)
   }
 
-  /// But for those that whoever started it has it ignore, as nohup and a shell's & do.
+  /// The signals to handle, except those that are ignored since the start, as with nohup or a shell's `&`.
   private static var trapped: [UnixSignal] {
     [(UnixSignal.sigint, SIGINT), (.sigterm, SIGTERM), (.sighup, SIGHUP)]
       .filter { !isIgnored($0.1) }.map(\.0)
   }
 
-  /// Arguments, then the list; standard input where there is neither.
+  /// The URLs of the arguments, then the list. Standard input if there is neither.
   private func sources() throws -> [Run.Source] {
     let lists = input.map { [$0] } ?? (urls.isEmpty ? ["-"] : [])
     do throws(URLList.Mistake) {
@@ -97,7 +100,7 @@ struct Get: AsyncParsableCommand {
     return options
   }
 
-  /// With the service in this process.
+  /// Runs the command with a service in this process.
   private static func runHere(
     _ configuration: App.Configuration, _ run: @escaping @Sendable (ServiceAddress) -> Run,
     _ signals: UnixSignalsSequence
@@ -106,7 +109,7 @@ struct Get: AsyncParsableCommand {
     do throws(StartError) {
       result = try await LocalService.run(configuration) { place in
         guard let address = ServiceAddress(place.address, token: place.token, isOurs: true) else {
-          return .failure(InternalFault(description: "\(place.address) is no address"))
+          return .failure(InternalFault(description: "\(place.address) is not an address"))
         }
         do { return .success(try await finish(run(address), signals)) } catch {
           return .failure(error)
@@ -118,10 +121,10 @@ struct Get: AsyncParsableCommand {
     try result.get()
   }
 
-  /// Runs it until it is through or a signal ends it, and turns what came of it into what the process ends with.
+  /// Runs until all jobs are finished or a signal arrives. Throws the error for the exit status.
   private static func finish(_ run: Run, _ signals: UnixSignalsSequence) async throws {
     let interrupter = Task { await obey(signals, run) }
-    // What the service in this process logs would else stand between the bars.
+    // Otherwise the log of the service in this process would be printed between the bars.
     StandardError.show(by: { run.show($0) })
     let ending = await run.run()
     StandardError.show(by: nil)
@@ -137,7 +140,7 @@ struct Get: AsyncParsableCommand {
     }
   }
 
-  /// - Returns: what the first signal makes the exit status; nil where there was none.
+  /// - Returns: the exit status for the first signal; nil if the task was cancelled before one.
   private static func obey(_ signals: UnixSignalsSequence, _ run: Run) async -> ExitStatus? {
     var signals = signals.makeAsyncIterator()
     guard let first = await signals.next() else { return nil }
@@ -148,7 +151,7 @@ struct Get: AsyncParsableCommand {
       default: .interrupt
       }
     run.interrupt()
-    // A second one, for as long as the process may yet live.
+    // A second signal ends the process at once.
     Task {
       if await signals.next() != nil {
         run.leaveTerminal()
@@ -161,7 +164,7 @@ struct Get: AsyncParsableCommand {
 }
 
 extension StartError {
-  /// As this command's.
+  /// The error in the form that ``EntryPoint`` reports.
   var told: any Error {
     switch self {
     case .operatorMistake(let message): OperatorMistakes(lines: [message])

@@ -3,54 +3,56 @@ public import ArgumentParser
 public import Client
 internal import Foundation
 
-/// Which service fetches.
+/// The options that select the service.
 struct ServiceOptions: ParsableArguments {
   @Option(
-    help: ArgumentHelp("A running service; without, one runs in this process.", valueName: "url"))
+    help: ArgumentHelp(
+      "The URL of a running service; by default one runs in this process.", valueName: "url"))
   var server: String?
 
   @Option(
     help: ArgumentHelp(
-      "The service's token; else the variable IMAGEFETCH_TOKEN is.", valueName: "file"))
+      "A file with the service's token; by default the variable IMAGEFETCH_TOKEN.",
+      valueName: "file"))
   var tokenFile: String?
 
   @Option(
-    help: ArgumentHelp("The configuration of the service in this process.", valueName: "file"))
+    help: ArgumentHelp("The configuration file of the service in this process.", valueName: "file"))
   var config: String?
 
   @Option(
     name: .customLong("allow-network"),
     help: ArgumentHelp(
-      "A network that would be blocked, such as 127.0.0.1/32, on every port; may be repeated.",
+      "Allow a blocked network such as 127.0.0.1/32, on every port; may be repeated.",
       valueName: "cidr"))
   var networks: [String] = []
 
-  @Flag(help: "This machine's and private networks, on every port.")
+  @Flag(help: "Allow loopback and private networks, on every port.")
   var allowPrivate = false
 
   func validate() throws {
-    if server == nil, tokenFile != nil { throw ValidationError("--token-file is for --server.") }
+    if server == nil, tokenFile != nil { throw ValidationError("--token-file needs --server.") }
     if let server {
       guard networks.isEmpty, !allowPrivate else {
-        throw ValidationError("Which networks are allowed, the service at --server decides itself.")
+        throw ValidationError("--allow-network and --allow-private cannot be used with --server.")
       }
-      if config != nil { throw ValidationError("--config is for the service in this process.") }
+      if config != nil { throw ValidationError("--config cannot be used with --server.") }
       if ServiceAddress(server, token: nil) == nil {
         throw ValidationError(
-          "'\(server)' is no service's URL, such as https://images.example:8080.")
+          "'\(server)' is not the URL of a service, such as https://images.example:8080.")
       }
     }
   }
 
-  /// Where the service is; nil for the one in this process.
+  /// The address of the service; nil for the one in this process.
   func address() throws(OperatorMistakes) -> ServiceAddress? {
     guard let server else { return nil }
     return ServiceAddress(server, token: try token())
   }
 
-  /// What the service in this process goes by.
+  /// The configuration of the service in this process.
   func configuration() throws(OperatorMistakes) -> App.Configuration {
-    // Where serve would listen, as the container's variables say, needs tokens that this has no use for.
+    // server.host may be public, as in the container, and would then require tokens. This service listens on loopback only.
     var flags: [App.Configuration.Flag] = [
       .init(name: "get", key: "server.host", value: "127.0.0.1")
     ]
@@ -75,18 +77,19 @@ struct ServiceOptions: ParsableArguments {
     let token = given.trimmingCharacters(in: .whitespacesAndNewlines)
     guard ServiceAddress.isToken(token) else {
       let place = tokenFile.map { "--token-file: \"\($0)\"" } ?? variable + ":"
-      throw OperatorMistakes(lines: ["\(place) holds no token"])
+      throw OperatorMistakes(lines: ["\(place) has no token"])
     }
     return token
   }
 }
 
-/// Loopback and what RFC 1918 and RFC 4193 set apart; never link-local, where clouds keep their secrets.
+/// Loopback and the private networks of RFC 1918 and RFC 4193. Link-local addresses are never allowed, because clouds
+/// publish credentials there.
 let privateNetworks = [
   "127.0.0.0/8", "::1/128", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7",
 ]
 
-/// Flags that take networks out of the block list, on every port.
+/// Flags that allow fetching from these networks, on every port.
 func openingNetworks(_ networks: [String], by name: String) -> [App.Configuration.Flag] {
   [
     .init(name: name, key: "fetch.allow_networks", value: networks.joined(separator: ",")),
@@ -94,7 +97,7 @@ func openingNetworks(_ networks: [String], by name: String) -> [App.Configuratio
   ]
 }
 
-/// Flags that let messages go to such networks, without TLS too.
+/// Flags that allow webhook messages to these networks, also without TLS.
 func openingReceivers(_ networks: [String], by name: String) -> [App.Configuration.Flag] {
   [
     .init(name: name, key: "webhooks.allow_networks", value: networks.joined(separator: ",")),
@@ -103,50 +106,55 @@ func openingReceivers(_ networks: [String], by name: String) -> [App.Configurati
   ]
 }
 
-/// The query of variants.
+/// The options of a variant.
 struct VariantOptions: ParsableArguments {
-  @Option(help: ArgumentHelp("In pixels.", valueName: "px"), transform: number(in: 1...1_000_000))
+  @Option(
+    help: ArgumentHelp("The width in pixels.", valueName: "px"),
+    transform: number(in: 1...1_000_000))
   var width: Int?
 
-  @Option(help: ArgumentHelp("In pixels.", valueName: "px"), transform: number(in: 1...1_000_000))
+  @Option(
+    help: ArgumentHelp("The height in pixels.", valueName: "px"),
+    transform: number(in: 1...1_000_000))
   var height: Int?
 
-  @Option(help: "How width and height are met.")
+  @Option(help: "How the image is fitted into width and height.")
   var fit: ImageOptions.Fit?
 
-  @Option(help: "Another format than the image's own.")
+  @Option(help: "The format; by default the image's own.")
   var format: ImageOptions.Format?
 
-  @Option(help: ArgumentHelp("1 to 100.", valueName: "n"), transform: number(in: 1...100))
+  @Option(
+    help: ArgumentHelp("The quality, 1 to 100.", valueName: "n"), transform: number(in: 1...100))
   var quality: Int?
 
   @Option(
-    help: ArgumentHelp("Behind what is transparent, such as ff8800.", valueName: "rrggbb"),
+    help: ArgumentHelp("The color behind transparent pixels, such as ff8800.", valueName: "rrggbb"),
     transform: { text in
       let digits = text.hasPrefix("#") ? text.dropFirst() : text[...]
       guard digits.utf8.count == 6, digits.allSatisfy({ $0.isASCII && $0.isHexDigit }) else {
-        throw ValidationError("It is six hexadecimal digits, such as ff8800.")
+        throw ValidationError("Must be six hexadecimal digits such as ff8800.")
       }
       return String(digits)
     })
   var background: String?
 
   @Option(
-    help: ArgumentHelp("1 to 4, multiplies width and height.", valueName: "n"),
+    help: ArgumentHelp("The pixel ratio, 1 to 4; multiplies width and height.", valueName: "n"),
     transform: { text in
       guard let number = Double(text), 1...4 ~= number else {
-        throw ValidationError("It is a number from 1 to 4.")
+        throw ValidationError("Must be a number from 1 to 4.")
       }
       return number
     })
   var dpr: Double?
 
-  @Flag(help: "All pictures of an animated GIF or WebP, as WebP.")
+  @Flag(help: "Keep all frames of an animated GIF or WebP; writes WebP.")
   var animated = false
 
   func validate() throws {
     if animated, let format, format != .webp {
-      throw ValidationError("Animations are written as WebP alone.")
+      throw ValidationError("Animations can be written as webp only.")
     }
   }
 
@@ -157,20 +165,21 @@ struct VariantOptions: ParsableArguments {
   }
 }
 
-/// What each job is submitted with.
+/// The options of each job.
 struct JobOptions: ParsableArguments {
-  @Option(help: "How the cache is used.")
+  @Option(help: "The cache mode.")
   var cache: ImageOptions.CacheMode?
 
-  @Option(help: "Whose turn comes first.")
+  @Option(help: "The priority of the jobs.")
   var priority: ImageOptions.Priority?
 
   @Option(
     name: .customLong("header"),
-    help: ArgumentHelp("A field for the origins; may be repeated.", valueName: "'Name: value'"),
+    help: ArgumentHelp(
+      "A header field for the origins; may be repeated.", valueName: "'Name: value'"),
     transform: { text in
       guard let field = ImageOptions.HeaderField(text) else {
-        throw ValidationError("It is a header field, such as 'Accept-Language: en'.")
+        throw ValidationError("Must be a header field such as 'Accept-Language: en'.")
       }
       return field
     })
@@ -178,10 +187,10 @@ struct JobOptions: ParsableArguments {
 
   @Option(
     name: .customLong("tag"),
-    help: ArgumentHelp("A label of the jobs; may be repeated.", valueName: "text"),
+    help: ArgumentHelp("A tag of the jobs; may be repeated.", valueName: "text"),
     transform: { text in
       guard 1...64 ~= text.unicodeScalars.count else {
-        throw ValidationError("It has 1 to 64 characters.")
+        throw ValidationError("Must have 1 to 64 characters.")
       }
       return text
     })
@@ -189,7 +198,7 @@ struct JobOptions: ParsableArguments {
 
   @Option(
     help: ArgumentHelp(
-      "Jobs at once, or of a list at --server images saved at once: 1 to 256; by default 32.",
+      "Jobs, or with a list and --server downloads, at the same time: 1 to 256; by default 32.",
       valueName: "n"),
     transform: number(in: 1...256))
   var parallel = 32
@@ -209,7 +218,7 @@ struct JobOptions: ParsableArguments {
 private func number(in range: ClosedRange<Int>) -> @Sendable (String) throws -> Int {
   { text in
     guard let number = Int(text), range ~= number else {
-      throw ValidationError("It is a whole number from \(range.lowerBound) to \(range.upperBound).")
+      throw ValidationError("Must be an integer from \(range.lowerBound) to \(range.upperBound).")
     }
     return number
   }

@@ -2,26 +2,27 @@ internal import ArgumentParser
 internal import Client
 internal import Foundation
 
-/// Where images go, and how that is told.
+/// The options for files and for the lines on standard output.
 struct OutputOptions: ParsableArguments {
   @Option(
     name: [.short, .long],
     help: ArgumentHelp(
-      "A file for one image, a folder, or - for standard output; the working directory by default.",
+      "A file for one image, a folder, or - for standard output; by default the working directory.",
       discussion: """
-        In a folder nothing is ever overwritten: where cat.jpg is taken it is cat-2.jpg. With a \
-        slash at its end (photos/) the folder is made; a new name without one is a file's, as with curl. \
-        A file's ending (.jpg, .png, .webp, .avif) is the format.
+        Files in a folder are never overwritten: if cat.jpg exists, the image is saved as cat-2.jpg. A \
+        name with a final slash (photos/) is a folder, which is created if needed. Any other new name is a \
+        file. The extension of a file (.jpg, .png, .webp, .avif) selects the format.
         """,
       valueName: "file|dir"))
   var output: String?
 
   @Option(
     help: ArgumentHelp(
-      "How files in the folder are called, such as {host}/{path}/{name}.{ext}.",
+      "The names of files in the folder, such as {host}/{path}/{name}.{ext}.",
       discussion: """
-        {host}, {path} and {name} are the URL's, {ext} is what the bytes are, {index} counts the URLs, \
-        {digest} is one of the URL and its variant. Folders are made; no URL leads out of the one at --output.
+        {host}, {path} and {name} come from the URL. {ext} is the extension for the image's format, {index} \
+        counts the URLs, {digest} is a digest of the URL and the variant. Folders are created as needed. No \
+        URL leads out of the folder at --output.
         """,
       valueName: "template"),
     transform: { text in
@@ -35,29 +36,29 @@ struct OutputOptions: ParsableArguments {
     help: ArgumentHelp(
       "Skip each URL that was fetched into this folder before.",
       discussion: """
-        Each name has a digest of the URL and of the variant: cat-2f1a09c3d4e5b687.jpg. A folder that was \
-        filled without this flag has other names, unless --output-template has {digest}.
+        Each name has a digest of the URL and the variant: cat-2f1a09c3d4e5b687.jpg. Files that were saved \
+        without this flag are not found, unless --output-template has {digest}.
         """))
   var skipExisting = false
 
-  @Flag(help: "Lines as JSON: url, state, path, bytes, width, height, format, error.")
+  @Flag(help: "Print lines as JSON: url, state, path, bytes, width, height, format, error.")
   var json = false
 
-  @Flag(name: [.short, .long], help: "No bars, and lines for what failed only.")
+  @Flag(name: [.short, .long], help: "No progress bars, and lines for failed jobs only.")
   var quiet = false
 
   func validate() throws {
     guard output == "-" else { return }
     if isatty(STDOUT_FILENO) == 1 {
-      throw ValidationError("Standard output is a terminal: send the image to a file or a program.")
+      throw ValidationError("Standard output is a terminal. Redirect it to a file or a program.")
     }
     if skipExisting { throw ValidationError(Self.skippingNeedsFolder) }
   }
 
   private static let skippingNeedsFolder =
-    "--skip-existing needs a folder: a file's name does not say which URL the file is from."
+    "--skip-existing needs a folder. Give one with --output."
 
-  /// - Parameter isMany: whether there may be more images than one.
+  /// - Parameter isMany: whether there may be several images.
   func chosen(isMany: Bool) throws -> Output {
     let chosen: Output
     do throws(Output.Mistake) { chosen = try Output(output, isMany: isMany) } catch {
@@ -65,7 +66,7 @@ struct OutputOptions: ParsableArguments {
       case .oneOnly(let path):
         throw UsageMistake(
           line:
-            "--output: \"\(path)\" is a file, for one image; with a slash at its end it is a folder"
+            "--output: \"\(path)\" is a file and can have one image only; add a final slash for a folder"
         )
       case .unusable(let text): throw OperatorMistakes(lines: [text])
       }
@@ -74,7 +75,7 @@ struct OutputOptions: ParsableArguments {
       if skipExisting { throw UsageMistake(line: Self.skippingNeedsFolder) }
       if outputTemplate == nil { return chosen }
       throw UsageMistake(
-        line: "--output-template names files in a folder, and \"\(output ?? "")\" is none")
+        line: "--output-template needs a folder, but \"\(output ?? "")\" is not one")
     }
     return chosen
   }

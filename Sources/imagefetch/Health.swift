@@ -2,17 +2,17 @@ internal import App
 internal import ArgumentParser
 internal import Foundation
 
-/// `imagefetch health`: for a container whose image has neither a shell nor curl.
+/// `imagefetch health`: the health check of containers, whose image has neither a shell nor curl.
 struct Health: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
-    abstract: "Asks the service on this machine whether it lives: exit status 0 or 1.",
-    discussion: "The configuration says where it listens, as it does for serve.")
+    abstract: "Checks whether the service on this machine responds: exit status 0 or 1.",
+    discussion: "Requests /livez at the address in the configuration.")
 
-  @Option(help: ArgumentHelp("The configuration.", valueName: "file"))
+  @Option(help: ArgumentHelp("The configuration file.", valueName: "file"))
   var config: String?
 
   func run() async throws {
-    // Who may ask is no matter of the probe's: the tokens may stand in a file that only serve is told of.
+    // The probe needs no tokens, and their file may be readable by serve only.
     let open = Configuration.Flag(name: "health", key: "auth.disabled", value: "true")
     let server = try loaded(from: config, flags: [open]).server
     do throws(Probe.Failure) {

@@ -1,14 +1,14 @@
 internal import App
 internal import ArgumentParser
 
-/// The command; each subcommand stands in a file of its own.
+/// The root command. Each subcommand has a file of its own.
 struct Imagefetch: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "imagefetch",
     abstract: "Fetches images from anywhere as durable jobs, and serves them.",
     discussion: """
-      Exit status: 0 fine, 1 a mistake of the operator's (one line each on standard error), \
-      2 a usage error, 3 images that get could not have, 4 tables that migrate --check found out of date, \
+      Exit status: 0 success, 1 a mistake in the configuration (one line each on standard error), \
+      2 a usage error, 3 get could not fetch some images, 4 migrate --check found outdated tables, \
       70 an internal fault, or a store that can't be used.
       """,
     version: App.buildVersion,

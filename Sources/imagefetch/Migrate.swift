@@ -6,35 +6,35 @@ internal import Synchronization
 /// `imagefetch migrate`
 struct Migrate: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
-    abstract: "Brings the job store's tables up to date, or moves a folder into other stores.",
+    abstract: "Updates the tables of the job store, or moves a folder into other stores.",
     discussion: """
-      A start brings the tables up to date as well; this does it apart from one. With --check nothing is \
-      changed, and the exit status is 4 where something is to be done. With --from sqlite the jobs and images \
-      of a folder are moved into the stores that storage.jobs and storage.images name; a move that was cut \
-      short goes on when it is begun again, and the folder is left as it is.
+      serve also updates the tables when it starts; this command does only that. With --check nothing is \
+      changed, and the exit status is 4 if an update is needed. With --from sqlite the jobs and images of \
+      a folder are copied into the stores in storage.jobs and storage.images. An interrupted move continues \
+      when it is started again. The folder is not changed.
       """)
 
-  /// Where jobs come from.
+  /// The store to move jobs from.
   enum Origin: String, ExpressibleByArgument {
     case sqlite
   }
 
-  @Option(help: ArgumentHelp("The configuration.", valueName: "file"))
+  @Option(help: ArgumentHelp("The configuration file.", valueName: "file"))
   var config: String?
 
-  @Flag(help: "Only say whether something is to be done.")
+  @Flag(help: "Only check whether an update is needed.")
   var check = false
 
-  @Option(help: ArgumentHelp("What the folder's jobs are kept in: sqlite.", valueName: "store"))
+  @Option(help: ArgumentHelp("The store of the folder's jobs: sqlite.", valueName: "store"))
   var from: Origin?
 
-  @Option(help: ArgumentHelp("The folder to move; else storage.path.", valueName: "path"))
+  @Option(help: ArgumentHelp("The folder to move; by default storage.path.", valueName: "path"))
   var folder: String?
 
   func validate() throws {
     if folder != nil, from == nil { throw ValidationError("--folder needs --from sqlite.") }
     if check, from != nil {
-      throw ValidationError("--check is of the tables: it goes without --from.")
+      throw ValidationError("--check cannot be used with --from.")
     }
   }
 
@@ -53,10 +53,12 @@ struct Migrate: AsyncParsableCommand {
       if versions.found == versions.latest {
         print("The tables are up to date: version \(versions.latest).")
       } else if check {
-        print("The tables are of version \(versions.found), this release's of \(versions.latest).")
+        print(
+          "The tables have version \(versions.found). This release needs version \(versions.latest)."
+        )
       } else {
         try await Migration.run(configuration)
-        print("The tables were of version \(versions.found), and are of \(versions.latest) now.")
+        print("The tables were updated from version \(versions.found) to \(versions.latest).")
       }
       guard check, versions.found < versions.latest else { return }
     } catch {
@@ -87,12 +89,12 @@ struct Migrate: AsyncParsableCommand {
     let file = config.map { " --config \($0)" } ?? ""
     print(
       """
-      Next: imagefetch serve\(file). \(moved) is as it was; keep it until you have seen the jobs and their images, \
-      and start no service with it alone meanwhile: it would work on the same jobs.
+      Next: imagefetch serve\(file). \(moved) was not changed. Keep it until you have checked the jobs and their images. \
+      Do not start a service with this folder alone meanwhile: it would run the same jobs.
       """)
     if configuration.storage.images == nil, folder == nil {
       print(
-        "images/ there is in use; jobs.sqlite, and what begins with its name but .lock, may go then."
+        "images/ in it stays in use. After the check, jobs.sqlite and all files that begin with its name, except .lock, may be deleted."
       )
     }
   }

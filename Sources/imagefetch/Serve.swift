@@ -7,23 +7,25 @@ struct Serve: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     abstract: "Runs the service until SIGTERM or SIGINT.",
     discussion: """
-      Flags go over the environment (fetch.max_bytes is IMAGEFETCH_FETCH_MAX_BYTES), that over the \
-      file, that over the defaults: loopback only, data in ./data.
+      Flags override the environment (fetch.max_bytes is IMAGEFETCH_FETCH_MAX_BYTES), which overrides \
+      the file, which overrides the defaults: loopback only, data in ./data.
       """)
 
-  @Option(help: ArgumentHelp("The configuration.", valueName: "file"))
+  @Option(help: ArgumentHelp("The configuration file.", valueName: "file"))
   var config: String?
 
-  @Option(help: ArgumentHelp("The address to listen on, over server.host.", valueName: "address"))
+  @Option(
+    help: ArgumentHelp("The address to listen on; overrides server.host.", valueName: "address"))
   var host: String?
 
-  @Option(help: ArgumentHelp("The port, over server.port; 0 takes a free one.", valueName: "port"))
+  @Option(
+    help: ArgumentHelp("The port; overrides server.port. 0 selects a free one.", valueName: "port"))
   var port: UInt16?
 
   @Flag(
     help: """
-      To try it on one machine: fetches from loopback and private networks too and tells them of ends, has \
-      the images of the working directory as local ones, and answers GET /image.
+      For development on one machine: allows fetches from and webhooks to loopback and private networks, \
+      makes the images in the working directory available as local images, and enables GET /image.
       """)
   var dev = false
 
@@ -55,7 +57,7 @@ struct Serve: AsyncParsableCommand {
   }
 }
 
-/// The configuration, or its mistakes as the operator's.
+/// Loads the configuration. Throws its mistakes.
 func loaded(
   from file: String?, flags: [Configuration.Flag] = []
 ) throws(OperatorMistakes) -> Configuration {

@@ -7,21 +7,22 @@ struct Sign: ParsableCommand {
   static let configuration = CommandConfiguration(
     abstract: "Signs an image URL, so that a browser can use it without a token.",
     discussion: """
-      URL is this service's (https://img.example/image?url=…&width=200, or its path and query alone), \
-      or an origin's, of which one is made. The newest of view.keys signs. The path and the query are \
-      signed as the service will see them: a proxy in front must not change them.
+      URL is a URL of GET /image (https://img.example/image?url=…&width=200, or only its path and \
+      query), or the URL of an image, from which one is made. The newest of view.keys signs it. The \
+      signature covers path and query: a proxy before the service must not change them.
       """)
 
-  @Argument(help: ArgumentHelp("This service's, or an origin's.", valueName: "url"))
+  @Argument(help: ArgumentHelp("A URL of GET /image, or of an image.", valueName: "url"))
   var url: String
 
-  @Option(help: ArgumentHelp("The configuration, for its view.keys.", valueName: "file"))
+  @Option(help: ArgumentHelp("The configuration file, which has view.keys.", valueName: "file"))
   var config: String?
 
-  @Option(help: ArgumentHelp("For how long it is good: 90s, 12h, 30d.", valueName: "duration"))
+  @Option(help: ArgumentHelp("How long the URL is valid: 90s, 12h, 30d.", valueName: "duration"))
   var expiresIn = "1d"
 
-  @Option(help: ArgumentHelp("What goes before the path, for an origin's URL.", valueName: "url"))
+  @Option(
+    help: ArgumentHelp("The service's URL, put before the path of a made URL.", valueName: "url"))
   var server: String?
 
   func validate() throws {
@@ -42,7 +43,8 @@ struct Sign: ParsableCommand {
 
   private func goodFor() throws -> Duration {
     guard let goodFor = Duration.configured(expiresIn), goodFor >= .seconds(1) else {
-      throw ValidationError("\"\(expiresIn)\" is no duration of a second or more (90s, 12h, 30d).")
+      throw ValidationError(
+        "\"\(expiresIn)\" is not a duration of at least one second (90s, 12h, 30d).")
     }
     return goodFor
   }
@@ -56,14 +58,14 @@ struct Sign: ParsableCommand {
   private func told(_ refusal: ViewURL.Refusal) -> any Error {
     switch refusal {
     case .notAURL:
-      ValidationError("\"\(url)\" is neither a URL of GET /image nor an http or https one.")
+      ValidationError("\"\(url)\" is neither a URL of GET /image nor an http or https URL.")
     case .unusableServer:
-      ValidationError("--server goes before an origin's URL, and is an http or https URL.")
+      ValidationError("--server must be an http or https URL, and needs the URL of an image.")
     case .unknownMember(let name):
-      ValidationError("\"\(name)\" means nothing to GET /image, which would refuse it.")
+      ValidationError("\"\(name)\" is not a parameter of GET /image. Remove it.")
     case .noKey:
       OperatorMistakes(lines: [
-        "view.keys: there is none to sign with; openssl rand -hex 32 makes one for IMAGEFETCH_VIEW_KEYS"
+        "view.keys: there is no key; make one with openssl rand -hex 32 and set IMAGEFETCH_VIEW_KEYS"
       ])
     }
   }

@@ -4,7 +4,7 @@ internal import ArgumentParser
 /// `imagefetch version`
 struct Version: ParsableCommand {
   static let configuration = CommandConfiguration(
-    abstract: "Prints our version and every linked library's.")
+    abstract: "Prints the versions of imagefetch and of all linked libraries.")
 
   func run() {
     for (name, version) in Versions.all { print(name, version) }

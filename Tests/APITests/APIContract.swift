@@ -3,13 +3,13 @@ import HTTPTypes
 import Testing
 import YAML
 
-/// openapi.yaml, to hold answers to.
+/// Checks responses against openapi.yaml.
 struct APIContract {
   let checker: SchemaChecker
   let paths: [String: JSON]
 
   init() throws {
-    // Tests/APITests/APIContract.swift stands two folders below the package.
+    // This file, Tests/APITests/APIContract.swift, is two folders below the package.
     let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
       .deletingLastPathComponent()
     let text = try String(contentsOf: root.appending(path: "openapi.yaml"), encoding: .utf8)
@@ -17,7 +17,7 @@ struct APIContract {
     paths = try #require(checker.document["paths"]?.object)
   }
 
-  /// That the answer is described: its status, fields, type and content.
+  /// Checks that openapi.yaml describes the response: its status, header fields, media type and content.
   func check(_ answer: Answer, _ method: HTTPRequest.Method, _ path: String) throws {
     let name = "\(method) \(path) \(answer.status)"
     let operation = paths[path]?[method.rawValue.lowercased()]

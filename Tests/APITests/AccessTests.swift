@@ -6,7 +6,7 @@ import Jobs
 import Testing
 
 extension Token {
-  /// A token whose secret is its owner's name.
+  /// A token whose secret is the name of its owner.
   static func of(_ name: String, _ scopes: Set<Scope>) -> Token {
     let digest = ImageDigest(bytes: SHA256.hash(data: Array(name.utf8)))!  // 32 bytes
     return Token(owner: Owner(name), digest: digest, scopes: scopes)
@@ -24,7 +24,7 @@ struct AccessTests {
   private func bearer(_ secret: String) -> HTTPFields { [.authorization: "Bearer \(secret)"] }
 
   @Test(
-    "without a token of ours everything is 401",
+    "a request without a valid token is 401 at every path that needs one",
     arguments: [
       "", "Bearer", "Bearer ", "Bearer wrong", "Basic web", "Bearer WEB", "Bearer web, Bearer web",
       "web",
@@ -40,7 +40,7 @@ struct AccessTests {
       #expect(answer.code == "unauthorized")
       let challenge = answer.fields[.wwwAuthenticate]
       #expect(challenge?.hasPrefix("Bearer realm=") == true)
-      // Of no token that was sent nothing is wrong (RFC 6750 section 3.1).
+      // Without a token there is no `error` (RFC 6750 section 3.1).
       let isToken = field.hasPrefix("Bearer ") && field != "Bearer "
       #expect(challenge?.contains("invalid_token") == isToken, "\(field)")
     }
@@ -52,7 +52,7 @@ struct AccessTests {
     #expect(await client.post("{}", to: "/jobs", fields).status == 401)
   }
 
-  @Test("a token without the scope is 403")
+  @Test("a request whose token lacks the scope is 403")
   func forbidden() async {
     for (secret, path) in [("web", "/metrics"), ("none", "/jobs"), ("none", "/metrics")] {
       let answer = await client.get(path, bearer(secret))
@@ -70,7 +70,7 @@ struct AccessTests {
     #expect(await client.get("/jobs", [.authorization: "bearer  web"]).status == 200)
   }
 
-  @Test("metrics are open where the configuration says so")
+  @Test("the metrics need no token if the configuration makes them public")
   func publicMetrics() async {
     let client = Client {
       $0.tokens = [.of("web", [.jobs])]
@@ -82,7 +82,7 @@ struct AccessTests {
     #expect(answer.text == "imagefetch_jobs 1\n")
   }
 
-  @Test("for another token the job does not exist; for an admin it does")
+  @Test("another owner's job is unknown; an admin sees it")
   func ownership() async throws {
     let id = try await client.submitted(#"{"url":"http://a/"}"#, bearer("web"))
     for (secret, status) in [("web", 200), ("other", 404), ("root", 200)] {
@@ -97,7 +97,7 @@ struct AccessTests {
     #expect(await client.get("/jobs", bearer("web")).json?["jobs"]?.array?.count == 1)
   }
 
-  @Test("an idempotency key is its owner's")
+  @Test("owners can use the same idempotency key independently")
   func keysAreOwned() async throws {
     var web = bearer("web")
     web[.idempotencyKey] = "k"
@@ -111,7 +111,8 @@ struct AccessTests {
 
 @Suite("The rate limit")
 struct RateLimitTests {
-  @Test("over it is 429 with Retry-After, for each token and address by itself")
+  @Test(
+    "a request above the rate limit is 429 with Retry-After, separately for each token and address")
   func limits() async {
     let client = Client {
       $0.tokens = [.of("web", [.jobs]), .of("other", [.jobs])]
@@ -128,7 +129,7 @@ struct RateLimitTests {
     #expect(await client.get("/livez", web).status == 200)
   }
 
-  @Test("guessing tokens is limited by address")
+  @Test("the rate of wrong tokens is limited by address")
   func limitsGuessing() async {
     let client = Client {
       $0.tokens = [.of("web", [.jobs])]

@@ -9,7 +9,7 @@ import Testing
 
 @Suite("Batches")
 struct BatchTests {
-  /// A list in each of the forms that there are: two jobs, and what is none in between.
+  /// A batch in each format: two jobs with an invalid line between them.
   enum Form: String, CaseIterable {
     case ndjson, uris, plain, csv, json
 
@@ -34,7 +34,7 @@ struct BatchTests {
       }
     }
 
-    /// The lines of the jobs, and of what can be none.
+    /// The line numbers of the jobs and of the invalid line.
     var lines: [Int] {
       switch self {
       case .ndjson, .uris, .plain: [1, 3, 4]
@@ -53,7 +53,9 @@ struct BatchTests {
     return await client.send(.post, target, fields, body: Array(text.utf8), pieces: pieces)
   }
 
-  @Test("are read in each form, however the bytes come", arguments: Form.allCases, [1, 7, .max])
+  @Test(
+    "batches are read in each format, in pieces of any size", arguments: Form.allCases,
+    [1, 7, .max])
   func forms(form: Form, pieces: Int) async throws {
     let client = Client()
     let answer = await send(client, "/batches", form.text, form.type, pieces: pieces)
@@ -73,7 +75,7 @@ struct BatchTests {
     #expect(results.first?["line"]?.number == Double(form.lines[2]))
   }
 
-  @Test("give each line the defaults, the tag, and what the line says otherwise")
+  @Test("a line gets the batch's defaults and tag, and its own members replace the defaults")
   func defaults() async throws {
     let client = Client()
     let defaults = "%7B%22priority%22:%22low%22,%22tags%22:%5B%22a%22%5D,%22timeout%22:5%7D"
@@ -88,7 +90,7 @@ struct BatchTests {
     #expect(jobs.map(\.submission.timeout) == [.seconds(5), .seconds(5)])
   }
 
-  @Test("add the tag where a line has its characters in another encoding")
+  @Test("a line gets the batch's tag if its own tag has the same characters in another encoding")
   func encodedTag() async throws {
     let client = Client()
     let line = #"{"url":"http://a/","tags":["nai\u0308ve"]}"#
@@ -98,10 +100,10 @@ struct BatchTests {
       job.tags.map { Array($0.utf8) } == [Array("nai\u{308}ve".utf8), Array("na\u{EF}ve".utf8)])
   }
 
-  @Test("tell what is wrong with the defaults by that member of the query, and the place within")
+  @Test("a mistake in the defaults names the query parameter and the place within it")
   func wrongPlaces() async {
     let client = Client()
-    // {"deliver":[{"to":"x"}],"tags":[1]}
+    // The defaults are {"deliver":[{"to":"x"}],"tags":[1]}
     let defaults = "%7B%22deliver%22:%5B%7B%22to%22:%22x%22%7D%5D,%22tags%22:%5B1%5D%7D"
     let answer = await send(client, "/batches?defaults=\(defaults)", "http://a/")
     #expect(answer.mistakes == ["defaults invalid_option", "defaults invalid_option"])
@@ -109,11 +111,11 @@ struct BatchTests {
     #expect(errors.allSatisfy { $0["parameter"] == .string("defaults") })
     #expect(
       errors.first?["detail"]
-        == .string("/deliver/0/to: This service has no destination of that name."))
-    #expect(errors.last?["detail"]?.string?.hasPrefix("/tags/0: A tag has") == true)
+        == .string("/deliver/0/to: There is no destination of this name."))
+    #expect(errors.last?["detail"]?.string?.hasPrefix("/tags/0: A tag must have") == true)
   }
 
-  @Test("take lists and objects in a table's columns, as JSON")
+  @Test("a CSV column may have arrays and objects as JSON")
   func columns() async throws {
     let client = Client()
     let table = """
@@ -129,7 +131,7 @@ struct BatchTests {
   }
 
   @Test(
-    "take a table whose text begins with a mark of its encoding, also where its first field is quoted",
+    "a CSV table may begin with a byte order mark, also before a quoted field",
     arguments: ["\"url\",\"tags\"", "url,tags"], [1, 2, 4, .max])
   func marked(header: String, pieces: Int) async {
     let client = Client()
@@ -142,7 +144,7 @@ struct BatchTests {
   }
 
   @Test(
-    "begin with a mark of their encoding or not, in each form",
+    "batches may begin with a byte order mark in each format",
     arguments: [
       ("text/plain", "http://a/\nhttp://b/"), ("text/uri-list", "http://a/\r\nhttp://b/\r\n"),
       ("application/x-ndjson", "\"http://a/\"\n{\"url\":\"http://b/\"}\n"),
@@ -159,7 +161,7 @@ struct BatchTests {
   }
 
   @Test(
-    "take a table whose columns are separated by semicolons or tabs, as the header line has it",
+    "a CSV table may be separated by semicolons or tabs, as its header line is",
     arguments: [",", ";", "\t"], [1, .max])
   func separators(separator: String, pieces: Int) async throws {
     for first in ["", "sep=\(separator)\r\n"] {
@@ -180,7 +182,7 @@ struct BatchTests {
         && job.tags == ["x;y,z"])
   }
 
-  @Test("separate the records of a table of one column by commas alone")
+  @Test("a CSV table with one column is separated by commas only")
   func oneColumn() async throws {
     let client = Client()
     let answer = await send(client, "/batches", "url\nhttp://a/1;2\nhttp://a/3,4\n", "text/csv")
@@ -190,7 +192,7 @@ struct BatchTests {
     #expect(job.submission.source == .url(SourceURL("http://a/1;2")!, lowData: nil))
   }
 
-  @Test("refuse a record of more fields than there are columns, however many")
+  @Test("a CSV record with more fields than columns is rejected")
   func manyFields() async throws {
     let client = Client()
     let commas = String(repeating: ",", count: 100_000)
@@ -203,7 +205,7 @@ struct BatchTests {
     #expect(await send(client, "/batches", "url\(commas)\nhttp://a/\n", "text/csv").status == 422)
   }
 
-  @Test("are changed only as If-Match has it")
+  @Test("a batch is changed only if If-Match matches")
   func condition() async throws {
     let client = Client()
     let changes: [(HTTPRequest.Method, String, Int)] = [
@@ -223,7 +225,7 @@ struct BatchTests {
     }
   }
 
-  @Test("refuse defaults that no job may have, and columns that are no members")
+  @Test("defaults that are not valid and unknown columns are refused")
   func wrongDefaults() async {
     let client = Client()
     for defaults in ["x", "%5B%5D", "%7B%22url%22:%22http://a/%22%7D", "%7B%22timeout%22:0%7D"] {
@@ -236,7 +238,7 @@ struct BatchTests {
   }
 
   @Test(
-    "are refused whole where they are no JSON list, and begin anew by their key",
+    "malformed JSON refuses the whole batch, and the key can be used again",
     arguments: [
       (#"{"jobs":["http://a/",]}"#, 400), (#"{"jobs":["http://a/"]"#, 400),
       (#"{"jobs":["http://a/"],"defaults":{}}"#, 422), (#"{"jobs":["http://a/"]} x"#, 400),
@@ -256,7 +258,7 @@ struct BatchTests {
     }
   }
 
-  @Test("stay as far as they came where an open one, or what goes on with one, is refused")
+  @Test("the received lines stay if an open batch or a continuation is refused")
   func brokenLater() async throws {
     let client = Client()
     let (json, text) = ("application/json", #"{"jobs":["http://a/"]} x"#)
@@ -270,7 +272,7 @@ struct BatchTests {
   }
 
   @Test(
-    "stay where another request has gone on with them by their key, though their beginning is refused",
+    "a batch that another request continued stays when its first request is refused",
     arguments: [(0, "/lines?from=0", 1), (1, "/lines?from=1", 2), (1, "/close", 1)])
   func brokenBehindAnother(begun: Int, path: String, received: Int) async throws {
     let client = Client()
@@ -314,7 +316,7 @@ struct BatchTests {
   }
 
   @Test(
-    "tell JSON that is no object from what is no JSON",
+    "JSON that is not an object has another error than malformed JSON",
     arguments: [
       (#"["http://a/"]"#, 422), (" null", 422), (#""x""#, 422), ("-1", 422), ("1", 422),
       ("true", 422), ("false", 422), ("{}", 422), ("http://a/", 400), ("}", 400),
@@ -325,7 +327,7 @@ struct BatchTests {
     #expect(answer.code == (status == 422 ? "invalid_option" : "malformed_json"))
   }
 
-  @Test("go on where an upload ended too soon, and nowhere else")
+  @Test("an interrupted batch can be continued at its next line only")
   func goesOn() async throws {
     let client = Client()
     let first = await send(client, "/batches?open=true", "http://a/1\nhttp://a/2\n")
@@ -345,19 +347,19 @@ struct BatchTests {
     #expect(lines == [1, 2, 3])
   }
 
-  @Test("are refused where no line is a job; an open one is begun without any")
+  @Test("a batch without a valid line is refused, but an open one may start without lines")
   func empty() async throws {
     let client = Client()
     #expect(await send(client, "/batches", "# none\n", key: "k").status == 422)
     #expect(await client.get("/batches").json?["batches"] == .array([]))
-    // The same key may come again, with more.
+    // The request may be repeated with the same key and more lines.
     #expect(await send(client, "/batches", "http://a/\n", key: "k").status == 202)
     let open = await client.send(.post, "/batches?open=true")
     #expect(open.status == 202)
     #expect(open.json?["received"] == .number(0))
   }
 
-  @Test("have so many lines at the most; those up to there stay")
+  @Test("a batch above the line limit is refused, and the lines below the limit stay")
   func mostLines() async throws {
     let client = Client { $0.maxBatchLines = 3 }
     let answer = await send(
@@ -369,7 +371,7 @@ struct BatchTests {
   }
 
   @Test(
-    "miss no line beyond the most, also where the content ends with it",
+    "a line above the limit is detected, also at the end of the content",
     arguments: [
       (Form.ndjson, "\"http://a/1\"\n\"http://a/2\"\n\"http://a/3\""),
       (.uris, "http://a/1\nhttp://a/2\nhttp://a/3"), (.plain, "http://a/1\n\nhttp://a/3"),
@@ -386,7 +388,8 @@ struct BatchTests {
     #expect(more.status == 413)
   }
 
-  @Test("that there is no room to receive leave nothing behind, and may come again by their key")
+  @Test(
+    "a batch that exceeds the memory limit leaves nothing behind, and the key can be used again")
   func noRoom() async throws {
     let client = Client { $0.maxConnections = 2 }
     let hogs = [client.routes.memory, client.routes.connections].map {
@@ -410,7 +413,7 @@ struct BatchTests {
     #expect(repeated.status == 200 && repeated.json?["id"] == begun.json?["id"])
   }
 
-  @Test("are written in parts by what is kept of their jobs, to which defaults do not add")
+  @Test("lines are stored in parts by the size of their jobs, without the defaults")
   func parts() async throws {
     let urls = (1...8).map { "\"http://b/\($0)\(String(repeating: "x", count: 8_000))\"" }
     let options = "\"alternatives\":[\(urls.joined(separator: ","))]"
@@ -430,7 +433,7 @@ struct BatchTests {
     #expect(own.count > 4 && own.allSatisfy { $0 <= BatchWriter.memory / 4 + 66_000 }, "\(own)")
   }
 
-  @Test("tell a line's URL, and a member that there is none, by as many bytes as others have")
+  @Test("a rejected line reports its URL and an unknown member up to a limited length")
   func longCharacters() async throws {
     let client = Client()
     let character = "a" + String(repeating: "\u{301}", count: 20_000)
@@ -454,7 +457,7 @@ struct BatchTests {
     #expect(retry.status == 422 && retry.bytes.count < 2_000, "\(retry.status)")
   }
 
-  @Test("count each member that is kept of a job")
+  @Test("the size of a line includes each stored member of the job")
   func keptBytes() throws {
     let text = String(repeating: "x", count: 1_000)
     let url = try #require(SourceURL("http://a/\(text)"))
@@ -478,7 +481,7 @@ struct BatchTests {
     }
   }
 
-  @Test("are answered with what they are where their key comes again")
+  @Test("a repeated key returns the current batch")
   func repeated() async throws {
     let client = Client()
     let first = await send(client, "/batches?open=true", "http://a/1\n", key: "k")
@@ -489,7 +492,7 @@ struct BatchTests {
     #expect(await send(client, "/batches", "http://a/1\n", key: "k").status == 422)
   }
 
-  @Test("refuse their key with another content", arguments: Form.allCases, [1, Int.max])
+  @Test("a repeated key with different content is refused", arguments: Form.allCases, [1, Int.max])
   func otherContent(form: Form, pieces: Int) async throws {
     let client = Client()
     func post(_ text: String) async -> Answer {
@@ -512,7 +515,7 @@ struct BatchTests {
     for text in texts {
       let other = await post(text)
       #expect(other.status == 422 && other.code == "invalid_option", "\(text)")
-      // A table without a header line is refused as such.
+      // A table without a header line has an error of its own.
       guard form != .csv || !text.isEmpty else { continue }
       #expect(other.json?["errors"]?[0]?["header"] == .string("Idempotency-Key"), "\(text)")
     }
@@ -532,7 +535,7 @@ struct BatchTests {
   }
 
   @Test(
-    "whose upload broke off are found by the key with the same content, and continued",
+    "an interrupted batch is found by its key and the same content, and can be continued",
     arguments: Form.allCases)
   func brokenUpload(form: Form) async throws {
     let client = Client()
@@ -576,7 +579,7 @@ struct BatchTests {
     #expect(await post(form.text.replacing("http://a/2", with: "http://b/2")).status == 422)
   }
 
-  @Test("that are open compare their key with the first request's content alone")
+  @Test("an open batch compares a repeated key with the first request's content only")
   func openContent() async throws {
     let client = Client()
     let first = await send(client, "/batches?open=true", "http://a/1\n", key: "k")
@@ -596,7 +599,7 @@ struct BatchTests {
     #expect(again.status == 200 && again.json?["id"] == empty.json?["id"])
   }
 
-  @Test("are told as gone where their key comes again after they were purged")
+  @Test("a repeated key of a purged batch returns it as gone")
   func gone() async throws {
     let client = Client()
     let first = await send(client, "/batches", "http://a/1\n", key: "k")
@@ -606,7 +609,7 @@ struct BatchTests {
     #expect(again.status == 200 && again.text == #"{"id":"\#(id)","state":"gone"}"#)
   }
 
-  @Test("tell their results in the order of the lines, those that are asked for")
+  @Test("results are in the order of the lines and can be filtered by phase")
   func results() async throws {
     let client = Client()
     let text = (1...600).map { $0 == 300 ? "none" : "http://a/\($0)" }.joined(separator: "\n")
@@ -620,7 +623,7 @@ struct BatchTests {
     #expect(
       all.compactMap { $0["line"]?.number } == stride(from: 2.0, through: 600, by: 2).map(\.self))
     #expect(await client.lines("/batches/\(id)/results?from=599").count == 1)
-    // Numbers that nothing can be added to once ended the service.
+    // Integer overflow at these numbers once crashed the service.
     for (from, status) in [
       (1 << 40, 200), ((1 << 40) + 1, 422), (Int.max - 1, 422), (Int.max, 422),
     ] {
@@ -643,7 +646,8 @@ struct BatchTests {
   }
 
   @Test(
-    "tell their results in pages of so many bytes, each line once", arguments: ["", "?follow=true"])
+    "results are read in pages of limited size, and each line is sent once",
+    arguments: ["", "?follow=true"])
   func pages(query: String) async throws {
     let client = Client()
     let long = String(repeating: "x", count: 8_000)
@@ -661,7 +665,7 @@ struct BatchTests {
     #expect(told == (1...200).map(Double.init))
   }
 
-  @Test("tell a follower each result once those before it are there")
+  @Test("a follower gets each result when all results before it are there")
   func followed() async throws {
     let client = Client()
     let upload = await send(client, "/batches", "http://a/1\nhttp://a/2")
@@ -673,7 +677,8 @@ struct BatchTests {
     #expect(lines.compactMap { $0["line"]?.number } == [1, 2])
   }
 
-  @Test("break off their results once they are forgotten: an end would say that these are all")
+  @Test(
+    "results of a deleted batch break off, because a regular end would mean that they are complete")
   func forgotten() async throws {
     let client = Client()
     let upload = await send(client, "/batches", "none\nhttp://a/2")
@@ -697,7 +702,7 @@ struct BatchTests {
     #expect(last == .failed && after == .failed)
   }
 
-  @Test("are unknown to other owners, and listed by state, newest first")
+  @Test("batches are unknown to other owners, and listed by state, newest first")
   func listed() async throws {
     let client = Client { $0.tokens = [.of("anna", [.jobs]), .of("ben", [.jobs])] }
     var ids: [String] = []
@@ -725,7 +730,7 @@ struct BatchTests {
 }
 
 extension Client {
-  /// Has a job of a batch fail.
+  /// Lets a job of a batch fail.
   fileprivate func fail(_ id: JobID) async throws {
     _ = try await service.batchStore.update(id, under: nil) { job in
       job.start(at: job.createdAt)

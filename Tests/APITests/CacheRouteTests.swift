@@ -7,7 +7,7 @@ import Testing
 struct CacheRouteTests {
   let client = Client()
 
-  @Test("tells what the cache holds and how it did")
+  @Test("GET /cache returns the size and the hits of the cache")
   func counts() async {
     client.service.with { kept in
       kept.counts.entries = 12
@@ -27,7 +27,7 @@ struct CacheRouteTests {
     #expect(await client.get("/cache?url=http://a/").mistakes == ["url invalid_option"])
   }
 
-  @Test("is cleared whole, or of one URL")
+  @Test("DELETE /cache clears everything or one URL")
   func drops() async throws {
     client.service.with { $0.counts.entries = 12 }
     let one = await client.send(.delete, "/cache?url=http%3A%2F%2Fa%2Fx%3Fy%3D1")
@@ -40,7 +40,7 @@ struct CacheRouteTests {
   }
 
   @Test(
-    "is left alone by a request that is not understood",
+    "a DELETE with a mistake does not change the cache",
     arguments: [
       ("url=", "url invalid_url"), ("url=x", "url invalid_url"), ("url", "url invalid_url"),
       ("url=ftp://a/", "url invalid_url"), ("url=http://u@a/", "url invalid_url"),
@@ -54,7 +54,7 @@ struct CacheRouteTests {
     #expect(client.service.with { $0.dropped.isEmpty })
   }
 
-  @Test("a store that fails is our fault")
+  @Test("a failing store is a 5xx")
   func fails() async {
     client.service.with { $0.failure = .unavailable(detail: "disk") }
     #expect(await client.get("/cache").status == 503)
@@ -73,7 +73,7 @@ struct NetworkTests {
     return await client.send(.put, "/network", fields, body: Array(json.utf8))
   }
 
-  @Test("is told and shown")
+  @Test("the network state can be set and read")
   func changes() async {
     #expect(await client.get("/network").text == #"{"constrained":false}"#)
     for word in ["true", "true", "false"] {
@@ -85,7 +85,7 @@ struct NetworkTests {
   }
 
   @Test(
-    "stays as it is when what comes is not understood",
+    "a PUT with a mistake does not change the network state",
     arguments: [
       ("{}", 422, ["/constrained invalid_option"]), ("[]", 422, [" invalid_option"]),
       ("true", 422, [" invalid_option"]),
@@ -108,7 +108,8 @@ struct NetworkTests {
   }
 
   @Test(
-    "takes JSON only", arguments: ["text/plain", "application/merge-patch+json", nil] as [String?])
+    "PUT /network accepts only JSON",
+    arguments: ["text/plain", "application/merge-patch+json", nil] as [String?])
   func refusesType(type: String?) async {
     let answer = await put(#"{"constrained":true}"#, type: type)
     #expect(answer.status == 415)
@@ -116,7 +117,7 @@ struct NetworkTests {
     #expect(!client.service.isConstrained)
   }
 
-  @Test("knows no query, and no compressed body")
+  @Test("/network refuses a query and a compressed body")
   func refusesOthers() async {
     #expect(await client.get("/network?x=1").mistakes == ["x invalid_option"])
     let fields: HTTPFields = [.contentType: "application/json", .contentEncoding: "gzip"]

@@ -8,7 +8,7 @@ struct CacheStatusTests {
   let client = Client()
 
   @Test(
-    "tells what the cache did",
+    "Cache-Status shows how the cache was used",
     arguments: [
       (.hit, .default, 60_000, "hit; ttl=60"), (.hit, .default, -60_000, "hit; ttl=-60"),
       (.hit, .forceCache, nil, "hit"), (.stale, .default, -500, "hit; ttl=-1"),
@@ -31,7 +31,7 @@ struct CacheStatusTests {
     #expect(await client.get("/jobs/\(id)").json?["cache"]?["status"] == .string(status.rawValue))
   }
 
-  @Test("is a bypass for what never goes through the cache")
+  @Test("Cache-Status is bypass for images that never use the cache")
   func bypass() async throws {
     let id = try await client.succeeded { _ in nil }
     #expect(

@@ -8,7 +8,7 @@ struct CapturedTests {
   let client = Client()
   let bytes: [UInt8] = (0..<5000).map { UInt8(truncatingIfNeeded: $0 * 7) }
 
-  @Test("its bytes are kept and its options stand in the query")
+  @Test("an uploaded image is stored, with its options from the query")
   func accepts() async throws {
     let answer = await client.send(
       .post, "/jobs?priority=low&tags=a+b&tags=%C3%BC&max_pixels=5&retention=2.5",
@@ -27,7 +27,7 @@ struct CapturedTests {
     #expect(job.submission.retention == .milliseconds(2500))
   }
 
-  @Test("an empty one is accepted: its job will fail")
+  @Test("an empty upload is accepted, and its job will fail")
   func acceptsEmpty() async {
     let answer = await client.send(.post, "/jobs", [.contentType: "application/octet-stream"])
     #expect(answer.status == 202)
@@ -35,7 +35,7 @@ struct CapturedTests {
   }
 
   @Test(
-    "a wrong option is 422 before anything is kept",
+    "a wrong option of an upload is 422 before anything is stored",
     arguments: [
       ("priority=urgent", "priority"), ("url=http://a/", "url"), ("max_bytes=x", "max_bytes"),
       ("headers=x", "headers"), ("timeout=1&timeout=2", "timeout"), ("tags=%00", "tags=%00"),
@@ -52,7 +52,7 @@ struct CapturedTests {
     #expect(client.service.with { $0.captures } == 0)
   }
 
-  @Test("in a form, the parts come in either order", arguments: [true, false], [1, 7, 100_000])
+  @Test("the parts of a form may have either order", arguments: [true, false], [1, 7, 100_000])
   func acceptsForm(optionsFirst: Bool, pieces: Int) async {
     let image = part("image", "image/jpeg", bytes)
     let options = part(
@@ -79,7 +79,7 @@ struct CapturedTests {
   }
 
   @Test(
-    "a form may have something before it and behind it, and white space behind its boundaries",
+    "a form may have a preamble, an epilogue, and white space after its boundaries",
     arguments: ["", "\r\n", "This is a message in MIME format.\r\n--b0undar\r\n"], [1, 7, 100_000])
   func acceptsPreamble(preamble: String, pieces: Int) async {
     let body =
@@ -90,7 +90,7 @@ struct CapturedTests {
     #expect(client.service.with { $0.images.values.contains(bytes) })
   }
 
-  @Test("what is before a form is bounded", arguments: [1, 100_000])
+  @Test("the preamble of a form is limited", arguments: [1, 100_000])
   func boundsPreamble(pieces: Int) async {
     let whole = form([part("image", "image/png", bytes)])
     for (count, status) in [(4096, 202), (4097, 400)] {

@@ -8,7 +8,7 @@ import Synchronization
 import TestSupport
 import Testing
 
-/// The routes over a fake engine, asked without a socket.
+/// A client of the routes over a fake engine, without a socket.
 struct Client {
   let service: FakeJobService
   let routes: Routes
@@ -48,14 +48,14 @@ struct Client {
     await send(.get, target, fields)
   }
 
-  /// The lines of an answer that comes bit by bit, to its end.
+  /// Reads a streamed response to its end and returns its lines.
   func lines(_ target: String) async -> [JSON] {
     await streamed(target).split(separator: 0x0A).compactMap {
       try? JSONDecoder().decode(JSON.self, from: Data($0))
     }
   }
 
-  /// Server-sent events, each by its fields.
+  /// Server-sent events, each as a dictionary of its fields.
   static func events(in bytes: [UInt8]) -> [JSON] {
     let text = String(decoding: bytes, as: UTF8.self)
     return text.components(separatedBy: "\n\n").compactMap { event in
@@ -69,10 +69,10 @@ struct Client {
     }
   }
 
-  /// An answer that comes bit by bit, to its end.
+  /// Reads a streamed response to its end.
   func streamed(_ target: String) async -> [UInt8] { await pieces(target).flatMap { $0 } }
 
-  /// The same, as it came.
+  /// The same, in the pieces received.
   func pieces(_ target: String) async -> [[UInt8]] {
     let parts = target.split(separator: "?", maxSplits: 1)
     let request = Request(
@@ -100,7 +100,7 @@ struct Client {
     return await send(.post, target, fields, body: Array(json.utf8))
   }
 
-  /// Submits one job and gives its id.
+  /// Submits one job and returns its id.
   func submitted(
     _ json: String = #"{"url":"https://example.org/cat.jpg"}"#, _ fields: HTTPFields = [:]
   ) async throws -> JobID {
@@ -139,12 +139,12 @@ extension StoredImage {
   }
 }
 
-/// A response, read as a client would.
+/// A response, with helpers to read it.
 struct Answer {
   let status: Int
   let fields: HTTPFields
   let bytes: [UInt8]
-  /// The length of content that was left out.
+  /// The length of omitted content.
   let omitted: Int?
   let json: JSON?
 
@@ -165,7 +165,7 @@ struct Answer {
   var detail: String? { json?["detail"]?.string }
   var text: String { String(decoding: bytes, as: UTF8.self) }
 
-  /// The problem's mistakes as `place code`.
+  /// The problem's errors in the form `place code`.
   var mistakes: [String] {
     (json?["errors"]?.array ?? []).map { error in
       let place = error["pointer"] ?? error["parameter"] ?? error["header"]
@@ -174,7 +174,7 @@ struct Answer {
   }
 }
 
-/// JSON as Foundation reads it, not as the module under test does.
+/// JSON as parsed by Foundation, not by the module under test.
 enum JSON: Decodable, Equatable {
   case null, bool(Bool), number(Double), string(String), array([JSON]), object([String: JSON])
 
@@ -204,7 +204,7 @@ enum JSON: Decodable, Equatable {
 }
 
 extension ContentStream {
-  /// What comes without waiting.
+  /// Reads the pieces that are available without waiting.
   var atOnce: [UInt8] {
     var all: [UInt8] = []
     while case .bytes(let bytes) = next() { all += bytes }
@@ -213,7 +213,7 @@ extension ContentStream {
 }
 
 extension RequestBody {
-  /// Bytes that arrive in pieces of that size.
+  /// A body that arrives in pieces of that size.
   static func sending(_ bytes: [UInt8], in size: Int, declared: Bool = true) -> RequestBody {
     let rest = Rest(bytes)
     return RequestBody(declaredLength: declared ? bytes.count : nil) { () throws(BodyError) in
@@ -235,5 +235,5 @@ extension RequestBody {
   }
 }
 
-/// What holds an image that is opened by itself.
+/// The content security policy of an image.
 let imagePolicy = "default-src 'none'; style-src 'unsafe-inline'; sandbox"

@@ -9,7 +9,7 @@ import Testing
 
 @Suite("An origin that is not let in")
 struct CrossOriginLogTests {
-  @Test("is logged, once, and only where some are let in")
+  @Test("a refused origin is logged once, and only if some origins are allowed")
   func logged() async {
     let lines = Lines()
     let routes = { (origins: [String]) in
@@ -40,7 +40,7 @@ struct CrossOriginLogTests {
     #expect(lines.origins == ["https://b.example", "https://c.example"])
   }
 
-  @Test("is logged, once, where a service without tokens refuses its page")
+  @Test("a page that a service without tokens refuses is logged once")
   func refusedPages() async {
     let lines = Lines()
     var configuration = Configuration()
@@ -64,7 +64,7 @@ struct CrossOriginLogTests {
     #expect(lines.pages == ["http://localhost:5173"])
   }
 
-  /// Keeps the origins of what is logged.
+  /// Collects the origins that are logged.
   private final class Lines: LogHandler, Sendable {
     private let state = Mutex<[String]>([])
     private let refused = Mutex<[String]>([])

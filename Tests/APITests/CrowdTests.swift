@@ -9,21 +9,21 @@ import Waiting
 
 @testable import API
 
-@Suite("Of many clients", .timeLimit(.minutes(5)))
+@Suite("Many clients", .timeLimit(.minutes(5)))
 struct CrowdTests {
   private static func events(_ address: String, _ routes: Routes) async -> Response {
     await routes.respond(
       to: Request(method: .get, path: "/events", remoteAddress: address))
   }
 
-  @Test("one waits on at most half of the connections while others do")
+  @Test("one client waits on at most half of the connections while others wait too")
   func waits() async throws {
     let client = Client { $0.maxConnections = 6 }
     let routes = client.routes
     var streams: [Response] = []
     for _ in 0..<6 { streams.append(await Self.events("192.0.2.1", routes)) }
     #expect(streams.allSatisfy { $0.status == .ok })
-    // Who comes too late is refused, and is the next.
+    // The request above the limit is refused; it may be repeated later.
     #expect(await Self.events("192.0.2.2", routes).status == .tooManyRequests)
     streams.removeLast()
     let refused = await Self.events("192.0.2.1", routes)
@@ -40,7 +40,7 @@ struct CrowdTests {
     #expect(routes.connections.held == 1)
   }
 
-  @Test("one that leaves before its turn at a page of results stands in the line no more")
+  @Test("a client that disconnects before its turn leaves the queue for result pages")
   func leaves() async throws {
     let client = Client()
     let pages = client.routes.resultPages
@@ -59,7 +59,7 @@ struct CrowdTests {
     try await Self.until { pages.clients == 0 }
   }
 
-  @Test("one with many streams of results has another wait for none of them but one")
+  @Test("a client with many result streams delays another client by at most one page")
   func streams() async throws {
     let client = Client()
     let turns = client.routes.resultPages
@@ -80,7 +80,7 @@ struct CrowdTests {
     let first = single.next()
     #expect(first == .nothingYet)
     try await Self.until { turns.all.waiting == 2 && turns.clients == 2 }
-    // All have their turn in the end.
+    // Each client gets its turn in the end.
     others = nil
     for stream in streams + [single] {
       try await Self.until { stream.next() != .nothingYet }
@@ -99,7 +99,9 @@ struct CrowdTests {
     return stream
   }
 
-  @Test("one with many long bodies has another wait for one of them, and short ones for none")
+  @Test(
+    "a client with many long bodies delays another client by at most one body, and short bodies not at all"
+  )
   func longBodies() async throws {
     let client = Client()
     let turns = client.routes.reading.turns
@@ -131,7 +133,9 @@ struct CrowdTests {
     #expect(turns.clients == 0)
   }
 
-  @Test("one has at most 64 streams of all its jobs, others theirs, and of single jobs more")
+  @Test(
+    "a client has at most 64 streams of all its jobs, independently of others and of streams of single jobs"
+  )
   func eventStreams() async throws {
     let client = Client()
     let routes = client.routes
@@ -154,7 +158,7 @@ struct CrowdTests {
     #expect(routes.eventStreams.held == 1)
   }
 
-  @Test("none can have more gathered than fits, and a refused one may come again")
+  @Test("a client whose bodies exceed the memory limit is refused and can retry")
   func gathers() async throws {
     let client = Client()
     let routes = client.routes
@@ -171,7 +175,7 @@ struct CrowdTests {
     #expect(routes.memory.held == 0)
   }
 
-  @Test("an object may have 1 MiB, an array what its jobs can need, and never more than a body")
+  @Test("an object may have 1 MiB, an array what its jobs need, and neither more than a body")
   func lengths() async {
     let text = String(repeating: " ", count: (1 << 20) - 18)
     let client = Client()
@@ -182,7 +186,7 @@ struct CrowdTests {
     let long = String(repeating: " ", count: 9 * (128 << 10))
     #expect(await narrow.post("[" + long + "]").code == "body_too_large")
     #expect(await narrow.post("[" + long.dropFirst(2) + "]").status == 422)
-    // What it is counts from where it is said, whatever comes behind it.
+    // The limit depends on the first byte, whatever follows.
     let late = Array((String(repeating: " ", count: 99_999) + "[" + text + "]").utf8)
     let json: HTTPFields = [.contentType: "application/json"]
     let array = await client.send(.post, "/jobs", json, body: late, pieces: 50_000)
@@ -191,7 +195,7 @@ struct CrowdTests {
     let object = await client.send(.post, "/jobs", json, body: braces, pieces: 70_000)
     #expect(object.code == "body_too_large", "\(object.text)")
     #expect(Gathering(maxBody: 100, maxBatch: .max) == Gathering(upTo: 100))
-    // Whether said or not.
+    // With and without a declared length.
     let unsaid = Request(
       method: .post, path: "/jobs", fields: [.contentType: "application/json"],
       body: .sending(Array((text + text).utf8), in: 70_000, declared: false))
@@ -199,7 +203,7 @@ struct CrowdTests {
     #expect(client.routes.memory.held == 0 && narrow.routes.memory.held == 0)
   }
 
-  @Test("those that send long bodies at once take what is left, and nothing once they are gone")
+  @Test("clients that send long bodies share the memory, and release it at the end")
   func attack() async throws {
     let routes = Client().routes
     let server = try Self.serve(routes)
@@ -227,7 +231,7 @@ struct CrowdTests {
     await server.server.stop(within: .zero)
   }
 
-  @Test("those that break off, whatever they were at, leave nothing taken behind")
+  @Test("clients that disconnect at any moment release their reservations")
   func aborted() async throws {
     let client = Client()
     let id = try await client.submitted()
@@ -281,7 +285,7 @@ struct CrowdTests {
   }
 
   private static func until(_ holds: @Sendable () -> Bool) async throws {
-    // Longer than the longest wait: a client that leaves unnoticed keeps its place no longer than that.
+    // Longer than the longest wait: a client that disconnects unnoticed keeps its connection at most that long.
     let end = ContinuousClock.now + .seconds(120)
     while !holds() {
       try #require(ContinuousClock.now < end)

@@ -5,7 +5,7 @@ import Testing
 struct DashboardRouteTests {
   let client = Client()
 
-  @Test("is a page that a browser holds to its policy and asks about again")
+  @Test("the dashboard has a content security policy and is revalidated")
   func page() async {
     let answer = await client.get("/")
     #expect(answer.status == 200)
@@ -17,7 +17,7 @@ struct DashboardRouteTests {
     #expect(answer.fields[.cacheControl] == "no-cache")
   }
 
-  @Test("is 304 for whoever has it")
+  @Test("the dashboard is 304 for a client that has it")
   func condition() async throws {
     let page = await client.get("/")
     let tag = try #require(page.fields[.eTag])
@@ -30,7 +30,7 @@ struct DashboardRouteTests {
     #expect(await client.get("/", [.ifNoneMatch: "\"x\""]).status == 200)
   }
 
-  @Test("takes GET and HEAD and no query")
+  @Test("the dashboard accepts GET and HEAD without a query")
   func methods() async {
     let answer = await client.send(.post, "/")
     #expect(answer.status == 405 && answer.fields[.allow] == "GET, HEAD, OPTIONS")

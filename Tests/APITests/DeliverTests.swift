@@ -3,7 +3,7 @@ import HTTPTypes
 import Jobs
 import Testing
 
-@Suite("Where a job's image is to be brought")
+@Suite("Deliveries of a job")
 struct DeliverTests {
   private func submitted(_ deliver: String, _ more: String = "") async -> (
     Answer, [DeliveryRequest]
@@ -14,7 +14,7 @@ struct DeliverTests {
     return (answer, client.service.with { $0.jobs.values.first?.submission.deliveries ?? [] })
   }
 
-  @Test("is told by a URL that was signed for it, or by a destination's name")
+  @Test("a delivery has a presigned URL or the name of a destination")
   func wanted() async throws {
     let (answer, deliveries) = await submitted(
       #"""
@@ -31,11 +31,11 @@ struct DeliverTests {
       deliveries[2].target == .profile("shop", key: try #require(DeliveryKey("{tag}/{name}.{ext}")))
     )
     #expect(deliveries[3].target == .profile("shop", key: DeliveryKey(forVariant: true)))
-    #expect(!answer.text.contains("X-Amz-Signature"), "what signs is told to nobody")
+    #expect(!answer.text.contains("X-Amz-Signature"), "the response contains no signature")
   }
 
   @Test(
-    "is refused where its form is wrong",
+    "a malformed delivery is refused",
     arguments: [
       "{}", "[1]", "[{}]", #"[{"to":"shop","put":"https://a.example/"}]"#, #"[{"to":"other"}]"#,
       #"[{"to":1}]"#, #"[{"to":"shop","key":"../x"}]"#, #"[{"to":"shop","key":"{x}"}]"#,
@@ -52,7 +52,7 @@ struct DeliverTests {
     #expect(answer.mistakes.allSatisfy { $0.hasPrefix("/deliver") }, "\(answer.mistakes)")
   }
 
-  @Test("is a destination of its owners alone, and for other tokens does not exist")
+  @Test("a destination is unknown to tokens that are not among its owners")
   func owners() async {
     let client = Client {
       $0.tokens = [.of("web", [.jobs]), .of("app", [.jobs]), .of("root", [.jobs, .admin])]
@@ -69,7 +69,7 @@ struct DeliverTests {
       if batch { return answer.json?["counts"]?["rejected"] == .number(1) ? 422 : answer.status }
       if answer.status == 422 {
         #expect(answer.mistakes == ["/deliver/0/to invalid_option"])
-        #expect(answer.detail == "This service has no destination of that name.")
+        #expect(answer.detail == "There is no destination of this name.")
       }
       return answer.status
     }
@@ -82,7 +82,7 @@ struct DeliverTests {
     }
   }
 
-  @Test("is told by the member that is wrong")
+  @Test("a mistake in a delivery names the member")
   func places() async {
     let (answer, _) = await submitted(
       #"""

@@ -5,14 +5,14 @@ import Jobs
 import Synchronization
 import Testing
 
-/// Every error that openapi.yaml describes is one that a request can have, at each route.
+/// Checks that each error in openapi.yaml can occur at the routes that list it.
 @Suite("Errors that openapi.yaml describes")
 struct DescribedErrorTests {
   private let contract: APIContract
 
   init() throws { contract = try APIContract() }
 
-  @Test("are reached at each route, and answered as described")
+  @Test("each described error can occur at its routes, with the described response")
   func statuses() async throws {
     var count = 0
     var codes = try await Self.others()
@@ -33,7 +33,7 @@ struct DescribedErrorTests {
     #expect(codes == Set(told.matches(of: #/`(\w+)`/#).map { String($0.1) }))
   }
 
-  /// Codes of what has none of those statuses at a route, or is one of several with the same.
+  /// Codes without a status of their own at a route, and codes that share a status with others.
   private static func others() async throws -> Set<String> {
     let client = Client()
     let done = try await client.succeeded()
@@ -51,7 +51,7 @@ struct DescribedErrorTests {
       client.service.with { $0.state = state }
       answers.append(await client.get("/readyz"))
     }
-    // As the engine says them.
+    // In the engine's words.
     let refusals: [JobsError] = [
       .queueFull, .tooManyBatches, .tooManyMessages,
       .unrenderable(.unsupportedFormat(name: "GIF")),
@@ -67,7 +67,7 @@ struct DescribedErrorTests {
     return Set(answers.map { $0.code ?? "none" })
   }
 
-  @Test("without a status of their own are problems too", arguments: [405, 500])
+  @Test("errors without a described status are problems too", arguments: [405, 500])
   func others(status: Int) async throws {
     for (path, verb, responses) in operations where responses.contains("default") {
       let isStored = responses.contains("503") && path != "/readyz" && path != "/network"
@@ -88,14 +88,14 @@ struct DescribedErrorTests {
     }
   }
 
-  /// A request that is to have a status, and the service that it is put to.
+  /// A request that must get a status, and the service that receives it.
   private struct Asked {
     private let client: Client
     private let verb: HTTPRequest.Method
     private var target: String
     private var fields: HTTPFields
     private var body: [UInt8]
-    /// What takes the place of that.
+    /// Replaces that.
     private var content: RequestBody?
     private var times = 1
 
@@ -121,13 +121,13 @@ struct DescribedErrorTests {
           configuration.rateLimit = RateLimit(requestsPerSecond: 0.001, burst: 20)
         }
       }
-      // Which nobody takes.
+      // A media type that no route accepts.
       self.verb = status == 405 ? .trace : verb
       (target, fields, body) = Self.usual(verb, path)
       let id =
         switch status {
         case 401, 403: Self.unknown
-        // Of a job that may still be changed.
+        // The version of a job that can still be changed.
         case 412 where path == "/jobs/{id}" || path == "/jobs/{id}/fetch":
           try await client.submitted().description
         default: try await Self.subject(of: path, client)
@@ -151,7 +151,7 @@ struct DescribedErrorTests {
       return Answer(await client.routes.respond(to: request))
     }
 
-    /// What the service takes, but for the image's bytes, which are there once one has loaded.
+    /// A valid request, except for the image's bytes, which exist once a job has loaded one.
     private static func usual(
       _ verb: HTTPRequest.Method, _ path: String
     ) -> (String, HTTPFields, [UInt8]) {
@@ -181,7 +181,7 @@ struct DescribedErrorTests {
       return (path + query, type, Array(body.utf8))
     }
 
-    /// The job or the batch that a path is about.
+    /// The job or batch in the path.
     private static func subject(of path: String, _ client: Client) async throws -> String {
       guard path.hasPrefix("/batches/") else { return try await client.succeeded([9]).description }
       let begun = await client.send(
@@ -223,16 +223,16 @@ struct DescribedErrorTests {
         add("width=5")
       case 503 where path == "/readyz": client.service.with { $0.state = .draining }
       case 503: fail(.unavailable(detail: "x"))
-      default: Issue.record("\(status) is described, and nobody says how to have it")
+      default: Issue.record("\(status) is described, but no request of this test causes it")
       }
     }
 
-    /// Has the store fail, with nothing in memory.
+    /// Lets the store fail while nothing is in memory.
     private func fail(_ failure: StoreError) {
       client.service.with { ($0.failure, $0.remembers) = (failure, false) }
     }
 
-    /// Lines of a batch that is cancelled while they come.
+    /// Lines of a batch that is cancelled while they arrive.
     private static func cancelling(_ client: Client) -> RequestBody {
       let rest = Rest()
       return RequestBody(declaredLength: nil) { () async throws(BodyError) in
@@ -248,7 +248,7 @@ struct DescribedErrorTests {
     private final class Rest: Sendable {
       private let lines = Mutex(["\"http://a/\"\n", "\"http://b/\"\n"])
 
-      /// The next line, and whether it is the last one; nil after that.
+      /// Returns the next line and whether it is the last one; nil after that.
       func next() -> ([UInt8]?, Bool) {
         lines.withLock { lines in
           guard !lines.isEmpty else { return (nil, false) }
@@ -257,7 +257,7 @@ struct DescribedErrorTests {
       }
     }
 
-    /// A view's job, which has its image.
+    /// The job of a `GET /image`, which has its image.
     private func viewed() async -> JobID? {
       _ = await client.send(verb, target, fields)
       guard let job = client.service.with({ $0.jobs.values.first { $0.owner == .view } }),

@@ -10,7 +10,7 @@ import Testing
 struct EventTests {
   let client = Client()
 
-  @Test("tell a job in one line, its version as the id, under each name")
+  @Test("an event has the job in one line and its version as the id, under each name")
   func format() async throws {
     let id = try await client.submitted(#"{"url":"http://a/","tags":["x"]}"#)
     let answer = await client.get("/jobs/\(id)/events")
@@ -26,7 +26,7 @@ struct EventTests {
     #expect(answer.text.contains(#""events":"/jobs/\#(id)/events""#))
   }
 
-  @Test("of a running job are encoded once for all streams, and of a waiting one for each")
+  @Test("events of a running job are encoded once for all streams, events of a queued job for each")
   func encodedOnce() throws {
     let url = try #require(SourceURL("http://a/"))
     var job = Job(
@@ -53,15 +53,15 @@ struct EventTests {
     #expect(try bytes([.phase]) == phase)
   }
 
-  @Test("are kept alive by a comment at least every 15 s")
+  @Test("an event stream has a comment at least every 15 s")
   func comment() throws {
     let keepAlive = try #require(EventStream(nil).keepAlive)
     #expect(keepAlive.bytes.first == UInt8(ascii: ":") && keepAlive.bytes.suffix(2) == [10, 10])
-    // The server may be a second late.
+    // The server may send it a second late.
     #expect(keepAlive.interval + .seconds(1) <= .seconds(15))
   }
 
-  @Test("begin with all that is new to the client by its Last-Event-ID")
+  @Test("an event stream begins with the events after the client's Last-Event-ID")
   func lastEventID() async throws {
     let id = try await client.submitted()
     for field in ["", "x", "+1", "at-", "at-x", "99999999999999999999", "\u{0}"] {
@@ -75,7 +75,7 @@ struct EventTests {
       asked.suffix(2) == [.one(id, seen: 1, cancels: false), .one(id, seen: nil, cancels: true)])
   }
 
-  @Test("of a finished job are none, and for good, for a client that has heard of its end")
+  @Test("a client that has the final event of a job gets 204")
   func heardOfTheEnd() async throws {
     let id = try await client.succeeded()
     let version = try #require(client.service.peek(id, for: .everyone)?.job.version)
@@ -83,7 +83,7 @@ struct EventTests {
     #expect(await client.get("/jobs/\(id)/events", [.lastEventID: "\(version - 1)"]).status == 200)
   }
 
-  @Test("answer HEAD without listening")
+  @Test("HEAD of an event stream subscribes to nothing")
   func head() async throws {
     let id = try await client.submitted()
     for path in ["/jobs/\(id)/events", "/events"] {
@@ -95,7 +95,7 @@ struct EventTests {
     #expect(client.service.with { $0.listening } == [])
   }
 
-  @Test("of another's job are of none, and a wrong query is told as everywhere")
+  @Test("events of another owner's job are 404, and a wrong query is 422")
   func refused() async throws {
     let unknown = "0193a0b2-7c1e-7d3a-9f52-1f0c5b6a7d88"
     #expect(await client.get("/jobs/\(unknown)/events").status == 404)
@@ -110,7 +110,7 @@ struct EventTests {
     #expect(client.service.with { $0.listening } == [])
   }
 
-  @Test("of many jobs end each batch with the moment up to which all was told")
+  @Test("a stream of many jobs sends a time as its id after all pending events")
   func many() async throws {
     let id = try await client.submitted()
     let now = client.service.now().milliseconds
@@ -131,6 +131,6 @@ struct EventTests {
 }
 
 extension Caller {
-  /// Who asks where there are no tokens.
+  /// The caller if there are no tokens.
   static let everyone = Caller(owner: .anonymous, isAdmin: true)
 }

@@ -2,7 +2,7 @@ import API
 import Jobs
 import TestSupport
 
-/// Batches, as a store in memory has them: a test moves their jobs.
+/// Batches in memory. Tests change the phases of their jobs.
 extension FakeJobService {
   func begin(
     _ new: NewBatch, by caller: Caller, key: IdempotencyKey?

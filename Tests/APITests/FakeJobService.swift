@@ -5,7 +5,7 @@ import Jobs
 import Synchronization
 import TestSupport
 
-/// A job engine in memory that works on nothing by itself: a test moves its jobs.
+/// A job engine in memory that runs no jobs. Tests change the phases of jobs.
 final class FakeJobService: JobService {
   struct Kept {
     var jobs: [JobID: Job] = [:]
@@ -16,32 +16,32 @@ final class FakeJobService: JobService {
     var capacity = 10_000
     var state = ServiceState.ready
     var failure: StoreError?
-    /// Why no variant can be had.
+    /// The error of every attempt to make a variant.
     var refusal: JobsError?
-    /// The operator's pictures in place of images.
+    /// The operator's placeholder images.
     var pictures: [Placeholder: PlaceholderPicture] = [:]
-    /// Variants opened, with the priorities.
+    /// The variants that were opened, with their priorities.
     var opened: [(rendition: Rendition, priority: Priority)] = []
     var remembers = true
     var captures = 0
-    /// Where images are said to be; nil: in memory.
+    /// Where images are stored; nil: in memory.
     var descriptor: Int32?
     var milliseconds: Int64 = 1_795_000_000_000
     var counts = CacheCounts()
-    /// What the cache was told to drop, in order; nil: everything.
+    /// The URLs that were deleted from the cache, in order; nil: everything.
     var dropped: [SourceURL?] = []
     var isConstrained = false
-    /// Names that lead out of the root.
+    /// Local names that lead out of the root.
     var outside: Set<String> = []
-    /// What happens between a look at a job and its change.
+    /// Called between reading a job and changing it.
     var meanwhile: (@Sendable (inout Job) -> Void)?
     /// What all queued jobs wait for.
     var waiting = WaitingFor(.worker, origin: nil)
-    /// What was asked of listening, in order.
+    /// The subscriptions, in order.
     var listening: [Listening] = []
-    /// What is kept of lines that were added together, in order.
+    /// The parts in which lines were added, in order.
     var additions: [Int] = []
-    /// What was moved out of memory.
+    /// The bytes that were moved from memory to a file.
     var filed: [[UInt8]] = []
   }
   enum Listening: Equatable {
@@ -49,16 +49,16 @@ final class FakeJobService: JobService {
     case many(SubscriptionQuery)
   }
   private let kept = Mutex(Kept())
-  /// What it knows of batches.
+  /// Its batches.
   let batchStore = MemoryJobStore()
-  /// Nil: no variants are made.
+  /// Nil: the service makes no variants.
   let renderer: FakeRenderer?
 
   init(renderer: FakeRenderer? = FakeRenderer()) { self.renderer = renderer }
 
   private static let viewer = Caller(owner: .view, isAdmin: false)
 
-  /// Gives all who ask the same its one job.
+  /// Equal requests share one job.
   func view(_ job: NewJob, atMost limit: Duration) async throws(JobsError) -> JobSnapshot {
     let snapshot = try await given(job)
     return try await wait(snapshot.job.id, for: Self.viewer, until: .finished, atMost: limit)
@@ -66,7 +66,7 @@ final class FakeJobService: JobService {
 
   private func given(_ job: NewJob) async throws(JobsError) -> JobSnapshot {
     try check()
-    // One job answers for all sizes.
+    // One job serves all sizes.
     func source(_ submission: Submission) -> Submission {
       var submission = submission
       submission.variants = []
@@ -377,7 +377,7 @@ final class FakeJobService: JobService {
   }
 }
 
-/// A file of that descriptor, as far as anybody asks.
+/// A file with a descriptor, as far as these tests need it.
 final class FakeFile: StoredFile, SendableFile {
   let descriptor: Int32
   private let bytes: [UInt8]
@@ -390,7 +390,7 @@ final class FakeFile: StoredFile, SendableFile {
   func read(at offset: Int, count: Int) -> [UInt8] { Array(bytes.dropFirst(offset).prefix(count)) }
 }
 
-/// Tells what it was given, and then nothing.
+/// Returns the given events, and then none.
 final class FakeListener: JobSubscription {
   private let news: Mutex<[JobUpdate]>
   init(_ news: [JobUpdate]) { self.news = Mutex(news) }

@@ -9,7 +9,7 @@ struct ImageTests {
   let client = Client()
   let bytes: [UInt8] = Array(0..<200)
 
-  @Test("the bytes, with what makes them safe to show")
+  @Test("the image is sent with the header fields that make it safe to show")
   func serves() async throws {
     let id = try await client.succeeded(
       bytes, url: "https://example.org/a/my%20c%C3%A4t.php?x=/y.z")
@@ -28,7 +28,7 @@ struct ImageTests {
     #expect(await client.get("/jobs/\(id)").json?["image"]?["etag"]?.string == answer.fields[.eTag])
   }
 
-  @Test("bytes in memory that clients do not take are limited: more are sent from a file")
+  @Test("images that clients do not read are limited in memory, and more are sent from a file")
   func unread() async throws {
     let large = [UInt8](repeating: 7, count: 128 << 10)
     let id = try await client.succeeded(large)
@@ -41,13 +41,13 @@ struct ImageTests {
     #expect(client.service.with { $0.filed.isEmpty })
     #expect(await client.get("/jobs/\(id)/image").bytes == large)
     #expect(client.service.with { $0.filed } == [large])
-    // Once they were sent, or their clients are gone, there is room again.
+    // After they were sent, or their clients disconnected, memory is available again.
     unread = []
     #expect(await client.get("/jobs/\(id)/image").bytes == large)
     #expect(client.service.with { $0.filed.count } == 1)
   }
 
-  @Test("asked for by its digest it never changes, or is not there")
+  @Test("an image that is requested by its digest is immutable or 404")
   func immutable() async throws {
     let id = try await client.succeeded(bytes)
     let digest = try #require(client.service.with { $0.jobs[id]?.image?.digest.hex })
@@ -67,7 +67,7 @@ struct ImageTests {
   }
 
   @Test(
-    "the file's name is safe and ends as the bytes are",
+    "the file name is safe and has the extension of the format",
     arguments: [
       ("http://a/", "image.jpg"), ("http://a/..", "image.jpg"), ("http://a/x.png", "x.jpg"),
       ("http://a/%22%3B%0d.jpg", "image.jpg"), ("http://a/a;b=c.jpg", "abc.jpg"),
@@ -80,7 +80,7 @@ struct ImageTests {
   }
 
   @Test(
-    "a range is 206 with those bytes",
+    "a range is 206 with its bytes",
     arguments: [
       ("bytes=0-0", 0..<1), ("bytes=10-19", 10..<20), ("bytes=190-", 190..<200),
       ("bytes=-5", 195..<200),
@@ -98,7 +98,7 @@ struct ImageTests {
   }
 
   @Test(
-    "a range with none of the bytes is 416",
+    "a range outside the image is 416",
     arguments: ["bytes=200-", "bytes=-0", "bytes=999-1000"])
   func unsatisfiable(range: String) async throws {
     let id = try await client.succeeded(bytes)
@@ -109,7 +109,7 @@ struct ImageTests {
   }
 
   @Test(
-    "a range that is none, or several, is the whole",
+    "a malformed range or several ranges return the whole image",
     arguments: [
       "bytes=5-2", "items=0-1", "bytes=", "bytes=-", "bytes=a-b", "bytes=0-1,5-6", "bytes= 0-1",
     ])
@@ -120,7 +120,7 @@ struct ImageTests {
     #expect(answer.bytes == bytes)
   }
 
-  @Test("If-Range: only the current image is sent in part")
+  @Test("with If-Range only the current image is sent in part")
   func ifRange() async throws {
     let id = try await client.succeeded(bytes)
     let whole = await client.get("/jobs/\(id)/image")
@@ -134,7 +134,7 @@ struct ImageTests {
     }
   }
 
-  @Test("If-Range: a date names an image a second after it at the earliest")
+  @Test("a date in If-Range is used from one second after it")
   func ifRangeSoon() async throws {
     let id = try await client.succeeded(bytes)
     let modified = try #require(client.service.peek(id, for: .everyone)?.job.image?.modifiedAt)
@@ -154,7 +154,7 @@ struct ImageTests {
     #expect(answer.fields[.lastModified] == "Sun, 13 Sep 2020 12:26:40 GMT")
   }
 
-  @Test("who goes on with another image is refused, before a range is looked at")
+  @Test("If-Match with another ETag is refused before the range is checked")
   func preconditions() async throws {
     let id = try await client.succeeded(bytes)
     let whole = await client.get("/jobs/\(id)/image")
@@ -178,7 +178,7 @@ struct ImageTests {
     }
   }
 
-  @Test("a client's current copy is 304")
+  @Test("a client's current copy of an image is 304")
   func notModified() async throws {
     let id = try await client.succeeded(bytes)
     let whole = await client.get("/jobs/\(id)/image")
@@ -201,7 +201,7 @@ struct ImageTests {
     }
   }
 
-  @Test("one that takes another's place is seen by its date, though its origin says an earlier one")
+  @Test("a replaced image has a newer date, even if its origin sends an earlier one")
   func replacement() async throws {
     let id = try await client.succeeded(bytes)
     let date = try #require(await client.get("/jobs/\(id)/image").fields[.lastModified])
@@ -216,7 +216,7 @@ struct ImageTests {
     #expect(await client.get("/jobs/\(id)/image", [.ifModifiedSince: told]).status == 304)
   }
 
-  @Test("HEAD has GET's fields, and ranges mean nothing to it")
+  @Test("HEAD has the fields of GET and ignores ranges")
   func head() async throws {
     let id = try await client.succeeded(bytes)
     let get = await client.get("/jobs/\(id)/image")
@@ -226,7 +226,7 @@ struct ImageTests {
     #expect(head.bytes.count == bytes.count)
   }
 
-  @Test("a file is sent from where it is, and held until then")
+  @Test("an image in a file is sent from the file, which stays open until then")
   func sendsFile() async throws {
     let id = try await client.succeeded(bytes)
     client.service.with { $0.descriptor = 7 }
@@ -239,7 +239,7 @@ struct ImageTests {
     #expect(owner is FakeFile)
   }
 
-  @Test("unfinished is 202 with the job and Retry-After")
+  @Test("an unfinished job is 202 with the job and Retry-After")
   func pending() async throws {
     let id = try await client.submitted()
     let answer = await client.get("/jobs/\(id)/image")
@@ -248,7 +248,7 @@ struct ImageTests {
     #expect(answer.fields[.retryAfter] == "1")
   }
 
-  @Test("a failure is 404 with the job's error inside; a cancelled job has none")
+  @Test("a failed job is 404 with its error, a cancelled job 404 without one")
   func unavailable() async throws {
     let id = try await client.submitted()
     client.service.change(id) { job in
@@ -266,7 +266,8 @@ struct ImageTests {
   }
 
   @Test(
-    "an image no longer kept is 410, said by the job or by the store", arguments: [true, false])
+    "an image that is no longer stored is 410, by the job or by the store",
+    arguments: [true, false])
   func gone(byJob: Bool) async throws {
     let id = try await client.succeeded(bytes)
     if byJob {
@@ -280,7 +281,7 @@ struct ImageTests {
   }
 
   @Test(
-    "what this service can't do is refused, not ignored",
+    "unknown query parameters of an image are refused, not ignored",
     arguments: [
       "width=5", "height=5", "fit=cover", "format=png", "quality=5", "background=fff", "dpr=2",
       "placeholder=maybe",

@@ -7,7 +7,7 @@ import Testing
 struct JobTests {
   let client = Client()
 
-  @Test("200 with an ETag, which If-None-Match turns into 304")
+  @Test("a job is 200 with an ETag, and 304 with that If-None-Match")
   func conditional() async throws {
     let id = try await client.submitted()
     let answer = await client.get("/jobs/\(id)")
@@ -26,7 +26,7 @@ struct JobTests {
     #expect(changed.fields[.eTag] != tag)
   }
 
-  @Test("the id is read in either case, in one form", arguments: [true, false])
+  @Test("the id may have upper or lower case, but only one format", arguments: [true, false])
   func readsID(remembers: Bool) async throws {
     let id = try await client.submitted()
     client.service.with { $0.remembers = remembers }
@@ -40,7 +40,7 @@ struct JobTests {
     }
   }
 
-  @Test("an unknown job is 404 whatever is asked of it")
+  @Test("an unknown job is 404 at every path")
   func unknown() async {
     let path = "/jobs/0193a0b2-7c1e-7d3a-9f52-1f0c5b6a7d88"
     for answer in [
@@ -54,7 +54,7 @@ struct JobTests {
     }
   }
 
-  @Test("the members stand in the contract's order")
+  @Test("the members of a job have the order of openapi.yaml")
   func order() async throws {
     let id = try await client.submitted()
     let text = await client.get("/jobs/\(id)").text
@@ -68,7 +68,7 @@ struct JobTests {
     #expect(places == places.sorted())
   }
 
-  @Test("progress, phase and times are told as they come")
+  @Test("a job shows its progress, phase and times as they change")
   func progress() async throws {
     let id = try await client.submitted()
     client.service.change(id) { job in
@@ -97,7 +97,7 @@ struct JobTests {
     #expect(json?["attempts"] == .number(1))
   }
 
-  @Test("a failed job carries its problem")
+  @Test("a failed job has its error")
   func failure() async throws {
     let id = try await client.submitted()
     client.service.change(id) { job in
@@ -115,7 +115,7 @@ struct JobTests {
     #expect(again.json?["phase"] == .string("queued"))
   }
 
-  @Test("cancelling twice is 200 twice; a finished job is left as it is")
+  @Test("cancelling twice is 200 twice, and a finished job is not changed")
   func cancels() async throws {
     let id = try await client.submitted()
     for _ in 0..<2 {
@@ -127,7 +127,7 @@ struct JobTests {
     #expect(await client.send(.delete, "/jobs/\(finished)").json?["phase"] == .string("success"))
   }
 
-  @Test("purge=true forgets the job: 204, and 404 from then on")
+  @Test("purge=true deletes the job: 204, and then 404")
   func purges() async throws {
     let id = try await client.submitted()
     #expect(await client.send(.delete, "/jobs/\(id)?purge=yes").status == 422)
@@ -139,7 +139,7 @@ struct JobTests {
     #expect(await client.send(.delete, "/jobs/\(id)?purge=true").status == 404)
   }
 
-  @Test("unknown query members are 422", arguments: ["", "/image", "/fetch"])
+  @Test("unknown query parameters are 422", arguments: ["", "/image", "/fetch"])
   func refusesQuery(tail: String) async throws {
     let id = try await client.submitted()
     let method: HTTPRequest.Method = tail == "/fetch" ? .post : .get
@@ -149,7 +149,7 @@ struct JobTests {
   }
 }
 
-@Suite("What a job waits for")
+@Suite("The member waiting_for")
 struct WaitingForDocumentTests {
   let client = Client()
   private let waiting = WaitingFor(
@@ -159,7 +159,7 @@ struct WaitingForDocumentTests {
     "until": .string("2026-11-18T11:06:40.000Z"), "ahead": .number(3),
   ])
 
-  @Test("is told wherever a queued job is told of, as it is then")
+  @Test("waiting_for is in every response with a queued job, with its current value")
   func shownEverywhere() async throws {
     let id = try await client.submitted(#"{"url":"http://a/"}"#)
     let unknown = JSON.object([
@@ -177,7 +177,7 @@ struct WaitingForDocumentTests {
     #expect(events.contains("data: \(document)\n") && document.contains(#""ahead":3"#))
   }
 
-  @Test("changes without the version: the entity tag stays")
+  @Test("waiting_for changes without a new version or ETag")
   func keepsVersion() async throws {
     let id = try await client.submitted()
     let first = await client.get("/jobs/\(id)")
@@ -188,7 +188,7 @@ struct WaitingForDocumentTests {
     #expect(await client.get("/jobs/\(id)", [.ifNoneMatch: tag]).status == 304)
   }
 
-  @Test("is null in any other phase")
+  @Test("waiting_for is null in any other phase")
   func otherPhases() async throws {
     let id = try await client.submitted()
     for move: (inout Job) -> Void in [
@@ -202,7 +202,7 @@ struct WaitingForDocumentTests {
   }
 
   @Test(
-    "for its next try comes with the last one's error and the next one's time; else both are null")
+    "a job that waits for a retry has last_error and next_attempt_at; otherwise both are null")
   func nextTry() async throws {
     let id = try await client.submitted()
     let fresh = await client.get("/jobs/\(id)").json
@@ -232,7 +232,7 @@ struct WaitingForDocumentTests {
 struct WaitTests {
   let client = Client { $0.maxWait = .milliseconds(200) }
 
-  @Test("wait answers as soon as the job is finished", .timeLimit(.minutes(5)))
+  @Test("a request with wait is answered when the job finishes", .timeLimit(.minutes(5)))
   func untilFinished() async throws {
     let client = Client()
     let id = try await client.submitted()
@@ -246,7 +246,7 @@ struct WaitTests {
     #expect(await image.status == 404)
   }
 
-  @Test("a longer wait is cut to the limit, and the job is told as it is")
+  @Test("a longer wait is shortened to the limit, and the response has the current job")
   func isCut() async throws {
     let id = try await client.submitted()
     let start = ContinuousClock.now
@@ -258,7 +258,7 @@ struct WaitTests {
     #expect(.milliseconds(400) ... .seconds(20) ~= ContinuousClock.now - start)
   }
 
-  @Test("with If-None-Match it waits for another version; 304 if there is none")
+  @Test("a wait with If-None-Match waits for another version, and is 304 if there is none")
   func untilChanged() async throws {
     let client = Client()
     let id = try await client.submitted()
@@ -274,7 +274,7 @@ struct WaitTests {
   }
 
   @Test(
-    "a wait that is no number of seconds is 422",
+    "a wait that is not a number of seconds is 422",
     arguments: ["", "-1", "x", "NaN", "1s", "0x1", "+5", "1&wait=2"])
   func refuses(wait: String) async throws {
     let id = try await client.submitted()
@@ -283,7 +283,7 @@ struct WaitTests {
   }
 
   @Test(
-    "a preference is read in each form that is legal, and cut however long it is",
+    "Prefer is read in each legal form, and a long wait is shortened",
     arguments: [
       ("wait=\"3\"", "3"), ("wait = 3", "3"), ("WAIT\t=\t3 ; x=y", "3"),
       ("x=\"a, b\", wait=3", "3"),
@@ -299,7 +299,7 @@ struct WaitTests {
   }
 
   @Test(
-    "a preference that can't be understood is as good as none",
+    "a malformed Prefer is ignored",
     arguments: [
       "wait=x", "wait", "wait=-1", "waits=9", "wait=1.5", "wait=", "wait=\"1", "wait=1x",
       "wait=1 2", "x; wait=1", "x=\"a, wait=1\"", "x=\"a, wait=1",
@@ -322,7 +322,7 @@ struct EditTests {
     await client.send(.patch, "/jobs/\(id)", [.contentType: type], body: Array(json.utf8))
   }
 
-  @Test("changes priority and tags, and answers with the job")
+  @Test("PATCH changes priority and tags, and returns the job")
   func changes() async throws {
     let id = try await client.submitted()
     let answer = await patch(id, #"{"priority":"high","tags":["x"]}"#)
@@ -335,7 +335,7 @@ struct EditTests {
     #expect(reset.json?["tags"] == .array([]))
   }
 
-  @Test("tells a tag from another encoding of its characters")
+  @Test("PATCH distinguishes a tag from one with the same characters in another encoding")
   func encodedTags() async throws {
     let id = try await client.submitted(#"{"url":"http://a/","tags":["caf\u00e9"]}"#)
     let answer = await patch(id, #"{"tags":["cafe\u0301"]}"#)
@@ -344,7 +344,7 @@ struct EditTests {
   }
 
   @Test(
-    "anything else is refused",
+    "PATCH refuses all other members",
     arguments: [
       (#"{"phase":"success"}"#, 422), (#"{"priority":"x"}"#, 422), (#"{"tags":"x"}"#, 422),
       ("[]", 422),
@@ -356,7 +356,7 @@ struct EditTests {
     #expect(client.service.with { $0.jobs[id]?.version } == 1)
   }
 
-  @Test("another media type is 415 and says which are taken")
+  @Test("another media type is 415 and lists the supported ones")
   func refusesType() async throws {
     let id = try await client.submitted()
     let answer = await patch(id, "{}", type: "application/json-patch+json")
@@ -369,7 +369,7 @@ struct EditTests {
 struct ListTests {
   let client = Client()
 
-  @Test("newest first, in pages that a cursor joins")
+  @Test("jobs are listed newest first, in pages joined by a cursor")
   func pages() async throws {
     var ids: [String] = []
     for _ in 0..<5 { ids.insert(try await client.submitted().description, at: 0) }
@@ -387,7 +387,7 @@ struct ListTests {
     #expect(seen == ids)
   }
 
-  @Test("phases and a tag filter, and stay in the link")
+  @Test("jobs can be filtered by phases and a tag, which the link to the next page keeps")
   func filters() async throws {
     for tag in ["a b", "a b", "c"] {
       _ = try await client.submitted(#"{"url":"http://a/","tags":["\#(tag)"]}"#)
@@ -402,14 +402,16 @@ struct ListTests {
     #expect(await client.get("/jobs?phase=failure").json?["jobs"] == .array([]))
   }
 
-  @Test("an IPv6 address is a host with its brackets and without", arguments: ["[::1]", "::1"])
+  @Test(
+    "the filter by host accepts an IPv6 address with or without brackets",
+    arguments: ["[::1]", "::1"])
   func addresses(host: String) async throws {
     _ = try await client.submitted(#"{"url":"http://[::1]/"}"#)
     #expect(await client.get("/jobs?host=\(host)").json?["jobs"]?.array?.count == 1)
     #expect(await client.get("/jobs?host=[::2]").json?["jobs"] == .array([]))
   }
 
-  @Test("a moment's letters are in either case", arguments: ["t09:30:00z", "T09:30:00.500Z"])
+  @Test("a time may have letters of either case", arguments: ["t09:30:00z", "T09:30:00.500Z"])
   func moments(time: String) async throws {
     _ = try await client.submitted()
     for (date, count) in [("2000-01-01", 1), ("2999-01-01", 0)] {

@@ -17,7 +17,7 @@ struct MistakesTests {
     return .object([.init(name: "url", value: .string("http://a/"))] + unknown)
   }
 
-  @Test("decoding a batch stops at the number of mistakes that an answer reports")
+  @Test("decoding an array stops at the maximum number of mistakes in a response")
   func stops() {
     var decoder = Self.decoder()
     let jobs = decoder.jobs(from: .array(Array(repeating: Self.job(1), count: 1000)))
@@ -28,7 +28,7 @@ struct MistakesTests {
     #expect(longest.mistakes.errors.last?.place == .pointer("/1/x39"))
   }
 
-  @Test("are counted in the detail, exactly while fewer than the most are reported")
+  @Test("the detail counts the mistakes, exactly while there are fewer than the maximum")
   func counted() async {
     func answer(_ jobs: Int) async -> Answer {
       let job = #"{"url":"http://a/","x":1}"#
@@ -41,7 +41,7 @@ struct MistakesTests {
     #expect(many.mistakes.count == 100 && many.detail?.hasSuffix(" (and at least 99 more)") == true)
   }
 
-  @Test("of a line are collected up to the one that its rejection reports")
+  @Test("decoding a line stops at its first mistake")
   func ofLine() {
     var mistakes = Mistakes(most: 1)
     #expect(!mistakes.isFull)
@@ -51,14 +51,14 @@ struct MistakesTests {
     #expect(mistakes.problem?.detail == "One.")
   }
 
-  @Test("of a batch's defaults are all reported, though a line reports one")
+  @Test("all mistakes in a batch's defaults are reported")
   func ofDefaults() async {
     let list = #"{"defaults":{"x":1,"y":2,"z":3},"jobs":["http://a/"]}"#
     let answer = await Client().post(list, to: "/batches")
     #expect(answer.mistakes.count == 3, "\(answer.text)")
   }
 
-  @Test("in members that belong to a variant say so")
+  @Test("a member that belongs to a variant gets a hint")
   func ofVariants() async {
     let answer = await Client().post(#"{"url":"http://a/","width":200}"#)
     #expect(answer.mistakes == ["/width invalid_option"])
@@ -77,7 +77,7 @@ struct ByteOrderMarkTests {
     return pieces.flatMap { mark.removed(from: $0) } + mark.rest()
   }
 
-  @Test("is removed once, at the beginning, however its bytes come")
+  @Test("a byte order mark is removed once, at the beginning, in pieces of any size")
   func removed() {
     let text = Self.mark + Array("url".utf8)
     for first in 0...text.count {
@@ -92,7 +92,7 @@ struct ByteOrderMarkTests {
     #expect(Self.text(of: [[0x61] + Self.mark]) == [0x61] + Self.mark)
   }
 
-  @Test("that is cut short is text")
+  @Test("an incomplete byte order mark is text")
   func cut() {
     for text in [[0xEF], [0xEF, 0xBB], [0xEF, 0xBB, 0x61], [0xEF, 0xEF, 0xBB, 0xBF]] as [[UInt8]] {
       #expect(Self.text(of: [text]) == text)
@@ -100,12 +100,12 @@ struct ByteOrderMarkTests {
     }
   }
 
-  @Test("before a job, a batch or options is skipped")
+  @Test("a byte order mark before a job, an array or options is skipped")
   func bodies() async {
     let client = Client()
     #expect(await client.post("\u{FEFF}" + #"{"url":"http://a/"}"#).status == 202)
     let long = String(repeating: " ", count: 2 << 20)
-    // What is longer than an object may be has to be seen as an array behind the mark.
+    // Content above the limit of an object must be recognized as an array behind the mark.
     #expect(await client.post("\u{FEFF}[" + long + #"{"url":"http://a/"}]"#).status == 202)
     #expect(await client.post("\u{FEFF}\u{FEFF}{}").code == "malformed_json")
   }

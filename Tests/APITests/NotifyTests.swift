@@ -4,7 +4,7 @@ import Jobs
 import TestSupport
 import Testing
 
-@Suite("Whom a job tells of its end")
+@Suite("Webhooks of a job")
 struct NotifyTests {
   private func submitted(_ members: String, plain: Bool = false) async -> (Answer, Webhook?) {
     let client = Client { $0.allowsPlainWebhooks = plain }
@@ -12,7 +12,7 @@ struct NotifyTests {
     return (answer, client.service.with { $0.jobs.values.first?.submission.webhook })
   }
 
-  @Test("is told of every end, or of those that were named")
+  @Test("a webhook gets all events, or the ones that it lists")
   func events() async throws {
     let (answer, webhook) = await submitted(#"{"url":"https://a.example/hook?x=1"}"#)
     #expect(answer.status == 202, "\(answer.text)")
@@ -24,7 +24,7 @@ struct NotifyTests {
     #expect(await submitted(some).1?.events == [.jobFailure, .jobCancelled])
   }
 
-  @Test("is refused where its form is wrong, each member by its place")
+  @Test("a malformed webhook is refused, and each mistake has its place")
   func mistakes() async {
     for (members, place) in [
       ("1", "/notify"), ("{}", "/notify/url"), (#"{"url":1}"#, "/notify/url"),
@@ -41,7 +41,7 @@ struct NotifyTests {
     }
   }
 
-  @Test("is asked for without TLS only where that is allowed")
+  @Test("a webhook without TLS is refused unless that is allowed")
   func plain() async {
     let members = #"{"url":"http://a.example/"}"#
     #expect(await submitted(members).0.status == 422)
@@ -59,7 +59,7 @@ struct NotifyTests {
   }
 
   @Test(
-    "is a batch's own to say, in the query or in the JSON form, and of its jobs where it says so")
+    "a batch has a webhook in the query or in the JSON form, also for its jobs")
   func batches() async throws {
     let client = Client()
     let url = "%22url%22:%22https://a.example/%22"
@@ -87,7 +87,7 @@ struct NotifyTests {
     for (target, body) in [
       ("/batches?notify=1", "{\"jobs\":[]}"), ("/batches?notify=%7B%7D", "{\"jobs\":[]}"),
       ("/batches", #"{"notify":{"url":"https://b.example/","events":["x"]},"jobs":["http://a/"]}"#),
-      // The jobs were made without it.
+      // The jobs were created without it.
       (
         "/batches",
         #"{"jobs":["http://a/"],"notify":{"url":"https://b.example/","events":["job.failure"]}}"#
@@ -97,7 +97,7 @@ struct NotifyTests {
     }
   }
 
-  @Test("is a batch's own behind its jobs, too, where whoever writes JSON sorts its members")
+  @Test("a batch's webhook may come after its jobs")
   func behind() async throws {
     for pieces in [1, Int.max] {
       let client = Client()
@@ -114,7 +114,7 @@ struct NotifyTests {
     }
   }
 
-  @Test("has a batch's end told, and told again")
+  @Test("a batch's webhook message is listed and can be sent again")
   func batchMessages() async throws {
     let client = Client()
     let (_, made) = try await Self.batch(
@@ -137,7 +137,7 @@ struct NotifyTests {
     #expect(body.contains(#""data":{"id":"\#(batch.id)""#) && body.contains(#""cancelled":1"#))
   }
 
-  @Test("goes with an upload too, as JSON in the query or in the options")
+  @Test("an upload may have a webhook, as JSON in the query or in the options")
   func uploads() async {
     let client = Client()
     let query = "notify=%7B%22url%22%3A%22https%3A%2F%2Fa.example%2F%22%7D"

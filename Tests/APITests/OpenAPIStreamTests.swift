@@ -6,9 +6,9 @@ import Jobs
 import TestSupport
 import Testing
 
-/// What comes line by line, or event by event.
+/// Checks streams of lines and of events.
 extension OpenAPITests {
-  @Test("describes all of what batches, their results and their events say")
+  @Test("openapi.yaml describes batches, their results and their events completely")
   func describesBatches() async throws {
     let client = Client()
     let list = [
@@ -45,7 +45,7 @@ extension OpenAPITests {
       },
       { _ = $0.cancel(at: $0.createdAt, keptFor: .seconds(9)) },
     ]
-    // In all that it says on the way.
+    // In each state of the batch.
     let batchSchema = try #require(checker.document["components"]?["schemas"]?["Batch"])
     for (job, change) in zip(jobs, changes) {
       _ = try await client.service.batchStore.update(job, under: nil) { job in
@@ -78,7 +78,7 @@ extension OpenAPITests {
     for event in events { #expect(checker.mistakes(in: event, schema: eventSchema) == []) }
   }
 
-  @Test("describes what events of jobs say")
+  @Test("openapi.yaml describes the events of jobs")
   func describesEvents() async throws {
     let client = Client()
     let done = try await client.succeeded()
@@ -88,7 +88,7 @@ extension OpenAPITests {
     for event in events { #expect(checker.mistakes(in: event, schema: schema) == []) }
   }
 
-  /// What one of those is that come line by line.
+  /// The schema of one item of a stream.
   private func item(
     _ method: String, _ path: String, _ type: String, _ status: String? = nil
   ) throws -> JSON {

@@ -14,7 +14,7 @@ struct OpenAPITests {
 
   init() throws { contract = try APIContract() }
 
-  @Test("lists exactly the routes that there are")
+  @Test("openapi.yaml lists exactly the existing routes")
   func listsRoutes() {
     let verbs: Set = ["get", "put", "post", "delete", "options", "head", "patch", "trace"]
     let described = paths.mapValues { Set($0.object?.keys.filter(verbs.contains) ?? []) }
@@ -22,7 +22,7 @@ struct OpenAPITests {
     #expect(described == served)
   }
 
-  @Test("has examples that fit their schemas")
+  @Test("the examples in openapi.yaml match their schemas")
   func examplesFit() throws {
     let examples = try #require(checker.document["components"]?["examples"]?.object)
     let schemas = try #require(checker.document["components"]?["schemas"])
@@ -39,7 +39,7 @@ struct OpenAPITests {
     }
   }
 
-  @Test("lists the codes that jobs fail with, wherever one may be asked for")
+  @Test("openapi.yaml lists the failure codes wherever one is a parameter")
   func listsCodes() throws {
     let schemas = try #require(checker.document["components"]?["schemas"])
     let listed = schemas["FailureCode"]?["enum"]?.array?.compactMap(\.string)
@@ -48,7 +48,7 @@ struct OpenAPITests {
     #expect(told.matches(of: #/`(\w+)`/#).map { String($0.1) } == listed)
   }
 
-  @Test("lists the members of a view's query that the view takes")
+  @Test("openapi.yaml lists the query parameters of GET /image")
   func listsViewMembers() throws {
     let named = try #require(checker.document["components"]?["parameters"]?.object)
     let parameters = try #require(paths["/image"]?["get"]?["parameters"]?.array).map { parameter in
@@ -60,7 +60,8 @@ struct OpenAPITests {
     #expect(Set(members) == Routes.viewMembers.union(["expires", "signature"]))
   }
 
-  @Test("refuses what the service refuses: empty cursors, and tags with control characters")
+  @Test(
+    "the schemas refuse what the service refuses: empty cursors, and tags with control characters")
   func refuses() async throws {
     let client = Client()
     let list = try #require(paths["/jobs"]?["get"]?["parameters"]?.array)
@@ -79,7 +80,7 @@ struct OpenAPITests {
     }
   }
 
-  @Test("describes the answers that are given")
+  @Test("openapi.yaml describes the responses")
   func describesAnswers() async throws {
     let client = Client { $0.maxBatch = 2 }
     let pending = try await client.submitted(
@@ -115,7 +116,7 @@ struct OpenAPITests {
     let unknown = "0193a0b2-7c1e-7d3a-9f52-1f0c5b6a7d88"
     let asked: [(HTTPRequest.Method, String, String, HTTPFields, String)] = [
       (.post, "/jobs", "/jobs", json, #"{"url":"http://a/"}"#),
-      // `POST /jobs` takes the other forms as well; the paths of their own have the description.
+      // `POST /jobs` also accepts the other forms; their own paths describe them.
       (.post, "/jobs/batch", "/jobs", json, #"[{"url":"http://a/"}]"#),
       (.post, "/jobs", "/jobs", png, "bytes"), (.post, "/jobs", "/jobs", json, "{"),
       (.post, "/jobs", "/jobs", json, "{}"),
@@ -250,7 +251,7 @@ struct OpenAPITests {
     try contract.check(gone, .post, "/batches")
   }
 
-  /// A form with an image, and options.
+  /// A form with an image and options.
   private static let form = """
     --x\r
     Content-Disposition: form-data; name="image"; filename="a.png"\r
@@ -264,7 +265,7 @@ struct OpenAPITests {
 
     """
 
-  @Test("describes what a request without a token is answered with")
+  @Test("openapi.yaml describes the response to a request without a token")
   func describesRefusals() async throws {
     let client = Client {
       $0.tokens = [.of("web", [.jobs])]
@@ -283,7 +284,7 @@ struct OpenAPITests {
 }
 
 extension String {
-  /// With each control character as JSON has to write it.
+  /// The text with each control character escaped as JSON requires.
   fileprivate var escapedForJSON: String {
     unicodeScalars.map { scalar in
       let isControl = scalar.value < 0x20

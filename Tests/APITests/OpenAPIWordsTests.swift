@@ -5,7 +5,7 @@ import YAML
 
 @testable import API
 
-/// What people and generators of clients need of openapi.yaml beside its truth.
+/// Checks the descriptions and examples in openapi.yaml for people and for client generators.
 @Suite("openapi.yaml, for those who make clients of it")
 struct OpenAPIWordsTests {
   let checker: SchemaChecker
@@ -25,27 +25,28 @@ struct OpenAPIWordsTests {
     }
   }
 
-  /// Whether it or what it refers to says what it is.
+  /// Whether the value, or the one it refers to, has a description.
   private func isDescribed(_ value: JSON?) -> Bool {
     guard let value else { return false }
     return value["description"]?.string?.isEmpty == false
       || checker.resolve(value)?["description"]?.string?.isEmpty == false
   }
 
-  @Test("describes every schema and every member")
+  @Test("openapi.yaml describes every schema and every member")
   func members() {
     #expect(schemas.count > 30)
     for (name, schema) in schemas {
       #expect(isDescribed(schema), "\(name)")
       for (member, value) in schema["properties"]?.object ?? [:] {
         #expect(isDescribed(value), "\(name).\(member)")
-        // Members of members are named schemas, so that clients have types for them.
+        // Nested members are named schemas, so that generated clients have types for them.
         #expect(value["properties"] == nil, "\(name).\(member)")
       }
     }
   }
 
-  @Test("describes every operation, parameter and header field, and shows JSON by examples")
+  @Test(
+    "openapi.yaml describes every operation, parameter and header field, and has examples of JSON")
   func operationsAreDescribed() throws {
     #expect(operations.count > 20)
     for (name, operation) in operations {
@@ -88,7 +89,7 @@ struct OpenAPIWordsTests {
     }
   }
 
-  @Test("says of each list that a page of it may have nothing, and others follow")
+  @Test("openapi.yaml says for each paged resource that a page may be empty before the last one")
   func emptyPages() {
     let lists = operations.filter { _, operation in
       let content = operation["responses"]?["200"]?["content"]?["application/json"]
@@ -96,12 +97,12 @@ struct OpenAPIWordsTests {
     }
     #expect(lists.map(\.name).sorted() == ["get /batches", "get /jobs"])
     for (name, operation) in lists {
-      let words = "or none: others follow for as long as there is a `next_cursor`"
+      let words = "even none. Continue while `next_cursor` is present"
       #expect(operation["description"]?.string?.contains(words) == true, "\(name)")
     }
   }
 
-  @Test("has no alternatives of members beside members: a case is a schema with a name")
+  @Test("a schema has members or alternatives, and each alternative is a named schema")
   func cases() {
     for (name, schema) in schemas {
       let isObject = schema["properties"] != nil
@@ -110,17 +111,17 @@ struct OpenAPIWordsTests {
       #expect(schema["dependentRequired"] == nil, "\(name)")
     }
     for (name, operation) in operations {
-      // What comes line by line has no types that a client could take for each other: it is bytes.
+      // Lines of a stream are bytes for generated clients, so their types can't be confused.
       let content = (operation["requestBody"]?["content"]?.object ?? [:]).filter {
         $0.value["x-itemSchema"] == nil
       }
       let types = content.keys.map { $0 }
-      // A merge patch has a type of its own, and is taken as plain JSON too.
+      // A merge patch has a media type of its own, and plain JSON is accepted too.
       #expect(types.count <= 1 || types.allSatisfy { $0.hasSuffix("json") }, "\(name)")
     }
   }
 
-  @Test("names every code, where it says that there may come others")
+  @Test("the lists of codes in openapi.yaml are complete")
   func codes() throws {
     func named(_ schema: String) throws -> Set<String> {
       let text = try #require(schemas[schema]?["properties"]?["code"]?["description"]?.string)

@@ -3,7 +3,7 @@ import HTTPTypes
 import Jobs
 import Testing
 
-@Suite("What a token lets its owner have")
+@Suite("Limits of a token")
 struct OwnerLimitTests {
   private let client = Client {
     var low = Token.of("low", [.jobs])
@@ -14,7 +14,7 @@ struct OwnerLimitTests {
   }
   private let low: HTTPFields = [.authorization: "Bearer low"]
 
-  @Test("no higher priority than its own: at submitting, and at a change")
+  @Test("a job's priority cannot exceed its token's, neither at first nor by a change")
   func priority() async throws {
     let answer = await client.post(#"{"url": "https://a.example/", "priority": "normal"}"#, low)
     #expect(answer.status == 422 && answer.code == "invalid_option")
@@ -35,7 +35,7 @@ struct OwnerLimitTests {
     #expect(web.status == 202)
   }
 
-  @Test("no higher priority in lists, where nothing is said either", arguments: ["ndjson", "csv"])
+  @Test("a batch's jobs get at most the token's priority by default", arguments: ["ndjson", "csv"])
   func lines(type: String) async throws {
     var fields = low
     fields[.contentType] = type == "csv" ? "text/csv" : "application/x-ndjson"
@@ -44,7 +44,7 @@ struct OwnerLimitTests {
     #expect(client.service.with { $0.jobs.values.map(\.priority) } == [.low])
   }
 
-  @Test("a rate of its own, which the answers tell")
+  @Test("a token can have its own rate limit, which the responses show")
   func rate() async {
     let slow: HTTPFields = [.authorization: "Bearer slow"]
     let first = await client.get("/jobs", slow)
@@ -58,7 +58,7 @@ struct OwnerLimitTests {
     #expect(other.status == 200 && other.fields[.init("RateLimit")!] == nil)
   }
 
-  @Test("until the tokens are others")
+  @Test("a token's limits end when it is replaced")
   func replaced() async {
     client.routes.replaceTokens([.of("new", [.jobs])])
     #expect(await client.get("/jobs", low).status == 401)
@@ -69,7 +69,7 @@ struct OwnerLimitTests {
 @Suite("Proxies that are trusted")
 struct TrustedProxyTests {
   @Test(
-    "tell whom they ask for: the last address that is none of theirs",
+    "the client behind trusted proxies is the last address that is not a proxy's",
     arguments: [
       ("10.0.0.1", "X-Forwarded-For", "203.0.113.7", "203.0.113.7"),
       ("10.0.0.1", "X-Forwarded-For", "198.51.100.1, 203.0.113.7", "203.0.113.7"),
@@ -93,13 +93,13 @@ struct TrustedProxyTests {
     }
     let told: HTTPFields = [.init(name)!: value]
     #expect(await client.send(.get, "/jobs", told, from: remote).status == 200)
-    // Whose allowance was it?
+    // Which client did the request count for?
     #expect(await client.send(.get, "/jobs", from: expected).status == 429)
     #expect(await client.send(.get, "/jobs", from: "192.0.2.200").status == 200)
   }
 
   @Test(
-    "pass one of the two fields on as the client sent it: where they differ, it is the proxy that asks",
+    "if the two forwarding fields differ, the proxy counts as the client",
     arguments: [
       ("for=198.51.100.1", "203.0.113.7", "10.0.0.1"),
       ("for=203.0.113.7", "198.51.100.1", "10.0.0.1"),

@@ -19,7 +19,7 @@ struct PlaceholderTests {
     return id
   }
 
-  @Test("answers with a picture in place of 202, 404 and 410, and says why")
+  @Test("a placeholder replaces 202, 404 and 410, and Image-Phase says why")
   func phases() async throws {
     let queued = try await client.submitted()
     let failed = try await failed()
@@ -45,7 +45,7 @@ struct PlaceholderTests {
     }
   }
 
-  @Test("leaves a success as it is, but for its phase")
+  @Test("a successful image is sent as usual, with its phase")
   func success() async throws {
     let id = try await client.succeeded()
     let plain = await client.get("/jobs/\(id)/image")
@@ -58,7 +58,7 @@ struct PlaceholderTests {
   }
 
   @Test(
-    "is drawn at the size and in the format that are asked for",
+    "a placeholder is drawn in the requested size and format",
     arguments: [
       ("width=100&height=50", 100, 50, OutputFormat.png),
       ("width=100&height=50&dpr=2&fit=contain&format=webp", 200, 100, .webp),
@@ -77,7 +77,7 @@ struct PlaceholderTests {
     #expect(rendition.source == .drawing(.loading))
   }
 
-  @Test("of what no variant may say is 422 as a variant's is")
+  @Test("a placeholder with wrong variant parameters is 422")
   func wrong() async throws {
     let id = try await client.submitted()
     for query in ["width=30001", "height=0", "quality=0"] {
@@ -88,7 +88,7 @@ struct PlaceholderTests {
   }
 
   @Test(
-    "that would be huge is drawn smaller, in its proportions",
+    "a huge placeholder is drawn smaller, in the same proportions",
     arguments: [
       ("width=20000&height=20000", 2_048, 2_048), ("width=30000&height=3", 8_192, 1),
       ("height=12000", 2_364, 1_773),
@@ -102,7 +102,7 @@ struct PlaceholderTests {
   }
 
   @Test(
-    "is the operator's own picture where there is one, and a variant of it where one is asked for")
+    "a placeholder is the operator's image if there is one, or a variant of it")
   func configured() async throws {
     let bytes: [UInt8] = [1, 2, 3, 4]
     let description = ImageDescription(format: .gif, width: 40, height: 30)

@@ -8,7 +8,7 @@ struct PreconditionTests {
   let client = Client()
   private static let unknown = "/jobs/0193a0b2-7c1e-7d3a-9f52-1f0c5b6a7d88"
 
-  /// What may be asked on condition, at the job's version 1.
+  /// Conditional requests for a job with version 1.
   private static let changes: [(HTTPRequest.Method, String, String, Int)] = [
     (.patch, "", #"{"priority":"high"}"#, 200), (.delete, "", "", 200),
     (.delete, "?purge=true", "", 204), (.post, "/fetch", "", 200),
@@ -23,7 +23,7 @@ struct PreconditionTests {
   }
 
   @Test(
-    "that names the job's version lets the change be made",
+    "If-Match with the job's version allows the change",
     arguments: ["\"1\"", "*", "\"7\", \"1\"", "W/\"1\",\"1\"", "\"a,b\" , \"1\""])
   func holds(condition: String) async throws {
     for change in Self.changes {
@@ -33,7 +33,7 @@ struct PreconditionTests {
   }
 
   @Test(
-    "that names another one is 412, and nothing is changed",
+    "If-Match with another version is 412, and nothing is changed",
     arguments: [
       "\"1048577\"", "\"-9223372036854775808\"", "W/\"1\"", "\"1048577\", W/\"1\"", "1", "",
       "\"*\"", "\"01\"", "\"1", "\"1048577\", *",
@@ -49,7 +49,7 @@ struct PreconditionTests {
     }
   }
 
-  @Test("that names a version which only progress came after lets the change be made")
+  @Test("If-Match with a version before mere progress allows the change")
   func progress() async throws {
     for change in Self.changes {
       let id = try await client.submitted()
@@ -64,7 +64,7 @@ struct PreconditionTests {
     }
   }
 
-  @Test("holds at the moment of the change, not only before it")
+  @Test("If-Match is checked at the moment of the change")
   func holdsAtTheChange() async throws {
     client.service.with { kept in kept.meanwhile = { _ = $0.edit(priority: nil, tags: ["new"]) } }
     for change in Self.changes.dropLast() {
@@ -76,7 +76,8 @@ struct PreconditionTests {
     }
   }
 
-  @Test("says nothing where the request would fail without it", arguments: ["*", "\"1\""])
+  @Test(
+    "If-Match does not hide an error that the request has without it", arguments: ["*", "\"1\""])
   func isIgnored(condition: String) async throws {
     for change in Self.changes {
       #expect(await send(change, to: Self.unknown, condition).status == 404, "\(change)")

@@ -15,7 +15,7 @@ struct PreviewTests {
     return id
   }
 
-  @Test("the newest rendering, not to be kept by anyone")
+  @Test("the newest preview is sent with no-store")
   func serves() async throws {
     let id = try await loading()
     client.service.with { $0.previews[id] = preview }
@@ -32,7 +32,7 @@ struct PreviewTests {
       await client.get("/jobs/\(id)").json?["links"]?["preview"] == .string("/jobs/\(id)/preview"))
   }
 
-  @Test("204 while there is none")
+  @Test("a job without a preview is 204")
   func none() async throws {
     for id in [try await client.submitted(), try await loading()] {
       let answer = await client.get("/jobs/\(id)/preview")
@@ -41,7 +41,7 @@ struct PreviewTests {
     }
   }
 
-  @Test("once the job has succeeded, what /image answers")
+  @Test("the preview of a successful job is the image")
   func afterwards() async throws {
     let id = try await client.succeeded()
     client.service.with { $0.previews[id] = preview }
@@ -57,7 +57,7 @@ struct PreviewTests {
     #expect(await client.get("/jobs/\(id)/preview").status == 410)
   }
 
-  @Test("404 where the job failed or was cancelled, or isn't the caller's")
+  @Test("the preview of a failed, cancelled or unknown job is 404")
   func unavailable() async throws {
     let failed = try await loading()
     client.service.with { $0.previews[failed] = preview }
@@ -74,7 +74,7 @@ struct PreviewTests {
     #expect(await client.post("{}", to: "/jobs/\(failed)/preview").status == 405)
   }
 
-  @Test("one that belongs to another owner is as unknown as the job")
+  @Test("another owner's preview is 404")
   func others() async throws {
     let client = Client { $0.tokens = [.of("web", [.jobs]), .of("other", [.jobs])] }
     let web: HTTPFields = [.authorization: "Bearer web"]
@@ -86,7 +86,7 @@ struct PreviewTests {
     #expect(await client.get("/jobs/\(id)/preview").status == 401)
   }
 
-  @Test("the job has the image's placeholder in its JSON")
+  @Test("a job's JSON has the LQIP of its image")
   func lqip() async throws {
     let id = try await client.succeeded()
     #expect(await client.get("/jobs/\(id)").json?["image"]?["thumbhash"] == .null)

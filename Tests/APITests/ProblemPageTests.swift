@@ -5,7 +5,7 @@ import Testing
 
 @Suite("A problem's page")
 struct ProblemPageTests {
-  @Test("is where its type leads, for every code", arguments: ProblemCode.allCases)
+  @Test("the type of every problem leads to its page", arguments: ProblemCode.allCases)
   func resolves(code: ProblemCode) async throws {
     let answer = await Client().get(code.type)
     #expect(answer.status == 200)
@@ -18,7 +18,7 @@ struct ProblemPageTests {
     #expect(!advice.contains("&") && !advice.contains("<"))
   }
 
-  @Test("all are linked from one page", arguments: ["/problems/", "/problems"])
+  @Test("one page links all problem pages", arguments: ["/problems/", "/problems"])
   func index(path: String) async {
     let answer = await Client().get(path)
     #expect(answer.status == 200)
@@ -31,7 +31,7 @@ struct ProblemPageTests {
   }
 
   @Test(
-    "is the answer to a browser that asks for what is not there",
+    "a browser gets a problem page for an unknown path",
     arguments: ["/nope", "/problems/x"])
   func browser(path: String) async {
     let fields: HTTPFields = [.accept: "text/html,application/xhtml+xml,*/*;q=0.8"]
@@ -45,18 +45,18 @@ struct ProblemPageTests {
       let problem = await Client().get(path, [.accept: accept])
       #expect(problem.code == "not_found", "\(accept)")
     }
-    // The API's paths answer JSON to browsers too.
+    // The API's paths respond with JSON to browsers too.
     #expect(await Client().get("/jobs/x", fields).code == "not_found")
     let refused = await Client { $0.tokens = [.of("web", [.jobs])] }.get("/nope", fields)
     #expect(refused.status == 401 && refused.fields[.wwwAuthenticate] != nil)
     #expect(refused.text.contains("<code>unauthorized</code>"))
   }
 
-  @Test("is not there for what is no code")
+  @Test("an unknown code has no page")
   func unknown() async {
     let answer = await Client().get("/problems/nothing")
     #expect(answer.status == 404)
-    #expect(answer.detail == "No problem has this code.")
+    #expect(answer.detail == "This problem code does not exist.")
     #expect(await Client().post("{}", to: "/problems/timeout").status == 405)
   }
 }

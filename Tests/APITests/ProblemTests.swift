@@ -39,7 +39,7 @@ struct FailureTests {
     (.storageFull, "storage_full", nil), (.internal, "internal", nil),
   ]
 
-  @Test("tells how often the origin was out of reach, and when it is tried again")
+  @Test("a connect_failure has the number of failed requests and the time of the next attempt")
   func unreachable() async throws {
     let client = Client()
     let id = try await client.submitted()
@@ -53,17 +53,17 @@ struct FailureTests {
     #expect(
       error?["detail"]
         == .string(
-          "https://a.example could not be reached by 5 requests in a row; it is tried again in 12 s."
+          "https://a.example failed 5 requests in a row and is paused. The next attempt is in 12 s."
         ))
   }
 
   @Test(
-    "names the format that is not taken, precisely",
+    "unsupported_format names the detected format",
     arguments: [
-      ("HEIC", "This is a HEIC image, which is not taken here."),
-      ("SVG", "This is an SVG image, which is not taken here."),
-      ("JPEG XL", "This is a JPEG XL image, which is not taken here."),
-      ("HTML", "This is HTML, which is not taken here."),
+      ("HEIC", "The file is a HEIC image, which is not supported."),
+      ("SVG", "The file is an SVG image, which is not supported."),
+      ("JPEG XL", "The file is a JPEG XL image, which is not supported."),
+      ("HTML", "The file is HTML, which is not supported."),
     ])
   func unsupported(name: String, detail: String) async throws {
     let client = Client()
@@ -74,7 +74,9 @@ struct FailureTests {
     #expect(await client.get("/jobs/\(id)").json?["error"]?["detail"] == .string(detail))
   }
 
-  @Test("has the contract's code, and tells nothing of the inside", arguments: failures)
+  @Test(
+    "a failure has the code of openapi.yaml, and reveals nothing of the internal network",
+    arguments: failures)
   func codes(failure: JobFailure, code: String, originStatus: Int?) async throws {
     let client = Client()
     let id = try await client.submitted()
@@ -104,7 +106,7 @@ struct FailureTests {
     (.fetch(.timeout(seconds: 1)), nil),
   ]
 
-  @Test("says in one word which rule or limit it was, where there are several", arguments: reasons)
+  @Test("a failure has a reason if its code has several", arguments: reasons)
   func reason(failure: JobFailure, word: String?) async throws {
     let client = Client()
     let id = try await client.submitted()
@@ -115,7 +117,7 @@ struct FailureTests {
     #expect(error["reason"]?.string == word)
   }
 
-  @Test("and a variant that takes too much memory say so, too")
+  @Test("a variant that needs too much memory has the same reason")
   func variantReason() async throws {
     let client = Client()
     let id = try await client.succeeded()

@@ -6,7 +6,7 @@ import Testing
 
 @Suite("Rules of the API")
 struct RuleTests {
-  @Test("a bucket gives its burst at once, then its rate")
+  @Test("a token bucket allows its burst at once, then its rate")
   func bucket() {
     let limit = RateLimit(requestsPerSecond: 2, burst: 3)
     let start = ContinuousClock.now
@@ -19,7 +19,7 @@ struct RuleTests {
     #expect(bucket.take(limit, at: start).wait == nil)
   }
 
-  @Test("the limiter's memory is bounded, and an active client is not forgotten")
+  @Test("the rate limiter's memory is limited, and an active client is not evicted")
   func limiterIsBounded() {
     let (limiter, limit) = (
       RateLimiter(capacity: 10), RateLimit(requestsPerSecond: 0.001, burst: 1)
@@ -33,14 +33,14 @@ struct RuleTests {
     #expect(limiter.count <= 21)
   }
 
-  @Test("strings are written as JSON allows")
+  @Test("strings are escaped as JSON requires")
   func writesStrings() {
     var writer = JSONWriter()
     writer.string("a\"\\\u{0}\n\u{7F}ü/")
     #expect(String(decoding: writer.bytes, as: UTF8.self) == #""a\"\\\u0000\u000a\u007fü/""#)
   }
 
-  @Test("JSON is read with its escapes")
+  @Test("the JSON parser reads escapes")
   func readsEscapes() throws {
     let text =
       #" { "a" : [ "\u00e9\ud83d\ude00\n\"\\\/\b\f\r\t" , -0.5e+2, true,false , null , {} ] } "#
@@ -52,7 +52,7 @@ struct RuleTests {
     #expect(value == .object([.init(name: "a", value: .array(elements))]))
   }
 
-  @Test("a mistake in JSON is told with line and column")
+  @Test("an error in JSON has line and column")
   func locates() {
     #expect(throws: JSONError.malformed(reason: "',' or '}' is expected", line: 3, column: 2)) {
       try JSONParser.parse(Array("{\n\"a\":1\n x}".utf8), maxValues: 100)
@@ -63,14 +63,14 @@ struct RuleTests {
   }
 
   @Test(
-    "a number is an integer where nothing is rounded",
+    "a JSON number is an integer if it is one without rounding",
     arguments: [
       ("5", 5), ("5.0", 5), ("5e2", 500), ("9223372036854775807", .max), ("-0", 0), ("0.5", nil),
       ("1e16", nil), ("9223372036854775808", nil), ("1e400", nil), ("1e-400", 0),
     ] as [(String, Int?)])
   func integers(text: String, value: Int?) { #expect(JSONValue.number(text).int == value) }
 
-  @Test("every cut of any text is refused without a trap")
+  @Test("every truncated JSON text is refused without a crash")
   func survivesCuts() {
     let text = Array(#"{"a":[1.5e3,"x\u00e9\ud83d\ude00",true,null],"b":{"c":"ü"}}"#.utf8)
     for end in 0..<text.count {

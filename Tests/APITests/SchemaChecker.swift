@@ -2,15 +2,17 @@ import FoundationEssentials
 import Testing
 import YAML
 
-/// Checks JSON against the part of JSON Schema 2020-12 that `openapi.yaml` uses; an unknown keyword is a mistake too, so
-/// that nothing in there goes unchecked. So is a member that no property describes: clients are not to stumble over
-/// members that come later, but what is sent today is all described.
+/// Checks JSON against the part of JSON Schema 2020-12 that `openapi.yaml` uses. An unknown keyword is an error, so
+/// that everything in the document is checked.
+///
+/// A member without a property is an error too. Clients must accept new members, but the members sent today must all be
+/// described.
 struct SchemaChecker {
   let document: JSON
 
   init(_ node: Node) { document = JSON(node) }
 
-  /// What is wrong, by place.
+  /// The errors, each with its place.
   func mistakes(in value: JSON, schema: JSON, at place: String = "") -> [String] {
     guard let keywords = schema.object else { return ["\(place): no schema"] }
     return keywords.flatMap { keyword, rule in
@@ -18,7 +20,7 @@ struct SchemaChecker {
     }
   }
 
-  /// What a reference leads to.
+  /// Resolves a reference.
   func resolve(_ schema: JSON?) -> JSON? {
     guard let reference = schema?["$ref"]?.string else { return schema }
     return reference.split(separator: "/").dropFirst().reduce(document as JSON?) {
@@ -85,7 +87,7 @@ struct SchemaChecker {
 }
 
 extension JSON {
-  /// A YAML node by YAML's core schema.
+  /// Converts a YAML node by YAML's core schema.
   init(_ node: Node) {
     switch node.content {
     case .sequence(let nodes): self = .array(nodes.map { JSON($0) })

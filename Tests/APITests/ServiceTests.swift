@@ -8,7 +8,7 @@ import Testing
 struct ServiceTests {
   let client = Client()
 
-  @Test("has a name, the client's own where it is well-formed")
+  @Test("every request has an ID, the client's own if it is well-formed")
   func requestID() async {
     #expect(await client.get("/livez", [.requestID: "abc-1"]).fields[.requestID] == "abc-1")
     for bad in ["a b", "", String(repeating: "x", count: 129), "ü"] {
@@ -24,7 +24,7 @@ struct ServiceTests {
   }
 
   @Test(
-    "to an unknown path is 404 with a problem",
+    "a request to an unknown path is 404 with a problem",
     arguments: [
       "//", "/job", "/jobs/x/y", "/caches", "/cache/", "/network/x", "/jobsx", "*", "/livez/",
     ])
@@ -37,7 +37,7 @@ struct ServiceTests {
     }
   }
 
-  @Test("with a method that does not go there is 405 with Allow")
+  @Test("a request with an unsupported method is 405 with Allow")
   func wrongMethod() async throws {
     let id = try await client.submitted()
     for (method, path, allow): (HTTPRequest.Method, String, String) in [
@@ -89,7 +89,7 @@ struct ServiceTests {
     }
   }
 
-  @Test("that the server refuses is a problem too")
+  @Test("a request that the HTTP server refuses gets a problem too")
   func refusals() {
     for (refusal, status): (Refusal, Int) in [
       (.malformed(detail: "two lengths"), 400), (.targetTooLong(limit: 1), 414),
@@ -108,7 +108,7 @@ struct ServiceTests {
 struct CrossOriginTests {
   let client = Client { $0.corsOrigins = ["https://app.example"] }
 
-  @Test("a known origin may read the answer and what it exposes")
+  @Test("an allowed origin may read the response and the exposed fields")
   func admits() async {
     let answer = await client.get("/livez", [.origin: "https://app.example"])
     #expect(answer.fields[.accessControlAllowOrigin] == "https://app.example")
@@ -120,7 +120,7 @@ struct CrossOriginTests {
   }
 
   @Test(
-    "another origin may not",
+    "another origin may not read the response",
     arguments: ["https://evil.example", "null", "https://app.example.evil"])
   func refuses(origin: String) async {
     let answer = await client.get("/livez", [.origin: origin])
@@ -129,7 +129,7 @@ struct CrossOriginTests {
     #expect(answer.fields[.vary] == "Origin")
   }
 
-  @Test("a known origin may read what the server refused, too")
+  @Test("an allowed origin may read the refusals of the HTTP server")
   func refusals() {
     for (origin, admitted) in [
       ("https://app.example", "https://app.example"), ("https://evil.example", nil), (nil, nil),
@@ -156,7 +156,7 @@ struct CrossOriginTests {
       await client.get("/jobs", [.origin: "https://x"]).fields[.accessControlAllowOrigin] == "*")
   }
 
-  @Test("without configured origins nothing is said of it")
+  @Test("without configured origins there are no CORS fields")
   func off() async {
     let answer = await Client().get("/livez", [.origin: "https://app.example"])
     #expect(answer.fields[.accessControlAllowOrigin] == nil)

@@ -8,7 +8,7 @@ import Testing
 
 @Suite("Streams under way when the tokens change")
 struct StreamAccessTests {
-  /// What may become of the token that asked.
+  /// The changes that may happen to the request's token.
   enum Change: CaseIterable {
     case none, limits, secret, owner, more, nothing
 
@@ -42,7 +42,7 @@ struct StreamAccessTests {
   }
 
   @Test(
-    "end where their request would be refused now, or be another's, and results break off; others go on",
+    "a stream ends when its token is removed or changes its owner; result streams break off, others continue",
     arguments: Change.allCases)
   func change(change: Change) async throws {
     let client = Client { $0.tokens = [.of("web", [.jobs])] }
@@ -58,7 +58,7 @@ struct StreamAccessTests {
     client.routes.replaceTokens(change.tokens)
     for (path, stream) in streams {
       let piece = stream.next()
-      // Of results an end would say that these are all.
+      // The regular end of results would mean that they are complete.
       let (last, never): (StreamPiece, StreamPiece) =
         path.hasSuffix("/results") ? (.failed, .end) : (.end, .failed)
       #expect((piece != last) == change.keepsStreams, "\(path)")
@@ -73,7 +73,7 @@ struct StreamAccessTests {
   }
 
   @Test(
-    "take no more of a list then: what came stays, and it goes on by another token of that name",
+    "an upload ends when its token is removed; its lines stay, and another token of the owner continues it",
     arguments: Change.allCases)
   func upload(change: Change) async throws {
     var spare = Token.of("spare", [.jobs])
@@ -105,7 +105,7 @@ struct StreamAccessTests {
     #expect(more.status == 202 && more.json?["received"] == .number(2), "\(more.text)")
   }
 
-  @Test("are woken to their end, however silent; others are not")
+  @Test("a silent stream is woken when its token is removed; others are not")
   func wakes() async throws {
     let client = Client { $0.tokens = [.of("web", [.jobs]), .of("other", [.jobs])] }
     let other: HTTPFields = [.authorization: "Bearer other"]
@@ -121,7 +121,7 @@ struct StreamAccessTests {
     #expect(last == .end && next == .nothingYet)
   }
 
-  @Test("of nobody by name go on until there are tokens")
+  @Test("streams without tokens continue until there are tokens")
   func anonymous() async throws {
     let client = Client()
     let stream = try await stream("/events", of: client, [:])
@@ -133,7 +133,7 @@ struct StreamAccessTests {
     #expect(before == .nothingYet && after == .end)
   }
 
-  @Test("end as they begin where the tokens changed between")
+  @Test("a stream ends at its start if the tokens changed after its request was accepted")
   func late() throws {
     let authentication = Authentication(tokens: [.of("web", [.jobs])])
     let identity = try #require(authentication.identify(web))

@@ -10,21 +10,21 @@ struct SubmitPathTests {
   let client = Client { $0.maxBatch = 2 }
   let json: HTTPFields = [.contentType: "application/json"]
 
-  @Test("take a batch: an array, and nothing else")
+  @Test("/jobs/batch accepts only an array")
   func batch() async {
     let answer = await client.post(#"[{"url":"http://a/"},{"url":"http://b/"}]"#, to: "/jobs/batch")
     #expect(answer.status == 202)
     #expect(answer.json?["jobs"]?.array?.count == 2)
     let object = await client.post(#"{"url":"http://a/"}"#, to: "/jobs/batch")
     #expect(object.status == 422)
-    #expect(object.detail == "A batch is an array of jobs; this is an object.")
+    #expect(object.detail == "Must be an array of jobs, not an object.")
     let mistaken = await client.post(#"[{"url":"http://a/"},{}]"#, to: "/jobs/batch")
     #expect(mistaken.mistakes == ["/1/url missing_url"])
     #expect(await client.post("[{},{},{}]", to: "/jobs/batch").status == 413)
     #expect(client.service.with { $0.jobs.count } == 2)
   }
 
-  @Test("take an image, its options in the query")
+  @Test("/jobs/upload accepts an image with options in the query")
   func upload() async {
     let answer = await client.send(
       .post, "/jobs/upload?tags=a&priority=low", [.contentType: "image/png"], body: [1, 2, 3])
@@ -35,7 +35,7 @@ struct SubmitPathTests {
   }
 
   @Test(
-    "refuse the other forms and name their own",
+    "the paths refuse other forms and name their own",
     arguments: [
       ("/jobs/batch", "image/png", "application/json"),
       ("/jobs/batch", "multipart/form-data; boundary=x", "application/json"),
@@ -47,11 +47,11 @@ struct SubmitPathTests {
   func refuses(path: String, type: String, own: String) async {
     let answer = await client.send(.post, path, [.contentType: type], body: Array("{}".utf8))
     #expect(answer.status == 415)
-    #expect(answer.detail == "Send \(own), not compressed.")
+    #expect(answer.detail == "Content-Type must be \(own), without a Content-Encoding.")
     #expect(client.service.with { $0.jobs.isEmpty })
   }
 
-  @Test("are no jobs")
+  @Test("the paths are not jobs")
   func noJobs() async {
     for path in ["/jobs/batch", "/jobs/upload", "/jobs/form"] {
       let answer = await client.get(path)
@@ -62,21 +62,21 @@ struct SubmitPathTests {
   }
 
   @Test(
-    "a job's paths with what can't be an id say that no job has it",
+    "a malformed id is 404 like an unknown one",
     arguments: ["/jobs/1", "/jobs/none/image", "/jobs/x/events", "/jobs/0193a0b2/preview"])
   func unknownIDs(path: String) async {
     let answer = await client.get(path)
     #expect(answer.status == 404)
-    #expect(answer.detail?.hasPrefix("No job has this id") == true)
-    #expect(await client.get("/jobs/").detail == "There is no such path.")
-    #expect(await client.get("/jobs/x/y").detail == "There is no such path.")
+    #expect(answer.detail?.hasPrefix("No job with this id") == true)
+    #expect(await client.get("/jobs/").detail == "This path does not exist.")
+    #expect(await client.get("/jobs/x/y").detail == "This path does not exist.")
   }
 
-  @Test("an image tells its digest, and its size as people see it")
+  @Test("a job's image has its digest and its display size")
   func image() async throws {
     let id = try await client.succeeded(Array("abc".utf8))
     let image = try #require(await client.get("/jobs/\(id)").json?["image"])
-    // FIPS 180-2, appendix B.1.
+    // The example in FIPS 180-2, appendix B.1.
     #expect(
       image["sha256"]
         == .string("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"))

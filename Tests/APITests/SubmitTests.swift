@@ -59,14 +59,14 @@ struct SubmitTests {
   }
 
   @Test(
-    "a part of a second is one of freshness",
+    "a fraction of a second of cache_ttl is rounded up",
     arguments: [("0", 0), ("0.001", 1), ("1.5", 2), ("2.0", 2), ("3155760000", 3_155_760_000)])
   func roundsFreshness(seconds: String, kept: Int) async throws {
     let id = try await client.submitted("{\"url\":\"http://a/\",\"cache_ttl\":\(seconds)}")
     #expect(client.service.with { $0.jobs[id]?.submission.cacheTTL } == kept)
   }
 
-  @Test("a batch is answered in the order given")
+  @Test("an array of jobs is answered in the order given")
   func acceptsBatch() async {
     let answer = await client.post(#"[{"url":"http://a.example/"},{"local":"x/y.png"}]"#)
     #expect(answer.status == 202)
@@ -74,7 +74,7 @@ struct SubmitTests {
     #expect(answer.json?["jobs"]?[1]?["source"] == .object(["local": .string("x/y.png")]))
   }
 
-  @Test("one bad member refuses the whole batch, and all bad members are told")
+  @Test("one wrong member refuses the whole array, and all wrong members are reported")
   func refusesBatchWhole() async {
     let answer = await client.post(
       #"[{"url":"http://a.example/"},{"url":"ftp://x"},{},{"url":"http://a/","tags":["ok",""],"x/~y":1},7]"#
@@ -88,7 +88,7 @@ struct SubmitTests {
     #expect(client.service.with { $0.jobs.isEmpty })
   }
 
-  @Test("a source that can't be used is told alone, with whatever goes with its kind beside it")
+  @Test("a wrong source is the only mistake if the other members match its kind")
   func toldAlone() async {
     let others =
       #""alternatives":["http://b/"],"cache_key":"k","headers":{"A":"1"},"low_data_url":"http://c/""#
@@ -101,7 +101,7 @@ struct SubmitTests {
     #expect(local.mistakes == ["/local invalid_local_name", "/cache_key invalid_option"])
   }
 
-  @Test("no source is missing_url")
+  @Test("a job without a source is missing_url")
   func needsSource() async {
     for json in ["{}", #"{"tags":[]}"#, #"{"url":null}"#, #"{"low_data_url":"http://a.example/"}"#]
     {
@@ -183,7 +183,7 @@ struct SubmitTests {
     #expect(client.service.with { $0.jobs.isEmpty })
   }
 
-  @Test("a user and password in a URL are told where they go, which is in no view and no webhook")
+  @Test("a URL with a user name gets a hint, but not in GET /image or a webhook")
   func userInURL() async {
     let hint = "Send user and password as headers.Authorization."
     let named = "https://anna:secret@example.org/a"
@@ -205,7 +205,7 @@ struct SubmitTests {
     #expect(view.code == "invalid_url" && !view.text.contains(hint))
   }
 
-  @Test("a retention goes up to the configuration's, in a list's lines and defaults too")
+  @Test("retention is limited by the configuration, also in lines and defaults of a batch")
   func boundsRetention() async throws {
     let client = Client { $0.limits.maxRetention = .seconds(60) }
     let id = try await client.submitted(#"{"url":"http://a/","retention":60}"#)
@@ -219,7 +219,7 @@ struct SubmitTests {
     #expect(await client.post(defaults, to: "/batches").status == 422)
   }
 
-  @Test("headers are bounded in number and size")
+  @Test("headers are limited in number and size")
   func boundsHeaders() async {
     let many = (0...64).map { #""h\#($0)":"""# }.joined(separator: ",")
     #expect(await client.post(#"{"url":"http://a/","headers":{\#(many)}}"#).status == 422)
@@ -236,7 +236,7 @@ struct SubmitTests {
     #expect(answer.code == "invalid_local_name")
   }
 
-  @Test("names that only the engine finds to lead out of the folder are told by their places")
+  @Test("local names that only the engine can refuse are reported with their places")
   func refusesEscapingNames() async {
     client.service.with { $0.outside = ["link.png"] }
     let one = await client.post(#"{"local":"link.png"}"#)
@@ -251,7 +251,7 @@ struct SubmitTests {
     #expect(client.service.with { $0.jobs.isEmpty })
   }
 
-  @Test("every cache mode is taken", arguments: CacheMode.allCases)
+  @Test("every cache mode is accepted", arguments: CacheMode.allCases)
   func takesCacheModes(mode: CacheMode) async throws {
     let id = try await client.submitted(#"{"url":"http://a/","cache":"\#(mode.rawValue)"}"#)
     #expect(client.service.with { $0.jobs[id]?.submission.cacheMode } == mode)
@@ -259,7 +259,7 @@ struct SubmitTests {
     #expect(client.service.with { $0.jobs[local]?.submission.cacheMode } == mode)
   }
 
-  @Test("a client's own Cache-Control and Pragma are sent like any field")
+  @Test("Cache-Control and Pragma of a job's headers are sent like any field")
   func takesCacheFields() async throws {
     let id = try await client.submitted(
       #"{"url":"http://a/","headers":{"Cache-Control":"no-cache","Pragma":"no-cache"}}"#)
@@ -271,14 +271,14 @@ struct SubmitTests {
       ])
   }
 
-  @Test("local without a root is invalid_local_name")
+  @Test("local without sources.local_root is invalid_local_name")
   func needsLocalRoot() async {
     let answer = await Client { $0.hasLocalRoot = false }.post(#"{"local":"a.png"}"#)
     #expect(answer.mistakes == ["/local invalid_local_name"])
   }
 
   @Test(
-    "what is not JSON is 400 with its place",
+    "malformed JSON is 400 with line and column",
     arguments: [
       "", "{", "nope", #"{"url":}"#, #"{"url":"a"} x"#, "[1,]", #"{"a":1,"a":2}"#,
       "{'url':'x'}", #"{"a":"\ud800"}"#, "[NaN]", "[01]", "[1.]", "[+1]", "{\"a\":\"\n\"}",
@@ -291,14 +291,14 @@ struct SubmitTests {
     #expect(answer.json?["detail"]?.string?.hasPrefix("Line 1, column ") == true)
   }
 
-  @Test("JSON that is no job is 422", arguments: ["null", "1", #""x""#, "[]", "true"])
+  @Test("JSON that is not a job is 422", arguments: ["null", "1", #""x""#, "[]", "true"])
   func refusesOtherJSON(json: String) async {
     let answer = await client.post(json)
     #expect(answer.status == 422)
     #expect(answer.mistakes == [" invalid_option"])
   }
 
-  @Test("a batch over the limit is 413")
+  @Test("an array above the limit is 413")
   func boundsBatch() async {
     let client = Client { $0.maxBatch = 3 }
     let one = #"{"url":"http://a/"}"#
@@ -316,7 +316,7 @@ struct SubmitTests {
     #expect(await client.post("{\(names)}").code == "body_too_large")
   }
 
-  @Test("of many mistakes the first hundred are told")
+  @Test("the first hundred mistakes are reported")
   func boundsMistakes() async {
     let bad = Array(repeating: #"{"url":1}"#, count: 1000).joined(separator: ",")
     let answer = await client.post("[\(bad)]")
@@ -324,7 +324,7 @@ struct SubmitTests {
     #expect(answer.json?["detail"]?.string?.contains("at least 99 more") == true)
   }
 
-  @Test("a body over the limit is 413, said or sent")
+  @Test("a body above the limit is 413, by its declared or its actual length")
   func boundsBody() async {
     let client = Client { $0.maxBody = 100 }
     let long = #"{"url":"http://a/\#(String(repeating: "x", count: 100))"}"#
@@ -336,7 +336,7 @@ struct SubmitTests {
   }
 
   @Test(
-    "a media type that is not taken is 415",
+    "an unsupported media type is 415",
     arguments: [
       nil, "text/plain", "application/xml", "image", "application/jsonx", "*/*",
       "multipart/form-data",
@@ -353,13 +353,13 @@ struct SubmitTests {
     #expect(await client.post("{}", to: "/jobs", [.contentEncoding: "gzip"]).status == 415)
   }
 
-  @Test("parameters of the media type do not matter to JSON")
+  @Test("parameters of the media type are ignored for JSON")
   func acceptsCharset() async throws {
     _ = try await client.submitted(
       #"{"url":"http://a/"}"#, [.contentType: "Application/JSON; charset=\"utf-8\""])
   }
 
-  @Test("a query means nothing with JSON")
+  @Test("a query with JSON is refused")
   func refusesQuery() async {
     let answer = await client.post(#"{"url":"http://a/"}"#, to: "/jobs?priority=high")
     #expect(answer.mistakes == ["priority invalid_option"])
@@ -374,7 +374,7 @@ struct SubmitTests {
     #expect(answer.fields[.retryAfter].flatMap { Int($0) } != nil)
   }
 
-  @Test("while draining nothing is accepted")
+  @Test("a draining service accepts no jobs")
   func draining() async throws {
     let id = try await client.submitted()
     client.service.with { $0.state = .draining }
@@ -390,7 +390,7 @@ struct SubmitTests {
     #expect(await client.get("/jobs/\(id)").status == 200)
   }
 
-  @Test("a store that fails is our fault, and its words stay with us")
+  @Test("a failing store is 503, and its error is only logged")
   func storeFails() async {
     client.service.with { $0.failure = .unavailable(detail: "secret path") }
     let answer = await client.post(#"{"url":"http://a/"}"#)
@@ -406,7 +406,7 @@ struct SubmitTests {
 struct SubmitWaitTests {
   let client = Client()
 
-  /// Ends all jobs there are, once so many have come.
+  /// Finishes all jobs when that many exist.
   private func end(_ count: Int) async throws {
     try await eventually { client.service.with { $0.jobs.count } == count }
     for id in client.service.with({ Array($0.jobs.keys) }) {
@@ -415,7 +415,7 @@ struct SubmitWaitTests {
   }
 
   @Test(
-    "answers 202 once the job has finished, whatever was sent",
+    "a submission with wait is 202 when the job has finished, in each form",
     arguments: [
       ("application/json", #"{"url":"http://a/"}"#), ("image/png", "bytes"),
       (
@@ -433,7 +433,7 @@ struct SubmitWaitTests {
     #expect(await answer.fields[.location] == "/jobs/\(id ?? "")")
   }
 
-  @Test("answers a batch once all its jobs have finished, also when it is repeated")
+  @Test("an array with wait is answered when all its jobs have finished, also if it is repeated")
   func batch() async throws {
     let body = #"[{"url":"http://a/"},{"url":"http://b/"},{"url":"http://c/"}]"#
     let fields: HTTPFields = [.prefer: "wait=30", .idempotencyKey: "k"]
@@ -450,7 +450,7 @@ struct SubmitWaitTests {
     #expect(client.service.with { $0.jobs.count } == 3)
   }
 
-  @Test("answers with the jobs as they are when the time is over, which is cut to the limit")
+  @Test("a submission with wait returns the current jobs when the time, at most the limit, is over")
   func isCut() async throws {
     let client = Client { $0.maxWait = .milliseconds(50) }
     let answer = await client.post(
@@ -461,7 +461,7 @@ struct SubmitWaitTests {
     #expect(answer.fields[.preferenceApplied] == nil)
   }
 
-  @Test("waits for nobody once its client has left")
+  @Test("a submission stops waiting when its client disconnects")
   func leaves() async throws {
     let task = Task {
       await client.post(#"[{"url":"http://a/"},{"url":"http://b/"}]"#, to: "/jobs?wait=60")
@@ -474,7 +474,8 @@ struct SubmitWaitTests {
   }
 
   @Test(
-    "tells a job that is forgotten meanwhile as gone, and one that can't be looked up as it was")
+    "a job that was deleted during the wait is gone, and one that can't be read has its last known state"
+  )
   func forgotten() async throws {
     async let answer = client.post(#"{"url":"http://a/"}"#, to: "/jobs?wait=60")
     try await eventually { client.service.with { $0.jobs.count } == 1 }
@@ -489,7 +490,7 @@ struct SubmitWaitTests {
   }
 
   @Test(
-    "refuses a wait that is none, and any other member of a query", arguments: ["wait=x", "x=1"])
+    "a malformed wait and any other query parameter are refused", arguments: ["wait=x", "x=1"])
   func refuses(query: String) async {
     let answer = await client.post(#"{"url":"http://a/"}"#, to: "/jobs?\(query)")
     #expect(answer.status == 422)
@@ -497,7 +498,7 @@ struct SubmitWaitTests {
   }
 }
 
-/// Tries until the condition holds, for a minute at most.
+/// Retries until the condition holds, for at most a minute.
 func eventually(_ condition: () async throws -> Bool) async throws {
   let deadline = ContinuousClock.now + .seconds(60)
   while try await !condition() {
@@ -510,7 +511,7 @@ func eventually(_ condition: () async throws -> Bool) async throws {
 struct IdempotencyTests {
   let client = Client()
 
-  @Test("the same key with the same request answers with the first job")
+  @Test("the same key with the same request returns the first job")
   func repeats() async throws {
     let first = try await client.submitted(#"{"url":"http://a/"}"#, [.idempotencyKey: "k"])
     let again = try await client.submitted(#"{"url":"http://a/"}"#, [.idempotencyKey: "k"])
@@ -527,7 +528,7 @@ struct IdempotencyTests {
     #expect(answer.mistakes == ["Idempotency-Key invalid_option"])
   }
 
-  @Test("captured images count by their bytes and options")
+  @Test("uploaded images are compared by their bytes and options")
   func countsCaptured() async {
     let fields: HTTPFields = [.idempotencyKey: "k", .contentType: "image/png"]
     let first = await client.send(.post, "/jobs?priority=low", fields, body: [1, 2])
@@ -537,7 +538,7 @@ struct IdempotencyTests {
     #expect(await client.send(.post, "/jobs?priority=high", fields, body: [1, 2]).status == 422)
   }
 
-  @Test("a job that is gone keeps its place, alone and in a batch")
+  @Test("a deleted job keeps its place in a repeated response, alone and in an array")
   func gone() async throws {
     let alone = try await client.submitted(#"{"url":"http://a/"}"#, [.idempotencyKey: "k"])
     _ = await client.send(.delete, "/jobs/\(alone)?purge=true")
@@ -556,7 +557,7 @@ struct IdempotencyTests {
     #expect(jobs?.map { $0["phase"]?.string } == ["gone", "queued"])
   }
 
-  @Test("a request that only waits otherwise is the same one")
+  @Test("a request with another wait is the same request")
   func waitsOtherwise() async throws {
     let fields: HTTPFields = [.idempotencyKey: "k", .contentType: "application/json"]
     let body = Array(#"{"url":"http://a/"}"#.utf8)

@@ -5,14 +5,14 @@ import Testing
 @Suite("A name that is not there")
 struct SuggestionTests {
   @Test(
-    "is answered with the one that was meant, where one is near",
+    "an unknown member gets a suggestion if a similar name exists",
     arguments: [
       (#"{"ulr":"https://a.example/x"}"#, "Did you mean url?"),
       (#"{"url":"https://a.example/x","max_byte":5}"#, "Did you mean max_bytes?"),
       (#"{"url":"https://a.example/x","prioritiy":"low"}"#, "Did you mean priority?"),
       (#"{"url":"https://a.example/x","variants":[{"widht":5}]}"#, "Did you mean width?"),
       (#"{"url":"https://a.example/x","colour":5}"#, nil),
-      // Known, but of another source: its writer did not slip.
+      // A member of another kind of source is not a spelling mistake.
       (#"{"local":"x.png","headers":{}}"#, nil),
     ] as [(String, String?)])
   func members(json: String, hint: String?) async throws {
@@ -27,7 +27,7 @@ struct SuggestionTests {
   }
 
   @Test(
-    "in a query too",
+    "an unknown query parameter gets a suggestion too",
     arguments: [
       ("/jobs?limt=5", "Did you mean limit?"), ("/jobs?phaze=failure", "Did you mean phase?"),
       ("/jobs?colour=red", nil), ("/jobs?limit=5&\(String(repeating: "x", count: 4000))=1", nil),
@@ -36,6 +36,6 @@ struct SuggestionTests {
     let answer = await Client().get(target)
     #expect(answer.status == 422)
     let detail = answer.json?["detail"]?.string ?? ""
-    #expect(detail == "There is no such query member here." + (hint.map { " " + $0 } ?? ""))
+    #expect(detail == "This query parameter is unknown here." + (hint.map { " " + $0 } ?? ""))
   }
 }

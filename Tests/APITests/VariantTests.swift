@@ -27,7 +27,7 @@ struct VariantTests {
 
   private func opened() -> [Variant] { client.service.with { $0.opened.map(\.rendition.variant) } }
 
-  @Test("gives the variant's bytes, with what makes them safe to show")
+  @Test("the variant is sent with the header fields that make it safe to show")
   func serves() async throws {
     let id = try await succeeded()
     let image = await client.get("/jobs/\(id)/image")
@@ -51,7 +51,7 @@ struct VariantTests {
   }
 
   @Test(
-    "has one tag however it is asked for",
+    "a variant has one ETag for all equal requests",
     arguments: [
       (["width=100", "height=75", "width=100&height=75", "height=75&width=100"], "width=101"),
       (["width=100", "width=50&dpr=2", "dpr=4&width=25", "width=80&dpr=1.25"], "width=200"),
@@ -73,7 +73,7 @@ struct VariantTests {
     #expect(tags.count == 3)
   }
 
-  @Test("a client's current copy is 304")
+  @Test("a client's current copy of a variant is 304")
   func notModified() async throws {
     let id = try await succeeded()
     let target = "/jobs/\(id)/image?width=100&format=auto"
@@ -94,7 +94,7 @@ struct VariantTests {
     #expect(await client.get(target, [.ifNoneMatch: image]).status == 200)
   }
 
-  @Test("HEAD has GET's fields")
+  @Test("HEAD of a variant has the fields of GET")
   func head() async throws {
     let id = try await succeeded()
     let get = await client.get("/jobs/\(id)/image?width=100")
@@ -106,7 +106,7 @@ struct VariantTests {
     }
   }
 
-  @Test("a range is of the variant's bytes, if it is still the same one")
+  @Test("a range is of the variant's bytes, if the ETag matches")
   func ranges() async throws {
     let id = try await succeeded()
     let target = "/jobs/\(id)/image?width=100"
@@ -126,9 +126,9 @@ struct VariantTests {
   }
 
   @Test(
-    "format=auto sends what Accept likes best, of those that can be written",
+    "format=auto selects the format with the highest weight in Accept that can be written",
     arguments: [
-      // Accept, the image's format, whether it can be transparent, what is sent.
+      // Accept, the image's format, whether it can be transparent, the format that is sent.
       (nil, .jpeg, false, "jpeg"), (nil, .png, false, "png"), (nil, .png, true, "png"),
       ("*/*", .jpeg, false, "jpeg"), ("image/*", .png, true, "png"),
       (
@@ -151,7 +151,7 @@ struct VariantTests {
       ("*/jpeg, nonsense,,;q=1,image/png", .jpeg, false, "png"),
       ("text/html", .jpeg, false, "jpeg"), ("image/*;q=0", .png, true, "png"),
       ("image/gif", .png, false, "png"), ("", .jpeg, false, "jpeg"),
-      // Safari before it knew WebP, and browsers that name PNG alone.
+      // Old versions of Safari, and browsers that name only PNG.
       ("image/png,image/svg+xml,image/*;q=0.8,video/*;q=0.8,*/*;q=0.5", .jpeg, false, "jpeg"),
       ("image/png,image/svg+xml,image/*;q=0.8,video/*;q=0.8,*/*;q=0.5", .heic, false, "jpeg"),
       ("image/png,image/svg+xml,image/*;q=0.8,video/*;q=0.8,*/*;q=0.5", .webp, false, "jpeg"),
@@ -171,7 +171,7 @@ struct VariantTests {
     #expect(answer.fields[.vary] == "Accept")
   }
 
-  @Test("what can't be written is neither sent nor taken")
+  @Test("a format that can't be written is neither sent nor accepted")
   func unwritten() async throws {
     let client = Client(renderer: FakeRenderer(formats: [.jpeg]))
     let id = try await succeeded(.png, alpha: true, in: client)
@@ -185,11 +185,11 @@ struct VariantTests {
     let answer = await client.get("/jobs/\(id)/image?format=webp")
     #expect(answer.status == 422)
     #expect(answer.mistakes == ["format invalid_option"])
-    #expect(answer.json?["detail"]?.string == "It is one of jpeg, auto.")
+    #expect(answer.json?["detail"]?.string == "Must be one of jpeg, auto.")
   }
 
   @Test(
-    "without a format it is the image's own, or one that can hold it",
+    "a variant without a format has the image's own, or one that can store it",
     arguments: [
       ([.jpeg, .png], .jpeg, false, "jpeg"), ([.jpeg, .png], .png, false, "png"),
       ([.jpeg, .webp], .png, false, "jpeg"), ([.png, .webp], .jpeg, false, "png"),
@@ -206,13 +206,13 @@ struct VariantTests {
   }
 
   @Test(
-    "where it is cut off is a word or two percents",
+    "position is a word or two percentages",
     arguments: [
       ("top", 50, 0), ("bottom-right", 100, 100), ("left", 0, 50), ("10,100", 10, 100),
       ("center", 50, 50),
     ])
   func position(text: String, x: Int, y: Int) async throws {
-    // A picture of 1 : 1 is cut off in one direction only.
+    // A square image is cropped in one direction only.
     let id = try await succeeded()
     for (size, position) in [
       ("width=10&height=90", Variant.Position(x: x, y: 50)),
@@ -224,7 +224,7 @@ struct VariantTests {
     }
   }
 
-  @Test("a background makes a transparent picture one that JPEG can hold")
+  @Test("with a background a transparent image can be written as JPEG")
   func background() async throws {
     let id = try await succeeded(.png, alpha: true)
     let accept: HTTPFields = [.accept: "image/jpeg,image/png;q=0.5"]
@@ -238,7 +238,7 @@ struct VariantTests {
   }
 
   @Test(
-    "a wrong value is named",
+    "a wrong value is reported with its parameter",
     arguments: [
       ("width=0", "width"), ("width=-1", "width"), ("width=1.5", "width"), ("width=x", "width"),
       ("width=", "width"), ("width=30001", "width"), ("height=99999999999999999999", "height"),
@@ -265,7 +265,7 @@ struct VariantTests {
     #expect(opened().isEmpty)
   }
 
-  @Test("a size larger than the image is none that is too large, as contain never enlarges")
+  @Test("a size above the image's is not too large, because contain never enlarges")
   func larger() async throws {
     let id = try await succeeded()
     let answer = await client.get("/jobs/\(id)/image?width=30000&height=30000")
@@ -274,7 +274,7 @@ struct VariantTests {
   }
 
   @Test(
-    "what keeps a variant from being made",
+    "an error of rendering has its problem",
     arguments: [
       (.renderingsFull, 503, "queue_full"), (.draining, 503, "draining"),
       (.imageGone, 410, "image_gone"),
@@ -295,7 +295,7 @@ struct VariantTests {
     #expect(!answer.text.contains("secret"))
   }
 
-  @Test("is as far away as the image: unfinished, failed, gone, somebody else's")
+  @Test("a variant of an unfinished, failed, deleted or foreign job is answered like its image")
   func unavailable() async throws {
     let client = Client { $0.tokens = [.of("web", [.jobs]), .of("other", [.jobs])] }
     let (web, other): (HTTPFields, HTTPFields) = (
@@ -307,7 +307,7 @@ struct VariantTests {
     }
     #expect(await status(web) == 202)
     #expect(await status(other) == 404)
-    // A mistake would tell that the job is there.
+    // A mistake would reveal that the job exists.
     #expect(await status(other, "width=0") == 404)
     #expect(await status(web, "width=0") == 422)
     client.service.change(id) { $0.fail(.codec(.cutShort), at: $0.createdAt, keptFor: .seconds(1)) }
@@ -319,7 +319,7 @@ struct VariantTests {
     #expect(gone.code == "image_gone")
   }
 
-  @Test("waits for the job, and is rendered at the job's priority")
+  @Test("a variant waits for the job and is rendered at its priority")
   func waits() async throws {
     let id = try await client.submitted(#"{"url":"http://a/","priority":"high"}"#)
     async let waiting = client.get("/jobs/\(id)/image?width=5&wait=60")

@@ -11,7 +11,7 @@ struct VariantsAheadTests {
     await client.post(#"{"url":"https://example.org/a","variants":\#(variants)}"#)
   }
 
-  @Test("are told by what they are, named by their place where they have no name")
+  @Test("a job's variants are listed, with their index as the default name")
   func wanted() async throws {
     let text = #"""
       [{"width":10}, {"name":"big_1-a","width":20,"height":30,"fit":"cover","position":"top","format":"png",
@@ -28,7 +28,7 @@ struct VariantsAheadTests {
     #expect(variants[2].enlarge && variants[2].quality == 7 && variants[2].format == nil)
   }
 
-  @Test("that are wrong are told member by member, in a query by words")
+  @Test("wrong variants are reported by member, in a query within the detail")
   func places() async {
     let text = #"[{"width":0,"fit":"x"},{"widht":1},{"height":20000,"dpr":2},{"name":"v1"},7]"#
     let wrong = [
@@ -42,12 +42,12 @@ struct VariantsAheadTests {
     #expect(upload.detail?.hasPrefix("/0/width: It is a whole number") == true)
   }
 
-  @Test("are none where the list is empty")
+  @Test("an empty array of variants makes none")
   func none() async {
     #expect(await post("[]").status == 202)
   }
 
-  @Test("are all that is kept where the original is dropped")
+  @Test("a job that drops its original keeps only its variants")
   func dropped() async throws {
     func post(_ members: String) async -> Answer {
       await client.post(#"{"url":"https://example.org/a",\#(members)}"#)
@@ -66,7 +66,7 @@ struct VariantsAheadTests {
   }
 
   @Test(
-    "are refused where one is wrong",
+    "a job with a wrong variant is refused",
     arguments: [
       "{}", "[1]", #"[{"width":0}]"#, #"[{"width":30001}]"#, #"[{"width":20000,"dpr":2}]"#,
       #"[{"name":"A"}]"#, #"[{"name":""}]"#, #"[{"name":"x"},{"name":"x"}]"#,

@@ -19,7 +19,7 @@ struct ViewTests {
   }
   private let source = "https://example.org/cat.jpg"
 
-  /// What `openssl dgst -sha256 -hmac` would say, by the contract's words.
+  /// Computes what `openssl dgst -sha256 -hmac` would, as openapi.yaml describes it.
   private func sign(_ target: String, key: [UInt8] = keys[0]) -> String {
     let code = HMACSHA256.authenticationCode(for: target.utf8, key: key)
     return Data(code).base64EncodedString().replacing("+", with: "-").replacing("/", with: "_")
@@ -28,18 +28,19 @@ struct ViewTests {
 
   private var soon: Int64 { signed.service.now().milliseconds / 1000 + 60 }
 
-  @Test("is not there unless it is switched on")
+  @Test("GET /image is 404 unless it is enabled")
   func off() async {
     for client in [Client(), Client { $0.tokens = [.of("web", [.jobs])] }] {
       for method: HTTPRequest.Method in [.get, .post, .options] {
         #expect(await client.send(method, "/image?url=\(source)").status == 404, "\(method)")
       }
       #expect(
-        await client.get("/image?url=\(source)").detail == "GET /image is off: view.enabled.")
+        await client.get("/image?url=\(source)").detail
+          == "GET /image is disabled. Set view.enabled to use it.")
     }
   }
 
-  @Test("makes a job of its own owner's, at high priority, that says all the options")
+  @Test("GET /image creates a job of the owner view, with high priority and all options")
   func job() async throws {
     let answer = await open.get(
       "/image?url=https%3A%2F%2Fexample.org%2Fa%3Fb%3D1&cache=reload&cache_ttl=5&max_bytes=100"
@@ -67,7 +68,7 @@ struct ViewTests {
     #expect(low.json?["priority"]?.string == "very_low")
   }
 
-  @Test("keeps its job for ten seconds at the least, but no longer than any may be kept")
+  @Test("a job of GET /image is kept for at least ten seconds, but at most the maximum retention")
   func retention() async throws {
     let client = Client { configuration in
       configuration.view.isEnabled = true
@@ -80,7 +81,7 @@ struct ViewTests {
   }
 
   @Test(
-    "names what is wrong with the query",
+    "a mistake in the query names the parameter",
     arguments: [
       ("", "url missing_url"), ("url=ftp://a/", "url invalid_url"),
       ("url=https://a/&local=x", "local invalid_option"),
@@ -95,7 +96,7 @@ struct ViewTests {
     #expect(open.service.with { $0.jobs.isEmpty })
   }
 
-  @Test("answers with the image, a variant, what stands in for it, or the failure")
+  @Test("GET /image returns the image, a variant, a placeholder, or the failure")
   func answers() async throws {
     _ = await open.get("/image?url=\(source)")
     let id = try #require(open.service.with { $0.jobs.keys.first })
@@ -137,11 +138,11 @@ struct ViewTests {
     #expect(failure.json?["error"]?["code"]?.string == "timeout")
   }
 
-  @Test("makes variants ahead as a job does, and answers with one of them by its name")
+  @Test("GET /image makes variants with the job, and returns one of them by its name")
   func variants() async throws {
     let variants = "%5B%7B%22width%22:4%7D,%7B%22name%22:%22big%22,%22width%22:8%7D%5D"
     let target = "/image?url=\(source)&variants=\(variants)"
-    // The job that others were given answers by its image, whatever they call their sizes.
+    // The job of an earlier equal request is used, whatever the names of its variants.
     _ = await open.get("/image?url=\(source)")
     #expect(await open.get("\(target)&variant=big").status == 202)
     let other = await open.get(target.replacing("cat.jpg", with: "dog.jpg"))
@@ -169,7 +170,7 @@ struct ViewTests {
   }
 
   @Test(
-    "is for no page of another site where only this machine is served, unless the URL is signed")
+    "a local service refuses GET /image from pages of other sites, unless the URL is signed")
   func crossSite() async throws {
     let foreign: HTTPFields = [.init("Sec-Fetch-Site")!: "cross-site", .init("Host")!: "127.0.0.1"]
     let near: HTTPFields = [.init("Sec-Fetch-Site")!: "same-site", .init("Host")!: "127.0.0.1"]
@@ -186,7 +187,7 @@ struct ViewTests {
     #expect(await keyed.get("\(signed)&signature=\(sign(signed))", foreign).status == 202)
   }
 
-  @Test("waits for the image, for as long as the client says")
+  @Test("GET /image waits for the image, as long as the client requests")
   func waits() async throws {
     let client = Client { $0.view.isEnabled = true }
     let answer = await client.get("/image?url=\(source)&wait=0.01")
@@ -195,7 +196,7 @@ struct ViewTests {
     #expect(preferred.fields[.init("Preference-Applied")!] == "wait=0")
   }
 
-  @Test("has its priority whatever that of the token is by which somebody asks")
+  @Test("the priority of GET /image is not limited by the client's token")
   func priority() async throws {
     let client = Client {
       var low = Token.of("low", [.jobs])
@@ -211,14 +212,16 @@ struct ViewTests {
     #expect(client.service.with { $0.jobs.values.map(\.priority) } == [.high])
   }
 
-  @Test("with tokens answers only to URLs that were signed for now, by any of the keys")
+  @Test(
+    "with tokens GET /image answers only to signed URLs that have not expired, with any of the keys"
+  )
   func signatures() async throws {
     let target = "/image?url=https%3A%2F%2Fexample.org%2Fcat.jpg&width=20&expires=\(soon)"
     for key in Self.keys {
       let answer = await signed.get("\(target)&signature=\(sign(target, key: key))")
       #expect(answer.status == 202)
     }
-    // Wherever it stands.
+    // At any position in the query.
     let (head, tail) = ("/image?url=\(source)", "expires=\(soon)")
     let middle = "\(head)&signature=\(sign("\(head)&\(tail)"))&\(tail)"
     #expect(await signed.get(middle).status == 202)
@@ -230,7 +233,7 @@ struct ViewTests {
     #expect(await signed.get("/jobs", root).json?["jobs"]?.array?.isEmpty == false)
   }
 
-  @Test("with tokens refuses everything else with 403, a token or not")
+  @Test("with tokens GET /image refuses unsigned URLs with 403, even with a token")
   func refuses() async throws {
     let target = "/image?url=\(source)&expires=\(soon)"
     let past = "/image?url=\(source)&expires=\(soon - 60)"
@@ -255,7 +258,7 @@ struct ViewTests {
       }
     }
     #expect(signed.service.with { $0.jobs.isEmpty })
-    // Keys ask for signatures also where there are no tokens; without keys they mean nothing.
+    // With keys, signatures are required even without tokens. Without keys they are ignored.
     let keyed = Client {
       $0.view.isEnabled = true
       $0.view.signatures = ViewSignature(keys: Self.keys)
@@ -265,7 +268,7 @@ struct ViewTests {
     #expect(await open.get("\(target)&signature=x").status == 202)
   }
 
-  @Test("has an expiry that is also the end of the browser's copy")
+  @Test("the browser's copy expires with the URL")
   func expiry() async throws {
     let target = "/image?url=\(source)&expires=\(soon)"
     let url = "\(target)&signature=\(sign(target))"
@@ -281,13 +284,13 @@ struct ViewTests {
     }
     let shown = await signed.get(url)
     #expect(shown.status == 200)
-    // Each job that is made takes the clock of the test on by a millisecond.
+    // Each new job advances the test's clock by a millisecond.
     #expect(shown.fields[.cacheControl] == "max-age=59")
     signed.service.with { $0.milliseconds += 60_000 }
     #expect(await signed.get(url).status == 403)
   }
 
-  @Test("signs with the newest key")
+  @Test("a URL is signed with the newest key")
   func newest() async throws {
     let signature = ViewSignature(keys: Self.keys)
     let query = try #require(

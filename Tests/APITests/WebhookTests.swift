@@ -5,7 +5,7 @@ import Jobs
 import TestSupport
 import Testing
 
-@Suite("What is told of a job's end")
+@Suite("Webhook messages")
 struct WebhookTests {
   private let client = Client()
 
@@ -24,7 +24,7 @@ struct WebhookTests {
     return id
   }
 
-  @Test("is shown with its tries, and sent again")
+  @Test("a webhook message is listed with its attempts and can be sent again")
   func shown() async throws {
     let id = try await told()
     client.service.with { kept in
@@ -46,7 +46,7 @@ struct WebhookTests {
     #expect(await client.get("/jobs/\(id)/webhooks?x=1").status == 422)
   }
 
-  /// How its last try is told, which brought no answer.
+  /// Returns the described error of the last attempt, which got no response.
   private func told(_ failure: FetchError) async throws -> String? {
     let id = try await told()
     var message = try #require(client.service.with { $0.messages[id]?.first })
@@ -57,23 +57,23 @@ struct WebhookTests {
     return await client.get("/jobs/\(id)/webhooks").json?["tries"]?[0]?["error"]?.string
   }
 
-  @Test("tells why nobody answered, and no address that a name stands for inside")
+  @Test("a failed attempt has its reason, without internal addresses")
   func unanswered() async throws {
     let inside = FetchError.blocked(
       target: "db.corp.internal", .address("10.4.7.19", name: "Private-Use"))
     #expect(
       try await told(inside)
-        == "db.corp.internal is at an address that this service does not send to.")
+        == "db.corp.internal has an address that this service may not send to.")
     #expect(
       try await told(.blocked(target: "a.example", .port(25)))
-        == "a.example uses port 25, which this service does not send to.")
+        == "a.example uses port 25, which this service may not send to.")
     #expect(try await told(.timeout(seconds: 15)) == "The receiver did not answer in time.")
     #expect(
       try await told(.dnsFailure(host: "a.example", detail: "no address"))
         == "a.example: no address.")
   }
 
-  @Test("is nobody else's, and nothing where nobody was told")
+  @Test("a webhook message is unknown to other owners, and 404 if there is none")
   func unknown() async throws {
     let id = try await client.submitted()
     for path in ["/jobs/\(id)/webhooks", "/jobs/\(JobID(at: client.service.now()))/webhooks"] {
@@ -82,7 +82,7 @@ struct WebhookTests {
     }
   }
 
-  @Test("has the job as it is shown, and never more than 20 KiB")
+  @Test("a webhook message has the job's JSON, and at most 20 KiB")
   func body() async throws {
     let id = try await told()
     let message = try #require(client.service.with { $0.messages[id]?.first })
@@ -97,7 +97,7 @@ struct WebhookTests {
         lowData: SourceURL("https://b.example/\(long)")))
     submission.webhook = Webhook(
       url: try #require(SourceURL("https://a.example/")), events: WebhookEvent.jobEnds)
-    // In JSON a quotation mark takes two bytes, and an escape of U+10FFFF's neighbours four.
+    // In JSON a quotation mark takes two bytes, and the neighbors of U+10FFFF take four.
     for tag in [String(repeating: "t", count: 64), String(repeating: "\u{10FFFD}", count: 64)] {
       var job = Job(
         id: id, owner: .anonymous, submission: submission, priority: .normal,
@@ -113,7 +113,7 @@ struct WebhookTests {
     }
   }
 
-  @Test("goes without variants and deliveries' keys where it would have more than 20 KiB with them")
+  @Test("a webhook message above 20 KiB leaves out variants and the keys of deliveries")
   func longest() async throws {
     let url = try #require(SourceURL("https://a.example/" + String(repeating: "a", count: 8_170)))
     var submission = Submission(source: .url(url, lowData: nil))

@@ -5,13 +5,13 @@ import Testing
 
 @testable import App
 
-@Suite("The last quarter of an hour")
+@Suite("The activity of the last 15 minutes")
 struct ActivityTests {
   private static func moment(_ seconds: Double) -> Timestamp {
     Timestamp(milliseconds: Int64(seconds * 1000))
   }
 
-  @Test("has a step every five seconds, with what ended in it, and no more steps than there may be")
+  @Test("the activity has a step every five seconds, up to a limit")
   func steps() {
     let recorder = ActivityRecorder(at: Self.moment(0))
     recorder.note(queued: 4, loading: 2, .init(succeeded: 7, failed: 1), at: Self.moment(5))
@@ -28,7 +28,7 @@ struct ActivityTests {
     #expect(recorder.activity.steps.last?.queued == 499)
   }
 
-  @Test("has steps that begin at multiples of five seconds, whenever the process started")
+  @Test("steps begin at multiples of five seconds, whenever the process started")
   func aligned() {
     let recorder = ActivityRecorder(at: Self.moment(1003.7))
     for (second, ended) in [(1005.02, 1), (1010, 3), (1014.99, 4)] {
@@ -37,14 +37,14 @@ struct ActivityTests {
     }
     #expect(recorder.activity.end == Self.moment(1015))
     #expect(recorder.activity.steps.map(\.succeeded) == [1, 2, 1])
-    // An early timer ends no second step.
+    // A timer that fires early does not end another step.
     recorder.note(queued: 5, loading: 0, .init(succeeded: 6, failed: 1), at: Self.moment(1015.1))
     #expect(recorder.activity.end == Self.moment(1015))
     #expect(recorder.activity.steps.map(\.succeeded) == [1, 2, 3])
     #expect(recorder.activity.steps.last?.queued == 5 && recorder.activity.steps.last?.failed == 1)
   }
 
-  @Test("keeps its steps equal while nothing could be noted, and takes a clock that goes back")
+  @Test("steps stay equal after missing measurements and after the clock goes back")
   func gaps() {
     let recorder = ActivityRecorder(at: Self.moment(0))
     recorder.note(queued: 1, loading: 0, .init(succeeded: 1, failed: 0), at: Self.moment(5))
@@ -58,7 +58,7 @@ struct ActivityTests {
     #expect(recorder.activity.steps.last?.queued == 4)
   }
 
-  @Test("reads the sums of the registry's series by a label")
+  @Test("the recorder sums the registry's series by a label")
   func sums() {
     let registry = PrometheusRegistry()
     let counter = { (phase: String, code: String) in

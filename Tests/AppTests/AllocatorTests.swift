@@ -4,7 +4,9 @@ import Testing
 
 @Suite("The service's allocator", .timeLimit(.minutes(5)))
 struct AllocatorTests {
-  @Test("has two arenas at most, however many threads allocate", .enabled(if: !Sanitizer.isHere))
+  @Test(
+    "the process has at most two arenas, however many threads allocate",
+    .enabled(if: !Sanitizer.isHere))
   func arenas() async throws {
     try await withPipeline { service, origin in
       origin.on("/x", .ok(Fixtures.smallPNG))
@@ -12,15 +14,15 @@ struct AllocatorTests {
         ["url": origin.url("/x?\(number)"), "variants": [["width": 4]]]
       }
       _ = try await service.outcomes(service.post(batch: jobs))
-      // The main arena has no such heap. An arena gets another heap only when its 64 MiB are used up.
+      // The main arena has no such heap. Another arena gets a second heap only when its 64 MiB are used up.
       #expect(try service.heaps() <= 1)
     }
   }
 }
 
 extension RunningService {
-  /// How many heaps glibc's arenas have besides the main one: mappings that begin at a multiple of 64 MiB, of which the rest
-  /// up to the next multiple is reserved.
+  /// The number of heaps of glibc's arenas besides the main one. Such a heap is a mapping that begins at a
+  /// multiple of 64 MiB, and the rest up to the next multiple is reserved.
   fileprivate func heaps() throws -> Int {
     let text = try String(contentsOfFile: "/proc/\(processIdentifier)/maps", encoding: .utf8)
     let mappings = text.matches(of: #/(?m)^([0-9a-f]+)-([0-9a-f]+) (\S+) \S+ \S+ 0 *$/#).map {

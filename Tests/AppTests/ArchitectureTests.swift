@@ -5,12 +5,12 @@ import Store
 import TestSupport
 import Testing
 
-/// docs/architecture.md draws what is there.
-@Suite("The architecture that is drawn")
+/// Compares docs/architecture.md with the code.
+@Suite("The architecture document")
 struct ArchitectureTests {
   private static let page = Documentation.architecture
 
-  @Test("has the modules and imports of Package.swift, and no others")
+  @Test("the diagram has exactly the modules and imports of Package.swift")
   func modules() throws {
     let drawn = Self.page.section("Modules").matches(of: #/(?m)^(\w+) +─▶ (.+)$/#)
     var imports: [String: Set<String>] = [:]
@@ -26,7 +26,7 @@ struct ArchitectureTests {
     for (name, dependencies) in manifest { #expect(imports[name] == dependencies, "\(name)") }
   }
 
-  /// Swift targets of Sources/ with those of ours that they depend on.
+  /// The Swift targets of Sources/ with the project's targets that they depend on.
   private static func manifest() throws -> [String: Set<String>] {
     let text = Readme.file("Package.swift")
     let target =
@@ -44,7 +44,7 @@ struct ArchitectureTests {
     return targets
   }
 
-  @Test("has the phases and their legal moves", arguments: Phase.allCases)
+  @Test("the document has all phases and their legal transitions", arguments: Phase.allCases)
   func phases(phase: Phase) throws {
     let names = Set(Phase.allCases.map(\.rawValue))
     let rows = Self.page.table("Phases")
@@ -54,7 +54,7 @@ struct ArchitectureTests {
     #expect(told == legal)
   }
 
-  @Test("names types and modules that the sources have")
+  @Test("the document names only existing types and modules")
   func types() {
     let picture = Self.page.section("A job's way").matches(of: #/\b([A-Z][a-z]+){2,}\b/#)
     let ticked = Self.page.ticked.filter { $0.wholeMatch(of: #/[A-Z][a-z]+[A-Za-z]*/#) != nil }
@@ -66,7 +66,7 @@ struct ArchitectureTests {
     #expect(named.subtracting(declarations.map { String($0.1) }).subtracting(rooms) == [])
   }
 
-  @Test("has the engine's folders, and none of more files than one looks through")
+  @Test("the document has the engine's folders, and no folder has too many files")
   func stages() {
     let folders = Self.names("Sources/Engine").filter { !$0.hasSuffix(".swift") }
     let told = Self.page.table("A job's way").compactMap { $0[0].firstMatch(of: #/`(\w+)`/#)?.1 }
@@ -74,7 +74,7 @@ struct ArchitectureTests {
     for folder in folders { #expect(Self.names("Sources/Engine/" + folder).count <= 30) }
   }
 
-  @Test("has no cycle between the engine's folders")
+  @Test("the engine's folders have no dependency cycle")
   func folders() throws {
     let graph = try FolderGraph(below: Readme.root + "Sources/Engine")
     #expect(graph.uses["."]?.keys.count ?? 0 >= 5, "the engine puts its stages together")
@@ -89,7 +89,7 @@ struct ArchitectureTests {
     }
   }
 
-  @Test("would show a cycle of folders, also one by way of a third, and none in comments")
+  @Test("the check detects a cycle of folders, even an indirect one, and ignores comments")
   func cycles() {
     let (a, b) = (("A", "struct One { let two: Two }"), ("B", "final class Two {} // One"))
     #expect(FolderGraph([a, b]).cycle == nil)
@@ -99,7 +99,7 @@ struct ArchitectureTests {
     #expect(Set(FolderGraph([a, b, c, back]).cycle ?? []) == ["A", "B", "C"])
   }
 
-  @Test("would show a function that another folder has, and none for a method of its name")
+  @Test("the check detects a use of another folder's function, but not a method with its name")
   func functions() {
     let home = ("A", "func five<Value>(_ value: Value) {}\nprivate func six() {}")
     let call = ("B", "struct Two { func seven() async { await five(7) } } // six()")
@@ -110,7 +110,7 @@ struct ArchitectureTests {
     #expect(FolderGraph([home, call, back]).cycle != nil)
   }
 
-  @Test("answers twelve times where to begin, each time by at most eight files")
+  @Test("the document answers twelve times where to begin, with at most eight files each")
   func beginnings() {
     let rows = Self.page.table("Where to begin")
     #expect(rows.count >= 12)
@@ -129,7 +129,7 @@ struct ArchitectureTests {
     (try? FileManager.default.contentsOfDirectory(atPath: Readme.root + folder)) ?? []
   }
 
-  @Test("has as many threads as the parts begin")
+  @Test("the document has the numbers of threads that the parts start")
   func threadCounts() {
     let told = Dictionary(
       Self.page.table("Threads").map { ($0[0], $0[1]) }, uniquingKeysWith: { first, _ in first })
@@ -138,11 +138,11 @@ struct ArchitectureTests {
     let lookups = CurlFetcher.Configuration().maxLookups
     #expect(
       told["`fetch-names`"]
-        == "up to \(lookups), while there are lookups, \(4 * lookups) with those that nobody waits for "
-        + "any more, and 1 for when no more can be had")
+        == "up to \(lookups) for current lookups, \(4 * lookups) including abandoned ones, and 1 as a reserve"
+    )
   }
 
-  @Test("has the threads of a service that runs")
+  @Test("the document has the threads of a running service")
   func threads() async throws {
     let told = Set(Self.page.table("Threads").compactMap { $0[0].firstMatch(of: #/`(.+)`/#)?.1 })
     #expect(told.count >= 7)
@@ -155,9 +155,9 @@ struct ArchitectureTests {
       let names = try FileManager.default.contentsOfDirectory(atPath: folder).compactMap {
         try? String(contentsOfFile: "\(folder)/\($0)/comm", encoding: .utf8).dropLast()
       }
-      // One lives as long as the start.
+      // One of them exists only during the start.
       #expect(told.subtracting(names).isSubset(of: ["decoders"]))
-      // Swift's threads, and the one that the process began with.
+      // Swift's own threads and the main thread are not listed.
       let others = Set(names).subtracting(told).filter {
         !$0.contains("qos") && !$0.hasPrefix("imagefetch")
       }

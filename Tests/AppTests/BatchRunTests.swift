@@ -8,7 +8,7 @@ struct BatchRunTests {
   private static let kills = ProcessInfo.processInfo.environment["LONG_TESTS"] == nil ? 3 : 50
 
   @Test(
-    "each line is once in the results, however often the service is killed while they come, are worked and read"
+    "each line occurs once in the results, however often the service is killed"
   )
   func kill() async throws {
     let origin = try ScriptedOrigin()
@@ -17,7 +17,7 @@ struct BatchRunTests {
     let folder = try RunningService.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: folder) }
     let count = 200 * Self.kills
-    // Most are fetched; some fail at once, and some are none.
+    // Most lines are fetched; some fail at once, and some are invalid.
     let lines = (1...count).map { line in
       let url = origin.url("/a.png?\(line)")
       if line.isMultiple(of: 40) { return "nowhere\n" }
@@ -56,14 +56,14 @@ struct BatchRunTests {
     #expect(counts["rejected"] == rejected && counts["failure"] == failed, "\(counts)")
     #expect(counts["success"] == count - count / 10)
     #expect((now["codes"] as? [String: Int]) == ["not_cached": failed])
-    // And whoever reads them later reads the same.
+    // A later reader receives the same results.
     let results = try await service.get("/batches/\(id)/results").body
     #expect(Self.lines(in: results) == Array(1...count))
     #expect(try await service.get("/batches").json()["next_cursor"] is NSNull)
     #expect(try await service.stop() == 0)
   }
 
-  /// Reads the results from behind so many lines, until the last one or the service's end.
+  /// Reads the results after a number of lines, until the last line or the end of the service.
   private static func reader(
     of id: String, from count: Int, at service: RunningService, in folder: String
   ) throws -> GetCommand {
@@ -71,7 +71,7 @@ struct BatchRunTests {
     return try GetCommand([], in: folder, command: ["curl", "-sN", url])
   }
 
-  /// Which lines are told of; one that broke off is none.
+  /// The line numbers in the results. An incomplete line does not count.
   private static func lines(in results: Data) -> [Int] {
     results.split(separator: 0x0A).compactMap { line in
       let result = try? JSONSerialization.jsonObject(with: line) as? [String: Any]
@@ -79,7 +79,7 @@ struct BatchRunTests {
     }
   }
 
-  /// Sends what the batch has not received.
+  /// Sends the lines that the batch has not received.
   private static func send(
     _ lines: ArraySlice<String>, to service: RunningService, _ id: String
   ) async throws {
@@ -93,7 +93,7 @@ struct BatchRunTests {
     #expect(answer.status == 202)
   }
 
-  @Test("a cancelled batch sends nothing more within a second, however much of it is queued")
+  @Test("a cancelled batch sends no request after one second, however many lines are queued")
   func cancel() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -116,10 +116,10 @@ struct BatchRunTests {
       ).json()["id"] as? String)
     try await eventually { asked.count > 0 }
     let start = ContinuousClock.now
-    var request = URLRequest(url: URL(string: service.base + "/batches/\(id)")!)  // of ours
+    var request = URLRequest(url: URL(string: service.base + "/batches/\(id)")!)  // valid
     request.httpMethod = "DELETE"
     let (data, _) = try await URLSession.shared.data(for: request)
-    // What a busy machine takes; all of its lines take minutes.
+    // Allows for a busy machine. All lines together would take minutes.
     #expect(ContinuousClock.now - start < .seconds(20))
     let answer = try #require(try JSONSerialization.jsonObject(with: data) as? [String: Any])
     #expect(answer["state"] as? String == "cancelled")
@@ -138,7 +138,7 @@ struct BatchRunTests {
 }
 
 /// Counts requests.
-private final class Asked: @unchecked Sendable {  // behind its lock
+private final class Asked: @unchecked Sendable {  // `lock` protects the count
   private let lock = NSLock()
   private var requests = 0
 

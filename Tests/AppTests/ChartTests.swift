@@ -2,7 +2,7 @@ import Testing
 
 @Suite("The Helm chart", .timeLimit(.minutes(5)))
 struct ChartTests {
-  @Test("has the objects of the plain manifests, and what is set comes out")
+  @Test("the chart has the objects of the plain manifests, and values change them")
   func rendered() async throws {
     let said = try await Shell.run(
       "/usr/bin/python3 .ci/chart 2>&1; echo \"status $?\"", in: Readme.root)

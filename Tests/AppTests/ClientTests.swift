@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-/// The modules of clients/, and what generators make of openapi.yaml, with the service itself.
+/// Tests the libraries in clients/ and generated clients with a real service.
 @Suite("A client", .timeLimit(.minutes(10)))
 struct ClientTests {
   private static let key = "00112233445566778899aabbccddeeff"
@@ -14,7 +14,8 @@ struct ClientTests {
     "IMAGEFETCH_WEBHOOKS_ALLOW_NETWORKS": "127.0.0.0/8", "IMAGEFETCH_WEBHOOKS_ALLOW_PORTS": "",
   ]
 
-  /// A service, an origin, and a folder of the client's own, told to a shell as `API`, `ORIGIN`, `ROOT`.
+  /// Runs commands with a service and an origin in a folder of the client's own. The environment has `API`,
+  /// `ORIGIN` and `ROOT`.
   private func run(_ commands: String, _ settings: [String: String] = [:]) async throws -> String {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -37,7 +38,7 @@ struct ClientTests {
     return output
   }
 
-  @Test("in Python does as clients/python says")
+  @Test("the Python client does what clients/python documents")
   func python() async throws {
     let output = try await run(
       "cd \"$ROOT/clients/python\"; /usr/bin/python3 -W error test_imagefetch.py",
@@ -45,13 +46,13 @@ struct ClientTests {
     #expect(output.contains("\nOK\n") && output.hasSuffix("passed\n"), "\(output)")
   }
 
-  @Test("in JavaScript does as clients/javascript says")
+  @Test("the JavaScript client does what clients/javascript documents")
   func javaScript() async throws {
     let output = try await run("node --test \"$ROOT/clients/javascript/\"")
     #expect(output.contains("# fail 0\n") && output.hasSuffix("passed\n"), "\(output)")
   }
 
-  @Test("that receives webhooks as docs/clients.md shows takes the service's alone")
+  @Test("a webhook receiver as in docs/clients.md accepts only the service's messages")
   func receivers() async throws {
     let section = Readme.section("Webhooks", of: Readme.file("docs/clients.md"))
     let python = try #require(section.firstMatch(of: #/(?s)```python\n(.*?)\n```/#)?.1)
@@ -90,7 +91,7 @@ struct ClientTests {
     }
   }
 
-  @Test("in a page shows an image and its progress, or says why there is none", .browser)
+  @Test("a page shows an image and its progress, or the reason why there is no image", .browser)
   func page() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -125,7 +126,7 @@ struct ClientTests {
     }
   }
 
-  @Test("generated for Python submits, polls, lists and gets images")
+  @Test("a client generated for Python submits, polls, lists and reads images")
   func generatedPython() async throws {
     let output = try await run(
       """
@@ -139,7 +140,7 @@ struct ClientTests {
     #expect(output.hasSuffix("done\npassed\n") && !output.contains("WARNING"), "\(output)")
   }
 
-  @Test("generated for TypeScript submits, polls, lists and gets images")
+  @Test("a client generated for TypeScript submits, polls, lists and reads images")
   func generatedTypeScript() async throws {
     let output = try await run(
       """

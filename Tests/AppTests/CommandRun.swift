@@ -1,7 +1,7 @@
 import Foundation
 import TestSupport
 
-/// The built command, run to its end.
+/// Runs the built command until it ends.
 struct CommandRun {
   let status: Int32
   let output: String

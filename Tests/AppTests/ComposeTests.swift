@@ -4,12 +4,12 @@ import Testing
 @Suite("A compose file", .timeLimit(.minutes(5)))
 struct ComposeTests {
   @Test(
-    "has a configuration that is one, and names files and services that are there",
+    "the file has a valid configuration, and all files and services that it names exist",
     arguments: ["deploy/compose.yaml", "deploy/compose.cluster.yaml"])
   func checked(file: String) async throws {
     let folder = try RunningService.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: folder) }
-    // As Compose reads it: each variable that has to be set is, and `depends_on` and mounts are looked up.
+    // Reads the file like Compose: required variables must be set, and `depends_on` and mounts must exist.
     let said = try await Shell.run(
       """
       /usr/bin/python3 - '\(file)' '\(folder)/imagefetch.yaml' 2>&1 <<'PY'

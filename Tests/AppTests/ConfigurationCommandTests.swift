@@ -2,10 +2,10 @@ import App
 import Foundation
 import Testing
 
-@Suite("The command")
+@Suite("The command line")
 struct ConfigurationCommandTests {
   @Test(
-    "leaves an exit status that says whose fault it is",
+    "the exit status shows whether the user, the operator or the service is at fault",
     arguments: [
       (["--help"], 0, "SUBCOMMANDS", ""), (["--version"], 0, App.version, ""),
       (["version"], 0, "imagefetch \(App.version)", ""), (["version"], 0, "libyaml 0.", ""),
@@ -29,7 +29,7 @@ struct ConfigurationCommandTests {
     #expect(error.isEmpty ? run.error.isEmpty : run.error.contains(error))
   }
 
-  @Test("checks a file: all mistakes, one line each, or what it comes to")
+  @Test("check prints all mistakes of a file, one per line, or the resulting configuration")
   func check() throws {
     let path = NSTemporaryDirectory() + "imagefetch-\(UUID()).yaml"
     defer { try? FileManager.default.removeItem(atPath: path) }
@@ -41,7 +41,7 @@ struct ConfigurationCommandTests {
       wrong.error == """
         \(path):2:12: fetch.timeout: "0s" is not within 1ms…10m
         \(path):3:3: fetch.x: unknown key
-        IMAGEFETCH_X: no key has this variable
+        IMAGEFETCH_X: unknown variable
 
         """)
     try "fetch: { timeout: 2s }\n".write(toFile: path, atomically: true, encoding: .utf8)
@@ -54,7 +54,7 @@ struct ConfigurationCommandTests {
     #expect(right.error.isEmpty)
   }
 
-  @Test("checks the environment and the defaults where no file is named")
+  @Test("check without a file checks the environment and the defaults")
   func checkEnvironment() throws {
     let defaults = try CommandRun(["check"])
     #expect(defaults.status == 0 && defaults.output == Configuration().effective())
@@ -67,7 +67,7 @@ struct ConfigurationCommandTests {
     #expect(allowed.status == 0 && allowed.output.contains("timeout: 2s"), "\(allowed)")
   }
 
-  @Test("probes a service that listens to others, whoever may ask: it need not see the tokens")
+  @Test("the health check works without tokens, for a service on a public address")
   func health() async throws {
     try await withService { service in
       let port = try #require(URL(string: service.base)?.port)

@@ -4,7 +4,7 @@ import Testing
 @Suite("A mistake in the configuration")
 struct ConfigurationMistakeTests {
   @Test(
-    "is told with line, column and key",
+    "a mistake is reported with line, column and key",
     arguments: [
       ("fetch: { timeout: 0s }", "1:19: fetch.timeout: \"0s\" is not within 1ms…10m"),
       ("fetch: { timeout: 11m }", "1:19: fetch.timeout: \"11m\" is not within 1ms…10m"),
@@ -44,10 +44,10 @@ struct ConfigurationMistakeTests {
         "server: { host: example.org }",
         "1:17: server.host: \"example.org\" is not an IP address or localhost"
       ),
-      ("storage: { path: 5 }", "1:18: storage.path: \"5\" is not text; quote it if it is meant"),
+      ("storage: { path: 5 }", "1:18: storage.path: \"5\" is not text; write it in quotes"),
       ("storage: { path: \"\" }", "1:18: storage.path: \"\" is empty"),
       (
-        "storage: { path: \"a\\nb\" }", "1:18: storage.path: \"a\\nb\" has control characters in it"
+        "storage: { path: \"a\\nb\" }", "1:18: storage.path: \"a\\nb\" contains control characters"
       ),
       ("storage: { path: /dev/null }", "1:18: storage.path: \"/dev/null\" is not a folder"),
       (
@@ -77,17 +77,17 @@ struct ConfigurationMistakeTests {
       ),
       (
         "storage: { images: s3://pictures/a/./b }",
-        "1:20: storage.images: \"s3://pictures/a/./b\" is no bucket and prefix (s3://bucket/prefix)"
+        "1:20: storage.images: \"s3://pictures/a/./b\" is not a bucket and prefix (s3://bucket/prefix)"
       ),
       (
         "storage: { images: s3://b/x }",
-        "1:20: storage.images: \"s3://b/x\" has no bucket's name (3…63 of a-z 0-9 . -) behind s3://"
+        "1:20: storage.images: \"s3://b/x\" has no bucket name (3…63 of a-z 0-9 . -) after s3://"
       ),
       ("view: { keys: [aabb] }", "1:16: view.keys[0]: is not 32…2048 hexadecimal digits"),
-      // A secret that stands where a list of them has to is not told either.
-      ("view: { keys: 0011aabb }", "1:15: view.keys: what stands here is not a list"),
-      ("webhooks: { secrets: whsec_x }", "1:22: webhooks.secrets: what stands here is not a list"),
-      ("auth: { tokens: secret }", "1:17: auth.tokens: what stands here is not a list"),
+      // A secret in the place of a list is not printed either.
+      ("view: { keys: 0011aabb }", "1:15: view.keys: the value is not a list"),
+      ("webhooks: { secrets: whsec_x }", "1:22: webhooks.secrets: the value is not a list"),
+      ("auth: { tokens: secret }", "1:17: auth.tokens: the value is not a list"),
       (
         "tracing: { endpoint: \"https://me:secret@x\" }",
         "1:22: tracing.endpoint: \"https://hidden@x\" is not a URL (scheme, host and port only, in lower case)"
@@ -105,7 +105,7 @@ struct ConfigurationMistakeTests {
   }
 
   @Test(
-    "in a name is answered with what may have been meant",
+    "an unknown key is answered with a similar known one",
     arguments: [
       ("fetch: { timout: 1s }", "1:10: fetch.timout: unknown key, did you mean timeout?"),
       ("ftech: { timeout: 1s }", "1:1: ftech: unknown key, did you mean fetch?"),
@@ -119,7 +119,7 @@ struct ConfigurationMistakeTests {
       mistakes { try Configuration.load(yaml: yaml, name: "f.yaml") } == ["f.yaml:" + message])
   }
 
-  @Test("does not hide the others of the file")
+  @Test("one mistake does not hide others in the file")
   func all() {
     let yaml = """
       server:
@@ -144,13 +144,13 @@ struct ConfigurationMistakeTests {
       "f:9:51: auth.tokens[0].sha256: is not 64 hexadecimal digits",
     ]
     let broken = mistakes { try Configuration.load(yaml: yaml, name: "f") }
-    #expect(broken.count == 3, "a file that breaks off tells what could be read: \(broken)")
+    #expect(broken.count == 3, "mistakes before a syntax error are reported: \(broken)")
     let whole = mistakes { try Configuration.load(yaml: yaml + " }", name: "f") }
     #expect(whole == expected)
   }
 
   @Test(
-    "in a network is told by what is wrong with it",
+    "a wrong network is reported with the reason",
     arguments: [
       ("10.0.0.1", "has no prefix length; one address is 10.0.0.1/32"),
       ("10.0.0.0/33", "has a prefix length that is not within 0…32"),
@@ -170,7 +170,7 @@ struct ConfigurationMistakeTests {
   }
 
   @Test(
-    "in a host name or an origin is seen",
+    "a wrong host name or origin is detected",
     arguments: [
       "allow_hosts: [\"*\"]", "allow_hosts: [\"a.*.b\"]", "allow_hosts: [\"http://a\"]",
       "allow_hosts: [\"a..b\"]", "allow_hosts: [\"-a\"]", "allow_hosts: [\"bücher.example\"]",
@@ -180,7 +180,7 @@ struct ConfigurationMistakeTests {
   }
 
   @Test(
-    "of an origin with more than scheme, host and port is seen",
+    "an origin with more than scheme, host and port is detected",
     arguments: ["https://a/", "a", "ftp://a", "https://A", "https://a:0", "https://[::1", "null"])
   func origins(text: String) {
     let yaml = "server: { cors_origins: [\"\(text)\"] }"

@@ -3,13 +3,13 @@ import Testing
 
 @testable import App
 
-@Suite("What the API is told of the configuration")
+@Suite("The configuration of the API")
 struct ConfigurationPartsTests {
-  @Test("has a job's own limits go as far as the keys say, and by default as far as its own")
+  @Test("a job's limits follow the keys, and by default the API's own limits")
   func limits() throws {
     let usual = App.Configuration().routesConfiguration
     #expect(usual.limits == API.Configuration.Limits())
-    // Jobs that say nothing may be kept for longer than any may ask to be.
+    // The default retention may be longer than the longest that jobs may ask for.
     let configuration = try App.Configuration.load(
       yaml: """
         jobs: { retention: 20d, max_retention: 2h }

@@ -2,12 +2,12 @@ import App
 import Foundation
 import Testing
 
-@Suite("Keys that belong together")
+@Suite("Rules about several keys")
 struct ConfigurationRuleTests {
   static let hash = String(repeating: "ab", count: 32)
 
   @Test(
-    "open another address than loopback only when somebody said so",
+    "listening beyond loopback requires an explicit choice about tokens",
     arguments: [
       ("host: 0.0.0.0", "", false), ("host: \"::\"", "", false), ("host: 192.0.2.1", "", false),
       ("host: 127.8.9.1", "", true), ("host: \"::ffff:127.0.0.1\"", "", true),
@@ -25,7 +25,7 @@ struct ConfigurationRuleTests {
     #expect(isFine || lines.first?.hasSuffix(mend) == true)
   }
 
-  @Test("are judged only where each of them is right")
+  @Test("a rule is checked only if each of its keys is valid")
   func notTwice() {
     let yaml = "server: { host: 0.0.0.0 }\nauth: { tokens: [5] }"
     #expect(
@@ -35,7 +35,7 @@ struct ConfigurationRuleTests {
   }
 
   @Test(
-    "are not judged where the file could not be read to its end",
+    "a rule is not checked if the file could not be read completely",
     arguments: ["auth: *x", "auth: 5", "auth: { tokens: [*x] }", "auth: {"])
   func unread(auth: String) {
     let lines = mistakes {
@@ -45,7 +45,7 @@ struct ConfigurationRuleTests {
     #expect(!lines.joined().contains("server.host"))
   }
 
-  @Test("name a certificate and its key both or not at all")
+  @Test("a certificate and its key must be set together")
   func tls() {
     let one = mistakes {
       try Configuration.load(yaml: "server: { tls: { key: /dev/null } }", name: "f")
@@ -56,7 +56,7 @@ struct ConfigurationRuleTests {
   }
 
   @Test(
-    "say whose jobs may use a destination where there are tokens of several names",
+    "a destination must name its owners if the tokens have several names",
     arguments: [
       ("[a]", "", true), ("[a, a]", "", true), ("[a, b]", "", false),
       ("[a, b]", "owners: [a]", true),
@@ -75,11 +75,11 @@ struct ConfigurationRuleTests {
       """
     let lines = mistakes { try Configuration.load(yaml: yaml, name: "f") }
     let mistake =
-      "shop has no owners, and there are tokens of several names: list those that may use it"
+      "shop has no owners, but the tokens have several names: list the owners that may use it"
     #expect(lines == (isFine ? [] : ["f:2:15: destinations: \(mistake)"]))
   }
 
-  @Test("name a destination's owners as tokens are named, at least one")
+  @Test("a destination's owners are names of tokens, and at least one")
   func ownerNames() {
     for (owners, isFine) in [
       ("[web, a.b-c_1]", true), ("[]", false), ("web", false), ("[a b]", false),
@@ -91,18 +91,18 @@ struct ConfigurationRuleTests {
     }
   }
 
-  @Test("wait no longer at first than at most")
+  @Test("the first retry delay must not exceed the longest")
   func backoff() {
     let yaml = "jobs: { retry_backoff: { maximum: 100ms } }"
     #expect(
       mistakes { try Configuration.load(yaml: yaml, name: "f") } == [
         "f:1:35: jobs.retry_backoff.maximum: "
-          + "the first wait (500ms) is longer than the longest (100ms)"
+          + "the initial backoff (500ms) is longer than the maximum (100ms)"
       ])
   }
 
   @Test(
-    "make a token only when whole",
+    "an incomplete token is reported",
     arguments: [
       ("{ name: a, scopes: [jobs] }", "[0]: needs either sha256 or token_file"),
       ("{ name: a, sha256: \(hash) }", "[0].scopes: is missing"),
@@ -132,7 +132,7 @@ struct ConfigurationRuleTests {
     #expect(lines.map { $0.replacing(#/^f:1:\d+: /#, with: "") } == expected)
   }
 
-  @Test("read secrets from files, and never print them")
+  @Test("secrets are read from files and never printed")
   func secrets() throws {
     let folder = URL(filePath: NSTemporaryDirectory()).appending(path: "imagefetch-\(UUID())")
     try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
@@ -166,7 +166,7 @@ struct ConfigurationRuleTests {
   }
 
   @Test(
-    "hide a database's user and password, however they are written",
+    "a database's user and password are never printed, in any notation",
     arguments: [
       ("postgresql://host/jobs?sslmode=require", "postgresql://host/jobs?sslmode=require"),
       ("postgresql://me:secret@host/jobs", "postgresql://hidden@host/jobs"),
@@ -180,7 +180,7 @@ struct ConfigurationRuleTests {
     #expect(text.contains("\"\(shown)\""), "\(text)")
   }
 
-  @Test("do not tell a secret when it is mistaken")
+  @Test("an invalid secret is not printed")
   func mistakenSecrets() {
     let yaml = "fetch: { proxy: \"ftp://a:secret@b\" }\nview: { keys: [secret] }"
     let lines = mistakes { try Configuration.load(yaml: yaml, name: "f") }

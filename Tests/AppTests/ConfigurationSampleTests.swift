@@ -4,7 +4,7 @@ import Testing
 
 @Suite("The sample configuration")
 struct ConfigurationSampleTests {
-  /// Its text, and the text with every commented key taken in.
+  /// The file's text. `uncommented` is the text with every commented key enabled.
   static let sample: String = {
     let root = URL(filePath: #filePath).deletingLastPathComponent()
       .deletingLastPathComponent().deletingLastPathComponent()
@@ -13,18 +13,18 @@ struct ConfigurationSampleTests {
   }()
   static let uncommented = sample.replacing(/(?m)^( *)#([a-z])/) { "\($0.1)\($0.2)" }
 
-  @Test("is the defaults as it stands")
+  @Test("the file as it is equals the defaults")
   func commented() throws {
     #expect(try Configuration.load(yaml: Self.sample, name: "sample") == Configuration())
   }
 
-  @Test("is the defaults with every key taken in")
+  @Test("the file with every key enabled equals the defaults")
   func takenIn() throws {
     #expect(Self.uncommented != Self.sample)
     #expect(try Configuration.load(yaml: Self.uncommented, name: "sample") == Configuration())
   }
 
-  @Test("has each key with its bounds", arguments: Configuration.keys.map(\.path))
+  @Test("the file has each key with its limits", arguments: Configuration.keys.map(\.path))
   func complete(path: String) throws {
     let key = try #require(Configuration.keys.first { $0.path == path })
     let (comment, value) = try #require(entry(of: path), "\(path) is not in the sample")
@@ -32,7 +32,7 @@ struct ConfigurationSampleTests {
     #expect(comment.contains("[\(key.takes)]"))
   }
 
-  @Test("has no key that is not there")
+  @Test("the file has no unknown key")
   func nothingElse() {
     let found = Self.uncommented.split(separator: "\n").count { line in
       line.wholeMatch(of: #/ *[a-z_]+: .+/#) != nil && !line.contains("#")
@@ -40,7 +40,7 @@ struct ConfigurationSampleTests {
     #expect(found == Configuration.keys.count)
   }
 
-  /// The lines of explanation right above a key, joined, and its value.
+  /// Returns the explanation directly above a key and the key's value.
   private func entry(of path: String) -> (comment: String, value: String)? {
     var sections: [Substring] = []
     var comment: [String] = []

@@ -1,9 +1,9 @@
 import App
 import Testing
 
-@Suite("Where the configuration comes from")
+@Suite("The sources of the configuration")
 struct ConfigurationSourceTests {
-  @Test("flags go over the environment, that over the file, that over the defaults")
+  @Test("flags override the environment, which overrides the file, which overrides the defaults")
   func precedence() throws {
     let yaml = "server: { port: 1, threads: 1, max_connections: 1 }"
     let environment = ["IMAGEFETCH_SERVER_PORT": "2", "IMAGEFETCH_SERVER_THREADS": "2"]
@@ -15,7 +15,7 @@ struct ConfigurationSourceTests {
     #expect(server.host == "127.0.0.1")
   }
 
-  @Test("what is usual may be called by its name, where others are URLs")
+  @Test("default stores can be given by name instead of a URL")
   func usual() throws {
     let configuration = try Configuration.load(
       yaml: "storage: { jobs: sqlite, images: files }", name: "f")
@@ -25,7 +25,7 @@ struct ConfigurationSourceTests {
   }
 
   @Test(
-    "AWS_REGION is the object store's region where no key says otherwise",
+    "AWS_REGION is the object store's region unless a key sets one",
     arguments: [
       ("s3://pics/p", "", "", "eu-west-1"), ("s3://pics/p", "eu-1", "", "eu-1"),
       ("s3://pics/p", "eu-1", "eu-2", "eu-2"), ("files", "", "", "us-east-1"),
@@ -47,7 +47,7 @@ struct ConfigurationSourceTests {
       try Configuration.load(yaml: "server: { port: \(text) }", name: "f").server.port == port)
   }
 
-  @Test("a variable says what the key would, lists between commas")
+  @Test("a variable sets a key, with commas between list elements")
   func variables() throws {
     let hash = String(repeating: "12", count: 32)
     let configuration = try Configuration.load(environment: [
@@ -74,7 +74,7 @@ struct ConfigurationSourceTests {
   }
 
   @Test(
-    "a variable that is wrong is told by its name",
+    "a wrong variable is reported by its name",
     arguments: [
       ("FETCH_TIMEOUT", "x", "\"x\" is not a duration (ms, s, m, h, d)"),
       ("FETCH_TIMEOUT", "", "null is not a duration (ms, s, m, h, d)"),
@@ -84,8 +84,8 @@ struct ConfigurationSourceTests {
         "2:1: did not find expected ',' or ']' while parsing a flow sequence"
       ),
       ("AUTH_TOKENS", "[{name: view}]", "[0].name: \"view\" is reserved"),
-      ("FETCH_TIMOUT", "1s", "no key has this variable, did you mean IMAGEFETCH_FETCH_TIMEOUT?"),
-      ("WIBBLE", "1s", "no key has this variable"),
+      ("FETCH_TIMOUT", "1s", "unknown variable, did you mean IMAGEFETCH_FETCH_TIMEOUT?"),
+      ("WIBBLE", "1s", "unknown variable"),
       (
         "SERVER_HOST", "0.0.0.0",
         "\"0.0.0.0\" can be reached from other machines: set auth.tokens, or auth.disabled: true to be open to everyone"
@@ -97,14 +97,14 @@ struct ConfigurationSourceTests {
     #expect(lines.first == "\(name): \(message)")
   }
 
-  @Test("a flag that is wrong is told by its name")
+  @Test("a wrong flag is reported by its name")
   func wrongFlag() {
     let flags = [Configuration.Flag(name: "--port", key: "server.port", value: "http")]
     let lines = mistakes { try Configuration.load(flags: flags) }
     #expect(lines == ["--port: \"http\" is not a whole number"])
   }
 
-  @Test("what Kubernetes sets beside a Service of our name is none of ours")
+  @Test("variables that Kubernetes sets for a Service named imagefetch are ignored")
   func kubernetes() {
     let names = [
       "SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_8080_TCP",
@@ -115,7 +115,7 @@ struct ConfigurationSourceTests {
     #expect(mistakes { try Configuration.load(environment: environment) }.isEmpty)
   }
 
-  @Test("keys given closer by put a file of keys aside")
+  @Test("keys from a source with higher priority replace a file of keys")
   func keysOverFile() throws {
     let key = String(repeating: "34", count: 16)
     let yaml = "view: { keys_file: /dev/null }"
@@ -126,7 +126,7 @@ struct ConfigurationSourceTests {
     let both = "view: { keys_file: /dev/null, keys: [\(key)] }"
     #expect(
       mistakes { try Configuration.load(yaml: both, name: "f") } == [
-        "f:1:20: view.keys_file: stands beside view.keys; one of them is enough"
+        "f:1:20: view.keys_file: is set together with view.keys; set only one of them"
       ])
   }
 }

@@ -6,14 +6,15 @@ import Testing
 @Suite("A configuration file")
 struct ConfigurationTests {
   @Test(
-    "of nothing is the defaults, which listen on loopback", arguments: ["", "# x\n", "fetch:\n"])
+    "an empty file gives the defaults, which listen on loopback",
+    arguments: ["", "# x\n", "fetch:\n"])
   func empty(yaml: String) throws {
     let configuration = try Configuration.load(yaml: yaml, name: "f.yaml")
     #expect(configuration == Configuration())
     #expect(configuration.server.isLoopback)
   }
 
-  @Test("is told apart from another one by its values, also those that are shown to nobody")
+  @Test("two configurations differ if their values differ, even in secrets")
   func differs() throws {
     let keys = ["a", "b"].map { String(repeating: $0, count: 64) }
     let files = try keys.map {
@@ -26,7 +27,7 @@ struct ConfigurationTests {
     #expect(changed(files[0], files[0]).isEmpty)
   }
 
-  @Test("sets what it names and leaves the rest")
+  @Test("a file sets the keys that it names and no others")
   func sets() throws {
     let configuration = try Configuration.load(
       yaml: """
@@ -62,7 +63,7 @@ struct ConfigurationTests {
   }
 
   @Test(
-    "takes sizes in their units",
+    "sizes are read with their units",
     arguments: [
       ("1", 1), ("32MiB", 32 << 20), ("\"32 MiB\"", 32 << 20), ("2KB", 2000), ("2KiB", 2048),
       ("1B", 1), ("3GiB", 3 << 30), ("0.5KiB", 512), ("0.1KiB", 102), ("3.25MB", 3_250_000),
@@ -73,7 +74,7 @@ struct ConfigurationTests {
   }
 
   @Test(
-    "takes durations in their units",
+    "durations are read with their units",
     arguments: [
       ("1", 1000), ("1ms", 1), ("1.5s", 1500), ("2m", 120_000), ("1h", 3_600_000),
       ("1d", 86_400_000), ("0.25h", 900_000), ("90 s", 90_000),
@@ -85,7 +86,7 @@ struct ConfigurationTests {
     #expect(configuration.jobs.maxRetention == .milliseconds(milliseconds))
   }
 
-  @Test("is named by its path, and has to be readable")
+  @Test("a file is given by its path and must be readable")
   func files() throws {
     let path = NSTemporaryDirectory() + "imagefetch-\(UUID()).yaml"
     try "fetch:\n  timeout: 0s\n".write(toFile: path, atomically: true, encoding: .utf8)
@@ -104,7 +105,7 @@ struct ConfigurationTests {
       ])
   }
 
-  @Test("prints as YAML that reads back as the same")
+  @Test("a configuration prints as YAML that reads back as the same")
   func effective() throws {
     var configuration = Configuration()
     configuration.fetch.timeout = .nanoseconds(1_500_000)
@@ -120,7 +121,7 @@ struct ConfigurationTests {
     #expect(text.contains("  max_bytes: 1500001B\n"))
   }
 
-  @Test("gives each key a variable of its own")
+  @Test("each key has its own variable")
   func names() {
     let names = Set(Configuration.keys.map(\.environmentName))
     #expect(names.count == Configuration.keys.count)
@@ -129,7 +130,7 @@ struct ConfigurationTests {
   }
 }
 
-/// The lines that loading fails with; none when it does not.
+/// Returns the lines that loading fails with. Empty if it succeeds.
 func mistakes(_ load: () throws -> Configuration) -> [String] {
   do {
     _ = try load()

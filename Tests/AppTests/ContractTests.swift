@@ -3,19 +3,19 @@ import Foundation
 import TestSupport
 import Testing
 
-/// A service and its openapi.yaml, by schemathesis: see Tests/Fixtures/contract_checks.py.
+/// Checks a service against its openapi.yaml with schemathesis: see Tests/Fixtures/contract_checks.py.
 @Suite("The API", .timeLimit(.minutes(60)))
 struct ContractTests {
-  /// Requests for each operation in each of its ways.
+  /// The number of requests for each operation and phase.
   private static let examples = ProcessInfo.processInfo.environment["LONG_TESTS"] == "1" ? 60 : 3
-  /// Those that contract_checks.py calls itself.
+  /// The checks that contract_checks.py calls itself.
   private static let wrapped = [
     "positive_data_acceptance", "negative_data_rejection", "missing_required_header",
     "unsupported_method", "content_type_conformance", "response_headers_conformance",
     "response_schema_conformance", "ensure_resource_availability",
   ]
 
-  @Test("does as openapi.yaml says, whatever it is asked and in whatever order")
+  @Test("the service behaves as openapi.yaml says, for all requests in any order")
   func schemathesis() async throws {
     let folder = try RunningService.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: folder) }
@@ -25,7 +25,7 @@ struct ContractTests {
       toFile: folder + "/tokens.yaml", atomically: true, encoding: .utf8)
     let settings = [
       "IMAGEFETCH_AUTH_TOKENS_FILE": folder + "/tokens.yaml", "IMAGEFETCH_API_MAX_WAIT": "100ms",
-      // Nobody is asked for anything: all that jobs come to is blocked_address.
+      // No origin is requested, because every job fails with blocked_address.
       "IMAGEFETCH_FETCH_ALLOW_HOSTS": "none.invalid",
       "IMAGEFETCH_WEBHOOKS_ALLOW_HOSTS": "none.invalid",
     ]

@@ -3,9 +3,9 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("A crowd of clients", .timeLimit(.minutes(10)))
+@Suite("A large number of clients", .timeLimit(.minutes(10)))
 struct CrowdTests {
-  @Test("that sends long JSON at once takes no more memory than there is for it, and probes answer")
+  @Test("long JSON from many clients uses limited memory, and probes are answered")
   func bodies() async throws {
     try await withService { service in
       let idle = try service.residentMegabytes()
@@ -15,19 +15,19 @@ struct CrowdTests {
           continuation.resume(with: Result { try Self.attack(port, service) })
         }
       }
-      // 24 × 31 MiB without a limit; 64 MiB with it, and as much again while an array grows.
-      // AddressSanitizer holds back 256 MiB of what was freed.
+      // 24 × 31 MiB without a limit. With the limit 64 MiB, and as much again while an array grows.
+      // AddressSanitizer retains 256 MiB of freed memory.
       #expect(most - idle < (Sanitizer.isHere ? 556 : 300), "\(idle) to \(most) MiB")
       let probe = try await service.get("/livez")
       #expect(probe.status == 200)
-      // What was taken is free again.
+      // The used memory is free again.
       try await eventually {
         try await service.submit([["url": "http://a.invalid/"]]).status == 202
       }
     }
   }
 
-  @Test("has no more memory for a table by records of nothing but commas")
+  @Test("records of commas alone do not use much memory for a table")
   func commas() async throws {
     try await withService { service in
       let before = try service.mostResidentMegabytes()
@@ -36,13 +36,14 @@ struct CrowdTests {
         "POST", "/batches", headers: ["Content-Type": "text/csv"],
         body: Data("url\n\(commas)\n".utf8))
       #expect(answer.status == 202)
-      // 16 bytes a comma, and as much again while an array grows: 192 MiB at the least. AddressSanitizer takes 582 for itself.
+      // 16 bytes per comma, and as much again while an array grows: at least 192 MiB. AddressSanitizer itself
+      // takes 582 MiB.
       let most = try service.mostResidentMegabytes()
       #expect(most - before < (Sanitizer.isHere ? 700 : 60), "\(before) to \(most) MiB")
     }
   }
 
-  @Test("of strangers hides no fault from the alerts, whatever they ask for")
+  @Test("unauthenticated requests do not hide errors from the alerts")
   func strangers() async throws {
     let keys = ["jobs.max_queued": "1"].merging(twoOwners) { $1 }
     try await withService(environment(keys)) { service in
@@ -61,13 +62,13 @@ struct CrowdTests {
         decoding: try await service.get("/metrics", headers: anna).body, as: UTF8.self)
       let counted = "imagefetch_http_requests_total{"
       #expect(metrics.contains(counted + #"method="POST",route="/jobs",status="503"} 1"#))
-      // PATCH, DELETE and PUT mean nothing there.
+      // PATCH, DELETE and PUT have no meaning for this route.
       #expect(metrics.contains(counted + #"method="other",route="/jobs",status="401"} 3"#))
       #expect(!metrics.contains(#"route="other""#))
     }
   }
 
-  /// - Returns: what was resident at the most, in MiB.
+  /// - Returns: The largest resident memory in MiB.
   private static func attack(_ port: Int, _ service: RunningService) throws -> Int {
     let clients = try (0..<24).map { _ in try RawConnection(port) }
     for client in clients {

@@ -4,7 +4,7 @@ import TestSupport
 import Testing
 
 extension Trait where Self == ConditionTrait {
-  /// Skips a test that needs a browser where there is none.
+  /// Skips a test that needs a browser if there is none.
   static var browser: Self {
     .enabled(if: Browser.isAvailable, "Ubuntu has no package of Chromium")
   }
@@ -29,7 +29,8 @@ struct Dashboard {
 
   struct Unseen: Error, CustomStringConvertible { let description: String }
 
-  /// Names for the scripts: `cards` are those in the document, `card(name)` is a job's, `text(element)` what it says.
+  /// Names for scripts: `cards` are the cards on the page, `card(name)` is a job's card, `text(element)` is
+  /// its text.
   private static let prelude = """
     const cards = [...document.querySelectorAll('.card')];
     const text = (element) => element?.innerText ?? '';
@@ -40,8 +41,8 @@ struct Dashboard {
 
     """
 
-  /// Waits until the JavaScript expression holds on the page.
-  /// - Returns: its value.
+  /// Waits until a JavaScript expression is true on the page.
+  /// - Returns: The expression's value.
   @discardableResult
   func sees(
     _ expression: String, _ location: SourceLocation = #_sourceLocation
@@ -64,30 +65,30 @@ struct Dashboard {
     throw Unseen(description: "\(expression)\n\(result?["page"] ?? "")")
   }
 
-  /// Runs a script that knows the names of ``sees(_:_:)``.
+  /// Runs a script that can use the names of ``sees(_:_:)``.
   @discardableResult
   func run(_ script: String, _ arguments: [Any] = []) async throws -> Any? {
     try await browser.run(Self.prelude + script, arguments)
   }
 
-  /// Clicks a button of a job's card.
+  /// Clicks a button on a job's card.
   func click(_ action: String, of name: String) async throws {
     try await run("card('\(name)').querySelector('[data-do=\(action)]').click()")
   }
 
-  /// What the page complained of, but for answers of the service that are errors: those it shows.
+  /// The page's console errors, except failed requests, which the page shows itself.
   func complaints() async throws -> [String] {
     try await browser.complaints().filter { !$0.contains("Failed to load resource") }
   }
 }
 
-/// Opens the dashboard of a service of its own, beside an origin; the page must have had nothing to complain of.
+/// Opens the dashboard of a new service with an origin. Fails if the page logged an error.
 func withDashboard(
   _ settings: [String: String] = [:], _ body: (Dashboard) async throws -> Void
 ) async throws {
   let origin = try ScriptedOrigin()
   defer { origin.stop() }
-  // Jobs that a test leaves loading are not waited for at its end.
+  // The service does not wait for jobs that are still loading at the end of the test.
   let quick = ["IMAGEFETCH_SERVER_DRAIN_TIMEOUT": "0s"]
   try await withService(quick.merging(settings) { $1 }) { service in
     let browser = try await Browser()

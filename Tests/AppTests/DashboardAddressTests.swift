@@ -2,9 +2,9 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("The dashboard as a tool", .browser, .timeLimit(.minutes(5)))
+@Suite("The dashboard's details and addresses", .browser, .timeLimit(.minutes(5)))
 struct DashboardAddressTests {
-  @Test("says why a job waits, on its card and among all about it")
+  @Test("the dashboard says why a job waits, on its card and in its details")
   func waits() async throws {
     try await withDashboard(["IMAGEFETCH_FETCH_MAX_PER_HOST": "1"]) { page in
       page.origin.on("/held.png", .held(Fixtures.png, by: Gate()))
@@ -12,15 +12,15 @@ struct DashboardAddressTests {
       _ = try await page.service.submit(
         ["/held.png", "/next.png"].map { ["url": page.origin.url($0)] })
       try await page.sees("is('held.png', 'loading') && is('next.png', 'queued')")
-      // No event tells of it: the page asks.
-      try await page.sees("text(card('next.png')).includes('as many transfers')")
+      // There is no event for this reason, so the page polls.
+      try await page.sees("text(card('next.png')).includes('limit of transfers')")
       try await page.click("details", of: "next.png")
       try await page.sees(
-        "text($('details-facts')).includes('Waits for its origin: It has as many')")
+        "text($('details-facts')).includes('Waiting for its origin: The limit of')")
     }
   }
 
-  @Test("has an address for filters, a search and a job, which Back and a reload keep")
+  @Test("filters, a search and a job have addresses that Back and a reload restore")
   func addresses() async throws {
     try await withDashboard { page in
       page.origin.on("/a.png", .ok(Fixtures.png))
@@ -52,18 +52,18 @@ struct DashboardAddressTests {
     }
   }
 
-  @Test("shows many jobs in rows, and few or all as cards when told so")
+  @Test("many jobs are shown in rows, few as cards, and the user can choose")
   func table() async throws {
     try await withDashboard { page in
       page.origin.on("/a.png", .ok(Fixtures.png))
-      // Once it shows one, it has the list, which would else decide the shape.
+      // Once the page shows a job, it has loaded the list, which would otherwise decide the layout.
       page.origin.on("/first.png", .ok(Fixtures.png))
       _ = try await page.service.submit(url: page.origin.url("/first.png"))
       try await page.sees("is('first.png', 'success')")
       let urls = (0..<60).map { ["url": page.origin.url("/a.png?\($0)")] }
       let answer = try await page.service.submit(urls).json()
       #expect((answer["jobs"] as? [Any])?.count == 60)
-      // While jobs come, nothing changes its shape.
+      // The layout does not change while jobs arrive.
       try await page.sees("cards.length > 3 && !$('wall').matches('.rows')")
       try await page.run("location.reload()")
       try await page.sees("$('wall').matches('.rows') && cards.length > 10")
@@ -76,7 +76,7 @@ struct DashboardAddressTests {
     }
   }
 
-  @Test("offers variants to copy, shows where the time went, and an origin's jobs alone")
+  @Test("the details offer variants to copy, the timing, and the jobs of an origin")
   func details() async throws {
     try await withDashboard { page in
       page.origin.on("/a.png", .ok(Fixtures.png))
@@ -97,9 +97,9 @@ struct DashboardAddressTests {
       #expect(path == "jobs/\(id)/image?width=320&format=webp")
       let variant = try await page.service.get("/" + path)
       #expect(variant.headers["content-type"] == "image/webp")
-      // Copied, or where a page may not, shown.
+      // The text is copied, or shown if the page may not copy.
       try await page.run("document.querySelector('#variant [data-copy=img]').click()")
-      try await page.sees("text($('toast')).match(/is copied|<img src/)")
+      try await page.sees("text($('toast')).match(/copied|<img src/)")
       try await page.run("document.querySelector('#details [data-close]').click()")
       try await page.sees("!$('details').open")
       let hosts = "[...document.querySelectorAll('.origins .host')]"
@@ -110,7 +110,8 @@ struct DashboardAddressTests {
     }
   }
 
-  @Test("leads from a batch to its jobs and errors, and searches by batch, host, code and words")
+  @Test(
+    "a batch leads to its jobs and errors, and the search finds batches, hosts, codes and words")
   func searches() async throws {
     try await withDashboard(["IMAGEFETCH_JOBS_MAX_ATTEMPTS": "1"]) { page in
       page.origin.on("/single.png", .ok(Fixtures.png))
@@ -149,7 +150,7 @@ struct DashboardAddressTests {
     }
   }
 
-  @Test("finds by a filter what is older than the jobs that were listed")
+  @Test("a filter finds jobs that are older than the listed ones")
   func olderOfFilter() async throws {
     try await withDashboard(["IMAGEFETCH_JOBS_MAX_ATTEMPTS": "1"]) { page in
       page.origin.on("/a.png", .ok(Fixtures.smallPNG))
@@ -174,7 +175,7 @@ struct DashboardAddressTests {
     }
   }
 
-  @Test("takes a name without a scheme for https")
+  @Test("a name without a scheme is read as https")
   func schemes() async throws {
     try await withDashboard(["IMAGEFETCH_JOBS_MAX_ATTEMPTS": "1"]) { page in
       try await page.browser.type(

@@ -6,7 +6,7 @@ import Testing
 struct DashboardBatchTests {
   private static let row = "document.querySelector('.batch')"
 
-  @Test("are rows with a bar, what became of their lines, and a button a code that tries again")
+  @Test("a batch is a row with a bar, its results, and a retry button per code")
   func row() async throws {
     try await withDashboard(["IMAGEFETCH_JOBS_MAX_ATTEMPTS": "1"]) { page in
       let gate = Gate()
@@ -34,11 +34,11 @@ struct DashboardBatchTests {
       try await page.sees(
         "!\(link).hidden && \(Self.row).querySelector('[data-batch=cancel]').hidden")
 
-      // What is a matter of the origin's is tried again by its code; nothing else is left to be tried.
+      // A failure of the origin is retried by its code. Then no other failure is left to retry.
       page.origin.on("/none.png", .ok(Fixtures.png))
       try await page.sees("text(\(Self.row).querySelector('.codes')) === 'origin_status 1'")
       try await page.run("\(Self.row).querySelector('.acts [data-batch=retry]').click()")
-      try await page.sees("text($('toast')).includes('None of its failures')")
+      try await page.sees("text($('toast')).includes('None of its failed jobs')")
       try await page.run("\(Self.row).querySelector('.codes button').click()")
       try await page.sees("text(\(Self.row)).includes('4 done, 1 rejected')")
       try await page.sees("\(Self.row).querySelector('.codes').children.length === 0")
@@ -49,7 +49,7 @@ struct DashboardBatchTests {
     }
   }
 
-  @Test("have a bar that is not full while lines may come")
+  @Test("the bar of a batch is not full while lines may arrive")
   func receiving() async throws {
     try await withDashboard { page in
       page.origin.on("/a.png", .ok(Fixtures.png))
@@ -69,7 +69,7 @@ struct DashboardBatchTests {
     }
   }
 
-  @Test("are cancelled once it is sure, and handed out with a token too")
+  @Test("a batch is cancelled after a confirmation, and its results are downloaded with a token")
   func cancel() async throws {
     try await withDashboard(Dashboard.withTokens) { page in
       page.origin.on("/a.png", .ok(Fixtures.png))
@@ -79,7 +79,7 @@ struct DashboardBatchTests {
         [page.origin.url("/a.png"), page.origin.url("/held.png")], named: nil, to: page,
         token: "web")
       try await page.sees("text(\(Self.row)).includes('1 done, 1 loading')")
-      // Downloads are caught where they begin.
+      // Downloads are captured where they begin.
       try await page.run(
         """
         window.saved = [];

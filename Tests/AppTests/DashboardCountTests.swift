@@ -4,7 +4,7 @@ import Testing
 
 @Suite("The dashboard's counts", .browser, .timeLimit(.minutes(5)))
 struct DashboardCountTests {
-  @Test("are the service's for whoever may see them all, and what is looked for is found")
+  @Test("an admin sees the service's counts, and the search finds older jobs")
   func countsAll() async throws {
     try await withDashboard { page in
       try await Self.fill(page)
@@ -18,7 +18,7 @@ struct DashboardCountTests {
     }
   }
 
-  @Test("say that there may be more, where the service does not tell")
+  @Test("a client without counts sees that there may be more jobs")
   func countsHeld() async throws {
     try await withDashboard(Dashboard.withTokens) { page in
       try await Self.fill(page, ["Authorization": "Bearer web"])
@@ -28,13 +28,13 @@ struct DashboardCountTests {
       try await page.sees(Self.chip("failure", says: "0+"))
       try await page.sees("text($('figure-queued')) === '0+'")
       try await page.browser.type("nothing-like-it", into: "#search")
-      try await page.sees("text($('nothing')).includes('No job that was listed so far')")
+      try await page.sees("text($('nothing')).includes('None of the jobs loaded so far')")
       try await page.run("document.querySelector('#nothing button').click()")
       try await page.browser.click(".chip[data-phase=failure]")
       try await page.sees("cards.length === 5 && text($('shown')) === '5 of 1,005+ jobs'")
       try await page.sees(Self.chip("failure", says: "5"))
       try await page.sees("$('older').hidden")
-      // The whole list goes on where it was.
+      // The list continues at its earlier position.
       try await page.browser.click(".chip[data-phase=failure]")
       try await page.sees("!$('older').hidden")
       try await page.run("$('older').click()")
@@ -43,7 +43,7 @@ struct DashboardCountTests {
     }
   }
 
-  @Test("count the queued lines of a batch that begins while the page is open, and list them")
+  @Test("the queued lines of a new batch are counted and listed")
   func batchLines() async throws {
     try await withDashboard(["IMAGEFETCH_FETCH_MAX_PER_HOST": "2"]) { page in
       page.origin.on("/held.png", .held(Fixtures.png, by: Gate()))
@@ -64,7 +64,7 @@ struct DashboardCountTests {
       try await page.sees("text($('queue-text')).startsWith('\(queue)')")
       try await page.browser.click(".chip[data-phase=queued]")
       try await page.sees("text($('shown')) === '58 of 60 jobs'")
-      // Lines that never began end without an event each.
+      // Lines that never began end without an event per line.
       try await page.run("document.querySelector('.batch [data-batch=cancel]').click()")
       try await page.browser.click("#sure-yes")
       try await page.sees(Self.chip("queued", says: "0"))
@@ -72,7 +72,7 @@ struct DashboardCountTests {
     }
   }
 
-  @Test("are known to be incomplete without the service's figures, once a batch begins")
+  @Test("without the service's counts, a new batch makes the counts incomplete")
   func batchLinesOfToken() async throws {
     var settings = Dashboard.withTokens
     settings["IMAGEFETCH_FETCH_MAX_PER_HOST"] = "2"
@@ -86,7 +86,7 @@ struct DashboardCountTests {
         headers: ["Content-Type": "text/uri-list", "Authorization": "Bearer web"],
         body: Data(lines.utf8))
       #expect(answer.status == 202)
-      // A page of the list, and then what is behind it.
+      // A page of the list, and then the jobs after it.
       let queued = "text(document.querySelector('.chip[data-phase=queued] .number'))"
       try await page.sees("\(queued).match(/^(498|499|500)\\+$/)")
       try await page.sees("!$('older').hidden")
@@ -95,7 +95,7 @@ struct DashboardCountTests {
     }
   }
 
-  @Test("move no cards when they grow")
+  @Test("growing counts do not move the cards")
   func keepsRoom() async throws {
     try await withDashboard { page in
       let heights = """
@@ -117,7 +117,7 @@ struct DashboardCountTests {
     "text(document.querySelector('.chip[data-phase=\(phase)] .number')) === '\(count)'"
   }
 
-  /// Five jobs that failed, and behind them more that are done than the page lists at its start.
+  /// Five failed jobs, and before them more successful jobs than the first page of the list.
   private static func fill(_ page: Dashboard, _ token: [String: String] = [:]) async throws {
     page.origin.on("/a.png", .ok(Fixtures.smallPNG))
     for (path, count) in [("/none.png", 5), ("/a.png", 510), ("/a.png", 510)] {

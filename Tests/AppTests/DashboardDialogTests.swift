@@ -6,7 +6,7 @@ import Testing
 struct DashboardDialogTests {
   private static let escape = "\u{E00C}"
 
-  @Test("the question for a token stays until there is one, however often it is refused")
+  @Test("the token dialog stays open until a token is accepted")
   func insists() async throws {
     try await withDashboard(Dashboard.withTokens) { page in
       try await page.sees("$('token').open")
@@ -14,7 +14,7 @@ struct DashboardDialogTests {
         try await page.browser.press(Self.escape)
         try await page.sees("$('token').open")
       }
-      // As in browsers that don't know of it.
+      // As in browsers that do not support this attribute.
       try await page.run("$('token').removeAttribute('closedby')")
       for _ in 0..<3 {
         try await page.browser.press(Self.escape)
@@ -25,7 +25,7 @@ struct DashboardDialogTests {
     }
   }
 
-  @Test("asks before many jobs are cancelled, and before any are forgotten")
+  @Test("the dashboard asks before it cancels many jobs or deletes any")
   func asksBeforeAll() async throws {
     try await withDashboard { page in
       page.origin.on("/held.png", .held(Fixtures.png, by: Gate()))
@@ -49,7 +49,7 @@ struct DashboardDialogTests {
     }
   }
 
-  @Test("a click beside a dialog closes it; one in its padding, or a drag out of it, does not")
+  @Test("a click outside a dialog closes it, but not a click in its padding or a drag")
   func staysForDrags() async throws {
     try await withDashboard { page in
       let pointer = """

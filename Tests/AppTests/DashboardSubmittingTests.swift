@@ -4,7 +4,7 @@ import Testing
 
 @Suite("Submitting on the dashboard", .browser, .timeLimit(.minutes(5)))
 struct DashboardSubmittingTests {
-  @Test("sends a list in batches that the service takes, and keeps those that are wrong")
+  @Test("a list is sent in several requests, and the refused URLs stay in the field")
   func sendsLists() async throws {
     try await withDashboard(["IMAGEFETCH_API_MAX_BATCH": "2"]) { page in
       let urls = (0..<4).map { page.origin.url("/\($0).png") }
@@ -12,7 +12,7 @@ struct DashboardSubmittingTests {
       try await page.browser.type(list.joined(separator: " ") + "\u{E007}", into: "#urls")
       try await page.sees("text($('submit-said')).startsWith('4 jobs accepted, the others not:')")
       let said = try await page.run("return text($('submit-said'))") as? String ?? ""
-      #expect(said.contains("ftp://a/b: It is no absolute http"))
+      #expect(said.contains("ftp://a/b: Must be an absolute http"))
       #expect(!said.contains("Nothing was accepted"))
       try await page.sees("!$('urls').readOnly")
       #expect(try await page.run("return $('urls').value") as? String == "ftp://a/b")
@@ -20,7 +20,7 @@ struct DashboardSubmittingTests {
       let submitted = jobs.compactMap { ($0["source"] as? [String: Any])?["url"] as? String }
       #expect(submitted.sorted() == urls)
 
-      // Pasted beside the field, what is refused comes into it.
+      // The list was pasted outside the field. Refused URLs are then added to the field.
       let paste = """
         $('new-tags').value = 'x'.repeat(65);
         const data = new DataTransfer();
@@ -34,7 +34,7 @@ struct DashboardSubmittingTests {
     }
   }
 
-  @Test("says that the service does not answer for as long as it does not")
+  @Test("the page says that the service does not respond, until it does")
   func hushes() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -68,7 +68,7 @@ struct DashboardSubmittingTests {
     }
   }
 
-  @Test("says of a file that failed what to send instead, and offers no second try of it")
+  @Test("a failed file has advice what to send instead, and no retry button")
   func helpsWithFiles() async throws {
     try await withDashboard { page in
       let cut = page.service.folder + "/cut.jpg"
@@ -78,7 +78,7 @@ struct DashboardSubmittingTests {
         try await page.browser.type(file, into: "#files")
       }
       try await page.sees("is('cut.jpg', 'failure') && is('README.md', 'failure')")
-      try await page.sees("text(card('cut.jpg')).includes('send a sound copy')")
+      try await page.sees("text(card('cut.jpg')).includes('send an intact copy')")
       try await page.sees("text(card('README.md')).includes('Send a JPEG, PNG')")
       try await page.sees("cards.every((one) => one.querySelector('[data-do=again]').hidden)")
     }

@@ -4,7 +4,7 @@ import Testing
 
 @Suite("The dashboard", .browser, .timeLimit(.minutes(5)))
 struct DashboardTests {
-  @Test("shows a job as it loads, its picture so far, and the picture")
+  @Test("the page shows a loading job, its preview and its image")
   func submits() async throws {
     try await withDashboard { page in
       let file = Fixtures.progressiveJPEG
@@ -21,13 +21,13 @@ struct DashboardTests {
       try await page.sees("is('cat.jpg', 'success') && shows('cat.jpg')")
       try await page.sees("text(card('cat.jpg')).includes('JPEG, 480 × 320')")
       try await page.sees("text($('glance')).includes('1 done')")
-      // All about it, and the larger picture.
+      // The details, and the larger image.
       try await page.click("details", of: "cat.jpg")
       try await page.sees("$('details').open && $('details-picture').naturalWidth === 480")
     }
   }
 
-  @Test("cancels by a button and by a key, and fetches again")
+  @Test("a job can be cancelled by button and key, and fetched again")
   func cancels() async throws {
     try await withDashboard { page in
       let gate = Gate()
@@ -51,7 +51,7 @@ struct DashboardTests {
     }
   }
 
-  @Test("changes priorities and forgets jobs, once it is sure")
+  @Test("priorities can be changed, and jobs deleted after a confirmation")
   func changes() async throws {
     try await withDashboard(["IMAGEFETCH_FETCH_MAX_PER_HOST": "1"]) { page in
       page.origin.on("/held.png", .held(Fixtures.png, by: Gate()))
@@ -79,13 +79,13 @@ struct DashboardTests {
     }
   }
 
-  @Test("says why a job failed, who can mend it, and what was wrong with a submission")
+  @Test("the page says why a job failed, who can fix it, and what is wrong with a submission")
   func explains() async throws {
     try await withDashboard(["IMAGEFETCH_JOBS_MAX_ATTEMPTS": "1"]) { page in
       let urls = [page.origin.url("/gone.png"), "http://169.254.169.254/latest"]
       try await page.browser.type(urls.joined(separator: " ") + "\u{E007}", into: "#urls")
       try await page.sees("is('gone.png', 'failure') && is('latest', 'failure')")
-      try await page.sees("text(card('gone.png')).includes('The origin answered 404.')")
+      try await page.sees("text(card('gone.png')).includes('The origin responded with 404.')")
       try await page.sees("text(card('gone.png')).includes('ask its operator')")
       try await page.sees("text(card('latest')).includes('fetch.allow_networks')")
       page.origin.on("/gone.png", .ok(Fixtures.png))
@@ -94,15 +94,15 @@ struct DashboardTests {
       try await page.sees("is('gone.png', 'success') && is('latest', 'failure')")
       try await page.run("document.querySelector('.chip[data-phase=cancelled]').click()")
       try await page.sees(
-        "cards.length === 0 && text($('nothing')).includes('No job is like that')")
+        "cards.length === 0 && text($('nothing')).includes('No job matches the filter')")
 
       try await page.browser.type("ftp://a/b\u{E007}", into: "#urls")
-      try await page.sees("text($('submit-said')).includes('ftp://a/b: It is no absolute http')")
+      try await page.sees("text($('submit-said')).includes('ftp://a/b: Must be an absolute http')")
       #expect(try await page.run("return $('urls').value") as? String == "ftp://a/b")
     }
   }
 
-  @Test("takes files that are chosen, dropped or pasted, and links that are")
+  @Test("the page accepts chosen, dropped or pasted files and links")
   func takes() async throws {
     try await withDashboard { page in
       page.origin.on("/pasted.png", .ok(Fixtures.png))
@@ -140,20 +140,20 @@ struct DashboardTests {
     }
   }
 
-  @Test("asks for a token, says when it is wrong, and shows what it may see")
+  @Test("the page asks for a token, reports a wrong one, and shows what the token allows")
   func asksForToken() async throws {
     try await withDashboard(Dashboard.withTokens) { page in
       page.origin.on("/cat.jpg", .ok(Fixtures.jpeg))
       try await page.sees("$('token').open")
       try await page.browser.type("wrong\u{E007}", into: "#token-value")
-      try await page.sees("text($('token-why')).includes('not one of the service')")
+      try await page.sees("text($('token-why')).includes('token is not valid')")
       try await page.browser.type("web\u{E007}", into: "#token-value")
       try await page.sees("!$('token').open && $('connection').dataset.state === 'live'")
       try await page.browser.type(page.origin.url("/cat.jpg") + "\u{E007}", into: "#urls")
       try await page.sees("is('cat.jpg', 'success') && shows('cat.jpg')")
       try await page.sees("text($('cache-note')).includes('admin') && $('cache-shown').hidden")
 
-      // Kept for the tab alone, and forgotten when told so.
+      // The token is stored for the tab only, and can be removed.
       #expect(try await page.run("return localStorage.getItem('token')") == nil)
       try await page.browser.click("#forget-token")
       try await page.sees("$('token').open && cards.length === 0")
@@ -164,7 +164,7 @@ struct DashboardTests {
     }
   }
 
-  @Test("lets an admin clear the cache and say that the network is constrained")
+  @Test("an admin can clear the cache and mark the network as constrained")
   func administers() async throws {
     try await withDashboard { page in
       page.origin.on("/cat.jpg", .ok(Fixtures.jpeg))
@@ -186,7 +186,7 @@ struct DashboardTests {
     }
   }
 
-  @Test("shows strangers' words as words")
+  @Test("foreign texts are shown as text, never as markup")
   func escapes() async throws {
     try await withDashboard { page in
       let tag = "<img src=x onerror=\"hacked=1\">"
@@ -201,7 +201,7 @@ struct DashboardTests {
         "document.querySelectorAll('.card script, dialog script, [onerror], svg').length"
       #expect(try await page.run("return \(strange)") as? Int == 0)
       #expect(try await page.run("return typeof hacked") as? String == "undefined")
-      // Nor could a script of the page make markup of text.
+      // A script of the page cannot turn text into markup either.
       let refused = "try { document.body.innerHTML = 'x' } catch (error) { return error.name }"
       #expect(try await page.run(refused) as? String == "TypeError")
       _ = try await page.browser.complaints()
@@ -211,7 +211,7 @@ struct DashboardTests {
 
 @Suite("The dashboard's wall", .browser, .timeLimit(.minutes(5)))
 struct DashboardWallTests {
-  @Test("holds more than a thousand jobs in few elements, and keys go over it")
+  @Test("a thousand jobs need few elements, and the keyboard moves over them")
   func holdsMany() async throws {
     try await withDashboard { page in
       page.origin.on("/held.png", .held(Fixtures.png, by: Gate()))
@@ -230,7 +230,7 @@ struct DashboardWallTests {
       try await page.sees(most)
       try await page.browser.press("\u{E013}")
       try await page.sees("Number(document.activeElement.ariaPosInSet) < 1200")
-      // Those who scrolled down are not moved by what is new.
+      // New jobs do not move the page of a user who has scrolled down.
       let id = try await page.service.submit(url: page.origin.url("/held.png?new"))
       try await page.sees("text($('newer')).includes('1 newer job')")
       try await page.browser.click("#newer")
@@ -238,7 +238,7 @@ struct DashboardWallTests {
     }
   }
 
-  @Test("fits a narrow window, and its text stands out from its ground, light and dark")
+  @Test("the page fits a narrow window, and its text has contrast in light and dark")
   func fits() async throws {
     try await withDashboard(["IMAGEFETCH_JOBS_MAX_ATTEMPTS": "1"]) { page in
       let long = page.origin.url("/" + String(repeating: "x", count: 300) + ".png")
@@ -259,7 +259,7 @@ struct DashboardWallTests {
     }
   }
 
-  @Test("reads the event stream however it is cut, and goes on where it was cut off")
+  @Test("the page reads an event stream in any pieces, and continues where it broke")
   func listens() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -268,7 +268,7 @@ struct DashboardWallTests {
       var job = try await Self.failedJob(service)
       let json = String(decoding: try JSONSerialization.data(withJSONObject: job), as: UTF8.self)
       let middle = json.index(after: json.firstIndex(of: ",")!)
-      // The list knows less than the events.
+      // The list has an older state than the events.
       job.merge(["version": 1, "phase": "queued", "error": NSNull()]) { $1 }
       let list = try Self.list([job])
       let head = ScriptedReply.head(
@@ -299,14 +299,14 @@ struct DashboardWallTests {
     }
   }
 
-  @Test("holds what runs, and what is looked for, also beside a queue longer than it can show")
+  @Test("running and searched jobs stay on the page next to a very long queue")
   func holdsRunning() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
     try await withService { service in
       let failed = try await Self.failedJob(service)
       let id = try #require(failed["id"] as? String)
-      // Newest first, as the service tells them.
+      // Newest first, in the service's order.
       let jobs = { (phase: String, last: Int, count: Int) in
         (0..<count).map { index in
           let end = String(last - index)
@@ -344,19 +344,19 @@ struct DashboardWallTests {
     }
   }
 
-  /// A job as the service tells of it.
+  /// A job in the service's format.
   private static func failedJob(_ service: RunningService) async throws -> [String: Any] {
     let answer = try await service.submit(["url": "http://127.0.0.1:1/one.png", "max_attempts": 1])
     return try await service.finished(try #require(answer.json()["id"] as? String))
   }
 
-  /// What `GET /jobs` answers with these.
+  /// A response of `GET /jobs` with these jobs.
   private static func list(_ jobs: [[String: Any]], cursor: String? = nil) throws -> [UInt8] {
     let list: [String: Any] = ["jobs": jobs, "next_cursor": cursor ?? NSNull()]
     return Array(try JSONSerialization.data(withJSONObject: list))
   }
 
-  /// The texts whose contrast (WCAG 2.2, 1.4.3) is below 4.5; those over pictures have a ground of their own.
+  /// The texts whose contrast (WCAG 2.2, 1.4.3) is below 4.5. Texts over images have their own background.
   private static let contrast = """
     const numbers = (color) => (color.match(/[\\d.]+/g) ?? []).map(Number);
     const luminance = (color) => {

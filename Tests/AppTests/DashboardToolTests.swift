@@ -4,12 +4,12 @@ import Testing
 
 @Suite("Many jobs on the dashboard", .browser, .timeLimit(.minutes(5)))
 struct DashboardToolTests {
-  /// The names of what is shown, from top to bottom.
+  /// The names of the shown jobs, from top to bottom.
   private static let names = """
     [...cards].sort((a, b) => a.ariaPosInSet - b.ariaPosInSet).map((one) => text(one.querySelector('.name'))).join(' ')
     """
 
-  @Test("are shown in the order of a column, what runs first in the table; the address keeps it")
+  @Test("rows are ordered by a column, running jobs first, and the address keeps the order")
   func orders() async throws {
     try await withDashboard(["IMAGEFETCH_JOBS_MAX_ATTEMPTS": "1"]) { page in
       page.origin.on("/held.png", .held(Fixtures.png, by: Gate()))
@@ -28,7 +28,7 @@ struct DashboardToolTests {
       try await page.sees("\(Self.names).startsWith('large.jpg small.png')")
       try await page.sees(
         "document.querySelector('#columns [aria-pressed=true]').dataset.sort === 'size'")
-      // As it is on the wall, so it is read and tabbed through.
+      // The reading and tab order is the order on the wall.
       try await page.sees("cards.map((one) => one.ariaPosInSet).join() === '1,2,3,4'")
       try await page.run("location.reload()")
       try await page.sees(
@@ -39,7 +39,7 @@ struct DashboardToolTests {
     }
   }
 
-  @Test("are selected one by one or in a range, and changed and taken away alone")
+  @Test("jobs are selected singly or in a range, and actions apply to them alone")
   func selection() async throws {
     try await withDashboard(["IMAGEFETCH_JOBS_MAX_ATTEMPTS": "1"]) { page in
       for name in ["a", "b", "c", "d"] {
@@ -51,7 +51,7 @@ struct DashboardToolTests {
       }
       try await page.sees(
         "cards.length === 4 && cards.every((one) => one.dataset.phase === 'success')")
-      // Downloads are caught where they begin.
+      // Downloads are captured where they begin.
       try await page.run(
         """
         window.saved = [];
@@ -84,7 +84,7 @@ struct DashboardToolTests {
       let lines = saved[0].components(separatedBy: "\r\n")
       #expect(lines.count == 4 && lines[3].isEmpty && lines[0].hasPrefix("id,phase,source,name"))
       #expect(lines[1].contains("/c.png") && lines[2].contains("/b.png"))
-      // A spreadsheet must not take a stranger's text for a formula.
+      // A spreadsheet must not treat foreign text as a formula.
       #expect(lines[2].contains(#","'=1+1 x,""y""","#), "\(lines[2])")
       let jobs = try JSONSerialization.jsonObject(with: Data(saved[1].utf8)) as? [[String: Any]]
       #expect(jobs?.count == 2 && jobs?.allSatisfy { $0["phase"] as? String == "success" } == true)
@@ -97,7 +97,7 @@ struct DashboardToolTests {
     }
   }
 
-  @Test("their last quarter of an hour is plotted with a scale, and a bar says what it stands for")
+  @Test("the last 15 minutes are plotted with a scale, and each bar has a description")
   func plots() async throws {
     try await withDashboard(["IMAGEFETCH_JOBS_MAX_ATTEMPTS": "1"]) { page in
       page.origin.on("/a.png", .ok(Fixtures.png))
@@ -111,13 +111,13 @@ struct DashboardToolTests {
       try await page.sees(
         "text(document.querySelector('.chart .scale.up')).match(/^[12]$/) "
           + "&& text(document.querySelector('.chart .from')) === '15 min ago'")
-      // The page adds what ended since the last step.
+      // The page adds the jobs that ended since the last step.
       try await eventually {
         let answer = try await page.service.get("/activity").json()
         let sum = { (name: String) in (answer[name] as? [Int] ?? []).reduce(0, +) }
         return sum("succeeded") == 2 && sum("failed") == 1
       }
-      // One of the last three: a step may have ended between the jobs.
+      // One of the last three bars: a step may have ended between the jobs.
       let told = try await page.sees(
         """
         (() => {
@@ -135,10 +135,10 @@ struct DashboardToolTests {
     }
   }
 
-  @Test("bars that are over do not change while nothing happens")
+  @Test("finished bars do not change while nothing happens")
   func stillPlot() async throws {
     try await withDashboard { page in
-      // A history of 10 and 20 jobs in two steps of every second bar, which ended some time ago.
+      // A history of 10 and 20 jobs in two steps of every second bar. All of them ended some time ago.
       try await page.run(
         """
         const ask = window.fetch;
@@ -158,7 +158,7 @@ struct DashboardToolTests {
         };
         $('glance').open = true;
         """.replacing("$('", with: "document.getElementById('"))
-      // Three steps later each way of joining three steps has been seen.
+      // After three more steps, every way of combining three steps was used.
       try await page.sees("polls.length >= 5 && text($('throughput-text')).includes('peak')")
       let shown = try #require(try await page.run("return polls.slice(1)") as? [String])
       let expected = try #require(shown.first)
@@ -167,7 +167,7 @@ struct DashboardToolTests {
     }
   }
 
-  @Test("on a phone rows say where a job comes from, what became of it and when, and have a menu")
+  @Test("on a phone, rows show a job's source, result and time, and have a menu")
   func phone() async throws {
     try await withDashboard(["IMAGEFETCH_JOBS_MAX_ATTEMPTS": "1"]) { page in
       page.origin.on("/held.png", .held(Fixtures.png, by: Gate()))
@@ -181,11 +181,11 @@ struct DashboardToolTests {
       try await page.sees("innerWidth === 390 && $('wall').matches('.rows') && cards.length === 3")
       let line = { (name: String) in "text(card('\(name)').querySelector('.brief'))" }
       let host = page.origin.url("").dropFirst("http://".count)
-      try await page.sees("\(line("none.png")) === 'The origin answered 404. · \(host)'")
+      try await page.sees("\(line("none.png")) === 'The origin responded with 404. · \(host)'")
       try await page.sees("\(line("a.png")).match(/^PNG, \\d+ × \\d+, .* · \(host)$/)")
       try await page.sees("text(card('a.png').querySelector('.age')).match(/^\\d+ s ago$/)")
       try await page.sees("cards.every((row) => row.scrollWidth <= row.clientWidth)")
-      // A row with its two lines is seen whole.
+      // A row's two lines are fully visible.
       let bottom = { (part: String) in "\(part).getBoundingClientRect().bottom" }
       try await page.sees(
         "cards.every((row) => \(bottom("row.querySelector('.brief')")) <= \(bottom("row")))")
@@ -202,7 +202,7 @@ struct DashboardToolTests {
     }
   }
 
-  @Test("with a token an image is saved, and no link leads where only a token would")
+  @Test("with a token an image is downloaded, and no link leads to a 401")
   func tokens() async throws {
     try await withDashboard(Dashboard.withTokens) { page in
       page.origin.on("/a.png", .ok(Fixtures.png))
@@ -222,7 +222,7 @@ struct DashboardToolTests {
     }
   }
 
-  @Test("a job that was tried again tells of each try that failed")
+  @Test("a retried job lists each failed attempt")
   func tries() async throws {
     try await withDashboard(["IMAGEFETCH_JOBS_MAX_ATTEMPTS": "3"]) { page in
       try await page.sees("$('connection').dataset.state === 'live'")
@@ -240,7 +240,7 @@ struct DashboardToolTests {
     }
   }
 
-  @Test("are led to from a header with the version and links, and come high up on a phone")
+  @Test("the header has the version and links, and jobs start high on a phone's screen")
   func header() async throws {
     try await withDashboard { page in
       page.origin.on("/a.png", .ok(Fixtures.png))

@@ -2,9 +2,9 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("Images taken from the dashboard", .browser, .timeLimit(.minutes(5)))
+@Suite("Image downloads from the dashboard", .browser, .timeLimit(.minutes(5)))
 struct DashboardZipTests {
-  /// What another program finds in an archive.
+  /// The contents of an archive as another program reads them.
   private struct Found: Decodable {
     let damaged: String?
     let images: [String: Data]
@@ -17,7 +17,7 @@ struct DashboardZipTests {
     print(json.dumps({"damaged": archive.testzip(), "images": images}))
     """
 
-  @Test("are one zip, each as it came, under names of their own; failures are left out")
+  @Test("selected images become one zip with unchanged bytes and unique names, without failures")
   func zip() async throws {
     try await withDashboard(["IMAGEFETCH_JOBS_MAX_ATTEMPTS": "1"]) { page in
       let photo = Fixtures.image("photo.jpg")
@@ -29,7 +29,7 @@ struct DashboardZipTests {
       }
       try await page.sees(
         "cards.length === 4 && !cards.some((one) => one.dataset.phase === 'loading')")
-      // The download is caught where it begins.
+      // The download is captured where it begins.
       try await page.run(
         """
         window.zip = null;
@@ -61,7 +61,7 @@ struct DashboardZipTests {
     }
   }
 
-  @Test("are asked for nowhere when no job has one")
+  @Test("no image is requested if no selected job has one")
   func none() async throws {
     try await withDashboard(["IMAGEFETCH_JOBS_MAX_ATTEMPTS": "1"]) { page in
       _ = try await page.service.finished(

@@ -6,10 +6,10 @@ import Testing
 struct DecoderProcessTests {
   private static let canary = "5ca7e0fc0ffee5dad1e5f00dbabe0ddba11ca5cade"
 
-  @Test("know nothing of its configuration, have no environment, and no descriptor but one")
+  @Test("decoder processes have no configuration, no environment and only one descriptor")
   func secrets() async throws {
     try await withService(["IMAGEFETCH_VIEW_KEYS": Self.canary]) { service in
-      // The one that forks, and one that it forked: the service tries it at its start.
+      // The process that forks, and one that it forked: the service tests it at its start.
       try await eventually { Self.descendants(of: service.processIdentifier).count >= 2 }
       let decoders = Self.descendants(of: service.processIdentifier)
       #expect(Self.memory(of: service.processIdentifier, holds: Self.canary) != false)
@@ -27,8 +27,8 @@ struct DecoderProcessTests {
   }
 
   @Test(
-    "have what codecs need, and no code of transfers, databases or answers, which the service has",
-    .disabled(if: Sanitizer.isHere, "its reports look at all that is loaded"))
+    "decoder processes contain codecs, but no code for transfers, databases or responses",
+    .disabled(if: Sanitizer.isHere, "its reports need every loaded library"))
   func libraries() async throws {
     try await withService { service in
       try await eventually { Self.descendants(of: service.processIdentifier).count >= 2 }
@@ -47,7 +47,7 @@ struct DecoderProcessTests {
     }
   }
 
-  @Test("are had anew when they were killed, and end with the service")
+  @Test("killed decoder processes are replaced, and all end with the service")
   func killed() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -68,7 +68,7 @@ struct DecoderProcessTests {
   }
 
   @Test(
-    "cost no image its job when somebody kills them, one by one or all at once with what forks them",
+    "no job fails when decoder processes are killed, singly or with the process that forks them",
     arguments: [false, true])
   func lost(atOnce: Bool) async throws {
     let (origin, gate) = (try ScriptedOrigin(), Gate())
@@ -81,7 +81,7 @@ struct DecoderProcessTests {
         let progress = try await service.get("/jobs/\(id)").json()["progress"] as? [String: Any]
         return progress?["completed"] as? Int == 100
       }
-      // The nearest is the one that forks.
+      // The first one is the process that forks.
       let all = Self.descendants(of: service.processIdentifier)
       let decoders = all.dropFirst()
       for process in atOnce ? all.prefix(1) : decoders { kill(process, SIGKILL) }
@@ -92,7 +92,7 @@ struct DecoderProcessTests {
     }
   }
 
-  /// The service as whoever inherits its orphans, as the first process of a container does.
+  /// Makes the service inherit orphaned processes, like the first process of a container.
   private static let heir = """
     #!/usr/bin/env python3
     import ctypes, os, sys
@@ -101,7 +101,7 @@ struct DecoderProcessTests {
     os.execv("\(RunningService.executable)", ["imagefetch"] + sys.argv[1:])
     """
 
-  @Test("leave nothing to the first process of a container when what forks them is killed")
+  @Test("no process is left to a container's first process when the forking one is killed")
   func orphans() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -124,7 +124,7 @@ struct DecoderProcessTests {
   }
 
   @Test(
-    "that answer no more have the service say that it is not ready, until they do",
+    "hanging decoder processes make the service not ready until they respond",
     .enabled(if: ProcessInfo.processInfo.environment["LONG_TESTS"] == "1"),
     .timeLimit(.minutes(5)))
   func standing() async throws {
@@ -132,7 +132,7 @@ struct DecoderProcessTests {
       try await eventually { Self.descendants(of: service.processIdentifier).count >= 2 }
       let decoders = Self.descendants(of: service.processIdentifier)
       for decoder in decoders { kill(decoder, SIGSTOP) }
-      // A canary is due after half a minute, and has a quarter.
+      // A canary is due after half a minute, and may take a quarter.
       try await eventually {
         String(decoding: try await service.get("/metrics").body, as: UTF8.self)
           .contains("imagefetch_canaries_total 1")
@@ -145,7 +145,7 @@ struct DecoderProcessTests {
     }
   }
 
-  @Test("are not there where the operator wants none")
+  @Test("decoder processes can be turned off")
   func none() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -159,7 +159,7 @@ struct DecoderProcessTests {
     }
   }
 
-  /// The nearest first.
+  /// Returns the descendants of a process, the nearest first.
   private static func descendants(of process: Int32) -> [Int32] {
     let tasks = "/proc/\(process)/task"
     let threads = (try? FileManager.default.contentsOfDirectory(atPath: tasks)) ?? []
@@ -170,7 +170,7 @@ struct DecoderProcessTests {
     return children + children.flatMap { descendants(of: $0) }
   }
 
-  /// Whether it is gone, or waits for its parent to notice.
+  /// Whether a process is gone, or a zombie that its parent has not collected.
   private static func hasEnded(_ process: Int32) -> Bool {
     guard let status = try? file("/proc/\(process)/status") else { return true }
     return status.contains("State:\tZ")
@@ -180,16 +180,16 @@ struct DecoderProcessTests {
     try String(contentsOfFile: path, encoding: .utf8)
   }
 
-  /// - Returns: nil where the kernel lets nobody but root look.
+  /// - Returns: Nil if only root may read it.
   private static func maps(of process: Int32) -> String? {
-    // A file of /proc has no size, and comes in pieces.
+    // A file in /proc has no size and is read in pieces.
     guard let handle = FileHandle(forReadingAtPath: "/proc/\(process)/maps") else { return nil }
     var text = Data()
     while let piece = try? handle.read(upToCount: 4096), !piece.isEmpty { text += piece }
     return String(decoding: text, as: UTF8.self)
   }
 
-  /// - Returns: nil where the kernel lets nobody but root look.
+  /// - Returns: Nil if only root may read it.
   private static func memory(of process: Int32, holds secret: String) -> Bool? {
     let memory = open("/proc/\(process)/mem", O_RDONLY | O_CLOEXEC)
     guard memory >= 0 else { return nil }

@@ -1,6 +1,6 @@
 import Foundation
 
-/// The pages of docs/, cut into what can be compared with the sources.
+/// The pages of docs/, split into parts that can be compared with the sources.
 enum Documentation {
   static let operating = Page("docs/operating.md")
   static let limits = Page("docs/limits.md")
@@ -8,7 +8,7 @@ enum Documentation {
   static let architecture = Page("docs/architecture.md")
   static let clients = Page("docs/clients.md")
   static let pages = [operating, limits, formats, clients, architecture] + readers
-  /// What users of the service read first.
+  /// The pages that users read first.
   private static let readers = [
     "docs/comparison.md", "docs/configuration.md", "docs/contributing.md",
     "docs/glossary.md", "docs/scaling.md", "docs/trust.md",
@@ -17,7 +17,7 @@ enum Documentation {
   struct Page: Sendable {
     let path: String
     let text: String
-    /// On one line, so that no phrase is cut.
+    /// The text on one line, so that line breaks do not split a phrase.
     let flowing: String
 
     init(_ path: String) {
@@ -26,29 +26,29 @@ enum Documentation {
       flowing = text.replacing(#/\s+/#, with: " ")
     }
 
-    /// What stands between ticks, within lines.
+    /// The inline code in the page.
     var ticked: [String] {
       text.replacing(#/(?ms)^```.*?^```$/#, with: "")
         .matches(of: #/`([^`\n]+)`/#).map { String($0.1) }
     }
 
-    /// What stands under a heading of the second level.
+    /// The text under a second-level heading.
     func section(_ title: String) -> String { Readme.section(title, of: text) }
 
-    /// The cells of the table's rows in a section, without its head.
+    /// The cells of a section's table, without its head.
     func table(_ title: String) -> [[String]] {
       section(title).split(separator: "\n").filter { $0.hasPrefix("|") }.dropFirst(2).map { row in
         row.split(separator: "|").map { $0.trimmingCharacters(in: .whitespaces) }
       }
     }
 
-    /// The blocks of code of a kind.
+    /// The code blocks of a language.
     func blocks(_ kind: String) -> [String] {
       text.matches(of: #/(?ms)^```([a-z]*)\n(.*?)\n```$/#).filter { $0.1 == kind }
         .map { String($0.2) }
     }
 
-    /// A heading as the address within the page that GitHub gives it.
+    /// The anchors that GitHub gives to the headings.
     var anchors: Set<String> {
       Set(
         text.matches(of: #/(?m)^#+ (.+)$/#).map {

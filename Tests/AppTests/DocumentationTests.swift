@@ -9,10 +9,10 @@ import YAML
 @testable import Engine
 @testable import Jobs
 
-/// What docs/ states as facts is what the sources say.
+/// Compares the facts in docs/ with the sources.
 @Suite("The documentation", .timeLimit(.minutes(5)))
 struct DocumentationTests {
-  @Test("links to files and headings that are there", arguments: Documentation.pages.map(\.path))
+  @Test("links lead to existing files and headings", arguments: Documentation.pages.map(\.path))
   func links(path: String) throws {
     let page = Documentation.Page(path)
     let links = page.text.matches(of: #/\]\(([^):]+)\)/#).map { String($0.1) }
@@ -29,7 +29,7 @@ struct DocumentationTests {
     }
   }
 
-  @Test("names keys and variables that are there, with their defaults")
+  @Test("the documentation names existing keys and variables with their defaults")
   func keys() {
     let keys = Dictionary(uniqueKeysWithValues: Configuration.keys.map { ($0.path, $0) })
     let sections = Set(keys.keys.map { $0.prefix { $0 != "." } })
@@ -57,7 +57,7 @@ struct DocumentationTests {
     #expect(named.count >= 30)
   }
 
-  @Test("has the default and the range of each key in the table of limits")
+  @Test("the table of limits has the default and the range of each key")
   func limits() {
     let keys = Dictionary(uniqueKeysWithValues: Configuration.keys.map { ($0.path, $0) })
     let rows = Documentation.limits.table("All limits").filter { $0.count == 4 && $0[3] != "" }
@@ -69,12 +69,12 @@ struct DocumentationTests {
     }
   }
 
-  @Test("names no word of the API that openapi.yaml hasn't")
+  @Test("the documentation uses no word of the API that is not in openapi.yaml")
   func words() {
     let contract = Readme.file("openapi.yaml") + Readme.file("clients/python/imagefetch.py")
     for page in Documentation.pages {
       for word in page.ticked where word.wholeMatch(of: #/[a-z]+(_[a-z]+)+/#) != nil {
-        // Metrics are another test's, and curl's variables are not ours.
+        // Another test checks metrics, and curl's variables do not belong to the service.
         if word.hasPrefix("imagefetch_") || word.hasPrefix("process_") { continue }
         if ["http_proxy", "https_proxy", "no_proxy"].contains(word) { continue }
         let isThere = contract.contains(word) || Documentation.sources.contains("\"\(word)\"")
@@ -83,7 +83,7 @@ struct DocumentationTests {
     }
   }
 
-  @Test("tells why jobs fail by all codes, as the contract does, and which are tried again")
+  @Test("the documentation lists all failure codes, and which of them are retried")
   func codes() {
     let rows = Documentation.operating.table("Why jobs fail")
     #expect(rows.map { $0[0] } == FailureCode.allCases.map { "`\($0.rawValue)`" })
@@ -104,7 +104,7 @@ struct DocumentationTests {
     }
   }
 
-  /// One of each code, but for `origin_status`.
+  /// One failure of each code, except `origin_status`.
   private static var failures: [JobFailure] {
     let fetch: [FetchError] = [
       .blocked(target: "", .host), .dnsFailure(host: "", detail: ""),
@@ -124,19 +124,19 @@ struct DocumentationTests {
     ]
   }
 
-  @Test("names the metrics that a service has")
+  @Test("the documentation names the metrics that a service has")
   func metrics() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
     origin.on("/photo.jpg", .ok(Fixtures.jpeg))
-    // Some are of what is configured alone.
+    // Some metrics exist only with certain settings.
     try await withService(["IMAGEFETCH_TRACING_ENDPOINT": origin.url("")]) { service in
       let id = try await service.submit(url: origin.url("/photo.jpg"))
       _ = try await service.finished(id)
       #expect(try await service.get("/jobs/\(id)/image?width=10").status == 200)
       _ = try await service.finished(service.submit(url: origin.url("/none.jpg")))
       var answer = String(decoding: try await service.get("/metrics").body, as: UTF8.self)
-      // Some are of a store that many share.
+      // Some metrics exist only for a shared store.
       try await Cluster.open(1) { cluster, origin in
         origin.on("/filed", .ok(Fixtures.filedPNG))
         #expect(try await cluster[0].run(["url": origin.url("/filed")]).phase == "success")
@@ -154,7 +154,7 @@ struct DocumentationTests {
       }
       #expect(named.count >= 25)
       #expect(named.subtracting(samples.union(families)) == [])
-      // What the others are, the service says itself.
+      // The service itself describes the other metrics.
       for match in answer.matches(of: #/(?m)^# HELP (\S+) (.+)$/#) {
         let isSentence = match.2.hasSuffix(".") && match.2 != match.1
         #expect(isSentence, "\(match.0)")
@@ -162,7 +162,7 @@ struct DocumentationTests {
     }
   }
 
-  @Test("comes with alert rules on phases, codes and statuses that are there")
+  @Test("the alert rules use existing phases, codes and statuses")
   func alerts() throws {
     let rules = Readme.file("deploy/alerts.yaml")
     let names = rules.matches(of: #/alert: (\w+)/#)

@@ -10,10 +10,10 @@ import Testing
 @testable import Store
 @testable import imagefetch
 
-/// Numbers in the documentation: each phrase is built from its constant.
-@Suite("A limit that is documented")
+/// Compares numbers in the documentation with the sources. Each phrase is built from its constant.
+@Suite("Documented limits")
 struct DocumentedLimitsTests {
-  @Test("is the one of the sources", arguments: phrases)
+  @Test("a documented limit equals the limit in the sources", arguments: phrases)
   func phrase(_ phrase: String) {
     let pages = [
       Documentation.operating, Documentation.limits, Documentation.formats, Documentation.clients,
@@ -28,7 +28,7 @@ struct DocumentedLimitsTests {
     let rules = OriginRules()
     return [
       "\(rules.unprovenTransfers) until it has answered",
-      "After \(rules.maxFailures) requests in a row that reach nobody",
+      "After \(rules.maxFailures) requests in a row that get no connection",
       "for \(seconds(rules.firstPause)) s, twice as long each time up to "
         + "\(seconds(rules.longestPause)) s",
       "Every \(ordinal(QueueOrder.agedEvery)) turn",
@@ -60,7 +60,7 @@ struct DocumentedLimitsTests {
       "waits \(seconds(StandardError.patience)) s for the last lines",
       "for up to `server.max_connections` (\(server.maxConnections)) and \(server.probes.connections) |",
       "\(gathering.budget >> 20) MiB for all together",
-      "a list of jobs takes \(BatchWriter.memory >> 20) MiB of it",
+      "the upload of a batch takes \(BatchWriter.memory >> 20) MiB of it",
       "jobs of `/events`, that are sent | \(ManyJobsSubscription.maxPageBytes >> 10) KiB for each",
       "\(gathering.single >> 20) MiB of one job, \(batched >> 10) KiB times `api.max_batch`",
       "\(server.probes.connections) more are taken for",
@@ -86,7 +86,7 @@ struct DocumentedLimitsTests {
     ]
   }
 
-  /// What the units, the image and the command say.
+  /// The values in the systemd unit, the container image and the command.
   private static var outside: [String] {
     let unit = Readme.file("deploy/imagefetch.service")
     let files = unit.firstMatch(of: #/LimitNOFILE=(\d+)/#)?.1 ?? "no limit"
@@ -97,12 +97,12 @@ struct DocumentedLimitsTests {
       "It runs as \(user) and writes to `\(folder)` alone",
       "exits with \(ExitStatus.operatorMistake.rawValue) on a mistake; "
         + "\(ExitStatus.usageError.rawValue) is a wrong command line, "
-        + "\(ExitStatus.internalFault.rawValue) a fault of ours, or a store that can't be used",
+        + "\(ExitStatus.internalFault.rawValue) an internal fault, or a store that can't be used",
       "exit status \(ExitStatus.fine.rawValue) or \(ExitStatus.operatorMistake.rawValue)",
     ]
   }
 
-  @Test("has a row for each resource that owners share, with the value of its key or constant")
+  @Test("the table has a row for each shared resource, with the value of its key or constant")
   func shared() {
     let (engine, fetcher) = (JobEngine.Configuration(), CurlFetcher.Configuration())
     let webhooks = WebhookRules()
@@ -136,7 +136,7 @@ struct DocumentedLimitsTests {
     for row in rows {
       if let key = keyed[row[0]] {
         #expect(row[2] == "`\(key)`")
-        // Where it depends on the machine the default is no number of them.
+        // If the value depends on the machine, the default is not a number.
         let isDerived = row[0] == "variants made at once"
         #expect(isDerived || row[1].hasPrefix("`\(defaults[key] ?? "no such key")`"), "\(row)")
       } else {
@@ -148,7 +148,7 @@ struct DocumentedLimitsTests {
         && OwnerRoom<Owner>.kept(of: engine.workers) * 4 == engine.workers)
   }
 
-  @Test("is how long an event stream is quiet, and proxies wait longer")
+  @Test("the silence of an event stream is shorter than the timeouts of proxies")
   func quiet() throws {
     let page = Documentation.operating
     let told = try #require(page.flowing.firstMatch(of: #/quiet for (\d+) s at the longest/#)?.1)
@@ -165,7 +165,7 @@ struct DocumentedLimitsTests {
     #expect(body << 20 >= App.Configuration().server.maxBody)
   }
 
-  @Test("holds in every unit: stopping takes longer than draining, memory more than decoding")
+  @Test("in every unit, stopping takes longer than draining, and memory exceeds decode memory")
   func units() throws {
     let configuration = App.Configuration()
     for (file, pattern) in [
@@ -191,7 +191,7 @@ struct DocumentedLimitsTests {
     #expect(Documentation.operating.flowing.contains("The defaults fit into 2 GiB"))
   }
 
-  @Test("has its sum of memory below what the defaults are said to fit into")
+  @Test("the documented sum of memory is below what the defaults need")
   func sum() {
     let (engine, server) = (JobEngine.Configuration(), HTTPServer.Configuration())
     let clients = 1000 * (server.poolSize + BodyBuffer.capacity)

@@ -3,7 +3,7 @@ import Synchronization
 import TestSupport
 import Testing
 
-/// A client that listens, as a process of its own: what it prints is its lines so far.
+/// A client that listens to events, in its own process. `lines` is what it has printed.
 final class Listener: Sendable {
   private let process: ChildProcess
   private let text: Mutex<Data>
@@ -22,7 +22,7 @@ final class Listener: Sendable {
     try Listener("/usr/bin/curl", ["-sN", "--max-time", "100"] + arguments + [url])
   }
 
-  /// What follows a stream as a browser does, connecting again when it ends.
+  /// Follows an event stream like a browser, with reconnections.
   static func eventSource(_ url: String) throws -> Listener {
     let script = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
       .appending(path: "Fixtures/event-source.py").path
@@ -37,20 +37,20 @@ final class Listener: Sendable {
 
   func leave() { process.signal(SIGKILL) }
 
-  /// Its exit status, once it has one.
+  /// Waits for its end and returns its exit status.
   func ended() async throws -> Int32 {
     try await eventually { !self.process.isRunning }
     return process.wait()
   }
 }
 
-/// An event as the client understood it.
+/// An event as the client parsed it.
 struct Event: Decodable {
   var type: String
   var id: String
   var job: ShownJob
 
-  /// Those of an event source so far.
+  /// The events that the client has received.
   static func all(_ listener: Listener) -> [Event] {
     let decoder = JSONDecoder()
     decoder.keyDecodingStrategy = .convertFromSnakeCase
@@ -62,7 +62,7 @@ struct Event: Decodable {
 struct EventTests {
   private let png = Fixtures.png
 
-  @Test("of a job, as curl sees them: its phases, its progress, its image, and then the end")
+  @Test("curl receives a job's phases, progress, image and the end of the stream")
   func raw() async throws {
     try await withPipeline { service, origin in
       let gate = Gate()
@@ -71,7 +71,7 @@ struct EventTests {
       let listener = try Listener.curl("\(service.base)/jobs/\(id)/events", ["-i"])
       try await eventually { listener.lines.contains("event: phase") }
       gate.open()
-      #expect(try await listener.ended() == 0, "the stream ends whole")
+      #expect(try await listener.ended() == 0, "the stream ends normally")
       try await eventually {
         listener.lines.suffix(5).first == "event: phase" && listener.lines.contains("event: image")
       }
@@ -92,7 +92,7 @@ struct EventTests {
     }
   }
 
-  @Test("make an event source hear of all, and stay away after the end")
+  @Test("an event source receives all events and does not reconnect after the end")
   func eventSource() async throws {
     try await withPipeline { service, origin in
       let gate = Gate()
@@ -111,7 +111,7 @@ struct EventTests {
     }
   }
 
-  @Test("cancel a job with the last client that wanted it no longer than it listens")
+  @Test("a job is cancelled when its last listener that wanted this disconnects")
   func cancelOnDisconnect() async throws {
     try await withPipeline { service, origin in
       let gate = Gate()
@@ -133,7 +133,7 @@ struct EventTests {
     }
   }
 
-  @Test("tell that the regular image took the low-data one's place, and end with that")
+  @Test("an event reports that the regular image replaced the low-data one, and ends the stream")
   func replaced() async throws {
     try await withPipeline(["network.constrained": "true"]) { service, origin in
       origin.on("/regular", .ok(png))
@@ -151,7 +151,7 @@ struct EventTests {
     }
   }
 
-  @Test("let an event source miss no end, although the service was gone meanwhile")
+  @Test("an event source misses no end although the service restarts")
   func comesBack() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -170,7 +170,7 @@ struct EventTests {
     try await eventually { Event.all(listener).last?.job.phase == "success" }
     #expect(try await first.stop() == 0)
     let second = try await RunningService(folder: folder, settings: settings)
-    // Most likely over before the client is back.
+    // Most likely this job ends before the client reconnects.
     let missed = try await second.run(["url": origin.url("/x"), "cache": "no-store"])
     try await eventually {
       Event.all(listener).contains { $0.job.id == missed.id && $0.job.phase == "success" }
@@ -178,7 +178,7 @@ struct EventTests {
     #expect(try await second.stop() == 0)
   }
 
-  @Test("end whole when the service stops, and do not hold it up or cancel anything")
+  @Test("event streams end normally when the service stops, without a delay or a cancellation")
   func stops() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }

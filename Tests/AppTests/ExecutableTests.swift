@@ -3,11 +3,11 @@ import Jobs
 import TestSupport
 import Testing
 
-/// What every build of the executable has to do. `make check-release` runs these, and all other suites that start the
-/// executable, with the one that is shipped.
+/// Checks every build of the executable. `make check-release` runs these tests, and all other suites that
+/// start the executable, with the released build.
 @Suite("The executable", .timeLimit(.minutes(5)))
 struct ExecutableTests {
-  /// Runs one subcommand for what it is for.
+  /// Runs one subcommand for its purpose.
   private typealias Run = @Sendable () async throws -> Void
 
   private static let runs: [String: Run] = [
@@ -57,7 +57,7 @@ struct ExecutableTests {
     },
   ]
 
-  @Test("does what each of its subcommands is for", arguments: runs.keys.sorted())
+  @Test("each subcommand fulfills its purpose", arguments: runs.keys.sorted())
   func subcommand(name: String) async throws {
     let run = try #require(Self.runs[name])
     try await run()
@@ -65,7 +65,7 @@ struct ExecutableTests {
     #expect(help.status == 0 && help.output.contains("USAGE: imagefetch \(name)"), "\(help)")
   }
 
-  @Test("has no subcommand that no test runs, and the documents name no other")
+  @Test("every subcommand has a test, and the documentation names no other")
   func all() throws {
     struct Dump: Decodable {
       struct Command: Decodable {
@@ -87,7 +87,8 @@ struct ExecutableTests {
   }
 
   @Test(
-    "fetches an image of each format, and makes a variant of it", arguments: ImageFormat.allCases)
+    "an image of each format is fetched, and a variant of it is made",
+    arguments: ImageFormat.allCases)
   func format(_ format: ImageFormat) async throws {
     let names = Fixtures.known.map { $0.name }.filter { $0.hasSuffix("." + format.fileExtension) }
     let name = try #require(names.first { $0.hasPrefix("photo.") } ?? names.sorted().first)

@@ -4,12 +4,12 @@ import Testing
 
 @Suite("A first start")
 struct FirstStartTests {
-  @Test("logs no warning and no error, from the empty folder to the end of the process")
+  @Test("a start with an empty folder and the stop log no warning and no error")
   func log() async throws {
     let folder = try RunningService.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: folder) }
     let service = try await RunningService(folder: folder)
-    // The versions are the last that a start logs, from a thread of their own.
+    // The versions of libraries are logged last during a start, by their own thread.
     try await eventually { service.log.contains("\"message\":\"libraries\"") }
     #expect(try await service.stop() == 0)
     let lines = service.log.split(separator: "\n")

@@ -1,11 +1,12 @@
 import Foundation
 
-/// Which folders of a source tree use types and functions that other folders declare. Comments don't count.
+/// A graph of folders. An edge means that a folder uses types or functions that another folder declares.
+/// Comments do not count.
 struct FolderGraph {
-  /// By folder: the folders that it uses, each with what of it.
+  /// For each folder: the folders that it uses, with the names used.
   private(set) var uses: [String: [String: Set<String>]] = [:]
 
-  /// - Parameter files: each with its folder.
+  /// - Parameter files: Each file's folder and text.
   init(_ files: [(folder: String, text: String)]) {
     let codes = files.map { (folder: $0.folder, code: Self.withoutComments($0.text)) }
     var homes: [String: Set<String>] = [:]
@@ -17,7 +18,7 @@ struct FolderGraph {
     }
     for (folder, code) in codes {
       uses[folder, default: [:]].merge([:]) { first, _ in first }
-      // A folder that has a function or a method of that name calls its own.
+      // A call refers to the folder's own function or method if it has one with this name.
       for name in Self.names(in: code).subtracting(functions[folder] ?? []) {
         guard let home = homes[name], !home.contains(folder) else { continue }
         for other in home { uses[folder, default: [:]][other, default: []].insert(name) }
@@ -25,7 +26,7 @@ struct FolderGraph {
     }
   }
 
-  /// All that lies in a folder and in the folders inside it; files beside those are in the folder ".".
+  /// Reads all files below a folder. Files directly in it belong to the folder ".".
   init(below root: String) throws {
     var files: [(folder: String, text: String)] = []
     for path in try FileManager.default.subpathsOfDirectory(atPath: root)
@@ -36,7 +37,7 @@ struct FolderGraph {
     self.init(files)
   }
 
-  /// Folders of which each uses the next, and the last one the first; nil where there are none such.
+  /// A cycle of folders, in which each uses the next and the last uses the first. Nil if there is none.
   var cycle: [String]? {
     var done: Set<String> = []
     func search(_ folder: String, _ path: [String]) -> [String]? {
@@ -54,14 +55,14 @@ struct FolderGraph {
     return nil
   }
 
-  /// Types that a file names, and functions that it calls other than as somebody's methods.
+  /// The types that a file names, and the functions that it calls without a receiver.
   private static func names(in code: String) -> Set<String> {
     let types = code.matches(of: #/\b[A-Z]\w*/#).map { String($0.0) }
     let calls = code.matches(of: #/(\.|func )?\b([a-z]\w*)\(/#).filter { $0.1 == nil }
     return Set(types + calls.map { String($0.2) })
   }
 
-  /// Types and functions that a file declares at its outermost level, for others to use.
+  /// The types and functions that a file declares at the top level for other files.
   private static func declarations(in code: String) -> [String] {
     let declaration =
       #/(?m)^(?:(?:public|package|internal|final|indirect) )*(?:actor|class|struct|enum|protocol|typealias|func) (\w+)/#

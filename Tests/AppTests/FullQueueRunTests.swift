@@ -12,7 +12,7 @@ import Testing
 @testable import App
 @testable import Engine
 
-/// All of the service but its socket and its origins, over a real store.
+/// The whole service with a real store, but without sockets and origins.
 @Suite("A submission to a full queue", .timeLimit(.minutes(5)))
 struct FullQueueRunTests {
   enum Keeping: CaseIterable { case sqlite, postgres }
@@ -23,7 +23,7 @@ struct FullQueueRunTests {
 
     var asked: Int { calls.all["submit"] ?? 0 }
 
-    /// The answer to a request that is called the same each time.
+    /// Sends a request and returns the response without values that change each time.
     func send(
       _ method: HTTPRequest.Method, _ path: String, _ text: String = "",
       _ fields: HTTPFields = [.contentType: "application/json"]
@@ -50,7 +50,7 @@ struct FullQueueRunTests {
         .post, "/jobs", #"{"url": "http://silent.example/\#(name)", "cache": "no-store"}"#, fields)
     }
 
-    /// - Returns: the path of the job that was accepted.
+    /// - Returns: The path of the accepted job.
     func accepted(_ name: String, key: String? = nil) async throws -> String {
       let answer = await post(name, key: key).response
       try #require(answer.status == .accepted)
@@ -109,7 +109,7 @@ struct FullQueueRunTests {
   }
 
   @Test(
-    "is answered alike whether the store says that it is full or is no longer asked; mistakes are told first",
+    "a full queue gives the same answer from the store and from memory; mistakes come first",
     arguments: Keeping.allCases)
   func answers(keeping: Keeping) async throws {
     try await open(keeping) { desk in
@@ -138,13 +138,13 @@ struct FullQueueRunTests {
         await desk.send(.post, "/jobs", "x", [.contentType: "text/plain"]).response.status
           == .unsupportedMediaType)
       #expect(desk.asked == asked + 1)
-      // What was accepted under a key is had by it again, full or not.
+      // A job accepted with a key is returned for the same key, even if the queue is full.
       #expect(try await desk.accepted("a", key: "k") == first)
     }
   }
 
   @Test(
-    "is taken as soon as a job has left the queue, and no sooner", arguments: Keeping.allCases)
+    "a submission is accepted as soon as a job has left the queue", arguments: Keeping.allCases)
   func departure(keeping: Keeping) async throws {
     try await open(keeping) { desk in
       let first = try await desk.accepted("a")

@@ -2,9 +2,9 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("The get command, with a list for a service elsewhere", .timeLimit(.minutes(5)))
+@Suite("The get command with a list and a remote service", .timeLimit(.minutes(5)))
 struct GetBatchTests {
-  @Test("makes one batch of it, and tells of its lines as of single jobs")
+  @Test("a list becomes one batch, and its lines are reported like single jobs")
   func lines() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -16,7 +16,7 @@ struct GetBatchTests {
         let list = (urls + ["http://169.254.169.254/x", "no\tURL", "", long]).joined(
           separator: "\n")
         try Data(list.utf8).write(to: URL(filePath: folder + "/list.txt"))
-        // An earlier run has fetched one of them.
+        // An earlier run has fetched one of the images.
         let earlier = try await GetCommand.run(
           ["--server", service.base, "-o", "out/", "--skip-existing", urls[2]], in: folder)
         #expect(earlier.status == 0, "\(earlier)")
@@ -45,20 +45,20 @@ struct GetBatchTests {
           try await service.get("/batches").json()["batches"] as? [[String: Any]])
         #expect(batches.count == 1)
         #expect(batches.first?["state"] as? String == "finished")
-        // What had a file, was a repetition or too long, was not sent.
+        // Lines that had a file, were repeated or were too long are not sent.
         #expect(batches.first?["received"] as? Int == 5)
         #expect((batches.first?["counts"] as? [String: Int])?["rejected"] == 1)
         let jobs = try await service.get("/jobs?tag=pets").json()["jobs"] as? [[String: Any]]
         #expect(jobs?.count == 4 && jobs?.first?["priority"] as? String == "high")
 
-        // A second time there is nothing but failures to ask for.
+        // The second run requests only the failed images.
         let again = try await GetCommand.run(arguments, in: folder)
         #expect(again.lines.count { $0[0] == "skipped" } == 4, "\(again)")
       }
     }
   }
 
-  @Test("saves what is there before the list has ended, and whatever hangs before it")
+  @Test("images are saved before the list ends, and while earlier lines hang")
   func hanging() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -77,7 +77,7 @@ struct GetBatchTests {
         #expect(Set(result.lines.map { $0[1] }).count == 120)
         #expect(try FileManager.default.names(in: folder + "/out").count == 120)
       }
-      // The rest is cancelled.
+      // The remaining lines are cancelled.
       let batches = try await service.get("/batches").json()["batches"] as? [[String: Any]]
       #expect(batches?.count == 1 && batches?.first?["state"] as? String == "cancelled")
       try await eventually {
@@ -88,7 +88,7 @@ struct GetBatchTests {
     }
   }
 
-  @Test("goes on after cut connections and a killed service, and saves each image once")
+  @Test("a run continues after broken connections and a killed service, and saves each image once")
   func cut() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -125,7 +125,7 @@ struct GetBatchTests {
     }
   }
 
-  @Test("goes on in another batch where one takes no more lines")
+  @Test("a run continues with another batch if one accepts no more lines")
   func several() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -143,7 +143,7 @@ struct GetBatchTests {
     }
   }
 
-  @Test("that somebody cancels, or whose jobs can't be as wished, ends with a line that says so")
+  @Test("a batch that is cancelled or has invalid options ends the run with an error")
   func ended() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -170,7 +170,7 @@ struct GetBatchTests {
     }
   }
 
-  @Test("animations are saved as such where that is wished, and stills as they came")
+  @Test("animations are saved as animations on request, and still images unchanged")
   func animated() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -186,7 +186,7 @@ struct GetBatchTests {
           let names = try FileManager.default.names(in: "\(folder)/\(name)")
           #expect(names == ["moves.webp", "still.png"])
           let bytes = FileManager.default.contents(atPath: "\(folder)/\(name)/moves.webp")
-          // The extended header's flag for animations (RFC 9649 section 2.7.1).
+          // The flag for animations in the extended header (RFC 9649 section 2.7.1).
           #expect(bytes.map { $0[20] & 2 } == 2)
           #expect(
             FileManager.default.contents(atPath: "\(folder)/\(name)/still.png").map(Array.init)

@@ -3,14 +3,15 @@ import Synchronization
 import TestSupport
 import Testing
 
-/// A running `imagefetch get`, as its user started it.
+/// A running `imagefetch get`.
 final class GetCommand: Sendable {
   private let process: ChildProcess
   private let input: Pipe
   private let output: Collected
   private let errors: Collected
 
-  /// What came out of a pipe so far; a thread of its own reads, as the shared ones must not wait for a process.
+  /// The output of a pipe so far. Its own thread reads it, because shared threads must not wait for a
+  /// process.
   private final class Collected: Sendable {
     private let state = Mutex((data: Data(), isWhole: false))
 
@@ -32,25 +33,25 @@ final class GetCommand: Sendable {
     var isWhole: Bool { state.withLock { $0.isWhole } }
   }
 
-  /// What it left.
+  /// The result of a run.
   struct Result {
     var status: Int32
     var output: Data
     var errors: String
 
-    /// Standard output's lines, by their fields.
+    /// The fields of standard output's lines.
     var lines: [[String]] {
       String(decoding: output, as: UTF8.self).split(separator: "\n")
         .map { $0.split(separator: "\t", omittingEmptySubsequences: false).map(String.init) }
     }
   }
 
-  /// The command as a shell would start it, without its arguments.
+  /// The command as a shell would start it, without arguments.
   static var command: [String] { [RunningService.executable, "get"] }
 
   /// - Parameters:
-  ///   - folder: its working directory.
-  ///   - command: something that runs it, where it isn't run by itself.
+  ///   - folder: The working directory.
+  ///   - command: A program that runs the command, if it is not run directly.
   init(
     _ arguments: [String], in folder: String, settings: [String: String] = [:],
     command: [String] = GetCommand.command
@@ -69,12 +70,12 @@ final class GetCommand: Sendable {
     errors = Collected(standardError)
   }
 
-  /// Standard output so far.
+  /// The standard output so far.
   var outputSoFar: String { String(decoding: output.data, as: UTF8.self) }
 
   var isRunning: Bool { process.isRunning }
 
-  /// Writes a part of the list; on a thread of its own, as it waits for the command to read.
+  /// Writes a part of the list on its own thread, because it waits for the command to read.
   func write(_ text: String) async throws {
     let handle = input.fileHandleForWriting
     let failure = await withCheckedContinuation { continuation in
@@ -90,14 +91,14 @@ final class GetCommand: Sendable {
     if let failure { throw failure }
   }
 
-  /// Ends the list.
+  /// Closes the list.
   func endList() throws { try input.fileHandleForWriting.close() }
 
   func signal(_ signal: Int32) { process.signal(signal) }
 
-  /// Waits for its end.
+  /// Waits for the end of the run.
   func ended() async throws -> Result {
-    // The longest list is some minutes' work on a busy machine.
+    // The longest list takes some minutes on a busy machine.
     let deadline = ContinuousClock.now + .seconds(280)
     while process.isRunning || !output.isWhole || !errors.isWhole {
       guard ContinuousClock.now < deadline else {
@@ -113,7 +114,7 @@ final class GetCommand: Sendable {
 
   struct Unended: Error { let output, errors: String }
 
-  /// Runs one to its end, with all of its list.
+  /// Runs the command with a complete list until it ends.
   static func run(
     _ arguments: [String], in folder: String, list: String = "", settings: [String: String] = [:],
     command: [String] = GetCommand.command
@@ -125,7 +126,7 @@ final class GetCommand: Sendable {
   }
 }
 
-/// Runs the body with a folder of its own, and removes it.
+/// Runs the body with a temporary folder.
 func inFolder(_ body: (String) async throws -> Void) async throws {
   let folder = try RunningService.makeFolder()
   defer { try? FileManager.default.removeItem(atPath: folder) }
@@ -133,7 +134,7 @@ func inFolder(_ body: (String) async throws -> Void) async throws {
 }
 
 extension FileManager {
-  /// The names in a folder, in order.
+  /// The sorted names in a folder.
   func names(in folder: String) throws -> [String] {
     try contentsOfDirectory(atPath: folder).sorted()
   }

@@ -2,9 +2,9 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("The get command, with a service of its own", .timeLimit(.minutes(5)))
+@Suite("The get command with its own service", .timeLimit(.minutes(5)))
 struct GetCommandTests {
-  @Test("saves images as the origin sent them, tells of each in a line, and exits by what happened")
+  @Test("images are saved unchanged with a line each, and the exit status reports failures")
   func saves() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -24,7 +24,8 @@ struct GetCommandTests {
       #expect(try FileManager.default.names(in: folder + "/pets") == ["cat.jpg", "dog.png"])
 
       let bad = [origin.url("/none.jpg"), "http://169.254.169.254/x", "nonsense"]
-      // The token's variable is no key's, and no mistake; nor is where a container's service would listen.
+      // The token's variable is not a configuration key and causes no error. The address that a container's
+      // service listens on is ignored.
       let mixed = try await GetCommand.run(
         bad + [good[0]], in: folder,
         settings: ["IMAGEFETCH_TOKEN": "unused", "IMAGEFETCH_SERVER_HOST": "0.0.0.0"])
@@ -36,7 +37,7 @@ struct GetCommandTests {
     }
   }
 
-  @Test("equal names get numbers, and what was there stays")
+  @Test("equal names get numbers, and existing files are kept")
   func collisions() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -56,7 +57,7 @@ struct GetCommandTests {
     }
   }
 
-  @Test("variants are saved by their own format")
+  @Test("variants have the extension of their own format")
   func variant() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -67,13 +68,13 @@ struct GetCommandTests {
         in: folder)
       #expect(result.status == 0 && result.output.isEmpty && result.errors.isEmpty)
       let saved = try #require(FileManager.default.contents(atPath: folder + "/small.png"))
-      // The width stands in a PNG's first chunk.
+      // A PNG's first chunk contains the width.
       #expect(Array(saved.prefix(4)) == [0x89, 0x50, 0x4E, 0x47])
       #expect(Array(saved[16..<24]) == [0, 0, 0, 60, 0, 0, 0, 40])
     }
   }
 
-  @Test("standard output is the image and nothing else")
+  @Test("standard output contains only the image")
   func standardOutput() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -88,13 +89,14 @@ struct GetCommandTests {
     }
   }
 
-  @Test("whoever reads its output and leaves ends it quietly", arguments: ["", "-o - "])
+  @Test(
+    "the command ends quietly when the reader of its output closes it", arguments: ["", "-o - "])
   func outputClosed(options: String) async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
     origin.on("/cat.png", .ok(Fixtures.png).delayed(by: .milliseconds(300)))
     try await inFolder { folder async throws in
-      // The reader has left before anything is written.
+      // The reader has closed the pipe before anything is written.
       let script = """
         { "$@" \(options)'\(origin.url("/cat.png"))'; echo $? >&2; } | true
         """
@@ -104,7 +106,7 @@ struct GetCommandTests {
     }
   }
 
-  @Test("a list is read from standard input line by line, a bad line is that line's failure")
+  @Test("a list is read from standard input line by line, and a bad line fails alone")
   func list() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -112,7 +114,7 @@ struct GetCommandTests {
     try await inFolder { folder async throws in
       let command = try GetCommand(["-", origin.url("/cat.png")], in: folder)
       try await command.write(origin.url("/cat.png") + "\r\n\n")
-      // Before the list has ended.
+      // Before the end of the list.
       try await eventually { command.outputSoFar.contains("saved\t") }
       let long = "http://127.0.0.1/" + String(repeating: "x", count: 9000)
       try await command.write("\(long)\n\u{1B}[2Jno\tURL\n")
@@ -127,7 +129,7 @@ struct GetCommandTests {
     }
   }
 
-  @Test("no more jobs are under way at once than wished for")
+  @Test("at most the requested number of jobs run at once")
   func window() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -142,7 +144,7 @@ struct GetCommandTests {
     }
   }
 
-  @Test("no name of an origin's leaves the folder, hides a file or reaches a terminal raw")
+  @Test("no name from an origin leaves the folder, hides a file or controls the terminal")
   func hostileNames() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -166,7 +168,7 @@ struct GetCommandTests {
   }
 
   @Test(
-    "a wrong command line is a usage error, before anything is fetched",
+    "a wrong command line is a usage error before anything is fetched",
     arguments: [
       ["--quality", "101"], ["--width", "0"], ["--fit", "squeeze"], ["--format", "bmp"],
       ["--dpr", "9"], ["--background", "red"], ["--cache", "sometimes"], ["--priority", "urgent"],
@@ -185,7 +187,7 @@ struct GetCommandTests {
     }
   }
 
-  @Test("what its user has to mend is one line, and exit status 1")
+  @Test("a user's mistake is reported in one line with exit status 1")
   func mistakes() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -211,7 +213,7 @@ struct GetCommandTests {
     }
   }
 
-  @Test("interrupted, it leaves neither half an image nor its folder of data")
+  @Test("an interrupted run leaves neither a partial image nor its data folder")
   func interrupted() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -237,7 +239,7 @@ struct GetCommandTests {
     }
   }
 
-  @Test("goes on at a signal that it was started to ignore, as nohup does")
+  @Test("a signal that the command was started to ignore does not end it, as with nohup")
   func ignored() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -257,7 +259,7 @@ struct GetCommandTests {
     }
   }
 
-  @Test("interrupted at whatever moment of its start, it leaves no folder of data")
+  @Test("a run that is interrupted at any moment of its start leaves no data folder")
   func interruptedEarly() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -275,10 +277,10 @@ struct GetCommandTests {
     }
   }
 
-  @Test("memory holds the jobs under way, not the list")
+  @Test("memory contains the running jobs, not the list")
   func memory() async throws {
     try await inFolder { folder async throws in
-      // Each fourth is a job, refused by its address; the rest the service refuses at once.
+      // Every fourth line is a job with a blocked address. The service refuses the others immediately.
       func list(_ count: Int) -> String {
         let padding = String(repeating: "x", count: 1000)
         return (0..<count).map {
@@ -300,8 +302,8 @@ struct GetCommandTests {
         #expect(Set(result.lines.map { $0[2].prefix(40) }).count == count)
         peaks.append(try #require(Int(result.errors.filter(\.isNumber))))
       }
-      // The list is 20 MB, and what is told of its jobs as much again.
-      // AddressSanitizer holds back what was freed.
+      // The list has 20 MB, and the output about its jobs as much again.
+      // AddressSanitizer retains freed memory.
       if !Sanitizer.isHere { #expect(peaks[1] - peaks[0] < 16_384, "\(peaks) KiB") }
     }
   }

@@ -3,9 +3,9 @@ import Synchronization
 import TestSupport
 import Testing
 
-@Suite("The get command, with a service elsewhere", .timeLimit(.minutes(5)))
+@Suite("The get command with a remote service", .timeLimit(.minutes(5)))
 struct GetFromServerTests {
-  @Test("passes on what each job is wished to be")
+  @Test("the options of the command become options of each job")
   func wishes() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -27,7 +27,7 @@ struct GetFromServerTests {
     }
   }
 
-  @Test("shows its token, and says so where it is refused")
+  @Test("the token is sent, and its refusal is reported")
   func token() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -55,7 +55,7 @@ struct GetFromServerTests {
     }
   }
 
-  @Test("interrupted, it cancels its jobs on the service and leaves finished ones alone")
+  @Test("an interrupted run cancels its jobs on the service but not finished ones")
   func interrupted() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -83,7 +83,7 @@ struct GetFromServerTests {
     }
   }
 
-  @Test("a service that says nothing, or too much, holds nobody up")
+  @Test("a service that does not respond, or responds too much, does not block the run")
   func misbehaving() async throws {
     let server = try ScriptedOrigin()
     defer { server.stop() }
@@ -99,7 +99,7 @@ struct GetFromServerTests {
       silent.signal(SIGINT)
       #expect(try await silent.ended().status == 130)
 
-      // A job may have been accepted for all we know: that is waited for, but not by a second signal.
+      // A job may have been accepted. The run waits for that, but not after a second signal.
       server.on("/late/jobs", inOrder: [.ok(Array("{}".utf8)), .silent])
       let late = try GetCommand(["--server", server.url("/late"), "http://a/b"], in: folder)
       #expect(await server.waitForRequests(to: "/late/jobs", count: 2))
@@ -111,7 +111,7 @@ struct GetFromServerTests {
     }
   }
 
-  @Test("a service that is killed and starts again in between costs nobody an image")
+  @Test("no image is lost if the service is killed and restarted during a run")
   func restart() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -138,7 +138,7 @@ struct GetFromServerTests {
     }
   }
 
-  @Test("a full queue and a limited rate are waited out")
+  @Test("a run waits while the queue is full or the rate is limited")
   func crowded() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -159,7 +159,7 @@ struct GetFromServerTests {
   }
 }
 
-/// Thrown once, seen by all threads.
+/// A flag that is set once and read by all threads.
 private final class Switch: Sendable {
   private let state = Mutex(false)
   var isOn: Bool { state.withLock { $0 } }

@@ -2,9 +2,9 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("A list of images, again and again", .timeLimit(.minutes(5)))
+@Suite("Repeated runs with lists", .timeLimit(.minutes(5)))
 struct GetListTests {
-  @Test("is read from a file, beside arguments")
+  @Test("a list is read from a file, in addition to arguments")
   func input() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -24,7 +24,7 @@ struct GetListTests {
     }
   }
 
-  @Test("has only what is missing fetched, whatever became of an earlier run")
+  @Test("only missing images are fetched, whatever the result of an earlier run")
   func skipping() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -34,7 +34,7 @@ struct GetListTests {
       let arguments = urls + ["--skip-existing", "--parallel", "1", "-o", "out/"]
       let first = try await GetCommand.run(arguments, in: folder)
       #expect(first.status == 3)
-      // One URL twice is asked for once; another URL has a file of its own.
+      // A repeated URL is requested once. Another URL gets its own file.
       #expect(first.lines.map { $0[0] } == ["saved", "saved", "failed", "skipped", "saved"])
       #expect(first.lines.map { $0[1] }[2...3] == ["origin_status", ""])
       let names = try FileManager.default.names(in: folder + "/out").map {
@@ -45,16 +45,16 @@ struct GetListTests {
       origin.on("/none.png", .ok(Fixtures.png))
       let second = try await GetCommand.run(arguments, in: folder)
       #expect(second.lines.map { $0[0] } == ["skipped", "skipped", "saved", "skipped", "skipped"])
-      #expect(second.lines[1][1] == first.lines[1][1], "by whatever its bytes were")
+      #expect(second.lines[1][1] == first.lines[1][1], "whatever its format")
       #expect(origin.requests.count == asked + 1)
-      // With another variant it is another image.
+      // Another variant is another image.
       let smaller = ["-o", "out/", "--skip-existing", "--width", "9", urls[0]]
       #expect(try await GetCommand.run(smaller, in: folder).lines.first?[0] == "saved")
       #expect(try await GetCommand.run(smaller, in: folder).lines.first?[0] == "skipped")
     }
   }
 
-  @Test("gets names by a template, in folders that it makes and never leaves")
+  @Test("files are named by a template, in folders that are created below the output folder")
   func template() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -79,7 +79,7 @@ struct GetListTests {
           "in/127.0.0.1/ssh/4-rf.png", "in/127.0.0.1/5-image.png",
         ])
       for path in saved { #expect(FileManager.default.fileExists(atPath: "\(folder)/\(path)")) }
-      // Its own ending is the format, as a file's is.
+      // The template's fixed extension selects the format, as for a file.
       let other = try await GetCommand.run(
         [origin.url(paths[0]), "-o", "in", "--output-template", "{name}.webp"], in: folder)
       #expect(other.status == 0)
@@ -88,7 +88,7 @@ struct GetListTests {
     }
   }
 
-  @Test("is told of as JSON, an object a line")
+  @Test("outcomes are printed as JSON, one object per line")
   func json() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -117,7 +117,7 @@ struct GetListTests {
   }
 
   @Test(
-    "that can't be had as wished is a wrong command line, or a mistake in one line",
+    "an impossible request is a usage error or a mistake in one line",
     arguments: [
       (["--output-template", "../{name}.{ext}"], 2), (["--output-template", "/x/{name}.{ext}"], 2),
       (["--output-template", "{nam}.{ext}"], 2), (["--output-template", "{name}"], 2),
@@ -135,7 +135,7 @@ struct GetListTests {
     }
   }
 
-  @Test("leaves no folder where it could not begin, or had nothing to save")
+  @Test("a run that cannot begin, or saves nothing, leaves no folder")
   func folders() async throws {
     try await inFolder { folder async throws in
       let settings = ["IMAGEFETCH_PLACEHOLDERS_LOADING": "/none.png", "TMPDIR": folder]
@@ -149,9 +149,9 @@ struct GetListTests {
   }
 }
 
-@Suite("A service that can't start", .timeLimit(.minutes(5)))
+@Suite("A failed start of the service", .timeLimit(.minutes(5)))
 struct FailedStartTests {
-  @Test("takes back the folder of data that it made, and no other")
+  @Test("a failed start deletes only the data folder that it created")
   func folder() async throws {
     let taken = try ScriptedOrigin()
     defer { taken.stop() }
@@ -163,7 +163,7 @@ struct FailedStartTests {
           ["IMAGEFETCH_STORAGE_PATH": "\(folder)/\(path)"])
       }
       let run = try start("new/data")
-      #expect(run.status == 1 && run.error.contains("can't be listened on"), "\(run.error)")
+      #expect(run.status == 1 && run.error.contains("can't listen on"), "\(run.error)")
       #expect(try FileManager.default.names(in: folder).isEmpty)
       try FileManager.default.createDirectory(
         atPath: folder + "/old/data", withIntermediateDirectories: true)

@@ -4,7 +4,7 @@ import Testing
 
 @Suite("The get command on a terminal", .timeLimit(.minutes(5)))
 struct GetTerminalTests {
-  @Test("shows bars in place, tells what is through above them, and leaves the terminal as it was")
+  @Test("bars are redrawn in place below finished lines, and the terminal is restored")
   func bars() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -17,20 +17,20 @@ struct GetTerminalTests {
         "'\(origin.url("/slow.jpg"))' '\(origin.url("/fast.png"))' '\(origin.url("/no\u{1B}[2Jne"))'",
         columns: 90, in: folder, status: 3)
       #expect(try FileManager.default.names(in: folder) == ["fast.png", "slow.jpg"])
-      // Half way through, with some of each amount.
+      // The bar is half full, with both kinds of characters.
       let bar = #/slow\.jpg +#+-+ +[\d.]+ k?B/23 kB( +[\d.]+ k?B/s)? +loading/#
       #expect(text.contains(bar), "\(text)")
       #expect(text.contains("saved fast.png  "))
       #expect(text.contains("failed http://127.0.0.1:"))
-      #expect(!text.contains("\u{1B}[2J"), "an escape of the URL's")
-      #expect(!text.contains(#/\u{1B}\[[0-9;]*m/#), "a colour")
-      // The cursor is back, below all.
+      #expect(!text.contains("\u{1B}[2J"), "an escape sequence from the URL")
+      #expect(!text.contains(#/\u{1B}\[[0-9;]*m/#), "a color")
+      // The cursor is visible again, below all lines.
       #expect(
         text.contains(
           #/2 saved \([\d.]+ kB\), 1 failed, [\d.]+ s\u{1B}\[K\r\n\u{1B}\[J\u{1B}\[\?25h$/#),
         "\(text.suffix(80))")
-      #expect(text.contains("2 of 3: "), "how far it is")
-      // To Swift a line's end on a terminal is one character of its own.
+      #expect(text.contains("2 of 3: "), "the progress")
+      // In Swift, a terminal's line end (CR LF) is one character.
       for line in text.split(whereSeparator: \.isNewline) {
         let bare = line.replacing(#/\u{1B}\[[?0-9]*[A-Za-z]/#, with: "")
         if bare.contains("/s") { #expect(bare.count < 90, "\(bare)") }
@@ -38,7 +38,7 @@ struct GetTerminalTests {
     }
   }
 
-  @Test("shows what is loading of a list that a service elsewhere has, in the same way")
+  @Test("jobs of a list that load on a remote service are shown in the same way")
   func list() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -63,7 +63,7 @@ struct GetTerminalTests {
     }
   }
 
-  @Test("interrupted, it gives the cursor back and counts the jobs that it cancelled")
+  @Test("an interrupted run restores the cursor and counts the cancelled jobs")
   func interrupted() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -78,7 +78,7 @@ struct GetTerminalTests {
     }
   }
 
-  /// What the command wrote to a terminal.
+  /// Returns what the command wrote to a terminal.
   private func onTerminal(
     _ arguments: String, columns: Int, in folder: String, status: Int32, types: String? = nil,
     once sign: String = ""

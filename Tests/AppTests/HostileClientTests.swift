@@ -2,12 +2,12 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("Clients that mean harm", .timeLimit(.minutes(5)))
+@Suite("Malicious clients", .timeLimit(.minutes(5)))
 struct HostileClientTests {
   private static let crowd = 150
 
   @Test(
-    "by heads that never end, floods of fields, half requests, streams and images that nobody reads, keep nobody from being served"
+    "endless heads, floods of fields, partial requests and unread responses do not block others"
   )
   func crowd() async throws {
     try await withPipeline(["server.max_connections": "2000"]) { service, origin in
@@ -27,13 +27,13 @@ struct HostileClientTests {
         #expect(try await service.get(path).status == 200, "\(path)")
       }
       withExtendedLifetime(held) {}
-      // What they held is free again once they are gone.
+      // Their memory is free again after they have disconnected.
       let metrics = String(decoding: try await service.get("/metrics").body, as: UTF8.self)
       #expect(metrics.contains(#"imagefetch_jobs{phase="success"} 21"#))
     }
   }
 
-  @Test("by a rush for an image that nobody then reads, have none of its bytes held in memory")
+  @Test("a rush for an image that clients do not read holds none of its bytes in memory")
   func rush() async throws {
     try await withPipeline(["server.max_connections": "2000"]) { service, origin in
       origin.on("/large", .ok(Fixtures.filedPNG + [UInt8](repeating: 1, count: 8 << 20)))
@@ -47,7 +47,7 @@ struct HostileClientTests {
         unread.send("GET /jobs/\(large.id)/image HTTP/1.1\r\nHost: localhost\r\n\r\n")
         held.append(unread)
       }
-      // Each has been answered as far as its buffers go.
+      // Each connection has received a response up to the size of its buffers.
       for connection in held { #expect(connection.isAnswered) }
       #expect(try service.residentMegabytes() < before + 100)
       withExtendedLifetime(held) {}
@@ -63,16 +63,16 @@ struct HostileClientTests {
     let host = "Host: localhost\r\n"
     var held = Held()
     for number in 0..<crowd {
-      // A head that comes a field at a time.
+      // A head that arrives one field at a time.
       let slow = try RawConnection(port)
       slow.send("GET /jobs HTTP/1.1\r\n\(host)")
       held.slow.append(slow)
-      // One whose fields do not fit.
+      // Fields that exceed the limit.
       let flood = try RawConnection(port)
       flood.send(
         "GET /jobs HTTP/1.1\r\n\(host)"
           + (0..<2_000).map { "X-\($0): \(number)\r\n" }.joined())
-      // Nothing at all, half a body, and what is answered but never read.
+      // No request at all, half a body, and a response that is never read.
       let idle = try RawConnection(port)
       let half = try RawConnection(port)
       half.send(

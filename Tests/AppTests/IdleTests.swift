@@ -3,11 +3,11 @@ import Glibc
 import TestSupport
 import Testing
 
-/// The processor's time of the service alone is counted, so that whatever else runs here changes nothing.
+/// Only the service's own processor time is counted, so that other processes do not matter.
 @Suite("A service without work", .timeLimit(.minutes(5)))
 struct IdleTests {
   @Test(
-    "hardly uses the processor: at first, after a burst of jobs, and while jobs wait for their origin"
+    "an idle service hardly uses the processor, even with jobs that wait for their origin"
   )
   func idle() async throws {
     try await withPipeline(["jobs.workers": "4"]) { service, origin in
@@ -31,7 +31,7 @@ struct IdleTests {
     }
   }
 
-  @Test("stops in time, however many equal jobs go round for an origin that refuses them")
+  @Test("a service stops in time while thousands of equal jobs are retried")
   func stopped() async throws {
     let gone = try ScriptedOrigin()
     gone.stop()
@@ -41,11 +41,11 @@ struct IdleTests {
     let service = try await RunningService(folder: folder, settings: environment(keys))
     let batch = Array(repeating: ["url": gone.url("/x"), "max_attempts": 10], count: 5_000)
     let ids = try await service.post(batch: batch as [[String: Any]])
-    // Answered in that state as in any other.
+    // The service responds in this state as in any other.
     _ = try await service.post(batch: Array(batch.prefix(10)) as [[String: Any]])
     let began = ContinuousClock.now
     #expect(try await service.stop() == 0)
-    // The drain and a second, and what the slowest machine adds; it was for ever.
+    // The drain timeout, one second, and time for a slow machine. Earlier it never stopped.
     #expect(ContinuousClock.now - began < .seconds(60))
 
     let next = try await RunningService(folder: folder, settings: environment(keys))
@@ -58,7 +58,7 @@ struct IdleTests {
 }
 
 extension RunningService {
-  /// Waits for two seconds in which it uses less than a twentieth of a core; what never comes to rest has none.
+  /// Waits for two seconds in which the service uses less than 5 % of a core. Fails if there are none.
   fileprivate func becomesQuiet(_ location: SourceLocation = #_sourceLocation) async throws {
     let perSecond = sysconf(Int32(_SC_CLK_TCK))
     var used: [Int] = []
@@ -71,10 +71,10 @@ extension RunningService {
     Issue.record("ticks used in two seconds each: \(used)", sourceLocation: location)
   }
 
-  /// User and system time so far.
+  /// The user and system time so far.
   private func processorTicks() throws -> Int {
     let text = try String(contentsOfFile: "/proc/\(processIdentifier)/stat", encoding: .utf8)
-    // The fields after the command's name, which may hold anything: the state comes first.
+    // The fields after the command's name, which may contain anything. The first is the state.
     let fields = text[(text.lastIndex(of: ")") ?? text.startIndex)...].split(separator: " ")
     let times = try #require(fields.count > 13 ? (Int(fields[12]), Int(fields[13])) : nil)
     return try #require(times.0) + #require(times.1)
@@ -84,7 +84,7 @@ extension RunningService {
     try await metrics().contains("imagefetch_paused_origins 1\n")
   }
 
-  /// How many it keeps.
+  /// The number of jobs that the service keeps.
   fileprivate func jobs() async throws -> Int {
     try await metrics().matches(of: #/imagefetch_jobs{phase="\w+"} (\d+)/#)
       .reduce(0) { $0 + (Int($1.1) ?? 0) }

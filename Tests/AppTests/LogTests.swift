@@ -8,7 +8,7 @@ import Testing
 
 @Suite("A log record")
 struct LogTests {
-  @Test("is one line of text with its fields sorted")
+  @Test("a text record is one line with sorted fields")
   func text() {
     let lines = logged(.text) { log in
       log.info("listening", metadata: ["port": "\(8080)", "address": "127.0.0.1"])
@@ -23,7 +23,7 @@ struct LogTests {
       ])
   }
 
-  @Test("is one JSON object a line, numbers as numbers")
+  @Test("a JSON record is one object per line, with numbers as numbers")
   func json() throws {
     let lines = logged(.json) { log in
       log.error(
@@ -45,7 +45,7 @@ struct LogTests {
   }
 
   @Test(
-    "cannot be forged from within a value",
+    "a value cannot forge a record",
     arguments: [
       "\n2026-11-21T09:30:00.124Z info forged", "\r\n", "\u{2028}", "\u{85}", "\u{1B}[2J", "\u{0}",
       "\u{202E}", "\",\"level\":\"info", "\\", "\u{7F}", "a b=c", "\"",
@@ -72,13 +72,13 @@ struct LogTests {
     }
   }
 
-  @Test("says a value with a blank or an equals sign between quotes")
+  @Test("a value with a blank or an equals sign is quoted")
   func quoting() {
     let lines = logged(.text) { log in log.info("m", metadata: ["url": "http://x/?a=b c"]) }
     #expect(lines[0].hasSuffix(" m url=\"http://x/?a=b c\"\n"))
   }
 
-  @Test("is bounded in length, whatever it is given")
+  @Test("a record's length is limited")
   func bounded() {
     let long = String(repeating: "ä", count: 1 << 20)
     var metadata: Logger.Metadata = [:]
@@ -89,7 +89,7 @@ struct LogTests {
     }
   }
 
-  @Test("carries the logger's fields, the nearer ones over them, and respects the level")
+  @Test("a record has the logger's fields, overridden by nearer ones, and obeys the level")
   func fields() {
     let lines = logged(.text) { log in
       var log = log

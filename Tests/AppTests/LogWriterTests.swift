@@ -9,11 +9,11 @@ import Testing
 
 @Suite("The log's writer", .timeLimit(.minutes(5)))
 struct LogWriterTests {
-  @Test("writes the lines in their order, many in one write")
+  @Test("lines are written in order, many in one write")
   func order() throws {
     let (reader, writer) = try Self.messages()
     defer { for end in [reader, writer] { close(end) } }
-    // Nobody reads: the thread stands still, and lines gather behind it.
+    // The pipe is not read, so the thread blocks and lines accumulate.
     let log = LogWriter(to: writer) { "\($0) dropped\n" }
     defer { log.close() }
     for number in 0..<4000 { log.add("line \(number)\n") }
@@ -26,7 +26,7 @@ struct LogWriterTests {
     #expect(messages.count < 1000)
   }
 
-  @Test("keeps the order of each of many threads")
+  @Test("the lines of each of many threads stay in order")
   func threads() async throws {
     let pipe = TightPipe()
     let log = LogWriter(to: pipe.writer) { "\($0) dropped\n" }
@@ -44,7 +44,8 @@ struct LogWriterTests {
   }
 
   @Test(
-    "drops what finds no room, and tells how much where it is missing", arguments: [false, true])
+    "lines that do not fit are dropped, and their number is logged in their place",
+    arguments: [false, true])
   func full(isNonBlocking: Bool) throws {
     let pipe = TightPipe()
     try pipe.fill()
@@ -55,7 +56,7 @@ struct LogWriterTests {
     }
     defer { log.close() }
     log.add("first\n")
-    // The thread has the first one and waits for the pipe.
+    // The thread has taken the first line and waits for the pipe.
     while log.waitingLines > 0 { sched_yield() }
     for number in 0..<150 { log.add("a\(number)\n") }
     #expect(log.droppedLines == 50)
@@ -64,12 +65,12 @@ struct LogWriterTests {
     let expected = ["first"] + (0..<100).map { "a\($0)" } + ["50 dropped"]
     #expect(pipe.lines(expected.count) == expected)
     #expect(log.flush(within: .seconds(60)))
-    log.add("there is room again\n")
-    #expect(pipe.lines(1) == ["there is room again"])
+    log.add("there is space again\n")
+    #expect(pipe.lines(1) == ["there is space again"])
     #expect(counted.render().contains("imagefetch_log_dropped_total 50\n"))
   }
 
-  @Test("takes no more bytes than it may")
+  @Test("the buffered bytes are limited")
   func bytes() throws {
     let pipe = TightPipe()
     try pipe.fill()
@@ -87,7 +88,7 @@ struct LogWriterTests {
     #expect(pipe.lines(3) == ["first", long, "2 dropped"])
   }
 
-  @Test("goes on where nobody reads any more, and tells once somebody does")
+  @Test("the writer continues when the pipe is closed, and reports dropped lines later")
   func closed() throws {
     let pipe = TightPipe()
     close(pipe.reader)
@@ -105,7 +106,7 @@ struct LogWriterTests {
     #expect(next.lines(2) == ["10000 dropped", "back"])
   }
 
-  @Test("leaves lines to what draws on the same terminal, for as long as that takes them")
+  @Test("lines are passed to a progress display on the same terminal while it accepts them")
   func displayed() throws {
     let pipe = TightPipe()
     let shown = Mutex<(text: String, isOpen: Bool)>(("", true))
@@ -128,7 +129,7 @@ struct LogWriterTests {
     #expect(log.droppedLines == 0)
   }
 
-  /// Both ends of a socket that keeps each write apart and takes few of them.
+  /// Both ends of a socket that keeps writes separate and buffers few of them.
   private static func messages() throws -> (Int32, Int32) {
     var ends: [Int32] = [0, 0]
     try #require(socketpair(AF_UNIX, Int32(SOCK_SEQPACKET.rawValue), 0, &ends) == 0)
@@ -144,10 +145,10 @@ struct LogWriterTests {
   }
 }
 
-@Suite("A service whose log nobody reads", .timeLimit(.minutes(5)))
+@Suite("A service whose log is not read", .timeLimit(.minutes(5)))
 struct UnreadLogTests {
   @Test(
-    "answers, works and ends as if they did, and counts what is missing",
+    "the service works and ends normally, and counts dropped lines",
     arguments: [Reader.asleep, .asleepAndNonBlocking, .gone])
   func service(reader: Reader) async throws {
     let origin = try ScriptedOrigin()
@@ -162,7 +163,7 @@ struct UnreadLogTests {
       case .asleepAndNonBlocking: pipe.setNonBlocking()
       case .gone: close(pipe.reader)
       }
-      // More than the pipe holds, and than may wait.
+      // More than the pipe and the writer's buffer can hold.
       let path = "/" + String(repeating: "x", count: 1500)
       try await withThrowingTaskGroup { group in
         for _ in 0..<8 {
@@ -186,7 +187,7 @@ struct UnreadLogTests {
 
   enum Reader { case asleep, asleepAndNonBlocking, gone }
 
-  @Test("ends with its status where it can't start")
+  @Test("a failed start ends with its status")
   func refusal() async throws {
     let pipe = TightPipe()
     try pipe.fill()
@@ -197,7 +198,7 @@ struct UnreadLogTests {
     #expect(process.status == 1)
   }
 
-  @Test("writes into none of its files where it has no standard error")
+  @Test("without a standard error, the log is written into no other file")
   func none() async throws {
     try await inFolder { folder in
       let told = try await Shell.run(
@@ -215,13 +216,13 @@ struct UnreadLogTests {
     }
   }
 
-  @Test("leaves what was logged before a fatal end")
+  @Test("lines logged before a crash are written")
   func fatal() async throws {
     try await withServiceThatDies { service in
       for _ in 0..<50 { #expect(try await service.get("/nowhere").status == 404) }
       Foundation.kill(service.processIdentifier, SIGABRT)
       try await eventually { !service.isRunning }
-      // What the pipe still holds is read by then, or soon.
+      // The rest of the pipe has been read by then, or soon will be.
       try await eventually { service.log.components(separatedBy: "/nowhere").count == 51 }
     }
   }

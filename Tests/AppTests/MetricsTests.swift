@@ -8,7 +8,7 @@ import Testing
 
 @Suite("The metrics' text")
 struct MetricsTests {
-  @Test("is Prometheus's format, sorted")
+  @Test("the metrics are in Prometheus's text format, sorted")
   func whole() {
     var configuration = PrometheusRegistry.Configuration()
     configuration.help = ["jobs_submitted": "Jobs, \\ and\nmore."]
@@ -41,7 +41,7 @@ struct MetricsTests {
         """#)
   }
 
-  @Test("has a sentence for each metric of the sources")
+  @Test("each metric in the sources has a description")
   func sentences() throws {
     let known = PrometheusRegistry.Configuration().help
     let folder = Readme.root + "Sources/"
@@ -59,7 +59,7 @@ struct MetricsTests {
     #expect(found > 10)
   }
 
-  @Test("holds its form whatever names and labels there are")
+  @Test("hostile names and labels cannot break the format")
   func hostile() throws {
     let registry = PrometheusRegistry()
     let texts = [
@@ -76,7 +76,7 @@ struct MetricsTests {
     #expect(samples.contains { $0.id == #"le_seconds_count{label_le="le"}"# })
   }
 
-  @Test("gathers what is over the bound of series under other")
+  @Test("series beyond the limit are combined as other")
   func cardinality() throws {
     var configuration = PrometheusRegistry.Configuration()
     configuration.maxSeries = 3
@@ -90,7 +90,7 @@ struct MetricsTests {
     #expect(samples.map(\.value) == [1, 2, 1, 97])
   }
 
-  @Test("keeps apart every route, method and status of requests, so that alerts see a first fault")
+  @Test("each route, method and status of requests has its own series, so alerts see a first error")
   func requests() throws {
     let registry = PrometheusRegistry()
     let statuses = Set(
@@ -114,7 +114,7 @@ struct MetricsTests {
     #expect(samples.count { $0.id.contains(#"status="500""#) && $0.value == 1 } > 100)
   }
 
-  @Test("bounds the number of metrics")
+  @Test("the number of metrics is limited")
   func metrics() throws {
     var configuration = PrometheusRegistry.Configuration()
     configuration.maxMetrics = 5
@@ -123,7 +123,7 @@ struct MetricsTests {
     #expect(try Exposition(registry.render()).samples.count == 5)
   }
 
-  @Test("never says two things of one name")
+  @Test("a metric's name has one type and description")
   func collisions() throws {
     let registry = PrometheusRegistry()
     Counter(label: "a", factory: registry).increment()
@@ -137,7 +137,7 @@ struct MetricsTests {
     #expect(Set(samples.map(\.id)).count == samples.count)
   }
 
-  @Test("follows what a meter and a counter are told")
+  @Test("a meter and a counter have the values that were set")
   func values() throws {
     let registry = PrometheusRegistry()
     let meter = Meter(label: "m", factory: registry)
@@ -165,7 +165,7 @@ struct MetricsTests {
     #expect(values["g"] == -Double.infinity)
   }
 
-  @Test("counts a commit's changes as such, and not as bytes")
+  @Test("a commit's changes are counted as changes, not as bytes")
   func commits() throws {
     let registry = PrometheusRegistry()
     let size = Recorder(label: "imagefetch_store_commit_operations", factory: registry)
@@ -174,7 +174,7 @@ struct MetricsTests {
     #expect(buckets.map(\.value) == [1, 1, 2, 2, 2, 2, 2, 2, 2, 3, 4])
   }
 
-  @Test("tells of the process what Linux does")
+  @Test("the process metrics have Linux's values")
   func process() throws {
     let samples = try Exposition(ProcessMetrics.render()).samples
     let values = Dictionary(uniqueKeysWithValues: samples.map { ($0.id, $0.value) })
@@ -185,7 +185,7 @@ struct MetricsTests {
     #expect(try #require(values["process_start_time_seconds"]) > 1_700_000_000)
   }
 
-  @Test("loses no count among threads")
+  @Test("no increment is lost when many threads count")
   func concurrent() async throws {
     let registry = PrometheusRegistry()
     await withTaskGroup { group in
@@ -207,7 +207,7 @@ struct MetricsTests {
   }
 }
 
-/// Prometheus's text format 0.0.4, read strictly.
+/// A strict parser for Prometheus's text format 0.0.4.
 private struct Exposition {
   struct Malformed: Error {
     let line: Substring

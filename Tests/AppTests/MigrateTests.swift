@@ -9,7 +9,7 @@ struct MigrateTests {
   private let filed = Fixtures.filedPNG
 
   @Test(
-    "brings tables up to date, says by its status whether it has to, and refuses a newer release's")
+    "migrate updates tables, reports by its status if needed, and refuses newer tables")
   func tables() throws {
     let database = try TestDatabase(in: .shared)
     let folder = try RunningService.makeFolder()
@@ -17,9 +17,9 @@ struct MigrateTests {
     let path = ["IMAGEFETCH_STORAGE_PATH": folder + "/data"]
     for settings in [path, path.merging(["IMAGEFETCH_STORAGE_JOBS": database.url]) { $1 }] {
       let pending = try CommandRun(["migrate", "--check"], settings)
-      #expect(pending.status == 4 && pending.output.contains("are of version 0"), "\(pending)")
+      #expect(pending.status == 4 && pending.output.contains("have version 0"), "\(pending)")
       let done = try CommandRun(["migrate"], settings)
-      #expect(done.status == 0 && done.output.contains("were of version 0"), "\(done)")
+      #expect(done.status == 0 && done.output.contains("from version 0"), "\(done)")
       for arguments in [["migrate", "--check"], ["migrate"]] {
         let fine = try CommandRun(arguments, settings)
         #expect(fine.status == 0 && fine.output.contains("up to date"), "\(fine)")
@@ -33,7 +33,7 @@ struct MigrateTests {
   }
 
   @Test(
-    "moves a folder to PostgreSQL and S3: each job as it was, its bytes, the queue, cache and keys")
+    "a folder is moved to PostgreSQL and S3 with jobs, images, queue, cache and keys")
   func moved() async throws {
     let (database, bucket) = (try TestDatabase(in: .shared), try await TestBucket(prefix: "kept"))
     let origin = try ScriptedOrigin()
@@ -79,7 +79,7 @@ struct MigrateTests {
     #expect(run.status == 0 && run.output.contains("jobs: 8 moved\n"), "\(run)")
     #expect(run.output.contains("idempotency keys: 1 moved") && !run.output.contains("missing"))
     let again = try CommandRun(move, target)
-    #expect(again.output.contains("jobs: 0 moved, 8 were there"), "\(again)")
+    #expect(again.output.contains("jobs: 0 moved, 8 already there"), "\(again)")
     #expect(again.output.contains("images: 0 moved"), "\(again)")
 
     origin.on("/small", .status(500))
@@ -114,7 +114,7 @@ struct MigrateTests {
 
   private static let told = ["state", "received", "counts", "codes", "bytes", "tags", "name"]
 
-  @Test("moves batches: what they count, each line's result in its place, and what is still to do")
+  @Test("batches are moved with their counts, results and open lines")
   func batches() async throws {
     let database = try TestDatabase(in: .shared)
     let origin = try ScriptedOrigin()
@@ -149,7 +149,7 @@ struct MigrateTests {
     let run = try CommandRun(move, target)
     #expect(run.status == 0 && run.output.contains("batches: 2 moved\n"), "\(run)")
     let again = try CommandRun(move, target)
-    #expect(again.output.contains("batches: 0 moved, 2 were there"), "\(again)")
+    #expect(again.output.contains("batches: 0 moved, 2 already there"), "\(again)")
 
     let new = try await RunningService(folder: folders[1], settings: target)
     let moved = try await new.get("/batches/\(done)").json()
@@ -163,7 +163,7 @@ struct MigrateTests {
     }
     let counts = try await new.get("/batches/\(running)").json()["counts"] as? [String: Int]
     #expect(counts?["success"] == 11 && counts?["queued"] == 0)
-    // One that failed is found by why it did.
+    // A failed line is found by its code.
     origin.on("/missing", .ok(Fixtures.smallPNG))
     let retried = try await new.send(
       "POST", "/batches/\(done)/retry",
@@ -178,7 +178,7 @@ struct MigrateTests {
     #expect(try await new.stop() == 0)
   }
 
-  @Test("passes over what can't be read, and tells how much that is")
+  @Test("unreadable records are skipped and counted")
   func unreadable() async throws {
     let database = try TestDatabase(in: .shared)
     let origin = try ScriptedOrigin()
@@ -219,11 +219,11 @@ struct MigrateTests {
     #expect(run.status == 0, "\(run)")
     for line in [
       "jobs: 2 moved", "batches: 1 moved", "cache entries: 1 moved", "idempotency keys: 1 moved",
-      "others that can't be read: 5;",
+      "other records that can't be read: 5;",
     ] { #expect(run.output.contains(line), "\(run)") }
   }
 
-  @Test("goes on behind jobs that can't be read, where a page has no others")
+  @Test("the migration continues after a page that has only unreadable jobs")
   func unreadablePage() async throws {
     let database = try TestDatabase(in: .shared)
     let origin = try ScriptedOrigin()
@@ -237,7 +237,7 @@ struct MigrateTests {
     #expect(try await old.stop() == 0)
     let source = try DatabaseQueue(path: folders[0] + "/data/jobs.sqlite")
     try await source.write { db in
-      // The newest comes first, and is more than a page may have.
+      // The newest job comes first. It is larger than a page may be.
       try db.execute(
         sql: "UPDATE jobs SET record = zeroblob(5 << 20) WHERE id = (SELECT max(id) FROM jobs)")
     }
@@ -252,8 +252,8 @@ struct MigrateTests {
     #expect(run.output.contains("jobs that can't be read: 1;"), "\(run)")
   }
 
-  // The release build crashed here: with 200 images or more in 17 of 19 runs, with few in some.
-  @Test("moves 500 jobs with an image each, and every image is that job's")
+  // The release build crashed here: with 200 images or more in 17 of 19 runs, with fewer images sometimes.
+  @Test("500 jobs are moved with an image each, and every image belongs to its job")
   func many() async throws {
     let database = try TestDatabase(in: .shared)
     let origin = try ScriptedOrigin()
@@ -278,7 +278,7 @@ struct MigrateTests {
     #expect(run.status == 0 && run.output.contains("jobs: \(count) moved\n"), "\(run)")
     #expect(run.output.contains("images: \(count) moved") && !run.output.contains("missing"))
     let again = try CommandRun(move, target)
-    #expect(again.output.contains("jobs: 0 moved, \(count) were there"), "\(again)")
+    #expect(again.output.contains("jobs: 0 moved, \(count) already there"), "\(again)")
     let new = try await RunningService(folder: folders[1], settings: target)
     for (number, id) in ids.enumerated() {
       #expect(try await new.image(of: id) == body(number), "\(number)")
@@ -286,7 +286,7 @@ struct MigrateTests {
     #expect(try await new.stop() == 0)
   }
 
-  /// Lets so many objects through to a bucket, each as often as it comes.
+  /// Lets a limited number of objects pass to a bucket. Repeated uploads of an object count once.
   private final class Uploads: Sendable {
     private let state = Mutex((allowed: 0, seen: Set<[UInt8]>()))
 
@@ -304,18 +304,18 @@ struct MigrateTests {
   }
 
   @Test(
-    "that is killed in the midst, three times, goes on and loses nothing; what it left half done is swept"
+    "a migration that is killed three times continues, loses nothing, and leaves no orphan"
   )
   func killed() async throws {
     let (database, bucket) = (try TestDatabase(in: .shared), try await TestBucket(prefix: "kept"))
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
-    // Bytes after the image's end make each another one; every third is small.
+    // Bytes after the image's end make each image unique. Every third image is small.
     func body(_ number: Int) -> [UInt8] {
       (number % 3 == 0 ? Fixtures.smallPNG : filed) + Array("\(number)".utf8)
     }
     let count = 300
-    // With no entry of the cache, a batch's images go with its jobs.
+    // Without cache entries, a batch's images are moved with its jobs.
     for number in 0..<count {
       origin.on("/\(number)", .ok(body(number), headers: [("Cache-Control", "no-store")]))
     }
@@ -326,7 +326,8 @@ struct MigrateTests {
     for job in try await old.outcomes(ids) { #expect(job.phase == "success", "\(job.summary)") }
     #expect(try await old.stop() == 0)
 
-    // Within a batch: some of its objects are in the bucket, and none of its jobs in the database. It stands still there.
+    // The migration is blocked within a batch: some of its objects are in the bucket, but none of its jobs is
+    // in the database.
     let (proxy, uploads) = (try FaultyProxy(to: bucket.port), Uploads())
     proxy.judge { uploads.judge($0) }
     let target = environment([:]).merging(bucket.settings) { $1 }.merging([
@@ -340,7 +341,7 @@ struct MigrateTests {
         ?? 0
     }
     #expect(try CommandRun(["migrate"], target).status == 0)
-    // Of each batch's 64 images some 43 are objects.
+    // About 43 of the 64 images of each batch are objects.
     for (reached, allowed) in [(0, 20), (64, 60), (128, 105)] {
       uploads.allow(allowed)
       let process = try ChildProcess(
@@ -369,7 +370,7 @@ struct MigrateTests {
   }
 
   @Test(
-    "leaves images where they are where the folder goes on with PostgreSQL; tells which were harmed"
+    "images stay in place if the folder is used with PostgreSQL, and corrupt ones are reported"
   )
   func sameFolder() async throws {
     let database = try TestDatabase(in: .shared)
@@ -395,11 +396,11 @@ struct MigrateTests {
     #expect(none.status == 1 && none.error.contains("there is no jobs.sqlite"), "\(none)")
     let nowhere = try CommandRun(
       ["migrate", "--from", "sqlite"], ["IMAGEFETCH_STORAGE_PATH": folder + "/data"])
-    #expect(nowhere.status == 1 && nowhere.error.contains("nothing to move to"), "\(nowhere)")
+    #expect(nowhere.status == 1 && nowhere.error.contains("Set it to the database"), "\(nowhere)")
     let run = try CommandRun(["migrate", "--from", "sqlite"], settings)
-    #expect(run.status == 0 && run.output.contains("images missing or harmed: 1"), "\(run)")
-    #expect(run.output.contains("images: 0 moved, 1 were there"), "\(run)")
-    #expect(run.output.contains("images/ there is in use"), "\(run)")
+    #expect(run.status == 0 && run.output.contains("images missing or corrupt: 1"), "\(run)")
+    #expect(run.output.contains("images: 0 moved, 1 already there"), "\(run)")
+    #expect(run.output.contains("images/ in it stays in use"), "\(run)")
     let new = try await RunningService(folder: folder, settings: settings)
     #expect(try await new.image(of: x.id) == filed + [1])
     #expect(try await new.get("/jobs/\(y.id)/image").status == 410)

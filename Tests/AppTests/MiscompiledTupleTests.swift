@@ -1,11 +1,12 @@
 import Foundation
 import Testing
 
-/// With -O, Swift 6.3.1 loses an element of a tuple that stands before an `await` of a later element, where a task's closure
-/// returns the tuple from inside do/catch. `StoreMove.swift` says more. Debug builds, and so most tests, do not show it.
-@Suite("A tuple")
+/// Swift 6.3.1 with -O miscompiles a tuple if a later element contains `await` and a task's closure returns
+/// the tuple from inside do/catch: an element before the `await` is lost. `StoreMove.swift` has details.
+/// Debug builds, and therefore most tests, are not affected.
+@Suite("Tuples in the sources")
 struct MiscompiledTupleTests {
-  @Test("has no await behind its first element, in all sources")
+  @Test("no tuple in the sources has an await after its first element")
   func sources() throws {
     let files = FileManager.default.enumerator(atPath: Readme.root + "Sources")
     let names = try #require(files).compactMap { $0 as? String }.filter { $0.hasSuffix(".swift") }
@@ -16,7 +17,7 @@ struct MiscompiledTupleTests {
     }
   }
 
-  @Test("is found wherever it stands, and only a tuple")
+  @Test("the check finds such tuples in every position, and nothing else")
   func found() {
     for text in [
       "return (name, .success(try await load(a, b)))", "let (a, b) = (name(), await load())",
@@ -28,12 +29,12 @@ struct MiscompiledTupleTests {
     ] { #expect(Self.suspendedTuples(in: text).isEmpty, "\(text)") }
   }
 
-  /// The innermost ones.
+  /// Returns the innermost tuples with such an `await`.
   private static func suspendedTuples(in text: String) -> [String] {
     let code = text.split(separator: "\n", omittingEmptySubsequences: false)
       .filter { !$0.drop(while: { $0 == " " }).hasPrefix("//") }.joined(separator: "\n")
     var found: [String] = []
-    /// The open brackets: where each began, whether it may be a tuple's, and where its second element began.
+    /// The open brackets: the start, whether it may be a tuple, and the start of its second element.
     var open: [(start: String.Index, isTuple: Bool, second: String.Index?)] = []
     for index in code.indices {
       switch code[index] {
@@ -56,7 +57,8 @@ struct MiscompiledTupleTests {
     return found
   }
 
-  /// Whether a parenthesis behind this text begins an expression, and not the arguments of a call or a declaration.
+  /// Whether a parenthesis after this text begins an expression, and not the arguments of a call or a
+  /// declaration.
   private static func beginsExpression(_ text: Substring) -> Bool {
     let before = text.reversed().drop { $0 == " " || $0 == "\n" }
     guard let last = before.first else { return true }

@@ -5,9 +5,9 @@ import S3
 import TestSupport
 import Testing
 
-@Suite("A service that keeps its images in a bucket", .timeLimit(.minutes(5)))
+@Suite("A service with images in a bucket", .timeLimit(.minutes(5)))
 struct ObjectStoreServiceTests {
-  @Test("has them after a start on another machine, as far as its jobs are there")
+  @Test("images are available after a start on another machine with the same jobs")
   func survives() async throws {
     let bucket = try await TestBucket(prefix: "kept")
     let origin = try ScriptedOrigin()
@@ -34,7 +34,7 @@ struct ObjectStoreServiceTests {
     #expect(try await next.stop() == 0)
   }
 
-  @Test("removes the copies that the run before left")
+  @Test("copies of the previous run are deleted")
   func earlierCopies() async throws {
     let bucket = try await TestBucket(prefix: "kept")
     let origin = try ScriptedOrigin()
@@ -54,7 +54,7 @@ struct ObjectStoreServiceTests {
     #expect(try await next.stop() == 0)
   }
 
-  /// Files that have a digest for a name.
+  /// The number of files whose name is a digest.
   private func copies(in folder: String) -> Int {
     let walk = FileManager.default.enumerator(atPath: folder + "/data/copies")
     var count = 0
@@ -64,7 +64,7 @@ struct ObjectStoreServiceTests {
     return count
   }
 
-  @Test("sweeps what no job refers to, and leaves alone what is none of its own")
+  @Test("the sweep deletes objects without a job and keeps foreign objects")
   func sweeps() async throws {
     let bucket = try await TestBucket(prefix: "kept")
     let folder = try RunningService.makeFolder()
@@ -78,7 +78,7 @@ struct ObjectStoreServiceTests {
     #expect(try await service.stop() == 0)
   }
 
-  @Test("with other jobs than the images' is refused at the start, and removes none")
+  @Test("a start with the jobs of another service is refused and deletes nothing")
   func others() async throws {
     let bucket = try await TestBucket(prefix: "kept")
     let origin = try ScriptedOrigin()
@@ -96,13 +96,13 @@ struct ObjectStoreServiceTests {
     for jobs in ["", "IMAGEFETCH_STORAGE_JOBS='\(database.url)'"] {
       let told = try await serve(bucket, in: folders[1], jobs)
       #expect(told.contains("storage.images: the images below this prefix belong to"), "\(told)")
-      #expect(told.contains("nothing was removed") && told.hasSuffix("\nstatus 70\n"), "\(told)")
+      #expect(told.contains("nothing was deleted") && told.hasSuffix("\nstatus 70\n"), "\(told)")
     }
     let name = try #require(try await bucket.bucket.content(of: BucketOwner.key, atMost: 99))
     try await bucket.bucket.remove(BucketOwner.key)
     for folder in folders {
       let told = try await serve(bucket, in: folder)
-      #expect(told.contains("a job store that left no name"), "\(told)")
+      #expect(told.contains("a job store without a name"), "\(told)")
       #expect(told.hasSuffix("\nstatus 70\n"), "\(told)")
     }
     #expect(try await bucket.keys == keys)
@@ -115,7 +115,7 @@ struct ObjectStoreServiceTests {
     #expect(try await bucket.keys == keys)
   }
 
-  @Test("says at the start that the bucket can't be used, and why")
+  @Test("an unusable bucket is reported at the start with the reason")
   func unusable() async throws {
     let bucket = try await TestBucket(prefix: "kept")
     let folder = try RunningService.makeFolder()
@@ -128,7 +128,7 @@ struct ObjectStoreServiceTests {
     #expect(wrong.hasSuffix("\nstatus 70\n"), "\(wrong)")
     #expect(!wrong.contains("sesame"), "\(wrong)")
     let none = try await serve("AWS_SECRET_ACCESS_KEY=")
-    // No other start mends that.
+    // A restart would not fix this.
     #expect(none.contains("storage.images: AWS_SECRET_ACCESS_KEY is not set"), "\(none)")
     #expect(none.hasSuffix("\nstatus 1\n"), "\(none)")
     let neither = try await serve("AWS_ACCESS_KEY_ID= AWS_SECRET_ACCESS_KEY=")
@@ -141,7 +141,7 @@ struct ObjectStoreServiceTests {
     }
   }
 
-  /// What a start says that fails.
+  /// Returns the output of a start that fails.
   private func serve(
     _ bucket: TestBucket, in folder: String, _ more: String = ""
   ) async throws -> String {

@@ -2,9 +2,9 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("An image that a browser opens by itself", .browser, .timeLimit(.minutes(5)))
+@Suite("An image that a browser opens directly", .browser, .timeLimit(.minutes(5)))
 struct OpenedImageTests {
-  @Test("looks as it does without a policy, and nothing of it is refused")
+  @Test("the image is shown as without the security policy, and nothing is blocked")
   func shown() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }

@@ -2,10 +2,10 @@ import Foundation
 import TestSupport
 import Testing
 
-/// What docs/operating.md has operators do, done.
-@Suite("An operator", .timeLimit(.minutes(5)))
+/// Performs what docs/operating.md tells operators to do.
+@Suite("The operator's tasks", .timeLimit(.minutes(5)))
 struct OperatingTests {
-  @Test("restores a copy of the stopped service's folder")
+  @Test("a copy of the stopped service's folder can be restored")
   func backup() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -29,7 +29,7 @@ struct OperatingTests {
     #expect(try await second.stop() == 0)
   }
 
-  @Test("is told in words that another service uses the folder")
+  @Test("a folder that another service uses is reported in plain words")
   func locked() async throws {
     try await withService { service in
       try await expectRefusal(
@@ -38,7 +38,7 @@ struct OperatingTests {
   }
 
   @Test(
-    "is told in words why a folder can't be used",
+    "the reason why a folder cannot be used is reported in plain words",
     arguments: [
       ("touch data", "making the folder: Not a directory"),
       ("mkdir -p data/d && printf %4096d 1 > data/d/jobs.sqlite", "file is not a database"),
@@ -50,7 +50,8 @@ struct OperatingTests {
     try await expectRefusal(of: folder + "/data/d", for: words)
   }
 
-  /// Starts a service on data that it can't have: it says so on one line, and nothing as Swift or Foundation dump it.
+  /// Starts a service with a folder that it cannot use. It must report that in one line, without a dump of
+  /// Swift or Foundation.
   private func expectRefusal(of path: String, for words: String) async throws {
     let told = try await Shell.run(
       """
@@ -64,7 +65,7 @@ struct OperatingTests {
     #expect(!told.contains("unavailable(") && !told.contains("Domain"), "\(told)")
   }
 
-  @Test("has nginx pass on TLS, waits and events by the lines that are shown")
+  @Test("nginx with the documented lines passes on TLS, long polls and events")
   func nginx() async throws {
     let folder = try RunningService.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: folder) }
@@ -92,7 +93,7 @@ struct OperatingTests {
       let path = try #require(job.firstMatch(of: #/"self":"([^"]+)"/#)?.1)
       #expect(await origin.waitForRequests(to: "/photo.jpg"))
       async let events = Shell.run("\(curl) \(base)\(path)/events | tee events", in: folder)
-      // They come while the stream is open: only the gate ends it.
+      // The events arrive while the stream is open: only the gate ends it.
       try await eventually {
         let heard = try? String(contentsOfFile: folder + "/events", encoding: .utf8)
         return heard?.contains("event: phase\n") == true
@@ -101,14 +102,14 @@ struct OperatingTests {
       #expect(waited.contains("\"phase\":\"loading\""))
       gate.open()
       #expect(try await events.contains("\"phase\":\"success\""))
-      // As large as the service takes, so that the proxy doesn't refuse it.
+      // The largest body that the service accepts, so the proxy must accept it, too.
       let upload = try await Shell.run(
         """
         head -c 33554432 /dev/zero | \(curl) -o /dev/null -w '%{http_code}' \
         -H 'Content-Type: image/png' --data-binary @- \(base)/jobs
         """, in: folder)
       #expect(upload == "202")
-      // A list has no such bound: each line of it has its own.
+      // A batch has no such limit: the limit applies to each line.
       let list = try await Shell.run(
         """
         { yes '#\(String(repeating: "-", count: 999))' | head -n 34000; echo '\(origin.url("/photo.jpg"))'; } |
@@ -119,9 +120,9 @@ struct OperatingTests {
   }
 }
 
-/// nginx with the lines that docs/operating.md shows, on a socket and with a certificate of its own.
+/// nginx with the lines in docs/operating.md, on a socket and with its own certificate.
 private struct Proxy {
-  /// Where it listens, in its folder.
+  /// The name of the socket in the folder.
   static let socket = "nginx.socket"
   private let process: ChildProcess
 

@@ -6,7 +6,7 @@ import Testing
 struct PlaceholderFileTests {
   private let images = Readme.root + "Tests/Fixtures/images/"
 
-  @Test("stand in for images, as they are or as variants")
+  @Test("placeholders replace images, unchanged or as variants")
   func files() async throws {
     let settings = [
       "placeholders.loading": images + "small.png", "placeholders.failure": images + "photo.webp",
@@ -29,7 +29,7 @@ struct PlaceholderFileTests {
     }
   }
 
-  @Test("that can't be shown are the operator's mistake")
+  @Test("an unusable placeholder is reported as the operator's mistake")
   func broken() throws {
     let folder = try RunningService.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: folder) }

@@ -6,12 +6,12 @@ import Testing
 
 @Suite("A codec with a bug", .timeLimit(.minutes(30)), .serialized)
 struct PlantedBugTests {
-  /// How many images of a storm crash their decoders, and how many of those hang instead.
+  /// How many images crash their decoder process, and how many of these make it hang instead.
   private static let (crashes, hanging) =
     ProcessInfo.processInfo.environment["LONG_TESTS"] == "1" ? (10_000, 100) : (100, 1)
 
   @Test(
-    "fails the images that meet it, each by itself; others come through, and nothing is started again"
+    "images that trigger the bug fail separately, and all others succeed without a restart"
   )
   func storm() async throws {
     let origin = try ScriptedOrigin()
@@ -37,7 +37,7 @@ struct PlantedBugTests {
       let lost = Self.crashes - Self.crashes / 5
       #expect(rough.failures == [String](repeating: "decoder_crashed", count: lost))
       print(
-        "p99 of \(calm.times.count) photos beside good images \(calm.p99), beside bad ones \(rough.p99)"
+        "p99 of \(calm.times.count) photos: \(calm.p99) with good images, \(rough.p99) with bad ones"
       )
 
       let metrics = String(decoding: try await service.get("/metrics").body, as: UTF8.self)
@@ -46,7 +46,7 @@ struct PlantedBugTests {
           of: try Regex("imagefetch_decoders_ended_total\\{reason=\"\(reason)\"\\} (\\d+)"))?
           .output[1].substring.flatMap { Int($0) } ?? 0
       }
-      // One that meets it where others were before is tried once more.
+      // An image that fails in a process that other images used before is tried once more.
       #expect((Self.hanging...Self.hanging * 2).contains(try ended("time")))
       #expect((lost - Self.hanging...lost * 2).contains(try ended("signal")))
       #expect(service.log.contains("an image crashed its decoder"))
@@ -65,15 +65,15 @@ struct PlantedBugTests {
   }
 
   private struct Outcome {
-    /// What the fifth of the jobs took that are photos.
+    /// The durations of the jobs with photos, which are a fifth of all.
     var times: [Duration] = []
-    /// Codes.
+    /// The failure codes.
     var failures: [String] = []
 
     var p99: Duration { times.sorted()[times.count * 99 / 100] }
   }
 
-  /// Eight clients' jobs, one behind the other each.
+  /// Runs the jobs of eight clients. Each client runs one job at a time.
   private static func jobs(
     of service: RunningService, _ url: @escaping @Sendable (Int) -> String
   ) async throws -> Outcome {
@@ -103,7 +103,7 @@ struct PlantedBugTests {
   }
 }
 
-/// Runs the body beside a service whose JPEG library has a bug; it is the same process from the first to the last.
+/// Runs the body with a service whose JPEG library has a bug. Fails if the process was restarted.
 private func withPlantedService(_ body: (RunningService) async throws -> Void) async throws {
   let folder = try RunningService.makeFolder()
   defer { try? FileManager.default.removeItem(atPath: folder) }

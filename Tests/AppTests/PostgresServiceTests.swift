@@ -4,7 +4,7 @@ import Testing
 
 @Suite("A service that keeps its jobs in PostgreSQL", .timeLimit(.minutes(5)))
 struct PostgresServiceTests {
-  @Test("has after a kill what it had, and goes on with what it was at")
+  @Test("after a kill the service has its jobs and continues them")
   func killed() async throws {
     let database = try TestDatabase(in: .shared)
     let origin = try ScriptedOrigin()
@@ -41,7 +41,7 @@ struct PostgresServiceTests {
     #expect(!next.log.contains(database.server.url(of: "")), "the log has no URL of the database")
   }
 
-  @Test("is refused a database whose images are in another folder")
+  @Test("a database whose images are in another folder is refused")
   func anotherFolder() async throws {
     let database = try TestDatabase(in: .shared)
     let folders = [try RunningService.makeFolder(), try RunningService.makeFolder()]
@@ -56,7 +56,7 @@ struct PostgresServiceTests {
     #expect(try await service.stop() == 0)
   }
 
-  @Test("with a new database in a folder that holds images is refused, and removes none")
+  @Test("a new database for a folder with images is refused, and no image is deleted")
   func newDatabase() async throws {
     let (old, new) = (try TestDatabase(in: .shared), try TestDatabase(in: .shared))
     let origin = try ScriptedOrigin()
@@ -79,7 +79,7 @@ struct PostgresServiceTests {
     #expect(try await next.stop() == 0)
   }
 
-  @Test("takes the password of its file anew for each connection, as it may be changed under way")
+  @Test("the password file is read again for each connection, because it may change")
   func password() async throws {
     let database = try TestDatabase(in: .shared)
     let (server, user) = (database.server, PostgresServer.secured)
@@ -115,7 +115,7 @@ struct PostgresServiceTests {
     #expect(try await service.stop() == 0)
   }
 
-  @Test("says at the start that the server can't be reached, and not by which password")
+  @Test("an unreachable server is reported at the start, without the password")
   func unreachable() async throws {
     let folder = try RunningService.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: folder) }

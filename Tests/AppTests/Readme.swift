@@ -1,6 +1,6 @@
 import Foundation
 
-/// The text that a newcomer reads, cut into what can be checked.
+/// The text of the README, split into parts that can be checked.
 enum Readme {
   static let root = String(#filePath.dropLast("Tests/AppTests/Readme.swift".count))
   static let text = file("README.md")
@@ -9,26 +9,26 @@ enum Readme {
     (try? String(contentsOfFile: root + name, encoding: .utf8)) ?? ""
   }
 
-  /// What stands under a heading of the second level.
+  /// The text under a second-level heading.
   static func section(_ title: String, of text: String = text) -> String {
     guard let start = text.range(of: "\n## \(title)\n") else { return "" }
     let rest = text[start.upperBound...]
     return String(rest[..<(rest.range(of: "\n## ")?.lowerBound ?? rest.endIndex)])
   }
 
-  /// Commands in one block, and the block of what they print that follows at once, if any.
+  /// A block of commands, and the block with their output if it follows directly.
   struct Step {
     var commands: String
     var answer: Answer?
   }
 
-  /// What is shown: `json`, `http` or `text`.
+  /// The shown output: `json`, `http` or `text`.
   struct Answer {
     var kind: String
     var text: String
   }
 
-  /// A block that is a file of the reader's: its first line is a comment that begins with the file's name.
+  /// A block that is a file for the reader. Its first line is a comment that begins with the file's name.
   struct Program {
     var name: String
     var text: String
@@ -44,7 +44,7 @@ enum Readme {
     section.matches(of: block).compactMap { Program(String($0.2)) }
   }
 
-  /// The blocks of a section in order, but for its programs.
+  /// The steps of a section in order, without its programs.
   static func steps(of section: String) -> [Step] {
     var steps: [Step] = []
     var end: String.Index?

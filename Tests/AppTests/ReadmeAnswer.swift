@@ -1,10 +1,10 @@
 import Foundation
 
-/// How an answer is compared with the one shown. In the one shown, `…` within a text stands for any
-/// characters, and as an object's last member for any others. Times, durations and versions change
-/// from run to run: of them only the form counts. All else is exact.
+/// Compares an answer with the one in the documentation. There, `…` in a text stands for any characters, and
+/// as an object's last member for any others. Times, durations and versions change, so only their form is
+/// compared. Everything else must be equal.
 extension Readme.Answer {
-  /// What differs, a line each.
+  /// Returns the differences, one per line.
   func differences(from output: String) -> [String] {
     let output = output.replacing("\r\n", with: "\n")
     switch kind {
@@ -44,7 +44,7 @@ extension Readme.Answer {
     try? JSONSerialization.jsonObject(with: Data(text.utf8), options: .fragmentsAllowed)
   }
 
-  /// An ellipsis outside strings becomes a member that JSON can hold.
+  /// Replaces an ellipsis outside of strings by a member, so that the text is valid JSON.
   private static func memberForEllipsis(_ text: String) -> String {
     var inString = false
     var previous: Character = " "
@@ -80,9 +80,9 @@ extension Readme.Answer {
     }
   }
 
-  /// Whether a text is as shown.
+  /// Whether a text matches the documented one.
   private static func matches(_ shown: String, _ real: String) -> Bool {
-    // What is left of a shortened id or digest is an example.
+    // The rest of a shortened id or digest is an example.
     let shown = withoutTimes(shown).replacing(#/[0-9a-z]{4}…/#, with: "…")
     let parts = shown.split(separator: "…", omittingEmptySubsequences: false)
     var rest = Substring(withoutTimes(real))

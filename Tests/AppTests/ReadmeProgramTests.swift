@@ -2,13 +2,13 @@ import Foundation
 import TestSupport
 import Testing
 
-/// What the README and docs/clients.md have their readers type is run as they would.
+/// Runs the commands that the README and docs/clients.md tell readers to type.
 @Suite("The README's commands", .timeLimit(.minutes(5)))
 struct ReadmeProgramTests {
-  /// The address that the README's commands fetch from, which is this machine's origin in the tests.
+  /// The site that the README's commands fetch from. In tests the local origin replaces it.
   private static let site = "https://www.python.org"
 
-  /// Does the steps of a section, with the origin in the place of the site.
+  /// Performs the steps of a section, with the origin instead of the site.
   private func follow(
     _ section: String, beginning: [String] = [],
     _ check: (ReadmeVisitor, String) async throws -> Void
@@ -28,7 +28,7 @@ struct ReadmeProgramTests {
     }
   }
 
-  @Test("fetch the first image, and show what goes wrong")
+  @Test("the commands fetch the first image and show failures")
   func firstImage() async throws {
     try await follow(Readme.section("A first image")) { visitor, place in
       #expect(visitor.origin.requests.count == 1)
@@ -37,7 +37,7 @@ struct ReadmeProgramTests {
     }
   }
 
-  @Test("save images by the command line")
+  @Test("the command line saves images")
   func commandLine() async throws {
     let settings =
       "export IMAGEFETCH_FETCH_ALLOW_NETWORKS=127.0.0.1/32 IMAGEFETCH_FETCH_ALLOW_PORTS="
@@ -48,7 +48,7 @@ struct ReadmeProgramTests {
     }
   }
 
-  @Test("save an image by a program")
+  @Test("a program saves an image")
   func program() async throws {
     let section = Readme.section("From a program")
     #expect(Readme.programs(of: section).map(\.name) == ["fetch.py"])
@@ -59,12 +59,12 @@ struct ReadmeProgramTests {
       let blocked = try await visitor.run(
         "PYTHONPATH=clients/python python3 fetch.py http://10.0.0.1/a.png a.webp 2>&1; echo $?")
       #expect(
-        blocked.hasSuffix("fetches from.\n1\n") || blocked.contains("10.0.0.1 is at an address"))
+        blocked.hasSuffix("fetches from.\n1\n") || blocked.contains("10.0.0.1 has an address"))
       #expect(!blocked.contains("Traceback"), "\(blocked)")
     }
   }
 
-  @Test("show an image in a page, and sign its URL", .browser)
+  @Test("a page shows an image with a signed URL", .browser)
   func page() async throws {
     try await withVisitor(inFolder: true) { visitor, _ in
       try await begin(visitor)
@@ -75,12 +75,13 @@ struct ReadmeProgramTests {
       visitor.origin.on("/page", .ok(Array("<title>A page</title>".utf8), type: "text/html"))
       let browser = try await Browser()
       try await browser.open(visitor.origin.url("/page"))
-      // Not as the page itself: the browser says that it is loaded once all images are.
+      // The markup is written into the page later, because the browser reports a page as loaded only after
+      // all images.
       let write = "document.open(); document.write(arguments[0]); document.close()"
       try await browser.run(write, [try visitor.here(String(markup))])
       let look = """
         const image = document.images[0];
-        // Another picture may take its place meanwhile.
+        // Another image may replace it during this call.
         await image.decode().catch(() => {});
         return `${image.width}: ${image.naturalWidth} x ${image.naturalHeight}, ${image.src.includes("wait=0")}`;
         """
@@ -96,7 +97,7 @@ struct ReadmeProgramTests {
     }
   }
 
-  /// What the section goes on from: pictures and a service that may fetch them.
+  /// Prepares the section: images, and a service that may fetch them.
   private func begin(_ visitor: ReadmeVisitor) async throws {
     let steps = Readme.steps(
       of: Readme.section("Try it on one machine", of: Readme.file("docs/tour.md")))

@@ -3,28 +3,28 @@ import Foundation
 import TestSupport
 import Testing
 
-/// The README is held to the service: what it shows is run, and what it lists is compared.
+/// Compares the README with the service: runs its examples and checks its lists.
 @Suite("The README", .timeLimit(.minutes(5)))
 struct ReadmeTests {
-  @Test("shows what the service answers, command by command")
+  @Test("the tour shows what the service returns, command by command")
   func examples() async throws {
     let page = Readme.file("docs/tour.md")
     let steps = ["Try it on one machine", "Each endpoint"].flatMap {
       Readme.steps(of: Readme.section($0, of: page))
     }
-    #expect(steps.count { $0.answer != nil } >= 8, "a page without examples proves nothing")
+    #expect(steps.count { $0.answer != nil } >= 8, "the page must have examples")
     try await withVisitor { visitor, _ in
       for step in steps { try await visitor.follow(step) }
     }
   }
 
-  @Test("is short, and its lines are too")
+  @Test("the README is short, and so are its lines")
   func size() {
     let lines = Readme.text.split(separator: "\n", omittingEmptySubsequences: false)
     #expect(lines.count <= 181)
   }
 
-  @Test("and docs/configuration.md have the defaults of the configuration's keys in their table")
+  @Test("the README and docs/configuration.md have the keys' defaults in their table")
   func defaults() throws {
     let page = Readme.file("docs/configuration.md")
     let rows = page.matches(of: #/(?m)^\| `([^`]+)` \| `([^`]+)` \|/#)
@@ -36,7 +36,7 @@ struct ReadmeTests {
     }
   }
 
-  @Test("names no variable that is not there")
+  @Test("the README names no unknown variable")
   func variables() {
     let known = Set(Configuration.keys.map(\.environmentName) + [Configuration.tokenVariable])
     let pages = ["README.md", "docs/tour.md", "docs/clients.md", "docs/configuration.md"]
@@ -46,7 +46,7 @@ struct ReadmeTests {
     for name in named { #expect(known.contains(name), "\(name)") }
   }
 
-  @Test("names no key without effect that is not there")
+  @Test("the README names no unknown key among those without effect")
   func withoutEffect() throws {
     let lines = Readme.section("Safety")
     for match in lines.matches(of: #/`([a-z]+)\.([a-z_*]+)`/#) {
@@ -57,13 +57,13 @@ struct ReadmeTests {
     }
   }
 
-  @Test("leads to a tour that names every operation of openapi.yaml")
+  @Test("the tour names every operation of openapi.yaml")
   func operations() {
     var path = ""
     var found = 0
     for line in Readme.file("openapi.yaml").split(separator: "\n") {
       if let match = line.wholeMatch(of: #/  (/[^ ]*):/#) { path = String(match.1) }
-      // What follows the paths are requests of its own.
+      // The section after the paths describes requests that the service sends.
       if line == "webhooks:" { break }
       guard !path.isEmpty, let match = line.wholeMatch(of: #/    (get|post|put|patch|delete):/#)
       else { continue }
@@ -75,7 +75,7 @@ struct ReadmeTests {
     #expect(found >= 11)
   }
 
-  @Test("leads to a page that names each folder of Sources, and no other")
+  @Test("the architecture page names each folder of Sources and no other")
   func layout() throws {
     let section = Readme.section("Sources", of: Readme.file("docs/contributing.md"))
     let named = section.matches(of: #/([A-Za-z0-9]+)/(?= | *\)|$)/#).map { String($0.1) }
@@ -83,7 +83,7 @@ struct ReadmeTests {
     #expect(Set(named) == Set(there))
   }
 
-  @Test("links to files that are there, and the changelog has this version")
+  @Test("links lead to existing files, and the changelog has this version")
   func files() {
     let links = Readme.text.matches(of: #/\]\(([^):#]+)\)/#).map { String($0.1) }
     #expect(links.count > 5)
@@ -93,7 +93,7 @@ struct ReadmeTests {
     #expect(Readme.file("CHANGELOG.md").contains("\n## [\(App.version)]"))
   }
 
-  @Test("and docs/contributing.md name no command of make that the Makefile lacks")
+  @Test("the README and docs/contributing.md name only existing make targets")
   func targets() {
     let makefile = Readme.file("Makefile")
     let text = Readme.text + Readme.file("docs/contributing.md")

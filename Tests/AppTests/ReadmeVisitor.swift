@@ -2,21 +2,21 @@ import Foundation
 import TestSupport
 import Testing
 
-/// Does as the README says, with a service and an origin on ports of their own.
+/// Follows the README with a service and an origin on their own ports.
 final class ReadmeVisitor {
   let origin: ScriptedOrigin
   private let folder: String
   private let place: String
-  /// Addresses as they are shown, and which they are here.
+  /// The documented addresses, and the real ones in this test.
   private var addresses: [(shown: String, real: String)]
   private(set) var service: RunningService?
 
-  /// Where variables and functions of the shell are kept from block to block.
+  /// The file that keeps the shell's variables and functions from block to block.
   private var state: String { folder + "/shell" }
 
   /// - Parameters:
-  ///   - folder: where the service and the visitor keep what they have.
-  ///   - place: where the visitor types; the repository's root unless said otherwise.
+  ///   - folder: The folder of the service and of the shell's state.
+  ///   - place: The folder in which commands run; the repository's root by default.
   init(folder: String, place: String = Readme.root) throws {
     self.folder = folder
     self.place = place
@@ -24,14 +24,14 @@ final class ReadmeVisitor {
     addresses = [("127.0.0.1:9000", "127.0.0.1:\(origin.port)")]
   }
 
-  /// Has a site of the internet be the origin here.
+  /// Replaces a site on the internet by the origin.
   func replace(_ site: String, by pages: [String: ScriptedReply]) {
     for (path, reply) in pages { origin.on(path, reply) }
-    // Before the origin's other name, by which pages and commands show it too.
+    // Before the origin's other name, which pages and commands contain, too.
     addresses.insert((site, origin.url("")), at: 0)
   }
 
-  /// Has the bucket `avatars` of an S3 server, and a receiver, be where they are here.
+  /// Replaces the S3 bucket `avatars` and a receiver by the real ones.
   func replace(bucket: TestBucket, receiver: Int) {
     addresses += [
       ("127.0.0.1:9100", "127.0.0.1:\(bucket.port)"), ("bucket: avatars", "bucket: \(bucket.name)"),
@@ -39,21 +39,21 @@ final class ReadmeVisitor {
     ]
   }
 
-  /// Writes down a program that is shown, where the visitor types.
+  /// Writes a documented program to the folder in which commands run.
   func save(_ program: Readme.Program) async throws {
     if service == nil { try await start(Self.onLoopback) }
     let text = try here(program.text)
     try text.write(toFile: "\(place)/\(program.name)", atomically: true, encoding: .utf8)
   }
 
-  /// A text that is shown, with the addresses here.
+  /// Returns a documented text with the real addresses.
   func here(_ text: String) throws -> String {
     let service = try #require(service)
     return (addresses + [("http://127.0.0.1:8080", service.base)])
       .reduce(text) { $0.replacing($1.shown, with: $1.real) }
   }
 
-  /// Runs a step's commands, and compares what they print with what is shown.
+  /// Runs a step's commands and compares their output with the documented one.
   func follow(_ step: Readme.Step) async throws {
     if step.commands.contains("-m http.server") {
       let pattern = #/python3 -m http.server 9000 --bind 127.0.0.1 --directory (\S+)/#
@@ -80,7 +80,7 @@ final class ReadmeVisitor {
     }
   }
 
-  /// What is fetched from the internet is on loopback here.
+  /// Allows loopback, where the replaced sites are.
   private static let onLoopback = [
     "IMAGEFETCH_FETCH_ALLOW_NETWORKS": "127.0.0.1/32", "IMAGEFETCH_FETCH_ALLOW_PORTS": "",
   ]
@@ -91,7 +91,7 @@ final class ReadmeVisitor {
     if let service { #expect(try await service.stop() == 0) }
   }
 
-  /// The files of a folder of the repository, from an origin of ours in place of Python's.
+  /// Serves the files of a folder in the repository from the origin, instead of Python's server.
   func servePictures(_ folder: String) throws {
     let path = Readme.root + folder
     for name in try FileManager.default.contentsOfDirectory(atPath: path) {
@@ -100,12 +100,12 @@ final class ReadmeVisitor {
     }
   }
 
-  /// Starts the service in place of the one before, on the same data, where the reader stands: in the repository's root.
+  /// Replaces the running service by one with the same data, started in the repository's root.
   private func start(_ settings: [String: String], _ arguments: [String] = []) async throws {
     let before = service?.base
     if let service { #expect(try await service.stop() == 0) }
     service = nil
-    // The defaults, where the commands say nothing else.
+    // The default values, unless the commands set others.
     let rules = [
       "IMAGEFETCH_FETCH_ALLOW_NETWORKS": "", "IMAGEFETCH_FETCH_ALLOW_PORTS": "80,443",
     ]
@@ -113,17 +113,17 @@ final class ReadmeVisitor {
       folder: folder, settings: rules.merging(settings) { $1 }, arguments: arguments,
       directory: Readme.root)
     guard let before, let after = service?.base else { return }
-    // The visitor's service keeps its port, which variables may hold.
+    // The documented service keeps its port, which shell variables may contain.
     let held = try String(contentsOfFile: state, encoding: .utf8)
     try held.replacing(before, with: after).write(toFile: state, atomically: true, encoding: .utf8)
   }
 
-  /// Where `imagefetch` is.
+  /// The folder that contains `imagefetch`.
   private static var programs: String {
     URL(filePath: RunningService.executable).deletingLastPathComponent().path
   }
 
-  /// Runs commands where the visitor types; variables and functions live on from block to block.
+  /// Runs commands. The shell's variables and functions are kept from block to block.
   func run(_ commands: String) async throws -> String {
     let script = """
       set -a; exec 2>&1; PATH='\(Self.programs)':$PATH; [ ! -f '\(state)' ] || . '\(state)'
@@ -136,9 +136,9 @@ final class ReadmeVisitor {
   }
 }
 
-/// Runs the body as a visitor, with a service and an origin that are gone afterwards.
+/// Runs the body with a visitor whose service and origin are stopped afterwards.
 ///
-/// - Parameter inFolder: whether the visitor types in an empty folder (`place`) and not in the repository's root.
+/// - Parameter inFolder: Whether commands run in an empty folder (`place`) and not in the repository's root.
 func withVisitor(
   inFolder: Bool = false, _ body: (ReadmeVisitor, _ place: String) async throws -> Void
 ) async throws {

@@ -3,9 +3,9 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("A configuration that changes while the service runs")
+@Suite("Configuration changes at run time")
 struct ReloadTests {
-  @Test("brings, changes and takes away tokens: at SIGHUP, and when their file is another one")
+  @Test("tokens are added, changed and removed at SIGHUP and when their file changes")
   func tokens() async throws {
     let file = try Self.write([Self.entry("first"), Self.entry("second", "max_priority: low")])
     defer { try? FileManager.default.removeItem(atPath: file) }
@@ -17,26 +17,26 @@ struct ReloadTests {
       kill(service.processIdentifier, SIGHUP)
       try await eventually { try await Self.status("third", service) == 200 }
       #expect(try await Self.status("first", service) == 401)
-      try await eventually { service.log.contains("other tokens hold") }
+      try await eventually { service.log.contains("tokens reloaded") }
 
-      // With a mistake in it nothing changes; without a signal it is read again soon.
+      // A file with a mistake changes nothing. Without a signal it is soon read again.
       try Self.write(["{name: third, scopes: [jobs]}"], to: file)
       try await eventually { service.log.contains("needs either sha256 or token_file") }
       #expect(try await Self.status("third", service) == 200)
       try Self.write([Self.entry("fourth")], to: file)
       try await eventually { try await Self.status("fourth", service) == 200 }
 
-      // Nobody is let in without a token because there is none.
+      // An empty list of tokens does not open the service.
       try Self.write([], to: file)
       kill(service.processIdentifier, SIGHUP)
-      try await eventually { service.log.contains("takes a restart") }
+      try await eventually { service.log.contains("requires a restart") }
       #expect(try await Self.status(nil, service) == 401)
       #expect(try await Self.status("fourth", service) == 200)
     }
   }
 
   @Test(
-    "ends the streams of a token that holds no longer, no other's, has results break off, and cancels nothing by that"
+    "removing a token ends its streams and results but no other's, and cancels nothing"
   )
   func streams() async throws {
     let origin = try ScriptedOrigin()
@@ -69,7 +69,7 @@ struct ReloadTests {
       try Self.write([new], to: file)
       kill(service.processIdentifier, SIGHUP)
       for listener in ending { #expect(try await listener.ended() == 0) }
-      // Of the results curl misses the end: bytes that are outstanding, or a connection that was reset.
+      // curl does not receive the end of the results: bytes are missing, or the connection was reset.
       let status = try await results.ended()
       #expect(status == 18 || status == 56, "\(status)")
       gate.open()
@@ -82,7 +82,7 @@ struct ReloadTests {
     return try await service.get("/jobs", headers: fields).status
   }
 
-  /// - Parameter secret: nil: its name.
+  /// - Parameter secret: The token's secret. Nil: its name.
   private static func entry(
     _ name: String, secret: String? = nil, _ limits: String...
   ) -> String {

@@ -4,16 +4,16 @@ import Synchronization
 import TestSupport
 import Testing
 
-/// The built `imagefetch` as a process of its own, and a client to it.
+/// The built `imagefetch` in its own process, and a client for it.
 final class RunningService: Sendable {
   let base: String
   let folder: String
   private let process: ChildProcess
   private let output: Output
-  /// By which its clients asked last.
+  /// The `Authorization` field of the last request.
   private let lastToken = Mutex<String?>(nil)
 
-  /// What the process printed on standard error so far.
+  /// The text that the process has written to standard error.
   private final class Output: Sendable {
     let text = Mutex("")
   }
@@ -21,21 +21,21 @@ final class RunningService: Sendable {
   /// The executable under test.
   static var executable: String { BuiltProgram.imagefetch }
 
-  /// A folder of its own for data and files; the caller removes it.
+  /// Creates a new folder for data and files. The caller removes it.
   static func makeFolder() throws -> String {
     let path = NSTemporaryDirectory() + "imagefetch-test-" + UUID().uuidString
     try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
     return path
   }
 
-  /// Starts it with loopback allowed as an origin, and waits until it listens and is ready.
+  /// Starts the process with loopback allowed as an origin. Waits until it listens and is ready.
   ///
   /// - Parameters:
-  ///   - log: its standard error, which is read up to where it says that it listens.
-  ///   - arguments: flags of `serve`.
-  ///   - program: what is started.
-  ///   - directory: where it is started; the tests' own working directory unless said otherwise.
-  ///   - isReady: whether it is to take jobs; else it has only started.
+  ///   - log: A pipe for standard error, which is read up to the line `listening`.
+  ///   - arguments: Flags of `serve`.
+  ///   - program: The executable to start.
+  ///   - directory: The working directory; by default that of the tests.
+  ///   - isReady: Whether to wait until the service accepts jobs.
   init(
     folder: String, settings: [String: String] = [:], log: TightPipe? = nil,
     program: String = executable, arguments: [String] = [], directory: String? = nil,
@@ -92,10 +92,10 @@ final class RunningService: Sendable {
 
   struct Unstarted: Error { let log: String }
 
-  /// What it logged.
+  /// The log so far.
   var log: String { output.text.withLock { $0 } }
 
-  /// Ends it as a power cut would.
+  /// Kills the process with SIGKILL, as a power cut would.
   func kill() async throws {
     process.signal(SIGKILL)
     try await eventually { !self.process.isRunning }
@@ -105,15 +105,14 @@ final class RunningService: Sendable {
   /// Sends SIGTERM.
   func terminate() { process.signal(SIGTERM) }
 
-  /// Waits for its end.
-  /// - Returns: the exit status.
+  /// Waits for the end of the process.
   func ended() async throws -> Int32 {
     try await eventually { !self.process.isRunning }
     expectNoSecret(in: Data(log.utf8), "the log")
     return process.wait()
   }
 
-  /// SIGTERM, and waits for the end.
+  /// Sends SIGTERM and waits for the end of the process.
   @discardableResult
   func stop() async throws -> Int32 {
     await examineMetrics()
@@ -123,12 +122,12 @@ final class RunningService: Sendable {
 
   var processIdentifier: Int32 { process.id }
 
-  /// What it has of the machine's memory, in MiB, its decoders apart.
+  /// Resident memory of the process in MiB, without its decoder processes.
   func residentMegabytes() throws -> Int {
     try megabytes(#/VmRSS:\s+(\d+) kB/#)
   }
 
-  /// The most that it ever had.
+  /// The maximum of its resident memory so far, in MiB.
   func mostResidentMegabytes() throws -> Int {
     try megabytes(#/VmHWM:\s+(\d+) kB/#)
   }
@@ -196,7 +195,7 @@ final class RunningService: Sendable {
     return try #require(try answer.json()["id"] as? String)
   }
 
-  /// The job, once it has finished.
+  /// Waits until the job has finished and returns it.
   func finished(_ id: String) async throws -> [String: Any] {
     let deadline = ContinuousClock.now + patience
     while ContinuousClock.now < deadline {
@@ -210,7 +209,8 @@ final class RunningService: Sendable {
 
   // MARK: Secrets
 
-  /// What each service has, as long as that changes nothing of what it does.
+  /// Secrets for every service, so that the tests can check that they never appear. Excludes secrets that
+  /// would change the tested behavior.
   private static func planted(
     beside settings: [String: String], _ arguments: [String]
   ) -> [String: String] {
@@ -228,7 +228,7 @@ final class RunningService: Sendable {
     if !found.isEmpty { Issue.record("\(place) holds \(found)") }
   }
 
-  /// The last ones, where they can be had.
+  /// Checks the last metrics, if the service can still be reached.
   private func examineMetrics() async {
     guard isRunning, let url = URL(string: base + "/metrics") else { return }
     var request = URLRequest(url: url, timeoutInterval: 5)
@@ -240,8 +240,8 @@ final class RunningService: Sendable {
 }
 
 extension URLSession {
-  /// As its own `data(for:)`, but for being cancelled: that waits, as its task is cancelled, for who is just about to
-  /// continue the task, and the two may wait for each other for ever.
+  /// Like `data(for:)`, except for cancellation. The original can deadlock: cancelling waits for the code
+  /// that resumes the task, which can wait for the cancellation.
   fileprivate func answer(to request: URLRequest) async throws -> (Data, URLResponse) {
     let sent = Mutex<URLSessionDataTask?>(nil)
     return try await withTaskCancellationHandler {
@@ -263,7 +263,7 @@ extension URLSession {
   }
 }
 
-/// Tries until the condition holds, for as long as a test has patience.
+/// Repeats until the condition is true. Fails after the time limit of the tests.
 func eventually(
   _ location: SourceLocation = #_sourceLocation, _ condition: () async throws -> Bool
 ) async throws {
@@ -275,7 +275,7 @@ func eventually(
   }
 }
 
-/// Runs the body beside a service in a folder of its own; stops and removes both.
+/// Starts a service in a new folder and calls the body. Then stops the service and removes the folder.
 func withService(
   _ settings: [String: String] = [:], program: String = RunningService.executable,
   _ body: (RunningService) async throws -> Void
@@ -292,5 +292,5 @@ func withService(
   #expect(try await service.stop() == 0)
 }
 
-/// What holds an image that is opened by itself.
+/// The policy of an image that is opened in its own browser tab.
 let imagePolicy = "default-src 'none'; style-src 'unsafe-inline'; sandbox"

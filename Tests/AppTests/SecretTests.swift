@@ -4,9 +4,9 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("A secret", .timeLimit(.minutes(5)))
+@Suite("Secrets", .timeLimit(.minutes(5)))
 struct SecretTests {
-  @Test("is found however a log or an answer spells it, and only by whom it is not for")
+  @Test("a secret is found in a log or a response in every spelling, except by its owner")
   func watch() {
     let watch = SecretWatch()
     watch.plant(environment: [
@@ -68,9 +68,10 @@ struct SecretTests {
     ]
   }
 
-  /// The watch looks at all that is sent, answered and logged; here it is seen to that there is something to see.
+  /// The watch checks everything that is sent, returned and logged. This test makes the service produce all
+  /// of it.
   @Test(
-    "of any kind is in no log, answer or metric, whatever goes well or wrong; each end is one line, with its ids"
+    "no secret is in a log, response or metric, and each end is one line with its ids"
   )
   func everywhere() async throws {
     let origin = try ScriptedOrigin()
@@ -116,9 +117,9 @@ struct SecretTests {
     #expect(try await service.stop() == 0)
     Self.expectOneLine(for: ids, batch: batch, in: service.log)
     let isTold = service.log.contains(#""level":"debug""#) && service.log.contains("shop")
-    #expect(isTold, "the log says much")
+    #expect(isTold, "the log has many lines")
     let sent = origin.requests(to: "/echo").compactMap { $0.header("authorization") }
-    #expect(sent.contains { $0.contains(Self.secrets.header) }, "it was used")
+    #expect(sent.contains { $0.contains(Self.secrets.header) }, "the secret was used")
   }
 
   private static func script(_ origin: ScriptedOrigin) {
@@ -127,7 +128,7 @@ struct SecretTests {
     origin.on("/refused", .status(403))
     origin.on("/hook", .status(204))
     origin.on("/hook-refused", .status(400))
-    // What it was given it tells everybody.
+    // This path repeats the credentials that it received.
     origin.on("/echo") { request in
       .redirect(
         to:
@@ -157,7 +158,7 @@ struct SecretTests {
       ["url": "http://127.0.0.1:1/?token=token-of-the-source", "headers": headers],
       ["url": "http://no-such-host.invalid/?token=token-of-the-source", "headers": headers],
     ]
-    // None waits for a pause of its origin.
+    // No job waits for a paused origin.
     return jobs.map { $0.merging(["max_attempts": 1, "cache": "reload"]) { $1 } }
   }
 
@@ -189,7 +190,7 @@ struct SecretTests {
       for: "/image?\(query)&expires=4102444800".utf8,
       key: stride(from: 0, to: secrets.view.count, by: 2).map { at in
         let start = secrets.view.index(secrets.view.startIndex, offsetBy: at)
-        return UInt8(secrets.view[start...].prefix(2), radix: 16)!  // of ours
+        return UInt8(secrets.view[start...].prefix(2), radix: 16)!  // the key is hexadecimal
       })
     let signature = Data(code).base64EncodedString().replacing("+", with: "-")
       .replacing("/", with: "_").replacing("=", with: "")
@@ -211,7 +212,7 @@ struct SecretTests {
     #expect(lines.sorted() == ["1", "2", "3"])
   }
 
-  @Test("that gives no way in is not told by the error: a database's, a proxy's, a bucket's")
+  @Test("an error at the start does not contain a rejected secret of a database, proxy or bucket")
   func refusedAtStart() async throws {
     let folder = try RunningService.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: folder) }

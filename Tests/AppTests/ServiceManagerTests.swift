@@ -4,7 +4,7 @@ import Testing
 
 @Suite("A service manager", .timeLimit(.minutes(5)))
 struct ServiceManagerTests {
-  @Test("hears when the service is ready, that it lives, and that it stops")
+  @Test("the manager is notified when the service is ready, lives and stops")
   func hears() async throws {
     let folder = try RunningService.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: folder) }
@@ -21,7 +21,7 @@ struct ServiceManagerTests {
     #expect(ready.count == 1)
   }
 
-  @Test("that is not there, or has no watchdog, disturbs nobody")
+  @Test("the service works without a manager, or without a watchdog")
   func absent() async throws {
     let settings = ["NOTIFY_SOCKET": "/nonexistent/socket", "WATCHDOG_USEC": "nonsense"]
     try await withService(settings) { service in
@@ -30,7 +30,7 @@ struct ServiceManagerTests {
     }
   }
 
-  /// What a manager's socket is told.
+  /// Receives the messages at a manager's socket.
   private final class Ear: Sendable {
     let path: String
     private let descriptor: Int32

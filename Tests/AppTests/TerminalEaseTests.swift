@@ -2,10 +2,10 @@ import Foundation
 import TestSupport
 import Testing
 
-/// What spares people at a terminal a look into the manual.
-@Suite("A person at a terminal", .timeLimit(.minutes(5)))
+/// Features that make the manual unnecessary at a terminal.
+@Suite("A user at a terminal", .timeLimit(.minutes(5)))
 struct TerminalEaseTests {
-  @Test("has the format that a file's ending names, and the origin's bytes where they are of it")
+  @Test("a file's extension selects the format, and an image of that format stays unchanged")
   func endings() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -14,7 +14,7 @@ struct TerminalEaseTests {
       let asked: [(arguments: [String], start: [UInt8])] = [
         (["-o", "a.webp"], Array("RIFF".utf8)), (["-o", "a.PNG"], [0x89, 0x50, 0x4E, 0x47]),
         (["-o", "b.jpeg", "--width", "20"], [0xFF, 0xD8]),
-        // Whoever names a format means it.
+        // An explicit format has priority.
         (["-o", "c.jpg", "--format", "webp"], Array("RIFF".utf8)),
       ]
       for (arguments, start) in asked {
@@ -33,7 +33,7 @@ struct TerminalEaseTests {
     }
   }
 
-  @Test("gets no file that says it is another kind of image than it is")
+  @Test("a file never has the extension of another format")
   func foreignEndings() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -52,7 +52,7 @@ struct TerminalEaseTests {
     }
   }
 
-  @Test("is told by which flag a blocked network is allowed, and by that it is")
+  @Test("a blocked network is reported with the flag that allows it")
   func networks() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -66,13 +66,13 @@ struct TerminalEaseTests {
       #expect(blocked.status == 3)
       let line = try #require(blocked.lines.first)
       #expect(line[1] == "blocked_address")
-      #expect(line[3].hasSuffix("This command may with --allow-network or --allow-private."))
+      #expect(line[3].hasSuffix("Allow the network with --allow-network or --allow-private."))
       for flags in [["--allow-private"], ["--allow-network", "127.0.0.0/8"]] {
         let result = try await GetCommand.run(
           [origin.url("/cat.jpg")] + flags, in: folder, settings: usual)
         #expect(result.status == 0, "\(flags): \(result)")
       }
-      // Clouds keep their secrets there.
+      // Cloud providers serve credentials at this address.
       let metadata = try await GetCommand.run(
         ["http://169.254.169.254/", "--allow-private"], in: folder, settings: usual)
       #expect(metadata.lines.first?[1] == "blocked_address")
@@ -82,7 +82,7 @@ struct TerminalEaseTests {
     }
   }
 
-  @Test("may leave https:// out")
+  @Test("https:// may be omitted")
   func schemes() async throws {
     let settings = ["IMAGEFETCH_JOBS_MAX_ATTEMPTS": "1"]
     try await inFolder { folder async throws in
@@ -99,7 +99,7 @@ struct TerminalEaseTests {
   }
 
   @Test(
-    "who mistypes a command is told which was meant",
+    "a mistyped command is answered with a similar one",
     arguments: [
       ("serv", "imagefetch serve?"), ("gte", "imagefetch get?"),
       ("fetch", "imagefetch get?"), ("download", "imagefetch get?"), ("start", "imagefetch serve?"),
@@ -111,7 +111,7 @@ struct TerminalEaseTests {
     #expect(run.error.contains("Did you mean \(meant)"), "\(run.error)")
   }
 
-  @Test("tries the service on one machine by one flag, and is told where the dashboard is")
+  @Test("one flag starts the service for development, and the dashboard's address is logged")
   func dev() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }

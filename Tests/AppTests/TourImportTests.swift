@@ -8,7 +8,7 @@ import Testing
 struct TourImportTests {
   private static let title = "A thousand avatars, as WebP, into a bucket"
 
-  @Test("brings a thousand images into a bucket by one command, and tells so once")
+  @Test("one command delivers a thousand images to a bucket and reports it once")
   func imports() async throws {
     let page = Readme.file("docs/tour.md")
     let bucket = try await TestBucket()
@@ -25,18 +25,18 @@ struct TourImportTests {
         let got = try #require(try await bucket.bucket.get(key, atMost: 1 << 20))
         var bytes: [UInt8] = []
         while let piece = try await got.next() { bytes += piece }
-        // A lossy frame's header has the size (RFC 6386 section 9.1).
+        // The size is in a lossy frame's header (RFC 6386 section 9.1).
         #expect(String(decoding: bytes[8..<16], as: UTF8.self) == "WEBPVP8 ")
         #expect(bytes[26..<30].map { $0 & 0x3F } == [0, 1, 0, 1].map { $0 & 0x3F })
       }
-      // The list said it once for all; no job said anything.
+      // The options came once with the batch. No job had its own.
       let service = try #require(visitor.service)
       let metrics = String(decoding: try await service.get("/metrics").body, as: UTF8.self)
       #expect(metrics.contains("imagefetch_jobs_submitted_total 1000\n"))
     }
   }
 
-  @Test("says why where the service knows no such bucket, and waits for nothing")
+  @Test("an unknown bucket is reported at once")
   func refused() async throws {
     let page = Readme.file("docs/tour.md")
     try await withVisitor(inFolder: true) { visitor, _ in
@@ -45,19 +45,19 @@ struct TourImportTests {
       for step in before + helpers { try await visitor.follow(step) }
       let steps = Readme.steps(of: Readme.section(Self.title, of: page))
       let said = try await visitor.run("receiver=127.0.0.1:9200\n" + steps[2].commands)
-      #expect(said.contains("This service has no destination of that name."), "\(said)")
+      #expect(said.contains("There is no destination of this name."), "\(said)")
       #expect(said.contains("\"parameter\":\"defaults\""), "\(said)")
     }
   }
 
-  @Test("is shown in the README as well, as it is")
+  @Test("the README has the same import")
   func readme() throws {
     let query = #/--url-query '(defaults=[^']+)'/#
     let shown = try #require(Readme.text.firstMatch(of: query)?.1)
     #expect(Readme.section(Self.title, of: Readme.file("docs/tour.md")).contains(shown))
   }
 
-  /// A port that is free now.
+  /// Returns a port that is free now.
   private func freePort() throws -> Int {
     let origin = try ScriptedOrigin()
     origin.stop()

@@ -5,7 +5,7 @@ import Testing
 
 @Suite("Traces of jobs", .timeLimit(.minutes(5)))
 struct TracingTests {
-  /// A span as OTLP's JSON has it, read so strictly that nothing passes which a collector need not know.
+  /// A span in OTLP's JSON, parsed so strictly that everything a collector need not know is refused.
   struct Span {
     var resource, attributes: [String: String]
     var trace, id, name: String
@@ -14,7 +14,8 @@ struct TracingTests {
     var start, end: UInt64
     var failure: String?
 
-    /// Those of a request to `/v1/traces` (opentelemetry-proto 1, `ExportTraceServiceRequest`, in JSON).
+    /// Returns the spans in a request to `/v1/traces` (opentelemetry-proto 1, `ExportTraceServiceRequest`, in
+    /// JSON).
     static func all(in request: ScriptedRequest) throws -> [Span] {
       #expect(request.method == "POST" && request.header("content-type") == "application/json")
       let body = try members(
@@ -92,7 +93,7 @@ struct TracingTests {
     }
   }
 
-  /// Runs the body beside a service that tells a collector.
+  /// Runs the body with a service that sends traces to a collector.
   private static func withCollector(
     _ keys: [String: String] = [:], _ reply: @escaping @Sendable (ScriptedRequest) -> ScriptedReply,
     _ body: (RunningService, ScriptedOrigin, ScriptedOrigin) async throws -> Void
@@ -105,7 +106,7 @@ struct TracingTests {
     try await readByOpenTelemetry(collector)
   }
 
-  /// Has OpenTelemetry's own definitions read all that came, strictly: see Tests/Fixtures/read-otlp.py.
+  /// Checks all received traces with OpenTelemetry's own definitions: see Tests/Fixtures/read-otlp.py.
   private static func readByOpenTelemetry(_ collector: ScriptedOrigin) async throws {
     let folder = try RunningService.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: folder) }
@@ -134,7 +135,7 @@ struct TracingTests {
     try collector.requests(to: "/v1/traces").flatMap(Span.all)
   }
 
-  /// The spans of a trace, once there are any.
+  /// Waits for spans of a trace and returns them.
   private static func spans(of trace: String, at collector: ScriptedOrigin) async throws -> [Span] {
     var found: [Span] = []
     try await eventually {
@@ -146,7 +147,7 @@ struct TracingTests {
 
   private static func trace(_ job: String) -> String { job.replacing("-", with: "") }
 
-  @Test("are spans of its stages below the job's, in its client's trace where there is one")
+  @Test("a job's stages are spans below the job's span, in its client's trace if there is one")
   func stages() async throws {
     try await Self.withCollector([:], Self.taken) { service, origin, collector in
       origin.on("/x", .ok(Fixtures.jpeg))
@@ -180,7 +181,7 @@ struct TracingTests {
     }
   }
 
-  @Test("tell of failures, cancelled jobs and what the cache answered, under the job's own id")
+  @Test("failures, cancelled jobs and cache hits have spans with the job's id")
   func ends() async throws {
     try await Self.withCollector([:], Self.taken) { service, origin, collector in
       origin.on("/x", .ok(Fixtures.jpeg, headers: [("Cache-Control", "max-age=600")]))
@@ -206,7 +207,8 @@ struct TracingTests {
     }
   }
 
-  @Test("are made where the client's trace is kept, and else of a share; a wrong field is none")
+  @Test(
+    "a job is traced if its client's trace is, or else by a share, and invalid fields are ignored")
   func sampling() async throws {
     try await Self.withCollector(["tracing.sample": "0"], Self.taken) {
       service, origin, collector in
@@ -231,7 +233,7 @@ struct TracingTests {
     }
   }
 
-  @Test("are passed on to origins where the operator says so, and kept with the job over a crash")
+  @Test("traces are passed on to origins if configured, and survive a crash with the job")
   func passedOn() async throws {
     let collector = try ScriptedOrigin(host: "127.0.0.2")
     defer { collector.stop() }
@@ -265,7 +267,7 @@ struct TracingTests {
     try await Self.readByOpenTelemetry(collector)
   }
 
-  @Test("delay no job where the collector is away, full or hangs; what is lost is counted")
+  @Test("an unreachable, full or hanging collector delays no job, and lost spans are counted")
   func refused() async throws {
     for (reply, isCounted) in [(ScriptedReply.status(400), true), (.silent, false)] {
       try await Self.withCollector([:], { _ in reply }) { service, origin, collector in
@@ -280,13 +282,13 @@ struct TracingTests {
           let text = String(decoding: try await service.get("/metrics").body, as: UTF8.self)
           return text.contains(#/imagefetch_traces_total\{outcome="failed"\} [1-9]/#)
         }
-        #expect(service.log.contains("the collector takes no traces"))
+        #expect(service.log.contains("failed to send traces to the collector"))
         #expect(!service.log.contains("v1/traces"))
       }
     }
   }
 
-  @Test("of the last jobs are sent before the process ends")
+  @Test("the spans of the last jobs are sent before the process ends")
   func last() async throws {
     let collector = try ScriptedOrigin(host: "127.0.0.2")
     defer { collector.stop() }
@@ -299,7 +301,7 @@ struct TracingTests {
     try await Self.readByOpenTelemetry(collector)
   }
 
-  @Test("whose place is written down is read as it was, also of a later version")
+  @Test("a stored trace context is read back, even of a later version")
   func context() {
     let text = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     #expect(TraceContext(traceparent: text)?.traceparent == text)
@@ -312,7 +314,7 @@ struct TracingTests {
     }
   }
 
-  @Test("are of about the share that is asked for, and always of the same jobs")
+  @Test("about the configured share of jobs is traced, and always the same jobs")
   func share() {
     let rules = TraceRules(share: 0.25, isPassedOn: false)
     let jobs = (0..<4_000).map { number in

@@ -1,12 +1,12 @@
 import Foundation
 import Testing
 
-/// docs/trust.md leaves out nothing that is promised, and names nothing that isn't there.
-@Suite("The page on trust")
+/// Checks that docs/trust.md has every promise and names only existing tests.
+@Suite("The trust page")
 struct TrustTests {
   private static let page = Documentation.Page("docs/trust.md")
 
-  /// The dated pages of figures.
+  /// The dated pages with measurements.
   private static var results: [Documentation.Page] {
     get throws {
       let folder = "Benchmarks/results/"
@@ -15,14 +15,14 @@ struct TrustTests {
     }
   }
 
-  @Test("has every promise of SECURITY.md, in its words")
+  @Test("the page has every promise of SECURITY.md, in the same words")
   func security() {
     let promised = Documentation.Page("SECURITY.md").table("What is promised").map { $0[0] }
     #expect(promised.count >= 10)
     #expect(Self.page.table("What SECURITY.md promises").map { $0[0] } == promised)
   }
 
-  @Test("has every promise of the README's paragraphs on safety")
+  @Test("the page has every promise of the README's paragraphs on safety")
   func readme() {
     let promised = Readme.section("Safety").matches(of: #/(?m)^- \*\*(.+?)\.?\*\*/#)
       .map { String($0.1) }
@@ -31,7 +31,7 @@ struct TrustTests {
     #expect(Array(said.prefix(promised.count)) == promised)
   }
 
-  @Test("names suites, folders of tests and targets of make that are there, a few in each row")
+  @Test("each row names a few existing suites, test folders or make targets")
   func names() throws {
     let (suites, targets) = (try Self.suites, Self.targets)
     #expect(suites.count > 200 && targets.count > 15)
@@ -52,7 +52,7 @@ struct TrustTests {
     }
   }
 
-  @Test("dates each figure, or says that it was not measured")
+  @Test("each figure has a date, or the page says that it was not measured")
   func figures() throws {
     let rows = try Self.results.flatMap { $0.table("Figures") }
     #expect(rows.count >= 5)
@@ -62,7 +62,7 @@ struct TrustTests {
     }
   }
 
-  /// What `--filter` can name: types that hold tests, and the folders that are their targets.
+  /// The names that `--filter` accepts: types with tests, and the folders of test targets.
   private static var suites: Set<String> {
     get throws {
       let folder = Readme.root + "Tests/"

@@ -3,18 +3,18 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("The view", .timeLimit(.minutes(5)))
+@Suite("GET /image", .timeLimit(.minutes(5)))
 struct ViewTests {
   private static let key = String(repeating: "0f", count: 32)
 
-  /// The view of an image, as the value of a `src`.
+  /// Returns the view of an image as the value of `src`.
   private func view(_ url: String, _ rest: String = "") -> String {
     let plain = CharacterSet.alphanumerics
     return "/image?url=" + (url.addingPercentEncoding(withAllowedCharacters: plain) ?? "") + rest
   }
 
   @Test(
-    "is a picture on a page: what stands in for it while it comes, then the image at its size",
+    "a page shows a placeholder while the image is fetched, and then the image at its size",
     .browser)
   func page() async throws {
     try await withPipeline(["view.enabled": "true"]) { service, origin in
@@ -43,7 +43,7 @@ struct ViewTests {
     }
   }
 
-  @Test("answers signed URLs alone where there are tokens, such as the command makes")
+  @Test("with tokens only signed URLs are answered, such as those of the command")
   func signed() async throws {
     let hash = "d2b18ca93f5c2a7f3d1a0e6ea6f3bd5ea6e1d8c9f0b7e4a39d1c2b5a68f70e94"
     let settings = [
@@ -74,7 +74,7 @@ struct ViewTests {
     }
   }
 
-  @Test("is signed by a program as docs/clients.md shows")
+  @Test("a program signs a URL as docs/clients.md shows")
   func program() async throws {
     let page = Readme.file("docs/clients.md")
     let shown = try #require(page.firstMatch(of: #/(?s)  ```python\n(.*?)\n  ```/#)?.1)
@@ -94,35 +94,35 @@ struct ViewTests {
   }
 
   @Test(
-    "isn't signed without a key, without a URL, or for no time",
+    "sign fails without a key, without a URL, or without a lifetime",
     arguments: [
-      (["https://a.example/x.png"], "", 1, "view.keys: there is none"),
+      (["https://a.example/x.png"], "", 1, "view.keys: there is no key"),
       (["not a url"], key, 2, "neither a URL of GET"), (["/image?width=3"], key, 2, "neither"),
       (["ftp://a.example/"], key, 2, "neither"), ([], key, 2, "url"),
       (["https://a.example/", "--server", "ftp://b.example"], key, 2, "--server"),
       (["/image?url=x", "--server", "https://b.example"], key, 2, "--server"),
-      (["https://a.example/", "--expires-in", "0s"], key, 2, "no duration"),
-      (["https://a.example/", "--expires-in", "soon"], key, 2, "no duration"),
+      (["https://a.example/", "--expires-in", "0s"], key, 2, "not a duration"),
+      (["https://a.example/", "--expires-in", "soon"], key, 2, "not a duration"),
     ] as [([String], String, Int32, String)])
   func unsigned(arguments: [String], key: String, status: Int32, error: String) throws {
     let environment = key.isEmpty ? [:] : ["IMAGEFETCH_VIEW_KEYS": key]
     let run = try CommandRun(["sign"] + arguments, environment)
     #expect(run.status == status)
     #expect(run.output.isEmpty && run.error.contains(error), "\(run.error)")
-    // What is wrong with a command line is told with the form that this command's has.
+    // A usage error includes the form of the command.
     #expect(run.error.contains("Usage: imagefetch sign") == (status == 2), "\(run.error)")
   }
 
-  @Test("signs no member that the view would refuse")
+  @Test("sign refuses a member that the view would refuse")
   func unknownMember() throws {
     let run = try CommandRun(
       ["sign", "/image?url=https%3A%2F%2Fa.example%2F&widht=5"],
       ["IMAGEFETCH_VIEW_KEYS": String(repeating: "ab", count: 16)])
     #expect(run.status == 2 && run.output.isEmpty)
-    #expect(run.error.contains("\"widht\" means nothing to GET"), "\(run.error)")
+    #expect(run.error.contains("\"widht\" is not a parameter of GET"), "\(run.error)")
   }
 
-  @Test("signs a URL that was signed before anew")
+  @Test("sign replaces an earlier signature")
   func again() throws {
     var configuration = Configuration()
     configuration.view.keys = [[UInt8](repeating: 9, count: 16)]
@@ -132,7 +132,7 @@ struct ViewTests {
     let second = try ViewURL(first)
       .signed(by: configuration, expires: Date(timeIntervalSince1970: 1_000))
     #expect(second == first)
-    // A proxy that has the service below a path takes that away.
+    // A proxy that serves the service below a path removes that path.
     let below = try ViewURL("https://img.example/pictures" + first)
       .signed(by: configuration, expires: Date(timeIntervalSince1970: 1_000))
     #expect(below == "https://img.example/pictures" + first)

@@ -6,7 +6,7 @@ import Testing
 
 @Suite("The built service", .timeLimit(.minutes(5)))
 struct WholeRunTests {
-  @Test("brings an image whole: the origin's bytes, what was found in them, and safe header fields")
+  @Test("an image is served with the origin's bytes, its properties and safe header fields")
   func success() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -34,7 +34,7 @@ struct WholeRunTests {
   }
 
   @Test(
-    "brings WebP, GIF, AVIF, JPEG XL and HEIC, animated too, and names what it does not take",
+    "WebP, GIF, AVIF, JPEG XL and HEIC are fetched, even animated, and other formats are named",
     arguments: [
       ("animated.webp", "webp"), ("animated.gif", "gif"), ("animated.avif", "avif"),
       ("animated.jxl", "jxl"), ("sequence.heic", "heic"),
@@ -66,7 +66,7 @@ struct WholeRunTests {
   }
 
   @Test(
-    "fetches BMP and ICO if decode.formats names them, and renders variants of them",
+    "BMP and ICO are fetched if decode.formats names them, and have variants",
     arguments: [
       ("palette.bmp", "bmp", "image/bmp"),
       ("old.ico", "ico", "image/vnd.microsoft.icon"),
@@ -88,7 +88,7 @@ struct WholeRunTests {
     }
   }
 
-  @Test("says precisely what a misbehaving origin did")
+  @Test("each kind of misbehaving origin has its own failure")
   func misbehaving() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -126,13 +126,13 @@ struct WholeRunTests {
         #expect(error?["code"] as? String == expected.code, "\(expected.path): \(error ?? [:])")
         if expected.path == "/other" { #expect(finished["attempts"] as? Int == 1) }
         let image = try await service.get("/jobs/\(id)/image")
-        #expect(image.status == 404, "never half a picture: \(expected.path)")
+        #expect(image.status == 404, "never a partial image: \(expected.path)")
       }
       #expect(try FileManager.default.images(below: service.folder).isEmpty)
     }
   }
 
-  @Test("sends no byte to an address that is not allowed, whatever its spelling")
+  @Test("no byte is sent to a forbidden address, whatever its spelling")
   func blocked() async throws {
     let origin = try ScriptedOrigin(host: "127.0.0.2")
     defer { origin.stop() }
@@ -148,7 +148,7 @@ struct WholeRunTests {
     #expect(origin.acceptedConnections == 0)
   }
 
-  @Test("a cancelled job closes its connection to the origin at once, and other jobs go on")
+  @Test("a cancelled job closes its connection at once, and other jobs continue")
   func cancel() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -161,7 +161,7 @@ struct WholeRunTests {
       let answered = ContinuousClock.now
       #expect(try answer.json()["phase"] as? String == "cancelled")
       let closed = try #require(await origin.waitForClose(of: connection))
-      // The contract's 100 ms, and what a busy machine may add; far from any timeout.
+      // The contract allows 100 ms. Busy machines may need longer, but much less than any timeout.
       #expect(closed - answered < .seconds(15), "\(closed - answered)")
       #expect(try await service.send("DELETE", "/jobs/\(id)?purge=true").status == 204)
       #expect(try await service.get("/jobs/\(id)").status == 404)
@@ -192,7 +192,7 @@ struct WholeRunTests {
     #expect(try await next.stop() == 0)
   }
 
-  @Test("a job that does not finish in time is put back and runs after the next start")
+  @Test("a job that does not finish in time is queued again and runs after the next start")
   func requeue() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -210,7 +210,7 @@ struct WholeRunTests {
     #expect(try await next.stop() == 0)
   }
 
-  @Test("old images give way when storage.max_bytes is reached, and their jobs answer 410")
+  @Test("old images are evicted at storage.max_bytes, and their jobs return 410")
   func storage() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -230,7 +230,7 @@ struct WholeRunTests {
     }
   }
 
-  @Test("equal bytes are kept once, and removed with the last job that has them")
+  @Test("equal bytes are stored once and deleted with the last job that uses them")
   func sharedBytes() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -248,7 +248,7 @@ struct WholeRunTests {
     }
   }
 
-  @Test("a captured image is decoded, kept and served like any other")
+  @Test("an uploaded image is decoded, stored and served like any other")
   func captured() async throws {
     try await withService { service in
       let answer = try await service.send(
@@ -261,9 +261,9 @@ struct WholeRunTests {
     }
   }
 
-  @Test("with tokens, a job exists for its owner and for an admin only")
+  @Test("with tokens, a job is visible to its owner and to admins only")
   func tokens() async throws {
-    // SHA-256 of "alpha", "beta" and "boss".
+    // The SHA-256 of "alpha", "beta" and "boss".
     let tokens = """
       [{name: a, sha256: 8ed3f6ad685b959ead7022518e1af76cd816f8e8ec7ccdda1ed4018e8f2223f8, scopes: [jobs]}, \
       {name: b, sha256: f44e64e75f3948e9f73f8dfa94721c4ce8cbb4f265c4790c702b2d41cfbf2753, scopes: [jobs]}, \
@@ -289,7 +289,7 @@ struct WholeRunTests {
 }
 
 extension FileManager {
-  /// The names of the files that hold images.
+  /// Returns the names of the files with images.
   func images(below folder: String) throws -> [String] {
     try subpathsOfDirectory(atPath: folder + "/data/images").filter { path in
       var isFolder: ObjCBool = false

@@ -21,10 +21,10 @@ static void count(atomic_long *counter) {
 
 // MARK: Syncs
 
-/// What the next function of that name would have been, had this file not come first.
+/// The function with this name that this file overrides.
 #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
-/// Syncs of a log by this thread.
+/// The number of log syncs of this thread.
 static _Thread_local long own_log_syncs;
 
 static int ends_with(const char *text, const char *end) {
@@ -67,7 +67,7 @@ static _Thread_local sqlite3_stmt *commit;
 static int traced(unsigned event, void *unused, void *statement, void *text) {
     (void)unused;
     if (event == SQLITE_TRACE_STMT) {
-        // A trigger's own statements come as comments.
+        // Statements of triggers are reported as comments.
         if (strncmp(text, "--", 2) == 0) return 0;
         count(&statements);
         int writes = sqlite3_txn_state(sqlite3_db_handle(statement), "main") == SQLITE_TXN_WRITE;
@@ -98,7 +98,7 @@ static __attribute__((swiftcall)) void enqueued(void *job, EnqueueOriginal origi
 
 int eventfd_write(int descriptor, uint64_t value);
 int eventfd_write(int descriptor, uint64_t value) {
-    // Swift's timers wake their thread so, too.
+    // Swift's timers also wake their thread this way.
     Dl_info caller;
     int known = dladdr(__builtin_return_address(0), &caller);
     if (!known || !strstr(caller.dli_fname, "libdispatch")) count(&fetch_wake_ups);

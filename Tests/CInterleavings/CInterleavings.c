@@ -1,10 +1,10 @@
-// The scheduler. One thread at a time has the turn; it is the only one that looks at or changes anything here. A job runs
-// on whichever thread is free; one that is interrupted keeps its thread until it has its turn again, as thread-local
-// state of the Swift runtime (the current task, accesses under way) is the job's.
+// The scheduler. Only the thread that has the turn reads or changes the state in this file. A job runs on any free
+// thread. An interrupted job keeps its thread until it has the turn again, because the Swift runtime keeps state of
+// the job in thread-local variables.
 //
-// Jobs come by the hooks of libswift_Concurrency. A running job is interrupted where it retains or releases an object,
-// which in a debug build is everywhere, inside critical sections too; whoever then waits for a lock lets others run
-// until it is free. Locks that never had to wait are none of our business.
+// Jobs arrive through the hooks of libswift_Concurrency. A running job is interrupted where it retains or releases an
+// object. In a debug build that is everywhere, also inside critical sections. A thread that then waits for a lock
+// lets others run until the lock is free. Uncontended locks are not intercepted.
 
 #define _GNU_SOURCE
 #include "CInterleavings.h"
@@ -27,7 +27,7 @@
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
 #define SANITIZED 1
-// Nothing is taken over then, and what does it is not called.
+// With a sanitizer nothing is replaced, and the functions that would do it are unused.
 #pragma clang diagnostic ignored "-Wunused-function"
 #endif
 #endif
@@ -50,16 +50,16 @@ extern SWIFT void (*swift_task_enqueueGlobalWithDeadline_hook)(
   long long seconds, long long nanoseconds, long long, long long, int clock, void *job, void *original);
 extern SWIFT void (*swift_task_enqueueMainExecutor_hook)(void *job, void *original);
 
-// What waits or runs.
+// Waiting and running jobs.
 
 enum kind { GLOBAL, SERIAL, TASK, ALARM };
 
 typedef struct {
-  /// Of an ALARM, the alarm.
+  /// The job; for an ALARM, the alarm.
   void *job;
   enum kind kind;
   executor executor;
-  /// Of its task, counted from the first one here.
+  /// The id of the job's task, relative to the first one.
   uint64_t id;
 } entry;
 
@@ -70,7 +70,7 @@ typedef struct {
   enum kind kind;
 } timer;
 
-/// What libdispatch would do at a time: the runtime's way to wake a sleeping task where it may be a little late.
+/// Replaces a libdispatch timer: the runtime uses one to wake a sleeping task that may be a little late.
 typedef struct {
   int64_t due;
   void (*handler)(void *);
@@ -80,11 +80,11 @@ typedef struct {
 /// A thread.
 typedef struct carrier {
   sem_t turn;
-  /// What it runs, or ran last.
+  /// The job that it runs, or ran last.
   entry entry;
-  /// Whether it is in the midst of a job.
+  /// Whether a job is running on it, possibly interrupted.
   bool isInterrupted;
-  /// Where a lock lies that it waits for: free once its owner's number is 0.
+  /// The lock that it waits for. The lock is free once the thread id in it is 0.
   volatile int *awaits;
   struct carrier *nextIdle;
 } carrier;
@@ -111,16 +111,16 @@ static struct {
   int carrierCount;
   carrier *idle;
   carrier *main;
-  // How this seed orders what could run.
+  // How this seed orders the jobs.
   int strategy;
   uint32_t lowered[8];
   int loweredCount;
   int interval;
 } state;
 
-/// The thread that has the turn is deciding, not running a job.
+/// Whether the thread with the turn is making a decision instead of running a job.
 static bool decides;
-/// Retains and releases until the running job is interrupted; 0: it isn't.
+/// Number of retains and releases until the running job is interrupted; 0: never.
 static int64_t countdown;
 static __thread carrier *self;
 
@@ -140,7 +140,7 @@ static void fail(const char *why) {
   _exit(70);
 }
 
-// MARK: What comes
+// MARK: Arriving jobs
 
 static uint64_t number(void *job) {
   uint64_t id = swift_task_getJobTaskId(job);
@@ -153,7 +153,7 @@ static void add(void *job, enum kind kind, executor executor, uint64_t id) {
   state.jobs[state.jobCount++] = (entry){job, kind, executor, id};
 }
 
-/// Nothing that the scheduler itself does is interrupted.
+/// Prevents interruptions while the scheduler itself works. Returns the previous state.
 static bool quiet(void) {
   bool before = decides;
   decides = true;
@@ -201,7 +201,7 @@ void CInterleavings_enqueueTask(void *job, CInterleavings_Executor task) {
 
 // MARK: Deciding
 
-/// Something that could have the turn: a job that waits, or a thread in the midst of one.
+/// A candidate for the next turn: a waiting job or an interrupted thread.
 typedef struct {
   int job;
   carrier *carrier;
@@ -237,7 +237,7 @@ static int gather(candidate *candidates) {
   return count;
 }
 
-/// Has time pass up to the next timer, where that is at most so long.
+/// Advances the time to the next timer if that is at most `most` nanoseconds away.
 static bool passTime(int64_t most) {
   if (!state.timerCount) return false;
   int first = 0;
@@ -254,8 +254,8 @@ static bool passTime(int64_t most) {
   return true;
 }
 
-/// By random priorities, of which a few are lowered on the way: few changes of order, at depths that chance seldom
-/// reaches (probabilistic concurrency testing).
+/// Random priorities; some are lowered during the run (probabilistic concurrency testing). This needs few
+/// changes of the order to reach states that a random order seldom reaches.
 static uint64_t rank(uint64_t id) {
   for (int place = 0; place < state.loweredCount; place++)
     if (state.lowered[place] == (uint32_t)id) return (uint64_t)place;
@@ -264,7 +264,7 @@ static uint64_t rank(uint64_t id) {
 
 static int pick(candidate *candidates, int count) {
   switch (state.strategy) {
-  case 1:  // mostly in order
+  case 1:  // mostly in order of arrival
     return below(8) ? 0 : (int)below((uint64_t)count);
   case 2: {
     if (!below(32)) return (int)below((uint64_t)count);
@@ -275,13 +275,13 @@ static int pick(candidate *candidates, int count) {
       state.lowered[state.loweredCount++] = (uint32_t)candidates[best].id;
     return best;
   }
-  case 3:  // mostly what came last
+  case 3:  // mostly the latest arrival
     return below(4) ? count - 1 : (int)below((uint64_t)count);
   default: return (int)below((uint64_t)count);
   }
 }
 
-/// What is next; false where all is over.
+/// Chooses the next candidate; false if the run is over.
 static bool choose(candidate *chosen) {
   static candidate candidates[1024 + MOST_CARRIERS];
   state.now += 1000 + (int64_t)below(20000);
@@ -289,7 +289,7 @@ static bool choose(candidate *chosen) {
     state.outcome = CInterleavings_endless;
     return false;
   }
-  // Who is slow has its timers come before what could have been done long ago.
+  // Simulates a slow machine: sometimes a timer fires before jobs that could have run long ago.
   if (!below(64)) passTime(100000000);
   int count;
   while (!(count = gather(candidates))) {
@@ -306,7 +306,7 @@ static bool choose(candidate *chosen) {
   return true;
 }
 
-// MARK: Turns
+// MARK: Turns of threads
 
 static void *carry(void *start);
 
@@ -314,7 +314,7 @@ static void waitForTurn(carrier *carrier) {
   while (sem_wait(&carrier->turn)) {}
 }
 
-/// Takes one of the jobs.
+/// Removes a waiting job and gives it to the thread.
 static void take(int place, carrier *carrier) {
   carrier->entry = state.jobs[place];
   memmove(
@@ -331,7 +331,7 @@ static carrier *newCarrier(void) {
   return carrier;
 }
 
-/// A thread that does nothing.
+/// Returns a thread that runs nothing.
 static carrier *idleCarrier(void) {
   carrier *carrier = state.idle;
   if (carrier) {
@@ -348,7 +348,7 @@ static carrier *idleCarrier(void) {
   void *start[2] = {carrier, &ready};
   if (pthread_create(&thread, &attributes, carry, start)) fail("no thread can be started");
   pthread_attr_destroy(&attributes);
-  // What it allocates as it starts is to come at the same place each time.
+  // Wait until it runs, so that its allocations get the same addresses in every run.
   while (sem_wait(&ready)) {}
   return carrier;
 }
@@ -373,7 +373,7 @@ static void runOne(carrier *carrier) {
   carrier->isInterrupted = false;
 }
 
-/// Gives the turn to what was chosen, by a thread that is in the midst of a job.
+/// Gives the turn to the chosen candidate. Called by a thread that is running a job.
 static void giveTurn(candidate chosen) {
   carrier *carrier = chosen.carrier;
   if (!carrier) {
@@ -388,7 +388,7 @@ static void endRun(carrier *carrier) {
   if (carrier != state.main) sem_post(&state.main->turn);
 }
 
-/// What a free thread that has the turn does, until others have it.
+/// The loop of a free thread that has the turn, until it gives the turn away.
 static void work(carrier *carrier) {
   candidate chosen;
   while (!state.isOver) {
@@ -415,7 +415,7 @@ static void *carry(void *start) {
   }
 }
 
-/// Lets something else run, perhaps; the caller is in the midst of a job.
+/// Lets another job run if it is chosen. Called by a thread that is running a job.
 static void yield(void) {
   carrier *own = self;
   candidate chosen;
@@ -433,7 +433,7 @@ static void yield(void) {
   decides = false;
 }
 
-// MARK: What is taken over
+// MARK: Replaced functions
 
 #ifndef SANITIZED
 
@@ -450,13 +450,13 @@ static void waitFor(volatile int *lock) {
   decides = before;
 }
 
-/// What lies behind a function of ours, in the library that it is taken from.
+/// Finds the original of a function that is replaced here.
 #define THEIRS(name) \
   static typeof(&name) theirs; \
   if (!theirs) *(void **)&theirs = dlsym(RTLD_NEXT, #name)
 
-// Whoever calls the runtime's expects most registers to be preserved. What libraries call, some find by themselves: the
-// engine's calls are all here.
+// Callers of the runtime's functions expect most registers to be preserved. Libraries may call the originals
+// directly, but all calls of the engine arrive here.
 #define KEEPING __attribute__((preserve_most))
 
 KEEPING void *swift_retain(void *object) {
@@ -481,7 +481,7 @@ int pthread_mutex_lock(pthread_mutex_t *mutex) {
   return code;
 }
 
-/// Synchronization.Mutex and the runtime's own locks wait by it.
+/// Synchronization.Mutex and the runtime's own locks wait with this call.
 long syscall(long call, ...) {
   THEIRS(syscall);
   va_list list;
@@ -519,8 +519,8 @@ int clock_gettime(clockid_t clock, struct timespec *time) {
 
 bool CInterleavings_isAvailable(void) { return true; }
 
-// Task.yield and Task.sleep ask no hook, but the executor that Swift makes of libdispatch. Of this nothing is left, so
-// that no thread of its begins. The highest bit of a time says which clock it is of.
+// Task.yield and Task.sleep use no hook, but the executor that Swift builds on libdispatch. All its functions are
+// replaced, so that it starts no threads. The highest bit of a time identifies its clock.
 
 void *dispatch_queue_attr_make_with_qos_class(void *attribute, unsigned class, int priority) {
   (void)class, (void)priority;
@@ -570,7 +570,7 @@ bool CInterleavings_isAvailable(void) { return false; }
 
 #endif
 
-// MARK: A run
+// MARK: Running
 
 void CInterleavings_fixAddresses(void) {
   if (getenv("SWIFT_DETERMINISTIC_HASHING")) return;
@@ -596,7 +596,7 @@ int32_t CInterleavings_fork(void) {
 }
 
 void CInterleavings_begin(CInterleavings_Rules rules) {
-  // One heap, whichever thread asks.
+  // One heap for all threads.
   mallopt(M_ARENA_MAX, 1);
   state.rules = rules;
   state.random = mixed(rules.seed + 1);
@@ -621,7 +621,7 @@ CInterleavings_Outcome CInterleavings_run(uint64_t mostSteps, int64_t mostSecond
     work(state.main);
     return state.outcome;
   }
-  // This thread runs no job: it is to go on whatever becomes of those that were interrupted.
+  // This thread runs no job, so that it can continue even if interrupted jobs never end.
   sem_post(&idleCarrier()->turn);
   waitForTurn(state.main);
   return state.outcome;

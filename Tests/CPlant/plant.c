@@ -1,5 +1,5 @@
-// A program's own function goes before the one of the same name in a library that it is linked with: whoever links this file
-// has a JPEG library with a bug.
+// A function in the program takes precedence over a function of the same name in a linked library. So a program
+// linked with this file has a JPEG library with a bug.
 #define _GNU_SOURCE
 #include "CPlant.h"
 
@@ -13,7 +13,7 @@ static boolean is_armed;
 
 void CPlant_arm(void) { is_armed = TRUE; }
 
-/// Decoder processes open no file any more, and so look nothing up.
+/// Runs at the start, because decoder processes cannot open files and so cannot look up symbols.
 __attribute__((constructor)) static void find(void) {
     whole = (int (*)(j_decompress_ptr, boolean))dlsym(RTLD_NEXT, "jpeg_read_header");
 }

@@ -1,4 +1,4 @@
-// In C as Swift doesn't see what glibc declares for _GNU_SOURCE alone.
+// In C, because Swift can't import declarations that require _GNU_SOURCE.
 #define _GNU_SOURCE
 #include "spawning.h"
 
@@ -19,7 +19,7 @@ int spawn_program(char *const arguments[], char *const environment[], const char
     sigset_t none;
     sigemptyset(&none);
     posix_spawnattr_setsigmask(&attributes, &none);
-    // In a group of its own: what is typed at the terminal is not for it, as some tidy up behind us.
+    // In its own process group, so that signals from the terminal do not reach it: some programs clean up after the tests.
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
     pid_t child;
     int code = posix_spawnp(&child, arguments[0], &actions, &attributes, arguments, environment);

@@ -8,7 +8,7 @@ struct CacheControlTests {
   }
 
   @Test(
-    "a number of seconds is read in all its spellings",
+    "a number of seconds is read in all valid spellings",
     arguments: [
       ("max-age=3600", 3600), ("MaX-aGe=3600", 3600), ("max-age=003600", 3600),
       ("max-age=\"3600\"", 3600), ("max-age=\"36\\00\"", 3600), ("max-age=0", 0),
@@ -19,7 +19,7 @@ struct CacheControlTests {
   }
 
   @Test(
-    "more seconds than 2^31 are 2^31",
+    "more than 2^31 seconds count as 2^31",
     arguments: [
       ("2147483647", 2_147_483_647), ("2147483648", 2_147_483_648), ("2147483649", 2_147_483_648),
       ("99999999999", 2_147_483_648), (String(repeating: "9", count: 400), 2_147_483_648),
@@ -29,7 +29,7 @@ struct CacheControlTests {
   }
 
   @Test(
-    "what is no number of seconds is none at all",
+    "an argument that is not a number counts as 0 seconds",
     arguments: [
       "max-age", "max-age=", "max-age=-3600", "max-age='3600'", "max-age=3600.0", "max-age=3600.5",
       "max-age=a3600", "max-age=3600a", "max-age =3600", "max-age= 3600", "max-age=\"", "max-age=٣",
@@ -39,14 +39,14 @@ struct CacheControlTests {
     #expect(control(text).seconds(.maxAge) == 0)
   }
 
-  @Test("a directive that isn't there has no seconds")
+  @Test("an absent directive has no seconds")
   func absent() {
     #expect(control("max-ages=1, xmax-age=2, \"max-age=3\"").seconds(.maxAge) == nil)
     #expect(CacheControl([]).seconds(.maxAge) == nil)
     #expect(!control("").has(.noStore))
   }
 
-  @Test("the first of several counts, on one line or on many")
+  @Test("the first of several equal directives is used, on one line or on several")
   func duplicates() {
     #expect(control("max-age=1800, max-age=1").seconds(.maxAge) == 1800)
     #expect(control("max-age=1800", "max-age=1").seconds(.maxAge) == 1800)
@@ -54,7 +54,7 @@ struct CacheControlTests {
     #expect(control("max-age=x, max-age=1800").seconds(.maxAge) == 0)
   }
 
-  @Test("what a quoted string says is no directive")
+  @Test("the content of a quoted string is not a directive")
   func quoted() {
     #expect(control("extension=\"max-age=3600\", max-age=1").seconds(.maxAge) == 1)
     #expect(control("max-age=1, extension=\"a, max-age=3600\"").seconds(.maxAge) == 1)
@@ -62,7 +62,7 @@ struct CacheControlTests {
     #expect(!control("extension=\"no-store, private\"").has(.noStore))
   }
 
-  @Test("nothing hides behind a quote that is never closed")
+  @Test("an unclosed quote does not hide the directives after it")
   func unclosed() {
     let control = control("extension=\"abc, no-store", "private=\"a, max-age=5")
     #expect(control.has(.noStore))
@@ -70,14 +70,14 @@ struct CacheControlTests {
     #expect(control.seconds(.maxAge) == 5)
   }
 
-  @Test("a directive that forbids does so with any argument, in any case and spacing")
+  @Test("no-store forbids storing with any argument, case and spacing")
   func tolerant() {
     for text in ["no-store", "No-StOrE", "no-store=1", "no-store =x", "a,no-store\t,b"] {
       #expect(control(text).has(.noStore), "\(text)")
     }
   }
 
-  @Test("a list of fields narrows no-cache and private down, unless they are there without")
+  @Test("a list of fields limits no-cache and private, unless they also occur without one")
   func listed() {
     #expect(control("no-cache=\"A, b ,\"").fieldNames(.noCache) == ["a", "b"])
     #expect(!control("no-cache=\"a\", private=\"b\"").concernsAll(.noCache))
@@ -89,7 +89,7 @@ struct CacheControlTests {
     }
   }
 
-  @Test("an unbounded number of quotes is read in one go")
+  @Test("many quotes are parsed in linear time")
   func hostile() {
     let text = String(repeating: "\"\\", count: 100_000)
     #expect(!control(text).has(.noStore))

@@ -4,7 +4,7 @@ import Testing
 @Suite("Freshness")
 struct FreshnessTests {
   @Test(
-    "the lifetime is s-maxage's, then max-age's, then that of Expires",
+    "the lifetime is that of s-maxage, then of max-age, then of Expires",
     arguments: [
       (["Cache-Control: max-age=60, s-maxage=3600"], 3600),
       (["Cache-Control: s-maxage=1, max-age=3600"], 1),
@@ -29,7 +29,7 @@ struct FreshnessTests {
     #expect(freshness(lines).lifetime == seconds)
   }
 
-  @Test("what says nothing has the reader's lifetime, its own assigned one, the fallback, a tenth")
+  @Test("without a lifetime the job's is used, then the stored one, the fallback, the heuristic")
   func precedence() {
     let silent = response([date("Last-Modified", -1000)], assigned: 20)
     let unassigned = response([date("Last-Modified", -1000)])
@@ -41,7 +41,7 @@ struct FreshnessTests {
     #expect(lifetime(silent, 10, 30) == 10)
     #expect(lifetime(silent, nil, 30) == 20)
     #expect(lifetime(response(["Cache-Control: public"], assigned: 20), nil, nil) == 0)
-    // Whoever assigned it is somebody else.
+    // Another job assigned the stored lifetime, so the fallback limits it.
     #expect(lifetime(silent, nil, 10) == 10)
     #expect(lifetime(silent, nil, 30) == 20)
     #expect(lifetime(unassigned, nil, 30) == 30)
@@ -53,7 +53,7 @@ struct FreshnessTests {
   }
 
   @Test(
-    "the heuristic needs two dates in their order",
+    "the heuristic needs Last-Modified before Date",
     arguments: [
       ([date("Last-Modified", -3600)], 360), ([date("Last-Modified", -5)], 0),
       ([date("Last-Modified", 100)], 0), (["Last-Modified: x"], 0), ([], 0),
@@ -63,7 +63,7 @@ struct FreshnessTests {
     #expect(freshness(lines).lifetime == seconds)
   }
 
-  @Test("it is fresh until its age reaches its lifetime")
+  @Test("a response is fresh until its age reaches its lifetime")
   func end() {
     let lines = ["Cache-Control: max-age=10"]
     #expect(freshness(lines, after: 9).isFresh)
@@ -74,7 +74,7 @@ struct FreshnessTests {
   }
 
   @Test(
-    "its age counts what Age and Date tell",
+    "the age of a response includes Age and Date",
     arguments: [
       (["Age: 7200"], 7200), (["Age: 30", date("Date", -7200)], 7200),
       (["Age: 7200", date("Date", -30)], 7200), ([date("Date", 30)], 0), (["Age: abc"], 0),
@@ -87,7 +87,7 @@ struct FreshnessTests {
     #expect(freshness(lines).age == seconds)
   }
 
-  @Test("the time that the answer took counts, and so does the time since it came")
+  @Test("the age includes the response's duration and the time since it was received")
   func delay() {
     let response = StoredResponse(
       to: [], fields: fields(["Age: 5", "Cache-Control: max-age=100"]), requestTime: noon - 3500,
@@ -97,7 +97,7 @@ struct FreshnessTests {
     #expect(freshness.freshUntil == noon + 92_000)
   }
 
-  @Test("age and lifetime saturate without a trap")
+  @Test("age and lifetime are limited without an overflow")
   func saturation() {
     let lines = ["Age: 99999999999", "Cache-Control: max-age=99999999999"]
     let old = freshness(lines, after: 9_000_000_000)
@@ -110,7 +110,7 @@ struct FreshnessTests {
   }
 
   @Test(
-    "no-cache has it validated each time, a list of fields doesn't",
+    "no-cache requires validation before each use, with a list of fields it does not",
     arguments: ["no-cache", "No-CaChE"])
   func noCache(directive: String) {
     let freshness = freshness(["Cache-Control: max-age=10000, \(directive)"])

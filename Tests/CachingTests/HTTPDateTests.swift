@@ -1,7 +1,7 @@
 import Caching
 import Testing
 
-@Suite("A date of HTTP")
+@Suite("An HTTP date")
 struct HTTPDateTests {
   @Test(
     "is read in all three forms",
@@ -23,14 +23,14 @@ struct HTTPDateTests {
     #expect(HTTPDate(text, now: noon)?.seconds == 784_111_777)
   }
 
-  @Test("a year of two digits is at most 50 years ahead", arguments: [(76, 2076), (77, 1977)])
+  @Test("with a two-digit year is at most 50 years ahead", arguments: [(76, 2076), (77, 1977)])
   func twoDigits(written: Int, meant: Int) {
     let date = HTTPDate("Sunday, 06-Nov-\(written) 08:49:37 GMT", now: noon)
     #expect(date?.description.contains(" \(meant) ") == true)
   }
 
   @Test(
-    "at a century's end a year of two digits may be of the next",
+    "with a two-digit year may be in the next century",
     arguments: [(99, 2099), (49, 2149), (50, 2050)])
   func endOfCentury(written: Int, meant: Int) throws {
     let now = try #require(HTTPDate("Thu, 01 Jan 2099 00:00:00 GMT", now: noon)).milliseconds
@@ -38,7 +38,7 @@ struct HTTPDateTests {
     #expect(date?.description.contains(" \(meant) ") == true)
   }
 
-  @Test("is written in the preferred form, and read again")
+  @Test("is written in the preferred form and can be read again")
   func written() {
     #expect(
       HTTPDate(milliseconds: 784_111_777_999).description == "Sun, 06 Nov 1994 08:49:37 GMT")
@@ -48,14 +48,14 @@ struct HTTPDateTests {
     }
   }
 
-  @Test("a moment that never comes is written as the last there is, one long ago as the first")
+  @Test("is limited to the years 1970 to 9999")
   func ends() {
     #expect(HTTPDate(milliseconds: .max).description == "Fri, 31 Dec 9999 23:59:59 GMT")
     #expect(HTTPDate(milliseconds: .min).description == "Thu, 01 Jan 1970 00:00:00 GMT")
   }
 
   @Test(
-    "is not read from anything else",
+    "is not read from any other text",
     arguments: [
       "", "0", "-1", "x y z a b c", "Thu, 01 Jan 1970 00:00:00",
       "Thu, 01 Jan 99999999999999999999 00:00:00 GMT", "Wed, 31 Dec 1969 23:59:59 GMT",

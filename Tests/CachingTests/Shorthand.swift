@@ -3,7 +3,7 @@ import Caching
 /// 2026-11-21T00:00:00Z.
 let noon: Int64 = 1_795_219_200_000
 
-/// Fields, written as `["Age: 3"]`.
+/// Fields from lines such as `["Age: 3"]`.
 func fields(_ lines: [String]) -> [Field] {
   lines.map { line in
     let parts = line.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
@@ -13,12 +13,12 @@ func fields(_ lines: [String]) -> [Field] {
   }
 }
 
-/// A date field that many seconds after the response came.
+/// A date field, this many seconds after the response was received.
 func date(_ name: String, _ seconds: Int64) -> String {
   "\(name): \(HTTPDate(milliseconds: noon + seconds * 1000))"
 }
 
-/// A response that came at `noon` within no time.
+/// A response that was requested and received at `noon`.
 func response(
   _ lines: [String], to request: [String] = [], assigned: Int? = nil
 ) -> StoredResponse {
@@ -27,7 +27,7 @@ func response(
     assignedLifetime: assigned)
 }
 
-/// Its freshness that many seconds after it came.
+/// The freshness of a response this many seconds after it was received.
 func freshness(
   _ lines: [String], after seconds: Int64 = 0, assigned: Int? = nil, fallback: Int? = nil
 ) -> Freshness {

@@ -1,7 +1,7 @@
 import Caching
 import Testing
 
-@Suite("A response that redirects led to")
+@Suite("A response after redirects")
 struct StoredPathTests {
   private func fields(_ lines: [String]) -> [Field] {
     lines.map { line in
@@ -30,7 +30,7 @@ struct StoredPathTests {
   }
 
   @Test(
-    "may be stored where each redirect may",
+    "may be stored if each redirect may be stored",
     arguments: [
       (301, [], true), (308, [], true), (302, [], false), (303, [], false), (307, [], false),
       (300, ["Cache-Control: max-age=5"], false), (302, ["Cache-Control: max-age=5"], true),
@@ -51,7 +51,7 @@ struct StoredPathTests {
   }
 
   @Test(
-    "that was asked for with a credential, as far as it went, has to be for everyone",
+    "must be shareable if its requests carried credentials",
     arguments: [
       (["Cache-Control: max-age=5"], ["Cache-Control: public"], true, false),
       (["Cache-Control: public, max-age=5"], ["Cache-Control: public"], true, true),
@@ -70,7 +70,7 @@ struct StoredPathTests {
     }
   }
 
-  @Test("is for everyone only where all of them say so")
+  @Test("is shareable only if all responses say so")
   func forAll() {
     let (open, own) = (["Cache-Control: public, max-age=5"], ["Cache-Control: max-age=5"])
     for (first, last, isForAll) in [
@@ -82,7 +82,7 @@ struct StoredPathTests {
     }
   }
 
-  @Test("answers what every response's Vary agrees to, by the fields that its request had")
+  @Test("matches a request if the Vary of every response matches the fields of its own request")
   func matching() {
     let client = [Field(name: "Accept-Language", value: "de")]
     let other = [Field(name: "Accept-Language", value: "en")]
@@ -97,10 +97,10 @@ struct StoredPathTests {
     #expect(along.selector(of: plain) != plain.selector)
     #expect(
       StoredPath(redirects: [redirect([])], hadFields: true).selector(of: plain) == plain.selector,
-      "one takes the place of what came without redirects")
+      "it replaces a response without redirects")
   }
 
-  @Test("is as fresh as the least of all, and stale as all of them allow")
+  @Test("is as fresh as the least fresh of all, and may be used stale only if all allow it")
   func freshness() {
     func freshness(
       _ first: [String], _ last: [String], at seconds: Int64, assigned: Int? = nil,
@@ -129,7 +129,7 @@ struct StoredPathTests {
       #expect(stale.permitsStaleWhileRevalidating == permits)
       #expect(stale.permitsStaleIfError == permits)
     }
-    // A silent redirect is as fresh as the operator says; the job may only narrow that.
+    // A redirect without a lifetime uses the operator's fallback, which the job can only shorten.
     for (assigned, fallback, isFresh) in [
       (nil, 60, true), (1_000, 60, true), (5, 60, false), (1_000, nil, false), (nil, 5, false),
     ] as [(Int?, Int?, Bool)] {
@@ -139,7 +139,7 @@ struct StoredPathTests {
     }
   }
 
-  @Test("keeps of redirects what governs them, and nothing else")
+  @Test("keeps only the caching fields of redirects")
   func kept() {
     let stored = redirect([
       "Location: /x?token=secret", "Set-Cookie: a=b", "ETag: \"1\"", "Cache-Control: max-age=5",

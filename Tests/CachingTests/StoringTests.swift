@@ -9,7 +9,7 @@ struct StoringTests {
     Storing.permits(request: fields(request), response: fields(response), status: status)
   }
 
-  @Test("a 200 is stored, whatever it says or doesn't say of its freshness")
+  @Test("a 200 is stored with any freshness or none")
   func plain() {
     #expect(permits([]))
     #expect(permits(["Cache-Control: max-age=0"]))
@@ -18,7 +18,7 @@ struct StoringTests {
   }
 
   @Test(
-    "no-store and private keep it out",
+    "no-store and private forbid storing",
     arguments: [
       "no-store", "No-StOrE", "max-age=10000, no-store", "private, max-age=3600", "private=a",
     ])
@@ -26,7 +26,7 @@ struct StoringTests {
     #expect(!permits(["Cache-Control: \(directives)"]))
   }
 
-  @Test("a private that lists fields keeps out only these")
+  @Test("private with a list of fields excludes only these fields")
   func listed() {
     #expect(permits(["Cache-Control: private=\"a\""]))
     let stored = response(["Cache-Control: private=\"a\", no-cache=\"B\"", "A: 1", "b: 2", "c: 3"])
@@ -34,7 +34,7 @@ struct StoringTests {
   }
 
   @Test(
-    "must-understand overrules no-store for an understood status, and keeps any other out",
+    "must-understand overrides no-store for an understood status and forbids storing all others",
     arguments: [(200, true), (203, true), (299, false), (201, false)])
   func mustUnderstand(status: Int, permitted: Bool) {
     let response = ["Cache-Control: max-age=3600, no-store, must-understand"]
@@ -42,7 +42,7 @@ struct StoringTests {
   }
 
   @Test(
-    "an answer to a request with credentials needs leave",
+    "a response to a request with credentials needs explicit permission",
     arguments: ["Authorization: FOO", "authorization: x", "Cookie: a=b"])
   func credentials(field: String) {
     #expect(!permits(["Cache-Control: max-age=100000"], to: [field]))
@@ -55,7 +55,7 @@ struct StoringTests {
   }
 
   @Test(
-    "a success that isn't cacheable by default has to say how long it is fresh",
+    "a success that is not cacheable by default needs an explicit lifetime",
     arguments: [201, 202, 205, 226, 299])
   func otherSuccess(status: Int) {
     #expect(!permits(["Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT"], status: status))
@@ -71,7 +71,7 @@ struct StoringTests {
     #expect(!permits(["Cache-Control: max-age=3600, public"], status: status))
   }
 
-  @Test("a request's no-store holds, and what varies by anything is not worth storing")
+  @Test("a request's no-store and a Vary of * forbid storing")
   func request() {
     #expect(!permits([], to: ["Cache-Control: no-store"]))
     #expect(permits([], to: ["Cache-Control: no-cache"]))
@@ -79,7 +79,7 @@ struct StoringTests {
     #expect(permits(["Vary: Accept"]))
   }
 
-  @Test("fields of one connection and of a proxy are not kept, the others are, Set-Cookie too")
+  @Test("fields of a connection or a proxy are dropped, other fields and Set-Cookie are kept")
   func connectionSpecific() {
     let stored = response([
       "Connection: close, X-Hop", "Keep-Alive: 5", "X-Hop: 1", "TE: x",
@@ -90,7 +90,7 @@ struct StoringTests {
     #expect(stored.fields.map(\.name) == ["X-Kept", "Set-Cookie", "ETag", "Date"])
   }
 
-  @Test("what governs the cache can't be talked away")
+  @Test("fields that control caching are kept even if they are listed as excluded")
   func governing() {
     let stored = response([
       "Connection: cache-control, vary", "Cache-Control: no-cache=\"cache-control\", max-age=1",
@@ -99,7 +99,7 @@ struct StoringTests {
     #expect(stored.fields.map(\.name) == ["Cache-Control", "Vary", "Date"])
   }
 
-  @Test("a response without a Date has the moment when it came")
+  @Test("a response without a Date gets the time when it was received")
   func dated() {
     let stored = response(["A: 1"])
     #expect(

@@ -12,7 +12,7 @@ struct ValidationTests {
   }
 
   @Test(
-    "asks with the validators just as they came",
+    "sends the validators unchanged",
     arguments: [
       ["\"abc\""], ["W/\"abc\""], ["abc"], ["w/\"abc\""],
     ])
@@ -25,7 +25,7 @@ struct ValidationTests {
       ])
   }
 
-  @Test("asks by date alone, by tag alone, or not at all")
+  @Test("sends only a date, only a tag, or no condition")
   func few() {
     #expect(Validation.conditions(for: response([modified])).map(\.name) == ["If-Modified-Since"])
     #expect(Validation.conditions(for: response(["ETag: \"a\""])).map(\.name) == ["If-None-Match"])
@@ -33,7 +33,7 @@ struct ValidationTests {
     #expect(Validation.conditions(for: response([])).isEmpty)
   }
 
-  @Test("a 304 replaces the fields that it has, and the times")
+  @Test("a 304 replaces its fields and the times")
   func updates() throws {
     let fresh = try #require(
       freshen(
@@ -54,7 +54,7 @@ struct ValidationTests {
     #expect(freshness.lifetime == 60)
   }
 
-  @Test("a 304 leaves what belongs to the stored bytes, and brings nothing of its connection")
+  @Test("a 304 does not change fields of the stored bytes, and adds no connection fields")
   func unchanged() throws {
     let bytes = ["Content-Length: 36", "Content-Encoding: gzip", "ETag: \"a\""]
     let fresh = try #require(
@@ -68,7 +68,7 @@ struct ValidationTests {
   }
 
   @Test(
-    "a 304 about another response freshens nothing",
+    "a 304 for another response does not update",
     arguments: [
       (["ETag: \"a\""], ["ETag: \"b\""]), (["ETag: W/\"a\""], ["ETag: W/\"b\""]),
       (["ETag: \"a\""], ["ETag: W/\"b\""]), (["A: 1"], ["ETag: \"b\""]),
@@ -82,7 +82,7 @@ struct ValidationTests {
   }
 
   @Test(
-    "a 304 about this response freshens it, with its validator or none",
+    "a 304 with the same validator or none updates",
     arguments: [
       (["ETag: \"a\""], []), (["ETag: \"a\""], ["ETag: W/\"a\""]),
       (["ETag: W/\"a\""], ["ETag: \"a\""]), (["ETag: abc"], ["ETag: abc"]),
@@ -96,7 +96,7 @@ struct ValidationTests {
     #expect(freshen(stored, update) != nil)
   }
 
-  @Test("a 304 that forbids storing has the response validated ever after")
+  @Test("after a 304 that forbids storing, the response needs validation before each use")
   func forbidding() throws {
     for directive in ["no-store", "private", "no-cache"] {
       let fresh = try #require(
@@ -106,7 +106,7 @@ struct ValidationTests {
     }
   }
 
-  @Test("a 304 that varies by more than the stored request told leaves nothing to match")
+  @Test("after a 304 that varies by more fields, the response matches no request")
   func varying() throws {
     let fresh = try #require(freshen(["ETag: \"a\""], ["Vary: Foo"]))
     #expect(!fresh.matches([]))

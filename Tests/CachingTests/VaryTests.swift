@@ -4,7 +4,7 @@ import Testing
 @Suite("Vary")
 struct VaryTests {
   @Test(
-    "a response answers a request whose named fields are the same",
+    "a response matches a request with the same values of the named fields",
     arguments: [
       (["Foo: 1"], true), (["foo: 1", "Other: 3"], true), (["Foo: 2"], false), ([], false),
       (["Foo: 1", "Foo: 1"], false), (["Foo:"], false),
@@ -15,7 +15,7 @@ struct VaryTests {
   }
 
   @Test(
-    "all named fields count, and one that both requests lack is the same",
+    "all named fields are compared, and a field that both requests lack is equal",
     arguments: [
       (["Foo: 1", "Baz: 789"], true), (["Baz: 789", "Foo: 1"], true),
       (["Foo: 1", "Baz: 789", "Bar: x"], false), (["Foo: 1"], false), ([], false),
@@ -27,7 +27,7 @@ struct VaryTests {
     #expect(stored.selecting.map(\.value) == [nil, "789", "1"])
   }
 
-  @Test("a field that the stored request lacked must be lacking")
+  @Test("a field that the stored request lacked must be absent")
   func lacking() {
     let stored = response(["Vary: Foo"])
     #expect(stored.matches([]))
@@ -36,7 +36,7 @@ struct VaryTests {
   }
 
   @Test(
-    "with a star nothing matches",
+    "a response with a star matches no request",
     arguments: [
       ["Vary: *"], ["Vary: *, *"], ["Vary: *", "Vary: *"], ["Vary: , *"], ["Vary:", "Vary: *"],
       ["Vary: *, Foo"], ["Vary: Foo, *"], ["Vary: Foo", "Vary:\t* "],
@@ -49,7 +49,7 @@ struct VaryTests {
   }
 
   @Test(
-    "values that mean the same are the same",
+    "equivalent values match",
     arguments: [
       ("Foo", ["Foo: 1, 2"], ["Foo: 1", "Foo: 2"]), ("Foo", ["Foo: 1,2"], ["Foo:  1, 2 "]),
       ("Accept-Language", ["Accept-Language: en, de"], ["Accept-Language: de, en"]),
@@ -64,7 +64,7 @@ struct VaryTests {
   }
 
   @Test(
-    "values that may mean something else are not",
+    "values that may differ in meaning do not match",
     arguments: [
       (["Foo: 1, 2"], ["Foo: 2, 1"]), (["Foo: a"], ["Foo: A"]),
       (["Foo: \"a,b\""], ["Foo: \"a, b\""]),
@@ -73,7 +73,7 @@ struct VaryTests {
     #expect(!response(["Vary: Foo"], to: first).matches(fields(second)))
   }
 
-  @Test("the selector tells variants apart and is the same for what replaces")
+  @Test("the selector differs between variants, and is equal for a replacement")
   func selector() {
     func selector(_ vary: String, _ request: [String]) -> String {
       response(["Vary: \(vary)"], to: request).selector
@@ -85,7 +85,7 @@ struct VaryTests {
     #expect(selector("Foo, Bar", ["Foo: 1"]) != selector("Foo", ["Foo: 1"]))
   }
 
-  @Test("of several that match, the newest by Date answers, then the one that came last")
+  @Test("of several matching responses the newest by Date is used, then the last received")
   func newest() {
     let old = response([date("Date", -20), "Vary: Foo"], to: ["Foo: 1"])
     let new = response([date("Date", -10)])

@@ -5,7 +5,7 @@ import Testing
 
 @Suite("A job's line on a terminal")
 struct DisplayTests {
-  @Test("shows name, bar, amounts, pace and phase in columns")
+  @Test("a progress line shows name, bar, amounts, pace and phase in columns")
   func line() {
     let line = JobLine(
       name: "photo.jpg", phase: .loading, completed: 500_000, total: 1_000_000, rate: 100_000)
@@ -16,7 +16,7 @@ struct DisplayTests {
   }
 
   @Test(
-    "is never wider than the window, whatever is in it",
+    "a progress line is never wider than the window",
     arguments: [1, 10, 20, 40, 60, 80, 120, 300])
   func width(columns: Int) {
     let names = ["a", String(repeating: "long", count: 99), "\u{1B}[2J\n日本語\u{301}"]
@@ -36,7 +36,7 @@ struct DisplayTests {
   }
 
   @Test(
-    "amounts take at most eight characters",
+    "an amount takes at most eight characters",
     arguments: [
       (-1, "0 B"), (0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (1536, "1.5 kB"),
       (9_949, "9.9 kB"), (9_951, "10 kB"), (102_400, "102 kB"), (999_499, "999 kB"),
@@ -46,7 +46,7 @@ struct DisplayTests {
     #expect(JobLine.amount(bytes) == text)
   }
 
-  @Test("colours are left out for NO_COLOR, characters beyond ASCII where the locale lacks them")
+  @Test("NO_COLOR removes colors, and a locale without UTF-8 removes characters beyond ASCII")
   func style() {
     let rich = Style(environment: ["LANG": "C.UTF-8"])
     #expect(rich.hasColor && rich.isUnicode)
@@ -58,9 +58,9 @@ struct DisplayTests {
   }
 }
 
-@Suite("The bars")
+@Suite("The progress display")
 struct BarsTests {
-  @Test("stand below what somebody else tells, while they stand")
+  @Test("lines that others print stay above the bars until the display is closed")
   func told() throws {
     var ends: [Int32] = [0, 0]
     try #require(pipe(&ends) == 0)
@@ -76,16 +76,16 @@ struct BarsTests {
     let lines = "a log line\u{1B}[K\nand another\u{1B}[K\n"
     #expect(text.ranges(of: lines).count == 1, "\(text)")
     #expect(!text.contains("too late"))
-    // No bar stands above them that isn't drawn over.
+    // The bars drawn before these lines were erased first.
     let above = try #require(text.ranges(of: lines).first).lowerBound
     let bars = text[..<above].count { $0 == "\n" }
     #expect(bars == 0 || text[..<above].hasSuffix("A"), "\(text)")
   }
 }
 
-@Suite("What a hostile server says")
+@Suite("Responses of a hostile server")
 struct HostileServerTests {
-  @Test("moves no cursor of a terminal's, whichever member it is in")
+  @Test("a hostile text moves no cursor, whichever member contains it")
   func controls() {
     let evil = "\u{1B}]0;OWNED\u{07}\u{1B}[2J\tpng"
     let style = Style(environment: ["NO_COLOR": "1", "LANG": "C.UTF-8"])
@@ -99,7 +99,7 @@ struct HostileServerTests {
     }
   }
 
-  @Test("overflows no sum")
+  @Test("huge sizes overflow no sum")
   func sums() throws {
     let body = """
       {"id":"1","phase":"loading","attempts":1,
@@ -110,7 +110,7 @@ struct HostileServerTests {
   }
 
   @Test(
-    "is heard without a proxy where it is on this machine",
+    "only a service on this machine is contacted without a proxy",
     arguments: [
       ("http://127.0.0.1:8080", true), ("http://localhost", true), ("https://[::1]:9/x", true),
       ("http://127.0.0.1.example.org", false), ("http://localhost.example.org/", false),

@@ -3,9 +3,9 @@ import Testing
 
 @testable import Client
 
-@Suite("Reading a list")
+@Suite("Reading a list of URLs")
 struct LineReaderTests {
-  @Test("blank lines are passed over, ends of all kinds are taken")
+  @Test("blank lines are skipped, and all kinds of line ends are accepted")
   func lines() throws {
     let lines = try read(Array("http://a\n\n  \r\nhttp://b\r\n \thttp://c \nhttp://d".utf8))
     #expect(lines == ["http://a", "http://b", "http://c", "http://d"].map { .text($0) })
@@ -22,7 +22,7 @@ struct LineReaderTests {
     #expect(try read(mark).isEmpty)
   }
 
-  @Test("a line that is too long is told of and does not end the list")
+  @Test("a line that is too long is reported and does not end the list")
   func tooLong() throws {
     let fits = String(repeating: "a", count: LineReader.maxLine)
     let text = "\(fits)\n\(fits)b\n\(String(repeating: "c", count: 300_000))\nhttp://d\n"
@@ -37,7 +37,7 @@ struct LineReaderTests {
     }
   }
 
-  @Test("bytes that are no text are told of")
+  @Test("bytes that are not UTF-8 are reported")
   func noText() throws {
     let lines = try read([0x68, 0xFF, 0x0A, 0x69])
     #expect(lines.count == 2 && lines.last == .text("i"))
@@ -47,7 +47,7 @@ struct LineReaderTests {
     }
   }
 
-  @Test("a line is handed out before the next one has come")
+  @Test("a line is returned before the next one has arrived")
   func lazy() throws {
     let pipe = Pipe()
     let reader = LineReader(pipe.fileHandleForReading.fileDescriptor)

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Client
 
-@Suite("A list's lines on their way")
+@Suite("The lines of lists in a run")
 struct ListLinesTests {
   private static func item(_ index: Int) -> Sources.Item {
     Sources.Item(line: .text("http://a/\(index)"), index: index)
@@ -16,7 +16,7 @@ struct ListLinesTests {
       line: line, job: JobAnswer(id: "a", phase: .success, image: image, error: nil), error: nil)
   }
 
-  @Test("are handed on once, whoever tells of them, and what is lost is told")
+  @Test("a line's result is returned once, and a line that the service lost fails")
   func once() {
     let lines = ListLines(stop: CancellationFlag())
     for index in 1...4 { lines.add(Self.item(index)) }
@@ -24,7 +24,7 @@ struct ListLinesTests {
     #expect(lines.nextToSend()?.map(\.index) == [1, 2, 3, 4])
     #expect(lines.nextToSend() == nil)
     lines.send((1...4).map(Self.item), from: 11, of: 1)
-    // The batch took three; the fourth goes to another one.
+    // The batch accepted three lines; the fourth goes to the next batch.
     lines.takeBack(1, from: 14, of: 1)
     lines.send([Self.item(4)], from: 1, of: 2)
     lines.follow(true)
@@ -43,7 +43,7 @@ struct ListLinesTests {
     #expect(lines.isThrough && lines.firstUnended(of: 1) == 13)
   }
 
-  @Test("are no more than may be, and the stop flag lets everybody go")
+  @Test("the number of lines is limited, and the stop flag ends every wait")
   func bounded() async {
     let stop = CancellationFlag()
     let lines = ListLines(stop: stop)
@@ -71,7 +71,7 @@ struct ListLinesTests {
   }
 
   @Test(
-    "are told of in lines of JSON; what is none is passed over",
+    "results are lines of JSON; other lines are skipped",
     arguments: [
       "", "{", "[]", #"{"line":1}"#, #"{"line":1,"phase":"success","job":"../x"}"#,
       #"{"line":1,"phase":"success","job":null}"#, #"{"line":1,"phase":"lost","job":"a"}"#,
@@ -82,7 +82,7 @@ struct ListLinesTests {
     #expect(ResultLine(Array(text.utf8)[...]) == nil)
   }
 
-  /// Runs what blocks on a thread of its own.
+  /// Runs blocking work on its own thread.
   private func onThread(_ body: @escaping @Sendable () -> Void) async {
     await withCheckedContinuation { continuation in
       Thread.detachNewThread {

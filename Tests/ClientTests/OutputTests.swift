@@ -3,9 +3,9 @@ import Testing
 
 @testable import Client
 
-@Suite("Where images go")
+@Suite("The places where images are saved")
 struct OutputTests {
-  @Test("equal names never overwrite each other, from many threads at once")
+  @Test("files with equal names never overwrite each other, even from many threads")
   func collisions() async throws {
     try await inFolder { folder async throws in
       let output = try Output(folder, isMany: true)
@@ -30,7 +30,7 @@ struct OutputTests {
     }
   }
 
-  @Test("what is not placed leaves nothing behind, and is not seen under a final name")
+  @Test("a file that is not placed is deleted and never has its final name")
   func partial() async throws {
     try await inFolder { folder async throws in
       do {
@@ -43,7 +43,7 @@ struct OutputTests {
     }
   }
 
-  @Test("one file takes the place of what is there, behind a link too")
+  @Test("an output file replaces an existing file, even behind a link")
   func file() async throws {
     try await inFolder { folder async throws in
       try Data("old".utf8).write(to: URL(filePath: folder + "/real.jpg"))
@@ -58,7 +58,7 @@ struct OutputTests {
     }
   }
 
-  @Test("a device is written to, not replaced")
+  @Test("a device is written to and not replaced")
   func device() throws {
     let output = try Output("/dev/null", isMany: false)
     let partial = try output.makePartial()
@@ -68,7 +68,7 @@ struct OutputTests {
     #expect(stat("/dev/null", &found) == 0 && found.st_mode & S_IFMT == S_IFCHR)
   }
 
-  @Test("a full disk is told of in the system's words")
+  @Test("a full disk is reported with the system's message")
   func full() throws {
     let output = try Output("/dev/full", isMany: false)
     let partial = try output.makePartial()
@@ -77,7 +77,7 @@ struct OutputTests {
     #expect(error?.text == "/dev/full: No space left on device")
   }
 
-  @Test("several images need a folder, which a slash makes")
+  @Test("several images need a folder, which a slash at the end creates")
   func choices() async throws {
     try await inFolder { folder async throws in
       let deep = try Output(folder + "/a/b/", isMany: true)

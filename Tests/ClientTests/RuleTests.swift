@@ -6,7 +6,7 @@ import Testing
 @Suite("The client's rules")
 struct RuleTests {
   @Test(
-    "a file ends as its media type says",
+    "a file's extension follows from its media type",
     arguments: [
       ("image/png", "png"), ("image/jpeg; q=1", "jpg"), ("IMAGE/WEBP", "webp"), (nil, "bin"),
       ("text/html", "bin"), ("application/x-sh", "bin"),
@@ -16,7 +16,7 @@ struct RuleTests {
   }
 
   @Test(
-    "a URL without a scheme is one of https where it begins with a host",
+    "a URL without a scheme that begins with a host is read as https",
     arguments: [
       ("example.org/a.jpg", true), ("127.0.0.1:9000/a.jpg", true), ("localhost:9000/a.jpg", true),
       ("LocalHost/a.jpg", true), ("nas:8080/a.jpg", true), ("[::1]:9000/a.jpg", true),
@@ -28,7 +28,7 @@ struct RuleTests {
     #expect(ImageOptions.url(text) == (isHost ? "https://" : "") + text)
   }
 
-  @Test("a name that is taken gets a number before its ending")
+  @Test("a name that exists gets a number before its extension")
   func numbered() {
     #expect(FileName.numbered("cat.jpg", 1) == "cat.jpg")
     #expect(FileName.numbered("cat.jpg", 2) == "cat-2.jpg")
@@ -36,7 +36,7 @@ struct RuleTests {
   }
 
   @Test(
-    "a free number among a million is found by some forty looks",
+    "a free number among a million is found with about forty checks",
     arguments: [0, 1, 2, 7, 8, 1_000_000])
   func freeNumber(taken: Int) {
     var looks = 0
@@ -48,10 +48,10 @@ struct RuleTests {
     #expect(looks <= 42)
   }
 
-  @Test("where all numbers are taken, the search ends")
+  @Test("the search ends if all numbers are used")
   func noNumber() { #expect(FreeNumber.find { _ in false } == nil) }
 
-  @Test("text of others can't move the cursor, begin a line or pass for a field")
+  @Test("foreign text cannot move the cursor, begin a line or look like a field")
   func plainText() {
     let hostile = "a\u{1B}[2Jb\nc\td\u{202E}e\u{9B}f\u{7F}"
     let line = PlainText.line(hostile)
@@ -63,17 +63,18 @@ struct RuleTests {
   }
 
   @Test(
-    "a URL without a scheme is told to have been taken for https where TLS failed, and nowhere else"
+    "a TLS failure of a URL without a scheme mentions that https was used"
   )
   func schemes() {
     let failed = Outcome.failed(code: "tls_failure", detail: "wrong version.").tellingOfScheme
-    let detail = "wrong version. Without http:// before it this was taken for https."
+    let detail =
+      "wrong version. The URL has no scheme, so https was used. Add http:// for plain HTTP."
     #expect(failed == .failed(code: "tls_failure", detail: detail))
     let other = Outcome.failed(code: "timeout", detail: "late.")
     #expect(other.tellingOfScheme == other)
   }
 
-  @Test("what is redrawn has the width that it seems to have")
+  @Test("a redrawn line has the width that it seems to have")
   func columns() {
     #expect(PlainText.columns("abc", atMost: 3) == "abc")
     #expect(PlainText.columns("abcd", atMost: 3) == "ab~")
@@ -81,7 +82,7 @@ struct RuleTests {
   }
 
   @Test(
-    "a service that is away is waited for longer and longer, for two minutes",
+    "an unreachable service is retried at growing intervals for two minutes",
     arguments: [0.0, 0.5, 1.0])
   func retries(jitter: Double) {
     var retries = Backoff()
@@ -98,7 +99,7 @@ struct RuleTests {
     #expect(retries.failed(at: now, jitter: jitter) != nil)
   }
 
-  @Test("Retry-After is obeyed within bounds; other answers are not waited for")
+  @Test("Retry-After is obeyed within bounds; other responses are not waited for")
   func pause() {
     func pause(_ status: Int, _ field: String?) -> Double? {
       var answer = Connection.Answer(status: status)
@@ -113,7 +114,7 @@ struct RuleTests {
   }
 
   @Test(
-    "what is no service's address is refused",
+    "an invalid service address is refused",
     arguments: [
       "", "localhost:8080", "ftp://a", "http://", "http://:80", "http:///x", "http://u:p@a",
       "http://a?b", "http://a#b", "http://a b", "http://a\r\nX: y",
@@ -122,13 +123,13 @@ struct RuleTests {
     #expect(ServiceAddress(text, token: nil) == nil)
   }
 
-  @Test("a service may stand below a path")
+  @Test("a service's address may have a path")
   func base() throws {
     let address = try #require(ServiceAddress("https://example.org/images/", token: nil))
     #expect(address.base == "https://example.org/images")
   }
 
-  @Test("header fields are read as they are written, and others refused")
+  @Test("valid header fields are read as written, and others are refused")
   func headerFields() {
     let field = ImageOptions.HeaderField("Accept-Language:  en, de;q=0.5")
     #expect(field?.name == "Accept-Language" && field?.value == "en, de;q=0.5")
@@ -137,7 +138,7 @@ struct RuleTests {
     }
   }
 
-  @Test("options are the API's words")
+  @Test("the options use the API's names")
   func options() {
     #expect(ImageOptions.Fit.allCases.map(\.rawValue) == Variant.Fit.allCases.map(\.rawValue))
     let formats = Set(OutputFormat.allCases.map(\.rawValue))
@@ -153,7 +154,7 @@ struct RuleTests {
     #expect(String(decoding: body, as: UTF8.self) == #"{"url":"http://a/\"\u0001"}"#)
   }
 
-  @Test("answers that are no job's are none")
+  @Test("a response that is not a job is refused")
   func answers() {
     let job =
       #"{"id":"01-af","phase":"queued","progress":{"completed":0,"total":null},"attempts":0}"#
@@ -164,9 +165,9 @@ struct RuleTests {
   }
 }
 
-@Suite("What jobs of a list are like")
+@Suite("The options for the jobs of a batch")
 struct ListOptionsTests {
-  @Test("stands in a URL but for header fields, which may be secrets: those are in the lines")
+  @Test("header fields may be secret, so they are sent in the lines and not in the URL")
   func headers() throws {
     var options = ImageOptions()
     options.tags = ["feed"]

@@ -3,9 +3,9 @@ import Testing
 
 @testable import Client
 
-@Suite("How far a run is")
+@Suite("The totals of a run")
 struct TotalsTests {
-  @Test("is told with all that there are, the pace and the time that is left")
+  @Test("the progress text has the total, the pace and the time left")
   func progress() {
     var tally = Totals()
     #expect(
@@ -18,7 +18,7 @@ struct TotalsTests {
     #expect(
       tally.progress(total: 5, running: 2, rate: 2000, elapsed: .seconds(10))
         == "3 of 5: 1 saved, 1 skipped, 1 failed, 2 running, 2.0 kB/s, 10 s left")
-    // A list that still comes in has no end yet; one image needs no count.
+    // While a list is still being read, the total is unknown. For one image no total is shown.
     #expect(
       tally.progress(total: nil, running: 1, rate: 0, elapsed: .seconds(10))
         == "1 saved, 1 skipped, 1 failed, 1 running")
@@ -31,7 +31,7 @@ struct TotalsTests {
     #expect(single == "0 saved, 0 failed, 1 running")
   }
 
-  @Test("what was skipped took no time, and so says nothing of what the rest takes")
+  @Test("skipped URLs do not count toward the pace")
   func remaining() {
     let tally = Totals(saved: 10, skipped: 1000, failed: 10)
     #expect(tally.remaining(total: 1040, elapsed: .seconds(40)) == .seconds(40))
@@ -43,7 +43,7 @@ struct TotalsTests {
   }
 
   @Test(
-    "times take two units",
+    "a time has at most two units",
     arguments: [
       (0.0, "0.0 s"), (0.44, "0.4 s"), (9.949, "9.9 s"), (9.96, "10 s"), (59.4, "59 s"),
       (59.6, "1 min 0 s"), (200, "3 min 20 s"), (7500, "2 h 5 min"), (-1, "0.0 s"),
@@ -53,7 +53,7 @@ struct TotalsTests {
   }
 }
 
-@Suite("A URL whose image is skipped")
+@Suite("Skipped URLs")
 struct NamingTests {
   private func inFolder(_ body: (String) throws -> Void) throws {
     let folder = NSTemporaryDirectory() + "imagefetch-naming-" + UUID().uuidString
@@ -70,7 +70,7 @@ struct NamingTests {
       format: nil, variant: variant)
   }
 
-  /// Saves an image as a run would.
+  /// Saves an image as a run does.
   private func save(_ url: String, _ naming: Naming, in folder: String) throws -> String {
     let path = folder + "/" + naming.name(of: url, index: 1, ending: "jpg")
     let parent = path[..<(path.lastIndex(of: "/") ?? path.endIndex)]
@@ -81,7 +81,7 @@ struct NamingTests {
   }
 
   @Test(
-    "is one that an earlier run fetched into the folder, and no other",
+    "only URLs that an earlier run saved in the folder are skipped",
     arguments: [nil, "{host}/{path}/{name}.{ext}", "{index}.{ext}", "x.jpg", "{digest}.{ext}"])
   func others(template: String?) throws {
     let stem = "summer-dress-for-women-with-floral-print-and-short-sleeves-size-medium-0"
@@ -109,12 +109,12 @@ struct NamingTests {
       for url in later { #expect(again.standing(of: url, index: 1) == .wanted, "\(url)") }
       let smaller = try naming(folder, template, variant: "?width=100")
       for url in first { #expect(smaller.standing(of: url, index: 1) == .wanted, "\(url)") }
-      // A URL without a scheme is the one that it is taken for.
+      // A URL without a scheme equals its https URL.
       #expect(again.standing(of: "https://h.example/x.jpg", index: 1) == .isRepeated)
     }
   }
 
-  @Test("is not one whose plain name the folder has from elsewhere")
+  @Test("a file with the same plain name from another source does not skip a URL")
   func foreign() throws {
     try inFolder { folder in
       try Data().write(to: URL(filePath: folder + "/cat.jpg"))
@@ -123,10 +123,10 @@ struct NamingTests {
   }
 }
 
-@Suite("Names by a template")
+@Suite("File name templates")
 struct NameTemplateTests {
   @Test(
-    "are plain whatever a URL holds, in all scripts",
+    "names are safe for every URL, in all scripts",
     arguments: [
       ("https://Img.Example:8443/a/b/cat.final.jpg?x=1#y", "img.example/a/b/cat.final.png"),
       ("http://h/猫.jpg", "h/猫.png"), ("http://h/%E7%8A%AC.jpg", "h/犬.png"),
@@ -148,7 +148,7 @@ struct NameTemplateTests {
   }
 
   @Test(
-    "fit into 255 bytes with the number of a name that is taken, whole characters, the digest kept")
+    "a name fits into 255 bytes with a number, and keeps whole characters and the digest")
   func long() throws {
     let digest = "0123456789abcdef"
     for (template, letter) in [
@@ -164,7 +164,7 @@ struct NameTemplateTests {
     }
   }
 
-  @Test("have the digest where the template has it, else before the ending")
+  @Test("the digest is where the template has it, or else before the extension")
   func digest() throws {
     for (template, name) in [
       ("{name}.{ext}", "cat-D.png"), ("{digest}/{name}.{ext}", "D/cat.png"),
@@ -176,7 +176,7 @@ struct NameTemplateTests {
     }
   }
 
-  @Test("take no more folders of a URL than a path has room for")
+  @Test("a name has at most as many of the URL's folders as fit into a path")
   func deep() throws {
     let template = try NameTemplate("{path}/{name}.{ext}")
     let folder = String(repeating: "f", count: 100) + "/"
@@ -185,7 +185,7 @@ struct NameTemplateTests {
     #expect(name.utf8.count < 2_000 && name.hasSuffix("/x.jpg"))
   }
 
-  @Test("say which format is wished, where they end with one")
+  @Test("a fixed extension of the template selects the format")
   func format() throws {
     #expect(try NameTemplate("{index}.JPG").format == .jpeg)
     #expect(try NameTemplate("x/{name}.{ext}").format == nil)
@@ -196,7 +196,7 @@ struct NameTemplateTests {
   }
 
   @Test(
-    "never leave the folder by the template itself",
+    "a template cannot leave the folder",
     arguments: [
       "", "/", "a/", "/a.{ext}", "../a.{ext}", "a/../b.{ext}", "./a.{ext}", "a//b.{ext}", "{name}",
       "..{path}/a.{ext}", ".{path}./a.{ext}", "a/{path}../b.{ext}", "{ext}", "a.{name}", "{x}.jpg",

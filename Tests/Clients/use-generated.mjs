@@ -1,5 +1,5 @@
-// Uses the client that openapi-generator made, in TypeScript, with a real service, at API, and an origin, at
-// ORIGIN, that has /photo.jpg and /slow.jpg. Its place is the first argument.
+// Uses the TypeScript client made by openapi-generator with a real service, at API, and an origin, at
+// ORIGIN, that has /photo.jpg and /slow.jpg. The first argument is the path of the generated client.
 
 import assert from 'node:assert/strict';
 import { createHash, randomUUID } from 'node:crypto';
@@ -11,7 +11,7 @@ const jobs = new made.JobsApi(configuration);
 const service = new made.ServiceApi(configuration);
 const operations = new made.OperationsApi(configuration);
 const origin = process.env.ORIGIN;
-// Another run may have left its jobs in the same service.
+// Distinguishes these jobs from those of earlier runs in the same service.
 const run = randomUUID();
 const bytes = async (blob) => Buffer.from(await blob.arrayBuffer());
 
@@ -25,7 +25,7 @@ async function problem(promise) {
   return made.ProblemFromJSON(await error.response.json());
 }
 
-// A URL: submitted, polled, its image and a variant.
+// A URL is submitted and polled; its image and a variant are read.
 const url = `${origin}/photo.jpg`;
 const job = await finished(await jobs.submitJob({ newJob: { url, priority: 'high', tags: ['one'] } }));
 assert.equal(job.phase, 'success');
@@ -37,7 +37,7 @@ assert.equal(createHash('sha256').update(await bytes(image)).digest('hex'), job.
 const variant = await jobs.getImage({ id: job.id, width: 32, fit: 'cover', format: 'webp' });
 assert.equal((await bytes(variant)).subarray(8, 12).toString(), 'WEBP');
 
-// A batch, and the list.
+// Several jobs in one request, and the list of jobs.
 const newJob = [{ url, tags: [run] }, { local: 'photo.png', tags: [run] }];
 const batch = await jobs.submitBatch({ newJob, wait: 20 });
 assert.deepEqual(batch.jobs.map((job) => job.phase), ['success', 'success']);
@@ -47,21 +47,21 @@ const second = await jobs.listJobs({ tag: run, limit: 1, cursor: first.nextCurso
 assert.deepEqual([first.jobs[0].id, second.jobs[0].id], batch.jobs.map((job) => job.id).reverse());
 assert.equal(second.nextCursor, null);
 
-// Images themselves.
+// Uploaded images.
 const upload = await jobs.submitImage({ body: image, tags: ['a', 'b'], wait: 20 });
 assert.deepEqual([upload.phase, upload.tags], ['success', ['a', 'b']]);
 const form = await jobs.submitForm({ image, options: { tags: ['c'] }, wait: 20 });
 assert.deepEqual([form.phase, form.tags], ['success', ['c']]);
 assert.equal(form.source.captured.bytes, job.image.bytes);
 
-// What goes wrong is a problem, and a failed job tells why.
+// Errors are problems, and a failed job has an error.
 const refused = await problem(jobs.submitJob({ newJob: { url: 'none' } }));
 assert.deepEqual([refused.code, refused.errors[0].pointer], ['invalid_url', '/url']);
 const failed = await finished(await jobs.submitJob({ newJob: { url: `${origin}/none.jpg` } }));
 assert.deepEqual([failed.error.code, failed.error.originStatus], ['origin_status', 404]);
 assert.equal((await problem(jobs.getImage({ id: failed.id }))).error.code, 'origin_status');
 
-// Changes.
+// Changes of a job.
 const slow = await jobs.submitJob({ newJob: { url: `${origin}/slow.jpg`, cache: 'no-store' }, idempotencyKey: run });
 assert.deepEqual((await jobs.editJob({ id: slow.id, jobPatch: { tags: ['x'] } })).tags, ['x']);
 assert.equal((await jobs.cancelJob({ id: slow.id })).phase, 'cancelled');

@@ -22,7 +22,7 @@ from generated.types import File
 
 client = Client(base_url=os.environ["API"], raise_on_unexpected_status=True, timeout=60)
 origin = os.environ["ORIGIN"]
-# Another run may have left its jobs in the same service.
+# Distinguishes these jobs from those of earlier runs in the same service.
 run = uuid.uuid4().hex
 
 
@@ -33,7 +33,7 @@ def finished(job):
     return job
 
 
-# A URL: submitted, polled, its image and a variant.
+# A URL is submitted and polled; its image and a variant are read.
 job = submit_job.sync(client=client, body=NewURLJob(url=origin + "/photo.jpg", priority=Priority.HIGH, cache=CacheMode.RELOAD))
 assert isinstance(job, Job) and isinstance(job.source, URLSource), job
 job = finished(job)
@@ -46,7 +46,7 @@ assert hashlib.sha256(image.payload.read()).hexdigest() == job.image.sha256
 variant = get_image.sync(job.id, client=client, width=32, fit=GetImageFit.COVER, format_=GetImageFormat.WEBP)
 assert variant.payload.read()[8:12] == b"WEBP"
 
-# A batch, and the list.
+# Several jobs in one request, and the list of jobs.
 batch = submit_batch.sync(
     client=client, body=[NewURLJob(url=origin + "/photo.jpg", tags=[run]), NewLocalJob(local="photo.png", tags=[run])],
     wait=20)
@@ -56,7 +56,7 @@ second = list_jobs.sync(client=client, tag=run, limit=1, cursor=first.next_curso
 assert [page.jobs[0].id for page in (first, second)] == [job.id for job in reversed(batch.jobs)]
 assert second.next_cursor is None
 
-# Lists: as JSON, then as a file; their results line by line.
+# Batches: as JSON, then as a file; their results line by line.
 urls = NewBatch(jobs=[origin + "/photo.jpg", NewURLJob(url=origin + "/none.jpg"), "nowhere"])
 whole = begin_batch.sync(client=client, body=urls, name=run, defaults=json.dumps({"priority": "high"}))
 assert isinstance(whole, Batch) and whole.received == 3 and whole.name == run, whole
@@ -81,7 +81,7 @@ cache = get_cache.sync(client=client)
 assert cache.entries > 0, cache
 assert cancel_batch.sync(opened.id, client=client, purge=True) is None
 
-# Images themselves.
+# Uploaded images.
 image.payload.seek(0)
 upload = submit_image.sync(client=client, body=File(payload=image.payload), tags=["a", "b"], wait=20)
 assert (upload.phase, upload.tags) == (Phase.SUCCESS, ["a", "b"]), upload
@@ -92,7 +92,7 @@ upload = submit_form.sync(client=client, body=form, wait=20)
 assert isinstance(upload, Job) and (upload.phase, upload.tags) == (Phase.SUCCESS, ["c"]), upload
 assert upload.source.captured.bytes_ == job.image.bytes_
 
-# What goes wrong is a problem, and a failed job tells why.
+# Errors are problems, and a failed job has an error.
 refused = submit_job.sync(client=client, body=NewURLJob(url="none"))
 assert isinstance(refused, Problem) and refused.code == "invalid_url", refused
 assert refused.errors[0].pointer == "/url"
@@ -103,7 +103,7 @@ assert isinstance(get_image.sync(failed.id, client=client), Problem)
 blocked = finished(submit_job.sync(client=client, body=NewURLJob(url="http://10.0.0.1/")))
 assert blocked.error.reason.value == "address", blocked
 
-# Changes.
+# Changes of a job.
 slow = submit_job.sync(
     client=client, body=NewURLJob(url=origin + "/slow.jpg", cache=CacheMode.NO_STORE), idempotency_key=run)
 assert edit_job.sync(slow.id, client=client, body=JobPatch(priority=None, tags=["x"])).tags == ["x"]

@@ -1,5 +1,5 @@
-// Verifies messages as Standard Webhooks 1.0 has it, with Node's own HMAC: each argument is a file of { secrets, headers,
-// body }. A body of which one byte differs is to be refused.
+// Verifies webhook messages as Standard Webhooks 1.0 requires, with Node's own HMAC. Each argument is a file of
+// { secrets, headers, body }. A body with one changed byte must be refused.
 
 import assert from 'node:assert/strict';
 import { createHmac, timingSafeEqual } from 'node:crypto';

@@ -1,5 +1,5 @@
-"""Has the official library verify messages: each argument is a file of { secrets, headers, body }. A body of which one
-byte differs is to be refused."""
+"""Verifies webhook messages with the official library. Each argument is a file of { secrets, headers, body }. A body
+with one changed byte must be refused."""
 
 import json
 import sys

@@ -5,19 +5,19 @@ import Testing
 
 @Suite("An animated PNG")
 struct AnimatedPNGTests {
-  /// A frame as its chunks say it.
+  /// A frame, as its chunks describe it.
   struct Frame {
     var width: UInt32 = 4, height: UInt32 = 3, x: UInt32 = 0, y: UInt32 = 0
     var dispose: UInt8 = 0, blend: UInt8 = 0
-    /// Nil: the rows that it should have.
+    /// Nil means the correct rows.
     var rows: [UInt8]?
-    /// Nil: those rows, compressed.
+    /// Nil means the correct rows, compressed.
     var stream: [UInt8]?
-    /// Chunks that its data comes in.
+    /// How many chunks the data is split into.
     var pieces = 1
   }
 
-  /// An animation on a canvas of 4 × 3, whose first frame is the file's own picture or not.
+  /// An animation on a canvas of 4 × 3. Its first frame is the default image or not.
   struct Animation {
     var png = PNGFixture(width: 4, height: 3)
     var frames = [Frame(), Frame(), Frame(width: 2, height: 2, x: 2, y: 1)]
@@ -58,10 +58,10 @@ struct AnimatedPNGTests {
     }
   }
 
-  /// A still image of the same canvas.
+  /// A still image with the same canvas.
   private static let still = ImageDescription(format: .png, width: 4, height: 3)
 
-  @Test("has its frames told, of any kind of pixels, in as many chunks as it likes")
+  @Test("an animated PNG reports its frames for all kinds of pixels and numbers of chunks")
   func whole() {
     for kind in PNGFixture.kinds {
       for isInterlaced in [false, true] {
@@ -81,7 +81,7 @@ struct AnimatedPNGTests {
     }
   }
 
-  @Test("is its default image wherever it ends behind that")
+  @Test("an animated PNG that is cut after its default image is that image")
   func cutShort() throws {
     for whole in [Animation().bytes, Fixtures.image("animated.png")] {
       let data = try #require(whole.firstRange(of: Array("IDAT".utf8)))
@@ -92,7 +92,7 @@ struct AnimatedPNGTests {
         if count < dataEnd {
           #expect(decoding.error != nil, "\(count): \(decoding.result)")
         } else {
-          // The animation is whole without IEND.
+          // The animation is complete without IEND.
           let frames = count < whole.count - 12 ? 1 : 3
           #expect(decoding.description?.frames == frames, "\(count): \(decoding.result)")
         }
@@ -100,7 +100,7 @@ struct AnimatedPNGTests {
     }
   }
 
-  @Test("is its default image if one byte of its acTL, fcTL or fdAT chunks is wrong")
+  @Test("an animated PNG with one wrong byte in acTL, fcTL or fdAT is its default image")
   func changed() {
     let whole = Animation().bytes
     #expect(Decoding(whole).description != nil)
@@ -108,7 +108,7 @@ struct AnimatedPNGTests {
       var at = 0
       while let range = whole[at...].firstRange(of: Array(chunk.utf8)) {
         let length = whole[range.lowerBound - 4..<range.lowerBound].reduce(0) { $0 << 8 | Int($1) }
-        // Its content and its checksum.
+        // Includes the content and the checksum.
         for index in range.upperBound..<range.upperBound + length + 4 {
           for bit in [0, 7] {
             var mutant = whole
@@ -122,7 +122,7 @@ struct AnimatedPNGTests {
     }
   }
 
-  @Test("is its default image if its frames are not as many as promised, not complete or misplaced")
+  @Test("an animated PNG with too few, too many or misplaced frames is its default image")
   func rules() {
     let wrongs: [(inout Animation) -> Void] = [
       { $0.promised = 2 }, { $0.promised = 4 }, { $0.promised = 0 },
@@ -143,7 +143,7 @@ struct AnimatedPNGTests {
     }
   }
 
-  @Test("with two acTL chunks, or without an fcTL, is its default image")
+  @Test("an animated PNG with two acTL chunks or without an fcTL is its default image")
   func chunks() {
     var twice = Animation()
     twice.png.before = [PNGFixture.chunk("acTL", PNGFixture.big(3) + [0, 0, 0, 0])]
@@ -153,7 +153,7 @@ struct AnimatedPNGTests {
     #expect(Decoding(silent.bytes).description == Self.still)
   }
 
-  @Test("that is broken is no image if its default image is broken, too")
+  @Test("an animated PNG is refused if its animation and its default image are broken")
   func brokenImage() {
     var animation = Animation()
     animation.promised = 9
@@ -163,7 +163,7 @@ struct AnimatedPNGTests {
     #expect(Decoding(bytes).isBroken)
   }
 
-  @Test("that is broken has variants of its default image")
+  @Test("a broken animated PNG has variants of its default image")
   func brokenVariants() throws {
     let whole = Fixtures.image("animated.png")
     let file = Array(whole.prefix(whole.count - 40))
@@ -173,14 +173,14 @@ struct AnimatedPNGTests {
     #expect(try made == Rendered(whole, as: Variant(.png)).result.get())
   }
 
-  @Test("that says so only after its picture is a still one, as everywhere")
+  @Test("a PNG with an acTL chunk after its image data is a still image")
   func late() {
     var png = PNGFixture(width: 4, height: 3)
     png.after = [PNGFixture.chunk("acTL", PNGFixture.big(2) + [0, 0, 0, 0])]
     #expect(Decoding(png.bytes).description?.frames == 1)
   }
 
-  @Test("is held to the number and the pixels of all frames")
+  @Test("an animated PNG is refused if it exceeds the limits of frames or pixels")
   func limits() {
     var animation = Animation()
     animation.frames = Array(repeating: Frame(), count: 40)
@@ -191,7 +191,7 @@ struct AnimatedPNGTests {
     #expect(small.error == .tooManyFrames(limit: 16))
   }
 
-  @Test("of more frames than are usual has variants where it was let in")
+  @Test("an animated PNG accepted with more frames than the default limit has variants")
   func manyFrames() throws {
     var animation = Animation()
     animation.frames = Array(repeating: Frame(), count: 600)
@@ -201,7 +201,7 @@ struct AnimatedPNGTests {
     #expect(Decoding(rendered).description?.width == 4)
   }
 
-  @Test("shows its own picture in variants")
+  @Test("a variant of an animated PNG shows its default image")
   func variants() throws {
     let file = Fixtures.image("animated.png")
     let image = try Decoding(file).result.get()

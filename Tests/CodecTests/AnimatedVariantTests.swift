@@ -16,9 +16,9 @@ struct AnimatedVariantTests {
     return variant
   }
 
-  @Test("shows what a GIF's frames leave behind as browsers do")
+  @Test("an animated variant applies a GIF's disposal methods as browsers do")
   func disposal() throws {
-    // A canvas of 4 x 1; its frames but the first are one pixel each.
+    // A canvas of 4 × 1. All frames after the first are one pixel.
     var gif = GIFFixture(width: 4, height: 1)
     func frame(at left: Int, _ index: Int, _ control: [UInt8]) -> GIFFixture.Frame {
       var frame = GIFFixture.Frame(left: left, width: 1, height: 1)
@@ -27,7 +27,7 @@ struct AnimatedVariantTests {
       return frame
     }
     let none = [UInt8](repeating: 0, count: 4)
-    // As the fixture's table has them.
+    // The colors of the fixture's table.
     let table = [0, 1, 2, 3].map { index in
       Array(gif.bytes[13 + 3 * index..<16 + 3 * index]) + [255]
     }
@@ -51,7 +51,7 @@ struct AnimatedVariantTests {
   }
 
   @Test(
-    "has all frames, scaled as a still one is",
+    "an animated variant has all frames, scaled like a still variant",
     arguments: ["animated.gif", "animated.webp", "animated-lossless.webp"])
   func whole(name: String) throws {
     let file = Fixtures.image(name)
@@ -66,7 +66,7 @@ struct AnimatedVariantTests {
       let size = StreamingRenderer().size(of: variant, from: image)
       #expect((description.width, description.height) == size)
       #expect(description.format == .webp)
-      // Frames that are alike are one, as long as both.
+      // Equal frames are merged into one with the sum of their durations.
       #expect(2...image.frames ~= description.frames)
       let frames = try #require(Self.frames(of: made))
       #expect(
@@ -74,7 +74,7 @@ struct AnimatedVariantTests {
     }
   }
 
-  @Test("shows each frame's own picture")
+  @Test("an animated variant shows the pixels of each frame")
   func pictures() throws {
     let file = Fixtures.image("animated.gif")
     let image = try Decoding(file).result.get()
@@ -90,7 +90,7 @@ struct AnimatedVariantTests {
   }
 
   @Test(
-    "plays as often as its source",
+    "an animated variant plays as often as its source",
     arguments: [(nil, 1), (0, 0), (1, 2), (5, 6), (65_535, 65_535)] as [(Int?, Int)])
   func loops(again: Int?, times: Int) throws {
     var gif = GIFFixture(width: 4, height: 1)
@@ -106,13 +106,13 @@ struct AnimatedVariantTests {
       gif.before = extensions
       let made = try Rendered(gif.bytes, as: Self.animated()).result.get()
       let animation = try #require(WebPFixture(made).chunks.first { $0.tag == "ANIM" })
-      // Behind a colour of four bytes.
+      // After a color of four bytes.
       #expect(Int(animation.content[4]) | Int(animation.content[5]) << 8 == times)
       #expect(try #require(Self.frames(of: made)).map(\.milliseconds) == [70, 100])
     }
   }
 
-  @Test("of a still image, or in another format, is the still one")
+  @Test("an animated variant of a still image or in another format is a still variant")
   func still() throws {
     for name in ["small.gif", "small.webp", "photo.jpg", "animated.avif"] {
       let file = Fixtures.image(name)
@@ -127,7 +127,7 @@ struct AnimatedVariantTests {
     )
   }
 
-  @Test("may be asked for together with still ones")
+  @Test("animated and still variants can be requested together")
   func mixed() throws {
     let file = Fixtures.image("animated.webp")
     let image = try Decoding(file).result.get()
@@ -137,12 +137,12 @@ struct AnimatedVariantTests {
     while results == nil { results = try rendering.step() }
     let made = try #require(results).map { try? $0.get() }
     #expect(made[1] == Rendered(file, as: variants[1]).file)
-    // These two are made of one decode, which one alone would have scaled otherwise.
+    // These two come from one decode, which scales differently than a decode for one alone.
     let widths = made.map { $0.flatMap { Decoding($0).description?.width } }
     #expect(widths == [12, 20, 9])
   }
 
-  @Test("is held to frames and pixels")
+  @Test("an animated variant is refused if it exceeds the limits of frames or pixels")
   func limits() throws {
     var gif = GIFFixture(width: 100, height: 100)
     gif.frames[0].codes = nil
@@ -160,7 +160,7 @@ struct AnimatedVariantTests {
     #expect(error(Self.animated(10)) == .tooManyFrames(limit: 4))
   }
 
-  @Test("shows each frame for as long as a GIF can say")
+  @Test("an animated variant shows no frame longer than GIF's longest duration")
   func longFrames() throws {
     var gif = GIFFixture(width: 4, height: 1)
     gif.frames = (0..<30).map { index in
@@ -172,7 +172,7 @@ struct AnimatedVariantTests {
     let made = try Rendered(gif.bytes, as: Self.animated()).result.get()
     let frames = try #require(Self.frames(of: made))
     #expect(frames.map(\.milliseconds) == Array(repeating: 655_350, count: 30))
-    // A WebP can say more: its frame's duration has 24 bits, behind four numbers of 24.
+    // WebP allows longer durations: 24 bits, after four 24-bit numbers.
     var webp = WebPFixture(made)
     let frame = try #require(webp.chunks.firstIndex { $0.tag == "ANMF" })
     webp.chunks[frame].content.replaceSubrange(12..<15, with: [0xFF, 0xFF, 0xFF])
@@ -180,7 +180,7 @@ struct AnimatedVariantTests {
     #expect(Self.frames(of: long)?.map(\.milliseconds) == Array(repeating: 655_350, count: 30))
   }
 
-  @Test("that would be longer than any of use is refused with its length")
+  @Test("an animated variant with an unreasonably long file is refused with its length")
   func long() {
     var random = SeededRandom(3)
     var gif = GIFFixture(width: 100, height: 100)
@@ -194,13 +194,15 @@ struct AnimatedVariantTests {
     guard
       case .failure(.tooMuchMemory(let bytes, 28_192)) = Rendered(gif.bytes, as: variant).result
     else {
-      Issue.record("noise of more than a byte a pixel")
+      Issue.record("noise with more than a byte per pixel")
       return
     }
     #expect(28_193...100_000 ~= bytes)
   }
 
-  @Test("of harmed bytes ends, one way or the other", arguments: ["animated.gif", "animated.webp"])
+  @Test(
+    "an animated variant of damaged bytes ends with a result or an error",
+    arguments: ["animated.gif", "animated.webp"])
   func harmed(name: String) throws {
     let file = Fixtures.image(name)
     let image = try Decoding(file).result.get()

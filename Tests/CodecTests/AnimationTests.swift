@@ -10,7 +10,7 @@ struct AnimationTests {
     "animated.jxl",
   ]
 
-  @Test("of more frames than allowed is refused", arguments: samples)
+  @Test("an animation with more frames than allowed is refused", arguments: samples)
   func frames(name: String) {
     let whole = Fixtures.image(name)
     #expect(Decoding(whole, limits: DecodeLimits(maxFrames: 4)).description?.frames == 4)
@@ -20,7 +20,7 @@ struct AnimationTests {
     }
   }
 
-  @Test("of GIF may be thousands of frames in few bytes: it ends at the limit")
+  @Test("a GIF with thousands of frames in few bytes is refused at the limit")
   func many() {
     var gif = GIFFixture(width: 4, height: 2)
     gif.frames = Array(repeating: gif.frames[0], count: 20_000)
@@ -29,7 +29,7 @@ struct AnimationTests {
     #expect(all.description?.frames == 20_000)
   }
 
-  @Test("may have sixteen times the pixels of the largest picture in all frames")
+  @Test("the frames of an animation may have 16 times the allowed pixels of an image")
   func pixels() {
     var gif = GIFFixture(width: 4, height: 2)
     gif.frames = Array(repeating: gif.frames[0], count: 16)
@@ -47,26 +47,26 @@ struct AnimationTests {
       Issue.record("all frames were decoded")
       return
     }
-    // Some are smaller than the canvas.
+    // Some frames are smaller than the canvas.
     #expect(16..<34 ~= limit)
   }
 
-  @Test("has frames of 65,535 pixels a side on a small canvas: they count as they are")
+  @Test("a frame of 65,535 pixels a side on a small canvas counts with its full size")
   func hugeFrames() {
     var gif = GIFFixture(width: 4, height: 2)
     let limits = DecodeLimits(maxPixels: 1_000_000)
     gif.frames.append(.init(width: 65_535, height: 65_535))
     let tooMany = CodecError.tooManyPixels(width: 65_535, height: 65_535, limit: 1_000_000)
     #expect(Decoding(gif.bytes, limits: limits).error == tooMany)
-    // The canvas has the first frame's size.
+    // The canvas has the size of the first frame.
     gif.frames.removeFirst()
     let tooLarge = CodecError.dimensionTooLarge(width: 65_535, height: 65_535, limit: 30_000)
     #expect(Decoding(gif.bytes, limits: limits).error == tooLarge)
   }
 
-  @Test("costs no more a byte than a still picture: of few bytes it has not many more pixels")
+  @Test("an animation in few bytes may not have many more pixels than a still image")
   func fewBytes() {
-    // A frame is some 50 bytes and a million pixels.
+    // A frame has about 50 bytes and a million pixels.
     let frame = WebPFixture.flat(width: 1000, height: 1000, argb: 0xFF_20_40_60)
     var webp = WebPFixture.animation(width: 1000, height: 1000)
     webp.chunks += (0..<16).map { _ in .frame(frame, width: 1000, height: 1000) }
@@ -78,10 +78,10 @@ struct AnimationTests {
     }
     #expect(
       Decoding(webp.bytes, limits: DecodeLimits(maxPixels: 16_000_000)).description?.frames == 16)
-    // What is not pixels counts as bytes all the same: who sends it may as well send another picture.
+    // Bytes without pixels count too: the sender could have sent another image instead.
     webp.chunks.insert(.init(tag: "JUNK", content: [UInt8](repeating: 0, count: 15_000)), at: 1)
     #expect(Decoding(webp.bytes, limits: limits).description?.frames == 16)
-    // Sixteen pictures are the end, however many bytes there are.
+    // 16 images are the limit, however many bytes there are.
     webp.chunks.append(webp.chunks[2])
     #expect(Decoding(webp.bytes, limits: limits).error == .tooManyFrames(limit: 16))
   }

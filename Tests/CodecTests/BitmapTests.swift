@@ -43,14 +43,14 @@ struct BitmapTests {
     let upper: [UInt8] = [11, 12, 13, 14, 15, 16, 17, 18, 19, 0, 0, 0]
     return file(header(3, 2, bits: 24), lower + upper)
   }()
-  /// The same upside down, in 32 bits whose fourth means nothing.
+  /// The same image with rows from top to bottom, in 32 bits; the fourth byte is unused.
   private static let topDown: [UInt8] = {
     let upper: [UInt8] = [11, 12, 13, 0, 14, 15, 16, 0, 17, 18, 19, 0]
     let lower: [UInt8] = [1, 2, 3, 0, 4, 5, 6, 0, 7, 8, 9, 0]
     return file(header(3, -2, bits: 32), upper + lower)
   }()
   private static let palette: [UInt8] = [0, 0, 0, 0, 0, 0, 255, 0, 0, 255, 0, 0, 255, 0, 0, 0]
-  /// Index 1 thrice, then what codes don't reach.
+  /// Index 1 three times, then pixels that the codes do not set.
   private static let coded = file(
     header(4, 2, bits: 8, compression: 1, colours: 4), palette: palette,
     [3, 1, 0, 0, 0, 3, 1, 2, 3, 0, 0, 1])
@@ -65,7 +65,7 @@ struct BitmapTests {
   }()
   static let files = [small, topDown, coded, oldIcon, pngIcon]
 
-  @Test("has the pixels that its table has")
+  @Test("a bitmap has the colors of its palette")
   func pixels() {
     let upright: [UInt8] = [13, 12, 11, 255, 16, 15, 14, 255, 19, 18, 17, 255]
     let expected = upright + [3, 2, 1, 255, 6, 5, 4, 255, 9, 8, 7, 255]
@@ -81,7 +81,7 @@ struct BitmapTests {
     #expect(shown.fault == CodecFault.none && shown.rgba.count == 4 * 12 * 9)
   }
 
-  @Test("of every depth is described, and shown in variants", arguments: [1, 4, 8, 16, 24, 32])
+  @Test("a bitmap of any depth has a description and variants", arguments: [1, 4, 8, 16, 24, 32])
   func depths(bits: Int) throws {
     let palette = bits <= 8 ? [UInt8](repeating: 0x40, count: 4 << bits) : []
     let stride = (9 * bits + 31) / 32 * 4
@@ -95,7 +95,7 @@ struct BitmapTests {
     #expect(Decoding(png).description?.width == 4)
   }
 
-  @Test("is no image wherever it ends", arguments: files)
+  @Test("a BMP or ICO that is cut anywhere is refused", arguments: files)
   func cutShort(whole: [UInt8]) {
     #expect(Decoding(whole).description != nil, "\(Decoding(whole).result)")
     for count in 1..<whole.count {
@@ -106,7 +106,7 @@ struct BitmapTests {
     }
   }
 
-  @Test("changed at random ends, one way or the other", arguments: files)
+  @Test("decoding a randomly changed BMP or ICO ends with a result or an error", arguments: files)
   func mutants(seed: [UInt8]) throws {
     var random = SeededRandom(UInt64(seed.count))
     let image = try Decoding(seed).result.get()
@@ -119,10 +119,10 @@ struct BitmapTests {
     }
   }
 
-  @Test("whose runs go beyond their row is taken, and what goes beyond is cut off")
+  @Test("RLE runs beyond the end of a row are clipped")
   func longRuns() {
     let rows: [(Int, [UInt8])] = [
-      // Three pixels as runs of four, and as bytes that are filled up.
+      // Three pixels as runs of four, and as bytes with padding.
       (8, [4, 1, 0, 0, 0, 4, 1, 2, 3, 1, 0, 1]), (4, [4, 0x11, 0, 0, 0, 4, 0x12, 0x31, 0, 1]),
     ]
     let lower: [UInt8] = [255, 0, 0, 255, 255, 0, 0, 255, 255, 0, 0, 255]
@@ -134,7 +134,7 @@ struct BitmapTests {
     }
   }
 
-  @Test("whose runs go beyond its last row, or jump out of it, is broken, not cut short")
+  @Test("RLE codes beyond the last row make a bitmap broken, not cut short")
   func outside() {
     for codes in [[3, 1, 0, 0, 0, 0, 3, 1, 0, 1], [0, 2, 4, 0, 0, 1], [0, 2, 0, 3, 0, 1]]
       as [[UInt8]]
@@ -145,7 +145,7 @@ struct BitmapTests {
     }
   }
 
-  @Test("says where its pixels begin, which may leave out the palette, but not the header")
+  @Test("the offset of the pixels may omit the palette, but not reach into the header")
   func beginnings() {
     let header = Self.header(4, 1, bits: 8, colours: 4)
     func file(from start: Int) -> [UInt8] {
@@ -159,12 +159,12 @@ struct BitmapTests {
     for start in [14, 30, 53] { #expect(Decoding(file(from: start)).isBroken) }
   }
 
-  @Test("has no header before all of its masks are there")
+  @Test("a bitmap has no header before all of its masks have arrived")
   func masks() {
     var header = Self.header(1, 1, bits: 32, compression: 6)
     header[0] = 52
     for mask in [0xFF0000, 0xFF00, 0xFF] { header += Self.little(mask, 4) }
-    // A fourth one, which this header has no room for.
+    // A fourth mask, which this header does not include.
     for count in 0...4 {
       let decoding = Decoding(Self.file(header, Array(Self.little(0xFF00_0000, 4).prefix(count))))
       #expect(decoding.headers.count == (count < 4 ? 0 : 1))
@@ -172,7 +172,7 @@ struct BitmapTests {
     }
   }
 
-  @Test("in an icon has a header of a length that there is")
+  @Test("a bitmap in an icon must have a valid header length")
   func iconHeaders() {
     let rest = [UInt8](repeating: 0, count: 24)
     for size in 40...124 {
@@ -182,24 +182,24 @@ struct BitmapTests {
       if [40, 52, 56, 64, 108, 124].contains(size) {
         #expect(decoding.description?.width == 2, "\(size): \(decoding.result)")
       } else {
-        let refused = CodecError.unsupportedFormat(name: "ICO (of a kind that is not decoded)")
+        let refused = CodecError.unsupportedFormat(name: "ICO (unsupported kind of bitmap)")
         #expect(decoding.error == refused, "\(size): \(decoding.result)")
       }
     }
   }
 
-  @Test("may have any value in the byte of an entry that is reserved")
+  @Test("the reserved byte of an icon's entry may have any value")
   func reserved() {
     for value in [1, 7, 255] as [UInt8] {
       var icon = Self.oldIcon
       icon[9] = value
       #expect(Decoding(icon) == Decoding(Self.oldIcon))
     }
-    // One that says that it has no images breaks the rules.
+    // An icon without images breaks the rules.
     #expect(Decoding([0, 0, 1, 0, 0, 0]).isBroken)
   }
 
-  @Test("in an icon may lack its mask, where the entry ends behind the pixels: it is opaque")
+  @Test("a bitmap in an icon without a mask is opaque if its entry ends after the pixels")
   func noMask() {
     let pixels: [UInt8] = [1, 2, 3, 4, 5, 6, 0, 0, 7, 8, 9, 10, 11, 12, 0, 0]
     let picture = Self.header(2, 4, bits: 24) + pixels
@@ -207,14 +207,14 @@ struct BitmapTests {
     let icon = Self.icon([(2, 24, picture)])
     for pieces in [1, .max] { #expect(Decoding(icon, pieces: pieces).description?.width == 2) }
     #expect(ReadPixels(icon, by: ico_pixels_open).rgba == opaque)
-    // Some of a mask is none.
+    // An incomplete mask is ignored.
     let some = Self.icon([(2, 24, picture + [0xFF, 0, 0, 0])])
     #expect(ReadPixels(some, by: ico_pixels_open).rgba == opaque)
     #expect(Decoding(Self.icon([(2, 24, Array(picture.dropLast()))])).isBroken)
     for count in 1..<icon.count { #expect(Decoding(Array(icon.prefix(count))).description == nil) }
   }
 
-  @Test("in an icon may leave out how long it is", arguments: [oldIcon, pngIcon])
+  @Test("an icon's entry may omit the length", arguments: [oldIcon, pngIcon])
   func noLength(icon: [UInt8]) {
     var bare = icon
     let entry = 6 + (Int(icon[4]) - 1) * 16
@@ -227,14 +227,14 @@ struct BitmapTests {
     }
     let shown = ReadPixels(bare, by: ico_pixels_open)
     #expect(shown.rgba == expected.rgba && !shown.rgba.isEmpty)
-    // A bitmap wants its mask then. A PNG may lack its end, as everywhere.
+    // Then a bitmap needs its mask. A PNG may lack its end, as in other files.
     let end = entry > 6 ? icon.count - 12 : icon.count
     for count in 1..<end {
       #expect(Decoding(Array(bare.prefix(count))).description == nil, "\(count)")
     }
   }
 
-  @Test("in an icon has a mask only within its own entry")
+  @Test("a bitmap in an icon has a mask only within its own entry")
   func otherEntry() {
     let pixel: [UInt8] = [1, 1, 1, 0]
     let picture = Self.header(2, 4, bits: 32) + pixel + pixel + pixel + pixel
@@ -248,14 +248,14 @@ struct BitmapTests {
     #expect(masked.rgba == [1, 1, 1, 255, 1, 1, 1, 255, 0, 0, 0, 0, 0, 0, 0, 0])
   }
 
-  @Test("that needs no palette may say that it has one of any length")
+  @Test("a bitmap that needs no palette may declare one of any length")
   func palettes() {
     let header = Self.header(1, 1, bits: 24, colours: 300)
     let bytes = Self.file(header, palette: [UInt8](repeating: 7, count: 1_200), [1, 2, 3, 0])
     #expect(ReadPixels(bytes, by: bmp_pixels_open).rgba == [3, 2, 1, 255])
   }
 
-  @Test("of sides that only its header has is refused by that, and takes nothing")
+  @Test("a bitmap with huge sides in its header is refused without allocating memory")
   func sides() {
     let bomb = Self.file(Self.header(30_000, 30_000, bits: 8, compression: 1), [1, 1])
     let error = Decoding(bomb, limits: DecodeLimits(maxPixels: 1_000_000)).error
@@ -274,12 +274,12 @@ struct BitmapTests {
     return icon([(0, 32, png.start + data + png.end)])
   }()
 
-  @Test("in which there is a large PNG is decoded in many steps, and so are its variants")
+  @Test("an icon with a large PNG is decoded and rendered in many steps")
   func slices() throws {
     let decoding = Decoding(Self.largeIcon)
     let image = try #require(decoding.description)
     #expect((image.width, image.height) == (4000, 2500))
-    #expect(decoding.steps >= 6, "its header, its end, and some 10 ms each in between")
+    #expect(decoding.steps >= 6, "its header, its end, and about 10 ms each in between")
     var waits = 0
     Self.largeIcon.withUnsafeBufferPointer { bytes in
       var fault = CodecFault.none
@@ -294,7 +294,7 @@ struct BitmapTests {
     #expect(waits >= 4)
   }
 
-  @Test("in which there is an animated PNG is held to the frames that it may have, and shows one")
+  @Test("an icon with an animated PNG obeys the limits of frames and shows one frame")
   func frames() {
     var animation = AnimatedPNGTests.Animation()
     animation.frames = Array(repeating: AnimatedPNGTests.Frame(), count: 40)
@@ -310,7 +310,7 @@ struct BitmapTests {
     #expect(shown.fault == CodecFault.none && shown.rgba.count == 4 * 4 * 3)
   }
 
-  @Test("is taken only where somebody says so, and decoders are held")
+  @Test("BMP and ICO are decoded only if enabled, and only in sandboxed processes")
   func optional() {
     for (file, format) in [(Self.small, ImageFormat.bmp), (Self.oldIcon, .ico)] {
       #expect(!ImageFormat.usual.contains(format))

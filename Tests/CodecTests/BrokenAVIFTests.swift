@@ -3,23 +3,23 @@ import Jobs
 import TestSupport
 import Testing
 
-@Suite("An AVIF that is not whole")
+@Suite("An incomplete or broken AVIF")
 struct BrokenAVIFTests {
   @Test(
-    "is no image wherever it ends",
+    "an AVIF that is cut anywhere is refused",
     arguments: ["small.avif", "alpha.avif", "animated.avif", "turned-6.avif"])
   func cutShort(name: String) {
     let whole = Fixtures.image(name)
     for count in 1..<whole.count {
       let pieces = count % 3 == 0 ? 1 : count % 3 == 1 ? 50 : .max
       let decoding = Decoding(Array(whole.prefix(count)), pieces: pieces)
-      // Four bytes are a length and could begin anything.
+      // Four bytes are a length and could begin any format.
       if count > 4 { #expect(decoding.error == .cutShort, "\(count) bytes: \(decoding.result)") }
       #expect(decoding.description == nil)
     }
   }
 
-  @Test("is broken where AV1 data is")
+  @Test("an AVIF with broken AV1 data is broken")
   func data() throws {
     let whole = Fixtures.image("small.avif")
     let box = try #require(
@@ -31,7 +31,7 @@ struct BrokenAVIFTests {
     }
   }
 
-  @Test("without its boxes is cut short, or too much to wait for them")
+  @Test("an AVIF without boxes is cut short, or exceeds the limit of bytes to wait for")
   func noBoxes() {
     let start = Array(Fixtures.image("small.avif").prefix(32))
     #expect(Decoding(start).error == .cutShort)
@@ -44,7 +44,7 @@ struct BrokenAVIFTests {
         == .tooMuchMemory(bytes: 500_000, limit: 500_000))
   }
 
-  @Test("is refused by its header where AV1 would need too much")
+  @Test("an AVIF is refused by its header if AV1 would need too much memory")
   func memory() {
     let whole = Fixtures.image("deep.avif")
     let decoding = Decoding(whole, limits: DecodeLimits(maxMemory: 4 << 20))

@@ -4,10 +4,10 @@ import Jobs
 import TestSupport
 import Testing
 
-@Suite("A GIF that is not whole")
+@Suite("An incomplete or broken GIF")
 struct BrokenGIFTests {
   @Test(
-    "is cut short wherever its first frame lacks data",
+    "a GIF is cut short wherever its first frame lacks data",
     arguments: ["small.gif", "interlaced.gif", "transparent.gif", "mono.gif"])
   func cutShort(name: String) throws {
     let whole = Fixtures.image(name)
@@ -23,11 +23,11 @@ struct BrokenGIFTests {
         #expect(decoding.description == expected, "\(count) bytes: \(decoding.result)")
       }
     }
-    // Behind the last pixel come an end code of two bytes at most, the end of the blocks and the trailer.
+    // After the last pixel, there are an end code of at most two bytes, the end of the blocks and the trailer.
     #expect(whole.count - longestCut <= 5)
   }
 
-  /// Two frames that each have an extension before them.
+  /// Two frames, each after an extension.
   private static func animation() -> (bytes: [UInt8], second: Int) {
     var gif = GIFFixture(width: 4, height: 2)
     gif.frames[0].control = GIFFixture.control(disposal: 1)
@@ -36,7 +36,7 @@ struct BrokenGIFTests {
     return (gif.bytes, second)
   }
 
-  @Test("is cut short within each frame, and an image of the frames so far between them")
+  @Test("a GIF that is cut between frames has the complete frames, within one it is cut short")
   func cutAnimation() {
     let (whole, second) = Self.animation()
     // The extension before the second frame has 8 bytes.
@@ -53,7 +53,7 @@ struct BrokenGIFTests {
   }
 
   @Test(
-    "ends at a byte that starts no block, once a frame is complete",
+    "a GIF ends at a byte that starts no block, once a frame is complete",
     arguments: [[0], [0, 0x3B], [13, 10, 0x3B], [10], Array("<!-- -->".utf8), [0xFF, 0x2C, 1]]
       as [[UInt8]])
   func otherEnd(end: [UInt8]) {
@@ -62,13 +62,13 @@ struct BrokenGIFTests {
     for pieces in [1, .max] {
       #expect(Decoding(first + end, pieces: pieces).description?.frames == 1)
       #expect(Decoding(both + end, pieces: pieces).description?.frames == 2)
-      // Later bytes do not count.
+      // Later bytes are ignored.
       let rest = Array(whole.dropFirst(second))
       #expect(Decoding(first + end + rest, pieces: pieces).description?.frames == 1)
     }
   }
 
-  @Test("may lack its end in an animated variant, too")
+  @Test("an animated variant can be made of a GIF without its end")
   func animatedVariant() throws {
     let (whole, second) = Self.animation()
     var variant = Variant(.webp)
@@ -82,7 +82,7 @@ struct BrokenGIFTests {
   }
 
   @Test(
-    "that is larger in its first frame than its screen has that frame's size",
+    "a GIF whose first frame exceeds its screen has that frame's size",
     arguments: [(0, 0), (0, 2), (4, 0), (3, 2), (4, 1), (9, 1), (2, 9)])
   func smallScreen(width: Int, height: Int) throws {
     var gif = GIFFixture(width: 4, height: 2)
@@ -90,7 +90,7 @@ struct BrokenGIFTests {
     let expected = ReadPixels(gif.bytes, by: gif_pixels_open).rgba
     #expect(expected.count == 32)
     (gif.width, gif.height) = (width, height)
-    // The offset does not count.
+    // The frame's offset is ignored.
     (gif.frames[0].left, gif.frames[0].top) = (3, 1)
     for pieces in [1, .max] {
       let decoding = Decoding(gif.bytes, pieces: pieces)
@@ -101,18 +101,18 @@ struct BrokenGIFTests {
     let limits = DecodeLimits(maxPixels: 7)
     let refused = CodecError.tooManyPixels(width: 4, height: 2, limit: 7)
     #expect(Decoding(gif.bytes, limits: limits).error == refused)
-    // Later frames are clipped to that.
+    // Later frames are clipped to that size.
     var second = GIFFixture.Frame(left: 2, top: 1, width: 4, height: 2)
     second.codes = GIFFixture.codes([3, 3, 3, 3, 3, 3, 3, 3])
     gif.frames.append(second)
     let frames = try #require(ShownFrames(gif.bytes)?.frames)
     #expect(frames[0].pixels == expected)
-    // The color of index 3, in the table behind the screen.
+    // The color of index 3, in the table after the screen.
     let color = Array(gif.bytes[22..<25]) + [255]
     #expect(frames[1].pixels == expected[..<24] + color + color)
   }
 
-  @Test("may have a later frame of no pixels, which draws nothing")
+  @Test("a later frame of a GIF may have no pixels and then draws nothing")
   func emptyFrame() throws {
     var gif = GIFFixture(width: 4, height: 2)
     let full = gif.frames[0]
@@ -130,17 +130,17 @@ struct BrokenGIFTests {
         let few = Decoding(gif.bytes, limits: DecodeLimits(maxFrames: 2))
         #expect(few.error == .tooManyFrames(limit: 2))
       }
-      // As the first frame it leaves nothing to show.
+      // A first frame without pixels leaves nothing to show.
       gif.frames.removeFirst()
       #expect(Decoding(gif.bytes).isBroken)
     }
   }
 
-  @Test("has too few codes, or ones that stand for nothing")
+  @Test("a GIF with too few codes or with invalid codes is broken")
   func codes() {
     var gif = GIFFixture(width: 4, height: 2)
     #expect(Decoding(gif.bytes).description != nil)
-    // Code size 2: clear is 4, end is 5, three bits each to begin with.
+    // Code size 2: clear is 4, end is 5; codes have three bits at first.
     for codes in [[4, 0, 5], [4, 0, 0, 0, 5], [4, 7], [4, 5], [], [6, 6], [4, 0, 7]] as [[Int]] {
       gif.frames[0].codes = codes
       for size in [1, .max] {
@@ -150,7 +150,7 @@ struct BrokenGIFTests {
     }
   }
 
-  @Test("says what makes no sense", arguments: 0..<5)
+  @Test("a GIF with invalid header fields is broken", arguments: 0..<5)
   func nonsense(index: Int) {
     var gif = GIFFixture(width: 4, height: 2)
     switch index {
@@ -163,14 +163,14 @@ struct BrokenGIFTests {
     #expect(Decoding(gif.bytes).isBroken)
   }
 
-  @Test("has a byte that starts no block before its first frame")
+  @Test("a GIF with a byte that starts no block before its first frame is broken")
   func between() {
     var gif = GIFFixture(width: 4, height: 2)
     gif.before = [0]
     #expect(Decoding(gif.bytes).isBroken)
   }
 
-  @Test("may have extensions of any number, codes after its last pixel and no clear code")
+  @Test("a GIF may have many extensions, codes after its last pixel and no clear code")
   func odd() {
     var gif = GIFFixture(width: 4, height: 2)
     let expected = Decoding(gif.bytes).description
@@ -183,7 +183,7 @@ struct BrokenGIFTests {
     }
   }
 
-  @Test("may have frames that leave the canvas: they are decoded whole")
+  @Test("frames outside a GIF's canvas are decoded completely")
   func outside() {
     var gif = GIFFixture(width: 4, height: 2)
     gif.frames.append(.init(left: 3, top: 100, width: 4, height: 2))
@@ -192,7 +192,7 @@ struct BrokenGIFTests {
     #expect(Decoding(gif.bytes).isBroken)
   }
 
-  @Test("is transparent where its first frame is, or leaves some of the canvas free")
+  @Test("a GIF is transparent if its first frame is or does not cover the canvas")
   func transparency() {
     var gif = GIFFixture(width: 4, height: 2)
     #expect(Decoding(gif.bytes).description?.hasAlpha == false)

@@ -4,17 +4,17 @@ import Jobs
 import TestSupport
 import Testing
 
-@Suite("A JPEG that is not whole")
+@Suite("An incomplete or broken JPEG")
 struct BrokenJPEGTests {
   static let cut = [
     "small.jpg", "small-progressive.jpg", "grey.jpg", "restart.jpg", "arithmetic.jpg",
     "scans.jpg", "arithmetic-progressive.jpg", "cmyk.jpg",
   ]
 
-  @Test("is cut short wherever it ends", arguments: cut)
+  @Test("a JPEG that is cut anywhere is cut short", arguments: cut)
   func cutShort(name: String) {
     let whole = Fixtures.image(name)
-    // Only EOI may be missing; with arithmetic coding not even that, as missing bits would not be noticed.
+    // Only EOI may be missing. With arithmetic coding not even that, because missing bits would not be noticed.
     let firstWhole = whole.count - (name.hasPrefix("arithmetic") ? 0 : 2)
     for count in 1..<firstWhole {
       let pieces = count % 3 == 0 ? 1 : count % 3 == 1 ? 50 : .max
@@ -26,13 +26,15 @@ struct BrokenJPEGTests {
     }
   }
 
-  @Test("shows no preview by another frame's header, whose bytes end within it", arguments: 0...10)
+  @Test(
+    "a JPEG that ends within a second frame header has no preview by that header", arguments: 0...10
+  )
   func otherFrame(cut: Int) throws {
     let jpeg = JPEGFixture(Fixtures.image("small-progressive.jpg"))
     let scans = jpeg.segments.indices.filter { jpeg.segments[$0].marker == 0xDA }
     try #require(scans.count > 1)
     let start = jpeg.segments[..<scans[1]].reduce(0) { $0 + $1.bytes.count }
-    // 16 by 20,000 pixels, and no count of components.
+    // 16 by 20,000 pixels, without the number of components.
     let other: [UInt8] = [0xFF, 0xC2, 0, 17, 8, 0, 16, 0x4E, 0x20, 3, 1].dropLast(cut)
     let bytes = Array(jpeg.bytes.prefix(start)) + other
     let reader = try #require(jpeg_reader_create(.max))
@@ -57,24 +59,24 @@ struct BrokenJPEGTests {
     #expect(error != nil && Decoding(bytes, pieces: 1).error == error)
   }
 
-  @Test("is broken where an end was put into the middle", arguments: cut.prefix(4))
+  @Test("a JPEG with an EOI in the middle is broken", arguments: cut.prefix(4))
   func earlyEnd(name: String) throws {
     let jpeg = JPEGFixture(Fixtures.image(name))
     let scan = try #require(jpeg.index(of: 0xDA))
     let start = jpeg.segments[..<scan].reduce(0) { $0 + $1.bytes.count } + 20
     for count in start..<(jpeg.bytes.count - 4) {
       let decoding = Decoding(Array(jpeg.bytes.prefix(count)) + [0xFF, 0xD9])
-      // Between two scans of a progressive picture an end is legal.
+      // Between two scans of a progressive image, an EOI is legal.
       #expect(decoding.isBroken || name == "small-progressive.jpg", "\(count) bytes")
     }
   }
 
-  @Test("lacks its tables, its data, its height or its frame")
+  @Test("a JPEG without its tables, data, height or frame header is broken")
   func missing() {
     for marker in [0xDB, 0xC4, 0xC0, 0xDA] as [UInt8] {
       var jpeg = JPEGFixture(Fixtures.jpeg)
       jpeg.segments.removeAll { $0.marker == marker }
-      // Standard Huffman tables are assumed where there are none, as for Motion-JPEG.
+      // Standard Huffman tables are assumed if there are none, as for Motion-JPEG.
       #expect(Decoding(jpeg.bytes).isBroken || marker == 0xC4, "marker \(marker)")
     }
     var jpeg = JPEGFixture(Fixtures.jpeg)
@@ -86,21 +88,21 @@ struct BrokenJPEGTests {
     #expect(Decoding([0xFF, 0xD8, 0xFF, 0xD9]).isBroken)
   }
 
-  @Test("lacks a component's scan")
+  @Test("a JPEG without a scan for one component is broken")
   func missingComponent() throws {
     var jpeg = JPEGFixture(Fixtures.image("scans.jpg"))
     jpeg.segments.remove(at: try #require(jpeg.segments.lastIndex { $0.marker == 0xDA }))
     #expect(Decoding(jpeg.bytes).isBroken)
   }
 
-  @Test("has a scan too many")
+  @Test("a baseline JPEG with an additional scan is broken")
   func extraScan() {
     var jpeg = JPEGFixture(Fixtures.jpeg)
     jpeg.repeatLastScan(times: 1)
     #expect(Decoding(jpeg.bytes).isBroken)
   }
 
-  @Test("has a restart marker out of order")
+  @Test("a JPEG with a restart marker out of order is broken")
   func restartOrder() throws {
     var bytes = Fixtures.image("restart.jpg")
     let marker = try #require(bytes.indices.first { bytes[$0] == 0xFF && bytes[$0 + 1] == 0xD3 })
@@ -108,25 +110,25 @@ struct BrokenJPEGTests {
     #expect(Decoding(bytes).isBroken)
   }
 
-  @Test("in a process that the library does not decode is told as unsupported")
+  @Test("a JPEG in a process that the library does not decode is unsupported")
   func unsupported() throws {
     var jpeg = JPEGFixture(Fixtures.jpeg)
     let frame = try #require(jpeg.index(of: 0xC0))
     jpeg.segments[frame].bytes[1] = 0xC3
     guard case .unsupportedFormat(let name?) = Decoding(jpeg.bytes).error else {
-      Issue.record("a lossless JPEG was taken")
+      Issue.record("a lossless JPEG was accepted")
       return
     }
     #expect(name.hasPrefix("JPEG ("))
     jpeg.segments[frame].bytes[1] = 0xC1
     jpeg.segments[frame].bytes[4] = 12
     guard case .unsupportedFormat = Decoding(jpeg.bytes).error else {
-      Issue.record("12 bits a sample were taken")
+      Issue.record("12 bits per sample were accepted")
       return
     }
   }
 
-  @Test("has a run of fill bytes that does not end")
+  @Test("a JPEG with an endless run of fill bytes is broken")
   func fillBytes() {
     var jpeg = JPEGFixture(Fixtures.jpeg)
     jpeg.insert([UInt8](repeating: 0xFF, count: 2_000_000))
@@ -136,10 +138,10 @@ struct BrokenJPEGTests {
   }
 }
 
-@Suite("A JPEG with oddities that sound pictures have")
+@Suite("A JPEG with oddities that occur in valid files")
 struct OddJPEGTests {
   @Test(
-    "is taken",
+    "a JPEG with harmless oddities is accepted",
     arguments: [
       [UInt8](repeating: 0xFF, count: 300),
       JPEGFixture.segment(0xFE, Array(repeating: 65, count: 60_000)),
@@ -160,7 +162,7 @@ struct OddJPEGTests {
   }
 
   @Test(
-    "may have 4 KiB of other bytes before its end, and 512 bytes before another marker",
+    "a JPEG may have 4 KiB of other bytes before EOI and 512 before other markers",
     arguments: ["photo.jpg", "photo-progressive.jpg"])
   func padding(name: String) throws {
     let jpeg = JPEGFixture(Fixtures.image(name))
@@ -195,7 +197,7 @@ struct OddJPEGTests {
     return file
   }
 
-  @Test("with arithmetic coding may have no other bytes before restart markers")
+  @Test("a JPEG with arithmetic coding may have no other bytes before restart markers")
   func arithmeticRestart() {
     let whole = Fixtures.image("arithmetic-restart.jpg")
     #expect(Decoding(Self.padded(whole, by: 0)).description != nil)
@@ -203,7 +205,7 @@ struct OddJPEGTests {
   }
 
   @Test(
-    "may have up to 32 other bytes before restart markers, in their sequence",
+    "a JPEG may have up to 32 other bytes before restart markers in sequence",
     arguments: ["restart.jpg", "progressive-restart.jpg"])
   func restartPadding(name: String) throws {
     let whole = Fixtures.image(name)
@@ -217,7 +219,7 @@ struct OddJPEGTests {
       #expect(try made == Rendered(whole, as: Variant(.png)).result.get())
     }
     #expect(Decoding(padded(40)).isBroken)
-    // Out of sequence they are damage, with other bytes or without.
+    // Restart markers out of sequence are damage, with or without other bytes.
     for count in [0, 6] {
       var file = padded(count)
       let marker = try #require(
@@ -228,7 +230,8 @@ struct OddJPEGTests {
   }
 
   @Test(
-    "in several scans may lack EOI once no later scan could add anything", arguments: [1, 64, .max])
+    "a JPEG in several scans may lack EOI once no later scan could add anything",
+    arguments: [1, 64, .max])
   func scansWithoutEnd(pieces: Int) throws {
     for name in ["progressive.jpg", "progressive-grey.jpg", "progressive-restart.jpg", "scans.jpg"]
     {
@@ -243,7 +246,7 @@ struct OddJPEGTests {
         let decoding = Decoding(Array(cut.bytes.dropLast(lost)), pieces: pieces)
         #expect(decoding.error == .cutShort, "\(name) \(lost): \(decoding.result)")
       }
-      // Without any of its scans.
+      // One of the scans is missing.
       let scans = cut.segments.indices.filter { cut.segments[$0].marker == 0xDA }
       for scan in scans {
         var fewer = cut

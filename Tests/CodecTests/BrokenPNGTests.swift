@@ -3,7 +3,7 @@ import Jobs
 import TestSupport
 import Testing
 
-@Suite("A PNG that is not whole")
+@Suite("An incomplete or broken PNG")
 struct BrokenPNGTests {
   static let sample = PNGFixture(width: 9, height: 5)
 
@@ -11,10 +11,10 @@ struct BrokenPNGTests {
   private static let endCount = 12
 
   private static let lateChecksum = CodecError.broken(
-    format: .png, detail: "its image data ends before its checksum")
+    format: .png, detail: "the image data ends before its checksum")
 
   @Test(
-    "is cut short wherever its image data ends",
+    "a PNG is cut short wherever its image data is cut",
     arguments: ["small.png", "mono.png", "palette-2bit.png"])
   func cutShort(name: String) throws {
     let whole = Fixtures.image(name)
@@ -28,7 +28,7 @@ struct BrokenPNGTests {
         } else if count < dataEnd - 12 {
           #expect(decoding.error == .cutShort, "\(count) bytes: \(decoding.result)")
         } else {
-          // The last rows may be there, but not both checksums: four bytes of zlib's and four of the chunk's.
+          // The last rows may be complete, but not both checksums: four bytes of zlib's and four of the chunk's.
           let errors = [CodecError.cutShort, Self.lateChecksum]
           #expect(decoding.error.map(errors.contains) == true, "\(count): \(decoding.result)")
           if count >= dataEnd - 8 { #expect(decoding.error == Self.lateChecksum, "\(count)") }
@@ -37,7 +37,7 @@ struct BrokenPNGTests {
     }
   }
 
-  @Test("without its end is an image once its data is complete", arguments: [false, true])
+  @Test("a PNG without IEND is complete if its image data is complete", arguments: [false, true])
   func noEnd(isInterlaced: Bool) throws {
     var png = PNGFixture(width: 9, height: 5)
     png.isInterlaced = isInterlaced
@@ -62,13 +62,13 @@ struct BrokenPNGTests {
     }
     #expect(Decoding(png.start).error == .cutShort)
     #expect(Decoding(png.start + text).error == .cutShort)
-    // A wrong checksum of IEND stays an error, whole or cut.
+    // A wrong checksum of IEND is always an error.
     let end = Array(png.end.dropLast(4))
     #expect(Decoding(whole + end + [1, 2, 3, 4]).isBroken)
     #expect(Decoding(whole + end + [1, 2, 3]).isBroken)
   }
 
-  /// Rows of noise that each come again after 20 kB, so that the window must be 32 KiB; its header names 256 bytes.
+  /// Rows of noise that repeat after 20 kB, so that the window must be 32 KiB. The zlib header declares 256 bytes.
   private static func smallWindow(_ rows: [UInt8]) -> [UInt8] {
     var stream = Compressed.deflate(rows)
     #expect(stream[0] == 0x78 && stream.count < rows.count * 2 / 3)
@@ -89,7 +89,7 @@ struct BrokenPNGTests {
     return (png, half + half)
   }()
 
-  @Test("may name a smaller window than its data needs")
+  @Test("a PNG may declare a smaller window than its data needs")
   func window() async throws {
     let (png, rows) = Self.noise
     let stream = Self.smallWindow(rows)
@@ -98,20 +98,20 @@ struct BrokenPNGTests {
     let shown = try await ShownPixels(Rendered(file, as: Variant(.png)).result.get())
     let pixels = stride(from: 0, to: rows.count, by: 101).flatMap { rows[$0 + 1..<$0 + 101] }
     #expect(shown?.pixels.enumerated().filter { $0.offset % 4 == 0 }.map(\.element) == pixels)
-    // The data of later frames, too.
+    // The same for the data of later frames.
     var animation = AnimatedPNGTests.Animation()
     animation.png = png
     animation.frames = [.init(width: 100, height: 400), .init(width: 100, height: 400)]
     animation.frames[1].stream = stream
     #expect(Decoding(animation.bytes).description?.frames == 2)
-    // Wrong bytes of that header stay errors: FCHECK, and a window of 64 KiB.
+    // Other invalid headers are still errors: a wrong FCHECK, and a window of 64 KiB.
     for wrong in [[stream[0], stream[1] ^ 1], [0x88, 0x1C]] as [[UInt8]] {
       let broken = PNGFixture.chunk("IDAT", wrong + stream.dropFirst(2))
       #expect(Decoding(png.start + broken + png.end).isBroken)
     }
   }
 
-  @Test("is broken by any changed bit of a chunk that pixels depend on")
+  @Test("a PNG is broken if any bit changes in a chunk that pixels depend on")
   func checksums() {
     let whole = Fixtures.smallPNG
     for index in 8..<whole.count {
@@ -121,7 +121,7 @@ struct BrokenPNGTests {
     }
   }
 
-  @Test("is broken by a wrong checksum of its transparency")
+  @Test("a PNG is broken if the checksum of tRNS is wrong")
   func transparencyChecksum() {
     var png = Self.sample
     png.before = [PNGFixture.chunk("tRNS", [0, 1, 0, 2, 0, 3])]
@@ -132,7 +132,7 @@ struct BrokenPNGTests {
     }
   }
 
-  @Test("has too little image data, or compressed data that does not end")
+  @Test("a PNG with too little image data or an unfinished stream is broken")
   func littleData() {
     let png = Self.sample
     let streams = [
@@ -147,7 +147,7 @@ struct BrokenPNGTests {
     #expect(Decoding(png.start + png.end).isBroken)
   }
 
-  @Test("has a header that makes no sense", arguments: 0..<6)
+  @Test("a PNG with an invalid header is broken", arguments: 0..<6)
   func header(index: Int) {
     var png = Self.sample
     switch index {
@@ -161,7 +161,7 @@ struct BrokenPNGTests {
     #expect(Decoding(png.start).isBroken)
   }
 
-  @Test("has chunks where they must not be")
+  @Test("a PNG with misplaced chunks is broken")
   func order() {
     let png = Self.sample
     let data = PNGFixture.chunk("IDAT", PNGFixture.zlib(png.rows))
@@ -182,7 +182,7 @@ struct BrokenPNGTests {
     }
   }
 
-  @Test("in Apple's variant is told as unsupported")
+  @Test("a PNG in Apple's variant is unsupported")
   func apple() {
     let bytes = PNGFixture.signature + PNGFixture.chunk("CgBI", [0x50, 0, 0x20, 2])
     #expect(
@@ -191,9 +191,9 @@ struct BrokenPNGTests {
   }
 }
 
-@Suite("A PNG with oddities")
+@Suite("A PNG with harmless oddities")
 struct OddPNGTests {
-  @Test("is taken where no pixel depends on them")
+  @Test("a PNG with invalid chunks that no pixel depends on is accepted")
   func ancillary() {
     var badSum = PNGFixture.chunk("tEXt", [65, 0, 65])
     badSum[badSum.count - 1] ^= 1
@@ -213,7 +213,7 @@ struct OddPNGTests {
     }
   }
 
-  @Test("may have image data in many chunks, empty ones too, and more than it needs")
+  @Test("a PNG may have many, empty and superfluous IDAT chunks")
   func data() {
     let png = PNGFixture(width: 9, height: 5)
     let stream = PNGFixture.zlib(png.rows)
@@ -227,7 +227,7 @@ struct OddPNGTests {
     }
   }
 
-  @Test("a chunk that gathers nothing costs nothing, however long it says it is")
+  @Test("a long chunk that is skipped takes no memory")
   func longChunk() {
     var png = PNGFixture(width: 9, height: 5)
     png.before = [PNGFixture.chunk("zTXt", Array(repeating: 0x55, count: 300_000))]

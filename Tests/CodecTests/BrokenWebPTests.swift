@@ -3,14 +3,14 @@ import Jobs
 import TestSupport
 import Testing
 
-@Suite("A WebP that is not whole")
+@Suite("An incomplete or broken WebP")
 struct BrokenWebPTests {
   static let samples = [
     "small.webp", "small-lossless.webp", "alpha.webp", "alpha-lossless.webp", "exif.webp",
     "animated.webp", "animated-lossless.webp",
   ]
 
-  @Test("is cut short wherever it ends", arguments: samples)
+  @Test("a WebP that is cut anywhere is cut short", arguments: samples)
   func cutShort(name: String) {
     let whole = Fixtures.image(name)
     for count in 1..<whole.count {
@@ -20,7 +20,7 @@ struct BrokenWebPTests {
     }
   }
 
-  @Test("is broken where its file says that it ends early", arguments: samples)
+  @Test("a WebP is broken if its chunks are shorter than their data", arguments: samples)
   func earlyEnd(name: String) throws {
     let webp = WebPFixture(Fixtures.image(name))
     for index in webp.chunks.indices {
@@ -36,7 +36,7 @@ struct BrokenWebPTests {
     }
   }
 
-  @Test("says other sides than its picture has")
+  @Test("a WebP with other sides than its image has is broken")
   func sides() throws {
     var still = WebPFixture(Fixtures.image("exif.webp"))
     still.chunks[0].content[4] += 1
@@ -47,7 +47,7 @@ struct BrokenWebPTests {
     #expect(Decoding(animation.bytes).isBroken)
   }
 
-  @Test("has a frame that leaves the canvas")
+  @Test("a WebP with a frame outside the canvas is broken")
   func outside() throws {
     var animation = WebPFixture(Fixtures.image("animated.webp"))
     let frame = try #require(animation.chunks.firstIndex { $0.tag == "ANMF" })
@@ -56,7 +56,7 @@ struct BrokenWebPTests {
     #expect(Decoding(animation.bytes).headers.count == 1)
   }
 
-  @Test("has a chunk that is longer than its file, or too short to be read")
+  @Test("a WebP with a chunk longer than the file or too short is broken")
   func lengths() {
     let webp = WebPFixture(Fixtures.image("small.webp"))
     var long = webp.bytes
@@ -70,7 +70,7 @@ struct BrokenWebPTests {
     }
   }
 
-  @Test("may have chunks that no pixel depends on, of any length and number")
+  @Test("a WebP may have any chunks that no pixel depends on")
   func otherChunks() {
     let expected = Decoding(Fixtures.image("exif.webp")).description
     var webp = WebPFixture(Fixtures.image("exif.webp"))
@@ -86,7 +86,7 @@ struct BrokenWebPTests {
     }
   }
 
-  @Test("may leave off the padding of its last chunk")
+  @Test("a WebP may omit the padding of its last chunk")
   func padding() {
     var webp = WebPFixture(Fixtures.image("small.webp"))
     webp.chunks.append(.init(tag: "JUNK", content: [1, 2, 3]))

@@ -9,13 +9,13 @@ struct CroppedAVIFTests {
   struct Crop: Sendable {
     var name: String
     var x: Int, y: Int, width: Int, height: Int
-    /// Chroma is filled in otherwise at the edges.
+    /// Chroma is interpolated differently at the edges.
     var difference = 0
     var denominator = 1
 
     var whole: [UInt8] { Fixtures.image(name) }
 
-    /// The fixture with a box that tells of it, behind the four that tell of the first item before it is turned.
+    /// The fixture with a box for the crop, after the first item's four properties and before its orientation.
     var bytes: [UInt8] {
       get throws {
         var file = whole
@@ -64,7 +64,7 @@ struct CroppedAVIFTests {
     name: "small.avif", x: 8, y: 4, width: 12, height: 8, difference: 20)
 
   @Test(
-    "is what is shown of it, before it is turned",
+    "an AVIF shows its clean aperture, before it is turned",
     arguments: [
       inChroma, Crop(name: "alpha.avif", x: 11, y: 7, width: 33, height: 20),
       Crop(name: "deep.avif", x: 10, y: 5, width: 31, height: 30),
@@ -95,7 +95,7 @@ struct CroppedAVIFTests {
     try #require(pixels.rgba.count == cut.count)
     let far = zip(pixels.rgba, cut).map { abs(Int($0) - Int($1)) }.max()
     #expect(far! <= crop.difference)
-    // A reader that was told of all of it has another picture.
+    // A reader with the uncropped description finds another image.
     #expect(ReadPixels(file, as: uncropped, by: avif_pixels_open).fault == .broken)
 
     let variant = try #require(
@@ -106,7 +106,7 @@ struct CroppedAVIFTests {
   }
 
   @Test(
-    "that breaks the rules is passed over",
+    "a clean aperture that breaks the rules is ignored",
     arguments: [
       Crop(name: "small.avif", x: 1, y: 0, width: 12, height: 8),
       Crop(name: "small.avif", x: 16, y: 4, width: 12, height: 8),
@@ -115,7 +115,7 @@ struct CroppedAVIFTests {
     ])
   func passedOver(crop: Crop) throws { try Self.expectPassedOver(crop) }
 
-  @Test("of an odd width is shown from libavif 1.0 on and passed over before")
+  @Test("an odd clean aperture is applied from libavif 1.0 on, and ignored before")
   func oddWidth() throws {
     let crop = Crop(name: "small.avif", x: 0, y: 0, width: 11, height: 8, difference: 20)
     let isShown = !String(cString: codecs_avif_version()).hasPrefix("0.")
@@ -130,7 +130,7 @@ struct CroppedAVIFTests {
         == ReadPixels(crop.whole, by: avif_pixels_open).rgba)
   }
 
-  @Test("of a small part of a picture is refused: what is cut off takes memory, too")
+  @Test("an AVIF that shows a small part is refused: the rest takes memory too")
   func smallPart() throws {
     var file = try Crop(name: "small.avif", x: 4, y: 0, width: 16, height: 16).bytes
     let image = try #require(Decoding(file).description)
@@ -138,12 +138,12 @@ struct CroppedAVIFTests {
     // Version and flags, then 32 bits a side.
     file.replaceSubrange(sides..<sides + 8, with: [0, 0, 0x10, 0, 0, 0, 0x10, 0])
     let refused = Decoding(file)
-    #expect(refused.error == .unsupportedFormat(name: "AVIF (a small part of a picture)"))
+    #expect(refused.error == .unsupportedFormat(name: "AVIF (the crop is too small)"))
     #expect(refused.headers.isEmpty)
     #expect(ReadPixels(file, as: image, by: avif_pixels_open).fault == .broken)
   }
 
-  @Test("is shown of no file that is cut, and of one that is harmed no more than it says")
+  @Test("a cropped AVIF that is cut is refused, and a damaged one stays within its limits")
   func harmed() throws {
     let whole = try Self.inChroma.bytes
     for count in 13..<whole.count {

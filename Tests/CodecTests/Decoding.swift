@@ -3,7 +3,7 @@ import Jobs
 import TestSupport
 
 extension Decoding {
-  /// In this process.
+  /// Decodes in this process.
   init(
     _ bytes: [UInt8], pieces size: Int = .max, limits: DecodeLimits = DecodeLimits(),
     variants wanted: [Variant] = []

@@ -4,13 +4,13 @@ import Jobs
 import TestSupport
 import Testing
 
-@Suite("A picture that is written")
+@Suite("An encoded image")
 struct EncoderTests {
   typealias Open = @convention(c) (UInt32, UInt32, Int32, Int32) -> UnsafeMutablePointer<Encoder>?
 
   private static let width = 50, height = 33
 
-  /// Red rises to the right, green to the bottom; alpha is 0 in the left half.
+  /// Red increases to the right, green to the bottom. Alpha is 0 in the left half.
   private static func rows(channels: Int) -> [UInt8] {
     var rows: [UInt8] = []
     for y in 0..<height {
@@ -40,7 +40,9 @@ struct EncoderTests {
     return Array(UnsafeBufferPointer(start: encoder.pointee.bytes, count: encoder.pointee.count))
   }
 
-  @Test("is an image of its format, size and transparency", arguments: [3, 4], [1, 60, 100])
+  @Test(
+    "an encoded image has the requested format, size and transparency", arguments: [3, 4],
+    [1, 60, 100])
   func sound(channels: Int, quality: Int32) throws {
     for (open, format) in [
       (webp_encoder_open, .webp), (avif_encoder_open, .avif),
@@ -52,7 +54,7 @@ struct EncoderTests {
     }
   }
 
-  @Test("is larger the better it is to be, and shows what was written")
+  @Test("an encoded image is larger at higher quality and shows its source")
   func quality() throws {
     for (open, read) in [
       (webp_encoder_open, webp_pixels_open), (avif_encoder_open, avif_pixels_open),
@@ -76,7 +78,7 @@ struct EncoderTests {
     return Double(differences.reduce(0, +)) / Double(differences.count)
   }
 
-  @Test("is refused where it is too large, of other channels or not all there")
+  @Test("encoding fails for invalid sizes or channels and for missing rows")
   func refused() throws {
     for open in [webp_encoder_open, avif_encoder_open] as [Open] {
       #expect(open(0, 5, 3, 80) == nil && open(5, 16_384, 3, 80) == nil)

@@ -5,7 +5,7 @@ import Testing
 
 @Suite("An LQIP of frames")
 struct FrameLQIPTests {
-  @Test("is that of an animation's first one, whatever follows")
+  @Test("the LQIP of an animation shows its first frame")
   func animation() throws {
     var gif = GIFFixture(width: 8, height: 8)
     gif.frames[0].codes = GIFFixture.codes(Array(repeating: 1, count: 64))
@@ -32,7 +32,7 @@ struct FrameLQIPTests {
     for (level, expected) in zip(colour, [255, 0, 0]) { #expect(abs(Int(level) - expected) < 8) }
   }
 
-  @Test("of a GIF has the frame where it is on the canvas, clipped to that")
+  @Test("the LQIP of a GIF shows the frame at its place on the canvas, clipped to it")
   func place() throws {
     var gif = GIFFixture(width: 8, height: 8)
     (gif.width, gif.height) = (16, 16)
@@ -50,9 +50,9 @@ struct FrameLQIPTests {
     #expect(Decoding(gif.bytes).lqip?.dominantColor == [0, 0, 255])
   }
 
-  @Test("of an interlaced GIF has its rows in order", arguments: [1, 7, 16, 33])
+  @Test("the LQIP of an interlaced GIF has its rows in order", arguments: [1, 7, 16, 33])
   func interlaced(height: Int) throws {
-    // A row's colour by its place, from top to bottom.
+    // The color of each row, from top to bottom.
     let indices = (0..<height).map { [1, 2, 3, 2][$0 * 4 / height] }
     var plain = GIFFixture(width: 3, height: height)
     plain.frames[0].codes = GIFFixture.codes(indices.flatMap { [$0, $0, $0] })
@@ -68,7 +68,7 @@ struct FrameLQIPTests {
     }
   }
 
-  @Test("of a GIF is transparent where its index is, and in the frame's own colours")
+  @Test("the LQIP of a GIF has transparency and the frame's own colors")
   func colours() throws {
     var gif = GIFFixture(width: 16, height: 8)
     let row = Array(repeating: 2, count: 8) + Array(repeating: 1, count: 8)
@@ -84,10 +84,10 @@ struct FrameLQIPTests {
     }
   }
 
-  @Test("of a WebP has the frame where it is on the canvas", arguments: [0, 1])
+  @Test("the LQIP of a WebP shows the frame at its place on the canvas", arguments: [0, 1])
   func part(half: Int) throws {
     var webp = WebPFixture(Fixtures.image("animated.webp"))
-    // 40 x 30 on twice the width.
+    // 40 × 30 on twice the width.
     webp.chunks[0].content[4] = 79
     let first = try #require(webp.chunks.firstIndex { $0.tag == "ANMF" })
     webp.chunks[first].content[0] = UInt8(half * 20)

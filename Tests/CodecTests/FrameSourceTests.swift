@@ -7,7 +7,7 @@ import Testing
 @Suite("The frames of an animation")
 struct FrameSourceTests {
   @Test(
-    "share what is reckoned of their colour profile",
+    "the frames of an animation share one color transform",
     arguments: ["animated.webp", "animated.gif"])
   func transform(name: String) throws {
     let file = Fixtures.image(name)

@@ -9,7 +9,7 @@ struct HEICTests {
   static let known = Fixtures.known.filter { $0.description.format == .heic }
 
   @Test(
-    "is no image wherever it ends",
+    "a HEIC that is cut anywhere is refused",
     arguments: [
       "small.heic", "alpha.heic", "deep.heic", "clap.heic", "turned-6.heic", "sequence.heic",
       "track.heic",
@@ -19,31 +19,31 @@ struct HEICTests {
     for count in 1..<whole.count {
       let pieces = count % 3 == 0 ? 1 : count % 3 == 1 ? 50 : .max
       let decoding = Decoding(Array(whole.prefix(count)), pieces: pieces)
-      // Before its brand it could be anything.
+      // Before its brand, it could be any format.
       if count >= 12 { #expect(decoding.error == .cutShort, "\(count) bytes: \(decoding.result)") }
       #expect(decoding.description == nil)
     }
   }
 
-  @Test("of 48 tiles is no image wherever it ends, or where a tile has other bytes")
+  @Test("a HEIC of 48 tiles that is cut or has a damaged tile is refused")
   func tiles() {
     let whole = Fixtures.image("grid.heic")
     for count in stride(from: 12, to: whole.count, by: 97) {
       let decoding = Decoding(Array(whole.prefix(count)), pieces: 4000)
       #expect(decoding.error == .cutShort || decoding.description != nil, "\(decoding.result)")
-      // Behind the tiles is nothing that they need: the thumbnail and Exif.
+      // After the tiles, there are only the thumbnail and Exif.
       if decoding.description != nil { #expect(count > whole.count - 1200) }
     }
     #expect(Decoding(whole, limits: DecodeLimits(maxMemory: 13_000_000)).description != nil)
   }
 
-  /// Where the coded bytes of a file of one picture are.
+  /// The coded bytes in a file with one image.
   private func slice(of whole: [UInt8]) -> Range<Int> {
     let start = whole.firstRange(of: Array("mdat".utf8))!.upperBound
     return start..<whole.count
   }
 
-  @Test("may be a sequence's by its brand alone, and end in a box of no length")
+  @Test("a HEIC may have a sequence's brand and end in a box without a length")
   func lastBox() throws {
     let whole = Fixtures.image("small.heic")
     var file = whole
@@ -62,7 +62,7 @@ struct HEICTests {
   }
 
   @Test(
-    "whose slice stops too soon is broken, not grey there",
+    "a HEIC whose slice ends too early is broken, not gray there",
     arguments: ["small.heic", "odd.heic", "wide.heic", "deep.heic", "grey.heic"])
   func stops(name: String) {
     let whole = Fixtures.image(name)
@@ -70,7 +70,7 @@ struct HEICTests {
     var broken = 0
     for at in stride(from: place.lowerBound + 40, to: place.upperBound - 1, by: 7) {
       var mutant = whole
-      // No picture's codes: the end of a slice is read from them sooner or later.
+      // Codes that no image has; they soon include the end of the slice.
       for index in at..<place.upperBound { mutant[index] = 0xFF }
       if Decoding(mutant).isBroken { broken += 1 }
     }
@@ -78,9 +78,9 @@ struct HEICTests {
   }
 
   @Test(
-    "is shown as libheif shows it",
+    "a HEIC has the pixels that libheif shows",
     arguments: known.map(\.name).filter { name in
-      // That keeps a profile, and colours premultiplied.
+      // libheif keeps a profile and premultiplied colors.
       Fixtures.hasShown(name) && !["wide.heic", "premultiplied.heic"].contains(name)
     })
   func pixels(name: String) async throws {
@@ -93,15 +93,15 @@ struct HEICTests {
     let ours = try #require(try await ShownPixels(Rendered(file, as: Variant(.png)).result.get()))
     let theirs = try #require(try await ShownPixels(Fixtures.shown(name)))
     #expect((ours.width, ours.height) == (theirs.width, theirs.height))
-    // Chroma is filled in by another library.
+    // Another library interpolates the chroma.
     #expect(ours.likeness(to: theirs) > 30, "\(ours.likeness(to: theirs))")
   }
 
-  @Test("has colours that are not premultiplied")
+  @Test("the colors of a HEIC are not premultiplied")
   func premultiplied() {
     let straight = ReadPixels(Fixtures.image("alpha.heic"), by: heic_pixels_open)
     let divided = ReadPixels(Fixtures.image("premultiplied.heic"), by: heic_pixels_open)
-    // The two have the same colours, of which one is divided by its alpha.
+    // Both files have the same colors; in one of them they are divided by alpha.
     var differences = 0
     for at in stride(from: 0, to: divided.rgba.count, by: 4) where divided.rgba[at + 3] > 60 {
       let alpha = Int(divided.rgba[at + 3])
@@ -113,7 +113,7 @@ struct HEICTests {
     #expect(differences < 60)
   }
 
-  @Test("has its profile, and one that says its matrix has that followed")
+  @Test("a HEIC has its color profile, and its declared matrix is applied")
   func colours() {
     #expect(!ReadPixels(Fixtures.image("wide.heic"), by: heic_pixels_open).profile.isEmpty)
     let usual = ReadPixels(Fixtures.image("wide.heic"), by: heic_pixels_open)
@@ -121,12 +121,12 @@ struct HEICTests {
     #expect(usual.rgba != other.rgba)
   }
 
-  @Test("of sides that only its boxes have is refused: its coded picture says others")
+  @Test("a HEIC whose boxes and coded image have different sides is broken")
   func sides() {
     var one = HEICFixture()
     one.boxSides = (640, 640)
     #expect(Decoding(one.bytes).isBroken)
-    // A grid's own sides, and a tile that doesn't cover it.
+    // The sides of a grid whose tiles do not cover it.
     var grid = HEICFixture()
     grid.isGrid = true
     (grid.width, grid.height) = (65_535, 65_535)
@@ -135,7 +135,7 @@ struct HEICTests {
     #expect(Decoding(grid.bytes).headers.count == 1)
   }
 
-  @Test("of which little is shown is refused where reading it takes more memory than that tells")
+  @Test("a HEIC is refused if reading the shown part takes more memory than computed")
   func smallPart() {
     var fixture = HEICFixture()
     (fixture.isGrid, fixture.tileSide, fixture.crop) = (true, 512, (1, 1))
@@ -143,24 +143,24 @@ struct HEICTests {
       (fixture.tiles, fixture.width, fixture.height) = (tiles, tiles * 512, 512)
       return Decoding(fixture.bytes)
     }
-    /// 0 where it was not opened.
+    /// 0 if it was not opened.
     func openedWidth() -> Int {
       let part = ImageDescription(format: .heic, width: 1, height: 1)
       return ReadPixels(fixture.bytes, as: part, by: heic_pixels_open).width
     }
     let refused = decoding(tiles: 100)
-    #expect(refused.error == .unsupportedFormat(name: "HEIC (of a kind that is not decoded)"))
+    #expect(refused.error == .unsupportedFormat(name: "HEIC (unsupported kind of HEIF file)"))
     #expect(openedWidth() == 0)
-    // As of a camera with 48 megapixels: only its slices are none.
+    // As from a camera with 48 megapixels; only its slices are missing.
     #expect(decoding(tiles: 16).headers.count == 1)
     #expect(openedWidth() == 1)
-    // All of a tile is decoded, whatever a grid takes of it.
+    // A tile is decoded completely, whatever part of it the grid uses.
     (fixture.tileSide, fixture.tiles, fixture.crop) = (4096, 1, nil)
     (fixture.width, fixture.height) = (1, 1)
     #expect(Decoding(fixture.bytes).error == refused.error)
   }
 
-  @Test("of sides that its parameter set alone has is refused before anything is allocated")
+  @Test("a HEIC with huge sides in its parameter set is refused without allocating memory")
   func bomb() {
     for (width, height) in [(16_888, 16_888), (65_535, 65_535), (1 << 30, 8)] {
       var fixture = HEICFixture()
@@ -173,7 +173,7 @@ struct HEICTests {
     }
   }
 
-  @Test("of more slices than its bytes allow is refused")
+  @Test("a HEIC with more slices than its bytes allow is refused")
   func slices() {
     var fixture = HEICFixture()
     (fixture.width, fixture.height) = (4096, 4096)
@@ -184,7 +184,7 @@ struct HEICTests {
     #expect(decoding.longestStep < .seconds(3))
   }
 
-  @Test("of more slices than the bytes allow that came is refused, whatever it says will come")
+  @Test("only received bytes count for the allowed number of slices in a HEIC")
   func slicesOfBytesToCome() {
     var fixture = HEICFixture()
     (fixture.isGrid, fixture.tileSide, fixture.tiles) = (true, 4096, 2)
@@ -200,7 +200,7 @@ struct HEICTests {
     }
   }
 
-  @Test("that has a thumbnail shows it, turned, while the rest is on its way")
+  @Test("a HEIC shows its thumbnail, turned upright, while the rest is still loading")
   func preview() throws {
     let whole = Fixtures.image("thumbnail.heic")
     let decoder = StreamingCodec().makeDecoder(limits: DecodeLimits())
@@ -224,7 +224,7 @@ struct HEICTests {
     }
   }
 
-  @Test("of a kind that is not decoded is refused by its name")
+  @Test("a HEIC of an unsupported kind is refused by name")
   func kinds() {
     var whole = Fixtures.image("wide.heic")
     whole.replaceSubrange(whole.firstRange(of: Array("hvc1".utf8))!, with: Array("iovl".utf8))
@@ -235,7 +235,7 @@ struct HEICTests {
     #expect(name?.hasPrefix("HEIC") == true)
   }
 
-  @Test("is decoded only where it may be")
+  @Test("HEIC is decoded only where it is enabled")
   func refused() {
     #expect(ImageFormat.needingIsolation.contains(.heic))
     let decoder = StreamingCodec(formats: ImageFormat.decodedAnywhere)

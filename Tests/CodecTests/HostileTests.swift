@@ -20,10 +20,10 @@ struct HostileTests {
     "small.ico", "old.ico",
   ]
 
-  /// Pictures of 16 MP at the most, so that a mutant's header cannot make it slow.
+  /// Images of at most 16 MP, so that a changed header cannot make decoding slow.
   static let limits = DecodeLimits(maxPixels: 16_000_000, maxMemory: 1 << 28)
 
-  @Test("changed at random end in time, one way or the other", arguments: seeds)
+  @Test("decoding randomly changed bytes ends in time with a result or an error", arguments: seeds)
   func mutants(name: String) {
     var random = SeededRandom(for: name)
     let seed = Fixtures.image(name)
@@ -37,7 +37,7 @@ struct HostileTests {
   }
 
   @Test(
-    "are decoded in short steps",
+    "images that expand from few bytes are decoded in short steps",
     arguments: [
       "flat-paeth.png", "flat-progressive.jpg", "photo.jpg", "photo-progressive.jpg",
       "flat.gif", "photo.webp", "flat-lossless.webp", "animated.gif",
@@ -45,13 +45,13 @@ struct HostileTests {
   func steps(name: String) {
     let decoding = Decoding(Fixtures.image(name))
     #expect(decoding.description != nil)
-    // Far over 10 ms: other tests and sanitizers share the machine.
+    // Much longer than 10 ms, because other tests and sanitizers share the machine.
     #expect(decoding.longestStep < .milliseconds(300))
     if name == "flat-paeth.png" { #expect(decoding.steps > 10) }
     if name == "flat.gif" { #expect(decoding.steps > 3) }
   }
 
-  @Test("end the same whenever asked again, and take no more")
+  @Test("a decoder that has failed repeats its error and accepts no more bytes")
   func settled() {
     let decoder = StreamingCodec().makeDecoder(limits: DecodeLimits())
     decoder.append(Array("8BPS".utf8))
@@ -62,7 +62,7 @@ struct HostileTests {
     }
   }
 
-  @Test("that drip into a long marker are not read over and over")
+  @Test("bytes that trickle into a long marker are not read again each time")
   func drip() {
     var jpeg = JPEGFixture(Fixtures.smallJPEG)
     for _ in 0..<3 {

@@ -3,8 +3,8 @@ import Jobs
 import TestSupport
 import Testing
 
-/// Images were decoded whole before; these were harmed since.
-@Suite("Rendering harmed bytes")
+/// The images were decoded completely before, and their bytes were damaged afterwards.
+@Suite("Rendering damaged bytes")
 struct HostileVariantTests {
   static let seeds =
     HostileTests.seeds + [
@@ -17,7 +17,7 @@ struct HostileVariantTests {
     Variant(.jpeg, 90, 50, fit: .fill),
   ]
 
-  @Test("ends, one way or the other", arguments: seeds)
+  @Test("rendering damaged bytes ends with a result or an error", arguments: seeds)
   func mutants(name: String) throws {
     var random = SeededRandom(UInt64(name.utf8.reduce(9) { $0 &* 31 &+ UInt64($1) }))
     let seed = PillowJudge.source(name)
@@ -25,7 +25,7 @@ struct HostileVariantTests {
     for round in 0..<60 {
       var bytes = seed
       for _ in 0..<Int.random(in: 1...5, using: &random) {
-        // Most of what there is to break stands before the pixels.
+        // Most of what can break is before the pixels.
         let end = Bool.random(using: &random) ? bytes.count : min(bytes.count, 700)
         let index = Int.random(in: 0..<end, using: &random)
         if Bool.random(using: &random) {
@@ -43,9 +43,9 @@ struct HostileVariantTests {
     }
   }
 
-  /// Nothing is missing of an animation whose later frames are.
+  /// An animation whose later frames are missing is complete here.
   @Test(
-    "that end too soon is an error",
+    "rendering bytes that end too early is an error",
     arguments: seeds.filter { name in
       !["animated", "blinking", "sequence", "track"].contains(where: name.hasPrefix)
     })
@@ -55,12 +55,12 @@ struct HostileVariantTests {
     for part in 0..<12 {
       let bytes = Array(seed.prefix(seed.count * part / 16))
       let rendered = Rendered(bytes, as: Variant(.jpeg, 30), described: image)
-      // Of a JPEG in many scans those that are there make a picture.
+      // A JPEG with several scans shows the scans that are present.
       if rendered.file != nil { #expect(image.format == .jpeg && part > 2) }
     }
   }
 
-  @Test("of larger sides than were described is an error before they are held")
+  @Test("rendering an image with larger sides than described fails without the memory")
   func largerSides() throws {
     var jpeg = JPEGFixture(Fixtures.image("small-progressive.jpg"))
     let image = try Decoding(jpeg.bytes).result.get()

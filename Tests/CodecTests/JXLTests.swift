@@ -8,7 +8,7 @@ import Testing
 @Suite("A JPEG XL")
 struct JXLTests {
   @Test(
-    "is no image wherever it ends",
+    "a JPEG XL that is cut anywhere is refused",
     arguments: [
       "small.jxl", "small-lossless.jxl", "boxed.jxl", "recompressed.jxl", "deep.jxl", "alpha.jxl",
       "animated.jxl", "blinking.jxl", "turned-6.jxl",
@@ -18,16 +18,16 @@ struct JXLTests {
     for count in 1..<whole.count {
       let pieces = count % 3 == 0 ? 1 : count % 3 == 1 ? 50 : .max
       let decoding = Decoding(Array(whole.prefix(count)), pieces: pieces)
-      // Four bytes are a length and could begin anything.
+      // Four bytes are a length and could begin any format.
       if count > 4 { #expect(decoding.error == .cutShort, "\(count) bytes: \(decoding.result)") }
       #expect(decoding.description == nil)
     }
   }
 
   @Test(
-    "has the pixels of what it was made of, as Pillow shows that",
+    "a JPEG XL has the pixels of its source, as Pillow shows them",
     arguments: [
-      // The inverse transforms and what fills in the chroma are two libraries'.
+      // Two libraries differ in the inverse transforms and the chroma interpolation.
       ("recompressed.jxl", "ycbcr-420.jpg", 40), ("deep.jxl", "grey.png", 1),
       ("grey.jxl", "grey.png", 60),
     ] as [(String, String, Int)])
@@ -41,7 +41,7 @@ struct JXLTests {
   }
 
   @Test(
-    "of any kind is near to what was encoded",
+    "a JPEG XL of any kind is close to its source",
     arguments: [
       "small.jxl", "small-lossless.jxl", "boxed.jxl", "recompressed.jxl", "alpha.jxl",
       "progressive.jxl", "progressive-lossless.jxl",
@@ -52,7 +52,7 @@ struct JXLTests {
     #expect(pixels.width == known.width && pixels.height == known.height)
     #expect(pixels.rgba.count == known.width * known.height * 4)
     #expect(pixels.profile.isEmpty)
-    // The fixtures' blue falls from top to bottom as their green rises (see make-fixtures.py).
+    // The fixtures' blue decreases from top to bottom as their green increases (see make-fixtures.py).
     let last = pixels.rgba.count - 4
     #expect(pixels.rgba[1] < pixels.rgba[last + 1])
     if known.hasAlpha { return }
@@ -60,7 +60,7 @@ struct JXLTests {
   }
 
   @Test(
-    "has its profile followed where it has one, and is in sRGB where the library stores its own colours",
+    "a JPEG XL has its profile applied, and sRGB pixels if stored in the library's color space",
     arguments: [
       ("wide.jxl", "wide.png", 0), ("wide-lossy.jxl", "wide.png", 40),
       ("grey-gamma.jxl", "grey-gamma.png", 0),
@@ -77,7 +77,9 @@ struct JXLTests {
     #expect(far! <= most)
   }
 
-  @Test("is broken where its data is", arguments: ["small.jxl", "small-lossless.jxl", "alpha.jxl"])
+  @Test(
+    "a JPEG XL with broken data is broken",
+    arguments: ["small.jxl", "small-lossless.jxl", "alpha.jxl"])
   func data(name: String) {
     let whole = Fixtures.image(name)
     for byte in [0, 0x55, 0xFF] as [UInt8] {
@@ -88,9 +90,9 @@ struct JXLTests {
     }
   }
 
-  @Test("of sides that only its header has is refused by that")
+  @Test("a JPEG XL with huge sides in its header is refused by its header")
   func sides() {
-    // Two sides of 2^30, each said by 32 bits; nothing else.
+    // Two sides of 2^30, each in 32 bits, and nothing else.
     let start: [UInt8] = [0xFF, 0x0A, 0xFE, 0xFF, 0xFF, 0xFF, 0xF1, 0xFF, 0xFF, 0xFF, 0x1F]
     let error = Decoding(start + [UInt8](repeating: 0, count: 40)).error
     guard case .dimensionTooLarge = error else {
@@ -99,22 +101,22 @@ struct JXLTests {
     }
   }
 
-  @Test("of many layers in one frame is held to the number and the pixels of all")
+  @Test("the layers of a frame count toward the limits of frames and pixels")
   func layers() {
     let whole = Fixtures.image("layers.jxl")
     for pieces in [1, 40, .max] {
       #expect(Decoding(whole, pieces: pieces).description?.frames == 1)
       let few = Decoding(whole, pieces: pieces, limits: DecodeLimits(maxFrames: 19))
       #expect(few.error == .tooManyFrames(limit: 19))
-      // Each costs as much as the canvas is large, however small it is itself.
+      // A layer costs as much as the whole canvas, however small it is.
       let tight = Decoding(whole, pieces: pieces, limits: DecodeLimits(maxPixels: 200 * 200))
       #expect(tight.error == .tooManyFrames(limit: 16) || tight.error == .tooManyFrames(limit: 1))
       #expect(few.headers.count == 1)
     }
   }
 
-  /// 1000 × 600 in one colour, lossless, by libjxl's encoder: with 15 channels of depth, with one, and as an animation of one
-  /// frame.
+  /// 1000 × 600 in one color, lossless, by libjxl's encoder: with 15 channels of depth, with one, and as an animation
+  /// of one frame.
   private static let costlier = [
     """
     /wq6Euh8gLYAAggggAACCCCAAAIIIIAAAgggAQgAAACAAAAAABAAlAAAAMABHMABHMABHMABHEABFEABFABLKDKOHRJXYAI0
@@ -133,7 +135,7 @@ struct JXLTests {
   ]
 
   @Test(
-    "with more to decode than is shown has all of it reckoned for variants, which need no less",
+    "the extra memory of a JPEG XL is included in the memory for variants",
     arguments: costlier)
   func extraMemory(file: String) throws {
     let file = Array(
@@ -150,7 +152,7 @@ struct JXLTests {
     #expect(ReadPixels(file, as: other, by: jxl_pixels_open).fault == .tooMuchMemory)
   }
 
-  @Test("is decoded only where it may be")
+  @Test("JPEG XL is decoded only where it is enabled")
   func refused() {
     let file = Fixtures.image("small.jxl")
     #expect(ImageFormat.needingIsolation.contains(.jxl))

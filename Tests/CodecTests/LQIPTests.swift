@@ -7,7 +7,7 @@ import Testing
 
 @Suite("An LQIP")
 struct LQIPTests {
-  @Test("looks like its image", arguments: Fixtures.known.map(\.name))
+  @Test("an LQIP looks like its image", arguments: Fixtures.known.map(\.name))
   func alike(name: String) async throws {
     let file = Fixtures.image(name)
     let lqip = try #require(Decoding(file, pieces: 1000).lqip)
@@ -16,9 +16,9 @@ struct LQIPTests {
     #expect(5...25 ~= lqip.thumbHash.count)
     let isTurned = whole.orientation > 4
     let aspect = Double(whole.width) / Double(whole.height)
-    // The hash tells proportions in a few steps.
+    // The hash stores proportions in a few steps.
     #expect(abs(log(hash.aspect / (isTurned ? 1 / aspect : aspect))) < 0.45, "\(hash.aspect)")
-    // Each eighth of the sides: their means, as the eye would blur them.
+    // The mean of each eighth of the sides, as the eye would blur them.
     let expected = whole.upright(whole.means(columns: 8, rows: 8), columns: 8, rows: 8)
     let differences = zip(expected, hash.means(columns: 8, rows: 8)).map { cell, shown in
       let difference = zip(cell, shown).prefix(3).map { abs($0 - $1) }.max()! * cell[3]
@@ -27,8 +27,8 @@ struct LQIPTests {
     #expect(differences.reduce(0, +) / 64 < 0.15, "\(differences)")
   }
 
-  /// What Pillow makes of a file. It can't decode AVIF, JPEG XL and HEIC: of these, all pixels as
-  /// their libraries convert them.
+  /// The pixels that Pillow shows. It can't decode AVIF, JPEG XL and HEIC; for these, the pixels from their
+  /// libraries.
   private func shown(_ file: [UInt8], _ name: String) async throws -> ShownPixels? {
     let open: OpenPixels? =
       [
@@ -40,14 +40,14 @@ struct LQIPTests {
     return ReadPixels(file, by: open).shown(orientation: known?.orientation ?? 0)
   }
 
-  @Test("is of the upright picture", arguments: 1...8)
+  @Test("an LQIP shows the upright image", arguments: 1...8)
   func upright(orientation: Int) throws {
     var png = PNGFixture(width: 64, height: 32)
     png.before = [
       PNGFixture.chunk(
         "eXIf", EXIFFixture.tiff(orientation: UInt16(orientation), isBigEndian: true))
     ]
-    // Red at the left, green at the top, as stored.
+    // As stored, red is at the left and green at the top.
     let (file, _) = png.file { x, y in [x < 32 ? 240 : 10, y < 16 ? 240 : 10, 60] }
     let lqip = try #require(Decoding(file).lqip)
     let hash = try #require(ShownThumbHash(lqip.thumbHash))
@@ -63,7 +63,7 @@ struct LQIPTests {
     #expect((hash.aspect > 1) == (orientation <= 4))
   }
 
-  @Test("of an image of one colour is that colour, also in the smallest one")
+  @Test("the LQIP of an image of one color has that color, even for one pixel")
   func flat() throws {
     for (width, height) in [(1, 1), (3, 2), (1, 40), (200, 7), (90, 90)] as [(UInt32, UInt32)] {
       for isInterlaced in [false, true] {
@@ -82,11 +82,11 @@ struct LQIPTests {
     }
   }
 
-  @Test("has the colour that most of the picture has, as far as it can be seen")
+  @Test("the dominant color is the most common visible color")
   func dominant() throws {
     var png = PNGFixture(width: 100, height: 50)
     png.colourType = 6
-    // Green counts for nothing where it is transparent.
+    // Green is ignored where it is transparent.
     let (file, _) = png.file { x, _ in
       x < 55 ? [0, 250, 0, 10] : x < 85 ? [10, 20, 230, 255] : [250, 250, 250, 255]
     }
@@ -94,7 +94,7 @@ struct LQIPTests {
     for (level, expected) in zip(colour, [10, 20, 230]) { #expect(abs(Int(level) - expected) < 12) }
   }
 
-  @Test("is transparent where the picture is")
+  @Test("an LQIP is transparent where its image is")
   func transparent() throws {
     var png = PNGFixture(width: 60, height: 60)
     png.colourType = 6
@@ -107,7 +107,7 @@ struct LQIPTests {
     #expect(Decoding(invisible).lqip?.dominantColor == [0, 0, 0])
   }
 
-  @Test("of a JPEG in inks is the same with Adobe's marker and without, as its variants are")
+  @Test("the LQIP of a CMYK JPEG is the same with and without Adobe's marker")
   func inks() throws {
     let whole = Fixtures.image("cmyk.jpg")
     var fixture = JPEGFixture(whole)
@@ -119,7 +119,7 @@ struct LQIPTests {
     #expect(variants[0] == variants[1])
   }
 
-  @Test("of a PNG of 16 bits is rounded alike, whether variants are made on the way or not")
+  @Test("the LQIP of a 16-bit PNG is the same with and without variants")
   func deep() {
     var png = PNGFixture(width: 40, height: 30)
     png.depth = 16
@@ -129,7 +129,7 @@ struct LQIPTests {
     #expect(Decoding(file, variants: [Variant(.png, 10)]).lqip == lqip)
   }
 
-  @Test("is part of an image's stored description")
+  @Test("an LQIP is part of an image's stored description")
   func stored() throws {
     var description = ImageDescription(format: .png, width: 1, height: 2)
     description.lqip = LQIP(thumbHash: [1, 2], dominantColor: [3, 4, 5])
@@ -144,7 +144,7 @@ extension ShownPixels {
   }
 }
 
-/// Cells of a square grid as EXIF's orientation has them shown.
+/// The cells of a square grid, turned by EXIF's orientation.
 private func orient(_ cells: [[Double]], columns: Int, rows: Int, _ orientation: Int) -> [[Double]]
 {
   precondition(columns == rows)

@@ -4,10 +4,10 @@ import Jobs
 import TestSupport
 import Testing
 
-@Suite("A picture over a limit")
+@Suite("An image over a limit")
 struct LimitTests {
   @Test(
-    "is refused by its header alone",
+    "an image over a limit is refused by its header",
     arguments: [
       "photo.jpg", "photo-progressive.jpg", "photo.png", "photo.webp", "alpha.webp",
       "animated.webp", "photo.gif", "alpha.avif", "deep.avif",
@@ -33,19 +33,21 @@ struct LimitTests {
     #expect(Decoding(whole, limits: exact).description != nil)
   }
 
-  @Test("is within what its header says of memory", arguments: Fixtures.known.map(\.name))
+  @Test(
+    "an image is decoded within the memory that its header declares",
+    arguments: Fixtures.known.map(\.name))
   func memory(name: String) throws {
     let whole = Fixtures.image(name)
     let needed = try #require(Decoding(whole).headers.first).decodingMemory
     #expect(Decoding(whole, limits: DecodeLimits(maxMemory: needed)).description != nil)
-    // Where there is less, previews are left out first.
+    // With less memory, previews are left out first.
     let without = Decoding(whole, limits: DecodeLimits(maxMemory: needed - 1))
     let least = without.headers.first?.decodingMemory ?? needed
     let less = Decoding(whole, limits: DecodeLimits(maxMemory: least - 1))
     #expect(less.error == .tooMuchMemory(bytes: least, limit: least - 1))
   }
 
-  @Test("that is interlaced takes no memory for previews where nobody can ask for one")
+  @Test("an interlaced PNG takes no memory for previews if they are disabled")
   func previews() throws {
     var png = PNGFixture(width: 400, height: 300)
     png.isInterlaced = true
@@ -62,7 +64,7 @@ struct LimitTests {
   }
 
   @Test(
-    "in arithmetic coding may wait with 8 MiB of bytes, which its header's memory counts",
+    "an arithmetic-coded JPEG may wait with 8 MiB, which its header's memory includes",
     arguments: [65_536, .max])
   func arithmeticBacklog(pieces: Int) throws {
     let limit = 8 << 20
@@ -73,13 +75,13 @@ struct LimitTests {
 
     let beyond = Decoding(within + [UInt8](repeating: 0, count: 100_000), pieces: pieces)
     guard case .tooMuchMemory(let bytes, limit) = beyond.error else {
-      Issue.record("held all of it: \(beyond.result)")
+      Issue.record("all bytes were kept: \(beyond.result)")
       return
     }
     #expect(bytes > limit)
   }
 
-  @Test("of sides that only its header has is refused by that: WebP, GIF, AVIF")
+  @Test("a WebP, GIF or AVIF with huge sides in its header is refused by its header")
   func hugeSides() throws {
     var webp = WebPFixture(Fixtures.image("exif.webp"))
     webp.chunks[0].content.replaceSubrange(4..<10, with: [UInt8](repeating: 0xFF, count: 6))
@@ -106,7 +108,7 @@ struct LimitTests {
     }
   }
 
-  @Test("of a million by a million pixels is refused at its header")
+  @Test("a PNG of a million by a million pixels is refused at its header")
   func hugePNG() {
     for side in [1_000_000, 1_000_001, UInt32(Int32.max)] {
       var png = PNGFixture(width: side, height: side)
@@ -120,7 +122,7 @@ struct LimitTests {
     }
   }
 
-  @Test("of 65,500 pixels a side is refused, by its sides, its pixels or its memory")
+  @Test("a JPEG of 65,500 pixels a side is refused by its sides, pixels or memory")
   func hugeJPEG() {
     var jpeg = JPEGFixture(Fixtures.progressiveJPEG)
     jpeg.resize(width: 65_500, height: 65_500)
@@ -139,7 +141,7 @@ struct LimitTests {
     #expect(bytes > 65_500 * 65_500 * 2)
   }
 
-  @Test("the library's own on JPEG's sides is told as ours")
+  @Test("libjpeg's own limit of sides is reported like ours")
   func libraryLimit() {
     var jpeg = JPEGFixture(Fixtures.jpeg)
     jpeg.resize(width: 65_535, height: 8)
@@ -149,7 +151,7 @@ struct LimitTests {
         == .dimensionTooLarge(width: 65_535, height: 8, limit: 65_500))
   }
 
-  @Test("on scans is refused as the scan begins, however few bytes it takes")
+  @Test("a JPEG over the limit of scans is refused when the scan begins")
   func scans() {
     let file = Fixtures.image("flat-progressive.jpg")
     var bomb = JPEGFixture(file)
@@ -161,14 +163,14 @@ struct LimitTests {
     var hundred = JPEGFixture(file)
     hundred.repeatLastScan(times: 98)
     #expect(Decoding(hundred.bytes).description != nil)
-    // The work of all scans is bounded by the pixels of the largest picture let in.
+    // The work of all scans is limited by the allowed pixels of an image.
     let tight = DecodeLimits(maxPixels: 4_000_000)
     #expect(Decoding(hundred.bytes, limits: tight).error == .tooManyScans(limit: 16))
     #expect(Decoding(file, limits: DecodeLimits(maxScans: 1)).error == .tooManyScans(limit: 1))
     #expect(Decoding(Fixtures.jpeg, limits: DecodeLimits(maxScans: 1)).description != nil)
   }
 
-  @Test("of memory holds for an AVIF and its variants alike: one that is let in has some")
+  @Test("an AVIF that is accepted has enough memory for a variant")
   func variants() throws {
     let encoder = try #require(avif_encoder_open(2000, 1500, 4, 60))
     defer { encoder.pointee.close(encoder) }

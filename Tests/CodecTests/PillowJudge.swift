@@ -4,17 +4,16 @@ import Glibc
 import Jobs
 import TestSupport
 
-/// Has Pillow open variants and compare them with what it makes of the same image: see
-/// Tests/Fixtures/variants.py.
+/// Compares variants with what Pillow makes of the same image. See Tests/Fixtures/variants.py.
 enum PillowJudge {
-  /// What Pillow found.
+  /// Pillow's result.
   struct Verdict: Decodable {
     var format, mode: String
     var width, height: Int
     var metadata: [String]
-    /// In decibels, on black or on white, whichever is less; 0: other sides, 99: the same.
+    /// In decibels, on black or on white, whichever is lower. 0 means other sides, 99 means equal.
     var psnr: Double
-    /// Of the alpha channel.
+    /// The same for the alpha channel.
     var alpha: Double?
     /// RGBA.
     var centre: [Int]?
@@ -23,7 +22,7 @@ enum PillowJudge {
   struct Case {
     var name: String
     var variant: Variant
-    /// What `cover` is to show, upright: left, top, right, bottom.
+    /// What `cover` must show, upright: left, top, right, bottom.
     var box: [Double]?
   }
 
@@ -44,7 +43,7 @@ enum PillowJudge {
     return folder
   }()
 
-  /// One of the pictures that variants.py writes, or else a fixture.
+  /// An image that variants.py writes, or else a fixture.
   static func source(_ name: String) -> [UInt8] {
     guard let data = FileManager.default.contents(atPath: "\(folder)/\(name)") else {
       return Fixtures.image(name)
@@ -52,8 +51,8 @@ enum PillowJudge {
     return Array(data)
   }
 
-  /// Renders and judges: what a renderer makes of the file, and what its decoder makes on the way; all in one process, as
-  /// starting it costs most.
+  /// Renders and compares the cases, both with a renderer and during a decode. Uses one Python process for all,
+  /// because starting it takes most of the time.
   static func judge(_ cases: [Case]) throws -> [(Case, Verdict)] {
     let id = UUID().uuidString
     var judged: [Case] = []

@@ -3,15 +3,15 @@ import Jobs
 import TestSupport
 import Testing
 
-@Suite("The pixels of an image that was kept")
+@Suite("The pixels of a stored image")
 struct PixelsTests {
-  @Test("are those that Pillow sees", arguments: Fixtures.pixelSums.keys.sorted())
+  @Test("pixels equal those that Pillow reads", arguments: Fixtures.pixelSums.keys.sorted())
   func agreeWithPillow(name: String) {
-    // Millions of pixels take a debug build long, and these are all alike.
+    // A debug build takes long for millions of pixels, and these are all alike.
     guard !name.hasPrefix("flat") else { return }
     let known = Fixtures.known.first { $0.name == name }?.description
     guard let open = known?.format.openPixels else {
-      Issue.record("nobody reads it")
+      Issue.record("no reader for this format")
       return
     }
     for rows in [1, 7, 1000] {
@@ -23,25 +23,26 @@ struct PixelsTests {
   }
 
   @Test(
-    "of AVIF are near to what was encoded", arguments: ["deep.avif", "small.avif", "grid.avif"])
+    "pixels of an AVIF are close to its source",
+    arguments: ["deep.avif", "small.avif", "grid.avif"])
   func avif(name: String) throws {
     let known = try #require(Fixtures.known.first { $0.name == name }?.description)
     let pixels = ReadPixels(Fixtures.image(name), by: avif_pixels_open)
     #expect(pixels.width == known.width && pixels.height == known.height)
     #expect(pixels.rgba.count == known.width * known.height * 4)
-    // The fixtures' blue falls from top to bottom as their green rises (see make-fixtures.py).
+    // The fixtures' blue decreases from top to bottom as their green increases (see make-fixtures.py).
     let last = pixels.rgba.count - 4
     #expect(pixels.rgba[1] < pixels.rgba[last + 1] && pixels.rgba[2] > pixels.rgba[last + 2])
   }
 
-  @Test("come with the colour profile where there is one")
+  @Test("pixels have the color profile of their image")
   func profile() {
     let pixels = ReadPixels(Fixtures.image("exif.webp"), by: webp_pixels_open)
     #expect(pixels.profile == [UInt8](repeating: 0x78, count: 601))
     #expect(ReadPixels(Fixtures.image("small.webp"), by: webp_pixels_open).profile.isEmpty)
   }
 
-  @Test("of WebP are halved as long as they stay large enough")
+  @Test("pixels of a WebP are halved as long as they stay large enough")
   func scaled() {
     let file = Fixtures.image("photo.webp")
     for (min, size) in [
@@ -54,14 +55,14 @@ struct PixelsTests {
     }
   }
 
-  @Test("of a GIF are its first frame on its canvas, clipped to that")
+  @Test("pixels of a GIF show its first frame on its canvas, clipped to it")
   func canvas() {
     var gif = GIFFixture(width: 4, height: 2)
     gif.width = 6
     gif.height = 3
     gif.frames[0].left = 4
     gif.frames[0].top = 1
-    // The first colour is black.
+    // The first color is black.
     let (clear, black) = ([0, 0, 0, 0] as [UInt8], [0, 0, 0, 255] as [UInt8])
     let row = clear + clear + clear + clear + black + black
     let free = Array(repeatElement(clear, count: 6).joined())
@@ -70,7 +71,7 @@ struct PixelsTests {
     #expect(ReadPixels(gif.bytes, by: gif_pixels_open).rgba == free + free + free)
   }
 
-  @Test("of a file that was cut are none or a failure")
+  @Test("reading the pixels of a cut file fails")
   func cut() throws {
     for name in [
       "alpha.webp", "animated.webp", "interlaced.gif", "alpha.avif", "alpha.jxl", "alpha.heic",
@@ -78,7 +79,8 @@ struct PixelsTests {
     ] {
       let whole = Fixtures.image(name)
       let image = try Decoding(whole).result.get()
-      // Of an animation, the first frame is all that counts. A GIF's end code, end of blocks and trailer do not.
+      // For an animation, only the first frame counts. For a GIF, the end code, the end of blocks and the trailer do
+      // not.
       let end = name == "animated.webp" ? 250 : whole.count - (name == "interlaced.gif" ? 5 : 2)
       for count in stride(from: 0, to: end, by: 7) {
         let open = try #require(image.format.openPixels)
@@ -89,7 +91,7 @@ struct PixelsTests {
   }
 
   @Test(
-    "of an AVIF are there whatever its matrix is: one that nobody knows makes colours nearly right")
+    "pixels of an AVIF with an unknown matrix have approximately correct colors")
   func matrix() throws {
     let whole = Fixtures.image("small.avif")
     let colours = try #require(whole.indices.first { whole[$0...].starts(with: "nclx".utf8) })
@@ -103,12 +105,12 @@ struct PixelsTests {
   }
 
   @Test(
-    "of a reader that failed are none, however often they are asked for",
+    "a reader of pixels that has failed returns no rows afterwards",
     arguments: ["small.avif", "small-lossless.webp"])
   func failed(name: String) throws {
     var file = Fixtures.image(name)
     let image = try #require(Decoding(file).description)
-    // Where there are pixels, beyond the heads.
+    // The start of the pixels, after the headers.
     let data = file.indices.first { file[$0...].starts(with: "mdat".utf8) }
     for index in (data.map { $0 + 4 } ?? file.count - 40)..<file.count { file[index] = 0xFF }
     try file.withUnsafeBufferPointer { bytes in

@@ -4,7 +4,7 @@ import Jobs
 import TestSupport
 import Testing
 
-@Suite("A placeholder's drawing")
+@Suite("A placeholder image")
 struct PlaceholderTests {
   private static func drawn(_ placeholder: Placeholder, _ variant: Variant) throws -> [UInt8] {
     let rendering = StreamingRenderer().draw(placeholder, as: variant)
@@ -14,7 +14,7 @@ struct PlaceholderTests {
   }
 
   @Test(
-    "is a whole picture of the size and format that are asked for",
+    "a placeholder has the requested size and format",
     arguments: OutputFormat.allCases, [[1, 1], [480, 360], [64, 700], [37, 2]])
   func whole(format: OutputFormat, size: [Int]) throws {
     for placeholder in Placeholder.allCases {
@@ -26,7 +26,7 @@ struct PlaceholderTests {
   }
 
   @Test(
-    "has a sign in its middle, another one for what won't come, and none where there is no room")
+    "a placeholder has a sign for its kind in the middle, but none in small images")
   func signs() async throws {
     let sizes = [(320, 240), (32, 32), (15, 400)]
     let files = try sizes.flatMap { width, height in
@@ -34,7 +34,7 @@ struct PlaceholderTests {
     }
     let shown = try await ShownPixels.of(files).map { try #require($0) }
     let inked = shown.map { picture in
-      // The ground is the same along a row.
+      // The background is the same within a row.
       (0..<picture.height).reduce(0) { count, y in
         let row = Array(picture.pixels[y * picture.width * 4..<(y + 1) * picture.width * 4])
         return count + (0..<picture.width).count { row[$0 * 4] != row[0] }
@@ -45,7 +45,7 @@ struct PlaceholderTests {
     #expect(inked[4] == 0 && inked[5] == 0)
   }
 
-  @Test("lies on the ground that is asked for, darker ink on a light one, lighter on a dark one")
+  @Test("a placeholder has the requested background, with darker or lighter ink on it")
   func grounds() async throws {
     let colours = [
       Variant.Color(red: 20, green: 30, blue: 60), Variant.Color(red: 250, green: 240, blue: 200),
@@ -62,7 +62,7 @@ struct PlaceholderTests {
     }
   }
 
-  @Test("is reckoned before it is drawn, and told where its format has no such size")
+  @Test("a placeholder's memory is known before drawing, and invalid sizes are refused")
   func reckoned() {
     let renderer = StreamingRenderer()
     #expect(renderer.memory(forDrawing: Variant(.png, 400, 300)) > 400 * 300)

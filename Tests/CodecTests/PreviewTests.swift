@@ -5,7 +5,7 @@ import Testing
 
 @Suite("A preview")
 struct PreviewTests {
-  @Test("of a progressive JPEG is there after each scan, and sharper than the one before")
+  @Test("a progressive JPEG has a sharper preview after each scan")
   func scans() async throws {
     let file = Fixtures.progressiveJPEG
     let ends = JPEGFixture(file).scanEnds
@@ -21,13 +21,13 @@ struct PreviewTests {
       #expect(shown.format == "JPEG" && !shown.isProgressive)
       likeness.append(shown.likeness(to: whole))
     }
-    // A scan of one component can make block smoothing guess a little worse.
+    // After a scan of a single component, block smoothing can be slightly worse.
     for (earlier, later) in zip(likeness, likeness.dropFirst()) { #expect(later > earlier - 0.5) }
     #expect(likeness[0] > 20 && likeness.last! > likeness[0] + 5, "\(likeness)")
   }
 
   @Test(
-    "of an interlaced PNG shows each pass that is whole, exactly", arguments: [2, 6] as [UInt8])
+    "a preview of an interlaced PNG shows each complete pass exactly", arguments: [2, 6] as [UInt8])
   func passes(colourType: UInt8) async throws {
     var png = PNGFixture(width: 37, height: 29)
     (png.colourType, png.isInterlaced) = (colourType, true)
@@ -54,7 +54,7 @@ struct PreviewTests {
     }
   }
 
-  @Test("of any interlaced PNG kind has its pixels", arguments: PNGFixture.kinds)
+  @Test("a preview of an interlaced PNG of any kind has its pixels", arguments: PNGFixture.kinds)
   func kinds(kind: (colourType: UInt8, depth: UInt8)) async throws {
     for (width, height) in [(5, 1), (33, 17)] as [(UInt32, UInt32)] {
       var png = PNGFixture(width: width, height: height)
@@ -62,14 +62,14 @@ struct PreviewTests {
       let file = png.bytes
       let previews = PreviewRun(file, stops: Array(40..<file.count)).previews
       #expect(previews.count > (width > 8 ? 5 : 0))
-      // Every pixel is the same, so each pass shows all of it.
+      // Every pixel is the same, so each pass shows the whole image.
       let pictures = try await ShownPixels.of([file] + previews.map(\.bytes))
       let whole = try #require(pictures[0])
       for shown in pictures.dropFirst() { #expect(shown?.pixels == whole.pixels) }
     }
   }
 
-  @Test("of every other kind of JPEG in scans can be opened and is alike")
+  @Test("previews of every kind of JPEG with scans are readable and similar")
   func otherKinds() async throws {
     for (name, description) in Fixtures.known where description.format == .jpeg {
       let file = Fixtures.image(name)
@@ -86,7 +86,7 @@ struct PreviewTests {
     }
   }
 
-  @Test("is never there of a baseline JPEG or a PNG in one pass")
+  @Test("a baseline JPEG or a non-interlaced PNG has no preview")
   func none() {
     for file in [Fixtures.jpeg, Fixtures.png] {
       #expect(
@@ -94,7 +94,7 @@ struct PreviewTests {
     }
   }
 
-  @Test("is not made of the EXIF block's own picture, nor kept back by 300 kB before the image")
+  @Test("a preview ignores the EXIF thumbnail and 300 kB of segments before the image")
   func preamble() async throws {
     let tiff = EXIFFixture.tiff(orientation: 6, isBigEndian: true)
     let thumbnail = Fixtures.image("small-progressive.jpg")
@@ -120,7 +120,7 @@ struct PreviewTests {
     }
   }
 
-  @Test("of a PNG stands upright as the image will")
+  @Test("a preview of a PNG is turned upright")
   func orientation() async throws {
     var png = PNGFixture(width: 16, height: 16)
     png.isInterlaced = true
@@ -133,7 +133,7 @@ struct PreviewTests {
     }
   }
 
-  @Test("of damaged data spoils nothing that is not spoilt already", arguments: 0..<40)
+  @Test("a preview of damaged data does not damage the result further", arguments: 0..<40)
   func damage(seed: Int) {
     var random = Seeded(UInt64(seed))
     for original in [Fixtures.progressiveJPEG, Self.interlaced] {
@@ -149,7 +149,7 @@ struct PreviewTests {
     }
   }
 
-  @Test("is dropped once all bytes are there", arguments: [true, false])
+  @Test("a preview is discarded once all bytes have arrived", arguments: [true, false])
   func dropped(isStarted: Bool) throws {
     let file = Fixtures.progressiveJPEG
     let decoder = StreamingCodec().makeDecoder(limits: DecodeLimits())
@@ -167,7 +167,7 @@ struct PreviewTests {
     guard case .finished = try decoder.step() else { return #expect(Bool(false), "not finished") }
   }
 
-  @Test("is in the memory that the header tells, and left out where that would be too much")
+  @Test("a preview stays within the header's memory and is left out if it would exceed it")
   func memory() throws {
     for (file, ends) in [
       (Fixtures.progressiveJPEG, JPEGFixture(Fixtures.progressiveJPEG).scanEnds.map { $0 + 4 }),
@@ -190,7 +190,7 @@ struct PreviewTests {
   }()
 }
 
-/// A decode that stops at places in the file and has a preview made wherever there is more to show.
+/// A decode that stops at places in the file, and requests a preview when there is more to show.
 struct PreviewRun {
   var previews: [Preview] = []
   var result: ImageDescription?
@@ -226,7 +226,7 @@ struct PreviewRun {
   }
 }
 
-/// The same numbers every time (SplitMix64).
+/// Generates the same numbers every time (SplitMix64).
 private struct Seeded: RandomNumberGenerator {
   private var state: UInt64
   init(_ seed: UInt64) { state = seed }

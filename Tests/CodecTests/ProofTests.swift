@@ -3,20 +3,20 @@ import Jobs
 import TestSupport
 import Testing
 
-/// What `docs/formats.md` says that success proves, whoever wants the pixels.
-@Suite("What a decode proves")
+/// Checks what `docs/formats.md` says about successful decodes, whether pixels are requested or not.
+@Suite("What a successful decode proves")
 struct ProofTests {
   static let sound = Fixtures.known.map(\.name).filter { !$0.hasPrefix("flat") }
 
   private static func isTaken(_ decoding: Decoding) -> Bool { (try? decoding.result.get()) != nil }
 
-  /// With every pixel, and with a few.
+  /// Variants that need every pixel, and a few pixels.
   private static func wanted(by name: String) -> [Variant] {
     let image = Fixtures.known.first { $0.name == name }?.description
     return [Variant(.png), Variant(.png, max(1, (image?.width ?? 1) / 5))]
   }
 
-  @Test("is the same where pixels are wanted and where they are not", arguments: sound)
+  @Test("decoding accepts the same files with and without variants", arguments: sound)
   func same(name: String) {
     var random = SeededRandom(for: name)
     let seed = Fixtures.image(name)
@@ -33,7 +33,7 @@ struct ProofTests {
     }
   }
 
-  @Test("is the same where pixels are wanted also of a JPEG with a marker whose length is none")
+  @Test("decoding gives the same result for a JPEG marker without a valid length")
   func lengthless() {
     for marker in [0xE0, 0xE1, 0xE2, 0xED, 0xFE] as [UInt8] {
       for length in [0, 1] as [UInt8] {
@@ -50,7 +50,7 @@ struct ProofTests {
     }
   }
 
-  @Test("is the same where pixels are wanted also of a JPEG that ends within a marker behind them")
+  @Test("decoding gives the same result for a JPEG that ends within a late marker")
   func markers() {
     for marker in [0xE0, 0xE1, 0xE2, 0xED, 0xFE] as [UInt8] {
       let file = Array(Fixtures.jpeg.dropLast(2)) + [0xFF, marker, 0x40, 0, 1, 2, 3]
@@ -60,10 +60,10 @@ struct ProofTests {
     }
   }
 
-  @Test("fails of a file that lacks a part, in every format", arguments: sound)
+  @Test("decoding fails if a part of the file is missing, in every format", arguments: sound)
   func cut(name: String) {
     let seed = Fixtures.image(name)
-    // Later, the default image of an animated PNG is complete.
+    // Beyond this, the default image of an animated PNG is complete.
     for part in name == "animated.png" ? [1, 9, 40] : [1, 9, 40, 70] {
       let decoding = Decoding(Array(seed.prefix(max(1, part * seed.count / 100))))
       #expect(!Self.isTaken(decoding), "\(part) %: \(decoding.result)")

@@ -9,15 +9,15 @@ typealias OpenPixels =
     UnsafePointer<UInt8>?, Int, CheckedPicture, UInt32, UInt32, UnsafeMutablePointer<CodecFault>?
   ) -> UnsafeMutablePointer<Pixels>?
 
-/// What a reader of pixels gave, as RGBA with transparent pixels all 0.
+/// The RGBA pixels from a reader, with all transparent pixels set to 0.
 struct ReadPixels {
   var width = 0, height = 0
   var profile: [UInt8] = []
   var rgba: [UInt8] = []
   var fault = CodecFault.none
 
-  /// Asks for `rows` rows at once, with room between them.
-  /// - Parameter image: as whoever decoded it before says; nil: it is decoded here.
+  /// Requests `rows` rows at once, with gaps between them.
+  /// - Parameter image: the description from an earlier decode; nil means to decode the file here.
   init(
     _ file: [UInt8], as image: ImageDescription? = nil, by open: OpenPixels,
     min: (UInt32, UInt32) = (0, 0), rows: Int = 5
@@ -64,7 +64,7 @@ struct ReadPixels {
     }
   }
 
-  /// For comparisons with what else reads pixels.
+  /// Used for comparisons with other readers.
   func shown(orientation: Int) -> ShownPixels {
     ShownPixels(width: width, height: height, orientation: orientation, pixels: rgba)
   }
@@ -80,10 +80,10 @@ extension CheckedPicture {
 }
 
 extension ImageFormat {
-  /// Who reads its pixels.
+  /// The function that opens a reader of its pixels.
   var openPixels: OpenPixels? {
     switch self {
-    // Their decoder gives them.
+    // The decoder itself returns the pixels.
     case .jpeg, .png: nil
     case .webp: webp_pixels_open
     case .gif: gif_pixels_open

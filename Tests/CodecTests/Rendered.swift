@@ -2,13 +2,13 @@ import Codec
 import Jobs
 import TestSupport
 
-/// An image rendered to its end.
+/// A variant that was rendered to its end.
 struct Rendered {
   var image = ImageDescription(format: .png, width: 1, height: 1)
   var result: Result<[UInt8], CodecError>
   var steps = 0
 
-  /// - Parameter described: as whoever decoded it before says; nil: it is decoded here.
+  /// - Parameter described: the description from an earlier decode; nil means to decode the file here.
   init(_ bytes: [UInt8], as variant: Variant, described: ImageDescription? = nil) {
     do throws(CodecError) {
       if let described { image = described } else { image = try Decoding(bytes).result.get() }

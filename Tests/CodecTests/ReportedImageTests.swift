@@ -3,9 +3,11 @@ import Jobs
 import TestSupport
 import Testing
 
-@Suite("An image of a kind that public bug reports describe")
+@Suite("Images from public bug reports")
 struct ReportedImageTests {
-  @Test("is decoded as browsers do", arguments: Fixtures.reported.map(\.name))
+  @Test(
+    "an image from a bug report is decoded as in browsers", arguments: Fixtures.reported.map(\.name)
+  )
   func decoded(name: String) throws {
     let image = try #require(Fixtures.reported.first { $0.name == name })
     for pieces in [1, 700, .max] {
@@ -15,7 +17,7 @@ struct ReportedImageTests {
     }
   }
 
-  @Test("has the pixels that Pillow shows, made on the way and made later")
+  @Test("an image from a bug report has Pillow's pixels, during decoding and later")
   func pixels() async throws {
     let images = Fixtures.reported
     let expected = try await ShownPixels.of(images.map(\.sound))
@@ -27,7 +29,7 @@ struct ReportedImageTests {
       let theirs = try #require(expected[index], "\(image.name)")
       let ours = try #require(shown[index])
       #expect((ours.width, ours.height) == (theirs.width, theirs.height), "\(image.name)")
-      // JPEG's colors are converted from planes here, with a rounding of their own.
+      // JPEG's colors are converted from planes here, with different rounding.
       let tolerance = image.description.format == .jpeg ? 2 : 0
       #expect(ours.worstDifference(to: theirs) <= tolerance, "\(image.name)")
       let made = Decoding(image.bytes, pieces: 700, variants: [Variant(.png)]).variants
@@ -35,14 +37,14 @@ struct ReportedImageTests {
     }
   }
 
-  @Test("of a GIF without data for its only pixel is no image")
+  @Test("a GIF without data for its only pixel is refused")
   func empty() {
     let decoding = Decoding(Fixtures.image("../reported/px26.gif"))
     #expect(decoding.error == .broken(format: .gif, detail: "not enough image data"))
   }
 
   @Test(
-    "with chroma at a third of a side has it where libjpeg-turbo has it, whatever the sides",
+    "chroma at a third of a side is placed as in libjpeg-turbo for all sizes",
     arguments: ["s3x1.jpg", "ramp1x3.jpg"])
   func thirds(name: String) async throws {
     let whole = Fixtures.image("../reported/" + name)

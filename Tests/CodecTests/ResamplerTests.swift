@@ -15,11 +15,11 @@ struct ResamplerTests {
     return resampler != nil
   }
 
-  @Test("is none where a side is 0 or the part is not within the picture")
+  @Test("a resampler can't be made if a side is 0 or the box is outside the image")
   func sides() {
     let whole = ResamplerBox(left: 0, top: 0, right: 8, bottom: 8)
     #expect(Self.opens(box: whole))
-    // The last pixel of the output may begin within the picture and end beyond it.
+    // The last output pixel may begin within the image and end beyond it.
     #expect(Self.opens(box: ResamplerBox(left: 0, top: 0, right: 9, bottom: 9.5)))
     #expect(!Self.opens(0, 8, box: whole))
     #expect(!Self.opens(8, 0, box: whole))

@@ -2,7 +2,7 @@ import CCodecs
 import TestSupport
 import Testing
 
-/// What becomes of a JPEG's bytes that are decoded at some eighths of its sides.
+/// The fault after decoding a JPEG at a scale in eighths of its sides.
 private func verdict(_ bytes: [UInt8], eighths: Int32, pieces: Int = .max) -> CodecFault {
   guard let reader = jpeg_reader_create(1 << 28) else { return .tooMuchMemory }
   defer { jpeg_reader_destroy(reader) }
@@ -20,7 +20,7 @@ private func verdict(_ bytes: [UInt8], eighths: Int32, pieces: Int = .max) -> Co
       case .failed: return step.fault
       case .hasMore, .rows: break
       case .header:
-        // A changed header could make it slow.
+        // A changed header could make decoding slow.
         let picture = jpeg_reader_picture(reader)
         guard UInt64(picture.width) * UInt64(picture.height) < 1 << 24 else { return .tooLarge }
       case .needsBytes: end = min(all.count, end + min(pieces, all.count))
@@ -29,24 +29,24 @@ private func verdict(_ bytes: [UInt8], eighths: Int32, pieces: Int = .max) -> Co
   }
 }
 
-/// 0: as few as the tiny picture wants, which is what jobs do.
+/// 0 means the smallest scale that suffices for the thumbnail, as in jobs.
 private let scales: [Int32] = [0, 1, 2, 4]
 
-@Suite("A JPEG decoded at a part of its size")
+@Suite("A JPEG decoded at a reduced scale")
 struct ScaledDecodingTests {
   static let all = Fixtures.known.map(\.name).filter { $0.hasSuffix(".jpg") }
   static let sound = all.filter { !$0.hasPrefix("flat") }
 
-  @Test("is taken at every scale where it is sound", arguments: all)
+  @Test("a valid JPEG is accepted at every scale", arguments: all)
   func whole(name: String) {
     let bytes = Fixtures.image(name)
     for eighths in scales + [8] { #expect(verdict(bytes, eighths: eighths) == .none) }
   }
 
-  @Test("is refused wherever it is cut, as at its whole size", arguments: sound)
+  @Test("a cut JPEG is refused at every scale as at full size", arguments: sound)
   func cut(name: String) {
     let whole = Fixtures.image(name)
-    // Each byte of small files; of larger ones as many places, spread.
+    // Each byte of small files; in larger files the same number of places, evenly spread.
     let apart = max(1, whole.count / 600)
     for count in stride(from: 1, to: whole.count, by: apart) {
       let part = Array(whole.prefix(count))
@@ -58,7 +58,7 @@ struct ScaledDecodingTests {
     }
   }
 
-  @Test("is refused where it is changed, as at its whole size", arguments: sound)
+  @Test("a changed JPEG is refused at every scale as at full size", arguments: sound)
   func changed(name: String) {
     var random = SeededRandom(UInt64(name.utf8.reduce(5) { $0 &* 31 &+ UInt64($1) }))
     let seed = Fixtures.image(name)

@@ -2,14 +2,14 @@ import CCodecs
 import Jobs
 import TestSupport
 
-/// The frames that an animation is shown as.
+/// The composed frames of an animation.
 struct ShownFrames {
-  /// RGBA of the whole canvas, and how long it is shown.
+  /// The RGBA pixels of the whole canvas, and the duration.
   typealias Frame = (pixels: [UInt8], milliseconds: UInt32)
 
   var frames: [Frame] = []
 
-  /// Nil where the file is no image, or its frames can't be read.
+  /// Nil if the file is no image or its frames can't be read.
   init?(_ file: [UInt8]) {
     guard let image = Decoding(file).description else { return nil }
     let open = image.format == .gif ? gif_frames_open : webp_frames_open

@@ -1,6 +1,6 @@
 import Foundation
 
-/// A ThumbHash as its readers show it, by the published layout.
+/// Decodes a ThumbHash by its published format.
 struct ShownThumbHash {
   private struct Wave {
     var across: Int
@@ -8,17 +8,17 @@ struct ShownThumbHash {
     var height: Double
   }
 
-  /// Makes up for what colours lose by the rounding.
+  /// Compensates for the saturation that rounding removes.
   private static let boost = 1.25
 
   private var lightness: [Wave] = []
   private var yellowBlue: [Wave] = []
   private var redGreen: [Wave] = []
   private var alpha: [Wave]?
-  /// Width over height.
+  /// Width divided by height.
   let aspect: Double
 
-  /// Nil where there are more or fewer bytes than it says there are.
+  /// Nil if the number of bytes differs from the declared one.
   init?(_ hash: [UInt8]) {
     guard hash.count >= 5 else { return nil }
     let colours = Int(hash[0]) | Int(hash[1]) << 8 | Int(hash[2]) << 16
@@ -64,7 +64,7 @@ struct ShownThumbHash {
     guard nibbles.count - next <= 1 else { return nil }
   }
 
-  /// Red, green, blue and alpha at a place; both from 0 to 1.
+  /// Red, green, blue and alpha at a position. All numbers are from 0 to 1.
   private func colour(_ x: Double, _ y: Double) -> [Double] {
     func value(_ waves: [Wave]) -> Double {
       waves.reduce(0) { sum, wave in
@@ -79,7 +79,7 @@ struct ShownThumbHash {
     return [red, red - q, blue, alpha.map(value) ?? 1].map { min(1, max(0, $0)) }
   }
 
-  /// The mean colours of equal parts.
+  /// The mean colors of equal parts.
   func means(columns: Int, rows: Int) -> [[Double]] {
     let samples = 4
     return (0..<rows * columns).map { cell in

@@ -25,29 +25,30 @@ struct SignatureTests {
     (nil, [0xFF, 0xD9]), (nil, [0x89, 0x50, 0x4E, 0x48]),
   ]
 
-  @Test("names what it does not decode", arguments: others.indices)
+  @Test(
+    "a file of an unsupported format is refused with the format's name", arguments: others.indices)
   func named(index: Int) {
     let (name, start) = Self.others[index]
     for size in [1, 5, .max] {
       #expect(Decoding(start, pieces: size).error == .unsupportedFormat(name: name))
-      // As long a file as there are bytes looked at.
+      // A file longer than the inspected bytes.
       let long = start + [UInt8](repeating: 0x20, count: name == nil ? 0 : 300)
       #expect(Decoding(long, pieces: size).error == .unsupportedFormat(name: name))
     }
   }
 
-  @Test("of AVIF is a brand, the first or another, of a still picture or a sequence")
+  @Test("AVIF is recognized by its major or a compatible brand")
   func brands() {
     for text in ["avif\0\0\0\0mif1miaf", "avis\0\0\0\0msf1miaf", "mif1\0\0\0\0mif1avif"] {
       for size in [1, .max] {
-        // Taken for one: so it is its boxes that are missing.
+        // The error shows that it was recognized as AVIF: its boxes are missing.
         let start = [0, 0, 0, 24] + Array("ftyp".utf8) + Array(text.utf8)
         #expect(Decoding(start, pieces: size).error == .cutShort, "\(text)")
       }
     }
   }
 
-  @Test("is looked for in the first bytes alone, however long a box says that it is")
+  @Test("only the first bytes are searched for a brand, however long the box is")
   func length() {
     var file = [0, 0, 1, 0] + Array("ftypmif1".utf8) + [UInt8](repeating: 0, count: 1000)
     file.replaceSubrange(252..<256, with: "avif".utf8)
@@ -58,7 +59,7 @@ struct SignatureTests {
     #expect(Decoding(file).error == .unsupportedFormat(name: "HEIF"))
   }
 
-  @Test("of ours that is not all there is cut short")
+  @Test("a file that ends within a supported signature is cut short")
   func cut() {
     for name in ["small.webp", "small.gif"] {
       for count in 1...12 {
@@ -73,7 +74,7 @@ struct SignatureTests {
     }
   }
 
-  @Test("of a format that is not let in is refused by name")
+  @Test("a file of a disabled format is refused by name")
   func notLetIn() {
     let onlyPNG = Decoding(Fixtures.smallJPEG, limits: DecodeLimits(formats: [.png]))
     #expect(onlyPNG.error == .unsupportedFormat(name: "JPEG"))

@@ -3,7 +3,7 @@ import Jobs
 import TestSupport
 import Testing
 
-@Suite("How long a step may compute for")
+@Suite("The time limit of a step")
 struct StepTimeTests {
   private static func most(
     _ format: ImageFormat, _ width: Int, _ height: Int, _ variants: [VariantRequest] = []
@@ -18,7 +18,9 @@ struct StepTimeTests {
     return request
   }
 
-  @Test("goes by the pixels that are read and written", arguments: ImageFormat.allCases)
+  @Test(
+    "the time limit of a step depends on the pixels read and written",
+    arguments: ImageFormat.allCases)
   func pixels(format: ImageFormat) {
     let small = Self.most(format, 16, 17)
     #expect(small > .zero && small < .milliseconds(10))
@@ -26,12 +28,12 @@ struct StepTimeTests {
     for output in OutputFormat.allCases {
       let variant = Self.variant(output)
       #expect(Self.most(format, 16, 17, [variant, variant]) > Self.most(format, 16, 17, [variant]))
-      // A colour profile may have tables.
+      // Includes time for the tables of a color profile.
       #expect(Self.most(format, 16, 17, [variant]) > small + .seconds(1))
     }
   }
 
-  @Test("is a number for the largest of all")
+  @Test("the time limit of a step is finite for the largest image")
   func extremes() {
     var variant = Self.variant(.avif, width: .max)
     (variant.height, variant.enlarge, variant.fit) = (.max, true, .fill)
@@ -40,7 +42,7 @@ struct StepTimeTests {
   }
 
   @Test(
-    "is far beyond what they take",
+    "the time limit of a step is much longer than real steps take",
     arguments: [
       "flat-paeth.png", "flat-progressive.jpg", "flat.gif", "flat-lossless.webp", "photo.jpg",
       "photo.webp", "grid.heic", "small.jxl", "layers.jxl", "deep.avif",
@@ -51,12 +53,12 @@ struct StepTimeTests {
       let variants = format.map { [Self.variant($0, width: 600)] } ?? []
       let decoding = Decoding(bytes, by: StreamingCodec(), variants: variants)
       let header = try #require(decoding.headers.first)
-      // What any step may take.
+      // The minimum for any step.
       let least = Duration.milliseconds(100)
       #expect(decoding.longestStep < max(StepTime.most(of: header, variants), least))
     }
   }
-  @Test("holds for the tables of a colour profile, which variants share")
+  @Test("the time limit includes the tables of a color profile once for all variants")
   func profile() throws {
     let bytes = PillowJudge.source("inks-profile.jpg")
     let formats: [OutputFormat] = [.jpeg, .png, .webp, .jpeg]
@@ -66,6 +68,6 @@ struct StepTimeTests {
     let most = StepTime.most(of: header, variants)
     #expect(decoding.longestStep < most)
     let one = StepTime.most(of: header, Array(variants.prefix(1)))
-    #expect(most - one < .seconds(1), "once for all")
+    #expect(most - one < .seconds(1), "the tables count once for all variants")
   }
 }

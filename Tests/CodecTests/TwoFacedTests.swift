@@ -4,14 +4,14 @@ import Jobs
 import TestSupport
 import Testing
 
-/// Files that hold more than one picture. Who decodes them and who reads their pixels later have to mean the same one:
-/// what the limits let in is what is shown.
-@Suite("A file with two faces")
+/// Files that contain more than one image. The decoder and the reader of pixels must find the same one, so that only
+/// a checked image is shown.
+@Suite("A file with two images")
 struct TwoFacedTests {
   struct File: CustomTestStringConvertible, Sendable {
     var testDescription: String
     var bytes: [UInt8]
-    /// The same picture alone; nil: the file is no image.
+    /// The same image alone; nil if the file must be refused.
     var shown: [UInt8]?
 
     init(_ name: String, _ bytes: [UInt8], shows shown: [UInt8]? = nil) {
@@ -19,11 +19,11 @@ struct TwoFacedTests {
     }
   }
 
-  /// Nothing larger than the shown pictures is let in, and no more memory than they take is there.
+  /// Larger images than the shown ones exceed these limits, and so does more memory than they take.
   static let limits = DecodeLimits(maxPixels: 400 * 400, maxDimension: 400)
 
   @Test(
-    "is refused, or shows in its variants what was checked",
+    "a file with two images is refused, or its variants show the checked image",
     arguments: webps + jpegs + pngs + gifs + avifs)
   func shows(file: File) throws {
     for pieces in [7, .max] {
@@ -46,7 +46,8 @@ struct TwoFacedTests {
     }
   }
 
-  @Test("is none to a reader that was told of its other one", arguments: webps + gifs + avifs)
+  @Test(
+    "a reader refuses a file that is described as its other image", arguments: webps + gifs + avifs)
   func otherFace(file: File) throws {
     guard let shown = file.shown, var image = Decoding(shown).description else { return }
     (image.width, image.height) = (16_383, 16_383)
@@ -56,7 +57,7 @@ struct TwoFacedTests {
   }
 
   @Test(
-    "is any whose description is not its own: it isn't opened",
+    "a reader refuses a file whose description is of another image",
     arguments: Fixtures.known.map(\.name))
   func description(name: String) throws {
     let file = Fixtures.image(name)
@@ -71,7 +72,7 @@ struct TwoFacedTests {
     others[6].isProgressive.toggle()
     others[7].hasAlpha.toggle()
     for other in others where other != image {
-      // Of a WebP's frames, later ones may be transparent.
+      // In a WebP, later frames may be transparent.
       if image.format == .webp, image.frames > 1, other.hasAlpha != image.hasAlpha { continue }
       if let open = image.format.openPixels {
         let pixels = ReadPixels(file, as: other, by: open)
@@ -80,7 +81,7 @@ struct TwoFacedTests {
       let rendered = Rendered(file, as: Variant(.png, 8), described: other)
       #expect(
         rendered.result
-          == .failure(.broken(format: image.format, detail: "not what was decoded before")))
+          == .failure(.broken(format: image.format, detail: "not the image decoded before")))
     }
   }
 }
@@ -110,37 +111,39 @@ extension TwoFacedTests {
   }
 
   static let webps = [
-    webp("a frame that nothing announces", [hiddenFrame, good], [good]),
-    webp("a frame of a still picture", [canvas, hiddenFrame, good], [good]),
+    webp("an unannounced frame", [hiddenFrame, good], [good]),
+    webp("a frame in a still image", [canvas, hiddenFrame, good], [good]),
     webp(
-      "a still picture before frames", [announced, hidden, goodFrame], [goodFrame].with(announced)),
+      "a still image before frames", [announced, hidden, goodFrame], [goodFrame].with(announced)),
     webp(
-      "a still picture after frames", [announced, goodFrame, hidden], [goodFrame].with(announced)),
-    webp("a second picture", [good, hidden], [good]),
-    webp("a second picture, the first within", [hidden, good], nil),
+      "a still image after frames", [announced, goodFrame, hidden], [goodFrame].with(announced)),
+    webp("a second image", [good, hidden], [good]),
+    webp("a second image, and the first inside it", [hidden, good], nil),
     webp(
       "a second canvas", [good, .canvas(width: 16_383, height: 16_383, flags: 2), hidden], [good]),
     webp(
-      "a second canvas before the picture",
+      "a second canvas before the image",
       [canvas, .canvas(width: 16_383, height: 16_383, flags: 2), good], [good]),
     webp(
-      "a frame with two pictures",
+      "a frame with two images",
       [announced, .frame(good, hidden, width: 300, height: 300)], [goodFrame].with(announced)),
     webp(
-      "a frame with the wrong picture first",
+      "a frame with the wrong image first",
       [announced, .frame(hidden, good, width: 300, height: 300)], nil),
     webp(
       "a frame in a frame",
       [announced, .frame(hiddenFrame, good, width: 300, height: 300)], [goodFrame].with(announced)),
     webp(
-      "a profile that holds a picture", [canvas, .init(tag: "ICCP", content: hidden.bytes), good],
+      "a profile that contains an image",
+      [canvas, .init(tag: "ICCP", content: hidden.bytes), good],
       [good]),
     webp(
-      "metadata that hold a file", [canvas, .init(tag: "EXIF", content: hiddenFrame.bytes), good],
+      "metadata that contain a file",
+      [canvas, .init(tag: "EXIF", content: hiddenFrame.bytes), good],
       [good]),
-    webp("alpha that nothing announces", [.init(tag: "ALPH", content: [0, 1, 2]), good], [good]),
+    webp("unannounced alpha", [.init(tag: "ALPH", content: [0, 1, 2]), good], [good]),
     File(
-      "WebP: a second file behind it",
+      "WebP: a second file after it",
       WebPFixture(chunks: [good]).bytes + WebPFixture(chunks: [hidden]).bytes,
       shows: WebPFixture(chunks: [good]).bytes),
   ]
@@ -172,11 +175,11 @@ extension TwoFacedTests {
     jpeg("a thumbnail in JFIF's extension", shows: true) { jpeg, _ in
       jpeg.insert(JPEGFixture.segment(0xE0, Array("JFXX\0".utf8) + [0x10] + large))
     },
-    jpeg("a picture in a comment", shows: true) { jpeg, _ in
+    jpeg("an image in a comment", shows: true) { jpeg, _ in
       jpeg.insert(JPEGFixture.segment(0xFE, large))
     },
     File(
-      "JPEG: a second picture by MPF",
+      "JPEG: a second image by MPF",
       JPEGFixture(small).inserting(
         JPEGFixture.segment(0xE2, Array("MPF\0".utf8) + large.prefix(90)))
         + large, shows: small),
@@ -198,7 +201,7 @@ extension TwoFacedTests {
       jpeg, large in
       jpeg.segments.insert(contentsOf: large.segments, at: jpeg.segments.count - 2)
     },
-    File("JPEG: a second file behind it", small + large, shows: small),
+    File("JPEG: a second file after it", small + large, shows: small),
   ]
 }
 
@@ -226,12 +229,14 @@ extension TwoFacedTests {
   static let pngs = [
     png("a second IHDR before the data", header(huge), [], shows: false),
     png("a second IHDR after the data", [], header(huge), shows: false),
-    png("a second picture's data", [], PNGFixture.chunk("tEXt", [1]) + pixels, shows: false),
-    png("an animation of larger frames", animation, later, shows: true),
-    png("an animation whose first frame is its picture", animation + control, later, shows: true),
+    png("a second image's data", [], PNGFixture.chunk("tEXt", [1]) + pixels, shows: false),
+    png("an animation with larger frames", animation, later, shows: true),
+    png(
+      "an animation whose first frame is its default image", animation + control, later, shows: true
+    ),
     png("a file in a text", PNGFixture.chunk("zTXt", huge.start), [], shows: true),
     File(
-      "PNG: a second file behind it", Fixtures.smallPNG + huge.start + pixels + huge.end,
+      "PNG: a second file after it", Fixtures.smallPNG + huge.start + pixels + huge.end,
       shows: Fixtures.smallPNG),
     File("PNG: another header first", header(huge).inserted(in: Fixtures.smallPNG)),
   ]
@@ -249,7 +254,7 @@ extension TwoFacedTests {
 }
 
 extension [UInt8] {
-  /// Behind the signature.
+  /// Inserts the bytes after the signature.
   fileprivate func inserted(in png: [UInt8]) -> [UInt8] { png.prefix(8) + self + png.dropFirst(8) }
 }
 
@@ -269,7 +274,7 @@ extension TwoFacedTests {
 
   static let gifs = [
     gif("a second frame", { $0.frames.append(.init(left: 3, top: 3, width: 9, height: 9)) }),
-    gif("a second frame that leaves the canvas") {
+    gif("a second frame outside the canvas") {
       $0.frames.append(.init(left: 65_000, top: 65_000, width: 20, height: 10))
     },
     gif(
@@ -287,7 +292,7 @@ extension TwoFacedTests {
       $0.before = [0x21, 0xFF, 11] + Array("GIF89aXXXXX".utf8) + [1, 0x3B, 0]
     },
     File(
-      "GIF: a second file behind it",
+      "GIF: a second file after it",
       GIFFixture(width: 30, height: 20).bytes + GIFFixture(width: 300, height: 20).bytes,
       shows: GIFFixture(width: 30, height: 20).bytes),
   ]
@@ -305,29 +310,29 @@ extension TwoFacedTests {
     return File("AVIF: " + name, bytes, shows: shows ? whole : nil)
   }
 
-  /// A box of so many bytes, with its head.
+  /// A box with a head and this content.
   private static func box(_ name: String, _ content: [UInt8]) -> [UInt8] {
     PNGFixture.big(UInt32(content.count + 8)) + Array(name.utf8) + content
   }
 
   static let avifs = [
-    avif("a second file behind it", of: "small.avif") { $0 += Fixtures.image("grid.avif") },
-    avif("a second meta box behind it", of: "small.avif") {
+    avif("a second file after it", of: "small.avif") { $0 += Fixtures.image("grid.avif") },
+    avif("a second meta box after it", of: "small.avif") {
       let other = Fixtures.image("grid.avif")
       let meta = other.firstIndex(of: "meta")!
       $0 += other[(meta - 4)...]
     },
     avif("another file in a free box before its boxes", of: "small.avif") {
-      // Places in the file are moved by none: the box is the last.
+      // The offsets in the file stay valid, because the box is the last one.
       $0 += box("free", Fixtures.image("grid.avif"))
     },
-    avif("an item that is primary and not there", of: "grid.avif", shows: false) {
+    avif("a primary item that does not exist", of: "grid.avif", shows: false) {
       let place = $0.firstIndex(of: "pitm")!
       $0[place + 9] = 99
     },
   ]
 
-  @Test("of an AVIF is the primary item's, whichever that is, for all who read it")
+  @Test("an AVIF is its primary item for the decoder and for all readers")
   func primaryItem() throws {
     let grid = Fixtures.image("grid.avif")
     let place = try #require(grid.firstIndex(of: "pitm"))
@@ -339,7 +344,7 @@ extension TwoFacedTests {
       faces.insert([image.width, image.height])
       let pixels = ReadPixels(bytes, as: image, by: avif_pixels_open)
       #expect(pixels.rgba.count == image.width * image.height * 4)
-      // What one item told is not another's.
+      // The description of one item does not match another item.
       let own = try #require(Decoding(grid).description)
       if own != image {
         #expect(ReadPixels(bytes, as: own, by: avif_pixels_open).fault == .broken)
@@ -348,7 +353,7 @@ extension TwoFacedTests {
     #expect(faces.count > 1)
   }
 
-  @Test("of an AVIF is its sequence's or its item's by its major brand, for all who read it")
+  @Test("an AVIF is its sequence or its item by its major brand, for all readers")
   func sequence() throws {
     for brand in ["avis", "avif"] {
       var bytes = Fixtures.image("animated.avif")
@@ -363,7 +368,7 @@ extension TwoFacedTests {
 }
 
 extension [UInt8] {
-  /// Where such letters are.
+  /// The index of these letters.
   fileprivate func firstIndex(of letters: String) -> Int? {
     indices.first { self[$0...].starts(with: letters.utf8) }
   }

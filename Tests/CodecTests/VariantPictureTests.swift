@@ -3,11 +3,11 @@ import Jobs
 import TestSupport
 import Testing
 
-@Suite("A variant's picture")
+@Suite("The pixels of a variant")
 struct VariantPictureTests {
   typealias Case = PillowJudge.Case
 
-  /// Judges, and expects each to be at least so near to Pillow's.
+  /// Renders the cases, and expects at least this likeness to Pillow's results.
   static func expect(
     _ cases: [Case], atLeast floor: Double,
     _ more: (Case, PillowJudge.Verdict) -> Void = { _, _ in }
@@ -20,7 +20,7 @@ struct VariantPictureTests {
     }
   }
 
-  @Test("is what Pillow's Lanczos makes of the same pixels")
+  @Test("a variant equals Pillow's Lanczos scaling of the same pixels")
   func scaling() throws {
     let sizes = [(500, 500), (333, 90), (64, 64), (17, 400), (1, 1), (1002, 756)]
     var cases = sizes.map { Case(name: "large.png", variant: Variant(.png, $0.0, $0.1)) }
@@ -33,7 +33,7 @@ struct VariantPictureTests {
     try Self.expect(cases, atLeast: 45)
   }
 
-  @Test("is enlarged and distorted as Pillow does")
+  @Test("a variant is enlarged and distorted as by Pillow")
   func enlarging() throws {
     let sizes = [(400, 300), (161, 121), (10, 500), (700, 11), (640, 120)]
     try Self.expect(
@@ -44,9 +44,9 @@ struct VariantPictureTests {
       atLeast: 40)
   }
 
-  @Test("is cut off the same on both sides where it covers")
+  @Test("a variant with cover is cropped equally on both sides")
   func covering() throws {
-    // 160 x 120: of a square the middle 120, of 2:1 the middle 80 rows.
+    // 160 × 120: for a square the middle 120 columns, for 2:1 the middle 80 rows.
     try Self.expect(
       [
         Case(
@@ -58,13 +58,13 @@ struct VariantPictureTests {
       ], atLeast: 45)
   }
 
-  @Test("is cut off where its position says, in the upright picture", arguments: 1...8)
+  @Test("a variant is cropped at its position in the upright image", arguments: 1...8)
   func position(orientation: Int) throws {
     let name = "turned-\(orientation).png"
     let image = try Decoding(PillowJudge.source(name)).result.get()
     let stored = [Double(image.width), Double(image.height)]
     let (width, height) = orientation > 4 ? (stored[1], stored[0]) : (stored[0], stored[1])
-    // Twice as wide, then twice as high as the picture.
+    // Twice as wide, then twice as high as the image.
     var wide = Variant(.png, Int(width), Int(height / 2), fit: .cover)
     var high = Variant(.png, Int(width / 2), Int(height), fit: .cover)
     var cases: [Case] = []
@@ -75,11 +75,11 @@ struct VariantPictureTests {
       cases.append(Case(name: name, variant: wide, box: [0, top, width, top + height / 2]))
       cases.append(Case(name: name, variant: high, box: [left, 0, left + width / 2, height]))
     }
-    // Pillow doesn't look beyond what is left.
+    // Pillow does not use pixels outside the crop.
     try Self.expect(cases, atLeast: 37)
   }
 
-  @Test("is upright whatever the orientation, pixel by pixel", arguments: 1...8)
+  @Test("a variant is upright for every orientation, pixel by pixel", arguments: 1...8)
   func orientation(value: Int) throws {
     try Self.expect([Case(name: "turned-\(value).png", variant: Variant(.png))], atLeast: 99)
     var best = Variant(.jpeg, 40, 40)
@@ -94,7 +94,7 @@ struct VariantPictureTests {
       [Case(name: "turned-\(value).jpg", variant: Variant(.png, 200, 200))], atLeast: 40)
   }
 
-  @Test("has no fringe where it is transparent")
+  @Test("a variant has no fringes at transparent edges")
   func alpha() throws {
     let red = Variant.Color(red: 230, green: 20, blue: 90)
     for name in ["alpha.png", "interlaced-alpha.png"] {
@@ -113,7 +113,7 @@ struct VariantPictureTests {
           Case(name: name, variant: Variant(.jpeg, 120, background: red)),
         ], atLeast: 27)
     }
-    // Grey on a colour is not grey.
+    // Gray on a colored background is not gray.
     for background in [red, Variant.Color(red: 9, green: 9, blue: 9)] {
       let variant = Variant(.png, 40, background: background)
       try Self.expect([Case(name: "grey-alpha.png", variant: variant)], atLeast: 42) {
@@ -123,23 +123,25 @@ struct VariantPictureTests {
   }
 
   @Test(
-    "is the same pixels at its own size, of any PNG kind",
+    "a variant of any PNG kind has the same pixels at its own size",
     arguments: [
       "mono.png", "grey.png", "grey-alpha.png", "grey16.png", "palette.png", "palette-2bit.png",
       "palette-transparent.png", "rgb.png", "rgb-transparent.png", "rgba.png", "rgb16.png",
       "interlaced.png", "animated.png", "srgb.png", "grey-wide.png", "broken-profile.png",
     ])
   func kinds(name: String) throws {
-    // Sixteen bits may be rounded either way.
+    // 16 bits may be rounded up or down.
     let floor = name.contains("16") ? 48.0 : 99
     try Self.expect([Case(name: name, variant: Variant(.png))], atLeast: floor)
   }
 
-  @Test("follows its colour profile", arguments: ["wide.png", "wide-alpha.png", "grey-gamma.png"])
+  @Test(
+    "a variant applies its image's color profile",
+    arguments: ["wide.png", "wide-alpha.png", "grey-gamma.png"])
   func profiles(name: String) throws {
     try Self.expect([Case(name: name, variant: Variant(.png))], atLeast: 50)
     try Self.expect([Case(name: name, variant: Variant(.png, 60))], atLeast: 40)
-    // It makes a difference at all.
+    // The profile must make a difference.
     var png = Rendered(PillowJudge.source(name), as: Variant(.png)).file
     let plain = Rendered(PillowJudge.source("photo.png"), as: Variant(.png)).file
     #expect(png != plain)
@@ -147,7 +149,7 @@ struct VariantPictureTests {
     #expect(png == plain)
   }
 
-  @Test("of a JPEG has its profile and its inks brought to sRGB")
+  @Test("a variant of a JPEG has its profile and its inks converted to sRGB")
   func inks() throws {
     try Self.expect([Case(name: "wide.jpg", variant: Variant(.png))], atLeast: 45)
     try Self.expect([Case(name: "wide.jpg", variant: Variant(.png, 60))], atLeast: 36)
@@ -158,7 +160,7 @@ struct VariantPictureTests {
   }
 
   @Test(
-    "of a JPEG is near to Pillow's also where detail was left out in decoding",
+    "a variant of a JPEG is close to Pillow's even if decoded at a reduced scale",
     arguments: ["large.jpg", "large-progressive.jpg", "large-grey.jpg"])
   func shrinking(name: String) throws {
     let widths = [1003, 700, 502, 501, 251, 250, 126, 125, 63, 62, 31, 5, 1]
@@ -166,7 +168,7 @@ struct VariantPictureTests {
   }
 
   @Test(
-    "of any JPEG kind is near to Pillow's",
+    "a variant of any JPEG kind is close to Pillow's",
     arguments: Fixtures.known.map(\.name).filter {
       $0.hasSuffix(".jpg") && !$0.hasPrefix("flat")
     })
@@ -174,7 +176,7 @@ struct VariantPictureTests {
     try Self.expect([Case(name: name, variant: Variant(.png))], atLeast: 40)
   }
 
-  @Test("of extreme proportions has a pixel at least")
+  @Test("a variant with extreme proportions has at least one pixel per side")
   func extremes() throws {
     let cases = [
       Case(name: "dot.png", variant: Variant(.png, 9, 9)),
@@ -193,7 +195,7 @@ struct VariantPictureTests {
     try Self.expect(cases, atLeast: 40)
   }
 
-  @Test("as a JPEG is as good as its quality says")
+  @Test("a variant as a JPEG is as good as its quality requires")
   func quality() throws {
     var sizes: [Int] = []
     for (quality, floor) in [(1, 18.0), (50, 28), (80, 31), (100, 40)] {

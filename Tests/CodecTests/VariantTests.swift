@@ -11,7 +11,7 @@ struct VariantTests {
     var size: [Int]
   }
 
-  /// Of a picture of 1600 x 1200.
+  /// For an image of 1600 × 1200.
   static let sizes: [Expected] = [
     Expected(fit: .contain, size: [1600, 1200]),
     Expected(fit: .fill, size: [1600, 1200]),
@@ -30,7 +30,7 @@ struct VariantTests {
     Expected(width: 0, height: -5, fit: .fill, size: [1, 1]),
   ]
 
-  @Test("has the size that its fit says", arguments: sizes)
+  @Test("a variant has the size that its fit defines", arguments: sizes)
   func size(expected: Expected) {
     let renderer = StreamingRenderer()
     let variant = Variant(.png, expected.width, expected.height, fit: expected.fit)
@@ -43,7 +43,7 @@ struct VariantTests {
     }
   }
 
-  @Test("is enlarged within the size where contain may")
+  @Test("a variant with contain is enlarged if allowed")
   func enlarging() {
     var image = ImageDescription(format: .jpeg, width: 1600, height: 1200)
     for (width, height, fit, size) in [
@@ -64,7 +64,7 @@ struct VariantTests {
     }
   }
 
-  @Test("of absurd size is told, refused and reckoned without overflow")
+  @Test("a variant of an absurd size is refused without integer overflow")
   func absurd() {
     let variant = Variant(.jpeg, .max, .max, fit: .fill)
     let image = ImageDescription(format: .jpeg, width: 24, height: 16)
@@ -77,7 +77,7 @@ struct VariantTests {
     }
   }
 
-  @Test("is rendered in steps, and said again when asked again")
+  @Test("a variant is rendered in steps, and the result can be read again")
   func steps() throws {
     let bytes = Fixtures.image("flat-paeth.png")
     let rendered = Rendered(bytes, as: Variant(.png, 100))
@@ -90,7 +90,7 @@ struct VariantTests {
     #expect(try rendering.file() == file)
   }
 
-  @Test("is the same bytes each time", arguments: [OutputFormat.jpeg, .png])
+  @Test("a variant has the same bytes each time", arguments: [OutputFormat.jpeg, .png])
   func determinism(format: OutputFormat) {
     let variant = Variant(format, 77, 50, fit: .cover)
     let first = Rendered(Fixtures.progressiveJPEG, as: variant).file
@@ -99,7 +99,7 @@ struct VariantTests {
   }
 
   @Test(
-    "with others by one decode is what it is alone at that scale; one that can't be made harms none",
+    "variants of one decode equal single ones at that scale, and failures affect no other",
     arguments: ["photo.jpg", "photo.png", "photo.webp", "photo.gif", "small.avif", "alpha.jxl"])
   func together(name: String) throws {
     let bytes = Fixtures.image(name)
@@ -115,7 +115,7 @@ struct VariantTests {
     #expect(all?.map { (try? $0.get()) == nil } == [false, true, false, false])
   }
 
-  @Test("read at the scale of a larger one is what it is beside that, and another rendition")
+  @Test("a variant decoded at the scale of a larger one is another rendition")
   func scales() throws {
     let (bytes, renderer) = (Fixtures.jpeg, StreamingRenderer())
     let image = try Decoding(bytes).result.get()
@@ -128,18 +128,18 @@ struct VariantTests {
     while all == nil { all = try rendering.step() }
     let together = try #require(all?.first).get()
     #expect(together == Rendered(bytes, as: beside).file)
-    #expect(together != Rendered(bytes, as: small).file, "else this proves nothing")
+    #expect(together != Rendered(bytes, as: small).file, "the two scales differ")
 
     let stored = StoredImage(
       description: image, digest: ImageDigest(of: bytes), bytes: bytes.count, url: nil,
       variant: .regular, modifiedAt: Timestamp(milliseconds: 0))
     let renditions = [small, beside, large].map { Rendition(of: stored, as: $0, by: renderer) }
     #expect(Set(renditions.map(\.id)).count == 3)
-    #expect(renditions[0].decode != renditions[2].decode, "they come out otherwise together")
+    #expect(renditions[0].decode != renditions[2].decode, "together they have other pixels")
     #expect(renditions[1].decode == renditions[2].decode)
   }
 
-  @Test("is let go at any moment")
+  @Test("a rendering can be abandoned at any step")
   func lettingGo() throws {
     for name in ["photo.jpg", "photo-progressive.jpg", "flat-paeth.png", "rgba.png"] {
       let bytes = Fixtures.image(name)
@@ -151,7 +151,7 @@ struct VariantTests {
     }
   }
 
-  @Test("in a format that nobody writes is refused")
+  @Test("a variant in a format without an encoder is refused")
   func unwritten() {
     for format in OutputFormat.allCases {
       let isWritten = StreamingRenderer().formats.contains(format)

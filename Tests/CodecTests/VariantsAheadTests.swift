@@ -3,8 +3,8 @@ import Jobs
 import TestSupport
 import Testing
 
-/// How near they are to what Pillow makes is judged with all other variants: see ``PillowJudge``.
-@Suite("Variants that a decode makes on its way")
+/// Their likeness to Pillow's results is tested together with other variants; see ``PillowJudge``.
+@Suite("Variants made during a decode")
 struct VariantsAheadTests {
   static let sizes = [
     Variant(.jpeg, 64), Variant(.png, 40, 40, fit: .cover), Variant(.webp, 100),
@@ -15,7 +15,8 @@ struct VariantsAheadTests {
     [.jpeg, .png].contains($0.description.format) && !$0.name.hasPrefix("flat")
   }.map(\.name)
 
-  @Test("are all there with the image, of the sizes that rendering gives", arguments: decoded)
+  @Test(
+    "variants made during a decode are complete and have the rendered sizes", arguments: decoded)
   func made(name: String) throws {
     let file = Fixtures.image(name)
     let plain = Decoding(file)
@@ -34,14 +35,17 @@ struct VariantsAheadTests {
     }
   }
 
-  @Test("are the same whatever pieces the bytes come in", arguments: decoded)
+  @Test(
+    "variants made during a decode do not depend on how the bytes are split", arguments: decoded)
   func pieces(name: String) {
     let file = Fixtures.image(name)
     let whole = Decoding(file, variants: Self.sizes).variants
     #expect(Decoding(file, pieces: 7, variants: Self.sizes).variants == whole)
   }
 
-  @Test("change nothing of what is refused", arguments: ["small.jpg", "scans.jpg", "small.png"])
+  @Test(
+    "variants made during a decode do not change which files are refused",
+    arguments: ["small.jpg", "scans.jpg", "small.png"])
   func refused(name: String) {
     let file = Fixtures.image(name)
     // EOI or IEND may be missing.
@@ -54,7 +58,7 @@ struct VariantsAheadTests {
     }
   }
 
-  @Test("that memory does not suffice for are left out, and the image is taken all the same")
+  @Test("variants without enough memory are left out, and the image is still accepted")
   func memory() throws {
     let least = try #require(Decoding(Fixtures.jpeg).headers.first).decodingMemory
     var limits = DecodeLimits(maxMemory: least)
@@ -69,7 +73,7 @@ struct VariantsAheadTests {
     #expect(huge.variants == [nil] && huge.error == nil)
   }
 
-  @Test("of formats that are read otherwise are left to the renderer")
+  @Test("variants of other formats are left to the renderer")
   func others() {
     for name in ["small.webp", "small.gif", "small.avif", "small.jxl"] {
       let decoding = Decoding(Fixtures.image(name), variants: [Variant(.jpeg, 9)])
@@ -77,7 +81,7 @@ struct VariantsAheadTests {
     }
   }
 
-  @Test("stand upright, or are left to the renderer where a PNG tells that after its pixels")
+  @Test("variants are upright, or left to the renderer if the PNG's EXIF follows its pixels")
   func orientation() {
     var png = PNGFixture(width: 40, height: 20)
     let exif = PNGFixture.chunk("eXIf", EXIFFixture.tiff(orientation: 6, isBigEndian: true))
@@ -90,7 +94,7 @@ struct VariantsAheadTests {
     #expect(late.description?.orientation == 6 && late.variants == [nil])
   }
 
-  @Test("are let go at any moment")
+  @Test("a decode with variants can be abandoned at any step")
   func lettingGo() throws {
     for name in ["photo.jpg", "photo-progressive.jpg", "rgba.png"] {
       for count in 0..<30 {

@@ -3,9 +3,10 @@ import Jobs
 import TestSupport
 import Testing
 
-@Suite("A whole image")
+@Suite("A complete image")
 struct WholeImageTests {
-  @Test("is described as Pillow describes it", arguments: Fixtures.known.map(\.name))
+  @Test(
+    "a complete image has the description that Pillow gives", arguments: Fixtures.known.map(\.name))
   func agreesWithPillow(name: String) {
     let expected = Fixtures.known.first { $0.name == name }?.description
     let decoding = Decoding(Fixtures.image(name))
@@ -16,7 +17,7 @@ struct WholeImageTests {
     #expect(decoding.headers.first?.format == expected?.format)
   }
 
-  @Test("is the same however its bytes are split", arguments: [1, 2, 7, 1000])
+  @Test("a complete image is the same however its bytes are split", arguments: [1, 2, 7, 1000])
   func splits(size: Int) {
     for (name, expected) in Fixtures.known where size > 2 || Fixtures.image(name).count < 4000 {
       let decoding = Decoding(Fixtures.image(name), pieces: size)
@@ -25,7 +26,7 @@ struct WholeImageTests {
     }
   }
 
-  @Test("of any PNG kind is decoded", arguments: PNGFixture.kinds, [false, true])
+  @Test("a PNG of any kind is decoded", arguments: PNGFixture.kinds, [false, true])
   func kinds(kind: (colourType: UInt8, depth: UInt8), isInterlaced: Bool) {
     for (width, height) in [(1, 1), (2, 3), (5, 1), (1, 9), (9, 8), (33, 17)] as [(UInt32, UInt32)]
     {
@@ -42,7 +43,7 @@ struct WholeImageTests {
   }
 
   @Test(
-    "ends where it ends: bytes after it don't matter",
+    "bytes after the end of an image are ignored",
     arguments: [
       "photo.jpg", "photo.png", "photo.webp", "animated.webp", "photo.gif", "small.avif",
       "animated.avif", "small.jxl", "boxed.jxl", "recompressed.jxl", "animated.jxl",
@@ -57,7 +58,8 @@ struct WholeImageTests {
   }
 
   @Test(
-    "is finished before anybody says that no more bytes come", arguments: Fixtures.known.map(\.name)
+    "a complete image is finished before the end of the bytes is reported",
+    arguments: Fixtures.known.map(\.name)
   )
   func finishesWithoutEnd(name: String) throws {
     let decoder = StreamingCodec().makeDecoder(limits: DecodeLimits())
@@ -70,11 +72,11 @@ struct WholeImageTests {
       }
       step = try decoder.step()
     }
-    // The library's arithmetic decoder can't wait for bytes, so all must be there.
+    // The library's arithmetic decoder can't wait for bytes, so all must be present.
     #expect(name.hasPrefix("arithmetic"))
   }
 
-  @Test("has an orientation in either byte order", arguments: 1...8, [false, true])
+  @Test("an image has its EXIF orientation in either byte order", arguments: 1...8, [false, true])
   func orientation(value: Int, isBigEndian: Bool) {
     for type in [3, 4] as [UInt16] {
       let tiff = EXIFFixture.tiff(orientation: UInt16(value), isBigEndian: isBigEndian, type: type)
@@ -90,27 +92,29 @@ struct WholeImageTests {
     }
   }
 
-  @Test("can be transparent by a tRNS chunk")
+  @Test("a tRNS chunk makes a PNG transparent")
   func transparency() {
     var png = PNGFixture(width: 3, height: 3)
     png.before = [PNGFixture.chunk("tRNS", [0, 1, 0, 2, 0, 3])]
     #expect(Decoding(png.bytes).description?.hasAlpha == true)
   }
 
-  @Test("has the colour transparent whose bits count, whoever reads", arguments: [1, 2, 4, 8, 16])
+  @Test(
+    "only the bits of the image's depth count in a PNG's transparent color",
+    arguments: [1, 2, 4, 8, 16])
   func transparentColour(depth: UInt8) {
     var png = PNGFixture(width: 9, height: 5)
     (png.depth, png.colourType) = (depth, 0)
     png.before = [PNGFixture.chunk("tRNS", [0, 0])]
     let wanted = Decoding(png.bytes).description
     png.before = [PNGFixture.chunk("tRNS", [depth == 16 ? 0 : 0xFF, 0])]
-    // Nothing of it is to be seen.
+    // The image is completely transparent.
     #expect(wanted?.hasAlpha == true && wanted?.lqip == nil)
     #expect(Decoding(png.bytes).description == wanted)
     #expect(Decoding(png.bytes, variants: [Variant(.png, 4)]).description == wanted)
   }
 
-  @Test("is upright where its EXIF block makes no sense", arguments: 0..<8)
+  @Test("an image with an invalid EXIF block is upright", arguments: 0..<8)
   func nonsense(index: Int) {
     let sound = EXIFFixture.tiff(orientation: 6, isBigEndian: true)
     let blocks: [[UInt8]] = [

@@ -1,7 +1,7 @@
 import Caching
 
-/// A case of the HTTP caching suite at github.com/http-tests/cache-tests, by its id there, as a
-/// client of the service meets it: each request of a case is a job.
+/// A case of the HTTP caching tests at github.com/http-tests/cache-tests, with the ID that it has there. Each
+/// request of a case is sent as a job.
 struct Case: Sendable {
   let id: String
   let steps: [Step]
@@ -11,14 +11,13 @@ struct Case: Sendable {
     self.steps = steps
   }
 
-  /// Most cases: a first job that fetches, then a second one.
-  /// - Parameter seconds: the pause between both.
+  /// The form of most cases: a first job that fetches the image, then a second job.
   init(_ id: String, _ fields: [OriginField], after seconds: Int = 0, _ expected: Expected) {
     self.init(id, .first(fields), .next(expected, after: seconds))
   }
 }
 
-/// One job, and what the origin answers while it runs.
+/// One job, and the origin's response while it runs.
 struct Step: Sendable {
   /// The job's header fields.
   var headers: [String: String] = [:]
@@ -26,21 +25,21 @@ struct Step: Sendable {
   var mode = "default"
   /// The query of the job's URL.
   var query = ""
-  /// Seconds to wait before it.
+  /// The pause before the job, in seconds.
   var pause = 0
-  /// What the origin answers.
+  /// The status and the header fields of the origin's response.
   var status = 200
   var fields: [OriginField] = []
-  /// The status of an interim response before it.
+  /// The status of an interim response before the final one.
   var interim: Int?
-  /// Whether the origin closes the connection in place of an answer.
+  /// Whether the origin closes the connection without a response.
   var disconnects = false
 
   var expected = Expected.asked
-  /// What the job's `cache.age` must be more than.
+  /// The job's `cache.age` must be greater than this, in seconds.
   var ageAbove: Int?
 
-  /// A first job: the origin's fields answer it.
+  /// A first job, which the origin answers with these fields.
   static func first(_ fields: [OriginField], _ headers: [String: String] = [:]) -> Step {
     Step(headers: headers, fields: fields)
   }
@@ -53,7 +52,7 @@ struct Step: Sendable {
     Step(headers: headers, mode: mode, pause: pause, fields: fields, expected: expected)
   }
 
-  /// The same with something changed.
+  /// Returns the step with one member changed.
   func with<Value>(_ path: WritableKeyPath<Step, Value>, _ value: Value) -> Step {
     var step = self
     step[keyPath: path] = value
@@ -61,18 +60,18 @@ struct Step: Sendable {
   }
 }
 
-/// What a job has to come to.
+/// The expected result of a job.
 enum Expected: Sendable, Equatable {
-  /// The origin is asked, and its image is the result.
+  /// The origin receives a request, and its image is the result.
   case asked
-  /// The stored image of that step is the result, and the origin is not asked.
+  /// The stored image of that step is the result, and the origin receives no request.
   case cached(from: Int)
-  /// The origin is asked whether the first step's image still holds, and that is the result.
+  /// The origin confirms the first step's image, which is the result.
   case validated(by: String)
-  /// The first step's image is the result, stale as it is; the origin is asked, at least
-  /// afterwards, or not at all.
+  /// The first step's image is the result although it is stale. The origin receives a request if `asks` is
+  /// true, possibly after the result.
   case stale(asks: Bool)
-  /// There is no image. Unless the mode forbids, the origin is asked.
+  /// The job fails. The origin receives a request unless the cache mode forbids it.
   case failed
 
   static let cached = cached(from: 1)
@@ -80,11 +79,11 @@ enum Expected: Sendable, Equatable {
   static let dated = validated(by: "If-Modified-Since")
 }
 
-/// A header field of the origin, written `"Age: 3"`, or a date.
+/// A header field of the origin's response: a fixed one, written `"Age: 3"`, or a date.
 struct OriginField: Sendable, ExpressibleByStringLiteral {
   let name: String
   private let value: String
-  /// Seconds from the moment of the answer.
+  /// Seconds from the time of the response.
   private let offset: Int64?
 
   init(_ line: String) {
@@ -106,7 +105,7 @@ struct OriginField: Sendable, ExpressibleByStringLiteral {
   static func expires(_ seconds: Int64) -> Self { Self("Expires", in: seconds) }
   static func modified(_ seconds: Int64) -> Self { Self("Last-Modified", in: seconds) }
 
-  /// Its value in an answer at that moment.
+  /// Returns the value for a response at that time, in milliseconds since 1970.
   func value(at now: Int64) -> String {
     offset.map { HTTPDate(milliseconds: now + $0 * 1000).description } ?? value
   }

@@ -1,12 +1,12 @@
 import Caching
 import TestSupport
 
-/// The origin of one case: what it answers in each of its steps.
+/// The origin of one case, with its response in each step.
 struct CaseOrigin {
   private let row: Case
   /// The current step, counted from 1.
   private(set) var number = 0
-  /// The fields of the last image that it sent.
+  /// The header fields of the last image that it sent.
   private var sent: [Field] = []
 
   init(_ row: Case) { self.row = row }
@@ -19,7 +19,7 @@ struct CaseOrigin {
     var body: [UInt8]
   }
 
-  /// The answer to a request with those fields; nil where it closes the connection.
+  /// Returns the response to a request with these fields; nil if the origin closes the connection.
   mutating func answer(_ request: [Field], at now: Int64) -> Answer? {
     let step = row.steps[number - 1]
     guard !step.disconnects else { return nil }
@@ -35,12 +35,12 @@ struct CaseOrigin {
     return Answer(status: step.status, fields: fields, body: body)
   }
 
-  /// An image that tells by its width which step it is from.
+  /// An image whose width in pixels is the number of its step.
   static func image(_ number: Int) -> [UInt8] {
     PNGFixture(width: UInt32(number), height: 1).bytes
   }
 
-  /// Whether a condition names what was sent last.
+  /// Whether a condition of the request matches the image that was sent last.
   private func isCurrent(_ request: [Field]) -> Bool {
     let pairs = [("if-none-match", "ETag"), ("if-modified-since", "Last-Modified")]
     return pairs.contains { condition, validator in

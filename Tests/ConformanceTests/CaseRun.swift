@@ -4,7 +4,7 @@ import Synchronization
 import TestSupport
 import Testing
 
-/// One case against the running service, with an origin of its own.
+/// Runs one case against the running service, with its own origin.
 final class CaseRun: Sendable {
   private let row: Case
   private let service: RunningService
@@ -18,9 +18,9 @@ final class CaseRun: Sendable {
     script = Mutex(CaseOrigin(row))
   }
 
-  /// - Returns: what came out otherwise than it should, and whether the machine was quick enough to tell by it: some
-  ///   cases' responses are fresh for two seconds.
-  func run() async throws -> (faults: [String], isTelling: Bool) {
+  /// - Returns: The unexpected results, and whether the run was fast enough to be valid. Responses of some
+  ///   cases are fresh for only two seconds.
+  func run() async throws -> (faults: [String], isValid: Bool) {
     origin.on("/image.png") { [weak self] in self?.reply(to: $0) ?? .closed }
     defer { origin.stop() }
     var faults: [String] = []
@@ -78,7 +78,7 @@ final class CaseRun: Sendable {
   }
 }
 
-/// What is seen of a job at the origin and in its JSON.
+/// What the test observes of a job at the origin and in the job's JSON.
 private struct Outcome: CustomStringConvertible {
   let phase: String?
   let status: String?
@@ -106,7 +106,7 @@ private struct Outcome: CustomStringConvertible {
     return "\(phase ?? "no phase"), \(status ?? "no cache"), \(image), \(code ?? "no error")"
   }
 
-  /// nil where what is seen doesn't go together.
+  /// Returns the result of step `number`; nil if the observations contradict each other.
   func came(_ number: Int) -> Expected? {
     if phase == "failure" { return (requests == 0) == (code == "not_cached") ? .failed : nil }
     guard phase == "success", let width else { return nil }

@@ -1,22 +1,21 @@
 import Testing
 
-/// A group of the suite, each of its ids once.
+/// A group of the caching tests. Each ID occurs once.
 struct Group: Sendable, CustomTestStringConvertible {
-  /// Its id in the suite.
+  /// The group's ID in the original tests.
   let id: String
-  /// How many cases it has there.
+  /// The number of cases that the original group has.
   let count: Int
-  /// Those that the service is held to.
+  /// Cases that the service has to pass.
   var cases: [Case] = []
-  /// Those that ask what a cache does where the standard leaves it open, or recommends only, and
-  /// that the service answers otherwise.
+  /// Cases that the service fails on purpose: the standard leaves the behavior open or only recommends it.
   var unheld: [Omission] = []
-  /// Those that don't apply to a service which fetches for itself and whose clients submit jobs.
+  /// Cases that do not apply, because the service fetches for itself and its clients submit jobs.
   var inapplicable: [Omission] = []
 
   var testDescription: String { id }
 
-  /// Every id that is accounted for.
+  /// The IDs of all cases, passed or omitted.
   var ids: [String] {
     cases.map(\.id) + unheld.flatMap(\.ids) + inapplicable.flatMap(\.ids)
   }
@@ -28,7 +27,7 @@ struct Group: Sendable, CustomTestStringConvertible {
   ]
 }
 
-/// Cases that are not asserted, and why.
+/// Cases that are not checked, with the reason.
 struct Omission: Sendable {
   let reason: String
   let ids: [String]

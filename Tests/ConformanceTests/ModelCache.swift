@@ -1,17 +1,17 @@
 import Caching
 
-/// The smallest cache that the rules make: one URL space, its clock moved by hand.
+/// A minimal cache made of the caching rules, for one origin. The test moves its clock.
 struct ModelCache {
   /// Milliseconds since 1970.
   private(set) var now: Int64 = 1_795_219_200_000
   private var origin: CaseOrigin
-  /// For each URL, the stored responses, each with the step that its body is from.
+  /// The stored responses for each URL, each with the step that its body came from.
   private var stored: [String: [(response: StoredResponse, step: Int)]] = [:]
 
   init(_ row: Case) { origin = CaseOrigin(row) }
 
-  /// What the step comes to, and the age of a stored response that is its result.
-  mutating func run(_ step: Step, number: Int) -> (came: Expected, age: Int?) {
+  /// Runs a step. Returns its result, and the age in seconds of a stored response that is the result.
+  mutating func run(_ step: Step, number: Int) -> (result: Expected, age: Int?) {
     origin.begin(number)
     now += Int64(step.pause) * 1000
     let request = step.headers.map { Field(name: $0.key, value: $0.value) }

@@ -2,9 +2,9 @@ import Testing
 
 @Suite("HTTP caching through the service, case by case", .timeLimit(.minutes(5)))
 struct ServiceTests {
-  @Test("each case comes out as it should", arguments: Group.all.filter { !$0.cases.isEmpty })
+  @Test("the service passes each case", arguments: Group.all.filter { !$0.cases.isEmpty })
   func cases(group: Group) async throws {
-    // Responses that say nothing are left to the standard's heuristic; a failure is told at once.
+    // Responses without explicit freshness get heuristic freshness. A failed job is not retried.
     let settings = [
       "IMAGEFETCH_CACHE_DEFAULT_TTL": "0s", "IMAGEFETCH_JOBS_MAX_ATTEMPTS": "1",
     ]
@@ -23,13 +23,13 @@ struct ServiceTests {
     }
   }
 
-  /// A run that the machine was too busy for is made again.
+  /// Repeats a run that was too slow to be valid.
   private func faults(of row: Case, on service: RunningService) async throws -> [String] {
     var faults: [String] = []
     for _ in 0..<10 {
-      let isTelling: Bool
-      (faults, isTelling) = try await CaseRun(row, on: service).run()
-      if faults.isEmpty || isTelling { break }
+      let isValid: Bool
+      (faults, isValid) = try await CaseRun(row, on: service).run()
+      if faults.isEmpty || isValid { break }
     }
     return faults
   }

@@ -22,7 +22,7 @@ static _Noreturn void fail(const char *what) {
     exit(1);
 }
 
-/// Runs the filter as the kernel does: classic BPF, of which libseccomp uses these instructions.
+/// Runs the filter as the kernel does. It is classic BPF; libseccomp uses these instructions.
 static uint32_t decide(const struct seccomp_data *call) {
     uint32_t accumulator = 0;
     for (size_t at = 0; at < filter_bytes / sizeof *filter_program; at++) {
@@ -77,7 +77,7 @@ static const char *name_of(uint32_t decision) {
 }
 
 int main(void) {
-    // Under qemu-user libseccomp cannot ask the kernel what it knows: all that ours needs is of level 3.
+    // Under qemu-user, libseccomp cannot ask the kernel for its API level. Our filter needs level 3.
     if (seccomp_api_get() < 3) seccomp_api_set(3);
     if (seccomp_arch_native() != OWN_ARCHITECTURE) fail("another architecture than the compiler's");
     sandbox_prepare();
@@ -94,7 +94,7 @@ int main(void) {
             if (name) printf("%s %s %s\n", name, cases[index].name, name_of(decision));
             else if (decision != SECCOMP_RET_KILL_PROCESS) fail("a call without a name is not denied");
             call.arch = OTHER_ARCHITECTURE;
-            // libseccomp's default there kills the thread; a decoder has one.
+            // For other architectures, libseccomp by default kills the thread. A decoder has only one.
             if (decide(&call) != SECCOMP_RET_KILL_THREAD) fail("another architecture's call is not denied");
         }
         free(name);

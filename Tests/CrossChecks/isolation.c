@@ -1,5 +1,6 @@
-// Forks decoders, has them answer and crash, and checks what the service learns. `.ci/check-arm64` builds this for x86-64 and
-// for AArch64. Under qemu-user there is neither a filter nor Landlock, so `unfiltered` as the argument expects none.
+// Forks decoders, makes them reply and crash, and checks what the service receives. `.ci/check-arm64` builds
+// this for x86-64 and for AArch64. qemu-user has neither seccomp nor Landlock, so the argument `unfiltered`
+// expects none.
 #define main hostile_main
 #include "../HostileDecoder/main.c"
 #undef main
@@ -14,7 +15,7 @@ static _Noreturn void fail(const char *what, long number) {
     exit(1);
 }
 
-/// Starts the process that forks decoders, without a program of its own: qemu-user could not start one.
+/// Starts the process that forks decoders by a fork instead of a program, because qemu-user cannot start one.
 static int start(pid_t *process) {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) fail("socketpair", errno);
@@ -30,10 +31,10 @@ static int start(pid_t *process) {
     CIsolation_serve(decode);
 }
 
-/// Has a decoder do something.
+/// Makes a decoder do something.
 /// - Parameters:
-///   - detail: what the answer says; NULL where the decoder ends instead.
-///   - crash: the signal that its last word names; 0: none comes.
+///   - detail: the expected detail in the reply; NULL if the decoder must end instead.
+///   - crash: the signal in the expected crash report; 0 if there must be none.
 ///   - is_filtered: whether a filter of system calls is expected.
 static void try(int control, const char *what, const char *detail, int crash, bool is_filtered) {
     CIsolationDecoder decoder;
@@ -73,7 +74,7 @@ int main(int count, char **arguments) {
     for (int round = 0; round < 3; round++) {
         try(control, "text", "[31m", 0, is_filtered);
         try(control, "crash", NULL, SIGSEGV, is_filtered);
-        // The handler runs on a stack of its own, which has to hold all registers.
+        // The handler has its own stack, which must be large enough for all registers.
         try(control, "no more stack", NULL, SIGSEGV, is_filtered);
         try(control, "abort", NULL, SIGABRT, is_filtered);
         if (is_filtered) try(control, "open", NULL, 0, true);

@@ -1,7 +1,7 @@
 // Decodes image files, renders a test pattern, and writes every sample to standard output. `.ci/check-arm64` builds this for
 // x86-64 and for AArch64 and compares the two outputs.
 //
-// The output is a sequence of records: a line `FILE WHAT BYTES`, then so many bytes.
+// The output is a sequence of records: a line `FILE NAME BYTES`, then that many bytes.
 //
 // All files are read before the first is decoded, and all records are written after the last. Between two writes to
 // descriptor -1, the only system calls are those of the codecs.
@@ -49,7 +49,7 @@ static void record(const void *bytes, size_t count, const char *format, ...) {
     memcpy(append(count), bytes, count);
 }
 
-/// Samples whose number is not known in advance.
+/// A buffer for samples whose number is not known in advance.
 typedef struct {
     uint8_t *bytes;
     size_t count, room;
@@ -155,7 +155,7 @@ static void render_pattern(void) {
     convert_colours();
 }
 
-/// The pattern in the colours of a profile, as sRGB.
+/// Converts the pattern from a profile's colors to sRGB.
 static void apply_profile(const uint8_t *icc, size_t count) {
     if (!icc) return;
     const size_t pixels = PATTERN_WIDTH * PATTERN_HEIGHT;
@@ -245,7 +245,7 @@ static const CodecFrameLimits frame_limits = {1000, 1u << 26, 1u << 30};
     CodecPicture picture = name##_reader_picture(reader);                                           \
     record_end(step, picture)
 
-/// A format whose pixels are read again after decoding.
+/// Defines a format whose pixels are read again after decoding.
 #define DEFINE_AGAIN(function, Reader, name, pixels_of, create, and_frames)                         \
     static void function(const File *file) {                                                        \
         Reader *reader = create;                                                                    \
@@ -285,7 +285,8 @@ DEFINE_AGAIN(decode_ico, BMPReader, bmp, ico, bmp_reader_create(true, MAX_MEMORY
                 (size_t)rows.width * (size_t)name##_reader_pixels(reader).channels);                \
     }
 
-/// A format whose rows come while it is decoded. A refused image has those that came before the fault.
+/// Defines a format that returns rows during decoding. For a refused image, it records the rows before the
+/// fault.
 #define DEFINE_ROWS(name, Reader, bound, format, ...)                                               \
     Reader *reader = name##_reader_create(MAX_MEMORY);                                              \
     Samples samples[CODEC_MAX_PLANES] = {0};                                                        \
@@ -324,7 +325,7 @@ static const struct {
     {"jxl", decode_jxl}, {"heic", decode_heic}, {"bmp", decode_bmp}, {"ico", decode_ico},
 };
 
-/// libaom chooses by floating point, so its files differ from processor to processor. What they look like is compared.
+/// libaom uses floating point, so its files differ between processors. The decoded pixels are compared instead.
 static void encode_avif(int channels) {
     draw(channels);
     Encoder *encoder = avif_encoder_open(PATTERN_WIDTH, PATTERN_HEIGHT, channels, 60);
@@ -348,8 +349,8 @@ static void decode(const File *file) {
 
 static int compare(const void *one, const void *other) { return memcmp(one, other, 1); }
 
-/// What the service does before it forks decoders (CIsolation's zygote.c, WarmDecoder.swift): it reads the time zone, has
-/// qsort() find out how much memory there is, decodes and encodes JPEG, PNG and WebP, and encodes AVIF.
+/// Does what the service does before it forks decoders (zygote.c in CIsolation, WarmDecoder.swift). It reads
+/// the time zone, makes qsort() read the memory size, decodes and encodes JPEG, PNG and WebP, and encodes AVIF.
 static void warm_up(const File *files, int count) {
     static uint8_t many[2048];
     tzset();
@@ -364,7 +365,7 @@ static void warm_up(const File *files, int count) {
     output_count = 0;
 }
 
-/// Marks a place in a list of system calls.
+/// Marks a place in qemu's log of system calls.
 static void mark(const char *text) {
     if (write(-1, text, strlen(text)) >= 0) fail("descriptor -1 is open");
 }

@@ -1,9 +1,9 @@
-// Stands between a service and its disk: it writes down, in order, each change of a file or a name and each sync, so that a
-// test can tell what a power cut at any moment may have left; and it has the disk be slow, fail or be read-only, or the clock
-// be another, as the test says meanwhile.
+// A library between a service and its disk. It records, in order, each change of a file or a name and each sync, so that a
+// test can compute what a power cut at any moment could leave. The test can also make the disk slow, failing or read-only, and
+// shift the clock.
 //
-// Loaded by LD_PRELOAD. Of the calls that change files those are here that the service makes: that none is missing shows the
-// test, which makes the changes again from what was written down and compares the outcome with the folder.
+// Loaded with LD_PRELOAD. It wraps the calls that the service uses to change files. The test checks that none is missing: it
+// repeats the recorded changes and compares the result with the folder.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -24,21 +24,21 @@
 #include <time.h>
 #include <unistd.h>
 
-// MARK: What the test says
+// MARK: Control by the test
 
-/// A page that the test writes to, by the order of these.
+/// A shared page that the test writes to, with this layout.
 struct control {
-    /// Nothing changes any more from now on: the power is gone.
+    /// Set by the test: changes block, as after a power cut.
     _Atomic int64_t is_frozen;
-    /// Set by the shim while a change is under way.
+    /// Set by the shim while a change is in progress.
     _Atomic int64_t is_changing;
-    /// Set by the test: no sync ends.
+    /// Set by the test: syncs block.
     _Atomic int64_t are_syncs_held;
-    /// So many syncs to come fail.
+    /// The number of next syncs that fail.
     _Atomic int64_t failing_syncs;
-    /// What the wall clock is ahead by, in nanoseconds.
+    /// The offset of the wall clock in nanoseconds.
     _Atomic int64_t clock_offset;
-    /// No change is made; each says that the file system is read-only.
+    /// Set by the test: changes fail with EROFS.
     _Atomic int64_t is_read_only;
 };
 
@@ -49,13 +49,13 @@ static pthread_mutex_t changing = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t syncs;
 static int (*whole_clock_gettime)(clockid_t, struct timespec *);
 
-/// A forked process has other files.
+/// Forked processes are not recorded.
 static void forked(void) {
     record_file = -1;
     control = NULL;
 }
 
-/// DISK_SHIM names the folder of the test's own files, and DISK_SHIM_ROOT the one that is watched.
+/// DISK_SHIM names the folder with the test's files, DISK_SHIM_ROOT the watched folder.
 __attribute__((constructor)) static void start(void) {
     whole_clock_gettime = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
     const char *folder = getenv("DISK_SHIM"), *root = getenv("DISK_SHIM_ROOT");
@@ -73,7 +73,7 @@ __attribute__((constructor)) static void start(void) {
     control = mapped;
     record_file = file;
     pthread_atfork(NULL, NULL, forked);
-    // What it starts has nothing to do with the folder.
+    // Programs that the service starts do not use the folder.
     unsetenv("LD_PRELOAD");
     unsetenv("DISK_SHIM");
     unsetenv("DISK_SHIM_ROOT");
@@ -83,10 +83,10 @@ __attribute__((constructor)) static void start(void) {
 
 enum kind { NAME = 1, UNNAME, RENAME, WRITE, SIZE, SYNC, SYNCED, SYNC_FAILED };
 
-/// One change, with `count` bytes behind it: what was written, or names, each with its zero.
+/// One change, followed by `count` bytes: the written data, or names that end with zero bytes.
 struct change {
     uint32_t kind, count;
-    /// Inodes: of what is changed, and the other one that has to do with it.
+    /// The inodes of the changed file and of the other file or folder that is involved.
     uint64_t file, other;
     int64_t at;
 };
@@ -94,11 +94,11 @@ struct change {
 static void append(enum kind kind, uint64_t file, uint64_t other, int64_t at, const void *bytes, size_t count) {
     struct change change = {kind, (uint32_t)count, file, other, at};
     struct iovec parts[] = {{&change, sizeof change}, {(void *)bytes, count}};
-    // A record with a gap would prove nothing.
+    // An incomplete record would be useless.
     if (syscall(SYS_writev, record_file, parts, 2) != (long)(sizeof change + count)) abort();
 }
 
-/// One change at a time, so that they are written down in their order.
+/// Allows one change at a time, so that changes are recorded in order.
 static void enter(void) {
     pthread_mutex_lock(&changing);
     control->is_changing = 1;
@@ -120,7 +120,7 @@ static int is_refused(void) {
     return 1;
 }
 
-/// Whether a descriptor is one of a file or folder on the watched folder's file system.
+/// Whether a descriptor refers to a file or folder on the watched folder's file system.
 static int is_recorded(int descriptor, uint64_t *file) {
     if (record_file < 0) return 0;
     int code = errno;
@@ -267,7 +267,7 @@ int link(const char *path, const char *name) { return linkat(AT_FDCWD, path, AT_
 
 // MARK: Bytes
 
-/// - Parameter at: where they are written; -1: where the descriptor stands.
+/// - Parameter at: the offset in the file; -1 for the descriptor's position.
 static ssize_t written(int descriptor, uint64_t file, const struct iovec *parts, int count, off_t at) {
     enter();
     ssize_t result = -1;
@@ -345,7 +345,7 @@ int posix_fallocate64(int descriptor, off64_t at, off64_t count) { return alloca
 
 // MARK: Syncs
 
-/// What was written down before a sync began is durable once it has ended well.
+/// Changes that were recorded before a sync started are durable once it has succeeded.
 static int synced(int descriptor, long call) {
     uint64_t file;
     if (!is_recorded(descriptor, &file)) return (int)syscall(call, descriptor);

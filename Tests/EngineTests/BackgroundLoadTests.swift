@@ -5,14 +5,14 @@ import Testing
 
 @testable import Engine
 
-@Suite("What is loaded though no job waits", .timeLimit(.minutes(5)))
+@Suite("Background loads", .timeLimit(.minutes(5)))
 struct BackgroundLoadTests {
   private let url = "http://a.example/x"
   private let low = "http://a.example/low"
 
   private var source: Source { .url(SourceURL(url)!, lowData: SourceURL(low)) }
 
-  @Test("is the low-data image where that was given out stale, not the regular one")
+  @Test("the low-data image is revalidated if it was served stale")
   func target() async throws {
     try await Workshop.open({
       ($0.isConstrained, $0.cache.defaultTTL) = (true, .seconds(60))
@@ -26,7 +26,7 @@ struct BackgroundLoadTests {
     }
   }
 
-  @Test("is another owner's while one owner's stale responses wait for origins that hang")
+  @Test("one owner's revalidations at hanging origins leave room for other owners")
   func hostage() async throws {
     let other = Caller(owner: Owner("other"), isAdmin: false)
     try await Workshop.open({ $0.workers = 64 }) { shop in
@@ -60,7 +60,7 @@ struct BackgroundLoadTests {
     }
   }
 
-  @Test("takes no low-data image's place where it is more than the job takes, or not what it named")
+  @Test("a regular image that exceeds the job's limits does not replace the low-data one")
   func limits() async throws {
     try await Workshop.open({ $0.isConstrained = true }) { shop in
       shop.fetcher.answer(low, with: .pieces([ok], total: ok.count))
@@ -84,7 +84,7 @@ struct BackgroundLoadTests {
     }
   }
 
-  @Test("takes a low-data image's place later if it may be had then; no other is asked for again")
+  @Test("the regular image is tried again later if its origin failed for a time only")
   func later() async throws {
     try await Workshop.open({ $0.isConstrained = true }) { shop in
       let gone = "http://a.example/gone"
@@ -118,7 +118,7 @@ struct BackgroundLoadTests {
     }
   }
 
-  @Test("is brought to where the low-data one was; what is where, and each request, is told")
+  @Test("a regular image is delivered again, and each delivery and request is recorded")
   func delivered() async throws {
     let receiver = Receiver()
     try await Workshop.open(destinations: receiver, { $0.isConstrained = true }) { shop in
@@ -154,25 +154,25 @@ struct BackgroundLoadTests {
         #expect(job.deliveries.map(\.bytes) == there)
         #expect(job.attempts == shop.fetcher.requests.count)
       }
-      #expect(receiver.brought == [old, old, new, new, new])
+      #expect(receiver.accepted == [old, old, new, new, new])
     }
   }
 }
 
-/// Takes what it is brought, unless it is to answer with an error.
+/// Accepts deliveries, except those that it is to answer with an error.
 private final class Receiver: ImageDestinations {
-  private let state = Mutex((answers: [DeliveryError?](), brought: [Int]()))
+  private let state = Mutex((answers: [DeliveryError?](), accepted: [Int]()))
 
-  /// The sizes of what it took, in order.
-  var brought: [Int] { state.withLock { $0.brought } }
+  /// The sizes of the accepted deliveries, in order.
+  var accepted: [Int] { state.withLock { $0.accepted } }
 
-  /// What it answers next; after that it takes all.
+  /// The answers to the next deliveries; after them everything is accepted.
   func answer(with answers: [DeliveryError?]) { state.withLock { $0.answers = answers } }
 
   func deliver(_ parcel: Parcel) async throws(DeliveryError) -> String? {
     let error = state.withLock { state -> DeliveryError? in
       guard !state.answers.isEmpty, let error = state.answers.removeFirst() else {
-        state.brought.append(parcel.content.count)
+        state.accepted.append(parcel.content.count)
         return nil
       }
       return error

@@ -4,10 +4,10 @@ import Testing
 @testable import Engine
 @testable import Jobs
 
-@Suite("Ending what is left of a stopped batch", .timeLimit(.minutes(5)))
+@Suite("Cleaning up a stopped batch", .timeLimit(.minutes(5)))
 struct BatchEndTests {
   @Test(
-    "leaves nothing of a purged one in the cache, whenever the store fails or the service stops")
+    "a purged batch leaves nothing in the cache, even if the store fails and the service stops")
   func purged() async throws {
     let store = MemoryJobStore()
     try await Workshop.open(store: store) { shop in
@@ -23,7 +23,7 @@ struct BatchEndTests {
       _ = try await shop.engine.add(lines, to: batch, by: Workshop.me)
       try await until { try await store.batch(batch.id)?.counts[.success] == 3 }
       #expect(try await store.cacheCounts().entries == 3)
-      // It is asked in vain from now on.
+      // From now on deleting cache entries fails.
       let failure = StoreError.unavailable(detail: "away")
       await store.fail(with: .init(repeating: failure, count: 1_000), of: .cache)
       try await shop.engine.purge(batch: batch.id, refusedAfter: nil, for: Workshop.me)
@@ -32,7 +32,7 @@ struct BatchEndTests {
     #expect(try await store.cacheCounts().entries == 0)
   }
 
-  @Test("shows nobody a job of a purged one, however long their removal takes")
+  @Test("no job of a purged batch is shown, however long their deletion takes")
   func hidden() async throws {
     let store = MemoryJobStore()
     try await Workshop.open(store: store) { shop in
@@ -64,12 +64,13 @@ struct BatchEndTests {
       next.before = page?.last
       let rest = try? await shop.engine.jobs(next)
       #expect(rest?.jobs.map(\.id) == [older] && rest?.hasMore == false)
-      // Else it would never stop.
+      // Otherwise the service would never stop.
       await store.letGo()
     }
   }
 
-  @Test("leaves a purged one's key to tell that it is gone, but where that is to begin another")
+  @Test(
+    "a purged batch's key reports it as gone, unless the batch was refused while it was created")
   func keys() async throws {
     try await Workshop.open { shop in
       let key = IdempotencyKey(
@@ -80,18 +81,18 @@ struct BatchEndTests {
       let refused = try await begin().batch.id
       try await shop.engine.purge(batch: refused, refusedAfter: 0, for: Workshop.me)
       guard case .new(let batch) = try await begin() else {
-        Issue.record("the key stands for what was refused")
+        Issue.record("the key still refers to the refused batch")
         return
       }
       try await shop.engine.purge(batch: batch.id, refusedAfter: nil, for: Workshop.me)
       guard case .gone(batch.id) = try await begin() else {
-        Issue.record("it is not told as gone")
+        Issue.record("the batch is not reported as gone")
         return
       }
     }
   }
 
-  @Test("keeps no other batch waiting, however long it takes")
+  @Test("cleaning up a large batch delays no other batch")
   func others() async throws {
     let store = MemoryJobStore()
     let moment = Timestamp(milliseconds: 1)
@@ -103,7 +104,7 @@ struct BatchEndTests {
       let held: Void? = try? await until { await store.heldCalls > 0 }
       let tidied: Void? = try? await until { try await store.batch(idle.id)?.state != .receiving }
       #expect(held != nil && tidied != nil)
-      // Else it would never stop.
+      // Otherwise the service would never stop.
       await store.letGo()
     }
   }

@@ -4,9 +4,9 @@ import Testing
 
 @testable import Engine
 
-@Suite("What one owner may have under way", .timeLimit(.minutes(5)))
+@Suite("Limits for one owner", .timeLimit(.minutes(5)))
 struct BatchLimitTests {
-  @Test("so many batches that are not over, and one more once one is")
+  @Test("an owner can begin another batch once one of its batches is over")
   func batches() async throws {
     try await Workshop.open({ $0.maxBatches = 2 }) { shop in
       let first = try await shop.engine.begin(NewBatch(isOpen: true), by: Workshop.me, key: nil)
@@ -19,7 +19,7 @@ struct BatchLimitTests {
     }
   }
 
-  @Test("so many messages that wait; what asks for none is taken all the same")
+  @Test("jobs and batches with a webhook are refused if too many messages are undelivered")
   func messages() async throws {
     try await Workshop.open({ $0.maxWaitingMessages = 1 }) { shop in
       let webhook = Webhook(url: SourceURL("https://a.example/")!, events: WebhookEvent.jobEnds)
@@ -30,9 +30,9 @@ struct BatchLimitTests {
         submission.webhook = webhook
         return NewJob(submission: submission)
       }
-      // Nothing waits at first; what its end tells then does.
-      let told = try await shop.engine.submit([new(nil)], by: Workshop.me, key: nil)
-      #expect(told.count == 1)
+      // No message waits yet. The message of the next job does.
+      let submitted = try await shop.engine.submit([new(nil)], by: Workshop.me, key: nil)
+      #expect(submitted.count == 1)
       var job = Job(
         new(webhook), id: JobID(at: Timestamp(milliseconds: 1)), owner: Workshop.me.owner,
         createdAt: Timestamp(milliseconds: 1))
@@ -59,7 +59,8 @@ struct BatchLimitTests {
     }
   }
 
-  @Test("however many messages wait, what a key came with before; and nothing new by one")
+  @Test(
+    "a repeated request is answered although too many messages are undelivered, a new one is not")
   func repeatedMessages() async throws {
     try await Workshop.open({ $0.maxWaitingMessages = 1 }) { shop in
       let webhook = Webhook(url: SourceURL("https://a.example/")!, events: WebhookEvent.jobEnds)
@@ -74,7 +75,7 @@ struct BatchLimitTests {
       func job() -> Job {
         Job(new, id: JobID(at: moment), owner: Workshop.me.owner, createdAt: moment)
       }
-      // Past the engine, which would remember for a while that there was room.
+      // Stored directly: the engine would remember that there was room for messages.
       let first = job()
       #expect(try await shop.store.submit([first], key: key("job"), capacity: .max) == .accepted)
       let list = Batch(

@@ -14,8 +14,8 @@ struct BatchWatchTests {
     return batch
   }
 
-  /// Looks go on at the same pace whoever else follows: what one follower costs is what a thousand do.
-  @Test("costs the same, however many follow it, and nothing once nobody does")
+  /// The store is read at the same interval for one follower and for a thousand.
+  @Test("followers of a batch share one read of the store, which stops after the last one")
   func shared() async throws {
     let store = MemoryJobStore()
     let batch = try await Self.batch(store)
@@ -41,14 +41,14 @@ struct BatchWatchTests {
     }
     let most = Int((ContinuousClock.now - start) / .milliseconds(200)) + 2
     #expect(await store.looksAtBatches <= most)
-    // The last one that left ended it.
+    // Ending the last stream stops the reads.
     try await Task.sleep(for: .milliseconds(300))
     let looks = await store.looksAtBatches
     try await Task.sleep(for: .milliseconds(500))
     #expect(await store.looksAtBatches == looks)
   }
 
-  @Test("ends where the batch is purged, or the service stops")
+  @Test("a followed batch's stream ends when the batch is purged or the service stops")
   func ends() async throws {
     let store = MemoryJobStore()
     let batch = try await Self.batch(store)

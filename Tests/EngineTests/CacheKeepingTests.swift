@@ -5,9 +5,9 @@ import Waiting
 
 @testable import Engine
 
-@Suite("What the cache keeps", .timeLimit(.minutes(5)))
+@Suite("Entries of the cache", .timeLimit(.minutes(5)))
 struct CacheKeepingTests {
-  @Test("is not given up because the store can't tell just now whether it is whole")
+  @Test("an entry is kept while the store can't verify its image")
   func storeFails() async throws {
     try await Workshop.open({ $0.cache.memory = 0 }) { shop in
       shop.fetcher.answer("http://a.example/x", with: .pieces([ok], total: ok.count))
@@ -17,7 +17,7 @@ struct CacheKeepingTests {
       _ = try await shop.finished(shop.submit("http://a.example/x"))
       shop.images.failVerifying(true)
       let unknown = try await shop.finished(shop.submit("http://a.example/x", only))
-      #expect(unknown.failure == .internal, "not that it is not cached")
+      #expect(unknown.failure == .internal, "it is not reported as not cached")
       shop.images.failVerifying(false)
       let known = try await shop.finished(shop.submit("http://a.example/x", only))
       #expect(known.cache?.status == .hit)
@@ -29,7 +29,7 @@ struct CacheKeepingTests {
     }
   }
 
-  @Test("is confirmed where its bytes are kept, and not by those that memory has of them still")
+  @Test("an entry is revalidated only if its bytes are stored, even if they are still in memory")
   func onlyInMemory() async throws {
     try await Workshop.open { shop in
       let (url, fields) = ("http://a.example/x", [HeaderField(name: "ETag", value: "\"v1\"")])
@@ -47,7 +47,7 @@ struct CacheKeepingTests {
   }
 
   @Test(
-    "is given out no more once the origin has sent what may not be stored",
+    "an entry is dropped once the origin sends a response that may not be stored",
     arguments: [CacheMode.noCache, .reload, .default])
   func superseded(mode: CacheMode) async throws {
     try await Workshop.open { shop in
@@ -59,7 +59,7 @@ struct CacheKeepingTests {
       let first = try await shop.finished(shop.submit(url))
       let asking = try await shop.submit(url) {
         $0.cacheMode = mode
-        // The stored picture is not the one that it names.
+        // The stored image has another digest than the job requires.
         if mode == .default { $0.integrity = MemoryImageStore.digest(of: other) }
       }
       let second = try await shop.finished(asking)
@@ -68,11 +68,11 @@ struct CacheKeepingTests {
       #expect(third.cache?.status == .miss && third.image?.digest == second.image?.digest)
       #expect(shop.fetcher.requests.count == 3)
       let digest = try #require(first.image?.digest)
-      #expect(try await shop.engine.openImage(digest) != nil, "its job has it still")
+      #expect(try await shop.engine.openImage(digest) != nil, "the first job still has its image")
     }
   }
 
-  @Test("is what was used last, also where that was a moment ago")
+  @Test("the least recently used entry is evicted, even if it was used only a moment ago")
   func recentlyUsed() async throws {
     try await Workshop.open({ $0.cache.disk = 2 * ok.count + 2 }) { shop async throws in
       func run(_ name: String) async throws -> CacheOutcome.Status? {
@@ -90,7 +90,7 @@ struct CacheKeepingTests {
     }
   }
 
-  @Test("is not freshened again where that was done after a job had found it stale")
+  @Test("a stale entry is not revalidated again if another load has done it")
   func freshened() async throws {
     try await Workshop.open({ $0.cache.defaultTTL = .seconds(60) }) { shop in
       shop.fetcher.answer("http://a.example/x", with: .pieces([ok], total: ok.count))
@@ -103,7 +103,8 @@ struct CacheKeepingTests {
     }
   }
 
-  @Test("was changed when the origin says so, and never later than it came")
+  @Test(
+    "an image's modification date is Last-Modified, or its arrival if that is later or unreadable")
   func modified() async throws {
     try await Workshop.open { shop in
       for (date, modified) in [
@@ -119,7 +120,7 @@ struct CacheKeepingTests {
     }
   }
 
-  @Test("of a redirect is the origin's word alone, whatever freshness a job gives")
+  @Test("a job's cache_ttl does not make redirects storable")
   func assignedLifetime() async throws {
     try await Workshop.open({ $0.cache.defaultTTL = .zero }) { shop in
       let url = SourceURL("http://a.example/x")!
@@ -139,7 +140,7 @@ struct CacheKeepingTests {
     }
   }
 
-  @Test("is freshened within the time of any transfer, the wait for the origin's room included")
+  @Test("a revalidation has the time of any transfer, including the wait for room at the origin")
   func freshenedInTime() async throws {
     try await Workshop.open {
       $0.cache.defaultTTL = .seconds(60)
@@ -158,7 +159,7 @@ struct CacheKeepingTests {
     }
   }
 
-  @Test("answers in the place of an origin that is silent for a job's time, where it may")
+  @Test("a stale entry replaces a timeout if stale-if-error allows it")
   func staleInTime() async throws {
     for (field, isStale) in [("stale-if-error=86400", true), ("must-revalidate", false)] {
       try await Workshop.open { shop in
@@ -179,7 +180,7 @@ struct CacheKeepingTests {
     }
   }
 
-  @Test("does not end those early who came with more time, nor the others late: all have it")
+  @Test("jobs that share a timed-out transfer each get the stale entry when their own time is over")
   func staleTogether() async throws {
     try await Workshop.open { shop in
       let fields = [
@@ -201,7 +202,7 @@ struct CacheKeepingTests {
     }
   }
 
-  @Test("is whose time is over, and what the origin sends in the end the others'")
+  @Test("a job gets the stale entry at its timeout, and the others get the origin's response later")
   func staleBeforeOthers() async throws {
     try await Workshop.open { shop in
       let (url, new, goesOn) = ("http://a.example/x", ok + [1], Latch())
@@ -223,7 +224,7 @@ struct CacheKeepingTests {
       #expect(hurried.cache?.status == .stale)
       #expect(hurried.image?.digest == MemoryImageStore.digest(of: ok))
       let choosy = try await hurry(MemoryImageStore.digest(of: new))
-      #expect(choosy.failure?.code == .timeout, "as alone")
+      #expect(choosy.failure?.code == .timeout, "it times out as it would alone")
       goesOn.open()
       let last = try await shop.finished(patient)
       #expect(last.cache?.status == .miss)
@@ -232,13 +233,13 @@ struct CacheKeepingTests {
     }
   }
 
-  @Test("is nobody's who came later with as much time, for as long as that lasts")
+  @Test("a job that joins much later does not get the stale entry when the first one times out")
   func latecomer() async throws {
     try await Workshop.open { shop in
       try await shop.storeStale("http://a.example/x")
       let first = try await shop.submit("http://a.example/x") { $0.timeout = .seconds(3) }
       while shop.fetcher.requests.count < 2 { await Task.yield() }
-      // Who comes within a second is answered with the first.
+      // A job that comes within a second ends together with the first one.
       try await Task.sleep(for: .milliseconds(1_500))
       let late = try await shop.submit("http://a.example/x") { $0.timeout = .seconds(3) }
       let job = try await shop.finished(late)
@@ -248,7 +249,7 @@ struct CacheKeepingTests {
     }
   }
 
-  @Test("that is gone by the time that it is wanted ends nobody who came later")
+  @Test("a job that joins much later does not fail when the stale entry of the first one is gone")
   func goneMeanwhile() async throws {
     try await Workshop.open { shop in
       try await shop.storeStale("http://a.example/x")
@@ -256,7 +257,7 @@ struct CacheKeepingTests {
         ($0.timeout, $0.maxAttempts) = (.seconds(3), 1)
       }
       while shop.fetcher.requests.count < 2 { await Task.yield() }
-      // Who comes within a second ends with the first.
+      // A job that comes within a second ends together with the first one.
       try await Task.sleep(for: .milliseconds(1_500))
       let late = try await shop.submit("http://a.example/x") {
         ($0.timeout, $0.maxAttempts) = (.seconds(3), 1)
@@ -269,7 +270,7 @@ struct CacheKeepingTests {
     }
   }
 
-  @Test("is nobody's who came with more time, however soon it is somebody else's")
+  @Test("a job with more time does not get the stale entry when a job with less time does")
   func hurriedFirst() async throws {
     try await Workshop.open { shop in
       try await shop.storeStale("http://a.example/x")

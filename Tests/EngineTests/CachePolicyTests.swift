@@ -4,7 +4,7 @@ import Testing
 @testable import Engine
 @testable import Jobs
 
-@Suite("What a cache mode makes of stored responses")
+@Suite("How a cache mode uses stored responses")
 struct CachePolicyTests {
   private static let now = Timestamp(milliseconds: 1_800_000_000_000)
   private static let image = StoredImage(
@@ -21,7 +21,7 @@ struct CachePolicyTests {
     return CacheEntry(id: id, response: response, image: image)
   }
 
-  /// - Parameter isOwn: whether the entries are under the key of the job and its like.
+  /// - Parameter isOwn: whether the entries are stored under the key of this job.
   private func answer(
     _ mode: CacheMode, _ stored: [CacheEntry], isOwn: Bool = true, headers: [HeaderField] = [],
     lifetime: Int? = nil
@@ -45,9 +45,9 @@ struct CachePolicyTests {
     }
   }
 
-  /// By mode: nothing stored, fresh, stale, stale but good while it is revalidated, to be validated always.
+  /// The states: nothing stored, fresh, stale, stale-while-revalidate, no-cache.
   @Test(
-    "follows the Fetch standard",
+    "each cache mode follows the Fetch standard",
     arguments: [
       (CacheMode.default, ["fetch", "hit", "validate", "stale+", "validate"]),
       (.noStore, ["fetch", "fetch", "fetch", "fetch", "fetch"]),
@@ -65,7 +65,7 @@ struct CachePolicyTests {
     #expect(stored.map { answer(mode, $0) } == answers)
   }
 
-  @Test("what somebody's credentials brought is nobody else's once it is stale")
+  @Test("a stale response to credentials is not used for other credentials")
   func credentials() {
     let own = [HeaderField(name: "Authorization", value: "a")]
     let credentials = Fingerprint(of: [Owner.anonymous.name, "authorization", "a"])
@@ -78,14 +78,14 @@ struct CachePolicyTests {
         #expect(answer(mode, [entry], headers: own) == (age == 10 ? "hit" : "stale"))
       }
     }
-    // A job's own word makes fresh what is its own.
+    // A job's cache_ttl applies to entries of its own.
     var entry = Self.entry("must-revalidate", age: 100)
     entry.credentials = credentials
     #expect(answer(.default, [entry], lifetime: 1_000) == "validate")
     #expect(answer(.default, [entry], headers: own, lifetime: 1_000) == "hit")
   }
 
-  @Test("what is under another key has to be for everyone, redirects included")
+  @Test("an entry under another key is used only if it and its redirects are for everyone")
   func othersKey() {
     for (control, redirect, expected) in [
       ("max-age=60", nil, "fetch"), ("public, max-age=60", nil, "hit"),
@@ -107,7 +107,7 @@ struct CachePolicyTests {
     }
   }
 
-  @Test("an image with another digest than the job wants is no answer")
+  @Test("an image with another digest than the job requires is not used")
   func integrity() {
     var submission = Submission(source: .url(SourceURL("http://a.example/")!, lowData: nil))
     submission.integrity = ImageDigest(bytes: [UInt8](repeating: 2, count: 32))
@@ -123,7 +123,7 @@ struct CachePolicyTests {
   }
 }
 
-@Suite("What makes requests equal")
+@Suite("Equal requests")
 struct RequestTests {
   private func job(
     _ url: String = "http://a.example/x", owner: String = "me",
@@ -137,7 +137,7 @@ struct RequestTests {
       priority: .normal, tags: [], createdAt: now)
   }
 
-  @Test("the same URL and fields, in any order and for anyone, and whatever the limits")
+  @Test("requests with the same URL and fields are equal for all owners and limits")
   func equal() {
     let one = job {
       $0.headers = [HeaderField(name: "Accept", value: "1"), HeaderField(name: "dnt", value: "2")]
@@ -151,7 +151,7 @@ struct RequestTests {
     #expect(one.request != nil && one.cacheKey == one.sharedCacheKey)
   }
 
-  @Test("with a field that may be its owner's alone, the same owner's only")
+  @Test("requests with a field that may be private are equal for the same owner only")
   func ownFields() {
     let fields = [HeaderField(name: "A", value: "1"), HeaderField(name: "b", value: "2")]
     let one = job { $0.headers = fields }
@@ -166,7 +166,7 @@ struct RequestTests {
     #expect(one.sharedCacheKey == other.sharedCacheKey && one.sharedCacheKey == job().cacheKey)
   }
 
-  @Test("nothing is equal to another owner's where nothing is shared")
+  @Test("no requests of different owners are equal if the cache is not shared")
   func apart() {
     var (one, other) = (job(), job(owner: "you"))
     let keys = [\Job.request, \.partial, \.cacheKey, \.sharedCacheKey]
@@ -176,7 +176,7 @@ struct RequestTests {
     for key in keys { #expect(one[keyPath: key] != job()[keyPath: key]) }
   }
 
-  @Test("another field, mode, freshness given or URL makes another request")
+  @Test("another field, mode, cache_ttl or URL makes another request")
   func different() {
     let plain = job()
     let requests = [
@@ -192,7 +192,7 @@ struct RequestTests {
     #expect(plain.partial == job { $0.cacheMode = .reload }.partial)
   }
 
-  @Test("a cache key stands for any URL, of its owner's only")
+  @Test("a cache key replaces any URL, for its owner only")
   func cacheKey() {
     let one = job { $0.cacheKey = "k" }
     let rotated = job("http://b.example/z?token=2") { $0.cacheKey = "k" }
@@ -201,7 +201,7 @@ struct RequestTests {
     #expect(one.request != stranger.request && one.cacheKey != stranger.cacheKey)
   }
 
-  @Test("a cache key stands for each of a job's URLs apart")
+  @Test("a cache key is a different request for each of a job's URLs")
   func cacheKeyOfEachURL() {
     var job = job {
       $0.source = .url(SourceURL("http://a.example/x")!, lowData: SourceURL("http://a.example/y"))
@@ -218,7 +218,7 @@ struct RequestTests {
     }
   }
 
-  @Test("other sources share nothing")
+  @Test("local images share no request")
   func others() {
     let submission = Submission(source: .local("a.png"))
     let now = Timestamp(milliseconds: 0)

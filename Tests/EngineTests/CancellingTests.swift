@@ -23,7 +23,7 @@ struct CancellingTests {
     }
   }
 
-  @Test("cancelling twice, or what has finished, gives the job as it is")
+  @Test("cancelling a finished or cancelled job returns it unchanged")
   func twice() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer(url, with: .pieces([ok], total: nil))
@@ -50,7 +50,7 @@ struct CancellingTests {
     }
   }
 
-  @Test("a purged job is unknown, and its image is gone unless another job has the same")
+  @Test("a purged job is unknown, and its image is deleted unless another job has the same")
   func purge() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer(url, with: .pieces([ok], total: nil))
@@ -66,7 +66,7 @@ struct CancellingTests {
     }
   }
 
-  @Test("what another service does to a job is shown, and stops the work on it here")
+  @Test("a change by another instance is shown here and stops the work on the job")
   func byAnother() async throws {
     try await Workshop.open({ $0.workers = 1 }) { shop in
       shop.fetcher.answer(url, with: .hangs(after: ok))
@@ -82,7 +82,7 @@ struct CancellingTests {
     }
   }
 
-  @Test("a job fetched again while its cancelled run still ends can be cancelled again")
+  @Test("a job that is fetched again while its cancelled run ends can be cancelled again")
   func cancelSecondRun() async throws {
     try await Workshop.open({ $0.workers = 2 }) { shop in
       shop.fetcher.answer(url, with: .hangs(after: ok))
@@ -102,7 +102,7 @@ struct CancellingTests {
     }
   }
 
-  @Test("a purged job stays unknown, whatever its worker still has to say")
+  @Test("a purged job stays unknown, whatever its worker still reports")
   func purgeStays() async throws {
     try await Workshop.open({ $0.cache.isEnabled = false }) { shop in
       for number in 0..<50 {
@@ -132,7 +132,7 @@ struct CancellingTests {
     }
   }
 
-  @Test("another caller's job does not exist, but for an admin")
+  @Test("another owner's job is unknown, except to an admin")
   func owners() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer(url, with: .pieces([ok], total: nil))
@@ -153,7 +153,7 @@ struct CancellingTests {
     }
   }
 
-  @Test("an expired job is unknown at once, and its image is removed")
+  @Test("an expired job is unknown at once, and its image is deleted")
   func expiry() async throws {
     try await Workshop.open({
       $0.retention = .seconds(60); $0.cache.isEnabled = false
@@ -169,7 +169,7 @@ struct CancellingTests {
     }
   }
 
-  @Test("stopping puts running jobs back, and the next start carries them on")
+  @Test("a stop requeues running jobs, and the next start continues them")
   func drain() async throws {
     let store = MemoryJobStore()
     var id: JobID?
@@ -187,7 +187,7 @@ struct CancellingTests {
     }
   }
 
-  @Test("a draining service takes no jobs")
+  @Test("a draining service accepts no jobs")
   func draining() async throws {
     try await Workshop.open { shop in
       await shop.engine.drain(within: .zero)
@@ -195,7 +195,7 @@ struct CancellingTests {
     }
   }
 
-  @Test("jobs that a lost worker held run again")
+  @Test("jobs of a lost instance run again")
   func recovery() async throws {
     let store = MemoryJobStore()
     let clock = ManualClock()
@@ -215,14 +215,14 @@ struct CancellingTests {
     }
   }
 
-  @Test("a result waits for a store that fails for a while")
+  @Test("a result is kept until a failing store accepts it")
   func storeFails() async throws {
     try await Workshop.open({ $0.cache.isEnabled = false }) { shop in
       shop.fetcher.answer(url, with: .hangs(after: ok), .pieces([ok], total: nil))
       let id = try await shop.submit(url)
       _ = try await shop.reached(.loading, id)
       await shop.store.fail(with: [.unavailable(detail: "1"), .unavailable(detail: "2")])
-      // The first failure may be that of a look at the queue.
+      // The first failure may hit a claim.
       await #expect {
         try await shop.submit("http://b.example/")
       } throws: { error in
@@ -235,7 +235,7 @@ struct CancellingTests {
     }
   }
 
-  @Test("a stop returns once what it cancelled is written down, where that takes a moment")
+  @Test("a stop returns only after the cancelled jobs are saved")
   func drainWrites() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer(url, with: .hangs(after: ok))

@@ -6,11 +6,12 @@ import Testing
 @testable import Engine
 @testable import Jobs
 
-@Suite("Changes at the same time", .timeLimit(.minutes(5)))
+@Suite("Concurrent changes", .timeLimit(.minutes(5)))
 struct ChangingTests {
   private let url = "http://a.example/x.png"
 
-  /// Runs both while the store holds them back, so that each has looked at the job before either has changed it.
+  /// Runs both changes while the store holds them back, so that both have read the job before either changes
+  /// it.
   private func together(
     _ shop: Workshop, _ first: @escaping @Sendable () async throws -> Void,
     _ second: @escaping @Sendable () async throws -> Void
@@ -29,7 +30,7 @@ struct ChangingTests {
     }
   }
 
-  @Test("of two that name the same version one is made, whatever they do")
+  @Test("one of two concurrent changes that name the same version succeeds")
   func ifMatch() async throws {
     try await Workshop.open({ $0.workers = 1 }) { shop in
       shop.fetcher.answer("http://busy.example/", with: .hangs(after: ok))
@@ -63,7 +64,7 @@ struct ChangingTests {
   }
 
   @Test(
-    "a version holds until another change is made: progress, which only memory knows, is none")
+    "a version stays valid while only progress changes")
   func progress() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer(url, with: .hangs(after: ok))
@@ -80,7 +81,7 @@ struct ChangingTests {
       let edited = try await shop.engine.edit(
         id, for: Workshop.me, priority: nil, tags: ["new"], ifVersion: [taken])
       #expect(edited.job.tags == ["new"] && edited.job.version > shown.version)
-      #expect(edited.job.progress == shown.progress, "an edit takes no progress back")
+      #expect(edited.job.progress == shown.progress, "an edit does not undo progress")
       await #expect(throws: JobsError.versionDiffers) {
         try await shop.engine.edit(
           id, for: Workshop.me, priority: nil, tags: ["old"], ifVersion: [taken, shown.version])
@@ -92,31 +93,31 @@ struct ChangingTests {
     }
   }
 
-  @Test("an end is told by who made it, however often the store makes the change")
+  @Test("an end is published once, by the request that made it, even if the store repeats it")
   func madeAgain() async throws {
     let lines = LogLines()
     try await Workshop.open(log: lines.logger, { $0.workers = 1 }) { shop in
       shop.fetcher.answer("http://busy.example/", with: .hangs(after: ok))
       _ = try await shop.reached(.loading, shop.submit("http://busy.example/"))
       let moment = shop.clock.now + .seconds(1)
-      for (tryAgain, told) in [
+      for (tryAgain, expected) in [
         (.afterAnother { $0.cancel(at: moment, keptFor: .seconds(60)) }, []),
         (.afterCommit, ["cancelled"]),
       ] as [(MemoryJobStore.TryAgain, [String])] {
         let id = try await shop.submit(url)
         await shop.store.makeAgain(tryAgain)
         #expect(try await shop.engine.cancel(id, for: Workshop.me).job.phase == .cancelled)
-        #expect(lines.ends(of: id) == told)
+        #expect(lines.ends(of: id) == expected)
       }
       let id = try await shop.submit(url)
       let version = try await shop.engine.job(id, for: Workshop.me).job.version
       await shop.store.makeAgain(.afterCommit)
       let job = try await shop.engine.cancel(id, for: Workshop.me, ifVersion: [version]).job
-      #expect(job.phase == .cancelled, "what it changed itself is no other change")
+      #expect(job.phase == .cancelled, "its own change is no conflict")
     }
   }
 
-  @Test("a job ends once in the log, however it ends and however many end it")
+  @Test("a job's end is logged once, however it ends and however many requests end it")
   func logged() async throws {
     let lines = LogLines()
     try await Workshop.open(
@@ -136,10 +137,10 @@ struct ChangingTests {
 
       let busy = try await shop.submit("http://busy.example/")
       _ = try await shop.reached(.loading, busy)
-      // Its turn may come once the first one is cancelled.
+      // The queued job may start once the first one is cancelled.
       shop.fetcher.answer("http://other.example/", with: .hangs(after: ok))
       let queued = try await shop.submit("http://other.example/")
-      // The other one first: a worker that is idle takes it at once.
+      // Cancel the queued job first: an idle worker would start it at once.
       for id in [queued, busy] {
         let cancel: @Sendable () async throws -> Void = { [engine = shop.engine] in
           _ = try await engine.cancel(id, for: Workshop.me)
@@ -157,13 +158,13 @@ struct ChangingTests {
   }
 }
 
-/// What was logged.
+/// Collects log lines.
 final class LogLines: Sendable {
   private let lines = Mutex<[(message: String, metadata: Logger.Metadata)]>([])
 
   var logger: Logger { Logger(label: "test") { _ in Handler(lines: self) } }
 
-  /// In which phases a job ended, by the log.
+  /// The phases of a job that were logged as its end.
   func ends(of id: JobID) -> [String] {
     lines.withLock { lines in
       lines.filter { $0.message == "job finished" && $0.metadata["job"] == "\(id)" }

@@ -4,7 +4,7 @@ import GRDB
 @testable import Store
 
 extension Crowd {
-  /// What was done, by the store's own counts.
+  /// Counts of the store.
   struct Work {
     var transactions: Int
     /// Rows written or deleted.

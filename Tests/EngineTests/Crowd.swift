@@ -8,12 +8,12 @@ import Testing
 
 @testable import Engine
 
-/// An engine over SQLite, with many jobs for one origin that does the same to all of them.
+/// An engine over SQLite, with many jobs for one origin that treats all requests alike.
 final class Crowd: Sendable {
-  /// What the origin does.
+  /// How the origin behaves.
   enum Origin: Sendable, CaseIterable {
     case refuses
-    /// Says nothing until the jobs' time is over.
+    /// Sends nothing until the jobs time out.
     case slow
     case good
   }
@@ -24,7 +24,7 @@ final class Crowd: Sendable {
   private let running: Task<Void, any Error>
   private let folder: String
 
-  /// Answers all requests alike, and counts them.
+  /// Answers all requests in the same way, and counts them.
   final class Answers: ImageFetcher {
     private let origin: Origin
     private let asked = Atomic(0)
@@ -79,7 +79,7 @@ final class Crowd: Sendable {
     while engine.state == .starting { try await Task.sleep(for: .milliseconds(1)) }
   }
 
-  /// Submits so many jobs, for one URL or each for its own.
+  /// Submits this many jobs, all for one URL or each for its own.
   func submit(
     _ count: Int, areEqual: Bool, _ adjust: (inout Submission) -> Void = { _ in }
   ) async throws {
@@ -98,7 +98,7 @@ final class Crowd: Sendable {
     return phases.reduce(0) { $0 + (counts.jobs[$1] ?? 0) }
   }
 
-  /// Stops the engine, as a signal would.
+  /// Stops the engine as a signal would.
   func stop(within limit: Duration) async throws {
     await engine.drain(within: limit)
     try await running.value

@@ -5,14 +5,15 @@ import Testing
 
 @testable import Engine
 
-/// Work is counted here and not timed: what a job costs is rows and transactions, on a loaded machine too.
+/// Counts rows and transactions instead of time, so that the results do not depend on the load of the
+/// machine.
 @Suite("Many jobs for one origin", .serialized, .timeLimit(.minutes(5)))
 struct CrowdTests {
-  /// Each takes ten times as long with a sanitizer.
+  /// Fewer jobs with a sanitizer, where each takes ten times as long.
   private static let many = Sanitizer.isHere ? 500 : 5_000
 
   @Test(
-    "that are equal share each try, however soon it ends",
+    "many equal jobs share each attempt, however soon it ends",
     arguments: [Crowd.Origin.refuses, .good, .slow], [1, 64])
   func equal(origin: Crowd.Origin, workers: Int) async throws {
     let count = workers == 1 ? Self.many : Self.many / 5
@@ -25,22 +26,24 @@ struct CrowdTests {
     }
     try await until { try await crowd.count(.success, .failure) == count }
     #expect(try await crowd.count(.success) == (origin == .good ? count : 0))
-    // A try may be begun by some while the others are on their way to it.
+    // Some jobs may begin an attempt before the others have joined it.
     let requests = crowd.origin.requests
     #expect(requests >= tries && requests <= tries + 2)
     let after = try await crowd.work()
-    // Submitted; woken, parked, claimed and ended a try; one that comes as a try ends is parked once more.
+    // Rows per job: submitted, and for each request woken, deferred, claimed, ended; one deferred again at
+    // the end.
     #expect(after.changes - before.changes <= count * (2 + 4 * requests) + 200)
-    // As they go by the hundreds: less than one a job, with the vain looks of idle workers.
+    // Jobs are changed by the hundred: less than one transaction per job, with the empty claims of idle
+    // workers.
     #expect(after.transactions - before.transactions < count)
     try await crowd.close()
   }
 
   @Test(
-    "that differ cost each its own work and no more", arguments: [Crowd.Origin.refuses, .good],
+    "many different jobs each cost a few rows only", arguments: [Crowd.Origin.refuses, .good],
     [1, 64])
   func different(origin: Crowd.Origin, workers: Int) async throws {
-    // The good ones are as many transfers and decodes.
+    // Fewer successful jobs, because each needs a transfer and a decode.
     let count = origin == .good ? 250 : workers == 1 ? Self.many : Self.many / 5
     let crowd = try await Crowd(origin, workers: workers)
     let before = try await crowd.work()
@@ -48,14 +51,14 @@ struct CrowdTests {
     try await until { try await crowd.count(.success, .failure) == count }
     #expect(try await crowd.count(.success) == (origin == .good ? count : 0))
     let after = try await crowd.work()
-    // Submitted, claimed, ended; parked perhaps, and an image has rows of its own.
+    // Rows per job: submitted, claimed, ended; perhaps deferred; and those of its image.
     #expect(after.changes - before.changes <= count * (origin == .good ? 9 : 4) + 200)
     #expect(after.transactions - before.transactions <= count * 4 + 200)
     try await crowd.close()
   }
 
   @Test(
-    "are let go of when the service stops, and none is lost",
+    "many jobs are requeued when the service stops, and none is lost",
     arguments: Crowd.Origin.allCases, [1, 64])
   func stopped(origin: Crowd.Origin, workers: Int) async throws {
     let count = origin == .refuses ? Self.many : Self.many / 5
@@ -66,7 +69,7 @@ struct CrowdTests {
       let before = try await crowd.work()
       let began = ContinuousClock.now
       try await crowd.stop(within: .milliseconds(100))
-      // Some tenths of a second; minutes where something goes round and round.
+      // It takes some tenths of a second, but minutes if jobs are claimed again and again.
       #expect(ContinuousClock.now - began < .seconds(20))
       let after = try await crowd.work()
       #expect(after.transactions - before.transactions <= 2_000)
@@ -79,11 +82,11 @@ struct CrowdTests {
     }
   }
 
-  @Test("take more of their kind while they are tried again and again")
+  @Test("further equal jobs can be submitted while many are being retried")
   func submitting() async throws {
     let crowd = try await Crowd(.refuses, workers: 1)
     try await crowd.submit(1_500, areEqual: true) { $0.maxAttempts = 3 }
-    // Each is answered however many are queued and on their way.
+    // Each submission is answered while many jobs are queued and being retried.
     for _ in 0..<20 { try await crowd.submit(20, areEqual: true) { $0.maxAttempts = 3 } }
     try await until { try await crowd.count(.failure) == 1_900 }
     try await crowd.close()

@@ -6,14 +6,14 @@ import Waiting
 
 @testable import Engine
 
-@Suite("Bytes of a day")
+@Suite("Bytes fetched per day")
 struct DailyBytesTests {
   private static let noon = Timestamp(day: 20_000) + .seconds(43_200)
   private let log = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
   private let caller = Caller(
     owner: Owner("anna"), isAdmin: false, limits: OwnerLimits(maxBytesPerDay: 100))
 
-  @Test("hold their owner back until the day is over, and nobody else")
+  @Test("an owner that spent its bytes is refused until the next day, others are not")
   func spent() throws {
     let bytes = DailyBytes(of: [caller.owner])
     let other = Caller(owner: Owner("ben"), isAdmin: false)
@@ -28,11 +28,11 @@ struct DailyBytesTests {
     try bytes.check(caller, at: Self.noon + .seconds(43_200))
   }
 
-  @Test("count through all instances, and over a restart")
+  @Test("bytes are summed over all instances and kept over a restart")
   func shared() async throws {
     let store = MemoryJobStore()
     let (here, there) = (DailyBytes(of: [caller.owner]), DailyBytes(of: []))
-    // Where no token said so, it counts from the first question on.
+    // An owner whose limit was unknown is counted from its first check on.
     try there.check(caller, at: Self.noon)
     there.came(60, for: caller.owner, at: Self.noon)
     here.came(40, for: caller.owner, at: Self.noon)
@@ -48,7 +48,7 @@ struct DailyBytesTests {
     #expect(throws: JobsError.self) { try next.check(caller, at: Self.noon) }
   }
 
-  @Test("that the store could not take are told again")
+  @Test("bytes that the store did not accept are reported again")
   func failing() async throws {
     let store = MemoryJobStore()
     let bytes = DailyBytes(of: [caller.owner])
@@ -60,7 +60,7 @@ struct DailyBytesTests {
     #expect(try await store.addBytes([caller.owner: 0], on: 20_000) == [caller.owner: 100])
   }
 
-  @Test("are those that came over the net, not those that were kept")
+  @Test("only fetched bytes count, not cached ones")
   func counted() async throws {
     try await Workshop.open { shop in
       let me = Caller(
@@ -70,14 +70,14 @@ struct DailyBytesTests {
       let new = NewJob(submission: Submission(source: .url(SourceURL(url)!, lowData: nil)))
       let id = try await shop.engine.submit([new], by: me, key: nil)[0].id
       #expect(try await shop.finished(id).phase == .success)
-      // The cache answers, but the day's bytes are spent all the same.
+      // The cache could answer, but the day's bytes are spent.
       await #expect(throws: JobsError.self) {
         _ = try await shop.engine.submit([new], by: me, key: nil)
       }
     }
   }
 
-  @Test("are counted for each owner whose jobs share a transfer, once")
+  @Test("a shared transfer counts once for each owner")
   func sharedTransfer() async throws {
     try await Workshop.open { shop in
       let url = "https://a.example/1"
@@ -111,12 +111,12 @@ struct DailyBytesTests {
           _ = try await shop.engine.submit([new], by: caller, key: nil)
         }
       }
-      // Each paid for the transfer once, however many of its jobs shared it.
+      // Each owner was charged once, although two of its jobs shared the transfer.
       _ = try await shop.engine.submit([new], by: callers[2], key: nil)
     }
   }
 
-  @Test("keep no key from its answer that came before, and let nothing new come by one")
+  @Test("a spent limit still answers repeated requests, but refuses new ones with a key")
   func repeated() async throws {
     try await Workshop.open { shop in
       let me = Caller(
@@ -139,7 +139,7 @@ struct DailyBytesTests {
       }
       let spent = JobsError.bytesSpent(
         for: Timestamp(day: shop.clock.now.day + 1) - shop.clock.now)
-      // Also what the cache would answer.
+      // A cached answer is refused too.
       await #expect(throws: spent) {
         try await shop.engine.submit([new], by: me, key: key("new"))
       }

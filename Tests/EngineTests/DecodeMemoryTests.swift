@@ -5,9 +5,9 @@ import Waiting
 @testable import Engine
 @testable import Jobs
 
-@Suite("The memory of decodes", .timeLimit(.minutes(5)))
+@Suite("Memory shared by decodes", .timeLimit(.minutes(5)))
 struct DecodeMemoryTests {
-  @Test("who needs more than is left waits, and is served in order")
+  @Test("decodes that need more memory than is free wait and are served in order")
   func order() async throws {
     let memory = DecodeMemory(bytes: 100)
     var first = await memory.share(60)
@@ -21,7 +21,7 @@ struct DecodeMemoryTests {
     #expect(await third.value)
   }
 
-  @Test("who needs little never waits")
+  @Test("a decode that needs little memory never waits")
   func small() async {
     let memory = DecodeMemory(bytes: 1000)
     let all = await memory.share(1000)
@@ -29,13 +29,13 @@ struct DecodeMemoryTests {
     _ = all
   }
 
-  @Test("who asks for more than there is gets all of it")
+  @Test("a decode that asks for more memory than exists gets all of it")
   func all() async {
     let memory = DecodeMemory(bytes: 100)
     #expect(await memory.share(1000) != nil)
   }
 
-  @Test("who is cancelled leaves the line and holds up nobody")
+  @Test("a cancelled decode leaves the line and blocks no other")
   func cancelled() async {
     let memory = DecodeMemory(bytes: 100)
     let first = await memory.share(60)
@@ -49,13 +49,13 @@ struct DecodeMemoryTests {
     _ = first
   }
 
-  @Test("whoever's bytes are still coming takes half at the most, and nothing while others wait")
+  @Test("images that are downloading use at most half of the memory, and none while others wait")
   func whileLoading() async {
     let memory = DecodeMemory(bytes: 1000)
     var first = memory.shareWhileLoading(500)
     #expect(first != nil)
     #expect(memory.shareWhileLoading(4) == nil)
-    #expect(memory.shareWhileLoading(3) != nil, "little is always to be had")
+    #expect(memory.shareWhileLoading(3) != nil, "a small part is always available")
     first = nil
     #expect(memory.shareWhileLoading(501) == nil)
     var most = await memory.share(900)
@@ -72,7 +72,7 @@ struct DecodeMemoryTests {
     while shop.fetcher.requests.count < count { await Task.yield() }
   }
 
-  @Test("an origin that sends a large picture's beginning has no other one wait")
+  @Test("an origin that sends only the beginning of a large image blocks no other image")
   func slowOrigin() async throws {
     try await Workshop.open({ ($0.workers, $0.limits.maxMemory) = (8, 1500) }) { shop in
       for number in 0..<3 {
@@ -87,7 +87,7 @@ struct DecodeMemoryTests {
     }
   }
 
-  @Test("a picture that was put off is decoded once its bytes are there, from all of them")
+  @Test("an image whose decode was deferred is decoded from all its bytes at the end")
   func putOff() async throws {
     let goesOn = Latch()
     try await Workshop.open({ $0.limits.maxMemory = 1500 }) { shop in
@@ -103,7 +103,7 @@ struct DecodeMemoryTests {
     }
   }
 
-  @Test("what is held while bytes come is given back to who needs more than is left")
+  @Test("memory of an image that is downloading is released for one that needs more than is free")
   func givenBack() async throws {
     let goesOn = Latch()
     try await Workshop.open({ $0.limits.maxMemory = 3000 }) { shop in
@@ -126,11 +126,11 @@ struct DecodeMemoryTests {
     }
   }
 
-  /// More than may be held without a share, and what comes after it.
+  /// More bytes than a decoder may hold without reserved memory, and the bytes after them.
   private static let start = ok + [UInt8](repeating: 0, count: 2 * Decode.heldFreely)
   private static let rest = Array(" and more".utf8)
 
-  /// Has all but the rest of a picture come, with which its header does.
+  /// Delivers all but the rest of an image. Its header is complete with the rest only.
   private static func begin(_ shop: Workshop, _ goesOn: Latch) async throws -> JobID {
     shop.codec.headerComes(after: start.count + 1)
     shop.fetcher.answer(
@@ -142,7 +142,7 @@ struct DecodeMemoryTests {
     return id
   }
 
-  @Test("bytes before a header are held by no decoder where no memory is left for them")
+  @Test("bytes before a late header are kept out of the decoder while there is no memory for them")
   func lateHeader() async throws {
     let goesOn = Latch()
     try await Workshop.open({ $0.limits.maxMemory = 64 << 20 }) { shop in
@@ -159,14 +159,14 @@ struct DecodeMemoryTests {
     }
   }
 
-  @Test("bytes before a header have a share of their own, which others can have back")
+  @Test("bytes before a late header have memory of their own, which is released for others")
   func lateShare() async throws {
     let goesOn = Latch()
     try await Workshop.open({ $0.limits.maxMemory = 64 << 20 }) { shop in
       let memory = shop.engine.loader.urls.ingest.memory
       let id = try await Self.begin(shop, goesOn)
       #expect(shop.codec.held == Self.start.count)
-      #expect(memory.shareAtOnce(64 << 20) == nil, "some of it is taken")
+      #expect(memory.shareAtOnce(64 << 20) == nil, "some of it is in use")
       let other = Task { await memory.share(64 << 20) != nil }
       while memory.waiting < 1 { await Task.yield() }
       goesOn.open()
@@ -176,11 +176,11 @@ struct DecodeMemoryTests {
     }
   }
 
-  @Test("who waits for what a late header asks for holds nothing, so that no two wait for another")
+  @Test("images with late headers hold no memory while they wait, so that they can't deadlock")
   func lateHeaders() async throws {
     try await Workshop.open({ $0.limits.maxMemory = 64 << 20 }) { shop in
       let memory = shop.engine.loader.urls.ingest.memory
-      // What is left is enough for their bytes, and not for what they need by their headers.
+      // The rest is enough for their bytes, but not for what their headers ask for.
       var most = await memory.share(8 << 20)
       let (start, rest) = (Self.start, Self.rest)
       shop.codec.headerComes(after: start.count + rest.count)

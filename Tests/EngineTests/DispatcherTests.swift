@@ -6,15 +6,15 @@ import Testing
 @testable import Engine
 @testable import Jobs
 
-@Suite("Handing out jobs", .timeLimit(.minutes(5)))
+@Suite("Claiming jobs for workers", .timeLimit(.minutes(5)))
 struct DispatcherTests {
-  /// A clock that can be moved ahead.
+  /// A clock that a test can move ahead.
   private final class Clock: Sendable {
     private let ahead = Mutex(Duration.zero)
     private let step = Mutex(Duration.zero)
     var now: ContinuousClock.Instant { .now + ahead.withLock { $0 } }
     func move() { ahead.withLock { $0 += step.withLock { $0 } } }
-    /// Moves so far each time from now on.
+    /// From now on each call of `move()` advances the clock by `step`.
     func begin(_ step: Duration) { self.step.withLock { $0 = step } }
   }
 
@@ -27,7 +27,7 @@ struct DispatcherTests {
       tags: [], createdAt: moment)
   }
 
-  @Test("an origin whose pause ends while the queue is looked at is not forgotten")
+  @Test("an origin whose pause ends during a claim gets its job right after it")
   func pauseEnds() async throws {
     let clock = Clock()
     let signal = DispatcherSignal()
@@ -36,7 +36,7 @@ struct DispatcherTests {
     for _ in 0..<5 { try origins.enter("http://gone.example")?.note(.unreached) }
     #expect(origins.paused == 1)
     let store = MemoryJobStore {
-      // Asked for right after the first look at the origins, which still found a pause.
+      // Called right after the origins were checked for room, which still found a pause.
       clock.move()
       return Self.moment
     }
@@ -65,7 +65,7 @@ struct DispatcherTests {
     await running
   }
 
-  @Test("workers are left for other origins, however many jobs wait for one that says nothing")
+  @Test("a silent origin with many jobs leaves workers for other origins")
   func reserve() async throws {
     let signal = DispatcherSignal()
     let origins = OriginLimits(OriginRules()) { signal.wake() }
@@ -90,7 +90,7 @@ struct DispatcherTests {
     let hands = (0..<8).map { _ in Hand(to: taken.continuation) }
     async let running: Void = dispatcher.run(hands)
     var works = taken.stream.makeAsyncIterator()
-    // What is handed out is held: it would else be over at once.
+    // The permits are held, because a released one would end its transfer at once.
     var held: [Dispatcher.Work] = []
     for _ in 0..<4 { held += [await works.next()].compactMap(\.self) }
     #expect(held.allSatisfy { $0.job.origin == "http://silent.example" })
@@ -100,13 +100,13 @@ struct DispatcherTests {
     let work = await works.next()
     #expect(work?.job.id == other.id)
     dispatcher.stop()
-    // As many as are busy.
+    // Five workers are busy.
     for hand in hands.prefix(5) { dispatcher.isIdle(hand) }
     await running
     withExtendedLifetime(held) {}
   }
 
-  @Test("a queue that was taken for empty is looked at again where nobody may have told of a job")
+  @Test("an empty queue is checked again after a time if the store can lose answers")
   func untold() async throws {
     let signal = DispatcherSignal()
     let origins = OriginLimits(OriginRules()) { signal.wake() }
@@ -138,7 +138,7 @@ struct DispatcherTests {
   }
 }
 
-/// A worker that only passes on what it takes.
+/// A worker that only passes on the jobs it gets.
 private final class Hand: QueueWorker {
   private let works: AsyncStream<Dispatcher.Work>.Continuation
 

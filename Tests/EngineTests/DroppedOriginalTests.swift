@@ -6,11 +6,11 @@ import Testing
 
 @testable import Engine
 
-@Suite("Jobs that keep no more of a picture than its variants", .timeLimit(.minutes(5)))
+@Suite("Jobs that drop the original", .timeLimit(.minutes(5)))
 struct DroppedOriginalTests {
   private let url = "http://a.example/x.png"
 
-  @Test("have them kept with their own ends, whoever wanted the same before and left")
+  @Test("a job gets its own variants although an equal job was cancelled before")
   func left() async throws {
     let renderer = FakeRenderer()
     try await Self.open(renderer) { shop in
@@ -26,7 +26,7 @@ struct DroppedOriginalTests {
       renderer.hold(false)
       for id in ids[1...] { try await Self.expectVariants(of: id, shop) }
       #expect(shop.fetcher.requests.count == 1)
-      // What the one that left had wanted is made, and nobody has it; nor does anybody have the image.
+      // The variant of the cancelled job was made, but no job has it, nor the image.
       for widths in [1...1, 4...4] {
         try await Self.expectVariants(of: submit(widths, shop), shop)
       }
@@ -61,7 +61,7 @@ struct DroppedOriginalTests {
     }
   }
 
-  /// Expects all that a job wanted to be there, as it was made.
+  /// Checks that all variants of the job are available with the right bytes.
   private static func expectVariants(of id: JobID, _ shop: Workshop) async throws {
     let job = try await shop.finished(id)
     let image = try #require(job.image)

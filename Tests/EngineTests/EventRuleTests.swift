@@ -3,7 +3,7 @@ import Testing
 @testable import Engine
 @testable import Jobs
 
-@Suite("Which events tell a change")
+@Suite("The events of a change")
 struct EventRuleTests {
   private let moment = Timestamp(milliseconds: 1_000)
   private let queued = Job(
@@ -28,52 +28,52 @@ struct EventRuleTests {
   private func succeeded(_ image: StoredImage) -> Job {
     changed(loading) { $0.succeed(with: image, cache: nil, at: moment, keptFor: .seconds(9)) }
   }
-  private func told(_ old: Job?, _ new: Job) -> [JobEvent] {
+  private func events(_ old: Job?, _ new: Job) -> [JobEvent] {
     JobEvents(from: old, to: new).ordered(for: new, isFirst: old == nil)
   }
 
-  @Test("the first one of a job is its phase, and then its image")
+  @Test("the first events of a job are its phase and then its image")
   func first() {
-    #expect(told(nil, queued) == [.phase])
-    #expect(told(nil, loading) == [.phase])
-    #expect(told(nil, succeeded(image())) == [.phase, .image])
+    #expect(events(nil, queued) == [.phase])
+    #expect(events(nil, loading) == [.phase])
+    #expect(events(nil, succeeded(image())) == [.phase, .image])
   }
 
-  @Test("a phase comes before what happens in it, an end after what led there")
+  @Test("a new phase comes before its progress, and an end after the events that led to it")
   func order() {
-    #expect(told(queued, loading) == [.phase])
+    #expect(events(queued, loading) == [.phase])
     var report = ProgressReport(of: loading)
     report.progress = Progress(completed: 5, total: 10)
     let further = changed(loading) { $0.note(report) }
-    #expect(told(loading, further) == [.progress])
-    #expect(told(queued, further) == [.phase, .progress])
-    #expect(told(further, succeeded(image())) == [.progress, .image, .phase])
+    #expect(events(loading, further) == [.progress])
+    #expect(events(queued, further) == [.phase, .progress])
+    #expect(events(further, succeeded(image())) == [.progress, .image, .phase])
     report.previews = 1
     let shown = changed(further) { $0.note(report) }
-    #expect(told(further, shown) == [.preview] && told(nil, shown) == [.phase, .preview])
-    #expect(told(shown, shown) == [])
+    #expect(events(further, shown) == [.preview] && events(nil, shown) == [.phase, .preview])
+    #expect(events(shown, shown) == [])
     let failed = changed(further) {
       $0.fail(.fetch(.noData), at: moment, keptFor: .seconds(9))
     }
-    #expect(told(further, failed) == [.phase])
+    #expect(events(further, failed) == [.phase])
   }
 
-  @Test("another image is one, whatever differs to a client; losing it is none")
+  @Test("a replaced image is an event, a lost one is not")
   func images() {
     let low = succeeded(image(.lowData))
     let regular = changed(low) { $0.replaceImage(with: image(.regular), cache: nil) }
-    #expect(told(low, regular) == [.image])
+    #expect(events(low, regular) == [.image])
     let other = changed(low) { $0.replaceImage(with: image(.lowData, byte: 2), cache: nil) }
-    #expect(told(low, other) == [.image])
-    #expect(told(low, changed(low) { $0.loseImage() }) == [])
+    #expect(events(low, other) == [.image])
+    #expect(events(low, changed(low) { $0.loseImage() }) == [])
   }
 
-  @Test("labels and priority are told by none")
+  @Test("edited tags and priorities are no events")
   func edits() {
-    #expect(told(queued, changed(queued) { _ = $0.edit(priority: .high, tags: ["x"]) }) == [])
+    #expect(events(queued, changed(queued) { _ = $0.edit(priority: .high, tags: ["x"]) }) == [])
   }
 
-  @Test("a second end is told as one, although nobody looked in between")
+  @Test("a second end is an event although the states in between were not seen")
   func again() {
     let failed = changed(loading) { $0.fail(.fetch(.noData), at: moment, keptFor: .seconds(9)) }
     let again = changed(failed) { job in
@@ -81,10 +81,10 @@ struct EventRuleTests {
       job.start(at: moment)
       job.fail(.fetch(.noData), at: moment + .seconds(1), keptFor: .seconds(9))
     }
-    #expect(told(failed, again) == [.phase])
+    #expect(events(failed, again) == [.phase])
   }
 
-  @Test("several changes told at once are told by all their events, as the newest of them")
+  @Test("merged changes have all their events and the newest state")
   func merged() {
     let low = succeeded(image(.lowData))
     let regular = changed(low) { $0.replaceImage(with: image(), cache: nil) }
@@ -94,7 +94,7 @@ struct EventRuleTests {
     #expect(changes.events.ordered(for: regular, isFirst: false) == [.progress, .image, .phase])
   }
 
-  @Test("nothing more is to come of a finished job but of one whose low-data image is replaced")
+  @Test("a finished job is final unless its low-data image will be replaced")
   func settled() {
     var saving = queued.submission
     saving.savesData = true

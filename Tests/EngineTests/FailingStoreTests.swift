@@ -12,7 +12,7 @@ struct FailingStoreTests {
   private let url = "http://a.example/x.png"
   private let failure = StoreError.unavailable(detail: "away")
 
-  @Test("takes no job from its worker and its listeners")
+  @Test("a failed read of a changed job keeps its load and its subscribers")
   func followed() async throws {
     let lines = LogLines()
     try await Workshop.open(log: lines.logger, { $0.workers = 1 }) { shop in
@@ -22,7 +22,7 @@ struct FailingStoreTests {
       let subscription = try await shop.engine.subscribe(
         to: id, for: Workshop.me, seen: nil, cancelsAtLeaving: false)
       _ = subscription.next()
-      // Another service changes the job, and the look at it fails twice.
+      // Another instance changes the job, and reading the change fails twice.
       try await shop.store.changeAsAnother(
         id,
         { job in
@@ -30,14 +30,14 @@ struct FailingStoreTests {
         }, thenFailing: [failure, failure])
       try await until { shop.engine.peek(id, for: Workshop.me)?.job.tags == ["theirs"] }
       #expect(shop.engine.peek(id, for: Workshop.me)?.job.phase == .loading)
-      #expect(lines.count("another instance's change can't be read") == 2)
-      // Other labels alone are no event: there is news only if more bytes came since.
-      if case .end = subscription.next() { Issue.record("the listener has been sent home") }
+      #expect(lines.count("failed to read another instance's change") == 2)
+      // New tags alone are no event. There is an update only if more bytes arrived.
+      if case .end = subscription.next() { Issue.record("the subscription has ended") }
       #expect(shop.fetcher.requests.count == 1)
     }
   }
 
-  @Test("ends no replacing of low-data images")
+  @Test("a failed query does not stop the replacement of low-data images")
   func lowData() async throws {
     try await Workshop.open({ $0.isConstrained = true }) { shop in
       shop.fetcher.answer("http://a.example/small", with: .pieces([ok], total: nil))
@@ -65,7 +65,7 @@ struct FailingStoreTests {
     )
   }
 
-  @Test("takes no image with it whose removal was marked, and nobody told of it")
+  @Test("an image is deleted although the answer that marked it was lost")
   func lostAnswer() async throws {
     let (store, images) = (MemoryJobStore(), MemoryImageStore())
     let image = images.leaveOrphan(ok)
@@ -83,7 +83,7 @@ struct FailingStoreTests {
     #expect(again != .pendingDeletion)
   }
 
-  /// An image that the store has marked for deletion, and nobody was told of it.
+  /// Leaves an image that the store has marked for deletion, but whose name was lost with the answer.
   private func markUnheard(
     _ store: MemoryJobStore, _ images: MemoryImageStore, for instance: Instance
   ) async throws -> ImageName {
@@ -104,7 +104,7 @@ struct FailingStoreTests {
   }
 
   @Test(
-    "takes no image with it that came back, where it did not say that the one before was forgotten",
+    "an image stored again stays when reporting its earlier deletion failed",
     arguments: [MemoryJobStore.Call.forget, .forgetAnswer])
   func forgotten(call: MemoryJobStore.Call) async throws {
     let (store, images) = (MemoryJobStore(generation: 7), MemoryImageStore())
@@ -117,7 +117,7 @@ struct FailingStoreTests {
     #expect(images.digests == [image])
   }
 
-  @Test("takes no image with it that came back while it told of what it had marked")
+  @Test("an image stored again stays when a search for marks that still has it ends later")
   func lateLook() async throws {
     let (store, images) = (MemoryJobStore(generation: 7), MemoryImageStore())
     let (keeper, lease) = try await keeper(of: store, images, LogLines().logger)
@@ -132,7 +132,7 @@ struct FailingStoreTests {
     #expect(fault == nil && images.digests == [name.digest])
   }
 
-  @Test("has an image removed once that is being forgotten while it tells of what it had marked")
+  @Test("an image is not deleted again while its deletion is being reported")
   func lateForgetting() async throws {
     let (store, images) = (MemoryJobStore(generation: 7), MemoryImageStore())
     let (keeper, lease) = try await keeper(of: store, images, LogLines().logger)
@@ -140,7 +140,7 @@ struct FailingStoreTests {
     await store.hold(.forget)
     async let removing: Void = keeper.remove([name])
     try await until { await store.heldCalls == 1 }
-    // Whoever removes it again is told.
+    // A second deletion of the image would fail.
     images.stick(name.digest)
     let fault = await keeper.retry()
     await store.letGo()
@@ -148,7 +148,7 @@ struct FailingStoreTests {
     #expect(fault == nil)
   }
 
-  @Test("takes no image with it that is back by the time it says that it had marked it")
+  @Test("an image stored again stays when a delayed answer marks it for deletion")
   func lateMark() async throws {
     let (store, images) = (MemoryJobStore(generation: 7), MemoryImageStore())
     let (keeper, lease) = try await keeper(of: store, images, LogLines().logger)
@@ -160,7 +160,7 @@ struct FailingStoreTests {
     #expect(images.digests == [name.digest])
   }
 
-  @Test("removes all other images where one can't be removed, and that one once it can")
+  @Test("an image that can't be deleted does not stop the others, and is deleted later")
   func stuck() async throws {
     let (store, images) = (MemoryJobStore(), MemoryImageStore())
     let (keeper, _) = try await keeper(of: store, images, LogLines().logger)
@@ -174,7 +174,7 @@ struct FailingStoreTests {
     #expect(images.digests.isEmpty)
   }
 
-  @Test("has a worker remove what is its own, and leaves the rest to the next round")
+  @Test("a caller deletes its own images and leaves failed ones to the next round")
   func own() async throws {
     let (store, images) = (MemoryJobStore(), MemoryImageStore())
     let (keeper, _) = try await keeper(of: store, images, LogLines().logger)
@@ -188,7 +188,7 @@ struct FailingStoreTests {
     #expect(images.digests.isEmpty)
   }
 
-  @Test("keeps no job from its end where the images that give way to its own can't be removed")
+  @Test("a job ends although the images evicted for it can't be deleted")
   func standingStill() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer(url, with: .pieces([ok], total: nil))
@@ -205,7 +205,7 @@ struct FailingStoreTests {
 
   private let holder = JobIDSequence().next(at: Timestamp(milliseconds: 1))
 
-  /// An image that is there, and which the store has marked for deletion.
+  /// Leaves an image that the store has marked for deletion.
   private func mark(
     _ store: MemoryJobStore, _ images: MemoryImageStore, for instance: Instance
   ) async throws -> (image: ImageDigest, marked: [ImageName]) {
@@ -215,7 +215,7 @@ struct FailingStoreTests {
     return (image, try await store.abandonedImages(9, for: instance))
   }
 
-  @Test("leaves no more to the next round than it may, and nothing that comes back before that")
+  @Test("the number of images left to the next round is limited, and an image stored again is kept")
   func leftOver() async throws {
     let (store, images) = (MemoryJobStore(generation: 7), MemoryImageStore())
     let (keeper, lease) = try await keeper(of: store, images, LogLines().logger)
@@ -234,7 +234,7 @@ struct FailingStoreTests {
     #expect(images.digests == [image])
   }
 
-  @Test("has much removed by portions, with other work in between")
+  @Test("many images are deleted in portions, with a pause for other work")
   func portions() async throws {
     let (store, images) = (MemoryJobStore(), MemoryImageStore())
     let (keeper, _) = try await keeper(of: store, images, LogLines().logger)
@@ -246,12 +246,12 @@ struct FailingStoreTests {
     #expect(images.digests.isEmpty)
   }
 
-  @Test("has an image come back at once, however many others are just being removed")
+  @Test("an image can be stored again at once while many others are being deleted")
   func outOfTurn() async throws {
     let (store, images) = (MemoryJobStore(generation: 7), MemoryImageStore())
     let (keeper, lease) = try await keeper(of: store, images, LogLines().logger)
     let (image, marked) = try await mark(store, images, for: lease.instance)
-    // What could not be removed once comes behind all others.
+    // An image whose deletion failed once comes last.
     images.stick(image)
     await keeper.remove(marked)
     images.stick(nil)
@@ -271,7 +271,7 @@ struct FailingStoreTests {
     #expect(images.digests == [image])
   }
 
-  @Test("removes nothing that was marked under a lease which is over")
+  @Test("images marked under a lease that has ended are not deleted")
   func marked() async throws {
     let (store, images) = (MemoryJobStore(), MemoryImageStore())
     let (keeper, lease) = try await keeper(of: store, images, LogLines().logger)
@@ -284,7 +284,7 @@ struct FailingStoreTests {
     #expect(images.digests == [image], "it may be in use again")
   }
 
-  @Test("ends no purge by halves: what failed can be asked for again")
+  @Test("a purge that failed halfway can be repeated")
   func purged() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer(url, with: .pieces([ok], total: nil))
@@ -301,7 +301,7 @@ struct FailingStoreTests {
     }
   }
 
-  @Test("keeps nobody from seeing how far a load is while it takes no end of another one's job")
+  @Test("progress of a load is shown while the store does not finish another job")
   func shown() async throws {
     let goesOn = Latch()
     try await Workshop.open { shop in
@@ -313,7 +313,7 @@ struct FailingStoreTests {
       let hurried = try await shop.submit(url) {
         ($0.timeout, $0.maxAttempts) = (.milliseconds(300), 1)
       }
-      // The hurried one's end is being written.
+      // The job with the short timeout is being finished.
       try await until { await shop.store.heldCalls > 0 }
       let id = try await shop.submit(other)
       let isShown = await poll(within: .seconds(5)) {
@@ -327,7 +327,7 @@ struct FailingStoreTests {
     }
   }
 
-  @Test("has no more delivered meanwhile than is under way at once")
+  @Test("deliveries stop at the limit per host while the store saves no results")
   func delivering() async throws {
     let receiver = SlowReceiver()
     try await Workshop.open(destinations: receiver) { shop in
@@ -344,7 +344,7 @@ struct FailingStoreTests {
       try await until { receiver.begun == DeliverySlots.perHost }
       await shop.store.hold()
       receiver.open()
-      // All that was brought is to be written now, and nothing is.
+      // All begun deliveries are done and wait to be saved.
       try await until { await shop.store.heldCalls >= DeliverySlots.perHost }
       try await Task.sleep(for: .milliseconds(100))
       let begun = receiver.begun
@@ -355,7 +355,7 @@ struct FailingStoreTests {
     }
   }
 
-  @Test("ends each reservation all the same, later")
+  @Test("a reservation whose release failed is released later")
   func released() async throws {
     let store = MemoryJobStore()
     let lines = LogLines()
@@ -365,13 +365,13 @@ struct FailingStoreTests {
     _ = try await store.reserve(image, bytes: 9, as: holder, of: lease.instance, limit: 99)
     await store.fail(with: [failure])
     await keeper.release(holder)
-    #expect(try await store.refers(to: image) && lines.count("a reservation can't be ended") == 1)
+    #expect(
+      try await store.refers(to: image) && lines.count("failed to release a reservation") == 1)
     _ = await keeper.retry()
     #expect(try await !store.refers(to: image))
   }
 }
 
-/// No job is worked on.
 struct NoJobs: ClaimedJobs {
   var claims: Set<Claim> { [] }
   func leave(_ claim: Claim) -> Bool { false }
@@ -381,14 +381,14 @@ struct NoJobs: ClaimedJobs {
 struct SweepTests {
   private let url = "http://a.example/x.png"
 
-  @Test("keeps nobody waiting, removes what nothing refers to, and asks a failing store again")
+  @Test("a sweep runs in the background, deletes orphans and retries when the store fails")
   func sweep() async throws {
     let (store, images) = (MemoryJobStore(), MemoryImageStore())
     let orphan = images.leaveOrphan([1, 2, 3])
     await store.fail(with: [.full, .unavailable(detail: "away")], of: .orphans)
     try await Workshop.open(store: store, images: images) { shop in
       shop.fetcher.answer(url, with: .pieces([ok], total: nil))
-      // Ready while the sweep is still at its first look.
+      // The service is ready while the sweep still waits for its first query.
       let image = try #require(try await shop.finished(shop.submit(url)).image)
       try await until { !images.digests.contains(orphan) }
       #expect(images.digests == [image.digest])
@@ -400,10 +400,10 @@ struct SweepTests {
 
   private var anyone: JobID { JobIDSequence().next(at: Timestamp(milliseconds: 1)) }
 
-  @Test("removes no image that is published while it looks at it, whichever comes first")
+  @Test("a sweep deletes no image that a job stores at the same time")
   func published() async throws {
     for _ in 0..<30 {
-      // A crash left the very bytes that a job is about to bring.
+      // A crash left the same bytes that the job is about to store.
       let (store, images) = (MemoryJobStore(), MemoryImageStore())
       let orphan = images.leaveOrphan(ok)
       try await Workshop.open(store: store, images: images) { shop in
@@ -416,7 +416,7 @@ struct SweepTests {
     }
   }
 
-  @Test("ends when the service stops, however little it has got done")
+  @Test("a sweep ends when the service stops, even if nothing was deleted yet")
   func stopped() async throws {
     let (store, images) = (MemoryJobStore(), MemoryImageStore())
     let orphan = images.leaveOrphan([1, 2, 3])

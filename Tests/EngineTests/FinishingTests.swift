@@ -8,7 +8,7 @@ import Testing
 struct FinishingTests {
   private let url = "http://a.example/x.png"
 
-  @Test("take no worker while they are delivered")
+  @Test("a job occupies no worker while it is delivered")
   func worker() async throws {
     let receiver = SlowReceiver()
     try await Workshop.open(destinations: receiver, { $0.workers = 1 }) { shop in
@@ -24,7 +24,7 @@ struct FinishingTests {
     }
   }
 
-  @Test("go on after a stop with what is not delivered yet, and fetch nothing again")
+  @Test("a stopped job continues with its missing deliveries and fetches nothing again")
   func durable() async throws {
     let (store, images) = (MemoryJobStore(), MemoryImageStore())
     let receiver = SlowReceiver(host: "slow.example")
@@ -47,7 +47,7 @@ struct FinishingTests {
     }
   }
 
-  @Test("stop when they are cancelled, at whichever step")
+  @Test("a cancelled job stops while it is rendered or delivered")
   func cancelled() async throws {
     let (renderer, receiver) = (FakeRenderer(), SlowReceiver())
     try await Workshop.open(renderer: renderer, destinations: receiver) { shop in
@@ -63,6 +63,69 @@ struct FinishingTests {
       }
       try await until { receiver.brokenOff == 1 && shop.engine.loads.isEmpty }
       renderer.hold(false)
+    }
+  }
+
+  @Test("a job purged while it is rendered or delivered leaves nothing behind")
+  func purged() async throws {
+    let (renderer, receiver) = (FakeRenderer(), SlowReceiver())
+    try await Workshop.open(renderer: renderer, destinations: receiver) { shop in
+      shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      renderer.hold()
+      let rendered = try await shop.submit(url) { $0.variants = [VariantRequest(name: "v")] }
+      let dropped = try await shop.submit(url) {
+        ($0.variants, $0.dropsOriginal) = ([VariantRequest(name: "v")], true)
+      }
+      let delivered = try await shop.submit(url) {
+        $0.deliveries = [Self.delivery(to: "r.example")]
+      }
+      try await until { renderer.begun >= 1 && receiver.begun == 1 }
+      for id in [rendered, dropped, delivered] {
+        try await shop.engine.purge(id, for: Workshop.me)
+        await #expect(throws: JobsError.unknownJob) {
+          try await shop.engine.job(id, for: Workshop.me)
+        }
+      }
+      renderer.hold(false)
+      try await until { receiver.brokenOff == 1 && shop.engine.loads.isEmpty }
+      #expect(await shop.store.leftovers == [])
+    }
+  }
+
+  @Test("a stopped job is rendered again after the start, from its stored image")
+  func rendered() async throws {
+    let (store, images, renderer) = (MemoryJobStore(), MemoryImageStore(), FakeRenderer())
+    var id: JobID?
+    try await Workshop.open(store: store, images: images, renderer: renderer) { shop in
+      shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
+      renderer.hold()
+      id = try await shop.submit(url) { $0.variants = [VariantRequest(name: "v")] }
+      try await until { renderer.begun == 1 }
+      let job = try await shop.engine.job(id!, for: Workshop.me).job
+      #expect(shop.engine.waiting(of: job)?.reason == .render)
+    }
+    renderer.hold(false)
+    try await Workshop.open(store: store, images: images, renderer: renderer) { shop in
+      let job = try await shop.finished(id!)
+      #expect(job.phase == .success && job.image?.variants.count == 1)
+      #expect(shop.fetcher.requests.isEmpty)
+    }
+  }
+
+  @Test("of a request whose load is being stored wait for its response, and ask no origin")
+  func following() async throws {
+    try await Workshop.open { shop in
+      let fields = [HeaderField(name: "Cache-Control", value: "max-age=600")]
+      shop.fetcher.answer(url, with: .responds(200, fields, ok))
+      await shop.store.hold(.complete)
+      let first = try await shop.submit(url)
+      while await shop.store.heldCalls == 0 { await Task.yield() }
+      let second = try await shop.submit(url)
+      _ = try await shop.reached(.loading, second)
+      await shop.store.letGo()
+      #expect(try await shop.finished(first).phase == .success)
+      #expect(try await shop.finished(second).cache?.status == .hit)
+      #expect(shop.fetcher.requests.count == 1)
     }
   }
 

@@ -4,11 +4,11 @@ import Testing
 @testable import Engine
 @testable import Jobs
 
-@Suite("An image whose bytes were harmed")
+@Suite("Images whose bytes are missing or corrupt")
 struct ImageLossTests {
   private let url = "https://a.example/a.png"
 
-  /// A workshop with one job that has succeeded.
+  /// Opens a workshop with one job that has succeeded.
   private func withImage(
     memory: Int = 0, _ body: (Workshop, JobID, StoredImage) async throws -> Void
   ) async throws {
@@ -21,7 +21,7 @@ struct ImageLossTests {
     }
   }
 
-  @Test("is not given out: its job loses it, and can be fetched again", arguments: [true, false])
+  @Test("a lost image is not served, and its job can be fetched again", arguments: [true, false])
   func lost(isGone: Bool) async throws {
     try await withImage { shop, id, image in
       let sharing = try await shop.submit(url)
@@ -45,7 +45,7 @@ struct ImageLossTests {
     }
   }
 
-  @Test("answers no later job from the cache")
+  @Test("a corrupt image answers no later job from the cache")
   func cache() async throws {
     try await withImage { shop, _, image in
       shop.images.harm(image.digest, with: Array("no then some bytes".utf8))
@@ -57,7 +57,7 @@ struct ImageLossTests {
     }
   }
 
-  @Test("is served from memory, where its bytes are whole")
+  @Test("an image in memory is served although its file is corrupt")
   func memory() async throws {
     try await withImage(memory: 1 << 20) { shop, _, image in
       #expect(try await shop.engine.openImage(image.digest) != nil)
@@ -67,7 +67,7 @@ struct ImageLossTests {
     }
   }
 
-  @Test("stays with a load that has just reserved it")
+  @Test("a lost image stays with a load that has just reserved it")
   func reserved() async throws {
     try await withImage { shop, id, image in
       let holder = JobIDSequence().next(at: shop.clock.now)
@@ -82,9 +82,10 @@ struct ImageLossTests {
   }
 }
 
-@Suite("A store without room")
+@Suite("A store without free space")
 struct StorageRoomTests {
-  /// How a submission is refused when the store fails so. Housekeeping may be the one that it fails: then once more.
+  /// Returns the error of a submission while the store fails with `error`. Tries again if housekeeping got
+  /// the error instead.
   private func refusal(by error: StoreError, in shop: Workshop) async throws -> JobsError {
     while true {
       await shop.store.fail(with: [error])
@@ -96,7 +97,7 @@ struct StorageRoomTests {
     }
   }
 
-  @Test("makes the service say so and refuse submissions until there is room again")
+  @Test("a full store makes the service refuse submissions until there is space again")
   func readiness() async throws {
     let fetcher = ScriptedFetcher()
     fetcher.answer("https://a.example/a.png", with: .pieces([ok], total: ok.count))
@@ -120,7 +121,7 @@ struct StorageRoomTests {
     }
   }
 
-  @Test("is not what another fault of it is")
+  @Test("another failure of the store does not count as a full disk")
   func otherFaults() async throws {
     try await Workshop.open { shop in
       let fault = StoreError.unavailable(detail: "x")

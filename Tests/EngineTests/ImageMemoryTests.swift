@@ -11,7 +11,7 @@ struct ImageMemoryTests {
 
   private func image(_ count: Int) -> [UInt8] { [UInt8](repeating: 7, count: count) }
 
-  @Test("the least recently asked for go first, and the size is within its bound at all times")
+  @Test("the least recently used images are evicted first, and the limit is never exceeded")
   func order() {
     let memory = ImageMemory(capacity: 800)
     for number in 0..<8 as Range<UInt8> { memory.insert(image(100), as: digest(number)) }
@@ -22,14 +22,14 @@ struct ImageMemoryTests {
     #expect(memory.holds(digest(0)) && !memory.holds(digest(1)) && memory.holds(digest(2)))
   }
 
-  @Test("an image that would push out most others is not taken")
+  @Test("an image that would evict most others is not cached")
   func tooLarge() {
     let memory = ImageMemory(capacity: 800)
     memory.insert(image(101), as: digest(1))
     #expect(memory.bytes == 0 && memory.bytes(of: digest(1)) == nil)
   }
 
-  @Test("a large image is not taken however much room there is: who takes it slowly would hold it")
+  @Test("a large image is never cached, because a slow client would hold it in memory")
   func large() {
     let memory = ImageMemory(capacity: 1 << 30)
     memory.insert(image(128 << 10), as: digest(1))
@@ -37,14 +37,14 @@ struct ImageMemoryTests {
     #expect(memory.holds(digest(1)) && !memory.holds(digest(2)))
   }
 
-  @Test("without room nothing is held")
+  @Test("nothing is cached without capacity")
   func off() {
     let memory = ImageMemory(capacity: 0)
     memory.insert(image(1), as: digest(1))
     #expect(memory.bytes == 0)
   }
 
-  @Test("an image put in again counts once, one removed not at all")
+  @Test("an image inserted twice counts once, and a removed one does not count")
   func again() {
     let memory = ImageMemory(capacity: 800)
     memory.insert(image(100), as: digest(1))
@@ -55,7 +55,7 @@ struct ImageMemoryTests {
     #expect(memory.bytes == 0)
   }
 
-  @Test("long use of a few images leaves the others where they are")
+  @Test("frequent use of a few images does not evict the others")
   func longUse() {
     let memory = ImageMemory(capacity: 800)
     for number in 0..<3 as Range<UInt8> { memory.insert(image(100), as: digest(number)) }

@@ -10,7 +10,7 @@ import Testing
 struct InstancesTests {
   private let url = "http://a.example/x.png"
 
-  /// One that takes jobs from clients and works on none, and one that works on them.
+  /// Two instances: one accepts jobs and has no workers, the other carries them out.
   private struct Pair {
     let front: Workshop
     let back: Workshop
@@ -28,7 +28,7 @@ struct InstancesTests {
           $0.workers = 0
         }
       ) { front in
-        // Broken-off bytes are an instance's own.
+        // Each instance has its own partial transfers.
         try await Workshop.open(
           store: store, images: MemoryImageStore(), destinations: destinations,
           clock: front.clock, threads: threads, adjust
@@ -38,7 +38,8 @@ struct InstancesTests {
       }
     }
 
-    /// A job that is loading and has told of its first bytes, as the one who works on it sees it.
+    /// Submits a job and returns it once it is loading and its first bytes are reported, as the loading
+    /// instance sees it.
     func loading(_ url: String) async throws -> Job {
       back.fetcher.answer(url, with: .hangs(after: ok))
       let id = try await front.submit(url)
@@ -50,14 +51,14 @@ struct InstancesTests {
       return try #require(job)
     }
 
-    /// Shows that nothing is loaded any more, and that workers are free.
+    /// Waits until nothing is loaded and all workers are idle.
     func expectIdle() async throws {
       try await until { back.engine.loads.count == 0 }
     }
   }
 
   @Test(
-    "what one takes in the other works on at once, and whoever waits at the first hears of its end")
+    "a job submitted at one instance runs at the other, and a client of the first sees its end")
   func submitted() async throws {
     try await Pair.open { pair in
       pair.back.fetcher.answer(url, with: .pieces([ok], total: ok.count))
@@ -70,7 +71,7 @@ struct InstancesTests {
   }
 
   @Test(
-    "a subscriber at one hears of what the other does: phases, progress at its version, the end")
+    "a subscriber at one instance receives phases, progress and the end from the other")
   func followed() async throws {
     try await Pair.open { pair in
       let there = try await pair.loading(url)
@@ -93,7 +94,7 @@ struct InstancesTests {
     }
   }
 
-  @Test("one who hears of all jobs at one hears of those of the other")
+  @Test("a subscriber to all jobs at one instance receives those of the other")
   func all() async throws {
     try await Pair.open { pair in
       let subscription = pair.front.engine.subscribe(SubscriptionQuery(caller: Workshop.me))
@@ -109,7 +110,7 @@ struct InstancesTests {
     }
   }
 
-  @Test("cancelled at one, its transfer stops at the other")
+  @Test("a job cancelled at one instance stops loading at the other")
   func cancelled() async throws {
     try await Pair.open { pair in
       let job = try await pair.loading(url)
@@ -123,7 +124,7 @@ struct InstancesTests {
     }
   }
 
-  @Test("taken in at one and ended by a load of the other that was there, it is delivered")
+  @Test("a job that joins a load of the other instance is delivered")
   func delivered() async throws {
     let receiver = SlowReceiver()
     try await Pair.open(destinations: receiver, { $0.workers = 1 }) { pair in
@@ -131,7 +132,7 @@ struct InstancesTests {
       pair.back.codec.hangs(true)
       let first = try await pair.front.submit(url)
       _ = try await pair.back.reached(.loading, first)
-      // No worker is left to take them: the load's end does.
+      // The only worker is busy, so these jobs join the load at its end.
       var ids: [JobID] = []
       for _ in 0..<2 {
         ids.append(
@@ -159,7 +160,9 @@ struct InstancesTests {
     }
   }
 
-  @Test("changed at one, it is loaded at its new priority at the other, and read so at once")
+  @Test(
+    "a job edited at one instance gets its new priority at the other, and is read correctly at once"
+  )
   func changed() async throws {
     let threads = TestThreads()
     try await Pair.open(threads: threads) { pair in
@@ -174,7 +177,7 @@ struct InstancesTests {
         try await pair.back.engine.edit(
           job.id, for: Workshop.me, priority: .low, tags: nil, ifVersion: [job.version])
       }
-      // The one that doesn't carry it never answers with what it knew before.
+      // The instance that does not load the job never returns an older state.
       for number in 0..<20 {
         _ = try await pair.back.engine.edit(
           job.id, for: Workshop.me, priority: nil, tags: ["\(number)"])
@@ -185,7 +188,8 @@ struct InstancesTests {
     }
   }
 
-  @Test("purged at one, the other knows it no more, stops it and keeps none of its bytes")
+  @Test(
+    "a job purged at one instance is unknown at the other, with its load and partial transfer gone")
   func purged() async throws {
     try await Pair.open({ $0.retry.maxAttempts = 1 }) { pair in
       let job = try await pair.loading(url)
@@ -208,7 +212,7 @@ struct InstancesTests {
   }
 
   @Test(
-    "purged at one whose store's answer was lost, the other knows it no more all the same",
+    "a purge whose answer from the store was lost is still published to the other instance",
     arguments: [false, true])
   func purgedUnheard(fails: Bool) async throws {
     try await Pair.open({ $0.retry.maxAttempts = 1 }) { pair in
@@ -244,7 +248,7 @@ struct InstancesTests {
     }
   }
 
-  @Test("a purge of what never was is unknown, and told to nobody")
+  @Test("a purge of an unknown job fails and is not published")
   func purgedNothing() async throws {
     try await Pair.open { pair in
       let store = pair.front.store
@@ -261,7 +265,7 @@ struct InstancesTests {
     }
   }
 
-  @Test("a list that was purged at one shows no job at the other, however long their removal takes")
+  @Test("a batch purged at one instance shows no job at the other while they are deleted")
   func purgedList() async throws {
     try await Pair.open { pair in
       let store = pair.front.store
@@ -280,15 +284,15 @@ struct InstancesTests {
         batch: batch.id, refusedAfter: nil, for: Workshop.me)
       let hidden: Void? = try? await until { try await pair.back.engine.jobs(query).jobs.isEmpty }
       #expect(purged != nil && hidden != nil)
-      // Else it would never stop.
+      // Otherwise the service would never stop.
       await store.letGo()
     }
   }
 
-  @Test("purged at one, the cache has nothing left of what the other put there a moment ago")
+  @Test("a purge at one instance deletes cache entries that the other has just stored")
   func purgedFromCache() async throws {
     try await Pair.open { pair in
-      // The one that takes it has just seen that there is nothing.
+      // The instance that submits has just looked the response up and found none.
       pair.back.fetcher.answer(url, with: .pieces([ok], total: ok.count))
       let id = try await pair.front.finished(pair.front.submit(url)).id
       #expect(try await pair.front.store.cacheCounts().entries == 1)
@@ -297,7 +301,7 @@ struct InstancesTests {
     }
   }
 
-  @Test("what has expired the other shows no more")
+  @Test("a job that expired at one instance disappears from the other")
   func expired() async throws {
     try await Pair.open({ $0.retention = .seconds(60) }) { pair in
       pair.back.fetcher.answer(url, with: .pieces([ok], total: ok.count))
@@ -310,10 +314,10 @@ struct InstancesTests {
     }
   }
 
-  @Test("what has expired is told in parts, none of them too long to be told as it is")
+  @Test("many expired jobs are published in several events of limited size")
   func manyExpired() async throws {
     let store = MemoryJobStore(isExclusive: false)
-    // It hears, and has no lease by which it would be the one that looks for what has expired.
+    // This listener has no lease, so it never leads and deletes nothing.
     let heard = store.news(for: Instance(number: 1_000))
     try await Workshop.open(store: store, { $0.retention = .seconds(60) }) { shop in
       shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
@@ -323,18 +327,18 @@ struct InstancesTests {
         key: nil)
       for job in jobs { #expect(try await shop.finished(job.id).phase == .success) }
       shop.clock.advance(by: .seconds(61))
-      var told: [[JobID]] = []
+      var parts: [[JobID]] = []
       for await news in heard {
         guard case .removed(let ids) = news else { continue }
-        told.append(ids)
-        if told.joined().count >= jobs.count { break }
+        parts.append(ids)
+        if parts.joined().count >= jobs.count { break }
       }
-      #expect(told.allSatisfy { $0.count <= News.mostIDs }, "\(told.map(\.count))")
-      #expect(told.joined().count == jobs.count && Set(told.joined()) == Set(jobs.map(\.id)))
+      #expect(parts.allSatisfy { $0.count <= News.mostIDs }, "\(parts.map(\.count))")
+      #expect(parts.joined().count == jobs.count && Set(parts.joined()) == Set(jobs.map(\.id)))
     }
   }
 
-  @Test("the network's state and what was dropped from the cache hold for both")
+  @Test("the network state and the clearing of the cache apply to both instances")
   func settings() async throws {
     try await Pair.open { pair in
       pair.back.fetcher.answer(url, with: .pieces([ok], total: ok.count))
@@ -350,7 +354,7 @@ struct InstancesTests {
     }
   }
 
-  @Test("where news were lost, what is followed is looked up, and what isn't is forgotten")
+  @Test("after lost events, followed jobs are read again and other jobs are removed from memory")
   func lost() async throws {
     try await Pair.open { pair in
       let job = try await pair.loading(url)
@@ -369,7 +373,7 @@ struct InstancesTests {
     }
   }
 
-  @Test("where news were lost, who hears of all jobs hears of what came meanwhile, ends too")
+  @Test("after lost events, a subscriber to all jobs receives the changes and ends that it missed")
   func lostOfAll() async throws {
     try await Pair.open { pair in
       let subscription = pair.front.engine.subscribe(SubscriptionQuery(caller: Workshop.me))
@@ -400,7 +404,7 @@ struct InstancesTests {
     }
   }
 
-  @Test("who hears of all jobs is up to date no further than others were heard")
+  @Test("a subscriber to all jobs is up to date only as far as the other instance's events arrived")
   func horizon() async throws {
     try await Pair.open({ $0.lease = .seconds(3_600) }) { pair in
       let (store, clock) = (pair.front.store, pair.front.clock)
@@ -412,20 +416,20 @@ struct InstancesTests {
       store.tell(.heard(until: .now), from: .none)
       try await until { subscribers.horizon(at: clock.now) > start + .seconds(80) }
       clock.advance(by: .seconds(100))
-      // Whatever it was, it is read now.
+      // After lost events all jobs are read again, so the subscriber is up to date.
       store.tell(.lost, from: .none)
       try await until { subscribers.horizon(at: clock.now) == clock.now }
     }
   }
 
-  @Test("a claim that a crash of the store undid is shown no more: all hear of the job's end")
+  @Test("a claim undone by a crash of the store is replaced by the job's end for all subscribers")
   func undoneClaim() async throws {
     try await Pair.open({ $0.lease = .milliseconds(300) }) { pair in
       let job = try await pair.loading(url)
       let subscription = try await pair.back.engine.subscribe(
         to: job.id, for: Workshop.me, seen: nil, cancelsAtLeaving: false)
       let moment = pair.front.clock.now
-      // The older instance's versions are lower.
+      // The versions of the earlier claim are lower.
       let ended = try await pair.front.store.undoClaim(
         of: job.id, for: pair.front.engine.instance
       ) {
@@ -447,13 +451,13 @@ struct InstancesTests {
     }
   }
 
-  @Test("one whose lease was lost registers anew, once, and hears the other again")
+  @Test("an instance that lost its lease registers once and receives events again")
   func leaseLost() async throws {
     try await Pair.open { pair in
       let first = pair.back.engine.lease.instance
       await pair.front.store.loseInstances()
       pair.back.fetcher.answer(url, with: .pieces([ok], total: ok.count))
-      // The claim finds out.
+      // The claim fails because the lease is lost.
       #expect(try await pair.front.finished(pair.back.submit(url)).phase == .success)
       #expect(pair.back.engine.lease.instance.number > first.number)
       let job = try await pair.loading("http://b.example/")
@@ -462,7 +466,7 @@ struct InstancesTests {
     }
   }
 
-  @Test("many that notice a lost lease at once begin one other")
+  @Test("many tasks that notice a lost lease begin one new lease")
   func oneLease() async throws {
     let store = MemoryJobStore()
     let membership = Membership(store: store)
@@ -485,11 +489,11 @@ struct InstancesTests {
       await store.letGo()
       try await group.waitForAll()
     }
-    #expect(lease.instance.number == 2, "numbers are given one after another")
+    #expect(lease.instance.number == 2, "numbers are consecutive")
     #expect(try await store.register(for: .zero).number == 3)
   }
 
-  @Test("a lease of which half is over is renewed before anything is begun under it")
+  @Test("a lease that is half over is renewed before work begins under it")
   func halfOver() async throws {
     let clock = ManualClock()
     let store = MemoryJobStore { clock.now }
@@ -500,7 +504,7 @@ struct InstancesTests {
       log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     try await lease.begin()
     let first = lease.instance
-    // Of the process's own time; the store's goes on to just before the end.
+    // Real time passes; the store's clock is moved to just before the end of the lease.
     try await Task.sleep(for: duration)
     clock.advance(by: duration - .milliseconds(1))
     try await lease.beginning { instance throws(StoreError) in
@@ -516,7 +520,7 @@ struct InstancesTests {
     #expect(later.number > first.number && lease.instance == later)
   }
 
-  @Test("a lease that was ended is none, whoever still asks for it")
+  @Test("no task can begin a new lease after the lease was ended")
   func endedLease() async throws {
     let store = MemoryJobStore()
     let lease = Lease(
@@ -530,18 +534,18 @@ struct InstancesTests {
         _ = try await store.claim(1, for: instance, room: .unlimited)
       }
     }
-    #expect(try await store.register(for: .zero).number == 2, "no other was begun")
+    #expect(try await store.register(for: .zero).number == 2, "no new lease was begun")
   }
 }
 
-/// Takes nothing whole before it is opened.
+/// Accepts deliveries only after `open()`.
 final class SlowReceiver: ImageDestinations {
   private struct State {
     var (begun, brokenOff) = (0, 0)
     var isOpen = false
   }
   private let state = Mutex(State())
-  /// What is for another host is taken at once; nil: nothing is.
+  /// Only deliveries to this host have to wait; nil: all.
   private let host: String?
 
   init(host: String? = nil) { self.host = host }

@@ -2,28 +2,28 @@ import Foundation
 import TestSupport
 import Testing
 
-/// What runs there is the real engine; see the program of that name.
+/// Runs the program Tests/Interleavings, which contains the real engine.
 @Suite(
   "The engine in an order that a seed decides", .serialized, .timeLimit(.minutes(60)),
-  .disabled(if: Sanitizer.isHere, "a sanitizer takes over the same functions"))
+  .disabled(if: Sanitizer.isHere, "a sanitizer replaces the same functions"))
 struct InterleavingTests {
-  /// How many orders are gone through.
+  /// The number of orders to try.
   private static let orders =
     ProcessInfo.processInfo.environment["LONG_TESTS"] == "1" ? 5_000 : 300
 
-  @Test("each job comes to one end, whatever comes before what")
+  @Test("each job ends exactly once, in any order of events")
   func ends() async throws {
     let run = try await Interleavings(first: 1, Self.orders)
     #expect(run.code == 0, "SEED=… .build/debug/Interleavings repeats one:\n\(run.output)")
     let counts = try #require(run.counts, "\(run.output)")
     #expect(counts.seeds == Self.orders && counts.failed == 0)
-    // Each has clients that did something, and half of them were interrupted in the midst of it.
+    // Each run has active clients, and half of the runs interrupt jobs between suspension points.
     #expect(counts.jobs > 10 * Self.orders && counts.decisions > 500 * Self.orders)
     #expect(counts.interruptions > 50 * Self.orders)
     print("interleavings: \(run.output)")
   }
 
-  @Test("one seed gives one order")
+  @Test("one seed always gives the same order")
   func repeats() async throws {
     let run = try await Interleavings(first: 7, 6)
     #expect(try await Interleavings(first: 7, 6).output == run.output)
@@ -31,7 +31,7 @@ struct InterleavingTests {
   }
 
   @Test(
-    "finds a change that is lost between a look and a write",
+    "a planted lost update between a read and a write is found",
     arguments: ["lost-update"])
   func planted(race: String) async throws {
     let run = try await Interleavings(first: 1, 40, plant: race)

@@ -2,10 +2,10 @@ import Jobs
 import Synchronization
 import TestSupport
 
-/// A fake codec whose pictures are told to be JPEGs.
+/// A fake codec whose images claim to be JPEGs.
 struct JPEGCodec: ImageCodec {
   let fake = FakeCodec()
-  /// Whether it makes variants on the way.
+  /// Whether it makes variants during the decode.
   var makesVariants = false
 
   func makeDecoder(limits: DecodeLimits, variants: [VariantRequest]) -> any ImageDecoder {
@@ -37,12 +37,13 @@ struct JPEGCodec: ImageCodec {
   }
 }
 
-/// A fake renderer that reads pictures at an eighth for what is narrow, and counts how often it is asked for that.
+/// A fake renderer that reads images at an eighth of their size for narrow variants, and counts how often it
+/// is asked for a scale.
 final class ScalingRenderer: ImageRenderer {
   let fake = FakeRenderer()
   private let asked = Atomic(0)
 
-  /// How often it was asked at which scale a picture is read.
+  /// How often it was asked for a scale.
   var looks: Int { asked.load(ordering: .relaxed) }
 
   var formats: Set<OutputFormat> { fake.formats }

@@ -8,7 +8,7 @@ import Testing
 struct JobEngineTests {
   private let url = "http://a.example/x.png"
 
-  @Test("carries a job from its URL to a stored image")
+  @Test("a job goes from its URL to a stored image")
   func success() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer(url, with: .pieces([Array(ok[..<4]), Array(ok[4...])], total: ok.count))
@@ -24,18 +24,18 @@ struct JobEngineTests {
     }
   }
 
-  @Test("a broken image is a failure and leaves nothing behind")
+  @Test("a broken image fails the job and leaves nothing behind")
   func broken() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer(url, with: .pieces([Array("no".utf8)], total: nil))
       let job = try await shop.finished(shop.submit(url))
       #expect(job.phase == .failure && job.failure?.code == .decodeFailed)
       #expect(job.image == nil && shop.images.digests.isEmpty)
-      #expect(shop.fetcher.requests.count == 1, "what is broken is not asked for again")
+      #expect(shop.fetcher.requests.count == 1, "a broken image is not fetched again")
     }
   }
 
-  @Test("a body without a byte is no_data")
+  @Test("a body without bytes fails with no_data")
   func empty() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer(url, with: .pieces([], total: 0))
@@ -44,7 +44,7 @@ struct JobEngineTests {
     }
   }
 
-  @Test("tries again what may pass, and tells how often it asked")
+  @Test("temporary errors are tried again, and the attempts are counted")
   func retries() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer(
@@ -60,7 +60,7 @@ struct JobEngineTests {
     }
   }
 
-  @Test("gives up after max_attempts with the last error")
+  @Test("a job fails after max_attempts with the last error")
   func givesUp() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer(url, with: .fails(.originStatus(503, retryAfter: nil)))
@@ -74,7 +74,7 @@ struct JobEngineTests {
     }
   }
 
-  @Test("goes to the alternatives in order when a URL fails")
+  @Test("the alternatives are tried in order when a URL fails")
   func alternatives() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer("http://c.example/3", with: .pieces([ok], total: nil))
@@ -88,7 +88,7 @@ struct JobEngineTests {
     }
   }
 
-  @Test("other bytes than integrity names are a failure")
+  @Test("a job fails if the image does not have the digest in integrity")
   func integrity() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer(url, with: .pieces([ok], total: nil))
@@ -102,7 +102,7 @@ struct JobEngineTests {
     }
   }
 
-  @Test("only-if-cached asks nobody")
+  @Test("only-if-cached asks no origin")
   func onlyIfCached() async throws {
     try await Workshop.open { shop in
       let job = try await shop.finished(shop.submit(url) { $0.cacheMode = .onlyIfCached })
@@ -110,7 +110,7 @@ struct JobEngineTests {
     }
   }
 
-  @Test("loads the low-data URL while the network is constrained or the client saves data")
+  @Test("the low-data URL is loaded if the network is constrained or the client saves data")
   func lowData() async throws {
     let low = SourceURL("http://a.example/low.png")!
     for (isConstrained, savesData) in [(true, false), (false, true)] {
@@ -125,7 +125,7 @@ struct JobEngineTests {
     }
   }
 
-  @Test("a job's own limits hold, and are never wider than the configuration's")
+  @Test("a job's own limits apply but never exceed the configured ones")
   func limits() async throws {
     try await Workshop.open({
       $0.timeout = .milliseconds(200); $0.maxBytes = 100; $0.retry.maxAttempts = 1
@@ -144,7 +144,7 @@ struct JobEngineTests {
     }
   }
 
-  @Test("captured bytes are decoded and kept like any other")
+  @Test("uploaded bytes are decoded and stored like fetched ones")
   func captured() async throws {
     try await Workshop.open { shop in
       let capture = try await shop.engine.beginCapture(by: .anonymous)
@@ -161,7 +161,7 @@ struct JobEngineTests {
     }
   }
 
-  @Test("a decoder that computes elsewhere is left to it, and the time counts")
+  @Test("a decode in another process counts as decode time")
   func elsewhere() async throws {
     try await Workshop.open { shop in
       shop.codec.isElsewhere(true)
@@ -172,7 +172,7 @@ struct JobEngineTests {
     }
   }
 
-  @Test("progress is shown while the bytes come, each time under another version")
+  @Test("progress is shown while bytes arrive, each time with a new version")
   func progress() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer(url, with: .hangs(after: ok))
@@ -189,7 +189,7 @@ struct JobEngineTests {
     }
   }
 
-  @Test("jobs are listed by their host, however it was and is spelled")
+  @Test("jobs are found by their host, however it is spelled")
   func hosts() async throws {
     let spellings = ["b\u{FC}cher.example", "xn--bcher-kva.example"]
     let fetcher = ScriptedFetcher(spellings: [spellings[0]: spellings[1]])
@@ -207,7 +207,7 @@ struct JobEngineTests {
   }
 }
 
-/// Tries until `condition` holds.
+/// Waits until `condition` is true.
 func until(_ condition: () async throws -> Bool) async throws {
   let deadline = ContinuousClock.now + patience
   while try await !condition() {

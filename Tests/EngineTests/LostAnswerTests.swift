@@ -9,7 +9,7 @@ struct LostAnswerTests {
   private let url = "http://a.example/x.png"
   private let failure = StoreError.unavailable(detail: "late")
 
-  @Test("has jobs begun whose submission is repeated, of which nobody was told at first")
+  @Test("jobs whose submission was stored but not answered start when it is repeated")
   func submitted() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer(url, with: .pieces([ok], total: nil))
@@ -26,10 +26,10 @@ struct LostAnswerTests {
     }
   }
 
-  @Test("has a job's end told as any other, once")
+  @Test("a job whose end was stored but not answered is published once")
   func completed() async throws {
     let lines = LogLines()
-    // The lease is not what finds it.
+    // With a long lease, no renewal can find the lost job.
     try await Workshop.open(log: lines.logger, { $0.lease = .seconds(3_600) }) { shop in
       shop.fetcher.answer(url, with: .pieces([ok], total: nil))
       await shop.store.fail(with: [failure, failure], of: .completeAnswer)
@@ -40,7 +40,7 @@ struct LostAnswerTests {
     }
   }
 
-  @Test("has a job shown as it is that was cancelled without a word, once its load ends")
+  @Test("a job that was cancelled without an event is shown as cancelled once its load ends")
   func cancelled() async throws {
     try await Workshop.open({ $0.lease = .seconds(3_600) }) { shop in
       shop.fetcher.answer(url, with: .pieces([ok], total: nil))

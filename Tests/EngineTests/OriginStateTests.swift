@@ -4,7 +4,7 @@ import Testing
 @testable import Engine
 @testable import Jobs
 
-@Suite("An origin's rules")
+@Suite("The rules of an origin")
 struct OriginStateTests {
   private let start = ContinuousClock.now
   private var rules = OriginRules()
@@ -18,14 +18,14 @@ struct OriginStateTests {
     return origin
   }
 
-  @Test("an origin that has not answered yet gets two transfers, and all where workers are idle")
+  @Test("an origin that has not answered yet gets two transfers, or all if workers are idle")
   func unproven() {
     let origin = OriginState()
     #expect(origin.room(at: start, rules, isSpare: false) == 2)
     #expect(origin.room(at: start, rules, isSpare: true) == 6)
   }
 
-  @Test("once it has answered it gets as many transfers as allowed, and no more")
+  @Test("an origin that has answered gets the configured number of transfers")
   func proven() {
     var origin = OriginState()
     origin.begin(at: start, rules)
@@ -37,7 +37,9 @@ struct OriginStateTests {
     #expect(origin.room(at: start, rules, isSpare: false) == 1)
   }
 
-  @Test("what it led elsewhere takes no place from what is led here, but from what is queued")
+  @Test(
+    "loads redirected elsewhere count against claimed jobs, but not against redirects to the origin"
+  )
   func led() {
     var origin = OriginState()
     for _ in 0..<6 { origin.begin(at: start, rules) }
@@ -52,7 +54,7 @@ struct OriginStateTests {
     #expect(origin.isForgettable(at: start, rules))
   }
 
-  @Test("one that tries again and is led elsewhere closes the circuit at once")
+  @Test("a probe that is redirected closes the circuit at once")
   func ledWhileOpen() {
     var origin = failed(5, at: start)
     let later = start + .seconds(5)
@@ -61,20 +63,20 @@ struct OriginStateTests {
     #expect(origin.failures == 0 && origin.room(at: later, rules, isSpare: false) == 5)
   }
 
-  @Test("redirects that wait for it go first")
+  @Test("redirects that wait for the origin go before claimed jobs")
   func waiting() {
     var origin = OriginState()
     origin.waiting = 5
     #expect(origin.room(at: start, rules, isSpare: true) == 1)
     var rules = rules
     rules.requestsPerSecond = 4
-    #expect(origin.room(at: start, rules, isSpare: true) == 0, "the rate's next one is theirs")
+    #expect(origin.room(at: start, rules, isSpare: true) == 0, "the rate serves them first")
     origin.waiting = 0
     #expect(origin.room(at: start, rules, isSpare: true) == 1)
   }
 
   @Test(
-    "five failures in a row open the circuit: what asks then can only fail, and only where nobody else wants the worker"
+    "five failures in a row open the circuit, and further jobs fail if workers are idle"
   )
   func opens() {
     #expect(failed(4, at: start).pause(at: start) == nil)
@@ -85,7 +87,7 @@ struct OriginStateTests {
     #expect(origin.nextChange(at: start, rules) == start + .seconds(5))
   }
 
-  @Test("an answer in between starts the count anew")
+  @Test("an answer resets the count of failures")
   func counts() {
     var origin = failed(4, at: start)
     origin.begin(at: start, rules)
@@ -96,7 +98,7 @@ struct OriginStateTests {
     #expect(origin.failures == 1)
   }
 
-  @Test("after the pause one request tries again; its answer closes the circuit")
+  @Test("after a pause one request tries again, and its answer closes the circuit")
   func probes() {
     var origin = failed(5, at: start)
     let later = start + .seconds(5)
@@ -107,7 +109,7 @@ struct OriginStateTests {
     #expect(origin.room(at: later, rules, isSpare: false) == 6)
   }
 
-  @Test("a probe that nobody waited for lets the next one through")
+  @Test("a probe that was cancelled lets another request through")
   func abandonedProbe() {
     var origin = failed(5, at: start)
     let later = start + .seconds(5)
@@ -116,7 +118,7 @@ struct OriginStateTests {
     #expect(origin.room(at: later, rules, isSpare: false) == 1)
   }
 
-  @Test("each probe that fails doubles the pause, up to a minute")
+  @Test("each failed probe doubles the pause, up to a minute")
   func doubles() {
     var origin = failed(5, at: start)
     var now = start
@@ -130,7 +132,7 @@ struct OriginStateTests {
     #expect(pauses == [10, 20, 40, 60, 60, 60].map { .seconds($0) })
   }
 
-  @Test("failures of transfers that were under way when it opened don't prolong the pause")
+  @Test("failures of transfers that began before the circuit opened don't prolong the pause")
   func lateFailures() {
     var origin = OriginState()
     for _ in 0..<6 { origin.begin(at: start, rules) }
@@ -138,7 +140,7 @@ struct OriginStateTests {
     #expect(origin.pause(at: start) == .seconds(5))
   }
 
-  @Test("a rate lets one begin each time it comes round, and saves nothing up")
+  @Test("a rate allows one request per interval, and unused ones are not saved")
   func rate() {
     var rules = rules
     rules.requestsPerSecond = 4
@@ -151,7 +153,7 @@ struct OriginStateTests {
     #expect(origin.room(at: start + .seconds(60), rules, isSpare: true) == 1)
   }
 
-  @Test("a rate below one a second holds too")
+  @Test("a rate below one request per second is respected")
   func slowRate() {
     var rules = rules
     rules.requestsPerSecond = 0.5
@@ -161,7 +163,7 @@ struct OriginStateTests {
     #expect(origin.room(at: start + .milliseconds(2_100), rules, isSpare: true) == 1)
   }
 
-  @Test("it is forgotten when idle, with failures only after a time")
+  @Test("an idle origin is forgotten, after a time even if it had failures")
   func forgets() {
     var origin = OriginState()
     origin.begin(at: start, rules)
@@ -173,7 +175,7 @@ struct OriginStateTests {
   }
 
   @Test(
-    "a failure counts against the origin only where it could not be reached",
+    "a failure counts against the origin only if it could not be reached or was silent",
     arguments: [
       (FetchError.connectFailure(host: "a", detail: ""), OriginState.Outcome.unreached),
       (.dnsFailure(host: "a", detail: ""), .unreached),
@@ -187,7 +189,7 @@ struct OriginStateTests {
     #expect(OriginState.Outcome(error, path: "/a") == outcome)
   }
 
-  @Test("one silent path counts once until something is answered, and never opens the circuit")
+  @Test("one silent path counts once until the origin answers, and never opens the circuit")
   func silentPath() {
     var origin = OriginState()
     for _ in 0..<100 {
@@ -202,7 +204,7 @@ struct OriginStateTests {
     #expect(origin.failures == 0)
   }
 
-  @Test("as many silent paths as failures open it, and one that tries again opens it for longer")
+  @Test("as many silent paths as failures open the circuit, and a failed probe prolongs it")
   func silentPaths() {
     var origin = OriginState()
     for path in 1...rules.maxFailures {
@@ -233,7 +235,7 @@ struct OriginStateTests {
     }
   }
 
-  @Test("silent paths of one owner pause an origin for that owner alone while another uses it")
+  @Test("one owner's silent paths pause the origin only for that owner while another uses it")
   func ownCircuit() throws {
     var origin = OriginState()
     origin.begin(by: ben, at: start, rules)
@@ -253,7 +255,7 @@ struct OriginStateTests {
     #expect(origin.refusal(of: anna, at: later, rules) == nil)
   }
 
-  @Test("silent paths of two owners pause the origin for all")
+  @Test("silent paths of two owners pause the origin for all owners")
   func sharedCircuit() {
     var origin = OriginState()
     origin.begin(by: ben, at: start, rules)
@@ -275,7 +277,7 @@ struct OriginStateTests {
     #expect(origin.pause(at: start) == rules.firstPause)
   }
 
-  @Test("a pause that the only owner caused becomes its own once another wants the origin")
+  @Test("a pause caused by the only owner applies to that owner alone once another uses the origin")
   func onlyOwner() {
     var origin = OriginState()
     silent(1...5, of: anna, at: start, &origin)
@@ -290,7 +292,7 @@ struct OriginStateTests {
     #expect(origin.pause(at: start) == rules.firstPause)
   }
 
-  @Test("few owners have circuits of their own, however many are silent")
+  @Test("a limited number of owners have circuits of their own")
   func manyOwners() {
     var rules = rules
     rules.maxFailures = 1_000
@@ -305,12 +307,12 @@ struct OriginStateTests {
   }
 }
 
-@Suite("Who may ask which origin", .timeLimit(.minutes(5)))
+@Suite("Permits for requests to origins", .timeLimit(.minutes(5)))
 struct OriginLimitsTests {
   private let origin = "http://a.example"
 
   @Test(
-    "one owner's silent paths neither refuse another owner nor are published to other instances")
+    "one owner's silent paths neither affect another owner nor are published")
   func owners() throws {
     let paused = Mutex(0)
     let origins = OriginLimits(
@@ -329,7 +331,7 @@ struct OriginLimitsTests {
     #expect(paused.withLock { $0 } == 0)
   }
 
-  @Test("room falls with each transfer and comes back, said aloud, when its right is let go")
+  @Test("a released permit gives its slot back and signals that there is room")
   func room() async throws {
     try await confirmation(expectedCount: 1) { hasRoom in
       let origins = OriginLimits(OriginRules()) { hasRoom() }
@@ -342,7 +344,7 @@ struct OriginLimitsTests {
     }
   }
 
-  @Test("a redirect waits for room, and is the next to have it")
+  @Test("a redirect waits for room and is the next to get it")
   func admission() async throws {
     var rules = OriginRules()
     rules.maxTransfers = 1
@@ -359,14 +361,14 @@ struct OriginLimitsTests {
   }
 
   @Test(
-    "a job that was claimed waits where another took its room meanwhile, behind those that waited before"
+    "a claimed job whose slot was taken waits behind the loads that wait already"
   )
   func overtaken() async throws {
     var rules = OriginRules()
     rules.maxTransfers = 2
     let origins = OriginLimits(rules) {}
     #expect(origins.room(at: origins.now, isSpare: true)[origin] == 2)
-    // A load of the background comes while the store is asked for two jobs.
+    // A background load arrives while the store is asked for two jobs.
     var background: OriginPermit? = try await origins.admit(origin)
     let first = try #require(try origins.enter(origin))
     #expect(try origins.enter(origin) == nil)
@@ -378,7 +380,7 @@ struct OriginLimitsTests {
     withExtendedLifetime(held) {}
   }
 
-  @Test("two full of loads that they lead to each other let them in", .timeLimit(.minutes(1)))
+  @Test("two full origins that redirect to each other admit both loads", .timeLimit(.minutes(1)))
   func crossing() async throws {
     var rules = OriginRules()
     rules.maxTransfers = 1
@@ -398,7 +400,7 @@ struct OriginLimitsTests {
     #expect(room()[origin] == 1 && room()[other] == 1)
   }
 
-  @Test("one that redirects lead back to, again and again, counts the load once")
+  @Test("a load that is redirected back and forth counts once at each origin")
   func bouncing() async throws {
     let (origins, other) = (OriginLimits(OriginRules()) {}, "http://b.example")
     let room = { origins.room(at: origins.now, isSpare: true, isShared: true) }
@@ -417,36 +419,36 @@ struct OriginLimitsTests {
     #expect(room()[origin] == 6 && room()[other] == 6)
   }
 
-  @Test("the end of a load that was led elsewhere sends nobody who waits behind the others")
+  @Test("the end of a redirected load does not change the order of the waiting loads")
   func order() async throws {
     var rules = OriginRules()
     rules.maxTransfers = 1
     let calls = Mutex(0)
     let origins = OriginLimits(rules) { calls.withLock { $0 += 1 } }
-    let (order, told) = AsyncStream<Int>.makeStream()
+    let (order, begun) = AsyncStream<Int>.makeStream()
     let led = OriginPermits(try origins.enter(origin))
     led.lead()
     let second = OriginPermits(try await origins.admit(origin))
     let waits = (1...2).map { number in
       Task.immediate { [origin] in
         let permit = try await origins.admit(origin)
-        told.yield(number)
+        begun.yield(number)
         withExtendedLifetime(permit) {}
       }
     }
     let before = calls.withLock(\.self)
     led.release()
-    #expect(calls.withLock(\.self) == before + 1, "a queued job may have its place")
-    // Whoever was woken has the time to go to the end.
+    #expect(calls.withLock(\.self) == before + 1, "a queued job may use its slot")
+    // Gives a load that was woken too early the time to move to the end of the line.
     for _ in 0..<100 { await Task.yield() }
     second.release()
     for wait in waits { try await wait.value }
-    told.finish()
-    let came: [Int] = await order.reduce(into: []) { $0.append($1) }
-    #expect(came == [1, 2])
+    begun.finish()
+    let served: [Int] = await order.reduce(into: []) { $0.append($1) }
+    #expect(served == [1, 2])
   }
 
-  @Test("where a rate holds, those that wait go in the order in which they came")
+  @Test("loads that wait for a rate begin in the order of their arrival")
   func rated() async throws {
     var rules = OriginRules()
     rules.maxTransfers = 100
@@ -454,27 +456,27 @@ struct OriginLimitsTests {
     let origins = OriginLimits(rules) {}
     var ended: [OriginPermit] = [try await origins.admit(origin)]
     ended.append(try await origins.admit(origin))
-    let (order, told) = AsyncStream<Int>.makeStream()
+    let (order, begun) = AsyncStream<Int>.makeStream()
     let waits = (0..<10).map { number in
       Task.immediate { [origin] in
         let permit = try await origins.admit(origin)
-        told.yield(number)
+        begun.yield(number)
         withExtendedLifetime(permit) {}
       }
     }
-    // The first is told each time that there may be room, which the rate denies.
+    // The first load is signaled whenever there may be room, but the rate does not allow it.
     let left = Task.immediate { [origin] in try await origins.admit(origin) }
     while ended.popLast() != nil {}
     left.cancel()
     for wait in waits { try await wait.value }
     await #expect(throws: FetchError.cancelled) { try await left.value }
-    told.finish()
-    let came: [Int] = await order.reduce(into: []) { $0.append($1) }
-    #expect(came == Array(0..<10))
+    begun.finish()
+    let served: [Int] = await order.reduce(into: []) { $0.append($1) }
+    #expect(served == Array(0..<10))
     #expect(origins.room(at: origins.now + .seconds(1), isSpare: true)[origin] == 1)
   }
 
-  @Test("what breaks off after a redirect is blamed on who was asked last")
+  @Test("a failure after redirects counts against the origin that was asked last")
   func blame() async throws {
     let origins = OriginLimits(OriginRules()) {}
     let (between, last) = ("http://b.example", "http://c.example")
@@ -491,7 +493,7 @@ struct OriginLimitsTests {
     #expect(throws: FetchError.self) { try origins.enter(last) }
   }
 
-  @Test("during a pause everyone is told how long it will last")
+  @Test("a request during a pause fails with the time until its end")
   func refusal() async throws {
     let origins = OriginLimits(OriginRules()) {}
     for _ in 0..<5 {
@@ -509,19 +511,19 @@ struct OriginLimitsTests {
   }
 
   @Test(
-    "the pause that is found here is told once, and one that another instance found holds here, too"
+    "a pause found here is published once, and one found by another instance applies here"
   )
   func shared() throws {
-    let told = Mutex<[Duration]>([])
+    let published = Mutex<[Duration]>([])
     let origins = OriginLimits(
       OriginRules(),
       onPause: { [origin] paused, time in
         #expect(paused == origin)
-        told.withLock { $0.append(time) }
+        published.withLock { $0.append(time) }
       }, onRoom: {})
     for _ in 0..<5 { try origins.enter(origin)?.note(.unreached) }
-    #expect(told.withLock(\.count) == 1)
-    #expect(told.withLock { $0.allSatisfy { $0 > .seconds(4) && $0 <= .seconds(5) } })
+    #expect(published.withLock(\.count) == 1)
+    #expect(published.withLock { $0.allSatisfy { $0 > .seconds(4) && $0 <= .seconds(5) } })
 
     let others = OriginLimits(OriginRules()) {}
     others.pause(origin, for: .seconds(30))
@@ -534,7 +536,7 @@ struct OriginLimitsTests {
     #expect(others.room(at: later, isSpare: false)[origin] == 1, "one request tries again")
   }
 
-  @Test("a wait that has a time ends with it", .timeLimit(.minutes(1)))
+  @Test("a wait with a timeout ends with it", .timeLimit(.minutes(1)))
   func inTime() async throws {
     var rules = OriginRules()
     rules.maxTransfers = 1
@@ -546,7 +548,8 @@ struct OriginLimitsTests {
     withExtendedLifetime(first) {}
   }
 
-  @Test("once an origin answers again, all go on who wait and have room", .timeLimit(.minutes(1)))
+  @Test(
+    "all waiting loads that have room go on once the origin answers again", .timeLimit(.minutes(1)))
   func several() async throws {
     let moment = Mutex(ContinuousClock.now)
     let origins = OriginLimits(OriginRules(), clock: { moment.withLock { $0 } }) {}
@@ -580,7 +583,7 @@ struct OriginLimitsTests {
     withExtendedLifetime(first) {}
   }
 
-  @Test("what strangers' names make it remember is bounded")
+  @Test("the number of remembered origins is limited")
   func bounded() throws {
     var rules = OriginRules()
     rules.maxRemembered = 100

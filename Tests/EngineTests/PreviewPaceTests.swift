@@ -7,7 +7,7 @@ import Testing
 struct PreviewThrottleTests {
   private let start = ContinuousClock.now
 
-  @Test("are half a second apart, the first one from the start")
+  @Test("previews are at least half a second apart, counted from the start")
   func interval() {
     var pace = PreviewThrottle(from: start)
     #expect(pace.due == start + .milliseconds(500))
@@ -15,7 +15,7 @@ struct PreviewThrottleTests {
     #expect(pace.due == start + .milliseconds(1200))
   }
 
-  @Test("take no more than a ninth of a thread, however long one takes")
+  @Test("previews take at most a ninth of a thread, however long one takes")
   func share() {
     var pace = PreviewThrottle(from: start)
     for work in [1, 100, 700, 5000] as [Int] {

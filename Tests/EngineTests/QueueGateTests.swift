@@ -21,7 +21,7 @@ struct QueueGateTests {
 
   init() { gate = QueueGate(patience: Self.patience, clients: 2) { [clock] in clock.now } }
 
-  /// Asks, and is refused by the store.
+  /// Asks the store, which refuses.
   private func refuse(_ client: QueueGate.Client, wanting places: Int = 1) throws {
     gate.close(to: try #require(gate.admit(places, of: client)), wanting: places)
   }
@@ -37,7 +37,7 @@ struct QueueGateTests {
       })
   }
 
-  @Test("refuses what the store has refused, and no longer than it is told to")
+  @Test("the gate refuses after a refusal by the store, for as long as it is configured to")
   func moment() throws {
     #expect(!gate.isClosed(to: anna, for: 1))
     try refuse(anna)
@@ -48,29 +48,29 @@ struct QueueGateTests {
   }
 
   @Test(
-    "lets those ask who want fewer places, and whose refusal then counts for all that want more")
+    "a smaller submission asks the store, and its refusal then covers all larger ones")
   func places() throws {
     try refuse(anna, wanting: 3)
     #expect(gate.isClosed(to: anna, for: 3) && gate.isClosed(to: anna, for: 4))
     #expect(!gate.isClosed(to: anna, for: 2) && !gate.isClosed(to: anna, for: 0))
     try refuse(anna, wanting: 2)
     #expect(gate.isClosed(to: anna, for: 2) && !gate.isClosed(to: anna, for: 1))
-    // A late word about more places makes no more of what is known about fewer.
+    // A late refusal of more slots does not prolong the refusal of fewer.
     clock.advance(by: Self.patience / 2)
     gate.close(to: gate.admitAnyway(anna), wanting: 5)
     clock.advance(by: Self.patience / 2)
     #expect(!gate.isClosed(to: anna, for: 5))
   }
 
-  @Test("counts what a job wants in the store, which may be more than one place")
+  @Test("the gate compares the slots that the store counts, which may be several per job")
   func longJob() throws {
     let admission = try #require(gate.admit(1, of: anna))
     gate.close(to: admission, wanting: 4)
-    #expect(gate.admit(1, of: anna) != nil, "a short one may find room")
+    #expect(gate.admit(1, of: anna) != nil, "a short job may still fit")
     #expect(gate.admit(4, of: anna) == nil)
   }
 
-  @Test("lets as many ask as jobs have left the queue, those of batches aside")
+  @Test("each job that leaves the queue lets one submission through, except jobs of batches")
   func departures() throws {
     try refuse(anna)
     leave(2, of: BatchPlace(id: BatchID(at: Timestamp(milliseconds: 1)), line: 1))
@@ -84,7 +84,7 @@ struct QueueGateTests {
   }
 
   @Test(
-    "a refusal that knows of the jobs that have left closes what they opened; an older one does not"
+    "a refusal covers only the departures that the store knew of"
   )
   func order() throws {
     try refuse(anna)
@@ -98,7 +98,7 @@ struct QueueGateTests {
     #expect(gate.admit(1, of: anna) == nil)
   }
 
-  @Test("says nothing of another owner, nor of the same one's other capacity")
+  @Test("a refusal does not apply to another owner or to another capacity")
   func clients() throws {
     try refuse(anna)
     let ben = QueueGate.Client(Owner("ben"), 10)
@@ -106,7 +106,7 @@ struct QueueGateTests {
     #expect(
       gate.admit(1, of: QueueGate.Client(Owner("anna"), QueueCapacity(10, ofOwner: 5))) != nil)
     try refuse(ben)
-    // What the one asks for with it takes nothing from the other.
+    // A submission of one client uses nothing that belongs to the other.
     leave(1)
     for client in [anna, ben] {
       #expect(gate.admit(1, of: client) != nil)
@@ -114,7 +114,7 @@ struct QueueGateTests {
     }
   }
 
-  @Test("remembers so many clients, and has the store asked by whom it has forgotten")
+  @Test("the gate remembers a limited number of clients, and forgotten ones ask the store")
   func forgotten() throws {
     for name in ["anna", "ben", "carl"] { try refuse(QueueGate.Client(Owner(name), 10)) }
     #expect(gate.admit(1, of: anna) != nil)
@@ -122,13 +122,13 @@ struct QueueGateTests {
   }
 }
 
-/// The engine before a full queue, whose only worker is busy for good.
+/// The engine in front of a full queue. Its only worker is busy for the whole test.
 @Suite("A full queue", .timeLimit(.minutes(5)))
 struct FullQueueTests {
   private static let anna = Caller(owner: Owner("anna"), isAdmin: false)
   private static let ben = Caller(owner: Owner("ben"), isAdmin: false)
 
-  /// Submits jobs, each of a URL of its own that never answers.
+  /// Submits jobs, each with a URL of its own that never responds.
   private final class Desk: Sendable {
     let shop: Workshop
     let busy: JobID
@@ -154,7 +154,7 @@ struct FullQueueTests {
       try await shop.engine.submit([new(mode)], by: caller, key: key)[0].id
     }
 
-    /// Whether one more is refused, and whether by the store.
+    /// Submits one more job; returns whether it was refused, and by what.
     func refusal(
       by caller: Caller = anna, mode: CacheMode = .noStore, key: IdempotencyKey? = nil
     ) async throws -> Refusal {
@@ -186,7 +186,7 @@ struct FullQueueTests {
     }
   }
 
-  @Test("is asked once, and then not before a job has left it: cancelled, purged or begun")
+  @Test("a full queue is asked again only after a job was cancelled, purged or started")
   func departures() async throws {
     try await open { desk in
       let (first, second) = (try await desk.submit(), try await desk.submit())
@@ -201,11 +201,11 @@ struct FullQueueTests {
       #expect(try await desk.refusal() == .none)
       #expect(try await desk.refusal() == .atTheGate)
 
-      // One that was not queued has left no place.
+      // This job was not queued, so it frees no slot.
       _ = try await desk.shop.engine.cancel(first, for: Self.anna)
       #expect(try await desk.refusal() == .atTheGate)
 
-      // Its worker begins with one of those that wait.
+      // The free worker starts one of the queued jobs.
       let before = await desk.shop.store.submissions
       _ = try await desk.shop.engine.cancel(desk.busy, for: Workshop.me)
       var taken = 0
@@ -218,7 +218,7 @@ struct FullQueueTests {
     }
   }
 
-  @Test("is asked each time where its word does not stand")
+  @Test("a full queue is asked each time if refusals are not remembered")
   func expiry() async throws {
     try await open(stands: .zero) { desk in
       for _ in 0..<2 { _ = try await desk.submit() }
@@ -226,7 +226,7 @@ struct FullQueueTests {
     }
   }
 
-  @Test("answers a key that it knows with its first job, and is asked about one that it does not")
+  @Test("a known idempotency key is answered while the queue is full, a new one asks the store")
   func keys() async throws {
     func key(_ name: String) -> IdempotencyKey {
       IdempotencyKey(
@@ -236,14 +236,14 @@ struct FullQueueTests {
       let first = try await desk.submit(key: key("k"))
       _ = try await desk.submit()
       #expect(try await desk.refusal(key: key("l")) == .byTheStore)
-      // What a key was told holds for what comes without one.
+      // The refusal also applies to submissions without a key.
       #expect(try await desk.refusal() == .atTheGate)
       #expect(try await desk.submit(key: key("k")) == first)
       #expect(try await desk.refusal(key: key("l")) == .byTheStore)
     }
   }
 
-  @Test("lets an owner in who has room, however many another one offers")
+  @Test("an owner with free slots is accepted, however often another owner asks")
   func fairness() async throws {
     try await open { desk in
       let mine = [try await desk.submit(), try await desk.submit()]
@@ -251,14 +251,14 @@ struct FullQueueTests {
       #expect(try await desk.refusal(by: Self.ben) == .byTheStore)
       for _ in 0..<5 { #expect(try await desk.refusal(by: Self.anna) == .atTheGate) }
       _ = try await desk.shop.engine.cancel(mine[0], for: Self.anna)
-      // Anna is first to ask, and has half of the queue; the place is another's.
+      // Anna asks first, but she already has half of the queue; the slot is for another owner.
       #expect(try await desk.refusal(by: Self.anna) == .byTheStore)
       for _ in 0..<5 { #expect(try await desk.refusal(by: Self.anna) == .atTheGate) }
       #expect(try await desk.refusal(by: Self.ben) == .none)
     }
   }
 
-  @Test("whose owner's own part is taken takes another one's jobs")
+  @Test("an owner that reached its own limit does not stop other owners")
   func ownPart() async throws {
     try await open(places: 10) { desk in
       let bound = Caller(
@@ -267,12 +267,12 @@ struct FullQueueTests {
       #expect(try await desk.refusal(by: bound) == .byTheStore)
       #expect(try await desk.refusal(by: bound) == .atTheGate)
       #expect(try await desk.refusal(by: Self.ben) == .none)
-      #expect(try await desk.refusal(by: Self.anna) == .none, "her other token has no bound")
+      #expect(try await desk.refusal(by: Self.anna) == .none, "her other token has no limit")
     }
   }
 
   @Test(
-    "hinders nothing that the cache answers, and a batch that is too long for it no shorter one")
+    "a full queue refuses neither cached answers nor, after a long batch, a shorter one")
   func others() async throws {
     try await open { desk in
       _ = try await desk.shop.engine.cancel(desk.busy, for: Workshop.me)
@@ -288,7 +288,7 @@ struct FullQueueTests {
       for _ in 0..<2 { #expect(try await desk.refusal() == .none) }
       #expect(try await desk.refusal() == .byTheStore)
 
-      // Stored, and as it says nothing of how long it is fresh, taken where any age will do.
+      // The stored response states no freshness, so it is used with force-cache.
       var stored = Submission(
         source: .url(SourceURL("http://cached.example/")!, lowData: nil))
       stored.cacheMode = .forceCache
@@ -299,7 +299,7 @@ struct FullQueueTests {
     }
   }
 
-  @Test("keeps no uploaded image for a job that it has no place for")
+  @Test("an uploaded image is not stored if its job is refused")
   func captured() async throws {
     try await open { desk in
       for _ in 0..<2 { _ = try await desk.submit() }

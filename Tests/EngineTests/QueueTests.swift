@@ -7,7 +7,7 @@ import Testing
 @Suite("The queue", .timeLimit(.minutes(5)))
 struct QueueTests {
   @Test(
-    "higher priorities go first, and within one first come, first served; a raised job goes last in its level"
+    "jobs start by priority and then in order of submission, and a raised job goes last in its level"
   )
   func order() async throws {
     try await Workshop.open({ $0.workers = 1 }) { shop in
@@ -32,7 +32,7 @@ struct QueueTests {
   }
 
   @Test(
-    "one owner's jobs at origins that hang leave a worker for another owner", arguments: [4, 9])
+    "one owner's jobs at hanging origins leave a worker for another owner", arguments: [4, 9])
   func hostage(workers: Int) async throws {
     let other = Caller(owner: Owner("other"), isAdmin: false)
     try await Workshop.open({ $0.workers = workers }) { shop in
@@ -56,7 +56,7 @@ struct QueueTests {
     }
   }
 
-  @Test("workers of an owner that had most of them go to another one until both have as many")
+  @Test("workers of an owner with most of them go to another owner until both have the same number")
   func halves() async throws {
     let other = Caller(owner: Owner("other"), isAdmin: false)
     try await Workshop.open({ $0.workers = 8 }) { shop in
@@ -74,7 +74,7 @@ struct QueueTests {
       }
       _ = try await shop.engine.submit(news, by: other, key: nil)
       try await until { shop.fetcher.requests.count == 7 }
-      // Workers that the first one's jobs release go to the other owner, until both have as many.
+      // Workers that the first owner's jobs release go to the other owner, until both have the same number.
       for id in first.prefix(3) { _ = try await shop.engine.cancel(id, for: Workshop.me) }
       try await until { shop.fetcher.requests.count == 9 }
       #expect(
@@ -82,7 +82,7 @@ struct QueueTests {
     }
   }
 
-  @Test("beyond its capacity a submission is refused whole")
+  @Test("a submission that exceeds the queue's capacity is refused completely")
   func full() async throws {
     try await Workshop.open({
       $0.workers = 1; $0.maxQueued = 2
@@ -99,7 +99,7 @@ struct QueueTests {
     }
   }
 
-  @Test("ids grow within a batch, so that it lists in the order given")
+  @Test("ids increase within a submission, so that jobs are listed in the given order")
   func batchOrder() async throws {
     try await Workshop.open { shop in
       let new = NewJob(
@@ -112,7 +112,7 @@ struct QueueTests {
   }
 
   @Test(
-    "the same idempotency key answers with the first job again, and with another request is refused"
+    "a repeated idempotency key returns the first job, and fails with another request"
   )
   func idempotency() async throws {
     try await Workshop.open { shop in
@@ -129,7 +129,7 @@ struct QueueTests {
     }
   }
 
-  @Test("a key outlives its jobs for a day, in which those that are gone have their places")
+  @Test("an idempotency key lasts a day and still lists jobs that are gone")
   func keyOutlivesJobs() async throws {
     try await Workshop.open({ $0.retention = .seconds(60) }) { shop in
       let key = IdempotencyKey(
@@ -145,7 +145,7 @@ struct QueueTests {
       let ids = try await submit().map(\.id)
       for place in [0, 2] { _ = try await shop.finished(ids[place]) }
       try await shop.engine.purge(ids[0], for: Workshop.me)
-      // Expired, whether or not it is forgotten yet.
+      // Expired, even if not deleted yet.
       shop.clock.advance(by: .seconds(61))
       let again = try await submit()
       #expect(again.map(\.id) == ids)
@@ -157,7 +157,7 @@ struct QueueTests {
     }
   }
 
-  @Test("old images give way to new ones, and their jobs stay")
+  @Test("images of old jobs are evicted for new ones, and their jobs stay")
   func room() async throws {
     try await Workshop.open({ $0.maxStoredBytes = 50 }) { shop in
       var ids: [JobID] = []
@@ -179,12 +179,12 @@ struct QueueTests {
       }
       let job = try await shop.finished(id)
       #expect(job.failure == .storageFull)
-      #expect(job.attempts == 3, "there may be room the next time")
+      #expect(job.attempts == 3, "there may be space at the next try")
       #expect(shop.images.digests.count == 2)
     }
   }
 
-  @Test("who waits is answered when the job finishes, and when the time is over")
+  @Test("a wait ends when the job finishes or the time has passed")
   func waiting() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer("http://busy.example/", with: .hangs(after: ok))

@@ -4,18 +4,18 @@ import Testing
 @testable import Engine
 @testable import Jobs
 
-@Suite("What is queued again", .timeLimit(.minutes(5)))
+@Suite("Requeuing finished jobs", .timeLimit(.minutes(5)))
 struct QueuedAgainTests {
   private let busy = "http://busy.example/"
   private let webhook = Webhook(url: SourceURL("https://a.example/")!, events: WebhookEvent.jobEnds)
 
-  /// One worker, which is busy for as long as the test takes.
+  /// Keeps the only worker busy for the rest of the test.
   private func occupy(_ shop: Workshop) async throws {
     shop.fetcher.answer(busy, with: .hangs(after: ok))
     _ = try await shop.reached(.loading, shop.submit(busy))
   }
 
-  @Test("takes a place as what is new does, and is refused where there is none")
+  @Test("a requeued job needs a free slot in the queue, as a new one does")
   func job() async throws {
     try await Workshop.open({ ($0.workers, $0.maxQueued) = (1, 1) }) { shop in
       shop.fetcher.answer("http://a.example/", with: .pieces([ok], total: nil))
@@ -28,7 +28,7 @@ struct QueuedAgainTests {
         try await shop.engine.fetchAgain(id, for: Workshop.me)
       }
       #expect(try await shop.engine.job(id, for: Workshop.me).job.phase == .cancelled)
-      // What there is nothing to do for needs no place.
+      // A job that needs no requeuing needs no slot.
       #expect(try await shop.engine.fetchAgain(done.id, for: Workshop.me).job.phase == .success)
       #expect(try await shop.engine.fetchAgain(other, for: Workshop.me).job.phase == .queued)
       _ = try await shop.engine.cancel(other, for: Workshop.me)
@@ -36,7 +36,7 @@ struct QueuedAgainTests {
     }
   }
 
-  @Test("takes the one free place once, however many ask for it at the same time")
+  @Test("many jobs requeued at the same time share the one free slot: one gets it")
   func atOnce() async throws {
     try await Workshop.open({ ($0.workers, $0.maxQueued) = (1, 1) }) { shop in
       try await occupy(shop)
@@ -55,8 +55,8 @@ struct QueuedAgainTests {
     }
   }
 
-  /// Makes a call for each at the same time.
-  /// - Returns: how many did as asked; the others found the queue full.
+  /// Makes a call for each id at the same time.
+  /// - Returns: how many calls succeeded. The others found the queue full.
   private func taken(
     _ ids: [JobID], _ call: @escaping @Sendable (JobID) async throws(JobsError) -> Void
   ) async -> Int {
@@ -78,7 +78,7 @@ struct QueuedAgainTests {
     }
   }
 
-  @Test("is held to the room that there is when the store comes to it, whatever was seen before")
+  @Test("the queue's capacity is checked in the store's transaction, not against an older snapshot")
   func stale() async throws {
     try await Workshop.open({ ($0.workers, $0.maxQueued) = (1, 1) }) { shop in
       try await occupy(shop)
@@ -99,7 +99,7 @@ struct QueuedAgainTests {
     }
   }
 
-  @Test("goes by the share of who asks, too")
+  @Test("requeuing a job respects the queue limit of the caller's token")
   func share() async throws {
     try await Workshop.open({ $0.workers = 1 }) { shop in
       try await occupy(shop)
@@ -115,7 +115,7 @@ struct QueuedAgainTests {
     }
   }
 
-  @Test("of a list goes by what lists may have queued")
+  @Test("lines of a batch are requeued within the limit for queued lines")
   func lines() async throws {
     try await Workshop.open({ ($0.workers, $0.maxQueuedLines) = (1, 1) }) { shop in
       func add(_ url: String) async throws -> BatchID {
@@ -144,7 +144,7 @@ struct QueuedAgainTests {
     }
   }
 
-  /// A list whose lines have all failed, so.
+  /// Makes a batch whose lines have all failed.
   private func failedList(
     _ count: Int, with failure: JobFailure = .fetch(.timeout(seconds: 1)), in shop: Workshop
   ) async throws -> BatchID {
@@ -169,7 +169,7 @@ struct QueuedAgainTests {
     return batch.id
   }
 
-  @Test("of a list takes the places that there are, and is refused where the next line finds none")
+  @Test("retrying a batch fills the free slots, then fails with queueFull")
   func somePlaces() async throws {
     try await Workshop.open({ ($0.workers, $0.maxQueuedLines) = (1, 10) }) { shop in
       try await occupy(shop)
@@ -180,11 +180,11 @@ struct QueuedAgainTests {
       #expect(try await shop.store.batch(list)?.counts[.queued] == 10)
       #expect(try await shop.store.batch(list)?.counts[.failure] == 20)
       let lines = try await shop.store.results(ResultQuery(list, after: 0, through: 30))?.lines
-      #expect(lines?.first?.number == 11, "the first lines come first")
+      #expect(lines?.first?.number == 11, "the first lines are requeued first")
     }
   }
 
-  @Test("of lists at the same time takes no more places than there are")
+  @Test("retries of several batches at the same time share the free slots")
   func listsAtOnce() async throws {
     try await Workshop.open({ ($0.workers, $0.maxQueuedLines) = (1, 10) }) { shop in
       try await occupy(shop)
@@ -194,23 +194,23 @@ struct QueuedAgainTests {
       let all = await taken(lists) { list async throws(JobsError) in
         _ = try await engine.retry(batch: list, codes: [.timeout], for: Workshop.me)
       }
-      #expect(all == 1, "of the others one finds some places")
+      #expect(all == 1, "one batch fits completely, another one partly")
       #expect(try await shop.store.counts().jobs[.queued] == 10)
     }
   }
 
-  @Test("of a list is done where all that failed found places, though none is left")
+  @Test("retrying a batch succeeds if its failed lines exactly fill the queue")
   func lastPlace() async throws {
     try await Workshop.open({ ($0.workers, $0.maxQueuedLines) = (1, 500) }) { shop in
       try await occupy(shop)
-      // As many as are queued at a time.
+      // As many as are requeued in one transaction.
       let list = try await failedList(500, in: shop)
       let batch = try await shop.engine.retry(batch: list, codes: [], for: Workshop.me)
       #expect(batch.counts[.queued] == 500)
     }
   }
 
-  @Test("of a list goes by no bound where nothing is to be queued")
+  @Test("retrying a batch is refused by no limit if no line is to be requeued")
   func nothingToQueue() async throws {
     try await Workshop.open({ ($0.workers, $0.maxQueuedLines) = (1, 2) }) { shop in
       try await occupy(shop)
@@ -235,12 +235,12 @@ struct QueuedAgainTests {
     }
   }
 
-  /// What an owner is told from that moment on until its next day begins.
+  /// The error that an owner gets from `moment` until the next day begins.
   private func bytesSpent(at moment: Timestamp) -> JobsError {
     .bytesSpent(for: Timestamp(day: moment.day + 1) - moment)
   }
 
-  @Test("is refused once the day's bytes are spent, as lines are that come then")
+  @Test("requeuing a job and adding lines fail once the owner's bytes for the day are spent")
   func bytes() async throws {
     try await Workshop.open { shop in
       let me = Caller(
@@ -263,7 +263,7 @@ struct QueuedAgainTests {
     }
   }
 
-  @Test("is refused where its end could be told to nobody, as too many messages wait")
+  @Test("requeuing a job with a webhook fails if too many messages are undelivered")
   func messages() async throws {
     try await Workshop.open({ ($0.workers, $0.maxWaitingMessages) = (1, 1) }) { shop in
       var submission = Submission(source: .url(SourceURL("http://a.example/")!, lowData: nil))
@@ -281,7 +281,7 @@ struct QueuedAgainTests {
     }
   }
 
-  @Test("of a list is refused where the next line's end could be told to nobody")
+  @Test("retrying a batch stops at a line with a webhook if too many messages are undelivered")
   func tellingLines() async throws {
     try await Workshop.open({ ($0.workers, $0.maxWaitingMessages) = (1, 1) }) { shop in
       let moment = shop.clock.now
@@ -298,14 +298,14 @@ struct QueuedAgainTests {
         BatchLines(after: 0, count: 2, jobs: jobs, rejected: [], webhook: nil), to: batch.id,
         capacity: 9)
       _ = try await shop.engine.close(batch.id, for: Workshop.me)
-      // What comes this way has the worker look.
+      // Submitting this job wakes the dispatcher.
       _ = try await shop.submit("http://nothing.example/3")
       try await until { try await shop.store.batch(batch.id)?.counts[.failure] == 2 }
       try await occupy(shop)
       await #expect(throws: JobsError.tooManyMessages) {
         try await shop.engine.retry(batch: batch.id, codes: [.originStatus], for: Workshop.me)
       }
-      #expect(try await shop.store.job(jobs[0].id)?.phase == .queued, "who tells nobody is")
+      #expect(try await shop.store.job(jobs[0].id)?.phase == .queued, "it has no webhook")
       #expect(try await shop.store.job(jobs[1].id)?.phase == .failure)
     }
   }

@@ -4,7 +4,7 @@ import Testing
 @testable import Engine
 @testable import Jobs
 
-@Suite("Going on where a transfer broke off")
+@Suite("Resuming broken-off transfers")
 struct ResumingRuleTests {
   private static let date = "Sun, 06 Nov 1994 08:49:37 GMT"
   private static let before = "Sun, 06 Nov 1994 08:49:36 GMT"
@@ -50,9 +50,9 @@ struct ResumingRuleTests {
     #expect(response(200, length: 100, fields).partial(now: now)?.validator == validator)
   }
 
-  @Test("the rest is asked for, or else the whole")
+  @Test("a resumed request asks for the rest of the bytes, or the whole image if it changed")
   func conditions() async throws {
-    // By a cache_key the job's URL may be another one by now.
+    // With a cache_key the job's URL may have changed.
     let asked = SourceURL("http://a.example/?again")!
     var kept = try await kept("\"a\"")
     let conditions = kept.conditions(asking: asked)
@@ -69,13 +69,13 @@ struct ResumingRuleTests {
       asked: .zero, answered: .zero)
   }
 
-  @Test("what another URL sends is not the rest")
+  @Test("a response of another URL is not taken as the rest")
   func elsewhere() async throws {
     var answer = response(206, length: 60, ["Content-Range": "bytes 40-99/100", "ETag": "\"a\""])
     var kept = try await kept("\"a\"")
     #expect(kept.isContinued(by: answer))
     answer.url = SourceURL("http://b.example/")!
-    #expect(kept.isContinued(by: answer), "by a cache_key it stands for the other")
+    #expect(kept.isContinued(by: answer), "with a cache_key the two URLs are the same resource")
     answer.redirects = [redirect()]
     #expect(!kept.isContinued(by: answer))
     kept.response.isRedirected = true
@@ -83,7 +83,7 @@ struct ResumingRuleTests {
     #expect(!kept.isContinued(by: answer))
   }
 
-  @Test("what a redirect forbids to store is not kept, and where redirects led is")
+  @Test("a transfer is kept across redirects, unless a redirect forbids storing it")
   func redirected() {
     var answer = response(200, ["ETag": "\"a\""])
     #expect(answer.partial(now: now)?.isRedirected == false)
@@ -94,7 +94,7 @@ struct ResumingRuleTests {
   }
 
   @Test(
-    "a part is the rest only if unit, start, total, length and validator agree",
+    "a partial response is the rest only if unit, range, total, length and validator match",
     arguments: [
       ("bytes 40-99/100", "\"a\"", 60, true), ("Bytes 40-99/100", "\"a\"", nil, true),
       ("bytes 39-99/100", "\"a\"", 61, false), ("bytes 40-99/101", "\"a\"", 60, false),
@@ -114,7 +114,7 @@ struct ResumingRuleTests {
     #expect(try await kept("\"a\"").isContinued(by: answer) == fits)
   }
 
-  @Test("a total that was not known may come with the rest")
+  @Test("a total that was unknown before may come with the rest")
   func unknownTotal() async throws {
     let answer = response(206, length: 60, ["Content-Range": "bytes 40-99/100", "ETag": "\"a\""])
     #expect(try await kept("\"a\"", total: nil).isContinued(by: answer))
@@ -123,7 +123,8 @@ struct ResumingRuleTests {
     #expect(try await RestOfImage(silent, after: kept("\"a\""))?.total == 100)
   }
 
-  @Test("a part of a coded body continues nothing", arguments: ["gzip", "identity, br", "x"])
+  @Test(
+    "a partial response with a coding resumes nothing", arguments: ["gzip", "identity, br", "x"])
   func codedPart(coding: String) async throws {
     var answer = response(206, length: 60, ["Content-Range": "bytes 40-99/100", "ETag": "\"a\""])
     #expect(try await kept("\"a\"").isContinued(by: answer))
@@ -132,7 +133,7 @@ struct ResumingRuleTests {
     #expect(try await !kept("\"a\"").isContinued(by: answer))
   }
 
-  @Test("a part without Content-Range is none")
+  @Test("a partial response without Content-Range resumes nothing")
   func withoutRange() async throws {
     #expect(try await !kept("\"a\"").isContinued(by: response(206, ["ETag": "\"a\""])))
   }
@@ -141,7 +142,7 @@ struct ResumingRuleTests {
     func next() async throws(FetchError) -> [UInt8]? { throw .noData }
   }
 
-  @Test("a part without a byte ended early: it is not the image that has none")
+  @Test("a partial response without bytes counts as truncated, not as an image without data")
   func emptyPart() async throws {
     let kept = try await kept("\"a\"")
     var answer = response(206, length: nil, ["Content-Range": "bytes 40-99/100", "ETag": "\"a\""])
@@ -154,7 +155,7 @@ struct ResumingRuleTests {
     #expect(!rest.isExceeded)
   }
 
-  @Test("with a date the origin needn't repeat it, but may not contradict it")
+  @Test("with a date as the validator, the origin may omit Last-Modified but not change it")
   func dates() async throws {
     let range = "bytes 40-99/100"
     let kept = try await kept(Self.before)
@@ -168,7 +169,7 @@ struct ResumingRuleTests {
 @Suite("Asking an origin again", .timeLimit(.minutes(5)))
 struct AskingAgainTests {
   @Test(
-    "waits for no place that the load itself holds where a redirect led to", arguments: [206, 304])
+    "a repeated request waits for no slot that its own load holds", arguments: [206, 304])
   func places(status: Int) async throws {
     try await Workshop.open({ $0.maxPerOrigin = 1 }) { shop in
       let url = "http://a.example/x"

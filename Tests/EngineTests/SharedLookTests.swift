@@ -4,9 +4,9 @@ import Waiting
 
 @testable import Engine
 
-@Suite("A look that may take long")
+@Suite("A shared operation that may take long")
 struct SharedLookTests {
-  /// The first of which takes until it is ended.
+  /// Counts operations. The first one lasts until `end` is fulfilled.
   private final class Looks: Sendable {
     let count = Atomic(0)
     let end = OneShot<Void>()
@@ -17,13 +17,13 @@ struct SharedLookTests {
     }
   }
 
-  @Test("is one for all who ask meanwhile, and waited for no longer than asked")
+  @Test("callers share a running operation and wait for it no longer than their limit")
   func shared() async {
     let (look, looks) = (SharedLook(), Looks())
     for _ in 0..<3 { await look.run(atMost: .milliseconds(10)) { await looks.take() } }
     #expect(looks.count.load(ordering: .relaxed) == 1)
     looks.end.fulfil(())
-    // It is over soon, and another one begins.
+    // It ends soon, and the next call starts another one.
     while looks.count.load(ordering: .relaxed) < 2 {
       await look.run(atMost: .seconds(60)) { await looks.take() }
     }

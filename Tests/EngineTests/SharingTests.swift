@@ -4,11 +4,11 @@ import Testing
 
 @testable import Engine
 
-@Suite("Jobs that ask the same", .timeLimit(.minutes(5)))
+@Suite("Jobs with equal requests", .timeLimit(.minutes(5)))
 struct SharingTests {
   private let url = "http://a.example/x.png"
 
-  @Test("a load goes at the highest of its jobs' priorities, also when one leaves or is changed")
+  @Test("a load runs at the highest priority of its jobs, also after one is cancelled or edited")
   func priority() async throws {
     let threads = TestThreads()
     try await Workshop.open(threads: threads) { shop in
@@ -27,7 +27,7 @@ struct SharingTests {
     }
   }
 
-  @Test("a thousand of them are one request, and none of those that wait costs a worker")
+  @Test("a thousand equal jobs make one request, and waiting ones occupy no worker")
   func thousand() async throws {
     try await Workshop.open({ $0.workers = 2 }) { shop in
       shop.fetcher.answer(url, with: .hangs(after: ok))
@@ -46,7 +46,7 @@ struct SharingTests {
     }
   }
 
-  @Test("those for which a load has no memory stay queued, and have the next load")
+  @Test("jobs that a load has no memory for stay queued and get the next load")
   func memory() async throws {
     try await Workshop.open({ $0.workers = 2 }) { shop in
       shop.fetcher.answer(url, with: .hangs(after: ok))
@@ -56,9 +56,9 @@ struct SharingTests {
       let jobs = try await shop.engine.submit(
         [NewJob](repeating: NewJob(submission: submission), count: 130), by: Workshop.me,
         key: nil)
-      // The second load begins with a job for which the first one has no memory.
+      // The second load begins with a job that the first one has no memory for.
       try await until { shop.engine.loads.count == 2 }
-      // Loads that begin from now on end.
+      // Loads that begin from here on succeed.
       shop.fetcher.answer(url, with: .pieces([ok], total: nil))
       let waiting = Set(jobs.map(\.id).filter { !shop.engine.loads.loads(of: $0).isEmpty })
       #expect((90..<110).contains(waiting.count))
@@ -70,7 +70,7 @@ struct SharingTests {
     }
   }
 
-  @Test("a thousand of them are one decode, and all have the image")
+  @Test("a thousand equal jobs share one decode, and all get the image")
   func oneDecode() async throws {
     try await Workshop.open({ $0.cache.isEnabled = false }) { shop in
       shop.fetcher.answer(url, with: .pieces([ok], total: nil))
@@ -86,7 +86,7 @@ struct SharingTests {
     }
   }
 
-  @Test("by a cache_key share no load of an alternative with one of the URL")
+  @Test("jobs with equal cache keys don't share a load if one fetches an alternative")
   func alternative() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer("http://b.example/", with: .hangs(after: ok))
@@ -101,7 +101,7 @@ struct SharingTests {
     }
   }
 
-  @Test("and are given a stored picture don't fail by it: who named another one asks for that")
+  @Test("a job that requires another digest is not failed by the stale entry of an equal job")
   func integrity() async throws {
     try await Workshop.open { shop in
       let other = ok + [1]
@@ -118,7 +118,7 @@ struct SharingTests {
     }
   }
 
-  @Test("and are given a stored picture for an error end with that if they named another picture")
+  @Test("a job that requires another digest times out when an equal job gets the stale entry")
   func integrityInTime() async throws {
     try await Workshop.open { shop in
       try await shop.storeStale(url)
@@ -134,7 +134,7 @@ struct SharingTests {
     }
   }
 
-  @Test("share no transfer with one that gives another freshness: its stored picture isn't theirs")
+  @Test("a job does not share a load with a job that has another cache_ttl")
   func freshness() async throws {
     let renderer = FakeRenderer()
     try await Workshop.open(renderer: renderer, { $0.cache.defaultTTL = .seconds(60) }) { shop in
@@ -143,7 +143,7 @@ struct SharingTests {
       shop.clock.advance(by: .seconds(61))
       renderer.hold()
       let lasting = try await shop.submit(url) {
-        // One that isn't made yet: it needs a load.
+        // A new variant, so that the job needs a load.
         ($0.cacheTTL, $0.variants) = (1_000_000, [VariantRequest(name: "v")])
       }
       try await until { renderer.begun == 1 }
@@ -154,7 +154,7 @@ struct SharingTests {
     }
   }
 
-  @Test("share no transfer that ends too soon for them, and are brought to it once; the others do")
+  @Test("jobs with more time left are queued alone, and equal jobs with less time join the load")
   func patient() async throws {
     try await Workshop.open({ $0.workers = 1 }) { shop in
       try await shop.storeStale(url, then: ok)
@@ -176,7 +176,7 @@ struct SharingTests {
     }
   }
 
-  @Test("wait for no variants but their own")
+  @Test("a job waits only for its own variants")
   func variants() async throws {
     let renderer = FakeRenderer()
     try await Workshop.open(renderer: renderer) { shop in
@@ -209,7 +209,7 @@ struct SharingTests {
     }
   }
 
-  @Test("have variants made by priority, as it is when a turn comes")
+  @Test("variants are rendered in the order of their jobs' current priorities")
   func turns() async throws {
     let renderer = FakeRenderer()
     try await Workshop.open(renderer: renderer, { $0.cache.defaultTTL = .seconds(60) }) { shop in
@@ -220,7 +220,7 @@ struct SharingTests {
       var others: [JobID] = []
       for (widths, priority) in [([1], Priority.low), ([4, 5], .veryLow), ([6], .veryLow)] {
         others.append(try await submit(widths, at: priority, shop))
-        // The second one waits for two.
+        // The second job waits for two variants.
         let waiting = others.count > 1 ? others.count + 1 : 1
         try await until { shop.engine.variants?.load.waiting == waiting }
       }
@@ -236,7 +236,7 @@ struct SharingTests {
     }
   }
 
-  @Test("that want smaller variants of a JPEG than others have theirs made by one more decode")
+  @Test("equal jobs with smaller variants of a JPEG get them with one more decode")
   func smaller() async throws {
     let (renderer, jpegs) = (ScalingRenderer(), JPEGCodec(makesVariants: true))
     try await Workshop.open(
@@ -252,16 +252,16 @@ struct SharingTests {
       #expect(try await shop.finished(large).image?.variants.map(\.width) == [9])
       #expect(try await shop.finished(small).image?.variants.map(\.width) == [1, 2, 3, 4])
       #expect(renderer.fake.begun == 1 && renderer.fake.order.map(\.width) == [1, 2, 3, 4])
-      // At their own scale, as they are without the others.
+      // They are read at their own scale, as they would be without the other job.
       #expect(renderer.fake.order.allSatisfy { $0.shrink == nil })
-      // A kept image's are made likewise.
+      // Variants of a stored image are made in the same way.
       let later = try await submit([5, 6, 7], at: .normal, shop)
       #expect(try await shop.finished(later).cache?.status == .hit)
       #expect(renderer.fake.begun == 2 && shop.fetcher.requests.count == 1)
     }
   }
 
-  @Test("and want the same variants cost little, however many there are")
+  @Test("equal jobs with equal variants cost little, however many there are")
   func equalVariants() async throws {
     let (renderer, jpegs) = (ScalingRenderer(), JPEGCodec())
     try await Workshop.open(
@@ -285,7 +285,7 @@ struct SharingTests {
       for id in ids { #expect(try await shop.reached(.loading, id).phase == .loading) }
       renderer.fake.hold(false)
       for id in ids { #expect(try await shop.finished(id).image?.variants.count == 2) }
-      // Nothing is cached here: what comes after a load has another one.
+      // Nothing is cached here, so jobs that come after a load start another one.
       #expect(renderer.looks - asked < 40)
       #expect(renderer.fake.begun <= 3 && shop.fetcher.requests.count <= 10)
     }
@@ -303,7 +303,7 @@ struct SharingTests {
     }
   }
 
-  @Test("have the image while another job's variants are made, whose time runs on")
+  @Test("a job gets the image while another one's variants are rendered, whose timeout goes on")
   func joining() async throws {
     let renderer = FakeRenderer()
     try await Workshop.open(renderer: renderer) { shop in
@@ -320,7 +320,7 @@ struct SharingTests {
     }
   }
 
-  @Test("each ends once its own deliveries are through, however slow another owner's are")
+  @Test("a job ends after its own deliveries, even if those of other owners are slow")
   func deliveries() async throws {
     let receiver = SlowReceiver(host: "slow.example")
     try await Workshop.open(destinations: receiver) { shop in

@@ -5,7 +5,7 @@ import Testing
 @testable import Engine
 @testable import Jobs
 
-/// Asks a listener until it has something to say or nothing more.
+/// Waits until the subscription has an update or ends.
 private func nextUpdate(_ subscription: any JobSubscription) async throws -> JobUpdate {
   let deadline = ContinuousClock.now + patience
   while ContinuousClock.now < deadline {
@@ -13,13 +13,13 @@ private func nextUpdate(_ subscription: any JobSubscription) async throws -> Job
     if case .nothing = news {} else { return news }
     try await Task.sleep(for: .milliseconds(1))
   }
-  throw Unheard()
+  throw NoUpdate()
 }
 
-private struct Unheard: Error {}
+private struct NoUpdate: Error {}
 
-/// What was said, up to the end or the word that all was said: `phase loading`.
-private func hearAll(_ subscription: any JobSubscription) async throws -> [String] {
+/// Returns the events up to the end or to `.caughtUp`, each with the job's phase: `phase loading`.
+private func readAll(_ subscription: any JobSubscription) async throws -> [String] {
   var all: [String] = []
   while case .job(let snapshot, let events) = try await nextUpdate(subscription) {
     all += events.map { "\($0) \(snapshot.job.phase)" }
@@ -32,11 +32,11 @@ private final class Count: Sendable {
   func up() { value.add(1, ordering: .relaxed) }
 }
 
-@Suite("One who listens to a job", .timeLimit(.minutes(5)))
+@Suite("A subscription to a job", .timeLimit(.minutes(5)))
 struct SubscriptionTests {
   private let url = "http://a.example/x.png"
 
-  @Test("hears how it is, what happens, and its end")
+  @Test("a subscription receives the job as it is, its changes and its end")
   func wholeLife() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer(url, with: .hangs(after: Array(ok[..<4])))
@@ -44,7 +44,7 @@ struct SubscriptionTests {
       let subscription = try await shop.engine.subscribe(
         to: id, for: Workshop.me, seen: nil, cancelsAtLeaving: false)
       guard case .job(let first, let events) = try await nextUpdate(subscription) else {
-        Issue.record("nothing is heard of the job")
+        Issue.record("no update arrived")
         return
       }
       #expect(events == [.phase] && first.job.id == id)
@@ -52,16 +52,16 @@ struct SubscriptionTests {
         try await shop.engine.job(id, for: Workshop.me).job.progress.completed == 4
       }
       _ = try await shop.engine.cancel(id, for: Workshop.me)
-      let rest = try await hearAll(subscription)
+      let rest = try await readAll(subscription)
       #expect(rest.last == "phase cancelled")
       guard case .end = subscription.next() else {
-        Issue.record("it goes on after the end")
+        Issue.record("there is an update after the end")
         return
       }
     }
   }
 
-  /// A board with one loading job on it.
+  /// Snapshots with one loading job.
   private func snapshots() throws -> (JobSnapshots, JobSnapshot) {
     let snapshots = JobSnapshots(
       capacity: 10, membership: Membership(store: MemoryJobStore()))
@@ -78,7 +78,7 @@ struct SubscriptionTests {
     snapshots.report(job.id, report)
   }
 
-  @Test("hears nothing twice, and is woken for nothing but news")
+  @Test("a subscription receives nothing twice and is signaled for updates only")
   func lastHeard() async throws {
     let (snapshots, snapshot) = try snapshots()
     let subscription = snapshots.subscribers.subscribe(
@@ -90,7 +90,7 @@ struct SubscriptionTests {
     snapshots.publish(job)
     await snapshots.subscribers.deliverDue()
     guard case .nothing = subscription.next() else {
-      Issue.record("what was heard is said again")
+      Issue.record("an update arrived twice")
       return
     }
     #expect(woken.value.load(ordering: .relaxed) == 0)
@@ -98,10 +98,10 @@ struct SubscriptionTests {
     snapshots.publish(job)
     await snapshots.subscribers.deliverDue()
     #expect(woken.value.load(ordering: .relaxed) == 1)
-    #expect(try await hearAll(subscription) == ["phase cancelled"])
+    #expect(try await readAll(subscription) == ["phase cancelled"])
   }
 
-  @Test("a slow one hears of many changes at once, and the newest state")
+  @Test("a slow subscriber receives many changes as one, with the newest state")
   func coalesced() async throws {
     let (snapshots, snapshot) = try snapshots()
     let subscription = snapshots.subscribers.subscribe(
@@ -115,48 +115,48 @@ struct SubscriptionTests {
     snapshots.publish(job)
     await snapshots.subscribers.deliverDue()
     guard case .job(let newest, let events) = subscription.next() else {
-      Issue.record("nothing is heard of the job")
+      Issue.record("no update arrived")
       return
     }
     #expect(events == [.phase, .progress])
     #expect(newest.job == job && newest.job.progress.completed == 100)
     guard case .nothing = subscription.next() else {
-      Issue.record("there is more")
+      Issue.record("there is another update")
       return
     }
   }
 
-  @Test("hears of progress at most ten times a second, and of the last one always")
+  @Test("a subscription receives progress at most ten times a second, and always the last one")
   func paced() async throws {
     let (snapshots, snapshot) = try snapshots()
     let subscription = snapshots.subscribers.subscribe(
       to: snapshot, seen: snapshot.job.version, holds: false, for: Workshop.me)
     let begin = ContinuousClock.now
-    var heard: [Int] = []
+    var received: [Int] = []
     for count in 1...300 {
       advance(snapshots, snapshot.job, to: count)
       await snapshots.subscribers.deliverDue()
       if case .job(let newest, let events) = subscription.next() {
         #expect(events == [.progress])
-        heard.append(newest.job.progress.completed)
+        received.append(newest.job.progress.completed)
       }
       try await Task.sleep(for: .milliseconds(2))
     }
-    #expect(Double(heard.count) <= begin.duration(to: .now).inSeconds * 10 + 1)
-    #expect(heard.count > 2)
+    #expect(Double(received.count) <= begin.duration(to: .now).inSeconds * 10 + 1)
+    #expect(received.count > 2)
     let deadline = ContinuousClock.now + patience
-    while heard.last != 300, ContinuousClock.now < deadline {
+    while received.last != 300, ContinuousClock.now < deadline {
       await snapshots.subscribers.deliverDue()
       if case .job(let newest, _) = subscription.next() {
-        heard.append(newest.job.progress.completed)
+        received.append(newest.job.progress.completed)
       }
       try await Task.sleep(for: .milliseconds(2))
     }
-    #expect(heard.last == 300)
+    #expect(received.last == 300)
   }
 
   @Test(
-    "progress comes less often the more streams follow the more jobs",
+    "progress is delivered less often if more streams follow more jobs",
     arguments: [
       (0, Duration.milliseconds(100)), (1_000, .milliseconds(100)), (3_000, .milliseconds(300)),
       (50_000, .seconds(5)), (216_000, .seconds(5)), (Int.max, .seconds(5)),
@@ -165,7 +165,7 @@ struct SubscriptionTests {
     #expect(ProgressPace.interval(events: events) == interval)
   }
 
-  @Test("with many streams and jobs progress waits, and a phase does not")
+  @Test("with many streams and jobs, progress is delayed and a phase is not")
   func crowded() async throws {
     let (snapshots, first) = try snapshots()
     let moment = Timestamp(milliseconds: 0)
@@ -191,7 +191,7 @@ struct SubscriptionTests {
     let after = ContinuousClock.now
     for job in jobs { advance(snapshots, job, to: 2) }
     let next = try #require(await snapshots.subscribers.deliverDue())
-    // 199 streams of 100 jobs, and 100 streams of one: 20,000 events.
+    // 199 streams with 100 jobs, and 100 streams with one job: 20,000 events.
     #expect(next >= before + .seconds(2) && next <= after + .seconds(2))
     guard case .job(let progress, _) = pins[1].next() else {
       Issue.record("the first progress was not delivered")
@@ -203,14 +203,14 @@ struct SubscriptionTests {
     snapshots.publish(ended)
     await snapshots.subscribers.deliverDue()
     guard case .job(let newest, let events) = pins[0].next() else {
-      Issue.record("the end waits")
+      Issue.record("the end is delayed")
       return
     }
     #expect(newest.job.phase == .cancelled && events.contains(.phase))
     withExtendedLifetime(streams) {}
   }
 
-  @Test("gets progress that came too soon without another change")
+  @Test("delayed progress is delivered without another change")
   func late() async throws {
     let (snapshots, snapshot) = try snapshots()
     let subscription = snapshots.subscribers.subscribe(
@@ -221,12 +221,12 @@ struct SubscriptionTests {
       advance(snapshots, snapshot.job, to: count)
       advance(snapshots, snapshot.job, to: 10 * count)
       guard case .job(var newest, _) = try await nextUpdate(subscription) else {
-        Issue.record("nothing is heard of the job")
+        Issue.record("no update arrived")
         return
       }
       while newest.job.progress.completed < 10 * count {
         guard case .job(let newer, let events) = try await nextUpdate(subscription) else {
-          Issue.record("there is no more")
+          Issue.record("there is no further update")
           return
         }
         #expect(events == [.progress])
@@ -235,13 +235,13 @@ struct SubscriptionTests {
     }
   }
 
-  /// What ends a long poll.
+  /// The event that ends a long poll.
   enum WaitEnd: CaseIterable {
     case met, removed, purged, closed, late, cancelled
   }
 
   @Test(
-    "that is a long poll ends with what it waits for, the job, the service, its time or its task",
+    "a long poll ends with its condition, its job, the service, its deadline or its task",
     arguments: WaitEnd.allCases)
   func wait(end: WaitEnd) async throws {
     let (snapshots, snapshot) = try snapshots()
@@ -267,7 +267,7 @@ struct SubscriptionTests {
     try await until { snapshots.subscribers.jobs.isEmpty }
   }
 
-  @Test("does not hear of another owner's job")
+  @Test("a subscription to another owner's job fails")
   func foreign() async throws {
     try await Workshop.open { shop in
       let id = try await shop.submit(url)
@@ -278,7 +278,7 @@ struct SubscriptionTests {
     }
   }
 
-  @Test("has done when the job is purged, and when the service stops")
+  @Test("a subscription ends when the job is purged and when the service stops")
   func gone() async throws {
     var last: (any JobSubscription)?
     try await Workshop.open { shop in
@@ -288,15 +288,15 @@ struct SubscriptionTests {
         to: id, for: Workshop.me, seen: nil, cancelsAtLeaving: false)
       _ = try await nextUpdate(subscription)
       try await shop.engine.purge(id, for: Workshop.me)
-      _ = try await hearAll(subscription)
+      _ = try await readAll(subscription)
       let other = try await shop.submit(url)
       last = try await shop.engine.subscribe(
         to: other, for: Workshop.me, seen: nil, cancelsAtLeaving: true)
     }
-    _ = try await hearAll(try #require(last))
+    _ = try await readAll(try #require(last))
   }
 
-  @Test("takes an unfinished job along when it is the last to go that said so")
+  @Test("an unfinished job is cancelled when the last subscription that holds it ends")
   func cancels() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer(url, with: .hangs(after: ok))
@@ -311,7 +311,7 @@ struct SubscriptionTests {
       ]
       subscribers.removeLast()
       subscribers.removeLast()
-      // Whoever left has been heard of by the time that a later change is.
+      // Ended subscriptions are processed before this later change.
       _ = try await shop.engine.edit(id, for: Workshop.me, priority: .high, tags: nil)
       #expect(try await shop.engine.job(id, for: Workshop.me).job.phase == .loading)
       subscribers.removeLast()
@@ -319,7 +319,7 @@ struct SubscriptionTests {
     }
   }
 
-  @Test("takes no job along that it was told to let go on")
+  @Test("a subscription that released the job does not cancel it")
   func letsGoOn() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer(url, with: .hangs(after: ok))
@@ -330,14 +330,14 @@ struct SubscriptionTests {
           to: id, for: Workshop.me, seen: nil, cancelsAtLeaving: true)
         if goesOn { subscription.letJobGoOn() }
       }
-      // Whoever left first has been heard of first.
+      // Subscriptions are processed in the order of their ends.
       #expect(try await shop.finished(other).phase == .cancelled)
       #expect(try await shop.engine.job(id, for: Workshop.me).job.phase.isFinished == false)
     }
   }
 }
 
-@Suite("One who listens to all jobs", .timeLimit(.minutes(5)))
+@Suite("A subscription to all jobs", .timeLimit(.minutes(5)))
 struct ManyJobsSubscriptionTests {
   private let url = "http://a.example/x.png"
   private func query(_ adjust: (inout SubscriptionQuery) -> Void = { _ in }) -> SubscriptionQuery {
@@ -346,7 +346,7 @@ struct ManyJobsSubscriptionTests {
     return query
   }
 
-  @Test("hears of those under way, then of what changes, once each")
+  @Test("a new subscription receives unfinished jobs first, then each change once")
   func fresh() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
@@ -357,16 +357,16 @@ struct ManyJobsSubscriptionTests {
         try await shop.engine.job(hanging, for: Workshop.me).job.progress.completed > 0
       }
       let subscription = shop.engine.subscribe(query())
-      #expect(try await hearAll(subscription) == ["phase loading"])
+      #expect(try await readAll(subscription) == ["phase loading"])
       let next = try await shop.submit(url) { $0.cacheMode = .noStore }
       _ = try await shop.finished(next)
-      var heard: [String] = []
-      while heard.last != "phase success" { heard += try await hearAll(subscription) }
-      #expect(heard.filter { $0 == "phase success" || $0 == "image success" }.count == 2)
+      var received: [String] = []
+      while received.last != "phase success" { received += try await readAll(subscription) }
+      #expect(received.filter { $0 == "phase success" || $0 == "image success" }.count == 2)
     }
   }
 
-  @Test("that comes back hears of each end it has missed")
+  @Test("a subscription that resumes receives every end that it missed")
   func comesBack() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
@@ -391,7 +391,7 @@ struct ManyJobsSubscriptionTests {
     }
   }
 
-  @Test("hears of those alone that it may see and asked for")
+  @Test("a subscription receives only jobs that it may see and that match its query")
   func filtered() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
@@ -402,7 +402,7 @@ struct ManyJobsSubscriptionTests {
       let successes = shop.engine.subscribe(query { $0.phases = [.success] })
       let tagged = shop.engine.subscribe(query { $0.tag = "x" })
       for subscription in [other, admin, successes, tagged] {
-        #expect(try await hearAll(subscription) == [])
+        #expect(try await readAll(subscription) == [])
       }
       let plain = try await shop.submit(url)
       _ = try await shop.finished(plain)
@@ -422,18 +422,18 @@ struct ManyJobsSubscriptionTests {
       #expect(Set(try await ids(successes, upTo: id)) == [plain, id])
       #expect(try await ids(tagged, upTo: id) == [id])
       guard case .nothing = other.next() else {
-        Issue.record("another owner's job is told")
+        Issue.record("another owner's job was delivered")
         return
       }
     }
   }
 
-  @Test("that is too slow begins anew, and misses no end either")
+  @Test("a subscription that is too slow reads the jobs again and misses no end")
   func tooSlow() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
       let subscription = shop.engine.subscribe(query())
-      #expect(try await hearAll(subscription) == [])
+      #expect(try await readAll(subscription) == [])
       let new = NewJob(submission: Submission(source: .url(SourceURL(url)!, lowData: nil)))
       var ids: Set<JobID> = []
       for _ in 0..<3 {
@@ -453,7 +453,7 @@ struct ManyJobsSubscriptionTests {
     }
   }
 
-  /// Failed jobs that are in the store, the oldest first; nobody hears of them as they come.
+  /// Stores failed jobs, oldest first, without an event.
   private func fill(
     _ shop: Workshop, _ count: Int, _ adjust: (inout Submission) -> Void = { _ in }
   ) async throws -> [JobID] {
@@ -471,7 +471,7 @@ struct ManyJobsSubscriptionTests {
     return jobs.map(\.id)
   }
 
-  @Test("holds few of them at once where they are long, and tells all of them")
+  @Test("a page of long jobs holds few of them, and all are delivered")
   func longJobs() async throws {
     try await Workshop.open { shop in
       let long = SourceURL("http://b.example/" + String(repeating: "x", count: 8_000))!  // legal
@@ -479,29 +479,30 @@ struct ManyJobsSubscriptionTests {
       let subscription = try #require(
         shop.engine.subscribe(query { $0.seenUntil = Timestamp(milliseconds: 0) })
           as? ManyJobsSubscription)
-      var (heard, places): ([JobID], Set<JobID?>) = ([], [])
+      var (received, places): ([JobID], Set<JobID?>) = ([], [])
       while case .job(let snapshot, _) = try await nextUpdate(subscription) {
-        heard.append(snapshot.job.id)
-        // Where the next page begins: it stands still while there is something left of one.
+        received.append(snapshot.job.id)
+        // The position of the next page stays the same while a page is being delivered.
         places.insert(subscription.wanted?.before)
       }
-      #expect(heard == Array(ids.reversed()))
-      #expect(places.count == 3, "of twenty with 40 kB each, seven have 256 KiB")
+      #expect(received == Array(ids.reversed()))
+      #expect(places.count == 3, "seven jobs of 40 kB fit into 256 KiB")
     }
   }
 
-  @Test("goes past a page of jobs that can't be read")
+  @Test("a subscription continues after a page of unreadable jobs")
   func unreadable() async throws {
     try await Workshop.open { shop in
       let ids = try await fill(shop, 150)
       await shop.store.spoil(Set(ids.dropFirst()))
       let subscription = shop.engine.subscribe(query { $0.seenUntil = Timestamp(milliseconds: 0) })
-      #expect(try await hearAll(subscription) == ["phase failure"])
+      #expect(try await readAll(subscription) == ["phase failure"])
     }
   }
 
-  @Test("is up to date for as far as others were heard, and is told again what may be missing")
-  func deaf() async throws {
+  @Test(
+    "a subscription is up to date as far as events arrived, and reads again what may be missing")
+  func lostEvents() async throws {
     let snapshots = JobSnapshots(capacity: 10, membership: Membership(store: MemoryJobStore()))
     let clock = ManualClock()
     let start = clock.now
@@ -509,7 +510,7 @@ struct ManyJobsSubscriptionTests {
     func caughtUp() throws -> Timestamp {
       let listing = try #require(subscription.wanted)
       subscription.take([], of: listing, next: nil)
-      guard case .caughtUp(let moment) = subscription.next() else { throw Unheard() }
+      guard case .caughtUp(let moment) = subscription.next() else { throw NoUpdate() }
       return moment
     }
     snapshots.subscribers.hasHeard(until: start + .seconds(1))
@@ -520,10 +521,10 @@ struct ManyJobsSubscriptionTests {
     snapshots.subscribers.hasHeard(until: clock.now)
     #expect(try caughtUp() == clock.now)
     snapshots.subscribers.relist(after: .seconds(3_600))
-    #expect(subscription.wanted?.since == start, "it has asked for nothing that ended before")
+    #expect(subscription.wanted?.since == start, "it does not ask for jobs that ended before")
   }
 
-  @Test("has its page read in turn with other owners', however many streams these have")
+  @Test("pages of jobs are read in round robin between owners, however many streams each has")
   func turns() {
     let snapshots = JobSnapshots(capacity: 10, membership: Membership(store: MemoryJobStore()))
     let subscribers = snapshots.subscribers
@@ -536,13 +537,13 @@ struct ManyJobsSubscriptionTests {
     for subscription in subscriptions { _ = subscription.next() }
     func next() -> String? { subscribers.nextListing()?.query.caller.owner.name }
     #expect((0..<3).map { _ in next() } == ["a", "b", "c"])
-    // One that goes on waits behind its owner's others.
+    // A subscription that continues waits behind its owner's other ones.
     subscribers.list(for: subscriptions[0])
     subscribers.list(for: subscriptions[4])
     #expect((0..<5).map { _ in next() } == ["a", "c", "a", "a", nil])
   }
 
-  @Test("takes no page of a listing that it gave up, however alike the new one is")
+  @Test("a page of an abandoned listing is ignored, however similar the new one is")
   func stalePage() async throws {
     let snapshots = JobSnapshots(capacity: 10, membership: Membership(store: MemoryJobStore()))
     let start = Timestamp(milliseconds: 1)
@@ -563,10 +564,10 @@ struct ManyJobsSubscriptionTests {
       })
     subscription.take([JobSnapshot(job(1))], of: listing, next: nil)
     guard case .nothing = subscription.next(), let next = subscription.wanted else {
-      Issue.record("a page from before is taken")
+      Issue.record("an outdated page was delivered")
       return
     }
     subscription.take([JobSnapshot(job(2))], of: next, next: nil)
-    #expect(try await hearAll(subscription) == ["phase loading"])
+    #expect(try await readAll(subscription) == ["phase loading"])
   }
 }

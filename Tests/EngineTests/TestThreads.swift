@@ -4,9 +4,9 @@ import Synchronization
 
 @testable import Engine
 
-/// Lanes on a queue that runs what it gets in order; workers' tell which priorities they were given.
+/// Lanes on a dispatch queue. Lanes of workers record the priorities that they were given.
 final class TestThreads: ComputeThreads {
-  /// What a task prefers.
+  /// The executor that a task prefers.
   final class Lane: ComputeLane, TaskExecutor {
     private let queue: DispatchQueue
 
@@ -20,7 +20,7 @@ final class TestThreads: ComputeThreads {
     }
   }
 
-  /// What an actor runs on.
+  /// The executor of an actor.
   final class SerialLane: ComputeLane, SerialExecutor {
     private let queue: DispatchQueue
     private let moves = Mutex<[Priority]>([])
@@ -29,7 +29,7 @@ final class TestThreads: ComputeThreads {
       self.queue = DispatchQueue(label: "test-worker", target: queue)
     }
 
-    /// The priorities that it was given, in order, without repetitions.
+    /// The priorities given so far, in order, without repetitions.
     var priorities: [Priority] { moves.withLock { $0 } }
 
     func move(to priority: Priority) {
@@ -45,7 +45,7 @@ final class TestThreads: ComputeThreads {
   private let queue = DispatchQueue(label: "test-decode", attributes: .concurrent)
   private let made = Mutex<[SerialLane]>([])
 
-  /// Every worker's lane so far, oldest first.
+  /// The lanes of all workers so far, oldest first.
   var workerLanes: [SerialLane] { made.withLock { $0 } }
 
   func lane(at priority: Priority) -> any TaskLane { Lane(on: queue) }

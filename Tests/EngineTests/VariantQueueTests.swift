@@ -8,7 +8,8 @@ import Testing
 struct VariantQueueTests {
   private static let moment = Timestamp(milliseconds: 1_800_000_000_000)
 
-  /// The value under test, where an expectation can change it: renditions of one picture, told apart by their widths.
+  /// The queue under test, in a class so that expectations can change it. Renditions of one image are
+  /// identified by their widths.
   private final class Line {
     private var queue: VariantQueue
     private let format: OutputFormat
@@ -19,7 +20,7 @@ struct VariantQueueTests {
       digest: MemoryImageStore.digest(of: ok), bytes: ok.count, url: nil, variant: .regular,
       modifiedAt: VariantQueueTests.moment)
 
-    /// - Parameter format: AVIF is rendered alone.
+    /// - Parameter format: a decode makes only one AVIF rendition.
     init(places: Int, format: OutputFormat = .avif) {
       queue = VariantQueue(atOnce: 1, maxWaiting: places)
       self.format = format
@@ -33,7 +34,7 @@ struct VariantQueueTests {
       return Rendition(of: image, as: variant, by: renderer)
     }
 
-    /// - Returns: the request's number; nil where it was refused.
+    /// - Returns: the request's number; nil if it was refused.
     func ask(_ width: Int, by owner: String, at priority: Priority = .normal) -> UInt64? {
       let me = queue.number()
       let waiter = VariantQueue.Waiter(owner: Owner(owner), priority: { priority }, keeps: false)
@@ -46,7 +47,7 @@ struct VariantQueueTests {
 
     func leave(_ me: UInt64, _ width: Int) { _ = queue.leave(me, rendition(width).id) }
 
-    /// Begins what is next.
+    /// Begins the next work.
     func begin() -> (number: UInt64, width: Int)? {
       var begun: (number: UInt64, width: Int)?
       queue.startNext { number, work in
@@ -56,7 +57,7 @@ struct VariantQueueTests {
       return begun
     }
 
-    /// - Returns: the widths of what one decode makes.
+    /// - Returns: the widths that one decode makes.
     func gather(_ number: UInt64) -> [Int] {
       queue.gather(number, atMost: 8) { _ in true }.map(\.rendition.width)
     }
@@ -68,29 +69,29 @@ struct VariantQueueTests {
     func close() { _ = queue.close() }
   }
 
-  @Test("has all places for one owner, and half of them while others ask")
+  @Test("one owner may use the whole queue, and half of it while others ask")
   func places() throws {
     let line = Line(places: 4)
     let flood = try (1...4).map { width in try #require(line.ask(width, by: "a")) }
     #expect(line.ask(5, by: "a") == nil && line.ask(6, by: "b") == nil)
     line.leave(flood[0], 1)
-    // It was refused lately: what is free is not the first one's again.
+    // Owner "b" was refused lately, so the free slot is not for "a" again.
     #expect(line.ask(5, by: "a") == nil)
     #expect(line.ask(6, by: "b") != nil && line.waiting == 4)
     line.leave(flood[1], 2)
     line.leave(flood[2], 3)
     #expect(line.ask(5, by: "a") != nil && line.ask(7, by: "a") == nil)
-    // Who joins takes no place.
+    // A request that joins uses no slot.
     #expect(line.ask(6, by: "a") != nil && line.waiting == 3)
   }
 
-  @Test("gives each place back, whoever joined and left, once its turn has come or nobody waits")
+  @Test("each slot is released once its work begins or no request waits for it")
   func balances() throws {
     let line = Line(places: 4)
     let first = try #require(line.ask(1, by: "a"))
     let joined = try #require(line.ask(1, by: "b"))
     line.leave(first, 1)
-    #expect(line.waiting == 1, "somebody waits for it still")
+    #expect(line.waiting == 1, "a request still waits for it")
     line.leave(joined, 1)
     line.leave(joined, 1)
     #expect(line.waiting == 0)
@@ -98,13 +99,13 @@ struct VariantQueueTests {
     #expect(line.begin()?.width == 2 && line.waiting == 0)
     line.leave(begun, 2)
     line.finish(begun)
-    // What the first two would hold is all there.
+    // All slots are free, including those of the first two.
     #expect((3...6).allSatisfy { line.ask($0, by: "b") != nil } && line.waiting == 4)
     line.close()
     #expect(line.waiting == 0)
   }
 
-  @Test("gives back the places of all that one decode makes")
+  @Test("the slots of all renditions of one decode are released")
   func gathered() throws {
     let line = Line(places: 4, format: .webp)
     for (width, owner) in [(1, "a"), (2, "a"), (3, "b")] {
@@ -116,7 +117,7 @@ struct VariantQueueTests {
     #expect((4...7).allSatisfy { line.ask($0, by: "c") != nil } && line.waiting == 4)
   }
 
-  @Test("goes around among owners every other turn, however urgent one's are")
+  @Test("every second turn goes to the next owner, however urgent the work of another one is")
   func turns() {
     let line = Line(places: 100)
     for width in 1...6 { #expect(line.ask(width, by: "a", at: .veryHigh) != nil) }

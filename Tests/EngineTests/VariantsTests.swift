@@ -28,7 +28,7 @@ struct VariantsTests {
       return stored.read(at: 0, count: stored.count)
     }
 
-    /// A request of its own, which may be cancelled.
+    /// A separate request that can be cancelled.
     func request(
       _ rendition: Rendition, at priority: Priority = .normal, by owner: Owner? = nil
     ) -> Task<Result<[UInt8], JobsError>, Never> {
@@ -45,7 +45,7 @@ struct VariantsTests {
       }
     }
 
-    func picture(_ rendition: Rendition) -> [UInt8] {
+    func expected(_ rendition: Rendition) -> [UInt8] {
       FakeRenderer.picture(rendition.variant, of: ok)
     }
   }
@@ -61,7 +61,7 @@ struct VariantsTests {
     try await Workshop.open(
       store: store, images: images, fetcher: fetcher, renderer: renderer,
       {
-        // In memory nothing would be seen of the disk.
+        // With a cache in memory the disk would not be used.
         $0.cache.memory = 0
         adjust(&$0)
       }
@@ -83,7 +83,7 @@ struct VariantsTests {
     }
   }
 
-  @Test("are rendered once for fifty who ask at the same time")
+  @Test("fifty requests for the same variant at the same time share one rendering")
   func shared() async throws {
     try await Self.open { studio in
       studio.renderer.hold()
@@ -92,14 +92,14 @@ struct VariantsTests {
       try await Self.eventually { studio.renderer.begun == 1 }
       studio.renderer.hold(false)
       for request in requests {
-        #expect(await request.value == .success(studio.picture(rendition)))
+        #expect(await request.value == .success(studio.expected(rendition)))
       }
-      #expect(try await studio.open(rendition) == studio.picture(rendition))
+      #expect(try await studio.open(rendition) == studio.expected(rendition))
       #expect(studio.renderer.begun == 1)
     }
   }
 
-  @Test("of one picture share a decode: those that come while one is under way share the next")
+  @Test("variants of one image share a decode, and those that arrive during it share the next one")
   func together() async throws {
     try await Self.open {
       $0.renderingsAtOnce = 4
@@ -111,7 +111,7 @@ struct VariantsTests {
       for (rendition, priority) in zip(renditions[1...], [Priority.low, .high, .normal]) {
         requests.append(studio.request(rendition, at: priority))
       }
-      // One that is left alone leaves the others' decode as it is.
+      // A cancelled request does not affect the decode of the others.
       let left = studio.request(try studio.rendition { $0.width = 5 })
       try await Self.eventually { studio.engine.variants?.load.waiting == 4 }
       left.cancel()
@@ -119,14 +119,14 @@ struct VariantsTests {
       #expect(studio.renderer.begun == 1)
       studio.renderer.hold(false)
       for (request, rendition) in zip(requests, renditions) {
-        #expect(await request.value == .success(studio.picture(rendition)))
+        #expect(await request.value == .success(studio.expected(rendition)))
       }
       #expect(studio.renderer.begun == 2)
       #expect(studio.renderer.order.map(\.width) == [1, 3, 4, 2])
     }
   }
 
-  @Test("of one picture stay apart where they take too much memory together")
+  @Test("variants of one image are decoded separately if they need too much memory together")
   func apart() async throws {
     try await Self.open {
       $0.limits.maxMemory = 10_000
@@ -145,7 +145,7 @@ struct VariantsTests {
     }
   }
 
-  @Test("those who leave don't end it for the others; the last one's leaving does")
+  @Test("a rendering is stopped only when the last request for it is cancelled")
   func leaving() async throws {
     try await Self.open { studio in
       studio.renderer.hold()
@@ -161,13 +161,13 @@ struct VariantsTests {
       #expect(await requests[3].value == .failure(.abandoned))
       try await Self.eventually { studio.renderer.underWay == 0 }
       #expect(studio.renderer.finished == 0)
-      // Who asks now is not given what was stopped.
+      // A new request does not join the stopped rendering.
       studio.renderer.hold(false)
-      #expect(try await studio.open(rendition) == studio.picture(rendition))
+      #expect(try await studio.open(rendition) == studio.expected(rendition))
     }
   }
 
-  @Test("one left while it waits for its turn is never begun")
+  @Test("a variant whose request is cancelled in the queue is never rendered")
   func leftWaiting() async throws {
     try await Self.open {
       $0.renderingsAtOnce = 1
@@ -186,9 +186,9 @@ struct VariantsTests {
     }
   }
 
-  @Test("no more at once than allowed, the others by priority; beyond the bound they are refused")
+  @Test("a limited number is rendered at once, others wait by priority, and more are refused")
   func bounded() async throws {
-    // AVIF is written alone, so that one picture is enough for all of them.
+    // AVIF is encoded alone, so that one image is enough for all requests.
     try await Self.open(renderer: FakeRenderer(formats: [.avif])) {
       $0.renderingsAtOnce = 2
       $0.maxWaitingRenderings = 3
@@ -211,11 +211,11 @@ struct VariantsTests {
       #expect(studio.renderer.mostUnderWay <= 2)
       #expect(studio.renderer.order.map(\.width).prefix(3) == [1, 2, 5])
       #expect(Set(studio.renderer.order.map(\.width)) == [1, 2, 3, 4, 5])
-      #expect(try await studio.open(refused) == studio.picture(refused), "there is room again")
+      #expect(try await studio.open(refused) == studio.expected(refused), "there is room again")
     }
   }
 
-  @Test("of one owner, however many and urgent, have another's wait for few of them")
+  @Test("many urgent variants of one owner delay another owner's only a little")
   func owners() async throws {
     try await Self.open(renderer: FakeRenderer(formats: [.avif])) {
       $0.renderingsAtOnce = 1
@@ -227,7 +227,7 @@ struct VariantsTests {
         requests.append(
           width < 9
             ? studio.request(rendition, at: .veryHigh)
-            : studio.request(rendition, by: Owner("somebody else")))
+            : studio.request(rendition, by: Owner("another owner")))
         try await Self.eventually {
           studio.renderer.begun == 1 && studio.engine.variants?.load.waiting == width - 1
         }
@@ -239,7 +239,7 @@ struct VariantsTests {
     }
   }
 
-  @Test("of one owner, however many wait, leave places to another's")
+  @Test("many waiting variants of one owner leave slots to another")
   func crowded() async throws {
     try await Self.open(renderer: FakeRenderer(formats: [.avif])) {
       $0.renderingsAtOnce = 1
@@ -256,7 +256,7 @@ struct VariantsTests {
       try await Self.eventually { studio.engine.variants?.load.waiting == 4 }
       let refused = try ask(6, by: "b")
       #expect(await refused.value == .failure(.renderingsFull))
-      // The next free place is the other's.
+      // The next free slot is for the other owner.
       let left = requests.removeLast()
       left.cancel()
       #expect(await left.value == .failure(.abandoned))
@@ -270,7 +270,7 @@ struct VariantsTests {
     }
   }
 
-  @Test("wait for the memory that decodes share, and are refused where all of it is too little")
+  @Test("variants wait for memory shared with decodes, and fail if they need more than all of it")
   func memory() async throws {
     try await Self.open {
       $0.limits.maxMemory = 10_000
@@ -295,7 +295,7 @@ struct VariantsTests {
     }
   }
 
-  @Test("a failure is told to all, and tried again for the next")
+  @Test("all requests get the error of a rendering, and the next one tries again")
   func failing() async throws {
     try await Self.open { studio in
       studio.renderer.fail(with: .cutShort)
@@ -304,11 +304,11 @@ struct VariantsTests {
         _ = try await studio.open(rendition)
       }
       studio.renderer.fail(with: nil)
-      #expect(try await studio.open(rendition) == studio.picture(rendition))
+      #expect(try await studio.open(rendition) == studio.expected(rendition))
     }
   }
 
-  @Test("are kept in the cache, counted there, and found by the next service")
+  @Test("a rendered variant is cached, counted and found after a restart")
   func kept() async throws {
     let (store, images) = (MemoryJobStore(), MemoryImageStore())
     var wanted: [UInt8] = []
@@ -324,7 +324,7 @@ struct VariantsTests {
     }
   }
 
-  @Test("one whose bytes are harmed or gone is rendered again", arguments: [true, false])
+  @Test("a variant whose bytes are missing or corrupt is rendered again", arguments: [true, false])
   func harmed(isGone: Bool) async throws {
     try await Self.open { studio in
       let rendition = try studio.rendition { $0.width = 5 }
@@ -336,7 +336,7 @@ struct VariantsTests {
       } else {
         studio.workshop.images.harm(digest, with: [UInt8](repeating: 1, count: bytes.count))
       }
-      // The one before may be so new that it is still given to whoever asks.
+      // The last rendering may be so recent that a new request still gets its result.
       try await Self.eventually {
         let again = try await studio.open(rendition)
         return again == bytes && studio.renderer.begun == 2
@@ -345,7 +345,7 @@ struct VariantsTests {
     }
   }
 
-  @Test("the least recently used gives way")
+  @Test("the least recently used variant is evicted")
   func evicted() async throws {
     try await Self.open {
       $0.cache.disk = 2_500
@@ -372,7 +372,7 @@ struct VariantsTests {
     }
   }
 
-  @Test("nothing is kept with the cache off, or of what is larger than it")
+  @Test("a variant is not cached if the cache is off or too small")
   func unkept() async throws {
     for adjust in [{ $0.cache.isEnabled = false }, { $0.cache.disk = 60 }]
       as [(inout JobEngine.Configuration) -> Void]
@@ -387,7 +387,7 @@ struct VariantsTests {
     }
   }
 
-  @Test("nothing is kept for a job that asked for no-store")
+  @Test("a variant of a no-store job is not cached")
   func unstored() async throws {
     try await Self.open(mode: .noStore) { studio in
       let rendition = try studio.rendition { $0.width = 5 }
@@ -397,13 +397,14 @@ struct VariantsTests {
     }
   }
 
-  @Test("go with the cache, with their URL's entries, and with a purged job")
+  @Test("variants are deleted with the cache, with their URL's entries and with a purged job")
   func dropped() async throws {
     try await Self.open { studio in
       let rendition = try studio.rendition { $0.width = 5 }
       let store = studio.workshop.store
       func renderAndKeep() async throws {
-        // The one before may be so new that it is still given to whoever asks, dropped or not.
+        // The last rendering may be so recent that a new request still gets its result, although it was
+        // deleted.
         try await Self.eventually {
           _ = try await studio.open(rendition)
           return try await store.variant(rendition.id) != nil
@@ -423,7 +424,7 @@ struct VariantsTests {
     }
   }
 
-  @Test("none of an image whose bytes are gone or harmed", arguments: [true, false])
+  @Test("no variant is made of an image that is missing or corrupt", arguments: [true, false])
   func gone(isGone: Bool) async throws {
     try await Self.open { studio in
       if isGone {
@@ -438,7 +439,7 @@ struct VariantsTests {
     }
   }
 
-  @Test("the service's end stops them")
+  @Test("stopping the service stops renderings")
   func draining() async throws {
     try await Self.open {
       $0.renderingsAtOnce = 1
@@ -458,7 +459,7 @@ struct VariantsTests {
     }
   }
 
-  @Test("without a renderer there are none")
+  @Test("variants are not offered without a renderer")
   func without() async throws {
     let fetcher = ScriptedFetcher()
     fetcher.answer("https://a.example/a.png", with: .pieces([ok], total: ok.count))

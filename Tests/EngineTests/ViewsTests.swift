@@ -4,7 +4,7 @@ import Testing
 @testable import Engine
 @testable import Jobs
 
-@Suite("A view", .timeLimit(.minutes(5)))
+@Suite("Views", .timeLimit(.minutes(5)))
 struct ViewsTests {
   private let url = "http://a.example/x.png"
   private let viewer = Caller(owner: .view, isAdmin: false)
@@ -23,7 +23,7 @@ struct ViewsTests {
     return try await shop.engine.wait(id, for: viewer, until: .finished, atMost: .seconds(60)).job
   }
 
-  @Test("that a thousand ask for at once is one job")
+  @Test("a thousand equal views share one job")
   func thousand() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer(url, with: .hangs(after: ok))
@@ -39,7 +39,7 @@ struct ViewsTests {
     }
   }
 
-  @Test("is answered by the same job for as long as its image is fresh")
+  @Test("a view is answered by the same job while its image is fresh")
   func fresh() async throws {
     try await Workshop.open({ $0.cache.defaultTTL = .seconds(60) }) { shop in
       shop.fetcher.answer(url, with: .pieces([ok], total: nil))
@@ -55,7 +55,7 @@ struct ViewsTests {
   }
 
   @Test(
-    "asks again where the image was not to be stored", arguments: [CacheMode.default, .forceCache])
+    "a view fetches an unstorable image again", arguments: [CacheMode.default, .forceCache])
   func unstored(mode: CacheMode) async throws {
     try await Workshop.open { shop in
       let fields = [HeaderField(name: "Cache-Control", value: "private")]
@@ -72,13 +72,13 @@ struct ViewsTests {
       let second = try await finished(shop, new)
       #expect(first.phase == .success && second.phase == .success && first.id != second.id)
       #expect(shop.fetcher.requests.count == 2)
-      // The answering URL's entry goes with the job that brought it.
+      // The entry of the URL that answered is deleted with the job.
       try await shop.engine.purge(second.id, for: viewer)
       #expect(try await shop.engine.cacheCounts().entries == 0)
     }
   }
 
-  @Test("asks again where its mode says so, and for another picture where anything else is asked")
+  @Test("a view gets a new job if its mode or any other option requires it")
   func modes() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer(url, with: .pieces([ok], total: nil))
@@ -97,7 +97,7 @@ struct ViewsTests {
     }
   }
 
-  @Test("of a picture that failed stands for ten seconds, then it is tried again")
+  @Test("a view gets the same failure for ten seconds, then a new job")
   func failure() async throws {
     try await Workshop.open({ $0.retry.maxAttempts = 1 }) { shop in
       shop.fetcher.answer(url, with: .fails(.timeout(seconds: 1)))
@@ -110,9 +110,9 @@ struct ViewsTests {
     }
   }
 
-  @Test("that failed in one size stands for that, and says nothing of others")
+  @Test("a failure of one size applies to that size only")
   func failedVariant() async throws {
-    // Nothing renders here: no job with variants comes to an image.
+    // Variants are off, so every job with variants fails.
     try await Workshop.open { shop in
       shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
       var animated = VariantRequest(name: "v0")
@@ -127,7 +127,7 @@ struct ViewsTests {
     }
   }
 
-  @Test("raises its job's priority, and never lowers it")
+  @Test("a view raises its job's priority and never lowers it")
   func priority() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer(url, with: .hangs(after: ok))
@@ -139,7 +139,7 @@ struct ViewsTests {
     }
   }
 
-  @Test("is given a new job once the cache was cleared, or its job is gone")
+  @Test("a view gets a new job after the cache was cleared or the job was purged")
   func dropped() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer(url, with: .pieces([ok], total: nil))
@@ -152,7 +152,7 @@ struct ViewsTests {
     }
   }
 
-  @Test("that all have left who waited for it is cancelled, and begins anew for the next")
+  @Test("a job is cancelled when all its views have ended, and the next view gets a new one")
   func left() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer(url, with: .hangs(after: ok))
@@ -175,7 +175,7 @@ struct ViewsTests {
     }
   }
 
-  @Test("is another owner's to everyone but an admin")
+  @Test("a view's job is unknown to all other owners, except to an admin")
   func owner() async throws {
     try await Workshop.open { shop in
       shop.fetcher.answer(url, with: .pieces([ok], total: nil))

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Engine
 
-@Suite("Whether images can be decoded", .timeLimit(.minutes(5)))
+@Suite("Checking that images can be decoded", .timeLimit(.minutes(5)))
 struct VitalityTests {
   private static func quick(_ configuration: inout JobEngine.Configuration) {
     configuration.canary.interval = .milliseconds(5)
@@ -20,7 +20,7 @@ struct VitalityTests {
     }
   }
 
-  @Test("is shown by a canary where nothing else shows it; the service is ready all the while")
+  @Test("a canary is decoded while there are no jobs, and the service stays ready")
   func canary() async throws {
     try await Workshop.open(Self.quick) { shop in
       try await Self.until { shop.codec.begun >= 3 }
@@ -28,7 +28,7 @@ struct VitalityTests {
     }
   }
 
-  @Test("is not asked while jobs show it")
+  @Test("no canary is decoded while jobs are")
   func quiet() async throws {
     try await Workshop.open { configuration in
       Self.quick(&configuration)
@@ -41,7 +41,8 @@ struct VitalityTests {
     }
   }
 
-  @Test("no more, has the service not be ready; it takes jobs all the same, and tells each once")
+  @Test(
+    "the service is not ready while decoding fails, still accepts jobs and logs each change once")
   func failing() async throws {
     let lines = LogLines()
     try await Workshop.open(log: lines.logger, Self.quick) { shop in
@@ -51,11 +52,11 @@ struct VitalityTests {
       shop.codec.crashes(false)
       try await Self.until { shop.engine.state == .ready }
     }
-    let lost = "images can't be decoded: until they can, this service says that it is not ready"
+    let lost = "images can't be decoded, /readyz fails until they can"
     #expect(lines.count(lost) == 1 && lines.count("images are decoded again") == 1)
   }
 
-  @Test("by a canary that comes to no end: the service is not ready, and stops all the same")
+  @Test("the service is not ready while the canary hangs, and can still stop")
   func hanging() async throws {
     var codec: FakeCodec?
     try await Workshop.open { configuration in
@@ -67,12 +68,12 @@ struct VitalityTests {
       try await Self.until { shop.engine.state == .stuck }
       let begun = shop.codec.begun
       try await Task.sleep(for: .milliseconds(100))
-      #expect(shop.codec.begun == begun, "there is one at a time")
+      #expect(shop.codec.begun == begun, "only one canary runs at a time")
     }
     codec?.hangs(false)
   }
 
-  @Test("a worker that takes too long is counted, and told of once")
+  @Test("a stuck worker is counted, and logged once")
   func stuck() async throws {
     let lines = LogLines()
     try await Workshop.open(log: lines.logger) { configuration in
@@ -92,7 +93,7 @@ struct VitalityTests {
     }
   }
 
-  @Test("a load of the background is counted like a worker's")
+  @Test("a stuck background load is counted like that of a worker")
   func stuckInBackground() async throws {
     try await Workshop.open {
       Self.quick(&$0)

@@ -4,7 +4,7 @@ import Testing
 @testable import Engine
 @testable import Jobs
 
-@Suite("What a queued job waits for", .timeLimit(.minutes(5)))
+@Suite("The reason that a queued job waits", .timeLimit(.minutes(5)))
 struct WaitingForTests {
   private let busy = "http://busy.example/"
 
@@ -12,7 +12,7 @@ struct WaitingForTests {
     shop.engine.waiting(of: try await shop.engine.job(id, for: Workshop.me).job)
   }
 
-  @Test("is a worker, with those that get one before it; nothing once it runs or has ended")
+  @Test("a job waits for a worker behind the jobs before it, until it runs or ends")
   func worker() async throws {
     try await Workshop.open({ $0.workers = 1 }) { shop in
       shop.fetcher.answer(busy, with: .hangs(after: ok))
@@ -46,7 +46,7 @@ struct WaitingForTests {
     }
   }
 
-  @Test("is its next try, with what went wrong, also after a start anew")
+  @Test("a job waits for its next try and shows its last failure, also after a restart")
   func retry() async throws {
     let store = MemoryJobStore()
     let failure = FetchError.originStatus(503, retryAfter: 20)
@@ -82,7 +82,7 @@ struct WaitingForTests {
     }
   }
 
-  @Test("is room at its origin, also after the job ahead of it has gone")
+  @Test("a job waits for a free transfer at its origin")
   func originLimit() async throws {
     try await Workshop.open({ $0.maxPerOrigin = 1 }) { shop in
       shop.fetcher.answer(busy, with: .hangs(after: ok))
@@ -94,7 +94,7 @@ struct WaitingForTests {
   }
 
   @Test(
-    "is room at its origin, also where that is spelled otherwise and another of its URLs is asked",
+    "a job waits for its origin also if the host is spelled differently",
     arguments: ["http://127.1/2", "http://2130706433/2"])
   func spelledOtherwise(url: String) async throws {
     let fetcher = ScriptedFetcher(spellings: ["127.1": "127.0.0.1", "2130706433": "127.0.0.1"])
@@ -115,7 +115,7 @@ struct WaitingForTests {
     }
   }
 
-  @Test("is a moment, where its origin's rate decides")
+  @Test("a job waits for a time if its origin's rate decides")
   func originRate() async throws {
     try await Workshop.open({ $0.requestsPerSecondPerOrigin = 0.001 }) { shop in
       shop.fetcher.answer(busy, with: .pieces([ok], total: nil))
@@ -128,7 +128,7 @@ struct WaitingForTests {
     }
   }
 
-  @Test("of an origin is told by its state: a pause first, then its rate, then its transfers")
+  @Test("an origin reports its pause first, then its rate, then its number of transfers")
   func states() throws {
     let start = ContinuousClock.now
     var rules = OriginRules()
@@ -147,7 +147,7 @@ struct WaitingForTests {
     origin.end(.unknown, at: start + .seconds(2), rules)
     origin.waiting = 1
     let behind = try #require(origin.hold(at: start + .seconds(2), rules))
-    #expect(behind == (.originRate, start + .seconds(3)), "the next one is not the queue's")
+    #expect(behind == (.originRate, start + .seconds(3)), "a waiting load is served first")
 
     var gone = OriginState()
     for _ in 0..<rules.maxFailures {
@@ -163,7 +163,7 @@ struct WaitingForTests {
   }
 }
 
-@Suite("Places in the queue")
+@Suite("Positions in the queue")
 struct QueuePositionsTests {
   private let ids = JobIDSequence()
   private let moment = Timestamp(milliseconds: 1_800_000_000_000)
@@ -176,7 +176,7 @@ struct QueuePositionsTests {
       createdAt: moment)
   }
 
-  @Test("are those in the order of submission, behind all of higher levels")
+  @Test("a job's position is the number of jobs submitted before it or with a higher priority")
   func order() {
     let positions = QueuePositions(since: moment)
     positions.clear()
@@ -201,7 +201,7 @@ struct QueuePositionsTests {
     #expect(positions.ahead(of: low) == 0)
   }
 
-  @Test("of however many submissions take bounded room, and are about right")
+  @Test("positions of many jobs use bounded memory and are approximately right")
   func bounded() throws {
     let positions = QueuePositions(since: moment)
     positions.clear()
@@ -216,14 +216,14 @@ struct QueuePositionsTests {
     #expect(abs(ahead - 5_000) <= 40)
     positions.take([jobs[19_999]])
     #expect(positions.ahead(of: job(at: 20_000)) == 0)
-    // Told of after it was handed over.
+    // Added after it was claimed.
     let fast = job(at: 20_001)
     positions.take([fast])
     positions.add([fast])
     #expect(positions.ahead(of: job(at: 20_002)) == 0)
   }
 
-  @Test("are unknown behind an earlier run's jobs, and to a job that was queued anew")
+  @Test("the position is unknown behind jobs of an earlier run and for a requeued job")
   func unknown() {
     let positions = QueuePositions(since: moment)
     let old = Job(

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Engine
 
-@Suite("The memory of jobs that wait for loads")
+@Suite("Memory for jobs that wait for loads")
 struct WaitingMemoryTests {
   private static let moment = Timestamp(milliseconds: 1_800_000_000_000)
 
@@ -25,14 +25,14 @@ struct WaitingMemoryTests {
     return submission
   }
 
-  /// Takes memory for such jobs until there is none left.
+  /// Takes memory for copies of the job until none is left.
   private static func fill(_ memory: inout WaitingMemory, _ job: Job) -> [WaitingMemory.Part] {
     var parts: [WaitingMemory.Part] = []
     while let part = memory.take(job, at: moment) { parts.append(part) }
     return parts
   }
 
-  @Test("is for thousands of short jobs, and for few long ones")
+  @Test("the memory is enough for thousands of short jobs or hundreds of long ones")
   func weights() {
     var memory = WaitingMemory()
     let short = Self.fill(&memory, Self.job())
@@ -43,7 +43,7 @@ struct WaitingMemoryTests {
     #expect(long.count > 800 && long.count < 1_000)
   }
 
-  @Test("counts the defaults that lines share once for as long as a line has them")
+  @Test("defaults shared by lines of a batch count once, until the last line is released")
   func shared() {
     var memory = WaitingMemory()
     let defaults = (0..<2).map { _ in
@@ -59,7 +59,7 @@ struct WaitingMemoryTests {
     #expect(memory.places == WaitingMemory().places)
   }
 
-  @Test("is half of it one owner's while another one asks")
+  @Test("one owner gets at most half of the memory while another one asks for some")
   func owners() {
     var memory = WaitingMemory()
     let first = Self.fill(&memory, Self.job())

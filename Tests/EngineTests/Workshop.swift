@@ -5,7 +5,7 @@ import TestSupport
 
 @testable import Engine
 
-/// An engine over stores in memory, a scripted origin and a fake codec, running for as long as a test's body does.
+/// An engine with stores in memory, a scripted origin and a fake codec. It runs while a test's body runs.
 struct Workshop {
   let engine: JobEngine
   let store: MemoryJobStore
@@ -16,8 +16,8 @@ struct Workshop {
   static let me = Caller(owner: Owner("me"), isAdmin: false)
 
   /// - Parameters:
-  ///   - database: keeps jobs and small images in the place of the store in memory.
-  ///   - jpegs: decodes in the place of the fake codec by itself.
+  ///   - database: stores jobs and small images instead of the store in memory.
+  ///   - jpegs: decodes instead of the plain fake codec.
   static func open(
     store: MemoryJobStore = MemoryJobStore(), images: MemoryImageStore = MemoryImageStore(),
     database: SQLiteJobStore? = nil,
@@ -77,7 +77,7 @@ struct Workshop {
     try await engine.wait(id, for: Self.me, until: .finished, atMost: .seconds(10)).job
   }
 
-  /// Has a picture stored, and stale, whose origin is silent once and then has this one.
+  /// Stores an image that becomes stale. Its origin is silent once and then sends `last`.
   func storeStale(_ url: String, then last: [UInt8] = ok) async throws {
     let fields = [HeaderField(name: "Cache-Control", value: "max-age=1, stale-if-error=86400")]
     fetcher.answer(url, with: .responds(200, fields, ok), .silent, .responds(200, fields, last))
@@ -97,7 +97,7 @@ struct Workshop {
 }
 
 extension BegunBatch {
-  /// The batch, where nobody has purged it and no clock was turned.
+  /// The batch, if it has been neither purged nor expired.
   var batch: Batch {
     switch self {
     case .new(let batch), .repeated(let batch): batch

@@ -4,7 +4,7 @@ import Glibc
 import Synchronization
 import Testing
 
-@Suite("A pool of threads of our own")
+@Suite("A thread pool")
 struct ThreadPoolTests {
   @Test("runs a closure off the shared threads")
   func runsElsewhere() async {
@@ -15,7 +15,7 @@ struct ThreadPoolTests {
     #expect(name == "test-pool\n")
   }
 
-  @Test("steps back by as much as it is told")
+  @Test("lowers the priority of its threads by its niceness")
   func niceness() async {
     let which = __priority_which_t(PRIO_PROCESS.rawValue)
     let before = getpriority(which, 0)
@@ -23,7 +23,7 @@ struct ThreadPoolTests {
     #expect(await pool.run { getpriority(which, 0) } == min(19, before + 3))
   }
 
-  @Test("what waits is run by priority, and in order within one")
+  @Test("waiting work runs by priority, and in order within one priority")
   func priorities() async {
     let pool = ThreadPool(name: "test-pool", threads: 1)
     let order = Order()
@@ -48,7 +48,7 @@ struct ThreadPoolTests {
   }
 
   @Test(
-    "an actor's jobs run one at a time, on the pool's threads, and let those of a higher priority go first"
+    "an actor's jobs run one at a time on the pool's threads, after jobs of a higher priority"
   )
   func serialLane() async {
     let pool = ThreadPool(name: "test-pool", threads: 3)
@@ -78,7 +78,7 @@ struct ThreadPoolTests {
     #expect(order.names.withLock { $0 } == ["raised", "high", "low"])
   }
 
-  @Test("an actor whose lane is raised while it waits for a thread goes first, and runs once")
+  @Test("an actor whose lane is raised while it waits for a thread runs first, and runs once")
   func raisedWhileWaiting() async {
     let pool = ThreadPool(name: "test-pool", threads: 1)
     let open = Gate()
@@ -95,7 +95,7 @@ struct ThreadPoolTests {
     lane.move(to: 1)
     #expect(pool.handedOver == before + 2)
     for priority: UInt8 in [3, 2, 4] { lane.move(to: priority) }
-    #expect(pool.handedOver == before + 4, "only a higher one is another turn")
+    #expect(pool.handedOver == before + 4, "only a higher priority adds an entry")
     open.open()
     for task in tasks { await task.value }
     await blocked
@@ -105,7 +105,7 @@ struct ThreadPoolTests {
   }
 }
 
-/// Counts without a lock, and would count wrongly if two of its jobs ran at a time.
+/// Counts without a lock. The count would be wrong if two of its jobs ran at the same time.
 private actor Counter {
   nonisolated let unownedExecutor: UnownedSerialExecutor
   private let lane: ThreadPool.SerialLane
@@ -145,7 +145,7 @@ private final class Order: Sendable {
   let names = Mutex<[String]>([])
 }
 
-/// Blocks a thread until opened, and tells when it is blocked.
+/// Blocks a thread until it is opened, and reports when the thread is blocked.
 private final class Gate: Sendable {
   private let state = Mutex((entered: false, open: false))
   func wait() {

@@ -5,7 +5,7 @@ import Testing
 @Suite("The address rule")
 struct AddressRuleTests {
   @Test(
-    "every row of the registries says what its addresses are",
+    "every row of the registries decides about its addresses",
     arguments: SpecialPurposeRegistry.ipv4 + SpecialPurposeRegistry.ipv6)
   func rows(row: SpecialPurposeRegistry.Row) {
     let address = row.network.network
@@ -13,13 +13,13 @@ struct AddressRuleTests {
     if row.isGloballyReachable {
       #expect(name == nil, "\(row.network)")
     } else {
-      // Another row within may begin with the same address and is then the more specific.
+      // A more specific row may begin with the same address.
       #expect(name != nil, "\(row.network)")
     }
   }
 
   @Test(
-    "names the network that forbids an address",
+    "a forbidden address names its network",
     arguments: [
       ("0.1.2.3", "\"This network\""), ("10.255.255.255", "Private-Use"),
       ("100.64.0.1", "Shared Address Space"), ("127.255.255.254", "Loopback"),
@@ -46,7 +46,7 @@ struct AddressRuleTests {
   }
 
   @Test(
-    "an IPv4 address inside an IPv6 one is judged as itself",
+    "an IPv4 address embedded in an IPv6 address is judged as IPv4",
     arguments: [
       ("::ffff:127.0.0.1", "Loopback"), ("::ffff:169.254.169.254", "Link Local"),
       ("::127.0.0.1", "Loopback"), ("::ffff:0:127.0.0.1", "Loopback"),
@@ -62,7 +62,7 @@ struct AddressRuleTests {
   }
 
   @Test(
-    "public addresses are free to go to",
+    "public addresses are allowed",
     arguments: [
       "1.1.1.1", "8.8.8.8", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0",
       "126.255.255.255", "128.0.0.0", "172.15.255.255", "172.32.0.0", "192.0.0.9", "192.0.0.10",
@@ -75,7 +75,7 @@ struct AddressRuleTests {
     #expect(objection(address) == nil)
   }
 
-  @Test("an allowed network is open, in its disguises too, and nothing beside it")
+  @Test("an allowed network is open, also for embedded addresses, and its neighbors are not")
   func allowed() {
     var policy = AddressPolicy()
     policy.allowNetworks = [CIDR("127.0.0.1/32")!, CIDR("fd00::/8")!]
@@ -88,7 +88,7 @@ struct AddressRuleTests {
   }
 
   @Test(
-    "an allowed IPv6 network opens no IPv4 address that its own embed, unless it is made of these",
+    "an allowed IPv6 network allows embedded IPv4 addresses only if it determines their form",
     arguments: [
       ("::ffff:127.0.0.1", "Loopback", "::ffff:0:0/96"),
       ("::ffff:169.254.169.254", "Link Local", "::ffff:a9fe:0/112"),
@@ -114,7 +114,7 @@ struct AddressRuleTests {
   }
 
   @Test(
-    "an allowed IPv6 network opens what is not public in IPv6, and what embeds a public address")
+    "an allowed IPv6 network allows its special addresses and embedded public ones")
   func allowedSix() throws {
     var policy = AddressPolicy()
     policy.allowNetworks = [try #require(CIDR("::/0"))]
@@ -132,7 +132,7 @@ struct AddressRuleTests {
     }
   }
 
-  @Test("denied wins over allowed, and reaches into disguises")
+  @Test("denied networks win over allowed ones, also for embedded addresses")
   func denied() {
     var policy = AddressPolicy()
     policy.allowNetworks = [CIDR("10.0.0.0/8")!]
@@ -143,7 +143,7 @@ struct AddressRuleTests {
     }
   }
 
-  @Test("hosts, ports and schemes are let in by name")
+  @Test("hosts, ports and schemes are allowed by name")
   func names() {
     var policy = AddressPolicy()
     policy.allowHosts = ["example.org", "*.cdn.example"]
@@ -166,7 +166,7 @@ struct AddressRuleTests {
   }
 
   @Test(
-    "networks are read strictly",
+    "malformed networks are refused",
     arguments: [
       "10.0.0.1/8", "10.0.0.0/33", "10.0.0.0/-1", "10.0.0.0/", "10.0.0/8", "fc00::/129", "x/8", "",
       "10.0.0.0/8/8", "010.0.0.0/8", "fe80::1%eth0/64", "10.0.0.0/+8",
@@ -175,7 +175,7 @@ struct AddressRuleTests {
     #expect(CIDR(text) == nil)
   }
 
-  @Test("a network without a length is one address, and /0 is all of its family")
+  @Test("a network without a length is one address, and /0 is its whole family")
   func networkEdges() throws {
     #expect(try #require(CIDR("10.0.0.1")).description == "10.0.0.1/32")
     #expect(try #require(CIDR("0.0.0.0/0")).contains(#require(IPAddress("8.8.8.8"))))

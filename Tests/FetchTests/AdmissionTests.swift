@@ -4,7 +4,7 @@ import Synchronization
 import TestSupport
 import Testing
 
-@Suite("Admission to other origins")
+@Suite("Admission to another origin")
 struct AdmissionTests {
   private let first: ScriptedOrigin
   private let second: ScriptedOrigin
@@ -33,7 +33,7 @@ struct AdmissionTests {
     return request
   }
 
-  @Test("each turn to another origin is asked for, back to the first one too")
+  @Test("every redirect to another origin requests admission, also one back to the first")
   func asked() async {
     let asked = Asked()
     first.on("/a", .redirect(to: "/same"))
@@ -57,7 +57,7 @@ struct AdmissionTests {
     #expect(asked.origins == ["https://127.0.0.1:\(first.port)"])
   }
 
-  @Test("another spelling of a host is no other origin: the client's fields go there as well")
+  @Test("another spelling of a host is the same origin and receives the client's fields")
   func otherSpellings() async throws {
     let (asked, port) = (Asked(), first.port)
     first.on("/a", .redirect(to: "/b"))
@@ -76,7 +76,7 @@ struct AdmissionTests {
     #expect(second.requests.map { $0.header("X-Api-Key") } == [nil, nil])
   }
 
-  @Test("nothing is sent there before it is given")
+  @Test("no request is sent before the origin admits it")
   func awaited() async throws {
     let (second, isGiven) = (second, Asked())
     let error = await failure(
@@ -90,7 +90,7 @@ struct AdmissionTests {
     #expect(isGiven.origins.count == 1 && second.requests.count == 1)
   }
 
-  @Test("a refusal is the fetch's error, and nothing is sent there")
+  @Test("a refused admission fails the fetch, and no request is sent")
   func refused() async {
     let refusal = FetchError.unreachable(origin: second.url(""), failures: 5, seconds: 30)
     let error = await failure(
@@ -99,7 +99,7 @@ struct AdmissionTests {
     #expect(second.acceptedConnections == 0)
   }
 
-  @Test("waiting for it counts as the fetch's time")
+  @Test("the wait for admission counts toward the timeout")
   func timeout() async {
     let start = ContinuousClock.now
     let error = await failure(
@@ -112,7 +112,7 @@ struct AdmissionTests {
     #expect(second.acceptedConnections == 0)
   }
 
-  @Test("cancelling ends the wait for it")
+  @Test("cancelling the fetch ends the wait for admission")
   func cancelled() async {
     let (fetcher, asked) = (fetcher, Asked())
     let request = request(first.url("/a"), timeout: .seconds(1_000_000)) {
@@ -127,7 +127,7 @@ struct AdmissionTests {
     #expect(second.acceptedConnections == 0)
   }
 
-  @Test("one redirect too many asks for none")
+  @Test("a redirect beyond the limit requests no admission")
   func notNeeded() async throws {
     let asked = Asked()
     let strict = try FetchTests.fetcher { $0.maxRedirects = 0 }

@@ -16,8 +16,8 @@ struct CancellationTests {
     origin.on("/a", .ok(bytes(50_000)))
   }
 
-  /// From a cancel to the close as the origin sees it: the middle of five.
-  /// The contract's 100 ms, and what a busy machine may add; far from any timeout.
+  /// The longest median time between a cancel and the close of the connection as the origin sees it.
+  /// The contract allows 100 ms. Busy machines may need longer, but much less than any timeout.
   private let atOnce = Duration.seconds(10)
 
   private func medianDelay(
@@ -32,7 +32,7 @@ struct CancellationTests {
     return delays.sorted()[2]
   }
 
-  @Test("closes the connection at once while waiting for the response")
+  @Test("cancelling closes the connection at once while the fetch waits for the response")
   func waitingForHead() async throws {
     let delay = try await medianDelay { connection in
       let (fetcher, url) = (fetcher, origin.url("/silent"))
@@ -46,7 +46,7 @@ struct CancellationTests {
     #expect(delay < atOnce)
   }
 
-  @Test("closes the connection at once while waiting for bytes")
+  @Test("cancelling closes the connection at once while the reader waits for bytes")
   func waitingForBytes() async throws {
     let delay = try await medianDelay { connection in
       let response = try await fetcher.fetch(request(origin.url("/stalled")))
@@ -62,7 +62,7 @@ struct CancellationTests {
     #expect(delay < atOnce)
   }
 
-  @Test("letting go of the body closes the connection at once")
+  @Test("releasing the body closes the connection at once")
   func droppedBody() async throws {
     let delay = try await medianDelay { _ in
       _ = try await fetcher.fetch(request(origin.url("/stalled")))
@@ -71,7 +71,7 @@ struct CancellationTests {
     #expect(delay < atOnce)
   }
 
-  @Test("letting go of the body closes the connection also while the origin is held back")
+  @Test("releasing the body closes the connection while the transfer is paused")
   func droppedHeldBack() async throws {
     origin.on("/endless", .endless())
     var response: FetchedResponse? = try await fetcher.fetch(request(origin.url("/endless")))
@@ -81,7 +81,7 @@ struct CancellationTests {
     #expect(await origin.waitForClose(of: 1) != nil)
   }
 
-  @Test("before it began, it never begins")
+  @Test("a fetch that is cancelled before it begins sends nothing")
   func beforehand() async {
     let (fetcher, url) = (fetcher, origin.url("/a"))
     let task = Task {
@@ -92,7 +92,7 @@ struct CancellationTests {
     #expect(origin.requests.isEmpty)
   }
 
-  @Test("at any moment it ends each fetch once, and no connection stays busy")
+  @Test("a cancel at any moment ends each fetch once, and no connection stays busy")
   func hostileTiming() async {
     let (fetcher, url) = (fetcher, origin.url("/a"))
     for round in 0..<10 {
@@ -110,9 +110,9 @@ struct CancellationTests {
   }
 }
 
-@Suite("A reader that falls behind")
+@Suite("A slow reader")
 struct BackPressureTests {
-  @Test("holds its origin back, which is no stall, and gets everything in the end")
+  @Test("a slow reader pauses its transfer without a stall and receives everything")
   func heldBack() async throws {
     let origin = try ScriptedOrigin()
     let body = bytes(24_000_000)
@@ -124,7 +124,7 @@ struct BackPressureTests {
       sent = origin.sentBytes(on: 1)
       try await Task.sleep(for: .milliseconds(300))
     }
-    #expect(sent < 16_000_000, "the kernel's buffers and ours, not the body")
+    #expect(sent < 16_000_000, "only as many bytes as the buffers hold")
     try await Task.sleep(for: .milliseconds(500))
     #expect(origin.sentBytes(on: 1) == sent)
     let first = try #require(await response.body.next())
@@ -132,7 +132,7 @@ struct BackPressureTests {
     #expect(first + (try await readAll(response.body)) == body)
   }
 
-  @Test("still runs into the timeout")
+  @Test("a slow reader still reaches the timeout")
   func timeout() async throws {
     let origin = try ScriptedOrigin()
     origin.on("/a", .endless())
@@ -142,7 +142,7 @@ struct BackPressureTests {
     await #expect(throws: FetchError.timeout(seconds: 0.4)) { try await readAll(response.body) }
   }
 
-  @Test("holds back nobody else")
+  @Test("a slow reader does not delay other transfers")
   func others() async throws {
     let origin = try ScriptedOrigin()
     origin.on("/endless", .endless())
@@ -158,7 +158,7 @@ struct BackPressureTests {
 
 @Suite("Many transfers", .serialized)
 struct ManyTransfersTests {
-  @Test("a thousand that stall leave a quick one quick, and all end on cancel")
+  @Test("a thousand stalled transfers do not delay another one, and cancelling ends them")
   func stalled() async throws {
     let origin = try ScriptedOrigin()
     origin.on("/stalled", .stalled(bytes(1_000), after: 100))
@@ -175,7 +175,7 @@ struct ManyTransfersTests {
     #expect(await poll { origin.openConnections <= 1 })
   }
 
-  @Test("more than the connections allowed wait for their turn")
+  @Test("transfers beyond the connection limit wait in a queue")
   func bounded() async throws {
     let origin = try ScriptedOrigin()
     origin.on("/a", ScriptedReply.ok(bytes(100)).delayed(by: .milliseconds(50)))
@@ -189,7 +189,7 @@ struct ManyTransfersTests {
     #expect(origin.acceptedConnections <= 4)
   }
 
-  @Test("one that waits for its turn times out or is cancelled, and is never sent")
+  @Test("a queued transfer can time out or be cancelled, and is then never sent")
   func endedWhileWaiting() async throws {
     let origin = try ScriptedOrigin()
     origin.on("/endless", .endless())

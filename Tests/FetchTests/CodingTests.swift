@@ -5,7 +5,7 @@ import Testing
 
 @testable import Fetch
 
-/// What an origin may do to bytes that it was asked for as they are.
+/// The codings that an origin may apply although none was requested.
 enum AppliedCoding: String, CaseIterable {
   case gzip, deflate, bareDeflate, brotli
 
@@ -52,7 +52,7 @@ struct CodingTests {
     return await FetchTests.failure(of: fetcher, request(origin.url("/a"), maxBytes: maxBytes))
   }
 
-  @Test("are undone though none was asked for; how much will come is not known")
+  @Test("content codings are decoded although none was requested, and the length is then unknown")
   func undone() async throws {
     for coding in AppliedCoding.allCases {
       origin.on("/a", coded(coding.apply(to: plain), as: coding.name))
@@ -64,7 +64,7 @@ struct CodingTests {
     #expect(origin.acceptedConnections == 1)
   }
 
-  @Test("are undone wherever the pieces end", arguments: AppliedCoding.allCases)
+  @Test("a coding is decoded wherever the pieces end", arguments: AppliedCoding.allCases)
   func pieces(coding: AppliedCoding) async throws {
     let small = bytes(2_000)
     let chunks = coding.apply(to: small).map { [$0] }
@@ -79,7 +79,7 @@ struct CodingTests {
           })) == small)
   }
 
-  @Test("have other names and letters; identity is none, however often it is named")
+  @Test("a coding's name may have other cases and an alias, and identity is no coding")
   func names() async throws {
     let gzip = Compressed.gzip(plain)
     for name in ["x-gzip", "GZIP", "X-Gzip", " gzip ,", "identity, gzip"] {
@@ -91,7 +91,7 @@ struct CodingTests {
     #expect(try await readAll(response.body) == plain)
   }
 
-  @Test("in a row are undone from the last to the first, in one field or in many")
+  @Test("several codings are decoded from the last to the first, in one field or several")
   func rows() async throws {
     let two = Compressed.brotli(Compressed.gzip(plain))
     #expect(try await fetched(coded(two, as: "gzip, br")) == plain)
@@ -101,7 +101,7 @@ struct CodingTests {
     #expect(await failure(coded(two, as: "br, gzip")) == .brokenCoding("gzip"))
   }
 
-  @Test("that are unknown, or too many, are named, and the content stays as sent")
+  @Test("unknown or too many codings are reported, and the content is not decoded")
   func unknown() async throws {
     for (fields, named) in [
       (["compress"], "compress"), (["zstd"], "zstd"), (["gzip, Foo"], "foo"), (["gzip", "x"], "x"),
@@ -118,7 +118,7 @@ struct CodingTests {
     #expect(try await fetcher.fetch(request(origin.url("/a"))).unsupportedCoding == nil)
   }
 
-  @Test("are no matter where nothing is taken: redirects, errors, 304 and parts")
+  @Test("codings are ignored for redirects, errors, 304 and parts")
   func untouched() async throws {
     let br = ("Content-Encoding", "br")
     let odd = ("Content-Encoding", "zstd")
@@ -142,7 +142,8 @@ struct CodingTests {
   }
 
   @Test(
-    "that end early are broken, or truncated where the wire did", arguments: AppliedCoding.allCases)
+    "a coding that ends early is broken, or truncated if the connection ended early",
+    arguments: AppliedCoding.allCases)
   func cut(coding: AppliedCoding) async throws {
     let whole = coding.apply(to: plain)
     for count in [1, 5, whole.count / 2, whole.count - 1] {
@@ -158,13 +159,13 @@ struct CodingTests {
     #expect(try await fetched(coded(whole, as: coding.name)) == plain)
   }
 
-  @Test("that are broken are told")
+  @Test("a broken coding is reported")
   func broken() async {
     for coding in AppliedCoding.allCases {
       #expect(
         await failure(coded([0xFF] + bytes(5_000), as: coding.name)) == .brokenCoding(coding.name))
     }
-    // The checksums hold.
+    // The checksums are checked.
     for (coding, place) in [(AppliedCoding.gzip, 8), (.gzip, 1), (.deflate, 1)] {
       var whole = coding.apply(to: plain)
       whole[whole.count - place] ^= 1
@@ -172,13 +173,13 @@ struct CodingTests {
     }
   }
 
-  @Test("end where they say; what follows is passed over", arguments: AppliedCoding.allCases)
+  @Test("bytes after the end of a coding are ignored", arguments: AppliedCoding.allCases)
   func garbage(coding: AppliedCoding) async throws {
     let whole = coding.apply(to: plain)
     for garbage in [[0], [0, 0, 0], Array("<!-- cached -->".utf8), [0] + whole, bytes(400_000)] {
       #expect(try await fetched(coded(whole + garbage, as: coding.name)) == plain)
     }
-    // In many pieces as well, of which later ones look like a coding's beginning.
+    // Also in many pieces, of which later ones look like the beginning of a coding.
     let head = ScriptedReply.head(
       200,
       [("Content-Encoding", coding.name), ("Content-Length", "\(whole.count * 3 + 1)")])
@@ -191,7 +192,7 @@ struct CodingTests {
         == .tooLarge(limit: 350_000))
   }
 
-  @Test("of gzip may have many members, each of which has to be whole")
+  @Test("a gzip body may have several members, each of which must be complete")
   func members() async throws {
     let member = Compressed.gzip(plain)
     #expect(try await fetched(coded(member + member + member, as: "gzip")) == plain + plain + plain)
@@ -202,7 +203,7 @@ struct CodingTests {
     #expect(try await fetched(reply) == plain + plain)
   }
 
-  @Test("of nothing are no data")
+  @Test("a coded body without content is no data")
   func nothing() async {
     for coding in AppliedCoding.allCases {
       #expect(await failure(coded(coding.apply(to: []), as: coding.name)) == .noData)
@@ -213,7 +214,7 @@ struct CodingTests {
     }
   }
 
-  @Test("don't hide how much is sent, nor how much comes out")
+  @Test("the size limit applies to the sent bytes and to the decoded bytes")
   func limits() async {
     let zeros = [UInt8](repeating: 0, count: 100_000)
     for coding in AppliedCoding.allCases {
@@ -222,11 +223,11 @@ struct CodingTests {
       #expect(
         await failure(coded(small, as: coding.name), maxBytes: 99_999) == .tooLarge(limit: 99_999))
     }
-    // Empty members: bytes of which nothing comes.
+    // Empty members: bytes that produce no output.
     let nothing = [[UInt8]](repeating: Compressed.gzip([]), count: 1_000).flatMap(\.self)
     let limit = nothing.count - 1
     #expect(await failure(coded(nothing, as: "gzip"), maxBytes: limit) == .tooLarge(limit: limit))
-    // Within another coding they are as many.
+    // Inside another coding the same limit applies.
     let inner = Compressed.gzip([1]) + nothing
     let outer = Compressed.brotli(inner)
     #expect(outer.count < 1_000)
@@ -236,7 +237,7 @@ struct CodingTests {
     #expect(await failure(coded(outer, as: "gzip, br"), maxBytes: inner.count) == nil)
   }
 
-  @Test("that swell a thousandfold are decoded to the limit and not a piece further")
+  @Test("a body that expands a thousandfold is decoded only up to the limit")
   func bombs() async throws {
     let megabyte = [UInt8](repeating: 0, count: 1 << 20)
     let member = Compressed.gzip(megabyte)
@@ -261,7 +262,7 @@ struct CodingTests {
     }
   }
 
-  @Test("are undone only as far as somebody takes, and hold back nobody else")
+  @Test("a body is decoded only as far as it is read, and does not delay other transfers")
   func lazy() async throws {
     let member = Compressed.gzip([UInt8](repeating: 0, count: 1 << 20))
     let gigabyte = [[UInt8]](repeating: member, count: 1_024).flatMap(\.self)
@@ -269,7 +270,7 @@ struct CodingTests {
     origin.on("/a", coded(Compressed.gzip(plain), as: "gzip"))
     let bomb = try await fetcher.fetch(request(origin.url("/bomb"), maxBytes: 1 << 31))
     #expect(try await bomb.body.next()?.count == 65_536)
-    // Of the rest at most what was buffered has left the origin's kernel.
+    // Besides the buffered bytes, nothing of the rest has left the origin's kernel.
     for _ in 0..<3 {
       let response = try await fetcher.fetch(request(origin.url("/a")))
       #expect(try await readAll(response.body) == plain)
@@ -277,7 +278,7 @@ struct CodingTests {
     #expect(bomb.body.codedCount < gigabyte.count)
   }
 
-  @Test("stop with the task that takes them")
+  @Test("decoding stops when the reading task is cancelled")
   func cancellation() async throws {
     let empty = [[UInt8]](repeating: Compressed.gzip([]), count: 10_000).flatMap(\.self)
     let head = ScriptedReply.head(200, [("Content-Encoding", "gzip"), ("Connection", "close")])
@@ -293,14 +294,14 @@ struct CodingTests {
     await FetchTests.failure(of: fetcher, request(url, maxBytes: .max))
   }
 
-  @Test("of the transfer are refused, however they are hidden: nobody undoes them")
+  @Test("transfer codings are refused, in every spelling, because they are not decoded")
   func transferCodings() async throws {
     let gzip = Compressed.gzip(plain)
     for value in ["gzip, chunked", "gzip", "deflate,chunked", "br, chunked", "x"] {
       let head = ScriptedReply.head(200, [("Transfer-Encoding", value)])
       let body = ScriptedReply.chunk(gzip) + ScriptedReply.chunk([])
       guard
-        case .noResponse("127.0.0.1", "a transfer coding that was not asked for") =
+        case .noResponse("127.0.0.1", "an unrequested transfer coding") =
           await failure(ScriptedReply(.send(head + body), .close))
       else {
         Issue.record("\(value)")
@@ -313,7 +314,7 @@ struct CodingTests {
   }
 
   @Test(
-    "of the transfer are found wherever a line may seem to end, or a response to begin",
+    "a transfer coding is found at every place where a line may seem to end or a response to begin",
     arguments: [
       "Transfer-Encoding: chunked\r,gzip\r\n", "Transfer-Encoding: gzip,chunked\r, chunked\r\n",
       "Transfer-Encoding: gzip,chunked\r\nHTTP/1.1 200 OK: x\r\n",
@@ -324,14 +325,14 @@ struct CodingTests {
     let head = Array("HTTP/1.1 200 OK\r\n\(fields)\r\n".utf8)
     let body = ScriptedReply.chunk(Compressed.gzip(plain)) + ScriptedReply.chunk([])
     switch await failure(ScriptedReply(.send(head + body), .close)) {
-    case .noResponse("127.0.0.1", "a transfer coding that was not asked for"),
+    case .noResponse("127.0.0.1", "an unrequested transfer coding"),
       .noResponse("127.0.0.1", "a malformed header section"):
       break
     case let other: Issue.record("\(other as Any)")
     }
   }
 
-  @Test("lines that look like a response's first one make no other response of it")
+  @Test("a line that looks like a status line does not begin another response")
   func secondStatusLine() async throws {
     let body = Array("\(plain.count)".utf8)
     let head = Array(
@@ -342,13 +343,13 @@ struct CodingTests {
     )
     #expect(
       await failure(ScriptedReply(.send(lengths + bytes(9)), .close))
-        == .noResponse(host: "127.0.0.1", detail: "two lengths"))
+        == .noResponse(host: "127.0.0.1", detail: "different Content-Length values"))
     let interim = Array("HTTP/1.1 103 Early\r\nA: b\r\n\r\nHTTP/1.1 200 OK\r\n".utf8)
     let rest = Array("Content-Length: \(body.count)\r\n\r\n".utf8)
     #expect(try await fetched(ScriptedReply(.send(interim + rest + body))) == body)
   }
 
-  @Test("a body that drips is held in no more than its bytes take")
+  @Test("a body that arrives byte by byte uses little more memory than its bytes")
   func dripping() async throws {
     let source = Drops(Compressed.gzip(bytes(2_000)))
     let content = DecodedContent(source, coding: .gzip, maxBytes: 1 << 20)

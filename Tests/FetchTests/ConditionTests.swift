@@ -21,7 +21,7 @@ struct ConditionTests {
   private static let ifModified = HeaderField(
     name: "If-Modified-Since", value: "Sun, 06 Nov 1994 08:49:37 GMT")
 
-  @Test("they are for one URL, while the client's fields go to all of the first origin's")
+  @Test("conditions apply to one URL, while the client's fields go to the whole first origin")
   func followed() async throws {
     let other = try ScriptedOrigin()
     other.on("/part", .status(206, headers: [("Content-Range", "bytes 5-9/10")], body: bytes(5)))
@@ -39,7 +39,7 @@ struct ConditionTests {
     #expect(all.map { $0.header("Authorization") } == ["s", "s", nil])
   }
 
-  @Test("what answers at another URL was not asked for a part, nor to confirm anything")
+  @Test("206 and 304 from a URL without conditions are errors")
   func elsewhere() async {
     origin.on("/a", .redirect(to: "/part"))
     origin.on("/b", .redirect(to: "/same"))
@@ -50,7 +50,7 @@ struct ConditionTests {
     }
   }
 
-  @Test("304 is an answer to either condition", arguments: [ifNoneMatch, ifModified])
+  @Test("304 is a valid response to either condition", arguments: [ifNoneMatch, ifModified])
   func notModified(condition: HeaderField) async throws {
     let response = try await fetcher.fetch(request(origin.url("/same"), conditions: [condition]))
     #expect(response.status == 304)
@@ -58,7 +58,7 @@ struct ConditionTests {
     #expect(try await response.body.next() == nil)
   }
 
-  @Test("304 to a range, and 206 to a condition, were not asked for")
+  @Test("304 to a range and 206 to a condition are errors")
   func unasked() async {
     #expect(
       await failure(
@@ -69,7 +69,7 @@ struct ConditionTests {
         == .originStatus(206, retryAfter: nil))
   }
 
-  @Test("the client's own fields can't ask for a part")
+  @Test("the client's own fields cannot request a part")
   func clientRange() async {
     origin.on("/whole", .ok(bytes(10)))
     let error = await failure(
@@ -79,7 +79,7 @@ struct ConditionTests {
     #expect(origin.requests[0].header("If-None-Match") == nil)
   }
 
-  @Test("nothing but conditions is sent as such")
+  @Test("only conditional fields are sent as conditions")
   func otherFields() async {
     origin.on("/whole", .ok(bytes(10)))
     let fields = [
@@ -92,7 +92,7 @@ struct ConditionTests {
         == ["Host", "Accept", "Accept-Encoding", "User-Agent"])
   }
 
-  @Test("a range that the origin cannot satisfy is the origin's word")
+  @Test("a range that the origin cannot satisfy fails with the origin's status")
   func unsatisfiable() async {
     origin.on("/gone", .status(416, headers: [("Content-Range", "bytes */10")]))
     #expect(
@@ -100,7 +100,7 @@ struct ConditionTests {
         == .originStatus(416, retryAfter: nil))
   }
 
-  @Test("a part is limited like a whole body, by its own length")
+  @Test("the size limit applies to a part's own length")
   func partLimit() async {
     let part = origin.url("/part")
     #expect(
@@ -110,7 +110,7 @@ struct ConditionTests {
       await failure(of: fetcher, request(part, conditions: [Self.range], maxBytes: 5)) == nil)
   }
 
-  @Test("203 brings an image as 200 does")
+  @Test("203 returns an image like 200")
   func nonAuthoritative() async throws {
     origin.on("/a", .status(203, body: bytes(10)))
     let response = try await fetcher.fetch(request(origin.url("/a")))
@@ -120,7 +120,8 @@ struct ConditionTests {
     #expect(await failure(of: fetcher, request(origin.url("/empty"))) == .noData)
   }
 
-  @Test("a timeout of days or ages is none", arguments: [1_000_000, 1 << 40, Int64.max])
+  @Test(
+    "a timeout of days or ages never expires early", arguments: [1_000_000, 1 << 40, Int64.max])
   func longTimeout(seconds: Int64) async throws {
     origin.on("/a", ScriptedReply.ok(bytes(10)).delayed(by: .milliseconds(50)))
     origin.on("/to", .redirect(to: "/a"))
@@ -128,7 +129,7 @@ struct ConditionTests {
       await failure(of: fetcher, request(origin.url("/to"), timeout: .seconds(seconds))) == nil)
   }
 
-  @Test("an unrequested part is accepted if it is the whole, also a coded one")
+  @Test("an unrequested part is accepted if it is the complete image, even a coded one")
   func unaskedPart() async throws {
     let origin = try ScriptedOrigin()
     let fetcher = try FetchTests.fetcher()

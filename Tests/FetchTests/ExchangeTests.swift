@@ -3,7 +3,7 @@ import Testing
 
 @testable import Fetch
 
-@Suite("What passes from the loop's thread to the task")
+@Suite("The exchange between the loop's thread and the task")
 struct ExchangeTests {
   private static func open() throws -> (RunningLoop, Exchange) {
     let configuration = CurlFetcher.Configuration()
@@ -18,7 +18,7 @@ struct ExchangeTests {
     [UInt8](repeating: 7, count: 4).withUnsafeBufferPointer { _ = exchange.append($0) }
   }
 
-  @Test("what came before a transfer broke off is handed over, however late it is asked for")
+  @Test("data received before a transfer broke is returned, however late it is read")
   func brokenBeforeAsked() async throws {
     let (running, exchange) = try Self.open()
     Self.begin(exchange)
@@ -31,7 +31,7 @@ struct ExchangeTests {
     withExtendedLifetime(running) {}
   }
 
-  @Test("what was cancelled hands over nothing")
+  @Test("a cancelled exchange returns nothing")
   func cancelledBeforeAsked() async throws {
     let (running, exchange) = try Self.open()
     Self.begin(exchange)

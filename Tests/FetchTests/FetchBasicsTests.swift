@@ -15,7 +15,7 @@ struct FetchBasicsTests {
 
   private static func makeFetcher() throws -> CurlFetcher { try FetchTests.fetcher() }
 
-  @Test("brings the whole body, its header fields and its length")
+  @Test("a fetch returns the whole body, its header fields and its length")
   func whole() async throws {
     let body = bytes(300_000)
     origin.on("/a.png", .ok(body, headers: [("ETag", "\"x\"")]))
@@ -30,7 +30,7 @@ struct FetchBasicsTests {
     #expect(origin.requests.map(\.target) == ["/a.png?q=1"])
   }
 
-  @Test("an IPv6 address is fetched from like any other, and judged like any other")
+  @Test("an IPv6 address is fetched from and checked like any other")
   func addressLiteral() async throws {
     let six = try ScriptedOrigin(host: "::1")
     defer { six.stop() }
@@ -47,7 +47,7 @@ struct FetchBasicsTests {
     #expect(six.acceptedConnections == 1)
   }
 
-  @Test("a chunked body has no length and comes whole")
+  @Test("a chunked body has no length and arrives completely")
   func chunked() async throws {
     let body = bytes(50_000)
     origin.on(
@@ -57,7 +57,7 @@ struct FetchBasicsTests {
     #expect(try await readAll(response.body) == body)
   }
 
-  @Test("bytes come as the origin sends them, not at the end")
+  @Test("bytes are returned as the origin sends them, not at the end")
   func streams() async throws {
     let body = bytes(1_000)
     origin.on("/a", .stalled(body, after: 100))
@@ -65,7 +65,7 @@ struct FetchBasicsTests {
     #expect(try await response.body.next() == Array(body[..<100]))
   }
 
-  @Test("a connection is used again, after errors and redirects too")
+  @Test("a connection is used again, even after errors and redirects")
   func reuse() async throws {
     origin.on("/a", .ok(bytes(10)))
     origin.on("/gone", .status(404, body: bytes(500)))
@@ -77,7 +77,7 @@ struct FetchBasicsTests {
     #expect(origin.acceptedConnections == 1)
   }
 
-  @Test("a connection that the origin has closed meanwhile costs no failure")
+  @Test("a kept connection that the origin has closed causes no failure")
   func staleConnection() async throws {
     origin.on("/a", ScriptedReply(ScriptedReply.ok(bytes(10)).steps + [.close]))
     for _ in 0..<3 {
@@ -85,7 +85,7 @@ struct FetchBasicsTests {
     }
   }
 
-  @Test("sends our default fields, and the client's in their place")
+  @Test("default fields are sent, and the client's fields replace them")
   func requestFields() async throws {
     origin.on("/a", .ok(bytes(10)))
     let own = try FetchTests.fetcher { $0.userAgent = "imagefetch/test" }
@@ -126,7 +126,7 @@ struct FetchBasicsTests {
     #expect(origin.requests[0].header("Host") == "127.0.0.1:\(origin.port)")
   }
 
-  @Test("a hundred at once all come whole")
+  @Test("a hundred fetches at once all receive the whole body")
   func manyAtOnce() async throws {
     let body = bytes(100_000)
     origin.on("/a", .ok(body))
@@ -143,7 +143,7 @@ struct FetchBasicsTests {
     #expect(whole == 100)
   }
 
-  @Test("ranges and conditions that were asked for may be answered")
+  @Test("requested ranges and conditions may be answered with 206 and 304")
   func partial() async throws {
     origin.on("/part", .status(206, headers: [("Content-Range", "bytes 5-9/10")], body: bytes(5)))
     origin.on("/same", .status(304))
@@ -158,7 +158,7 @@ struct FetchBasicsTests {
     #expect(try await same.body.next() == nil)
   }
 
-  @Test("shutting down ends what is under way and every later fetch")
+  @Test("shutting down ends running fetches and every later one")
   func shutdown() async throws {
     origin.on("/a", .stalled(bytes(100), after: 10))
     let response = try await fetcher.fetch(request(origin.url("/a")))

@@ -45,7 +45,7 @@ struct FieldLineTests {
     #expect(try await readAll(response.body) == bytes(10))
   }
 
-  @Test("a folded character is read as one")
+  @Test("characters beyond ASCII in a folded value are kept")
   func foldedBytes() async throws {
     serve("X: ü,\r\n é")
     let response = try await fetcher.fetch(request(origin.url("/a")))
@@ -63,7 +63,7 @@ struct FieldLineTests {
     #expect(await failure() == .brokenCoding("gzip"))
   }
 
-  @Test("a fold of an interim response does not reach the final one")
+  @Test("a fold in an interim response does not affect the final response")
   func interim() async throws {
     let head = "HTTP/1.1 103 Early\r\nCache-Control: a,\r\n b\r\n\r\n"
     origin.on(
@@ -84,7 +84,7 @@ struct FieldLineTests {
   }
 
   @Test(
-    "fields that say how long the body is must be written as libcurl reads them",
+    "fields that determine the body's length must be written as libcurl reads them",
     arguments: [
       "Transfer-Encoding:\r\n chunked", "Transfer-Encoding : chunked",
       "Transfer-Encoding: identity,\r\n\tchunked", "Content-Length : 10", "Content-Length: 1\r\n 0",
@@ -99,7 +99,7 @@ struct FieldLineTests {
   }
 
   @Test(
-    "a line that is no field is no response",
+    "a line that is not a field makes the response invalid",
     arguments: [" folded: before any field", "no colon", "Cache-Control: a\u{0}b"])
   func noField(lines: String) async {
     serve(lines)

@@ -2,7 +2,7 @@ import Fetch
 import Jobs
 import TestSupport
 
-/// A fetcher that may go to 127.0.0.1 on any port, and nowhere else that is special.
+/// A fetcher that may connect to 127.0.0.1 on any port, but to no other special-purpose address.
 func fetcher(
   _ change: (inout CurlFetcher.Configuration) -> Void = { _ in }
 ) throws -> CurlFetcher {
@@ -14,7 +14,7 @@ func fetcher(
   return try CurlFetcher(configuration)
 }
 
-/// - Parameter place: the URL that the conditions are about; nil: the one that is asked for.
+/// - Parameter place: The URL that the conditions apply to; nil: the requested one.
 func request(
   _ url: String, for owner: Owner? = nil, headers: [HeaderField] = [],
   conditions: [HeaderField] = [],
@@ -32,7 +32,7 @@ func readAll(_ body: any ImageBytes) async throws(FetchError) -> [UInt8] {
   return all
 }
 
-/// What a fetch of the whole body ends with; nil for success.
+/// Returns the error of a fetch with its whole body; nil for success.
 func failure(of fetcher: CurlFetcher, _ request: FetchRequest) async -> FetchError? {
   do throws(FetchError) {
     _ = try await readAll(fetcher.fetch(request).body)
@@ -42,7 +42,7 @@ func failure(of fetcher: CurlFetcher, _ request: FetchRequest) async -> FetchErr
   }
 }
 
-/// Bytes that differ from place to place.
+/// Bytes whose values depend on their position.
 func bytes(_ count: Int) -> [UInt8] {
   var all = Array(pattern.prefix(count))
   while all.count < count { all.append(contentsOf: all.prefix(count - all.count)) }

@@ -17,7 +17,7 @@ struct HTTP2Tests {
     fetcher = try FetchTests.fetcher { $0.certificateAuthorities = certificates.authority }
   }
 
-  @Test("is spoken where a TLS origin has it, on a connection that is used again")
+  @Test("HTTP/2 is used if a TLS origin supports it, and the connection is used again")
   func spoken() async throws {
     for _ in 0..<3 {
       let response = try await fetcher.fetch(request(server.url("/a")))
@@ -31,13 +31,13 @@ struct HTTP2Tests {
     #expect(Set(server.log).count == 1)
   }
 
-  @Test("a reader that falls behind holds back nobody else, and cancelling closes the connection")
+  @Test("a slow reader does not delay other transfers, and cancelling closes the connection")
   func separate() async throws {
     var held: FetchedResponse? = try await fetcher.fetch(
       request(server.url("/large"), maxBytes: 1 << 26))
     #expect(try await held?.body.next() != nil)
     for _ in 0..<3 { #expect(await failure(of: fetcher, request(server.url("/a"))) == nil) }
-    #expect(server.connections == 2, "each transfer under way has one of its own")
+    #expect(server.connections == 2, "each running transfer has its own connection")
     held = nil
     #expect(await poll { server.log.count == 4 })
     #expect(Set(server.log).count == 2)
@@ -45,7 +45,7 @@ struct HTTP2Tests {
     withExtendedLifetime(fetcher) {}
   }
 
-  @Test("a reader that falls behind again and again gets everything in the end")
+  @Test("a reader that pauses repeatedly receives everything")
   func heldBack() async throws {
     let response = try await fetcher.fetch(request(server.url("/large"), maxBytes: 1 << 26))
     var body: [UInt8] = []
@@ -58,10 +58,10 @@ struct HTTP2Tests {
   }
 }
 
-@Suite("An origin that breaks the rules of HTTP/2")
+@Suite("An origin that violates HTTP/2")
 struct BrokenHTTP2Tests {
-  /// Answers by HTTP/2 with a field that only HTTP/1.1 has, and by HTTP/1.1 as its argument says. Prints the protocol
-  /// and method of each request.
+  /// Responds over HTTP/2 with a field that is only valid in HTTP/1.1, and over HTTP/1.1 as its argument
+  /// says. Prints the protocol and method of each request.
   private static let script = """
     import socket, ssl, struct, sys, threading
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -117,14 +117,14 @@ struct BrokenHTTP2Tests {
     fetcher = try FetchTests.fetcher { $0.certificateAuthorities = certificates.authority }
   }
 
-  @Test("is asked once more, by HTTP/1.1")
+  @Test("a request to such an origin is sent again with HTTP/1.1")
   func fallback() async throws {
     let response = try await fetcher.fetch(request(url))
     #expect(try await readAll(response.body) == Array("image".utf8))
     #expect(await poll { server.printed == ["2", "1.1 GET"] })
   }
 
-  @Test("gets content once more, by HTTP/1.1, whether it failed before all was sent or after")
+  @Test("a PUT is sent again with HTTP/1.1, whether or not all content was sent")
   func fallbackWithContent() async throws {
     let sender = fetcher.sender(under: .everywhere)
     let sent = OutgoingRequest(
@@ -134,7 +134,7 @@ struct BrokenHTTP2Tests {
     #expect(await poll { server.printed == (0..<20).flatMap { _ in ["2", "1.1 PUT"] } })
   }
 
-  @Test("gets no POST a second time")
+  @Test("a POST is not sent again")
   func post() async throws {
     let sender = fetcher.sender(under: .everywhere)
     let sent = OutgoingRequest(
@@ -182,16 +182,16 @@ private final class NginxServer: Sendable {
 
   func url(_ path: String) -> String { "https://127.0.0.1:\(port)\(path)" }
 
-  /// A line a request that is over: the protocol and its connection's number.
+  /// One line per finished request: the protocol and the number of its connection.
   var log: [String] {
     let text = (try? String(contentsOfFile: "\(folder)/log", encoding: .utf8)) ?? ""
     return text.split(separator: "\n").map(String.init)
   }
 
-  /// Connections that are established to its port now.
+  /// The number of connections that are established to the server's port.
   var connections: Int { sockets(inState: "01") }
 
-  /// As the kernel lists them.
+  /// Reads the kernel's list of sockets.
   private func sockets(inState state: String) -> Int {
     let file = FileHandle(forReadingAtPath: "/proc/net/tcp")
     let table = (try? file?.readToEnd()).map { String(decoding: $0, as: UTF8.self) } ?? ""

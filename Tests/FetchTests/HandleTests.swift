@@ -4,7 +4,7 @@ import Jobs
 import TestSupport
 import Testing
 
-@Suite("A handle of libcurl's that is used again")
+@Suite("A libcurl handle that is used again")
 struct HandleTests {
   private let origin: ScriptedOrigin
   private let fetcher: CurlFetcher
@@ -23,7 +23,7 @@ struct HandleTests {
     HeaderField(name: "X-Own", value: "1"),
   ]
 
-  @Test("asks without anything of what it asked before, however that ended")
+  @Test("a reused handle sends nothing of its earlier request, however that ended")
   func fields() async throws {
     let other = try ScriptedOrigin()
     other.on("/b", .ok(bytes(10)))
@@ -51,7 +51,7 @@ struct HandleTests {
     }
   }
 
-  @Test("keeps its connection though the transfer before had to close its own")
+  @Test("a reused handle keeps its connection even if the last transfer closed its own")
   func reuse() async throws {
     origin.on("/held", .stalled(bytes(1_000), after: 400))
     var held: FetchedResponse? = try await fetcher.fetch(request(origin.url("/held")))
@@ -62,26 +62,26 @@ struct HandleTests {
     #expect(origin.acceptedConnections == 2)
   }
 
-  @Test("tells its own failure, not an earlier one")
+  @Test("a reused handle reports its own failure, not an earlier one")
   func words() async throws {
     origin.on("/garbage", .raw("no HTTP"))
     let garbage = request(origin.url("/garbage"))
     let told = await failure(of: fetcher, garbage)
     guard case .noResponse(_, let first) = told else {
-      Issue.record("that was no HTTP: \(String(describing: told))")
+      Issue.record("expected an invalid response: \(String(describing: told))")
       return
     }
     let gone = try ScriptedOrigin()
     let url = gone.url("/")
     gone.stop()
     guard case .connectFailure(_, let second) = await failure(of: fetcher, request(url)) else {
-      Issue.record("nobody listens there")
+      Issue.record("expected a connection failure")
       return
     }
     #expect(second.contains("\(gone.port)") && !second.contains(first))
   }
 
-  @Test("begins each TLS session anew, so that an origin can't link two connections by it")
+  @Test("a reused handle begins a new TLS session, so that origins cannot link two connections")
   func sessions() async throws {
     let certificates = try TestCertificates()
     let server = try await PythonServer(sessionServer, arguments: [certificates.certificate])
@@ -94,7 +94,7 @@ struct HandleTests {
     #expect(server.printed == ["False", "False", "False"])
   }
 
-  @Test("is one of many: more at once than are kept all come whole, twice")
+  @Test("more transfers than pooled handles all succeed, twice")
   func many() async throws {
     let fetcher = try FetchTests.fetcher()
     origin.on("/large", .ok(bytes(100_000)))
@@ -112,7 +112,7 @@ struct HandleTests {
   }
 }
 
-/// Answers one request a connection, and tells whether its session was an earlier one.
+/// Answers one request per connection, and reports whether its TLS session was resumed.
 private let sessionServer = """
   import socket, ssl, sys
   context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

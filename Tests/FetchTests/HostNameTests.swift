@@ -4,20 +4,20 @@ import Testing
 
 @testable import Fetch
 
-@Suite("A host's name")
+@Suite("A host name")
 struct HostNameTests {
-  @Test("that has no ASCII form leaves nothing in memory, however long it is and however often")
+  @Test("an invalid host name leaks no memory, however long it is")
   func memory() {
-    // A label of more than 63 bytes.
+    // The label has more than 63 bytes.
     let host = "ü" + String(repeating: "a", count: 8_000) + ".example"
     let before = mallinfo2().uordblks
     for _ in 0..<20_000 { #expect(HostName(host) == nil) }
-    // They would be 160 MB; other tests have theirs.
+    // A leak would be 160 MB. Other tests use memory at the same time.
     #expect(Int(mallinfo2().uordblks) - Int(before) < 80 << 20)
   }
 
   @Test(
-    "is one for the limits of its origin, however it is spelled",
+    "all spellings of a host are one origin",
     arguments: [
       (
         "127.0.0.1",
@@ -46,14 +46,14 @@ struct HostNameTests {
     for spelling in spellings {
       let url = try #require(SourceURL("http://\(spelling):81/"), "\(spelling)")
       #expect(fetcher.origin(of: url) == "http://\(host):81", "\(spelling)")
-      // A job keeps what a plain host isn't asked for.
+      // A job stores the spellings of unusual hosts only.
       var submission = Submission(source: .url(url, lowData: nil))
       submission.spellHosts(by: fetcher)
       #expect(submission.origin(of: url) == fetcher.origin(of: url), "\(spelling)")
     }
   }
 
-  @Test("is the same read again")
+  @Test("a normalized host is not changed by normalizing it again")
   func again() {
     for text in ["Bücher.example.", "xn--bcher-kva.example", "0x7f.1", "１２７.0.0.1"] {
       let host = HostName(text)

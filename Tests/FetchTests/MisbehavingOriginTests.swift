@@ -19,7 +19,7 @@ struct MisbehavingOriginTests {
       of: fetcher, request(origin.url("/a"), maxBytes: maxBytes))
   }
 
-  @Test("a body that ends early is truncated, with its numbers")
+  @Test("a body that ends early is truncated, and the error has the lengths")
   func truncated() async {
     #expect(
       await failure(.truncated(bytes(1_000), after: 400))
@@ -34,14 +34,14 @@ struct MisbehavingOriginTests {
         == .truncated(received: 10, expected: 1_000))
   }
 
-  @Test("chunks that end without the last one are truncated")
+  @Test("a chunked body without its last chunk is truncated")
   func truncatedChunks() async {
     let head = ScriptedReply.head(200, [("Transfer-Encoding", "chunked")])
     let reply = ScriptedReply(.send(head + ScriptedReply.chunk(bytes(100))), .close)
     #expect(await failure(reply) == .truncated(received: 100, expected: nil))
   }
 
-  @Test("bytes beyond the declared length are not the body's")
+  @Test("bytes beyond the declared length are not part of the body")
   func longer() async throws {
     origin.on("/a", .lying(length: 10, body: bytes(1_000)))
     let response = try await fetcher.fetch(request(origin.url("/a")))
@@ -51,7 +51,7 @@ struct MisbehavingOriginTests {
     #expect(origin.acceptedConnections == 2)
   }
 
-  @Test("the bytes before a truncation are still given")
+  @Test("the bytes before a truncation are returned")
   func bytesBeforeTruncation() async throws {
     origin.on("/a", .truncated(bytes(1_000), after: 400))
     let response = try await fetcher.fetch(request(origin.url("/a")))
@@ -62,7 +62,7 @@ struct MisbehavingOriginTests {
     #expect(got == Array(bytes(1_000)[..<400]))
   }
 
-  @Test("two lengths that differ are refused; the same one twice is one")
+  @Test("two different lengths are refused, and a repeated length is accepted")
   func twoLengths() async throws {
     for fields in [
       [("Content-Length", "4"), ("Content-Length", "10")], [("Content-Length", "4, 10")],
@@ -71,7 +71,7 @@ struct MisbehavingOriginTests {
         let head = ScriptedReply.head(status, fields + [("Location", "/b")])
         #expect(
           await failure(ScriptedReply(.send(head + bytes(10)), .close))
-            == .noResponse(host: "127.0.0.1", detail: "two lengths"))
+            == .noResponse(host: "127.0.0.1", detail: "different Content-Length values"))
       }
     }
     let head = ScriptedReply.head(200, [("Content-Length", "10"), ("Content-Length", "10")])
@@ -79,7 +79,7 @@ struct MisbehavingOriginTests {
     #expect(origin.requests(to: "/b").isEmpty)
   }
 
-  @Test("a transfer coding overrules every length")
+  @Test("a transfer coding overrides every length")
   func overruledLengths() async throws {
     let head = ScriptedReply.head(
       200, [("Content-Length", "4"), ("Transfer-Encoding", "chunked"), ("Content-Length", "9")])
@@ -101,7 +101,7 @@ struct MisbehavingOriginTests {
     #expect(await origin.waitForClose(of: 2) != nil)
   }
 
-  @Test("an origin that was held back for long may say nothing for as long before it stalls")
+  @Test("after a long pause of the reader, an origin may be silent for as long before it stalls")
   func heldBack() async throws {
     let impatient = try FetchTests.fetcher { $0.stallTimeout = .milliseconds(500) }
     let gate = Gate()
@@ -109,7 +109,7 @@ struct MisbehavingOriginTests {
     origin.on(
       "/a", ScriptedReply(.send(head + bytes(2 << 20)), .hold(gate), .send(bytes(2 << 20))))
     let response = try await impatient.fetch(request(origin.url("/a")))
-    // Much longer than the silence, also on a busy machine.
+    // Much longer than the silence, even on a busy machine.
     try await Task.sleep(for: .seconds(5))
     async let all = readAll(response.body)
     try await Task.sleep(for: .seconds(1))
@@ -117,7 +117,7 @@ struct MisbehavingOriginTests {
     #expect(try await all.count == 4 << 20)
   }
 
-  @Test("a drip is no stall, but runs into the timeout")
+  @Test("a slow drip of bytes is not a stall, but reaches the timeout")
   func drip() async {
     origin.on("/a", .dripped(bytes(10_000), size: 1, every: .milliseconds(50)))
     let error = await FetchTests.failure(
@@ -125,7 +125,7 @@ struct MisbehavingOriginTests {
     #expect(error == .timeout(seconds: 0.8))
   }
 
-  @Test("the limit holds for the declared length and for the stream")
+  @Test("the size limit applies to the declared length and to the received bytes")
   func tooLarge() async {
     #expect(await failure(.ok(bytes(1_001)), maxBytes: 1_000) == .tooLarge(limit: 1_000))
     #expect(await failure(.ok(bytes(1_000)), maxBytes: 1_000) == nil)
@@ -135,7 +135,7 @@ struct MisbehavingOriginTests {
   }
 
   @Test(
-    "a length beyond counting is too large, not none",
+    "a length that is too large to count is too large, not missing",
     arguments: ["18446744073709551616", "9223372036854775808", "99999999999999999999"])
   func enormous(length: String) async {
     for fields in [[("Content-Length", length)], [("Content-Length", "\(length), \(length)")]] {
@@ -146,7 +146,7 @@ struct MisbehavingOriginTests {
   }
 
   @Test(
-    "a length that is no number is no response",
+    "a length that is not a number makes the response invalid",
     arguments: ["-1", "+5", "5 5", "5abc", "0x5", "", "5;", "5,", "-18446744073709551616"])
   func unclearLength(text: String) async {
     let head = ScriptedReply.head(200, [("Content-Length", text)])
@@ -160,7 +160,7 @@ struct MisbehavingOriginTests {
     #expect(!detail.isEmpty)
   }
 
-  @Test("no body is no data")
+  @Test("an empty body is no data")
   func noData() async {
     #expect(await failure(.ok([])) == .noData)
     #expect(await failure(.chunked([])) == .noData)
@@ -168,7 +168,7 @@ struct MisbehavingOriginTests {
     #expect(await failure(.raw("HTTP/1.1 200 OK\r\n\r\n")) == .noData)
   }
 
-  @Test("what isn't HTTP is no response")
+  @Test("a response that is not HTTP is refused")
   func garbage() async {
     for reply: ScriptedReply in [
       .raw("\u{0}\u{1}garbage\r\n\r\n"), .raw("SSH-2.0-OpenSSH_9\r\n"), .closed,
@@ -183,8 +183,8 @@ struct MisbehavingOriginTests {
     }
   }
 
-  /// libcurl 8.0 and later accept one space only. Then the response is refused.
-  @Test("spaces before the status code do not matter to libcurl 7", arguments: ["1.0", "1.1"])
+  /// libcurl 8.0 and later accept one space only, so the response is refused.
+  @Test("extra spaces before the status code are accepted by libcurl 7", arguments: ["1.0", "1.1"])
   func statusLine(version: String) async throws {
     let isLenient = CurlLibrary.version.hasPrefix("7.")
     let fetcher = try FetchTests.fetcher()
@@ -227,7 +227,7 @@ struct MisbehavingOriginTests {
     }
   }
 
-  @Test("a header section is bounded, also one line, and interim responses with it")
+  @Test("a header section is limited, including single lines and interim responses")
   func hugeHeaders() async {
     #expect(await failure(.hugeHeader(bytes: 100_000)) == .headerTooLarge(.bytes(65_536)))
     #expect(await failure(.hugeHeader(bytes: 30_000)) == nil)
@@ -244,7 +244,7 @@ struct MisbehavingOriginTests {
     #expect(await failure(.interim(103, times: 5_000, then: ok)) == .headerTooLarge(.lines(264)))
   }
 
-  @Test("interim responses are passed over", arguments: [100, 102, 103])
+  @Test("interim responses are skipped", arguments: [100, 102, 103])
   func interim(status: Int) async throws {
     origin.on("/a", .interim(status, times: 3, then: .ok(bytes(10))))
     let response = try await fetcher.fetch(request(origin.url("/a")))
@@ -259,7 +259,7 @@ struct MisbehavingOriginTests {
   }
 
   @Test(
-    "another status is the origin's word, unasked ranges and conditions too",
+    "other statuses are errors of the origin, even 206 and 304 if not requested",
     arguments: [201, 206, 300, 304, 400, 401, 403, 404, 408, 410, 429, 500, 502, 503, 504])
   func status(_ status: Int) async {
     let body = status == 304 ? [] : bytes(10)
@@ -285,7 +285,7 @@ struct MisbehavingOriginTests {
     }
   }
 
-  @Test("nobody listening is no connection")
+  @Test("a port without a listener is a connection failure")
   func refused() async throws {
     let port = try ScriptedOrigin().port
     guard

@@ -5,7 +5,7 @@ import Synchronization
 import TestSupport
 import Testing
 
-@Suite("Names and where they lead")
+@Suite("Host names and their addresses")
 struct NameTests {
   private let origin: ScriptedOrigin
 
@@ -26,7 +26,7 @@ struct NameTests {
   }
 
   @Test(
-    "every spelling of a loopback address is blocked, and nobody is asked for it",
+    "every spelling of a loopback address is blocked without a lookup",
     arguments: [
       "127.0.0.1", "127.1", "127.0.1", "0x7f.1", "0x7f000001", "0X7F.0.0.1", "2130706433",
       "017700000001", "0177.0.0.1", "0000000000000177.0.0.01", "127.0.0.1.", "0x7f.1.", "0", "0x",
@@ -46,7 +46,7 @@ struct NameTests {
   }
 
   @Test(
-    "the same spellings of an allowed address lead there",
+    "the same spellings of an allowed address connect to it",
     arguments: ["127.0.0.1", "127.1", "0x7f.1", "2130706433", "017700000001", "127.0.0.1."])
   func numericAllowed(host: String) async throws {
     let resolver = ScriptedResolver { _ in [] }
@@ -55,7 +55,7 @@ struct NameTests {
   }
 
   @Test(
-    "what is neither a name nor an address is never looked up",
+    "a host that is neither a name nor an address is never looked up",
     arguments: [
       "1.2.3.4.5", "256.256.256.256", "4294967296", "a..b", ".a", "a..", "08.1", "x.0x7f", "-a.b",
       "-", "-1.2.3.4", "\(String(repeating: "a", count: 64)).test",
@@ -66,7 +66,7 @@ struct NameTests {
     #expect(resolver.asked.isEmpty)
   }
 
-  @Test("the system's own names are judged as well")
+  @Test("the system's own names are checked, too")
   func localhost() async throws {
     let strict = try FetchTests.fetcher { $0.policy.allowNetworks = [] }
     guard
@@ -80,7 +80,7 @@ struct NameTests {
     #expect(origin.requests[0].header("Host") == "localhost:\(origin.port)")
   }
 
-  @Test("an address that was judged is the one connected to, whatever the name means elsewhere")
+  @Test("the fetcher connects to the checked address, whatever the name means elsewhere")
   func pinned() async throws {
     let resolver = ScriptedResolver { _ in ["127.0.0.1"] }
     let fetcher = try fetcher(resolver)
@@ -91,7 +91,7 @@ struct NameTests {
       origin.requests.map { $0.header("Host") == "images.invalid:\(origin.port)" } == [true, true])
   }
 
-  @Test("of several addresses only the permitted are tried")
+  @Test("only the permitted ones of several addresses are tried")
   func several() async throws {
     let forbidden = try ScriptedOrigin(host: "127.0.0.2", port: origin.port)
     let mixed = ScriptedResolver { _ in ["10.0.0.1", "127.0.0.2", "127.0.0.1", "::1"] }
@@ -103,14 +103,14 @@ struct NameTests {
     #expect(forbidden.acceptedConnections == 0)
   }
 
-  @Test("when one address refuses, the next is tried")
+  @Test("if one address refuses the connection, the next is tried")
   func nextAddress() async throws {
     let resolver = ScriptedResolver { _ in ["127.0.0.9", "127.0.0.1"] }
     let fetcher = try fetcher(resolver) { $0.policy.allowNetworks = [CIDR("127.0.0.0/8")!] }
     #expect(await failure(of: fetcher, request(url("two.test"))) == nil)
   }
 
-  @Test("a second answer that differs is judged again, and none slips in between")
+  @Test("a changed address of a name is checked again before it is used")
   func rebinding() async throws {
     let resolver = ScriptedResolver { count in count == 1 ? ["127.0.0.1"] : ["169.254.169.254"] }
     let fetcher = try fetcher(resolver)
@@ -122,7 +122,7 @@ struct NameTests {
     #expect(origin.requests.count == 1)
   }
 
-  @Test("answers are used again for a moment only if they were found")
+  @Test("only successful lookups are cached, for a short time")
   func cached() async throws {
     let resolver = ScriptedResolver { count in count == 1 ? [] : ["127.0.0.1"] }
     let fetcher = try fetcher(resolver) { $0.lookupCacheTime = .seconds(60) }
@@ -159,7 +159,7 @@ struct NameTests {
 
 @Suite("A slow name server")
 struct SlowNameTests {
-  @Test("delays nobody else, and who waits gives up in time")
+  @Test("a slow name does not delay other fetches, and its caller gives up in time")
   func stallsNobody() async throws {
     let origin = try ScriptedOrigin()
     origin.on("/", .ok(bytes(10)))
@@ -188,7 +188,7 @@ struct SlowNameTests {
     }
   }
 
-  @Test("a fetch that waits for it can be cancelled, and counts against the timeout")
+  @Test("a fetch that waits for a name can be cancelled and reaches its timeout")
   func cancelled() async throws {
     let release = Barrier()
     let resolver = ScriptedResolver { _, _ in
@@ -206,7 +206,7 @@ struct SlowNameTests {
     #expect(resolver.asked.count == 1, "equal names share one lookup")
   }
 
-  @Test("of one owner leaves threads for another, also for a name that both want")
+  @Test("slow names of one owner leave threads for another, even for a shared name")
   func hostage() async throws {
     let origin = try ScriptedOrigin()
     origin.on("/", .ok(bytes(10)))
@@ -233,7 +233,7 @@ struct SlowNameTests {
     #expect(await behind.value == nil)
   }
 
-  @Test("that nobody waits for any more takes no other name's place, up to a bound of its own")
+  @Test("abandoned lookups do not use up the threads of others, up to a separate limit")
   func abandoned() async throws {
     let origin = try ScriptedOrigin()
     origin.on("/", .ok(bytes(10)))
@@ -258,14 +258,14 @@ struct SlowNameTests {
       for task in dead { #expect(await task.value == .cancelled) }
     }
     let late = await failure(of: fetcher, request(quick, timeout: .milliseconds(100)))
-    #expect(late == .timeout(seconds: 0.1), "six threads are all that one owner may have")
+    #expect(late == .timeout(seconds: 0.1), "one owner may use six threads")
     #expect(await failure(of: fetcher, request(quick, for: Owner("other"))) == nil)
     release.open()
     #expect(await failure(of: fetcher, request(quick)) == nil)
   }
 }
 
-/// Answers with what the test says, told the name and how often it was asked.
+/// Resolves names with a test's function, which receives the name and the number of earlier lookups.
 final class ScriptedResolver: NameResolver {
   private let log = Mutex<[String]>([])
   private let answer: @Sendable (String, Int) -> [String]
@@ -289,7 +289,7 @@ final class ScriptedResolver: NameResolver {
   }
 }
 
-/// Holds threads until opened.
+/// Blocks threads until it is opened.
 final class Barrier: Sendable {
   private let condition = NSCondition()
   private let isOpen = Mutex(false)

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Fetch
 
-@Suite("What is put behind a presigned URL")
+@Suite("An upload to a presigned URL")
 struct PresignedUploadTests {
   private func put(
     _ content: [UInt8], _ url: String, headers: [HeaderField] = [],
@@ -23,7 +23,7 @@ struct PresignedUploadTests {
     }
   }
 
-  @Test("comes whole, with what the URL was signed with and no more of ours than is needed")
+  @Test("the upload has the whole content and the fields that the URL was signed with")
   func whole() async throws {
     let origin = try ScriptedOrigin()
     origin.on("/k", .status(200, headers: [("ETag", "\"abc\"")]))
@@ -48,7 +48,7 @@ struct PresignedUploadTests {
       ])
   }
 
-  @Test("is tried three times where that may help, and else once")
+  @Test("an upload is tried three times if that may help, and otherwise once")
   func tries() async throws {
     let origin = try ScriptedOrigin()
     let to = "127.0.0.1:\(origin.port)"
@@ -69,7 +69,7 @@ struct PresignedUploadTests {
     #expect(origin.requests(to: "/denied").count == 1 && origin.requests(to: "/there").isEmpty)
   }
 
-  @Test("goes nowhere that the rule forbids, and ends where nothing is answered")
+  @Test("an upload obeys the address policy and fails if there is no response")
   func guarded() async throws {
     let origin = try ScriptedOrigin()
     origin.on("/", .silent)
@@ -87,6 +87,6 @@ struct PresignedUploadTests {
 }
 
 extension ScriptedReply {
-  /// Takes the request and closes.
+  /// Reads the request and closes the connection.
   fileprivate static var silentClose: Self { Self(.close) }
 }

@@ -1,11 +1,10 @@
 import Foundation
 import TestSupport
 
-/// A small server in Python, for what a plain socket can't do: TLS and a tunnelling proxy. Ends
-/// with its owner.
+/// A small server in Python for features that the scripted origin lacks: TLS and a tunnelling proxy. It ends
+/// when its owner is released.
 ///
-/// The script prints its port on a line of its own once it listens, and what it wants to tell
-/// afterwards.
+/// The script prints its port on a separate line once it listens. Later lines are messages for the test.
 final class PythonServer: Sendable {
   private let child: ChildProcess
   private let log = NSTemporaryDirectory() + "fetch-server-\(UUID().uuidString)"
@@ -28,10 +27,10 @@ final class PythonServer: Sendable {
 
   deinit { try? FileManager.default.removeItem(atPath: log) }
 
-  /// What it has printed since it listens, line by line.
+  /// The lines printed after the port.
   var printed: [String] { Array(Self.lines(of: log).dropFirst()) }
 
-  /// The lines that are whole.
+  /// Returns the complete lines of a file.
   private static func lines(of file: String) -> [String] {
     let text = (try? String(contentsOfFile: file, encoding: .utf8)) ?? ""
     return text.split(separator: "\n", omittingEmptySubsequences: false).dropLast()
@@ -39,7 +38,7 @@ final class PythonServer: Sendable {
   }
 }
 
-/// Ends a server that outlived the tests, as one that is shared for good does.
+/// Ends a server that outlives the test process, such as one that all tests share.
 private let watchdog = """
   import os, threading, time
   def watch(parent):
@@ -49,7 +48,7 @@ private let watchdog = """
 
   """
 
-/// A certificate authority of the test's own and a certificate by it for 127.0.0.1 and localhost.
+/// A test certificate authority, and a certificate issued by it for 127.0.0.1 and localhost.
 final class TestCertificates: Sendable {
   let folder: String
   var authority: String { "\(folder)/ca.pem" }

@@ -15,7 +15,7 @@ struct RedirectTests {
     origin.on("/images/b.png", .ok(bytes(10)))
   }
 
-  @Test("every status that moves a GET is followed", arguments: [301, 302, 303, 307, 308])
+  @Test("every status that redirects a GET is followed", arguments: [301, 302, 303, 307, 308])
   func statuses(status: Int) async throws {
     origin.on("/a", .redirect(to: "/images/b.png", status: status))
     let response = try await fetcher.fetch(request(origin.url("/a")))
@@ -24,7 +24,7 @@ struct RedirectTests {
   }
 
   @Test(
-    "a location is read against the URL that sent it",
+    "a location is resolved against the URL that sent it",
     arguments: [
       ("b.png", "/images/b.png"), ("./b.png?x=1", "/images/b.png?x=1"),
       ("../images/b.png", "/images/b.png"), ("/images/b.png#part", "/images/b.png"),
@@ -39,7 +39,7 @@ struct RedirectTests {
     #expect(origin.requests.last?.target.lowercased() == target)
   }
 
-  /// `Location` fields as bytes, and the targets of the requests that follow.
+  /// `Location` fields as bytes, and the targets of the following requests.
   private static let locations: [(bytes: [UInt8], target: String)] = [
     (Array("/caf".utf8) + [0xE9], "/caf%E9"), ([0x2F, 0xC4, 0xFA], "/%C4%FA"),
     (Array("/é.jpg?x=".utf8) + [0xE9], "/%C3%A9.jpg?x=%E9"),
@@ -77,7 +77,7 @@ struct RedirectTests {
     #expect(resolver.asked == ["xn--bcher-kva.test", "xn--bcher-kva.test"])
   }
 
-  @Test("a location without a scheme, and one with everything")
+  @Test("a location without a scheme and an absolute location are followed")
   func absolute() async throws {
     for location in ["//127.0.0.1:\(origin.port)/images/b.png", origin.url("/images/b.png")] {
       origin.on("/a", .redirect(to: location))
@@ -85,7 +85,7 @@ struct RedirectTests {
     }
   }
 
-  @Test("a redirect to what the caller has stored ends the fetch without a request there")
+  @Test("a redirect to a stored response ends the fetch without another request")
   func stored() async throws {
     let other = try ScriptedOrigin()
     other.on("/b", .ok(bytes(10)))
@@ -111,7 +111,7 @@ struct RedirectTests {
     #expect(other.requests.first?.header("If-None-Match") == "\"v\"")
   }
 
-  @Test("as many as allowed are followed and no more")
+  @Test("redirects are followed up to the limit")
   func limit() async {
     origin.on("/loop", .redirect(to: "/loop"))
     #expect(
@@ -120,7 +120,7 @@ struct RedirectTests {
   }
 
   @Test(
-    "an unusable location is told",
+    "an unusable location is reported",
     arguments: [
       "", "http://", "http:///x", "https:/x", "http://user:password@127.0.0.1/", "\\\\evil\\x",
       "http://127.0.0.1:99999/", "http://a b/", "http://[::1/", "/a\tb",
@@ -135,7 +135,7 @@ struct RedirectTests {
     #expect(origin.requests.count == 1)
   }
 
-  @Test("no location, or two that differ, lead nowhere")
+  @Test("a redirect with no location, or with two different ones, is an error")
   func missing() async {
     origin.on("/none", .status(302))
     #expect(
@@ -152,7 +152,7 @@ struct RedirectTests {
   }
 
   @Test(
-    "other schemes are blocked",
+    "redirects to other schemes are blocked",
     arguments: [
       ("ftp://127.0.0.1/x", "ftp"), ("file:///etc/passwd", "file"), ("javascript:1", "javascript"),
       ("data:image/png;base64,AA", "data"), ("GOPHER://127.0.0.1/", "gopher"),
@@ -165,7 +165,7 @@ struct RedirectTests {
   }
 
   @Test(
-    "a blocked address is blocked behind a redirect too",
+    "a redirect to a blocked address is blocked",
     arguments: [
       ("http://169.254.169.254/latest/meta-data/", "169.254.169.254", "Link Local"),
       ("http://[::1]/", "::1", "Loopback Address"),
@@ -189,7 +189,7 @@ struct RedirectTests {
     #expect(forbidden.acceptedConnections == 0)
   }
 
-  @Test("hosts and ports are judged at each hop")
+  @Test("hosts and ports are checked for each redirect")
   func hostsAndPorts() async throws {
     let port = origin.port
     let own = try FetchTests.fetcher {
@@ -206,7 +206,7 @@ struct RedirectTests {
     )
   }
 
-  @Test("the client's fields stay with the first origin, and no Referer is sent")
+  @Test("the client's fields are sent to the first origin only, and no Referer is sent")
   func credentials() async throws {
     let other = try ScriptedOrigin()
     other.on("/b", .redirect(to: origin.url("/images/b.png")))
@@ -230,7 +230,7 @@ struct RedirectTests {
     #expect(origin.requests.last?.header("Cookie") == nil)
   }
 
-  @Test("a redirect's own body is neither awaited nor read")
+  @Test("the fetcher neither waits for nor reads a redirect's body")
   func redirectBody() async throws {
     let head = ScriptedReply.head(302, [("Location", "/images/b.png")])
     for (index, step) in [
@@ -243,7 +243,7 @@ struct RedirectTests {
     }
   }
 
-  @Test("the timeout is for all hops together")
+  @Test("the timeout covers all redirects together")
   func timeout() async {
     origin.on("/a", ScriptedReply.redirect(to: "/a").delayed(by: .milliseconds(200)))
     let error = await failure(of: fetcher, request(origin.url("/a"), timeout: .milliseconds(500)))

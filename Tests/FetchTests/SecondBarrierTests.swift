@@ -4,8 +4,8 @@ import Testing
 
 @testable import Fetch
 
-/// The event loop given routes that were never judged, as if the first barrier had a hole.
-@Suite("The second barrier, at the socket")
+/// Passes unchecked routes to the event loop, as if the first check of addresses had failed.
+@Suite("The second check of addresses, at the socket")
 struct SecondBarrierTests {
   private func ask(
     _ origin: ScriptedOrigin, host: String = "name.test", pinned: [String],
@@ -33,7 +33,7 @@ struct SecondBarrierTests {
     }
   }
 
-  @Test("opens no socket to a forbidden address")
+  @Test("no socket is opened to a forbidden address")
   func forbidden() async throws {
     let origin = try ScriptedOrigin(host: "127.0.0.2")
     #expect(
@@ -42,25 +42,25 @@ struct SecondBarrierTests {
     #expect(origin.acceptedConnections == 0)
   }
 
-  @Test("goes to a permitted one")
+  @Test("a permitted address is connected to")
   func permitted() async throws {
     let origin = try ScriptedOrigin()
     origin.on("/", .ok(bytes(10)))
     #expect(try await ask(origin, pinned: ["127.0.0.1"]) == nil)
   }
 
-  @Test("has libcurl look no name up whose pin it did not accept", arguments: [false, true])
+  @Test("libcurl never looks up a name whose pin it did not accept", arguments: [false, true])
   func unpinned(isProxy: Bool) async throws {
     let origin = try ScriptedOrigin()
     origin.on("/", .ok(bytes(10)))
-    // To libcurl a leading hyphen removes the pin.
+    // libcurl takes a leading hyphen as a request to remove the pin.
     let proxy = ProxyRoute(
       url: "http://-name.test:\(origin.port)", host: "-name.test", port: origin.port,
       addresses: [IPAddress("127.0.0.1")!])
     let host = isProxy ? "name.test" : "-name.test"
     #expect(
       try await ask(origin, host: host, pinned: ["127.0.0.1"], proxy: isProxy ? proxy : nil)
-        == .connectFailure(host: host, detail: "its name could not be pinned"))
+        == .connectFailure(host: host, detail: "the resolved address could not be set"))
     guard case .connectFailure = try await ask(origin, pinned: []) else {
       Issue.record("an empty pin was accepted")
       return

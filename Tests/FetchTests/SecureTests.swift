@@ -6,7 +6,7 @@ import Testing
 
 @Suite("TLS")
 struct SecureTests {
-  // One for all: each would cost a process and two keys.
+  // All tests share one server, because each would need a process and two keys.
   private static let shared = Task {
     let certificates = try TestCertificates()
     let server = try await PythonServer(tlsServer, arguments: [certificates.certificate])
@@ -48,7 +48,7 @@ struct SecureTests {
     }
   }
 
-  @Test("an unknown authority is refused before the request")
+  @Test("an unknown authority is refused before the request is sent")
   func untrusted() async throws {
     let fetcher = try FetchTests.fetcher()
     let server = try await PythonServer(tlsServer, arguments: [certificates.certificate])
@@ -74,7 +74,7 @@ struct SecureTests {
     }
   }
 
-  @Test("an origin that does not speak TLS is no trusted session")
+  @Test("an origin that does not use TLS is a TLS failure")
   func noTLS() async throws {
     let origin = try await PythonServer(plainServer)
     let error = await failure(of: try trusting(), request("https://127.0.0.1:\(origin.port)/"))
@@ -85,7 +85,7 @@ struct SecureTests {
   }
 
   @Test(
-    "a handshake that breaks off is no connection, and no verdict on a certificate",
+    "a handshake that breaks is a connection failure, not a TLS failure",
     arguments: ["reset", "close"])
   func brokenHandshake(way: String) async throws {
     let server = try await PythonServer(breakingServer, arguments: [way])
@@ -97,7 +97,7 @@ struct SecureTests {
     #expect(!detail.isEmpty)
   }
 
-  @Test("a handshake that never ends is no connection, within the connect timeout")
+  @Test("a handshake that never ends is a connection failure after the connect timeout")
   func endlessHandshake() async throws {
     let silent = try ScriptedOrigin()
     let fetcher = try trusting { $0.connectTimeout = .milliseconds(300) }
@@ -120,7 +120,7 @@ struct SecureTests {
     #expect(origin.requests[0].header("Authorization") == nil)
   }
 
-  @Test("a file of authorities that can't be read is told at once")
+  @Test("an unreadable file of certificate authorities is reported at once")
   func missingAuthorities() {
     #expect(throws: FetcherSetupError.unreadableCertificates(path: "/nonexistent.pem")) {
       try FetchTests.fetcher { $0.certificateAuthorities = "/nonexistent.pem" }
@@ -130,7 +130,7 @@ struct SecureTests {
 
 @Suite("An egress proxy")
 struct ProxyTests {
-  @Test("is asked for the judged address, never for a name")
+  @Test("the proxy is asked to connect to the checked address, never to a name")
   func tunnels() async throws {
     let origin = try ScriptedOrigin()
     origin.on("/a", .ok(bytes(1_000)))
@@ -154,7 +154,7 @@ struct ProxyTests {
     #expect(proxy.printed == ["CONNECT 127.0.0.1:\(origin.port) HTTP/1.1"])
   }
 
-  @Test("that can't be reached is no connection; the target's address is judged first")
+  @Test("an unreachable proxy is a connection failure, but the target's address is checked first")
   func unreachable() async throws {
     let fetcher = try FetchTests.fetcher { $0.proxy = "http://127.0.0.1:1" }
     #expect(
@@ -163,7 +163,7 @@ struct ProxyTests {
   }
 
   @Test(
-    "that refuses to connect is named with its status, and not taken for the origin",
+    "an error status of the proxy is reported and not taken for the origin's",
     arguments: [403, 407, 502])
   func refuses(status: Int) async throws {
     let proxy = try await PythonServer(refusingProxy, arguments: ["\(status)"])
@@ -175,7 +175,7 @@ struct ProxyTests {
     }
   }
 
-  @Test("is never named to clients, nor when its name has no address")
+  @Test("errors never name the proxy, even if its name has no address")
   func isNotNamed() async throws {
     let resolver = ScriptedResolver { name, _ in name == "images.test" ? ["127.0.0.1"] : [] }
     let fetcher = try FetchTests.fetcher {
@@ -188,7 +188,8 @@ struct ProxyTests {
   }
 
   @Test(
-    "must be a URL", arguments: ["", "::", "ftp://x", "socks5://127.0.0.1:1", "http://1.2.3.4.5"])
+    "a proxy that is not a valid URL is refused",
+    arguments: ["", "::", "ftp://x", "socks5://127.0.0.1:1", "http://1.2.3.4.5"])
   func unusable(text: String) {
     #expect(throws: FetcherSetupError.unusableProxy) {
       try FetchTests.fetcher { $0.proxy = text }
@@ -291,7 +292,7 @@ private let connectProxy = """
       threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
   """
 
-@Suite("An origin that says more than it was asked, over TLS")
+@Suite("An origin that sends too much over TLS")
 struct SecureSmugglingTests {
   private let certificates: TestCertificates
   private let server: PythonServer
@@ -311,7 +312,7 @@ struct SecureSmugglingTests {
   }
 
   @Test(
-    "what shares a record with a body's end, or follows in another, is nobody's",
+    "bytes after a body's end never become the next response, in the same TLS record or another",
     arguments: ["same", "record", "following", "ending", "long"])
   func atOnce(path: String) async throws {
     for round in 0..<5 {
@@ -320,7 +321,7 @@ struct SecureSmugglingTests {
     }
   }
 
-  @Test("what comes on an idle connection is nobody's")
+  @Test("bytes on an idle connection never become the next response")
   func later() async throws {
     for round in 1...3 {
       #expect(try await body("later") == "first")
@@ -329,7 +330,7 @@ struct SecureSmugglingTests {
     }
   }
 
-  @Test("silence keeps the connection, with TLS 1.3 and its tickets too")
+  @Test("a silent connection is kept, also with the session tickets of TLS 1.3")
   func clean() async throws {
     for _ in 0..<5 { #expect(try await body("number") == "1") }
   }
@@ -353,7 +354,8 @@ private let smugglingServer = """
           elif path == "record":
               client.sendall(head); time.sleep(0.02); client.sendall(b"first" + evil)
           elif path == "following":
-              # In one segment: what comes after the next request can't be told from its response.
+              # In one segment: bytes that arrive after the next request cannot be told apart from its
+              # response.
               client.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
               client.sendall(head + b"first"); client.sendall(evil)
               client.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)

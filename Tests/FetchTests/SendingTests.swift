@@ -4,7 +4,7 @@ import Testing
 
 @testable import Fetch
 
-@Suite("What is sent under a policy of its own")
+@Suite("Requests under a separate policy")
 struct SendingTests {
   private func post(_ url: String, by sender: CurlSender, within seconds: Double = 15) async
     -> Result<WebhookResponse, FetchError>
@@ -26,7 +26,7 @@ struct SendingTests {
     return policy
   }
 
-  @Test("comes whole, as JSON, again on the same connection")
+  @Test("a message arrives complete, as JSON, and the connection is used again")
   func whole() async throws {
     let origin = try ScriptedOrigin()
     origin.on("/", .status(201, body: bytes(100)))
@@ -41,13 +41,13 @@ struct SendingTests {
     #expect(origin.acceptedConnections == 1)
   }
 
-  @Test("is judged by that policy, not by the fetcher's, whichever is the wider")
+  @Test("a request obeys its own policy and not the fetcher's, whichever is wider")
   func judged() async throws {
     let origin = try ScriptedOrigin()
     origin.on("/", .ok(bytes(10)))
     let wide = try fetcher()
     let narrow = wide.sender(under: policy { $0.allowNetworks = [] })
-    // A connection is there already.
+    // A connection already exists.
     #expect(await failure(of: wide, request(origin.url("/"))) == nil)
     let blocked = FetchError.blocked(target: "127.0.0.1", .address("127.0.0.1", name: "Loopback"))
     #expect(await post(origin.url("/"), by: narrow) == .failure(blocked))
@@ -67,7 +67,7 @@ struct SendingTests {
     #expect(origin.requests.count == 2)
   }
 
-  @Test("goes to no name that leads to a forbidden address, nor to one that does the second time")
+  @Test("a name that leads to a forbidden address is refused, even if only the second lookup does")
   func rebinding() async throws {
     let origin = try ScriptedOrigin()
     origin.on("/", .ok(bytes(10)))
@@ -81,7 +81,7 @@ struct SendingTests {
     #expect(origin.requests.count == 1)
   }
 
-  @Test("follows no redirect, and tells of Retry-After")
+  @Test("no redirect is followed, and Retry-After is reported")
   func answers() async throws {
     let origin = try ScriptedOrigin()
     origin.on("/away", .redirect(to: origin.url("/there"), status: 308))
@@ -94,7 +94,7 @@ struct SendingTests {
     #expect(origin.requests(to: "/there").isEmpty)
   }
 
-  @Test("ends in time where nothing is answered, and reads no endless answer")
+  @Test("a request without a response ends in time, and endless content is not read")
   func bounded() async throws {
     let origin = try ScriptedOrigin()
     origin.on("/silent", .silent)

@@ -3,9 +3,9 @@ import Jobs
 import TestSupport
 import Testing
 
-/// What an origin sends unasked on a connection that is kept must never be read as the response to somebody else's
+/// Bytes that an origin sends unasked on a kept connection must never be read as the response to another
 /// request.
-@Suite("An origin that says more than it was asked")
+@Suite("An origin that sends too much")
 struct SmugglingTests {
   private let origin: ScriptedOrigin
   private let elsewhere: ScriptedOrigin
@@ -21,13 +21,13 @@ struct SmugglingTests {
     origin.on("/next", .ok(bytes(20)))
   }
 
-  /// Fetches the next image, which must be its own whatever came before.
+  /// Fetches the next image, which must be the right one whatever was sent before.
   private func expectNext(_ comment: Comment? = nil) async throws {
     let response = try await fetcher.fetch(request(origin.url("/next")))
     #expect(try await readAll(response.body) == bytes(20), comment)
   }
 
-  /// Whole responses of every kind; those that redirect lead to another origin.
+  /// Complete responses of every kind. Redirects lead to another origin.
   private enum Kind: String, CaseIterable, Sendable {
     case length, chunks, noContent, emptyBody, notModified, notFound, redirect, emptyRedirect
 
@@ -57,12 +57,12 @@ struct SmugglingTests {
 
   private static let extras: [[UInt8]] = [
     smuggled, smuggled + smuggled, [0x0A],
-    // More than is read at once, a whole response behind it.
+    // More than one read, followed by a complete response.
     [UInt8](repeating: 0x61, count: 100_000) + smuggled,
   ]
   private static let condition = HeaderField(name: "If-None-Match", value: "\"a\"")
 
-  @Test("whatever follows a response at once is nobody's", arguments: Kind.allCases)
+  @Test("bytes directly after a response never become the next response", arguments: Kind.allCases)
   private func atOnce(kind: Kind) async throws {
     for extra in Self.extras {
       origin.on("/a", ScriptedReply(.send(kind.bytes(to: elsewhere.url("/to")) + extra)))
@@ -74,7 +74,7 @@ struct SmugglingTests {
     #expect(origin.requests(to: "/a").count == 3 * Self.extras.count)
   }
 
-  @Test("whatever comes on an idle connection is nobody's", arguments: Kind.allCases)
+  @Test("bytes on an idle connection never become the next response", arguments: Kind.allCases)
   private func later(kind: Kind) async throws {
     for extra in Self.extras {
       let gate = Gate()
@@ -84,7 +84,7 @@ struct SmugglingTests {
       _ = await failure(of: fetcher, request(origin.url("/a"), conditions: [Self.condition]))
       let used = try #require(origin.requests.last?.connection)
       gate.open()
-      // On loopback what the kernel took is there.
+      // On loopback, bytes that the kernel accepted have arrived.
       #expect(
         await poll {
           origin.sentBytes(on: used) >= whole.count + extra.count || origin.closed(used) != nil
@@ -95,7 +95,7 @@ struct SmugglingTests {
     }
   }
 
-  @Test("silence keeps the connection", arguments: Kind.allCases)
+  @Test("a silent connection is kept", arguments: Kind.allCases)
   private func clean(kind: Kind) async throws {
     origin.on("/a", ScriptedReply(.send(kind.bytes(to: elsewhere.url("/to")))))
     for _ in 0..<3 {
@@ -105,7 +105,7 @@ struct SmugglingTests {
     #expect(origin.acceptedConnections == 1)
   }
 
-  @Test("one connection that spoke takes nothing from the others")
+  @Test("unasked bytes on one connection do not affect the others")
   func others() async throws {
     let other = try ScriptedOrigin()
     other.on("/next", .ok(bytes(20)))
@@ -119,7 +119,7 @@ struct SmugglingTests {
     }
   }
 
-  @Test("many at once, each of whose origins adds a response, get their own bodies")
+  @Test("many fetches at once receive their own bodies, although each origin adds a response")
   func manyAtOnce() async throws {
     for path in 0..<8 {
       let body = bytes(100 + path)
@@ -131,7 +131,7 @@ struct SmugglingTests {
         group.addTask { [fetcher, origin] in
           let path = number % 8
           let response = try await fetcher.fetch(request(origin.url("/\(path)")))
-          // What comes after a request was sent can't be told from its response.
+          // Bytes that arrive after a request was sent cannot be told apart from its response.
           let body = try await readAll(response.body)
           #expect(body == bytes(100 + path) || body == Array("evil".utf8))
         }
@@ -140,7 +140,7 @@ struct SmugglingTests {
     }
   }
 
-  @Test("credentials that may be the connection's have one of their own, before and after")
+  @Test("credentials that may authenticate a connection get a connection of their own")
   func connectionsCredentials() async throws {
     func fetch(_ credentials: String?) async throws -> Int {
       let fields = credentials.map { [HeaderField(name: "authorization", value: $0)] } ?? []
@@ -158,7 +158,7 @@ struct SmugglingTests {
     }
   }
 
-  @Test("a length beside a transfer coding ends the connection")
+  @Test("a connection is closed after a response with a length and a transfer coding")
   func doubtful() async throws {
     let fields = [("Content-Length", "4"), ("Transfer-Encoding", "chunked")]
     let body = ScriptedReply.chunk(bytes(10)) + ScriptedReply.chunk([])

@@ -1,4 +1,4 @@
-"""Makes images in BMP and ICO by Pillow."""
+"""Makes BMP and ICO images with Pillow."""
 
 
 def make_others(folder, small, clear):

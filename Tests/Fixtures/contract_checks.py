@@ -1,21 +1,21 @@
-"""What schemathesis is told of this service, beside openapi.yaml.
+"""Additions to openapi.yaml for schemathesis.
 
-Each of its checks runs; what one is let off stands here, with the reason. Streams that end with the last job are asked for
-by other tests.
+All of its checks run. The exceptions are listed here, with the reason. Streams that end with the last job are tested
+elsewhere.
 """
 import json
 
 import schemathesis
 from schemathesis.specs.openapi import checks
 
-# What openapi.yaml doesn't say is told in words, with the place of each mistake; but for these, which have none.
+# Rules that openapi.yaml does not express: errors describe them and name the place of the mistake, except these.
 WITHOUT_PLACE = (
     "A batch has at least one job",
-    # A list's members have an order, as its jobs are made while they come.
-    "has to come before jobs",
+    # The members of a batch have an order, because its jobs are created while they arrive.
+    "before jobs",
 )
 PLACES = {"pointer", "parameter", "header"}
-# Refused by the target's or the head's length, before anybody looks at what they say.
+# Refused because of the length of the target or the header section, before they are parsed.
 TOO_LONG = {414, 431}
 
 
@@ -29,13 +29,13 @@ def lines(ctx, value):
 
 @schemathesis.deserializer("application/yaml", "text/yaml")
 def text(ctx, response):
-    """The description says that it is text; what it means is what /openapi.json is."""
+    """openapi.yaml describes it as text. Its content is the same as /openapi.json."""
     return response.content.decode()
 
 
 @schemathesis.hook
 def before_call(ctx, case, kwargs):
-    """A list under way is not followed to its end, which may never come."""
+    """Does not follow open batches, which may never end."""
     if case.operation.path.endswith("/results") and isinstance(case.query, dict):
         case.query.pop("follow", None)
 
@@ -48,7 +48,7 @@ def problem_of(response):
 
 
 def is_explained(response):
-    """Names that a service knows, members that go together, limits of whoever runs it: no schema has them all."""
+    """Whether the refusal explains a rule that no schema has: known names, related members, the operator's limits."""
     if response.status_code != 422:
         return False
     problem = problem_of(response)
@@ -60,7 +60,7 @@ def is_explained(response):
 
 @schemathesis.check
 def described_requests_are_taken(ctx, response, case):
-    """positive_data_acceptance, but for what a version, a range or a size decides, and what is explained."""
+    """positive_data_acceptance, except if a version, a range or a size decides, or if the refusal is explained."""
     if response.status_code in TOO_LONG | {412, 413, 416} or is_explained(response):
         return None
     return checks.positive_data_acceptance(ctx, response, case)
@@ -68,7 +68,7 @@ def described_requests_are_taken(ctx, response, case):
 
 @schemathesis.check
 def other_requests_are_refused(ctx, response, case):
-    """negative_data_rejection, to which a refusal by length is none; a list that comes again by its key is the first one."""
+    """negative_data_rejection, except for refusals by length, and for a repeated batch, which returns the first one."""
     is_repeated = case.operation.path == "/batches" and response.status_code == 200 and case.method == "POST"
     if is_repeated or response.status_code in TOO_LONG | {413}:
         return None
@@ -77,27 +77,27 @@ def other_requests_are_refused(ctx, response, case):
 
 @schemathesis.check
 def required_fields_are_required(ctx, response, case):
-    """missing_required_header, of heads that are read."""
+    """missing_required_header, except for header sections that are too long."""
     return None if response.status_code in TOO_LONG else checks.missing_required_header(ctx, response, case)
 
 
 @schemathesis.check
 def other_methods_are_refused(ctx, response, case):
-    """unsupported_method, of heads that are read."""
+    """unsupported_method, except for header sections that are too long."""
     return None if response.status_code in TOO_LONG else checks.unsupported_method(ctx, response, case)
 
 
 @schemathesis.check
 def what_was_made_is_there(ctx, response, case):
-    """ensure_resource_availability, but for images and previews of jobs that have none, and for messages of what tells nobody."""
+    """ensure_resource_availability, except for images and previews that do not exist, and for messages without a receiver."""
     problem = problem_of(response)
-    if problem.get("code") == "image_unavailable" or problem.get("detail", "").startswith("Nobody was told of this"):
+    if problem.get("code") == "image_unavailable" or " has no webhook messages" in problem.get("detail", ""):
         return None
     return checks.ensure_resource_availability(ctx, response, case)
 
 
 def is_the_servers(response):
-    """A head beyond the connection's memory: libmicrohttpd answers by itself, in HTML."""
+    """Whether the header section exceeds the connection's memory. libmicrohttpd then answers itself, in HTML."""
     return response.status_code in TOO_LONG and b"<title>Request too big</title>" in response.content
 
 

@@ -1,8 +1,8 @@
-"""A client of server-sent events as the HTML standard has it (section 9.2), apart from any library.
+"""A client of server-sent events as in the HTML standard (section 9.2), without a library.
 
-Prints each event as a JSON line: its type, last event ID and data. Connects again after its connection ended, as
-EventSource does, and leaves when the server says that there is no more (204). Usage: event-source.py URL [SECONDS],
-the latter before it connects again.
+Prints each event as a JSON line: its type, last event ID and data. After its connection ends it connects again, like
+EventSource, and exits when the server answers 204. Usage: event-source.py URL [SECONDS]. It waits SECONDS
+before it connects again.
 """
 
 import http.client
@@ -19,7 +19,7 @@ class EventSource:
         self.last_event_id = ""
 
     def run(self):
-        """Returns when the server wants no more of it."""
+        """Returns when the server ends the stream for good."""
         while True:
             headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
             if self.last_event_id:
@@ -38,7 +38,7 @@ class EventSource:
             time.sleep(self.pause)
 
     def interpret(self, stream):
-        """Section 9.2.6: what is not ended by a blank line is dropped."""
+        """Section 9.2.6: an event that is not ended by a blank line is discarded."""
         last_id, kind, data = self.last_event_id, "", []
         for line in stream:
             line = line.decode().removesuffix("\n").removesuffix("\r")

@@ -1,4 +1,4 @@
-"""The HEIC pictures of images/, of heif-enc and of the boxes of heif.py."""
+"""Makes the HEIC images in images/, with heif-enc and the boxes of heif.py."""
 import pathlib
 import subprocess
 import tempfile
@@ -8,15 +8,15 @@ from PIL import Image
 import heif
 
 FOLDER = pathlib.Path(__file__).parent / "images"
-# As libheif shows them.
+# As decoded by libheif.
 SHOWN = pathlib.Path(__file__).parent / "shown"
 
 
 def write(name, data, width, height, orientation=1, has_alpha=False, frames=1):
-    """What is told of it; Pillow can't read these here."""
+    """The facts of an image, given by hand because Pillow can't read it."""
     (FOLDER / name).write_bytes(data)
     SHOWN.mkdir(exist_ok=True)
-    # It reads no sequences.
+    # libheif does not read sequences.
     subprocess.run(["heif-convert", FOLDER / name, SHOWN / f"{name}.png"], stdout=subprocess.DEVNULL)
     told = {"format": "heic", "width": width, "height": height, "orientation": orientation}
     return {name: told | {"progressive": False, "has_alpha": has_alpha, "frames": frames}}
@@ -35,7 +35,7 @@ def encoded(name, image, *options, source=None, **told):
 
 
 def single(image, *properties, options=("-q", "60")):
-    """One coded picture in a file of its own."""
+    """One coded image in its own file."""
     setup, data = heif.coded(image, *options)
     file = heif.HEIC()
     file.add(b"hvc1", data, heif.hvcc(setup), heif.ispe(*image.size), *properties)
@@ -43,7 +43,7 @@ def single(image, *properties, options=("-q", "60")):
 
 
 def tiled(image, side, width, height, *properties):
-    """As an iPhone has it: tiles that reach over the picture's edges, one configuration for all, a thumbnail, Exif."""
+    """Like an iPhone's file: tiles that extend beyond the image's edges, one configuration for all, a thumbnail, Exif."""
     across, down = -(-width // side), -(-height // side)
     whole = Image.new("RGB", (across * side, down * side))
     whole.paste(image, (0, 0))
@@ -58,14 +58,14 @@ def tiled(image, side, width, height, *properties):
     small = image.resize((96, 72))
     setup, data = heif.coded(small, "-q", "50")
     file.refer(b"thmb", file.add(b"hvc1", data, heif.hvcc(setup), heif.ispe(96, 72), *properties), 1)
-    # An orientation that counts for nothing: irot says it.
+    # This orientation has no effect, because irot has precedence.
     exif = bytes(4) + b"MM\0*\0\0\0\x08\0\1\1\x12\0\3\0\0\0\1\0\6\0\0\0\0\0\0"
     file.refer(b"cdsc", file.add(b"Exif", exif), 1)
     return file
 
 
 def thumbnailed(photo):
-    """The small picture first, as bytes come."""
+    """The small image is first in the file."""
     setup, small = heif.coded(photo(192, 144).resize((96, 72)), "-q", "50")
     file = single(photo(192, 144), heif.irot(3))
     thumbnail = file.add(b"hvc1", small, heif.hvcc(setup), heif.ispe(96, 72), heif.irot(3))
@@ -85,7 +85,7 @@ def with_alpha(image, alpha, is_premultiplied=False):
 
 
 def sequence(images, has_item):
-    """Frames that are whole pictures each, in a track; the first as an item, too."""
+    """A track of frames that are complete images. The first one is also an item."""
     width, height = images[0].size
     frames = [heif.coded(image, "-q", "50") for image in images]
     setup, sizes = frames[0][0], [len(data) for _, data in frames]
@@ -102,7 +102,7 @@ def sequence(images, has_item):
 
 
 def make(photo, blinking, wide_profile):
-    # The encoder fills smaller ones up.
+    # The encoder pads smaller images.
     small, grey = photo(72, 64), photo(72, 64, seed=2).convert("L")
     with tempfile.TemporaryDirectory() as folder:
         wide = f"{folder}/deep.png"
@@ -139,7 +139,7 @@ def make(photo, blinking, wide_profile):
 
 
 def sixteen(image, name):
-    """A PNG of 16 bits a channel."""
+    """A PNG with 16 bits per channel."""
     import struct
     import zlib
 

@@ -1,4 +1,4 @@
-"""Writes HEIC files box by box, of pictures that heif-enc coded: tiles, turns, crops and sequences as cameras make them."""
+"""Writes HEIC files box by box from images coded by heif-enc: tiles, rotations, crops and sequences like those of cameras."""
 import struct
 import subprocess
 import tempfile
@@ -14,7 +14,7 @@ def full(kind, version, flags, *content):
 
 
 def boxes(data):
-    """The boxes in a row, by their types; the last of each."""
+    """The boxes of a byte string by type; the last one of each type."""
     found, at = {}, 0
     while at + 8 <= len(data):
         size, kind = struct.unpack(">I4s", data[at:at + 8])
@@ -24,7 +24,7 @@ def boxes(data):
 
 
 def coded(image, *options):
-    """The decoder configuration record and the coded bytes of a picture of 64 pixels a side at least."""
+    """The decoder configuration record and the coded bytes of an image of at least 64 x 64 pixels."""
     with tempfile.TemporaryDirectory() as folder:
         image.save(f"{folder}/source.png")
         command = ["heif-enc", "-o", f"{folder}/out.heic", *options, f"{folder}/source.png"]
@@ -78,7 +78,7 @@ def grid(columns, rows, width, height):
 
 
 class HEIC:
-    """Items are numbered from 1; the first one is the picture."""
+    """Items are numbered from 1. The first one is the image."""
 
     def __init__(self, brands=(b"heic", b"mif1", b"heic")):
         self.brands, self.items, self.references, self.movie = brands, [], [], b""
@@ -128,7 +128,7 @@ class HEIC:
 
 
 def movie(setup, width, height, sizes, start):
-    """A track of pictures, all in one chunk that begins there."""
+    """A track of images, all in one chunk at this offset."""
     entry = bytes(6) + b"\0\1" + bytes(16) + struct.pack(">HH", width, height) + bytes(50)
     tables = box(
         b"stbl",

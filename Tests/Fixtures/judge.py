@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Says what others make of images, and how far our pixels are from theirs.
+"""Compares the results of other decoders with ours.
 
-    judge.py CASES      reads a JSON list of cases, writes one of verdicts in their order
+    judge.py CASES      reads a JSON array of cases, writes an array of verdicts in the same order
 
-A case is a file's path and, where we have decoded it, its format, its orientation and our picture of it as a PNG. Pillow
-judges, which has its own readers of PNG, GIF, BMP and ICO; of AVIF, HEIC and JPEG XL the library's own tool does.
-Each file has a time, and a process that a file ends costs that file alone.
+A case is a file's path and, if we have decoded it, its format, its orientation and our pixels as a PNG. The reference is
+Pillow, which has its own readers of PNG, GIF, BMP and ICO, and the library's own tool for AVIF, HEIC and JPEG XL.
+Each file has a time limit. If a file ends the process, only that file is affected.
 """
 import concurrent.futures
 import functools
@@ -28,14 +28,14 @@ import variants
 SECONDS = 30
 LANES = 2
 MOST_PIXELS = 50_000_000
-# How avifdec shows what is turned and mirrored: not at all.
+# avifdec does not apply rotation and mirroring.
 TURNS = {2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM,
          5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_270, 7: Image.Transpose.TRANSVERSE,
          8: Image.Transpose.ROTATE_90}
 
 
 class Refused(Exception):
-    """The reference takes no such file; why."""
+    """Why the reference refuses a file."""
 
 
 def kind_of(head):
@@ -51,7 +51,7 @@ def stop(*_):
 
 
 def by_tool(path, *command):
-    """What the tool makes of it: of HEIC all its pictures, and which is the first one it doesn't say."""
+    """Decodes a file with the tool. For HEIC it returns all images, without saying which is the primary one."""
     with tempfile.TemporaryDirectory() as folder:
         shown = pathlib.Path(folder) / "shown.png"
         words = [word if word != "OUT" else str(shown) for word in command]
@@ -65,7 +65,7 @@ def by_tool(path, *command):
 
 
 def exact_png(data):
-    """A PNG that Pillow doesn't bring to 8 bits by rounding, or whose transparent grey it misses, as RGBA; else nothing."""
+    """RGBA of a PNG that Pillow does not round to 8 bits correctly, or whose transparent grey it ignores; otherwise None."""
     reader = png.Reader(bytes=data)
     reader.preamble()
     if reader.color_type == 3 or reader.bitdepth != 16 and (reader.trns is None or reader.color_type):
@@ -73,7 +73,7 @@ def exact_png(data):
     width, height, rows, facts = reader.read()
     most, planes, hidden = 2 ** facts["bitdepth"] - 1, facts["planes"], facts.get("transparent")
     if hidden is not None:
-        # Of a value only the depth's bits count.
+        # Only the lowest bits of a value count, according to the depth.
         hidden = tuple(value & most for value in (hidden if isinstance(hidden, tuple) else (hidden,)))
     samples = bytearray()
     for row in rows:
@@ -96,7 +96,7 @@ def in_srgb(image, profile):
 
 
 def opened(data, is_upright=False):
-    """The first picture by Pillow, upright and in sRGB."""
+    """The first image decoded by Pillow, upright and in sRGB."""
     image = Image.open(io.BytesIO(data))
     if image.format not in ("PNG", "JPEG", "MPO", "WEBP", "GIF", "BMP", "DIB", "ICO"):
         raise Refused(f"{image.format} is not looked at")
@@ -117,7 +117,7 @@ def opened(data, is_upright=False):
 
 
 def references(case):
-    """Pictures of which ours has to be one."""
+    """Images of which one must match ours."""
     path = case["file"]
     data = pathlib.Path(path).read_bytes()
     kind = kind_of(data[:32])
@@ -163,7 +163,7 @@ def verdict(case):
         return {"accepts": False, "isLate": True, "said": f"nothing after {SECONDS} seconds"}
     except Refused as refusal:
         return {"accepts": False, "said": str(refusal)}
-    except Exception as error:  # whatever a file makes Pillow raise is its refusal
+    except Exception as error:  # every exception of Pillow counts as a refusal
         return {"accepts": False, "said": f"{type(error).__name__}: {error}"[:200]}
     finally:
         signal.alarm(0)
@@ -180,7 +180,7 @@ def work(cases, results):
 
 
 def share(cases, verdicts):
-    """Judges some in another process, and goes on behind a file that ended it."""
+    """Checks files in another process. If a file ends it, continues with the next one."""
     left = list(cases)
     while left:
         results, sender = multiprocessing.Pipe(False)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the pictures in images/ and facts.json, which tells what Pillow knows of each.
+"""Makes the images in images/, and facts.json with Pillow's facts about each.
 
 Needs Pillow, cjpeg and jpegtran of libjpeg-turbo, avifenc of libavif, cjxl of libjxl, and heif-enc of libheif. The results are committed: tests don't run this.
 """
@@ -21,7 +21,7 @@ FOLDER = pathlib.Path(__file__).parent / "images"
 
 
 def photo(width, height, seed=1):
-    """Smoothed noise over gradients: compresses about as a photograph does."""
+    """Smoothed noise over gradients, which compresses about as well as a photograph."""
     noise = Image.frombytes(
         "RGB", (width, height), random.Random(seed).randbytes(3 * width * height)
     )
@@ -61,7 +61,7 @@ def png_chunk(kind, content):
 
 
 def flat_png(name, width, height):
-    """The most pixels for the fewest bytes, with the filter that costs most (Paeth)."""
+    """Many pixels in few bytes, with the most expensive filter (Paeth)."""
     row = b"\x04" + bytes(4 * width)
     squeezed = zlib.compressobj(9)
     data = b"".join(squeezed.compress(row) for _ in range(height)) + squeezed.flush()
@@ -106,7 +106,7 @@ def make_jpegs():
     jpegtran("arithmetic-progressive.jpg", "ycbcr-420.jpg", "-arithmetic", "-progressive")
     small.convert("CMYK").save(path("cmyk.jpg"), quality=80)
     small.convert("CMYK").save(path("cmyk-progressive.jpg"), quality=80, progressive=True)
-    # YCCK is what the Adobe marker's last byte calls it: the samples' meaning, not their coding.
+    # Only the last byte of the Adobe marker makes it YCCK. The coding is the same.
     data = bytearray((FOLDER / "cmyk.jpg").read_bytes())
     data[data.index(b"Adobe") + 11] = 2
     (FOLDER / "ycck.jpg").write_bytes(data)
@@ -142,7 +142,7 @@ def make_pngs():
 
 
 def moving(count):
-    """Frames that differ in a part, so that writers store only that."""
+    """Frames that differ in one part, so that encoders store only that part."""
     base = photo(40, 30)
     frames = [base.copy() for _ in range(count)]
     for index, frame in enumerate(frames[1:], 1):
@@ -188,7 +188,7 @@ def make_gifs():
 
 
 def avif(name, images, *options, **told):
-    """Pillow can't read these here: what is asked of the encoder is told of its file."""
+    """Pillow can't read these, so the facts are the encoder's settings."""
     with tempfile.TemporaryDirectory() as folder:
         sources = [f"{folder}/{index}.png" for index in range(len(images))]
         for image, source in zip(images, sources, strict=True):
@@ -210,7 +210,7 @@ def make_avifs():
         "deep.avif": avif("deep.avif", [small], *lossy, "--depth", "10"),
         "grey.avif": avif("grey.avif", [small], *lossy, "--yuv", "400"),
         "grid.avif": avif("grid.avif", [photo(160, 128)], *lossy, "--yuv", "420", "--grid", "2x1"),
-        # A sequence's writer keeps an alpha plane that is opaque everywhere.
+        # The encoder of sequences keeps a completely opaque alpha plane.
         "animated.avif": avif("animated.avif", moving(4), *lossy, has_alpha=True),
         "blinking.avif": avif("blinking.avif", blinking(), *lossy, has_alpha=True),
     }
@@ -229,7 +229,7 @@ def make_avifs():
 
 
 def jxl(name, source, *options, duration=100, **told):
-    """As avif(): Pillow can't read these here. The source is a file, a picture, or a list of them."""
+    """Like avif(): Pillow can't read these. The source is a file, an image, or an array of them."""
     with tempfile.TemporaryDirectory() as folder:
         images = source if isinstance(source, list) else [source]
         if not isinstance(source, str):
@@ -244,7 +244,7 @@ def jxl(name, source, *options, duration=100, **told):
 
 
 def turned_jxl(name, source, orientation):
-    """The encoder takes it from EXIF into the codestream's header, and says both."""
+    """The encoder copies the orientation from EXIF into the codestream's header, and writes both."""
     with tempfile.NamedTemporaryFile(suffix=".jpg") as file:
         exif = Image.Exif()
         exif[0x0112] = orientation
@@ -274,7 +274,7 @@ def make_jxls():
         "progressive.jxl": jxl("progressive.jxl", large, "-d", "3", "-p", "--progressive_dc=1"),
         "progressive-lossless.jxl": jxl("progressive-lossless.jxl", small, "-d", "0", "-p"),
         "animated.jxl": jxl("animated.jxl", moving(4), "-d", "2"),
-        # Frames of no duration are layers of the one that is shown: it takes as much as an animation (jxl_decoder.c).
+        # Frames without duration are layers of the shown frame, which needs as much memory as an animation (jxl_decoder.c).
         "layers.jxl": jxl(
             "layers.jxl", layers, "-d", "0", "-e", "3", duration=0, frames=1, extra_memory=232 * 232 * 3 * 18),
         "blinking.jxl": jxl("blinking.jxl", blinking(), "-d", "0"),
@@ -292,7 +292,7 @@ def is_interlaced(image):
 
 
 def pixels_sum(image):
-    """The checksum of the first frame's RGBA, transparent pixels all alike."""
+    """The checksum of the first frame's RGBA, with equal transparent pixels."""
     clear = Image.new("RGBA", image.size)
     pixels = image.convert("RGBA")
     seen = pixels.getchannel("A").point(lambda v: 255 if v else 0)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Reads bodies sent to a collector by OpenTelemetry's own definitions, strictly, and prints the spans' names.
+"""Parses bodies sent to a collector strictly, with OpenTelemetry's own definitions, and prints the spans' names.
 
     read-otlp.py BODY...     files, each a request to /v1/traces
 
-OTLP's JSON is protobuf's but for ids, which are hexadecimal, and enumerations, which are numbers alone.
+OTLP's JSON is protobuf's JSON, except that ids are hexadecimal and enumerations are numbers.
 """
 import base64
 import json
@@ -38,7 +38,7 @@ def as_protobuf(value):
 def once(pairs):
     members = dict(pairs)
     if len(members) != len(pairs):
-        raise ValueError(f"twice the same member: {pairs}")
+        raise ValueError(f"duplicate member: {pairs}")
     return members
 
 
@@ -47,7 +47,7 @@ for path in sys.argv[1:]:
     request = json_format.ParseDict(as_protobuf(body), ExportTraceServiceRequest(), ignore_unknown_fields=False)
     again = ExportTraceServiceRequest.FromString(request.SerializeToString())
     if again != request:
-        raise ValueError("not the same once it was sent")
+        raise ValueError("not the same after it was parsed and written again")
     for resource in request.resource_spans:
         for scope in resource.scope_spans:
             for span in scope.spans:

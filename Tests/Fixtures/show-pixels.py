@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes what Pillow makes of pictures: of each a line of JSON, then its pixels as RGBA.
+"""Decodes images with Pillow. Writes for each a line of JSON, then its pixels as RGBA.
 
-A picture that it can't decode has the line null.
+For an image that it can't decode, the line is null.
 
     show-pixels.py OUTPUT PICTURE...
 """
@@ -25,7 +25,7 @@ def show(name, output):
         "progressive": bool(image.info.get("progressive")),
         "orientation": image.getexif().get(0x112, 1),
     }
-    # 16 bits of grey; Pillow 11 has a mode of its own for them.
+    # 16 bits of grey, for which Pillow 11 has a separate mode.
     if image.mode in ("I", "I;16"):
         image = image.convert("I").point(lambda value: value * (1 / 256) + 0)
         image = image.convert("L")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Judges variants by Pillow, which makes them its own way.
+"""Compares variants with those that Pillow makes.
 
-variants.py sources FOLDER   writes pictures of many kinds to render
-variants.py judge CASES      reads a JSON list of cases, writes one of verdicts
+variants.py sources FOLDER   writes images of many kinds to render
+variants.py judge CASES      reads a JSON array of cases, writes an array of verdicts
 """
 import io
 import json
@@ -30,7 +30,7 @@ def png(width, height, depth, kind, interlaced, data, before=b""):
 
 
 def interlaced_png(image):
-    """Pillow reads Adam7 and does not write it."""
+    """Writes an interlaced PNG, because Pillow reads Adam7 but does not write it."""
     data = b""
     for x, y, across, down in ADAM7:
         for row in range(y, image.height, down):
@@ -50,7 +50,7 @@ def rgb16_png(image):
 
 
 def profile(space, kind, connection, tags):
-    """An ICC profile (ICC.1, 7) of these tags."""
+    """An ICC profile (ICC.1, 7) with these tags."""
     place, table, content = 128 + 4 + 12 * len(tags), struct.pack(">I", len(tags)), b""
     for name, data in tags.items():
         table += name + struct.pack(">II", place + len(content), len(data))
@@ -81,7 +81,7 @@ def grey_profile():
 
 
 def ink_profile():
-    """Inks that are not the naive ones: a table from the 16 corners to L*a*b*."""
+    """A CMYK profile unlike the naive conversion: a table from the 16 corners to L*a*b*."""
     corners = b""
     for corner in range(16):
         cyan, magenta, yellow, black = (corner >> bit & 1 for bit in (3, 2, 1, 0))
@@ -102,7 +102,7 @@ def write_sources(folder):
     large.save(folder / "large-progressive.jpg", quality=92, progressive=True)
     large.convert("L").save(folder / "large-grey.jpg", quality=92)
     large.save(folder / "large.png")
-    disc = Image.new("RGBA", (300, 200), (0, 255, 0, 0))  # a garish green that nobody is to see
+    disc = Image.new("RGBA", (300, 200), (0, 255, 0, 0))  # a bright green that must not be visible
     draw = ImageDraw.Draw(disc)
     draw.ellipse((20, 20, 180, 180), fill=(200, 30, 60, 255))
     draw.rectangle((150, 60, 280, 150), fill=(30, 60, 200, 128))
@@ -133,7 +133,7 @@ def write_sources(folder):
 
 
 def in_srgb(image, data):
-    """In sRGB by the profile, where it is of the image's colours."""
+    """Converts to sRGB with the profile, if it fits the image's color space."""
     modes = {b"RGB ": ("RGB", "RGBA"), b"GRAY": ("L",), b"CMYK": ("CMYK",)}
     if not data or image.mode not in modes.get(data[16:20], ()):
         return image.convert("RGB") if image.mode == "CMYK" else image
@@ -161,7 +161,7 @@ def eight_bits(image):
 
 
 def reference(case):
-    """The variant as Pillow makes it."""
+    """Makes the variant with Pillow."""
     image = Image.open(case["source"])
     data = image.info.get("icc_profile")
     image = ImageOps.exif_transpose(eight_bits(image))
@@ -181,7 +181,7 @@ def reference(case):
 
 
 def noise_ratio(one, other):
-    """In decibels; 99: the same."""
+    """The signal-to-noise ratio in decibels; 99 if the images are equal."""
     squares = ImageStat.Stat(ImageChops.difference(one, other)).rms
     mean = sum(value * value for value in squares) / len(squares)
     return 99 if mean == 0 else min(99, 10 * math.log10(255 * 255 / mean))
@@ -202,7 +202,7 @@ def judge(case):
         }
         if (variant.width, variant.height) == (case["width"], case["height"]):
             expected, seen = reference(case), variant.convert("RGBA")
-            # Fringes show on black or on white; what nobody can see does not count.
+            # Compare on black and on white, where fringes are visible. Invisible pixels have no influence.
             verdict["psnr"] = min(noise_ratio(on(colour, expected), on(colour, seen))
                                   for colour in ("black", "white"))
             verdict["alpha"] = noise_ratio(expected.getchannel("A"), seen.getchannel("A"))

@@ -28,9 +28,9 @@ final class OpenFile: Sendable {
   }
 }
 
-@Suite("An answer")
+@Suite("A response")
 struct AnswerTests {
-  @Test("from a file is the part asked for, and the file is let go")
+  @Test("a response from a file has the requested part, and the file is released")
   func file() async throws {
     let log = Log()
     let text = String(repeating: "0123456789", count: 300_000)
@@ -53,7 +53,7 @@ struct AnswerTests {
     #expect(log.entries.count == 3)
   }
 
-  @Test("of many megabytes may be left by the client in the middle")
+  @Test("a client may disconnect in the middle of a large response")
   func left() async throws {
     let bytes = [UInt8](repeating: 7, count: 20_000_000)
     let file = OpenFile(bytes)
@@ -81,7 +81,7 @@ struct AnswerTests {
     await served.server.stop(within: .seconds(1))
   }
 
-  @Test("to HEAD has the length and no content, and those of 204 and 304 have none")
+  @Test("HEAD, 204 and 304 have no content, and HEAD has the length")
   func bodiless() async throws {
     let handler: RequestHandler = { request in
       switch request.path {
@@ -111,7 +111,7 @@ struct AnswerTests {
     }
   }
 
-  @Test("cannot be split by what its fields hold, nor framed by them")
+  @Test("fields of a response can neither split it nor change its framing")
   func splitting() async throws {
     let handler: RequestHandler = { _ in
       var fields = HTTPFields()
@@ -136,7 +136,7 @@ struct AnswerTests {
     }
   }
 
-  @Test("of up to 4 KiB of fields fits beside the largest request")
+  @Test("a response with 4 KiB of fields is possible after the largest request")
   func largeHead() async throws {
     let handler: RequestHandler = { _ in
       var fields = HTTPFields()
@@ -155,7 +155,7 @@ struct AnswerTests {
 
 @Suite("The server")
 struct ServerTests {
-  @Test("takes as many connections as it may, and the next when there is a place")
+  @Test("the server accepts connections up to the limit, and more when a slot is free")
   func maximum() async throws {
     let handler: RequestHandler = { request in
       if request.path == "/wait" { try? await Task.sleep(for: .seconds(600)) }
@@ -167,7 +167,7 @@ struct ServerTests {
         #expect(try client.exchange(get).status == 200)
         try client.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n")
       }
-      // Once they all wait for an answer, none of them is to be spared.
+      // Once all connections wait for a response, none may be evicted.
       try server.isAnswering(5)
       let next = try RawClient(port, timeout: 1)
       try next.send(get)
@@ -178,7 +178,7 @@ struct ServerTests {
     }
   }
 
-  @Test("says why it cannot start")
+  @Test("the server reports why it cannot start")
   func errors() async throws {
     let served = try Served(handler: echo)
     var configuration = HTTPServer.Configuration()
@@ -199,7 +199,7 @@ struct ServerTests {
     await served.server.stop(within: .zero)
   }
 
-  @Test("counts connections and requests")
+  @Test("the server counts connections and requests")
   func statistics() async throws {
     let served = try Served(handler: echo)
     let port = served.port
@@ -215,7 +215,7 @@ struct ServerTests {
     await served.server.stop(within: .zero)
   }
 
-  @Test("serves over TLS, waiting handlers and files too", arguments: [1, 2])
+  @Test("the server works over TLS, with waiting handlers and files", arguments: [1, 2])
   func tls(threads: Int) async throws {
     let folder = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString)
     try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)

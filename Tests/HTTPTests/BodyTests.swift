@@ -5,7 +5,7 @@ import Testing
 
 @Suite("A request's content")
 struct BodyTests {
-  /// Counts what comes, and tells it.
+  /// Counts and sums the received bytes, and returns the result.
   static let counting: RequestHandler = { request in
     var (total, sum) = (0, 0)
     do {
@@ -19,7 +19,7 @@ struct BodyTests {
     return .text("\(request.body.declaredLength ?? -1) \(total) \(sum)")
   }
 
-  /// Counts only, for contents too long to look at byte by byte without optimisation.
+  /// Only counts, because summing long content byte by byte is slow without optimization.
   static let weighing: RequestHandler = { request in
     var total = 0
     while let bytes = try? await request.body.next() { total += bytes.count }
@@ -40,7 +40,8 @@ struct BodyTests {
     return all + Array("0\r\n\r\n".utf8)
   }
 
-  @Test("comes whole, however long it is", arguments: [1, 1000, 16384, 16385, 65537, 300_000])
+  @Test(
+    "content of any length arrives completely", arguments: [1, 1000, 16384, 16385, 65537, 300_000])
   func whole(count: Int) async throws {
     let (bytes, sum) = Self.pattern(count)
     let answers = try await Served.with(handler: Self.counting) { port in
@@ -55,12 +56,12 @@ struct BodyTests {
     #expect(answers == ["\(count) \(count) \(sum)", "-1 \(count) \(sum)"])
   }
 
-  @Test("in chunks is the last on its connection, as others may see their ends elsewhere")
+  @Test("a chunked request closes its connection, because proxies may see other chunk ends")
   func chunksLast() async throws {
     let answers = try await Served.with(handler: Self.counting) { port in
       let client = try RawClient(port)
       try client.send("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
-      // To who passes extensions over, content of 0x45 bytes follows.
+      // A server that ignores chunk extensions reads content of 0x45 bytes here.
       try client.send("2;\nxx\r\n0\r\n\r\nGET /hidden HTTP/1.1\r\nHost: x\r\n\r\n")
       return try client.readToEnd()
     }
@@ -68,7 +69,7 @@ struct BodyTests {
     #expect(answers.contains("Connection: close"))
   }
 
-  @Test("is cut at the limit when it comes in chunks, and the handler's answer is sent")
+  @Test("chunked content is cut at the limit, and the handler's response is sent")
   func tooLarge() async throws {
     let (bytes, _) = Self.pattern(300_000)
     let answer = try await Served.with({ $0.maxBody = 100_000 }, handler: Self.counting) { port in
@@ -81,7 +82,7 @@ struct BodyTests {
     #expect(answer.body.hasPrefix("tooLarge(limit: 100000)"))
   }
 
-  @Test("in chunks without end is cut, not read for ever")
+  @Test("endless chunked content is cut")
   func endless() async throws {
     let sent = try await Served.with({ $0.maxBody = 100_000 }, handler: Self.weighing) { port in
       let client = try RawClient(port)
@@ -98,7 +99,7 @@ struct BodyTests {
     #expect(sent < 50_000_000)
   }
 
-  @Test("is asked for when the client waits to be told, and not if the handler does not want it")
+  @Test("100 is sent to a client that expects it, unless the handler has responded")
   func expectation() async throws {
     let handler: RequestHandler = { request in
       if request.path == "/no" { return .text("no", .unauthorized) }
@@ -122,7 +123,7 @@ struct BodyTests {
     }
   }
 
-  @Test("that the handler does not take stays with the client, within bounds")
+  @Test("content that the handler does not read stays with the client, within limits")
   func backPressure() async throws {
     let gate = Gate()
     let handler: RequestHandler = { request in
@@ -134,7 +135,7 @@ struct BodyTests {
       let client = try RawClient(port)
       client.sendTimeout(milliseconds: 300)
       try client.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: \(bytes.count)\r\n\r\n")
-      // What goes is what the kernel's buffers on both sides hold.
+      // Only as many bytes can be sent as fit into the kernel's buffers on both sides.
       let first = try client.sendSome(bytes)
       #expect(first < 20_000_000)
       gate.open()
@@ -145,7 +146,7 @@ struct BodyTests {
     #expect(answer.body == "\(bytes.count)")
   }
 
-  @Test("is not counted against the client while we hold it back")
+  @Test("the time while the server does not read is not counted against the client")
   func heldBackIsNotSlow() async throws {
     let gate = Gate()
     let handler: RequestHandler = { request in
@@ -168,7 +169,9 @@ struct BodyTests {
     #expect(answer.body == "\(bytes.count)")
   }
 
-  @Test("that nobody takes does not harm the answer", arguments: [10, 60_000, 2_000_000])
+  @Test(
+    "content that the handler does not read does not affect the response",
+    arguments: [10, 60_000, 2_000_000])
   func unread(count: Int) async throws {
     try await Served.with(handler: { _ in .text("enough") }) { port in
       for _ in 0..<5 {
@@ -180,7 +183,7 @@ struct BodyTests {
     }
   }
 
-  @Test("that the handler leaves in the middle is dropped, and the connection kept")
+  @Test("content that the handler stops reading is dropped, and the connection is kept")
   func halfRead() async throws {
     let handler: RequestHandler = { request in
       let first = try? await request.body.next()
@@ -195,7 +198,7 @@ struct BodyTests {
     #expect(bodies == ["some", "none"])
   }
 
-  @Test("that breaks off is an error to who takes it")
+  @Test("content that ends early is an error for its reader")
   func disconnected() async throws {
     let log = Log()
     let handler: RequestHandler = { request in

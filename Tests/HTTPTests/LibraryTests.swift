@@ -4,9 +4,9 @@ import Testing
 
 @testable import HTTP
 
-@Suite("A libmicrohttpd")
+@Suite("The libmicrohttpd version")
 struct LibraryTests {
-  @Test("that is linked here was tested, so its server starts without a warning")
+  @Test("the linked version was tested, so the server starts without a warning")
   func linked() throws {
     let lines = Lines()
     let server = HTTPServer(
@@ -16,7 +16,8 @@ struct LibraryTests {
   }
 
   @Test(
-    "that was tested passes without a warning", arguments: MicroHTTPDLibrary.tested + ["1.0.1-4"])
+    "a tested version is accepted without a warning",
+    arguments: MicroHTTPDLibrary.tested + ["1.0.1-4"])
   func tested(version: String) throws {
     let lines = Lines()
     try MicroHTTPDLibrary.check(version, log: lines.logger)
@@ -24,7 +25,7 @@ struct LibraryTests {
   }
 
   @Test(
-    "that was not tested passes with one warning, which names it and those that were",
+    "an untested version is accepted with one warning that names the tested versions",
     arguments: [
       "0.9.76", "0.9.755", "0.9.75.1", "1.0", "1.0.99", "1.1.0", "2.0.0", "99999999999999999999",
     ])
@@ -38,7 +39,7 @@ struct LibraryTests {
       ])
   }
 
-  @Test("that is older than 0.9.75 is refused", arguments: ["", "0.9.74", "0.9.7", "0.9", "0"])
+  @Test("a version older than 0.9.75 is refused", arguments: ["", "0.9.74", "0.9.7", "0.9", "0"])
   func old(version: String) throws {
     #expect(throws: ServerError.libraryTooOld(version: version, oldest: "0.9.75")) {
       try MicroHTTPDLibrary.check(version, log: Lines().logger)
@@ -46,7 +47,7 @@ struct LibraryTests {
   }
 
   @Test(
-    "is strict from 1.0 on",
+    "versions from 1.0 on are strict",
     arguments: [
       ("0.9.75", false), ("0.9.77", false), ("1.0.0", true), ("1.0.10", true), ("2.0.0", true),
     ])

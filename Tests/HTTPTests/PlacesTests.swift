@@ -4,9 +4,9 @@ import Testing
 
 @testable import HTTP
 
-@Suite("Where all places are taken")
+@Suite("A server without free connection slots")
 struct PlacesTests {
-  /// Answers `/wait` only when its client leaves.
+  /// Responds to `/wait` only when its client disconnects.
   private static let handler: RequestHandler = { request in
     if request.path == "/wait" { try? await Task.sleep(for: .seconds(600)) }
     return .text(request.path)
@@ -14,7 +14,7 @@ struct PlacesTests {
   private static let wait = "GET /wait HTTP/1.1\r\nHost: x\r\n\r\n"
   private static let probe = "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 
-  @Test("the next client gets the one that is best spared")
+  @Test("the next client gets a free slot, or one that can be freed")
   func rule() {
     var configuration = HTTPServer.Configuration()
     (configuration.maxConnections, configuration.probes) = (3, (["/livez"], 2))
@@ -31,7 +31,7 @@ struct PlacesTests {
     #expect(Places(configuration).next(taken: 3, byProbes: 0) { $0 == .probe } == nil)
   }
 
-  @Test("who waited longest for a request goes first, and who waits for an answer stays")
+  @Test("the connection that has waited longest for a request is evicted")
   func idle() async throws {
     try await Served.with({ $0.maxConnections = 3 }, handler: Self.handler) { port, server in
       let waiting = try RawClient(port)
@@ -39,7 +39,7 @@ struct PlacesTests {
       try server.isAnswering(1)
       let clients = try (0..<2).map { _ in try RawClient(port) }
       for client in clients { #expect(try client.exchange(get).status == 200) }
-      // A request that never ends is none yet.
+      // An incomplete request does not count as a request.
       try clients[1].send("GET / HTTP/1.1\r\n")
       let next = try RawClient(port)
       #expect(try next.exchange(get).status == 200)
@@ -53,7 +53,7 @@ struct PlacesTests {
     }
   }
 
-  @Test("a probe gets its answer, and nothing else does")
+  @Test("a probe is answered, and other requests are refused")
   func probes() async throws {
     try await Served.with(
       { ($0.maxConnections, $0.probes) = (3, (["/livez"], 2)) }, handler: Self.handler
@@ -68,14 +68,14 @@ struct PlacesTests {
         #expect(try other.exchange(get).body == "overloaded")
         #expect(try other.isClosed())
       }
-      // Nor do clients that say nothing keep it from its answer.
+      // Silent clients do not prevent the answer to a probe either.
       let silent = try (0..<4).map { _ in try RawClient(port) }
       #expect(try RawClient(port).exchange(Self.probe).status == 200)
       withExtendedLifetime((waiting, silent)) {}
     }
   }
 
-  @Test("all are free again once their clients have left, however they did")
+  @Test("every slot is free again after its client disconnected in any way")
   func leaving() async throws {
     let served = try Served(
       { ($0.maxConnections, $0.probes) = (8, (["/livez"], 4)) }, handler: Self.handler)

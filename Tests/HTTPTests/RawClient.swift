@@ -5,14 +5,14 @@ import HTTPTypes
 import Synchronization
 import TestSupport
 
-/// Runs blocking work on a thread of its own: the shared ones belong to the handlers under test.
+/// Runs blocking work on its own thread. The shared threads are for the handlers under test.
 func blocking<T: Sendable>(_ work: @escaping @Sendable () throws -> T) async throws -> T {
   try await withCheckedThrowingContinuation { continuation in
     Thread.detachNewThread { continuation.resume(with: Result { try work() }) }
   }
 }
 
-/// Waits until something holds, for as long as a test has patience.
+/// Waits until a condition holds, for at most a test's timeout.
 func eventually(_ holds: @Sendable () -> Bool) async -> Bool {
   let end = ContinuousClock.now + patience
   while !holds() {
@@ -24,7 +24,7 @@ func eventually(_ holds: @Sendable () -> Bool) async -> Bool {
 
 private let patientSeconds = Int(patience / .seconds(1))
 
-/// A TCP connection that sends what it is told, byte for byte.
+/// A TCP connection that sends exactly the given bytes.
 final class RawClient: Sendable {
   struct Failure: Error { let what: String }
   struct Answer: Sendable {
@@ -73,7 +73,7 @@ final class RawClient: Sendable {
     guard try sendSome(bytes) == bytes.count else { throw Failure(what: "send: \(errno)") }
   }
 
-  /// Sends till it would block for longer than the timeout; says how much went.
+  /// Sends until it would block for longer than the timeout, and returns how many bytes were sent.
   func sendSome(_ bytes: [UInt8]) throws -> Int {
     var sent = 0
     while sent < bytes.count {
@@ -91,7 +91,7 @@ final class RawClient: Sendable {
     setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &limit, socklen_t(MemoryLayout<timeval>.size))
   }
 
-  /// How long to wait for an answer from now on.
+  /// Sets the timeout for receiving from now on.
   func receiveTimeout(seconds: Int = patientSeconds) {
     var time = timeval(tv_sec: seconds, tv_usec: 0)
     setsockopt(
@@ -100,7 +100,7 @@ final class RawClient: Sendable {
 
   func shutdownSending() { shutdown(descriptor, Int32(SHUT_WR)) }
 
-  /// Some bytes; nil when the server has closed, by a reset too.
+  /// Receives some bytes; nil when the server has closed the connection, even by a reset.
   private func receive() throws -> [UInt8]? {
     let waiting = pending.withLock { bytes in
       defer { bytes = [] }
@@ -114,14 +114,14 @@ final class RawClient: Sendable {
     return count == 0 ? nil : Array(buffer.prefix(count))
   }
 
-  /// Everything up to the end.
+  /// Reads until the end of the connection.
   func readToEnd() throws -> String {
     var all: [UInt8] = []
     while let bytes = try receive() { all += bytes }
     return String(decoding: all, as: UTF8.self)
   }
 
-  /// Everything up to that text, which has to come.
+  /// Reads up to and including a text. Fails if it does not arrive.
   @discardableResult
   func read(upTo text: String) throws -> String {
     var all: [UInt8] = []
@@ -139,10 +139,10 @@ final class RawClient: Sendable {
     }
   }
 
-  /// Whether the server closed, having sent nothing more.
+  /// Whether the server has closed the connection without sending more.
   func isClosed() throws -> Bool { try receive() == nil }
 
-  /// One answer; what follows it stays for the next call.
+  /// Reads one response. Bytes after it are kept for the next call.
   func answer(toHead: Bool = false) throws -> Answer {
     var all: [UInt8] = []
     let blank = Array("\r\n\r\n".utf8)
@@ -153,7 +153,7 @@ final class RawClient: Sendable {
         answer.status = Int(answer.head.split(separator: " ")[1]) ?? 0
         let length = toHead ? 0 : Int(answer.field("content-length") ?? "0")!
         while all.count < end.upperBound + length {
-          guard let more = try receive() else { throw Failure(what: "cut within the content") }
+          guard let more = try receive() else { throw Failure(what: "closed within the content") }
           all += more
         }
         answer.body = String(
@@ -169,7 +169,7 @@ final class RawClient: Sendable {
     }
   }
 
-  /// Sends a request and reads its answer.
+  /// Sends a request and reads its response.
   func exchange(_ request: String) throws -> Answer {
     try send(request)
     return try answer()

@@ -4,13 +4,13 @@ import Testing
 
 @testable import HTTP
 
-@Suite("A request is refused")
+@Suite("Refused requests")
 struct RefusalTests {
   static let host = "Host: x\r\n"
   static let chunked = "Transfer-Encoding: chunked\r\n"
 
   @Test(
-    "if two readers could frame it differently, or it breaks the grammar",
+    "a request is refused if its framing is ambiguous or its syntax is invalid",
     arguments: [
       "POST / HTTP/1.1\r\n\(host)Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
       "POST / HTTP/1.1\r\n\(host)Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n",
@@ -43,7 +43,7 @@ struct RefusalTests {
   }
 
   @Test(
-    "if its lines are broken: by the library alone, in HTML or without an answer, where that is strict",
+    "broken lines are refused by a strict library itself, in HTML or by closing",
     arguments: [
       "POST / HTTP/1.1\r\n\(host)Content-Length : 3\r\n\r\nabc",
       "GET / HTTP/1.1\r\n\(host)Foo : x\r\n\r\n",
@@ -79,24 +79,26 @@ struct RefusalTests {
   }
 
   @Test(
-    "with what is wrong, also where the library refuses it first",
+    "a refusal says what is wrong, even if the library refuses the request first",
     arguments: [
-      ("there is no Host field", "GET / HTTP/1.1\r\n\r\n"),
-      ("there are two Host fields", "GET / HTTP/1.1\r\n\(host)\(host)\r\n"),
-      ("Host is not host:port", "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n"),
+      ("the Host field is missing", "GET / HTTP/1.1\r\n\r\n"),
+      ("there is more than one Host field", "GET / HTTP/1.1\r\n\(host)\(host)\r\n"),
+      ("Host must be a host with an optional port", "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n"),
       (
-        "there are both Transfer-Encoding and Content-Length",
+        "Transfer-Encoding and Content-Length exclude each other",
         "POST / HTTP/1.1\r\n\(host)Content-Length: 3\r\n\(chunked)\r\n0\r\n\r\n"
       ),
       (
-        "there are two Content-Length fields",
+        "there is more than one Content-Length field",
         "POST / HTTP/1.1\r\n\(host)Content-Length: 3\r\nContent-Length: 5\r\n\r\nabc"
       ),
       (
-        "there are two Transfer-Encoding fields",
+        "there is more than one Transfer-Encoding field",
         "POST / HTTP/1.1\r\n\(host)\(chunked)\(chunked)\r\n0\r\n\r\n"
       ),
-      ("HTTP/1.0 has no Transfer-Encoding", "POST / HTTP/1.0\r\n\(chunked)\r\n0\r\n\r\n"),
+      (
+        "Transfer-Encoding is not allowed in HTTP/1.0", "POST / HTTP/1.0\r\n\(chunked)\r\n0\r\n\r\n"
+      ),
       (
         "Content-Length is not a number",
         "POST / HTTP/1.1\r\n\(host)Content-Length: 3,3\r\n\r\nabc"
@@ -106,7 +108,7 @@ struct RefusalTests {
     try await expect("malformed(detail: \"\(detail)\")", request)
   }
 
-  @Test("if a blank is behind its Transfer-Encoding and the library does not trim it")
+  @Test("a blank after Transfer-Encoding is refused if the library does not remove it")
   func blankBehindCoding() async throws {
     let answer = try await Served.with(handler: { _ in .text("handled") }) { port in
       try RawClient(port).exchange(
@@ -116,7 +118,7 @@ struct RefusalTests {
   }
 
   @Test(
-    "for what we do not know or do not take, each in its words",
+    "unsupported fields and exceeded limits are refused with their own reason",
     arguments: [
       ("unknownTransferCoding", "Transfer-Encoding: xchunked"),
       ("unknownTransferCoding", "Transfer-Encoding: gzip, chunked"),
@@ -125,20 +127,20 @@ struct RefusalTests {
       ("bodyTooLarge(limit: 33554432)", "Content-Length: 33554433"),
       ("headerTooLarge(limit: 12288)", "Foo: \(String(repeating: "x", count: 12288))"),
       ("headerTooLarge(limit: 100)", String(repeating: "F: 1\r\n", count: 99) + "F: 1"),
-      // The library keeps an entry for each cookie, in the memory of the connection.
+      // The library stores an entry per cookie in the connection's memory.
       ("headerTooLarge(limit: 12288)", "Cookie: \(String(repeating: "a=b; ", count: 2200))a=b"),
     ])
   func unknown(refusal: String, field: String) async throws {
     try await expect(refusal, "POST / HTTP/1.1\r\n\(Self.host)\(field)\r\n\r\n")
   }
 
-  @Test("if its target is over the limit")
+  @Test("a target that is too long is refused")
   func longTarget() async throws {
     let target = "/" + String(repeating: "a", count: 8192)
     try await expect("targetTooLong(limit: 8192)", "GET \(target) HTTP/1.1\r\n\(Self.host)\r\n")
   }
 
-  @Test("with word of whose page sent it", arguments: ["33554433", "x"])
+  @Test("a refusal has the request's Origin", arguments: ["33554433", "x"])
   func origin(length: String) async throws {
     let origin = try await Served.with(handler: { _ in .text("handled") }) { port in
       try RawClient(port).exchange(
@@ -148,7 +150,7 @@ struct RefusalTests {
     #expect(origin == "https://a.example")
   }
 
-  @Test("without being told to go on, if its content would be too large")
+  @Test("100 is not sent if the content would be too large")
   func expectation() async throws {
     let request =
       "POST / HTTP/1.1\r\n\(Self.host)Content-Length: 99999999\r\nExpect: 100-continue\r\n\r\n"
@@ -156,7 +158,7 @@ struct RefusalTests {
   }
 
   @Test(
-    "once and in our words, if its Content-Length is no number that can be counted",
+    "a Content-Length that is not a countable number is refused once, with our own response",
     arguments: [
       ("malformed", "-1"), ("malformed", "5, 5"), ("malformed", "x"), ("malformed", ""),
       ("bodyTooLarge", "9223372036854775808"), ("bodyTooLarge", "18446744073709551616"),
@@ -164,7 +166,7 @@ struct RefusalTests {
     ])
   func uncountable(refusal: String, length: String) async throws {
     let all = try await Served.with(handler: { _ in .text("handled") }) { port in
-      // Others whose head has not come yet, on the same threads.
+      // Other connections of the same threads, whose heads are incomplete.
       let others = try (0..<4).map { _ in try RawClient(port) }
       for other in others { try other.send("GET /other HTTP/1.1\r\n") }
       let client = try RawClient(port)
@@ -186,7 +188,7 @@ struct RefusalTests {
     #expect(parts[0].lowercased().contains("content-length: \(parts.last?.utf8.count ?? -1)"))
   }
 
-  @Test("by libmicrohttpd itself if it cannot even be split into lines and parts")
+  @Test("libmicrohttpd itself refuses requests that cannot be split into lines and parts")
   func hopeless() async throws {
     for request in [
       "GET\r\n\r\n", "GET /\r\n\r\n", "GET / HTTP/2.0\r\n\r\n", "GET / HTTP/1.1\r\nHost\r\n\r\n",

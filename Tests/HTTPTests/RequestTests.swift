@@ -3,10 +3,10 @@ import HTTP
 import HTTPTypes
 import Testing
 
-@Suite("A request that is well-formed")
+@Suite("Well-formed requests")
 struct RequestTests {
   @Test(
-    "gives its target as sent",
+    "the handler receives the target as sent",
     arguments: [
       ("GET /a/b HTTP/1.1", "GET /a/b -"),
       ("GET /a%00b%2fc%252e/../x HTTP/1.1", "GET /a%00b%2fc%252e/../x -"),
@@ -37,7 +37,7 @@ struct RequestTests {
     #expect(answer.body == told)
   }
 
-  @Test("gives its fields in order, trimmed, with the authority of an absolute target as Host")
+  @Test("fields arrive in order and trimmed, and an absolute target's authority becomes Host")
   func fields() async throws {
     let handler: RequestHandler = { request in
       .text(request.fields.map { "\($0.name.rawName)=\($0.value)" }.joined(separator: "|"))
@@ -51,7 +51,7 @@ struct RequestTests {
     #expect(answer.body == "Host=real:1|X-A=one|X-Empty=|Accept=a|Accept=b|X-Latin=\u{e9}")
   }
 
-  @Test("may have as many arguments as fit", arguments: [4000])
+  @Test("a target may have as many arguments as fit", arguments: [4000])
   func arguments(count: Int) async throws {
     let query = String(repeating: "&", count: count)
     let answer = try await Served.with(handler: echo) { port in
@@ -60,7 +60,7 @@ struct RequestTests {
     #expect(answer.body == "GET / \(query)")
   }
 
-  @Test("may have the longest target and the most fields together")
+  @Test("a request may have the longest target and the most fields together")
   func limits() async throws {
     let target = "/" + String(repeating: "a", count: 8191)
     let fields = (0..<99).map { "F\($0): \(String(repeating: "v", count: 20))\r\n" }.joined()
@@ -70,7 +70,7 @@ struct RequestTests {
     #expect(answer.body == "GET \(target) -")
   }
 
-  @Test("may come piece by piece, after blank lines, and after another without waiting")
+  @Test("a request may arrive in pieces, after blank lines, and directly after another")
   func pieces() async throws {
     let bodies = try await Served.with(handler: echo) { port in
       let client = try RawClient(port)
@@ -89,7 +89,7 @@ struct RequestTests {
     #expect(bodies == ["GET /1 x=1", "GET /2 x=2", "POST /3 - hi", "GET /4 -"])
   }
 
-  @Test("of HTTP/1.0 needs no Host and closes, unless it asks to keep the connection")
+  @Test("HTTP/1.0 requires no Host and closes the connection unless asked to keep it")
   func old() async throws {
     try await Served.with(handler: echo) { port in
       let closing = try RawClient(port)
@@ -104,7 +104,9 @@ struct RequestTests {
     }
   }
 
-  @Test("tells the client's address", arguments: [("127.0.0.1", "127.0.0.1"), ("::1", "::1")])
+  @Test(
+    "the handler receives the client's address",
+    arguments: [("127.0.0.1", "127.0.0.1"), ("::1", "::1")])
   func address(host: String, told: String) async throws {
     let handler: RequestHandler = { .text($0.remoteAddress) }
     for listening in [host, "::"] {

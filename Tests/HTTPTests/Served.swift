@@ -4,7 +4,7 @@ import HTTP
 import HTTPTypes
 import TestSupport
 
-/// A server on a free port whose refusals say what they are.
+/// A server on a free port. Its refusals return their reason as text.
 struct Served {
   let server: HTTPServer
   let port: Int
@@ -29,7 +29,7 @@ struct Served {
     port = try server.start().port
   }
 
-  /// Runs blocking work against a server, and stops that.
+  /// Runs blocking work with a server, and then stops the server.
   static func with<T: Sendable>(
     _ configure: (inout HTTPServer.Configuration) -> Void = { _ in },
     handler: @escaping RequestHandler, _ work: @escaping @Sendable (Int) throws -> T
@@ -53,7 +53,7 @@ struct Served {
 }
 
 extension HTTPServer {
-  /// Waits until so many requests are being answered.
+  /// Waits until this many requests are being handled.
   func isAnswering(_ count: Int) throws {
     let end = ContinuousClock.now + patience
     while statistics.active != count {
@@ -70,8 +70,8 @@ extension Response {
 }
 
 extension RequestBody {
-  /// The whole content.
-  /// - Throws: `.tooLarge` as soon as there is more than `limit`, by the client's word or in fact.
+  /// Reads the whole content.
+  /// - Throws: `.tooLarge` as soon as the announced or received length exceeds `limit`.
   func collect(upTo limit: Int) async throws(BodyError) -> [UInt8] {
     if let declaredLength, declaredLength > limit { throw .tooLarge(limit: limit) }
     var all: [UInt8] = []
@@ -83,7 +83,7 @@ extension RequestBody {
   }
 }
 
-/// Tells what it was asked.
+/// Responds with a description of the request.
 let echo: RequestHandler = { request in
   var text = "\(request.method.rawValue) \(request.path) \(request.query ?? "-")"
   do {

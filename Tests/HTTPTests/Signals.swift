@@ -1,6 +1,6 @@
 import Synchronization
 
-/// Holds tasks till it is opened; also lets a cancelled one through.
+/// Blocks tasks until it is opened. A cancelled task passes, too.
 final class Gate: Sendable {
   private struct State {
     var isOpen = false
@@ -38,11 +38,11 @@ final class Gate: Sendable {
     for waiter in waiters.values { waiter.resume() }
   }
 
-  /// Who is held.
+  /// The number of waiting tasks.
   var count: Int { state.withLock { $0.waiters.count } }
 }
 
-/// Notes what happened, from any thread.
+/// Records events from any thread.
 final class Log: Sendable {
   private let lines = Mutex<[String]>([])
 

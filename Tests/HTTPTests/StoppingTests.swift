@@ -3,9 +3,9 @@ import HTTP
 import HTTPTypes
 import Testing
 
-@Suite("Stopping")
+@Suite("Stopping the server")
 struct StoppingTests {
-  @Test("cancels 500 waiting handlers and sends what they return")
+  @Test("stopping cancels 500 waiting handlers and sends their responses")
   func waiting() async throws {
     let gate = Gate()
     let served = try Served(handler: { _ in
@@ -30,7 +30,7 @@ struct StoppingTests {
     #expect(served.server.statistics.connections == 0)
   }
 
-  @Test("lets a request finish, and takes no new connection meanwhile")
+  @Test("stopping lets a request finish and accepts no new connection")
   func drains() async throws {
     let gate = Gate()
     let served = try Served(handler: { _ in
@@ -58,7 +58,7 @@ struct StoppingTests {
     }
   }
 
-  @Test("does not wait for idle connections, half requests or uploads that are held back")
+  @Test("stopping does not wait for idle connections, incomplete requests or paused uploads")
   func idle() async throws {
     let gate = Gate()
     let log = Log()
@@ -88,7 +88,7 @@ struct StoppingTests {
     #expect(clients.count == 4)
   }
 
-  @Test("is the same twice, at once, and for a server that never started")
+  @Test("stopping works twice, concurrently, and for a server that never started")
   func twice() async throws {
     let served = try Served(handler: echo)
     let server = served.server
@@ -101,7 +101,7 @@ struct StoppingTests {
     #expect(throws: ServerError.alreadyStarted) { try server.start() }
   }
 
-  @Test("under load loses no answer that was begun, and never aborts", arguments: 0..<5)
+  @Test("stopping under load loses no response that was begun, and never aborts", arguments: 0..<5)
   func underLoad(round: Int) async throws {
     let served = try Served(handler: { request in
       if request.path == "/slow" { try? await Task.sleep(for: .milliseconds(1)) }

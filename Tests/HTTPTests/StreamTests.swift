@@ -5,7 +5,7 @@ import HTTPTypes
 import Synchronization
 import Testing
 
-/// Sends what it is given.
+/// A stream that sends the given pieces.
 private final class TestStream: ContentStream {
   private struct State {
     var pieces: [StreamPiece] = []
@@ -14,7 +14,7 @@ private final class TestStream: ContentStream {
   }
   private let state = Mutex(State())
   private let log: Log
-  /// Sent over and over where nothing else is there.
+  /// Sent again and again when there is no other piece.
   private let endless: [UInt8]?
   let keepAlive: KeepAlive?
   let endsAnywhere: Bool
@@ -58,7 +58,7 @@ private final class TestStream: ContentStream {
   var given: Int { state.withLock { $0.given } }
 }
 
-/// Keeps the streams that a server gave out from going away: only its own hold on them counts then.
+/// Counts streams that still exist. It holds weak references, so that only the server retains them.
 private final class Streams: Sendable {
   private struct Weak { weak var stream: TestStream? }
   private let all = Mutex<[Weak]>([])
@@ -81,9 +81,9 @@ extension Log {
   fileprivate func count(_ entry: String) -> Int { entries.count { $0 == entry } }
 }
 
-@Suite("A streamed answer")
+@Suite("A streamed response")
 struct StreamTests {
-  @Test("is sent piece by piece, as the pieces come, and the connection goes on after it")
+  @Test("pieces are sent as they are produced, and the connection can be used again")
   func pieces() async throws {
     let streams = Streams()
     try await Served.with(handler: { request in
@@ -105,7 +105,7 @@ struct StreamTests {
     #expect(streams.living.isEmpty)
   }
 
-  @Test("loses no piece, whenever the pieces come", arguments: 0..<4)
+  @Test("no piece is lost, whenever pieces are produced", arguments: 0..<4)
   func racing(round: Int) async throws {
     let streams = Streams()
     try await Served.with(handler: { _ in .stream(streams.add(TestStream())) }) { port in
@@ -132,7 +132,7 @@ struct StreamTests {
     }
   }
 
-  @Test("is let go of when its client leaves, each of 100", arguments: ["close", "reset", "half"])
+  @Test("a stream is released when its client disconnects", arguments: ["close", "reset", "half"])
   func leaves(how: String) async throws {
     let log = Log()
     let served = try Served(handler: { _ in .stream(TestStream(log: log)) })
@@ -159,7 +159,7 @@ struct StreamTests {
     await served.server.stop(within: .zero)
   }
 
-  @Test("ends, whole, when the server stops; a hundred of them hold it up no longer than one")
+  @Test("streams end normally when the server stops, a hundred as quickly as one")
   func stops() async throws {
     let log = Log()
     let served = try Served(handler: { _ in .stream(TestStream(log: log)) })
@@ -181,7 +181,7 @@ struct StreamTests {
     #expect(served.server.statistics.connections == 0)
   }
 
-  @Test("that failed breaks off behind what came before, with no last chunk")
+  @Test("a failed stream is aborted after its last piece, without a last chunk")
   func fails() async throws {
     try await Served.with(handler: { _ in
       .stream(TestStream([.bytes(Array("abc".utf8)), .failed]))
@@ -193,7 +193,7 @@ struct StreamTests {
     }
   }
 
-  @Test("whose end says that it is whole breaks off when the server stops before")
+  @Test("a stream that must be complete is aborted when the server stops before its end")
   func stopsBeforeItsEnd() async throws {
     let log = Log()
     let served = try Served(handler: { _ in .stream(TestStream(log: log, endsAnywhere: false)) })
@@ -210,7 +210,7 @@ struct StreamTests {
     #expect(log.count("gone") == 1)
   }
 
-  @Test("that begins while the server stops ends at once, and stopping under load never aborts")
+  @Test("a stream that begins while the server stops ends at once, and nothing aborts")
   func stopsUnderLoad() async throws {
     for _ in 0..<5 {
       let log = Log()
@@ -234,7 +234,7 @@ struct StreamTests {
     }
   }
 
-  @Test("is no more made for a client that does not read, which is cut after a while")
+  @Test("a stream produces nothing for a client that does not read, and is closed after a while")
   func neverRead() async throws {
     let log = Log()
     let streams = Streams()
@@ -258,14 +258,14 @@ struct StreamTests {
         if let stream = streams.first { given.withLock { $0 = stream.given } }
         return log.count("gone") == 1
       })
-    // What the client's side of loopback takes, and little more.
+    // About as much as the client's receive buffer holds.
     #expect(given.withLock { $0 } < 4 << 20)
     #expect(await eventually { served.server.statistics.connections == 0 })
     await served.server.stop(within: .zero)
     withExtendedLifetime(client) {}
   }
 
-  @Test("may be silent for longer than a request or an idle connection may, and is kept alive")
+  @Test("a stream may be silent for longer than the timeouts, and keep-alive bytes are sent")
   func silent() async throws {
     let streams = Streams()
     let configure = { @Sendable (configuration: inout HTTPServer.Configuration) in
@@ -292,7 +292,7 @@ struct StreamTests {
     }
   }
 
-  @Test("goes without chunks to a client of HTTP/1.0, and without content as the answer to HEAD")
+  @Test("HTTP/1.0 receives a stream without chunks, and HEAD without content")
   func otherKinds() async throws {
     try await Served.with(handler: { _ in
       .stream(TestStream([.bytes(Array("abc".utf8)), .bytes(Array("def".utf8)), .end]))
@@ -300,7 +300,7 @@ struct StreamTests {
       let old = try RawClient(port)
       try old.send("GET / HTTP/1.0\r\nHost: x\r\n\r\n")
       #expect(try old.readToEnd().hasSuffix("\r\n\r\nabcdef"))
-      // No chunk may follow the header section: the next answer on the connection would begin with it.
+      // No chunk may follow the header section, because the client would read it as the next response.
       let head = try RawClient(port)
       try head.send("HEAD / HTTP/1.1\r\nHost: x\r\n\r\n")
       let answer = try head.readToEnd().lowercased()

@@ -5,9 +5,9 @@ import HTTPTypes
 import TestSupport
 import Testing
 
-@Suite("A request whose handler waits")
+@Suite("Requests with waiting handlers")
 struct WaitingTests {
-  @Test("is answered when the handler is done, many at once, again and again")
+  @Test("many requests are answered when their handlers finish, again and again")
   func waits() async throws {
     let handler: RequestHandler = { request in
       for _ in 0..<Int.random(in: 0...3) { await Task.yield() }
@@ -29,7 +29,7 @@ struct WaitingTests {
     #expect(wrong == 0)
   }
 
-  @Test("holds no thread, so that others are answered")
+  @Test("a waiting handler occupies no thread, so other requests are answered")
   func holdsNoThread() async throws {
     let gate = Gate()
     let handler: RequestHandler = { request in
@@ -48,20 +48,20 @@ struct WaitingTests {
   }
 
   @Test(
-    "a client that leaves together with its last bytes, before its request is whole, is not waited for",
+    "a client that disconnects with an incomplete request is not waited for",
     arguments: ["GET /x HT", "POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\nabc"])
   func leavesEarly(request: String) async throws {
     let served = try Served { _ in .text("") }
     let port = served.port
     try await blocking {
-      for _ in 0..<50 { try RawClient(port).send(request) }  // let go of, and so closed, at once
+      for _ in 0..<50 { try RawClient(port).send(request) }  // closed when released
     }
     #expect(await eventually { served.server.statistics.connections == 0 })
     await served.server.stop(within: .zero)
   }
 
   @Test(
-    "is cancelled when its client goes away, each of 100, also after its content",
+    "a handler is cancelled when its client disconnects, even after the content",
     arguments: [false, true], [get, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"])
   func leaves(byReset: Bool, request: String) async throws {
     let (gate, log) = (Gate(), Log())
@@ -95,7 +95,7 @@ struct WaitingTests {
   }
 
   @Test(
-    "is cancelled at once if its client sends no more; one that does not wait is answered"
+    "a handler is cancelled when its client stops sending, but may respond at once"
   )
   func halfClosed() async throws {
     let gate = Gate()
@@ -111,7 +111,7 @@ struct WaitingTests {
       let slow = try RawClient(port)
       try slow.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n")
       slow.shutdownSending()
-      // Its answer may have been there before libmicrohttpd looked for more to read.
+      // The response may have been sent before libmicrohttpd noticed the end.
       let rest = try slow.readToEnd()
       #expect(rest.isEmpty || rest.hasSuffix("done"))
     }
@@ -125,7 +125,7 @@ struct SlowTests {
   }
 
   @Test(
-    "is cut, whatever it drips",
+    "a client that sends too slowly is disconnected",
     arguments: [
       "GET / HTTP/1.1\r\nHost: x\r\nFoo: ",
       "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n",
@@ -134,7 +134,7 @@ struct SlowTests {
     ], [false, true])
   func drips(start: String, afterAnother: Bool) async throws {
     let seconds = try await Served.with(Self.configure, handler: echo) { port in
-      // The server may count from the connection's beginning.
+      // The server may count from the beginning of the connection.
       var begin = ContinuousClock.now
       let client = try RawClient(port)
       if afterAnother {
@@ -153,7 +153,7 @@ struct SlowTests {
     #expect(seconds > .milliseconds(300))
   }
 
-  @Test("is cut where it drips a list on that was refused, and may drip one that is read")
+  @Test("slow streamed content is cut after a refusal, but not while it is read")
   func lists() async throws {
     let handler: RequestHandler = { request in
       var count = 0
@@ -179,13 +179,13 @@ struct SlowTests {
         }
         return false
       }
-      // Five times what a request may take.
+      // Five times the request timeout.
       return (try isCut("/refused", within: patience), try isCut("/read", within: .seconds(2)))
     }
     #expect(refused && !read)
   }
 
-  @Test("may be silent between requests for longer than a request may take")
+  @Test("a connection may be silent between requests for longer than the request timeout")
   func idles() async throws {
     try await Served.with(Self.configure, handler: echo) { port in
       let client = try RawClient(port)
@@ -196,7 +196,7 @@ struct SlowTests {
     }
   }
 
-  @Test("is closed when it is silent for longer than that")
+  @Test("a connection is closed after the idle timeout")
   func silent() async throws {
     try await Served.with({ $0.idleTimeout = .seconds(1) }, handler: echo) { port in
       let client = try RawClient(port)
@@ -205,7 +205,7 @@ struct SlowTests {
     }
   }
 
-  @Test("is waited for by nobody while its handler waits")
+  @Test("a client has no deadline while its handler waits")
   func waits() async throws {
     let handler: RequestHandler = { _ in
       try? await Task.sleep(for: .seconds(1))

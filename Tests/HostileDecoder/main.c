@@ -1,5 +1,5 @@
-// A decoder that somebody has taken over: it does what the "image" says, behind the very limits that ours stands behind, and
-// tells whether it got anything.
+// Simulates a compromised decoder. It runs in the same sandbox as the real one, does what the "image" requests,
+// and reports whether it succeeded.
 #define _GNU_SOURCE
 #include "CIsolation.h"
 
@@ -63,10 +63,10 @@ static long execute_memory(size_t size, int prot) {
     return mmap(NULL, size, prot, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED ? -1 : 0;
 }
 
-/// Tells how many milliseconds of CPU time a step may take, as a decoder does.
+/// Reports how many milliseconds of CPU time a step may take, as a real decoder does.
 static void allow(uint32_t milliseconds) { memcpy(memory + (2 << 20), &milliseconds, sizeof milliseconds); }
 
-/// - Returns: as what is denied does: it comes to an end.
+/// - Returns: -1, like a denied attempt, because it ends.
 static long compute(int milliseconds) {
     const clock_t end = clock() + (clock_t)milliseconds * (CLOCKS_PER_SEC / 1000);
     while (clock() < end) {}
@@ -79,20 +79,20 @@ static int deepen(int depth) {
     return depth == INT32_MAX ? 0 : deepen(depth + 1) + some[0];
 }
 
-/// Says that a signal ends it, as `CIsolation_last_word` has it.
+/// Sends a crash report, as `CIsolation_last_word` reads it.
 static void say_last_word(int32_t number) {
     const int32_t word[] = {0x4C415354, number};
     CIsolation_send(channel, word, sizeof word);
 }
 
-/// Looks for what was planted in pictures before.
+/// Searches the memory for bytes of earlier images.
 static long find_remains(void) {
     for (size_t i = 64; i < (size_t)2 << 20; i++)
         if (memory[i] == 0xA5) return 0;
     return -1;
 }
 
-/// - Returns: 0 or more where it got what it tried for.
+/// - Returns: 0 or more if the attempt succeeded.
 static long attempt(const char *what) {
     pthread_t thread;
     char *const arguments[] = {"/bin/true", NULL};
@@ -161,14 +161,15 @@ static long attempt(const char *what) {
     if (IS("compute") || IS("lie: a long step")) for (volatile int i = 0;; i++) {}
     if (IS("a loop after others") && answers > 0) for (volatile int i = 0;; i++) {}
     if (IS("a loop after others")) return -1;
-    if (IS("a long step that was told")) allow(60000);
-    if (IS("a long step") || IS("a long step that was told")) return compute(1000);
+    if (IS("a reported long step")) allow(60000);
+    if (IS("a long step") || IS("a reported long step")) return compute(1000);
     if (IS("find remains")) return find_remains();
     if (IS("say nothing")) for (;;) recv(channel, memory, 1, 0);
     return -2;
 }
 
-// A reply as DecoderReply has it: header, outcome, more to show, preview, files, whether they are placed.
+// A reply in the format of DecoderReply: header, outcome, more to show, preview, files, whether they are in the
+// memory.
 typedef struct {
     uint8_t bytes[65536];
     size_t count;
@@ -199,7 +200,7 @@ static void add_decoded(Reply *reply, uint8_t format, int64_t width, int64_t hei
     for (int i = 0; i < 4; i++) add_byte(reply, 0);
 }
 
-/// One that claims to have made files of such lengths.
+/// Adds files with this length to a reply.
 static void add_files(Reply *reply, int count, int64_t length, uint8_t placed) {
     add_byte(reply, 0);
     add_byte(reply, 0);
@@ -211,7 +212,7 @@ static void add_files(Reply *reply, int count, int64_t length, uint8_t placed) {
     add_byte(reply, placed);
 }
 
-/// A preview of so many bytes, once a header was told.
+/// Adds a preview of `count` bytes. The first reply has the header instead.
 static void add_preview(Reply *reply, int64_t count) {
     if (answers == 0) {
         add_header(reply, 0, 10, 10, 1 << 20);
@@ -231,7 +232,7 @@ static void add_preview(Reply *reply, int64_t count) {
     add_byte(reply, 0);
 }
 
-/// - Returns: whether there is such a lie.
+/// - Returns: false if `what` is no known protocol violation.
 static bool lie(const char *what, Reply *reply) {
     if (IS("lie: garbage")) memset(reply->bytes + 8, 0xEE, 40), reply->count = 48;
     else if (IS("lie: too long")) reply->count = sizeof reply->bytes;
@@ -250,7 +251,7 @@ static bool lie(const char *what, Reply *reply) {
         add_preview(reply, 20);
     } else if (IS("lie: long preview")) {
         add_preview(reply, 2 << 20);
-    } else if (IS("lie: preview that nobody wants")) {
+    } else if (IS("lie: unrequested preview")) {
         answers = 1;
         add_preview(reply, 20);
     } else if (IS("lie: more to show")) {
@@ -306,14 +307,15 @@ static bool lie(const char *what, Reply *reply) {
         add_byte(reply, 3);
         add_files(reply, 0, 0, 1);
     } else if (strncmp(what, "lie: variant", 12) == 0) {
-        // One was asked for: as long as the memory and beyond, negative, of no format, or never to be had.
+        // One variant was requested. Its file is too long, has a negative length, an unknown format, or never
+        // arrives.
         int64_t length = IS("lie: variant long") ? 1LL << 40 : IS("lie: variant negative") ? -5
             : IS("lie: variant beyond") ? (1 << 20) + 1 : IS("lie: variant brands") ? 400 : 20;
         add_header(reply, 0, 10, 10, 1);
         add_decoded(reply, 0, 10, 10, 1);
         add_files(reply, 1, length, !IS("lie: variant taken"));
         memset(memory + (1 << 20), 'x', 20);
-        // A box as long as the file, whose brand comes late.
+        // A box as long as the file, with the brand at its end.
         if (IS("lie: variant brands")) {
             memset(memory + (1 << 20), 0, 400);
             memcpy(memory + (1 << 20), "\0\0\x01\x90" "ftypmif1", 12);
@@ -331,7 +333,7 @@ static bool lie(const char *what, Reply *reply) {
     return true;
 }
 
-/// The outcome of one that gives up with such a detail.
+/// Adds a failure with this detail.
 static void add_broken(Reply *reply, const char *detail) {
     add_byte(reply, 0);
     add_byte(reply, 4);
@@ -347,7 +349,7 @@ static void add_wish_for_bytes(Reply *reply) {
     add_files(reply, 0, 0, 0);
 }
 
-/// Answers more than it was asked, and reads none of it.
+/// Sends replies endlessly and reads no requests.
 static void flood(Reply *reply) {
     const size_t start = reply->count;
     for (int64_t number;; memcpy(&number, reply->bytes, 8), number++, memcpy(reply->bytes, &number, 8)) {
@@ -358,8 +360,8 @@ static void flood(Reply *reply) {
     }
 }
 
-/// What it does to the pictures that follow: crashes at once or after some of their pieces, or once it has told a header
-/// that is not theirs.
+/// The plan for the following images: a crash at once, a crash after some of their pieces, or a false header
+/// and then a crash.
 static enum { NONE, CRASH, LATE_CRASH, HEADER } plant;
 static int planted_at;
 
@@ -371,14 +373,14 @@ static void strike(Reply *reply) {
     add_wish_for_bytes(reply);
 }
 
-/// - Returns: whether that is what it is told to do.
+/// - Returns: whether `what` sets a plan for the following images.
 static bool is_plant(const char *what) {
     plant = IS("plant") ? CRASH : IS("plant a late crash") ? LATE_CRASH : IS("plant a header") ? HEADER : NONE;
     planted_at = answers;
     return plant != NONE;
 }
 
-/// Tells which process this is.
+/// Reports the process ID.
 static void add_self(Reply *reply) {
     char own[16];
     snprintf(own, sizeof own, "%d", getpid());
@@ -401,7 +403,7 @@ static void decode(int socket, uint8_t *shared, size_t count) {
         memcpy(what, memory, sizeof what - 1);
         what[sizeof what - 1] = 0;
         static Reply reply;
-        // The request's number, then what it is.
+        // The request's number, then its type.
         memcpy(reply.bytes, message, reply.count = 8);
         if (message[8] == 2) continue;
         if (message[8] == 1) {

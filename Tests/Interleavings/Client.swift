@@ -1,7 +1,7 @@
 import Engine
 import Jobs
 
-/// Does whatever clients may do, at random.
+/// A client that makes random requests.
 struct Client {
   let world: World
   let engine: JobEngine
@@ -9,8 +9,8 @@ struct Client {
   let caller: Caller
   private let number: Int
   private var sight = Sight()
-  /// What was known of the job when the call began that is under way: what others are told meanwhile may come before or
-  /// after.
+  /// The job's entry when the current call began. Changes that are made during the call may be published before or
+  /// after its result.
   private var known: Ledger.Entry?
   private var faults: Faults { world.faults }
 
@@ -98,7 +98,7 @@ struct Client {
     }
   }
 
-  /// Follows a job to its end, or leaves it before.
+  /// Follows a job to its end, or stops earlier.
   private mutating func follow(_ id: JobID) async {
     let holds = numbers.once(in: 4)
     if holds { world.ledger.change(id) { $0.mayBeCancelled = true } }
@@ -121,21 +121,21 @@ struct Client {
           client.see(snapshot.job)
           client.judge(events, of: snapshot.job, after: shown)
           shown = snapshot.job
-          // Until the network allows the regular image.
+          // The job's image may be replaced later, once the network is no longer constrained.
           if snapshot.job.phase.isFinished, !snapshot.job.isFinal { return }
         }
       }
     }
   }
 
-  /// A phase comes before what happens in it, an end after what led there.
+  /// Expects a new phase before its events, and an end after the events that led to it.
   private func judge(_ events: [JobEvent], of job: Job, after shown: Job?) {
     let place = events.firstIndex(of: .phase)
-    if shown == nil { return faults.expect(place == 0, "\(job.id) is shown first by \(events)") }
+    if shown == nil { return faults.expect(place == 0, "\(job.id) begins with \(events)") }
     if shown?.phase != job.phase {
       faults.expect(
         place == (job.phase.isFinished ? events.count - 1 : 0),
-        "\(job.id) has become \(job.phase) by \(events)")
+        "\(job.id) became \(job.phase) with \(events)")
     }
   }
 
@@ -154,7 +154,7 @@ struct Client {
     sight.see(job, faults)
   }
 
-  /// What may be refused: what is no more, or when the service stops.
+  /// Runs a request. It may be refused if the job was purged or the service is starting or stopping.
   private mutating func trying(
     _ what: String, _ id: JobID? = nil, _ body: (inout Client) async throws -> Void
   ) async {
@@ -164,7 +164,7 @@ struct Client {
     do { try await body(&self) } catch {
       switch error as? JobsError {
       case .unknownJob where id.flatMap { world.ledger[$0] }?.mayBePurged == true: break
-      // Also where it was slow, and its lease is over.
+      // A slow instance whose lease has expired reports that it is starting.
       case .starting: break
       case .draining: faults.expect(world.stops, "\(error) while nothing stops")
       default: faults.note("\(id.map { "\($0)" } ?? "the service"): \(error)")
@@ -172,7 +172,7 @@ struct Client {
     }
   }
 
-  /// Sees each job to its end.
+  /// Waits for the end of every job.
   mutating func finish() async {
     for id in world.ledger.jobs {
       await trying(#function, id) { client in

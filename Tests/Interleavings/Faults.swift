@@ -1,10 +1,10 @@
 import Synchronization
 
-/// What a run has shown to be wrong.
+/// Collects the faults of a run.
 final class Faults: Sendable {
   private let found = Mutex<[String]>([])
 
-  /// Notes what is wrong, the first few times.
+  /// Records a fault; only the first twenty are kept.
   func note(_ fault: @autoclosure () -> String) {
     found.withLock { if $0.count < 20 { $0.append(fault()) } }
   }
@@ -16,7 +16,7 @@ final class Faults: Sendable {
   var all: [String] { found.withLock { $0 } }
 }
 
-/// A value that comes later.
+/// A value that is set later.
 final class Later<Value: Sendable>: Sendable {
   private let kept = Mutex<Value?>(nil)
 

@@ -1,17 +1,18 @@
 import CInterleavings
 import Glibc
 
-/// Runs the job engine with everything that is concurrent in it in an order that a seed decides: one seed, one order.
+/// Runs the job engine with all its concurrency in an order that a seed decides: one seed, one order.
 ///
-/// `Interleavings FIRST COUNT [PLANT]` runs so many seeds, each in a process of its own; the variable `SEED` has it run
-/// that one alone. Of each that fails it prints what is wrong; at the end, how many ran and a digest of all decisions, which is
-/// the same for the same seeds. It ends with 1 where a seed failed, and 3 where it can't be run.
+/// `Interleavings FIRST COUNT [PLANT]` runs COUNT seeds from FIRST on, each in a process of its own. If the
+/// environment variable `SEED` is set, it runs only that seed. It prints the faults of each failed seed. At the end
+/// it prints the counts and a digest of all decisions, which is the same for the same seeds. Exit status: 1 if a seed
+/// failed, 3 if the program can't run here.
 @main
 enum Interleavings {
   static func main() {
     CInterleavings_fixAddresses()
     guard CInterleavings_isAvailable() else {
-      print("not beside a sanitizer")
+      print("not available with a sanitizer")
       exit(3)
     }
     var arguments = CommandLine.arguments.dropFirst().makeIterator()
@@ -34,7 +35,7 @@ enum Interleavings {
     exit(failures == 0 ? 0 : 1)
   }
 
-  /// What a seed's process tells the one that started it.
+  /// The result of a seed, sent by its process to the parent process.
   private struct Report {
     var steps: UInt64 = 0
     var interruptions: UInt64 = 0
@@ -52,7 +53,7 @@ enum Interleavings {
 
   private static func fork(_ seed: UInt64, _ plant: World.Plant?) -> Report {
     var ends: [Int32] = [-1, -1]
-    guard pipe(&ends) == 0 else { fatalError("no descriptor is left") }
+    guard pipe(&ends) == 0 else { fatalError("pipe() failed") }
     let child = CInterleavings_fork()
     guard child != 0 else {
       let report = run(seed, plant)
@@ -76,9 +77,9 @@ enum Interleavings {
   }
 
   private static func run(_ seed: UInt64, _ plant: World.Plant?) -> Report {
-    // Every other one is interrupted between suspension points, too.
+    // Every other seed also interrupts jobs between suspension points.
     let interrupts = seed % 2 == 1
-    // Whatever hangs, hangs in the kernel.
+    // Kills the process if it hangs outside the scheduler.
     alarm(120)
     CInterleavings_begin(CInterleavings_Rules(seed: seed, interrupts: interrupts))
     let known = Later<World>()
@@ -94,8 +95,8 @@ enum Interleavings {
     var faults = world?.faults.all ?? []
     switch outcome {
     case CInterleavings_finished: break
-    case CInterleavings_stuck: faults.append("all wait for each other")
-    default: faults.append("it doesn't end")
+    case CInterleavings_stuck: faults.append("deadlock")
+    default: faults.append("too many steps or too much time")
     }
     if outcome != CInterleavings_finished { faults += world?.waiting ?? [] }
     for fault in faults { print("SEED=\(seed): \(fault)") }

@@ -1,29 +1,29 @@
 import Jobs
 import Synchronization
 
-/// The model: what is known of each job by what its clients and its store saw, and what may be seen of it next.
+/// The model: the known state of each job, and the states that may follow.
 ///
-/// The store tells of each change as it is made, clients of what they were shown, whenever they get to that.
+/// The store reports each change when it is made. Clients report the states that they received, possibly later.
 final class Ledger: Sendable {
-  /// What is known of a job.
+  /// The known state of a job.
   struct Entry: Sendable {
     var submission: Submission
-    /// In the store.
+    /// The phase in the store.
     var phase: Phase
     var revision: Int
-    /// How often its owner has begun to ask for it again.
+    /// Number of requests to fetch the job again.
     var asked = 0
-    /// How often it was begun anew of those.
+    /// How many of them restarted the job.
     var begun = 0
-    /// How often it has come to an end.
+    /// How often the job has ended.
     var ends = 0
-    /// Its owner was told that it is purged.
+    /// Whether a client received the answer that the job is purged.
     var isPurged = false
-    /// Somebody may have purged it.
+    /// Whether a client requested a purge.
     var mayBePurged = false
-    /// Whether anybody asked for its cancellation, or left it.
+    /// Whether a client requested the cancellation, or ended a subscription that holds the job.
     var mayBeCancelled = false
-    /// An end that a client was told when nobody had asked for it again.
+    /// The end that a client received, if no client had requested another fetch.
     var told: Phase?
   }
 
@@ -46,9 +46,9 @@ final class Ledger: Sendable {
     }
   }
 
-  /// The store made a change.
+  /// Checks a change that the store made.
   func stored(_ before: Job?, _ after: Job) {
-    // Whoever finds it there may change its entry at once.
+    // Appended last, because clients may then change the entry at once.
     defer { if before == nil { order.withLock { $0.append(after.id) } } }
     entries.withLock { entries in
       guard var entry = entries[after.id] else {
@@ -68,13 +68,13 @@ final class Ledger: Sendable {
         faults.expect(entry.phase.canBecome(after.phase), "\(word)")
         if entry.phase.isFinished {
           entry.begun += 1
-          faults.expect(entry.begun <= entry.asked, "\(word), which nobody asked for")
+          faults.expect(entry.begun <= entry.asked, "\(word) without a request to fetch again")
         }
         if after.phase.isFinished { entry.ends += 1 }
         faults.expect(
-          entry.ends <= entry.begun + 1, "\(word), its end number \(entry.ends)")
+          entry.ends <= entry.begun + 1, "\(word) is end number \(entry.ends)")
         if after.phase == .cancelled {
-          faults.expect(entry.mayBeCancelled, "\(word), which nobody asked for")
+          faults.expect(entry.mayBeCancelled, "\(word) without a request to cancel")
         }
       }
       (entry.phase, entry.revision) = (after.phase, after.revision)
@@ -82,11 +82,11 @@ final class Ledger: Sendable {
     }
   }
 
-  /// A client was shown a job.
-  /// - Parameter before: what was known of it when the client asked.
+  /// Checks a state that a client received.
+  /// - Parameter before: the entry when the client sent its request.
   func shown(_ job: Job, after before: Entry?, origins: Origins) {
-    guard let entry = self[job.id] else { return faults.note("\(job.id) is nobody's") }
-    faults.expect(before?.isPurged != true, "\(job.id) was purged and is shown as \(job.phase)")
+    guard let entry = self[job.id] else { return faults.note("\(job.id) was never submitted") }
+    faults.expect(before?.isPurged != true, "\(job.id) was purged and is reported as \(job.phase)")
     guard job.phase.isFinished else {
       if entry.asked == 0, let told = before?.told {
         faults.note("\(job.id) was \(told) and is \(job.phase)")
@@ -103,7 +103,7 @@ final class Ledger: Sendable {
     judge(job, origins)
   }
 
-  /// An end is one that the job's URLs can have.
+  /// Checks that the job's URLs can have this end.
   private func judge(_ job: Job, _ origins: Origins) {
     let plans = job.submission.urls.compactMap(origins.plan)
     switch job.phase {
@@ -116,7 +116,7 @@ final class Ledger: Sendable {
         "\(job.id) has \(image.bytes) bytes of \(url.string)")
     case .failure:
       let codes = plans.reduce(into: Set<FailureCode>()) { $0.formUnion($1.failures) }
-      // An origin that can't be reached fails all its URLs.
+      // An unreachable origin fails all its URLs.
       let origins = Set(plans.map(\.url.origin))
       let isOut = self.refusing.isDisjoint(with: origins) ? Set<FailureCode>() : [.connectFailure]
       guard let failure = job.failure else { return faults.note("\(job.id) failed for no reason") }
@@ -129,19 +129,19 @@ final class Ledger: Sendable {
   private let refusals = Mutex<Set<String>>([])
   private var refusing: Set<String> { refusals.withLock { $0 } }
 
-  /// Origins of which some URL can't be reached.
+  /// Sets the origins that refuse connections for some URL.
   func note(refusing origins: Set<String>) { refusals.withLock { $0 = origins } }
 }
 
 extension Submission {
-  /// All that it may ask for.
+  /// All URLs that the job may fetch.
   var urls: [SourceURL] {
     guard case .url(let url, let lowData) = source else { return [] }
     return [url] + (lowData.map { [$0] } ?? []) + alternatives
   }
 }
 
-/// What one client has seen of a job: it never sees an older state after a newer one.
+/// Checks the states that one client received: an older state must not follow a newer one.
 struct Sight {
   private var last: [JobID: Job] = [:]
 

@@ -1,4 +1,4 @@
-/// Random numbers that a seed repeats (SplitMix64).
+/// Random numbers that a seed reproduces (SplitMix64).
 struct Numbers: RandomNumberGenerator {
   private var state: UInt64
 
@@ -12,7 +12,7 @@ struct Numbers: RandomNumberGenerator {
     return mixed ^ mixed >> 31
   }
 
-  /// True once in so many times.
+  /// Returns true once in `count` times on average.
   mutating func once(in count: Int) -> Bool { Int.random(in: 0..<count, using: &self) == 0 }
 
   mutating func number(_ range: ClosedRange<Int>) -> Int { .random(in: range, using: &self) }

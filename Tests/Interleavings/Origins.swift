@@ -1,24 +1,23 @@
 import Jobs
 import Synchronization
 
-/// Origins that do with each URL what the seed says, and count who asks them at once.
+/// Origins that treat each URL as the seed decides, and count concurrent requests.
 final class Origins: ImageFetcher {
-  /// What becomes of a request.
+  /// The result of a request.
   enum Ending: CaseIterable { case whole, hangs, breaks, refuses, missing, broken }
 
-  /// What a URL's requests meet.
+  /// How the requests for a URL are answered.
   struct Plan {
-    /// What comes of the first ones, and of all after them.
+    /// The results of the first requests, and of all later ones.
     var first: [Ending]
     var then: Ending
     var pieces: [[UInt8]]
-    /// Before each piece, in milliseconds.
+    /// Pause before each piece, in milliseconds.
     var pause: Int
     var headers: [HeaderField]
-    /// Whether it stands for less data.
     var url: SourceURL
 
-    /// What its jobs may fail with; any may also be late.
+    /// The failures that a job of this URL may have. Any job may also time out.
     var failures: Set<FailureCode> {
       var codes: Set<FailureCode> = [.timeout]
       for ending in first + [then] {
@@ -26,7 +25,7 @@ final class Origins: ImageFetcher {
         case .whole: break
         case .hangs: codes.insert(.stalled)
         case .breaks: codes.insert(.truncated)
-        // Its origin is given a pause.
+        // The origin is paused then.
         case .refuses: codes.insert(.connectFailure)
         case .missing: codes.insert(.originStatus)
         case .broken: codes.insert(.decodeFailed)
@@ -41,7 +40,7 @@ final class Origins: ImageFetcher {
 
   private struct Transfer: Sendable {
     let url: String
-    /// Another one of the same URL began: it has to be one that was cancelled.
+    /// Whether another transfer of the same URL has begun. This one must have been cancelled then.
     var hasRival = false
   }
 
@@ -60,10 +59,10 @@ final class Origins: ImageFetcher {
   private let running = Mutex<[String: Int]>([:])
 
   /// - Parameters:
-  ///   - limit: of requests to one origin at once.
-  ///   - isStrict: whether equal jobs are seen to share transfers: not where a load that was left may be interrupted
-  ///     before its task hears of it.
-  ///   - miscounts: whether requests are counted without care for others that come meanwhile, as a test of the test.
+  ///   - limit: requests to one origin at the same time.
+  ///   - isStrict: whether equal jobs must share transfers. Not if a cancelled load may be interrupted before its
+  ///     task is cancelled.
+  ///   - miscounts: whether concurrent requests are counted with a planted race, to test this program itself.
   init(
     _ count: Int, limit: Int, _ numbers: inout Numbers, isStrict: Bool, miscounts: Bool,
     _ faults: Faults
@@ -131,7 +130,7 @@ final class Origins: ImageFetcher {
     }
   }
 
-  /// A transfer goes on that was not cancelled.
+  /// Checks a transfer that continues, so it was not cancelled.
   fileprivate func goesOn(_ number: Int) {
     guard isStrict, let transfer = state.withLock({ $0.transfers[number] }) else { return }
     faults.expect(!transfer.hasRival, "two transfers of \(transfer.url) at once")
@@ -146,7 +145,7 @@ final class Origins: ImageFetcher {
     let now: Int
     if miscounts {
       let before = running.withLock { $0[origin, default: 0] }
-      // Time for others to come.
+      // Gives other threads time to run.
       let others = plans.filter { $0.url.origin == origin }.map(\.url.string)
       faults.expect(!others.isEmpty, "\(origin) has no URL")
       now = before + change
@@ -160,12 +159,12 @@ final class Origins: ImageFetcher {
     faults.expect(now >= 0 && now <= limit, "\(now) transfers of \(origin) at once")
   }
 
-  /// Expects nobody to ask for anything any more.
+  /// Checks that no transfer is running.
   func expectIdle() {
     let left = state.withLock { $0.transfers.values.map(\.url) }
-    faults.expect(left.isEmpty, "transfers go on: \(left)")
+    faults.expect(left.isEmpty, "transfers are still running: \(left)")
     let counts = running.withLock { $0.filter { $0.value != 0 } }
-    faults.expect(counts.isEmpty, "transfers are counted that are over: \(counts)")
+    faults.expect(counts.isEmpty, "ended transfers are still counted: \(counts)")
   }
 
   private final class Body: ImageBytes {
@@ -194,7 +193,7 @@ final class Origins: ImageFetcher {
         if place < plan.pieces.count, ending == .whole || place == 0 { return plan.pieces[place] }
         switch ending {
         case .hangs:
-          // As a fetcher does; a job's own time is over long before.
+          // Like a real fetcher. A job's own timeout ends much earlier.
           try await pause(for: .seconds(20))
           throw .stalled(seconds: 20)
         case .breaks: throw .truncated(received: 9, expected: nil)

@@ -1,7 +1,7 @@
 import CInterleavings
 import Jobs
 
-/// The engine's own threads: none, but the scheduler's turns.
+/// The engine's threads: no real threads, but turns of the scheduler.
 final class ScheduledThreads: ComputeThreads {
   private final class Lane: ComputeLane, TaskExecutor {
     func move(to priority: Priority) {}
@@ -27,7 +27,7 @@ final class ScheduledThreads: ComputeThreads {
   func workerLane(at priority: Priority) -> any WorkerLane { SerialLane() }
 }
 
-/// An UnownedJob is the runtime's pointer and nothing else.
+/// An UnownedJob consists of the runtime's pointer only.
 private func pointer(_ job: UnownedJob) -> UnsafeMutableRawPointer {
   unsafeBitCast(job, to: UnsafeMutableRawPointer.self)
 }

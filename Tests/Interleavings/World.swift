@@ -4,15 +4,15 @@ import Jobs
 import Logging
 import TestSupport
 
-/// One seed's service, its clients and its origins.
+/// The service, clients and origins of one seed.
 final class World: Sendable {
-  /// What is broken by design, to see whether it is found.
+  /// A planted fault, to check that it is found.
   enum Plant: String { case lostUpdate = "lost-update", miscount }
 
   let faults = Faults()
   let ledger: Ledger
   let origins: Origins
-  /// Whether the service stops in the midst of all, and begins again.
+  /// Whether the service stops in the middle of the run and starts again.
   let stops: Bool
   private let store: MemoryJobStore
   private let images = MemoryImageStore()
@@ -37,12 +37,13 @@ final class World: Sendable {
     configuration.workers = numbers.number(1...4)
     configuration.maxPerOrigin = limit
     configuration.timeout = .seconds(2)
-    // Days pass where nothing runs.
+    // Long, because time advances by days while no job can run.
     configuration.retention = .seconds(100 * 86_400)
     configuration.retry.initialBackoff = .milliseconds(20)
     configuration.cache.isEnabled = !numbers.once(in: 3)
     configuration.isConstrained = hasLowData && numbers.once(in: 2)
-    // The store in memory gives an image that comes back no other name, so that what a lost lease began may not end later.
+    // Long, because the store in memory reuses the name of an image that is stored again. Work begun under a lost
+    // lease must not end later.
     configuration.lease = .seconds(600)
     self.configuration = configuration
     store = MemoryJobStore { World.now }
@@ -53,14 +54,14 @@ final class World: Sendable {
 
   private let calls = Later<[Int: String]>()
 
-  /// What a client waits for at the moment.
+  /// Records the call that a client makes now; nil: none.
   func doing(_ number: Int, _ what: String?) {
     var calls = calls.value ?? [:]
     calls[number] = what
     self.calls.value = calls
   }
 
-  /// The calls that are not over, in words.
+  /// Describes the calls and jobs that have not ended.
   var waiting: [String] {
     (calls.value ?? [:]).map { "client \($0.key) waits: \($0.value)" }
       + ledger.jobs.compactMap { id in
@@ -75,7 +76,7 @@ final class World: Sendable {
 
   func newJob(_ numbers: inout Numbers) -> NewJob {
     let number = numbers.number(0...Self.urls - 1)
-    // Which mode a URL is asked with is the URL's, so that jobs which ask it share its transfer.
+    // The cache mode depends on the URL, so that jobs with the same URL share its transfer.
     let other = origins.plans[(number + 3) % Self.urls].url
     var submission = Submission(
       source: .url(
@@ -97,7 +98,7 @@ final class World: Sendable {
       log: Logger(label: "interleavings") { _ in SwiftLogNoOpLogHandler() })
   }
 
-  /// Runs a service for as long as the body takes, and stops it.
+  /// Runs a service while the body runs, then stops it.
   private func serve(
     stopWithin limit: Duration, _ body: @escaping @Sendable (JobEngine) async -> Void
   ) async {
@@ -106,7 +107,7 @@ final class World: Sendable {
     await withTaskGroup { group in
       group.addTask { [faults] in
         do { try await engine.run { isReady.finish() } } catch {
-          faults.note("the start: \(error)")
+          faults.note("failed to start: \(error)")
         }
       }
       for await _ in ready {}
@@ -131,7 +132,7 @@ final class World: Sendable {
     }
   }
 
-  /// What all clients do, up to every job's end.
+  /// Runs the clients until every job has ended.
   func run() async {
     var numbers = numbers
     let first = Numbers(numbers.next())
@@ -155,9 +156,9 @@ final class World: Sendable {
     await audit()
   }
 
-  /// Expects what is left to be what clients were told, and nothing else.
+  /// Checks that the stored state is exactly the reported one.
   private func audit() async {
-    for held in await store.leftovers { faults.note("\(held) is left") }
+    for held in await store.leftovers { faults.note("\(held) was not cleaned up") }
     origins.expectIdle()
     for id in ledger.jobs {
       guard let entry = ledger[id] else { continue }
@@ -166,7 +167,7 @@ final class World: Sendable {
         faults.expect(entry.mayBePurged, "\(id) is lost")
         continue
       }
-      faults.expect(job.phase.isFinished, "\(id) is left \(job.phase)")
+      faults.expect(job.phase.isFinished, "\(id) is still \(job.phase)")
       faults.expect(job.phase == entry.phase, "\(id) is \(job.phase), not \(entry.phase)")
       guard job.phase == .success, let image = job.image, image.isKept else { continue }
       let bytes = try? await images.open(image.digest)

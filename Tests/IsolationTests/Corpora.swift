@@ -1,13 +1,13 @@
 import Foundation
 import Jobs
 
-/// The images of others that .ci/corpora fetches.
+/// The public test images that .ci/corpora fetches.
 enum Corpora {
   static let folder =
     String(#filePath.dropLast("Tests/IsolationTests/Corpora.swift".count)) + ".build-corpora/"
   static let isLong = ProcessInfo.processInfo.environment["LONG_TESTS"] == "1"
 
-  /// What .ci/corpora.txt names, of this run's length.
+  /// The names of the image sets in .ci/corpora.txt for this kind of run.
   static func sets() throws -> [String] {
     let list = String(folder.dropLast(".build-corpora/".count)) + ".ci/corpora.txt"
     let lines = try String(contentsOfFile: list, encoding: .utf8).split(separator: "\n")
@@ -15,7 +15,7 @@ enum Corpora {
     return words.filter { $0[0] != "#" && (isLong || $0[1] == "short") }.map { $0[0] }
   }
 
-  /// Files by their names, which begin with the set's.
+  /// Files by name; each name begins with the name of its set.
   static func files() throws -> [(name: String, path: String)] {
     var files: [(name: String, path: String)] = []
     for set in try sets() {
@@ -31,14 +31,14 @@ enum Corpora {
     return files
   }
 
-  /// A folder for a run; whoever asks removes it.
+  /// Creates a folder for a run. The caller must remove it.
   static func makeFolder() throws -> String {
     let folder = NSTemporaryDirectory() + "corpora-" + UUID().uuidString
     try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
     return folder
   }
 
-  /// Writes what was found where `CORPORA_REPORT` says.
+  /// Writes the results to the folder in `CORPORA_REPORT`.
   static func report(_ judged: [Judged], as name: String) throws {
     guard let folder = ProcessInfo.processInfo.environment["CORPORA_REPORT"] else { return }
     let lines = judged.map { one in

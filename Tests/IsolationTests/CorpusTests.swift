@@ -3,7 +3,7 @@ import Jobs
 import TestSupport
 import Testing
 
-/// Images of others, good and broken: `make corpora` fetches all, `make test` those that are small.
+/// Public test images, valid and broken. `make corpora` fetches all of them, `make test` only the small ones.
 @Suite("Corpora", .timeLimit(.minutes(30)))
 struct CorpusTests {
   private static var isDebian12: Bool {
@@ -13,7 +13,7 @@ struct CorpusTests {
     }
   }
 
-  @Test("are shown as others show them or refused as others refuse them, but for what is listed")
+  @Test("corpus images have the same result as in other programs, except listed differences")
   func verdicts() async throws {
     let folder = try Corpora.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: folder) }
@@ -31,7 +31,7 @@ struct CorpusTests {
     let mistakes = try ListedDifferences("corpora.txt").mistakes(in: found) { pattern in
       sets.contains { pattern.hasPrefix($0 + "/") }
     }
-    // The list is of what Debian 12's programs show. Newer versions show some images in another way.
+    // The list was made with the programs of Debian 12. Newer versions show some images differently.
     if try Self.isDebian12 { #expect(mistakes == []) }
     #expect(judged.count { $0.verdict.isLate == true } < 6)
   }

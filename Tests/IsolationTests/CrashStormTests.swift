@@ -5,17 +5,17 @@ import TestSupport
 import Testing
 
 @Suite(
-  "A storm of images that crash their decoders", .serialized,
-  .disabled(if: Sanitizer.isOfThreads, "no decoder was seen to start beside it")
+  "Many images that crash their decoders", .serialized,
+  .disabled(if: Sanitizer.isOfThreads, "decoders could not start under ThreadSanitizer")
 )
 struct CrashStormTests {
   private static let storm = Corpora.isLong ? 1_000 : 600
 
-  @Test("costs the images beside it nothing but a part of the machine")
+  @Test("images that crash their decoders only slow other images down")
   func crashes() async throws {
     let (service, hostile) = (IsolatedCodec(), IsolatedCodec.hostile { $0.patience = .seconds(1) })
     let photo = Fixtures.jpeg
-    // What the storm is compared with: as many images that are decoded.
+    // The comparison: the same number of images that are decoded normally.
     let calm = await Self.times(of: photo, by: service) {
       #expect(Decoding(Fixtures.smallJPEG, by: service).error == nil)
     }
@@ -24,12 +24,13 @@ struct CrashStormTests {
       guard case .crashed(let how) = crash else { Issue.record("\(crash as Any)"); return }
       #expect(how.hasPrefix("signal 11"))
     }
-    print("p99 beside good images \(calm), beside crashing ones \(rough)")
-    // Loose: other tests take their part, too. Benchmarks/README.md has what a quiet machine measures.
+    print("p99 next to good images \(calm), next to crashing ones \(rough)")
+    // A loose limit, because other tests run at the same time. Benchmarks/README.md has measurements on a quiet
+    // machine.
     #expect(rough < calm * 5 + .milliseconds(100))
   }
 
-  @Test("with some that hang is over when those have had their time")
+  @Test("images that hang do not block other images beyond their time limit")
   func hangs() async {
     let (service, hostile) = (IsolatedCodec(), IsolatedCodec.hostile { $0.patience = .seconds(1) })
     await withTaskGroup { group in
@@ -37,7 +38,7 @@ struct CrashStormTests {
         group.addTask {
           if number % 10 == 0 {
             let end = Decoding(Self.bytes("say nothing"), by: hostile).error
-            #expect(end == .crashed(how: "no answer"))
+            #expect(end == .crashed(how: "it did not respond"))
           } else {
             #expect(Decoding(Fixtures.smallJPEG, by: service).error == nil)
           }
@@ -50,7 +51,7 @@ struct CrashStormTests {
     Array(attempt.utf8) + [UInt8](repeating: 0, count: 64)
   }
 
-  /// The 99th percentile of an image's decoding, of which one comes with every fifth of the others.
+  /// The 99th percentile of the time to decode `image`, which runs with every fifth call of `other`.
   private static func times(
     of image: [UInt8], by codec: IsolatedCodec, beside other: @escaping @Sendable () -> Void
   ) async -> Duration {

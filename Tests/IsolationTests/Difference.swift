@@ -1,18 +1,18 @@
 import Foundation
 import Jobs
 
-/// How far others' verdict on a file is from ours.
+/// How the result of another program differs from ours.
 enum Difference: Hashable {
-  /// Both took it, and the pixels are not the same.
+  /// Both accept the file, but the pixels differ.
   case pixels
-  /// Both took it, with other sides.
+  /// Both accept the file, but the sides differ.
   case sides
-  /// It was taken here alone.
+  /// Only our decoder accepts the file.
   case taken
-  /// It was refused here alone.
+  /// Only our decoder refuses the file.
   case refused(FailureCode)
 
-  /// Nil: there is none, or nobody could say in time.
+  /// Nil if there is no difference or the other program took too long.
   init?(_ judged: Judged) {
     let verdict = judged.verdict
     switch (judged.result, verdict.accepts) {
@@ -34,7 +34,7 @@ enum Difference: Hashable {
     }
   }
 
-  /// As the lists of Tests/Fixtures have it.
+  /// The word for it in the files of Tests/Fixtures.
   var word: String {
     switch self {
     case .pixels: "pixels"
@@ -44,23 +44,23 @@ enum Difference: Hashable {
     }
   }
 
-  /// How far pixels may be from the reference's: the worst channel of any pixel, of 255, and on average.
+  /// The allowed difference from the reference: of the worst channel of any pixel (0 to 255), and on average.
   struct Tolerance {
     var worst = 0
     var mean = 0.0
 
     init(of format: ImageFormat) {
       switch format {
-      // Exact, but for one step where a profile is followed in another precision.
+      // Exact, except for one step if a profile is applied with another precision.
       case .png: (worst, mean) = (1, 0.01)
       case .webp, .gif, .ico, .avif: break
-      // Colours of 5 and 6 bits, and of 16, are rounded here and cut off by Pillow; so are inks.
+      // Colors of 5, 6 and 16 bits are rounded here but truncated by Pillow; so are inks.
       case .bmp: (worst, mean) = (1, 1)
-      // Brought to RGB from scaled planes here, with a rounding of its own.
+      // Converted to RGB from scaled planes here, with different rounding.
       case .jpeg: (worst, mean) = (2, 0.3)
       // Rounded from floating point.
       case .jxl: (worst, mean) = (1, 0.5)
-      // Chroma between samples is interpolated here, and repeated by libheif.
+      // Chroma is interpolated here, but repeated by libheif.
       case .heic: (worst, mean) = (48, 5.2)
       }
     }

@@ -3,7 +3,7 @@ import Jobs
 import TestSupport
 import Testing
 
-/// Bytes that nobody made on purpose, decoded here and by others.
+/// Randomly changed and cut images, decoded here and by other programs.
 @Suite("Changed and cut images", .timeLimit(.minutes(60)))
 struct DifferentialTests {
   private static func seeds(_ format: ImageFormat) throws -> [(name: String, path: String)] {
@@ -19,13 +19,13 @@ struct DifferentialTests {
     }
   }
 
-  /// Tools that begin a process for each file take longer than Pillow does.
+  /// Fewer files for formats whose tool starts a process per file, which takes longer than Pillow.
   private static func count(_ format: ImageFormat) -> Int {
     Corpora.isLong ? 2_000 : [.avif, .heic, .jxl].contains(format) ? 60 : 200
   }
 
   @Test(
-    "are taken where others take them, and cut where others miss something, but for what is listed",
+    "changed and cut images have the same result as elsewhere, except listed differences",
     arguments: ImageFormat.allCases)
   func verdicts(format: ImageFormat) async throws {
     let folder = try Corpora.makeFolder()
@@ -51,16 +51,16 @@ struct DifferentialTests {
     try Corpora.report(judged, as: "mutants-\(format.rawValue)")
     for one in judged {
       #expect(one.code != FailureCode.internal.rawValue, "\(one.name)")
-      if one.unrendered != nil { Issue.record("\(one.name): taken, and then not shown") }
+      if one.unrendered != nil { Issue.record("\(one.name): accepted, but cannot be rendered") }
     }
     let found = judged.compactMap { one in Difference(one).map { (Self.kind(of: one), $0.word) } }
     let mistakes = try ListedDifferences("mutants.txt").mistakes(in: found) { _ in false }
     #expect(mistakes == [])
-    // Most are told the same way by both: else nothing would be compared.
+    // Most results must be equal; otherwise the comparison would prove nothing.
     #expect(found.count < judged.count / 2, "\(found.count) of \(judged.count)")
   }
 
-  /// The format, how the file was made, and why it was refused by whoever refused it.
+  /// The format, how the file was made, and the error of the program that refused it.
   private static func kind(of judged: Judged) -> String {
     let parts = judged.name.split(separator: "/", maxSplits: 1)
     let isCut = parts[1].contains("-cut-")

@@ -4,15 +4,15 @@ import TestSupport
 import Testing
 
 @Suite(
-  "A decoder that goes on for ever",
-  .disabled(if: Sanitizer.isOfThreads, "no decoder was seen to start beside it"),
+  "A decoder that never ends",
+  .disabled(if: Sanitizer.isOfThreads, "decoders could not start under ThreadSanitizer"),
   .timeLimit(.minutes(5))
 )
 struct EndlessDecoderTests {
   private static let endless = Array("compute".utf8) + [UInt8](repeating: 0, count: 64)
 
-  /// Nothing ends it here: what is tried is what it costs until then. More of them than there are cores wait for a core for
-  /// longer than this patience.
+  /// No limit ends the decoder here, because the test measures its cost. Several of them wait for a core longer than
+  /// `patience`.
   private static func codec() -> IsolatedCodec {
     .hostile {
       ($0.maxTime, $0.longestStep) = (.seconds(3_600), .seconds(3_600))
@@ -20,7 +20,7 @@ struct EndlessDecoderTests {
     }
   }
 
-  @Test("is looked after, not waited for, once others go before it")
+  @Test("a step does not wait for an endless decoder once its priority was lowered")
   func looks() async throws {
     let decoder = Self.codec().makeDecoder(limits: DecodeLimits())
     decoder.append(Self.endless)
@@ -33,12 +33,12 @@ struct EndlessDecoderTests {
       if elsewhere > .zero { looks.append(ContinuousClock.now - start) }
       elsewhere += await decoder.pause()
     }
-    // Whoever waits does so for a millisecond each time, at the least; whoever looks is kept only by what others compute.
+    // A waiting step takes at least a millisecond. A step that only checks takes almost no time.
     #expect(looks.min()! < .milliseconds(1))
     #expect(elsewhere > .milliseconds(100))
   }
 
-  @Test("whoever does not pause between two looks waits for a moment")
+  @Test("a step without a pause waits for an endless decoder for a moment")
   func waiting() throws {
     let decoder = Self.codec().makeDecoder(limits: DecodeLimits())
     decoder.append(Self.endless)
@@ -49,7 +49,7 @@ struct EndlessDecoderTests {
   }
 
   @Test(
-    "leaves its thread to others, also where more of them go on for ever than there are threads")
+    "endless decoders leave their thread to others, even if there are more than threads")
   func threads() async throws {
     let (hostile, service, thread) = (Self.codec(), IsolatedCodec(), OneThread())
     await withTaskGroup { group in
@@ -60,7 +60,7 @@ struct EndlessDecoderTests {
       for _ in 0..<5 { #expect(await thread.decode(Fixtures.smallJPEG, by: service) == nil) }
       while await thread.looks < 100 { try? await Task.sleep(for: .milliseconds(10)) }
       let all = ContinuousClock.now - start
-      // They took all of it when they were waited for.
+      // If steps waited, they would use all of the time.
       let held = await thread.held
       print("eight endless decoders held their thread for \(held) of \(all)")
       #expect(held < all / 2)
@@ -69,14 +69,14 @@ struct EndlessDecoderTests {
   }
 }
 
-/// Decodes as the engine does, all pictures by turns.
+/// Decodes all images in turn on one thread, like the engine.
 private actor OneThread {
-  /// How many decoders were left to themselves, how often those were looked at, and how long that took.
+  /// How many decoders have lowered priority, how often they were checked, and how long the checks took.
   private(set) var (away, looks, held) = (0, 0, Duration.zero)
 
   func startCounting() { (looks, held) = (0, .zero) }
 
-  /// - Returns: why it failed; nil where it was decoded, or cancelled.
+  /// - Returns: the error; nil if the image was decoded or the task was cancelled.
   func decode(_ bytes: [UInt8], by codec: IsolatedCodec) async -> CodecError? {
     let decoder = codec.makeDecoder(limits: DecodeLimits())
     decoder.append(bytes)

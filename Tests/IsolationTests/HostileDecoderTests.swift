@@ -6,13 +6,13 @@ import TestSupport
 import Testing
 
 @Suite(
-  "A decoder that was taken over",
-  .disabled(if: Sanitizer.isOfThreads, "no decoder was seen to start beside it")
+  "A compromised decoder",
+  .disabled(if: Sanitizer.isOfThreads, "decoders could not start under ThreadSanitizer")
 )
 struct HostileDecoderTests {
   private static let codec = IsolatedCodec.hostile()
 
-  /// What it does, as the "image" says.
+  /// Makes the decoder do what the "image" requests, and returns the error.
   private static func end(
     of attempt: String, by codec: IsolatedCodec = codec, variants: [VariantRequest] = [],
     size: Int = 64, of byte: UInt8 = 0, pieces: Int = .max
@@ -28,7 +28,7 @@ struct HostileDecoderTests {
   }
 
   @Test(
-    "is ended by its first call that decoding needs none of",
+    "a compromised decoder is ended at its first forbidden system call",
     arguments: [
       "open", "environ", "init", "parent memory", "create", "unlink", "stat", "directory",
       "read", "write channel", "inet", "unix", "netlink", "connect", "descriptor",
@@ -41,18 +41,18 @@ struct HostileDecoderTests {
   func calls(attempt: String) throws {
     try #require(Self.codec.probe().get().hasFilter)
     let end = Self.end(of: attempt)
-    #expect(end == .crashed(how: "a system call that decoding needs none of"))
+    #expect(end == .crashed(how: "a forbidden system call"))
     #expect(!FileManager.default.fileExists(atPath: "/tmp/imagefetch-hostile"))
   }
 
   @Test(
-    "gets no more memory than it may have, and nobody to tell of it",
+    "a compromised decoder gets no additional memory and cannot write to stderr",
     arguments: ["allocate", "allocate address space", "write"])
   func memory(attempt: String) {
     #expect(Self.end(of: attempt) == .broken(format: .jpeg, detail: "denied"))
   }
 
-  @Test("that crashes is told by how it ended")
+  @Test("a decoder that crashes is reported with its signal or exit")
   func crashes() {
     for (attempt, signal) in [
       ("crash", "signal 11"), ("no more stack", "signal 11"), ("abort", "signal 6"),
@@ -64,91 +64,91 @@ struct HostileDecoderTests {
       }
       #expect(how.hasPrefix(signal))
     }
-    #expect(Self.end(of: "exit") == .crashed(how: "it ended by itself"))
+    #expect(Self.end(of: "exit") == .crashed(how: "it exited unexpectedly"))
   }
 
-  private static let late = CodecError.crashed(how: "more time than an image may take")
+  private static let late = CodecError.crashed(how: "it exceeded the time for one image")
 
   @Test(
-    "has so much time and no more, be it in many steps, in one, or in one that it says is a long one",
+    "a decoder has no more CPU time than its limit, in one step or in many",
     arguments: ["steps", "compute", "lie: a long step"])
   func time(attempt: String) {
     let short = IsolatedCodec.hostile { $0.maxTime = .seconds(1) }
     #expect(Self.end(of: attempt, by: short) == Self.late)
   }
 
-  @Test("that goes on for ever with a small image is ended long before an image's time is over")
+  @Test("an endless decoder of a small image is ended long before the limit of an image")
   func endless() {
     let start = ContinuousClock.now
     let codec = IsolatedCodec.hostile { $0.maxTime = .seconds(3_600) }
     #expect(Self.end(of: "compute", by: codec) == Self.late)
     #expect(Self.end(of: "a long step", by: codec) == Self.late)
-    // It can't have computed for longer than it was there.
+    // It can't have computed for longer than it existed.
     #expect(ContinuousClock.now - start < .seconds(360))
-    // What is known to be large has its time.
-    let end = Self.end(of: "a long step that was told", by: codec)
+    // A large image may compute for longer.
+    let end = Self.end(of: "a reported long step", by: codec)
     #expect(end == .broken(format: .jpeg, detail: "denied"))
   }
 
-  @Test("that is slow has another chance where others were before, behind everybody else")
+  @Test("a slow image in a reused decoder is tried again, at the lowest priority")
   func again() {
     let codec = IsolatedCodec.hostile { $0.mostIdle = 1 }
     #expect(Self.end(of: "write", by: codec) == .broken(format: .jpeg, detail: "denied"))
     #expect(
       Self.end(of: "a loop after others", by: codec) == .broken(format: .jpeg, detail: "denied"))
-    // In a fresh one it is its own doing.
+    // In a fresh decoder, the image itself is to blame.
     #expect(Self.end(of: "write", by: codec) == .broken(format: .jpeg, detail: "denied"))
     #expect(Self.end(of: "compute", by: codec) == Self.late)
   }
 
-  @Test("that does nothing has so much time, too")
+  @Test("a decoder that does nothing is ended after the same time")
   func nothing() {
     let patience = Duration.seconds(3)
     let impatient = IsolatedCodec.hostile { $0.patience = patience }
     let start = ContinuousClock.now
-    #expect(Self.end(of: "say nothing", by: impatient) == .crashed(how: "no answer"))
+    #expect(Self.end(of: "say nothing", by: impatient) == .crashed(how: "it did not respond"))
     #expect(ContinuousClock.now - start < patience * 2)
   }
 
   @Test(
-    "that lies is ended",
+    "a decoder that violates the protocol is ended",
     arguments: [
       "garbage", "too long", "short", "huge", "another size", "no header", "orientation",
       "format", "forbidden format", "files", "early files", "endless list", "rendered",
       "nothing",
       "another's answer", "header again", "memory", "a last word of no fault",
-      "preview that nobody wants", "more to compute",
+      "unrequested preview", "more to compute",
     ])
   func lies(lie: String) {
     guard case .crashed(let how) = Self.end(of: "lie: " + lie) else {
-      Issue.record("\(lie) was believed")
+      Issue.record("\(lie) was accepted")
       return
     }
-    #expect(how.hasPrefix("an answer that can't be"))
+    #expect(how.hasPrefix("protocol violation"))
   }
 
   @Test(
-    "that lies about a variant is ended",
+    "a decoder that violates the protocol for a variant is ended",
     arguments: ["long", "negative", "beyond", "format", "brands"])
   func variantLies(lie: String) {
     var variant = Self.small
     if lie == "brands" { variant.format = .avif }
     let end = Self.end(of: "lie: variant " + lie, variants: [variant])
     guard case .crashed(let how) = end else {
-      Issue.record("\(lie) was believed")
+      Issue.record("\(lie) was accepted")
       return
     }
-    #expect(how.hasPrefix("an answer that can't be"))
+    #expect(how.hasPrefix("protocol violation"))
   }
 
-  @Test("that never gives what it promised is ended, and keeps no thread waiting for it")
+  @Test("a decoder that never sends a promised file is ended, and blocks no thread")
   func promises() throws {
     let codec = IsolatedCodec.hostile { $0.patience = .seconds(2) }
     let decoder = codec.makeDecoder(limits: DecodeLimits(), variants: [Self.small])
     decoder.append(Self.bytes("lie: variant taken"))
     decoder.end()
     var longest = Duration.zero
-    #expect(throws: CodecError.crashed(how: "no answer")) {
+    #expect(throws: CodecError.crashed(how: "it did not respond")) {
       while true {
         let start = ContinuousClock.now
         defer { longest = max(longest, ContinuousClock.now - start) }
@@ -158,13 +158,13 @@ struct HostileDecoderTests {
     #expect(longest < .seconds(1))
   }
 
-  @Test("that reads nothing of what it is sent keeps no thread waiting for that")
+  @Test("a decoder that reads no requests blocks no thread")
   func flood() {
     let end = Self.end(of: "flood", size: 200_000, pieces: 64)
-    #expect(end == .crashed(how: "an answer that can't be: answers to what it has not read"))
+    #expect(end == .crashed(how: "protocol violation: replies without reading requests"))
   }
 
-  @Test("leaves nothing to the next image: neither a fault of its memory nor an answer")
+  @Test("a decoder passes neither corrupted memory nor replies to the next image")
   func next() {
     let codec = IsolatedCodec.hostile { $0.mostIdle = 1 }
     for first in ["plant", "two answers"] {
@@ -174,13 +174,13 @@ struct HostileDecoderTests {
         #expect(end == .broken(format: .jpeg, detail: "denied"))
       }
     }
-    // One that crashes a fresh decoder, too, has crashed it.
+    // An image that also crashes a fresh decoder is reported as crashed.
     #expect(Self.end(of: "write", by: codec) != nil)
-    #expect(Self.end(of: "exit", by: codec) == .crashed(how: "it ended by itself"))
+    #expect(Self.end(of: "exit", by: codec) == .crashed(how: "it exited unexpectedly"))
   }
 
   @Test(
-    "has no picture that it gets later fail, however large that is, and however many others there are",
+    "a compromised decoder does not make later images fail, of any size and number",
     arguments: [0, 32 << 20])
   func large(mostRemembered: Int) {
     let codec = IsolatedCodec.hostile { ($0.mostIdle, $0.mostRemembered) = (1, mostRemembered) }
@@ -189,15 +189,15 @@ struct HostileDecoderTests {
     #expect(end == .broken(format: .jpeg, detail: "denied"))
   }
 
-  @Test("has no picture fail by a header that it made up: another decoder's is not held against it")
+  @Test("a false header of a compromised decoder does not make the image fail permanently")
   func madeUpHeader() {
     let codec = IsolatedCodec.hostile { $0.mostIdle = 1 }
     #expect(Self.end(of: "plant a header", by: codec) != nil)
-    // What follows the header comes later.
+    // The bytes after the header arrive later.
     #expect(Self.end(of: "a header", by: codec, pieces: 32) == .noDecoder)
   }
 
-  @Test("finds nothing of the pictures before its own in the memory that it shares")
+  @Test("a decoder finds no bytes of earlier images in the shared memory")
   func remains() {
     let codec = IsolatedCodec.hostile { $0.mostIdle = 1 }
     let before = Self.end(of: "who", by: codec)
@@ -208,11 +208,11 @@ struct HostileDecoderTests {
     #expect(before != nil && Self.end(of: "who", by: codec) == before, "it was one process")
   }
 
-  @Test("that spins once it is idle is ended, long before it would be within an image's time")
+  @Test("a decoder that computes while idle is ended soon")
   func spinning() async throws {
     let codec = IsolatedCodec.hostile { ($0.mostIdle, $0.maxTime) = (1, .seconds(3_600)) }
     guard case .broken(_, let detail) = Self.end(of: "spin once it is idle", by: codec) else {
-      Issue.record("no answer")
+      Issue.record("no reply")
       return
     }
     let process = try #require(pid_t(detail))
@@ -224,18 +224,18 @@ struct HostileDecoderTests {
     #expect(end == .broken(format: .jpeg, detail: "denied"))
   }
 
-  /// Seconds of CPU time; nil once it has ended.
+  /// Seconds of CPU time; nil once the process has ended.
   private static func computed(by process: pid_t) -> Int? {
     guard let file = try? String(contentsOfFile: "/proc/\(process)/stat", encoding: .utf8) else {
       return nil
     }
-    // What follows its name: the state first, the time as the 12th and 13th, in hundredths.
+    // The fields after the name: the state first, the CPU time in the 12th and 13th, in hundredths of a second.
     let fields = file.split(separator: ")").last?.split(separator: " ") ?? []
     guard fields.count > 12, fields[0] != "Z" else { return nil }
     return fields[11...12].reduce(0) { $0 + (Int($1) ?? 0) } / 100
   }
 
-  @Test("leaves nothing to the next rendering")
+  @Test("a compromised decoder does not affect the next rendering")
   func nextRendering() {
     let codec = IsolatedCodec.hostile { $0.mostIdle = 1 }
     #expect(Self.end(of: "plant", by: codec) != nil)
@@ -246,31 +246,31 @@ struct HostileDecoderTests {
     }
   }
 
-  @Test("that words a fault writes no lines of its own into logs")
+  @Test("control characters in a decoder's message are removed")
   func text() {
     #expect(Self.end(of: "text") == .broken(format: .jpeg, detail: "a[31mb"))
   }
 
   @Test(
-    "gives no preview that is none",
+    "an invalid preview is a protocol violation",
     arguments: [
-      ("preview", "a preview"), ("long preview", "a preview of 2097152 bytes"),
+      ("preview", "an invalid preview"), ("long preview", "a preview of 2097152 bytes"),
     ])
   func preview(lie: String, told: String) throws {
-    // A decoder that had others before would be replaced, and asked for no preview.
+    // A decoder that has decoded other images would be replaced first, and gets no request for a preview.
     let decoder = IsolatedCodec.hostile().makeDecoder(limits: DecodeLimits())
     decoder.append(Self.bytes("lie: " + lie))
     while try decoder.step() != .needsBytes {}
     #expect(decoder.hasMoreToShow)
     #expect(decoder.takePreview() == nil)
     decoder.beginPreview()
-    #expect(throws: CodecError.crashed(how: "an answer that can't be: \(told)")) {
+    #expect(throws: CodecError.crashed(how: "protocol violation: \(told)")) {
       while true { _ = try decoder.step() }
     }
     #expect(decoder.takePreview() == nil)
   }
 
-  @Test("shows nothing before its header: memory is taken by that, and not while previews are made")
+  @Test("a decoder shows no preview before its header and its memory are accepted")
   func previewBeforeHeader() throws {
     let decoder = Self.codec.makeDecoder(limits: DecodeLimits())
     decoder.append(Self.bytes("lie: more to show"))
@@ -284,7 +284,7 @@ struct HostileDecoderTests {
     return request
   }()
 
-  @Test("each costs its own picture: those beside it are decoded")
+  @Test("a crash ends only its own image; others are decoded")
   func neighbours() async {
     let codec = IsolatedCodec()
     await withTaskGroup { group in

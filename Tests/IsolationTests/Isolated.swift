@@ -7,12 +7,12 @@ import Logging
 import TestSupport
 
 extension Sanitizer {
-  /// Whether ThreadSanitizer is there.
+  /// Whether ThreadSanitizer is in use.
   static let isOfThreads = dlsym(nil, "__tsan_init") != nil
 }
 
 extension IsolatedCodec {
-  /// Of the service's own program.
+  /// Uses the service's own program.
   init(_ change: (inout Configuration) -> Void = { _ in }) {
     var configuration = Configuration()
     configuration.program = BuiltProgram.imagefetch
@@ -20,7 +20,7 @@ extension IsolatedCodec {
     self.init(configuration, log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
   }
 
-  /// Of one that does what the bytes say.
+  /// Uses a decoder that does what the bytes request.
   static func hostile(_ change: (inout Configuration) -> Void = { _ in }) -> IsolatedCodec {
     IsolatedCodec { configuration in
       configuration.program = BuiltProgram.path("HostileDecoder")

@@ -9,7 +9,7 @@ import Testing
 
 @Suite(
   "Decoding in another process",
-  .disabled(if: Sanitizer.isOfThreads, "no decoder was seen to start beside it")
+  .disabled(if: Sanitizer.isOfThreads, "decoders could not start under ThreadSanitizer")
 )
 struct IsolatedCodecTests {
   private static let codec = IsolatedCodec()
@@ -19,14 +19,16 @@ struct IsolatedCodecTests {
     return request
   }()
 
-  @Test("stands behind a filter and, where the kernel has it, Landlock")
+  @Test("a decoder process has a seccomp filter and, if supported, Landlock")
   func layers() throws {
     let layers = try Self.codec.probe().get()
     #expect(layers.hasFilter)
     #expect(layers.landlock == nil || layers.landlock! > 0)
   }
 
-  @Test("tells what the codec in this process tells", arguments: Fixtures.known.map(\.name))
+  @Test(
+    "a decoder process gives the same results as this process",
+    arguments: Fixtures.known.map(\.name))
   func same(name: String) {
     let bytes = Fixtures.image(name)
     for pieces in [Int.max, 4_000] {
@@ -38,7 +40,7 @@ struct IsolatedCodecTests {
   }
 
   @Test(
-    "decodes images that public bug reports describe as the codec in this process does",
+    "a decoder process decodes images from bug reports like this process",
     arguments: Fixtures.reported.map(\.name))
   func reported(name: String) throws {
     let image = try #require(Fixtures.reported.first { $0.name == name })
@@ -48,7 +50,7 @@ struct IsolatedCodecTests {
     #expect(there.description == image.description)
   }
 
-  @Test("holds of many small pieces their bytes, however large a buffer each came in")
+  @Test("many small pieces take only their bytes, however large their buffers are")
   func smallPieces() throws {
     let decoder = Self.codec.makeDecoder(limits: DecodeLimits(), variants: [])
     let before = try Self.residentPages()
@@ -59,7 +61,7 @@ struct IsolatedCodecTests {
           count = 1
         })
     }
-    // 655 MB of buffers; what other tests take meanwhile is less.
+    // The buffers are 655 MB. Other tests need less at the same time.
     #expect(try Self.residentPages() < before + (300 << 20) / 4096)
     withExtendedLifetime(decoder) {}
   }
@@ -70,7 +72,7 @@ struct IsolatedCodecTests {
     return try #require(Int(numbers[1]))
   }
 
-  @Test("refuses what the codec in this process refuses")
+  @Test("a decoder process refuses the same files as this process")
   func refusals() {
     let photo = Fixtures.jpeg
     let limits = DecodeLimits(formats: [.png], maxPixels: 100, maxDimension: 20)
@@ -89,7 +91,7 @@ struct IsolatedCodecTests {
   }
 
   @Test(
-    "tells the same of bytes that were changed at random",
+    "a decoder process gives the same results for randomly changed bytes",
     arguments: [
       "small.jpg", "small-progressive.jpg", "small.png", "small.webp", "animated.gif", "small.avif",
     ])
@@ -107,7 +109,7 @@ struct IsolatedCodecTests {
   }
 
   @Test(
-    "an image of a risky format that was changed at random ends its own job at the most",
+    "a randomly changed image of a risky format ends only its own job",
     arguments: [
       "small.jxl", "progressive-lossless.jxl", "animated.jxl", "alpha.heic", "deep.heic",
       "palette.bmp", "old.ico",
@@ -126,7 +128,7 @@ struct IsolatedCodecTests {
   }
 
   @Test(
-    "without a filter takes no image of a format that needs one, and has no variants of a kept one")
+    "formats that need isolation are refused without a seccomp filter")
   func withoutFilter() {
     let bare = IsolatedCodec.Layers(hasFilter: false, landlock: 7)
     let held = IsolatedCodec.Layers(hasFilter: true, landlock: nil)
@@ -146,7 +148,7 @@ struct IsolatedCodecTests {
   }
 
   @Test(
-    "renders what the renderer in this process renders, also what is larger than the shared memory")
+    "a decoder process renders the same variants, even larger than the shared memory")
   func rendering() throws {
     let bytes = Fixtures.jpeg
     let image = try Decoding(bytes, by: StreamingCodec()).result.get()
@@ -158,14 +160,14 @@ struct IsolatedCodecTests {
     let there = try Self.files(Self.codec.render(bytes, of: image, as: [large, small]))
     #expect(try here.map { try $0.get() } == there.map { try $0.get() })
     #expect(try there[0].get().count > 1 << 20)
-    // Bytes that are no longer that image's.
+    // Bytes of another image.
     #expect(throws: CodecError.self) {
       try Self.files(Self.codec.render(Fixtures.png, of: image, as: [small]))
     }
   }
 
   @Test(
-    "renders images of every format, with a colour profile too",
+    "a decoder process renders images of every format and with color profiles",
     arguments: [
       "wide.png", "grey-gamma.png", "icc.jpg", "exif.webp", "animated.gif", "alpha.avif",
       "wide.jxl",
@@ -182,10 +184,10 @@ struct IsolatedCodecTests {
     #expect(try here.map { try $0.get() } == there.map { try $0.get() })
   }
 
-  @Test("lets a large picture's long steps be, as its decoder tells of them in time")
+  @Test("a large image may have long steps, which its decoder reports in time")
   func longSteps() throws {
     let bytes = Fixtures.image("flat-lossless.webp")
-    // Nothing is allowed but what is told.
+    // Allows only what the decoder reports.
     let codec = IsolatedCodec { $0.longestStep = .zero }
     let image = try Decoding(bytes, by: codec).result.get()
     #expect(image.width * image.height == 12_000_000)
@@ -193,7 +195,7 @@ struct IsolatedCodecTests {
     #expect(throws: Never.self) { try files[0].get() }
   }
 
-  @Test("renders animations", arguments: ["animated.gif", "animated.webp"])
+  @Test("a decoder process renders animations", arguments: ["animated.gif", "animated.webp"])
   func animations(name: String) throws {
     let bytes = Fixtures.image(name)
     let image = try Decoding(bytes, by: StreamingCodec()).result.get()
@@ -204,7 +206,9 @@ struct IsolatedCodecTests {
     #expect(try here.map { try $0.get() } == there.map { try $0.get() })
   }
 
-  @Test("makes previews", arguments: [("photo-progressive.jpg", 11_000), ("thumbnail.heic", 900)])
+  @Test(
+    "a decoder process makes previews",
+    arguments: [("photo-progressive.jpg", 11_000), ("thumbnail.heic", 900)])
   func previews(name: String, missing: Int) throws {
     let bytes = Fixtures.image(name)
     func preview(_ codec: some ImageCodec) throws -> Preview? {
@@ -223,7 +227,7 @@ struct IsolatedCodecTests {
     #expect(try made == preview(StreamingCodec()))
   }
 
-  @Test("an image of many pieces, larger than the shared memory, is decoded as it comes")
+  @Test("an image in many pieces and larger than the shared memory is decoded as it arrives")
   func large() throws {
     let bytes = PNGFixture(width: 900, height: 700).bytes
     #expect(bytes.count > 1 << 20)
@@ -234,7 +238,7 @@ struct IsolatedCodecTests {
     }
   }
 
-  @Test("many at once have a process each, and leave some for the next")
+  @Test("many images have a process each, and some processes are kept for the next")
   func many() async {
     let codec = IsolatedCodec { $0.mostIdle = 3 }
     let expected = Decoding(Fixtures.smallPNG, by: StreamingCodec())
@@ -246,7 +250,7 @@ struct IsolatedCodecTests {
     }
   }
 
-  @Test("a photo with a thumbnail goes on behind its header, without a turn for others in between")
+  @Test("a photo with a thumbnail is decoded in one step after its header")
   func behindTheHeader() throws {
     func steps() throws -> [DecodeStep] {
       let decoder = Self.codec.makeDecoder(limits: DecodeLimits(), variants: [Self.thumbnail])
@@ -259,16 +263,16 @@ struct IsolatedCodecTests {
       }
     }
     guard case .header(let header) = try steps().first else {
-      Issue.record("no header came first")
+      Issue.record("the first step was no header")
       return
     }
     #expect(header.decodingMemory > SharedMemory.smallDecode)
-    // A slice that is over has more steps, where the machine is busy.
+    // On a busy machine, more steps may be needed.
     let shortest = try (0..<20).map { _ in try steps().count }.min()
     #expect(shortest == 2)
   }
 
-  @Test("in a crowd, what still arrives waits for more of its bytes, and misses nothing")
+  @Test("in a crowd, an arriving image waits for more of its bytes and is still decoded")
   func crowd() throws {
     let codec = IsolatedCodec { $0.crowd = 2 }
     let bytes = Fixtures.smallPNG
@@ -291,7 +295,7 @@ struct IsolatedCodecTests {
     }
   }
 
-  @Test("one that is let go in the middle leaves nothing to the next")
+  @Test("an abandoned image leaves nothing to the next image")
   func abandoned() {
     let codec = IsolatedCodec { $0.mostIdle = 1 }
     for _ in 0..<3 {
@@ -302,13 +306,13 @@ struct IsolatedCodecTests {
     #expect(Decoding(Fixtures.smallPNG, by: codec).error == nil)
   }
 
-  @Test("a process is replaced after so many pictures")
+  @Test("a process is replaced after its number of images")
   func replaced() {
     let codec = IsolatedCodec { $0.picturesPerProcess = 2 }
     for _ in 0..<7 { #expect(Decoding(Fixtures.smallJPEG, by: codec).error == nil) }
   }
 
-  @Test("without a program there is no decoder, and that is our fault")
+  @Test("a missing program means that there is no decoder, which is retryable")
   func missing() {
     let codec = IsolatedCodec { $0.program = "/nowhere/imagefetch" }
     let decoded = Decoding(Fixtures.smallJPEG, by: codec)

@@ -4,21 +4,22 @@ import Isolation
 import Jobs
 import TestSupport
 
-/// Files that were decoded in the box, as the service does, and by others: see Tests/Fixtures/judge.py.
+/// A file that was decoded in a decoder process, as in the service, and by another program. See
+/// Tests/Fixtures/judge.py.
 struct Judged: Sendable {
-  /// What others found.
+  /// The result of the other program.
   struct Verdict: Decodable, Sendable {
-    /// Whether they take the file.
+    /// Whether it accepts the file.
     var accepts: Bool
-    /// Why not.
+    /// Its error.
     var said: String?
-    /// Whether they had not come to an end in their time.
+    /// Whether it did not finish in time.
     var isLate: Bool?
-    /// Where both took it: the most that a channel of a pixel differs by, of 255, and how much on average that of each
-    /// pixel's worst channel does.
+    /// If both accept the file: the largest difference of a channel (0 to 255), and the average over all pixels of
+    /// the worst channel's difference.
     var worst: Int?
     var mean: Double?
-    /// Theirs and ours, where they are not the same.
+    /// The sides found by the other program and by ours, if they differ.
     var sides: [Int]?
   }
 
@@ -31,11 +32,11 @@ struct Judged: Sendable {
 
   var name: String
   var result: Result<ImageDescription, CodecError>
-  /// Why there is no picture of an image that was taken.
+  /// Why an accepted image could not be rendered.
   var unrendered: CodecError?
   var verdict: Verdict
 
-  /// The contract's code, or `success`.
+  /// The error code of the API, or `success`.
   var code: String {
     switch result {
     case .success: "success"
@@ -43,7 +44,7 @@ struct Judged: Sendable {
     }
   }
 
-  /// - Parameter files: where they lie, by their names.
+  /// - Parameter files: the paths of the files, by name.
   static func all(_ files: [(name: String, path: String)], in folder: String) async throws
     -> [Judged]
   {

@@ -1,7 +1,8 @@
 import Foundation
 import Glibc
 
-/// A list of Tests/Fixtures: a line is a difference, how often it comes (* where nobody counts), with which files, and why.
+/// A list in Tests/Fixtures. Each line has a difference, how often it occurs (* for any number), a pattern of file
+/// names, and the reason.
 struct ListedDifferences {
   struct Line {
     var word: String
@@ -26,8 +27,8 @@ struct ListedDifferences {
       }
   }
 
-  /// What is found and not listed, and what is listed and not found as often.
-  /// - Parameter isLookedAt: of a pattern, whether its files were.
+  /// Returns unlisted differences, and listed ones that occur another number of times.
+  /// - Parameter isLookedAt: whether the files of a pattern were tested.
   func mistakes(in found: [(name: String, word: String)], where isLookedAt: (String) -> Bool)
     -> [String]
   {

@@ -6,8 +6,8 @@ import Testing
 @testable import Isolation
 
 @Suite(
-  "Bytes that are held for a second decoder",
-  .disabled(if: Sanitizer.isOfThreads, "no decoder was seen to start beside it")
+  "Bytes kept for a second decoder",
+  .disabled(if: Sanitizer.isOfThreads, "decoders could not start under ThreadSanitizer")
 )
 struct RememberedBytesTests {
   private static let most = 1 << 20
@@ -19,13 +19,13 @@ struct RememberedBytesTests {
     return DecoderPool(configuration, log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
   }
 
-  /// Whether none of them are held.
+  /// Whether no bytes are kept.
   private static func isFree(_ pool: DecoderPool) -> Bool {
     guard pool.remember(most) else { return false }
     return pool.remember(-most)
   }
 
-  @Test("are others' to hold once it has taken over before anything went wrong")
+  @Test("kept bytes are released once an image has switched to a fresh decoder")
   func changed() {
     let pool = Self.pool()
     let session = DecoderSession(pool)
@@ -36,7 +36,7 @@ struct RememberedBytesTests {
     withExtendedLifetime(session) {}
   }
 
-  @Test("are others' to hold once it has begun after a crash")
+  @Test("kept bytes are released once an image has started again after a crash")
   func crashed() {
     let pool = Self.pool()
     func decoder(_ what: String, count: Int) -> IsolatedDecoder {
@@ -50,7 +50,7 @@ struct RememberedBytesTests {
         while true { _ = try decoder.step() }
       } catch { return error }
     }
-    // So that the next one has a decoder that had others before.
+    // Ensures that the next image gets a decoder that has decoded another image.
     #expect(end(of: decoder("write", count: 64)) == .broken(format: .jpeg, detail: "denied"))
     let crash = decoder("crash", count: 400 << 10)
     guard case .crashed = end(of: crash) else {

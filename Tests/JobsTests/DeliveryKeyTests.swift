@@ -9,7 +9,7 @@ struct DeliveryKeyTests {
     try #require(DeliveryKey(template)).filled { values[$0] }
   }
 
-  @Test("has its placeholders filled, and what is not known is _")
+  @Test("a key replaces placeholders by their values, and unknown values by _")
   func filled() throws {
     #expect(
       try filled("a/{tag}/{sha256}.{ext}", [.tag: "cats", .sha256: "ff", .ext: "png"])
@@ -20,7 +20,7 @@ struct DeliveryKeyTests {
     #expect(DeliveryKey(forVariant: true).template == "{id}-{name}.{ext}")
   }
 
-  @Test("has the line of a batch's job, and _ for any other")
+  @Test("{line} is the line number of a batch's job, and _ for other jobs")
   func line() throws {
     let key = try #require(DeliveryKey("list/{line}.{ext}"))
     let digest = try #require(ImageDigest(bytes: [UInt8](repeating: 0, count: 32)))
@@ -36,7 +36,7 @@ struct DeliveryKeyTests {
   }
 
   @Test(
-    "never leaves its prefix, whatever the values are",
+    "a key never leaves its prefix, whatever the values are",
     arguments: [
       ("{tag}/x", "..", "_/x"), ("{tag}/x", "../..", ".._../x"),
       ("{tag}", "/etc/passwd", "_etc_passwd"),
@@ -49,7 +49,7 @@ struct DeliveryKeyTests {
   }
 
   @Test(
-    "is refused where its template could leave it, or has other placeholders",
+    "a template is refused if it could leave the prefix or has unknown placeholders",
     arguments: [
       "", "/a", "a/", "a//b", ".", "..", "a/../b", "./a", "a\\b", "a\nb", "{", "}", "a}b", "{a}",
       "{ID}",
@@ -59,7 +59,7 @@ struct DeliveryKeyTests {
     #expect(DeliveryKey(template) == nil)
   }
 
-  @Test("that would be too long is none")
+  @Test("a key that would be too long is nil")
   func long() throws {
     #expect(try filled("{tag}", [.tag: String(repeating: "a", count: 1_025)]) == nil)
     #expect(try filled("{tag}", [.tag: String(repeating: "ü", count: 512)])?.utf8.count == 1_024)

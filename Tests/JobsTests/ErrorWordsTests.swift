@@ -2,7 +2,7 @@ import Testing
 
 @testable import Jobs
 
-@Suite("An error, in the operator's log")
+@Suite("Errors in the operator's log")
 struct ErrorWordsTests {
   private static let errors: [any Error] = [
     StoreError.full, StoreError.unavailable(detail: "syncing an image: Input/output error"),
@@ -34,13 +34,13 @@ struct ErrorWordsTests {
     CodecError.broken(format: .png, detail: "bad CRC"),
   ]
 
-  @Test("is words, and no case of Swift's", arguments: errors.map { "\($0)" })
+  @Test("an error is described in words, not as a Swift case", arguments: errors.map { "\($0)" })
   func words(_ text: String) {
     #expect(text.contains(" "))
     #expect(text.wholeMatch(of: #/[^()"]+/#) != nil)
   }
 
-  @Test("tells what the store tells")
+  @Test("an error's description contains the store's detail")
   func details() {
     #expect("\(StoreError.unavailable(detail: "disk on fire"))" == "disk on fire")
     #expect("\(JobsError.store(.unavailable(detail: "disk on fire")))" == "disk on fire")

@@ -3,7 +3,7 @@ import Testing
 
 @Suite("A job's id")
 struct JobIDTests {
-  @Test("is a UUID of version 7 that tells its moment and survives its text form")
+  @Test("an ID is a version 7 UUID with its time, and its text form can be parsed")
   func textForm() throws {
     let id = JobID(at: Timestamp(milliseconds: 0x0193_A0B2_7C1E))
     let text = id.description
@@ -14,7 +14,7 @@ struct JobIDTests {
   }
 
   @Test(
-    "is not read from anything else",
+    "an ID is not parsed from other texts",
     arguments: [
       "", "0193a0b2-7c1e-7d3a-9f52-1f0c5b6a7d8", "0193a0b2-7c1e-7d3a-9f52-1f0c5b6a7d888",
       "0193a0b27c1e-7d3a-9f52-1f0c5b6a7d88-", "0193a0b2-7c1e-7d3a-9f52-1f0c5b6a7d8g",

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Jobs
 
-@Suite("A list's query")
+@Suite("A query for jobs")
 struct JobQueryTests {
   private func job(spelledBy fetcher: ScriptedFetcher?) -> Job {
     let url = SourceURL("http://b\u{FC}cher.example/")!  // legal
@@ -15,7 +15,7 @@ struct JobQueryTests {
   }
 
   @Test(
-    "finds a job by the fetcher's spelling of its host, and by the client's",
+    "a query finds a job by the client's and by the fetcher's spelling of its host",
     arguments: [
       ("b\u{FC}cher.example", [true, true]), ("xn--bcher-kva.example", [true, false]),
       ("b\u{FC}cher.example.", [true, false]), ("a.example", [false, false]),

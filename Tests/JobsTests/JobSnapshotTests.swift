@@ -27,14 +27,14 @@ struct JobSnapshotTests {
     return job
   }
 
-  @Test("weighs one where its job has nothing but URLs of the usual length")
+  @Test("a snapshot weighs one if its job has only URLs of usual length")
   func usual() {
     let url = SourceURL("http://a.example/" + String(repeating: "x", count: 300))!  // legal
     let job = Self.job { $0.source = .url(url, lowData: nil) }
     #expect(JobSnapshot(job).weight == 1)
   }
 
-  /// Members that no client is told, each of 8 kB.
+  /// Members that clients do not see, each of 8 kB.
   private static var asked: [(member: String, change: (inout Submission) -> Void)] {
     let fields = [HeaderField(name: "a", value: text)]
     let key = DeliveryKey(String(text.prefix(1_000)))!  // legal
@@ -57,7 +57,7 @@ struct JobSnapshotTests {
     ]
   }
 
-  @Test("weighs what its job was asked for, in whichever member it stands")
+  @Test("a snapshot weighs every long member of its submission")
   func submission() {
     for (member, change) in Self.asked {
       let job = Self.job(change)
@@ -65,7 +65,7 @@ struct JobSnapshotTests {
     }
   }
 
-  /// Jobs of which clients are told 8 kB.
+  /// Jobs whose visible members have 8 kB.
   private static func told() -> [(member: String, job: Job)] {
     let image = StoredImage(
       description: ImageDescription(format: .jpeg, width: 3, height: 2),
@@ -100,7 +100,7 @@ struct JobSnapshotTests {
     ]
   }
 
-  @Test("weighs twice what clients are told, as its encoding has that too")
+  @Test("a snapshot counts visible members twice, because its encoding repeats them")
   func result() {
     for (member, job) in Self.told() {
       #expect(JobSnapshot(job).weight >= 1 + 16_000 / JobSnapshot.usualBytes, "\(member)")

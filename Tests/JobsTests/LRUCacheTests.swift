@@ -4,7 +4,7 @@ import Testing
 
 @Suite("An LRU cache")
 struct LRUCacheTests {
-  /// What it shall do, told in the simplest way: the most recently used last.
+  /// A simple model of the cache: an array with the most recently used entry last.
   private struct Model {
     var capacity: Int
     var entries: [(key: Int, value: Int, cost: Int)] = []
@@ -26,7 +26,7 @@ struct LRUCacheTests {
     }
   }
 
-  @Test("does as its model, whatever is done", arguments: [0, 1, 2, 7, 40])
+  @Test("the cache behaves like its model for random operations", arguments: [0, 1, 2, 7, 40])
   func model(capacity: Int) {
     var random = SystemRandomNumberGenerator()
     var cache = LRUCache<Int, Int>(capacity: capacity)
@@ -58,13 +58,13 @@ struct LRUCacheTests {
     }
   }
 
-  @Test("keeps what is used again and again, and never more than it may")
+  @Test("the cache keeps a value that is used often, and never exceeds its capacity")
   func recent() {
     var cache = LRUCache<Int, Int>(capacity: 10)
     for key in 0..<1_000 {
       cache.set(-key, for: key)
       let first = cache.value(for: 0)
-      #expect(first == 0, "it is used again and again")
+      #expect(first == 0, "the key is used often")
       #expect(cache.count <= 10)
       for younger in max(0, key - 4)...key { #expect(cache.peek(younger) == -younger) }
     }

@@ -13,7 +13,7 @@ struct PhaseTests {
       priority: .normal, tags: [], createdAt: clock.now)
   }
 
-  @Test("only the moves of the contract's table are legal")
+  @Test("only the transitions of the API are legal")
   func table() {
     let legal: Set<[Phase]> = [
       [.queued, .loading], [.queued, .cancelled], [.queued, .failure], [.queued, .success],
@@ -27,7 +27,7 @@ struct PhaseTests {
     }
   }
 
-  @Test("each move makes the version grow")
+  @Test("each change increases the version")
   func versions() {
     var job = job()
     var versions = [job.version]
@@ -45,7 +45,7 @@ struct PhaseTests {
     #expect(zip(versions, versions.dropFirst()).allSatisfy { $0 < $1 })
   }
 
-  @Test("while it waits for its next try the last one's failure is known, and when the next one is")
+  @Test("a job that waits for its next try has its last failure and the time of that try")
   func lastFailure() {
     let failure = JobFailure.fetch(.timeout(seconds: 1))
     var waiting = job()
@@ -58,7 +58,7 @@ struct PhaseTests {
     ends[0].start(at: clock.now)
     _ = ends[1].cancel(at: clock.now, keptFor: .seconds(1))
     ends[2].fail(.notCached, at: clock.now, keptFor: .seconds(1))
-    // Queued again without a try that failed.
+    // These jobs are queued again, but not because a try failed.
     ends.append(ends[0])
     ends[3].requeue()
     ends.append(ends[1])
@@ -66,7 +66,7 @@ struct PhaseTests {
     for job in ends { #expect(job.lastFailure == nil && job.nextAttempt == nil, "\(job.phase)") }
   }
 
-  @Test("while its alternatives are asked it is known what the next try is to go by")
+  @Test("while alternatives are tried, the job keeps the failure that decides about a retry")
   func turned() {
     let failure = JobFailure.fetch(.originStatus(503, retryAfter: 9))
     var job = job()
@@ -95,13 +95,13 @@ struct PhaseTests {
     #expect(isQueued)
     #expect(job.failure == nil && job.expiresAt == nil && job.finishedAt == nil)
     #expect(job.phase == .queued)
-    #expect(job.attempts == 1, "attempts count over fetching again as well")
+    #expect(job.attempts == 1, "attempts also count earlier runs")
     #expect(job.tries == 0)
     let isQueuedTwice = job.fetchAgain(at: clock.now, from: .regular)
-    #expect(!isQueuedTwice, "queued is left alone")
+    #expect(!isQueuedTwice, "a queued job stays unchanged")
   }
 
-  @Test("cancelling what has finished changes nothing")
+  @Test("cancelling a finished job changes nothing")
   func cancelFinished() {
     var job = job()
     job.start(at: clock.now)
@@ -112,7 +112,7 @@ struct PhaseTests {
     #expect(job == before)
   }
 
-  @Test("each report of progress makes it grow, and the next change leaps over all that may come")
+  @Test("a progress report increases the version by one, and the next change by more")
   func reports() {
     var job = job()
     job.start(at: clock.now)
@@ -129,17 +129,17 @@ struct PhaseTests {
     recovered.requeue()
     #expect(recovered.version > shown.version)
     #expect(recovered.phase == .queued)
-    #expect(recovered.tries == 0, "a crash is not the job's fault")
+    #expect(recovered.tries == 0, "a crash does not count as a try")
 
     var edited = stored
     edited.keepProgress(of: shown)
     let isEdited = edited.edit(priority: .high, tags: nil)
     #expect(isEdited)
-    #expect(edited.progress.completed == 600, "memory alone knew it")
+    #expect(edited.progress.completed == 600, "the progress is copied from memory")
     #expect(edited.version > shown.version && edited.reports == 0)
   }
 
-  @Test("however many reports there are, the next change is newer")
+  @Test("the next change has a higher version after any number of progress reports")
   func endlessReports() {
     var job = job()
     job.start(at: clock.now)
@@ -149,7 +149,7 @@ struct PhaseTests {
     #expect(changed.version > job.version)
   }
 
-  @Test("what an instance starts is newer than what earlier ones showed and a power cut undid")
+  @Test("a started job is newer than versions of earlier instances that a power cut undid")
   func startedAnew() {
     let queued = job()
     var version = queued.version
@@ -163,10 +163,10 @@ struct PhaseTests {
       }
       version = job.version
     }
-    #expect(version < 1 << 53, "a number in JSON")
+    #expect(version < 1 << 53, "a JSON number can represent the version")
   }
 
-  @Test("what was shown and then undone gives way to what the job has come to since, and once")
+  @Test("a state that was shown and then undone is replaced by the present one, once")
   func lifted() {
     var undone = job()
     undone.start(at: clock.now, by: Instance(number: 9))
@@ -179,7 +179,7 @@ struct PhaseTests {
     isLifted = other.lift(above: undone)
     #expect(!isLifted)
 
-    // The same number of changes later it is something else.
+    // After the same number of changes the job is in another phase.
     var queued = undone
     queued.requeue()
     var again = queued
@@ -190,7 +190,7 @@ struct PhaseTests {
     #expect(isLifted && queued.version > again.version)
   }
 
-  @Test("a change is held to the revision that a client saw, whatever progress there is since")
+  @Test("a conditional change compares the revision and ignores progress reports")
   func condition() {
     var job = job()
     job.start(at: clock.now)

@@ -66,16 +66,16 @@ struct RenditionTests {
     ),
   ]
 
-  @Test("is the same however it was asked for", arguments: equal)
+  @Test("requests with equal results have equal renditions", arguments: equal)
   func normalised(name: String, renditions: [Rendition]) {
     for rendition in renditions { #expect(rendition.variant.name == name) }
   }
 
-  @Test("stays what it is when asked for as it is said", arguments: equal)
+  @Test("the options of a rendition resolve to the same rendition", arguments: equal)
   func settled(name: String, renditions: [Rendition]) {
     for rendition in renditions {
       guard case .image(let image) = rendition.source else {
-        Issue.record("a rendition of something else")
+        Issue.record("the source is not an image")
         continue
       }
       let again = Rendition(of: image, as: rendition.variant, by: FakeRenderer())
@@ -83,24 +83,24 @@ struct RenditionTests {
     }
   }
 
-  @Test("has a name of its own")
+  @Test("different renditions have different IDs")
   func distinct() throws {
     let all = Self.equal.compactMap(\.1.first) + [Self.rendition(digest: 2)]
     #expect(Set(all.map(\.id)).count == all.count)
     let keys = Set(all.map(\.id.key))
-    #expect(keys.count == 2, "one an image")
+    #expect(keys.count == 2, "one key for each image")
   }
 
-  @Test("has a name that outlives the process")
+  @Test("the ID of a rendition is the same in every process")
   func lasting() {
-    // Another value is right only together with another recipe.
+    // If this value changes, `Rendition.recipe` must be increased too.
     #expect(Rendition.recipe == 2)
     #expect(
       Self.rendition { $0.width = 100 }.digest.hex
         == "eba5cea07d9964d03d9ce6944b994a403015caadb54f47e408ebef0dc2cc2fe8")
   }
 
-  @Test("tells what size comes out")
+  @Test("a rendition has the size of its result")
   func size() {
     let rendition = Self.rendition(orientation: 8) { $0.height = 200 }
     #expect(rendition.width == 150)

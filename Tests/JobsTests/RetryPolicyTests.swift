@@ -2,12 +2,12 @@ import Testing
 
 @testable import Jobs
 
-@Suite("Retrying")
+@Suite("The retry policy")
 struct RetryPolicyTests {
   private let policy = RetryPolicy()
   private let timeout = JobFailure.fetch(.timeout(seconds: 1))
 
-  @Test("backs off twice as long after each try, with full jitter, up to the maximum")
+  @Test("the back-off doubles after each try, with full jitter, up to the maximum")
   func backoff() {
     #expect(policy.delay(after: timeout, tries: 1, allowed: 20, dice: 1) == .milliseconds(500))
     #expect(policy.delay(after: timeout, tries: 2, allowed: 20, dice: 1) == .seconds(1))
@@ -16,21 +16,21 @@ struct RetryPolicyTests {
     #expect(policy.delay(after: timeout, tries: 1, allowed: 20, dice: 0) == .zero)
   }
 
-  @Test("ends with the tries that are allowed")
+  @Test("retries end at the maximum of tries")
   func ends() {
     #expect(policy.delay(after: timeout, tries: 3, allowed: nil, dice: 1) == nil)
     #expect(policy.delay(after: timeout, tries: 1, allowed: 1, dice: 1) == nil)
   }
 
   @Test(
-    "is for our own faults too, and for want of room",
+    "internal errors and full disks are retried",
     arguments: [JobFailure.internal, .storageFull])
   func ours(failure: JobFailure) {
     #expect(policy.delay(after: failure, tries: 2, allowed: nil, dice: 1) == .seconds(1))
     #expect(policy.delay(after: failure, tries: 3, allowed: nil, dice: 1) == nil)
   }
 
-  @Test("obeys the origin's Retry-After, up to the maximum")
+  @Test("the wait obeys the origin's Retry-After, up to the maximum")
   func retryAfter() {
     func delay(_ seconds: Double) -> Duration? {
       policy.delay(
@@ -40,7 +40,7 @@ struct RetryPolicyTests {
     #expect(delay(3600) == .seconds(30))
   }
 
-  @Test("of several URLs goes by the one that is to be waited for longest, if by any")
+  @Test("if several URLs failed, the longest wait decides")
   func decisive() {
     func status(_ status: Int, _ seconds: Double? = nil) -> JobFailure {
       .fetch(.originStatus(status, retryAfter: seconds))
@@ -57,7 +57,7 @@ struct RetryPolicyTests {
   }
 
   @Test(
-    "is only for errors that may pass",
+    "only temporary errors are retried",
     arguments: [
       (JobFailure.fetch(.originStatus(404, retryAfter: nil)), false),
       (.fetch(.originStatus(429, retryAfter: nil)), true),

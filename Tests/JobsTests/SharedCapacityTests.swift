@@ -1,7 +1,7 @@
 import Jobs
 import Testing
 
-/// The value under test, where an expectation can change it.
+/// Holds the value under test, so that it can be changed within an expectation.
 private final class Shared<Client: Hashable & Sendable> {
   private var value = SharedCapacity<Client>()
   var held: Int { value.held }
@@ -20,7 +20,7 @@ struct SharedCapacityTests {
   private let moment = Timestamp(milliseconds: 1_000_000)
   private var later: Timestamp { moment + SharedCapacity<String>.patience }
 
-  @Test("is all one client's while nobody else asks")
+  @Test("one client may hold all of it while no other client needs some")
   func alone() {
     let shared = Shared<String>()
     #expect(shared.take(10, for: "a", within: 10, at: moment))
@@ -30,7 +30,7 @@ struct SharedCapacityTests {
     #expect(shared.held == 10 && shared.share(of: "a") == 10)
   }
 
-  @Test("is half a client's while another holds some of it")
+  @Test("a client may hold half of it while another client holds some")
   func halves() {
     let shared = Shared<String>()
     #expect(shared.take(1, for: "b", within: 10, at: moment))
@@ -42,7 +42,7 @@ struct SharedCapacityTests {
     #expect(shared.take(1, for: "a", within: 10, at: later + SharedCapacity<String>.patience))
   }
 
-  @Test("lets in who came too late as soon as the first gives some back, however that one asks")
+  @Test("a refused client gets what the first client releases")
   func refused() {
     let shared = Shared<String>()
     #expect(shared.take(10, for: "a", within: 10, at: moment))
@@ -52,7 +52,7 @@ struct SharedCapacityTests {
     #expect(shared.take(1, for: "b", within: 10, at: moment))
   }
 
-  @Test("forgets after a while who was refused, and does not take a client for another")
+  @Test("a refusal counts for a minute, and only for other clients")
   func forgets() {
     let shared = Shared<String>()
     #expect(shared.take(10, for: "a", within: 10, at: moment))
@@ -66,7 +66,7 @@ struct SharedCapacityTests {
     #expect(shared.take(1, for: "a", within: 10, at: later))
   }
 
-  @Test("leaves a part for clients that hold nothing, of which such a client takes one and no more")
+  @Test("a client that holds nothing may take one amount from the reserved part")
   func kept() {
     let shared = Shared<String>()
     #expect(shared.take(1, for: "a", within: 8, keeping: 2, at: moment))
@@ -78,7 +78,7 @@ struct SharedCapacityTests {
     #expect(shared.held == 8)
   }
 
-  @Test("counts one that held some of it until now as one that asks")
+  @Test("a client that held some until now counts as needing some")
   func noted() {
     var shared = SharedCapacity<String>()
     shared.note("a", at: moment)
@@ -90,7 +90,7 @@ struct SharedCapacityTests {
     #expect(shared.nextChange(at: later) == nil)
   }
 
-  @Test("has room for one of each where it is as small as can be")
+  @Test("a very small capacity still has room for two clients")
   func smallest() {
     let shared = Shared<String>()
     #expect(shared.take(1, for: "a", within: 3, at: moment))
@@ -100,7 +100,7 @@ struct SharedCapacityTests {
     #expect(!shared.take(.max, for: "d", within: .max, at: moment))
   }
 
-  @Test("is given back to the last bit, whatever was done")
+  @Test("the held total is zero after everything was released")
   func balances() {
     let shared = Shared<Int>()
     var taken = [Int](repeating: 0, count: 4)

@@ -5,7 +5,7 @@ import Testing
 @Suite("A source URL")
 struct SourceURLTests {
   @Test(
-    "is read into parts that can be read in one way only",
+    "a URL is parsed into unambiguous parts",
     arguments: [
       ("https://example.org/cat.jpg", "https", "example.org", 443, "/cat.jpg"),
       ("HTTP://EXAMPLE.org:8080/A?b=C#frag", "http", "example.org", 8080, "/A?b=C"),
@@ -30,7 +30,7 @@ struct SourceURLTests {
   }
 
   @Test(
-    "is refused where parsers differ, or nothing could be fetched",
+    "a URL is refused if parsers disagree about it or it cannot be fetched",
     arguments: [
       "", "/x", "//example.org/x", "ftp://example.org/x", "file:///etc/passwd",
       "data:image/png;base64,",
@@ -49,7 +49,7 @@ struct SourceURLTests {
   }
 
   @Test(
-    "has a host that is spelled in one way only, where it can be no other's spelling",
+    "a host is plain only if it has no other spelling",
     arguments: [
       ("example.org", true), ("EXAMPLE.org:81", true), ("1.example", true), ("a_b.x1", true),
       ("localhost", true), ("xn--bcher-kva.example", true), ("example.org.", false),
@@ -62,7 +62,7 @@ struct SourceURLTests {
   }
 
   @Test(
-    "has an origin in another spelling",
+    "a URL has an origin with another spelling of its host",
     arguments: [
       ("http://127.1/x", "127.0.0.1", "http://127.0.0.1"),
       ("https://127.1:80/x", "127.0.0.1", "https://127.0.0.1:80"),
@@ -75,7 +75,7 @@ struct SourceURLTests {
     #expect(url.string == text, "which is not shown")
   }
 
-  @Test("is refused when longer than the limit")
+  @Test("a URL that is longer than the limit is refused")
   func length() {
     let base = "http://example.org/"
     let fits = base + String(repeating: "a", count: SourceURL.maxLength - base.utf8.count)
@@ -84,7 +84,7 @@ struct SourceURLTests {
   }
 
   @Test(
-    "that becomes longer when it is encoded is held to the limit too, so that each is read again",
+    "the limit also applies to the encoded URL, so that it can be parsed again",
     arguments: ["é", "\"", " x", "{"])
   func encoded(character: String) throws {
     let base = "http://example.org?"

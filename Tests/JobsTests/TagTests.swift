@@ -13,7 +13,7 @@ struct TagTests {
       priority: .normal, tags: [composed], createdAt: Timestamp(milliseconds: 0))
   }
 
-  @Test("are others where a character is encoded otherwise: a change takes them in")
+  @Test("tags with another encoding of a character are different, so a change saves them")
   func edited() {
     var job = self.job
     let isSame = job.edit(priority: nil, tags: [composed])
@@ -22,7 +22,7 @@ struct TagTests {
     #expect(job.tags.map { Array($0.utf8) } == [Array(decomposed.utf8)])
   }
 
-  @Test("are listened to by the bytes that they have, as they are listed")
+  @Test("a subscription compares tags byte by byte, like a query")
   func wanted() {
     var query = SubscriptionQuery(caller: Caller(owner: .anonymous, isAdmin: true))
     query.tag = composed

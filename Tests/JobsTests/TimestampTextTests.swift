@@ -1,12 +1,12 @@
 import Jobs
 import Testing
 
-@Suite("A moment's text")
+@Suite("The text of a timestamp")
 struct TimestampTextTests {
   private let now = Timestamp(milliseconds: 1_795_252_800_000)  // 2026-11-21
 
   @Test(
-    "is RFC 3339 in UTC with milliseconds, and in header fields the same to the second",
+    "a timestamp is written as RFC 3339 in UTC, and as an HTTP date in header fields",
     arguments: [
       (0, "1970-01-01T00:00:00.000Z", "Thu, 01 Jan 1970 00:00:00 GMT"),
       (784_111_777_042, "1994-11-06T08:49:37.042Z", "Sun, 06 Nov 1994 08:49:37 GMT"),
@@ -22,7 +22,7 @@ struct TimestampTextTests {
     #expect(read?.milliseconds == milliseconds / 1000 * 1000)
   }
 
-  @Test("is read from a header field in its three forms, and from nothing else")
+  @Test("an HTTP date is parsed in its three forms, and other texts are refused")
   func headerFields() {
     for text in ["Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994"] {
       #expect(Timestamp(httpDate: text, now: now)?.milliseconds == 784_111_777_000)
@@ -30,7 +30,7 @@ struct TimestampTextTests {
     #expect(Timestamp(httpDate: "0", now: now) == nil)
   }
 
-  @Test("of one that never comes is that of the last there is")
+  @Test("a timestamp after the year 9999 is written as the last moment of that year")
   func endOfTime() {
     #expect(Timestamp(milliseconds: .max).description == "9999-12-31T23:59:59.999Z")
     #expect(Timestamp(milliseconds: .min).description == "0000-01-01T00:00:00.000Z")

@@ -24,7 +24,7 @@ struct WebhookMessageTests {
       error: status == nil ? FetchError.stalled(seconds: 1) : nil)
   }
 
-  @Test("is sent again as often as the schedule says, never sooner and a quarter later at most")
+  @Test("a message is retried on schedule, at most a quarter later")
   func schedule() throws {
     for dice in [0, 0.5, 1.0] {
       var message = try message()
@@ -33,15 +33,15 @@ struct WebhookMessageTests {
         message.note(answer(503, at: moment), under: .standard, dice: dice)
         if let next = message.nextTry { waits.append((next - moment).inSeconds - 0.02) }
       }
-      let told = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400].map {
+      let expected = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400].map {
         $0 * (1 + dice / 4)
       }
-      #expect(zip(waits, told).allSatisfy { abs($0 - $1) < 0.01 } && waits.count == 9, "\(waits)")
+      #expect(zip(waits, expected).allSatisfy { abs($0 - $1) < 0.01 } && waits.count == 9, "\(waits)")
       #expect(message.state == .failed && message.tries.count == 10)
     }
   }
 
-  @Test("is delivered by any 2xx, given up at 410, and a redirect is a failure")
+  @Test("a message is delivered by any 2xx, fails at 410, and is retried after a redirect")
   func statuses() throws {
     for (status, state) in [
       (200, WebhookMessage.State.delivered), (204, .delivered), (299, .delivered), (410, .failed),
@@ -57,7 +57,7 @@ struct WebhookMessageTests {
     }
   }
 
-  @Test("waits for as long as its receiver says, up to a day, and never less than scheduled")
+  @Test("a message waits for Retry-After up to a day, and never less than scheduled")
   func retryAfter() throws {
     for (asked, waited) in [(1.0, 5.0), (60, 60), (1e7, 86_400)] {
       var message = try message()
@@ -67,7 +67,7 @@ struct WebhookMessageTests {
     }
   }
 
-  @Test("tells of its newest tries only, and begins anew where it is asked for again")
+  @Test("a message keeps its newest attempts, and restarts its schedule when sent again")
   func bounded() throws {
     var message = try message()
     let id = message.id
@@ -78,9 +78,9 @@ struct WebhookMessageTests {
     #expect(message.tries.count == WebhookMessage.mostTries && message.id == id)
   }
 
-  @Test("is signed as Standard Webhooks' own libraries sign, once for each secret")
+  @Test("a message has one signature per secret, equal to that of the Standard Webhooks libraries")
   func signed() throws {
-    // The vector of the libraries' own tests.
+    // The test vector of the Standard Webhooks libraries.
     let secret = try #require(WebhookSecret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"))
     let body = Array(#"{"test": 2432232314}"#.utf8)
     #expect(
@@ -101,7 +101,7 @@ struct WebhookMessageTests {
   }
 
   @Test(
-    "no secret is taken that is too short, too long or no base64",
+    "a secret that is too short, too long or not base64 is refused",
     arguments: [
       "", "whsec_", "whsec_AAAA", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
       "whsec_!!!!9r8GKYqrTwjUPD8ILPZIo2LaLaSw",

@@ -7,7 +7,7 @@ import Testing
 
 @testable import S3
 
-@Suite("Whose a bucket's images are", .timeLimit(.minutes(5)))
+@Suite("Ownership of a bucket's images", .timeLimit(.minutes(5)))
 struct BucketOwnerTests {
   /// A job store of that name.
   private struct Store: ImageOwner {
@@ -16,7 +16,7 @@ struct BucketOwnerTests {
     func name() async throws(StoreError) -> String { called }
   }
 
-  /// Empty but for what is no image.
+  /// A bucket that contains one object, which is not an image.
   private static func bucket() async throws -> S3Bucket {
     let bucket = try await TestBucket(prefix: "kept").bucket
     try await put("notes/readme.txt", in: bucket)
@@ -31,7 +31,7 @@ struct BucketOwnerTests {
     try await bucket.content(of: "home", atMost: 99).map { String(decoding: $0, as: UTF8.self) }
   }
 
-  @Test("is the first one's who comes to an empty place, and at each later start; no other's")
+  @Test("the first job store to claim an empty prefix owns it, also at later starts")
   func first() async throws {
     let bucket = try await Self.bucket()
     let place = BucketOwner(of: bucket)
@@ -42,7 +42,7 @@ struct BucketOwnerTests {
     }
   }
 
-  @Test("is one's, of many that come to an empty place at once")
+  @Test("one of several job stores that claim an empty prefix at once gets it")
   func atOnce() async throws {
     let place = BucketOwner(of: try await Self.bucket())
     let owners = await withTaskGroup(of: String?.self) { group in
@@ -57,7 +57,7 @@ struct BucketOwnerTests {
     try await place.settle(for: Store(called: try #require(owners.first)))
   }
 
-  @Test("a place that holds images but names no owner is refused until an operator names one there")
+  @Test("a prefix with images but without an owner is refused until an operator names one")
   func unowned() async throws {
     let bucket = try await Self.bucket()
     let place = BucketOwner(of: bucket)
@@ -65,7 +65,7 @@ struct BucketOwnerTests {
     for image in images { try await Self.put(S3ImageStore.key(of: ImageName(image)), in: bucket) }
     let refusal = BucketOwner.Refusal.taken(by: nil, notBy: "new")
     await #expect(throws: refusal) { try await place.settle(for: Store(called: "new")) }
-    #expect("\(refusal)".contains("nothing was removed"))
+    #expect("\(refusal)".contains("nothing was deleted"))
     #expect(try await Self.owner(of: bucket) == nil)
     #expect(try await bucket.list().keys.count == 3)
     let name = Array("new".utf8)
@@ -74,7 +74,7 @@ struct BucketOwnerTests {
   }
 
   @Test(
-    "is told by a second look where the server knows no conditions, or takes no notice of them",
+    "a second read detects another owner if the server ignores or rejects conditional writes",
     arguments: [501, 200])
   func unconditional(status: Int) async throws {
     let server = try OldServer(answeringConditions: status)
@@ -83,7 +83,7 @@ struct BucketOwnerTests {
       of: try S3TroubleTests.bucket(at: server.origin), patience: .milliseconds(500))
     let late = Task { try await place.settle(for: Store(called: "one")) }
     await poll { server.writes == (status == 200 ? 2 : 1) }
-    // Somebody who saw no owner either.
+    // Another job store that saw no owner either.
     server.write("two")
     await #expect(throws: BucketOwner.Refusal.taken(by: "two", notBy: "one")) {
       try await late.value
@@ -92,12 +92,12 @@ struct BucketOwnerTests {
   }
 }
 
-/// An object store that has one object, if any, and refuses no PUT for the other's sake.
+/// An object store with at most one object, which accepts every PUT without a condition.
 private final class OldServer: Sendable {
   let origin: ScriptedOrigin
   private let state = Mutex<(content: String?, writes: Int)>((nil, 0))
 
-  /// - Parameter status: of the answer to a PUT with If-None-Match; 200: it is obeyed.
+  /// - Parameter status: the answer to a PUT with If-None-Match; with 200 the PUT is executed.
   init(answeringConditions status: Int) throws {
     origin = try ScriptedOrigin()
     let list = "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"

@@ -6,12 +6,12 @@ import Testing
 
 @testable import S3
 
-/// Long: four processes have to start, and 60 packages to be there.
+/// Long: starts four processes and needs 60 packages.
 @Suite(
   "A bucket of a server that verifies digests and the region", .timeLimit(.minutes(5)),
   .enabled(if: ProcessInfo.processInfo.environment["LONG_TESTS"] == "1"))
 struct OtherObjectStoreTests {
-  @Test("takes what is signed for it, gives it back, lists and removes it; and refuses what is not")
+  @Test("a bucket stores, returns, lists and deletes objects, and rejects wrong signatures")
   func bucket() async throws {
     try #require(OpenStackSwift.isInstalled, "make test-long installs it")
     let server = try await OpenStackSwift()
@@ -37,11 +37,11 @@ struct OtherObjectStoreTests {
     #expect(try await bucket.get(keys[0], atMost: 9) == nil)
     #expect(try await bucket.list().keys.isEmpty)
 
-    // What is sent is not what was signed.
-    let harmed = await status {
+    // The content differs from the signed one.
+    let corrupt = await status {
       try await bucket.put("a", OutgoingContent([1, 2, 3]), digest: TestBucket.digest(of: [1, 2]))
     }
-    #expect(harmed == 400)
+    #expect(corrupt == 400)
     #expect(try await bucket.get("a", atMost: 9) == nil)
     let elsewhere = try S3Bucket.forTests(
       at: server.endpoint, named: name, credentials, region: "eu-west-1")
@@ -49,7 +49,7 @@ struct OtherObjectStoreTests {
     #expect(refused == 400 || refused == 403)
   }
 
-  /// What a request is refused with; nil where it isn't.
+  /// The status with which a request is refused; `nil` if it succeeds.
   private func status(_ body: () async throws -> Void) async -> Int? {
     do { try await body() } catch {
       guard let error = error as? S3Error, case .refused(let status, _, _) = error else { return 0 }

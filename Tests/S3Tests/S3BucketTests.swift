@@ -8,7 +8,7 @@ import Testing
 
 @testable import S3
 
-/// Against a real server that checks signatures.
+/// Tests with a real server that checks signatures.
 @Suite("A bucket", .timeLimit(.minutes(5)))
 struct S3BucketTests {
   static func read(_ bytes: any ImageBytes) async throws -> [UInt8] {
@@ -18,7 +18,7 @@ struct S3BucketTests {
   }
 
   @Test(
-    "keeps what is put, tells how much it is, and forgets what is removed",
+    "a bucket returns a stored object and its size, and nothing after the deletion",
     arguments: [0, 1, 100_000, 3_000_000])
   func roundTrip(count: Int) async throws {
     let bucket = try await TestBucket().bucket
@@ -36,7 +36,7 @@ struct S3BucketTests {
     #expect(try await bucket.count(of: key) == nil)
   }
 
-  @Test("gives an object so much time as it is large, and nothing else more")
+  @Test("the timeout of a GET grows with the object's size")
   func deadline() async throws {
     let asked = Mutex<[Duration]>([])
     let bucket = S3Bucket(
@@ -56,7 +56,7 @@ struct S3BucketTests {
     #expect(asked.withLock { $0 } == seconds.map { .seconds($0) })
   }
 
-  @Test("bytes that aren't those of the digest are refused")
+  @Test("an object with a wrong digest is refused")
   func wrongDigest() async throws {
     let bucket = try await TestBucket().bucket
     await #expect(throws: S3Error.self) {
@@ -66,7 +66,7 @@ struct S3BucketTests {
     #expect(try await bucket.get("a", atMost: .max) == nil)
   }
 
-  @Test("lists what is below its prefix, page by page")
+  @Test("a listing returns the keys below the prefix, page by page")
   func lists() async throws {
     let bucket = try await TestBucket(prefix: "p & q").bucket
     let bytes: [UInt8] = [1, 2, 3]
@@ -83,7 +83,7 @@ struct S3BucketTests {
     #expect(all == keys)
   }
 
-  @Test("a wrong secret is told as such, and not tried again")
+  @Test("a request with a wrong secret key is refused and not repeated")
   func wrongSecret() async throws {
     let bucket = try await TestBucket(isMade: false, secretKey: "wrong").bucket
     do {
@@ -101,8 +101,8 @@ struct S3BucketTests {
   }
 }
 
-/// Against an origin that does as it is told.
-@Suite("A bucket whose server has troubles", .timeLimit(.minutes(5)))
+/// Tests with a scripted server.
+@Suite("A bucket with a faulty server", .timeLimit(.minutes(5)))
 struct S3TroubleTests {
   private let origin: ScriptedOrigin
 
@@ -123,7 +123,7 @@ struct S3TroubleTests {
     return nil
   }
 
-  @Test("says of an error what it says")
+  @Test("an error contains the code and message of the server's XML")
   func refused() async throws {
     let text =
       "<?xml version=\"1.0\"?><Error><Code>NoSuchBucket</Code><Message>a &lt;b&gt; &#65;</Message></Error>"
@@ -135,7 +135,7 @@ struct S3TroubleTests {
     origin.stop()
   }
 
-  @Test("a 404 that is not the store's own is no image that is gone")
+  @Test("a 404 that does not come from the store is an error, not a missing object")
   func foreignRefusal() async throws {
     origin.on("/bucket/k", .status(404, body: Array("<html>default backend</html>".utf8)))
     let bucket = try bucket()
@@ -147,7 +147,7 @@ struct S3TroubleTests {
 
   private let bytes: [UInt8] = Array(repeating: 7, count: 100_000)
 
-  /// A store of the image of these bytes, whose copies are in memory.
+  /// A store for the image with these bytes. Its local copies are in memory.
   private func store(
     _ kept: @escaping @Sendable (ImageDigest) -> KeptImage?
   ) async throws -> (store: S3ImageStore, copies: MemoryImageStore, digest: ImageDigest) {
@@ -161,7 +161,7 @@ struct S3TroubleTests {
   }
 
   @Test(
-    "what is harmed on its way is asked for again, and removed by nobody here")
+    "a corrupt download is repeated, and the object is not deleted")
   func harmed() async throws {
     let (store, copies, digest) = try await store { KeptImage(ImageName($0), bytes: 100_000) }
     let path = "/bucket/" + S3ImageStore.key(of: ImageName(digest))
@@ -177,7 +177,7 @@ struct S3TroubleTests {
     origin.stop()
   }
 
-  @Test("what is longer than it was is not read to its end")
+  @Test("a download that is longer than the image is aborted")
   func longer() async throws {
     let (store, _, digest) = try await store { KeptImage(ImageName($0), bytes: 100_000) }
     origin.on("/bucket/" + S3ImageStore.key(of: ImageName(digest)), .endless())
@@ -186,7 +186,7 @@ struct S3TroubleTests {
     origin.stop()
   }
 
-  @Test("one that is kept anew while it is looked for is found under its new name")
+  @Test("an image that is stored again during a download is found under its new name")
   func renamed() async throws {
     let looks = Mutex(0)
     let (store, _, digest) = try await store { digest in
@@ -205,29 +205,29 @@ struct S3TroubleTests {
     origin.stop()
   }
 
-  @Test("what it says is told in a line of bounded length")
+  @Test("an error message is limited to one line of bounded length")
   func longMessage() async throws {
     let words = String(repeating: "a\n", count: 10_000)
     let text = "<Error><Code>Odd</Code><Message>\(words)</Message></Error>"
     origin.on("/bucket/k", .status(400, body: Array(text.utf8)))
     let bucket = try bucket()
-    let told = await error { _ = try await bucket.get("k", atMost: .max) }
+    let failure = await error { _ = try await bucket.get("k", atMost: .max) }
     let message = String(repeating: "a ", count: 150)
-    #expect(told == .refused(status: 400, code: "Odd", message: message))
+    #expect(failure == .refused(status: 400, code: "Odd", message: message))
     origin.stop()
   }
 
-  @Test("tries again what may pass, so often and no more")
+  @Test("a temporary error is retried up to the maximum number of tries")
   func triesAgain() async throws {
     origin.on("/bucket/k", .status(503, body: Array("<Error><Code>SlowDown</Code></Error>".utf8)))
     let bucket = try bucket(tries: 3)
-    let told = await error { _ = try await bucket.get("k", atMost: .max) }
-    #expect(told == .refused(status: 503, code: "SlowDown", message: ""))
+    let failure = await error { _ = try await bucket.get("k", atMost: .max) }
+    #expect(failure == .refused(status: 503, code: "SlowDown", message: ""))
     #expect(origin.requests.count == 3)
     origin.stop()
   }
 
-  @Test("one that is gone is told as such")
+  @Test("a server that is down is reported as unreachable")
   func gone() async throws {
     let bucket = try bucket(tries: 1)
     origin.stop()
@@ -238,9 +238,9 @@ struct S3TroubleTests {
   }
 }
 
-@Suite("Credentials of an object store")
+@Suite("Credentials for an object store")
 struct S3CredentialTests {
-  @Test("come from the environment")
+  @Test("credentials are read from the environment")
   func environment() async throws {
     let source = S3CredentialSource(
       file: nil,
@@ -255,7 +255,7 @@ struct S3CredentialTests {
     }
   }
 
-  @Test("come from a file, which is read again once it has changed")
+  @Test("credentials are read from a file, and again after the file has changed")
   func file() async throws {
     let file = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString)
     defer { try? FileManager.default.removeItem(at: file) }
@@ -280,7 +280,7 @@ struct S3CredentialTests {
     #expect(try await source.current().accessKey == "second")
   }
 
-  @Test("are read again where the file behind a link is exchanged, as in a mounted secret")
+  @Test("credentials are read again after the file behind a symbolic link was replaced")
   func link() async throws {
     let folder = FileManager.default.temporaryDirectory.appending(path: UUID().uuidString)
     defer { try? FileManager.default.removeItem(at: folder) }

@@ -3,8 +3,9 @@ import Testing
 
 @testable import S3
 
-/// The four examples of "Authenticating Requests: Using the Authorization Header (AWS Signature Version 4)".
-@Suite("A signature of version 4")
+/// The four examples of "Authenticating Requests: Using the Authorization Header (AWS Signature
+/// Version 4)".
+@Suite("Signature version 4")
 struct SignatureTests {
   private static let signature = Signature(
     region: "us-east-1",
@@ -29,14 +30,14 @@ struct SignatureTests {
     return authorization.firstMatch(of: #/Signature=([0-9a-f]{64})$/#)?.1
   }
 
-  @Test("of a GET of a range")
+  @Test("a GET with a range has the documented signature")
   func range() {
     #expect(
       signed("GET", "/test.txt", [], [("Range", "bytes=0-9")])
         == "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41")
   }
 
-  @Test("of a PUT whose key has to be escaped")
+  @Test("a PUT with an escaped key has the documented signature")
   func put() {
     #expect(
       signed(
@@ -48,26 +49,26 @@ struct SignatureTests {
         == "98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd")
   }
 
-  @Test("of a query member without a value")
+  @Test("a query parameter without a value has the documented signature")
   func lifecycle() {
     #expect(
       signed("GET", "/", [("lifecycle", "")])
         == "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543")
   }
 
-  @Test("of a listing, its query in any order")
+  @Test("a listing has the documented signature, whatever the order of its query")
   func list() {
     #expect(
       signed("GET", "/", [("prefix", "J"), ("max-keys", "2")])
         == "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7")
   }
 
-  @Test("a moment is told in UTC")
+  @Test("a date is formatted in UTC")
   func date() {
     #expect(Signature.date(Timestamp(milliseconds: 1_369_353_600_999)) == "20130524T000000Z")
   }
 
-  @Test("everything but unreserved characters is escaped")
+  @Test("all characters except unreserved ones are percent-encoded")
   func encoded() {
     #expect(Signature.encoded("aZ0-._~/ +ü*") == "aZ0-._~%2F%20%2B%C3%BC%2A")
     #expect(Signature.encoded("a/b c", keepsSlashes: true) == "a/b%20c")

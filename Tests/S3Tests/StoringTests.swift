@@ -8,9 +8,9 @@ import Testing
 
 @testable import S3
 
-@Suite("Storing at a destination", .timeLimit(.minutes(5)))
+@Suite("Storing objects in a bucket", .timeLimit(.minutes(5)))
 struct StoringTests {
-  /// No two blocks of 64 KiB are equal.
+  /// Returns bytes whose blocks of 64 KiB all differ.
   private static func bytes(_ count: Int) -> [UInt8] {
     let block = (0..<65_536).map { UInt8(truncatingIfNeeded: $0 &* 31 &+ $0 >> 8) }
     var bytes: [UInt8] = []
@@ -37,7 +37,7 @@ struct StoringTests {
       "k", .memory(bytes), digest: TestBucket.digest(of: bytes), type: "image/png")
   }
 
-  @Test("a large object goes in parts, which a real server puts together")
+  @Test("a large object is uploaded in parts, and a real server joins them")
   func parts() async throws {
     let bucket = try await TestBucket(prefix: "in").bucket
     let bytes = Self.bytes(S3Bucket.largestWhole + 5_000_000)
@@ -46,7 +46,7 @@ struct StoringTests {
     #expect(try await S3BucketTests.read(got) == bytes)
   }
 
-  @Test("so does a large image, which is kept whole")
+  @Test("a large image is uploaded in parts and verified")
   func image() async throws {
     let bucket = try await TestBucket(prefix: "in").bucket
     let copies = MemoryImageStore()
@@ -56,7 +56,8 @@ struct StoringTests {
     let bytes = Self.bytes(S3Bucket.largestWhole + 1)
     let staged = try await copies.spool.stage()
     try staged.write(bytes)
-    // In memory names are no SHA-256: what becomes something else on its way, such as on a disk that is broken, is refused.
+    // The memory spool's names are not SHA-256 digests. The upload is refused, as if the bytes had
+    // been corrupted on the disk.
     let other = ImageName(staged.finish(), generation: 5)
     await #expect(throws: StoreError.self) { try await store.put(staged, as: other) }
     #expect(try await bucket.get(S3ImageStore.key(of: other), atMost: .max) == nil)
@@ -66,7 +67,7 @@ struct StoringTests {
     #expect(try await S3BucketTests.read(got) == bytes)
   }
 
-  /// Tells which threads have read it.
+  /// Records which threads read the file.
   private final class WatchedFile: StoredFile {
     private let bytes: [UInt8]
     private let threads = Mutex<Set<String>>([])
@@ -89,7 +90,7 @@ struct StoringTests {
     func next() async throws(FetchError) -> [UInt8]? { bytes.withLock { $0.take() } }
   }
 
-  /// What a server says that takes whatever comes.
+  /// The response of a server that accepts every request.
   private static func taken(_ request: OutgoingRequest) -> FetchedResponse {
     FetchedResponse(
       url: request.url, status: 200, headers: [HeaderField(name: "ETag", value: "\"p\"")],
@@ -97,7 +98,7 @@ struct StoringTests {
       timings: TransferTimings())
   }
 
-  @Test("a thread that is there from the start reads the parts of all uploads: none is begun later")
+  @Test("one thread, created at the start, reads the parts of all uploads")
   func threads() async throws {
     let bucket = S3Bucket(
       S3Bucket.Place(
@@ -118,7 +119,7 @@ struct StoringTests {
   }
 
   @Test(
-    "a part that is refused is sent again alone; where it stays so, the upload is given up and removed"
+    "a refused part is retried alone, and an upload that keeps failing is aborted"
   )
   func brokenPart() async throws {
     let origin = try ScriptedOrigin()
@@ -141,7 +142,7 @@ struct StoringTests {
     #expect(requests.last?.method == "DELETE" && requests.last?.target == "/b/k?uploadId=u%261")
   }
 
-  @Test("an upload that is called complete with an error is none")
+  @Test("an upload fails if the response to its completion contains an error")
   func lateError() async throws {
     let origin = try ScriptedOrigin()
     origin.on("/b/k") { request in
@@ -161,7 +162,7 @@ struct StoringTests {
   }
 
   @Test(
-    "an upload that is called complete with a temporary error is completed by another try",
+    "a completion that fails with a temporary error is repeated",
     arguments: ["InternalError", "SlowDown"])
   func lateTemporaryError(code: String) async throws {
     let origin = try ScriptedOrigin()
@@ -178,7 +179,7 @@ struct StoringTests {
     #expect(origin.requests.map(\.method) == ["POST"] + put + ["POST", "POST", "POST"])
   }
 
-  @Test("another region than was signed for is signed for from then on; no redirect is followed")
+  @Test("requests use the region that the server names, and do not follow redirects")
   func regions() async throws {
     let origin = try ScriptedOrigin()
     origin.on("/b/k") { request in
@@ -198,7 +199,7 @@ struct StoringTests {
     #expect(origin.requests(to: "/elsewhere").isEmpty)
   }
 
-  @Test("the region is learnt by each of several at once")
+  @Test("concurrent requests each learn the bucket's region")
   func regionsAtOnce() async throws {
     let origin = try ScriptedOrigin()
     origin.on("/b/k") { request in
@@ -213,7 +214,7 @@ struct StoringTests {
     }
   }
 
-  @Test("what is told to have another digest counts as not stored")
+  @Test("an upload fails if the server reports another checksum")
   func otherBytes() async throws {
     let origin = try ScriptedOrigin()
     let other = Data(TestBucket.digest(of: [9]).bytes).base64EncodedString()
@@ -227,7 +228,7 @@ struct StoringTests {
     #expect(!sent.headers.contains { $0.value.contains("SKSECRET") })
   }
 
-  @Test("keys in two files are read again once one of them has changed")
+  @Test("keys in two files are read again after one of them has changed")
   func files() async throws {
     let folder = NSTemporaryDirectory() + UUID().uuidString
     try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)

@@ -6,17 +6,18 @@ import Testing
 @testable import Store
 
 extension SQLiteJobStore {
-  /// Uses the writing connection, between transactions.
+  /// Runs a body on the writing connection, between transactions.
   func onWriter<Value>(_ body: (Database) throws -> Value) throws -> Value {
     try database.writeWithoutTransaction(body)
   }
 
-  /// What the database's engine did since it was opened, in the steps of its virtual machine, and rows changed.
+  /// The work of the database engine since it was opened: steps of its virtual machine, and changed
+  /// rows.
   func work() async throws -> (steps: Int, changes: Int) {
     try await writer.perform { ($0.db.steps, $0.db.totalChangesCount) }
   }
 
-  /// Whether a job, a cache entry or a reservation refers to the image.
+  /// Returns whether a job, a cache entry or a reservation refers to the image.
   func refers(to image: ImageDigest) async throws -> Bool {
     try await read { db in
       try Bool.fetchOne(
@@ -25,7 +26,7 @@ extension SQLiteJobStore {
     }
   }
 
-  /// How many jobs have the image.
+  /// Returns the number of jobs that have the image.
   func jobs(having image: ImageDigest) async throws -> Int {
     try await read { db in
       try Int.fetchOne(
@@ -33,7 +34,7 @@ extension SQLiteJobStore {
     }
   }
 
-  /// Counts anew what the store keeps count of, and expects the same.
+  /// Recomputes the store's counters and expects them to be correct.
   func audit(_ location: SourceLocation = #_sourceLocation) throws {
     let counts = writer.counts
     try database.read { db in
@@ -58,7 +59,7 @@ extension SQLiteJobStore {
     }
   }
 
-  /// Expects what is remembered of jobs that wait to be what a look at the database tells.
+  /// Expects the queue state in memory to match the database.
   func auditWaiting(_ location: SourceLocation = #_sourceLocation) async throws {
     let wrong = try await writer.perform { transaction in
       var looked = try ParkedHeads(transaction.db)
@@ -69,15 +70,15 @@ extension SQLiteJobStore {
         if try row?.hasSameColumns(as: held) != true || row?.record != held.record
           || row?.number != held.number || row?.job() != held.job()
         {
-          wrong.append("what is held of job \(held.number)")
+          wrong.append("the cached row of job \(held.number)")
         }
       }
       if counted.cacheRecordBytes != transaction.counters.cacheRecordBytes {
-        wrong.append("records")
+        wrong.append("the bytes of cache records")
       }
       var next = NextDue()
       if try next.moment(transaction.db) != transaction.counters.nextDue.moment(transaction.db) {
-        wrong.append("the next due")
+        wrong.append("the next due time")
       }
       for origin in Set(looked.origins).union(transaction.counters.parked.origins) {
         func places(_ heads: ParkedHeads) -> Set<Lanes.Place> {
@@ -91,10 +92,12 @@ extension SQLiteJobStore {
         }
       }
       if !counted.lanes.hasSameReady(as: transaction.counters.lanes) {
-        wrong.append("what is ready")
+        wrong.append("the ready jobs")
       }
       wrong += Self.imageOwners(counted, transaction.counters)
-      if counted.lines.held != transaction.counters.lines.held { wrong.append("batches' places") }
+      if counted.lines.held != transaction.counters.lines.held {
+        wrong.append("the slots of batch lines")
+      }
       let stored = transaction.counters.records
       if try counted.records.held != stored.held
         || !JobListing.owners(transaction.db).allSatisfy({
@@ -109,7 +112,7 @@ extension SQLiteJobStore {
       if queue.held != places.held
         || !owners.allSatisfy({ queue.share(of: $0) == places.share(of: $0) })
       {
-        wrong.append("the places of the queue: \(queue.held), not \(places.held)")
+        wrong.append("the slots of the queue: \(queue.held), not \(places.held)")
       }
       return wrong
     }
@@ -120,7 +123,7 @@ extension SQLiteJobStore {
     counted.imageOwners == known.imageOwners ? [] : ["the bytes of owners' images"]
   }
 
-  /// Expects each job's columns to be what its record says.
+  /// Expects the columns of each job to match its record.
   private func auditRows(_ db: Database, _ location: SourceLocation) throws {
     for row in try JobRow.fetchAll("TRUE", [], db) {
       let job = try row.job()
@@ -137,19 +140,19 @@ extension SQLiteJobStore {
     "tags": wrongTags,
     "claims of jobs that aren't loading":
       "SELECT id FROM jobs WHERE (phase = 1) <> (claim IS NOT NULL)",
-    "keys that name no jobs, or parts of names":
+    "keys with no job ids, or incomplete ones":
       "SELECT number FROM keys WHERE length(jobs) = 0 OR length(jobs) % 16 <> 0",
-    "defaults of no batch":
+    "defaults without a batch":
       "SELECT batch FROM batch_defaults WHERE batch NOT IN (SELECT number FROM batches)",
-    "rejected lines of no batch":
+    "rejected lines without a batch":
       "SELECT batch FROM rejected_lines WHERE batch NOT IN (SELECT number FROM batches)",
     "parked jobs without an origin":
       "SELECT id FROM jobs WHERE phase = 0 AND waiting = 2 AND origin IS NULL",
-    "what finished jobs ask":
+    "origins or requests of finished jobs":
       "SELECT id FROM jobs WHERE phase > 1 AND (origin IS NOT NULL OR request IS NOT NULL)",
   ]
 
-  /// Images whose counts are not those of the rows that refer to them.
+  /// Images with counts that differ from the number of rows that refer to them.
   private static let wrongReferences = """
     WITH refs (digest, hard, finished_at) AS (
       SELECT image, phase < 2, finished_at FROM jobs WHERE image IS NOT NULL
@@ -167,7 +170,7 @@ extension SQLiteJobStore {
     UNION ALL SELECT digest FROM sums WHERE digest NOT IN (SELECT digest FROM images)
     """
 
-  /// Small images without their bytes, and the other way round.
+  /// Small images without bytes, and bytes without an image.
   private static let wrongContents = """
     SELECT digest FROM images WHERE embedded AND embedded NOT IN (SELECT number FROM contents)
     UNION ALL SELECT CAST(number AS BLOB) FROM contents
@@ -176,7 +179,7 @@ extension SQLiteJobStore {
       WHERE images.bytes <> length(contents.bytes)
     """
 
-  /// Tags' rows that are not in step with their jobs'.
+  /// Tags that differ from their jobs.
   private static let wrongTags = """
     SELECT tags.id FROM tags LEFT JOIN jobs USING (id)
     WHERE jobs.id IS NULL OR jobs.phase <> tags.phase OR jobs.expires_at IS NOT tags.expires_at
@@ -185,7 +188,7 @@ extension SQLiteJobStore {
 }
 
 extension Database {
-  /// Steps that the cached statements have made.
+  /// The number of steps executed by the cached statements.
   fileprivate var steps: Int {
     var sum = 0
     var statement = sqlite3_next_stmt(sqliteConnection, nil)

@@ -7,14 +7,14 @@ import Testing
 
 @Suite("A page of SQLite's batches")
 struct BatchListingTests {
-  @Test("is short after so many looks, and the next goes on behind the last one looked at")
+  @Test("a page is short after the maximum number of reads, and the next page continues there")
   func looks() async throws {
     let jobs = try OpenJobs()
     let store = jobs.store
     let batches = (0..<8).map { Batch.sample($0, owner: $0 % 4 == 3 ? "ben" : "anna") }
     for batch in batches { _ = try await store.base.open(batch, key: nil) }
     _ = try await store.base.close(batches[0].id)
-    // Of anna's, and of all.
+    // For one owner, and for all.
     let cases: [(owner: Owner?, most: Int, last: [Int])] = [
       (Owner("anna"), 4, [2]), (nil, 3, [5, 2]),
     ]

@@ -5,7 +5,7 @@ import Store
 import TestSupport
 import Testing
 
-@Suite("Copies of a bucket's images", .timeLimit(.minutes(5)))
+@Suite("Local copies of a bucket's images", .timeLimit(.minutes(5)))
 struct CopyTests {
   private let folder: TemporaryFolder
   private let bucket: S3Bucket
@@ -16,7 +16,7 @@ struct CopyTests {
     bucket = try await TestBucket().bucket
   }
 
-  /// As a service has them, once the one before has ended.
+  /// Opens the store as a new process does.
   private func open() throws -> (images: S3ImageStore, spool: any ImageSpool) {
     var configuration = FileImageStore.Configuration(path: folder.path + "/copies")
     configuration.isDurable = false
@@ -28,7 +28,7 @@ struct CopyTests {
     return (images, copies.spool)
   }
 
-  /// What a run keeps that has ended by now.
+  /// Stores images in a run that has ended, and returns them.
   private func earlierRun(keeps count: Int) async throws -> [ImageDigest] {
     let (images, spool) = try open()
     var digests: [ImageDigest] = []
@@ -42,7 +42,7 @@ struct CopyTests {
     return digests
   }
 
-  @Test("that an earlier run left go at the next start, but for those in use by then")
+  @Test("copies of an earlier run are removed at the next start, unless they were used since")
   func earlier() async throws {
     let digests = try await earlierRun(keeps: 3)
     let images = try open().images
@@ -53,7 +53,7 @@ struct CopyTests {
     #expect(folder.files(below: "copies").count == 3)
   }
 
-  @Test("that an earlier run left go, too, once another instance has removed the image")
+  @Test("a copy of an earlier run is removed after another instance has deleted the image")
   func removedElsewhere() async throws {
     let digest = try await earlierRun(keeps: 1)[0]
     let images = try open().images

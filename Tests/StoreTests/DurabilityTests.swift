@@ -10,7 +10,7 @@ import Testing
 
 @Suite("Durability")
 struct DurabilityTests {
-  @Test("each commit waits for the disk: full synchronisation holds on the writing connection")
+  @Test("each commit on the writing connection is synced")
   func synchronous() async throws {
     let jobs = try OpenJobs()
     _ = try await jobs.store.submit(.sample(1))
@@ -21,7 +21,7 @@ struct DurabilityTests {
     await jobs.store.close()
   }
 
-  @Test("what a power cut may undo waits for no disk: a claim, a reservation, a use of the cache")
+  @Test("claims, reservations and cache uses are committed without a sync")
   func unsynced() async throws {
     let jobs = try OpenJobs()
     let store = jobs.store
@@ -50,7 +50,7 @@ struct DurabilityTests {
     return try #require(attributes[.size] as? Int)
   }
 
-  @Test("a clean stop leaves nothing in the log: the database's file alone is all there is")
+  @Test("a clean stop empties the log, so that the database is a single file")
   func emptiedLog() async throws {
     let jobs = try OpenJobs()
     _ = try await jobs.store.submit((0..<500).map { .sample($0) }, key: nil, capacity: .max)
@@ -67,7 +67,7 @@ struct DurabilityTests {
     await opened.close()
   }
 
-  @Test("a stop doesn't wait for another program that reads the database, and loses nothing")
+  @Test("a stop does not wait for another program that reads the database, and loses nothing")
   func readByAnother() async throws {
     let jobs = try OpenJobs()
     _ = try await jobs.store.submit((0..<500).map { .sample($0) }, key: nil, capacity: .max)
@@ -87,8 +87,8 @@ struct DurabilityTests {
     await reopened.close()
   }
 
-  /// Holds up the thread that writes, so that whatever comes next waits together.
-  /// - Returns: what lets it go on, and how that ends.
+  /// Blocks the writing thread, so that further operations wait together.
+  /// - Returns: a semaphore to continue, and the task of the blocking operation.
   private static func hold(
     _ store: StoreUnderTest
   ) async -> (gate: DispatchSemaphore, held: Task<Void, any Error>) {
@@ -104,7 +104,7 @@ struct DurabilityTests {
     return (gate, held)
   }
 
-  @Test("concurrent submits share commits")
+  @Test("concurrent submissions share commits")
   func groups() async throws {
     let jobs = try OpenJobs()
     let store = jobs.store
@@ -145,7 +145,7 @@ struct DurabilityTests {
     await store.close()
   }
 
-  @Test("no commit carries more than its limit")
+  @Test("no commit has more operations than the limit")
   func batchLimit() async throws {
     let jobs = try OpenJobs { $0.maxBatch = 7 }
     let store = jobs.store
@@ -159,7 +159,7 @@ struct DurabilityTests {
     await store.close()
   }
 
-  @Test("an operation that fails takes back its own changes and nobody else's")
+  @Test("a failed operation undoes only its own changes")
   func failsAlone() async throws {
     let jobs = try OpenJobs()
     let store = jobs.store
@@ -182,12 +182,12 @@ struct DurabilityTests {
     await store.close()
   }
 
-  @Test("what was acknowledged is there after a crash at any moment")
+  @Test("acknowledged jobs survive a crash at any time")
   func crash() async throws {
     let jobs = try OpenJobs()
     let store = jobs.store
-    // Without checkpoints the log is only ever appended to, so that a copy of the database and then of its log is
-    // what a crash at that moment leaves.
+    // Without checkpoints the log only grows. So a copy of the database, followed by a copy of its
+    // log, is the state after a crash at that time.
     try store.onWriter { try $0.execute(sql: "PRAGMA wal_autocheckpoint = 0") }
     let acknowledged = Acknowledged()
     let copies = try await withThrowingTaskGroup(of: Void.self) { group in
@@ -233,7 +233,7 @@ struct DurabilityTests {
     func add(_ id: JobID) { ids.withLock { _ = $0.insert(id) } }
   }
 
-  @Test("a full disk is told as such, and the store goes on when there is room again")
+  @Test("a full disk is reported, and the store works again when there is space")
   func fullDisk() async throws {
     let jobs = try OpenJobs()
     let store = jobs.store
@@ -262,7 +262,7 @@ struct DurabilityTests {
     await store.close()
   }
 
-  @Test("what a full disk took nothing of is still held: a message isn't sent again for that")
+  @Test("a message whose result could not be stored on a full disk is not sent again")
   func fullOutbox() async throws {
     let jobs = try OpenJobs()
     let store = jobs.store
@@ -303,7 +303,7 @@ struct DurabilityTests {
     await store.close()
   }
 
-  @Test("a database that a newer release wrote is refused")
+  @Test("a database of a newer release is refused")
   func newer() async throws {
     let jobs = try OpenJobs()
     try jobs.store.onWriter { db in
@@ -318,16 +318,16 @@ struct DurabilityTests {
     #expect(detail.contains("newer release"))
   }
 
-  @Test("a file that is no database is refused, not overwritten")
+  @Test("a file that is no database is refused and not overwritten")
   func foreignFile() throws {
     let folder = try TemporaryFolder()
     let path = folder.path + "/jobs.sqlite"
-    try Data("not a database, but somebody's letters".utf8).write(to: URL(fileURLWithPath: path))
+    try Data("not a database, but a text file".utf8).write(to: URL(fileURLWithPath: path))
     #expect(throws: StoreError.self) { try folder.openJobs() }
     #expect(try String(contentsOfFile: path, encoding: .utf8).hasPrefix("not a database"))
   }
 
-  @Test("a second service can't open the database until the first has closed it")
+  @Test("a second process can't open the database before the first has closed it")
   func locked() async throws {
     let jobs = try OpenJobs()
     let error = #expect(throws: StoreError.self) { try jobs.folder.openJobs() }
@@ -336,12 +336,12 @@ struct DurabilityTests {
     await reopened.close()
   }
 
-  @Test("a folder is free once its service has let go of it, and soon after one that was killed")
+  @Test("a folder can be locked after its process released it, and soon after a kill")
   func inherited() throws {
     let folder = try TemporaryFolder()
     let path = folder.path + "/lock"
     let first = try FolderLock(path)
-    // What a child that is being spawned has until it executes something.
+    // The descriptor that a child has between spawn and exec.
     let copy = try #require(Self.descriptor(of: path).map { fcntl($0, F_DUPFD_CLOEXEC, 0) })
     first.release()
     let second = try FolderLock(path)
@@ -359,7 +359,7 @@ struct DurabilityTests {
     third.release()
   }
 
-  /// One of this process that is open for a file.
+  /// Returns a descriptor of this process that is open for a file.
   private static func descriptor(of path: String) throws -> Int32? {
     var file = stat()
     try #require(stat(path, &file) == 0)
@@ -369,7 +369,7 @@ struct DurabilityTests {
     }
   }
 
-  @Test("a closed store has finished what it was asked for and refuses everything else")
+  @Test("a closed store has finished its accepted requests and rejects all others")
   func closed() async throws {
     let jobs = try OpenJobs()
     let store = jobs.store

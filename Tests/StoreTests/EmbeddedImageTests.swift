@@ -6,8 +6,8 @@ import Testing
 
 @testable import Store
 
-/// Images that the job store keeps itself.
-@Suite("A small image")
+/// Images stored in the job store's database.
+@Suite("Small images")
 struct EmbeddedImageTests {
   private let folder: TemporaryFolder
   private let store: StoreUnderTest
@@ -21,7 +21,7 @@ struct EmbeddedImageTests {
     images = TieredImageStore(jobs: store.sqlite, files: files)
   }
 
-  /// Carries a new job to success with an image of these bytes.
+  /// Submits a job and completes it with an image of these bytes.
   private func succeed(
     _ number: Int64, with content: [UInt8], limit: Int = .max, entry: CacheEntry? = nil
   ) async throws -> Completed {
@@ -35,13 +35,13 @@ struct EmbeddedImageTests {
       })
   }
 
-  @Test("is kept by the transaction that ends its job, and by no file")
+  @Test("a small image is stored by the transaction that completes its job, and not as a file")
   func kept() async throws {
     let content = [UInt8](repeating: 7, count: 10_000)
     _ = try await store.instance
     let before = store.writer.committed.transactions
     let completed = try await succeed(1, with: content)
-    #expect(store.writer.committed.transactions == before + 3, "submitted, claimed, settled")
+    #expect(store.writer.committed.transactions == before + 3, "submitted, claimed, completed")
     #expect(completed.evicted == [])
     let image = try #require(completed.jobs[0]?.image)
     let opened = try #require(await images.open(image.digest))
@@ -53,7 +53,7 @@ struct EmbeddedImageTests {
     await store.close()
   }
 
-  @Test("outlives a restart")
+  @Test("a small image survives a restart")
   func restarted() async throws {
     let completed = try await succeed(1, with: [1, 2, 3])
     await store.close()
@@ -70,7 +70,7 @@ struct EmbeddedImageTests {
     await again.close()
   }
 
-  @Test("is gone with the last that refers to it")
+  @Test("a small image is deleted with the last reference")
   func gone() async throws {
     let first = try #require(try await succeed(1, with: [1, 2, 3]).jobs[0])
     let second = try #require(try await succeed(2, with: [1, 2, 3]).jobs[0])
@@ -86,7 +86,7 @@ struct EmbeddedImageTests {
     await store.close()
   }
 
-  @Test("stays for the cache alone too, and is not kept where nothing refers to it")
+  @Test("a small image stays for a cache entry alone, and is not stored without a reference")
   func references() async throws {
     let image = EmbeddedImage([1, 2, 3])
     let entry = try CacheEntry.sample(1, image.digest, bytes: 3)
@@ -102,7 +102,7 @@ struct EmbeddedImageTests {
     await store.close()
   }
 
-  @Test("has the oldest finished jobs' images give way, small ones and files")
+  @Test("a small image evicts the images of the oldest finished jobs, small ones and files")
   func givingWay() async throws {
     let file = try #require(await store.succeed(1, with: .sample(1), bytes: 40))
     let small = try #require(try await succeed(2, with: Array(0..<40)).jobs[0])
@@ -118,7 +118,7 @@ struct EmbeddedImageTests {
     await store.close()
   }
 
-  @Test("that has no room changes nothing")
+  @Test("a completion changes nothing if its small image does not fit")
   func full() async throws {
     _ = try await store.reserve(.sample(1), bytes: 90, as: JobID(at: .at(0)), limit: 100)
     await #expect(throws: StoreError.full) { try await succeed(1, with: Array(0..<20), limit: 100) }
@@ -128,7 +128,7 @@ struct EmbeddedImageTests {
     await store.close()
   }
 
-  @Test("takes the place of an equal file that is being removed at this moment")
+  @Test("a small image replaces an equal file that is being deleted")
   func pendingDeletion() async throws {
     let image = EmbeddedImage([1, 2, 3])
     let gone = try #require(await store.succeed(1, with: image.digest, bytes: 3))
@@ -141,7 +141,7 @@ struct EmbeddedImageTests {
     await store.close()
   }
 
-  @Test("is left where it is when a file has the same bytes")
+  @Test("a small image is not stored again if a file has the same bytes")
   func file() async throws {
     let staged = try await files.stage()
     try staged.write([1, 2, 3])
@@ -157,7 +157,7 @@ struct EmbeddedImageTests {
     await store.close()
   }
 
-  @Test("gets no file beside it when the same bytes are to be kept in one, unless it was harmed")
+  @Test("no file is stored for an image in the database, unless the stored bytes are corrupt")
   func embedded() async throws {
     let completed = try await succeed(1, with: [1, 2, 3])
     let digest = try #require(completed.jobs[0]?.image).digest
@@ -177,7 +177,7 @@ struct EmbeddedImageTests {
     await store.close()
   }
 
-  @Test("that was harmed on the disk is not served")
+  @Test("a corrupt small image is not served")
   func harmed() async throws {
     let completed = try await succeed(1, with: [1, 2, 3])
     let image = try #require(completed.jobs[0]?.image)

@@ -40,7 +40,7 @@ struct FileImageStoreTests {
     return Array(bytes.prefix(count))
   }
 
-  @Test("bytes written in pieces of any size are kept under their SHA-256")
+  @Test("bytes written in pieces of any size are stored under their SHA-256")
   func kept() async throws {
     for count in [0, 1, 10_000, 65_536, 65_537, 1_000_000] {
       for piece in [100, 1_000, 65_536, 200_000] {
@@ -57,12 +57,12 @@ struct FileImageStoreTests {
     }
     let digest = staged.finish()
     #expect(digest == Self.digest(bytes))
-    if !bytes.isEmpty { #expect(try await store.open(digest) == nil, "not before it is published") }
+    if !bytes.isEmpty { #expect(try await store.open(digest) == nil, "not stored yet") }
     try await store.publish(staged)
     #expect(read(try await store.open(digest)) == bytes)
   }
 
-  @Test("equal bytes are kept once")
+  @Test("equal bytes are stored once")
   func once() async throws {
     let bytes = Self.bytes(100_000)
     let first = try await publish(bytes)
@@ -71,7 +71,7 @@ struct FileImageStoreTests {
     #expect(folder.files(below: "images").count == 1)
   }
 
-  @Test("a file that is shorter than the image is replaced")
+  @Test("a file that is shorter than its image is replaced")
   func replaced() async throws {
     let bytes = Self.bytes(5_000)
     let digest = try await publish(bytes)
@@ -81,7 +81,7 @@ struct FileImageStoreTests {
     #expect(read(try await store.open(digest)) == bytes)
   }
 
-  @Test("many at once, some equal, are all kept")
+  @Test("concurrent images, some of them equal, are all stored")
   func concurrent() async throws {
     let digests = try await withThrowingTaskGroup(of: ImageDigest.self) { group in
       for number in 0..<100 {
@@ -94,7 +94,7 @@ struct FileImageStoreTests {
     for digest in digests { #expect(try await store.open(digest)?.count == 70_000) }
   }
 
-  @Test("an image let go of unpublished leaves no file behind")
+  @Test("an image that is abandoned before it is stored leaves no file")
   func letGo() async throws {
     do {
       let staged = try await store.stage()
@@ -108,7 +108,7 @@ struct FileImageStoreTests {
     #expect(folder.files(below: "images") == [])
   }
 
-  @Test("an image open for reading outlives its removal; removing it twice is no error")
+  @Test("an open image stays readable after its deletion, and a second deletion is no error")
   func removed() async throws {
     let bytes = Self.bytes(3_000)
     let digest = try await publish(bytes)
@@ -119,7 +119,7 @@ struct FileImageStoreTests {
     #expect(read(open) == bytes)
   }
 
-  @Test("what was half written is removed, and a sweep hands over all images and nothing else")
+  @Test("unfinished files are removed, and a sweep reports all images and nothing else")
   func sweep() async throws {
     var digests: [ImageDigest] = []
     for seed in 0..<10 { digests.append(try await publish(Self.bytes(100, seed: UInt8(seed)))) }
@@ -143,7 +143,7 @@ struct FileImageStoreTests {
     }
   }
 
-  @Test("a sweep goes on part by part, and ends where its task is cancelled")
+  @Test("a sweep reports images in portions and stops when its task is cancelled")
   func longSweep() async throws {
     let images = folder.path + "/images/"
     for number in 0..<1_200 {
@@ -170,7 +170,7 @@ struct FileImageStoreTests {
     #expect(looks == 1)
   }
 
-  @Test("a folder that need not outlive a crash is swept, too, unless it is new")
+  @Test("a folder that need not survive a crash is swept too, unless it is new")
   func sweptCopies() async throws {
     for isSwept in [true, false] {
       var configuration = FileImageStore.Configuration(path: folder.path + "/copies-\(isSwept)")
@@ -189,7 +189,7 @@ struct FileImageStoreTests {
     }
   }
 
-  @Test("links aren't followed")
+  @Test("symbolic links are not followed")
   func links() async throws {
     let digest = ImageDigest.sample(5)
     let secret = folder.path + "/secret"
@@ -200,7 +200,7 @@ struct FileImageStoreTests {
     await #expect(throws: StoreError.self) { try await store.open(digest) }
   }
 
-  @Test("files and folders are for their owner alone")
+  @Test("files and folders are accessible only to their owner")
   func permissions() async throws {
     _ = try await publish([1])
     let file = try #require(folder.files(below: "images").first)
@@ -209,14 +209,14 @@ struct FileImageStoreTests {
     #expect(stat(folder.path + "/images", &status) == 0 && status.st_mode & 0o777 == 0o700)
   }
 
-  @Test("a second service can't open the folder")
+  @Test("a second process can't open the folder")
   func locked() throws {
     #expect(throws: StoreError.self) { try folder.openImages() }
   }
 
-  @Test("a full disk is told as such, and the image can't be published any more")
+  @Test("a full disk is reported, and the image can't be stored any more")
   func full() async throws {
-    // A limit on files' sizes is process-wide; a full device isn't: writing to /dev/full says ENOSPC.
+    // A limit on file sizes would apply to the whole process. Writing to /dev/full returns ENOSPC.
     let staged = try await store.stage()
     try staged.write(Self.bytes(70_000))
     let name = try #require(folder.files(below: "images/incoming").first)
@@ -228,7 +228,7 @@ struct FileImageStoreTests {
   }
 }
 
-/// Lets this process's descriptor of one file stand for another.
+/// Makes this process's descriptor of one file refer to another one.
 func replaceDescriptor(of path: String, by other: String) throws {
   for name in try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd") {
     guard let descriptor = Int32(name),

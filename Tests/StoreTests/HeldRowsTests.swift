@@ -4,7 +4,7 @@ import Testing
 @testable import Jobs
 @testable import Store
 
-@Suite("Rows held in memory")
+@Suite("Cached rows of loading jobs")
 struct HeldRowsTests {
   private static func row(_ number: Int64, headerBytes: Int) throws -> JobRow {
     var submission = Submission(source: .url(SourceURL("https://a.example/x")!, lowData: nil))
@@ -18,14 +18,14 @@ struct HeldRowsTests {
     return try JobRow(job, record: JobRecord.data(of: job))
   }
 
-  @Test("are bounded by their bytes, however many long jobs a load has")
+  @Test("the cache of rows is limited by bytes, however many long jobs a load has")
   func bounded() throws {
     let held = HeldRows()
     let rows = try (0..<600).map { try Self.row($0, headerBytes: 64_000) }
     for row in rows { held.note(row) }
     #expect(held.bytes <= HeldRows.mostBytes)
     #expect(held[rows[0].id] != nil && held[rows[599].id] == nil)
-    // What is given back can be used again.
+    // Released space can be used again.
     for row in rows { held.forget(row) }
     #expect(held.bytes == 0)
     held.note(rows[599])

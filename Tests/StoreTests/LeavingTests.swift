@@ -6,9 +6,9 @@ import Testing
 
 @testable import Store
 
-@Suite("A look at SQLite whose asker leaves", .timeLimit(.minutes(5)))
+@Suite("Cancelled reads in SQLite", .timeLimit(.minutes(5)))
 struct LeavingTests {
-  @Test("before its turn is given up where it may take long; any other one is had all the same")
+  @Test("a long read that is cancelled while it waits is skipped, and other reads are not")
   func left() async throws {
     let jobs = try OpenJobs { $0.readers = 1 }
     let store = jobs.store.sqlite

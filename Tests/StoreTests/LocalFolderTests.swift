@@ -30,7 +30,7 @@ struct LocalFolderTests {
     #expect(symlink(target, root + "/" + path) == 0)
   }
 
-  /// Both ways of opening: by one call, and part after part.
+  /// Both ways to open a path: with one call, and component by component.
   static let ways = [true, false]
 
   private func folder(_ hasOpenat2: Bool) throws -> LocalFolder {
@@ -51,7 +51,7 @@ struct LocalFolderTests {
     }
   }
 
-  @Test("are opened by their path", arguments: ways)
+  @Test("images are opened by their path", arguments: ways)
   func opened(way: Bool) async throws {
     #expect(try await text("a.png", way) == "inside")
     #expect(try await text("sub/deep/b.png", way) == "deep")
@@ -66,7 +66,7 @@ struct LocalFolderTests {
   }
 
   @Test(
-    "names that lead out are refused, whatever is there",
+    "paths that could leave the folder are refused, whether or not they exist",
     arguments: [
       "..", "../outside/secret.png", "sub/../a.png", "sub/../../outside/secret.png", "sub/..",
       "/etc/passwd", "//etc/passwd", "", "/", "a//b", "sub/", "a.png/", "a.png\u{0}.jpg", "\u{0}",
@@ -76,7 +76,7 @@ struct LocalFolderTests {
   }
 
   @Test(
-    "what isn't there is not found, under a file's name and names of any length too",
+    "a missing path is reported as not found, also below a file and for very long names",
     arguments: ways)
   func notFound(way: Bool) async {
     let long = String(repeating: "x", count: 256)
@@ -89,7 +89,7 @@ struct LocalFolderTests {
     #expect(await error(String(repeating: "../", count: 1_366), way) == .outside)
   }
 
-  @Test("a symbolic link out of the folder leads nowhere", arguments: ways)
+  @Test("a symbolic link out of the folder is refused", arguments: ways)
   func linksOut(way: Bool) async {
     link("absolute", to: temporary.path + "/outside/secret.png")
     link("relative", to: "../outside/secret.png")
@@ -101,7 +101,7 @@ struct LocalFolderTests {
     link("self", to: "self")
     link("process", to: "/proc/self/root/etc/passwd")
     link("zero", to: "/dev/zero")
-    // Even to a file within: what an absolute path names may change.
+    // Refused even for a file within the folder, because the target of an absolute path may change.
     link("around", to: root + "/a.png")
     for name in [
       "absolute", "relative", "folder/secret.png", "one", "two", "sub/three", "back", "self",
@@ -111,7 +111,7 @@ struct LocalFolderTests {
     }
   }
 
-  @Test("a symbolic link within the folder is followed, unless the kernel can't see to it")
+  @Test("a symbolic link within the folder is followed if the kernel can check it")
   func linksIn() async throws {
     link("b.png", to: "sub/deep/b.png")
     link("sub/up.png", to: "../a.png")
@@ -127,7 +127,7 @@ struct LocalFolderTests {
     #expect(await error("dangling", true) == .notFound)
   }
 
-  @Test("a folder, a FIFO and a socket are no images, and nobody waits for them", arguments: ways)
+  @Test("a folder, a FIFO and a socket are refused without waiting", arguments: ways)
   func otherKinds(way: Bool) async throws {
     #expect(mkfifo(root + "/fifo", 0o600) == 0)
     let listener = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0)
@@ -147,7 +147,7 @@ struct LocalFolderTests {
     }
   }
 
-  @Test("a device is no image", arguments: ways)
+  @Test("a device is refused", arguments: ways)
   func device(way: Bool) async throws {
     let devices = try LocalFolder("/dev", hasOpenat2: way)
     for name in ["null", "zero"] {
@@ -155,7 +155,7 @@ struct LocalFolderTests {
     }
   }
 
-  @Test("a file replaced meanwhile is read as it was opened", arguments: ways)
+  @Test("a file that is replaced after opening is read as it was", arguments: ways)
   func replaced(way: Bool) async throws {
     let bytes = try await folder(way).open("a.png")
     try write("another", to: "root/new.png")
@@ -164,7 +164,7 @@ struct LocalFolderTests {
     #expect(try await text("a.png", way) == "another")
   }
 
-  @Test("a file that becomes shorter gives fewer bytes, and no error", arguments: ways)
+  @Test("a file that is truncated returns fewer bytes and no error", arguments: ways)
   func shorter(way: Bool) async throws {
     let bytes = try await folder(way).open("a.png")
     #expect(truncate(root + "/a.png", 2) == 0)
@@ -172,13 +172,13 @@ struct LocalFolderTests {
     #expect(bytes.read(at: 0, count: 6) == Array("in".utf8))
   }
 
-  @Test("a folder that is swapped for a link all the time never leads out", arguments: ways)
+  @Test("a folder that is swapped with a link concurrently is never left", arguments: ways)
   func swapped(way: Bool) async throws {
     let folder = try folder(way)
     try write("mine", to: "root/sub/secret.png")
     link("other", to: "../outside")
     let (root, isOver) = (root, Flag())
-    // A thread of its own: it never waits.
+    // A separate thread, because the loop never waits.
     let swapper = Thread {
       let turns = [("sub", "held"), ("other", "sub"), ("sub", "other"), ("held", "sub")]
       while !isOver.isSet { for (from, to) in turns { rename(root + "/" + from, root + "/" + to) } }
@@ -191,7 +191,7 @@ struct LocalFolderTests {
     }
   }
 
-  @Test("the folder stays the same one when another gets its name")
+  @Test("the folder stays the same after it was renamed and replaced")
   func renamedRoot() async throws {
     let folder = try folder(true)
     #expect(rename(root, temporary.path + "/moved") == 0)
@@ -201,13 +201,13 @@ struct LocalFolderTests {
     #expect(bytes.read(at: 0, count: 100) == Array("inside".utf8))
   }
 
-  @Test("a root that is no folder, or isn't there, is told")
+  @Test("a missing root, or one that is no folder, is refused")
   func badRoot() {
     #expect(throws: StoreError.self) { try LocalFolder(root + "/none") }
     #expect(throws: StoreError.self) { try LocalFolder(root + "/a.png") }
   }
 
-  @Test("many are opened at once, and every file is closed again")
+  @Test("concurrent reads close all of their files")
   func descriptors() async throws {
     let folder = try folder(true)
     for _ in 0..<20 {
@@ -224,7 +224,7 @@ struct LocalFolderTests {
   }
 }
 
-/// Said once from one task to another.
+/// A flag that one thread sets and another reads.
 private final class Flag: Sendable {
   private let value = Atomic(false)
   var isSet: Bool { value.load(ordering: .relaxed) }

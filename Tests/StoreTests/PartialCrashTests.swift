@@ -5,10 +5,10 @@ import Testing
 
 @testable import Store
 
-/// From so many bytes on a stage's record is on the disk however fast they came.
+/// A transfer with this many bytes writes its record at once.
 private let recorded = 1 << 20
 
-@Suite("Unfinished transfers after a crash")
+@Suite("Partial transfers after a crash")
 struct PartialCrashTests {
   private let fixture: PartialFixture
   private let key = Fingerprint.sample("a")
@@ -18,7 +18,7 @@ struct PartialCrashTests {
   private var store: FileImageStore { fixture.store }
 
   @Test(
-    "what an identified stage has written is continued",
+    "the bytes of an identified transfer are resumed",
     arguments: [recorded + 70_000, recorded + 300_000])
   func killed(count: Int) async throws {
     let bytes = imageBytes(count + 100_000)
@@ -34,7 +34,7 @@ struct PartialCrashTests {
     withExtendedLifetime(staged) {}
   }
 
-  @Test("written in small pieces over more than half a second, few bytes are lost")
+  @Test("a slow transfer loses few bytes")
   func slow() async throws {
     let staged = try await fixture.stage(key, imageBytes(100))
     #expect(fixture.files("incoming") == [], "not yet")
@@ -44,13 +44,13 @@ struct PartialCrashTests {
     #expect(try await fixture.kept(key) == imageBytes(100) + [1, 2, 3])
   }
 
-  @Test("what is done soon has no record: of up to a MiB nothing is continued")
+  @Test("a fast transfer of up to a MiB has no record and is not resumed")
   func unrecorded() async throws {
     let fixture = try PartialFixture(maxUnrecordedBytes: 1 << 20)
     let bytes = imageBytes(900_000)
     let began = ContinuousClock.now
     let few = try await fixture.stage(key, bytes, .sample(3_000_000))
-    // On a machine that is busy it may not have been.
+    // On a busy machine the write may have taken longer.
     let isSoon = began.duration(to: .now) < .milliseconds(500)
     #expect(fixture.files("partials") == [] || !isSoon)
     let many = try await fixture.stage(.sample("b"), imageBytes(1_100_000), .sample(3_000_000))
@@ -62,7 +62,7 @@ struct PartialCrashTests {
     withExtendedLifetime([few, many]) {}
   }
 
-  @Test("a stage that nobody identified waits in memory, however slow, and leaves nothing")
+  @Test("an unidentified transfer stays in memory, however slow it is, and leaves nothing")
   func unidentified() async throws {
     let staged = try await store.stage()
     try staged.write([1])
@@ -77,7 +77,7 @@ struct PartialCrashTests {
     withExtendedLifetime(staged) {}
   }
 
-  @Test("identified late or anew, the bytes are told by the last word")
+  @Test("the last identity of a transfer applies to all of its bytes")
   func identifiedAnew() async throws {
     let staged = try await fixture.stage(.sample("b"), imageBytes(recorded))
     staged.identify(key, .sample(5_000_000))
@@ -88,7 +88,7 @@ struct PartialCrashTests {
     withExtendedLifetime(staged) {}
   }
 
-  @Test("after a crash of the machine they are dropped, as is all when its run can't be told")
+  @Test("unsynced bytes are dropped after a reboot, or if the boot id is unknown")
   func otherBoot() async throws {
     var held = [try await fixture.stage(key, imageBytes(recorded))]
     for bootID in ["second", nil] {
@@ -103,7 +103,7 @@ struct PartialCrashTests {
     withExtendedLifetime(held) {}
   }
 
-  @Test("what was set aside outlives the machine's crash too")
+  @Test("a stored partial transfer survives a crash of the machine")
   func setAside() async throws {
     try await fixture.setAside(key, imageBytes(1_000))
     for bootID in ["second", nil, "first"] {
@@ -113,7 +113,7 @@ struct PartialCrashTests {
     }
   }
 
-  @Test("bytes that follow what was set aside are as good as the run they were written in")
+  @Test("bytes appended to a stored transfer survive only within the same boot")
   func continued() async throws {
     let bytes = imageBytes(300_000)
     try await fixture.setAside(key, Array(bytes.prefix(1_000)))
@@ -130,7 +130,7 @@ struct PartialCrashTests {
     withExtendedLifetime((kept, again)) {}
   }
 
-  @Test("what was taken and not touched is still there")
+  @Test("a transfer that was opened and not changed is still stored")
   func taken() async throws {
     try await fixture.setAside(key, imageBytes(1_000))
     let kept = try await store.take(key)
@@ -139,7 +139,7 @@ struct PartialCrashTests {
     withExtendedLifetime(kept) {}
   }
 
-  @Test("of two for one key the newer one is kept")
+  @Test("the newer of two transfers with one key is kept")
   func two() async throws {
     try await fixture.setAside(key, imageBytes(1_000))
     try fixture.age()
@@ -150,7 +150,7 @@ struct PartialCrashTests {
     withExtendedLifetime(staged) {}
   }
 
-  @Test("what has no record, a torn one or somebody else's is removed")
+  @Test("bytes without a valid record are removed")
   func torn() async throws {
     for name in ["a", "b", "c", "d"] { try await fixture.setAside(.sample(name), imageBytes(100)) }
     try fixture.crash { path in
@@ -170,7 +170,7 @@ struct PartialCrashTests {
     #expect(access("/etc/passwd", R_OK) == 0)
   }
 
-  @Test("a published image's record goes, also when the crash came in between")
+  @Test("the record of a stored image is removed, also after a crash in between")
   func published() async throws {
     let staged = try await fixture.stage(key, imageBytes(recorded))
     try fixture.crash { path in
@@ -181,11 +181,11 @@ struct PartialCrashTests {
     withExtendedLifetime(staged) {}
   }
 
-  @Test("the least recently kept still go first")
+  @Test("the oldest stored transfers are still removed first")
   func order() async throws {
     for name in ["a", "b", "c", "d"] {
       try await fixture.setAside(.sample(name), imageBytes(100))
-      // Some kernels tell files' times by the tick.
+      // Some kernels only update file times at each tick.
       try await Task.sleep(for: .milliseconds(15))
     }
     _ = try await fixture.kept(.sample("a"))
@@ -196,7 +196,7 @@ struct PartialCrashTests {
     }
   }
 
-  @Test("nothing is kept where nothing may be")
+  @Test("no transfer is stored if the limit is zero")
   func nothing() async throws {
     try await fixture.setAside(key, imageBytes(100))
     try fixture.crash(maxBytes: 0)

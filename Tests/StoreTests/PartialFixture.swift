@@ -6,7 +6,7 @@ import Testing
 
 @testable import Store
 
-/// A folder with an open image store in it that can crash.
+/// An image store in a temporary folder, with simulated crashes.
 final class PartialFixture {
   let folder: TemporaryFolder
   private(set) var store: FileImageStore
@@ -15,7 +15,7 @@ final class PartialFixture {
 
   private let maxUnrecordedBytes: Int
 
-  /// - Parameter maxUnrecordedBytes: by default each is recorded as soon as it is written.
+  /// - Parameter maxUnrecordedBytes: by default, the record is written with the first byte.
   init(maxBytes: Int = 10_000_000, maxUnrecordedBytes: Int = 1) throws {
     folder = try TemporaryFolder()
     path = folder.path + "/images"
@@ -38,10 +38,10 @@ final class PartialFixture {
     return try FileImageStore(configuration)
   }
 
-  /// Goes on with the files as they are at this moment: what a service killed now would leave.
+  /// Continues with a copy of the current files, as after a kill of the process.
   /// - Parameters:
-  ///   - bootID: of the run of the system that the service starts in again; nil when it can't be told.
-  ///   - harm: what happens to the files meanwhile.
+  ///   - bootID: the boot id at the next start; `nil` if it is unknown.
+  ///   - harm: changes the files before the next start.
   func crash(
     bootID: String? = "first", maxBytes: Int = 10_000_000, harm: (String) throws -> Void = { _ in }
   ) throws {
@@ -54,12 +54,13 @@ final class PartialFixture {
       path, bootID: bootID, maxBytes: maxBytes, maxUnrecordedBytes, in: folder)
   }
 
-  /// The files in a folder of the store's.
+  /// Returns the files in a folder of the store.
   func files(_ name: String) -> [String] {
     folder.files(below: String(path.dropFirst(folder.path.count + 1)) + "/" + name)
   }
 
-  /// Has what is set aside look a minute older: the system's times of files are too coarse for what follows at once.
+  /// Makes the stored transfers look a minute older, because file times are too coarse for a short
+  /// test.
   func age() throws {
     for name in files("partials") {
       try FileManager.default.setAttributes(
@@ -68,7 +69,7 @@ final class PartialFixture {
     }
   }
 
-  /// A stage with bytes of a response.
+  /// Starts a transfer and writes these bytes.
   func stage(
     _ key: Fingerprint, _ bytes: [UInt8], _ response: PartialResponse = .sample()
   ) async throws -> any StagedImage {
@@ -78,14 +79,14 @@ final class PartialFixture {
     return staged
   }
 
-  /// Sets bytes of a response aside.
+  /// Stores a partial transfer with these bytes.
   func setAside(
     _ key: Fingerprint, _ bytes: [UInt8], _ response: PartialResponse = .sample()
   ) async throws {
     try await stage(key, bytes, response).setAside()
   }
 
-  /// Takes what is kept and gives it back.
+  /// Opens the stored transfer, reads its bytes and stores it again.
   func kept(_ key: Fingerprint) async throws -> [UInt8]? {
     guard let kept = try await store.take(key) else { return nil }
     let bytes = kept.bytes.read(at: 0, count: kept.count + 1)
@@ -93,7 +94,7 @@ final class PartialFixture {
     return bytes
   }
 
-  /// Waits until nothing of unfinished transfers is left.
+  /// Waits until no file of a partial transfer is left.
   func isClean() async throws -> Bool {
     let deadline = ContinuousClock.now + patience
     while !(files("incoming") + files("partials")).isEmpty {
@@ -116,9 +117,9 @@ extension Fingerprint {
   static func sample(_ name: String) -> Fingerprint { Fingerprint(of: [name]) }
 }
 
-/// Bytes that differ from place to place and from seed to seed.
+/// Returns bytes that differ by position and by seed.
 func imageBytes(_ count: Int, seed: UInt8 = 1) -> [UInt8] {
-  // Made by doubling, as a step a byte takes long without the optimiser.
+  // Doubles the array, because a loop over single bytes is slow without optimization.
   var bytes = (0..<min(count, 251)).map { UInt8($0) &* 31 ^ seed }
   while bytes.count < count {
     bytes.append(UInt8(truncatingIfNeeded: bytes.count >> 8))

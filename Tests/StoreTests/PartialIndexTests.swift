@@ -3,16 +3,16 @@ import Testing
 
 @testable import Store
 
-@Suite("Which unfinished transfers are kept")
+@Suite("The index of partial transfers")
 struct PartialIndexTests {
   private static func key(_ number: Int) -> Fingerprint { .sample("\(number)") }
 
-  /// Keeps one named by its number; the names that must go.
+  /// Stores a transfer named by its number, and returns the names to delete.
   private func keep(_ number: Int, _ bytes: Int, in kept: inout PartialIndex) -> [String] {
     kept.keep(PartialIndex.Entry(name: "\(number)", bytes: bytes), for: Self.key(number))
   }
 
-  @Test("the least recently kept go until the sum is within the limit")
+  @Test("the oldest transfers are removed until the sum is within the limit")
   func limit() {
     var kept = PartialIndex(maxBytes: 100)
     #expect(keep(1, 40, in: &kept) == [])
@@ -24,7 +24,7 @@ struct PartialIndexTests {
     #expect(kept.bytes == 100)
   }
 
-  @Test("one larger than the limit isn't kept, and costs no other its place")
+  @Test("a transfer larger than the limit is not stored, and removes no other")
   func tooLarge() {
     var kept = PartialIndex(maxBytes: 100)
     _ = keep(1, 40, in: &kept)
@@ -33,14 +33,14 @@ struct PartialIndexTests {
     #expect(kept.take(Self.key(2)) == nil)
   }
 
-  @Test("a limit of none keeps none")
+  @Test("a limit of zero stores nothing")
   func none() {
     var kept = PartialIndex(maxBytes: 0)
     #expect(keep(1, 1, in: &kept) == ["1"])
     #expect(kept.bytes == 0)
   }
 
-  @Test("taking one and keeping it again makes it the newest")
+  @Test("a transfer that is taken and stored again becomes the newest")
   func renewed() {
     var kept = PartialIndex(maxBytes: 100)
     for number in 1...4 { _ = keep(number, 25, in: &kept) }
@@ -51,14 +51,14 @@ struct PartialIndexTests {
     #expect(keep(5, 25, in: &kept) == ["2"])
   }
 
-  @Test("there are no more than so many, however small")
+  @Test("the number of transfers is limited, however small they are")
   func count() {
     var kept = PartialIndex(maxBytes: 1_000_000, maxCount: 3)
     for number in 1...3 { #expect(keep(number, 1, in: &kept) == []) }
     #expect(keep(4, 1, in: &kept) == ["1"])
   }
 
-  @Test("thousands of renewals of a few lose none and count right")
+  @Test("thousands of replacements lose no transfer and count correctly")
   func renewals() {
     var kept = PartialIndex(maxBytes: 1_000)
     for round in 0..<5_000 {

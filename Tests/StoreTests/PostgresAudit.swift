@@ -5,14 +5,14 @@ import Testing
 @testable import PostgreSQL
 
 extension TestDatabase {
-  /// All instances are gone at once, as those of a machine that lost its power: their leases last by the server's clock, which
-  /// a test has no time to wait for.
+  /// Expires the leases of all instances, as after a power failure. Leases use the server's clock,
+  /// which a test can't wait for.
   func loseInstances() throws { try server.run("UPDATE instances SET lease_until = 0", in: name) }
 }
 
 extension StoreUnderTest {
-  /// Opens the store in a database. A transaction does what there is to do, as in the stores that it is compared with, however
-  /// long a busy machine takes.
+  /// Opens the store in a database. Long timeouts make each transaction complete its optional work,
+  /// as in the other stores, even on a busy machine.
   init(
     in database: TestDatabase, _ clock: ManualClock,
     _ change: (inout PostgresJobStore.Configuration) -> Void = { _ in }
@@ -26,21 +26,21 @@ extension StoreUnderTest {
 }
 
 extension PostgresJobStore {
-  /// Whether a job, a cache entry or a reservation refers to the image.
+  /// Returns whether a job, a cache entry or a reservation refers to the image.
   func refers(to image: ImageDigest) async throws -> Bool {
     try await read {
       try $0.execute("SELECT is_referred_to($1)", [.bytes(image.bytes)]).bool(0, 0)
     }
   }
 
-  /// Bytes of all jobs' records.
+  /// Returns the bytes of all jobs' records.
   func recordBytes() async throws -> Int {
     try await read {
       Int(try $0.execute("SELECT sum(octet_length(record))::bigint FROM jobs").int(0, 0) ?? 0)
     }
   }
 
-  /// How many jobs have the image.
+  /// Returns the number of jobs that have the image.
   func jobs(having image: ImageDigest) async throws -> Int {
     try await read {
       let rows = try $0.execute(
@@ -49,7 +49,7 @@ extension PostgresJobStore {
     }
   }
 
-  /// Counts anew what the database keeps count of, and expects the same.
+  /// Recomputes the database's counters and expects them to be correct.
   func audit(_ location: SourceLocation = #_sourceLocation) async throws {
     let wrong = try await read { transaction in
       try Self.wrongRows.flatMap { name, statement in
@@ -75,7 +75,7 @@ extension PostgresJobStore {
     #expect(counted == kept, "bytes of records", sourceLocation: location)
   }
 
-  /// Adds up anew what the records of each owner have.
+  /// Computes the bytes of each owner's records.
   private static func storedBytes(_ transaction: Transaction) throws -> [[UInt8]: Int] {
     var sums: [[UInt8]: Int] = [:]
     let ids = try transaction.execute("SELECT id FROM jobs")
@@ -98,9 +98,9 @@ extension PostgresJobStore {
 
   private static let wrongRows = [
     ("counts", wrongCounts), ("images' entries", wrongEntries),
-    ("images that nobody would find", lostImages),
+    ("unreferenced images that are no candidates", lostImages),
     (
-      "references to images that are leaving or gone",
+      "references to images that are pending deletion or gone",
       """
       SELECT image FROM jobs WHERE image IS NOT NULL AND image NOT IN (SELECT digest FROM images WHERE NOT leaving)
       UNION ALL SELECT source FROM jobs
@@ -110,7 +110,7 @@ extension PostgresJobStore {
       """
     ),
     (
-      "places in the queue without a job that wants one, and the other way round",
+      "queue rows without an unfinished job, and unfinished jobs without a queue row",
       """
       SELECT jobs.id FROM jobs FULL JOIN queue ON queue.id = jobs.id
       WHERE (coalesce(jobs.phase, 9) = 0) <> (queue.id IS NOT NULL)
@@ -120,30 +120,30 @@ extension PostgresJobStore {
       "claims of jobs that aren't loading",
       "SELECT id FROM queue WHERE (state = 4) <> (claim IS NOT NULL)"
     ),
-    ("transfers of jobs that aren't loading", "SELECT id FROM queue WHERE leads AND state <> 4"),
+    ("leading jobs that are not loading", "SELECT id FROM queue WHERE leads AND state <> 4"),
     (
-      "transfers of equal jobs",
+      "several leading jobs with one request",
       "SELECT request FROM queue WHERE leads GROUP BY request HAVING count(request) > 1"
     ),
     (
-      "jobs that wait for no load",
+      "jobs that wait for a missing load",
       """
       SELECT id FROM queue q WHERE state = 3
         AND NOT EXISTS (SELECT FROM queue l WHERE l.leads AND l.request = q.request)
       """
     ),
     ("parked jobs without an origin", "SELECT id FROM queue WHERE state = 2 AND origin IS NULL"),
-    ("tags of no job", "SELECT id FROM tags WHERE id NOT IN (SELECT id FROM jobs)"),
+    ("tags without a job", "SELECT id FROM tags WHERE id NOT IN (SELECT id FROM jobs)"),
     (
-      "counts of no batch",
+      "counts without a batch",
       "SELECT batch FROM batch_tallies WHERE batch NOT IN (SELECT number FROM batches)"
     ),
     (
-      "defaults of no batch",
+      "defaults without a batch",
       "SELECT batch FROM batch_defaults WHERE batch NOT IN (SELECT number FROM batches)"
     ),
     (
-      "rejected lines of no batch",
+      "rejected lines without a batch",
       "SELECT batch FROM rejected_lines WHERE batch NOT IN (SELECT number FROM batches)"
     ),
     (

@@ -29,7 +29,7 @@ struct PostgresGenerationTests {
   }
 
   @Test(
-    "an image that was let go of comes back under a new one, once its bytes are removed")
+    "an evicted image that is stored again has a new generation")
   func comesBack() async throws {
     let clock = ManualClock(.at(0))
     let database = try TestDatabase(in: .shared)
@@ -37,15 +37,17 @@ struct PostgresGenerationTests {
     let lost = try await store.register(for: .seconds(10))
     let (holder, another) = (JobID(at: .at(1)), JobID(at: .at(2)))
     let first = try name(await reserve(store, as: lost, holder))
-    #expect(try name(await reserve(store, as: lost, another)) == first, "as long as it is kept")
+    #expect(try name(await reserve(store, as: lost, another)) == first, "while it is stored")
     for holder in [holder, another] { try await store.release(holder) }
     #expect(try await store.leavingImages(9, of: lost) == [])
     #expect(try await store.abandonedImages(9, for: lost) == [first])
-    #expect(try await store.leavingImages(9, of: lost) == [first], "had the answer been lost")
+    #expect(try await store.leavingImages(9, of: lost) == [first], "as after a lost answer")
 
     clock.set(.at(10_001))
     let other = try await store.register(for: .seconds(10))
-    #expect(try await store.abandonedImages(9, for: other) == [], "it is still being removed")
+    #expect(
+      try await store.abandonedImages(9, for: other) == [],
+      "the other instance is still deleting it")
     _ = try await store.recoverExpired(9)
     #expect(try await reserve(store, as: other) == .pendingDeletion)
     #expect(try await store.abandonedImages(9, for: other) == [first])
@@ -53,7 +55,7 @@ struct PostgresGenerationTests {
     let second = try name(await reserve(store, as: other))
     #expect(second.digest == digest && second != first)
 
-    // The lost one is back, and says what it did, late.
+    // The lost instance reports its deletion late.
     try await store.forget([first])
     #expect(try await store.keptImage(digest) == KeptImage(second, bytes: 100_000))
     #expect(try await store.markOrphans([first, second], for: other) == [first])

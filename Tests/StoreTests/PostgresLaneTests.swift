@@ -4,11 +4,11 @@ import Testing
 
 @testable import PostgreSQL
 
-@Suite("Whose turn it is to write to PostgreSQL", .timeLimit(.minutes(5)))
+@Suite("The order of requests to PostgreSQL", .timeLimit(.minutes(5)))
 struct PostgresLaneTests {
   private static let pace = Duration.milliseconds(10)
 
-  /// A clock that a test moves.
+  /// A clock that the test sets.
   private final class LaneClock: Sendable {
     private let moment = Mutex(ContinuousClock.now)
     var now: ContinuousClock.Instant { moment.withLock { $0 } }
@@ -16,7 +16,7 @@ struct PostgresLaneTests {
     func advance(by duration: Duration) { moment.withLock { $0 = $0 + duration } }
   }
 
-  /// The requests of each transaction.
+  /// Records the requests of each transaction.
   private final class Served: Sendable {
     private let all = Mutex<[[Int?]]>([])
     var transactions: [[Int?]] { all.withLock { $0 } }
@@ -24,26 +24,29 @@ struct PostgresLaneTests {
     func note(_ requests: [Int?]) { all.withLock { $0.append(requests) } }
   }
 
-  @Test("what is paced begins some time apart, and all else as soon as it can")
+  @Test("transactions of the paced kind keep an interval, and others run as soon as possible")
   func turns() {
     let start = ContinuousClock.now
     func at(_ milliseconds: Int) -> ContinuousClock.Instant { start + .milliseconds(milliseconds) }
     var pacing = Pacing(0, Self.pace)
     #expect(pacing.next(among: [], at: at(0)) == .wait(nil))
-    #expect(pacing.next(among: [0, nil], at: at(0)) == .serve(0), "where there is little to do")
+    #expect(pacing.next(among: [0, nil], at: at(0)) == .serve(0), "the first one does not wait")
     pacing.begin(0, at: at(0))
     #expect(pacing.next(among: [0, 0], at: at(4)) == .wait(.milliseconds(6)))
-    #expect(pacing.next(among: [0, nil, 1], at: at(4)) == .serve(1), "it waits for nobody's time")
-    #expect(pacing.next(among: [0, 1, nil], at: at(4)) == .serve(1), "nor does another kind")
-    #expect(pacing.next(among: [0, nil], at: at(10)) == .serve(1), "the last one was paced")
+    #expect(
+      pacing.next(among: [0, nil, 1], at: at(4)) == .serve(1), "an unpaced request does not wait")
+    #expect(
+      pacing.next(among: [0, 1, nil], at: at(4)) == .serve(1), "another kind does not wait either")
+    #expect(pacing.next(among: [0, nil], at: at(10)) == .serve(1), "requests alternate")
     pacing.begin(nil, at: at(10))
-    #expect(pacing.next(among: [nil, nil, 0], at: at(11)) == .serve(2), "its time has come")
+    #expect(pacing.next(among: [nil, nil, 0], at: at(11)) == .serve(2), "the interval is over")
     pacing.begin(0, at: at(11))
-    #expect(pacing.next(among: [0], at: at(20)) == .wait(.milliseconds(1)), "nothing else moved it")
+    #expect(
+      pacing.next(among: [0], at: at(20)) == .wait(.milliseconds(1)), "the interval is unchanged")
     #expect(pacing.next(among: [0], at: at(21)) == .serve(0))
   }
 
-  @Test("all goes in its order where nothing is paced")
+  @Test("requests run in order if no kind is paced")
   func order() {
     var pacing = Pacing()
     let moment = ContinuousClock.now
@@ -54,7 +57,7 @@ struct PostgresLaneTests {
   }
 
   @Test(
-    "of two streams neither keeps the other waiting for more than a transaction beyond its time",
+    "of two streams, neither delays the other by more than one transaction",
     arguments: [1, 4, 25], [[0, nil], [nil, 0]] as [[Int?]])
   func streams(milliseconds: Int, line: [Int?]) {
     let cost = Duration.milliseconds(milliseconds)
@@ -76,7 +79,7 @@ struct PostgresLaneTests {
   }
 
   @Test(
-    "tasks take none of the time by which changes are paced, however many follow each other")
+    "tasks do not use the interval of paced changes, however many follow each other")
   func tasks() async throws {
     let database = try TestDatabase(in: .shared)
     let (clock, served) = (LaneClock(), Served())
@@ -90,7 +93,7 @@ struct PostgresLaneTests {
           return requests.map { _ in .success(()) }
         }))
     try await lane.perform(0)
-    // The clock stands still: it is not this one's time.
+    // The clock stands still, so the paced request has to wait.
     async let change: Void = lane.perform(0)
     for _ in 0..<20 { try await lane.perform(nil) }
     let expected: [[Int?]] = [[0]] + Array(repeating: [nil], count: 20)

@@ -4,15 +4,16 @@ import Testing
 
 @testable import PostgreSQL
 
-/// Other instances count each transfer, also where a claim and an end meet that see nothing of each other.
-@Suite("Who leads a load in PostgreSQL", .timeLimit(.minutes(5)))
+/// Each transfer must be counted, even if a claim and the end of a load run concurrently and do not
+/// see each other.
+@Suite("Leading jobs in PostgreSQL", .timeLimit(.minutes(5)))
 struct PostgresLeadTests {
   private static let origin = "https://a.example"
   private static let url = "\(origin)/x"
-  /// Of an origin that may have one transfer: what is about to end takes none of it any more.
+  /// An origin with one transfer. The transfer that ends does not count any more.
   private static let room = OriginRoom(usual: 1, overall: OriginRoom.Overall(transfers: 1))
 
-  /// Two instances, the first of which loads a job.
+  /// Two instances. The first one is loading a job.
   private struct Two: Sendable {
     let database: TestDatabase
     let a, b: PostgresJobStore
@@ -35,7 +36,7 @@ struct PostgresLeadTests {
       first = try #require(claimed.jobs.first).claim
     }
 
-    /// Takes another job that asks the same.
+    /// Submits another job with the same request.
     func submitEqual() async throws -> JobID {
       let job = Job.sample(2, url: PostgresLeadTests.url)
       #expect(try await a.submit([job], key: nil, capacity: 9) == .accepted)
@@ -46,7 +47,7 @@ struct PostgresLeadTests {
       try await a.claim(1, for: instances.a, room: PostgresLeadTests.room).jobs.map(\.job.id)
     }
 
-    /// Ends the first job.
+    /// Completes the first job.
     func end() async throws -> Phase? {
       var completion = Completion([first]) {
         $0.fail(.notCached, at: .at(9), keptFor: .seconds(9))
@@ -58,9 +59,9 @@ struct PostgresLeadTests {
       return ended.jobs.first.flatMap { $0?.phase }
     }
 
-    // MARK: Where transactions stand still
+    // MARK: Blocked transactions
 
-    /// Has those that do something stand still until ``open()``.
+    /// Blocks transactions that fire this trigger until ``open()`` is called.
     func close(_ trigger: String) throws {
       try database.server.run(
         """
@@ -78,12 +79,12 @@ struct PostgresLeadTests {
       try database.server.run("INSERT INTO opened DEFAULT VALUES", in: database.name)
     }
 
-    /// What tells in SQL whether a thread's transaction stands still there.
+    /// An SQL condition: the thread's transaction is blocked by the trigger.
     static func isHeld(_ thread: String) -> String {
       "EXISTS (SELECT FROM pg_stat_activity WHERE \(isOf(thread)) AND wait_event = 'PgSleep')"
     }
 
-    /// The same of one that waits for another's end.
+    /// An SQL condition: the thread's transaction waits for another one.
     static func waits(_ thread: String) -> String {
       "EXISTS (SELECT FROM pg_stat_activity WHERE \(isOf(thread)) AND wait_event_type = 'Lock')"
     }
@@ -96,7 +97,8 @@ struct PostgresLeadTests {
       "EXISTS (SELECT FROM queue WHERE id = '\(id)' AND state = 4)"
     }
 
-    /// Waits until something holds; a test that waits in vain goes on, as others wait for it.
+    /// Waits until a condition holds. After a timeout the test continues, so that blocked
+    /// transactions can end.
     func expect(
       _ condition: String, _ location: SourceLocation = #_sourceLocation
     ) async {
@@ -106,9 +108,9 @@ struct PostgresLeadTests {
       #expect(holds, "\(condition)", sourceLocation: location)
     }
 
-    // MARK: What is seen then
+    // MARK: Expectations
 
-    /// Expects the job to be all that loads, and to take all the room that its origin has.
+    /// Expects this job to be the only loading one, and its origin to have no capacity left.
     func expectLead(of id: JobID, _ location: SourceLocation = #_sourceLocation) async throws {
       let loading = try database.server.run(
         "SELECT id, leads FROM queue WHERE state = 4", in: database.name)
@@ -130,7 +132,7 @@ struct PostgresLeadTests {
     }
   }
 
-  @Test("is passed on to a job that was about to join it: the end waits for the claim")
+  @Test("a job that is joining a load leads it if the load ends concurrently")
   func claimFirst() async throws {
     let two = try await Two()
     try two.close(
@@ -142,7 +144,7 @@ struct PostgresLeadTests {
     async let claimed = two.claim()
     await two.expect(Two.isHeld("pg-claim"))
     async let ended = two.end()
-    // It may also be over, having seen nothing of the claim.
+    // Without the lock, the end of the load would not see the claim and would be over.
     await two.expect("NOT \(Two.isLoading(two.first.job)) OR \(Two.waits("pg-write"))")
     try two.open()
     let (taken, phase) = (try await claimed, try await ended)
@@ -151,7 +153,7 @@ struct PostgresLeadTests {
     await two.close()
   }
 
-  @Test("is one of its own where an equal one is just ending: the claim doesn't wait for that")
+  @Test("a job with the same request as an ending load starts its own, without waiting for the end")
   func endFirst() async throws {
     let two = try await Two()
     try two.close(
@@ -163,7 +165,7 @@ struct PostgresLeadTests {
     await two.expect(Two.isHeld("pg-write"))
     let second = try await two.submitEqual()
     async let claimed = two.claim()
-    // It may wait to write what both of them count, which comes last.
+    // The claim may wait to write the shared counters, which happens last.
     await two.expect("\(Two.isLoading(second)) OR \(Two.waits("pg-claim"))")
     try two.open()
     let (taken, phase) = (try await claimed, try await ended)
@@ -172,13 +174,13 @@ struct PostgresLeadTests {
     await two.close()
   }
 
-  @Test("is passed on where the claim of the job that led it is put back, as nobody was told of it")
+  @Test("another job leads a load after the uncertain claim of the leading job was requeued")
   func putBack() async throws {
     let two = try await Two()
     let second = try await two.submitEqual()
     #expect(try await two.claim() == [second])
     two.a.unknownClaims.add([two.first.number])
-    // The transfer is the second one's: there is no room for another.
+    // The transfer belongs to the second job, so the origin has no capacity for another one.
     let full = OriginRoom(
       usual: 0, overall: OriginRoom.Overall(transfers: 1, own: [Self.origin: 1]))
     #expect(try await two.a.claim(9, for: two.instances.a, room: full).jobs.isEmpty)

@@ -4,7 +4,7 @@ import Testing
 
 @testable import PostgreSQL
 
-@Suite("What shares a transaction of PostgreSQL", .timeLimit(.minutes(5)))
+@Suite("Merged transactions in PostgreSQL", .timeLimit(.minutes(5)))
 struct PostgresMergeTests {
   private let database: TestDatabase
   private let postgres: PostgresJobStore
@@ -17,7 +17,7 @@ struct PostgresMergeTests {
     (self.database, self.store) = (database, store)
   }
 
-  /// Asks for so many writes at once: none begins before all of them wait.
+  /// Calls the body concurrently. No write starts before all of them wait.
   private func together<Value: Sendable>(
     _ count: Int, _ body: @escaping @Sendable (Int) async throws -> Value
   ) async throws -> [Value] {
@@ -36,16 +36,16 @@ struct PostgresMergeTests {
     return (0..<count).compactMap { values[$0] }
   }
 
-  @Test("variants that come together do, and are kept as if each had come alone")
+  @Test("concurrent variants are stored in one transaction as if each were stored alone")
   func variants() async throws {
     let variants = (0..<8).map { StoredVariant.sample(1, $0, .sample($0), bytes: 10) }
     let holders = (0..<8).map { JobID(at: .at(Int64($0))) }
-    // The last one's image is not there.
+    // The last one's image is not stored.
     for (variant, holder) in zip(variants, holders).prefix(7) {
       _ = try await store.reserve(variant.digest, bytes: 10, as: holder, limit: .max / 2)
     }
     _ = try await together(8) { [store] number in
-      // One is too large.
+      // This variant is too large.
       try await store.keep(
         variants[number], within: number == 6 ? 9 : .max, releasing: holders[number])
     }
@@ -59,7 +59,7 @@ struct PostgresMergeTests {
     await store.close()
   }
 
-  @Test("of several variants of one name that come together one is kept, and only its image")
+  @Test("of several concurrent variants with one name, one is stored with its image")
   func oneName() async throws {
     let variants = (0..<4).map { StoredVariant.sample(1, 1, .sample($0), bytes: 10) }
     let holders = (0..<4).map { JobID(at: .at(Int64($0))) }
@@ -77,7 +77,7 @@ struct PostgresMergeTests {
     await store.close()
   }
 
-  @Test("jobs that are forgotten together do; one that can't be read fails alone")
+  @Test("concurrent removals run in one transaction, and an unreadable job fails alone")
   func removals() async throws {
     let jobs = (1...6).map { Job.sample($0) }
     _ = try await store.submit(jobs, key: nil, capacity: 9)
@@ -90,7 +90,7 @@ struct PostgresMergeTests {
       CREATE TABLE whole AS SELECT id, record FROM jobs;
       UPDATE jobs SET record = '\\x7b' WHERE id = (SELECT id FROM jobs ORDER BY id LIMIT 1)
       """, in: database.name)
-    // The last one twice, and one that there never was.
+    // The last id is used twice, and one id does not exist.
     let asked = jobs.map(\.id) + [jobs[5].id, JobID(at: .at(99))]
     let spared = jobs[1].id
     let found = try await together(8) { [store] number -> Result<Removal, StoreError> in

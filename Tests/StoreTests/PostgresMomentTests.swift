@@ -4,15 +4,15 @@ import Testing
 
 @testable import PostgreSQL
 
-@Suite("Looks at one moment in PostgreSQL", .timeLimit(.minutes(5)))
+@Suite("Snapshots in PostgreSQL", .timeLimit(.minutes(5)))
 struct PostgresMomentTests {
-  /// Who waits for the queue's table.
+  /// Selects the transactions that wait for the queue table.
   private static let waiting = """
     SELECT FROM pg_locks WHERE NOT granted AND relation = 'queue'::regclass
       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
     """
 
-  @Test("a line that is tried again while results are looked up is still among them, as it ended")
+  @Test("a line that is retried while results are read is still returned as finished")
   func results() async throws {
     let database = try TestDatabase(in: .shared)
     let store = try StoreUnderTest(in: database, ManualClock(.at(0)))
@@ -40,7 +40,7 @@ struct PostgresMomentTests {
       defer { continuation.finish() }
       try transaction.run("LOCK TABLE queue IN ACCESS EXCLUSIVE MODE")
       continuation.yield()
-      // Until it is known which lines have ended, and their jobs are to be looked up.
+      // Wait until the results have been selected and the jobs are to be read.
       while try transaction.execute(Self.waiting).isEmpty {
         try transaction.execute("SELECT pg_sleep(0.005)")
       }

@@ -4,9 +4,9 @@ import Testing
 
 @testable import PostgreSQL
 
-@Suite("Rates of origins in PostgreSQL")
+@Suite("Request rates of origins in PostgreSQL")
 struct PostgresOriginTests {
-  @Test("are kept for as long as they hold anybody back")
+  @Test("the row of an origin is deleted when its rate allows the next request")
   func forgotten() async throws {
     let clock = ManualClock(.at(0))
     let database = try TestDatabase(in: .shared)

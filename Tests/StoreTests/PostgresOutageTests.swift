@@ -15,13 +15,13 @@ struct PostgresOutageTests {
     return try PostgresJobStore(configuration)
   }
 
-  /// What was acknowledged.
+  /// Records what the store has acknowledged.
   private final class Witness: Sendable {
     let submitted = Mutex(Set<JobID>())
     let ended = Mutex(Set<JobID>())
     let isOver = Atomic(false)
 
-    /// Waits for so many, as long as a slow machine may take.
+    /// Waits until the given numbers are reached, with a long timeout for slow machines.
     func has(submitted: Int, ended: Int) async {
       let deadline = ContinuousClock.now + patience
       while ContinuousClock.now < deadline {
@@ -33,12 +33,12 @@ struct PostgresOutageTests {
     }
   }
 
-  @Test("loses nothing that was acknowledged when it crashes under load, and no job ends twice")
+  @Test("a crash under load loses nothing that was acknowledged, and no job finishes twice")
   func crash() async throws {
     let server = try PostgresServer(isDurable: true)
     let database = try TestDatabase(in: server)
     let store = try Self.open(database)
-    // A row for each end, written by whoever ends a job.
+    // A trigger writes a row for each finished job.
     try server.run(
       """
       CREATE TABLE ends (id uuid PRIMARY KEY);
@@ -103,7 +103,7 @@ struct PostgresOutageTests {
       }
       guard let done = try? await store.complete(completion) else { continue }
       let ids = done.jobs.compactMap { $0?.id }
-      // The claims were this task's alone: it is told of every end that is its own.
+      // Only this task holds these claims, so it receives each of their results once.
       witness.ended.withLock { ended in
         for id in ids where !ended.insert(id).inserted { Issue.record("\(id) ended twice") }
       }
@@ -111,25 +111,25 @@ struct PostgresOutageTests {
   }
 
   @Test(
-    "that took a claim and could not say so keeps its jobs from nobody: the next claim has them")
+    "the next claim requeues a job whose claim was committed although its answer was lost")
   func unknownClaim() async throws {
     let database = try TestDatabase(in: .shared)
     let store = try Self.open(database)
     let instance = try await store.register(for: .seconds(1_000))
     _ = try await store.submit([.sample(1), .sample(2)], key: nil, capacity: 9)
     let known = try await store.claim(1, for: instance, room: .unlimited).jobs
-    let unheard = try await store.claim(1, for: instance, room: .unlimited).jobs
-    store.unknownClaims.add([try #require(unheard.first).claim.number])
+    let uncertain = try await store.claim(1, for: instance, room: .unlimited).jobs
+    store.unknownClaims.add([try #require(uncertain.first).claim.number])
     let next = try await store.claim(9, for: instance, room: .unlimited).jobs
-    #expect(next.map(\.job.id) == unheard.map(\.job.id) && known.count == 1)
-    #expect(next.first?.claim != unheard.first?.claim)
+    #expect(next.map(\.job.id) == uncertain.map(\.job.id) && known.count == 1)
+    #expect(next.first?.claim != uncertain.first?.claim)
     let renewal = try await store.renew(instance, for: .seconds(9))
     #expect(renewal?.claims == Set((known + next).map(\.claim)))
     try await store.audit()
     await store.close()
   }
 
-  @Test("whose answer to a claim was lost may commit it while it is made again: the next looks")
+  @Test("a claim that may be committed during its repetition is checked again by the next one")
   func lateClaim() {
     let unknown = UnknownClaims()
     let attempt = ClaimAttempt(unknown)
@@ -145,7 +145,7 @@ struct PostgresOutageTests {
     #expect(ClaimAttempt(unknown).begin() == [])
   }
 
-  @Test("whose commit of a claim is seen only after the next one looked has a renewal find its job")
+  @Test("a claim that is committed after the next one is found by a renewal of the lease")
   func lateCommit() async throws {
     let database = try TestDatabase(in: .shared)
     let store = try Self.open(database)
@@ -158,9 +158,9 @@ struct PostgresOutageTests {
     }
     let number = ClaimNumbers.number(store.claims.load(ordering: .relaxed) + 1, of: instance)
     store.unknownClaims.add([number])
-    #expect(try await claim().isEmpty, "it looks, and there is nothing yet")
+    #expect(try await claim().isEmpty, "nothing is committed yet")
     _ = try await store.submit([.sample(1)], key: nil, capacity: 9)
-    // What stands for the commit that nobody was told of.
+    // This claim simulates the late commit.
     let late = try await claim()
     #expect(late.map(\.number) == [number])
     #expect(try await claim().isEmpty)
@@ -168,12 +168,12 @@ struct PostgresOutageTests {
     let next = try await claim()
     #expect(next.map(\.job) == late.map(\.job) && next != late)
     #expect(try await held() == Set(next))
-    #expect(try await claim().isEmpty, "somebody was told of it")
+    #expect(try await claim().isEmpty, "the claim is known")
     try await store.audit()
     await store.close()
   }
 
-  @Test("is given up within the deadline where it answers no more, and used again once it does")
+  @Test("a server that stops answering is given up at the deadline, and used again later")
   func paused() async throws {
     let server = try PostgresServer()
     let database = try TestDatabase(in: server)
@@ -197,7 +197,7 @@ struct PostgresOutageTests {
         }
       }
     }
-    // A second for the call, three at the most for another try at a connection, and what a busy machine takes.
+    // One second for the call, up to three for a new connection, and a margin for busy machines.
     #expect(time < .seconds(30), "\(time)")
     server.resume()
     let deadline = clock.now + patience
@@ -210,13 +210,13 @@ struct PostgresOutageTests {
     await store.close()
   }
 
-  @Test("that does not answer is waited for as long as connect_timeout in its URL says")
+  @Test("connect_timeout in the URL limits the wait for a server that does not answer")
   func connectTimeout() throws {
     let server = try PostgresServer.shared
     let proxy = try FaultyProxy(to: server.port)
     proxy.become(.stall)
     let url = server.url(of: "postgres", at: proxy.port) + "?connect_timeout=2"
-    // Where that does not count, this test meets its limit of time.
+    // If the URL's setting is ignored, this test runs into its time limit.
     let address = Connection.Address(url: url, connectTimeout: 3_600)
     #expect(throws: Fault.self) { _ = try Connection(address) }
   }
@@ -238,8 +238,8 @@ struct PostgresOutageTests {
     ) { try Self.open(database) }
   }
 
-  /// Waits until the connections for news of so many stores have listened.
-  /// - Returns: their processes.
+  /// Waits until the event connections of `count` stores are listening.
+  /// - Returns: the process ids of their server processes.
   @discardableResult
   private func eventuallyListening(
     in database: TestDatabase, _ count: Int = 2
@@ -258,8 +258,8 @@ struct PostgresOutageTests {
     return []
   }
 
-  /// Waits for a piece of news, not for as long as an idle connection waits.
-  private func hears(_ wanted: News, in news: AsyncStream<News>) async -> Bool {
+  /// Waits for an event, for up to 15 seconds.
+  private func receives(_ wanted: News, in news: AsyncStream<News>) async -> Bool {
     await withTaskGroup(of: Bool.self) { group in
       group.addTask {
         for await one in news where one == wanted { return true }
@@ -274,26 +274,26 @@ struct PostgresOutageTests {
     }
   }
 
-  @Test("whose connection for news breaks passes on soon what is told before there is another one")
+  @Test("events published while the connection is broken are sent after the reconnection")
   func brokenNews() async throws {
     let database = try TestDatabase(in: .shared)
     let store = try Self.open(database)
     let pid = try #require(try await eventuallyListening(in: database, 1).first)
     let other = try Self.open(database)
     let instance = try await store.register(for: .seconds(1_000))
-    let heard = other.news(for: try await other.register(for: .seconds(1_000)))
+    let received = other.news(for: try await other.register(for: .seconds(1_000)))
     try await eventuallyListening(in: database)
     try database.server.run("SELECT pg_terminate_backend(\(pid))")
-    // While it waits before it connects again.
+    // During the pause before the next connection.
     try await Task.sleep(for: .milliseconds(100))
     let id = JobID(at: .at(1))
     store.tell(.changed(id), from: instance)
-    #expect(await hears(.changed(id), in: heard))
+    #expect(await receives(.changed(id), in: received))
     await store.close()
     await other.close()
   }
 
-  @Test("whose connection for news breaks under what it passes on passes it on later, and first")
+  @Test("events that were not sent when the connection broke are sent first later")
   func cutNews() async throws {
     let database = try TestDatabase(in: .shared)
     let proxy = try FaultyProxy(to: database.server.port)
@@ -301,7 +301,7 @@ struct PostgresOutageTests {
     let store = try PostgresJobStore(PostgresJobStore.Configuration(url: url))
     let other = try Self.open(database)
     let instance = try await store.register(for: .seconds(1_000))
-    let heard = other.news(for: try await other.register(for: .seconds(1_000)))
+    let received = other.news(for: try await other.register(for: .seconds(1_000)))
     try await eventuallyListening(in: database)
     let (first, second) = (JobID(at: .at(1)), JobID(at: .at(2)))
     let cuts = Atomic(0)
@@ -311,19 +311,20 @@ struct PostgresOutageTests {
       return .cut
     }
     store.tell(.changed(first), from: instance)
-    // It connects anew each time.
+    // Each try uses a new connection.
     let deadline = ContinuousClock.now + patience
     while cuts.load(ordering: .relaxed) < 2, ContinuousClock.now < deadline {
       try await Task.sleep(for: .milliseconds(10))
     }
     store.tell(.changed(second), from: instance)
     proxy.judge(nil)
-    for id in [first, second] { #expect(await hears(.changed(id), in: heard)) }
+    for id in [first, second] { #expect(await receives(.changed(id), in: received)) }
     await store.close()
     await other.close()
   }
 
-  @Test("whose connection for news breaks under the network's state has others look for themselves")
+  @Test(
+    "a network setting that may not have been sent is replaced by the event that some were lost")
   func cutState() async throws {
     let database = try TestDatabase(in: .shared)
     let proxy = try FaultyProxy(to: database.server.port)
@@ -331,7 +332,7 @@ struct PostgresOutageTests {
     let store = try PostgresJobStore(PostgresJobStore.Configuration(url: url))
     let other = try Self.open(database)
     let instance = try await store.register(for: .seconds(1_000))
-    let heard = other.news(for: try await other.register(for: .seconds(1_000)))
+    let received = other.news(for: try await other.register(for: .seconds(1_000)))
     try await eventuallyListening(in: database)
     let cuts = Atomic(0)
     proxy.judge { bytes in
@@ -341,22 +342,23 @@ struct PostgresOutageTests {
       return .cut
     }
     store.tell(.constrained(true), from: instance)
-    // Told once more it could undo what another one has said since.
-    #expect(await hears(.lost, in: heard))
+    // Repeating the setting could undo a newer one of another instance.
+    #expect(await receives(.lost, in: received))
     #expect(cuts.load(ordering: .relaxed) == 1)
     proxy.judge(nil)
     await store.close()
     await other.close()
   }
 
-  @Test("passes on at once what is told while it answers")
+  @Test("notifications that arrive together with an answer are processed at once")
   func newsInAnswer() async throws {
     let database = try TestDatabase(in: .shared)
     let store = try Self.open(database)
     let instance = try await store.register(for: .seconds(1_000))
-    let heard = store.news(for: instance)
+    let received = store.news(for: instance)
     try await eventuallyListening(in: database, 1)
-    // The store's own NOTIFY waits for the lock, and is answered together with this one.
+    // The store's NOTIFY waits for the lock, and its answer arrives together with this
+    // notification.
     async let others: String = Task.detached {
       try database.server.run(
         """
@@ -367,42 +369,42 @@ struct PostgresOutageTests {
     try await Task.sleep(for: .milliseconds(700))
     store.tell(.cacheDropped, from: instance)
     _ = try await others
-    #expect(await hears(.queued, in: heard))
+    #expect(await receives(.queued, in: received))
     await store.close()
   }
 
-  @Test("passes on as many jobs as one tells of at once, and what is too long as lost")
+  @Test("a removal of many jobs is sent as one event, and a too large event as lost events")
   func longNews() async throws {
     let database = try TestDatabase(in: .shared)
     let (store, other) = (try Self.open(database), try Self.open(database))
     let instance = try await store.register(for: .seconds(1_000))
-    let heard = other.news(for: try await other.register(for: .seconds(1_000)))
+    let received = other.news(for: try await other.register(for: .seconds(1_000)))
     try await eventuallyListening(in: database)
     let removed = News.removed((0..<News.mostIDs).map { JobID(at: .at(Int64($0))) })
     store.tell(removed, from: instance)
     store.tell(.imagesGone((0..<500).map { ImageDigest.sample($0) }), from: instance)
     store.tell(.queued, from: instance)
-    // In this order: a store that has just connected hears that some were lost, too.
-    for news in [removed, .lost, .queued] { #expect(await hears(news, in: heard)) }
+    // In this order: a store that has just connected also receives `.lost`.
+    for news in [removed, .lost, .queued] { #expect(await receives(news, in: received)) }
     await store.close()
     await other.close()
   }
 
-  @Test("two stores tell each other, and each hears nothing of its own")
+  @Test("two stores receive each other's events and not their own")
   func news() async throws {
     let database = try TestDatabase(in: .shared)
     let (store, other) = (try Self.open(database), try Self.open(database))
     let instance = try await store.register(for: .seconds(1_000))
     let another = try await other.register(for: .seconds(1_000))
-    let (own, heard) = (store.news(for: instance), other.news(for: another))
+    let (own, received) = (store.news(for: instance), other.news(for: another))
     let ids = (0..<500).map { JobID(at: .at(Int64($0))) }
-    // Nothing is heard before both connections listen, which nobody is told of.
+    // No event is received before both connections listen.
     try await eventuallyListening(in: database)
     for id in ids { store.tell(.changed(id), from: instance) }
     store.tell(.removed([ids[0]]), from: instance)
     other.tell(.queued, from: another)
     var found: [News] = []
-    for await news in heard where isOfAnother(news) {
+    for await news in received where isOfAnother(news) {
       found.append(news)
       if found.count == ids.count + 1 { break }
     }
@@ -420,21 +422,21 @@ struct PostgresOutageTests {
     return news != .lost
   }
 
-  @Test("says now and then, while it is not cut off, until when all is heard")
+  @Test("a connected store publishes heartbeats")
   func heardUntil() async throws {
     let database = try TestDatabase(in: .shared)
     let store = try Self.open(database)
-    let heard = store.news(for: try await store.register(for: .seconds(1_000)))
+    let received = store.news(for: try await store.register(for: .seconds(1_000)))
     try await eventuallyListening(in: database, 1)
     let began = ContinuousClock.now
-    for await case .heard(let moment) in heard where moment > began {
+    for await case .heard(let moment) in received where moment > began {
       #expect(moment <= .now)
       break
     }
     await store.close()
   }
 
-  /// One of a job, which is still to be forgotten.
+  /// Purges a batch with one job, which is still to be deleted.
   private func purgeList(in store: PostgresJobStore) async throws {
     let batch = Batch.sample(1)
     _ = try await store.open(batch, key: nil)
@@ -443,18 +445,18 @@ struct PostgresOutageTests {
     _ = try await store.purge(batch.id)
   }
 
-  @Test("that undid an end of a list's jobs, and said so, has nobody look what has become of them")
+  @Test("a rolled back deletion of a batch's jobs publishes no lost events")
   func undoneEnds() async throws {
     let database = try TestDatabase(in: .shared)
     let (store, other) = (try Self.open(database), try Self.open(database))
     let instance = try await store.register(for: .seconds(1_000))
-    let heard = other.news(for: try await other.register(for: .seconds(1_000)))
+    let received = other.news(for: try await other.register(for: .seconds(1_000)))
     try await eventuallyListening(in: database)
     try await purgeList(in: store)
-    // What was lost before is heard before this.
+    // Earlier `.lost` events arrive before this one.
     store.tell(.cacheDropped, from: instance)
-    #expect(await hears(.cacheDropped, in: heard))
-    // Others are in the way of the first commit.
+    #expect(await receives(.cacheDropped, in: received))
+    // The first commit fails with a conflict.
     try database.server.run(
       """
       CREATE SEQUENCE commits;
@@ -467,7 +469,7 @@ struct PostgresOutageTests {
     let commits = try database.server.run("SELECT last_value FROM commits", in: database.name)
     #expect(commits.filter(\.isNumber) == "2")
     store.tell(.queued, from: instance)
-    for await news in heard {
+    for await news in received {
       #expect(news != .lost)
       if news == .queued { break }
     }
@@ -475,7 +477,7 @@ struct PostgresOutageTests {
     await other.close()
   }
 
-  @Test("whose answer was lost to an end of a list's jobs has all look what has become of them")
+  @Test("a deletion of a batch's jobs whose answer was lost publishes that events were lost")
   func unheardEnds() async throws {
     let database = try TestDatabase(in: .shared)
     let proxy = try FaultyProxy(to: database.server.port)
@@ -483,12 +485,12 @@ struct PostgresOutageTests {
     let store = try PostgresJobStore(PostgresJobStore.Configuration(url: url))
     let other = try Self.open(database)
     let instance = try await store.register(for: .seconds(1_000))
-    let heard = other.news(for: try await other.register(for: .seconds(1_000)))
+    let received = other.news(for: try await other.register(for: .seconds(1_000)))
     try await eventuallyListening(in: database)
     try await purgeList(in: store)
-    // What was lost before is heard before this.
+    // Earlier `.lost` events arrive before this one.
     store.tell(.cacheDropped, from: instance)
-    #expect(await hears(.cacheDropped, in: heard))
+    #expect(await receives(.cacheDropped, in: received))
     try database.server.run(
       """
       CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS
@@ -507,10 +509,10 @@ struct PostgresOutageTests {
     }
     proxy.become(.cut)
     proxy.become(.none)
-    // It tries again, and finds nothing.
+    // The repetition finds no job to delete.
     let ended = try? await ends
     #expect(ended?.removed.isEmpty != false)
-    #expect(await hears(.lost, in: heard))
+    #expect(await receives(.lost, in: received))
     await store.close()
     await other.close()
   }

@@ -3,7 +3,7 @@ import Testing
 
 @testable import PostgreSQL
 
-@Suite("Statements that go to PostgreSQL together")
+@Suite("Pipelined statements in PostgreSQL")
 struct PostgresPipelineTests {
   private let database: TestDatabase
   private let session: Session
@@ -27,13 +27,13 @@ struct PostgresPipelineTests {
     do {
       try session.transaction(isSynced: false, isCommitting: &isCommitting, body)
     } catch {
-      #expect(!isCommitting, "the server said no")
+      #expect(!isCommitting, "the server has rejected the transaction")
       throw error
     }
     return isCommitting
   }
 
-  @Test("are run in their order, and the last one's rows are told")
+  @Test("pipelined statements run in order, and the last one's rows are returned")
   func order() throws {
     let isCommitted = try transaction { transaction in
       for number in 1...3 {
@@ -49,9 +49,9 @@ struct PostgresPipelineTests {
     #expect(try numbers() == [1, 3, 9])
   }
 
-  @Test("more than the sockets hold comes and goes")
+  @Test("a pipeline may be larger than the socket buffers")
   func many() throws {
-    // 24 MB, and a sanitizer's patience.
+    // 24 MB; fewer with a sanitizer, which is slow.
     let count: Int64 = Sanitizer.isHere ? 80_000 : 200_000
     _ = try transaction { transaction in
       for number in 0..<Int64(10) {
@@ -65,7 +65,7 @@ struct PostgresPipelineTests {
   }
 
   @Test(
-    "all of a transaction is undone where one fails, and the connection goes on",
+    "a failed statement undoes the whole transaction, and the connection stays usable",
     arguments: [0, 1, 2])
   func failure(at failing: Int) throws {
     #expect(throws: Fault.self) {
@@ -82,7 +82,7 @@ struct PostgresPipelineTests {
     #expect(try numbers() == [1])
   }
 
-  @Test("what was added and not sent is forgotten where the caller gives up")
+  @Test("queued statements are discarded if the caller throws an error")
   func givenUp() throws {
     struct GivenUp: Error {}
     #expect(throws: GivenUp.self) {
@@ -94,7 +94,7 @@ struct PostgresPipelineTests {
     #expect(try numbers() == [])
   }
 
-  @Test("looks at one moment see nothing that is committed between them")
+  @Test("reads of one snapshot do not see later commits")
   func oneMoment() throws {
     let other = Session(session.settings)
     let counts = try session.look { transaction in
@@ -111,7 +111,7 @@ struct PostgresPipelineTests {
   }
 
   @Test(
-    "looks at one moment that fail leave no transaction open, whatever was sent of it",
+    "failed reads of a snapshot leave no transaction open, whatever was sent",
     arguments: ["", "SELECT FROM t", "SELECT 1 / 0", "INSERT INTO t VALUES (1)"])
   func failedLook(statement: String) throws {
     struct GivenUp: Error {}
@@ -125,7 +125,8 @@ struct PostgresPipelineTests {
     }
     #expect(try !session.connected().isInTransaction)
     #expect(try numbers() == [])
-    // Nothing of it goes ahead of what comes next, which others see at once.
+    // No statement of the failed read is sent together with the next one, which is committed at
+    // once.
     try session.connected().run("INSERT INTO t VALUES (2)", by: deadline)
     let others = Session(session.settings)
     #expect(try others.connected().run("SELECT n FROM t", by: deadline).count == 1)

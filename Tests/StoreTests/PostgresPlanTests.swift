@@ -4,8 +4,8 @@ import Testing
 
 @testable import PostgreSQL
 
-/// What is asked once a second, or by each request: the statements that are run, as the server would go about them.
-@Suite("How PostgreSQL looks for what is over")
+/// Tests statements that run once a second or in each request.
+@Suite("Query plans in PostgreSQL")
 struct PostgresPlanTests {
   private static let statements: [(sql: String, values: [SQLValue], condition: String)] = [
     (Transaction.expired, [.int(nil), .int(9)], "Index Cond: (expires_at <="),
@@ -37,13 +37,13 @@ struct PostgresPlanTests {
     ),
   ]
 
-  @Test("is by the part of an index that is over, and by nothing else of it")
+  @Test("frequent statements read only the matching part of an index")
   func indexes() async throws {
     let database = try TestDatabase(in: .shared)
     let store = try PostgresJobStore(PostgresJobStore.Configuration(url: database.url))
     for (sql, values, condition) in Self.statements {
       let plan = try await store.read { transaction in
-        // As in a large table: these are empty.
+        // The tables are empty, so force the plans of large tables.
         for way in ["seqscan", "bitmapscan"] {
           try transaction.run("SET LOCAL enable_\(way) = off")
         }

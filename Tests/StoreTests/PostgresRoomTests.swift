@@ -4,7 +4,7 @@ import Testing
 
 @testable import PostgreSQL
 
-@Suite("Room for images in PostgreSQL")
+@Suite("Storage limit for images in PostgreSQL")
 struct PostgresRoomTests {
   private let database: TestDatabase
   private let postgres: PostgresJobStore
@@ -25,7 +25,7 @@ struct PostgresRoomTests {
     return try PostgresJobStore(configuration)
   }
 
-  /// Ends a new job with a small image.
+  /// Returns the completion of a new job with a small image.
   private func completion(
     _ number: Int64, with image: EmbeddedImage, limit: Int = .max
   ) async throws -> Completion {
@@ -37,7 +37,7 @@ struct PostgresRoomTests {
     }
   }
 
-  @Test("a small image that gives way to another one of the same transaction is taken in again")
+  @Test("a small image evicted by another one in the same transaction is stored again")
   func merged() async throws {
     let (known, new) = (EmbeddedImage(Array(0..<40)), EmbeddedImage(Array(40..<80)))
     let first = try await completion(1, with: known)
@@ -53,7 +53,8 @@ struct PostgresRoomTests {
     for outcome in outcomes {
       for job in try outcome.get().jobs { #expect(try job.get()?.image?.isKept == true) }
     }
-    #expect(try await store.job(first.claims[0].job)?.image?.isKept == false, "it gave way")
+    #expect(
+      try await store.job(first.claims[0].job)?.image?.isKept == false, "its image was evicted")
     for image in [known, new] {
       #expect(try await postgres.embeddedImage(image.digest) == image.content)
     }
@@ -61,7 +62,7 @@ struct PostgresRoomTests {
     await store.close()
   }
 
-  @Test("a small image that another instance removes while its next job ends is taken in again")
+  @Test("a small image that is deleted while its next job completes is stored again")
   func removedMeanwhile() async throws {
     let image = EmbeddedImage([1, 2, 3])
     let first = try await completion(1, with: image)
@@ -73,9 +74,9 @@ struct PostgresRoomTests {
     let (removed, continuation) = AsyncStream<Void>.makeStream()
     async let removal: Void = other.write { transaction in
       defer { continuation.finish() }
-      #expect(try transaction.leave(abandoned: 9, for: instance) == [], "it is no file")
+      #expect(try transaction.leave(abandoned: 9, for: instance) == [], "the image is not a file")
       continuation.yield()
-      // Until the other one has found it, and waits for its row.
+      // Wait until the other transaction has found the image and waits for its row.
       while try transaction.execute(
         "SELECT FROM pg_locks WHERE NOT granted AND transactionid = pg_current_xact_id()::xid"
       ).isEmpty {

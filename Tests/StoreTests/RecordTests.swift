@@ -8,7 +8,7 @@ import Testing
 
 @Suite("A job's record")
 struct RecordTests {
-  /// Jobs that between them have every kind of member.
+  /// Jobs that together have every kind of field.
   private static let jobs: [Job] = {
     var queued = Job.sample(
       1, tags: ["", "\"quoted\\ \u{0}\n\t\u{1F}\u{7F}", "ü€😀", "a\u{2028}b/"])
@@ -53,7 +53,8 @@ struct RecordTests {
     return [queued, loading, success, lowData, alternative, retried] + failures
   }()
 
-  @Test("is JSON that gives the same job back, and Foundation agrees on both ways", arguments: jobs)
+  @Test(
+    "a record is JSON that decodes to the same job, also with Foundation's coder", arguments: jobs)
   func roundTrip(job: Job) throws {
     let record = try JobRecord.data(of: job)
     #expect(try JobRecord.job(from: record) == job)
@@ -64,7 +65,7 @@ struct RecordTests {
     #expect(try JobRecord.job(from: pretty.encode(job)) == job)
   }
 
-  @Test("keeps what its hosts go by, where they were spelled otherwise")
+  @Test("a record contains hosts that are spelled differently for requests")
   func hosts() throws {
     let url = try #require(SourceURL("http://ＢÜcher.example:81/"))
     var submission = Submission(source: .url(url, lowData: SourceURL("http://127.1/")))
@@ -81,7 +82,7 @@ struct RecordTests {
     #expect(!String(decoding: try JobRecord.data(of: .sample(1)), as: UTF8.self).contains("hosts"))
   }
 
-  @Test("of a cache entry gives the same entry back, and Foundation agrees on both ways")
+  @Test("a cache entry's record decodes to the same entry, also with Foundation's coder")
   func cacheEntry() throws {
     let entry = try CacheEntry.sample(1, selector: 2, .sample(3), bytes: .max, response: 4)
     let record = try CacheRecord.data(of: entry)
@@ -93,7 +94,7 @@ struct RecordTests {
     }
   }
 
-  @Test("keeps the extremes of numbers, and refuses what doesn't fit")
+  @Test("a record keeps extreme numbers, and numbers out of range are refused")
   func numbers() throws {
     let values: [Int64] = [.min, -1, 0, 1, .max]
     #expect(try RecordDecoder.decode([Int64].self, from: RecordEncoder.encode(values)) == values)
@@ -111,7 +112,7 @@ struct RecordTests {
   }
 
   @Test(
-    "a text that is no record is an error, never a crash",
+    "a text that is no record is an error and never a crash",
     arguments: [
       "", " ", "{", "[", "\"", "\"\\", "\"\\\"", "{\"", "{\"a", "{\"a\"", "{\"a\":", "{\"a\":1",
       "{\"a\":1,",
@@ -125,7 +126,7 @@ struct RecordTests {
     #expect(throws: (any Error).self) { try JobRecord.job(from: Data(text.utf8)) }
   }
 
-  @Test("a record cut anywhere, or nested too deep, is an error")
+  @Test("a truncated or too deeply nested record is an error")
   func cut() throws {
     let record = try JobRecord.data(of: Self.jobs[1])
     for count in 0..<record.count {

@@ -3,7 +3,7 @@ import Jobs
 
 @testable import Store
 
-/// SQLite's own, for tests of nothing else.
+/// Access to the SQLite store, for tests that only use SQLite.
 extension StoreUnderTest {
   var writer: GroupCommit { sqlite.writer }
 

@@ -4,12 +4,13 @@ import Jobs
 import Store
 import TestSupport
 
-/// A folder that is gone once nobody holds it.
+/// A folder that is deleted together with this object.
 final class TemporaryFolder: Sendable {
   let path: String
 
   init() throws {
-    // In memory where that can be had: the tests wait for thousands of syncs, which prove nothing without a power cut.
+    // In memory if possible: the tests sync thousands of times, and without a power failure this
+    // proves nothing.
     let memory = "/dev/shm/"
     let base = FileManager.default.isWritableFile(atPath: memory) ? memory : NSTemporaryDirectory()
     path = base + "store-tests-" + UUID().uuidString
@@ -18,7 +19,7 @@ final class TemporaryFolder: Sendable {
 
   deinit { try? FileManager.default.removeItem(atPath: path) }
 
-  /// Opens the job store in it.
+  /// Opens the job store in this folder.
   func openJobs(
     _ clock: ManualClock = ManualClock(.at(0)),
     _ change: (inout SQLiteJobStore.Configuration) -> Void = { _ in }
@@ -30,17 +31,17 @@ final class TemporaryFolder: Sendable {
     return StoreUnderTest(try SQLiteJobStore(configuration), clock)
   }
 
-  /// Opens the job store in it.
+  /// Opens the job store in this folder.
   func openJobs(_ change: (inout SQLiteJobStore.Configuration) -> Void) throws -> StoreUnderTest {
     try openJobs(ManualClock(.at(0)), change)
   }
 
-  /// Opens the image store in it.
+  /// Opens the image store in this folder.
   func openImages() throws -> FileImageStore {
     try FileImageStore(FileImageStore.Configuration(path: path + "/images"))
   }
 
-  /// The paths of the regular files in a folder of it, without those that start with a dot.
+  /// Returns the paths of the regular files below a folder, without names that start with a dot.
   func files(below folder: String) -> [String] {
     let walk = FileManager.default.enumerator(atPath: path + "/" + folder)
     var files: [String] = []
@@ -53,14 +54,14 @@ final class TemporaryFolder: Sendable {
 }
 
 extension Timestamp {
-  /// A moment that many milliseconds after the tests' beginning of time.
+  /// The time this many milliseconds after the tests' start time.
   static func at(_ milliseconds: Int64) -> Timestamp {
     Timestamp(milliseconds: 1_700_000_000_000 + milliseconds)
   }
 }
 
 extension ImageDigest {
-  /// Digests that differ where the numbers do.
+  /// Returns a different digest for each number.
   static func sample(_ number: Int) -> ImageDigest {
     let bytes = (0..<32).map { UInt8(truncatingIfNeeded: number >> (8 * ($0 % 4)) &+ $0) }
     return ImageDigest(bytes: bytes)!  // thirty-two bytes
@@ -68,7 +69,7 @@ extension ImageDigest {
 }
 
 extension StoredImage {
-  /// An image of that digest.
+  /// Creates an image with this digest.
   static func sample(_ digest: ImageDigest, bytes: Int, variant: SourceVariant = .regular)
     -> StoredImage
   {
@@ -79,7 +80,7 @@ extension StoredImage {
 }
 
 extension CacheEntry {
-  /// An entry whose image has that digest.
+  /// Creates an entry with an image of this digest.
   static func sample(
     _ key: Int, selector: Int = 0, _ digest: ImageDigest, bytes: Int, response: Int = 0
   ) throws -> CacheEntry {
@@ -93,7 +94,7 @@ extension CacheEntry {
 }
 
 extension Job {
-  /// A queued job.
+  /// Creates a queued job.
   static func sample(
     _ number: Int64 = 0, owner: String = "anna", priority: Priority = .normal, tags: [String] = [],
     captured: (ImageDigest, bytes: Int)? = nil, url: String? = nil, at moment: Int64? = nil,
@@ -109,7 +110,7 @@ extension Job {
       priority: priority, tags: tags, createdAt: .at(moment ?? number))
   }
 
-  /// Succeeds with an image of that digest.
+  /// Succeeds with an image of this digest.
   mutating func succeed(
     with digest: ImageDigest, bytes: Int, variant: SourceVariant = .regular, at moment: Timestamp
   ) {
@@ -118,7 +119,7 @@ extension Job {
   }
 }
 
-/// A store of files with its spool, as tests use both.
+/// Shortcuts for a file store and its spool.
 extension FileImageStore {
   func stage() async throws(StoreError) -> any StagedImage { try await spool.stage() }
 
@@ -138,7 +139,7 @@ extension FileImageStore {
 }
 
 extension Job {
-  /// What a worker's report of that progress does, while loading.
+  /// Applies a worker's progress report to a loading job.
   mutating func report(_ progress: Jobs.Progress) {
     var report = ProgressReport(of: self)
     report.progress = progress

@@ -5,7 +5,7 @@ import Testing
 
 @testable import Store
 
-@Suite("Bytes set aside")
+@Suite("Stored partial transfers")
 struct SetAsideTests {
   private let fixture: PartialFixture
   private let key = Fingerprint.sample("a")
@@ -15,7 +15,7 @@ struct SetAsideTests {
   private var store: FileImageStore { fixture.store }
 
   @Test(
-    "are continued to the whole image, wherever they were broken off",
+    "a stored transfer is resumed up to the complete image, wherever it broke off",
     arguments: [1, 10, 65_535, 65_536, 65_537, 70_000, 300_000])
   func continued(count: Int) async throws {
     let bytes = imageBytes(400_000)
@@ -34,7 +34,7 @@ struct SetAsideTests {
     #expect(fixture.files("incoming") + fixture.files("partials") == [])
   }
 
-  @Test("are handed over once, until they are set aside again, each time with more")
+  @Test("a stored transfer is returned once, until it is stored again with more bytes")
   func handedOverOnce() async throws {
     let bytes = imageBytes(500_000)
     try await fixture.setAside(key, Array(bytes.prefix(100)))
@@ -49,7 +49,7 @@ struct SetAsideTests {
     #expect(try await fixture.kept(key) == bytes)
   }
 
-  @Test("may be set aside again as they are")
+  @Test("a transfer may be stored again unchanged")
   func unchanged() async throws {
     try await fixture.setAside(key, imageBytes(1_000))
     for _ in 0..<3 { #expect(try await fixture.kept(key) == imageBytes(1_000)) }
@@ -57,7 +57,7 @@ struct SetAsideTests {
     #expect(try await fixture.kept(key) == imageBytes(1_000))
   }
 
-  @Test("of a key take the place of what was kept for it, and other keys' stay")
+  @Test("a stored transfer replaces the one with the same key, and not those of other keys")
   func replaced() async throws {
     try await fixture.setAside(.sample("b"), imageBytes(50))
     try await fixture.setAside(key, imageBytes(1_000))
@@ -68,7 +68,7 @@ struct SetAsideTests {
     #expect(try await fixture.kept(.sample("b")) == imageBytes(50))
   }
 
-  @Test("by many at once for one key: the last one's stay, whole")
+  @Test("of concurrent transfers with one key, the last one is stored completely")
   func concurrent() async throws {
     let (store, key) = (store, key)
     try await withThrowingTaskGroup(of: Void.self) { group in
@@ -88,7 +88,7 @@ struct SetAsideTests {
     #expect(bytes == imageBytes(70_000, seed: bytes[0]))
   }
 
-  @Test("without a key, or without a byte, leave nothing")
+  @Test("a transfer without a key or without bytes is not stored")
   func nothing() async throws {
     let unidentified = try await store.stage()
     try unidentified.write(imageBytes(100_000))
@@ -98,7 +98,7 @@ struct SetAsideTests {
     #expect(store.keptBytes == 0)
   }
 
-  @Test("and dropped are gone")
+  @Test("a dropped transfer is deleted")
   func dropped() async throws {
     try await fixture.setAside(key, imageBytes(1_000))
     try await store.drop(key)
@@ -108,7 +108,7 @@ struct SetAsideTests {
     #expect(fixture.files("partials") == [])
   }
 
-  @Test("leave nothing behind when whoever took them lets go", arguments: [false, true])
+  @Test("an abandoned transfer leaves no files", arguments: [false, true])
   func letGo(writes: Bool) async throws {
     try await fixture.setAside(key, imageBytes(100_000))
     do {
@@ -119,7 +119,7 @@ struct SetAsideTests {
     #expect(try await store.take(key) == nil)
   }
 
-  @Test("stay readable for whoever decodes them, longer than the stage lives")
+  @Test("the bytes of a transfer stay readable after it was abandoned")
   func readable() async throws {
     try await fixture.setAside(key, imageBytes(100_000))
     let bytes = try #require(try await store.take(key)).bytes
@@ -127,7 +127,7 @@ struct SetAsideTests {
     #expect(bytes.read(at: 0, count: 200_000) == imageBytes(100_000))
   }
 
-  @Test("that are harmed are dropped", arguments: [0, 500, 999])
+  @Test("a corrupt transfer is dropped", arguments: [0, 500, 999])
   func harmed(place: Int) async throws {
     try await fixture.setAside(key, imageBytes(1_000))
     try fixture.crash { path in
@@ -138,7 +138,7 @@ struct SetAsideTests {
     #expect(fixture.files("partials") == [])
   }
 
-  @Test("that became shorter are dropped, as are those beyond the whole's length")
+  @Test("a transfer that is truncated or longer than the whole image is dropped")
   func wrongLength() async throws {
     try await fixture.setAside(key, imageBytes(1_000))
     try await fixture.setAside(.sample("b"), imageBytes(1_000), .sample(999))
@@ -150,7 +150,7 @@ struct SetAsideTests {
     #expect(fixture.files("partials") == [])
   }
 
-  @Test("whose file is gone are not handed over")
+  @Test("a transfer without its file is not returned")
   func deleted() async throws {
     try await fixture.setAside(key, imageBytes(1_000))
     for name in try bytesFiles(in: fixture.folder.path + "/images/partials") { unlink(name) }
@@ -159,7 +159,7 @@ struct SetAsideTests {
     #expect(store.keptBytes == 0)
   }
 
-  @Test("on a full disk are lost, and nothing else is")
+  @Test("a full disk loses only the transfer that does not fit")
   func full() async throws {
     try await fixture.setAside(.sample("b"), imageBytes(10))
     let staged = try await fixture.stage(key, imageBytes(70_000))
@@ -173,7 +173,7 @@ struct SetAsideTests {
     #expect(try await fixture.kept(.sample("b")) == imageBytes(10))
   }
 
-  @Test("stay when an image is published under another key, and a sweep leaves them alone")
+  @Test("stored transfers stay when other images are stored, and during a sweep")
   func sweep() async throws {
     try await fixture.setAside(key, imageBytes(1_000))
     try await fixture.setAside(.sample("b"), imageBytes(2_000))
@@ -188,7 +188,7 @@ struct SetAsideTests {
     #expect(try await store.open(sha256(imageBytes(70_000, seed: 3))!)?.count == 70_000)
   }
 
-  @Test("of an image that turns out to be there already go")
+  @Test("transfers of an image that is stored already are deleted")
   func publishedElsewhere() async throws {
     let staged = try await fixture.stage(key, imageBytes(100_000))
     let other = try await fixture.stage(.sample("b"), imageBytes(100_000))
@@ -199,7 +199,7 @@ struct SetAsideTests {
   }
 }
 
-/// The files in a folder that hold bytes, not records.
+/// Returns the files in a folder that contain bytes and not records.
 func bytesFiles(in folder: String) throws -> [String] {
   try FileManager.default.contentsOfDirectory(atPath: folder).filter { !$0.hasSuffix(".json") }.map
   {
@@ -207,7 +207,7 @@ func bytesFiles(in folder: String) throws -> [String] {
   }
 }
 
-/// Changes one byte of the only file of bytes.
+/// Changes one byte of the first file that contains bytes.
 func changeByte(at place: Int, ofFileIn folder: String) throws {
   let path = try #require(try bytesFiles(in: folder).first)
   let descriptor = open(path, O_RDWR)

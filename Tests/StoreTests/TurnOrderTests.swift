@@ -4,7 +4,7 @@ import Testing
 
 @testable import Store
 
-@Suite("The order of turns")
+@Suite("Round-robin order")
 struct TurnOrderTests {
   @Test("elements stay in order, whatever is inserted and removed", arguments: 1...4)
   func sorted(seed: UInt64) {
@@ -27,7 +27,7 @@ struct TurnOrderTests {
     #expect(elements.isEmpty)
   }
 
-  /// Batches of one owner with a line of each priority, and one batch of another owner.
+  /// Adds batches of one owner with a line of each priority, and one batch of another owner.
   private func queue(
     _ count: Int, in store: StoreUnderTest, host: @Sendable (Int64) -> String
   ) async throws {
@@ -51,7 +51,7 @@ struct TurnOrderTests {
     try await store.sqlite.writer.perform { $0.counters.inspectedPlaces }
   }
 
-  @Test("a claim inspects few queues, however many one owner has")
+  @Test("a claim compares few queues, however many one owner has")
   func claims() async throws {
     let jobs = try OpenJobs(.sqlite)
     let store = jobs.store
@@ -59,13 +59,13 @@ struct TurnOrderTests {
     let claimed = try await store.claim(64, at: .at(90_000)).jobs
     #expect(claimed.count == 64)
     #expect(claimed.count { $0.job.owner.name == "ben" } == 5)
-    // A turn in eight goes by age, for which 32 queues are inspected.
+    // Every eighth claim considers the age and compares 32 queues.
     #expect(try await inspected(store) <= 64 * 10)
     try await store.audit()
     await store.close()
   }
 
-  @Test("a claim inspects few queues of owners without room, ready or parked")
+  @Test("a claim compares few queues of owners without capacity, ready or parked")
   func full() async throws {
     let jobs = try OpenJobs(.sqlite)
     let store = jobs.store
@@ -83,7 +83,7 @@ struct TurnOrderTests {
     await store.close()
   }
 
-  @Test("a claim inspects few queues of jobs that waited for their origin's room")
+  @Test("a claim compares few queues of jobs that waited for their origin")
   func parked() async throws {
     let jobs = try OpenJobs(.sqlite)
     let store = jobs.store
@@ -98,7 +98,7 @@ struct TurnOrderTests {
       owners += try await store.claim(2, at: .at(90_000), room: room).jobs.map(\.job.owner.name)
     }
     #expect(owners.count == 16 && owners.contains("ben"))
-    // Of each owner at most 16 queues are compared.
+    // At most 16 queues of each owner are compared.
     #expect(try await inspected(store) - before <= 16 * 2 * 32)
     try await store.audit()
     await store.close()

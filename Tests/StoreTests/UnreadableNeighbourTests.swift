@@ -5,11 +5,11 @@ import Testing
 
 @testable import Store
 
-@Suite("A row that makes no sense, among others")
+@Suite("An unreadable row among others")
 struct UnreadableNeighbourTests {
   static let adapters: [StoreAdapter] = [.sqlite, .postgres]
 
-  @Test("keeps no other job from being forgotten", arguments: adapters)
+  @Test("an unreadable job does not prevent the expiry of other jobs", arguments: adapters)
   func expired(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -24,7 +24,7 @@ struct UnreadableNeighbourTests {
     await store.close()
   }
 
-  @Test("with tags that can't be read goes its way as others do")
+  @Test("a job with unreadable tags is processed like others")
   func tags() async throws {
     let jobs = try OpenJobs()
     let store = jobs.store
@@ -47,7 +47,8 @@ struct UnreadableNeighbourTests {
     await store.close()
   }
 
-  @Test("ends neither the results nor the retry of its batch", arguments: adapters)
+  @Test(
+    "an unreadable job ends neither the results nor the retry of its batch", arguments: adapters)
   func lines(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -73,7 +74,7 @@ struct UnreadableNeighbourTests {
     await store.close()
   }
 
-  @Test("is no list that stays cancelled or purged by halves", arguments: adapters)
+  @Test("an unreadable batch is cancelled or purged completely", arguments: adapters)
   func batches(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store

@@ -6,10 +6,10 @@ import Testing
 
 @testable import Store
 
-/// A database that a disk, a person or another program has changed.
-@Suite("A job whose row makes no sense")
+/// Tests with a database that a disk, a person or another program has changed.
+@Suite("Unreadable rows")
 struct UnreadableTests {
-  /// What was done to the row of a job that was loading.
+  /// The damage to the row of a loading job.
   static let damages: [(name: String, sql: String)] = [
     ("no record", "record = x'7B'"),
     ("taken while loading", "claimed_at = 5, " + replacing("queued", by: "loading")),
@@ -23,7 +23,9 @@ struct UnreadableTests {
     "record = CAST(replace(CAST(record AS TEXT), '\"\(word)\"', '\"\(other)\"') AS BLOB)"
   }
 
-  @Test("is an error for itself; the store starts and gives the others", arguments: damages)
+  @Test(
+    "an unreadable job returns an error, and the store works with all other jobs",
+    arguments: damages)
   func damaged(name: String, sql: String) async throws {
     let jobs = try OpenJobs()
     let batch = (0..<3).map { Job.sample($0) }
@@ -54,7 +56,7 @@ struct UnreadableTests {
     await store.close()
   }
 
-  @Test("holds up nobody in the queue, whatever its place there")
+  @Test("an unreadable job does not block the queue, whatever its position")
   func queued() async throws {
     let jobs = try OpenJobs()
     let batch = (0..<5).map { Job.sample($0) }
@@ -67,7 +69,7 @@ struct UnreadableTests {
         sql: "UPDATE jobs SET priority = 99 WHERE id = ?", arguments: [batch[3].id.data])
     }
     let store = try await jobs.reopened()
-    // Who gets none takes the queue for empty.
+    // An empty claim would mean that the queue is empty.
     #expect(try await store.claim(1, at: .at(9)).jobs.map(\.job.id) == [batch[3].id])
     #expect(try await store.claim(1, at: .at(9)).jobs.map(\.job.id) == [batch[2].id])
     #expect(try await store.claim(1, at: .at(9)).jobs.map(\.job.id) == [batch[4].id])
@@ -75,7 +77,7 @@ struct UnreadableTests {
     await store.close()
   }
 
-  @Test("ends no listing, where a page holds no others")
+  @Test("unreadable jobs do not end a listing")
   func listed() async throws {
     let jobs = try OpenJobs()
     let batch = (0..<5).map { Job.sample($0) }
@@ -90,7 +92,7 @@ struct UnreadableTests {
   }
 
   @Test(
-    "a message that makes no sense waits no more, and holds up no other one",
+    "an unreadable message is not sent, and does not block others",
     arguments: [StoreAdapter.sqlite, .postgres])
   func message(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -121,20 +123,20 @@ struct UnreadableTests {
     #expect(taken.unreadable == 1)
     #expect(try await take(taken.messages) == TakenMessages())
     #expect(try await store.base.waitingMessages() == 2)
-    // What is asked for by its name says why it can't be had.
+    // A read of this message returns an error.
     await #expect(throws: StoreError.self) { try await store.base.messages(of: batch[0].id) }
-    // Not even one that was spoilt while it was sent.
+    // A message that becomes unreadable while it is sent still stores its result.
     try await jobs.damage("messages", "subject", of: batch[1].id)
-    var told = taken.messages[0]
-    told.note(
+    var sent = taken.messages[0]
+    sent.note(
       WebhookAnswer(at: .at(20), time: .zero, status: 200, error: nil), under: .standard, dice: 0)
-    try await store.base.settle(told, by: instance)
-    #expect(try await store.base.messages(of: batch[1].id) == [told])
+    try await store.base.settle(sent, by: instance)
+    #expect(try await store.base.messages(of: batch[1].id) == [sent])
     await store.close()
   }
 
   @Test(
-    "a batch that makes no sense holds up neither its jobs nor another batch",
+    "an unreadable batch blocks neither its jobs nor other batches",
     arguments: [StoreAdapter.sqlite, .postgres])
   func batch(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -182,7 +184,7 @@ struct UnreadableTests {
     await store.close()
   }
 
-  @Test("with a priority that there is none of keeps its origin's other jobs from nothing")
+  @Test("a parked job with an invalid priority does not block other jobs of its origin")
   func parked() async throws {
     let jobs = try OpenJobs()
     let batch = (0..<3).map { Job.sample($0) }

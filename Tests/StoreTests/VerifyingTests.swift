@@ -7,7 +7,7 @@ import Testing
 
 @testable import Store
 
-@Suite("Verifying kept images")
+@Suite("Verifying stored images")
 struct VerifyingTests {
   private let folder: TemporaryFolder
   private let store: FileImageStore
@@ -44,28 +44,28 @@ struct VerifyingTests {
     #expect(pwrite(descriptor, [byte], 1, off_t(place)) == 1)
   }
 
-  @Test("whole ones are there, however often one looks; who published them needn't read them")
+  @Test("an intact image is verified repeatedly, without a read after it was stored")
   func whole() async throws {
     #expect(isRemembered)
     for _ in 0..<3 { #expect(try await store.verify(digest, bytes: bytes.count)) }
     #expect(try await store.open(digest)?.read(at: 0, count: bytes.count) == bytes)
   }
 
-  @Test("after a restart they are read once")
+  @Test("an image is read once after a restart")
   func restart() async throws {
     store.folder.verified.forget(digest)
     #expect(try await store.verify(digest, bytes: bytes.count))
     #expect(isRemembered)
   }
 
-  @Test("one that isn't there is not")
+  @Test("a missing image is reported as missing")
   func missing() async throws {
     #expect(try await !store.verify(.sample(9), bytes: 10))
     try await store.remove(ImageName(digest))
     #expect(try await !store.verify(digest, bytes: bytes.count))
   }
 
-  @Test("one changed byte is enough to remove it", arguments: [0, 150_000, 299_999])
+  @Test("one changed byte causes the removal of the file", arguments: [0, 150_000, 299_999])
   func harmed(place: Int) async throws {
     try write(bytes[place] ^ 1, at: place)
     #expect(try await !store.verify(digest, bytes: bytes.count))
@@ -73,7 +73,7 @@ struct VerifyingTests {
     #expect(folder.files(below: "images") == [])
   }
 
-  @Test("what can't be read tells nothing of its bytes")
+  @Test("an unreadable file says nothing about its bytes")
   func unreadable() throws {
     let descriptor = Glibc.open(path, O_WRONLY)
     defer { close(descriptor) }
@@ -84,7 +84,7 @@ struct VerifyingTests {
     #expect(try !hash.read(file.fileDescriptor, upTo: bytes.count + 1))
   }
 
-  @Test("touched but not changed, it stays")
+  @Test("a file that was touched but not changed stays")
   func touched() async throws {
     try write(bytes[7], at: 7)
     #expect(!isRemembered)
@@ -92,14 +92,14 @@ struct VerifyingTests {
     #expect(isRemembered)
   }
 
-  @Test("another size than said is enough to remove it", arguments: [0, 299_999, 300_001])
+  @Test("a file of another size is removed", arguments: [0, 299_999, 300_001])
   func size(count: Int) async throws {
     #expect(truncate(path, count) == 0)
     #expect(try await !store.verify(digest, bytes: bytes.count))
     #expect(folder.files(below: "images") == [])
   }
 
-  @Test("a link in its place is removed, not what it leads to")
+  @Test("a symbolic link in place of a file is removed, and its target stays")
   func link() async throws {
     let other = folder.path + "/other"
     try Data(bytes).write(to: URL(fileURLWithPath: other))
@@ -109,7 +109,7 @@ struct VerifyingTests {
     #expect(access(other, F_OK) == 0 && access(path, F_OK) != 0)
   }
 
-  @Test("harmed ones are not opened, whatever was known of them before", arguments: [true, false])
+  @Test("a corrupt file is not opened, whatever is cached about it", arguments: [true, false])
   func opening(isRestarted: Bool) async throws {
     try write(bytes[9] ^ 1, at: 9)
     if isRestarted { store.folder.verified.forget(digest) }
@@ -118,7 +118,7 @@ struct VerifyingTests {
     #expect(try await store.open(digest) == nil)
   }
 
-  @Test("one that was only touched, or not seen since a restart, is opened")
+  @Test("a file that was touched, or not read since a restart, is opened")
   func openingWhole() async throws {
     for _ in 0..<3 {
       try write(bytes[7], at: 7)
@@ -129,7 +129,7 @@ struct VerifyingTests {
     }
   }
 
-  @Test("many who ask at once share one reading, and its result")
+  @Test("concurrent verifications share one read and its result")
   func shared() async throws {
     let verifications = Verifications()
     let readings = Counter()
@@ -171,7 +171,7 @@ struct VerifyingTests {
     }
   }
 
-  @Test("room is asked for and given back")
+  @Test("the check for free space leaves no file")
   func room() async throws {
     #expect(await store.hasRoom())
     #expect(folder.files(below: "images/incoming") == [])
@@ -179,7 +179,7 @@ struct VerifyingTests {
     #expect(folder.files(below: "images/incoming") == [])
   }
 
-  @Test("whoever has it open reads on")
+  @Test("an open file stays readable after its removal")
   func reading() async throws {
     let open = try #require(try await store.open(digest))
     try write(0, at: 1)
@@ -187,7 +187,7 @@ struct VerifyingTests {
     #expect(open.read(at: 2, count: 100) == Array(bytes[2..<102]))
   }
 
-  @Test("a harmed one of the right size is replaced when the image comes again")
+  @Test("a corrupt file of the right size is replaced when the image is stored again")
   func replaced() async throws {
     try write(bytes[5] ^ 1, at: 5)
     try await publish(bytes)
@@ -195,7 +195,7 @@ struct VerifyingTests {
     #expect(try await store.verify(digest, bytes: bytes.count))
   }
 
-  @Test("many at once, while it is published again and again, never lose it")
+  @Test("concurrent verifications and stores of one image never lose it")
   func concurrent() async throws {
     let (store, digest, bytes) = (store, digest, bytes)
     try await withThrowingTaskGroup(of: Void.self) { group in
@@ -216,7 +216,7 @@ struct VerifyingTests {
     #expect(folder.files(below: "images").count == 1)
   }
 
-  @Test("what is remembered is bounded, and what was looked at lately stays")
+  @Test("the cache of verified files is limited, and recently used entries stay")
   func bounded() throws {
     let verified = VerifiedFiles(limit: 100)
     let stamp = try #require(FileStamp(0))

@@ -1,19 +1,19 @@
 public import Foundation
 internal import Synchronization
 
-/// A headless Chromium, driven by WebDriver (https://www.w3.org/TR/webdriver2/). It reaches nothing but 127.0.0.1.
+/// A headless Chromium, controlled through WebDriver (https://www.w3.org/TR/webdriver2/). It can reach only 127.0.0.1.
 ///
-/// Chromium takes longer to start than most tests of a page take. So a browser that was closed waits for the next test, which
-/// gets an empty one: a new tab, without what pages stored, cached or logged.
+/// Chromium takes longer to start than most tests of a page. So a closed browser is kept for the next test, which gets a new
+/// tab without the data that pages stored, cached or logged.
 public final class Browser: Sendable {
-  /// Why the browser didn't do as asked, in WebDriver's words.
+  /// Why the browser failed, in WebDriver's words.
   public struct Failure: Error, CustomStringConvertible {
     /// The error and its message.
     public let description: String
   }
 
-  /// Whether the distribution has a package of Chromium, or one is installed nevertheless. Ubuntu's is a stub that needs
-  /// the snap store.
+  /// Whether the distribution packages Chromium, or Chromium is installed. Ubuntu's package only installs from the snap
+  /// store.
   public static let isAvailable: Bool = {
     let release = try? String(contentsOfFile: "/etc/os-release", encoding: .utf8)
     let isUbuntu = release?.split(separator: "\n").contains("ID=ubuntu") == true
@@ -23,13 +23,13 @@ public final class Browser: Sendable {
   private static let program = "/usr/bin/chromium"
   private static let driverProgram = "/usr/bin/chromedriver"
 
-  /// A driver, and its session with a browser.
+  /// A driver and its session with a browser.
   private struct Process {
     let driver: ChildProcess
     let base: String
     let session: String
 
-    /// The command that ends the browser.
+    /// The command that closes the browser.
     var end: String { "curl --silent --max-time 20 --request DELETE \(base)/session/\(session)" }
   }
 
@@ -37,11 +37,11 @@ public final class Browser: Sendable {
   private let process: Process
   private let isClosed = Mutex(false)
 
-  /// Takes a browser that waits for the next test, or starts one.
+  /// Takes a browser that is kept for the next test, or starts one.
   ///
   /// - Parameters:
-  ///   - width: of the page, in CSS pixels.
-  ///   - height: of the page, in CSS pixels.
+  ///   - width: the page's width in CSS pixels.
+  ///   - height: the page's height in CSS pixels.
   public init(width: Int = 1280, height: Int = 900) async throws {
     if let idle = Self.idle.withLock({ $0.popLast() }) {
       process = idle
@@ -65,18 +65,18 @@ public final class Browser: Sendable {
         return process
       } catch {
         driver.signal(SIGKILL)
-        // Drivers that start at the same time may want the same port, and then one of them gives up.
+        // Drivers that start at the same time may choose the same port. One of them then fails.
         guard tries < 5 else { throw error }
       }
     }
   }
 
-  /// A test that failed has not closed it.
+  /// A failed test does not close its browser.
   deinit {
     if !isClosed.withLock({ $0 }) { Self.end(process) }
   }
 
-  /// Has the browser end when the driver or these tests end, however they do.
+  /// Makes the browser end when the driver or the tests end, in whatever way.
   private static func endWithTests(_ process: Process) throws {
     let script = """
       while kill -0 "$0" && kill -0 \(getpid()); do sleep 1; done; \(process.end); kill -9 "$0"
@@ -85,14 +85,14 @@ public final class Browser: Sendable {
       ["/bin/sh", "-c", script, "\(process.driver.id)"], input: .null, output: .null, errors: .null)
   }
 
-  /// Nothing here may wait: another process asks the driver to end the browser.
+  /// Must not block: a separate process asks the driver to close the browser.
   private static func end(_ process: Process) {
     _ = try? ChildProcess(
       ["/bin/sh", "-c", "\(process.end); kill -9 \"$0\"", "\(process.driver.id)"], input: .null,
       output: .null, errors: .null)
   }
 
-  /// Leaves the browser to the next test, empty.
+  /// Empties the browser and keeps it for the next test.
   public func close() async {
     let wasClosed = isClosed.withLock { isClosed in
       defer { isClosed = true }
@@ -105,7 +105,7 @@ public final class Browser: Sendable {
     } catch { Self.end(process) }
   }
 
-  /// Closes all tabs but a new one, and removes what pages stored, cached and logged.
+  /// Closes all tabs except a new one, and removes what pages stored, cached and logged.
   private func empty() async throws {
     let origin = try await run("return location.origin") as? String ?? ""
     if origin.hasPrefix("http") {
@@ -123,15 +123,15 @@ public final class Browser: Sendable {
     _ = try await complaints()
   }
 
-  /// Goes to a page and waits until it is loaded.
+  /// Opens a page and waits until it is loaded.
   public func open(_ url: String) async throws {
     try await command("POST", "/url", ["url": url])
   }
 
-  /// Runs the body of a JavaScript function on the page: its `arguments` are those given, a promise that it returns is
-  /// waited for, for up to 60 s.
+  /// Runs the body of a JavaScript function on the page with the given `arguments`. If it returns a promise, waits for it, up to
+  /// 60 s.
   ///
-  /// - Returns: what JSON can say of what it returned; nil for null and undefined.
+  /// - Returns: The result as a JSON value; nil for null and undefined.
   @discardableResult
   public func run(_ body: String, _ arguments: [Any] = []) async throws -> Any? {
     let value = try await command(
@@ -139,24 +139,24 @@ public final class Browser: Sendable {
     return value is NSNull ? nil : value
   }
 
-  /// Clicks the middle of the first element that the CSS selector finds, as a mouse would.
+  /// Clicks the center of the first element that matches the CSS selector.
   public func click(_ selector: String) async throws {
     try await command("POST", "/element/\(element(selector))/click", [:])
   }
 
-  /// Types into the first element that the CSS selector finds; a file's path into a file input chooses it.
+  /// Types into the first element that matches the CSS selector. For a file input, the text is the path of the file to choose.
   public func type(_ text: String, into selector: String) async throws {
     try await command("POST", "/element/\(element(selector))/value", ["text": text])
   }
 
-  /// Presses a key wherever the focus is: a character, or one of WebDriver's codes for others.
+  /// Presses a key on the focused element: a character, or one of WebDriver's codes for other keys.
   public func press(_ key: String) async throws {
     let presses = ["keyDown", "keyUp"].map { ["type": $0, "value": key] }
     let keyboard: [String: Any] = ["type": "key", "id": "keyboard", "actions": presses]
     try await command("POST", "/actions", ["actions": [keyboard]])
   }
 
-  /// Makes the page another size, or shows it as to people who like it dark.
+  /// Changes the page's size or its color scheme (light or dark).
   public func emulate(width: Int, height: Int, isDark: Bool) async throws {
     let metrics: [String: Any] = [
       "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false,
@@ -166,7 +166,7 @@ public final class Browser: Sendable {
     try await devTools("Emulation.setEmulatedMedia", ["features": [scheme]])
   }
 
-  /// The page as it is seen, a PNG.
+  /// A screenshot of the page as PNG.
   public func screenshot() async throws -> Data {
     let value = try await command("GET", "/screenshot") as? String
     guard let data = value.flatMap({ Data(base64Encoded: $0) }) else {
@@ -175,13 +175,13 @@ public final class Browser: Sendable {
     return data
   }
 
-  /// What the page complained of since the last call: errors of scripts, loads that failed or were refused.
+  /// Errors that the page logged since the last call: script errors, and loads that failed or were refused.
   public func complaints() async throws -> [String] {
     let entries = try await command("POST", "/se/log", ["type": "browser"]) as? [[String: Any]]
     return (entries ?? []).compactMap { $0["message"] as? String }
   }
 
-  /// The name of the first element that the selector finds, waited for up to 20 s.
+  /// Returns the first element that matches the selector. Waits up to 20 s for it.
   private func element(_ selector: String) async throws -> String {
     let search = ["using": "css selector", "value": selector]
     let found = try await command("POST", "/element", search) as? [String: Any]
@@ -205,7 +205,7 @@ public final class Browser: Sendable {
 }
 
 extension Browser {
-  /// Where the driver says that it is, once it does.
+  /// Waits until the driver prints its address, and returns it.
   private static func address(in pipe: Pipe) async throws -> String {
     let output = Mutex("")
     for try await line in lines(of: pipe.fileHandleForReading) {
@@ -219,7 +219,7 @@ extension Browser {
 
   private static func lines(of handle: FileHandle) -> AsyncStream<String> {
     AsyncStream { continuation in
-      // A thread of its own reads: the shared ones must not wait for another process.
+      // Read on a separate thread, because Swift's shared threads must not wait for another process.
       Thread.detachNewThread {
         var rest = Data()
         while true {
@@ -259,7 +259,7 @@ extension Browser {
     return session
   }
 
-  /// By curl: the driver's header fields have no space behind their colon, which `URLSession` on Linux doesn't take.
+  /// Uses curl, because the driver sends header fields without a space after the colon, which `URLSession` on Linux rejects.
   @discardableResult
   private static func send(
     _ method: String, _ url: String, _ body: [String: Any]? = nil

@@ -2,15 +2,15 @@ internal import Foundation
 
 /// Programs that the tests start.
 public enum BuiltProgram {
-  /// Names the `imagefetch` that tests start instead of the one that was built with them: `make check-release` sets it.
-  /// Not IMAGEFETCH_…, which the service would refuse as an unknown key.
+  /// The variable that names the `imagefetch` to test instead of the one that was built with the tests. `make check-release` sets it.
+  /// Its name does not start with IMAGEFETCH_, because the service rejects unknown keys.
   public static let variable = "TESTED_EXECUTABLE"
 
   /// The `imagefetch` under test.
   public static let imagefetch =
     ProcessInfo.processInfo.environment[variable] ?? path("imagefetch")
 
-  /// A program that was built together with these tests.
+  /// A program that was built with these tests.
   public static func path(_ name: String) -> String {
     var folder = URL(fileURLWithPath: CommandLine.arguments[0]).deletingLastPathComponent()
     while folder.path != "/" {

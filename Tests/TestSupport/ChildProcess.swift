@@ -2,47 +2,47 @@ import CSpawn
 public import Foundation
 import Synchronization
 
-/// A program that a test needs beside it.
+/// A child process that a test runs.
 ///
-/// Not Foundation's `Process`: that may miss a program's end and then spins for ever, it waits for an inherited descriptor
-/// to close which another long-lived child holds open, and it hands on the signals that the calling thread blocks.
+/// It replaces Foundation's `Process`, which can miss a program's end and then loops forever. `Process` also waits until
+/// inherited descriptors are closed, even by other long-lived children, and passes on the calling thread's blocked signals.
 ///
-/// A thread of its own waits for each one's end: one that has ended and isn't reaped has Swift Testing spin, which looks for
-/// the ends of its own and finds that one again and again.
+/// A separate thread waits for each process, so that it is reaped at once. Swift Testing loops if it finds an ended process that
+/// is not its own and not reaped.
 public final class ChildProcess: Sendable {
-  /// Where one of its three streams leads.
+  /// Where one of the three standard streams is connected to.
   public enum Stream: Sendable {
-    /// Where ours does.
+    /// The test process's own stream.
     case inherited
-    /// Nowhere.
+    /// `/dev/null`.
     case null
-    /// To a descriptor of ours.
+    /// A descriptor of the test process.
     case descriptor(Int32)
-    /// To the other end of a pipe; the end that it takes is closed here.
+    /// The other end of a pipe. The end that the child uses is closed in the test process.
     case pipe(Pipe)
   }
 
-  /// Why it doesn't run.
+  /// Why the program could not be started.
   public struct Failure: Error, CustomStringConvertible {
     public let description: String
   }
 
-  /// Its number; another's, perhaps, once it was found to have ended.
+  /// The process id. After the process has ended, another process may have it.
   public var id: Int32 { life.id }
   private let life: Life
   private let endsWithOwner: Bool
 
   private final class Life: Sendable {
     let id: Int32
-    /// What `waitpid` said of its end.
+    /// The status from `waitpid`.
     private let end = Mutex<Int32?>(nil)
 
     init(_ id: Int32) { self.id = id }
 
-    /// Blocks the thread until it has ended.
+    /// Blocks the thread until the process has ended.
     func wait() {
-      // Left to be reaped under the lock: until then its number is its own, and others can ask and signal meanwhile. Whoever
-      // finds that it was reaped finds its end there, too.
+      // Reap it under the lock, because until then no other process can have its id. Others may query and signal it meanwhile.
+      // Its status is set under the same lock.
       var info = siginfo_t()
       while waitid(P_PID, id_t(id), &info, WEXITED | WNOWAIT) == -1, errno == EINTR {}
       _ = reap()
@@ -61,12 +61,12 @@ public final class ChildProcess: Sendable {
     }
   }
 
-  /// Starts it, with no descriptor but its three streams and with no signal blocked.
+  /// Starts the program with no descriptors except its three streams, and with no blocked signals.
   /// - Parameters:
-  ///   - arguments: a path first, or a name that is looked for in our `PATH`.
-  ///   - environment: nil: ours.
-  ///   - directory: where it works; nil: where we do.
-  ///   - endsWithOwner: whether it is killed when nobody holds this any more.
+  ///   - arguments: the program's path, or a name to search in `PATH`, and its arguments.
+  ///   - environment: nil for the test process's environment.
+  ///   - directory: the working directory; nil for the test process's.
+  ///   - endsWithOwner: whether the process is killed when this object is deallocated.
   public init(
     _ arguments: [String], environment: [String: String]? = nil, in directory: String? = nil,
     input: Stream = .inherited, output: Stream = .inherited, errors: Stream = .inherited,
@@ -113,14 +113,14 @@ public final class ChildProcess: Sendable {
     words.map { strdup($0) } + [nil]
   }
 
-  /// Whether it has not ended.
+  /// Whether the process is running.
   public var isRunning: Bool { status == nil }
 
-  /// Its exit status, or the number of the signal that ended it; nil until then.
+  /// The exit status, or the number of the signal that ended the process; nil while it runs.
   public var status: Int32? { life.reap().map(Self.status) }
 
-  /// Blocks the thread until it has ended.
-  /// - Returns: its exit status, or the number of the signal that ended it.
+  /// Blocks the thread until the process has ended.
+  /// - Returns: The exit status, or the number of the signal that ended it.
   @discardableResult
   public func wait() -> Int32 {
     if let status { return status }
@@ -128,28 +128,28 @@ public final class ChildProcess: Sendable {
     return status ?? -1
   }
 
-  /// Sends it a signal, unless it has ended.
+  /// Sends a signal to the process unless it has ended.
   public func signal(_ number: Int32) { life.signal(number) }
 
   private static func status(_ word: Int32) -> Int32 {
     word & 0x7f == 0 ? (word >> 8) & 0xff : word & 0x7f
   }
 
-  /// What a program left that ran to its end.
+  /// The result of a program that has ended.
   public struct Ended: Sendable {
-    /// Its exit status, or the number of the signal that ended it.
+    /// The exit status, or the number of the signal that ended it.
     public let status: Int32
-    /// What it printed.
+    /// The bytes of standard output.
     public let output: Data
 
-    /// The same, as text.
+    /// Standard output as text.
     public var text: String { String(decoding: output, as: UTF8.self) }
   }
 
-  /// Runs a program to its end, and blocks the thread until then.
+  /// Runs a program and blocks the thread until it ends.
   /// - Parameters:
-  ///   - input: what it reads, all of it before it prints more than a pipe holds; nil: what we would.
-  ///   - errors: a pipe has to hold all of them.
+  ///   - input: the bytes for standard input, written before the output is read; nil to inherit standard input.
+  ///   - errors: where standard error goes. A pipe must be able to hold all of it.
   @discardableResult
   public static func run(
     _ arguments: [String], environment: [String: String]? = nil, in directory: String? = nil,
@@ -160,7 +160,7 @@ public final class ChildProcess: Sendable {
       arguments, environment: environment, in: directory,
       input: source.map { .pipe($0) } ?? .inherited, output: .pipe(output), errors: errors)
     if let source, let input {
-      // One that wants no more of it says so by its status.
+      // If the program stops reading, its status shows that.
       withoutPipeSignal { try? source.fileHandleForWriting.write(contentsOf: input) }
       try source.fileHandleForWriting.close()
     }
@@ -178,7 +178,7 @@ public final class ChildProcess: Sendable {
     pthread_sigmask(SIG_SETMASK, &before, nil)
   }
 
-  /// Runs a program to its end; a thread of its own waits, as Swift's shared ones must not.
+  /// Runs a program to its end. A separate thread waits for it, because Swift's shared threads must not block.
   @discardableResult
   public static func run(
     _ arguments: [String], environment: [String: String]? = nil, in directory: String? = nil,

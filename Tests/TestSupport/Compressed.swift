@@ -5,10 +5,10 @@ public enum Compressed {
   /// One gzip member.
   public static func gzip(_ bytes: [UInt8]) -> [UInt8] { deflated(bytes, windowBits: 15 + 16) }
 
-  /// What HTTP names deflate: zlib's format.
+  /// zlib's format, which HTTP calls deflate.
   public static func deflate(_ bytes: [UInt8]) -> [UInt8] { deflated(bytes, windowBits: 15) }
 
-  /// Deflate without zlib's frame, which some origins send under its name.
+  /// Raw deflate data without zlib's header, which some origins send as deflate.
   public static func bareDeflate(_ bytes: [UInt8]) -> [UInt8] { deflated(bytes, windowBits: -15) }
 
   /// Brotli.
@@ -25,7 +25,7 @@ public enum Compressed {
 
   private static func deflated(_ bytes: [UInt8], windowBits: Int32) -> [UInt8] {
     var stream = z_stream()
-    precondition(CCompressors_deflateInit(&stream, windowBits) == Z_OK, "zlib could not begin")
+    precondition(CCompressors_deflateInit(&stream, windowBits) == Z_OK, "zlib could not start")
     defer { deflateEnd(&stream) }
     var bytes = bytes
     let inputSize = UInt32(bytes.count)
@@ -36,7 +36,7 @@ public enum Compressed {
         stream.avail_in = inputSize
         stream.next_out = output.baseAddress
         stream.avail_out = UInt32(output.count)
-        precondition(CCompressors.deflate(&stream, Z_FINISH) == Z_STREAM_END, "zlib gave up")
+        precondition(CCompressors.deflate(&stream, Z_FINISH) == Z_STREAM_END, "zlib failed")
         count = Int(stream.total_out)
       }
     }

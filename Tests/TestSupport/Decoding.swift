@@ -1,20 +1,20 @@
 import Glibc
 public import Jobs
 
-/// What a decoder said on the way to its end.
+/// Everything that a decoder returned until its end.
 public struct Decoding: Equatable, Sendable {
-  /// One, unless it failed before.
+  /// The header; nil if decoding failed before.
   public private(set) var headers: [ImageHeader] = []
-  /// What it came to.
+  /// The description, or the error at the end.
   public private(set) var result: Result<ImageDescription, CodecError>
-  /// Asked of it.
+  /// The number of calls of `step()`.
   public private(set) var steps = 0
-  /// Those made on the way.
+  /// Variants made while decoding.
   public private(set) var variants: [[UInt8]?] = []
-  /// Of the thread's time.
+  /// The longest CPU time of a step.
   public private(set) var longestStep = Duration.zero
 
-  /// Gives the bytes in pieces of that size and steps until the end.
+  /// Passes the bytes in pieces of this size and steps until the end.
   public init(
     _ bytes: [UInt8], by codec: some ImageCodec, pieces size: Int = .max,
     limits: DecodeLimits = DecodeLimits(), variants wanted: [VariantRequest] = []
@@ -33,7 +33,7 @@ public struct Decoding: Equatable, Sendable {
           variants = decoder.variants
           return
         case .needsBytes:
-          // Whoever was told that there are none can't ask.
+          // After its end the decoder may not request more bytes.
           if hasEnded { return }
           decoder.append(Array(rest.prefix(size)))
           rest = rest.dropFirst(size)
@@ -48,7 +48,7 @@ public struct Decoding: Equatable, Sendable {
     }
   }
 
-  /// Whether it came to the same end, however long that took.
+  /// Whether the other decoding had the same result, ignoring time.
   public static func == (one: Decoding, other: Decoding) -> Bool {
     one.headers == other.headers && one.result == other.result && one.variants == other.variants
   }
@@ -59,14 +59,14 @@ public struct Decoding: Equatable, Sendable {
     return try decoder.step()
   }
 
-  /// What this thread has computed so far: what others compute meanwhile is not the decoder's.
+  /// CPU time of this thread so far, so that other threads are not counted.
   private static var computed: Duration {
     var time = timespec()
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time)
     return .seconds(time.tv_sec) + .nanoseconds(time.tv_nsec)
   }
 
-  /// All but the placeholder, which no other library tells.
+  /// The description without the placeholder, which other libraries do not compute.
   public var description: ImageDescription? {
     var description = try? result.get()
     description?.lqip = nil
@@ -76,13 +76,13 @@ public struct Decoding: Equatable, Sendable {
   /// The placeholder.
   public var lqip: LQIP? { try? result.get().lqip }
 
-  /// Why there is no image.
+  /// The error, if there is no image.
   public var error: CodecError? {
     if case .failure(let error) = result { return error }
     return nil
   }
 
-  /// Whether the bytes break their format's rules.
+  /// Whether the bytes violate their format.
   public var isBroken: Bool {
     if case .broken = error { return true }
     return false

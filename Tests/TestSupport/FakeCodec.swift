@@ -2,12 +2,12 @@ internal import Glibc
 public import Jobs
 internal import Synchronization
 
-/// Takes bytes that begin with `ok` for an image and all others for a broken one; `cut` must be followed by `end`.
+/// A codec that accepts bytes that start with `ok` as an image and rejects all others. Bytes with `cut` must also contain `end`.
 public final class FakeCodec: ImageCodec {
   private let decoders = Atomic(0)
   private let state = State()
 
-  /// What every decoder does from now on.
+  /// The settings and counters that all decoders share.
   private final class State: Sendable {
     let crashes = Atomic(false)
     let hangs = Atomic(false)
@@ -20,29 +20,29 @@ public final class FakeCodec: ImageCodec {
 
   public init() {}
 
-  /// Images whose decoding was begun.
+  /// The number of decoders that received bytes.
   public var begun: Int { decoders.load(ordering: .relaxed) }
 
-  /// What those that came to their end were given, in the order of their ends.
+  /// The bytes of the decoders that finished, in the order in which they finished.
   public var decoded: [[UInt8]] { state.decoded.withLock { $0 } }
 
-  /// What pictures need by their header from now on.
+  /// Sets the memory that headers state.
   public func needs(memory: Int) { state.memory.store(memory, ordering: .relaxed) }
 
-  /// Headers come once so many bytes did, from now on; of a smaller one with its end.
+  /// Sets after how many bytes headers are reported. Shorter images report them at their end.
   public func headerComes(after count: Int) { state.headerAt.store(count, ordering: .relaxed) }
 
-  /// Bytes that decoders have which somebody still holds.
+  /// Bytes of decoders that are still retained.
   public var held: Int { state.held.load(ordering: .relaxed) }
 
-  /// From now on each step of a decoder crashes, or not.
+  /// Sets whether each step of a decoder crashes.
   public func crashes(_ crashes: Bool) { state.crashes.store(crashes, ordering: .relaxed) }
 
-  /// From now on no decoder comes to an end, or each does.
+  /// Sets whether decoders never finish.
   public func hangs(_ hangs: Bool) { state.hangs.store(hangs, ordering: .relaxed) }
 
-  /// From now on each decoder computes elsewhere for five pauses of 100 ms, or none; whoever doesn't let it have them sees it
-  /// crash.
+  /// Sets whether each decoder pauses five times for 100 ms, as if it computed elsewhere. If the caller does not wait, the decoder
+  /// reports a crash.
   public func isElsewhere(_ isElsewhere: Bool) {
     state.isElsewhere.store(isElsewhere, ordering: .relaxed)
   }
@@ -78,9 +78,9 @@ public final class FakeCodec: ImageCodec {
     }
 
     func step() throws(CodecError) -> DecodeStep {
-      if state.crashes.load(ordering: .relaxed) { throw .crashed(how: "as it was told") }
+      if state.crashes.load(ordering: .relaxed) { throw .crashed(how: "as the test requested") }
       if state.hangs.load(ordering: .relaxed) {
-        // A slice that leaves the core to the others: what is tried is that it has no end.
+        // A short pause that leaves the core to other threads. The test needs a step that never ends.
         usleep(1_000)
         return .hasMore
       }

@@ -1,7 +1,7 @@
 public import Jobs
 import Synchronization
 
-/// Renders variants, each as a text that tells what was asked for, in a few steps; can be held, and told to fail.
+/// Renders variants in a few steps. Each result is a text that describes the request. It can be held and can be made to fail.
 public final class FakeRenderer: ImageRenderer {
   private struct State {
     var heldAfter = Int.max
@@ -20,29 +20,29 @@ public final class FakeRenderer: ImageRenderer {
 
   public init(formats: Set<OutputFormat> = [.jpeg, .png, .webp]) { self.formats = formats }
 
-  /// Renderings that were begun, each of one variant or of several.
+  /// Renderings that were started, each of one or several variants.
   public var begun: Int { state.withLock { $0.begun } }
-  /// Renderings that gave a picture.
+  /// Renderings that produced an image.
   public var finished: Int { state.withLock { $0.finished } }
-  /// Renderings that have begun and were not let go.
+  /// Renderings in progress.
   public var underWay: Int { state.withLock { $0.underWay } }
-  /// The most of them at one time.
+  /// The maximum number of renderings in progress at one time.
   public var mostUnderWay: Int { state.withLock { $0.mostUnderWay } }
-  /// What was begun, in that order.
+  /// The started renderings, in order.
   public var order: [Variant] { state.withLock { $0.order } }
 
-  /// While held, no rendering comes to its end.
+  /// Sets whether renderings are held before their end.
   public func hold(_ isHeld: Bool = true) { state.withLock { $0.heldAfter = isHeld ? 0 : .max } }
-  /// No more renderings than so many come to their end.
+  /// Lets at most this many renderings finish.
   public func hold(after count: Int) { state.withLock { $0.heldAfter = count } }
-  /// Lets renderings fail from now on; nil: no more.
+  /// Makes renderings fail from now on; nil to stop that.
   public func fail(with error: CodecError?) { state.withLock { $0.error = error } }
-  /// Lets each picture have at least that many bytes.
+  /// Makes each image at least this many bytes long.
   public func pad(to bytes: Int) { state.withLock { $0.padding = bytes } }
-  /// Says that a rendering holds so many bytes.
+  /// Sets the memory that a rendering reports.
   public func need(_ bytes: Int) { state.withLock { $0.memory = bytes } }
 
-  /// The picture that comes out.
+  /// The image that is produced.
   public static func picture(
     _ variant: Variant, of bytes: [UInt8], padding: Int = 0
   ) -> [UInt8] {

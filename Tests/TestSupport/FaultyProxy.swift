@@ -1,29 +1,28 @@
 internal import Glibc
 internal import Synchronization
 
-/// A proxy on loopback between clients and a TCP server that does to their connections what networks and failing servers
-/// do.
+/// A proxy on loopback between clients and a TCP server, which simulates faults of networks and servers.
 ///
-/// What becomes of bytes is looked up when they have come, so that a change holds for connections that there are, too. A
-/// connection has two small threads.
+/// The fault is looked up when bytes arrive, so a change also affects existing connections. Each connection has two threads with
+/// small stacks.
 public final class FaultyProxy: Sendable {
-  /// What becomes of bytes.
+  /// What happens to bytes.
   public enum Fault: Sendable {
-    /// They are handed on.
+    /// They are forwarded.
     case none
-    /// They wait until there is another fault; a connection that ends meanwhile waits behind them.
+    /// They wait until the fault changes. If a connection ends meanwhile, its end waits too.
     case stall
-    /// Their connection is reset; so is each that begins.
+    /// Existing and new connections are reset.
     case cut
-    /// They are handed on, so many a second.
+    /// They are forwarded at this rate in bytes per second.
     case slow(bytesPerSecond: Int)
-    /// The server does not see a client's, who is answered with this, and the connection ends.
+    /// The server does not receive the client's bytes. The client receives this response, and the connection ends.
     case answer([UInt8])
   }
 
   private struct State {
     var fault = Fault.none
-    /// For what clients send, where there is no other fault.
+    /// Returns the fault for bytes from clients, if no other fault applies.
     var rule: (@Sendable ([UInt8]) -> Fault)?
     var links: [Int: Link] = [:]
     var accepted = 0
@@ -34,10 +33,10 @@ public final class FaultyProxy: Sendable {
   private let state = Mutex(State())
   private let listener: Int32
   private let target: Int
-  /// Where clients connect to, on 127.0.0.1.
+  /// The port on 127.0.0.1 that clients connect to.
   public let port: Int
 
-  /// Listens, and hands on what comes to a port of 127.0.0.1.
+  /// Listens, and forwards connections to a port of 127.0.0.1.
   public init(to target: Int) throws {
     raiseDescriptorLimit()
     self.target = target
@@ -48,7 +47,7 @@ public final class FaultyProxy: Sendable {
 
   deinit { stop() }
 
-  /// Ends all connections; there is nobody here from now on.
+  /// Ends all connections and stops listening.
   public func stop() {
     let links = state.withLock { state in
       state.isStopped = true
@@ -58,7 +57,7 @@ public final class FaultyProxy: Sendable {
     shutdown(listener, Int32(SHUT_RDWR))
   }
 
-  /// Has this become of all bytes, either way.
+  /// Sets the fault for all bytes, in both directions.
   public func become(_ fault: Fault) {
     let cut = state.withLock { state in
       state.fault = fault
@@ -68,15 +67,15 @@ public final class FaultyProxy: Sendable {
     for link in cut { link.reset() }
   }
 
-  /// Looks at each piece that a client sends, at most 64 KiB; nil: no longer.
+  /// Sets a function that inspects each piece that a client sends, at most 64 KiB; nil to remove it.
   public func judge(_ rule: (@Sendable ([UInt8]) -> Fault)?) { state.withLock { $0.rule = rule } }
 
-  /// Pieces that wait at this moment.
+  /// The number of pieces that wait at the moment.
   public var stalled: Int { state.withLock { $0.stalled } }
 
-  /// An answer of an object store that refuses.
+  /// A refusal in the form of an object store.
   public static func refusal(_ status: Int, _ code: String) -> [UInt8] {
-    let xml = "<?xml version=\"1.0\"?><Error><Code>\(code)</Code><Message>told to</Message></Error>"
+    let xml = "<?xml version=\"1.0\"?><Error><Code>\(code)</Code><Message>refused</Message></Error>"
     return Array(
       """
       HTTP/1.1 \(status) Told\r
@@ -137,12 +136,12 @@ public final class FaultyProxy: Sendable {
         return link.end()
       }
     }
-    // A server takes back what it does for a client that is gone: what came late is to be done all the same.
+    // A server may undo work when its client disconnects, but late bytes must still be processed.
     if wasHeld { usleep(1_000_000) }
     link.end()
   }
 
-  /// What is to become of a piece, once it need not wait.
+  /// The fault that applies to a piece, after waiting if necessary.
   private func settled(_ piece: [UInt8], _ isRequest: Bool) -> (Fault, waited: Bool) {
     var isWaiting = false
     while true {
@@ -174,7 +173,7 @@ public final class FaultyProxy: Sendable {
     return true
   }
 
-  /// Reads what a client still sends: else its end would be a reset, which may overtake the answer.
+  /// Reads what a client still sends. Otherwise closing would reset the connection, and the reset could overtake the response.
   private func drain(_ source: Int32) {
     var buffer = [UInt8](repeating: 0, count: 65_536)
     var limit = timeval(tv_sec: 2, tv_usec: 0)
@@ -183,7 +182,7 @@ public final class FaultyProxy: Sendable {
   }
 }
 
-/// Both ends of a connection through the proxy, closed when nobody works on them.
+/// Both ends of a connection through the proxy. They are closed when both threads have finished.
 private final class Link: Sendable {
   let client: Int32
   let server: Int32
@@ -195,13 +194,13 @@ private final class Link: Sendable {
     if server >= 0 { close(server) }
   }
 
-  /// In an orderly way.
+  /// Shuts the connection down in an orderly way.
   func end() {
     shutdown(client, Int32(SHUT_RDWR))
     shutdown(server, Int32(SHUT_RDWR))
   }
 
-  /// Breaks it off, which wakes who reads.
+  /// Resets the connection, which wakes blocked readers.
   func reset() {
     for descriptor in [client, server] where descriptor >= 0 {
       var nobody = sockaddr(
@@ -214,7 +213,7 @@ private final class Link: Sendable {
   }
 }
 
-/// Takes connections until the listener is shut down.
+/// Accepts connections until the listener is shut down.
 private struct Accepting: Sendable {
   let listener: Int32
 
@@ -232,7 +231,7 @@ private struct Accepting: Sendable {
   }
 }
 
-/// - Returns: a connection to the port on this machine; -1 where nobody listens.
+/// - Returns: A connection to the port on this machine; -1 if no server listens there.
 private func connected(to port: Int) -> Int32 {
   let descriptor = socket(
     AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)

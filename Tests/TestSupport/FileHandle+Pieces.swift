@@ -2,10 +2,10 @@ public import Foundation
 import Glibc
 
 extension FileHandle {
-  /// Hands on what comes, on a thread of its own, until its end. A `readabilityHandler` is a source of Dispatch, which may
-  /// crash the process when its descriptor is closed and used again at the same moment.
+  /// Passes on data as it arrives, on a separate thread, until the end. `readabilityHandler` uses a Dispatch source, which can
+  /// crash the process if its descriptor is closed and reused at the same moment.
   public func readPieces(_ take: @escaping @Sendable (Data) -> Void) {
-    // Its own, which nobody else closes.
+    // A duplicate descriptor, which no other code closes.
     let descriptor = dup(fileDescriptor)
     Thread.detachNewThread {
       defer { _ = Glibc.close(descriptor) }

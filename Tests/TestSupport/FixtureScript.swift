@@ -1,10 +1,10 @@
 public import Foundation
 import Glibc
 
-/// Programs of Tests/Fixtures, in Debian's Python, which has Pillow.
+/// Runs scripts of Tests/Fixtures with Debian's Python, which has Pillow.
 public enum FixtureScript {
-  /// What it prints.
-  /// - Throws: where it can't be run, or says by its exit that it went wrong.
+  /// Returns the script's output.
+  /// - Throws: If it can't be started or exits with a failure.
   public static func run(_ name: String, _ arguments: String...) throws -> Data {
     let script =
       String(#filePath.dropLast("TestSupport/FixtureScript.swift".count)) + "Fixtures/\(name)"

@@ -1,21 +1,21 @@
-/// A GIF file of four colours, written code by code.
+/// A GIF file with four colors, written code by code.
 public struct GIFFixture {
   /// One frame.
   public struct Frame: Sendable {
-    /// In pixels, on the canvas.
+    /// The frame's rectangle on the canvas, in pixels.
     public var left = 0, top = 0, width: Int, height: Int
-    /// 2 for four colours: codes have three bits then, until the table grows.
+    /// The minimum code size: 2 for four colors. Codes then have three bits until the table grows.
     public var codeSize = 2
-    /// LZW codes; nil: as many zeros as there are pixels.
+    /// LZW codes; nil for as many zeros as there are pixels.
     public var codes: [Int]?
-    /// Its rows are to come in four passes.
+    /// Whether rows are stored in four interlaced passes.
     public var isInterlaced = false
-    /// Four colours of its own, as bytes; empty: it has the file's.
+    /// A local table of four colors; empty to use the file's.
     public var table: [UInt8] = []
-    /// Extensions before it.
+    /// Extensions before the frame.
     public var control: [UInt8] = []
 
-    /// A frame of the first colour.
+    /// A frame of the first color.
     public init(left: Int = 0, top: Int = 0, width: Int, height: Int) {
       (self.left, self.top, self.width, self.height) = (left, top, width, height)
     }
@@ -29,11 +29,11 @@ public struct GIFFixture {
     }
   }
 
-  /// Of the canvas.
+  /// The size of the canvas in pixels.
   public var width: Int, height: Int
   /// Bytes before the first frame.
   public var before: [UInt8] = []
-  /// In order.
+  /// The frames in order.
   public var frames: [Frame]
 
   /// One frame that fills the canvas.
@@ -49,7 +49,7 @@ public struct GIFFixture {
       + before + frames.flatMap(\.bytes) + [0x3B]
   }
 
-  /// The codes of so many indices 0: a clear code before the table grows.
+  /// The codes of `count` indices 0, with clear codes so that the table does not grow.
   public static func zeros(_ count: Int) -> [Int] {
     codes(Array(repeating: 0, count: count))
   }
@@ -59,10 +59,10 @@ public struct GIFFixture {
     indices.enumerated().flatMap { $0.isMultiple(of: 2) ? [4, $1] : [$1] } + [5]
   }
 
-  /// An extension that makes the next frame's pixels of an index transparent.
+  /// An extension that makes an index transparent in the next frame.
   public static func transparent(_ index: UInt8) -> [UInt8] { [0x21, 0xF9, 4, 1, 0, 0, index, 0] }
 
-  /// An extension that tells what the next frame leaves behind, how long it is shown and which index is transparent.
+  /// An extension with the next frame's disposal, duration and transparent index.
   public static func control(disposal: UInt8, hundredths: Int = 10, clear: UInt8? = nil) -> [UInt8]
   {
     [0x21, 0xF9, 4, disposal << 2 | (clear == nil ? 0 : 1)] + short(hundredths) + [clear ?? 0, 0]
@@ -72,7 +72,7 @@ public struct GIFFixture {
     [UInt8(truncatingIfNeeded: value), UInt8(truncatingIfNeeded: value >> 8)]
   }
 
-  /// Three bits a code, the lowest first.
+  /// Packs codes of three bits, lowest bits first.
   private static func packed(_ codes: [Int]) -> [UInt8] {
     var bytes = [UInt8](repeating: 0, count: (codes.count * 3 + 7) / 8)
     for (index, code) in codes.enumerated() {

@@ -1,22 +1,22 @@
-/// A HEIC of boxes and a sequence parameter set alone: its slices have no pixels.
+/// A HEIC file that consists only of boxes and a sequence parameter set. Its slices have no pixels.
 public struct HEICFixture {
-  /// As its boxes and its parameter set say.
+  /// The width in its boxes and its parameter set.
   public var width = 64
-  /// As its boxes and its parameter set say.
+  /// The height in its boxes and its parameter set.
   public var height = 64
-  /// Of the one coded picture.
+  /// Slices of the coded image.
   public var slices = 1
-  /// Sides that its boxes say; nil: those.
+  /// The dimensions in the boxes, if they differ from those of the parameter set.
   public var boxSides: (Int, Int)?
-  /// A grid of tiles in a row, each the same coded picture.
+  /// Whether the file is a grid of tiles in a row, each the same coded image.
   public var isGrid = false
-  /// Of a grid.
+  /// The width and height of a grid's tile.
   public var tileSide = 64
-  /// Of a grid.
+  /// The number of tiles of a grid.
   public var tiles = 1
-  /// Where the last tile's bytes would be; nil: where those of the others are.
+  /// The offset of the last tile's bytes; nil for that of the other tiles.
   public var lastTile: Int?
-  /// What is shown of it, of a grid: in its middle; nil: all.
+  /// The part of a grid that is shown, from its center; nil for all.
   public var crop: (Int, Int)?
 
   public init() {}
@@ -79,7 +79,7 @@ public struct HEICFixture {
         + (isGrid ? Self.full("iref", Self.box("dimg", references)) : []))
   }
 
-  /// Of the grid, to its tiles.
+  /// References from the grid to its tiles.
   private var references: [UInt8] {
     let items = (1...tiles).map { $0 == tiles && lastTile != nil ? 3 : 1 }
     return [0, 2] + Self.number(tiles, 2) + items.flatMap { Self.number($0, 2) }
@@ -98,7 +98,7 @@ public struct HEICFixture {
     set.add(0, bits: 4)
     set.add(0, bits: 3)
     set.add(1, bits: 1)
-    // Profiles and a level, which nobody looks at; no byte of them is 0 thrice.
+    // Profile and level, which decoders ignore. No byte is 0 three times in a row.
     for _ in 0..<12 { set.add(0x5A, bits: 8) }
     set.addCode(0)
     set.addCode(1)
@@ -126,7 +126,7 @@ public struct HEICFixture {
   }
 }
 
-/// Bits of an HEVC unit; its bytes aren't kept from looking like the start of another.
+/// Writes bits of an HEVC unit, without emulation prevention bytes.
 private struct BitWriter {
   private(set) var bytes: [UInt8] = []
   private var free = 0

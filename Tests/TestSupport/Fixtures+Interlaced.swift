@@ -1,6 +1,6 @@
 extension PNGFixture {
-  /// A file of 8 bits a channel whose pixels a function tells, in as many bytes as ``colourType`` has channels; and
-  /// where each of its passes that isn't empty ends.
+  /// An interlaced file with 8 bits per channel. A function returns the pixels, with as many bytes as ``colourType`` has channels.
+  /// Also returns the offset where each non-empty pass ends.
   public func file(_ pixel: (Int, Int) -> [UInt8]) -> (bytes: [UInt8], passEnds: [Int]) {
     let places =
       isInterlaced
@@ -16,12 +16,12 @@ extension PNGFixture {
       }
       if rows.count > before { ends.append(rows.count) }
     }
-    // Each pass in chunks of its own, each byte where it can be counted.
+    // Each pass has its own chunks, so that the offset of each byte is known.
     let stream = Self.zlib(rows)
     var file = start
     var written = 0
     let passEnds = ends.map { end in
-      // Two bytes of zlib's before all, five before each stored block.
+      // zlib adds two bytes at the start, and five before each stored block.
       let upTo = end == rows.count ? stream.count : 2 + end + 5 * ((end - 1) / 65_535 + 1)
       file += Self.chunk("IDAT", Array(stream[written..<upTo]))
       written = upTo
@@ -32,7 +32,7 @@ extension PNGFixture {
 }
 
 extension JPEGFixture {
-  /// Where each scan's data ends.
+  /// The offset where each scan's data ends.
   public var scanEnds: [Int] {
     var count = 0
     return segments.compactMap { segment in

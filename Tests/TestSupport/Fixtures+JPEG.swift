@@ -1,23 +1,23 @@
-/// A JPEG taken apart into marker segments, so that each can be changed, repeated or left out.
+/// A JPEG split into marker segments, so that each can be changed, repeated or removed.
 public struct JPEGFixture: Sendable {
   /// One marker with its parameters and, after SOS, the scan's data.
   public struct Segment: Sendable {
-    /// The marker's second byte.
+    /// The second byte of the marker.
     public var marker: UInt8
-    /// From the marker's FF to the next marker's.
+    /// The bytes from the marker's FF to the next marker.
     public var bytes: [UInt8]
 
-    /// A segment as it stands in the file.
+    /// A segment with its bytes.
     public init(marker: UInt8, bytes: [UInt8]) {
       self.marker = marker
       self.bytes = bytes
     }
   }
 
-  /// SOI to EOI, in order.
+  /// The segments from SOI to EOI, in order.
   public var segments: [Segment]
 
-  /// Takes a sound file apart.
+  /// Splits a valid file.
   public init(_ file: [UInt8]) {
     segments = []
     var start = 0
@@ -42,15 +42,15 @@ public struct JPEGFixture: Sendable {
   /// The file.
   public var bytes: [UInt8] { segments.flatMap(\.bytes) }
 
-  /// Where the first segment with this marker is.
+  /// The index of the first segment with this marker.
   public func index(of marker: UInt8) -> Int? { segments.firstIndex { $0.marker == marker } }
 
-  /// Puts bytes between SOI and what follows.
+  /// Inserts bytes after SOI.
   public mutating func insert(_ bytes: [UInt8]) {
     segments.insert(Segment(marker: bytes.count > 1 ? bytes[1] : 0, bytes: bytes), at: 1)
   }
 
-  /// Writes other sides into the frame header.
+  /// Changes the dimensions in the frame header.
   public mutating func resize(width: UInt16, height: UInt16) {
     guard let frame = segments.firstIndex(where: { 0xC0...0xCF ~= $0.marker && $0.marker != 0xC4 })
     else { return }
@@ -58,20 +58,20 @@ public struct JPEGFixture: Sendable {
       5..<9, with: [height, width].flatMap { [UInt8($0 >> 8), UInt8($0 & 255)] })
   }
 
-  /// Has the last scan come so many times more.
+  /// Repeats the last scan this many times.
   public mutating func repeatLastScan(times: Int) {
     guard let last = segments.lastIndex(where: { $0.marker == 0xDA }) else { return }
     segments.insert(contentsOf: Array(repeating: segments[last], count: times), at: last)
   }
 
-  /// A marker segment with its length.
+  /// A marker segment including its length.
   public static func segment(_ marker: UInt8, _ content: [UInt8]) -> [UInt8] {
     let length = content.count + 2
     return [0xFF, marker, UInt8(length >> 8), UInt8(length & 255)] + content
   }
 }
 
-/// EXIF blocks, sound and odd.
+/// EXIF blocks, valid and unusual.
 public enum EXIFFixture {
   /// A TIFF file with one directory that has one entry.
   ///

@@ -1,4 +1,4 @@
-/// A PNG put together chunk by chunk, so that each can be odd.
+/// A PNG built chunk by chunk, so that each chunk can be invalid.
 public struct PNGFixture: Sendable {
   /// In pixels.
   public var width: UInt32
@@ -8,20 +8,20 @@ public struct PNGFixture: Sendable {
   public var depth: UInt8 = 8
   /// 0 grey, 2 RGB, 3 palette, 4 grey with alpha, 6 RGB with alpha.
   public var colourType: UInt8 = 2
-  /// In Adam7's seven passes.
+  /// Whether pixels are stored in the seven passes of Adam7.
   public var isInterlaced = false
   /// Chunks between IHDR and the image data.
   public var before: [[UInt8]] = []
   /// Chunks between the image data and IEND.
   public var after: [[UInt8]] = []
 
-  /// A picture of 8-bit RGB.
+  /// An image of 8-bit RGB.
   public init(width: UInt32, height: UInt32) {
     self.width = width
     self.height = height
   }
 
-  /// The 15 pairs of colour type and depth that exist.
+  /// The 15 valid pairs of color type and depth.
   public static let kinds: [(colourType: UInt8, depth: UInt8)] =
     [1, 2, 4, 8, 16].map { (0, $0) } + [8, 16].map { (2, $0) } + [1, 2, 4, 8].map { (3, $0) }
     + [8, 16].map { (4, $0) } + [8, 16].map { (6, $0) }
@@ -29,7 +29,7 @@ public struct PNGFixture: Sendable {
   /// The whole file.
   public var bytes: [UInt8] { start + Self.chunk("IDAT", Self.zlib(rows)) + end }
 
-  /// Signature, IHDR, PLTE where there must be one, and ``before``.
+  /// Signature, IHDR, PLTE if required, and ``before``.
   public var start: [UInt8] {
     let palette = colourType == 3 ? Self.chunk("PLTE", Array(repeating: 7, count: 6)) : []
     return Self.signature + Self.chunk("IHDR", header) + palette + before.flatMap { $0 }
@@ -43,7 +43,7 @@ public struct PNGFixture: Sendable {
     Self.big(width) + Self.big(height) + [depth, colourType, 0, 0, isInterlaced ? 1 : 0]
   }
 
-  /// Each row of each pass: filter type 0, then zeros.
+  /// The rows of each pass: filter type 0, then zeros.
   public var rows: [UInt8] {
     passes.flatMap { pass in
       let row = [UInt8](repeating: 0, count: 1 + (pass.width * bitsPerPixel + 7) / 8)
@@ -91,12 +91,12 @@ public struct PNGFixture: Sendable {
     return stream + big(adler32(content))
   }
 
-  /// Four bytes, the highest first.
+  /// Four bytes, highest first.
   public static func big(_ value: UInt32) -> [UInt8] {
     [24, 16, 8, 0].map { UInt8(truncatingIfNeeded: value >> $0) }
   }
 
-  /// Of a chunk, or of anything (ISO 3309).
+  /// The CRC-32 of bytes (ISO 3309).
   public static func crc32(_ bytes: [UInt8]) -> UInt32 {
     ~bytes.reduce(~0) { sum, byte in
       (0..<8).reduce(sum ^ UInt32(byte)) { sum, _ in sum >> 1 ^ (sum & 1 == 1 ? 0xEDB8_8320 : 0) }

@@ -1,7 +1,7 @@
 public import Jobs
 
 extension Fixtures {
-  /// An image of a kind that public bug reports about other decoders describe: see Tests/Fixtures/reported.
+  /// An image like those in public bug reports about other decoders: see Tests/Fixtures/reported.
   public struct Reported: Sendable {
     public var name: String
     public var description: ImageDescription
@@ -21,17 +21,17 @@ extension Fixtures {
 
     /// The same image in a form that Pillow decodes.
     public var sound: [UInt8] {
-      // Pillow wants the end of a progressive JPEG.
+      // Pillow needs the end of a progressive JPEG.
       name == "prog-noeoi.jpg" ? bytes + [0xFF, 0xD9] : bytes
     }
   }
 
-  /// Those that are images, with what browsers show of them.
+  /// The files that are images, with what browsers show of them.
   public static let reported = [
     // No trailer.
     Reported("notrailer.gif", .gif, 160, 120, isProgressive: true),
     Reported("anim-notrailer.gif", .gif, 160, 120, frames: 3),
-    // A zero byte in place of the trailer, before it, and after the first of three frames.
+    // A zero byte instead of the trailer, before it, and after the first of three frames.
     Reported("end-nul.gif", .gif, 40, 30),
     Reported("end-nul-tr.gif", .gif, 40, 30),
     Reported("zero-between-frames.gif", .gif, 160, 120),
@@ -39,18 +39,18 @@ extension Fixtures {
     Reported("screen0.gif", .gif, 40, 30),
     Reported("screen0-anim.gif", .gif, 40, 30, frames: 2),
     Reported("screen-small.gif", .gif, 40, 30),
-    // Its second frame has no pixels.
+    // The second frame has no pixels.
     Reported("frame0size.gif", .gif, 40, 30, frames: 2),
-    // Its last frame is shown for 655.35 s.
+    // The last frame is shown for 655.35 s.
     Reported("delay-655s.gif", .gif, 40, 30, frames: 2),
     // No IEND, or an IEND without its checksum.
     Reported("noiend.png", .png, 320, 240),
     Reported("inter-noiend.png", .png, 320, 240, isProgressive: true, hasAlpha: true),
     Reported("iend-cut.png", .png, 320, 240),
-    // Animations of no frames, and of fewer than are promised.
+    // Animations without frames, and with fewer frames than declared.
     Reported("apng-actl0.png", .png, 320, 240),
     Reported("apng-fewer.png", .png, 320, 240),
-    // No EOI, bytes before restart markers, and chroma at a third of a side.
+    // No EOI, bytes before restart markers, and chroma at a third of the width or height.
     Reported("prog-noeoi.jpg", .jpeg, 320, 240, isProgressive: true),
     Reported("junk-before-rst.jpg", .jpeg, 320, 240),
     Reported("s3x1.jpg", .jpeg, 320, 240),

@@ -1,10 +1,10 @@
-/// A WebP file as chunks, to be changed (RFC 9649, section 2.3).
+/// A WebP file as chunks that can be changed (RFC 9649, section 2.3).
 public struct WebPFixture {
   /// One chunk, without its padding.
   public struct Chunk: Sendable {
     /// Four characters.
     public var tag: String
-    /// What its length counts.
+    /// The payload, which the chunk's length counts.
     public var content: [UInt8]
 
     /// A chunk.
@@ -14,27 +14,28 @@ public struct WebPFixture {
     }
   }
 
-  /// In the file's order.
+  /// The chunks in the order of the file.
   public var chunks: [Chunk] = []
 
-  /// A file of these chunks.
+  /// Creates a file from chunks.
   public init(chunks: [Chunk]) { self.chunks = chunks }
 
-  /// A VP8X chunk that announces frames, which are to follow.
+  /// A VP8X chunk that declares an animation. The frames must follow.
   public static func animation(width: Int, height: Int) -> WebPFixture {
     WebPFixture(chunks: [.canvas(width: width, height: height, flags: 0x02)])
   }
 
-  /// A lossless picture of one colour, a dozen bytes whatever its sides: no pixel takes a bit (RFC 9649, 3.7.2.1.1).
+  /// A lossless image of one color. It has about a dozen bytes whatever its dimensions, because no pixel needs a bit
+  /// (RFC 9649, 3.7.2.1.1).
   public static func flat(width: Int, height: Int, argb: UInt32) -> Chunk {
     var bits = Bits()
     bits.put(0x2F, 8)
     bits.put(UInt32(width - 1), 14)
     bits.put(UInt32(height - 1), 14)
     bits.put(argb >> 24 == 255 ? 0 : 1, 1)
-    // Version, and no transform, no colour cache, no more than one group of codes.
+    // The version, and no transform, no color cache, only one group of codes.
     bits.put(0, 3 + 1 + 1 + 1)
-    // Green, red, blue, alpha, distance: each a code of one symbol.
+    // Green, red, blue, alpha, distance: each code has one symbol.
     for symbol in [argb >> 8 & 255, argb >> 16 & 255, argb & 255, argb >> 24, 0] {
       bits.put(1, 1)
       bits.put(0, 1)
@@ -44,7 +45,7 @@ public struct WebPFixture {
     return Chunk(tag: "VP8L", content: bits.bytes)
   }
 
-  /// The lowest first.
+  /// Writes bits, lowest first.
   private struct Bits {
     var bytes: [UInt8] = []
     var count = 0
@@ -58,7 +59,7 @@ public struct WebPFixture {
     }
   }
 
-  /// - Parameter file: a sound one.
+  /// - Parameter file: a valid file.
   public init(_ file: [UInt8]) {
     var offset = 12
     while offset + 8 <= file.count {
@@ -72,7 +73,7 @@ public struct WebPFixture {
     }
   }
 
-  /// The file with lengths that fit.
+  /// The file with correct lengths.
   public var bytes: [UInt8] {
     let body = chunks.flatMap(\.bytes)
     return Array("RIFF".utf8) + Self.length(body.count + 4) + Array("WEBP".utf8) + body
@@ -84,7 +85,7 @@ public struct WebPFixture {
 }
 
 extension WebPFixture.Chunk {
-  /// With its head and its padding.
+  /// The chunk with its header and padding.
   public var bytes: [UInt8] {
     Array(tag.utf8) + WebPFixture.length(content.count) + content
       + [UInt8](repeating: 0, count: content.count % 2)
@@ -95,7 +96,7 @@ extension WebPFixture.Chunk {
     Self(tag: "VP8X", content: [flags, 0, 0, 0] + three(width - 1) + three(height - 1))
   }
 
-  /// ANMF with these chunks in it.
+  /// An ANMF chunk that contains these chunks.
   public static func frame(_ chunks: Self..., width: Int, height: Int) -> Self {
     let head = three(0) + three(0) + three(width - 1) + three(height - 1) + three(100) + [0]
     return Self(tag: "ANMF", content: head + chunks.flatMap(\.bytes))

@@ -1,7 +1,7 @@
 import Foundation
 public import Jobs
 
-/// Pictures to test with. Those in files come from Tests/Fixtures/make-fixtures.py.
+/// Test images. Files are created by Tests/Fixtures/make-fixtures.py.
 public enum Fixtures {
   /// A file of Tests/Fixtures/images, such as `photo.jpg`.
   public static func image(_ name: String) -> [UInt8] {
@@ -11,17 +11,17 @@ public enum Fixtures {
     return Array(data)
   }
 
-  /// How another decoder shows a file that Pillow can't decode, as a file that it can.
+  /// Another decoder's rendering of a file that Pillow can't decode, as a file that Pillow can decode.
   public static func shown(_ name: String) -> [UInt8] { image("../shown/" + name + ".png") }
 
-  /// Whether there is that.
+  /// Whether that rendering exists.
   public static func hasShown(_ name: String) -> Bool {
     FileManager.default.fileExists(atPath: folder + "/../shown/" + name + ".png")
   }
 
   /// A 480 x 320 baseline JPEG of 23 kB.
   public static let jpeg = image("photo.jpg")
-  /// The same picture as a progressive JPEG.
+  /// The same image as a progressive JPEG.
   public static let progressiveJPEG = image("photo-progressive.jpg")
   /// A 160 x 120 PNG of 28 kB.
   public static let png = image("photo.png")
@@ -29,12 +29,12 @@ public enum Fixtures {
   public static let smallJPEG = image("small.jpg")
   /// A PNG of 300 bytes, 12 x 9.
   public static let smallPNG = image("small.png")
-  /// The same in 70 kB, more than the database takes in: such an image lies in a file.
+  /// The same in 70 kB. Images of this size are stored in a file, not in the database.
   public static let filedPNG: [UInt8] =
     smallPNG.dropLast(12) + PNGFixture.chunk("teSt", [UInt8](repeating: 7, count: 70_000))
     + smallPNG.suffix(12)
 
-  /// Every file's name and what Pillow says of it.
+  /// Every file's name and Pillow's facts about it.
   public static let known: [(name: String, description: ImageDescription)] =
     facts.sorted { $0.key < $1.key }.map { ($0.key, $0.value.description) }
 
@@ -44,8 +44,8 @@ public enum Fixtures {
     return facts
   }()
 
-  /// CRC-32 of the first frame's RGBA, its transparent pixels all 0, as Pillow has it: of files whose pixels
-  /// leave nothing to the decoder.
+  /// CRC-32 of the first frame's RGBA as decoded by Pillow, with transparent pixels set to 0. Only for files whose pixels do not
+  /// depend on the decoder.
   public static let pixelSums: [String: UInt32] = facts.compactMapValues(\.pixels)
 
   private static let folder =

@@ -1,16 +1,16 @@
 internal import Glibc
 internal import Synchronization
 
-/// Holds back replies of a ``ScriptedOrigin`` until it is opened, once and for all.
+/// Holds back replies of a ``ScriptedOrigin`` until it is opened. It can't be closed again.
 public final class Gate: Sendable {
-  /// Has news once the gate is open.
+  /// Becomes readable when the gate is open.
   let descriptor: Int32
   private let other: Mutex<Int32?>
 
-  /// Closed.
+  /// A closed gate.
   public init() {
     var ends: [Int32] = [-1, -1]
-    // A child process must not hold the gate closed.
+    // A child process must not inherit the descriptor and keep the gate closed.
     precondition(pipe(&ends) == 0, "no descriptor is left")
     for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
     descriptor = ends[0]
@@ -22,7 +22,7 @@ public final class Gate: Sendable {
     close(descriptor)
   }
 
-  /// Lets everyone through.
+  /// Opens the gate.
   public func open() {
     let end = other.withLock { $0.take() }
     if let end { close(end) }

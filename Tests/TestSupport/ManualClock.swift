@@ -5,17 +5,17 @@ import Synchronization
 public final class ManualClock: Sendable {
   private let moment: Mutex<Timestamp>
 
-  /// Stands at that moment.
+  /// Starts at this time.
   public init(_ moment: Timestamp = Timestamp(milliseconds: 1_800_000_000_000)) {
     self.moment = Mutex(moment)
   }
 
-  /// What it shows.
+  /// The current time.
   public var now: Timestamp { moment.withLock { $0 } }
 
-  /// Shows that moment from now on.
+  /// Sets the time.
   public func set(_ moment: Timestamp) { self.moment.withLock { $0 = moment } }
 
-  /// Moves on.
+  /// Advances the time.
   public func advance(by duration: Duration) { moment.withLock { $0 = $0 + duration } }
 }

@@ -1,9 +1,9 @@
 public import Jobs
 import Synchronization
 
-/// Keeps images in memory. Its digest is not SHA-256 but tells different bytes apart all the same.
+/// Stores images in memory. Its digest is not SHA-256, but differs for different bytes.
 public final class MemoryImageStore: ImageStore {
-  /// Beside it, in memory too.
+  /// The spool, which is in memory too.
   public let spool = MemoryImageSpool()
   private let images = Mutex<[ImageDigest: [UInt8]]>([:])
   private let room = Mutex(true)
@@ -13,14 +13,14 @@ public final class MemoryImageStore: ImageStore {
 
   private struct Removals {
     var areHeld = false
-    /// Is removed all the same.
+    /// The image whose removal is not held.
     var spared: ImageDigest?
     var waiting = 0
   }
 
   public init() {}
 
-  /// What is kept.
+  /// The stored images.
   public var digests: Set<ImageDigest> { images.withLock { Set($0.keys) } }
 
   public func put(_ staged: any StagedImage, as name: ImageName) async throws(StoreError) {
@@ -41,7 +41,7 @@ public final class MemoryImageStore: ImageStore {
   }
 
   public func verify(_ digest: ImageDigest, bytes: Int) async throws(StoreError) -> Bool {
-    if isFailing.withLock({ $0 }) { throw .unavailable(detail: "told to fail") }
+    if isFailing.withLock({ $0 }) { throw .unavailable(detail: "requested by the test") }
     return images.withLock { images in
       guard let image = images[digest] else { return false }
       let isWhole = image.count == bytes && Self.digest(of: image) == digest
@@ -50,31 +50,31 @@ public final class MemoryImageStore: ImageStore {
     }
   }
 
-  /// Keeps an image that no store knows of, as a crash may.
-  /// - Returns: its name.
+  /// Stores an image that no job store refers to, as after a crash.
+  /// - Returns: The image's name.
   public func leaveOrphan(_ bytes: [UInt8]) -> ImageDigest {
     let digest = Self.digest(of: bytes)
     images.withLock { $0[digest] = bytes }
     return digest
   }
 
-  /// Whether it can't tell if images are whole.
+  /// Sets whether the store fails to verify images.
   public func failVerifying(_ isFailing: Bool) { self.isFailing.withLock { $0 = isFailing } }
 
-  /// Puts other bytes in the place of an image's, as a failing disk does.
+  /// Replaces an image's bytes, like a failing disk.
   public func harm(_ digest: ImageDigest, with bytes: [UInt8]) {
     images.withLock { $0[digest] = bytes }
   }
 
-  /// Which image can't be removed.
+  /// Sets the image whose removal fails.
   public func stick(_ digest: ImageDigest?) { stuck.withLock { $0 = digest } }
 
-  /// Whether each removal, of any other image than that, waits until that is taken back.
+  /// Sets whether removals wait, except that of the image `spared`.
   public func holdRemovals(_ areHeld: Bool = true, but spared: ImageDigest? = nil) {
     removals.withLock { ($0.areHeld, $0.spared) = (areHeld, spared) }
   }
 
-  /// Removals that wait.
+  /// The number of removals that wait.
   public var heldRemovals: Int { removals.withLock { $0.waiting } }
 
   public func remove(_ name: ImageName) async throws(StoreError) {
@@ -83,13 +83,13 @@ public final class MemoryImageStore: ImageStore {
       try? await Task.sleep(for: .milliseconds(1))
     }
     removals.withLock { $0.waiting -= 1 }
-    if stuck.withLock({ $0 }) == name.digest { throw .unavailable(detail: "told to fail") }
+    if stuck.withLock({ $0 }) == name.digest { throw .unavailable(detail: "requested by the test") }
     images.withLock { $0[name.digest] = nil }
   }
 
   public func hasRoom() async -> Bool { room.withLock { $0 } }
 
-  /// Whether it says from now on that it has room.
+  /// Sets whether the store reports free space.
   public func setRoom(_ hasRoom: Bool) { room.withLock { $0 = hasRoom } }
 
   public func sweep(
@@ -137,7 +137,7 @@ public final class MemoryImageSpool: ImageSpool {
 
   public var keptBytes: Int { partials.withLock { $0.values.reduce(0) { $0 + $1.bytes.count } } }
 
-  /// Keeps the first bytes of an image, unless there is none, as a transfer that broke off does.
+  /// Stores the first bytes of an image unless some are stored, like an interrupted transfer.
   public func keep(_ bytes: [UInt8], of response: PartialResponse, for key: Fingerprint) {
     guard !bytes.isEmpty else { return }
     partials.withLock { $0[key] = Partial(response: response, bytes: bytes) }

@@ -1,14 +1,14 @@
 public import Jobs
 
 extension BatchStore {
-  /// However many others there are.
+  /// The limits of other owners do not apply.
   public func open(
     _ batch: Batch, key: IdempotencyKey?
   ) async throws(StoreError) -> BatchOpening {
     try await open(batch, key: key, atMost: .max)
   }
 
-  /// Its key goes on standing for it.
+  /// The idempotency key remains valid for the batch.
   public func purge(_ id: BatchID) async throws(StoreError) -> Bool {
     try await purge(id, refusedAfter: nil)
   }
@@ -21,7 +21,7 @@ extension BatchStore {
   }
 }
 
-/// Batches, whose jobs are counted when somebody looks.
+/// Batches. Their jobs are counted when they are read.
 extension MemoryJobStore: BatchStore {
   public func open(
     _ batch: Batch, key: IdempotencyKey?, atMost limit: Int
@@ -210,7 +210,7 @@ extension MemoryJobStore: BatchStore {
     var (told, bytes): ([BatchResults.Line], Int) = ([], 0)
     for line in lines where bytes < query.maxBytes {
       told.append(line)
-      // About what others' records have.
+      // The approximate size of a record in the other stores.
       switch line {
       case .job(let job, _): bytes += 256 + job.textBytes
       case .rejected(let line): bytes += line.keptBytes
@@ -234,10 +234,10 @@ extension MemoryJobStore: BatchStore {
     isBatchTold = true
   }
 
-  /// Notes what has become of all batches.
+  /// Updates the counts of all batches.
   func countBatches() { for id in batches.keys { _ = counted(id) } }
 
-  /// The batch with what has become of its jobs since somebody looked last.
+  /// Returns the batch with the current counts of its jobs.
   func counted(_ id: BatchID) -> Batch? {
     guard var batch = batches[id], !batch.isPurged else { return nil }
     var change = BatchChange()

@@ -1,8 +1,8 @@
 public import Jobs
 
-/// An entry, and when it came and was last used.
+/// A cache entry, with the times when it was stored and last used.
 struct CachedEntry {
-  /// Both kinds of entries.
+  /// Responses and variants.
   enum Content {
     case response(CacheEntry)
     case variant(StoredVariant)
@@ -10,7 +10,7 @@ struct CachedEntry {
   var content: Content
   var stored: Timestamp
   var used: Timestamp
-  /// Its place among those stored.
+  /// The order in which it was stored.
   var number: Int
 
   var response: CacheEntry? { if case .response(let entry) = content { entry } else { nil } }
@@ -23,7 +23,7 @@ struct CachedEntry {
     }
   }
 
-  /// Whether it gives way before the other.
+  /// Whether it is evicted before the other entry.
   static func < (a: CachedEntry, b: CachedEntry) -> Bool { (a.used, a.number) < (b.used, b.number) }
 }
 
@@ -98,7 +98,7 @@ extension MemoryJobStore: CacheStore {
     reservations[holder] = nil
   }
 
-  /// Stores an entry in the place of the one of the same id, if it is small enough and its image is kept.
+  /// Stores an entry, replacing one with the same id, if it is small enough and its image is stored.
   func keep(
     _ content: CachedEntry.Content, as id: CacheEntry.ID, within limit: Int,
     _ lastUse: CacheEntry.LastUse
@@ -117,7 +117,7 @@ extension MemoryJobStore: CacheStore {
     for (id, _) in entries.dropFirst(CacheEntry.maxOfKey) { cache[id] = nil }
   }
 
-  /// Lets the least recently used entries go until the others fit.
+  /// Evicts the least recently used entries until the others fit.
   func evict(downTo limit: Int, sparing spared: CacheEntry.ID? = nil, _ lastUse: CacheEntry.LastUse)
   {
     while cachedBytes > limit,

@@ -1,6 +1,6 @@
 public import Jobs
 
-/// What refers to images, and the room that they take.
+/// References to images, and their sizes.
 extension MemoryJobStore {
   public func reserve(
     _ image: ImageDigest, bytes: Int, as holder: JobID, of instance: Instance, limit: Int
@@ -91,8 +91,8 @@ extension MemoryJobStore {
 
   public func refers(to image: ImageDigest) async throws(StoreError) -> Bool { isReferred(image) }
 
-  /// Those that nothing refers to first, then the one that a finished job or the cache has had for the longest: of the
-  /// owner that has more than half, or of any.
+  /// The images to evict: those without references first, then the one whose finished job or cache entry is oldest. If an owner
+  /// has more than half, only that owner's images are considered.
   private func nextToGiveWay(within limit: Int, besides new: ImageDigest?) -> ImageDigest? {
     var shares: [String: Int] = [:]
     for (image, bytes) in sizes where image != new {

@@ -1,13 +1,13 @@
 public import Jobs
 
-/// Messages to be sent.
+/// Webhook messages.
 extension MemoryJobStore: WebhookOutbox {
   struct KeptMessage {
     var message: WebhookMessage
     var holder: Instance?
   }
 
-  /// Has somebody told of an end; nil: nobody wants to know.
+  /// Queues a message; nil if there is no receiver.
   public func tell(_ message: WebhookMessage?) {
     guard let message else { return }
     messages[message.id] = KeptMessage(message: message)

@@ -1,6 +1,6 @@
 public import Jobs
 
-/// Leases, which end by its clock.
+/// Leases of instances, which expire by the store's clock.
 extension MemoryJobStore: InstanceLeases, StoreNews {
   public func register(for lease: Duration) async throws(StoreError) -> Instance {
     lastInstance += 1
@@ -52,16 +52,15 @@ extension MemoryJobStore: InstanceLeases, StoreNews {
     guard let end = leases[instance], end > now else { throw .leaseLost }
   }
 
-  /// All instances are gone at once, as those of a machine that lost its power.
+  /// Ends all instances at once, like a machine that loses power.
   public func loseInstances() {
     leases = [:]
     handedOver = 0
     served = [:]
   }
 
-  /// Does what a crash of a shared store may do to a claim that was not on its disk: the claim is undone, and another
-  /// instance takes the job and changes it.
-  /// - Returns: the job as it then is; nil where there is no claim to undo.
+  /// Undoes a claim, like a crash of a shared store that had not synced it. Another instance then claims and changes the job.
+  /// - Returns: The changed job; nil if there is no claim to undo.
   public func undoClaim(
     of id: JobID, for other: Instance, _ change: @Sendable (inout Job) -> Bool
   ) throws(StoreError) -> Job? {
@@ -85,22 +84,22 @@ extension MemoryJobStore: InstanceLeases, StoreNews {
   }
 }
 
-/// What instances that share it are at, and what that means for the others.
+/// The loads of all instances, and their effect on other instances.
 extension MemoryJobStore {
-  /// What other instances load.
+  /// The jobs that other instances load.
   func loaded(besides instance: Instance) -> Set<Fingerprint> {
     guard !isExclusive else { return [] }
     let rows = rows.values.filter { $0.leads && $0.claim?.instance != instance }
     return Set(rows.compactMap(\.job.request))
   }
 
-  /// Whether one of those is what the job asks for.
+  /// Whether another instance loads an equal job.
   func isAwaited(_ job: Job, among loaded: Set<Fingerprint>) -> Bool {
     guard !loaded.isEmpty, job.origin != nil, let request = job.request else { return false }
     return loaded.contains(request)
   }
 
-  /// What others leave of the room.
+  /// Returns the part of the origins' capacity that other instances leave.
   func left(
     of room: OriginRoom, for instance: Instance, at moment: Timestamp
   ) -> OriginRoom {
@@ -116,7 +115,7 @@ extension MemoryJobStore {
     return left
   }
 
-  /// A job that was just claimed stands for a transfer, unless an equal one does.
+  /// After a claim: marks the job as the representative of its transfer, unless an equal job already is.
   func lead(_ job: Job, by rate: Double, at moment: Timestamp) {
     guard let origin = job.origin else { return }
     if let request = job.request,
@@ -130,7 +129,7 @@ extension MemoryJobStore {
     nextAsking[origin] = max(nextAsking[origin] ?? now, now) + Int64(1_000_000 / rate)
   }
 
-  /// A job that stood for a transfer does no more: another one that waits for the same does.
+  /// When a representative ends: another job that waits for the same transfer replaces it.
   func passOn(_ job: Job) {
     guard let request = job.request else { return }
     let heir = rows.values.filter {
@@ -140,7 +139,7 @@ extension MemoryJobStore {
     if let heir { rows[heir]?.leads = true }
   }
 
-  /// Claims what waits for the jobs that a completion has ended.
+  /// Claims the jobs that wait for the jobs that a completion has finished.
   func gather(_ completion: Completion, from before: [JobID: Row]) -> [ClaimedJob] {
     let instance = completion.instance
     guard completion.gathers, !isExclusive, (try? check(instance)) != nil else { return [] }
@@ -159,7 +158,7 @@ extension MemoryJobStore {
         && ($0.request.map(requests.contains) ?? false)
     }
     let gathered = waiting.prefix(500).map { take($0, for: instance, at: now) }
-    // Of those that stood for it: the first of all who are now loading it does from now on.
+    // If the representative is among the finished jobs, the first of the newly claimed ones replaces it.
     for job in ended where before[job.id]?.leads == true {
       for id in rows.filter({ $0.value.job.request == job.request }).keys {
         rows[id]?.leads = false

@@ -1,28 +1,28 @@
 public import Jobs
 
-/// Keeps jobs in memory by the same contract as the real store; can be told to fail.
+/// Stores jobs in memory with the same contract as the real stores. Its calls can be made to fail.
 public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   struct Row {
     var job: Job
     var rank: Double
     var claim: Claim?
-    /// The number of the claim by which whoever held it brought it to its phase.
+    /// The number of the claim that last changed the job's phase.
     var lastClaim: Int64?
-    /// Whether it stands for a transfer, where instances share the store.
+    /// Whether the job represents its transfer, if instances share the store.
     var leads = false
-    /// The captured source, while it is kept.
+    /// The captured source, while it is stored.
     var source: ImageDigest?
   }
   var rows: [JobID: Row] = [:]
-  /// The owner whose jobs have referred to each image; an empty name for several owners.
+  /// The owner whose jobs have referred to each image; an empty name if there are several owners.
   var imageOwners: [ImageDigest: Owner] = [:]
-  /// Jobs as they were before they were claimed last.
+  /// Jobs as they were before their last claim.
   var unclaimed: [JobID: Job] = [:]
   private var ownerBytes: [Int: [Owner: Int]] = [:]
   var keys: [String: (fingerprint: ImageDigest, at: Timestamp, jobs: [JobID])] = [:]
   var sizes: [ImageDigest: Int] = [:]
   var reservations: [JobID: (by: Instance, images: Set<ImageDigest>)] = [:]
-  /// Images that gave way, with their sizes.
+  /// Evicted images that are not removed yet, with their sizes.
   var pendingDeletion: [ImageDigest: (by: Instance, bytes: Int)] = [:]
   var cache: [CacheEntry.ID: CachedEntry] = [:]
   var messages: [WebhookMessage.ID: KeptMessage] = [:]
@@ -33,32 +33,32 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   var lastInstance: Int64 = 0
   var leases: [Instance: Timestamp] = [:]
   var handedOver = 0
-  /// When each lane had its turn last.
+  /// The number of the turn in which each lane was last served.
   var served: [Lane: Int] = [:]
   var turns = 0
-  /// When an origin's rate allows the next request, in microseconds.
+  /// The earliest time of an origin's next request under its rate limit, in microseconds.
   var nextAsking: [String: Int64] = [:]
   var constrained: Bool?
-  /// Hold nothing, but know who was refused: of batches' lines, and of other jobs.
+  /// The owners that were refused recently, for lines of batches and for other jobs. They hold no capacity.
   private var refusals: [Bool: SharedCapacity<Owner>] = [:]
   var batches: [BatchID: Batch] = [:]
-  /// Whether somebody is to be told of a batch's end that nobody has asked after.
+  /// Whether a message about a batch's end is due although no client has read the batch.
   var isBatchTold = false
-  /// How often a batch was looked up.
+  /// How often a batch was read.
   public internal(set) var looksAtBatches = 0
   var rejectedLines: [BatchID: [RejectedLine]] = [:]
-  /// Jobs of batches, as they were counted last.
+  /// The jobs of batches, as of the last count.
   var countedMembers: [BatchID: [JobID: BatchChange.Member]] = [:]
   private var failures: [StoreError] = []
   private var failuresOf: [Call: [StoreError]] = [:]
-  /// Images that were marked as leaving by a call whose answer was lost.
+  /// Images that a call marked as pending deletion before its response was lost.
   var unheard: [ImageName] = []
   private var givingWay: ImageDigest?
-  /// Jobs that no page has, as if their records could not be read.
+  /// Jobs that no page lists, as if their records were unreadable.
   private var spoilt: Set<JobID> = []
-  /// How often it was asked to take jobs.
+  /// The number of calls that submit jobs.
   public private(set) var submissions = 0
-  /// How often it was asked which images it does not know.
+  /// The number of calls that ask which images are unknown to the store.
   public internal(set) var looksForOrphans = 0
   private var witness: (@Sendable (_ before: Job?, _ after: Job) -> Void)?
   private var isTorn = false
@@ -71,8 +71,8 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   private let generation: Int64
 
   /// - Parameters:
-  ///   - isExclusive: whether a service that uses it is told that no other one does.
-  ///   - generation: of images' names.
+  ///   - isExclusive: whether the store reports that no other instance uses it.
+  ///   - generation: the generation in the names of images.
   ///   - now: the store's clock.
   public init(
     isExclusive: Bool = true, generation: Int64 = 0,
@@ -83,30 +83,29 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     clock = now
   }
 
-  /// What an image's bytes are kept under.
+  /// The name under which an image is stored.
   func name(of image: ImageDigest) -> ImageName { ImageName(image, generation: generation) }
 
-  /// Has no page of jobs list those any more.
+  /// Hides these jobs from all pages.
   public func spoil(_ ids: Set<JobID>) { spoilt.formUnion(ids) }
 
-  /// Has an image give way to what the next completion brings.
+  /// Lets the next completion evict this image.
   public func giveWay(_ image: ImageDigest) { givingWay = image }
 
-  /// Goes by another clock from now on.
+  /// Replaces the clock.
   public func use(_ clock: @escaping WallClock) { self.clock = clock }
 
   var now: Timestamp { clock() }
 
-  /// Shows each change of a job's phase as it is made, in the order in which they are.
+  /// Reports each change of a job's phase to `witness`, in order.
   public func show(to witness: @escaping @Sendable (_ before: Job?, _ after: Job) -> Void) {
     self.witness = witness
   }
 
-  /// From now on a change is made to a job as it was a moment ago: what came in between is lost. Who tests whether lost
-  /// changes would be found has it do that.
+  /// Makes updates overwrite concurrent changes. Used to test that lost updates are detected.
   public func tear() { isTorn = true }
 
-  /// What is held of jobs and images, in words: nothing where nobody works.
+  /// Descriptions of unreleased claims and reservations; empty if no worker is active.
   public var leftovers: [String] {
     rows.values.filter { $0.claim != nil || $0.job.phase == .loading }.map {
       "the claim of \($0.job.id)"
@@ -116,8 +115,8 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
 
   func witnessed(_ before: Job?, _ after: Job) { witness?(before, after) }
 
-  /// Does what another instance that shares the store would do.
-  /// - Parameter errors: what the next looks at a job throw, one each.
+  /// Makes a change as another instance of the store would.
+  /// - Parameter errors: errors for the next reads of a job, one each.
   public func changeAsAnother(
     _ id: JobID, _ change: @escaping @Sendable (inout Job) -> Bool,
     thenFailing errors: [StoreError] = []
@@ -127,19 +126,19 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     exchange.tell(.changed(id), from: .none)
   }
 
-  /// Calls that can be told to fail while others do as asked.
+  /// Calls that can be made to fail separately.
   public enum Call: Sendable {
     case cache, job, lowData, orphans, abandonedAnswer, endStopped, complete, forget
-    // These do as asked, and then throw.
+    // These calls succeed, and then throw.
     case submitAnswer, completeAnswer, forgetAnswer, removeAnswer
-    /// Has its answer, and gives it later.
+    /// Computes its result first, and returns it after a delay.
     case leavingAnswer
   }
 
-  /// The next calls throw these, one each.
+  /// Makes the next calls throw these errors, one each.
   public func fail(with errors: [StoreError]) { failures += errors }
 
-  /// The next calls of that kind throw these, one each.
+  /// Makes the next calls of this kind throw these errors, one each.
   public func fail(with errors: [StoreError], of call: Call) {
     failuresOf[call, default: []] += errors
   }
@@ -150,7 +149,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     try loseAnswer(of: call)
   }
 
-  /// Where it is held.
+  /// Waits if this kind of call is held.
   func mayWait(_ call: Call) async {
     if heldCall == call { await withCheckedContinuation { held.append($0) } }
   }
@@ -159,23 +158,23 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     if failuresOf[call]?.isEmpty == false { throw failuresOf[call]!.removeFirst() }
   }
 
-  /// Has all calls from now on wait until ``letGo()``.
+  /// Makes all calls wait until ``letGo()``.
   public func hold() { isHeld = true }
 
-  /// Has those of that kind do so.
+  /// Makes calls of this kind wait until ``letGo()``.
   public func hold(_ call: Call) { heldCall = call }
 
-  /// Lets those go on that wait.
+  /// Resumes the calls that wait.
   public func letGo() {
     (isHeld, heldCall) = (false, nil)
     for call in held { call.resume() }
     held = []
   }
 
-  /// Calls that wait.
+  /// The number of calls that wait.
   public var heldCalls: Int { held.count }
 
-  /// What every call begins with.
+  /// Runs at the start of every call.
   func mayFail() async throws(StoreError) {
     if isHeld { await withCheckedContinuation { held.append($0) } }
     if !failures.isEmpty { throw failures.removeFirst() }
@@ -197,7 +196,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     let images = jobs.compactMap { $0.keptImage?.keptDigest }
     guard images.allSatisfy({ sizes[$0] != nil }) else { return .imageGone }
     guard jobs.allSatisfy({ rows[$0.id] == nil }) else {
-      throw .unavailable(detail: "there is such a job")
+      throw .unavailable(detail: "the job already exists")
     }
     for job in jobs {
       append(job)
@@ -233,7 +232,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     }
     guard count <= capacity.ofOwner - places.share(of: owner) else { return false }
     if places.hasRoom(for: count, of: owner, within: capacity.all, at: moment) { return true }
-    // Nothing but the refusal is to be remembered.
+    // Record only the refusal.
     _ = refusals[ofBatch, default: SharedCapacity()]
       .hasRoom(for: .max, of: owner, within: 0, at: moment)
     return false
@@ -257,7 +256,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     }.sorted { $0.id > $1.id }
     var (page, bytes) = (JobPage(jobs: [], hasMore: false), 0)
     for job in fitting.prefix(query.limit) where bytes < query.maxBytes {
-      // About what others' records have.
+      // The approximate size of a record in the other stores.
       bytes += 256 + job.textBytes
       page.last = job.id
       if !spoilt.contains(job.id) { page.jobs.append(job) }
@@ -320,7 +319,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     }?.row
   }
 
-  /// What is served in the order in which it came.
+  /// Jobs that are served in the order of submission.
   struct Lane: Hashable {
     let owner: Owner
     let batch: BatchID?
@@ -345,12 +344,12 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
       lane: (loading.count { Lane($0) == lane }, served[lane] ?? 0))
   }
 
-  /// Whether its batch was cancelled: it is about to be ended.
+  /// Whether the job's batch was cancelled, so that the job will be cancelled.
   private func isStopped(_ job: Job) -> Bool {
     job.batch.flatMap { batches[$0.id] }?.isCancelling ?? false
   }
 
-  /// Queued jobs that fit, in the order of the queue.
+  /// The matching queued jobs, in the order of the queue.
   func queue(_ fits: (Job) -> Bool) -> [Row] {
     rows.values.filter { $0.job.phase == .queued && !isStopped($0.job) && fits($0.job) }.sorted {
       a, b in
@@ -396,7 +395,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     return try make(change, to: id, within: capacity)
   }
 
-  /// What comes before a change, as tests want it.
+  /// Runs at the start of an update: fails, loses or repeats it as the test has set.
   private func begin(
     _ change: @escaping @Sendable (inout Job) -> Bool, to id: JobID, under claim: Claim?
   ) async throws(StoreError) {
@@ -415,18 +414,18 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     }
   }
 
-  /// Why a store makes a change again.
+  /// Why a store makes a change a second time.
   public enum TryAgain: Sendable {
-    /// Another change came first: what was made is undone.
+    /// A concurrent change was committed first, so the change is undone and repeated.
     case afterAnother(@Sendable (inout Job) -> Bool)
-    /// Whether it was committed was not known: it was.
+    /// The result of the commit was lost, although it had succeeded.
     case afterCommit
   }
 
-  /// Has the next update, or the next removal after its commit, be made twice.
+  /// Makes the next update, or the next removal after its commit, run twice.
   public func makeAgain(_ tryAgain: TryAgain) { self.tryAgain = tryAgain }
 
-  /// Makes a change unless it would queue a finished job for which there is no place.
+  /// Makes a change, unless it would queue a finished job and the queue is full.
   func make(
     _ change: (inout Job) -> Bool, to id: JobID, within capacity: QueueCapacity
   ) throws(StoreError) -> UpdateOutcome {
@@ -459,7 +458,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     let before = row.job
     guard change(&row.job) else { return before }
     if let image = row.job.keptImage, pendingDeletion[image.keptDigest] != nil {
-      throw .unavailable(detail: "an image that is leaving was not reserved")
+      throw .unavailable(detail: "an image that is pending deletion was not reserved")
     }
     switch QueueMove(from: before, to: row.job) {
     case .none: break
@@ -479,7 +478,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     return row.job
   }
 
-  /// Keeps a row, and counts its image if that was not reserved.
+  /// Stores a row, and counts its image unless the image was reserved.
   private func save(_ row: Row) {
     var row = row
     witnessed(rows[row.job.id]?.job, row.job)
@@ -494,7 +493,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     }
   }
 
-  /// An image of several owners is none of theirs.
+  /// An image that several owners use belongs to none of them.
   private func count(_ image: ImageDigest, bytes: Int, of owner: Owner) {
     sizes[image] = sizes[image] ?? bytes
     let known = imageOwners[image]

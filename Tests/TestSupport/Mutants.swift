@@ -1,10 +1,10 @@
-/// SplitMix64: the same numbers in every run.
+/// SplitMix64: a random number generator with the same numbers in every run.
 public struct SeededRandom: RandomNumberGenerator {
   private var state: UInt64
 
   public init(_ seed: UInt64) { state = seed }
 
-  /// Of its own for each name.
+  /// A generator whose seed is a name.
   public init(for name: String) {
     self.init(UInt64(name.utf8.reduce(7) { $0 &* 31 &+ UInt64($1) }))
   }
@@ -17,7 +17,7 @@ public struct SeededRandom: RandomNumberGenerator {
     return value ^ value >> 31
   }
 
-  /// The bytes with one to six changes: others in their place, fewer, or some twice.
+  /// The bytes with one to six changes: bytes replaced, removed or repeated.
   public mutating func mutant(of seed: [UInt8]) -> [UInt8] {
     var bytes = seed
     for _ in 0..<Int.random(in: 1...6, using: &self) {

@@ -1,26 +1,26 @@
 internal import Foundation
 internal import Glibc
 
-/// A real object store that speaks S3 and checks signatures (SeaweedFS), on 127.0.0.1: one for all tests of a process. It
-/// ends when the process does.
+/// A real S3 server that verifies signatures (SeaweedFS) on 127.0.0.1. All tests of a process share it. It ends with the
+/// process.
 public struct ObjectStore: Sendable {
-  /// Why there is none.
+  /// Why the server could not be started.
   public struct Failure: Error, CustomStringConvertible {
-    /// What it said last.
+    /// The end of its output.
     public let description: String
   }
 
-  /// Where it listens.
+  /// The port that it listens on.
   public let port: Int
-  /// The one key that it knows.
+  /// The only access key that it accepts.
   public static let accessKey = "AKTEST"
-  /// With what has to be escaped in a URL.
+  /// The secret key, with characters that must be escaped in a URL.
   public static let secretKey = "SKTEST/+secret"
 
-  /// Its URL, without a path.
+  /// The server's URL without a path.
   public var endpoint: String { "http://127.0.0.1:\(port)" }
 
-  /// The process's; started when it is first asked for, which takes some seconds.
+  /// The process's server. The first use starts it, which takes some seconds.
   public static func shared() async throws -> ObjectStore { try await starting.value }
 
   private static let starting = Task { try await start() }
@@ -43,7 +43,7 @@ public struct ObjectStore: Sendable {
     throw Failure(description: "the object store does not start: \(told.suffix(2_000))")
   }
 
-  /// Runs the store below a shell that ends it, and removes its folder, once this process is gone.
+  /// Runs the server in a shell, which kills it and removes its folder when this process ends.
   private func launch(_ weed: String, _ folder: URL) throws {
     try FileManager.default.createDirectory(
       at: folder.appending(path: "data"), withIntermediateDirectories: true)
@@ -53,7 +53,7 @@ public struct ObjectStore: Sendable {
       """
     try identities.write(
       to: folder.appending(path: "s3.json"), atomically: true, encoding: .utf8)
-    // Each bucket takes several volumes, and each test a bucket: where they run out, what is put is refused.
+    // Each bucket needs several volumes, and each test has a bucket. Without free volumes, uploads are refused.
     let shell = [
       "/bin/sh", "-c",
       """
@@ -71,13 +71,12 @@ public struct ObjectStore: Sendable {
     let environment = ProcessInfo.processInfo.environment.merging([
       "FOLDER": folder.path, "OWNER": "\(getpid())",
     ]) { $1 }
-    // Whoever reads this process's output to its end must not wait for the store's.
+    // A reader of this process's output must not wait for the server's output.
     _ = try ChildProcess(
       shell, environment: environment, input: .null, output: .null, errors: .null)
   }
 
-  /// Waits until a server answers a request without a signature as it does, which is its first answer that says
-  /// something.
+  /// Waits until a server answers an unsigned request with the expected refusal.
   static func isReady(_ endpoint: String, saying answer: Int32 = 403) async -> Bool {
     let deadline = ContinuousClock.now + patience
     while ContinuousClock.now < deadline {
@@ -95,7 +94,7 @@ public struct ObjectStore: Sendable {
     return ended.flatMap { Int32($0.text) } ?? -1
   }
 
-  /// The first of so many ports in a row that nobody listens on at the moment.
+  /// The first of several consecutive ports that are free at the moment.
   static func freePorts(_ count: Int) -> Int {
     while true {
       let first = Int.random(in: 20_000..<32_000)

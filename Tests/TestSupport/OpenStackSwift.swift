@@ -1,25 +1,25 @@
 internal import Foundation
 internal import Glibc
 
-/// OpenStack Swift with its S3 middleware, as Debian packages it, on 127.0.0.1: it verifies what ``ObjectStore`` lets pass,
-/// the body's digest and the region. Four processes, which end with this one; some ten seconds to start.
+/// OpenStack Swift with its S3 middleware, as packaged by Debian, on 127.0.0.1. Unlike ``ObjectStore`` it verifies the body's
+/// digest and the region. It has four processes, which end with this one. The start takes about ten seconds.
 public struct OpenStackSwift: Sendable {
-  /// Where it listens.
+  /// The port that it listens on.
   public let port: Int
-  /// The one key that it knows.
+  /// The only access key that it accepts.
   public static let accessKey = "test:tester"
-  /// Its secret half.
+  /// The secret key.
   public static let secretKey = "SKTEST"
 
-  /// Its URL, without a path.
+  /// The server's URL without a path.
   public var endpoint: String { "http://127.0.0.1:\(port)" }
 
-  /// Whether this machine has it.
+  /// Whether it is installed on this machine.
   public static var isInstalled: Bool {
     FileManager.default.isExecutableFile(atPath: "/usr/bin/swift-proxy-server")
   }
 
-  /// Starts one.
+  /// Starts a server.
   public init() async throws {
     port = ObjectStore.freePorts(4)
     let folder = FileManager.default.temporaryDirectory.appending(

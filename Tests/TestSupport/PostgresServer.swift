@@ -2,17 +2,17 @@ internal import Foundation
 internal import Glibc
 internal import Synchronization
 
-/// A PostgreSQL server of the tests' own: in a temporary folder, on a free port of loopback, without a password. It ends with
-/// the process.
+/// A PostgreSQL server for tests, in a temporary folder, on a free loopback port, without a password. It ends with the
+/// process.
 ///
-/// As root it runs as the user that Debian's package makes, as the server refuses to be root's.
+/// If the tests run as root, it runs as the user of Debian's package, because PostgreSQL refuses to run as root.
 public final class PostgresServer: Sendable {
-  /// Why there is none.
+  /// Why the server could not be started.
   public struct Failure: Error, CustomStringConvertible {
     public let description: String
   }
 
-  /// Where it listens.
+  /// The port that it listens on.
   public let port: Int
   private let folder: String
   private let isDurable: Bool
@@ -25,20 +25,20 @@ public final class PostgresServer: Sendable {
     var identifier: pid_t { process.withLock { $0?.id ?? 0 } }
   }
 
-  /// Who needs a password, once there is such a user.
+  /// The user that needs a password, if it exists.
   public static let secured = "secured"
 
   private static let one = Result { try PostgresServer() }
 
-  /// One that many tests share, each with a database of its own. A crash of the machine may lose what it keeps.
+  /// The server that many tests share. Each test has its own database. Its data may be lost if the machine crashes.
   public static var shared: PostgresServer { get throws { try one.get() } }
 
-  /// Makes a server and starts it.
+  /// Creates a server and starts it.
   /// - Parameters:
-  ///   - isDurable: whether what it says is kept is on the disk.
-  ///   - primary: whose synchronous standby it is, from when this returns; nil: nobody's.
-  ///   - hasUpkeep: whether it vacuums and analyses by itself.
-  ///   - small: what is on a disk of its own that can be filled (``SmallDisk/isPossible``); nil: nothing.
+  ///   - isDurable: whether committed data is synced.
+  ///   - primary: the server whose synchronous standby this is; nil for none.
+  ///   - hasUpkeep: whether autovacuum runs.
+  ///   - small: the part on a small disk that can be filled (``SmallDisk/isPossible``); nil for none.
   public init(
     isDurable: Bool = false, standbyOf primary: PostgresServer? = nil, hasUpkeep: Bool = true,
     onSmallDisk small: SmallDisk.Content? = nil
@@ -46,7 +46,7 @@ public final class PostgresServer: Sendable {
     self.isDurable = isDurable
     self.hasUpkeep = hasUpkeep
     port = try Self.freePort()
-    // In memory where that can be had; a folder that the server's user can reach, which a home's may not be.
+    // In memory if possible. The server's user must be able to reach the folder, which may not be true for a home folder.
     let base =
       ["/dev/shm", "/tmp"].first {
         FileManager.default.isWritableFile(atPath: $0)
@@ -86,7 +86,7 @@ public final class PostgresServer: Sendable {
     try primary?.waitForStandby()
   }
 
-  /// Commits nothing from now on that its standby doesn't have.
+  /// Makes commits wait for the standby from now on.
   private func waitForStandby() throws {
     try run("ALTER SYSTEM SET synchronous_standby_names = '*'")
     try run("SELECT pg_reload_conf()")
@@ -98,7 +98,7 @@ public final class PostgresServer: Sendable {
     throw Failure(description: "the standby does not follow")
   }
 
-  /// Has a standby be the one that takes writes.
+  /// Promotes a standby, so that it accepts writes.
   public func promote() throws { try run("SELECT pg_promote()") }
 
   deinit {
@@ -108,26 +108,26 @@ public final class PostgresServer: Sendable {
 
   private let data: String
 
-  /// Leaves its disk no room, or as much as it had before.
+  /// Fills its disk, or frees the space again.
   public func fillDisk(_ isFull: Bool) throws {
     if isFull { try disk?.fill() } else { disk?.empty() }
   }
 
-  /// Who the server runs as. What it was started by takes it along when it ends, however that happens.
+  /// The user and the parent of the server. The server ends when its parent ends, in whatever way.
   private var user: [String] {
     let signal = ["setpriv", "--pdeathsig", "QUIT"]
     guard getuid() == 0 else { return signal }
     return signal + ["--reuid=postgres", "--regid=postgres", "--init-groups"]
   }
 
-  /// Where a database is, as libpq has it.
-  /// - Parameter port: of what stands before it; nil: its own.
+  /// The URL of a database, in libpq's format.
+  /// - Parameter port: the port of a proxy before the server; nil for the server's port.
   public func url(of database: String, at port: Int? = nil) -> String {
     "postgresql://imagefetch@127.0.0.1:\(port ?? self.port)/\(database)"
   }
 
-  /// Runs a statement, in the database that every server has.
-  /// - Returns: its rows, a line each.
+  /// Runs a statement in the default database.
+  /// - Returns: The rows, one per line.
   @discardableResult
   public func run(_ statement: String, in database: String = "postgres") throws -> String {
     try Self.run([
@@ -136,7 +136,7 @@ public final class PostgresServer: Sendable {
     ])
   }
 
-  /// Has it be there, and waits until it can be asked.
+  /// Starts the server and waits until it accepts connections.
   public func start() throws {
     let log = folder + "/log"
     _ = FileManager.default.createFile(atPath: log, contents: nil)
@@ -148,7 +148,7 @@ public final class PostgresServer: Sendable {
         "-c", "autovacuum=\(hasUpkeep ? "on" : "off")",
       ]
     let started = Running()
-    // The thread that starts it has to last as long as the server: the kernel takes its end for the process's.
+    // The thread that starts the server must live as long as the server, because the kernel treats its end as the parent's end.
     Thread.detachNewThread {
       guard let file = FileHandle(forWritingAtPath: log),
         let process = try? ChildProcess(
@@ -169,7 +169,7 @@ public final class PostgresServer: Sendable {
     throw Failure(description: "the server does not start: \(said.suffix(500))")
   }
 
-  /// Ends it as a crash does: nothing is written any more, and every connection breaks.
+  /// Kills the server like a crash: nothing more is written, and every connection breaks.
   public func crash() {
     guard let running = running.withLock({ $0 }), running.identifier > 0 else { return }
     let process = running.process.withLock { $0 }
@@ -178,10 +178,10 @@ public final class PostgresServer: Sendable {
     self.running.withLock { $0 = nil }
   }
 
-  /// Stops all of its processes where they are: connections stay, and nobody answers.
+  /// Stops all of its processes: connections stay open, but nothing responds.
   public func pause() { signal(SIGSTOP) }
 
-  /// Has them go on.
+  /// Resumes its processes.
   public func resume() { signal(SIGCONT) }
 
   private func signal(_ number: Int32) {
@@ -193,16 +193,16 @@ public final class PostgresServer: Sendable {
   }
 }
 
-/// A database of one test's own, which goes when nobody holds it.
+/// A database for one test. It is dropped when this object is deallocated.
 public final class TestDatabase: Sendable {
-  /// As libpq has it.
+  /// The URL in libpq's format.
   public let url: String
-  /// The server that has it.
+  /// The server of the database.
   public let server: PostgresServer
-  /// Its name there.
+  /// The name of the database.
   public let name: String
 
-  /// Makes an empty one.
+  /// Creates an empty database.
   public init(in server: PostgresServer) throws {
     self.server = server
     name = "t" + String(UInt64.random(in: .min ... .max), radix: 36)
@@ -216,7 +216,7 @@ public final class TestDatabase: Sendable {
 extension PostgresServer {
   private static let folders = Mutex<[String]>([])
 
-  /// The servers end with the thread that started them; their folders are in memory, as a rule, and have to go.
+  /// The servers end with the thread that started them. Their folders, usually in memory, must be removed.
   private static let removeAtExit: Void = {
     atexit {
       for folder in PostgresServer.folders.withLock({ $0 }) {
@@ -235,7 +235,7 @@ extension PostgresServer {
     }
   }()
 
-  /// One that nobody listens on at this moment.
+  /// A port that is free at this moment.
   public static func freePort() throws -> Int {
     let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
     defer { close(descriptor) }
@@ -252,7 +252,7 @@ extension PostgresServer {
     return Int(UInt16(bigEndian: address.sin_port))
   }
 
-  /// Of the newest server that is installed; Debian has its programs where no shell looks.
+  /// The newest installed server. Debian installs its programs outside `PATH`.
   private static func program(_ name: String) -> String {
     let versions =
       (try? FileManager.default.contentsOfDirectory(atPath: "/usr/lib/postgresql")) ?? []

@@ -1,6 +1,6 @@
 import Glibc
 
-/// A client of a server on this machine that sends what it is told, and breaks off when it is let go of.
+/// A raw TCP connection to a server on this machine. It sends the given bytes and closes when it is deallocated.
 public final class RawConnection: Sendable {
   private let descriptor: Int32
 
@@ -27,8 +27,8 @@ public final class RawConnection: Sendable {
 
   deinit { close(descriptor) }
 
-  /// Sends as much as is taken without a pause of 200 ms.
-  /// - Returns: whether that was all.
+  /// Sends bytes until the server does not accept more for 200 ms.
+  /// - Returns: Whether all bytes were sent.
   @discardableResult
   public func send(_ text: String) -> Bool {
     var rest = Array(text.utf8)[...]
@@ -42,7 +42,7 @@ public final class RawConnection: Sendable {
     return true
   }
 
-  /// Whether an answer has begun to come, within ten seconds; none of it is read.
+  /// Whether a response starts within ten seconds. It is not read.
   public var isAnswered: Bool {
     var waiting = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
     return poll(&waiting, 1, 10_000) == 1 && waiting.revents & Int16(POLLHUP | POLLERR) == 0

@@ -1,8 +1,8 @@
-/// An image as an honest origin has it: asked for in whole or, with a validator, in part.
+/// An image as a well-behaved origin serves it: completely or, with a validator, in part.
 public struct Representation: Sendable {
-  /// All of it.
+  /// The complete body.
   public var body: [UInt8]
-  /// What is said with it: `ETag`, `Last-Modified`, `Date` and others.
+  /// Header fields such as `ETag`, `Last-Modified` and `Date`.
   public var headers: [(String, String)]
 
   /// A body and its header fields.
@@ -14,19 +14,19 @@ public struct Representation: Sendable {
   /// A body with an entity tag.
   public init(_ body: [UInt8], etag: String) { self.init(body, headers: [("ETag", etag)]) }
 
-  /// The whole, or the part that was asked for where `If-Range` names this one.
+  /// The complete response, or the requested part if `If-Range` names this representation.
   public func reply(to request: ScriptedRequest) -> ScriptedReply {
     let start = start(for: request)
     return ScriptedReply(.send(head(from: start) + body[start...]))
   }
 
-  /// The same, cut off where the whole would have so many bytes.
+  /// The same response, cut off at this offset of the complete body.
   public func reply(to request: ScriptedRequest, breakingAt end: Int) -> ScriptedReply {
     let start = start(for: request)
     return ScriptedReply(.send(head(from: start) + body[start..<max(start, end)]), .close)
   }
 
-  /// The same, held back where the whole would have so many bytes.
+  /// The same response, held back at this offset of the complete body.
   public func reply(
     to request: ScriptedRequest, holdingAt end: Int, for gate: Gate
   ) -> ScriptedReply {
@@ -36,7 +36,7 @@ public struct Representation: Sendable {
       .send(head(from: start) + body[start..<end]), .hold(gate), .send(Array(body[end...])))
   }
 
-  /// A 206 with a `Content-Range` of one's own, sent as if it were right.
+  /// A 206 with any `Content-Range`, sent as if it were correct.
   public func part(from start: Int, contentRange: String) -> ScriptedReply {
     .status(206, headers: headers + [("Content-Range", contentRange)], body: Array(body[start...]))
   }

@@ -1,15 +1,15 @@
 internal import Foundation
 internal import Glibc
 
-/// AddressSanitizer or ThreadSanitizer, where the tests were built with one.
+/// AddressSanitizer or ThreadSanitizer, if the tests were built with one.
 public enum Sanitizer {
-  /// Whether one is there.
+  /// Whether the tests were built with a sanitizer.
   public static let isHere = ["__asan_init", "__tsan_init"].contains { (name: String) in
     dlsym(nil, name) != nil
   }
 
-  /// What a program that has no other environment needs of this one's beside it: what it passes over, and the way to what
-  /// tells the names that this goes by. Empty where none is there.
+  /// Environment variables that a child process with its own environment needs for the sanitizer: its options, and the path of
+  /// its symbolizer. Empty without a sanitizer.
   public static let environment: [String: String] =
     isHere
     ? ProcessInfo.processInfo.environment.filter {

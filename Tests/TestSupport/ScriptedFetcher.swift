@@ -1,11 +1,11 @@
 public import Jobs
 import Synchronization
 
-/// Answers each URL with what a test scripted for it, and keeps what it was asked.
+/// Answers each URL with a scripted response, and records the requests.
 public final class ScriptedFetcher: ImageFetcher {
-  /// What happens when a URL is asked for.
+  /// The response to a request for a URL.
   public enum Answer: Sendable {
-    /// The body comes in these pieces.
+    /// The body arrives in these pieces.
     case pieces([[UInt8]], total: Int?)
     /// The body starts with these bytes, then waits until the task is cancelled.
     case hangs(after: [UInt8])
@@ -13,9 +13,9 @@ public final class ScriptedFetcher: ImageFetcher {
     case fails(FetchError)
     /// The body starts with these bytes, then fails.
     case breaks(after: [UInt8], FetchError)
-    /// The body starts with these bytes, waits, and goes on with those.
+    /// The body starts with the first bytes, waits, and continues with the others.
     case waits(after: [UInt8], @Sendable () async -> Void, then: [UInt8])
-    /// No response comes before the request's time is over, or the task is cancelled.
+    /// No response arrives before the request times out or the task is cancelled.
     case silent
     /// A response with this status and these fields.
     case responds(Int, [HeaderField] = [], [UInt8] = [])
@@ -29,22 +29,22 @@ public final class ScriptedFetcher: ImageFetcher {
   private let state = Mutex(State())
   private let spellings: [String: String]
 
-  /// - Parameter spellings: hosts' other ones, and their own.
+  /// - Parameter spellings: alternative spellings of hosts, with the normal ones.
   public init(spellings: [String: String] = [:]) { self.spellings = spellings }
 
   public func spelling(of host: String) -> String { spellings[host] ?? host }
 
-  /// Scripts the answers of a URL, in order; the last one is repeated.
+  /// Scripts the responses of a URL, in order. The last one is repeated.
   public func answer(_ url: String, with answers: Answer...) {
     state.withLock { $0.answers[SourceURL(url)!.string] = answers }
   }
 
-  /// Has the answers of a URL come from another one over redirects.
+  /// Makes the responses of a URL come from another URL through redirects.
   public func redirect(_ url: String, over redirects: [FetchedRedirect], to target: String) {
     state.withLock { $0.redirects[SourceURL(url)!.string] = (redirects, SourceURL(target)!) }
   }
 
-  /// What was asked, in order.
+  /// The requests, in order.
   public var requests: [FetchRequest] { state.withLock { $0.requests } }
 
   public func fetch(_ request: FetchRequest) async throws(FetchError) -> FetchedResponse {

@@ -1,8 +1,7 @@
 internal import Glibc
 internal import Synchronization
 
-/// An origin server on loopback that does exactly what a test tells it, well or badly, and
-/// remembers what it was asked.
+/// An origin server on loopback that does exactly what a test scripts, correctly or incorrectly, and records the requests.
 ///
 /// ```swift
 /// let origin = try ScriptedOrigin()
@@ -13,18 +12,17 @@ internal import Synchronization
 /// #expect(origin.requests(to: "/cat.png").count == 1)
 /// ```
 ///
-/// Each connection has a small thread of its own, so that thousands may stall. Unknown paths are
-/// 404.
+/// Each connection has a thread with a small stack, so that thousands can stall. Unknown paths are answered with 404.
 public final class ScriptedOrigin: Sendable {
   private let log: OriginLog
   private let listener: Int32
 
-  /// The address it listens on.
+  /// The address that it listens on.
   public let host: String
   /// The port that the system chose.
   public let port: Int
 
-  /// Listens, and accepts from now on.
+  /// Listens and accepts connections.
   /// - Parameters:
   ///   - host: an IPv4 or IPv6 address of this machine.
   ///   - port: 0 for a free one.
@@ -48,18 +46,17 @@ public final class ScriptedOrigin: Sendable {
     "http://\(host.contains(":") ? "[\(host)]" : host):\(port)\(path)"
   }
 
-  /// Answers every request for the path (its query is ignored) alike; replaces what was said
-  /// before.
+  /// Answers every request for the path (its query is ignored) with this reply. Replaces earlier scripts of the path.
   public func on(_ path: String, _ reply: ScriptedReply) { on(path) { _ in reply } }
 
-  /// Asks for the reply at each request for the path; called on the connection's thread.
+  /// Calls a function for the reply to each request for the path, on the connection's thread.
   public func on(
     _ path: String, _ script: @escaping @Sendable (ScriptedRequest) -> ScriptedReply
   ) {
     log.state.withLock { $0.scripts[path] = script }
   }
 
-  /// Answers the requests for the path by these scripts, one after the other; the last is repeated.
+  /// Answers the requests for the path with these scripts, one after the other. The last one is repeated.
   public func on(
     _ path: String, inOrder scripts: (@Sendable (ScriptedRequest) -> ScriptedReply)...
   ) {
@@ -67,22 +64,22 @@ public final class ScriptedOrigin: Sendable {
     on(path) { turns.next()($0) }
   }
 
-  /// Answers the requests for the path with these replies in turn; the last one is repeated.
+  /// Answers the requests for the path with these replies in turn. The last one is repeated.
   public func on(_ path: String, inOrder replies: [ScriptedReply]) {
     let turns = Turns(replies)
     on(path) { _ in turns.next() }
   }
 
-  /// The most requests that ever waited for the last part of their answers at the same time.
+  /// The maximum number of requests that waited for the end of their responses at the same time.
   public var mostAtOnce: Int { log.state.withLock { $0.most.count } }
 
-  /// The same of the requests for a path.
+  /// The same for the requests for a path.
   public func mostAtOnce(to path: String) -> Int {
     log.state.withLock { $0.byPath[path]?.most ?? 0 }
   }
 
-  /// The requests that waited at the first moment when there were that many, in the order they came.
-  /// - Parameter path: nil: whatever they were for.
+  /// The requests that waited when the maximum was first reached, in the order of arrival.
+  /// - Parameter path: nil for all paths.
   public func requestsAtMost(to path: String? = nil) -> [ScriptedRequest] {
     log.state.withLock { state in
       let step = path.map { state.byPath[$0]?.step ?? 0 } ?? state.most.step
@@ -90,10 +87,10 @@ public final class ScriptedOrigin: Sendable {
     }
   }
 
-  /// Requests that wait for the last part of their answers now.
+  /// The number of requests that wait for the end of their responses now.
   public var unanswered: Int { log.state.withLock { $0.unanswered } }
 
-  /// All requests so far, in the order they came.
+  /// All requests so far, in the order of arrival.
   public var requests: [ScriptedRequest] { log.state.withLock { $0.requests } }
 
   /// The requests for a path.
@@ -104,21 +101,21 @@ public final class ScriptedOrigin: Sendable {
   /// Connections accepted so far.
   public var acceptedConnections: Int { log.state.withLock { $0.accepted } }
 
-  /// Connections that are open now.
+  /// The number of open connections.
   public var openConnections: Int { log.state.withLock { $0.open.count } }
 
-  /// Bytes that the kernel took for a connection.
+  /// Bytes that the kernel accepted for a connection.
   public func sentBytes(on connection: Int) -> Int {
     log.state.withLock { $0.sent[connection] ?? 0 }
   }
 
-  /// When the client closed a connection; nil while it hasn't.
+  /// When the client closed a connection; nil if it is open.
   public func closed(_ connection: Int) -> ContinuousClock.Instant? {
     log.state.withLock { $0.closed[connection] }
   }
 
-  /// Waits until so many requests for the path have come.
-  /// - Returns: whether they did in time.
+  /// Waits until this number of requests for the path has arrived.
+  /// - Returns: False if the time passed first.
   @discardableResult
   public func waitForRequests(
     to path: String, count: Int = 1, within limit: Duration = patience
@@ -127,7 +124,7 @@ public final class ScriptedOrigin: Sendable {
   }
 
   /// Waits until the client has closed a connection.
-  /// - Returns: when it did; nil if it didn't in time.
+  /// - Returns: When it was closed; nil if the time passed first.
   public func waitForClose(
     of connection: Int, within limit: Duration = patience
   ) async -> ContinuousClock.Instant? {
@@ -136,11 +133,11 @@ public final class ScriptedOrigin: Sendable {
   }
 }
 
-/// How long a test waits for what has to come, where it is not the time that it proves: what a machine takes that builds beside it.
+/// How long a test waits for an event, unless the time itself is tested. Sufficient for a machine that builds at the same time.
 public let patience = Duration.seconds(120)
 
-/// Waits until the condition holds, looking every millisecond.
-/// - Returns: whether it did in time.
+/// Checks the condition every millisecond until it holds.
+/// - Returns: False if the time passed first.
 @discardableResult
 public func poll(within limit: Duration = patience, _ condition: () -> Bool) async -> Bool {
   let deadline = ContinuousClock.now + limit
@@ -151,11 +148,11 @@ public func poll(within limit: Duration = patience, _ condition: () -> Bool) asy
   return true
 }
 
-/// Hands out elements in turn, the last one again and again.
+/// Returns elements in turn, then the last one repeatedly.
 private final class Turns<Element: Sendable>: Sendable {
   private let rest: Mutex<ArraySlice<Element>>
 
-  /// - Parameter elements: one at least.
+  /// - Parameter elements: at least one.
   init(_ elements: [Element]) { rest = Mutex(elements[...]) }
 
   func next() -> Element {
@@ -163,7 +160,7 @@ private final class Turns<Element: Sendable>: Sendable {
   }
 }
 
-/// What an origin knows, shared by its threads.
+/// The origin's records, shared by its threads.
 final class OriginLog: Sendable {
   struct State {
     var scripts: [String: @Sendable (ScriptedRequest) -> ScriptedReply] = [:]
@@ -175,13 +172,13 @@ final class OriginLog: Sendable {
     var unanswered = 0
     var most: (count: Int, step: Int) = (0, 0)
     var byPath: [String: (unanswered: Int, most: Int, step: Int)] = [:]
-    /// From which step on, and until which one, each request waited for the last part of its answer: all such beginnings and
-    /// ends are counted together. A list of who waited at each new maximum would cost too much with thousands.
+    /// The step at which each request started to wait for the end of its response, and at which that ended. Starts and ends are
+    /// numbered together. Storing the waiting requests at each new maximum would be too slow with thousands of requests.
     var waits: [(request: ScriptedRequest, begun: Int, ended: Int?)] = []
     var steps = 0
     var isStopped = false
 
-    /// - Returns: its place among those that waited.
+    /// - Returns: The index in `waits`.
     mutating func begin(_ request: ScriptedRequest) -> Int {
       steps += 1
       waits.append((request, steps, nil))
@@ -208,11 +205,11 @@ final class OriginLog: Sendable {
 
   let state = Mutex(State())
 
-  /// - Returns: whether this was the first call.
+  /// - Returns: Whether this was the first call.
   func stop() -> Bool {
     state.withLock { state in
       defer { state.isStopped = true }
-      // Wakes the threads; each closes its own descriptor.
+      // Wake the threads. Each closes its own descriptor.
       for descriptor in state.open.values { shutdown(descriptor, Int32(SHUT_RDWR)) }
       return !state.isStopped
     }

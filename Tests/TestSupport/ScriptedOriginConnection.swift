@@ -8,7 +8,7 @@ func acceptConnections(on listener: Int32, _ log: OriginLog) {
       if [EINTR, ECONNABORTED, EMFILE].contains(errno) { continue }
       break
     }
-    // A child process that another test starts must not hold the connection open.
+    // A child process that another test starts must not inherit the connection.
     _ = fcntl(descriptor, F_SETFD, FD_CLOEXEC)
     let number = log.state.withLock { state -> Int? in
       guard !state.isStopped else { return nil }
@@ -25,7 +25,7 @@ func acceptConnections(on listener: Int32, _ log: OriginLog) {
   close(listener)
 }
 
-/// One connection, served by a thread that blocks where the script says so.
+/// A connection, served by a thread that blocks as the script requires.
 struct OriginConnection {
   private let descriptor: Int32
   private let number: Int
@@ -59,16 +59,16 @@ struct OriginConnection {
     close(descriptor)
   }
 
-  /// - Returns: whether the connection goes on.
+  /// - Returns: Whether the connection stays open.
   private func perform(_ reply: ScriptedReply, to request: ScriptedRequest) -> Bool {
     let place = log.state.withLock { $0.begin(request) }
-    // Before the last step: once the client has the last byte its next request may be there.
+    // Before the last step, because after the response's last byte the client may send its next request at once.
     let isFirstPartDone = reply.steps.dropLast().allSatisfy(perform)
     log.state.withLock { $0.end(place) }
     return isFirstPartDone && reply.steps.suffix(1).allSatisfy(perform)
   }
 
-  /// - Returns: whether the connection goes on.
+  /// - Returns: Whether the connection stays open.
   private func perform(_ step: ScriptedReply.Step) -> Bool {
     switch step {
     case .send(let bytes): return send(bytes[...])
@@ -101,14 +101,14 @@ struct OriginConnection {
     }
   }
 
-  /// Reads a request's content; nil where it doesn't come whole.
+  /// Reads a request's content; nil if it is incomplete.
   private func read(_ length: Int, _ unread: inout [UInt8]) -> [UInt8]? {
     while unread.count < length { guard readMore(&unread) else { return nil } }
     defer { unread.removeSubrange(..<length) }
     return Array(unread[..<length])
   }
 
-  /// - Returns: false where nothing comes any more.
+  /// - Returns: False at the end of the connection.
   private func readMore(_ unread: inout [UInt8]) -> Bool {
     var chunk = [UInt8](repeating: 0, count: 8_192)
     while true {
@@ -141,8 +141,8 @@ struct OriginConnection {
     return true
   }
 
-  /// Waits; nil: until the client closes.
-  /// - Returns: whether it is still open.
+  /// Waits for a while; nil to wait until the client closes.
+  /// - Returns: Whether the connection is still open.
   private func wait(_ duration: Duration?) -> Bool {
     let timeout = duration.map { Int32($0 / .milliseconds(1)) } ?? -1
     guard poll(for: 0, timeout: timeout) & closing != 0 else { return true }
@@ -150,8 +150,8 @@ struct OriginConnection {
     return false
   }
 
-  /// Waits for the gate.
-  /// - Returns: whether the connection is still open.
+  /// Waits until the gate is open or the client closes.
+  /// - Returns: Whether the connection is still open.
   private func wait(for gate: Gate) -> Bool {
     var entries = [
       pollfd(fd: descriptor, events: 0x2000, revents: 0),
@@ -175,6 +175,6 @@ struct OriginConnection {
     return entry.revents
   }
 
-  /// POLLRDHUP, POLLHUP and POLLERR; the first isn't in Swift's Glibc module.
+  /// POLLRDHUP, POLLHUP and POLLERR. Swift's Glibc module lacks the first.
   private var closing: Int16 { Int16(0x2000 | POLLHUP | POLLERR) }
 }

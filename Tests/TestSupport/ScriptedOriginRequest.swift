@@ -1,22 +1,22 @@
 /// A request that a ``ScriptedOrigin`` received.
 public struct ScriptedRequest: Sendable {
-  /// The connection it came on, counted from 1 in the order of their acceptance.
+  /// The number of the connection, from 1 in the order of acceptance.
   public var connection: Int
-  /// `GET` and the like.
+  /// The method, such as `GET`.
   public var method: String
   /// Path and query as sent.
   public var target: String
   /// The header fields as sent, in order.
   public var headers: [(name: String, value: String)]
-  /// What it brought, where it said how much.
+  /// The content, if the request has a length.
   public var content: [UInt8] = []
-  /// When its header section was complete.
+  /// When the header section was complete.
   public var received: ContinuousClock.Instant
 
   /// The target without its query.
   public var path: String { String(target.prefix { $0 != "?" }) }
 
-  /// The first value of a field, whatever the case of its name.
+  /// The first value of a field. The case of its name is ignored.
   public func header(_ name: String) -> String? {
     headers.first { $0.name.lowercased() == name.lowercased() }?.value
   }

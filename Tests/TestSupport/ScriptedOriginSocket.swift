@@ -3,13 +3,13 @@ internal import Glibc
 
 /// A system call that failed.
 public struct OriginError: Error {
-  /// The call.
+  /// The name of the system call.
   public var call: String
-  /// Its errno.
+  /// Its error number.
   public var code: Int32
 }
 
-/// - Returns: the listening socket and its port.
+/// - Returns: The listening socket and its port.
 func listen(on host: String, port: Int) throws(OriginError) -> (Int32, Int) {
   var hints = addrinfo()
   hints.ai_flags = AI_NUMERICHOST
@@ -29,7 +29,7 @@ func listen(on host: String, port: Int) throws(OriginError) -> (Int32, Int) {
 }
 
 extension Int {
-  /// The port that a socket is bound to; it stands at the same place for IPv4 and IPv6.
+  /// The port that a socket is bound to. It is at the same offset for IPv4 and IPv6.
   fileprivate init(port descriptor: Int32) {
     var address = sockaddr_in6()
     var length = socklen_t(MemoryLayout<sockaddr_in6>.size)
@@ -42,7 +42,7 @@ extension Int {
   }
 }
 
-/// Thousands of connections have both their ends in one process.
+/// Raises the limit on descriptors, because thousands of connections have both ends in one process.
 func raiseDescriptorLimit() {
   var limit = rlimit()
   guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else { return }
@@ -50,7 +50,7 @@ func raiseDescriptorLimit() {
   setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
 }
 
-/// A thread with a stack of 256 KiB: there may be thousands.
+/// Starts a thread with a stack of 256 KiB, because there may be thousands.
 func startSmallThread(_ body: @escaping @Sendable () -> Void) {
   let thread = Thread(block: body)
   thread.stackSize = 262_144

@@ -1,38 +1,38 @@
 public import Foundation
 internal import Synchronization
 
-/// What nobody may be told, of all services that this process's tests run: looked for in their logs, metrics and answers.
+/// Secrets of all services that the tests of this process run. Tests search their logs, metrics and responses for them.
 ///
-/// A test plants what it configures; what clients send as a credential is planted by itself.
+/// A test registers secrets that it configures. Credentials that clients send are registered automatically.
 public final class SecretWatch: Sendable {
-  /// The one that every service of these tests is held to.
+  /// The instance for all services of these tests.
   public static let shared = SecretWatch()
 
-  /// Whom it may not be told.
+  /// Where the secret must not appear.
   public enum Audience: Sendable {
-    /// No log and no metric; its owner is told it: the URL that a job was submitted with.
+    /// In logs and metrics. Its owner may see it, such as the URL of a submitted job.
     case operators
-    /// Nobody.
+    /// Anywhere.
     case everybody
   }
 
   private struct Secret {
     var what: String
     var audience: Audience
-    /// As it is, and as answers and logs would wrap it.
+    /// The secret itself, and its encodings in responses and logs.
     var spellings: [Data]
   }
 
   private let secrets = Mutex<[String: Secret]>([:])
 
-  /// One that holds nothing yet.
+  /// An empty watch.
   public init() {}
 
-  /// Shorter ones are words.
+  /// Shorter texts may be ordinary words, so they are not registered.
   private static let shortest = 12
 
-  /// From now on it is looked for.
-  /// - Parameter what: it, in a report.
+  /// Registers a secret.
+  /// - Parameter what: a description for reports.
   public func plant(_ secret: String, _ what: String, from audience: Audience = .everybody) {
     guard secret.utf8.count >= Self.shortest else { return }
     let encoded = secret.addingPercentEncoding(withAllowedCharacters: .alphanumerics) ?? secret
@@ -46,8 +46,8 @@ public final class SecretWatch: Sendable {
     }
   }
 
-  /// What of it is in a text.
-  /// - Parameter isAnswer: whether its owner gets it, no operator.
+  /// Descriptions of the secrets that a text contains.
+  /// - Parameter isAnswer: whether the text is a response to the owner and not for operators.
   public func found(in text: Data, isAnswer: Bool) -> [String] {
     let all = secrets.withLock { Array($0.values) }
     return all.filter { secret in
@@ -56,14 +56,14 @@ public final class SecretWatch: Sendable {
     }.map(\.what).sorted()
   }
 
-  /// How many are looked for.
+  /// The number of registered secrets.
   public var count: Int { secrets.withLock { $0.count } }
 }
 
-// MARK: What is a secret by itself
+// MARK: Automatic registration
 
 extension SecretWatch {
-  /// A configuration's, as the environment has it, and those of files that it names.
+  /// The secrets in a configuration's environment variables and in the files that these name.
   public func plant(environment: [String: String]) {
     for (name, value) in environment {
       let isSecret = ["KEYS", "SECRETS", "PASSWORD", "SECRET_ACCESS_KEY", "SESSION_TOKEN"]
@@ -86,7 +86,7 @@ extension SecretWatch {
     }
   }
 
-  /// A request's: who asks, and what is to be sent on to origins, receivers and stores.
+  /// The secrets in a request: the client's credentials, and those for origins, receivers and stores.
   public func plant(path: String, headers: [String: String], body: Data?) {
     plant(fields: headers, "a client's")
     plant(queryOf: path, "a request's", from: .everybody)

@@ -1,6 +1,6 @@
 import Foundation
 
-/// A picture as Pillow decodes it.
+/// An image as decoded by Pillow.
 public struct ShownPixels: Sendable {
   private struct Facts: Decodable {
     var format: String
@@ -10,18 +10,18 @@ public struct ShownPixels: Sendable {
 
   /// Pillow's name, such as `JPEG`.
   public let format: String
-  /// In pixels, as stored.
+  /// The stored width in pixels.
   public let width: Int
-  /// In pixels, as stored.
+  /// The stored height in pixels.
   public let height: Int
-  /// EXIF's; 1 where there is none.
+  /// EXIF's orientation; 1 without EXIF.
   public let orientation: Int
-  /// A progressive JPEG.
+  /// Whether the file is a progressive JPEG.
   public let isProgressive: Bool
   /// RGBA, top row first.
   public let pixels: [UInt8]
 
-  /// Of what Pillow can't decode.
+  /// Pixels of an image that Pillow can't decode.
   /// - Parameter pixels: RGBA, top row first.
   public init(width: Int, height: Int, orientation: Int, pixels: [UInt8]) {
     precondition(pixels.count == 4 * width * height)
@@ -29,12 +29,12 @@ public struct ShownPixels: Sendable {
     (self.orientation, format, isProgressive) = (orientation, "", false)
   }
 
-  /// What Pillow makes of files, in their order; nil for those that it can't decode.
+  /// Decodes files with Pillow, in order. Returns nil for files that it can't decode.
   public static func of(_ files: [[UInt8]]) async throws -> [ShownPixels?] {
     let folder = FileManager.default.temporaryDirectory.appending(path: "pixels-\(UUID())")
     try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
     defer { try? FileManager.default.removeItem(at: folder) }
-    // In a file: a pipe could be held open by another test's child.
+    // The names are passed in a file, because another test's child could keep a pipe open.
     let output = folder.appending(path: "output")
     var arguments = [output.path]
     for (index, file) in files.enumerated() {
@@ -47,7 +47,7 @@ public struct ShownPixels: Sendable {
     return try files.map { _ in try ShownPixels(takenFrom: &rest) }
   }
 
-  /// Nil where Pillow can't decode the file.
+  /// Returns nil if Pillow can't decode the file.
   public init?(_ file: [UInt8]) async throws {
     guard let only = try await Self.of([file])[0] else { return nil }
     self = only
@@ -70,9 +70,9 @@ public struct ShownPixels: Sendable {
     output = output.dropFirst(count)
   }
 
-  /// The peak signal-to-noise ratio against a picture of the same size, in dB; infinite where they are equal.
+  /// The peak signal-to-noise ratio against an image of the same size, in dB; infinite if they are equal.
   public func likeness(to other: ShownPixels) -> Double {
-    precondition(pixels.count == other.pixels.count, "pictures of other sizes")
+    precondition(pixels.count == other.pixels.count, "images of different sizes")
     var sum = 0
     pixels.withUnsafeBufferPointer { ours in
       other.pixels.withUnsafeBufferPointer { theirs in
@@ -85,13 +85,13 @@ public struct ShownPixels: Sendable {
     return 10 * log10(255 * 255 * Double(pixels.count) / Double(sum))
   }
 
-  /// The largest difference of a pixel's channel from an image of the same size, 0 to 255.
+  /// The largest difference of a channel's value from an image of the same size: 0 to 255.
   public func worstDifference(to other: ShownPixels) -> Int {
-    precondition(pixels.count == other.pixels.count, "images of other sizes")
+    precondition(pixels.count == other.pixels.count, "images of different sizes")
     return zip(pixels, other.pixels).reduce(0) { max($0, abs(Int($1.0) - Int($1.1))) }
   }
 
-  /// The mean colours of equal parts, RGBA from 0 to 1, alpha not premultiplied.
+  /// The mean colors of equal parts, RGBA from 0 to 1, alpha not premultiplied.
   public func means(columns: Int, rows: Int) -> [[Double]] {
     (0..<rows * columns).map { cell in
       let (column, row) = (cell % columns, cell / columns)

@@ -1,14 +1,14 @@
 internal import Foundation
 internal import Glibc
 
-/// A disk of a few megabytes, in memory, that a test fills and empties. Only root can have one.
+/// A disk of some megabytes in memory, which a test fills and empties. It requires root.
 public final class SmallDisk: Sendable {
-  /// What of a PostgreSQL server is on it.
+  /// The part of a PostgreSQL server that is on the disk.
   public enum Content: Sendable { case tables, log }
 
   private let path: String
 
-  /// Whether this process may mount one.
+  /// Whether this process may mount such a disk.
   public static let isPossible: Bool = {
     let path = NSTemporaryDirectory() + "/imagefetch-disk-\(getpid())"
     guard getuid() == 0, mkdir(path, 0o755) == 0 else { return false }
@@ -20,13 +20,13 @@ public final class SmallDisk: Sendable {
 
   static func place(in folder: String) -> String { folder + "/disk" }
 
-  /// Mounts one for a PostgreSQL server.
+  /// Mounts a disk for a PostgreSQL server.
   convenience init(at path: String, for content: Content) throws {
-    // A new database's tables take some 40 MB with those of its templates, a segment of the log 16.
+    // A new database needs about 40 MB for its tables and templates. A segment of the log needs 16 MB.
     try self.init(at: path, size: content == .tables ? "96m" : "48m")
   }
 
-  /// Mounts it.
+  /// Mounts a disk.
   /// - Parameter size: such as `96m`.
   public init(at path: String, size: String) throws {
     self.path = path
@@ -36,8 +36,8 @@ public final class SmallDisk: Sendable {
     }
   }
 
-  /// Has a file take all of its room.
-  /// - Parameter rest: bytes that stay free.
+  /// Fills the disk with a file.
+  /// - Parameter rest: the number of bytes that stay free.
   public func fill(leaving rest: Int = 0) throws {
     let descriptor = open(path + "/ballast", O_CREAT | O_WRONLY | O_APPEND, 0o644)
     guard descriptor >= 0 else {
@@ -52,15 +52,15 @@ public final class SmallDisk: Sendable {
     close(descriptor)
   }
 
-  /// Removes that file.
+  /// Removes the file that fills the disk.
   public func empty() { unlink(path + "/ballast") }
 
-  /// Bytes that are free.
+  /// The number of free bytes.
   public var free: Int {
     var status = statvfs()
     return statvfs(path, &status) == 0 ? Int(status.f_bavail * status.f_frsize) : 0
   }
 
-  /// Unmounts it.
+  /// Unmounts the disk.
   public func end() { umount2(path, Int32(MNT_DETACH)) }
 }

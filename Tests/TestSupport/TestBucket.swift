@@ -5,18 +5,18 @@ public import Jobs
 internal import Logging
 public import S3
 
-/// A bucket of the real server that nobody else has: one that others make at the same time is not there at once.
+/// A bucket of the real S3 server for one test. The name is unique, because concurrent tests create buckets too.
 public struct TestBucket: Sendable {
-  /// It, below its prefix.
+  /// The bucket with its prefix.
   public let bucket: S3Bucket
-  /// Its name.
+  /// The bucket's name.
   public let name: String
   private let prefix: String
   private let store: ObjectStore
 
   /// - Parameters:
-  ///   - isMade: whether it is there.
-  ///   - secretKey: to sign with.
+  ///   - isMade: whether the bucket is created.
+  ///   - secretKey: the key for signatures.
   public init(
     prefix: String = "", isMade: Bool = true, secretKey: String = ObjectStore.secretKey
   ) async throws {
@@ -28,10 +28,10 @@ public struct TestBucket: Sendable {
     if isMade { try await bucket.create() }
   }
 
-  /// Where the server listens.
+  /// The server's port.
   public var port: Int { store.port }
 
-  /// The configuration of a service that keeps its images there, as the environment has it.
+  /// Environment variables for a service that stores its images in the bucket.
   public var settings: [String: String] {
     [
       "IMAGEFETCH_STORAGE_IMAGES": "s3://\(name)/\(prefix)",
@@ -41,7 +41,7 @@ public struct TestBucket: Sendable {
     ]
   }
 
-  /// The keys of all that is in it, but for the one that says whose they are.
+  /// The keys of all objects, except the one that names the owner.
   public var keys: [String] {
     get async throws {
       var (keys, next): ([String], String?) = ([], nil)
@@ -54,12 +54,12 @@ public struct TestBucket: Sendable {
     }
   }
 
-  /// Puts bytes there, whatever the key says.
+  /// Puts bytes under any key.
   public func put(_ key: String, _ bytes: [UInt8]) async throws {
     try await bucket.put(key, OutgoingContent(bytes), digest: Self.digest(of: bytes))
   }
 
-  /// Puts an object there that is named as images are, and that no service knows.
+  /// Puts an object with the name of an image that no service knows.
   public func leaveOrphan(_ bytes: [UInt8]) async throws {
     try await put(S3ImageStore.key(of: ImageName(Self.digest(of: bytes))), bytes)
   }
@@ -73,7 +73,7 @@ public struct TestBucket: Sendable {
 extension S3Bucket {
   /// A bucket of a server on this machine.
   ///
-  /// - Parameter timeout: of one try.
+  /// - Parameter timeout: the timeout of one attempt.
   public static func forTests(
     at endpoint: String, named name: String, prefix: String = "", _ credentials: S3Credentials,
     region: String = "us-east-1", timeout: Duration = .seconds(20), tries: Int = 4
@@ -89,7 +89,7 @@ extension S3Bucket {
       log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
   }
 
-  /// How many bytes an object has; nil when there is none.
+  /// The size of an object in bytes; nil if it does not exist.
   public func count(of key: String) async throws(S3Error) -> Int? {
     guard let bytes = try await get(key, atMost: .max) else { return nil }
     var count = 0
@@ -99,12 +99,12 @@ extension S3Bucket {
     return count
   }
 
-  /// Makes the bucket.
+  /// Creates the bucket.
   public func create() async throws(S3Error) { _ = try await send(Request(.put, key: nil)) }
 }
 
 extension TestBucket {
-  /// A URL that was signed for one PUT of an object, for an hour (SigV4 by query).
+  /// A URL that is signed for one PUT request of an object and valid for an hour (SigV4 in the query).
   public func presignedPut(_ key: String) -> String {
     let date = ISO8601DateFormatter().string(from: Date()).filter { !"-:".contains($0) }
     let day = String(date.prefix(8))
@@ -138,8 +138,8 @@ extension TestBucket {
     return "\(store.endpoint)\(path)?\(query)&X-Amz-Signature=\(hex(signature))"
   }
 
-  /// The configuration of a service that has it as a destination, its keys in files of the folder.
-  /// - Parameter owners: the names of the tokens that may use it; empty: the configuration has no `owners`.
+  /// The configuration of a service that uses the bucket as a destination, with key files in the folder.
+  /// - Parameter owners: the names of the tokens that may use it; empty to omit `owners`.
   public func destination(
     _ destination: String, prefix: String, owners: [String] = [], in folder: String
   ) throws -> String {

@@ -1,11 +1,11 @@
 internal import Glibc
 
-/// A pipe of one page.
+/// A pipe with a capacity of one page.
 public final class TightPipe: Sendable {
   public let reader: Int32
   public let writer: Int32
 
-  /// An empty one.
+  /// An empty pipe.
   public init() {
     var ends: [Int32] = [0, 0]
     precondition(pipe(&ends) == 0, "no descriptors are left")
@@ -15,12 +15,12 @@ public final class TightPipe: Sendable {
     precondition(fcntl(writer, setPipeSize, 4096) >= 0, "a page is always allowed")
   }
 
-  // Its ends stay open: a writer's thread may still use them.
+  // Its ends are never closed, because a writer's thread may still use them.
 
-  /// As whoever starts a service may have made it.
+  /// Makes the pipe non-blocking, as a parent process may have done.
   public func setNonBlocking() { _ = fcntl(writer, F_SETFL, O_WRONLY | O_NONBLOCK) }
 
-  /// Leaves no room.
+  /// Fills the pipe.
   public func fill() throws {
     _ = fcntl(writer, F_SETFL, O_WRONLY | O_NONBLOCK)
     let page = [UInt8](repeating: UInt8(ascii: "\n"), count: 4096)
@@ -28,7 +28,7 @@ public final class TightPipe: Sendable {
     _ = fcntl(writer, F_SETFL, O_WRONLY)
   }
 
-  /// Waits for so many lines; what filled the pipe is none.
+  /// Waits for this number of lines. The bytes of ``fill()`` do not count.
   public func lines(_ count: Int) -> [String] {
     var lines: [String] = []
     var line: [UInt8] = []

@@ -15,12 +15,12 @@ struct FairSemaphoreTests {
     #expect(semaphore.isIdle)
   }
 
-  @Test("gives the next permit to the client that holds the fewest, and each in order")
+  @Test("grants the next permit to the client that holds the fewest, and serves each in order")
   func turns() async throws {
     let semaphore = FairSemaphore<String>(2)
     var first = await semaphore.acquire(for: "a")
     var second = await semaphore.acquire(for: "a")
-    // Immediate tasks are in line before the next statement.
+    // Immediate tasks are queued before the next statement.
     let third = Task.immediate { await semaphore.acquire(for: "a") }
     let other = Task.immediate { await semaphore.acquire(for: "b") }
     first = nil
@@ -29,7 +29,7 @@ struct FairSemaphoreTests {
     #expect(await third.value != nil && second == nil)
   }
 
-  /// A permit that is free is given to a cancelled task, too.
+  /// Whether a client has to wait. A free permit is granted even to a cancelled task.
   private func hasToWait(
     for client: String, _ semaphore: FairSemaphore<String>
   ) async -> Bool {

@@ -1,6 +1,6 @@
 /**
- * A client of imagefetch, which fetches images from URLs that nobody vouches for. For Node.js 18 and newer, and for
- * browsers, whose page's origin has to be in `server.cors_origins`. It needs nothing else.
+ * A client of imagefetch, a service that fetches images from untrusted URLs. For Node.js 18 and newer, and for
+ * browsers, if the page's origin is in `server.cors_origins`. It has no dependencies.
  *
  *     import { Client } from './imagefetch.js';
  *
@@ -8,14 +8,14 @@
  *     const job = await client.fetch('https://example.org/cat.jpg', { onProgress: (job) => console.log(job.progress) });
  *     const blob = await client.image(job, { width: 320, format: 'webp' });
  *
- * Jobs are the API's, as openapi.yaml describes them. Wherever an option `signal` is taken, an `AbortSignal` ends the
- * waiting; in `fetch` it cancels the job as well.
+ * Jobs are objects as described in openapi.yaml. An `AbortSignal` in the option `signal` ends the waiting. In `fetch`
+ * it also cancels the job.
  */
 
-/** The service did not do as asked: `status`, `code`, `errors` and `requestId` of its problem document. */
+/** The service refused a request. `status`, `code`, `errors` and `requestId` are from its problem document. */
 export class Refused extends Error {
   constructor(status, problem = {}, retryAfter = null, service = 'The service') {
-    super(problem.detail ?? `${service} answers with ${status}: not as an imagefetch service does`);
+    super(problem.detail ?? `unexpected response from ${service}: status ${status}`);
     this.name = 'Refused';
     this.status = status;
     this.code = problem.code;
@@ -25,16 +25,16 @@ export class Refused extends Error {
   }
 }
 
-/** The service could not be asked, or its answer broke off: `cause` is what `fetch` said. */
+/** The service could not be reached, or its response is incomplete. `cause` is the error of `fetch`. */
 export class Unreachable extends Error {
   constructor(service, cause) {
     const reason = cause.cause?.message || cause.cause?.code || cause.message;
-    super(`${service} is out of reach: ${reason}`, { cause });
+    super(`cannot reach ${service}: ${reason}`, { cause });
     this.name = 'Unreachable';
   }
 }
 
-/** The job was given up: `code` is for programs, `retryable` whether it may succeed later. */
+/** The job failed. `code` is its failure code; `retryable` says whether a new attempt may succeed. */
 export class Failed extends Error {
   constructor(job) {
     super(job.error?.detail ?? 'The job failed.');
@@ -63,21 +63,21 @@ export class InvalidWebhook extends Error {
   }
 }
 
-/** How long the service is to hold back an answer, in seconds: below the idle timeouts of common proxies. */
+/** The longest time in seconds that the service may delay a response. Common proxies have longer idle timeouts. */
 const longestWait = 30;
 
 const idOf = (job) => (typeof job === 'string' ? job : job.id);
 
 export const isFinished = (job) => job.phase !== 'queued' && job.phase !== 'loading';
 
-/** Resolves after as many seconds, or rejects when the signal says so. */
+/** Resolves after this many seconds; rejects when the signal aborts. */
 async function pause(seconds, signal) {
   let timer;
   const passed = new Promise((resolve) => { timer = setTimeout(resolve, seconds * 1000); });
   await unlessAborted(passed, signal).finally(() => clearTimeout(timer));
 }
 
-/** What the promise comes to, unless the signal comes first: that rejects, and the promise goes on by itself. */
+/** Settles like the promise, but rejects if the signal aborts first. The promise itself is not stopped. */
 function unlessAborted(promise, signal) {
   if (!signal) return promise;
   return new Promise((resolve, reject) => {
@@ -92,7 +92,7 @@ function query(members) {
   const search = new URLSearchParams();
   for (const [name, value] of Object.entries(members)) {
     if (value === undefined || value === null) continue;
-    // Lists of objects, such as `variants`, stand there as JSON.
+    // Lists of objects, such as `variants`, are encoded as JSON.
     const isText = !Array.isArray(value) || typeof value[0] !== 'object';
     for (const each of isText ? [value].flat() : [JSON.stringify(value)]) search.append(name, String(each));
   }
@@ -100,7 +100,7 @@ function query(members) {
   return text && `?${text}`;
 }
 
-/** The JSON object that the text is; one without members where it is none. */
+/** Returns the JSON object in the text; an empty one if the text is anything else. */
 function parsed(text) {
   try {
     const value = JSON.parse(text);
@@ -110,7 +110,7 @@ function parsed(text) {
   }
 }
 
-/** A name that nobody else gives: it need not be a secret. */
+/** Returns a unique text. It need not be secret. */
 const unique = () => Array.from({ length: 4 }, () => Math.random().toString(36).slice(2, 10)).join('');
 
 export class Client {
@@ -119,9 +119,10 @@ export class Client {
   #patience;
 
   /**
-   * @param {string} base the service's URL, with the path below which a proxy has it, if any
-   * @param {{token?: string, patience?: number}} options `token` where the service has tokens; `patience`, the seconds
-   *   for which 429 and 503 are waited out as `Retry-After` says: 60 unless said otherwise
+   * @param {string} base the service's URL, including its path if a proxy serves it below one
+   * @param {{token?: string, patience?: number}} options `token`: the client's token, if the service requires one.
+   *   `patience`: how many seconds requests are repeated after 429 and 503, at the intervals of `Retry-After`; 60 by
+   *   default
    */
   constructor(base = 'http://127.0.0.1:8080', { token, patience = 60 } = {}) {
     this.#base = base.replace(/\/+$/, '');
@@ -130,36 +131,36 @@ export class Client {
   }
 
   /**
-   * Submits one job and gives it as it is then, mostly `queued`.
+   * Submits one job and returns it, usually in the phase `queued`.
    *
    * @param {string|object} source a URL, or an object such as `{ local: 'cat.jpg' }`
-   * @param {object} options the API's members, such as `priority`, `timeout`, `max_bytes`, `headers`, `tags`, `cache`;
-   *   beside them `idempotencyKey` and `signal`
+   * @param {object} options members of the API, such as `priority`, `timeout`, `max_bytes`, `headers`, `tags` and
+   *   `cache`, and also `idempotencyKey` and `signal`
    */
   async submit(source, options = {}) {
     return this.#submit(source, options);
   }
 
-  /** Submits URLs, or objects of a job's members: all of them or, where one is wrong, none. */
+  /** Submits several jobs, each a URL or an object of the API's members. If one is invalid, none is submitted. */
   async submitMany(sources, { idempotencyKey, signal } = {}) {
     const body = sources.map((source) => (typeof source === 'string' ? { url: source } : source));
     const options = { body, idempotencyKey, signal, accepted: [202] };
     return (await this.#json(await this.#send('POST', '/jobs/batch', options), 'jobs')).jobs;
   }
 
-  /** Submits an image that is here already: a Blob, a File, an ArrayBuffer or its view. */
+  /** Submits a job for the bytes of an image: a Blob, a File, an ArrayBuffer or its view. */
   async upload(content, { idempotencyKey, signal, ...members } = {}) {
     const type = (content instanceof Blob && content.type) || 'application/octet-stream';
     const options = { content, type, idempotencyKey, signal, accepted: [202] };
     return this.#job(await this.#send('POST', `/jobs/upload${query(members)}`, options));
   }
 
-  /** The job as it is now. */
+  /** Returns the current state of a job. */
   async job(job, { signal } = {}) {
     return this.#job(await this.#send('GET', `/jobs/${idOf(job)}`, { signal }));
   }
 
-  /** All jobs, newest first, each page asked for when it is needed; `phase` and `tag` choose some. */
+  /** Iterates over all jobs, newest first. Pages are requested when needed. `phase` and `tag` filter. */
   async *jobs({ signal, ...members } = {}) {
     let cursor;
     do {
@@ -171,15 +172,15 @@ export class Client {
   }
 
   /**
-   * The job once it is a success; rejects with `Failed` or `Cancelled`.
+   * Waits until the job has succeeded and returns it. Rejects with `Failed` or `Cancelled`.
    *
-   * @param {{onProgress?: (job: object) => void, signal?: AbortSignal}} options `onProgress` is called with the job at
-   *   once and whenever something has changed, at most ten times a second
+   * @param {{onProgress?: (job: object) => void, signal?: AbortSignal}} options `onProgress` is called with the
+   *   job, first immediately and then after each change, at most ten times a second
    */
   async wait(job, { onProgress, signal } = {}) {
     let known;
     for (;;) {
-      // Who wants progress is told at once how the job is, and then as soon as anything has changed.
+      // With `onProgress`, the first request returns the job immediately, and later ones as soon as it changes.
       const wait = onProgress && !known ? 0 : longestWait;
       const headers = known ? { 'If-None-Match': known } : {};
       const options = { headers, signal, accepted: [200, 304] };
@@ -196,7 +197,7 @@ export class Client {
     }
   }
 
-  /** Submits and waits. Whatever ends the waiting early, the signal or what `onProgress` throws, cancels the job. */
+  /** Submits a job and waits for it. The job is cancelled if the signal or an error of `onProgress` ends the waiting. */
   async fetch(source, { onProgress, signal, ...options } = {}) {
     const submitted = this.#submit(source, { signal, ...options }, true);
     const job = await unlessAborted(submitted, signal).catch((error) => {
@@ -212,35 +213,35 @@ export class Client {
   }
 
   /**
-   * The image as a Blob, the origin's own; or with `width`, `height`, `fit`, `format`, `quality` … a variant; `variant`
-   * names one of the `variants` that the job was submitted with.
+   * Returns the original image as a Blob. With `width`, `height`, `fit`, `format`, `quality` …, a variant. `variant` is
+   * the name of one of the `variants` that the job was submitted with.
    */
   async image(job, { signal, ...variant } = {}) {
     const answer = await this.#send('GET', `/jobs/${idOf(job)}/image${query(variant)}`, { signal });
     return this.#reached(answer.blob(), signal);
   }
 
-  /** The URL of the image or of a variant, for `<img src>` where the service has no tokens. */
+  /** Returns the URL of the image or of a variant, for `<img src>`, if the service requires no token. */
   imageURL(job, variant = {}) {
     return `${this.#base}/jobs/${idOf(job)}/image${query(variant)}`;
   }
 
-  /** Stops what has not finished; a job that has stays as it is. */
+  /** Cancels the job. A finished job is not changed. */
   async cancel(job, { signal } = {}) {
     return this.#job(await this.#send('DELETE', `/jobs/${idOf(job)}`, { signal }));
   }
 
-  /** Removes the job and its image. */
+  /** Deletes the job and its image. */
   async forget(job, { signal } = {}) {
     await this.#send('DELETE', `/jobs/${idOf(job)}?purge=true`, { signal, accepted: [204] });
   }
 
-  /** Queues a job again that failed, was cancelled, or whose image is no longer kept. */
+  /** Queues a job again that failed, was cancelled, or whose image was deleted. */
   async fetchAgain(job, { signal } = {}) {
     return this.#job(await this.#send('POST', `/jobs/${idOf(job)}/fetch`, { signal }));
   }
 
-  /** Changes `priority` and `tags`, also of a job that runs. */
+  /** Changes `priority` and `tags`, even while the job runs. */
   async edit(job, changes, { signal } = {}) {
     return this.#job(await this.#send('PATCH', `/jobs/${idOf(job)}`, { body: changes, signal }));
   }
@@ -255,14 +256,14 @@ export class Client {
     return this.#json(answer, 'id', 'phase');
   }
 
-  /** The object that was answered; one that lacks such members is another server's. */
+  /** Returns the body's JSON object. Rejects if a member is missing: the server is not an imagefetch service. */
   async #json(answer, ...members) {
     const value = parsed(await this.#reached(answer.text()));
     if (members.every((name) => value[name] !== undefined)) return value;
     throw new Refused(answer.status, {}, null, this.#base);
   }
 
-  /** What `fetch` promised; what keeps it from that becomes `Unreachable`, unless it was the signal. */
+  /** Settles like a promise of `fetch`, with network errors as `Unreachable`. An abort by the signal is passed on. */
   async #reached(promise, signal) {
     try {
       return await promise;
@@ -273,8 +274,8 @@ export class Client {
   }
 
   /**
-   * @param {boolean} keepsAnswer whether the signal leaves alone what was sent, and only keeps it from being sent
-   *   again: a submission that is broken off may have made a job, whose id nobody would know
+   * @param {boolean} keepsAnswer whether the signal only prevents that the request is sent again: an aborted
+   *   submission could leave a job whose id is unknown
    */
   async #send(method, path, {
     body, content, type, headers = {}, idempotencyKey, signal, keepsAnswer = false, accepted = [200],
@@ -285,12 +286,12 @@ export class Client {
       type = 'application/json';
     }
     if (type) all['Content-Type'] = type;
-    // Sent again after a connection broke, the same key makes no second job.
+    // If the request is sent again after a connection error, the key prevents a second job.
     if (accepted[0] === 202) all['Idempotency-Key'] = idempotencyKey ?? unique();
     const deadline = Date.now() + this.#patience * 1000;
     for (;;) {
       signal?.throwIfAborted();
-      // No cache between here and the service: a 304 is for this module, and is not to become an older 200.
+      // Without the browser's cache, which would turn a 304 into an older 200.
       const options = { method, headers: all, body: content, cache: 'no-store' };
       if (!keepsAnswer) options.signal = signal;
       const answer = await this.#reached(fetch(this.#base + path, options), signal);
@@ -306,15 +307,15 @@ export class Client {
 }
 
 /**
- * Checks that a webhook message comes from the service, and gives its JSON: `type`, `timestamp` and `data`. Rejects with
- * `InvalidWebhook`. A message may arrive more than once: remember its `webhook-id`.
+ * Checks that a webhook message comes from the service, and returns its JSON: `type`, `timestamp` and `data`. Rejects
+ * with `InvalidWebhook`. A message may arrive more than once; its `webhook-id` identifies it.
  *
- * @param {Uint8Array|ArrayBuffer|string} body the request's body as it arrived: JSON that was parsed and written again
- *   has another signature
- * @param {Headers|object} headers the request's header fields; upper and lower case are the same
- * @param {string|string[]} secrets a secret (`whsec_…`), or several while one replaces another: one has to match
- * @param {{tolerance?: number}} options `tolerance`, the seconds by which `webhook-timestamp` may differ from this
- *   machine's clock: 300 unless said otherwise
+ * @param {Uint8Array|ArrayBuffer|string} body the request's body as it arrived. Parsed and rewritten JSON does not
+ *   match the signature
+ * @param {Headers|object} headers the request's header fields. Case is ignored
+ * @param {string|string[]} secrets a secret (`whsec_…`), or several during a rotation: one must match
+ * @param {{tolerance?: number}} options `tolerance`: the most seconds by which `webhook-timestamp` may differ from this
+ *   machine's clock; 300 by default
  */
 export async function verifyWebhook(body, headers, secrets, { tolerance = 300 } = {}) {
   const entries = headers instanceof Headers ? [...headers] : Object.entries(headers);
@@ -341,13 +342,13 @@ export async function verifyWebhook(body, headers, secrets, { tolerance = 300 } 
     const key = await subtle.importKey(
       'raw', decoded(secret.replace(/^whsec_/, '')), { name: 'HMAC', hash: 'SHA-256' }, false, ['verify']);
     for (const signature of signatures.split(' ').filter((one) => /^v1,[A-Za-z0-9+/]{43}=$/.test(one))) {
-      // In constant time.
+      // Compares in constant time.
       if (await subtle.verify('HMAC', key, decoded(signature.slice(3)), signed)) isValid = true;
     }
   }
-  if (!isValid) throw new InvalidWebhook('No signature of the message fits the secret.');
+  if (!isValid) throw new InvalidWebhook('No signature of the message matches a secret.');
   return JSON.parse(new TextDecoder().decode(content));
 }
 
-/** The bytes that base64 stands for. */
+/** Decodes base64. */
 const decoded = (base64) => Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));

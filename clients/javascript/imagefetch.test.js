@@ -1,5 +1,5 @@
-// Tests of the module against a real service, at API, and an origin, at ORIGIN, which has
-// /photo.jpg (480 x 320), /slow.jpg, whose end does not come, and nothing else. Run by the project's tests.
+// Tests of the module with a real service, at API, and an origin, at ORIGIN. The origin has only /photo.jpg (480 x 320)
+// and /slow.jpg, whose response never ends. The project's tests run this file.
 
 import assert from 'node:assert/strict';
 import { createHash, randomUUID } from 'node:crypto';
@@ -14,7 +14,7 @@ const client = new Client(process.env.API);
 const origin = process.env.ORIGIN;
 const photo = `${origin}/photo.jpg`;
 const slow = `${origin}/slow.jpg`;
-// Another run may have left its jobs in the same service.
+// Distinguishes these jobs from those of earlier runs in the same service.
 const run = randomUUID();
 const bytes = async (blob) => Buffer.from(await blob.arrayBuffer());
 const listed = async (members) => {
@@ -23,7 +23,7 @@ const listed = async (members) => {
   return jobs;
 };
 
-test('fetches, tells progress, and gives the image and its variants', async () => {
+test('the client fetches, reports progress, and returns the image and its variants', async () => {
   const seen = [];
   const job = await client.fetch(photo, { onProgress: (job) => seen.push(job), tags: ['js'] });
   assert.equal(job.phase, 'success');
@@ -37,15 +37,15 @@ test('fetches, tells progress, and gives the image and its variants', async () =
   assert.equal((await fetch(client.imageURL(job, { width: 32, format: 'png' }))).headers.get('Content-Type'), 'image/png');
 });
 
-test('rejects with what the job failed with', async () => {
+test('fetch rejects with the job’s failure', async () => {
   await assert.rejects(client.fetch(`${origin}/none.jpg`), (error) => {
     assert.ok(error instanceof Failed);
     assert.deepEqual([error.code, error.originStatus, error.retryable], ['origin_status', 404, false]);
-    return error.message === 'The origin answered 404.';
+    return error.message === 'The origin responded with 404.';
   });
 });
 
-test('rejects with what was refused', async () => {
+test('a refused request rejects with the problem', async () => {
   await assert.rejects(client.submit('ftp://example.org/a.jpg', { priority: 'urgent' }), (error) => {
     assert.ok(error instanceof Refused);
     assert.deepEqual([error.status, error.code, error.errors.length], [422, 'invalid_url', 2]);
@@ -54,7 +54,7 @@ test('rejects with what was refused', async () => {
   await assert.rejects(client.job('0193a0b2-7c1e-7d3a-9f52-1f0c5b6a7d88'), { status: 404, code: 'not_found' });
 });
 
-test('rejects where another server is, or nobody', async () => {
+test('a call rejects if another server responds, or none', async () => {
   const server = createServer((request, response) => {
     const isImage = request.url.endsWith('/image');
     response.writeHead(request.method === 'GET' ? 200 : 501, isImage ? { 'Content-Length': 1000 } : {});
@@ -64,7 +64,7 @@ test('rejects where another server is, or nobody', async () => {
   await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
   const url = `http://127.0.0.1:${server.address().port}`;
   const other = new Client(`${url}/`);
-  const words = (status) => `${url} answers with ${status}: not as an imagefetch service does`;
+  const words = (status) => `unexpected response from ${url}: status ${status}`;
   await assert.rejects(other.submit(photo), { name: 'Refused', status: 501, message: words(501) });
   await assert.rejects(other.job('a'), { name: 'Refused', status: 200, message: words(200) });
   await assert.rejects(other.image('a'), Unreachable);
@@ -72,12 +72,12 @@ test('rejects where another server is, or nobody', async () => {
   await new Promise((resolve) => server.close(resolve));
   await assert.rejects(other.fetch(photo), (error) => {
     assert.ok(error instanceof Unreachable && error.cause instanceof TypeError);
-    assert.ok(error.message.startsWith(`${url} is out of reach: `) && error.message.includes('ECONNREFUSED'));
+    assert.ok(error.message.startsWith(`cannot reach ${url}: `) && error.message.includes('ECONNREFUSED'));
     return true;
   });
 });
 
-test('rejects where an answer is no job, or no HTTP', async () => {
+test('a call rejects if the response is not a job or not HTTP', async () => {
   let [status, text] = [200, ''];
   const server = createServer((request, response) => {
     if (status) response.writeHead(status).end(text);
@@ -86,7 +86,7 @@ test('rejects where an answer is no job, or no HTTP', async () => {
   await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
   const url = `http://127.0.0.1:${server.address().port}`;
   const other = new Client(url);
-  const message = (status) => `${url} answers with ${status}: not as an imagefetch service does`;
+  const message = (status) => `unexpected response from ${url}: status ${status}`;
   const bodies = ['[1]', '"ok"', '1', 'null', '{}', '{"status":"ok"}', '{"jobs":[]}', '['.repeat(100_000), '\xff'];
   for (text of bodies) {
     status = 200;
@@ -109,19 +109,19 @@ test('rejects where an answer is no job, or no HTTP', async () => {
   server.close();
 });
 
-test('submits many and lists them all', async () => {
+test('submitMany submits all jobs, and jobs lists them', async () => {
   const jobs = await client.submitMany([photo, ...Array(5).fill({ url: photo, tags: [run] })]);
   await Promise.all(jobs.map((job) => client.wait(job)));
   const ids = (await listed({ tag: run, phase: ['success', 'failure'], limit: 2 })).map((job) => job.id);
   assert.deepEqual(ids, jobs.slice(1).map((job) => job.id).reverse());
 });
 
-test('repeats nothing that has a key', async () => {
+test('the same idempotency key returns the same job', async () => {
   const jobs = [await client.submit(photo, { idempotencyKey: run }), await client.submit(photo, { idempotencyKey: run })];
   assert.equal(jobs[0].id, jobs[1].id);
 });
 
-test('keeps variants alone', async () => {
+test('a job with original: drop keeps only its variants', async () => {
   const options = { variants: [{ name: 'thumb', width: 32 }], original: 'drop' };
   const content = await (await fetch(photo)).blob();
   const jobs = [await client.fetch(photo, options), await client.wait(await client.upload(content, options))];
@@ -131,7 +131,7 @@ test('keeps variants alone', async () => {
   }
 });
 
-test('uploads', async () => {
+test('an uploaded image becomes a job', async () => {
   const content = new Blob([await (await fetch(photo)).arrayBuffer()], { type: 'image/jpeg' });
   const job = await client.wait(await client.upload(content, { tags: ['a', 'b'], max_pixels: 1e6 }));
   assert.deepEqual(job.source.captured, { bytes: content.size, content_type: 'image/jpeg' });
@@ -139,7 +139,7 @@ test('uploads', async () => {
   assert.deepEqual(await bytes(await client.image(job)), await bytes(content));
 });
 
-test('cancels, edits, fetches again and forgets', async () => {
+test('a job can be edited, cancelled, fetched again and forgotten', async () => {
   const job = await client.submit({ url: slow }, { cache: 'no-store' });
   assert.deepEqual((await client.edit(job, { priority: 'high', tags: ['x'] })).tags, ['x']);
   assert.equal((await client.cancel(job)).phase, 'cancelled');
@@ -159,12 +159,12 @@ test('a signal ends the waiting and cancels the job', async () => {
   assert.deepEqual((await listed({ tag: tags[0] })).map((job) => job.phase), ['cancelled']);
 });
 
-test('a signal cancels what was submitted before its answer came', async () => {
+test('a signal cancels a job whose submission has no response yet', async () => {
   const controller = new AbortController();
   const tags = [`${run}-early`];
   let release;
   const released = new Promise((resolve) => { release = resolve; });
-  // Between here and the service: has its answer, and keeps it back.
+  // A proxy that receives the service's response and delays it.
   const proxy = createServer(async (request, response) => {
     const pieces = [];
     for await (const piece of request) pieces.push(piece);
@@ -186,12 +186,12 @@ test('a signal cancels what was submitted before its answer came', async () => {
   const [job] = await listed({ tag: tags[0] });
   await assert.rejects(client.wait(job, { signal: AbortSignal.timeout(20_000) }), Cancelled);
   await assert.rejects(late.fetch(slow, { tags, signal: controller.signal }), { name: 'AbortError' });
-  assert.equal((await listed({ tag: tags[0] })).length, 1, 'nothing is submitted by what was aborted before');
+  assert.equal((await listed({ tag: tags[0] })).length, 1, 'a call that was aborted before submits nothing');
   proxy.closeAllConnections();
   proxy.close();
 });
 
-test('a signal ends a submission that is to be sent again', async () => {
+test('a signal ends a submission that waits to be sent again', async () => {
   const controller = new AbortController();
   let asked = 0;
   const server = createServer((request, response) => {
@@ -208,14 +208,14 @@ test('a signal ends a submission that is to be sent again', async () => {
   server.close();
 });
 
-test('what onProgress throws cancels the job', async () => {
+test('an error of onProgress cancels the job', async () => {
   const tags = [`${run}-thrown`];
   const thrown = new Error('enough');
   await assert.rejects(client.fetch(slow, { cache: 'no-store', tags, onProgress: () => { throw thrown; } }), thrown);
   assert.deepEqual((await listed({ tag: tags[0] })).map((job) => job.phase), ['cancelled']);
 });
 
-test('waits as Retry-After says, and no longer than its patience', async () => {
+test('a call waits for Retry-After, but not longer than patience', async () => {
   let asked = 0;
   const keys = new Set();
   const server = createServer((request, response) => {
@@ -234,7 +234,7 @@ test('waits as Retry-After says, and no longer than its patience', async () => {
   server.close();
 });
 
-test('verifies the service’s webhook messages, and refuses others', async (context) => {
+test('verifyWebhook accepts the service’s messages and refuses others', async (context) => {
   // The service signs each message with both of its secrets.
   const secrets = process.env.WEBHOOK_SECRETS.split(',');
   const arrived = new Promise((resolve) => {
@@ -282,7 +282,7 @@ test('verifies the service’s webhook messages, and refuses others', async (con
     });
   }
   for (const empty of ['', 'whsec_', ['']]) await assert.rejects(verifyWebhook(body, headers, empty), TypeError);
-  await context.test('within the tolerance that it is given', async () => {
+  await context.test('the tolerance is configurable', async () => {
     context.mock.method(Date, 'now', () => (now + 400) * 1000);
     await assert.rejects(verifyWebhook(body, headers, secrets), InvalidWebhook);
     await verifyWebhook(body, headers, secrets, { tolerance: 500 });

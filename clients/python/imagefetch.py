@@ -1,4 +1,4 @@
-"""A client of imagefetch, which fetches images from URLs that nobody vouches for.
+"""A client of imagefetch, a service that fetches images from untrusted URLs.
 
     from imagefetch import Client
 
@@ -6,7 +6,7 @@
     job = client.fetch("https://example.org/cat.jpg")
     client.save(job, "cat.webp", width=320, format="webp")
 
-`AsyncClient` has the same methods, to be awaited. Nothing but the standard library is needed; Python 3.10 or newer.
+`AsyncClient` has the same methods as coroutines. Needs only the standard library of Python 3.10 or newer.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ __all__ = [
 
 
 class Error(Exception):
-    """Why there is no image, or no answer."""
+    """The base class of all errors of this module."""
 
 
 class Refused(Error):
-    """The service did not do as asked. The arguments are its words; the attributes what RFC 9457 has."""
+    """The service refused a request. The attributes are members of its problem (RFC 9457)."""
 
     def __init__(self, status, problem, retry_after=None, service="The service"):
-        super().__init__(problem.get("detail") or f"{service} answers with {status}: not as an imagefetch service does")
+        super().__init__(problem.get("detail") or f"unexpected response from {service}: status {status}")
         self.status = status
         self.code = problem.get("code")
         self.errors = problem.get("errors", [])
@@ -44,11 +44,11 @@ class Refused(Error):
 
 
 class Unreachable(Error, OSError):
-    """The service could not be asked, or has not answered."""
+    """The service could not be reached, or did not respond in time."""
 
 
 class TimedOut(Error, TimeoutError):
-    """The job has not finished within the `timeout` of `fetch` or `wait`."""
+    """The job did not finish within the `timeout` of `fetch` or `wait`."""
 
 
 class InvalidWebhook(Error):
@@ -56,7 +56,7 @@ class InvalidWebhook(Error):
 
 
 class Failed(Error):
-    """The job was given up. `code` is for programs, `retryable` whether it may succeed later."""
+    """The job failed. `code` is its failure code; `retryable` says whether a new attempt may succeed."""
 
     def __init__(self, job):
         error = job["error"] or {}
@@ -76,7 +76,7 @@ class Cancelled(Error):
 
 
 class Job(dict):
-    """A job as the service tells it: all members of the API, and the most wanted of them as properties."""
+    """A job as the service returns it. It has all members of the API; the most common ones are also properties."""
 
     @property
     def id(self):
@@ -93,21 +93,21 @@ class Job(dict):
 
     @property
     def fraction(self):
-        """How much of the image is there, from 0 to 1; None while its length is not known."""
+        """The received part of the image, from 0 to 1; None while its length is unknown."""
         return self["progress"]["fraction"]
 
     @property
     def image(self):
-        """What is known of the image of a job that succeeded, such as `width` and `sha256`; else None."""
+        """The image's properties, such as `width` and `sha256`; None unless the job succeeded."""
         return self["image"]
 
 
 class _Request:
-    """What is to be sent, whoever sends it."""
+    """A request that either client can send."""
 
-    # Seconds for an answer, in place of the client's own.
+    # The timeout in seconds, if it differs from the client's own.
     limit = None
-    # It was sent, and its answer has not come.
+    # Whether the request was sent and the response has not arrived.
     is_under_way = False
 
     def __init__(self, method, path, query=None, body=None, headers=None, wait=0.0):
@@ -128,7 +128,7 @@ class _Answer:
         self.status, self.headers, self.body, self.service = status, headers, body, service
 
     def json(self, *members):
-        """The object that it is; one that lacks such members is another server's."""
+        """Returns the body's JSON object. Raises `Refused` if it lacks one of the members."""
         value = self._object()
         if not all(name in value for name in members):
             raise Refused(self.status, {}, None, self.service)
@@ -143,7 +143,7 @@ class _Answer:
         return Refused(self.status, self._object(), seconds, self.service)
 
     def _object(self):
-        """Without members where it is none."""
+        """Returns the body's JSON object; an empty one if the body is anything else."""
         try:
             value = json.loads(self.body)
         except (ValueError, RecursionError):
@@ -157,7 +157,7 @@ class _Pause:
 
 
 def _values(value):
-    """What stands in a query: a list's elements one by one; lists of objects, such as `variants`, as JSON."""
+    """Returns the values of a query parameter: a list's elements, or a list of objects (`variants`) as JSON."""
     if not isinstance(value, (list, tuple)):
         return [value]
     return [json.dumps(value)] if value and isinstance(value[0], dict) else value
@@ -172,16 +172,16 @@ def _id(job):
 
 
 class _Steps:
-    """What the methods do, as generators: each yields requests and pauses, and is given the answers. So both clients
-    do the same, and only the waiting differs."""
+    """The steps of each method, as generators that yield requests and pauses and receive responses. Both clients
+    share these steps; they differ only in how they wait."""
 
-    # How long the service is to hold back an answer, in seconds: below the idle timeouts of common proxies.
+    # The longest time in seconds that the service may delay a response. Common proxies have longer idle timeouts.
     _LONGEST_WAIT = 30.0
-    # For the id of a job that nobody waits for any more, in seconds.
+    # The timeout in seconds for reading the id of a job that is to be cancelled.
     _LAST_WAIT = 5.0
 
     def _ask(self, request, accepted=(200,)):
-        """Asks, and asks again where the service says that it has no room just now."""
+        """Sends a request. Repeats it after `Retry-After` while the service is overloaded and `patience` lasts."""
         deadline = time.monotonic() + self.patience
         while True:
             request.is_under_way = True
@@ -218,7 +218,7 @@ class _Steps:
 
     @staticmethod
     def _keyed(key):
-        # Sent again after a connection broke, the same key makes no second job.
+        # If the request is sent again after a connection error, the key prevents a second job.
         return {"Idempotency-Key": key or str(uuid.uuid4())}
 
     def _job(self, job):
@@ -233,7 +233,7 @@ class _Steps:
         deadline = None if timeout is None else time.monotonic() + timeout
         headers = {}
         while True:
-            # Who wants progress is told at once how the job is.
+            # With `progress`, the first request returns the job immediately.
             left = 0.0 if progress and not headers else self._LONGEST_WAIT
             if deadline is not None:
                 left = max(0.0, min(left, deadline - time.monotonic()))
@@ -242,13 +242,13 @@ class _Steps:
             if answer.status == 200:
                 job = answer.job()
                 if progress:
-                    # With it the next answer comes as soon as anything has changed.
+                    # With the ETag, the next response arrives as soon as the job changes.
                     headers = {"If-None-Match": answer.headers["ETag"]}
                     progress(job)
                 if job.is_finished:
                     break
             if deadline is not None and time.monotonic() >= deadline:
-                raise TimedOut(f"The job is still {job['phase'] if isinstance(job, dict) else 'under way'}.")
+                raise TimedOut(f"The job is still {job['phase'] if isinstance(job, dict) else 'running'}.")
         if job.phase == "failure":
             raise Failed(job)
         if job.phase == "cancelled":
@@ -260,10 +260,10 @@ class _Steps:
         try:
             job = yield from self._submitted(request)
         except (Exception, GeneratorExit):
-            # Refused or out of reach: whoever gave the key may submit again.
+            # The service refused the job or could not be reached. With a key of its own, the caller may submit again.
             raise
         except BaseException:
-            # Given up, by Ctrl-C or by cancelling the task: a job may have been made, and the same key gives its id.
+            # Interrupted by Ctrl-C or by cancelling the task. The job may exist; the same key returns its id.
             if request.is_under_way:
                 request.limit = self._LAST_WAIT
                 try:
@@ -278,7 +278,7 @@ class _Steps:
         except (Failed, Cancelled, GeneratorExit):
             raise
         except BaseException:
-            # Whoever gives up waiting, by Ctrl-C, by cancelling the task or in `progress`, no longer wants it.
+            # Interrupted by Ctrl-C, by cancelling the task or by `progress`: cancel the job.
             try:
                 yield _Request("DELETE", f"/jobs/{job.id}")
             except OSError:
@@ -301,22 +301,22 @@ class _Steps:
 
 class _Base(_Steps):
     """
-    - base: the service's URL, with the path below which a proxy has it, if any.
-    - token: where the service has tokens (`auth.tokens`).
-    - timeout: seconds for an answer, beside what it is asked to wait.
-    - patience: seconds for which 429 and 503 are waited out as `Retry-After` says.
-    - context: an `ssl.SSLContext`; the system's certificates without it.
+    - base: the service's URL, including its path if a proxy serves it below one.
+    - token: the client's token, if the service requires one (`auth.tokens`).
+    - timeout: seconds until a response must arrive, in addition to the time that the service is asked to wait.
+    - patience: how many seconds requests are repeated after 429 and 503, at the intervals of `Retry-After`.
+    - context: an `ssl.SSLContext`; by default the system's certificates are trusted.
     """
 
     def __init__(self, base="http://127.0.0.1:8080", token=None, timeout=30.0, patience=60.0, context=None):
         parts = urllib.parse.urlsplit(base)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("The service's URL begins with http:// or https://.")
+            raise ValueError("The service's URL must begin with http:// or https://.")
         self._host, self._path = parts.hostname, parts.path.rstrip("/")
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._context = (context or ssl.create_default_context()) if parts.scheme == "https" else None
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        # As errors name it: without a user and a password.
+        # The name in error messages, without user and password.
         self._name = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{self._path}"
         self.timeout, self.patience = timeout, patience
 
@@ -324,11 +324,11 @@ class _Base(_Steps):
         return self.timeout + request.wait if request.limit is None else request.limit
 
     def _unreachable(self, error):
-        return Unreachable(f"{self._name} is out of reach: {getattr(error, 'strerror', None) or error}")
+        return Unreachable(f"cannot reach {self._name}: {getattr(error, 'strerror', None) or error}")
 
 
 class Client(_Base):
-    __doc__ = "A service, asked by a thread that waits; any number of threads may share one." + _Base.__doc__
+    __doc__ = "A client whose methods block. Any number of threads may share one." + _Base.__doc__
 
     def _run(self, steps):
         try:
@@ -354,33 +354,33 @@ class Client(_Base):
                 answer = connection.getresponse()
                 return _Answer(answer.status, answer.headers, answer.read(), self._name)
             except ValueError as error:
-                raise ConnectionError("it speaks no HTTP") from error
+                raise ConnectionError("the response is not HTTP") from error
         except (OSError, http.client.HTTPException) as error:
             raise self._unreachable(error) from error
         finally:
             connection.close()
 
     def submit(self, url=None, *, idempotency_key=None, **options):
-        """Submits one job and gives it as it is then, mostly `queued`.
+        """Submits one job and returns it, usually in the phase `queued`.
 
-        The options are the API's: `alternatives`, `priority`, `timeout`, `max_bytes`, `headers`, `tags`, `cache`,
-        `variants`, `original` …; or, in place of a URL, `local`."""
+        The options are members of the API, such as `alternatives`, `priority`, `timeout`, `max_bytes`, `headers`,
+        `tags`, `cache`, `variants` and `original`. `local` replaces the URL."""
         return self._run(self._submit(url, options, idempotency_key))
 
     def submit_many(self, jobs, *, idempotency_key=None):
-        """Submits URLs, or dictionaries of a job's members, all of them or, where one is wrong, none."""
+        """Submits several jobs: URLs or dictionaries of the API's members. If one is invalid, none is submitted."""
         return self._run(self._submit_many(jobs, idempotency_key))
 
     def upload(self, data, content_type="application/octet-stream", *, idempotency_key=None, **options):
-        """Submits the bytes of an image that is here already."""
+        """Submits a job for the bytes of an image instead of a URL."""
         return self._run(self._upload(data, content_type, options, idempotency_key))
 
     def job(self, job):
-        """The job of that id as it is now."""
+        """Returns the current state of a job."""
         return self._run(self._job(job))
 
     def jobs(self, **query):
-        """All jobs, newest first, each page asked for when it is needed; `phase`, `tag` choose some."""
+        """Iterates over all jobs, newest first. Pages are requested when needed. `phase` and `tag` filter."""
         while True:
             page = self._run(self._page(query))
             yield from map(Job, page["jobs"])
@@ -389,47 +389,48 @@ class Client(_Base):
             query = {**query, "cursor": page["next_cursor"]}
 
     def wait(self, job, *, timeout=None, progress=None):
-        """The job once it is a success. Raises `Failed`, `Cancelled`, or `TimeoutError` after as many seconds.
+        """Waits until the job has succeeded and returns it. Raises `Failed`, `Cancelled`, or `TimedOut` after `timeout`
+        seconds.
 
-        `progress` is called with the job at once and whenever something has changed, at most ten times a second."""
+        `progress` is called with the job, first immediately and then after each change, at most ten times a second."""
         return self._run(self._wait(job, timeout, progress))
 
     def fetch(self, url=None, *, timeout=None, progress=None, idempotency_key=None, **options):
-        """Submits and waits. Whatever ends the waiting early, such as Ctrl-C or what `progress` raises, cancels the
-        job."""
+        """Submits a job and waits for it. If the waiting ends early, by Ctrl-C, `timeout` or an exception of
+        `progress`, the job is cancelled."""
         return self._run(self._fetch(url, options, timeout, progress, idempotency_key))
 
     def image(self, job, **variant):
-        """The image's bytes, the origin's own; or with `width`, `height`, `fit`, `format`, `quality` … a variant's.
+        """Returns the bytes of the original image, or of a variant with `width`, `height`, `fit`, `format`, `quality` …
 
-        `variant` names one of the `variants` that the job was submitted with."""
+        `variant` is the name of one of the `variants` that the job was submitted with."""
         return self._run(self._image(job, variant))
 
     def save(self, job, path, **variant):
-        """Writes `image` to a file."""
+        """Writes the result of `image` to a file."""
         data = self.image(job, **variant)
         with open(path, "wb") as file:
             file.write(data)
 
     def cancel(self, job):
-        """Stops what has not finished; a job that has stays as it is."""
+        """Cancels the job. A finished job is not changed."""
         return self._run(self._change("DELETE", f"/jobs/{_id(job)}"))
 
     def forget(self, job):
-        """Removes the job and its image."""
+        """Deletes the job and its image."""
         self._run(self._change("DELETE", f"/jobs/{_id(job)}", {"purge": True}, (204,)))
 
     def fetch_again(self, job):
-        """Queues a job again that failed, was cancelled, or whose image is no longer kept."""
+        """Queues a job again that failed, was cancelled, or whose image was deleted."""
         return self._run(self._change("POST", f"/jobs/{_id(job)}/fetch"))
 
     def edit(self, job, **changes):
-        """Changes `priority` and `tags`, also of a job that runs."""
+        """Changes `priority` and `tags`, even while the job runs."""
         return self._run(self._edit(job, changes))
 
 
 class AsyncClient(_Base):
-    __doc__ = "A service, asked by tasks of asyncio. The methods are `Client`'s, to be awaited." + _Base.__doc__
+    __doc__ = "A client for asyncio. It has the methods of `Client` as coroutines." + _Base.__doc__
 
     async def _run(self, steps):
         try:
@@ -450,8 +451,8 @@ class AsyncClient(_Base):
     async def _timed(self, request):
         try:
             return await asyncio.wait_for(self._send(request), self._limit(request))
-        except asyncio.TimeoutError as error:  # of Python 3.10 a class of its own
-            raise self._unreachable("it has not answered in time") from error
+        except asyncio.TimeoutError as error:  # a class of its own in Python 3.10
+            raise self._unreachable("no response in time") from error
         except OSError as error:
             raise self._unreachable(error) from error
 
@@ -476,7 +477,7 @@ class AsyncClient(_Base):
             line = await reader.readuntil(b"\r\n")
             version, status = line.split(b" ", 2)[:2]
             if not version.startswith(b"HTTP/"):
-                raise ConnectionError("it speaks no HTTP")
+                raise ConnectionError("the response is not HTTP")
             status = int(status)
             text = b""
             while not text.endswith(b"\r\n\r\n") and text != b"\r\n":
@@ -484,9 +485,9 @@ class AsyncClient(_Base):
             fields = http.client.parse_headers(io.BytesIO(text))
             return _Answer(status, fields, await self._content(reader, status, fields), self._name)
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-            raise ConnectionError("its answer broke off") from error
+            raise ConnectionError("the response is incomplete") from error
         except (ValueError, http.client.HTTPException) as error:
-            raise ConnectionError("it speaks no HTTP") from error
+            raise ConnectionError("the response is not HTTP") from error
 
     @staticmethod
     async def _content(reader, status, fields):
@@ -526,7 +527,7 @@ class AsyncClient(_Base):
         return await self._run(self._wait(job, timeout, progress))
 
     async def fetch(self, url=None, *, timeout=None, progress=None, idempotency_key=None, **options):
-        """Submits and waits. Cancelling the task cancels the job."""
+        """Submits a job and waits for it. Cancelling the task cancels the job."""
         return await self._run(self._fetch(url, options, timeout, progress, idempotency_key))
 
     async def image(self, job, **variant):
@@ -551,10 +552,10 @@ class AsyncClient(_Base):
 
 
 def signed_path(key, url, *, expires_in=86_400, **options):
-    """Path and query of a signed image URL (`GET /image`), for `<img src>`: to be put behind the service's address.
+    """Returns the path and query of a signed image URL (`GET /image`), for `<img src>`. Append it to the service's URL.
 
-    - key: one of `view.keys`, in hexadecimal.
-    - options: the variant's members and the job's."""
+    - key: one of the service's `view.keys`, in hexadecimal.
+    - options: members of the variant and of the job."""
     members = {"url": url, **options, "expires": int(time.time()) + expires_in}
     query = urllib.parse.urlencode({name: _text(value) for name, value in members.items()})
     code = hmac.new(bytes.fromhex(key), f"/image?{query}".encode(), hashlib.sha256).digest()
@@ -564,12 +565,12 @@ def signed_path(key, url, *, expires_in=86_400, **options):
 def verify_webhook(body, headers, secrets, *, tolerance=300):
     """Checks that a webhook message comes from the service, and returns its JSON: `type`, `timestamp` and `data`.
 
-    - body: the request's body as it arrived, in bytes. JSON that was parsed and written again has another signature.
-    - headers: the request's header fields, as a mapping; upper and lower case are the same.
-    - secrets: a secret (`whsec_…`), or a list of them while one replaces another: one has to match.
-    - tolerance: seconds by which `webhook-timestamp` may differ from this machine's clock.
+    - body: the request's body as it arrived, in bytes. Parsed and rewritten JSON does not match the signature.
+    - headers: the request's header fields as a mapping. Case is ignored.
+    - secrets: a secret (`whsec_…`), or several during a rotation: one must match.
+    - tolerance: the most seconds by which `webhook-timestamp` may differ from this machine's clock.
 
-    Raises `InvalidWebhook`. A message may arrive more than once: remember its `webhook-id`."""
+    Raises `InvalidWebhook`. A message may arrive more than once; its `webhook-id` identifies it."""
     fields = {name.lower(): value for name, value in headers.items()}
     missing = [name for name in ("webhook-id", "webhook-timestamp", "webhook-signature") if not fields.get(name)]
     if missing:
@@ -589,8 +590,8 @@ def verify_webhook(body, headers, secrets, *, tolerance=300):
             raise ValueError("A webhook secret is empty.")
         expected = b"v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest())
         for signature in given:
-            # In constant time.
+            # Compares in constant time.
             is_valid |= hmac.compare_digest(expected, signature)
     if not is_valid:
-        raise InvalidWebhook("No signature of the message fits the secret.")
+        raise InvalidWebhook("No signature of the message matches a secret.")
     return json.loads(body)

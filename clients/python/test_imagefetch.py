@@ -1,5 +1,5 @@
-"""Tests of the module against a real service, at API, and an origin, at ORIGIN, which has
-/photo.jpg (480 x 320), /slow.jpg, whose end does not come, and nothing else. Run by the project's tests."""
+"""Tests of the module with a real service, at API, and an origin, at ORIGIN. The origin has only /photo.jpg (480 x 320)
+and /slow.jpg, whose response never ends. The project's tests run this file."""
 
 import asyncio
 import hashlib
@@ -21,7 +21,7 @@ from imagefetch import (
 API = os.environ["API"]
 ORIGIN = os.environ["ORIGIN"]
 PHOTO = ORIGIN + "/photo.jpg"
-# Another run may have left its jobs in the same service.
+# Distinguishes these jobs from those of earlier runs in the same service.
 RUN = uuid.uuid4().hex
 
 
@@ -35,7 +35,7 @@ class Stop(Exception):
 
 
 class Busy:
-    """A service that has room for the second request only."""
+    """A service that accepts only the second request."""
 
     def __enter__(self):
         self.keys, self.tokens = [], set()
@@ -67,7 +67,7 @@ class Busy:
 
 
 class Other:
-    """A server that is no imagefetch."""
+    """A server that is not an imagefetch service."""
 
     def __enter__(self):
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -94,7 +94,7 @@ class Other:
 
 
 class Raw:
-    """A server whose answer to everything are these bytes."""
+    """A server that responds to every request with these bytes."""
 
     def __init__(self, answer):
         self.answer = answer
@@ -126,7 +126,7 @@ class Raw:
         self.server.server_close()
 
 
-# Answers that are no HTTP.
+# Responses that are not valid HTTP.
 BROKEN = [
     b"", b"\r\n", b"HTTP/1.1\r\n\r\n", b"HTTP/1.1 \r\n\r\n", b"HTTP/1.1 abc\r\n\r\n", b"SSH-2.0 200\r\n\r\n",
     b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 101 + b"\r\n", b"HTTP/1.1 200 OK\r\nA: " + b"b" * 70_000 + b"\r\n\r\n",
@@ -134,14 +134,14 @@ BROKEN = [
     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\n{}\r\n0\r\n\r\n",
     b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{}",
 ]
-# Lengths that are none: the synchronous client reads to the end then.
+# Invalid lengths: the synchronous client then reads until the connection ends.
 WRONG_LENGTHS = [b"HTTP/1.1 200 OK\r\nContent-Length: %s\r\n\r\n{}" % length for length in (b"abc", b"-5", b"")]
-# Bodies that are no job, and no list of them.
+# Bodies that are neither a job nor a list of jobs.
 NO_JOBS = [b"[1]", b'"ok"', b"1", b"null", b"{}", b'{"status": "ok"}', b'{"jobs": []}', b"[" * 100_000, b"\xff"]
 
 
 class Late:
-    """The service behind a proxy that keeps the answer to the first request back, and says when it has it."""
+    """The service behind a proxy that delays the first response and calls `taken` when it has received it."""
 
     def __init__(self, taken):
         self.taken, self.keys, self.over = taken, [], threading.Event()
@@ -211,7 +211,7 @@ class SyncTests(unittest.TestCase):
             self.client.fetch(ORIGIN + "/none.jpg")
         error = raised.exception
         self.assertEqual((error.code, error.origin_status, error.retryable), ("origin_status", 404, False))
-        self.assertEqual(str(error), "The origin answered 404.")
+        self.assertEqual(str(error), "The origin responded with 404.")
         with self.assertRaises(Failed) as raised:
             self.client.fetch("http://10.0.0.1/a.jpg")
         self.assertEqual(raised.exception.code, "blocked_address")
@@ -283,7 +283,7 @@ class SyncTests(unittest.TestCase):
         self.assertEqual([job.phase for job in self.client.jobs(tag="late" + RUN)], ["cancelled"])
 
     def test_ctrl_c_cancels_what_was_submitted_before_its_answer_came(self):
-        # Whoever started this may have it ignore SIGINT, as a shell does in the background, or block it.
+        # The parent process may have ignored or blocked SIGINT, as a shell does for background commands.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         self.addCleanup(signal.signal, signal.SIGINT, before)
         mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -317,7 +317,7 @@ class SyncTests(unittest.TestCase):
             Client("http://user:secret@127.0.0.1:1/below/").fetch(PHOTO)
         self.assertIsInstance(raised.exception, Unreachable)
         self.assertIsInstance(raised.exception, OSError)
-        self.assertEqual(str(raised.exception), "http://127.0.0.1:1/below is out of reach: Connection refused")
+        self.assertEqual(str(raised.exception), "cannot reach http://127.0.0.1:1/below: Connection refused")
 
     def test_raises_where_another_server_is(self):
         with Other() as other:
@@ -325,13 +325,13 @@ class SyncTests(unittest.TestCase):
             for ask, status in ((client.submit, 501), (client.job, 200)):
                 with self.assertRaises(Refused) as raised:
                     ask("a")
-                words = f"{other.url} answers with {status}: not as an imagefetch service does"
+                words = f"unexpected response from {other.url}: status {status}"
                 self.assertEqual((raised.exception.status, str(raised.exception)), (status, words))
 
     def test_raises_where_an_answer_is_no_http(self):
         for answer in BROKEN:
             with self.subTest(answer[:80]), Raw(answer) as raw:
-                with self.assertRaisesRegex(Unreachable, f"^{raw.url} is out of reach: "):
+                with self.assertRaisesRegex(Unreachable, f"^cannot reach {raw.url}: "):
                     Client(raw.url).job("a")
         for answer in WRONG_LENGTHS:
             with self.subTest(answer), Raw(answer) as raw, self.assertRaises(Refused):
@@ -342,7 +342,7 @@ class SyncTests(unittest.TestCase):
             with self.subTest(text[:80]):
                 with Raw.of_json(200, text) as raw:
                     client = Client(raw.url)
-                    words = f"^{raw.url} answers with 200: not as an imagefetch service does$"
+                    words = f"^unexpected response from {raw.url}: status 200$"
                     for ask in (client.job, client.wait, client.fetch_again, lambda job: next(client.jobs())):
                         with self.assertRaisesRegex(Refused, words):
                             ask("a")
@@ -362,7 +362,7 @@ class SyncTests(unittest.TestCase):
         with Late(lambda: None) as late:
             with self.assertRaises(Unreachable) as raised:
                 Client(late.url, timeout=0.2).submit(PHOTO)
-        self.assertEqual(str(raised.exception), f"{late.url} is out of reach: timed out")
+        self.assertEqual(str(raised.exception), f"cannot reach {late.url}: timed out")
 
     def test_signs_image_urls(self):
         path = signed_path(os.environ["VIEW_KEY"], PHOTO, width=20, placeholder=False)
@@ -399,17 +399,17 @@ class AsyncTests(unittest.IsolatedAsyncioTestCase):
             await self.client.submit("none")
         with self.assertRaises(OSError):
             await AsyncClient("http://127.0.0.1:1").submit(PHOTO)
-        with self.assertRaisesRegex(Unreachable, "^http://127.0.0.1:1 is out of reach: .*('127.0.0.1', 1)"):
+        with self.assertRaisesRegex(Unreachable, "^cannot reach http://127.0.0.1:1: .*('127.0.0.1', 1)"):
             await AsyncClient("http://127.0.0.1:1").submit(PHOTO)
-        with Other() as other, self.assertRaisesRegex(Refused, "answers with 501: not as an imagefetch service does"):
+        with Other() as other, self.assertRaisesRegex(Refused, "^unexpected response from .*: status 501"):
             await AsyncClient(other.url).submit(PHOTO)
-        with Late(lambda: None) as late, self.assertRaisesRegex(Unreachable, "it has not answered in time"):
+        with Late(lambda: None) as late, self.assertRaisesRegex(Unreachable, "no response in time"):
             await AsyncClient(late.url, timeout=0.2).submit(PHOTO)
 
     async def test_raises_where_an_answer_is_no_http(self):
         for answer in BROKEN + WRONG_LENGTHS:
             with self.subTest(answer[:80]), Raw(answer) as raw:
-                with self.assertRaisesRegex(Unreachable, f"^{raw.url} is out of reach: "):
+                with self.assertRaisesRegex(Unreachable, f"^cannot reach {raw.url}: "):
                     await AsyncClient(raw.url).job("a")
 
     async def test_raises_where_an_answer_is_no_job(self):
@@ -458,7 +458,7 @@ class AsyncTests(unittest.IsolatedAsyncioTestCase):
 
 
 class Receiver:
-    """Takes webhook messages, and keeps them as they arrive."""
+    """Receives webhook messages and stores them."""
 
     def __enter__(self):
         self.messages, self.arrived = [], threading.Event()
@@ -486,7 +486,7 @@ class Receiver:
 
 
 class WebhookTests(unittest.TestCase):
-    """Messages of the real service, which signs them with each of its two secrets."""
+    """Uses messages of the real service, which signs each with two secrets."""
 
     @classmethod
     def setUpClass(cls):

@@ -1,5 +1,5 @@
-/* An ICU data table without entries, as ICU's own "stubdata" library is one: in the place of 34 MB of locales, calendars
- * and time zones, which nothing in imagefetch asks for. */
+/* An empty ICU data table, like the one in ICU's "stubdata" library. It replaces 34 MB of locales, calendars
+ * and time zones, which imagefetch does not use. */
 #include <stdint.h>
 
 /* ICU 76, common/ucmndata.h: DataHeader and UDataOffsetTOC. */

@@ -1,15 +1,15 @@
 internal import Jobs
 
-/// A batch's JSON, members in the contract's order, and the lines of its results.
+/// The JSON of a batch, with the members in the order of openapi.yaml, and the lines of its results.
 enum BatchDocument {
-  /// One batch; its rate is that of the moment.
+  /// Encodes a batch. Its rate and ETA are computed for `moment`.
   static func encode(_ batch: Batch, at moment: Timestamp) -> [UInt8] {
     var writer = JSONWriter()
     write(batch, at: moment, to: &writer)
     return writer.bytes
   }
 
-  /// A batch of an earlier request under the same key, which is forgotten.
+  /// Encodes a batch of an earlier request with the same idempotency key that has been deleted since.
   static func encode(gone id: BatchID) -> [UInt8] {
     var writer = JSONWriter()
     writer.object { json in
@@ -19,7 +19,7 @@ enum BatchDocument {
     return writer.bytes
   }
 
-  /// A part of the list.
+  /// Encodes one page of `GET /batches`.
   static func encode(page: [Batch], nextCursor: String?, at moment: Timestamp) -> [UInt8] {
     var writer = JSONWriter(capacity: 1024 * (page.count + 1))
     writer.object { json in
@@ -62,10 +62,10 @@ enum BatchDocument {
     }
   }
 
-  /// One decimal.
+  /// Rounds to one decimal.
   private static func rounded(_ value: Double) -> Double { (value * 10).rounded() / 10 }
 
-  /// What has become of a line, as a line.
+  /// Writes one line of the results.
   static func write(_ line: BatchResults.Line, to writer: inout JSONWriter) {
     writer.object { json in
       switch line {
@@ -97,7 +97,7 @@ enum BatchDocument {
 }
 
 extension Batch {
-  /// Of all but its rate, one version has one encoding.
+  /// The strong entity tag. It covers all members except the rate and the ETA.
   var entityTag: String { "\"\(revision)\"" }
 }
 
@@ -115,7 +115,7 @@ extension BatchCounts {
 }
 
 extension Submission {
-  /// The URL that it names, or the local image.
+  /// The URL or the name of the local image.
   fileprivate var shownURL: String? {
     switch source {
     case .url(let url, _): url.string
@@ -126,7 +126,7 @@ extension Submission {
 }
 
 extension RejectedLine {
-  /// As a failed job shows its error.
+  /// Writes the error in the form of a failed job's error.
   fileprivate func write(to writer: inout JSONWriter) {
     let code = ProblemCode(name: code) ?? .request(.invalidOption)
     writer.object { json in

@@ -2,14 +2,14 @@ internal import HTTP
 internal import Jobs
 internal import Synchronization
 
-/// What becomes of a batch, as server-sent events: at most two a second, and the last one always.
+/// The changes of a batch as server-sent events: at most two per second; the final state is always sent.
 final class BatchEventStream: ContentStream {
   private static let interval = Duration.milliseconds(500)
 
   private struct State {
-    /// The revision that the client has; nil: none yet.
+    /// The revision that the client has; nil: none.
     var seen: Int?
-    /// The newest event that was not sent.
+    /// The newest event that is not sent yet.
     var ready: [UInt8] = []
     var hasBegun = false
     var hasEnded = false
@@ -51,7 +51,7 @@ final class BatchEventStream: ContentStream {
     let following = Task { [weak self, changes = service.follow(batch)] in
       for await batch in changes {
         guard self?.tell(batch) == true else { return }
-        // What comes meanwhile the stream of changes keeps, the newest of it.
+        // If the batch changes during this pause, the stream of changes keeps the newest state.
         try? await Task.sleep(for: Self.interval)
       }
       self?.note([], seen: nil, hasEnded: true)
@@ -59,7 +59,7 @@ final class BatchEventStream: ContentStream {
     state.withLock { $0.following = following }
   }
 
-  /// - Returns: whether there may be more to tell.
+  /// - Returns: whether more events may follow.
   private func tell(_ batch: Batch?) -> Bool {
     guard let batch else {
       note([], seen: nil, hasEnded: true)
@@ -78,7 +78,7 @@ final class BatchEventStream: ContentStream {
     return !isOver
   }
 
-  /// - Parameter bytes: none: what is ready stays.
+  /// - Parameter bytes: if empty, the event that is ready stays.
   private func note(_ bytes: [UInt8], seen: Int?, hasEnded: Bool) {
     let wake = state.withLock { state in
       if !bytes.isEmpty { state.ready = bytes }

@@ -1,14 +1,14 @@
-/// How an upload's bytes are lines.
+/// Splits the content of an upload into lines.
 protocol BatchFormat: Sendable {
   /// Reads a piece of the content.
-  /// - Throws: what ends the upload; what was read before stays.
+  /// - Throws: a mistake that ends the upload. Lines that were read before it are kept.
   mutating func read(_ piece: [UInt8], into reader: inout LineReader) throws(Problem)
 
-  /// The content has ended.
+  /// Reads the rest at the end of the content.
   mutating func end(into reader: inout LineReader) throws(Problem)
 }
 
-/// `text/uri-list` (RFC 2483 section 5), and plain text of the same form.
+/// `text/uri-list` (RFC 2483 section 5) and `text/plain`: one URL per line.
 struct URIListFormat: BatchFormat {
   private var splitter = LineSplitter()
 
@@ -24,13 +24,13 @@ struct URIListFormat: BatchFormat {
     let text = line.trimmingSpace
     guard let first = text.first, first != UInt8(ascii: "#") else { return reader.skip() }
     guard let url = String(validating: text, as: UTF8.self) else {
-      return reader.reject(url: nil, .invalidURL, "It is not UTF-8.")
+      return reader.reject(url: nil, .invalidURL, "The line is not UTF-8.")
     }
     reader.add(url: url)
   }
 }
 
-/// `application/x-ndjson`: a job or a string that is a URL, a line.
+/// `application/x-ndjson`: each line is a job, or a string with a URL.
 struct NDJSONFormat: BatchFormat {
   private var splitter = LineSplitter()
 
@@ -49,7 +49,7 @@ struct NDJSONFormat: BatchFormat {
 }
 
 extension ArraySlice<UInt8> {
-  /// Without spaces and tabs at either end.
+  /// Returns the slice without spaces and tabs at both ends.
   var trimmingSpace: ArraySlice<UInt8> {
     func isSpace(_ byte: UInt8) -> Bool { byte == 0x20 || byte == 0x09 }
     var rest = drop(while: isSpace)

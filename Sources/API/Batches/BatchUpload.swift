@@ -1,7 +1,7 @@
 internal import Jobs
 internal import Synchronization
 
-/// The lines of one upload while it arrives. Its pieces may be read on different threads, one after the other.
+/// The state of one upload. Its pieces may be read on different threads, but only one at a time.
 final class BatchUpload: Sendable {
   private struct State {
     var format: any BatchFormat
@@ -15,7 +15,7 @@ final class BatchUpload: Sendable {
     state = Mutex(State(format: format, reader: reader))
   }
 
-  /// Reads a piece of the content, whose beginning may be a byte order mark.
+  /// Reads a piece of the content. A byte order mark at the start of the content is removed.
   func read(_ piece: [UInt8]) throws(Problem) {
     try change { state throws(Problem) in
       let text = state.mark.removed(from: piece)
@@ -23,8 +23,8 @@ final class BatchUpload: Sendable {
     }
   }
 
-  /// Ends the content.
-  /// - Parameter completesContent: whether no later upload continues what a repeated request is compared with.
+  /// Reads the rest at the end of the content.
+  /// - Parameter completesContent: whether the content is complete, so that repeated requests must not have more.
   func end(completesContent: Bool = false) throws(Problem) {
     try change { state throws(Problem) in
       let rest = state.mark.rest()

@@ -1,18 +1,19 @@
 internal import Jobs
 
-/// Makes an upload's lines durable while the next ones are read: what has come when a transaction ends is the next one's,
-/// so that the faster lines come, the more of them share one.
+/// Stores an upload's lines while the next ones are read. Lines that arrive during a transaction are written together
+/// in the next one. So the faster lines arrive, the more of them share a transaction.
 actor BatchWriter {
-  /// So much waits for the store before the client is held back; bytes as ``NewLines/bytes`` counts them.
+  /// The maximum that waits for the store. Above it, the client has to wait. Bytes are counted as in
+  /// ``NewLines/bytes``.
   static let most = (lines: 2_000, bytes: 512 << 10)
-  /// What an upload has in memory at the most, about: up to twice those bytes wait, twice as many are being written, as
-  /// jobs and as records, and the rest is for the line that is read.
+  /// The approximate memory of one upload in bytes. Up to twice `most.bytes` wait, twice that are being written (as
+  /// jobs and as records), and the rest is for the line that is being read.
   static let memory = 8 * most.bytes
 
   private let service: any BatchService
   private let caller: Caller
   private var batch: Batch
-  /// Lines of the batch up to the last one that was written here.
+  /// The number of the last line that this writer has stored.
   private(set) var received: Int
   private var pending: NewLines
   private var writing: Task<Void, Never>?
@@ -25,7 +26,7 @@ actor BatchWriter {
     pending = NewLines(after: batch.received)
   }
 
-  /// Takes lines, once there is room for them.
+  /// Adds lines. Waits while the maximum is reached.
   func add(_ lines: NewLines) async throws(JobsError) {
     while isFull, failure == nil { await withCheckedContinuation { held = $0 } }
     if let failure { throw failure }
@@ -37,7 +38,7 @@ actor BatchWriter {
     pending.count >= Self.most.lines || pending.bytes >= Self.most.bytes
   }
 
-  /// - Returns: the batch once all lines are durable that were taken.
+  /// - Returns: the batch, when all added lines are stored.
   func finish() async throws(JobsError) -> Batch {
     while let writing { await writing.value }
     if let failure { throw failure }

@@ -1,24 +1,24 @@
 internal import Jobs
 
-/// `text/csv` (RFC 4180): a header line whose columns are members of a job, and a job a record. A quoted field may go over
-/// several lines; the record's place is the line that it begins on.
+/// `text/csv` (RFC 4180): the header line names members of a job, and each record is a job. A quoted field may span
+/// several lines; the record's number is that of its first line.
 struct CSVFormat: BatchFormat {
-  /// Where the next byte belongs.
+  /// The parser's state before the next byte.
   private enum Place { case fieldStart, plain, quoted, quoteInQuoted }
 
   private var place = Place.fieldStart
   private var field: [UInt8] = []
   private var fields: [String] = []
-  /// Bytes of the record so far, and the lines that it goes over.
+  /// The size of the current record in bytes, and its line breaks within quotes.
   private var bytes = 0
   private var lineBreaks = 0
   private var isBroken = false
   private var header: [String]?
-  /// The separator of fields. nil: none has come yet.
+  /// The byte that separates fields; nil: none has occurred yet.
   private var separator: UInt8?
 
-  /// The first of these in the header line separates fields: spreadsheets write semicolons where a comma is the decimal
-  /// separator, and no name of a column has one of them.
+  /// The first of these in the header line is the separator. Spreadsheets write semicolons where the comma is the
+  /// decimal separator. No column name contains one of these bytes.
   private static let separators = [UInt8](",;\t".utf8)
 
   mutating func read(_ piece: [UInt8], into reader: inout LineReader) throws(Problem) {
@@ -27,7 +27,7 @@ struct CSVFormat: BatchFormat {
 
   mutating func end(into reader: inout LineReader) throws(Problem) {
     if bytes > 0 { try endRecord(into: &reader) }
-    guard header != nil else { throw Self.noHeader("There is none.") }
+    guard header != nil else { throw Self.noHeader("it is missing.") }
   }
 
   private mutating func read(_ byte: UInt8, into reader: inout LineReader) throws(Problem) {
@@ -67,7 +67,7 @@ struct CSVFormat: BatchFormat {
       field.removeAll(keepingCapacity: true)
       place = .fieldStart
     }
-    // One more than a job has members is enough to tell that there are too many.
+    // One field more than a job has members is enough to detect too many.
     guard fields.count <= JSONParser.maxMembers else { return }
     if let text = String(validating: field, as: UTF8.self) {
       fields.append(text)
@@ -94,37 +94,37 @@ struct CSVFormat: BatchFormat {
     if bytes > LineSplitter.longest {
       reader.rejectLong()
     } else if isBroken {
-      reader.reject(url: nil, .invalidOption, "Its quotes do not fit, or it is not UTF-8.")
+      reader.reject(url: nil, .invalidOption, "The record has unbalanced quotes or is not UTF-8.")
     } else if fields == [""] {
       reader.skip()
     } else if fields.count > header.count {
-      reader.reject(url: nil, .invalidOption, "It has more fields than the header line.")
+      reader.reject(url: nil, .invalidOption, "The record has more fields than the header line.")
     } else {
       reader.add(.object(members(header)))
     }
     reader.skip(lines)
   }
 
-  /// The fields, separated by a byte that UTF-8 doesn't have.
+  /// Joins the fields with a byte that never occurs in UTF-8.
   private static func bytes(of fields: [String]) -> [UInt8] {
     Array(fields.map { Array($0.utf8) }.joined(separator: [0xFE]))
   }
 
   private mutating func readHeader() throws(Problem) {
-    // Spreadsheets may name the separator in a line of its own.
+    // Spreadsheets may name the separator in a line before the header.
     if fields == ["sep=", ""] { return }
     guard !isBroken, bytes <= LineSplitter.longest else {
-      throw Self.noHeader("Its quotes do not fit, or it is not UTF-8.")
+      throw Self.noHeader("it has unbalanced quotes or is not UTF-8.")
     }
     let names = fields.map { String(decoding: Array($0.utf8)[...].trimmingSpace, as: UTF8.self) }
     guard names.count <= JSONParser.maxMembers, Set(names).count == names.count else {
-      throw Self.noHeader("A name stands there twice, or there are too many.")
+      throw Self.noHeader("it has a duplicate name or too many names.")
     }
     guard names.contains("url") || names.contains("local") else {
-      throw Self.noHeader("It names no column url.")
+      throw Self.noHeader("it has neither url nor local.")
     }
     for name in names where !SubmissionDecoder.isMember(name) {
-      throw Self.noHeader("A job has no member \"\(name.prefix(bytes: 64))\".")
+      throw Self.noHeader("a job has no member \"\(name.prefix(bytes: 64))\".")
     }
     header = names
     separator = separator ?? UInt8(ascii: ",")
@@ -132,10 +132,10 @@ struct CSVFormat: BatchFormat {
 
   private static func noHeader(_ reason: String) -> Problem {
     Problem(
-      .invalidOption, "The first line names the columns, which are members of a job: \(reason)")
+      .invalidOption, "The header line must name members of a job: \(reason)")
   }
 
-  /// What a record says, as JSON would: an empty field says nothing.
+  /// Converts a record to the members of a job. Empty fields are left out.
   private func members(_ header: [String]) -> [JSONValue.Member] {
     zip(header, fields).compactMap { name, text in
       text.isEmpty ? nil : .init(name: name, value: SubmissionDecoder.value(of: name, in: text))

@@ -1,9 +1,9 @@
 internal import Jobs
 
-/// `application/json`: `{ "defaults": {…}, "jobs": […], "notify": {…} }`, read as it comes. An element of `jobs` counts as a
-/// line. What the jobs are made by has to come before them.
+/// `application/json`: `{ "defaults": {…}, "jobs": […], "notify": {…} }`, parsed while it arrives. Each element of
+/// `jobs` counts as a line. `defaults` must come before `jobs`, because jobs are created at once.
 struct JSONListFormat: BatchFormat {
-  /// What is expected next.
+  /// What the parser expects next.
   private enum Place: Equatable {
     case start, member, colon, value, element, afterMember, afterElement, end
   }
@@ -13,16 +13,16 @@ struct JSONListFormat: BatchFormat {
   private var name = ""
   private var value = ValueBytes()
   private var hasJobs = false
-  /// The members beside the jobs, in their order.
+  /// The members except `jobs`, in the order received.
   private(set) var members: [JSONValue.Member] = []
   private let known: Set<String>
   private let following: Set<String>
   private let onMembers: @Sendable ([JSONValue.Member], inout LineReader) throws(Problem) -> Void
 
   /// - Parameters:
-  ///   - known: members that there may be beside the jobs.
-  ///   - following: those of them that may come behind the jobs, too: who sorts its members by name has them there.
-  ///   - onMembers: takes those before the first job comes, and each that follows the last one.
+  ///   - known: the allowed members in addition to `jobs`.
+  ///   - following: those that may also come after `jobs`, as with clients that sort members by name.
+  ///   - onMembers: called with the members before `jobs`, and with each one after it.
   init(
     known: Set<String>, following: Set<String> = [],
     onMembers: @escaping @Sendable ([JSONValue.Member], inout LineReader) throws(Problem) -> Void
@@ -35,15 +35,15 @@ struct JSONListFormat: BatchFormat {
   }
 
   mutating func end(into reader: inout LineReader) throws(Problem) {
-    guard place == .end else { throw Self.malformed("the text ends too soon") }
-    guard hasJobs else { throw Problem(.invalidOption, "A list has a member jobs.") }
+    guard place == .end else { throw Self.malformed("the text ends too early") }
+    guard hasJobs else { throw Problem(.invalidOption, "jobs is missing.") }
   }
 
   private mutating func read(_ byte: UInt8, into reader: inout LineReader) throws(Problem) {
     if value.isOpen {
       guard value.takes(byte) else { return }
       try complete(into: &reader)
-      // A number's end is the byte behind it.
+      // A number ends at the byte after it, which is read here.
       if !value.tookLast { try read(byte, into: &reader) }
       return
     }
@@ -51,7 +51,7 @@ struct JSONListFormat: BatchFormat {
     switch (place, byte) {
     case (.start, UInt8(ascii: "{")): (place, isFirst) = (.member, true)
     case (.start, _) where Self.mayBegin(byte):
-      throw Problem(.invalidOption, "A list is an object with jobs.")
+      throw Problem(.invalidOption, "Must be an object with jobs.")
     case (.member, UInt8(ascii: "}")) where isFirst: place = .end
     case (.member, UInt8(ascii: "\"")): try value.begin(byte)
     case (.colon, UInt8(ascii: ":")): place = .value
@@ -66,7 +66,7 @@ struct JSONListFormat: BatchFormat {
     case (.afterElement, UInt8(ascii: "]")): place = .afterMember
     case (.afterMember, UInt8(ascii: ",")): (place, isFirst) = (.member, false)
     case (.afterMember, UInt8(ascii: "}")): place = .end
-    default: throw Self.malformed("\"\(Character(Unicode.Scalar(byte)))\" is not expected there")
+    default: throw Self.malformed("\"\(Character(Unicode.Scalar(byte)))\" is not expected here")
     }
   }
 
@@ -76,18 +76,20 @@ struct JSONListFormat: BatchFormat {
     case .member:
       name = try Self.parsed(bytes).string ?? ""
       guard known.contains(name) || name == "jobs" else {
-        throw Problem(.invalidOption, "A list has no member \"\(name.prefix(bytes: 64))\".")
+        throw Problem(
+          .invalidOption,
+          "Unknown member \"\(name.prefix(bytes: 64))\". Use defaults, jobs and notify.")
       }
       guard !members.contains(where: { $0.name == name }), !(hasJobs && name == "jobs") else {
-        throw Self.malformed("a name stands twice in one object")
+        throw Self.malformed("a name is used twice in one object")
       }
       guard !hasJobs || following.contains(name) else {
         throw Problem(
-          .invalidOption, "\(name) has to come before jobs: they are made as they come.")
+          .invalidOption, "Move \(name) before jobs: jobs are created as they arrive.")
       }
       place = .colon
     case .value:
-      guard name != "jobs" else { throw Problem(.invalidOption, "The jobs are an array.") }
+      guard name != "jobs" else { throw Problem(.invalidOption, "jobs must be an array.") }
       let member = JSONValue.Member(name: name, value: try Self.parsed(bytes))
       members.append(member)
       reader.note(name, bytes)
@@ -106,37 +108,37 @@ struct JSONListFormat: BatchFormat {
 
   private static func parsed(_ bytes: [UInt8]) throws(Problem) -> JSONValue {
     guard bytes.count <= LineSplitter.longest else {
-      throw Problem(.bodyTooLarge, "A member has more than \(LineSplitter.longest) bytes.")
+      throw Problem(.bodyTooLarge, "A member is longer than \(LineSplitter.longest) bytes.")
     }
     do { return try JSONParser.parse(bytes, maxValues: LineReader.maxValues) } catch {
       throw Problem(error)
     }
   }
 
-  /// Whether a JSON value that is no object may begin so.
+  /// Whether a JSON value other than an object can start with this byte.
   private static func mayBegin(_ byte: UInt8) -> Bool {
     0x30...0x39 ~= byte || "[\"-tfn".utf8.contains(byte)
   }
 
   private static func malformed(_ reason: String) -> Problem {
-    Problem(.malformedJSON, "The list is not JSON: \(reason).")
+    Problem(.malformedJSON, "The body is not JSON: \(reason).")
   }
 }
 
-/// The bytes of one JSON value, gathered without being understood: where it ends is all that is looked for.
+/// Collects the bytes of one JSON value and finds its end, without parsing it.
 private struct ValueBytes {
   private var bytes: [UInt8] = []
   private var depth = 0
   private var isString = false
   private var isEscaped = false
-  /// Whether a value has begun and not ended.
+  /// Whether a value has begun but not ended.
   private(set) var isOpen = false
-  /// Whether the last byte asked about was the value's.
+  /// Whether the last byte passed to ``takes(_:)`` belongs to the value.
   private(set) var tookLast = true
 
   mutating func begin(_ byte: UInt8) throws(Problem) {
     guard !",:]}".utf8.contains(byte) else {
-      throw Problem(.malformedJSON, "The list is not JSON: a value is missing.")
+      throw Problem(.malformedJSON, "The body is not JSON: a value is missing.")
     }
     isOpen = true
     (isString, isEscaped, depth) = (byte == UInt8(ascii: "\""), false, 0)
@@ -175,7 +177,7 @@ private struct ValueBytes {
     return false
   }
 
-  /// One byte more than a value may have says that it is too long.
+  /// One byte above the maximum is kept, which shows that the value is too long.
   private mutating func append(_ byte: UInt8) {
     if bytes.count <= LineSplitter.longest { bytes.append(byte) }
   }

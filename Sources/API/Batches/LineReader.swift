@@ -1,40 +1,41 @@
 internal import Jobs
 
-/// Makes lines of an upload into jobs, or says why there is none.
+/// Converts the lines of an upload to jobs or rejections.
 struct LineReader {
-  /// What has been read and not yet been taken, before ``lines``.
+  /// The complete parts read since the last ``take()``. They come before ``lines``.
   private var parts: [NewLines] = []
   private var lines: NewLines
-  /// Lines that came over uploads before this one.
+  /// The number of lines received in earlier uploads.
   private var start: Int
-  /// Whether lines came beyond the most that a batch may have: they are passed over.
+  /// Whether the batch has more lines than allowed. The additional lines are ignored.
   private(set) var isOverfull = false
   private var decoder: SubmissionDecoder
-  /// What each job is like unless its line says otherwise.
+  /// The defaults of each job. A line's own members replace them.
   private var template: NewJob { didSet { defaults = nil } }
-  /// The template as stores keep it, made with the first job that needs it. The inner nil means that it is too short.
+  /// The template in the form that stores keep, created with the first job. The inner nil means that it is too short
+  /// for that.
   private var defaults: SharedDefaults??
-  /// Labels that each job has besides its own.
+  /// The tags of the batch, added to those of each job.
   private let tags: [String]
   private let mostLines: Int
-  /// ``Batch/content`` after the lines that were read; nil: it stays as it is.
+  /// ``Batch/content`` after the lines read so far; nil: the content is not tracked.
   private var content: BatchContent?
-  /// The members of the content next to its items.
+  /// The members next to `jobs` in the content.
   private var context = BatchContent.Context()
-  /// The item that the next line that is counted is made of.
+  /// The bytes of the next line that is counted.
   private var item: [UInt8]?
   private var comparison: BatchContentComparison?
 
   /// - Parameters:
-  ///   - template: with any source.
-  ///   - offset: lines that came before.
-  ///   - mostLines: of the batch.
-  ///   - content: what was received before.
+  ///   - template: the defaults; its source is ignored.
+  ///   - offset: the number of lines received in earlier uploads.
+  ///   - mostLines: the maximum number of lines in the batch.
+  ///   - content: the content received in earlier uploads.
   init(
     _ decoder: SubmissionDecoder, template: NewJob, tags: [String], after offset: Int,
     mostLines: Int, content: BatchContent? = nil
   ) {
-    // Members may have been received without an item. The upload that continues the batch repeats them.
+    // An earlier upload may have had members but no lines. This upload then repeats the members.
     self.content = content.map { $0.items == 0 ? BatchContent() : $0 }
     (self.decoder, self.template, self.tags) = (decoder, template, tags)
     self.decoder.mistakes = Self.noMistakes
@@ -42,7 +43,7 @@ struct LineReader {
     lines = NewLines(after: offset)
   }
 
-  /// Lines that came by now, over all uploads.
+  /// The number of lines received in all uploads.
   private var received: Int { lines.offset + lines.count }
 
   /// Returns the lines read since the last call, in parts of about the size of one transaction.
@@ -52,27 +53,27 @@ struct LineReader {
     return parts + [lines]
   }
 
-  /// Only compares what is read with the content of a batch: no line becomes a job.
+  /// Switches to comparison: lines are compared with `content`, and none becomes a job.
   mutating func compare(with content: BatchContent) {
     (self.content, comparison) = (BatchContent(), BatchContentComparison(with: content))
     (start, lines) = (0, NewLines(after: 0))
   }
 
-  /// Whether the content that is read agrees with the batch's; nil while more has to be read.
+  /// Whether the content read so far equals the batch's; nil: more has to be read.
   var verdict: Bool? { isOverfull ? comparison?.finalVerdict : comparison?.verdict }
-  /// The same once the content has ended.
+  /// The same at the end of the content.
   var finalVerdict: Bool? { comparison?.finalVerdict }
 
-  /// Notes what the next line is made of. Every format calls it before it adds, rejects or skips the line.
+  /// Sets the bytes of the next line. Every format calls it before it adds, rejects or skips the line.
   mutating func begin(item bytes: some Sequence<UInt8>) {
     if content != nil { item = Array(bytes) }
   }
 
-  /// Notes a part of the content that applies to lines: to those that follow, or to the whole batch.
+  /// Adds a member of the content that applies to later lines or to the whole batch.
   mutating func note(_ name: String, _ value: [UInt8]) {
     guard let before = content else { return }
     context.add(name, value)
-    // An upload that continues a batch repeats what its beginning said.
+    // An upload that continues a batch repeats the members of the first one.
     guard before.items == 0 || received > start else { return }
     content?.addMember(in: context)
     compare()
@@ -83,10 +84,10 @@ struct LineReader {
     comparison?.compare(content)
   }
 
-  /// The content has ended, and no other upload continues it.
+  /// Marks the content as complete: no other upload continues it.
   mutating func completeContent() { content?.complete() }
 
-  /// Has the lines from here on be like that unless they say otherwise.
+  /// Sets the defaults of the lines from here on.
   mutating func use(defaults members: [JSONValue.Member], at root: Location.Root) throws(Problem) {
     guard comparison == nil else { return }
     decoder.mistakes = Mistakes()
@@ -95,25 +96,26 @@ struct LineReader {
     try decoder.mistakes.check()
   }
 
-  /// Has the batch's end be told, and those of the lines from here on that it asks for unless they say otherwise.
+  /// Sets the webhook of the batch. If it has events of jobs, it also applies to the jobs of the lines from here on
+  /// that have no `notify` of their own.
   mutating func use(_ webhook: Webhook) {
     lines.webhook = webhook
     share(webhook)
   }
 
-  /// Has the ends of jobs be told that a batch's webhook asks for, where nothing says otherwise.
+  /// Sets the webhook of jobs without `notify`, if the batch's webhook has events of jobs.
   mutating func share(_ webhook: Webhook) {
     let ends = WebhookEvent.jobEnds.intersection(webhook.events)
     guard template.submission.webhook == nil, !ends.isEmpty else { return }
     template.submission.webhook = Webhook(url: webhook.url, events: ends)
   }
 
-  /// Takes members beside the jobs of a list in JSON: those before them, or one behind them.
+  /// Applies `defaults` and `notify` of a JSON body: all that come before `jobs`, or one that comes after.
   mutating func use(members: [JSONValue.Member], at root: Location.Root) throws(Problem) {
     guard comparison == nil else { return }
     for member in members where member.name == "defaults" {
       guard case .object(let defaults) = member.value else {
-        throw Problem(.invalidOption, "The defaults are an object.")
+        throw Problem(.invalidOption, "defaults must be an object.")
       }
       try use(defaults: defaults, at: root)
     }
@@ -127,13 +129,13 @@ struct LineReader {
       guard received == start || WebhookEvent.jobEnds.isDisjoint(with: webhook.events) else {
         throw Problem(
           .invalidOption,
-          "A notify that names ends of jobs has to come before jobs: they are made as they come.")
+          "Move notify before jobs if it has events of jobs: jobs are created as they arrive.")
       }
       use(webhook)
     }
   }
 
-  /// Counts a line, where there may be one more.
+  /// Counts a line. Returns false if the batch has too many.
   private mutating func count() -> Bool {
     isOverfull = isOverfull || received >= mostLines
     guard !isOverfull else { return false }
@@ -151,15 +153,15 @@ struct LineReader {
     return true
   }
 
-  /// Lines that are nothing: empty, a comment, or of a record that began before.
+  /// Counts lines without content: empty ones, comments, or further lines of a record.
   mutating func skip(_ count: Int = 1) { for _ in 0..<count { _ = self.count() } }
 
-  /// A line that is longer than any may be.
+  /// Rejects a line that is too long.
   mutating func rejectLong() {
-    reject(url: nil, .bodyTooLarge, "It has more than \(LineSplitter.longest) bytes.")
+    reject(url: nil, .bodyTooLarge, "The line is longer than \(LineSplitter.longest) bytes.")
   }
 
-  /// A line that is a URL.
+  /// Adds a line with a URL.
   mutating func add(url text: String) {
     guard comparison == nil else { return skip() }
     let url = decoder.url(.string(text), at: Location(root: .body(index: nil), member: "url"))
@@ -169,7 +171,7 @@ struct LineReader {
     add(job)
   }
 
-  /// A line that is JSON.
+  /// Adds a line with JSON.
   mutating func add(json line: ArraySlice<UInt8>) {
     guard comparison == nil else { return skip() }
     let value: JSONValue
@@ -179,10 +181,10 @@ struct LineReader {
     add(value)
   }
 
-  /// The longest legal job has some 120 values.
+  /// The longest legal job has about 120 values.
   static let maxValues = 320
 
-  /// A line that is a job, or a URL.
+  /// Adds a line with a job or a URL.
   mutating func add(_ value: JSONValue) {
     guard comparison == nil else { return skip() }
     switch value {
@@ -193,7 +195,7 @@ struct LineReader {
         return rejectMistakes(url: members.first { $0.name == "url" }?.value.string)
       }
       add(job)
-    default: reject(url: nil, .invalidOption, "A line is a job or a URL; this is \(value.kind).")
+    default: reject(url: nil, .invalidOption, "A line must be a job or a URL, not \(value.kind).")
     }
   }
 
@@ -218,13 +220,13 @@ struct LineReader {
     return made
   }
 
-  /// A rejected line reports its first mistake.
+  /// Rejected lines report only their first mistake.
   private static let noMistakes = Mistakes(most: 1)
 
   private mutating func rejectMistakes(url: String?) {
     let mistake = decoder.mistakes.errors.first
     decoder.mistakes = Self.noMistakes
-    var detail = mistake?.detail ?? "It is no job."
+    var detail = mistake?.detail ?? "The line is not a job."
     if case .pointer(let pointer)? = mistake?.place, pointer != "/url" {
       detail = "\(pointer): \(detail)"
     }
@@ -233,7 +235,7 @@ struct LineReader {
 
   mutating func reject(url: String?, _ code: RequestCode, _ detail: String) {
     guard count(), comparison == nil else { return }
-    // As long as any that is taken.
+    // Cut to the length of the longest valid URL.
     let told = url.map { $0.prefix(bytes: SourceURL.maxLength) }
     let line = RejectedLine(line: received, url: told, code: code.rawValue, detail: detail)
     lines.bytes += line.keptBytes

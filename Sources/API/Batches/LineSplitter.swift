@@ -1,12 +1,12 @@
-/// Takes text apart into lines, whatever pieces it comes in: a line ends with LF or CRLF, the last one also with the text.
+/// Splits a text into lines while it arrives. A line ends with LF, CRLF or the end of the text.
 struct LineSplitter {
-  /// Of a line's bytes; what is longer is passed over.
+  /// The maximum bytes of a line. Longer lines are not kept.
   static let longest = 1 << 20
 
   private var rest: [UInt8] = []
   private var isTooLong = false
 
-  /// - Parameter take: gets each line that is complete; nil in the place of one that is too long.
+  /// - Parameter take: called with each complete line; with nil if the line is too long.
   mutating func split(_ piece: [UInt8], _ take: (ArraySlice<UInt8>?) -> Void) {
     var start = piece.startIndex
     while let end = piece[start...].firstIndex(of: 0x0A) {
@@ -21,7 +21,7 @@ struct LineSplitter {
     append(piece[start...])
   }
 
-  /// The text has ended.
+  /// Reads the rest at the end of the text.
   mutating func end(_ take: (ArraySlice<UInt8>?) -> Void) {
     if !rest.isEmpty || isTooLong { finish(take) }
   }

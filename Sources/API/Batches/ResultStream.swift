@@ -3,41 +3,41 @@ internal import Jobs
 internal import Logging
 internal import Synchronization
 
-/// The results of a batch, line by line: a page of them is read when the client has room for it.
+/// Streams the results of a batch line by line. A page is read from the store when the client can receive more.
 final class ResultStream: ContentStream {
-  /// Lines that are looked at for one page, and bytes after which it takes no other line: a client that reads nothing
-  /// holds one of them.
+  /// The maximum lines that are read for one page, and the bytes after which a page gets no more lines. A client that
+  /// reads nothing keeps one page in memory.
   private static let most = (lines: 250, bytes: 256 << 10)
-  /// The shortest time between two looks whether the next job has ended, and the longest, while nothing of the batch
-  /// changes.
+  /// The time between two reads while the next job has not finished. The least one always applies; the longest if the
+  /// batch does not change.
   private static let waits = (least: Duration.milliseconds(200), most: Duration.seconds(5))
 
-  /// What comes after a look.
+  /// What to do after a read.
   private enum Next {
-    /// There is something to send, or nothing any more.
+    /// Stop: something is ready to send, or the stream has ended.
     case sent
-    /// Another look.
+    /// Read again at once.
     case again
-    /// Another look once the batch has another revision; nil: soon.
+    /// Read again when the batch has another revision; nil: soon.
     case later(beyond: Int?)
-    /// Another look in a second.
+    /// Read again in one second.
     case afterFailure
   }
 
   private struct State {
     var query: ResultQuery
-    /// Lines that are looked at next: about as many as the last page had, where those were long.
+    /// The number of lines to read next. If lines are long, about as many as the last page had.
     var lines = ResultStream.most.lines
     var ready: [UInt8] = []
     var isReading = false
-    /// What comes after that; nil: another page.
+    /// The piece after `ready`; nil: another page.
     var end: StreamPiece?
     var reading: Task<Void, Never>?
     var wake: (@Sendable () -> Void)?
   }
 
   private let state: Mutex<State>
-  /// Up to where it goes where it doesn't follow.
+  /// The last line of the stream, if it does not follow the batch.
   private let last: Int
   private let batch: BatchID
   private let caller: Caller
@@ -46,7 +46,7 @@ final class ResultStream: ContentStream {
   private let turns: ClientTurns
   private let log: Logger
 
-  /// - Parameter turns: one of the client's is taken while a page is made.
+  /// - Parameter turns: limits how many pages are made at once.
   init(
     _ query: ResultQuery, of batch: Batch, for caller: Caller, _ client: RateLimiter.Client,
     _ service: any BatchService, turns: ClientTurns, log: Logger
@@ -61,7 +61,7 @@ final class ResultStream: ContentStream {
   func attach(_ wake: @escaping @Sendable () -> Void) { state.withLock { $0.wake = wake } }
 
   var keepAlive: KeepAlive? { nil }
-  /// Nothing but its end tells a client that it has them all.
+  /// The results have no marker for their end, so a stream that ends early must fail.
   var endsAnywhere: Bool { false }
 
   func next() -> StreamPiece {
@@ -81,10 +81,10 @@ final class ResultStream: ContentStream {
     return piece
   }
 
-  /// Reads until there is something to send. Whoever lets go of the stream ends that.
+  /// Reads until something is ready. Ends when the stream is deallocated.
   private static func read(for stream: () -> ResultStream?) async {
     guard let (service, batch, caller, client, turns) = stream()?.subject else { return }
-    // The stream is held while it looks, and let go of while it waits, for its turn too.
+    // The stream is retained only during a read, not while this task waits.
     while let next = await turns.take(for: client, { await stream()?.look() }) {
       switch next {
       case .sent: return
@@ -108,7 +108,7 @@ final class ResultStream: ContentStream {
         note([], end: .failed)
         return .sent
       }
-      log.error("results can't be read", metadata: ["error": "\(error)"])
+      log.error("failed to read results of a batch", metadata: ["error": "\(error)"])
       return .afterFailure
     }
   }
@@ -117,7 +117,7 @@ final class ResultStream: ContentStream {
     var (query, lines) = state.withLock { ($0.query, $0.lines) }
     query.through = query.after + lines
     if !query.isInOrder { query.through = min(query.through, last) }
-    // Looked at before its lines: what comes in between is left for later.
+    // Read before the results, so that jobs that finish in between are part of a later page.
     let batch = query.isInOrder ? try await service.batch(batch, for: caller) : nil
     let results = try await service.results(query)
     let (bytes, through) = Self.page(of: results)
@@ -131,7 +131,7 @@ final class ResultStream: ContentStream {
     let (after, next) = (max(through, query.after), lines)
     state.withLock { ($0.query.after, $0.lines) = (after, next) }
     if bytes.isEmpty, !isLast {
-      // That none is left to be cancelled is no change of its revision.
+      // When the last job is cancelled, the revision does not change.
       let revision = batch.flatMap { $0.isCancelling ? nil : $0.revision }
       return isFurther ? .again : .later(beyond: revision)
     }
@@ -139,7 +139,7 @@ final class ResultStream: ContentStream {
     return .sent
   }
 
-  /// Lines as they are sent, and up to where that is all there is to tell.
+  /// Returns the lines to send, and the number of the last line that they cover.
   private static func page(of results: BatchResults) -> (bytes: [UInt8], through: Int) {
     var bytes: [UInt8] = []
     for line in results.lines {

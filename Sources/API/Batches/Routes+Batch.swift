@@ -2,7 +2,7 @@ internal import HTTP
 internal import HTTPTypes
 internal import Jobs
 
-/// Batches that are there.
+/// Handlers for existing batches.
 extension Routes {
   /// `GET /batches/{id}`.
   func batch(_ exchange: Exchange) async throws(Problem) -> Response {
@@ -10,7 +10,7 @@ extension Routes {
     var batch = try await seen(exchange)
     let known = exchange.fields[.ifNoneMatch]
     var isKnown = known.map { Conditions.names(batch.entityTag, in: $0) } ?? false
-    // A client that has another version already is not kept waiting for a third.
+    // If the client's version is already outdated, it gets the current one at once.
     if let wait, wait.limit > .zero, known == nil ? !batch.state.isOver : isKnown {
       let place = try place(for: exchange)
       defer { place.release() }
@@ -41,7 +41,7 @@ extension Routes {
   func batches(_ exchange: Exchange) async throws(Problem) -> Response {
     var query = Query(exchange.request.query)
     let limit = query.int("limit", in: 1...500) ?? 50
-    // An admin lists everyone's.
+    // An admin sees the batches of all owners.
     let owner = exchange.caller.isAdmin ? nil : exchange.caller.owner
     var wanted = BatchQuery(owner: owner, now: service.now(), limit: limit)
     for word in query.all("state") {
@@ -49,12 +49,14 @@ extension Routes {
         wanted.states.insert(state)
       } else {
         let words = Batch.State.allCases.map(\.rawValue).joined(separator: ", ")
-        query.wrong("state", "It is one of \(words).")
+        query.wrong("state", "Must be one of \(words).")
       }
     }
     if let cursor = query.one("cursor") {
       wanted.before = Self.job(before: cursor)
-      if wanted.before == nil { query.wrong("cursor", "It is a next_cursor of an earlier answer.") }
+      if wanted.before == nil {
+        query.wrong("cursor", "Must be the next_cursor of an earlier response.")
+      }
     }
     try query.finish()
     let page = try await asking { [wanted] () throws(JobsError) in
@@ -73,7 +75,7 @@ extension Routes {
     return Response(status: .ok, fields: fields, content: .bytes(body))
   }
 
-  /// More lines than any batch has, and few enough to count on from there.
+  /// Above the limit of any batch, and small enough that adding to it can't overflow.
   static let mostLines = 1 << 40
 
   /// `GET /batches/{id}/results`.
@@ -91,7 +93,7 @@ extension Routes {
       } else if word == "rejected" {
         withRejected = true
       } else {
-        query.wrong("phase", "It is one of success, failure, cancelled, rejected.")
+        query.wrong("phase", "Must be one of success, failure, cancelled, rejected.")
       }
     }
     try query.finish()
@@ -102,7 +104,7 @@ extension Routes {
     wanted.isInOrder = follows
     let fields: HTTPFields = [
       .contentType: "application/x-ndjson", .cacheControl: "no-store",
-      // nginx would hold lines back otherwise.
+      // Without this field nginx would buffer the lines.
       .xAccelBuffering: "no",
     ]
     if exchange.request.method == .head {
@@ -145,23 +147,26 @@ extension Routes {
       }, .ok)
   }
 
-  /// The codes that the content names; none where there is no content.
+  /// The failure codes in the body; empty if there is no body.
   private func retriedCodes(_ exchange: Exchange) async throws(Problem) -> Set<FailureCode> {
     if exchange.request.body.declaredLength == 0 { return [] }
     guard MediaType(exchange.fields[.contentType])?.essence == "application/json",
       exchange.isUnencoded
     else {
-      throw Problem(.unsupportedMediaType, "Send application/json, not compressed, or nothing.")
+      throw Problem(
+        .unsupportedMediaType,
+        "Send no body, or set Content-Type to application/json without a Content-Encoding.")
     }
     var mistakes = Mistakes()
     var codes: Set<FailureCode> = []
     guard case .object(let members) = try await smallJSON(exchange) else {
-      throw Problem(.invalidOption, "What to retry is an object with a list of codes.")
+      throw Problem(.invalidOption, "Must be an object with codes.")
     }
     for member in members {
       guard member.name == "codes", case .array(let words) = member.value else {
         mistakes.add(
-          .pointer("/\(member.name.prefix(bytes: 128))"), .invalidOption, "Here goes codes, a list."
+          .pointer("/\(member.name.prefix(bytes: 128))"), .invalidOption,
+          "Unknown member, or codes is not an array."
         )
         continue
       }
@@ -170,7 +175,7 @@ extension Routes {
           codes.insert(code)
         } else {
           mistakes.add(
-            .pointer("/codes/\(index)"), .invalidOption, "No job fails with such a code.")
+            .pointer("/codes/\(index)"), .invalidOption, "Must be the failure code of a job.")
         }
       }
     }
@@ -184,7 +189,7 @@ extension Routes {
     let batch = try await seen(exchange)
     var seen: Int?
     if case .version(let version)? = LastEventID(exchange.fields[.lastEventID]) { seen = version }
-    // The only answer after which a browser's EventSource does not come back.
+    // 204 is the only response after which a browser's EventSource does not reconnect.
     if batch.state.isOver, !batch.isCancelling, seen == batch.revision {
       return Response(status: .noContent)
     }
@@ -193,24 +198,25 @@ extension Routes {
     return events(.stream(BatchEventStream(exchange.id, seen: seen, service)), place)
   }
 
-  /// Holds `If-Match` (RFC 9110 section 13.1.1) against the batch as it is: jobs that end meanwhile may change it before what
-  /// was asked for does.
+  /// Checks `If-Match` (RFC 9110 section 13.1.1) against the current batch. The check is not atomic: a job may finish
+  /// between it and the requested change.
   private func checkMatch(_ exchange: Exchange) async throws(Problem) {
     guard let field = exchange.fields[.ifMatch] else { return }
     guard Conditions.matches(try await seen(exchange).entityTag, field) else {
       throw Problem(
-        .preconditionFailed, "If-Match does not name the batch's ETag; GET tells it.")
+        .preconditionFailed,
+        "If-Match does not match the batch's ETag. Get the batch, and use its ETag.")
     }
   }
 
-  /// The batch as it is.
+  /// The current batch.
   func seen(_ exchange: Exchange) async throws(Problem) -> Batch {
     try await asking { () throws(JobsError) in
       try await service.batch(exchange.id, for: exchange.caller)
     }
   }
 
-  /// An answer that is the batch.
+  /// The response with the batch.
   func answer(_ batch: Batch, _ status: HTTPResponse.Status) -> Response {
     Response(
       status: status,

@@ -2,7 +2,7 @@ internal import HTTP
 internal import HTTPTypes
 internal import Jobs
 
-/// Lists of jobs: what comes, line by line.
+/// Handlers that receive batches: their content is read line by line.
 extension Routes {
   /// `POST /batches`.
   func beginBatch(_ exchange: Exchange) async throws(Problem) -> Response {
@@ -15,7 +15,7 @@ extension Routes {
     let format = try format(of: exchange, isOptional: new.isOpen)
     let key = try exchange.idempotencyKey()
     if key != nil { new.content = BatchContent(isComplete: format == nil) }
-    // Before the batch is durable: a batch that can't be received is not kept.
+    // Reserved before the batch is created, so that no batch is stored if the limits are reached.
     let room = format == nil ? [] : try self.room(for: exchange)
     defer { for share in room { share.release() } }
     let begun = try await asking { () throws(JobsError) in
@@ -36,7 +36,7 @@ extension Routes {
     return response
   }
 
-  /// Compares the content with that of the batch that its key belongs to, as far as that was received.
+  /// Compares the content of a repeated request with the batch of its idempotency key, as far as that was received.
   /// - Throws: `.keyReused` if they differ.
   private func compare(
     _ exchange: Exchange, _ format: (any BatchFormat)?, with batch: Batch
@@ -66,7 +66,7 @@ extension Routes {
           try upload.read(piece)
         }
       } catch {
-        // The part read before the mistake may be all that the first upload had, too.
+        // The first upload may have ended before this mistake.
         if upload.verdict == nil { throw error }
       }
       _ = upload.take()
@@ -75,29 +75,30 @@ extension Routes {
     guard isEqual == true else { throw Problem(JobsError.keyReused) }
   }
 
-  /// What is answered by the key of a batch that is forgotten.
+  /// The response if the batch of an idempotency key has been deleted.
   private static func gone(_ id: BatchID) -> Response {
     Response(
       status: .ok, fields: [.contentType: "application/json", .cacheControl: "no-cache"],
       content: .bytes(BatchDocument.encode(gone: id)))
   }
 
-  /// Forgets a batch whose beginning came to no good, where it is not to be gone on with.
-  /// - Parameter received: the lines of it that came by this request.
+  /// Deletes a batch whose first request failed, if no request can continue it.
+  /// - Parameter received: the number of lines that this request stored.
   private func tidy(
     _ batch: Batch, received: Int, after problem: Problem, _ exchange: Exchange
   ) async {
-    // Another request may have found it by its key, and gone on with it or closed it: what that was told stays true.
+    // Another request with the same key may have continued or closed the batch. Then it stays, as that client was told.
     if Self.isRefused(batch, for: problem), received > 0 {
       try? await service.purge(batch: batch.id, refusedAfter: received, for: exchange.caller)
     } else if problem.status == .unprocessableContent || received == 0 && !batch.isOpen {
-      // An open one may be asked for by its key, but what is wrong with its beginning is wrong again. One that has lines stays.
+      // An open batch stays for a repeated request with its key, unless the mistake would occur again. A batch with
+      // lines stays.
       try? await service.abandon(batch.id, after: received)
     }
   }
 
-  /// Whether a list is refused as a whole: what is wrong with it is wrong again, and once it is mended it begins anew. An
-  /// upload that broke off, or is too long, is gone on with.
+  /// Whether the batch is refused as a whole. A mistake in the body would occur again, so the client must correct it
+  /// and create another batch. An upload that was interrupted or is too long can be continued.
   private static func isRefused(_ batch: Batch, for problem: Problem) -> Bool {
     let isMistake =
       problem.status == .unprocessableContent || problem.code == .request(.malformedJSON)
@@ -109,7 +110,7 @@ extension Routes {
     if let name = query.one("name") {
       new.name = name
       if !(1...256 ~= name.unicodeScalars.count) || name.hasControls {
-        query.wrong("name", "It has 1 to 256 characters, none of them a control character.")
+        query.wrong("name", "Must have 1 to 256 characters and no control characters.")
       }
     }
     let location = Location(root: .query, member: "tag")
@@ -121,7 +122,7 @@ extension Routes {
       if let members = Self.defaults(text) {
         _ = decoder.template(from: members, at: .parameter("defaults"))
       } else {
-        query.wrong("defaults", "It is a JSON object with members of a job.")
+        query.wrong("defaults", "Must be a JSON object with members of a job.")
       }
     }
     if let text = query.one("notify") {
@@ -129,7 +130,7 @@ extension Routes {
         new.webhook = decoder.batchWebhook(
           .object(members), at: Location(root: .query, member: "notify"))
       } else {
-        query.wrong("notify", "It is a JSON object with a url.")
+        query.wrong("notify", "Must be a JSON object with url.")
       }
     }
     return new
@@ -147,7 +148,7 @@ extension Routes {
     var query = Query(exchange.request.query)
     let from = query.int("from", in: 0...Self.mostLines)
     if from == nil, query.mistakes.isEmpty {
-      query.wrong("from", "It says how many lines came before: the batch's received.")
+      query.wrong("from", "Must be the number of lines received so far: the batch's received.")
     }
     try query.finish()
     let format = try format(of: exchange, isOptional: false)
@@ -160,7 +161,7 @@ extension Routes {
     return answer(try await receive(exchange, format, into: batch), .accepted)
   }
 
-  /// How the content is lines; nil where there is none, and need not be.
+  /// The format of the body; nil if there is none and none is required.
   private func format(
     of exchange: Exchange, isOptional: Bool
   ) throws(Problem) -> (any BatchFormat)? {
@@ -178,24 +179,25 @@ extension Routes {
     default:
       throw Problem(
         .unsupportedMediaType,
-        "Send application/x-ndjson, text/uri-list, text/plain, text/csv or application/json, not compressed."
+        "Content-Type must be application/x-ndjson, text/uri-list, text/plain, text/csv or application/json, without a Content-Encoding."
       )
     }
   }
 
-  /// A place to send from, and the memory that an upload takes.
+  /// Reserves a connection and the memory of an upload.
   private func room(for exchange: Exchange) throws(Problem) -> [Budget.Share] {
     let place = try place(for: exchange)
     let share = memory.share(for: exchange.client)
     guard share.take(BatchWriter.memory) else {
-      throw .noRoom("As much is being received as fits into memory; try again later.")
+      throw .noRoom(
+        "Too many request bodies are being received. Retry after the time in Retry-After.")
     }
     return [place, share]
   }
 
-  /// Takes what the client sends, which is durable when this returns; what was read stays, whatever ends it, but for a list
-  /// that is refused as it begins. A batch that is not open ends with it.
-  /// - Parameter begins: whether this request began the batch, which is forgotten where that came to no good.
+  /// Receives lines until the body ends. All lines are stored when this returns, and a batch that is not open is
+  /// closed. If the upload fails, the lines read so far are kept, except when the whole batch is refused.
+  /// - Parameter begins: whether this request created the batch. If it fails, the batch may be deleted.
   private func receive(
     _ exchange: Exchange, _ format: any BatchFormat, into batch: Batch, begins: Bool = false
   ) async throws(Problem) -> Batch {
@@ -205,7 +207,7 @@ extension Routes {
     do throws(Problem) {
       var count = 0
       while let piece = try await Self.next(of: exchange.request.body) {
-        // It may have been long in coming.
+        // The piece may have arrived long after the last check.
         try checkAccess(exchange)
         count += piece.count
         try await reading.read(count, for: exchange.client) { () throws(Problem) in
@@ -213,7 +215,7 @@ extension Routes {
         }
         try await add(from: upload, to: writer)
       }
-      // The last line may end with the content.
+      // The last line may have no line break.
       try await reading.read(count, for: exchange.client) { () throws(Problem) in
         // Only the first request's content is compared with that of an open batch; any other batch is closed now.
         try upload.end(completesContent: begins && batch.isOpen)
@@ -230,14 +232,14 @@ extension Routes {
     }
   }
 
-  /// - Parameter tracksContent: whether what is read becomes part of the batch's ``Batch/content``.
+  /// - Parameter tracksContent: whether the lines are added to the batch's ``Batch/content``.
   private func reader(
     of batch: Batch, _ exchange: Exchange, tracksContent: Bool = false
   ) -> LineReader {
     var decoder = decoder(for: exchange)
-    // An admin may send lines of another owner's batch.
+    // An admin may add lines to another owner's batch.
     decoder.destinations = destinations(for: batch.owner)
-    // They were looked at when the batch began; limits may have become narrower since, and are the operator's all the same.
+    // The defaults were checked when the batch was created. If limits were lowered since, members above them are ignored.
     let members = batch.defaults.flatMap(Self.defaults) ?? []
     let template = decoder.template(from: members, at: .parameter("defaults"))
     decoder.mistakes = Mistakes()
@@ -252,14 +254,17 @@ extension Routes {
     do { return try await body.next() } catch { throw Problem(error) }
   }
 
-  /// Has what was read written; what came beyond the most lines was passed over.
+  /// Passes the lines that were read to the writer. Lines above the maximum were not kept.
   private func add(from upload: BatchUpload, to writer: BatchWriter) async throws(Problem) {
     let (parts, isOverfull) = upload.take()
     for lines in parts {
       do { try await writer.add(lines) } catch { throw Problem(error) }
     }
     guard !isOverfull else {
-      throw Problem(.bodyTooLarge, "A batch has at most \(configuration.maxBatchLines) lines.")
+      throw Problem(
+        .bodyTooLarge,
+        "A batch has at most \(configuration.maxBatchLines) lines. Create another one for the rest."
+      )
     }
   }
 
@@ -267,7 +272,7 @@ extension Routes {
     do { return try await writer.finish() } catch { throw Problem(error) }
   }
 
-  /// An upload has come to its end.
+  /// Closes the batch at the end of its upload. Throws if it has no jobs.
   private func ended(_ batch: Batch, _ exchange: Exchange) async throws(Problem) -> Batch {
     if batch.isOpen { return batch }
     guard batch.counts.all > 0 else {

@@ -1,9 +1,9 @@
 internal import Glibc
 
-/// Addresses, names and URLs as they stand in a configuration. Only their form is judged here; what
-/// may be connected to is the fetcher's to say.
+/// Validates addresses, host names and URLs in a configuration. It checks only their form; the fetcher decides which
+/// addresses may be connected to.
 enum AddressText {
-  /// 4 or 16 bytes of an IPv4 or IPv6 address; nil when it is none.
+  /// The 4 or 16 bytes of an IPv4 or IPv6 address; nil if the text is not an address.
   static func bytes(_ text: some StringProtocol) -> [UInt8]? {
     let text = String(text)
     var bytes = [UInt8](repeating: 0, count: 16)
@@ -24,7 +24,7 @@ enum AddressText {
     return bytes[0] == 127
   }
 
-  /// What is wrong with a CIDR, or nil.
+  /// Returns what is wrong with a CIDR, or nil if it is valid.
   static func wrongWithNetwork(_ text: String) -> String? {
     let parts = text.split(separator: "/", omittingEmptySubsequences: false)
     guard let address = bytes(parts[0]) else {
@@ -41,7 +41,7 @@ enum AddressText {
     return nil
   }
 
-  /// What is wrong with an exact name, an address, or `*.` and a name; nil when nothing is.
+  /// Returns what is wrong with a host pattern, or nil if it is valid. A pattern is a name, an address, or `*.` and a name.
   static func wrongWithHostPattern(_ text: String) -> String? {
     if isAddress(text) { return nil }
     guard text.allSatisfy(\.isASCII) else { return "is not ASCII; write it as its xn--… form" }
@@ -49,7 +49,7 @@ enum AddressText {
     return isName(name) ? nil : "is not a host name (such as example.org or *.example.org)"
   }
 
-  /// Whether it is scheme, host and port as a browser sends them.
+  /// Whether the text consists of scheme, host and optional port, in the form that browsers send in `Origin`.
   static func isOrigin(_ text: String) -> Bool {
     guard let (scheme, rest) = split(text) else { return false }
     return ["http", "https"].contains(scheme) && isAuthority(rest) && text == text.lowercased()
@@ -63,21 +63,20 @@ enum AddressText {
       && (place.last.map(isAuthority) ?? false)
   }
 
-  /// The URL with `hidden` for user and password.
+  /// The URL with user and password replaced by `hidden`.
   static func hidingCredentials(_ url: String) -> String {
     guard let at = url.lastIndex(of: "@") else { return url }
     let scheme = split(url).map { $0.scheme + "://" } ?? ""
     return scheme + "hidden" + url[at...]
   }
 
-  /// The URL of a database with `hidden` for user and password, whatever they hold, and for its options where a password
-  /// may be among them.
+  /// A database URL with user and password replaced by `hidden`, and its options too if they may contain a password.
   static func hidingSecrets(_ url: String) -> String {
-    // libpq takes a question mark in a password for one of its characters.
+    // libpq allows a question mark in a password, so hide the credentials before looking for the options.
     let shown = hidingCredentials(url)
     guard let mark = shown.firstIndex(of: "?") else { return shown }
     let options = shown[shown.index(after: mark)...]
-    // A name may be percent-encoded.
+    // The name of an option may be percent-encoded, so options with a percent sign are hidden too.
     let isOpen = !options.lowercased().contains("password") && !options.contains("%")
     return isOpen ? shown : shown[...mark] + "hidden"
   }

@@ -1,6 +1,6 @@
 extension Configuration {
-  /// Every key with its value, as YAML that can be read again but for the secrets: those of tokens,
-  /// signing keys and the proxy's URL are `hidden`.
+  /// Every key with its value, as YAML. Secrets of tokens, signing keys and URLs are shown as `hidden`; everything else can
+  /// be read again.
   public func effective() -> String {
     var lines: [String] = []
     var sections: [Substring] = []
@@ -18,7 +18,7 @@ extension Configuration {
     return lines.joined(separator: "\n") + "\n"
   }
 
-  /// The file is what was given where keys come from one.
+  /// `view.keys` is shown as empty if the keys were read from `view.keys_file`.
   private func value(of key: Key) -> String {
     key.path == "view.keys" && view.keysFile != nil ? "[]" : key.show(self)
   }

@@ -1,94 +1,96 @@
 extension Configuration {
   /// `cache`: the HTTP cache (RFC 9111).
   public struct Cache: Sendable, Equatable {
-    /// Whether anything is cached.
+    /// Whether the cache is used.
     public var enabled = true
-    /// Bytes kept in memory.
+    /// Maximum bytes of cached images in memory.
     public var memory = 100_000_000
-    /// Bytes kept on disk.
+    /// Maximum bytes of cached images on disk.
     public var disk = 1_000_000_000
-    /// Whether one owner may be answered from what another one fetched.
+    /// Whether owners share cached responses.
     public var shared = true
-    /// Freshness of a response that says nothing of its own; zero leaves it to the heuristics of
-    /// RFC 9111 section 4.2.2.
+    /// How long a response without freshness information is fresh. With zero, the heuristic of RFC 9111 section 4.2.2 is
+    /// used.
     public var defaultTTL: Duration = .seconds(86_400)
   }
 
-  /// `storage`: jobs and images on disk.
+  /// `storage`: where jobs and images are stored.
   public struct Storage: Sendable, Equatable {
-    /// The folder; made when it is not there.
+    /// The folder; created if it does not exist.
     public var path = "./data"
-    /// The URL of the PostgreSQL database that keeps jobs; nil: SQLite, in the folder.
+    /// The URL of a PostgreSQL database for jobs; nil for SQLite in the folder.
     public var jobs: String?
-    /// A file with its password; nil: as libpq finds one.
+    /// A file with the database password; nil to let libpq find one.
     public var jobsPasswordFile: String?
-    /// `s3://bucket/prefix`, where images are kept; nil: files, in the folder.
+    /// `s3://bucket/prefix` for images; nil for files in the folder.
     public var images: String?
-    /// How that bucket is reached.
+    /// How the bucket of `images` is reached.
     public var s3 = ObjectStore()
-    /// Bytes of the bucket's images that have a copy in the folder.
+    /// Maximum bytes of local copies of the bucket's images.
     public var localCache = 1_000_000_000
-    /// Bytes of all images kept.
+    /// Maximum bytes of all stored images.
     public var maxBytes = 10_000_000_000
-    /// Bytes of the records of all jobs, queued or finished; an owner's are at most half while others have some.
+    /// Maximum bytes of the records of all jobs, queued or finished. One owner may use half of it while other owners have
+    /// jobs.
     public var maxRecordBytes = 4_000_000_000
-    /// Bytes of the disk that only deletions, the ends of jobs and the start may use; 0: none.
+    /// Bytes of disk space reserved for deletions, for finishing jobs and for the start; 0 for none.
     public var reserve = 64_000_000
-    /// Bytes of broken-off transfers kept for resuming.
+    /// Maximum bytes of partial transfers kept for resuming.
     public var partials = 500_000_000
   }
 
-  /// `storage.s3`: an object store that speaks S3.
+  /// `storage.s3`: the S3-compatible object store of `storage.images`.
   public struct ObjectStore: Sendable, Equatable {
-    /// Its URL, without a path; nil: AWS's of that region.
+    /// The URL of the object store, without a path; nil for AWS in `region`.
     public var endpoint: String?
-    /// What requests are signed for; where the key isn't given, `AWS_REGION` if that is.
+    /// The region that requests are signed for. If the key is not set, `AWS_REGION` is used.
     public var region = "us-east-1"
-    /// Whether the bucket's name stands in the path; else in the host's name.
+    /// Whether the bucket's name is in the URL's path, otherwise in the host name.
     public var isPathStyle = true
-    /// An INI file as AWS's tools have it, read again once it has changed; nil: `AWS_ACCESS_KEY_ID` and its like.
+    /// An INI file in the format of AWS's tools, read again when it changes. Nil to use `AWS_ACCESS_KEY_ID` and the
+    /// related variables.
     public var credentialsFile: String?
   }
 
-  /// An entry of `destinations`: a bucket of an object store that speaks S3, where jobs may have their images brought.
+  /// An entry of `destinations`: a bucket of an S3-compatible object store that jobs may deliver images to.
   public struct Destination: Sendable, Equatable {
-    /// What jobs call it: 1…64 of `A-Z a-z 0-9 . _ -`.
+    /// The name that jobs use: 1…64 of `A-Z a-z 0-9 . _ -`.
     public var name: String
-    /// The service's URL, without a path; nil: AWS's of that region.
+    /// The URL of the object store, without a path; nil for AWS in `region`.
     public var endpoint: String?
-    /// What requests are signed for.
+    /// The region that requests are signed for.
     public var region = "us-east-1"
     /// The bucket's name.
     public var bucket: String
-    /// What all keys begin with.
+    /// The prefix of all object keys.
     public var prefix = ""
-    /// Whether the bucket's name stands in the path; else in the host's name.
+    /// Whether the bucket's name is in the URL's path, otherwise in the host name.
     public var isPathStyle = true
-    /// Files with the two halves of an access key; nil: `AWS_ACCESS_KEY_ID` and its like.
+    /// Files with the access key; nil to use `AWS_ACCESS_KEY_ID` and the related variables.
     public var keyFiles: KeyFiles?
-    /// The names of the tokens whose jobs may use it; nil: all.
+    /// The names of the tokens whose jobs may use the destination; nil for all.
     public var owners: [String]?
   }
 
-  /// Two files, each with one half of an access key.
+  /// The files of an access key.
   public struct KeyFiles: Sendable, Equatable {
-    /// That of the public half.
+    /// Path of the file that holds the access key ID.
     public var access: String
-    /// That of the secret half.
+    /// Path of the file that holds the secret access key.
     public var secret: String
   }
 
-  /// `sources`: other sources than URLs.
+  /// `sources`: sources of images other than URLs.
   public struct Sources: Sendable, Equatable {
-    /// The folder of local images; nil refuses them.
+    /// The folder of local images; nil to refuse local images.
     public var localRoot: String?
   }
 
-  /// `placeholders`: image files; nil is a plain built-in picture.
+  /// `placeholders`: image files; nil for the plain built-in image.
   public struct Placeholders: Sendable, Equatable {
-    /// For a job that is not finished.
+    /// Shown for a job that is not finished.
     public var loading: String?
-    /// For one that has no image.
+    /// Shown for a finished job without an image.
     public var failure: String?
   }
 }

@@ -1,8 +1,8 @@
 internal import Logging
 
 extension Configuration {
-  /// Every key, section by section: the one table that files, the environment, flags, printing and
-  /// the documentation's tests go by. The defaults are the properties'.
+  /// Every key, section by section. Files, environment variables, flags, printing and the documentation tests all use this
+  /// table. The default of a key is the initial value of its property.
   public static let keys: [Key] =
     serving + working + keeping + [
       Key("view.enabled", \.view.enabled, .boolean),

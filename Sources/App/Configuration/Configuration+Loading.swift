@@ -14,20 +14,19 @@ extension Configuration {
     }
   }
 
-  /// The variable that `imagefetch get` has its token from; no key's, and no mistake.
+  /// The variable that `imagefetch get` reads its token from. It belongs to no key, and is accepted by all commands.
   public static let tokenVariable = Key.environmentPrefix + "TOKEN"
 
-  /// Flags over environment over file over defaults.
+  /// Loads the configuration. Flags override the environment, which overrides the file, which overrides the defaults.
   ///
-  /// A variable of a list holds its items between commas, one of `auth.tokens` holds YAML (JSON is
-  /// YAML too): `[{name: web, token_file: /run/secrets/web, scopes: [jobs]}]`. Files are named from
-  /// the working directory.
+  /// The variable of a list contains its items separated by commas. That of `auth.tokens` contains YAML or JSON:
+  /// `[{name: web, token_file: /run/secrets/web, scopes: [jobs]}]`. Relative paths start at the working directory.
   ///
   /// - Parameters:
   ///   - file: a YAML file of at most 1 MiB; nil for none.
-  ///   - environment: all variables. One that begins with `IMAGEFETCH_` and belongs to no key is a
-  ///     mistake, but for ``tokenVariable`` and those that Kubernetes sets beside a Service named `imagefetch`.
-  /// - Throws: all mistakes at once.
+  ///   - environment: all variables. A variable that starts with `IMAGEFETCH_` and belongs to no key is a mistake. The
+  ///     exceptions are ``tokenVariable`` and the variables that Kubernetes sets for a Service named `imagefetch`.
+  /// - Throws: All mistakes at once.
   public static func load(
     file: String? = nil, environment: [String: String] = [:], flags: [Flag] = []
   ) throws(Mistakes) -> Configuration {
@@ -36,9 +35,9 @@ extension Configuration {
     return try finish(&loader, environment, flags)
   }
 
-  /// The same of a file's text.
+  /// Loads the configuration from the text of a file.
   ///
-  /// - Parameter name: what messages call the file.
+  /// - Parameter name: the file's name in messages.
   public static func load(
     yaml: String, name: String, environment: [String: String] = [:], flags: [Flag] = []
   ) throws(Mistakes) -> Configuration {

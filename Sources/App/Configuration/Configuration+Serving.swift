@@ -6,23 +6,23 @@ extension Configuration {
   public struct Server: Sendable, Equatable {
     /// An IPv4 or IPv6 address, or `localhost`.
     public var host = "127.0.0.1"
-    /// The port; 0 takes a free one.
+    /// The port; 0 for any free one.
     public var port = 8080
-    /// Threads that serve connections; 0 is one a core.
+    /// Threads that serve connections; 0 for one per core.
     public var threads = 0
-    /// Connections at once.
+    /// Maximum number of open connections.
     public var maxConnections = 10_000
-    /// From the first byte of a request to its last.
+    /// Maximum time from a request's first byte to its last.
     public var requestTimeout: Duration = .seconds(30)
-    /// Bytes of a request's body.
+    /// Maximum bytes of a request's body.
     public var maxBody = 32 << 20
-    /// How long running jobs may go on when the service stops.
+    /// How long running jobs may continue when the service stops.
     public var drainTimeout: Duration = .seconds(20)
     /// TLS; both files or none.
     public var tls = TLS()
-    /// Networks of proxies that may say whom they ask for.
+    /// Networks of proxies whose forwarding header fields name the client.
     public var trustedProxies: [String] = []
-    /// Origins that may read answers in a browser; `*` is any.
+    /// Web origins whose pages may read responses (CORS); `*` for all.
     public var corsOrigins: [String] = []
 
     /// Whether only this machine can connect.
@@ -37,56 +37,55 @@ extension Configuration {
     public var key: String?
   }
 
-  /// `auth`: who may ask.
+  /// `auth`: tokens and rate limits of clients.
   public struct Auth: Sendable, Equatable {
-    /// Open to everyone, said openly.
+    /// Whether clients on other machines need no token.
     public var disabled = false
-    /// Who may ask, and for what; empty is everyone.
+    /// The tokens that are accepted. If empty, no token is needed.
     public var tokens: [Token] = []
-    /// A file with more of them, read again when it changes.
+    /// A file with more tokens, read again when it changes.
     public var tokensFile: String?
-    /// What was read from it.
+    /// The tokens read from `tokensFile`.
     public internal(set) var filedTokens: [Token] = []
-    /// Those of both.
+    /// All tokens, including those of the file.
     public var all: [Token] { tokens + filedTokens }
     /// Whether `/metrics` needs no token.
     public var publicMetrics = false
-    /// Requests of one token, or of one address where there are no tokens.
+    /// The rate limit for each token, or for each address if there are no tokens.
     public var rateLimit = RateLimit()
   }
 
   /// One entry of `auth.tokens`.
   public struct Token: Sendable, Equatable {
-    /// What a token lets do.
+    /// The permissions of a token.
     public enum Scope: String, Sendable, Equatable, CaseIterable {
-      /// Jobs of its own.
+      /// The owner's jobs.
       case jobs
-      /// The cache, the network, the metrics and everyone's jobs.
+      /// The cache, the network state, the metrics and the jobs of all owners.
       case admin
     }
 
-    /// Names the owner of jobs, in the store and the log.
+    /// The owner of the token's jobs, in the store and the log.
     public var name: String
     /// The SHA-256 of the token: 32 bytes.
     public var sha256: [UInt8]
-    /// The file that the token was read from, where it was.
+    /// The file that the token was read from; nil if it was given as a hash.
     public var file: String?
-    /// What it lets do.
     public var scopes: Set<Scope>
-    /// Its owner's jobs in the queue at once; nil: as many as there may be.
+    /// Maximum number of the owner's queued jobs; nil for no limit except `jobs.max_queued`.
     public var maxQueued: Int?
-    /// The highest priority of its owner's jobs; nil: any.
+    /// The highest priority of the owner's jobs; nil for any.
     public var maxPriority: Priority?
-    /// Requests a second of its holder; nil: `auth.rate_limit`.
+    /// Requests per second with this token; nil for `auth.rate_limit`.
     public var rate: Double?
-    /// Bytes that come from origins for its owner in a day, by UTC; nil: as many as there are.
+    /// Maximum bytes fetched from origins for the owner in a day (UTC); nil for no limit.
     public var maxBytesPerDay: Int?
-    /// What messages to its owner are signed with; empty: those of `webhooks`.
+    /// Secrets that sign the owner's webhook messages; empty for those of `webhooks`.
     public var webhookSecrets: [WebhookSecret] = []
-    /// The files that some of them were read from.
+    /// The files that some of the secrets were read from.
     public var webhookSecretFiles: [String] = []
 
-    /// A token known by its hash.
+    /// Creates a token with its hash.
     public init(name: String, sha256: [UInt8], file: String? = nil, scopes: Set<Scope>) {
       (self.name, self.sha256, self.file, self.scopes) = (name, sha256, file, scopes)
     }
@@ -94,83 +93,83 @@ extension Configuration {
 
   /// `auth.rate_limit`: a token bucket.
   public struct RateLimit: Sendable, Equatable {
-    /// What refills it; 0 is no limit.
+    /// Requests added to the bucket per second; 0 for no rate limit.
     public var requestsPerSecond = 0.0
-    /// What it holds; 0 is one second's worth, one at least.
+    /// The bucket's capacity in requests; 0 for one second's worth, at least one request.
     public var burst = 0
   }
 
-  /// `api`: what one request may ask for.
+  /// `api`: limits of single requests.
   public struct API: Sendable, Equatable {
-    /// Jobs in one array.
+    /// Maximum number of jobs in one array.
     public var maxBatch = 1000
-    /// Lines of one list.
+    /// Maximum number of lines in one batch.
     public var maxBatchLines = 1_000_000
-    /// Lists of one owner that are not over.
+    /// Maximum number of unfinished batches of one owner.
     public var maxBatches = 1_000
-    /// How long a list may be left that is not at its end.
+    /// How long a batch that is not complete may receive no lines before it is closed.
     public var batchIdle: Duration = .seconds(3600)
-    /// The longest `wait`.
+    /// The longest `wait` that a request may ask for.
     public var maxWait: Duration = .seconds(60)
-    /// How long an `Idempotency-Key` is kept, at least.
+    /// The minimum time that an `Idempotency-Key` is kept.
     public var idempotencyTTL: Duration = .seconds(86_400)
   }
 
   /// `view`: `GET /image`.
   public struct View: Sendable, Equatable {
-    /// Whether it is there.
+    /// Whether the route exists.
     public var enabled = false
-    /// Keys of signatures, newest first: 16 bytes or more each. Read from `keysFile` where given.
+    /// Keys that sign URLs, newest first, at least 16 bytes each. Read from `keysFile` if that is set.
     public var keys: [[UInt8]] = []
-    /// A file with one key a line.
+    /// A file with one key per line.
     public var keysFile: String?
   }
 
-  /// `webhooks`: telling others of the ends of jobs.
+  /// `webhooks`: messages about finished jobs.
   public struct Webhooks: Sendable, Equatable {
-    /// What messages are signed with, all of them: a new one before the old one is taken out.
+    /// Secrets that sign messages. Each message has a signature for each secret, so that a new secret can be added before
+    /// the old one is removed.
     public var secrets: [WebhookSecret] = []
-    /// Files with one or more such secrets, a line each.
+    /// Files with more secrets, one per line.
     public var secretFiles: [String] = []
-    /// What those files hold.
+    /// The secrets read from `secretFiles`.
     var fileSecrets: [WebhookSecret] = []
-    /// Whether http URLs are taken beside https ones.
+    /// Whether receivers may have http URLs, not only https.
     public var allowHTTP = false
-    /// CIDRs taken out of the built-in block list, for receivers alone.
+    /// CIDRs exempt from the built-in block list, for receivers only.
     public var allowNetworks: [String] = []
-    /// Names (`example.org`) and subtrees (`*.example.org`) of receivers, lower case; empty is all.
+    /// Names (`example.org`) and subtrees (`*.example.org`) of receivers, in lower case; empty for all.
     public var allowHosts: [String] = []
-    /// Ports of receivers; empty is all.
+    /// Ports of receivers; empty for all.
     public var allowPorts: [Int] = [443]
-    /// Messages that wait for one owner's receivers.
+    /// Maximum number of one owner's waiting messages.
     public var maxWaiting = 100_000
-    /// For a try: from the name's lookup to the answer's header section.
+    /// Maximum time of one attempt, from the name's lookup to the end of the response's header section.
     public var timeout: Duration = .seconds(15)
-    /// How long to wait after each try that was in vain; after the last one the message is given up.
+    /// How long to wait after each failed attempt. If the attempt after the last wait fails, the message is dropped.
     public var retry: [Duration] = WebhookSchedule.standard.waits
   }
 
-  /// `network`: what the service believes of it when it starts.
+  /// `network`: the initial network state.
   public struct Network: Sendable, Equatable {
-    /// Whether low-data images are to be preferred.
+    /// Whether low-data images are preferred.
     public var constrained = false
   }
 
-  /// `tracing`: spans of jobs, by OTLP.
+  /// `tracing`: spans of jobs, sent with OTLP.
   public struct Tracing: Sendable, Equatable {
-    /// The collector's URL, without a path; nil: no job is traced.
+    /// The collector's URL without a path; nil to trace no job.
     public var endpoint: String?
-    /// Of the jobs whose client says nothing (`traceparent`): 0…1.
+    /// The share of jobs that are traced if the client sent no `traceparent`: 0…1.
     public var sample = 1.0
-    /// Whether origins are told the trace.
+    /// Whether requests to origins carry the trace context.
     public var propagate = false
   }
 
-  /// `log`: one record a line on standard error.
+  /// `log`: one record per line on standard error.
   public struct Log: Sendable, Equatable {
-    /// The least that is told.
+    /// Records below this level are not written.
     public var level: Logger.Level = .info
-    /// How it is told.
     public var format: LogFormat = .auto
   }
 }

@@ -1,115 +1,113 @@
 public import Jobs
 
 extension Configuration {
-  /// `jobs`: queueing, working and keeping them.
+  /// `jobs`: limits of the queue, workers, retries and retention.
   public struct Jobs: Sendable, Equatable {
-    /// Jobs in flight.
+    /// The number of workers: loads that can run concurrently.
     public var workers = 64
-    /// Jobs waiting; beyond it `POST` is refused.
+    /// Maximum number of queued jobs that were not submitted in batches. Above it, `POST` requests are refused.
     public var maxQueued = 100_000
-    /// Jobs of lists waiting; beyond it no more lines are taken.
+    /// Maximum number of queued jobs from batches. Above it, no more lines are read.
     public var maxQueuedLines = 4_000_000
     /// How long a finished job is kept.
     public var retention: Duration = .seconds(86_400)
-    /// The longest that a client may have one kept, by its own `retention`.
+    /// The longest `retention` that a client may ask for.
     public var maxRetention: Duration = .seconds(365 * 86_400)
-    /// Tries for retryable errors.
+    /// Maximum number of attempts if errors are retryable.
     public var maxAttempts = 3
-    /// For all deliveries of a job, from the beginning of the first one.
+    /// Maximum time for all deliveries of a job, from the start of the first one.
     public var deliverTimeout: Duration = .seconds(300)
-    /// How long to wait between tries.
+    /// How long to wait between attempts.
     public var retryBackoff = Backoff()
   }
 
-  /// `cluster`: this process among those that share its jobs.
+  /// `cluster`: this instance among those that share its stores.
   public struct Cluster: Sendable, Equatable {
-    /// What people call it; nil: as the machine is called.
+    /// The instance's name; nil for the host name.
     public var name: String?
-    /// Where the others reach it; nil: they don't.
+    /// The URL at which other instances reach this one; nil if they can't.
     public var url: String?
-    /// How long an instance may be silent before others take its jobs over.
+    /// How long an instance keeps its jobs without renewing its lease.
     public var lease: Duration = .seconds(8)
   }
 
-  /// `jobs.retry_backoff`: doubled each time, with full jitter.
+  /// `jobs.retry_backoff`: doubled after each attempt, with full jitter.
   public struct Backoff: Sendable, Equatable {
-    /// Before the second try.
+    /// The longest wait before the second attempt.
     public var initial: Duration = .milliseconds(500)
-    /// Before any.
+    /// The longest wait before any attempt.
     public var maximum: Duration = .seconds(30)
   }
 
-  /// `fetch`: getting images from origins.
+  /// `fetch`: requests to origins.
   public struct Fetch: Sendable, Equatable {
-    /// Until connected, TLS included.
+    /// Maximum time to connect, including TLS.
     public var connectTimeout: Duration = .seconds(5)
-    /// For the whole transfer.
+    /// Maximum time of a transfer.
     public var timeout: Duration = .seconds(60)
-    /// Without a byte.
+    /// Maximum time without receiving a byte.
     public var stallTimeout: Duration = .seconds(15)
-    /// Bytes of an image.
+    /// Maximum bytes of an image.
     public var maxBytes = 32 << 20
-    /// Redirects followed.
+    /// Maximum number of redirects.
     public var maxRedirects = 5
-    /// Transfers at once from one origin.
+    /// Maximum number of concurrent transfers from one origin.
     public var maxPerHost = 6
-    /// New requests a second to one origin; 0 is no limit.
+    /// Maximum number of new requests per second to one origin; 0 for no limit.
     public var ratePerHost = 0.0
     /// The `User-Agent` header field.
     public var userAgent = "imagefetch/\(App.version)"
-    /// An egress proxy's URL.
+    /// The URL of an egress proxy.
     public var proxy: String?
-    /// URL schemes fetched.
+    /// URL schemes that are allowed.
     public var allowSchemes: [Scheme] = [.https, .http]
-    /// CIDRs taken out of the built-in block list.
+    /// CIDRs exempt from the built-in block list.
     public var allowNetworks: [String] = []
-    /// CIDRs blocked beside it.
+    /// CIDRs that are blocked in addition to the built-in block list.
     public var denyNetworks: [String] = []
-    /// Names (`example.org`) and subtrees (`*.example.org`), lower case; empty is all.
+    /// Names (`example.org`) and subtrees (`*.example.org`) that are allowed, in lower case; empty for all.
     public var allowHosts: [String] = []
-    /// Names and subtrees never fetched from.
+    /// Names and subtrees that are never connected to.
     public var denyHosts: [String] = []
-    /// Ports fetched from; empty is all.
+    /// Ports that are allowed; empty for all.
     public var allowPorts: [Int] = [80, 443]
   }
 
   /// A URL scheme that can be fetched.
   public enum Scheme: String, Sendable, Equatable, CaseIterable {
-    /// With TLS.
     case https
-    /// Without.
     case http
   }
 
-  /// What an image's bytes are read in.
+  /// Where images are decoded.
   public enum Isolation: String, Sendable, Equatable, CaseIterable {
-    /// Processes that can do nothing else.
+    /// In sandboxed decoder processes.
     case process
-    /// The service itself.
+    /// In the service's own process.
     case none
   }
 
-  /// `decode`: the images that are taken.
+  /// `decode`: limits of images and how they are decoded.
   public struct Decode: Sendable, Equatable {
-    /// Where they are decoded.
+    /// Where images are decoded.
     public var isolation = Isolation.process
-    /// Decoder processes kept for the next image; 0 is eight a core, 32 at most.
+    /// Maximum number of idle decoder processes; 0 for eight per core, at most 32.
     public var processes = 0
-    /// Computing that an image may take, in a decoder process; of whole seconds.
+    /// Maximum computing time of one image in a decoder process, in whole seconds.
     public var maxTime = Duration.seconds(60)
-    /// Formats decoded.
+    /// Formats that are accepted.
     public var formats: [ImageFormat] = ImageFormat.usual
-    /// Threads that decode; 0 is one a core, one more with decoder processes.
+    /// Decode threads; 0 for one per core, and one more with decoder processes.
     public var threads = 0
-    /// Pixels of an image.
+    /// Maximum pixels of an image.
     public var maxPixels = 50_000_000
-    /// Its width and its height.
+    /// Maximum width and maximum height of an image.
     public var maxDimension = 30_000
-    /// Frames of an animation.
+    /// Maximum frames of an animation.
     public var maxFrames = 500
-    /// Scans of a progressive JPEG.
+    /// Maximum scans of a progressive JPEG.
     public var maxScans = 100
-    /// Bytes of pixels being decoded at once.
+    /// Maximum bytes of decode memory.
     public var maxMemory = 1 << 30
   }
 }

@@ -2,9 +2,9 @@ internal import Digests
 internal import Glibc
 internal import Jobs
 
-/// Files that a configuration names.
+/// Reads files that a configuration names.
 enum FileText {
-  /// Bytes of a file, or what is wrong with it as the end of a sentence.
+  /// The bytes of a file, or the end of an error message, such as `is a folder, not a file`.
   enum Content {
     case bytes([UInt8])
     case wrong(String)
@@ -22,9 +22,9 @@ enum FileText {
     return access(path, R_OK | X_OK) == 0 ? nil : "cannot be read: \(reason(errno))"
   }
 
-  /// All of a file that is no larger than `limit`.
+  /// Reads a whole file of at most `limit` bytes.
   ///
-  /// - Parameter isPlain: whether a FIFO, which may keep its reader waiting, is refused.
+  /// - Parameter isPlain: whether to refuse anything but a regular file. A FIFO could block the reader.
   static func read(_ path: String, limit: Int, isPlain: Bool = false) -> Content {
     let descriptor = open(path, O_RDONLY | O_CLOEXEC | (isPlain ? O_NONBLOCK : 0))
     guard descriptor >= 0 else { return .wrong("cannot be read: \(reason(errno))") }
@@ -45,7 +45,7 @@ enum FileText {
     }
   }
 
-  /// The SHA-256 of the token that a file holds, white space around it left out.
+  /// The SHA-256 of the token in a file, without white space around it.
   static func tokenHash(_ path: String) -> Content {
     let content = read(path, limit: 65_536)
     guard case .bytes(let bytes) = content else { return content }
@@ -55,7 +55,7 @@ enum FileText {
     return token.isEmpty ? .wrong("holds no token") : .bytes(Array(SHA256.hash(data: token)))
   }
 
-  /// The secrets that a file holds, a line each, lines that begin with `#` left out; or what is wrong with it.
+  /// Reads the webhook secrets in a file: one per line. Empty lines and lines that start with `#` are ignored.
   static func webhookSecrets(_ path: String) -> Result<[WebhookSecret], WrongSecrets> {
     switch read(path, limit: 65_536) {
     case .wrong(let why): return .failure(WrongSecrets(why: why))
@@ -73,7 +73,7 @@ enum FileText {
     }
   }
 
-  /// What is wrong with a file, as the end of a sentence.
+  /// The end of an error message about a file.
   struct WrongSecrets: Error { let why: String }
 
   private static func isFolder(_ path: String) -> Bool {

@@ -1,16 +1,16 @@
 internal import YAML
 
 extension Configuration {
-  /// One key: its name, and by that the variable's; what it takes; its default.
+  /// One key of the configuration: its name, its environment variable, its values and its default.
   public struct Key: Sendable {
     /// The name with its sections: `fetch.max_bytes`.
     public let path: String
-    /// What it takes, for people: bounds (`1ms…10m`) or a form (`true or false`).
+    /// A description of the values for messages and documentation: a range (`1ms…10m`) or a form (`true or false`).
     public let takes: String
     let form: TextForm
     let read: @Sendable (Node, inout Configuration, inout [Complaint]) -> Void
     let show: @Sendable (Configuration) -> String
-    /// By their values: of secrets nothing is shown.
+    /// Whether two configurations have the same value. Compares values, because `show` hides secrets.
     public let isEqual: @Sendable (Configuration, Configuration) -> Bool
 
     init<Value: Equatable>(
@@ -26,12 +26,12 @@ extension Configuration {
       isEqual = { $0[keyPath: property] == $1[keyPath: property] }
     }
 
-    /// The variable that sets it: `IMAGEFETCH_FETCH_MAX_BYTES`.
+    /// The environment variable of the key, such as `IMAGEFETCH_FETCH_MAX_BYTES`.
     public var environmentName: String {
       Key.environmentPrefix + path.uppercased().replacing(".", with: "_")
     }
 
-    /// Its default, in YAML's flow style.
+    /// The default, in YAML's flow style.
     public var defaultText: String { show(Configuration()) }
 
     static let environmentPrefix = "IMAGEFETCH_"

@@ -1,6 +1,6 @@
-/// Text that stays on its line: whatever it holds, it cannot pass for two, nor move the cursor.
+/// Escapes text so that it stays on one line and can't move a terminal's cursor.
 enum LineText {
-  /// The text with controls, line separators and direction overrides written as escapes.
+  /// The text with control characters, line separators and direction overrides escaped.
   static func escaped(_ text: String) -> String {
     guard text.unicodeScalars.contains(where: isUnsafe) else { return text }
     var result = ""
@@ -8,14 +8,14 @@ enum LineText {
     return result
   }
 
-  /// The text in double quotes, quotes and backslashes escaped too: a JSON string.
+  /// The text as a JSON string: in double quotes, with quotes and backslashes escaped too.
   static func quoted(_ text: String) -> String {
     var result = "\""
     appendQuotedContent(text, to: &result)
     return result + "\""
   }
 
-  /// What stands between the quotes of a JSON string.
+  /// Appends the content of a JSON string, without its quotes.
   static func appendQuotedContent(_ text: String, to result: inout String) {
     for scalar in text.unicodeScalars {
       if scalar == "\"" || scalar == "\\" { result.unicodeScalars.append("\\") }
@@ -35,8 +35,8 @@ enum LineText {
     }
   }
 
-  /// C0 and C1 controls, DEL, line and paragraph separators, and the marks that turn the direction
-  /// of text around; all within four hexadecimal digits.
+  /// Whether a character must be escaped: C0 and C1 controls, DEL, line and paragraph separators, and marks that change the
+  /// direction of text. All have at most four hexadecimal digits.
   static func isUnsafe(_ scalar: Unicode.Scalar) -> Bool {
     switch scalar.value {
     case 0..<0x20, 0x7F...0x9F, 0x200E...0x200F, 0x2028...0x202E, 0x2066...0x2069, 0xFEFF: true

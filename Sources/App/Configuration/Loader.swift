@@ -1,19 +1,19 @@
 internal import API
 internal import YAML
 
-/// Lays file, environment and flags over the defaults, and notes every mistake on the way.
+/// Applies a file, the environment and flags to the defaults, and collects every mistake.
 struct Loader {
   private(set) var configuration = Configuration()
   private(set) var mistakes: [Configuration.Mistake] = []
-  /// Where each key's value came from, the last one to win.
+  /// The source of each key's value. The last source that sets a key wins.
   private(set) var places: [String: Configuration.Mistake.Place] = [:]
-  /// Keys whose value is unknown for a mistake: what depends on them is not judged.
+  /// Keys whose value is unknown because of a mistake. Rules about these keys are skipped.
   private(set) var mistaken: Set<String> = []
 
   fileprivate static let keys = Dictionary(
     uniqueKeysWithValues: Configuration.keys.map { ($0.path, $0) })
 
-  /// Reads a file of the YAML kind.
+  /// Reads a YAML file.
   mutating func read(file: String) {
     switch FileText.read(file, limit: Document.Limits().bytes) {
     case .wrong(let why):
@@ -37,13 +37,13 @@ struct Loader {
     } else if !told.isEmpty {
       spoil("")
     }
-    // What an alias stands for was read as null: that it is none is not a second mistake.
+    // YAML mistakes, such as aliases, leave null as the value. Drop the mistakes that this null causes at the same place.
     let places = told.map(\.place)
     mistakes = told + mistakes.dropFirst(told.count).filter { !places.contains($0.place) }
     sortMistakes()
   }
 
-  /// Reads the variables that are ours by name.
+  /// Reads the environment variables that start with `IMAGEFETCH_`.
   mutating func read(environment: [String: String]) {
     for key in Configuration.keys {
       guard let text = environment[key.environmentName] else { continue }
@@ -54,11 +54,11 @@ struct Loader {
     {
       guard !known.contains(name), !Loader.isKubernetes(name) else { continue }
       let hint = Suggestion.text(for: name, among: known)
-      note(.variable(name), nil, "no key has this variable\(hint)")
+      note(.variable(name), nil, "unknown variable\(hint)")
     }
   }
 
-  /// Reads the command line's flags.
+  /// Reads the flags of the command line.
   mutating func read(flags: [Configuration.Flag]) {
     for flag in flags {
       guard let key = Loader.keys[flag.key] else { continue }
@@ -66,7 +66,7 @@ struct Loader {
     }
   }
 
-  /// Reads what AWS's tools go by, where no key says otherwise.
+  /// Reads `AWS_REGION`, as AWS's tools do, if `storage.s3.region` is not set.
   mutating func complete(from environment: [String: String]) {
     let (path, name) = ("storage.s3.region", "AWS_REGION")
     guard configuration.storage.images != nil, places[path] == nil, let key = Loader.keys[path],
@@ -75,7 +75,7 @@ struct Loader {
     set(key, to: region, from: .variable(name))
   }
 
-  /// Judges what keys say together.
+  /// Checks keys against each other.
   mutating func finish() {
     for rule in Rule.all where mistaken.isDisjoint(with: rule.keys) {
       guard let message = rule.judge(&configuration, places) else { continue }
@@ -84,7 +84,7 @@ struct Loader {
     }
   }
 
-  /// Sets a key to a node's value, or notes what is wrong with it.
+  /// Sets a key to a node's value, or records what is wrong with it.
   mutating func set(
     _ key: Configuration.Key, to node: Node,
     at place: (Location) -> Configuration.Mistake.Place
@@ -100,7 +100,7 @@ struct Loader {
     }
   }
 
-  /// Marks a key as mistaken, or all keys of a section; of all sections by the empty name.
+  /// Marks a key, or all keys of a section, as mistaken. An empty name marks all keys.
   mutating func spoil(_ name: String) {
     let stem = String(name.prefix { $0 != "[" })
     for key in Configuration.keys {
@@ -110,7 +110,6 @@ struct Loader {
     }
   }
 
-  /// Notes a mistake.
   mutating func note(_ place: Configuration.Mistake.Place, _ key: String?, _ message: String) {
     mistakes.append(Configuration.Mistake(place: place, key: key, message: message))
   }
@@ -135,7 +134,7 @@ struct Loader {
     }
   }
 
-  /// Whether Kubernetes sets it by itself, beside a Service that is named `imagefetch`.
+  /// Whether Kubernetes sets the variable automatically for a Service that is named `imagefetch`.
   private static func isKubernetes(_ name: String) -> Bool {
     let rest = name.dropFirst(Configuration.Key.environmentPrefix.count)
     return rest.wholeMatch(of: /SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT/) != nil
@@ -143,12 +142,12 @@ struct Loader {
   }
 }
 
-/// Goes through a file's sections and gives each key its value.
+/// Walks through a file's sections and sets each key.
 private struct FileWalk {
   let file: String
 
   func section(_ node: Node, path: String, into loader: inout Loader) {
-    // A section whose keys are all commented out.
+    // Null: all keys of the section are commented out.
     if node.scalar?.kind == .null { return }
     guard let pairs = node.mapping else {
       let name = path.isEmpty ? "the file" : "a section"
@@ -160,7 +159,7 @@ private struct FileWalk {
     for pair in pairs {
       let inner = path.isEmpty ? pair.key : "\(path).\(pair.key)"
       if pair.key.contains(".") {
-        // One way to write a key, so that a duplicate is seen.
+        // Only nested keys are allowed, so that duplicates are detected.
         loader.note(.file(file, pair.location), inner, "unknown key")
       } else if let key = Loader.keys[inner] {
         loader.set(key, to: pair.value) { .file(file, $0) }
@@ -173,7 +172,7 @@ private struct FileWalk {
     }
   }
 
-  /// The keys and sections right below a section.
+  /// The names of the keys and sections directly below a section.
   private static func names(below path: String) -> [String] {
     let prefix = path.isEmpty ? "" : path + "."
     let names = Configuration.keys.map(\.path).filter { $0.hasPrefix(prefix) }

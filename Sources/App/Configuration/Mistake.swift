@@ -1,29 +1,28 @@
 internal import YAML
 
 extension Configuration {
-  /// One thing wrong with the configuration, told in one line.
+  /// One mistake in the configuration. Its description is one line.
   public struct Mistake: Error, Sendable, Equatable, CustomStringConvertible {
-    /// Where a value came from.
+    /// The source of a value.
     public enum Place: Sendable, Equatable {
-      /// Nobody gave it.
+      /// The built-in default.
       case defaults
-      /// A file, and where in it if that is known; both count from 1.
+      /// A file, with line and column from 1 if they are known.
       case file(String, line: Int?, column: Int?)
-      /// An environment variable, by name.
+      /// The name of an environment variable.
       case variable(String)
-      /// A flag, with its dashes.
+      /// A flag with its dashes.
       case flag(String)
     }
 
-    /// Where.
     public let place: Place
-    /// The key, such as `fetch.timeout` or `auth.tokens[0].scopes`; nil when it is not about one.
+    /// The key, such as `fetch.timeout` or `auth.tokens[0].scopes`; nil if the mistake is not about a key.
     public let key: String?
-    /// What is wrong.
+    /// The mistake, without its source and key.
     public let message: String
 
-    /// `imagefetch.yaml:12:3: fetch.timeout: "0s" is not within 1ms…10m`, or
-    /// `IMAGEFETCH_FETCH_TIMEOUT: …`, or `--port: …`.
+    /// Such as `imagefetch.yaml:12:3: fetch.timeout: "0s" is not within 1ms…10m`, `IMAGEFETCH_FETCH_TIMEOUT: …` or
+    /// `--port: …`.
     public var description: String {
       let parts: [String?] =
         switch place {
@@ -35,29 +34,28 @@ extension Configuration {
       return LineText.escaped(parts.compactMap(\.self).joined(separator: ": "))
     }
 
-    /// The part of the key within the value, which the name of a variable does not tell.
+    /// The part of the key inside the value, such as `[0].scopes`. The variable or flag already names the rest.
     private var inner: String? {
       guard let key, let bracket = key.firstIndex(of: "[") else { return nil }
       return String(key[bracket...])
     }
   }
 
-  /// All that is wrong with a configuration; never empty.
+  /// All mistakes of a configuration; never empty.
   public struct Mistakes: Error, Sendable, Equatable, CustomStringConvertible {
-    /// In the order of the file, then the environment's, the flags', and of keys that contradict
-    /// each other.
+    /// Mistakes of the file, then of the environment, of flags, and of keys that contradict each other.
     public let all: [Mistake]
 
-    /// One line each.
+    /// One line per mistake.
     public var description: String { all.map(\.description).joined(separator: "\n") }
   }
 }
 
-/// What a reader of a value has to say against it, before it is known whose key it is.
+/// A mistake in a value, without the key and the source that the value belongs to.
 struct Complaint {
-  /// Where in the text; nil stands for the value's own place.
+  /// The place in the text; nil for the start of the value.
   var location: Location?
-  /// What follows the key's path: `[0].scopes`.
+  /// The part that follows the key's path, such as `[0].scopes`.
   var inner = ""
   var message: String
 }

@@ -1,7 +1,7 @@
-/// Numbers with a unit: `1.5GB`, `500ms`. Exact, in integers: a limit is not a matter of rounding.
+/// A unit of sizes or durations, such as in `1.5GB` and `500ms`. Quantities are integers, so that limits are exact.
 struct Unit: Sendable {
   let name: String
-  /// In bytes, or in nanoseconds.
+  /// The unit in bytes or nanoseconds.
   let factor: Int
 
   static let sizes = [
@@ -18,13 +18,13 @@ struct Unit: Sendable {
 }
 
 extension [Unit] {
-  /// Their names, for a message.
+  /// The names of the units, for a message.
   var names: String { map(\.name).joined(separator: ", ") }
 
-  /// The quantity that a text says; fractions below the smallest whole are cut off.
+  /// Parses a quantity in bytes or nanoseconds; a remaining fraction is cut off.
   ///
-  /// - Parameter plain: what a number without unit counts in.
-  /// - Returns: nil when it is no number with one of these units, or beyond 64 bits.
+  /// - Parameter plain: the factor of a number without a unit.
+  /// - Returns: Nil if the text is not a number with one of these units, or exceeds 64 bits.
   func quantity(_ text: String, plain: Int) -> Int? {
     let digits = text.prefix { $0.isASCII && $0.isNumber }
     var rest = text[digits.endIndex...]
@@ -32,7 +32,7 @@ extension [Unit] {
     if rest.first == "." {
       fraction = rest.dropFirst().prefix { $0.isASCII && $0.isNumber }
       rest = rest[fraction.endIndex...]
-      // Without a unit, "1.5" is as likely a slip as seconds.
+      // A fraction needs a unit: "1.5" alone is ambiguous.
       guard !fraction.isEmpty, fraction.count <= 9, !rest.isEmpty else { return nil }
     }
     if rest.first == " " { rest.removeFirst() }
@@ -43,7 +43,7 @@ extension [Unit] {
     return carried ? nil : sum
   }
 
-  /// The text with the fewest digits that says it exactly; a fraction only of the smallest unit.
+  /// The shortest exact text of a quantity. Only the smallest unit has fractions.
   func text(_ quantity: Int) -> String {
     let whole = filter { quantity.isMultiple(of: $0.factor) }.max { $0.factor < $1.factor }
     if quantity == 0 { return "0" + (first?.name == "ms" ? "s" : first?.name ?? "") }
@@ -68,8 +68,8 @@ extension [Unit] {
 }
 
 extension Duration {
-  /// What a duration's text in a configuration means (`90s`, `12h`, `30d`; a number alone is seconds); nil where it is
-  /// none or is more than a hundred years.
+  /// Parses a duration as in a configuration: `90s`, `12h`, `30d`, or a number of seconds. Returns nil if the text is not a
+  /// duration or is longer than 100 years.
   public static func configured(_ text: String) -> Duration? {
     guard let nanoseconds = Unit.durations.quantity(text, plain: 1_000_000_000),
       nanoseconds <= 100 * 366 * 86_400_000_000_000
@@ -77,7 +77,7 @@ extension Duration {
     return .nanoseconds(nanoseconds)
   }
 
-  /// Whole nanoseconds; every duration that a configuration holds fits.
+  /// The duration in whole nanoseconds. Every duration in a configuration fits into 64 bits.
   var inNanoseconds: Int {
     let (seconds, attoseconds) = components
     return Int(seconds) * 1_000_000_000 + Int(attoseconds / 1_000_000_000)

@@ -1,17 +1,17 @@
 internal import YAML
 
-/// What keys must be together.
+/// A rule about several keys.
 struct Rule: Sendable {
-  /// The keys; a breach is told at the first of them that was given.
+  /// The keys of the rule. A violation is reported at the first of them that is set.
   let keys: [String]
-  /// What is wrong, or nil; a rule may also complete what follows from its keys.
+  /// Returns what is wrong, or nil. A rule may also change the configuration, for example read a file that a key names.
   let judge: @Sendable (inout Configuration, [String: Configuration.Mistake.Place]) -> String?
 
   static let all = [
     tokensFile, openness, certificate, key, backoff, viewKeys, webhookSecrets, destinationOwners,
   ]
 
-  /// The tokens in the file, beside the others.
+  /// Reads the tokens of `auth.tokens_file`.
   private static let tokensFile = Rule(
     keys: ["auth.tokens_file", "auth.tokens"]
   ) { configuration, _ in
@@ -57,11 +57,12 @@ struct Rule: Sendable {
     let backoff = configuration.jobs.retryBackoff
     guard backoff.initial > backoff.maximum else { return nil }
     let text = Unit.durations.text
-    return "the first wait (\(text(backoff.initial.inNanoseconds))) is longer than the longest "
-      + "(\(text(backoff.maximum.inNanoseconds)))"
+    return "the initial backoff (\(text(backoff.initial.inNanoseconds))) is longer than "
+      + "the maximum (\(text(backoff.maximum.inNanoseconds)))"
   }
 
-  /// Keys of a destination are chosen by clients: one tenant must not replace another one's objects by accident.
+  /// With several owners, each destination must list its owners. Clients choose the object keys, so one owner could
+  /// overwrite the objects of another.
   private static let destinationOwners = Rule(
     keys: ["destinations", "auth.tokens", "auth.tokens_file"]
   ) { configuration, _ in
@@ -69,7 +70,7 @@ struct Rule: Sendable {
       let open = configuration.destinations.first(where: { $0.owners == nil })
     else { return nil }
     return
-      "\(open.name) has no owners, and there are tokens of several names: list those that may use it"
+      "\(open.name) has no owners, but the tokens have several names: list the owners that may use it"
   }
 
   private static let webhookSecrets = Rule(keys: ["webhooks.secret_files"]) { configuration, _ in
@@ -82,14 +83,14 @@ struct Rule: Sendable {
     return nil
   }
 
-  /// The keys in the file, unless keys were given closer by.
+  /// Reads `view.keys_file`, unless `view.keys` comes from a source with a higher rank.
   private static let viewKeys = Rule(
     keys: ["view.keys_file", "view.keys"]
   ) { configuration, places in
     guard let path = configuration.view.keysFile else { return nil }
     let (fileRank, keysRank) = (places["view.keys_file"]?.rank, places["view.keys"]?.rank ?? -1)
     if !configuration.view.keys.isEmpty {
-      if fileRank == keysRank { return "stands beside view.keys; one of them is enough" }
+      if fileRank == keysRank { return "is set together with view.keys; set only one of them" }
       if fileRank ?? 0 < keysRank {
         configuration.view.keysFile = nil
         return nil
@@ -113,7 +114,7 @@ struct Rule: Sendable {
 }
 
 extension Configuration.Mistake.Place {
-  /// The higher one wins.
+  /// The rank of the source. The source with the higher rank wins.
   fileprivate var rank: Int {
     switch self {
     case .defaults: 0

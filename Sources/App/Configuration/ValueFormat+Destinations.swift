@@ -2,7 +2,7 @@ internal import API
 internal import YAML
 
 extension ValueFormat<[Configuration.Destination]> {
-  /// `destinations`: a mapping of names, each to a bucket.
+  /// `destinations`: a mapping from names to buckets.
   static let destinations = ValueFormat(
     "a mapping, each name to endpoint, region, bucket, prefix, path_style, access_key_file, secret_key_file and owners",
     form: .yaml
@@ -43,7 +43,7 @@ extension ValueFormat<[Configuration.Destination]> {
       && name.allSatisfy { $0.isASCII && ($0.isLetter || $0.isNumber || "._-".contains($0)) }
     if !isFit { complain(nil, "a name is 1…64 of A-Z a-z 0-9 . _ -", &complaints) }
     guard let pairs = node.mapping else {
-      complain(nil, "is not an entry with bucket and the like", &complaints)
+      complain(nil, "is not an entry with bucket and other keys", &complaints)
       return nil
     }
     for pair in pairs where !members.contains(pair.key) {
@@ -102,18 +102,18 @@ extension ValueFormat<[Configuration.Destination]> {
 
 extension ValueFormat<String> {
   /// The name of an S3 bucket.
-  fileprivate static let bucketName = text("a bucket's name") { text in
-    isBucketName(text) ? nil : "is no bucket's name"
+  fileprivate static let bucketName = text("a bucket name") { text in
+    isBucketName(text) ? nil : "is not a bucket name"
   }
 
-  /// What keys begin with.
-  fileprivate static let keyPrefix = text("a prefix of keys") { text in
-    // libcurl takes such parts out of a path, and then it is another one than was signed.
+  /// The prefix of object keys.
+  fileprivate static let keyPrefix = text("a key prefix") { text in
+    // libcurl removes such parts from a path, so the request would not match its signature.
     let isPlain =
       !["/./", "/../", "//"].contains {
         "/\(text)\(text.hasSuffix("/") ? "" : "/")".contains($0)
       }
     return text.wholeMatch(of: #/[!-~]{1,512}/#) != nil && isPlain && !text.hasPrefix("/")
-      ? nil : "is no prefix of keys (visible ASCII, no empty parts, . and ..)"
+      ? nil : "is not a key prefix (visible ASCII, without empty parts, . and ..)"
   }
 }

@@ -1,16 +1,16 @@
 internal import Logging
 internal import YAML
 
-/// The message for a quoted number or boolean.
+/// The error message for a quoted number or boolean.
 private let quoted = "is text; write it without quotes"
 
 extension Scalar {
-  /// Whether it is quoted, and would be of this kind without its quotes.
+  /// Whether the scalar is quoted and would have this kind without quotes.
   fileprivate func isQuoted(_ kind: Kind) -> Bool {
     style == .quoted && Scalar(text, style: .plain).kind == kind
   }
 
-  /// The integer in decimal, hexadecimal or octal (YAML 1.2 section 10.3.2). nil: too large.
+  /// The integer in decimal, hexadecimal or octal (YAML 1.2 section 10.3.2); nil if it is too large.
   fileprivate var integer: Int? {
     switch text.prefix(2) {
     case "0x": Int(text.dropFirst(2), radix: 16)
@@ -98,7 +98,7 @@ extension ValueFormat<Double> {
 }
 
 extension ValueFormat where Value: RawRepresentable & CaseIterable, Value.RawValue == String {
-  /// One of the cases' names.
+  /// The raw value of one of the cases.
   static func choice() -> ValueFormat {
     let takes = "one of " + Value.allCases.map(\.rawValue).joined(separator: ", ")
     return ValueFormat(takes, form: .text) { scalar in
@@ -111,20 +111,20 @@ extension ValueFormat where Value: RawRepresentable & CaseIterable, Value.RawVal
 }
 
 extension ValueFormat<String> {
-  /// Text for which `judge` finds nothing wrong.
+  /// Text that `judge` accepts.
   ///
   /// - Parameters:
-  ///   - judge: what is wrong with it, as the end of a sentence that begins with it.
-  ///   - show: hides what is secret in it.
+  ///   - show: replaces the secret parts of the text.
+  ///   - judge: returns nil, or the end of an error message that starts with the text.
   static func text(
     _ takes: String, show: @escaping @Sendable (String) -> String = { $0 },
     judge: @escaping @Sendable (String) -> String?
   ) -> ValueFormat {
     ValueFormat(takes, form: .text, mention: show) { scalar in
-      guard scalar.kind == .string else { return .wrong("is not text; quote it if it is meant") }
+      guard scalar.kind == .string else { return .wrong("is not text; write it in quotes") }
       if scalar.text.isEmpty { return .wrong("is empty") }
       if scalar.text.unicodeScalars.contains(where: LineText.isUnsafe) {
-        return .wrong("has control characters in it")
+        return .wrong("contains control characters")
       }
       return judge(scalar.text).map { .wrong($0) } ?? .value(scalar.text)
     } show: {
@@ -132,7 +132,7 @@ extension ValueFormat<String> {
     }
   }
 
-  /// A text as YAML: bare where that reads back as the same.
+  /// The text as YAML, without quotes if it can be read back unchanged.
   private static func yaml(_ text: String) -> String {
     let bare = text.utf8.allSatisfy { byte in
       switch byte {

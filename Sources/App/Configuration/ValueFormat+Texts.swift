@@ -3,7 +3,7 @@ internal import PostgreSQL
 internal import YAML
 
 extension ValueFormat<String> {
-  /// Where to listen.
+  /// An address to listen on.
   static let host = text("an IP address or localhost") { text in
     AddressText.isAddress(text) || text == "localhost" ? nil : "is not an IP address or localhost"
   }
@@ -14,7 +14,7 @@ extension ValueFormat<String> {
   /// A name, or `*.` and a name.
   static let hostPattern = text("a host name or *.name") { AddressText.wrongWithHostPattern($0) }
 
-  /// What a browser calls an origin.
+  /// A web origin, as browsers send it in `Origin`.
   static let origin = text("an origin such as https://example.org, or *") { text in
     AddressText.isOrigin(text) || text == "*"
       ? nil : "is not an origin (scheme, host and port only, in lower case)"
@@ -27,7 +27,7 @@ extension ValueFormat<String> {
     AddressText.isProxy(text) ? nil : "is not the URL of a proxy (http, https)"
   }
 
-  /// Where a PostgreSQL database is, as libpq has it.
+  /// The URL of a PostgreSQL database, in libpq's format.
   static let database = text(
     "postgresql URL of a database", show: AddressText.hidingSecrets
   ) { text in
@@ -36,41 +36,41 @@ extension ValueFormat<String> {
       ? nil : "is not the URL of a PostgreSQL database (postgresql://user@host/name)"
   }
 
-  /// A bucket of an object store, and what its keys begin with.
+  /// A bucket of an object store and a key prefix.
   static let bucket = text("s3://bucket/prefix") { text in
     let form = #/s3://([^/]+)(/[!-~]{0,512})?/#
-    // libcurl takes such parts out of a path, and then it is another one than was signed.
+    // libcurl removes such parts from a path, so the request would not match its signature.
     let isPlain = !["/./", "/../"].contains { "\(text)/".contains($0) }
     guard let parts = text.wholeMatch(of: form)?.output, isPlain else {
-      return "is no bucket and prefix (s3://bucket/prefix)"
+      return "is not a bucket and prefix (s3://bucket/prefix)"
     }
     return isBucketName(parts.1)
-      ? nil : "has no bucket's name (3…63 of a-z 0-9 . -) behind s3://"
+      ? nil : "has no bucket name (3…63 of a-z 0-9 . -) after s3://"
   }
 
-  /// Whether an S3 bucket may have that name.
+  /// Whether the text is a valid name for an S3 bucket.
   static func isBucketName(_ text: some StringProtocol) -> Bool {
     String(text).wholeMatch(of: #/[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/#) != nil
   }
 
-  /// Where an object store is.
+  /// The URL of an object store, a trace collector or another instance.
   static let endpoint = text("http or https URL without a path") { text in
     AddressText.isOrigin(text) ? nil : "is not a URL (scheme, host and port only, in lower case)"
   }
 
   /// A region of an object store.
-  static let region = text("a region's name") { text in
-    text.wholeMatch(of: #/[A-Za-z0-9-]{1,64}/#) != nil ? nil : "is no region's name"
+  static let region = text("a region") { text in
+    text.wholeMatch(of: #/[A-Za-z0-9-]{1,64}/#) != nil ? nil : "is not a region"
   }
 
-  /// An instance's.
+  /// The name of an instance.
   static let name = text("visible ASCII up to 64 characters") { text in
     let isVisible = text.utf8.allSatisfy { (0x21...0x7E).contains($0) }
     return isVisible && (1...64).contains(text.utf8.count)
       ? nil : "is not visible ASCII up to 64 characters"
   }
 
-  /// A `User-Agent`; `<version>` in it stands for ours.
+  /// A `User-Agent`. `<version>` in it is replaced by the version of imagefetch.
   static let userAgent = ValueFormat("visible ASCII up to 256 characters", form: .text) { scalar in
     guard scalar.kind == .string, !scalar.text.isEmpty else { return .wrong("is not text") }
     let text = scalar.text.replacing("<version>", with: App.version)
@@ -83,20 +83,20 @@ extension ValueFormat<String> {
     LineText.quoted($0)
   }
 
-  /// A file that is there and can be read.
+  /// A file that exists and can be read.
   static let file = text("a file") { FileText.wrongWithFile($0) }
 
-  /// A folder that is there and can be read.
+  /// A folder that exists and can be read.
   static let folder = text("a folder") { FileText.wrongWithFolder($0) }
 
-  /// A folder that may be made yet.
-  static let newFolder = text("a folder, made when it is not there") { path in
+  /// A folder that can be read, or that does not exist yet.
+  static let newFolder = text("a folder, created if it does not exist") { path in
     FileText.exists(path) ? FileText.wrongWithFolder(path) : nil
   }
 }
 
 extension ValueFormat<[UInt8]> {
-  /// Bytes as hexadecimal digits, never printed.
+  /// Secret bytes as hexadecimal digits. They are never printed.
   static func secretHex(_ count: ClosedRange<Int>) -> ValueFormat {
     let (fewest, most) = (2 * count.lowerBound, 2 * count.upperBound)
     let takes = (fewest == most ? "\(most)" : "\(fewest)…\(most)") + " hexadecimal digits"
@@ -114,7 +114,7 @@ extension ValueFormat<[UInt8]> {
 }
 
 extension ValueFormat<WebhookSecret> {
-  /// What messages are signed with, never printed.
+  /// A webhook secret. It is never printed.
   static let webhookSecret = ValueFormat(takes, form: .text, isSecret: true) { node, complaints in
     if let secret = node.scalar.flatMap({ WebhookSecret($0.text) }) { return secret }
     complaints.append(Complaint(location: node.location, message: "is not \(takes)"))

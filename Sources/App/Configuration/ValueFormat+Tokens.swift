@@ -3,14 +3,14 @@ internal import Jobs
 internal import YAML
 
 extension ValueFormat<[Configuration.Token]> {
-  /// `auth.tokens`: each with a name, a hash or a file, and scopes.
+  /// `auth.tokens`: entries with a name, a hash or a file, and scopes.
   static let tokens: ValueFormat = {
     let list = ValueFormat.list(.token)
-    // A comma-separated form of such entries would need a syntax of its own: YAML has one.
+    // In an environment variable, the entries are written as YAML, not separated by commas.
     return ValueFormat(list.takes, form: .yaml) { node, complaints in
       guard let tokens = list.read(node, &complaints) else { return nil }
       let before = complaints.count
-      // Two of one name are one owner's, so that one can be changed without a gap.
+      // Names may repeat: an owner can have two tokens, to change one without an interruption.
       complainOfTwins(tokens.map(\.sha256), node, &complaints)
       return complaints.count == before ? tokens : nil
     } show: {
@@ -18,8 +18,11 @@ extension ValueFormat<[Configuration.Token]> {
     }
   }()
 
-  /// The tokens of a file of its own, which is a list of them.
-  /// - Parameter others: whose secrets these may not have.
+  /// Reads the tokens of `auth.tokens_file`, which contains an array of entries.
+  ///
+  /// - Parameters:
+  ///   - others: the tokens of `auth.tokens`. The file must not repeat one of them.
+  ///   - mistakes: receives what is wrong with the file.
   static func tokens(
     in bytes: [UInt8], beside others: [Configuration.Token], _ mistakes: inout [String]
   ) -> [Configuration.Token] {
@@ -116,7 +119,7 @@ extension ValueFormat<Configuration.Token> {
     ]
   }
 
-  /// What needn't be there.
+  /// Reads an optional member.
   private static func readLimit<Member>(
     _ member: String, _ format: ValueFormat<Member>, of node: Node,
     _ complaints: inout [Complaint]
@@ -198,7 +201,7 @@ extension ValueFormat<String> {
       text.utf8.count <= 64
       && text.allSatisfy { $0.isASCII && ($0.isLetter || $0.isNumber || "._-".contains($0)) }
     guard isFit else { return "is not 1…64 of A-Z a-z 0-9 . _ -" }
-    // The owner of GET /image's jobs: a token of that name would own them too.
+    // `view` is the owner of the jobs of GET /image. A token with that name would own these jobs too.
     return text == "view" ? "is reserved" : nil
   }
 }

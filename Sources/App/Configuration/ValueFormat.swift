@@ -1,19 +1,19 @@
 internal import YAML
 
-/// How a text outside a file (a variable's, a flag's) stands for a value.
+/// How the text of an environment variable or a flag is converted to a value.
 enum TextForm: Sendable {
-  /// As a bare YAML scalar; empty is null.
+  /// A plain YAML scalar; empty means null.
   case plain
-  /// As itself; empty is null.
+  /// Literal text; empty means null.
   case text
-  /// Split at commas; each part is such a text.
+  /// Items separated by commas, each in the given form.
   indirect case list(TextForm)
-  /// As YAML of its own, in flow or block style.
+  /// YAML in flow or block style.
   case yaml
 
-  /// The node that the text stands for.
+  /// Converts the text to a node.
   ///
-  /// - Throws: where it has to be YAML and is not.
+  /// - Throws: `YAMLError` if the form is YAML and the text is not valid.
   func node(of text: String) throws(YAMLError) -> Node {
     let start = Location(line: 1, column: 1)
     switch self {
@@ -34,7 +34,7 @@ enum TextForm: Sendable {
 }
 
 extension Substring {
-  /// Without such characters at either end.
+  /// Removes matching characters from both ends.
   func trimming(while matches: (Character) -> Bool) -> Substring {
     var rest = drop(while: matches)
     while let last = rest.last, matches(last) { rest.removeLast() }
@@ -42,16 +42,16 @@ extension Substring {
   }
 }
 
-/// What a key's value may be: how to read, bound and print it.
+/// The format of a key's value: how it is read, validated and printed.
 struct ValueFormat<Value: Sendable>: Sendable {
-  /// What it takes, for people: `1ms…10m`.
+  /// A description of the allowed values, such as `1ms…10m`.
   let takes: String
   let form: TextForm
-  /// The value, or nil with at least one complaint.
+  /// Returns the value, or nil and at least one complaint.
   let read: @Sendable (Node, inout [Complaint]) -> Value?
   /// The value in YAML's flow style.
   let show: @Sendable (Value) -> String
-  /// Whether no message may tell what stands there: a secret with a slip in it, or in the wrong place, is still one.
+  /// Whether messages must not show the value. A mistyped or misplaced secret must not be shown either.
   let isSecret: Bool
 
   init(
@@ -63,9 +63,9 @@ struct ValueFormat<Value: Sendable>: Sendable {
     self.isSecret = isSecret
   }
 
-  /// Of a scalar: `parse` gives the value or says what is wrong with it.
+  /// The format of a scalar. `parse` returns the value or what is wrong with it.
   ///
-  /// - Parameter mention: how its text may stand in a message.
+  /// - Parameter mention: replaces the secret parts of the text in messages.
   init(
     _ takes: String, form: TextForm,
     mention: @escaping @Sendable (String) -> String = { $0 },
@@ -92,14 +92,14 @@ struct ValueFormat<Value: Sendable>: Sendable {
   }
 }
 
-/// What became of a scalar.
+/// The result of parsing a scalar.
 enum Parsed<Value> {
   case value(Value)
-  /// What is wrong with it, as the end of a sentence that begins with it.
+  /// The end of an error message that starts with the scalar, such as `is not a number`.
   case wrong(String)
 }
 
-/// A value in a message: quoted, without a URL's user and password, and cut when long, for it may be anything.
+/// A value in a message: quoted, without the user and password of a URL, and cut after 60 characters.
 func shown(_ scalar: Scalar) -> String {
   if scalar.kind == .null { return "null" }
   let text = scalar.text.contains("://") ? AddressText.hidingCredentials(scalar.text) : scalar.text
@@ -108,8 +108,8 @@ func shown(_ scalar: Scalar) -> String {
 }
 
 extension ValueFormat {
-  /// Null is a value too.
-  /// - Parameter word: what it is also called.
+  /// A value or null.
+  /// - Parameter word: another name for null, such as `sqlite`.
   static func optional<Wrapped>(
     _ wrapped: ValueFormat<Wrapped>, named word: String? = nil
   ) -> ValueFormat where Value == Wrapped? {
@@ -124,12 +124,12 @@ extension ValueFormat {
     }
   }
 
-  /// Any number of them, or at least `minimum`.
+  /// An array with at least `minimum` elements.
   static func list<Element>(_ element: ValueFormat<Element>, minimum: Int = 0) -> ValueFormat
   where Value == [Element] {
     ValueFormat("a list, each \(element.takes)", form: .list(element.form)) { node, complaints in
       guard let nodes = node.sequence else {
-        let found = element.isSecret ? "what stands here" : node.scalar.map(shown) ?? "a mapping"
+        let found = element.isSecret ? "the value" : node.scalar.map(shown) ?? "a mapping"
         complaints.append(Complaint(location: node.location, message: "\(found) is not a list"))
         return nil
       }

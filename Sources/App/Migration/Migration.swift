@@ -5,9 +5,9 @@ public import Logging
 internal import PostgreSQL
 internal import Store
 
-/// Work on the stores that a configuration names, apart from a service.
+/// The `migrate` and `move` commands: they work on the configured stores without starting the service.
 public enum Migration {
-  /// The last change of the job store's tables that was made, and the last one that this release knows.
+  /// The schema version of the job store, and the latest one that this release knows.
   public static func versions(
     _ configuration: Configuration
   ) throws(StartError) -> (found: Int, latest: Int) {
@@ -28,7 +28,7 @@ public enum Migration {
     }
   }
 
-  /// Brings the job store's tables up to date.
+  /// Migrates the job store's tables to the latest schema version.
   public static func run(_ configuration: Configuration) async throws(StartError) {
     umask(0o077)
     let storage = configuration.storage
@@ -44,12 +44,12 @@ public enum Migration {
     }
   }
 
-  /// Moves a folder of jobs and images into the stores that the configuration names.
+  /// Copies a folder of jobs and images into the configured stores.
   ///
   /// - Parameters:
-  ///   - folder: an earlier `storage.path`; it is left as it is, but for its tables, which are brought up to date.
-  ///   - report: told from time to time.
-  /// - Throws: where another service has the folder, or there is none.
+  ///   - folder: an earlier `storage.path`. Only its tables change: they are migrated to the latest schema version.
+  ///   - report: called with the totals after each batch.
+  /// - Throws: `.operatorMistake` if the folder does not exist or another service uses it.
   public static func move(
     from folder: String, to configuration: Configuration, log: Logger,
     report: @escaping @Sendable (MoveTotals) -> Void
@@ -61,13 +61,13 @@ public enum Migration {
     }
     guard FileManager.default.fileExists(atPath: folder + "/images") else {
       throw .operatorMistake(
-        "\(folder): there is no images folder to move: what is in a bucket is not moved by this")
+        "\(folder): there is no images folder to move. Images in a bucket can't be moved")
     }
     try configuration.checkImageKeys()
     let isSameFolder = place(folder) == place(configuration.storage.path)
     let jobs = try JobKeeping(configuration, isDurable: true, adopting: isSameFolder)
     guard let records = jobs.store as? any ImportingStore else {
-      throw .operatorMistake("storage.jobs: is not set, so there is nothing to move to")
+      throw .operatorMistake("storage.jobs: is not set. Set it to the database to move to")
     }
     let images = try ImageKeeping(
       configuration, isDurable: true, references: jobs.store, now: Parts.now, log: log)
@@ -88,7 +88,7 @@ public enum Migration {
     await jobs.close()
     do throws(StoreError) { return try result.get() } catch {
       throw .unusableStore(
-        "\(error); what has been moved stays: the same command goes on from there")
+        "\(error). The records moved so far are kept. Run the same command again to continue")
     }
   }
 
@@ -101,10 +101,10 @@ public enum Migration {
 private struct FolderSource {
   let jobs: SQLiteJobStore
   let images: any ImageStore
-  /// Whether its images are the target's.
+  /// Whether source and target use the same image files.
   let isSame: Bool
 
-  /// - Parameter kept: the target's images: where they are in the same folder, the source's are these.
+  /// - Parameter kept: the target's images, also used as the source's if both are in the same folder.
   init(
     _ folder: String, isSame isSameFolder: Bool, _ kept: ImageKeeping,
     _ storage: Configuration.Storage
@@ -112,7 +112,7 @@ private struct FolderSource {
     isSame = isSameFolder && storage.images == nil
     do throws(StoreError) {
       var configuration = SQLiteJobStore.Configuration(path: folder + "/jobs.sqlite")
-      // The target's folder is locked already.
+      // The same folder is already locked for the target.
       configuration.locksFolder = !isSameFolder
       jobs = try SQLiteJobStore(configuration)
       if isSame {

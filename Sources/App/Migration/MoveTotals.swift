@@ -1,12 +1,12 @@
 internal import Jobs
 
-/// What a move came to so far.
+/// Counts of what a move has copied so far.
 public struct MoveTotals: Sendable, Equatable {
-  /// Things of one kind.
+  /// Counts of one kind of record.
   public struct Things: Sendable, Equatable {
     /// Moved by this run.
     public var moved = 0
-    /// Found there.
+    /// Already in the target, from an earlier run.
     public var found = 0
 
     mutating func count(_ all: Int, new: Int) {
@@ -17,28 +17,26 @@ public struct MoveTotals: Sendable, Equatable {
     var all: Int { moved + found }
   }
 
-  /// Jobs that the source has.
+  /// The number of jobs in the source.
   public var expected = 0
-  /// Jobs.
   public var jobs = Things()
-  /// Entries of the cache, variants among them.
+  /// Cache entries, including variants.
   public var entries = Things()
-  /// Batches.
   public var batches = Things()
   /// Idempotency keys.
   public var keys = Things()
-  /// Messages of webhooks.
+  /// Webhook messages.
   public var messages = Things()
-  /// Images, equal ones once.
+  /// Images; equal images count once.
   public var images = Things()
-  /// What of all but jobs can't be read.
+  /// Records other than jobs that can't be read.
   public var unreadable = 0
-  /// Bytes of those that this run moved.
+  /// Bytes of the images that this run moved.
   public var bytes = 0
-  /// Images whose bytes were missing or harmed: jobs and entries go without them.
+  /// Images whose bytes are missing or corrupt. Their jobs and cache entries are moved without them.
   var lost: Set<ImageDigest> = []
 
-  /// Those that can be read.
+  /// Returns the readable records and counts the others as unreadable.
   mutating func readable<Value>(_ all: [Exported<Value>]) -> [Value] {
     let readable = all.compactMap(\.value)
     unreadable += all.count - readable.count
@@ -50,13 +48,13 @@ public struct MoveTotals: Sendable, Equatable {
     self.bytes += bytes
   }
 
-  /// One line for people.
+  /// The progress as one line of text.
   public var progress: String {
     "\(jobs.all) of \(expected) jobs, \(entries.all) cache entries, \(images.moved) images "
       + "(\(size(bytes)))"
   }
 
-  /// All of it for people, a line each.
+  /// The totals as text, one line per kind.
   public var summary: [String] {
     var lines = [
       line("jobs", jobs), line("batches", batches), line("cache entries", entries),
@@ -65,19 +63,19 @@ public struct MoveTotals: Sendable, Equatable {
     ]
     if !lost.isEmpty {
       lines.append(
-        "images missing or harmed: \(lost.count); their jobs are answered with image_gone")
+        "images missing or corrupt: \(lost.count); requests for them get image_gone")
     }
     if jobs.all < expected {
-      lines.append("jobs that can't be read: \(expected - jobs.all); they stay behind")
+      lines.append("jobs that can't be read: \(expected - jobs.all); not moved")
     }
     if unreadable > 0 {
-      lines.append("others that can't be read: \(unreadable); they stay behind")
+      lines.append("other records that can't be read: \(unreadable); not moved")
     }
     return lines
   }
 
   private func line(_ name: String, _ things: Things) -> String {
-    "\(name): \(things.moved) moved" + (things.found > 0 ? ", \(things.found) were there" : "")
+    "\(name): \(things.moved) moved" + (things.found > 0 ? ", \(things.found) already there" : "")
   }
 
   private func size(_ bytes: Int) -> String {

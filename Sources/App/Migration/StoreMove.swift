@@ -1,36 +1,36 @@
 internal import Executors
 internal import Jobs
 
-/// Moves all that is kept, jobs and images, from one place to another.
+/// Copies all jobs, images and other records from one store to another.
 ///
-/// Images go before what refers to them, under a reservation, and their digests are compared on the way; what refers to them
-/// goes in batches, each a transaction that passes over what is there. So a move that was cut short, however it was, is begun
-/// again, and goes on where it had come to. Nothing is taken from the source.
+/// Images are copied before the records that refer to them. Each is protected by a reservation, and its digest is
+/// verified. Records are copied in batches. Each batch is one transaction, which skips records that the target already
+/// has. So an interrupted move can be started again and continues. Nothing is deleted from the source.
 struct StoreMove: Sendable {
-  /// Jobs and images that nobody works on.
+  /// The source. No service may use it during the move.
   struct Source: Sendable {
     let records: any ExportedStore
     let images: any ImageStore
   }
 
-  /// Where they go. Its services may be at work.
+  /// The target. Services may use it during the move.
   struct Target: Sendable {
     let records: any ImportingStore
     let images: any ImageStore
     let spool: any ImageSpool
-    /// Whether the source's images are these.
+    /// Whether the source uses the same image files, so that no bytes have to be copied.
     let isSame: Bool
   }
 
   let source: Source
   let target: Target
-  /// Told after each batch.
+  /// Called after each batch.
   let report: @Sendable (MoveTotals) -> Void
   /// Reads and writes files.
   private let disk = ThreadPool(name: "move", threads: 4)
-  /// What is reserved is nobody else's for that long after the last word from here.
+  /// How long reservations last after the last renewal.
   private static let lease = Duration.seconds(60)
-  /// Jobs or entries in a transaction, images under way at the same time, and a piece of one.
+  /// Records per transaction, images copied concurrently, and bytes per read.
   private static let (batch, atOnce, piece) = (64, 8, 1 << 20)
 
   init(
@@ -40,13 +40,13 @@ struct StoreMove: Sendable {
   }
 
   func run() async throws(StoreError) -> MoveTotals {
-    // What the source's last run was at is queued again, as at its next start.
+    // Requeue the jobs that were running when the source's service stopped, as its next start would.
     while try await !source.records.recoverExpired(500).isEmpty {}
     let instance = try await target.records.register(for: Self.lease)
     let renewing = Task { [target] in
       while !Task.isCancelled {
         try? await Task.sleep(for: Self.lease / 4)
-        // One that is over shows at the next batch.
+        // If the lease has expired, the next batch fails.
         if !Task.isCancelled { _ = try? await target.records.renew(instance, for: Self.lease) }
       }
     }
@@ -65,9 +65,9 @@ struct StoreMove: Sendable {
   private func moveAll(as instance: Instance) async throws(StoreError) -> MoveTotals {
     var totals = MoveTotals()
     totals.expected = try await source.records.counts().jobs.values.reduce(0, +)
-    // What answers comes before those who may be answered with it.
+    // Cache entries first, because jobs may be answered from them.
     try await moveEntries(as: instance, &totals)
-    // What a batch counts comes with it, and its jobs are told apart by it.
+    // A batch is moved with its counts. Its jobs refer to it, so they follow.
     try await moveBatches(&totals)
     try await moveFinished(as: instance, &totals)
     try await moveQueue(as: instance, &totals)
@@ -108,13 +108,13 @@ struct StoreMove: Sendable {
   private func moveFinished(
     as instance: Instance, _ totals: inout MoveTotals
   ) async throws(StoreError) {
-    // Before any moment none has expired: what has is the target's to forget.
+    // With the earliest possible time no job counts as expired. The target deletes expired jobs later.
     var query = JobQuery(owner: nil, now: Timestamp(milliseconds: .min), limit: Self.batch)
     query.phases = [.success, .failure, .cancelled]
     while true {
       let page = try await source.records.jobs(query)
       try await move(page.jobs, as: instance, &totals)
-      // Behind those that can't be read, too: a page may have no others.
+      // `page.last` also covers unreadable jobs. A page may contain nothing else.
       guard page.hasMore, let last = page.last ?? page.jobs.last?.id else { return }
       query.before = last
     }
@@ -130,7 +130,7 @@ struct StoreMove: Sendable {
         do throws(StoreError) {
           if let job = try await source.records.job(id) { jobs.append(job) }
         } catch {
-          // It is counted as missing at the end; its neighbours are none the worse for it.
+          // An unreadable job is reported in the summary. The jobs next to it are still moved.
           guard case .unreadable = error else { throw error }
         }
       }
@@ -159,7 +159,7 @@ struct StoreMove: Sendable {
       guard let number = found.last?.number else { return }
       last = number
       let entries = totals.readable(found)
-      // A name that nobody else uses; the moment tells nothing.
+      // A new job id as the holder of the reservations. No other record uses it, and its time has no meaning.
       let holder = JobID(at: Timestamp(milliseconds: 0))
       let wanted = entries.map {
         WantedImage(name: MovedImage(digest: $0.image, bytes: $0.bytes), holder: holder)
@@ -173,7 +173,7 @@ struct StoreMove: Sendable {
     }
   }
 
-  /// After their jobs, without which a message that has been sent is forgotten.
+  /// Copies webhook messages. Their jobs must be copied first: the target deletes sent messages that have no job.
   private func moveMessages(_ totals: inout MoveTotals) async throws(StoreError) {
     var last = Int64.min
     while true {
@@ -210,12 +210,12 @@ extension StoreMove {
   private enum Provided: Sendable {
     case embedded(EmbeddedImage)
     case put
-    /// The target has it in its place.
+    /// The target already stores the image.
     case found
     case lost
   }
 
-  /// Sees to it that the images are in the target, so that it may refer to them.
+  /// Copies the images that the target lacks, so that its records may refer to them.
   fileprivate func provide(
     _ wanted: [WantedImage], as instance: Instance, _ totals: inout MoveTotals
   ) async throws(StoreError) -> ImportedImages {
@@ -248,17 +248,17 @@ extension StoreMove {
     let result: Result<Provided, StoreError>
   }
 
-  // The tasks return a struct, not a tuple. With -O, Swift 6.3.1 miscompiles a task's closure that returns a tuple from
-  // inside do/catch where an element stands before an `await`:
+  // The tasks return a struct, not a tuple. With -O, Swift 6.3.1 miscompiles a task's closure if it returns a tuple from
+  // inside do/catch and an element of the tuple precedes an `await`:
   //
   //     group.addTask { () -> (Name, Result<Value, E>) in
   //       do throws(E) { return (name, .success(try await load())) } catch { return (name, .failure(error)) }
   //     }
   //
-  // The element before the `await` (`name`) is lost: the parent reads uninitialized memory, and crashes where it is a
-  // reference. Task groups and `Task` are affected alike, typed throws and untyped, at -O and -Osize. It is correct at
-  // -Onone, with a struct, with the `await` as the first element or in a `let` before, and without the `catch`.
-  // ArchitectureTests refuses such tuples in all sources.
+  // The element before the `await` (`name`) is lost. The parent reads uninitialized memory, and crashes if the element is
+  // a reference. The fault affects task groups and `Task`, typed and untyped throws, -O and -Osize. The code is correct
+  // at -Onone, with a struct, with the `await` as the first element or in an earlier `let`, and without the `catch`.
+  // ArchitectureTests rejects such tuples in all sources.
   private func provide(
     _ wanted: [WantedImage], as instance: Instance
   ) async throws(StoreError) -> [(MovedImage, Provided)] {
@@ -307,7 +307,7 @@ extension StoreMove {
       switch reservation {
       case .reserved(let name, evicted: _): return name
       case .full, .noRoomYet: throw .full
-      // A service is just removing equal bytes.
+      // A service is deleting an equal image at this moment. Wait until that is done.
       case .pendingDeletion: try? await Task.sleep(for: .milliseconds(50))
       }
     }
@@ -330,20 +330,20 @@ extension StoreMove {
   }
 }
 
-/// The name of an image that is kept, with its size.
+/// The digest and size of a stored image.
 struct MovedImage: Sendable, Hashable {
   let digest: ImageDigest
   let bytes: Int
 }
 
 extension Job {
-  /// What stores keep for it.
+  /// The images that the store keeps for the job.
   fileprivate var keptImages: [MovedImage] {
     var images: [MovedImage] = []
     if let image = keptImage {
       images.append(MovedImage(digest: image.keptDigest, bytes: image.keptBytes))
     }
-    // What the client sent is dropped where the result is all that is wanted.
+    // `"original": "drop"` also drops the bytes that the client uploaded, once the job has succeeded.
     if let source = capturedSource, !(submission.dropsOriginal && phase == .success) {
       images.append(MovedImage(digest: source.digest, bytes: source.bytes))
     }

@@ -3,8 +3,9 @@ internal import Jobs
 internal import Logging
 internal import Synchronization
 
-/// Records what this process did, in steps of five seconds: in memory, where it keeps a quarter of an hour (some 6 kB),
-/// and for the instances that share its store.
+/// Records the activity of this process in steps of five seconds.
+///
+/// The last 15 minutes are kept in memory (about 6 kB). Each step is also published to the instances that share the store.
 final class ActivityRecorder: Sendable {
   private struct State {
     var activity: Activity
@@ -13,7 +14,7 @@ final class ActivityRecorder: Sendable {
     var unpublished = Activity.Step()
   }
 
-  /// Since the process began.
+  /// Jobs finished since the process started.
   struct Ended: Equatable {
     var succeeded = 0
     var failed = 0
@@ -25,10 +26,14 @@ final class ActivityRecorder: Sendable {
     state = Mutex(State(activity: Activity(end: Activity.end(of: Activity.number(at: now)))))
   }
 
-  /// The activity of this process.
   var activity: Activity { state.withLock { $0.activity } }
 
-  /// Ends a step.
+  /// Records one step.
+  ///
+  /// - Parameters:
+  ///   - queued: queued jobs at this moment.
+  ///   - loading: loading jobs at this moment.
+  ///   - ended: jobs finished since the process started.
   func note(queued: Int, loading: Int, _ ended: Ended, at now: Timestamp) {
     state.withLock { state in
       var step = Activity.Step()
@@ -40,12 +45,13 @@ final class ActivityRecorder: Sendable {
       let end = Activity.end(of: Activity.number(at: now))
       let passed = Int((end - state.activity.end) / .seconds(Activity.interval))
       if (-1...0).contains(passed), !state.activity.steps.isEmpty {
-        // The timer was early, or the clock was set back a little.
+        // The timer fired early, or the clock was set back by less than a step.
         state.activity.steps[state.activity.steps.count - 1].add(step)
         return
       }
-      // A clock that was set back further begins the history again. Nothing is recorded while the machine sleeps.
+      // The clock was set back by more than a step: start the history again.
       if passed <= 0 { state.activity.steps = [] }
+      // Steps that were missed while the machine was suspended are empty.
       let missed = max(0, min(Activity.most, passed - 1))
       state.activity.steps += Array(repeating: Activity.Step(), count: missed) + [step]
       state.activity.steps = Array(state.activity.steps.suffix(Activity.most))
@@ -53,18 +59,17 @@ final class ActivityRecorder: Sendable {
     }
   }
 
-  /// Ends a step every five seconds, until the task is cancelled.
+  /// Records a step every five seconds, until the task is cancelled.
   /// - Parameters:
   ///   - observe: sets the registry's gauges.
-  ///   - publish: records the step for the instances that share the store. A step that can't be recorded is added to the
-  ///     next one.
+  ///   - publish: writes the step to the shared store. If it fails, the step is added to the next one.
   func keep(
     _ registry: PrometheusRegistry, now: @Sendable () -> Timestamp, log: Logger,
     observe: () async -> Void, publish: (Activity.Step) async throws(StoreError) -> Void
   ) async {
     let length = Int64(Activity.interval) * 1_000
     while !Task.isCancelled {
-      // Steps end at whole multiples of their length.
+      // Steps end at multiples of five seconds of the wall clock.
       let rest = length - (now().milliseconds % length)
       try? await Task.sleep(for: .milliseconds(rest))
       if Task.isCancelled { return }

@@ -2,21 +2,22 @@ internal import Glibc
 internal import Jobs
 internal import Logging
 
-/// Makes each record one line, whatever it holds: a line cannot be forged from within a value, and is bounded in length.
-/// Whoever logs never waits for the line to be written.
+/// Formats each log record as exactly one line of bounded length. Values are escaped, so that they can't forge a line.
+///
+/// The calling thread never waits for the line to be written.
 struct LineLogHandler: LogHandler {
-  /// The least that is written.
+  /// Records below this level are not written.
   var logLevel: Logger.Level
-  /// What every record carries.
+  /// Fields of every record.
   var metadata: Logger.Metadata = [:]
-  /// What it carries of the task that logs.
+  /// Provides fields from the current task.
   var metadataProvider: Logger.MetadataProvider?
   private let label: String
   private let format: LogFormat
   private let now: @Sendable () -> Timestamp
   private let write: @Sendable (String) -> Void
 
-  /// - Parameter write: takes a line, its line feed included.
+  /// - Parameter write: receives each line, including its line feed.
   init(
     label: String, level: Logger.Level, format: LogFormat,
     now: @escaping @Sendable () -> Timestamp = { .wallClock },
@@ -26,13 +27,12 @@ struct LineLogHandler: LogHandler {
     (self.now, self.write) = (now, write)
   }
 
-  /// One field that every record carries.
+  /// A field of every record.
   subscript(metadataKey key: String) -> Logger.Metadata.Value? {
     get { metadata[key] }
     set { metadata[key] = newValue }
   }
 
-  /// Writes one record.
   func log(event: LogEvent) {
     var record = LogRecord(
       time: now().description, level: event.level, label: label, message: "\(event.message)")
@@ -40,7 +40,7 @@ struct LineLogHandler: LogHandler {
     write(format == .json ? record.json : record.text)
   }
 
-  /// The nearer to the call, the stronger.
+  /// The record's fields. The call's fields override the task's, which override the handler's.
   private func fields(of event: LogEvent) -> Logger.Metadata {
     var fields = metadata
     if let provided = metadataProvider?.get() { fields.merge(provided) { $1 } }
@@ -51,7 +51,7 @@ struct LineLogHandler: LogHandler {
 }
 
 extension Timestamp {
-  /// What the system's clock tells, to the millisecond.
+  /// The system's time, in whole milliseconds.
   static var wallClock: Timestamp {
     var time = timespec()
     clock_gettime(CLOCK_REALTIME, &time)

@@ -1,23 +1,23 @@
 internal import Glibc
 public import Logging
 
-/// How log records are written.
+/// The format of log lines.
 public enum LogFormat: String, Sendable, Equatable, CaseIterable {
   /// Text on a terminal, JSON otherwise.
   case auto
   /// `2026-11-21T09:30:00.123Z info  listening address=127.0.0.1 port=8080`.
   case text
-  /// One JSON object a line.
+  /// One JSON object per line.
   case json
 
-  /// What `auto` comes to for a descriptor.
+  /// Replaces `auto` by the format for this descriptor.
   func resolved(for descriptor: Int32) -> LogFormat {
     self == .auto ? (isatty(descriptor) == 1 ? .text : .json) : self
   }
 
-  /// Makes the process log to standard error as configured; once, before the first logger is made.
+  /// Sets up logging to standard error. Call it once, before the first logger is created.
   ///
-  /// - Returns: the service's logger.
+  /// - Returns: The service's logger.
   public static func start(_ configuration: Configuration.Log) -> Logger {
     let format = configuration.format.resolved(for: STDERR_FILENO)
     let writer = StandardError.writer(format)

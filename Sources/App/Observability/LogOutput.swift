@@ -1,14 +1,14 @@
 internal import Glibc
 
-/// The writing thread's side of the log: a descriptor, which may be slow, full or closed.
+/// Writes log lines to a descriptor, which may be slow, full or closed. Used only by the thread of `LogWriter`.
 final class LogOutput: @unchecked Sendable {  // used by one thread alone
   private let descriptor: Int32
   private let notice: @Sendable (Int) -> String
   private let display: Display
-  /// Lines that are gone and that no notice has told of.
+  /// Lines that were lost and not yet reported by a notice.
   private var untold = 0
 
-  /// Shows lines in the descriptor's stead, and says whether it did.
+  /// Shows lines instead of writing them to the descriptor. Returns false if it did not show them.
   typealias Display = @Sendable (ArraySlice<UInt8>) -> Bool
 
   init(
@@ -17,10 +17,10 @@ final class LogOutput: @unchecked Sendable {  // used by one thread alone
     (self.descriptor, self.display, self.notice) = (descriptor, display, notice)
   }
 
-  /// Writes lines, waiting for as long as whoever reads takes.
+  /// Writes lines. Blocks until the reader has taken them.
   ///
-  /// - Parameter dropped: lines that are missing behind them.
-  /// - Returns: how many of the lines could not be written.
+  /// - Parameter dropped: the number of lines that were dropped after these.
+  /// - Returns: The number of lines that could not be written.
   func write(_ bytes: [UInt8], lines: Int, dropped: Int) -> Int {
     var written = 0
     if tell() {
@@ -37,7 +37,9 @@ final class LogOutput: @unchecked Sendable {  // used by one thread alone
     return lines - written
   }
 
-  /// - Returns: false where that can't be written either.
+  /// Writes a notice about the lost lines, if there are any.
+  ///
+  /// - Returns: False if the notice could not be written.
   private func tell() -> Bool {
     guard untold > 0 else { return true }
     guard put(Array(notice(untold).utf8)[...]) else { return false }
@@ -45,7 +47,9 @@ final class LogOutput: @unchecked Sendable {  // used by one thread alone
     return true
   }
 
-  /// As many as a pipe takes in one piece, so that those of programs that share it don't mix (pipe(7)); at least one.
+  /// The first complete lines of `bytes`, up to `PIPE_BUF` bytes but at least one line.
+  ///
+  /// A pipe takes that many bytes atomically, so that lines of programs that share it do not mix (pipe(7)).
   private static func wholeLines(of bytes: ArraySlice<UInt8>) -> ArraySlice<UInt8> {
     let limit = Int(PIPE_BUF)
     guard bytes.count > limit else { return bytes }
@@ -54,7 +58,9 @@ final class LogOutput: @unchecked Sendable {  // used by one thread alone
     return last.map { bytes[...$0] } ?? bytes
   }
 
-  /// - Returns: false where it can't be written: nobody reads any more, or there is no room on a disk.
+  /// Writes bytes to the display or the descriptor.
+  ///
+  /// - Returns: False on an error, such as a closed pipe or a full disk.
   private func put(_ bytes: ArraySlice<UInt8>) -> Bool {
     if display(bytes) { return true }
     return bytes.withUnsafeBytes { bytes in
@@ -65,7 +71,7 @@ final class LogOutput: @unchecked Sendable {  // used by one thread alone
         if count > 0 {
           rest = rest.dropFirst(count)
         } else if count < 0 && errno == EAGAIN {
-          // Whoever gave us the descriptor has made it non-blocking.
+          // The descriptor was inherited in non-blocking mode.
           var wait = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
           poll(&wait, 1, -1)
         } else if count == 0 || errno != EINTR {

@@ -1,11 +1,11 @@
 internal import Logging
 
-/// What one line of the log says.
+/// One log line: its fields, and how they are written as text or JSON.
 struct LogRecord {
   /// A field's value.
   indirect enum Value {
     case text(String)
-    /// A number or a boolean, as JSON has it.
+    /// A number or a boolean in JSON's notation.
     case bare(String)
     case list([Value])
   }
@@ -17,18 +17,18 @@ struct LogRecord {
   /// Sorted by name.
   var fields: [(name: String, value: Value)] = []
 
-  /// Dictionaries within each other as `outer.inner`; bounded in depth and number.
+  /// Flattens nested dictionaries to fields named `outer.inner`: at most 64 fields and 4 levels.
   static func flatten(_ metadata: Logger.Metadata) -> [(name: String, value: Value)] {
     var fields: [(name: String, value: Value)] = []
     append(metadata, prefix: "", depth: 0, to: &fields)
     fields.sort { $0.name < $1.name }
-    // `a.b` and a dictionary `a` with a `b` meet: one name, one value.
+    // A field `a.b` and a dictionary `a` with a member `b` have the same name. Only the first is kept.
     return fields.enumerated().filter { index, field in
       index == 0 || fields[index - 1].name != field.name
     }.map(\.element)
   }
 
-  /// `time level message name=value …` and a line feed.
+  /// The record as `time level message name=value …` and a line feed.
   var text: String {
     let level = level.rawValue
     var line = "\(time) \(level)" + String(repeating: " ", count: max(0, 5 - level.count)) + " "
@@ -39,12 +39,12 @@ struct LogRecord {
     return line + "\n"
   }
 
-  /// `{"time":…,"level":…,"logger":…,"message":…,…}` and a line feed.
+  /// The record as `{"time":…,"level":…,"logger":…,"message":…,…}` and a line feed.
   var json: String {
     var line = "{\"time\":\"\(time)\",\"level\":\"\(level.rawValue)\",\"logger\":"
     line += LineText.quoted(label) + ",\"message\":" + LineText.quoted(LogRecord.cut(message))
     for (name, value) in fields {
-      // A second member of the record's own names could pass for the first.
+      // A duplicate of one of these names could be read in place of the record's own member.
       let isOurs = ["time", "level", "logger", "message"].contains(name)
       line += "," + LineText.quoted(isOurs ? "metadata." + name : name) + ":"
       line += LogRecord.json(value)
@@ -95,7 +95,7 @@ struct LogRecord {
     }
   }
 
-  /// As it is where nobody could take it for something else.
+  /// The text without quotes if that is unambiguous, otherwise quoted.
   private static func bare(_ text: String) -> String {
     let isPlain =
       !text.isEmpty

@@ -3,24 +3,24 @@ internal import Glibc
 internal import Metrics
 internal import Synchronization
 
-/// Takes lines without ever waiting, and writes them in their order on a thread of its own: whoever reads them slowly,
-/// or not at all, holds up nothing but them.
+/// Queues log lines without blocking, and writes them in order on its own thread. A slow or stuck reader of the log
+/// delays only the log.
 ///
-/// Lines for which there is no room are dropped and counted; where they would have stood, one line tells how many.
+/// If the queue is full, lines are dropped and counted. In their place, one line reports how many were dropped.
 final class LogWriter: @unchecked Sendable {  // all state behind `mutex`
-  /// What may wait to be written; as much again may be on its way.
+  /// The capacity of the queue. The same amount may be in the process of being written.
   struct Limits {
     var lines = 8192
     var bytes = 1 << 20
   }
 
-  /// Lines of all writers that were taken and aren't yet written. A signal's handler reads it, and must not lock.
+  /// Lines of all writers that were queued and not yet written. Atomic, because signal handlers read it and must not lock.
   static let unwritten = Atomic<Int>(0)
 
   private struct Batch {
     var bytes: [UInt8] = []
     var lines = 0
-    /// Dropped after the last of these lines.
+    /// The number of lines dropped after the last line of this batch.
     var dropped = 0
   }
 
@@ -35,7 +35,7 @@ final class LogWriter: @unchecked Sendable {  // all state behind `mutex`
   private var dropped = 0
   private var counter: Counter?
 
-  /// - Parameter notice: the line that tells how many were dropped.
+  /// - Parameter notice: returns the line that reports how many lines were dropped.
   init(
     to descriptor: Int32, limits: Limits = Limits(),
     display: @escaping LogOutput.Display = { _ in false },
@@ -47,7 +47,7 @@ final class LogWriter: @unchecked Sendable {  // all state behind `mutex`
     pthread_cond_init(arrived, nil)
     var attributes = pthread_condattr_t()
     pthread_condattr_init(&attributes)
-    // A wall clock that is set meanwhile must not make a wait longer.
+    // A change of the wall clock must not lengthen a wait.
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)
     pthread_cond_init(finished, &attributes)
     pthread_condattr_destroy(&attributes)
@@ -63,14 +63,15 @@ final class LogWriter: @unchecked Sendable {  // all state behind `mutex`
     mutex.deallocate()
   }
 
-  /// Takes a line, its line feed included, or drops it.
+  /// Queues a line, which includes its line feed, or drops it if the queue is full.
   func add(_ line: String) {
     var line = line
     line.withUTF8 { bytes in
       locked {
         let isFull =
           waiting.lines >= limits.lines || waiting.bytes.count + bytes.count > limits.bytes
-        // Nothing comes behind a gap until the writing thread has taken what is before it, and tells of it there.
+        // After a drop, no line is queued until the writing thread has taken the batch. The notice about the dropped
+        // lines then stands in their place.
         guard !isFull, waiting.dropped == 0 else {
           waiting.dropped += 1
           return drop(1)
@@ -83,9 +84,9 @@ final class LogWriter: @unchecked Sendable {  // all state behind `mutex`
     }
   }
 
-  /// Waits until all lines that were taken are written, or have turned out not to be writable.
+  /// Waits until all queued lines are written or have failed.
   ///
-  /// - Returns: false where that took too long.
+  /// - Returns: False if `limit` passed first.
   @discardableResult
   func flush(within limit: Duration) -> Bool {
     var end = timespec()
@@ -101,7 +102,7 @@ final class LogWriter: @unchecked Sendable {  // all state behind `mutex`
     }
   }
 
-  /// Has the counter tell how many lines were dropped, those so far included.
+  /// Counts dropped lines with this counter, including those dropped before the call.
   func count(by counter: Counter) {
     locked {
       self.counter = counter
@@ -109,13 +110,12 @@ final class LogWriter: @unchecked Sendable {  // all state behind `mutex`
     }
   }
 
-  /// How many lines were dropped.
   var droppedLines: Int { locked { dropped } }
 
-  /// How many lines the thread hasn't taken yet.
+  /// The number of lines that the thread has not taken yet.
   var waitingLines: Int { locked { waiting.lines } }
 
-  /// Ends the thread once what was taken is written.
+  /// Stops the thread after it has written the queued lines.
   func close() {
     locked {
       isClosed = true
@@ -133,9 +133,9 @@ final class LogWriter: @unchecked Sendable {  // all state behind `mutex`
     }
   }
 
-  /// Waits for lines and exchanges them for those that were written.
+  /// Waits for lines and replaces the written batch with them.
   ///
-  /// - Returns: false once closed and empty.
+  /// - Returns: False if the writer is closed and its queue is empty.
   private func takeTurn(_ batch: inout Batch) -> Bool {
     batch.bytes.removeAll(keepingCapacity: true)
     (batch.lines, batch.dropped) = (0, 0)
@@ -157,7 +157,7 @@ final class LogWriter: @unchecked Sendable {  // all state behind `mutex`
     counter?.increment(by: lines)
   }
 
-  /// Whoever was to read may be gone: that shall be an error, not a signal.
+  /// Blocks SIGPIPE, so that a write to a closed pipe fails with an error instead of ending the process.
   private func blockBrokenPipeSignal() {
     var signals = sigset_t()
     sigemptyset(&signals)

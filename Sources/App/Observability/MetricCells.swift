@@ -1,14 +1,14 @@
 internal import CoreMetrics
 internal import Synchronization
 
-/// A whole number that only grows, until its metric is reset.
+/// A counter of whole numbers.
 final class CounterCell: CounterHandler {
   private let count = Atomic<UInt64>(0)
 
   var value: UInt64 { count.load(ordering: .relaxed) }
 
   func increment(by amount: Int64) {
-    // A counter that falls would be taken for a restart.
+    // Prometheus interprets a falling counter as a restart.
     guard amount > 0 else { return }
     count.wrappingAdd(UInt64(amount), ordering: .relaxed)
   }
@@ -16,7 +16,7 @@ final class CounterCell: CounterHandler {
   func reset() { count.store(0, ordering: .relaxed) }
 }
 
-/// A number that goes up and down; also a counter of fractions.
+/// A gauge, or a counter of fractions.
 final class NumberCell: RecorderHandler, MeterHandler, FloatingPointCounterHandler {
   private let bits = Atomic<UInt64>(0)
   private let isMonotonic: Bool
@@ -38,9 +38,9 @@ final class NumberCell: RecorderHandler, MeterHandler, FloatingPointCounterHandl
   }
 }
 
-/// How many values fell below each bound, and their sum.
+/// A histogram: counts of values per bucket, and the sum of the values.
 final class HistogramCell: RecorderHandler, TimerHandler {
-  /// The upper bounds, rising; one more bucket takes the rest.
+  /// The upper bounds of the buckets, ascending. One more bucket counts the larger values.
   let bounds: [Double]
   private let counts: [Cell]
   private let bits = Atomic<UInt64>(0)
@@ -54,7 +54,7 @@ final class HistogramCell: RecorderHandler, TimerHandler {
     counts = (0...bounds.count).map { _ in Cell() }
   }
 
-  /// What each bucket took, none of them counted twice.
+  /// The count of each bucket, not cumulative.
   var buckets: [UInt64] { counts.map { $0.count.load(ordering: .relaxed) } }
 
   var sum: Double { Double(bitPattern: bits.load(ordering: .relaxed)) }
@@ -71,14 +71,14 @@ final class HistogramCell: RecorderHandler, TimerHandler {
   func recordNanoseconds(_ duration: Int64) { record(Double(duration) / 1e9) }
 }
 
-/// Takes what has no place of its own: a name that is another kind of metric already.
+/// Discards values: used if the name already belongs to a metric of another kind.
 final class NowhereCell: CounterHandler {
   func increment(by amount: Int64) {}
   func reset() {}
 }
 
 extension Atomic<UInt64> {
-  /// Adds to the double whose bits it holds.
+  /// Adds to the `Double` whose bit pattern is stored.
   fileprivate borrowing func add(_ amount: Double) {
     var old = load(ordering: .relaxed)
     while true {

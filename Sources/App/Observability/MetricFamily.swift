@@ -1,6 +1,6 @@
 internal import Synchronization
 
-/// One metric: its name, its kind and a cell for each set of labels.
+/// One metric: its name, its kind and a cell for each combination of labels.
 final class MetricFamily: Sendable {
   enum Kind: String {
     case counter, gauge, histogram
@@ -10,21 +10,21 @@ final class MetricFamily: Sendable {
   let name: String
   private let help: String
   private let maxSeries: Int
-  /// By the labels as they are written between braces.
+  /// Cells by their labels, in the form that is written between braces.
   private let series = Mutex<[String: any AnyObject & Sendable]>([:])
 
   init(kind: Kind, name: String, help: String, maxSeries: Int) {
     (self.kind, self.name, self.help, self.maxSeries) = (kind, name, help, maxSeries)
   }
 
-  /// The cell of such labels, made if need be; nil where it is of another type.
+  /// Returns the cell for these labels, and creates it if necessary. Returns nil if the existing cell has another type.
   func cell<Cell: AnyObject & Sendable>(
     _ dimensions: [(String, String)], make: () -> Cell
   ) -> Cell? {
     let labels = MetricName.labels(dimensions)
     return series.withLock { series in
       if let cell = series[labels] { return cell as? Cell }
-      // A label's values may come from outside: the memory for them is bounded.
+      // Label values may come from clients, so the number of series is limited.
       let isFull = series.count >= maxSeries
       let labels = isFull ? MetricName.labels(dimensions.map { ($0.0, "other") }) : labels
       if let cell = series[labels] { return cell as? Cell }
@@ -34,12 +34,12 @@ final class MetricFamily: Sendable {
     }
   }
 
-  /// Whether a metric of that name would write samples of the same name as this one.
+  /// Whether a metric of that name and kind would write samples with the same name as this one.
   func collides(with other: String, _ otherKind: Kind) -> Bool {
     !MetricFamily.samples(name, kind).isDisjoint(with: MetricFamily.samples(other, otherKind))
   }
 
-  /// Of counters and gauges.
+  /// The sum of the counters and gauges whose labels contain `piece`.
   func sum(labels piece: String) -> Double {
     series.withLock { series in
       series.reduce(0) { sum, entry in
@@ -76,7 +76,7 @@ final class MetricFamily: Sendable {
       line(name + "_bucket", "\(labels)\(comma)le=\"\(bound)\"", "\(count)", &text)
     }
     line(name + "_sum", labels, MetricName.number(cell.sum), &text)
-    // From the buckets, so that it equals the last of them whenever it is read.
+    // Computed from the buckets, so that it always equals the last bucket.
     line(name + "_count", labels, "\(count)", &text)
   }
 

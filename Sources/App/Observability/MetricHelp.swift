@@ -1,74 +1,76 @@
-/// What each metric of ours tells, for `# HELP`: in one place, since the parts that count know no Prometheus.
+/// The `# HELP` text of each metric. It is defined here, because the modules that count do not depend on Prometheus.
 enum MetricHelp {
-  /// By metric name without `_total`.
+  /// Texts by metric name without `_total`.
   static let sentences: [String: String] = [
-    "imagefetch_cache_bytes": "Bytes on disk of the images that the cache refers to.",
-    "imagefetch_cache_entries": "Responses and variants that the cache holds.",
-    "imagefetch_cache_memory_bytes": "Bytes of cached images that are also held in memory.",
-    "imagefetch_cache_outcomes": "Jobs finished, by what the cache did for them.",
+    "imagefetch_cache_bytes": "Bytes on disk of the images in the cache.",
+    "imagefetch_cache_entries": "Responses and variants in the cache.",
+    "imagefetch_cache_memory_bytes": "Bytes of cached images that are also in memory.",
+    "imagefetch_cache_outcomes": "Finished jobs by cache outcome.",
     "imagefetch_canaries":
-      "Times that it was tried whether images can be decoded, as none was for a while.",
+      "Test decodes that were made because no image had been decoded for a while.",
     "imagefetch_decode_seconds": "Computing time of one image's decode.",
-    "imagefetch_decoders_ended": "Decoder processes that ended, by why.",
+    "imagefetch_decoders_ended": "Decoder processes that ended, by reason.",
     "imagefetch_decoders_started": "Decoder processes that were started.",
-    "imagefetch_deliveries": "Images and variants brought to destinations, by what came of it.",
+    "imagefetch_deliveries": "Images and variants delivered to destinations, by outcome.",
     "imagefetch_fetch_bytes": "Bytes of content received from origins.",
-    "imagefetch_fetch_open_transfers": "Requests to origins under way.",
-    "imagefetch_fetch_requests": "Requests to origins that ended, by what came of them.",
+    "imagefetch_fetch_open_transfers": "Requests to origins in progress.",
+    "imagefetch_fetch_requests": "Finished requests to origins, by outcome.",
     "imagefetch_http_request_duration_seconds":
-      "From a client's request to its answer, waiting for a job included.",
-    "imagefetch_http_requests": "Clients' requests answered, by route, method and status.",
-    "imagefetch_image_bytes": "Bytes of all images kept.",
-    "imagefetch_images": "Images kept; equal bytes count once.",
-    "imagefetch_instance_info": "1, by what this instance is called and its release.",
-    "imagefetch_instance_leads": "Whether this instance does what one does for all.",
-    "imagefetch_job_seconds": "From a worker's taking a job first to its end.",
-    "imagefetch_jobs": "Jobs known, by phase.",
+      "Time from a client's request to its response, including the time spent waiting for a job.",
+    "imagefetch_http_requests": "Client requests, by route, method and status.",
+    "imagefetch_image_bytes": "Bytes of all stored images.",
+    "imagefetch_images": "Stored images; equal images count once.",
+    "imagefetch_instance_info": "This instance's name and version; always 1.",
+    "imagefetch_instance_leads":
+      "1 if this instance carries out the tasks that one instance does for the whole cluster.",
+    "imagefetch_job_seconds": "Time from a job's first start on a worker to its end.",
+    "imagefetch_jobs": "Stored jobs, by phase.",
     "imagefetch_jobs_fenced":
-      "Ends of jobs that counted for nothing, as another instance had the job by then.",
-    "imagefetch_jobs_finished": "Jobs finished, by phase and, for failures, the error's code.",
-    "imagefetch_jobs_joined": "Jobs that joined an equal one's transfer.",
-    "imagefetch_jobs_running": "Work under way: a job, or several that share one transfer.",
-    "imagefetch_jobs_submitted": "Jobs accepted.",
-    "imagefetch_jobs_taken_over":
-      "Jobs given back to the queue from here, as the instance that loaded them was gone.",
+      "Results that were discarded because another instance had claimed the job.",
+    "imagefetch_jobs_finished": "Finished jobs, by phase and, for failures, by error code.",
+    "imagefetch_jobs_joined": "Jobs that joined an equal job's load.",
+    "imagefetch_jobs_running": "Loads in progress; a load serves one job or several equal ones.",
+    "imagefetch_jobs_submitted": "Accepted jobs.",
+    "imagefetch_jobs_taken_over": "Jobs of lost instances that this instance queued again.",
     "imagefetch_lease_renewals":
-      "Tries to renew this instance's lease with the job store, by outcome.",
-    "imagefetch_leases_lost": "Leases of this instance that were over before they were renewed.",
-    "imagefetch_library_info": "Libraries that are linked, and this service, by version; always 1.",
-    "imagefetch_log_dropped": "Log lines that could not be written, or not soon enough.",
-    "imagefetch_news": "News told to the instances that share the job store, and heard from them.",
-    "imagefetch_object_store_requests": "Tries of requests to the object store, by outcome.",
-    "imagefetch_object_store_retries": "Requests to the object store that were sent again.",
+      "Attempts to renew this instance's lease in the job store, by outcome.",
+    "imagefetch_leases_lost": "Leases of this instance that expired before they were renewed.",
+    "imagefetch_library_info": "Versions of imagefetch and of the linked libraries; always 1.",
+    "imagefetch_log_dropped":
+      "Log lines that were dropped because they could not be written, or not fast enough.",
+    "imagefetch_news":
+      "Events published to the instances that share the job store, and events received from them.",
+    "imagefetch_object_store_requests": "Attempts of requests to the object store, by outcome.",
+    "imagefetch_object_store_retries": "Requests to the object store that were repeated.",
     "imagefetch_object_store_seconds":
-      "From a request to the object store to its response's header section, by method.",
+      "Time from a request to the object store to the response's header section, by method.",
     "imagefetch_oldest_running_job_seconds":
-      "How long the oldest work under way has taken so far; 0 where there is none.",
+      "Age of the oldest load in progress; 0 if there is none.",
     "imagefetch_oldest_variant_seconds":
-      "How long the oldest rendering under way has taken so far; 0 where there is none.",
-    "imagefetch_partial_bytes": "Bytes kept of broken-off transfers, to go on from.",
-    "imagefetch_paused_origins": "Origins not asked for a while, as they were out of reach.",
+      "Age of the oldest rendering in progress; 0 if there is none.",
+    "imagefetch_partial_bytes": "Bytes of partial transfers that are kept for resuming.",
+    "imagefetch_paused_origins":
+      "Origins that receive no requests for a while because several requests in a row failed.",
     "imagefetch_queue_jobs":
-      "Unfinished jobs by what they wait for (a worker, their time, room at their origin, an equal load elsewhere) or that they are loaded, up to 10,000 of each; with PostgreSQL.",
-    "imagefetch_store_commit_operations": "Changes that one commit of the job store made durable.",
-    "imagefetch_store_commit_seconds": "Time that one commit of the job store took.",
+      "Unfinished jobs, by state: waiting for a worker, for their start time, for a permit of their origin or for an equal load on another instance, or loading. Counted up to 10,000 per state; only with PostgreSQL.",
+    "imagefetch_store_commit_operations": "Changes in one commit of the job store.",
+    "imagefetch_store_commit_seconds": "Time of one commit of the job store.",
     "imagefetch_store_wait_seconds":
-      "How long the first of a transaction's requests waited for a connection to PostgreSQL, by what the connection is for.",
+      "Time that the first request of a transaction waited for a PostgreSQL connection, by purpose of the connection.",
     "imagefetch_traces":
-      "Traces of jobs, by outcome: sent, failed as the collector took none, dropped as too many waited.",
-    "imagefetch_variant_seconds": "Time that rendering one variant took, by its format.",
-    "imagefetch_variants": "Variants asked for, by format and by what came of it.",
-    "imagefetch_variants_rendering": "Variants being rendered.",
+      "Traces of jobs, by outcome: sent, failed because the collector refused them, dropped because the queue was full.",
+    "imagefetch_variant_seconds": "Time to render one variant, by format.",
+    "imagefetch_variants": "Requested variants, by format and outcome.",
+    "imagefetch_variants_rendering": "Variants that are being rendered.",
     "imagefetch_variants_waiting": "Variants that wait to be rendered.",
-    "imagefetch_webhook_seconds": "From a webhook's try to its answer, or to there being none.",
-    "imagefetch_webhook_tries": "Tries of webhooks, by what came of them.",
-    "imagefetch_webhooks_ended":
-      "Webhook messages that are sent no more, by whether they were delivered.",
-    "imagefetch_webhooks_sending": "Webhook messages on their way.",
+    "imagefetch_webhook_seconds": "Time of one webhook attempt, until its response or error.",
+    "imagefetch_webhook_tries": "Webhook attempts, by outcome.",
+    "imagefetch_webhooks_ended": "Webhook messages that were delivered or given up, by outcome.",
+    "imagefetch_webhooks_sending": "Webhook messages that are being sent.",
     "imagefetch_webhooks_waiting":
-      "Webhook messages that are yet to be taken, counted up to 100,000.",
-    "imagefetch_workers": "Workers: so much work can be under way at once.",
+      "Webhook messages that are not delivered yet, counted up to 100,000.",
+    "imagefetch_workers": "Number of workers: the maximum number of concurrent loads.",
     "imagefetch_workers_stuck":
-      "Work under way for longer than five minutes, or three times fetch.timeout; its log line says which.",
+      "Loads that have run for longer than five minutes or three times fetch.timeout; the log names them.",
   ]
 }

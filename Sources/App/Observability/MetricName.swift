@@ -1,6 +1,6 @@
-/// Names, labels and numbers as Prometheus's text format has them.
+/// Names, labels and numbers in Prometheus's text format.
 enum MetricName {
-  /// `[a-zA-Z_:][a-zA-Z0-9_:]*`, all else turned to `_`.
+  /// Replaces characters that are not allowed (`[a-zA-Z_:][a-zA-Z0-9_:]*`) by `_`.
   static func sanitized(_ label: String) -> String {
     let name = String(
       label.unicodeScalars.map { scalar -> Character in
@@ -9,19 +9,19 @@ enum MetricName {
     return name.first.map { $0.isNumber } ?? true ? "_" + name : name
   }
 
-  /// A counter's, which ends in `_total`.
+  /// The name of a counter, which ends in `_total`.
   static func counter(_ label: String) -> String {
     let name = sanitized(label)
     return name.hasSuffix("_total") ? name : name + "_total"
   }
 
-  /// A timer's, which ends in `_seconds`.
+  /// The name of a timer, which ends in `_seconds`.
   static func timer(_ label: String) -> String {
     let name = sanitized(label)
     return name.hasSuffix("_seconds") ? name : name + "_seconds"
   }
 
-  /// What stands between braces: sorted by name, each name once, the last value of it.
+  /// The labels as written between braces, sorted by name. If a name occurs twice, its last value is used.
   static func labels(_ dimensions: [(String, String)]) -> String {
     if dimensions.isEmpty { return "" }
     var values: [String: String] = [:]
@@ -31,7 +31,7 @@ enum MetricName {
       .joined(separator: ",")
   }
 
-  /// A line of `# HELP`: backslashes and line feeds escaped.
+  /// The text of a `# HELP` line, with backslashes and line feeds escaped.
   static func escapedHelp(_ text: String) -> String {
     escaped(text, quotes: false)
   }
@@ -44,7 +44,7 @@ enum MetricName {
     return "\(value)"
   }
 
-  /// `le` is the histogram's own, and two underscores begin Prometheus's.
+  /// Prefixes reserved label names: `le` belongs to histograms, names that start with `__` to Prometheus.
   private static func labelName(_ label: String) -> String {
     let name = sanitized(label).replacing(":", with: "_")
     return name == "le" || name.hasPrefix("__") ? "label_" + name : name

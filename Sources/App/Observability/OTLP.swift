@@ -1,6 +1,7 @@
 internal import Jobs
 
-/// Traces as opentelemetry-proto 1 has them in JSON: ids are hexadecimal, 64-bit numbers are texts, enumerations numbers.
+/// Traces in the JSON encoding of opentelemetry-proto 1: ids are hexadecimal, 64-bit integers are strings, enumerations
+/// are numbers.
 enum OTLP {
   /// `ExportTraceServiceRequest`.
   struct Request: Encodable {
@@ -85,7 +86,7 @@ extension OTLP.Request {
 }
 
 extension TraceExporter.Ended {
-  /// The job's, and below it one a stage.
+  /// The job's span, and a child span for each stage.
   var spans: [OTLP.Span] {
     let created = unixTime(job.createdAt)
     var spans = [span(job.submission.trace?.span, place.span, "job", 5, created, nanoseconds)]
@@ -108,7 +109,7 @@ extension TraceExporter.Ended {
     if stage == .fetch, let url = job.submission.url(of: job.target) {
       span.attributes = [OTLP.Attribute("server.address", url.host)]
     } else if stage == .decode, let time = job.timings.decode {
-      // It goes beside the fetch: this is what it computed.
+      // Decoding runs concurrently with the fetch, so the span's length is not its computing time.
       span.attributes = [OTLP.Attribute("imagefetch.decode.seconds", time.inSeconds)]
     }
     return span
@@ -120,7 +121,7 @@ extension TraceExporter.Ended {
     OTLP.Span(
       traceId: place.trace, spanId: TraceContext.text(id),
       parentSpanId: parent.map(TraceContext.text), name: name, kind: kind,
-      // Jobs' moments are the store's clock's, which may be another machine's.
+      // The job's times come from the store's clock, which may be ahead of this machine's clock.
       startTimeUnixNano: "\(min(began, ended))", endTimeUnixNano: "\(ended)")
   }
 
@@ -146,7 +147,7 @@ extension TraceExporter.Ended {
 }
 
 extension Duration {
-  /// Whole ones; of less than two centuries.
+  /// The duration in whole nanoseconds; it must be shorter than 292 years.
   fileprivate var nanoseconds: Int64 {
     let (seconds, attoseconds) = components
     return seconds * 1_000_000_000 + attoseconds / 1_000_000_000

@@ -1,11 +1,11 @@
 internal import Glibc
 
-/// What Linux says of this process, under the names that Prometheus's own clients use.
+/// Linux's statistics of this process, under the metric names of Prometheus's client libraries.
 public enum ProcessMetrics {
-  /// Metrics in the text format, to be appended to a registry's; empty without `/proc`.
+  /// The metrics in Prometheus's text format; empty if `/proc` is not mounted.
   public static func render() -> String {
     guard let stat = text("/proc/self/stat"), let end = stat.lastIndex(of: ")") else { return "" }
-    // The fields after the command's name, which may hold anything: the state comes first.
+    // The fields after the command's name, which may contain spaces and parentheses. The first one is the state.
     let fields = stat[end...].split(separator: " ").dropFirst().map { Double($0) ?? 0 }
     guard fields.count > 21 else { return "" }
     let ticks = Double(sysconf(Int32(_SC_CLK_TCK)))
@@ -45,7 +45,7 @@ public enum ProcessMetrics {
     defer { closedir(folder) }
     var count = 0.0
     while let entry = readdir(folder) {
-      // The folder's own descriptor, "." and ".." are not the process's doing.
+      // Skip "." and "..". The descriptor that reads the folder is subtracted below.
       if entry.pointee.d_name.0 != CChar(UInt8(ascii: ".")) { count += 1 }
     }
     return count - 1

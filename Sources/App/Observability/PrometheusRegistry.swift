@@ -3,41 +3,39 @@ internal import Synchronization
 
 /// Keeps the process's metrics and writes them in Prometheus's text format 0.0.4.
 ///
-/// Counting is an atomic addition; a lock is taken only to find or make a series, so that a metric
-/// that is counted often is best made once and kept. Series stay until the process ends, also when
-/// their metric is destroyed: a counter that vanished and came back would read as a restart.
+/// Counting is an atomic addition. Creating a metric object takes a lock, so create it once if it is used often. Series
+/// stay until the process ends, even if their metric is destroyed: Prometheus would interpret a counter that disappears
+/// and returns as a restart.
 public final class PrometheusRegistry: MetricsFactory, Sendable {
-  /// What a registry is told of its metrics beforehand; by metric name as it is written, without
-  /// `_total` and with `_seconds`: `imagefetch_fetch_duration_seconds`.
+  /// Help texts, buckets and limits. Keys are metric names as written, without `_total` and with `_seconds`, such as
+  /// `imagefetch_fetch_duration_seconds`.
   public struct Configuration: Sendable {
-    /// Sentences for `# HELP`, at first for all of this service's; a metric without one has its label there.
+    /// Texts for `# HELP`, by default those of this service's metrics. A metric without a text uses its label.
     public var help: [String: String] = MetricHelp.sentences
-    /// Upper bounds of histograms, rising.
+    /// Upper bounds of individual histograms, ascending.
     public var buckets = [
       "imagefetch_store_commit_operations": (0...9).map { Double(1 << $0) }
     ]
-    /// Bounds of timers that have none of their own, in seconds: from 1 ms to 60 s.
+    /// Bounds of timers without an entry in `buckets`, in seconds. From 1 ms to 60 s by default.
     public var durationBuckets = [
       0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
     ]
-    /// Bounds of other histograms that have none of their own: bytes from 1 KiB to 64 MiB.
+    /// Bounds of other histograms without an entry in `buckets`, in bytes. From 1 KiB to 64 MiB by default.
     public var valueBuckets = (5...13).map { Double(1 << (2 * $0)) }
-    /// Series of one metric; what comes beyond it counts together, each label `other`. 200.
+    /// Maximum number of series per metric. Further values are counted in one series whose labels are all `other`.
     public var maxSeries = 200
-    /// The same for metrics that have more by themselves, whatever clients send: requests have one for each route, each
-    /// of its methods and each status. Alerts look for the first with some status, so that none may be among others.
+    /// Exceptions from `maxSeries`. Requests have one series for each route, method and status. Alerts select series by
+    /// status, so none may be merged into `other`.
     public var maxSeriesOf = ["imagefetch_http_requests": 4_096]
-    /// Metrics; more than that are not counted. 1,000.
+    /// Maximum number of metrics. Further metrics are not counted.
     public var maxMetrics = 1000
 
-    /// The defaults.
     public init() {}
   }
 
   private let configuration: Configuration
   private let families = Mutex<[String: MetricFamily]>([:])
 
-  /// A registry without metrics.
   public init(_ configuration: Configuration = Configuration()) {
     self.configuration = configuration
   }
@@ -50,8 +48,8 @@ public final class PrometheusRegistry: MetricsFactory, Sendable {
     return text
   }
 
-  /// The sum of a metric's series; 0 where there is none.
-  /// - Parameter labels: a piece that a series' labels have, as they are written: `phase="queued"`.
+  /// The sum of a metric's series; 0 if there is none.
+  /// - Parameter labels: only series that contain this text in their labels, such as `phase="queued"`.
   func sum(of name: String, labels: String) -> Double {
     families.withLock { $0[name] }?.sum(labels: labels) ?? 0
   }
@@ -76,7 +74,7 @@ public final class PrometheusRegistry: MetricsFactory, Sendable {
     gauge(label, dimensions)
   }
 
-  /// A histogram, or a gauge where only the last value counts.
+  /// A histogram, or a gauge if `aggregate` is false.
   public func makeRecorder(
     label: String, dimensions: [(String, String)], aggregate: Bool
   ) -> any RecorderHandler {
@@ -91,15 +89,11 @@ public final class PrometheusRegistry: MetricsFactory, Sendable {
     return histogram(name, label, dimensions, configuration.durationBuckets)
   }
 
-  /// Nothing: series stay.
+  // Destroying a metric does nothing: its series stay.
   public func destroyCounter(_ handler: any CounterHandler) {}
-  /// Nothing: series stay.
   public func destroyFloatingPointCounter(_ handler: any FloatingPointCounterHandler) {}
-  /// Nothing: series stay.
   public func destroyMeter(_ handler: any MeterHandler) {}
-  /// Nothing: series stay.
   public func destroyRecorder(_ handler: any RecorderHandler) {}
-  /// Nothing: series stay.
   public func destroyTimer(_ handler: any TimerHandler) {}
 
   private func gauge(_ label: String, _ dimensions: [(String, String)]) -> NumberCell {
@@ -115,8 +109,8 @@ public final class PrometheusRegistry: MetricsFactory, Sendable {
       ?? HistogramCell(bounds: bounds)
   }
 
-  /// The series' cell; nil where the name is taken by another kind, for then the text would say two
-  /// things of one name.
+  /// Returns the series' cell. Returns nil if a metric of another kind already has the name, or if there are too many
+  /// metrics.
   private func cell<Cell: AnyObject & Sendable>(
     _ kind: MetricFamily.Kind, _ name: String, _ label: String,
     _ dimensions: [(String, String)], make: () -> Cell

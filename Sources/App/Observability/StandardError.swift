@@ -4,31 +4,31 @@ internal import Logging
 internal import Metrics
 internal import Synchronization
 
-/// The process's standard error: the log and what the command tells people, in one order.
+/// The process's standard error. Log lines and messages of commands go through one queue, so that their order is kept.
 public enum StandardError {
-  /// How long the end of the process waits for whoever reads.
+  /// How long the end of the process waits for the lines to be written.
   static let patience: Duration = .seconds(2)
   private static let shared = Mutex<LogWriter?>(nil)
   private static let display = Mutex<(@Sendable (String) -> Bool)?>(nil)
 
-  /// Writes a line for people, and all that was logged before it. Whoever doesn't read it within two seconds misses it.
+  /// Writes a message after all earlier log lines. Waits up to two seconds.
   public static func tell(_ line: String) {
     let writer = writer(.text)
     writer.add(line + "\n")
     writer.flush(within: patience)
   }
 
-  /// Writes what was logged, before the process ends.
+  /// Waits up to two seconds until all log lines are written. Call it before the process ends.
   public static func flush() { flush(within: patience) }
 
-  /// Writes what was logged, for a process that is to end at once.
+  /// Waits up to 100 ms until all log lines are written, for a process that must end at once.
   public static func flushBriefly() { flush(within: .milliseconds(100)) }
 
   private static func flush(within limit: Duration) {
     _ = shared.withLock { $0 }?.flush(within: limit)
   }
 
-  /// What takes the log's lines; made with the first of them.
+  /// Returns the writer of the process's log, and creates it on first use.
   static func writer(_ format: LogFormat) -> LogWriter {
     shared.withLock { shared in
       if let shared { return shared }
@@ -39,7 +39,9 @@ public enum StandardError {
     }
   }
 
-  /// Hands lines from now on to what draws on the same terminal, which says whether it shows them; nil ends that.
+  /// Passes lines to a display that draws on the same terminal; nil ends that.
+  ///
+  /// - Parameter display: returns false if it did not show the lines, which are then written to standard error.
   public static func show(by display: (@Sendable (String) -> Bool)?) {
     self.display.withLock { $0 = display }
   }
@@ -49,25 +51,27 @@ public enum StandardError {
     return display(String(decoding: lines, as: UTF8.self))
   }
 
-  /// Counts from now on, and what was dropped so far.
+  /// Exports the number of dropped lines as a metric, including those dropped so far.
   static func countDropped() {
     let counter = Counter(label: "imagefetch_log_dropped_total")
     shared.withLock { $0 }?.count(by: counter)
   }
 
-  /// Opens `/dev/null` where the process was started without standard input, output or error: else the next file that
-  /// is opened becomes that, and what is told to people is written into it. Before anything else is opened.
+  /// Opens `/dev/null` for each of standard input, output and error that is closed.
+  ///
+  /// Otherwise the next file that is opened would get that descriptor, and messages would be written into it. Call it
+  /// before anything else is opened.
   public static func fillStandardDescriptors() {
     for descriptor in [STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO]
     where fcntl(descriptor, F_GETFD) < 0 {
-      // The lowest free one, which is it.
+      // open() returns the lowest free descriptor, which is this one.
       _ = open("/dev/null", O_RDWR)
     }
   }
 }
 
 extension LogRecord {
-  /// The line that stands in for those that had no room.
+  /// The line that replaces dropped lines.
   static func dropped(_ lines: Int, _ format: LogFormat) -> String {
     var record = LogRecord(
       time: Timestamp.wallClock.description, level: .warning, label: "log",

@@ -8,15 +8,15 @@ internal import Synchronization
 
 /// Sends the traces of jobs to a collector, by OTLP over HTTP as JSON.
 ///
-/// In comes each job's end, on whatever thread it became durable: it is put into a queue, or counted as dropped where that
-/// is full. Once a second what has gathered is made spans of and sent, by one task. No job waits for any of it.
+/// `ended(_:_:)` is called with each finished job, on any thread. It queues the job, or counts it as dropped if the queue
+/// is full. Once a second, one task converts the queued jobs to spans and sends them. Jobs never wait for this.
 final class TraceExporter: JobTracer {
-  /// What of an ended job is told; little, as many may wait.
+  /// The data of a finished job that spans are made from.
   struct Ended: Sendable {
     let job: Job
     let place: TraceContext
     let stages: [JobStage]
-    /// Since 1970-01-01T00:00:00Z.
+    /// When the job finished, in nanoseconds since the Unix epoch.
     let nanoseconds: Int64
   }
 
@@ -32,17 +32,17 @@ final class TraceExporter: JobTracer {
     failed: TraceExporter.counter("failed")
   )
 
-  /// Jobs that wait to be sent, and those in one request.
+  /// The maximum number of queued jobs, and of jobs per request.
   private static let (mostWaiting, mostAtOnce) = (2048, 256)
   private static let tries = 3
 
   /// - Parameters:
-  ///   - endpoint: of the collector, without a path.
-  ///   - name: what people call this instance.
+  ///   - endpoint: the collector's URL without a path.
+  ///   - name: the instance's name.
   init(
     to endpoint: SourceURL, rules: TraceRules, name: String, by sender: CurlSender, log: Logger
   ) {
-    // An origin with a path is a URL.
+    // An origin followed by a path is always a valid URL.
     url = SourceURL(endpoint.origin + "/v1/traces")!
     self.rules = rules
     self.sender = sender
@@ -72,10 +72,10 @@ final class TraceExporter: JobTracer {
     if !isTaken { counters.dropped.increment() }
   }
 
-  /// Sends until cancelled, and then once more what is left.
+  /// Sends queued traces every second until the task is cancelled, then sends the rest once.
   func run() async {
     while (try? await Task.sleep(for: .seconds(1))) != nil { await sendAll(tries: Self.tries) }
-    // In a task that is not cancelled, as what is sent by one that is stops at once.
+    // A detached task, because requests of a cancelled task are cancelled at once.
     await Task.detached { await self.sendAll(tries: 1) }.value
   }
 
@@ -89,12 +89,12 @@ final class TraceExporter: JobTracer {
       guard !some.isEmpty else { return }
       let isTaken = await send(some, tries)
       if !isTaken, Task.isCancelled {
-        // The last try, which follows, takes them along.
+        // The final attempt in `run` sends these traces again.
         waiting.withLock { $0.insert(contentsOf: some, at: 0) }
         return
       }
       (isTaken ? counters.sent : counters.failed).increment(by: Int64(some.count))
-      // What came meanwhile waits for the next second.
+      // Traces that were queued in the meantime are sent in the next second.
       if !isTaken { return }
     }
   }
@@ -110,13 +110,13 @@ final class TraceExporter: JobTracer {
       do throws(FetchError) {
         let response = try await sender.send(request)
         let status = response.status
-        // Read to its end, so that the connection is used again.
+        // Read the body to its end, so that the connection can be reused.
         while try await response.body.next() != nil {}
         if (200..<300).contains(status) {
           note(refusal: nil)
           return true
         }
-        refusal = "answered \(status)"
+        refusal = "the collector responded with status \(status)"
         // OTLP/HTTP, "Retryable Response Codes".
         if ![429, 502, 503, 504].contains(status) {
           note(refusal: refusal)
@@ -129,16 +129,16 @@ final class TraceExporter: JobTracer {
     return false
   }
 
-  /// Tells when it begins to be refused, and when that is over.
+  /// Logs when the collector starts to refuse traces, and when it accepts them again.
   private func note(refusal: String?) {
     let was = isRefused.withLock { isRefused in
       defer { isRefused = refusal != nil }
       return isRefused
     }
     if let refusal, !was {
-      log.warning("the collector takes no traces", metadata: ["error": "\(refusal)"])
+      log.warning("failed to send traces to the collector", metadata: ["error": "\(refusal)"])
     } else if refusal == nil, was {
-      log.notice("the collector takes traces again")
+      log.notice("the collector accepts traces again")
     }
   }
 }

@@ -1,9 +1,17 @@
-// Decodes JPEG, PNG, WebP, GIF, AVIF, JPEG XL, HEIC, BMP and ICO in slices, over libjpeg-turbo, libpng, libwebp, libavif, libjxl
-// and libde265.
+// Decodes and encodes images, over libjpeg-turbo, libpng, libwebp, libavif, libjxl, libde265 and Little CMS.
+// BMP, ICO, GIF, and the HEIF container are read without a library.
 //
-// The first two report errors by longjmp. Every function here sets its own setjmp before it calls
-// such a library and returns a value, so no jump ever leaves this module; nothing here calls back
-// into the caller. A decoder keeps no pointer to the bytes it was given once a step returns.
+// Input: the bytes of a file, in pieces of any size. Output: the header, a thumbnail, previews, rows of pixels,
+// and encoded files. Each format has a decoder (`jpeg_reader_step` and so on; jpeg.c, png.c, webp.c, gif.c,
+// avif.c, heic.c, jxl.c, bmp.c). Some have a reader of pixels for stored files (`webp_pixels_open` and so on;
+// *_pixels.c). resampler.c scales rows, colour_transform.c converts them, *_encoder.c writes them.
+//
+// Read this header first, then gif.c as the simplest decoder, then the decoder that you need.
+//
+// Everything runs on the caller's thread. A step takes about 10 ms, unless noted otherwise. libjpeg-turbo and
+// libpng report errors by longjmp. Every function here sets its own setjmp before it calls them and returns a
+// value, so no jump leaves this module. Nothing here calls back into the caller. A decoder keeps no pointer to
+// its input after a step returns.
 #ifndef CCODECS_H
 #define CCODECS_H
 
@@ -22,200 +30,208 @@
 #include "resampler.h"
 #include "rows.h"
 
-/// What to do after a step.
+/// The caller's next action after a step.
 typedef enum CODECS_CLOSED {
-    /// Come back with more bytes after those not consumed.
+    /// Call again with more bytes, after the bytes that were not consumed.
     CodecStatusNeedsBytes,
-    /// The header is read, nothing of the image's size is allocated yet. Said once.
+    /// The header is read. Nothing of the image's size is allocated yet. Reported once.
     CodecStatusHeader,
-    /// The slice is over: come back with the bytes not consumed.
+    /// The slice is over. Call again with the bytes that were not consumed.
     CodecStatusHasMore,
-    /// There are rows for whoever wanted them: take them, then come back with the bytes not consumed.
+    /// Rows are ready, if they were requested. Use them, then call again with the bytes that were not consumed.
     CodecStatusRows,
-    /// The picture was decoded to its end.
+    /// The image is decoded completely.
     CodecStatusFinished,
-    /// No image: see the fault. Every later step says the same.
+    /// The image cannot be decoded; see the fault. Every later step returns the same.
     CodecStatusFailed,
 } CodecStatus;
 
-/// The outcome of one slice of work.
+/// The outcome of one step.
 typedef struct {
     CodecStatus status;
     CodecFault fault;
-    /// Bytes from the start of those given that are not needed again.
+    /// How many bytes at the start of the input are not needed again.
     size_t consumed;
 } CodecStep;
 
-/// What is known of the picture so far.
+/// The image's properties, as far as they are known.
 typedef struct {
     uint32_t width;
     uint32_t height;
-    /// An upper bound of what decoding holds at once, in bytes; of the bytes given only `maxBacklog`.
+    /// An upper bound of the memory that decoding takes at once, in bytes. Input bytes are included only up to
+    /// `maxBacklog`.
     size_t decodingMemory;
-    /// What a reader of its pixels holds beyond what the format's `_pixels_memory` function tells, in bytes.
+    /// Memory that a reader of the pixels needs in addition to the result of the format's `_pixels_memory`
+    /// function, in bytes.
     uint64_t extraMemory;
-    /// The bytes that the file has up to its last frame's end, where the header tells that; otherwise 0.
+    /// How many bytes the file has up to the end of its last frame, if the header says so; otherwise 0.
     size_t fileBytes;
-    /// The most bytes given that may be left unconsumed, where they wait for the last one; 0 where
-    /// they are consumed as they come.
+    /// The most input bytes that may stay unconsumed, in a format that waits for the last byte. 0 if bytes are
+    /// consumed as they arrive.
     size_t maxBacklog;
     bool isProgressive;
     bool hasAlpha;
-    /// Of an animation, those begun so far; of a single picture 1 or not told.
+    /// The frames of an animation that have begun so far. 1 or 0 for a still image.
     uint64_t frames;
-    /// Where there were too many: how many there may be.
+    /// After CodecFaultTooManyFrames: how many frames are allowed.
     uint64_t maxFrames;
-    /// Where a frame was too large: its sides.
+    /// After CodecFaultFrameTooLarge: the sides of that frame.
     uint32_t frameWidth;
     uint32_t frameHeight;
-    /// By the container, 1 to 8 as EXIF counts them; 0 where only an EXIF block could tell.
+    /// The orientation in the container, 1 to 8 as EXIF counts. 0 if only an EXIF block could have it.
     uint8_t containerOrientation;
-    /// The EXIF block (a TIFF file), as long as the decoder lives; NULL when none was seen.
+    /// The EXIF block (a TIFF file), valid as long as the decoder. NULL if there is none so far.
     const uint8_t *exif;
     size_t exifCount;
-    /// Scans or passes that a preview begun now would show; 0 where there can be none, or none newer.
+    /// How many scans or passes a preview started now would show. 0 if no preview is possible or it would show
+    /// nothing new.
     int scansToShow;
-    /// Once the picture was decoded to its end: a tiny picture of it, of an animation's first frame, top row first, RGBA, alpha
-    /// not premultiplied; as long as the decoder lives. NULL before.
+    /// A thumbnail of the image or of the first frame, top row first, RGBA, alpha not premultiplied. Set once
+    /// the image is decoded completely; valid as long as the decoder. NULL before.
     const uint8_t *thumbnail;
     uint32_t thumbnailColumns;
     uint32_t thumbnailRows;
 } CodecPicture;
 
-/// What the frames of an animation may come to.
+/// Limits for the frames of an animation.
 typedef struct {
     uint64_t count;
-    /// The pixels of one of them, and of all however few bytes the file has.
+    /// The most pixels of one frame, and of all frames in a file of any size.
     uint64_t freePixels;
-    /// The pixels of all of them, however many bytes the file has: each adds CODEC_PIXELS_A_BYTE to those that are free.
+    /// The most pixels of all frames, however long the file is. Each byte adds CODEC_PIXELS_A_BYTE to
+    /// `freePixels`, up to this.
     uint64_t maxPixels;
 } CodecFrameLimits;
 
-/// As many as a byte of a PNG can tell: so no animation costs more a byte than a still picture may. Those that people
-/// make have some 10 to 200.
+/// The most pixels that one byte of a PNG can encode. With this limit, an animation costs no more time per byte
+/// than a still image. Ordinary animations have 10 to 200.
 #define CODEC_PIXELS_A_BYTE 1024
 
-/// The picture so far, encoded; until the next call for the same decoder.
+/// The encoded preview. Valid until the next call for the same decoder.
 typedef struct {
-    /// NULL: there is none.
+    /// NULL if there is none.
     const uint8_t *bytes;
     size_t count;
-    /// The scans or passes that it shows.
+    /// How many scans or passes it shows.
     int scan;
 } CodecPreview;
 
 typedef struct JPEGReader JPEGReader;
 
-/// NULL when there is no memory.
+/// Returns NULL if out of memory.
 JPEGReader *jpeg_reader_create(size_t max_memory);
 void jpeg_reader_destroy(JPEGReader *reader);
-/// The most scans that may begin; to be set before the step that follows the header.
+/// Limits the number of scans. Call it before the step that follows the header.
 void jpeg_reader_allow_scans(JPEGReader *reader, int max_scans);
-/// The eighths of its sides that the picture is decoded at: 1, 2, 4 or 8; to be set before the step that follows the
-/// header. By default as few as the tiny picture wants. Which files are refused doesn't depend on it.
+/// Sets the scale of decoding, in eighths of the sides: 1, 2, 4 or 8. Call it before the step that follows the
+/// header. The default is the smallest scale that suffices for the thumbnail. Whether a file is accepted does
+/// not depend on it.
 void jpeg_reader_scale(JPEGReader *reader, int eighths);
-/// Whether a side may be decoded at a half, a fourth or an eighth, where `least` is twice what is shown. Of a half, one
-/// and a half times that is enough, of a fourth one and three quarters: some 2 dB less than twice, 43 and more to
-/// Lanczos of the whole picture.
+/// Whether a side may be decoded at 1/2, 1/4 or 1/8. `least` is twice the shown size. At 1/2, 1.5 times the
+/// shown size suffices, at 1/4 1.75 times. Quality: about 2 dB below twice the size, and at least 43 dB
+/// relative to a Lanczos scaling of the whole image.
 bool jpeg_may_shrink(uint32_t side, uint32_t factor, uint32_t least);
-/// Has it tell rows, and keep a colour profile; to be called before the first step.
+/// Makes the reader return rows and keep a color profile. Call it before the first step.
 void jpeg_reader_want_rows(JPEGReader *reader);
-/// How the samples come; once the header is known and the scale is set.
+/// The layout of the samples. Call it once the header is known and the scale is set.
 CodecPixels jpeg_reader_pixels(const JPEGReader *reader);
-/// A plane's sides, and after CodecStatusRows its rows.
+/// The sides of a plane, and after CodecStatusRows its rows.
 CodecRows jpeg_reader_rows(const JPEGReader *reader, int plane);
-/// Decodes for some milliseconds. `bytes`: those that an earlier step did not consume, then new ones.
-/// `ended`: no more will follow them.
+/// Decodes for some milliseconds.
+/// - Parameters:
+///   - bytes: the bytes that the previous step did not consume, then new ones.
+///   - ended: whether no more bytes will follow.
 CodecStep jpeg_reader_step(JPEGReader *reader, const uint8_t *bytes, size_t count, bool ended);
 CodecPicture jpeg_reader_picture(const JPEGReader *reader);
-/// Has the next steps encode what `scansToShow` tells of, a baseline JPEG, before they take more bytes; `orientation` is
-/// EXIF's. Once all bytes are there it is dropped, and where it fails there is none.
+/// Makes the next steps encode the scans counted in `scansToShow` as a baseline JPEG, before they consume more
+/// bytes. `orientation` is EXIF's. The preview is discarded once all bytes are present or if it fails.
 void jpeg_reader_want_preview(JPEGReader *reader, int orientation);
-/// What was encoded last, unless it is under way still.
+/// The last complete preview; none while a new one is being encoded.
 CodecPreview jpeg_reader_preview(const JPEGReader *reader);
-/// Frees that, or ends what is under way.
+/// Frees the preview, or stops encoding it.
 void jpeg_reader_drop_preview(JPEGReader *reader);
-/// The library's word for the fault.
+/// The library's message for the fault.
 const char *jpeg_reader_message(const JPEGReader *reader);
 
 typedef struct PNGReader PNGReader;
 
-/// NULL when there is no memory.
+/// Returns NULL if out of memory.
 PNGReader *png_reader_create(size_t max_memory);
 void png_reader_destroy(PNGReader *reader);
-/// As `webp_reader_allow_frames`.
+/// Like `webp_reader_allow_frames`.
 void png_reader_allow_frames(PNGReader *reader, CodecFrameLimits limits);
-/// As `jpeg_reader_step`.
+/// Like `jpeg_reader_step`.
 CodecStep png_reader_step(PNGReader *reader, const uint8_t *bytes, size_t count, bool ended);
 CodecPicture png_reader_picture(const PNGReader *reader);
-/// As those of `jpeg_reader`; samples have 8 bits, and a palette is looked up. An interlaced picture's rows come once its
-/// last pass did; they are held, if `max_memory` allows. What that takes the header's memory counts.
+/// Like the functions of `jpeg_reader`. Samples have 8 bits, and palette indices are replaced by colors. Rows
+/// of an interlaced image are returned after its last pass. They are kept in memory if `max_memory` allows it;
+/// `decodingMemory` includes them.
 void png_reader_want_rows(PNGReader *reader);
-/// Once there are rows.
+/// Call it once there are rows.
 CodecPixels png_reader_pixels(const PNGReader *reader);
 CodecRows png_reader_rows(const PNGReader *reader, int plane);
-/// Has it hold nothing for previews; to be called before the first step.
+/// Disables previews, which saves memory. Call it before the first step.
 void png_reader_want_no_previews(PNGReader *reader);
-/// Has it pass over an animation; to be called before the first step.
+/// Skips an animation. Call it before the first step.
 void png_reader_want_no_frames(PNGReader *reader);
-/// As those of `jpeg_reader`; a PNG.
+/// Like the functions of `jpeg_reader`; the preview is a PNG.
 void png_reader_want_preview(PNGReader *reader, int orientation);
 CodecPreview png_reader_preview(const PNGReader *reader);
 void png_reader_drop_preview(PNGReader *reader);
-/// The library's word for the fault.
+/// The library's message for the fault.
 const char *png_reader_message(const PNGReader *reader);
 
 typedef struct WebPReader WebPReader;
 
-/// NULL when there is no memory.
+/// Returns NULL if out of memory.
 WebPReader *webp_reader_create(size_t max_memory);
 void webp_reader_destroy(WebPReader *reader);
-/// To be set before the step that follows the header.
+/// Limits the frames. Call it before the step that follows the header.
 void webp_reader_allow_frames(WebPReader *reader, CodecFrameLimits limits);
-/// As `jpeg_reader_step`, but that a lossless picture can't be left while the library decodes from bytes
-/// that it has already: a few bytes can be a picture of one colour, at some milliseconds a megapixel.
+/// Like `jpeg_reader_step`. But a lossless image cannot be interrupted while the library decodes bytes that it
+/// has already. A few bytes can be an image of one color, at some milliseconds per megapixel.
 CodecStep webp_reader_step(WebPReader *reader, const uint8_t *bytes, size_t count, bool ended);
 CodecPicture webp_reader_picture(const WebPReader *reader);
-/// A word for the fault.
+/// A message for the fault.
 const char *webp_reader_message(const WebPReader *reader);
 
 typedef struct GIFReader GIFReader;
 
-/// NULL when there is no memory.
+/// Returns NULL if out of memory.
 GIFReader *gif_reader_create(size_t max_memory);
 void gif_reader_destroy(GIFReader *reader);
-/// As `webp_reader_allow_frames`.
+/// Like `webp_reader_allow_frames`.
 void gif_reader_allow_frames(GIFReader *reader, CodecFrameLimits limits);
-/// As `jpeg_reader_step`.
+/// Like `jpeg_reader_step`.
 CodecStep gif_reader_step(GIFReader *reader, const uint8_t *bytes, size_t count, bool ended);
 CodecPicture gif_reader_picture(const GIFReader *reader);
-/// A word for the fault.
+/// A message for the fault.
 const char *gif_reader_message(const GIFReader *reader);
 
 typedef struct AVIFReader AVIFReader;
 
-/// NULL when there is no memory. `max_frames`: more than so many are not even listed.
+/// Returns NULL if out of memory. A file with more than `max_frames` frames is refused before they are listed.
 AVIFReader *avif_reader_create(size_t max_memory, uint32_t max_frames);
 void avif_reader_destroy(AVIFReader *reader);
-/// As `webp_reader_allow_frames`.
+/// Like `webp_reader_allow_frames`.
 void avif_reader_allow_frames(AVIFReader *reader, CodecFrameLimits limits);
-/// As `jpeg_reader_step`, but that a frame is decoded in one go once all bytes are there: the library can't
-/// be left, and takes some 15 to 60 ms a megapixel.
+/// Like `jpeg_reader_step`. But a frame is decoded in one call, once all bytes are present: the library cannot
+/// be interrupted and takes 15 to 60 ms per megapixel.
 CodecStep avif_reader_step(AVIFReader *reader, const uint8_t *bytes, size_t count, bool ended);
 CodecPicture avif_reader_picture(const AVIFReader *reader);
-/// The library's word for the fault.
+/// The library's message for the fault.
 const char *avif_reader_message(const AVIFReader *reader);
 
-/// libpng's version as linked, such as `1.6.39`.
+/// The version of the linked libpng, such as `1.6.39`.
 const char *codecs_png_version(void);
-/// libjpeg-turbo's version as compiled against, such as `2.1.5`. Call it from one thread at a time.
+/// The version of libjpeg-turbo at compile time, such as `2.1.5`. Call it from one thread at a time.
 const char *codecs_jpeg_version(void);
-/// Little CMS's version as linked, such as `2.14`. Call it from one thread at a time.
+/// The version of the linked Little CMS, such as `2.14`. Call it from one thread at a time.
 const char *codecs_lcms_version(void);
-/// libwebp's decoder's version as linked, such as `1.2.4`. Call it from one thread at a time.
+/// The version of the linked libwebp decoder, such as `1.2.4`. Call it from one thread at a time.
 const char *codecs_webp_version(void);
-/// libavif's version as linked and its AV1 codecs', such as `0.11.1 (dav1d [dec]:1.0.0)`. Call it from one
-/// thread at a time.
+/// The versions of the linked libavif and its AV1 codecs, such as `0.11.1 (dav1d [dec]:1.0.0)`. Call it from
+/// one thread at a time.
 const char *codecs_avif_version(void);
 
 #include "bmp.h"

@@ -1,4 +1,4 @@
-// What can be wrong with an image.
+// The reasons why an image is refused.
 #ifndef FAULT_H
 #define FAULT_H
 
@@ -9,24 +9,24 @@
 #define CODECS_CLOSED
 #endif
 
-/// Why there is no image.
+/// Why the image cannot be decoded.
 typedef enum CODECS_CLOSED {
     CodecFaultNone,
-    /// The bytes ended too soon.
+    /// The bytes end too early.
     CodecFaultCutShort,
     /// The bytes break the format's rules.
     CodecFaultBroken,
-    /// The format's rules allow it, the library does not decode it.
+    /// The format allows it, but the library does not decode it.
     CodecFaultUnsupported,
-    /// A side is longer than the library decodes.
+    /// A side is longer than the library supports.
     CodecFaultTooLarge,
-    /// More scans than allowed.
+    /// The file has more scans than allowed.
     CodecFaultTooManyScans,
-    /// More frames than allowed, or more pixels in all of them.
+    /// The file has more frames than allowed, or all frames together have too many pixels.
     CodecFaultTooManyFrames,
-    /// A frame with more pixels than allowed.
+    /// A frame has more pixels than allowed.
     CodecFaultFrameTooLarge,
-    /// More memory than allowed, or than there is.
+    /// Decoding takes more memory than allowed or available.
     CodecFaultTooMuchMemory,
 } CodecFault;
 

@@ -1,4 +1,4 @@
-// Readers of pixels: rows of 8-bit samples from an image's bytes, top row first.
+// Readers of pixels: an image's bytes in, rows of 8-bit samples out, top row first.
 #ifndef PIXELS_H
 #define PIXELS_H
 
@@ -8,16 +8,16 @@
 
 #include "fault.h"
 
-/// What a decoder found when it decoded an image whole. A reader takes up no other picture: it compares before it
-/// allocates anything of the picture's size, and otherwise fails as broken.
+/// The properties that a decoder found when it decoded the image completely. A reader compares them before it
+/// allocates memory of the image's size, and fails as broken if they differ.
 typedef struct {
-    uint32_t width, height; // as stored; no picture has a side of 0
+    uint32_t width, height; // as stored; never 0 for a real image
     bool has_alpha, is_progressive;
     uint64_t frames;
-    uint64_t extra_memory; // that is reckoned beside what a picture of the above takes
+    uint64_t extra_memory; // in addition to the memory computed from the fields above
 } CheckedPicture;
 
-/// Whether a picture that a reader found is the one that was checked.
+/// Whether the image that a reader found is the one that was checked.
 static inline bool checked_is(
     const CheckedPicture *checked, uint32_t width, uint32_t height, bool has_alpha,
     bool is_progressive) {
@@ -25,12 +25,13 @@ static inline bool checked_is(
         && has_alpha == checked->has_alpha && is_progressive == checked->is_progressive;
 }
 
-/// One picture being read, which `close` frees. It is as stored: not turned, in its own colours.
+/// A reader of one image. Free it with `close`. Pixels are as stored: not turned upright, in the image's own
+/// colors.
 typedef struct Pixels {
     uint32_t width, height;
-    /// 1 grey, 2 grey and alpha, 3 RGB, 4 RGB and alpha (not premultiplied).
+    /// 1 gray, 2 gray and alpha, 3 RGB, 4 RGB and alpha (not premultiplied).
     int channels;
-    /// The colour profile, as long as the reader lives; NULL where there is none.
+    /// The color profile, valid as long as the reader. NULL if there is none.
     const uint8_t *icc;
     size_t icc_count;
     void *context;
@@ -38,8 +39,8 @@ typedef struct Pixels {
     void (*close)(struct Pixels *);
 } Pixels;
 
-/// What `rows` may say besides: nothing yet, call again. A reader that has to take in all of the
-/// picture before its first row does so in slices.
+/// A further result of `rows`: nothing is ready yet, call again. Returned by readers that must decode the whole
+/// image in slices before the first row.
 #define PIXELS_NOT_YET (-2)
 
 #endif

@@ -1,4 +1,4 @@
-// A picture's samples as they are decoded, for those who want them: rows of planes.
+// The decoded samples of an image, as rows of planes.
 #ifndef ROWS_H
 #define ROWS_H
 
@@ -8,40 +8,40 @@
 
 #include "fault.h"
 
-/// The most planes of a picture.
+/// The most planes that an image may have.
 #define CODEC_MAX_PLANES 4
 
-/// What its channels mean.
+/// The meaning of the channels.
 typedef enum CODECS_CLOSED {
     CodecColoursGrey,
     CodecColoursRGB,
-    /// JFIF's luma, blue and red differences.
+    /// JFIF's luma and its blue and red chroma.
     CodecColoursYCC,
-    /// Cyan, magenta, yellow, black; 255 is no ink.
+    /// Cyan, magenta, yellow, black; 255 means no ink.
     CodecColoursInks,
-    /// The first three of them as JFIF's.
+    /// Inks whose first three channels are coded like JFIF's luma and chroma.
     CodecColoursYCCInks,
 } CodecColours;
 
-/// How a picture's samples come, at the scale that it is decoded at.
+/// The layout of an image's samples, at the scale of decoding.
 typedef struct {
     CodecColours colours;
-    /// The last channel is alpha, not premultiplied.
+    /// Whether the last channel is alpha, not premultiplied.
     bool has_alpha;
-    /// In a row side by side; 1 where each channel is a plane.
+    /// Interleaved channels in a row; 1 if each channel is a plane.
     int channels;
     int planes;
-    /// Of the picture's sides, the eighths that are decoded.
+    /// The scale of decoding, in eighths of the image's sides.
     int eighths;
-    /// The colour profile, as long as the reader lives; NULL where there is none.
+    /// The color profile, valid as long as the reader. NULL if there is none.
     const uint8_t *icc;
     size_t icc_count;
 } CodecPixels;
 
-/// Next rows of a plane, as long as it lies in the picture; until the next step.
+/// The next rows of a plane, without padding. Valid until the next step.
 typedef struct {
     uint32_t width, height; // of the plane, in samples
-    /// Pixels of the whole image that a sample stands for, along each side; 0: not known.
+    /// How many pixels of the whole image one sample covers, along each side; 0 if not known.
     uint32_t across, down;
     const uint8_t *const *rows;
     int count;

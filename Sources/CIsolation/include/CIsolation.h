@@ -1,5 +1,13 @@
-// Processes that can do nothing but compute: how they are started, what they are left with, and how they are spoken to.
-// Linux alone. Functions that return int give 0 or more where they succeed, and -errno else.
+// Starts sandboxed processes that can only compute, limits them, and exchanges messages with them.
+//
+// Input: the program to start and its limits. Output: a socket and shared memory per decoder process. The
+// service calls the first group of functions from any thread. The started process calls `CIsolation_serve` on
+// its only thread.
+//
+// Read the files in this order: messages.h, service.c (the service's side), zygote.c (the process that forks
+// decoders), sandbox.c (what a decoder gives up), crashes.c, libraries.c.
+//
+// Linux only. Functions that return int return 0 or more on success, and -errno on failure.
 #ifndef CISOLATION_H
 #define CISOLATION_H
 
@@ -8,82 +16,83 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/// What holds a decoder process, as it tells with its first message.
+/// The sandbox layers that hold a decoder process. The decoder reports them in its first message.
 typedef struct {
-    /// Its system calls are those of the allow-list.
+    /// Whether seccomp limits its system calls to an allow-list.
     int32_t has_filter;
-    /// Landlock's version in this kernel; 0: it has none, or not for us.
+    /// The version of Landlock in this kernel; 0 if it is not available.
     int32_t landlock;
 } CIsolationLayers;
 
-/// The socket and the memory that a service shares with one decoder process.
+/// The socket and the memory that the service shares with one decoder process.
 typedef struct {
     int channel;
     uint8_t *memory;
     size_t count;
-    /// 0 until it was met.
+    /// 0 until CIsolation_meet has returned.
     pid_t process;
 } CIsolationDecoder;
 
-// Of the service.
+// Functions for the service.
 
-/// Starts the process that decoders are forked from: a program of our own, with nothing in its environment but a word for the
-/// loader, which it forgets, and no descriptor but its end of `control`, in a session of its own (what is typed at the
-/// terminal is not for it).
+/// Starts the process that forks decoders. Its environment has only a variable for the loader, which is removed
+/// after the start. Its only descriptor is its end of `control`. It gets a session of its own, so that signals
+/// from the terminal do not reach it.
 int CIsolation_spawn(const char *program, const char *argument, int *control, pid_t *process);
 
-/// Has a decoder process forked, with `count` bytes of shared memory, which may allocate `heap` more; waits for nothing.
+/// Makes it fork a decoder process with `count` bytes of shared memory and at most `heap` bytes of further
+/// allocations. Does not wait.
 int CIsolation_fork(int control, size_t count, uint64_t heap, CIsolationDecoder *decoder);
 
-/// Waits until a decoder that was forked is behind its limits.
-/// - Returns: what became of that; where it is known which process it is, that is in `decoder`, whatever became of it.
+/// Waits until a forked decoder has entered its sandbox.
+/// - Returns: 0, or -errno. `decoder` has the process ID if it is known, even on failure.
 int CIsolation_meet(CIsolationDecoder *decoder, CIsolationLayers *layers);
 
 /// Waits for the end of a process that has closed its socket.
-/// - `status`: as waitpid() has it.
+/// - Parameter status: as from waitpid().
 int CIsolation_reap(int control, pid_t process, int *status);
 
-/// Kills the process, and doesn't wait for its end.
+/// Kills the process without waiting for its end.
 int CIsolation_kill(int control, pid_t process);
 
-/// Closes this side's channel and memory.
+/// Closes the service's end of the socket and unmaps the memory.
 void CIsolation_close(CIsolationDecoder *decoder);
 
-/// Lets the process compute for so many seconds from now on, at least; the kernel ends it after that.
+/// Sets the process's limit of CPU time to at least this many seconds from now. After that the kernel ends it.
 int CIsolation_allow_seconds(pid_t process, unsigned seconds);
 
-/// Nanoseconds of CPU time that the process has used; negative where it isn't there.
+/// The CPU time that the process has used, in nanoseconds. Negative if the process does not exist.
 int64_t CIsolation_time(pid_t process);
 
 /// Whether the process is running or waits for a core. False if this is not known.
 bool CIsolation_is_runnable(pid_t process);
 
-/// Has others go before one that keeps computing: it gets less of a core, or only what nobody else wants, and is waited for a
-/// millisecond at a time where it is.
+/// Lowers the priority of a decoder that computes for long. With `is_last`, it gets only CPU time that no other
+/// process wants. Calls that wait for it then return after one millisecond.
 void CIsolation_put_back(const CIsolationDecoder *decoder, bool is_last);
 
-/// How long CIsolation_receive() waits.
+/// Sets how long CIsolation_receive() waits.
 int CIsolation_wait_at_most(int channel, int milliseconds);
 
-/// Waits for a message, or just looks for one.
-/// - Returns: its bytes; -EAGAIN where none came in time, -EPIPE where the process has gone, -EMSGSIZE for one of more than
-///   `room` or of nothing, another -errno where the channel is none.
+/// Receives a message. If `waits` is false, returns at once.
+/// - Returns: the message's length. -EAGAIN if none arrived in time, -EPIPE if the process has ended, -EMSGSIZE
+///   if the message is longer than `room` or empty, or another -errno if the socket failed.
 ssize_t CIsolation_receive(int channel, void *message, size_t room, bool waits);
 
-/// - Returns: the signal by which a decoder says with its last message that it ends; 0: it is another message, or no such
-///   signal.
+/// - Returns: the signal in a crash report, which is a decoder's last message. 0 if this is another message or
+///   no valid signal.
 int CIsolation_last_word(const void *message, size_t count);
 
-/// The signal that a decoder ended by, by its exit code; 0: it ended by itself.
+/// The signal that ended a decoder, from its exit code. 0 if it exited normally.
 int CIsolation_signal_of_exit(int code);
 
-/// Sends a message, whole or not at all; -EAGAIN where the other side has left too many unread.
+/// Sends a complete message or nothing. Returns -EAGAIN if the other side has too many unread messages.
 int CIsolation_send(int channel, const void *message, size_t count);
 
-// Of the process that was started.
+// Function for the started process.
 
-/// Forks decoders until the service has gone, and never returns; to be called while there is one thread. In each of them the
-/// function is called behind all its limits, and ends it by returning.
+/// Forks decoders until the service has ended; never returns. Call it while the process has a single thread. In
+/// each decoder, calls `decode` after the sandbox is entered. The decoder exits when `decode` returns.
 _Noreturn void CIsolation_serve(void (*decode)(int channel, uint8_t *memory, size_t count));
 
 #endif

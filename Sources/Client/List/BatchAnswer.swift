@@ -1,6 +1,6 @@
 internal import FoundationEssentials
 
-/// A batch as the service tells of it: the members that matter here.
+/// A batch in a response of the service, with the members that the client needs.
 struct BatchAnswer: Decodable, Equatable {
   enum State: String, Decodable {
     case receiving, running, finished, cancelled
@@ -10,7 +10,7 @@ struct BatchAnswer: Decodable, Equatable {
   var state: State
   var received: Int
 
-  /// - Returns: nil for what is no batch of an imagefetch service.
+  /// - Returns: Nil if the body is not a batch of an imagefetch service.
   init?(_ body: [UInt8]) {
     guard let batch = try? JSONDecoder().decode(BatchAnswer.self, from: Data(body)),
       JobAnswer.isID(batch.id), batch.received >= 0
@@ -19,15 +19,15 @@ struct BatchAnswer: Decodable, Equatable {
   }
 }
 
-/// What has become of a line of a batch.
+/// The result of one line of a batch.
 struct ResultLine: Equatable {
   var line: Int
-  /// nil where the line is no job.
+  /// Nil if the line was rejected.
   var job: JobAnswer?
   var error: JobAnswer.Failure?
 
-  /// - Parameter text: a line of the results.
-  /// - Returns: nil for what is none of an imagefetch service.
+  /// - Parameter text: A line of the results.
+  /// - Returns: Nil if it is not a result of an imagefetch service.
   init?(_ text: ArraySlice<UInt8>) {
     struct Line: Decodable {
       var line: Int
@@ -51,7 +51,7 @@ struct ResultLine: Equatable {
   }
 }
 
-/// A page of jobs; those of batches.
+/// A page of jobs with their places in batches.
 struct JobPageAnswer: Decodable {
   struct Place: Decodable {
     var id: String
@@ -72,7 +72,7 @@ struct JobPageAnswer: Decodable {
   var jobs: [Entry]
   var next_cursor: String?
 
-  /// - Returns: nil for what is none of an imagefetch service.
+  /// - Returns: Nil if the body is not a page of an imagefetch service.
   init?(_ body: [UInt8]) {
     guard let page = try? JSONDecoder().decode(JobPageAnswer.self, from: Data(body)),
       page.jobs.allSatisfy({ JobAnswer.isID($0.job.id) }),

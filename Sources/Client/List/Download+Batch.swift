@@ -1,20 +1,20 @@
 internal import CCurl
 internal import Glibc
 
-/// What is asked of a service about a batch. Whatever breaks off goes on from what the batch has received.
+/// Requests about a batch. After a failure they continue with what the batch has received.
 extension Download {
-  /// Begins one that receives until it is closed.
+  /// Creates a batch that accepts lines until it is closed.
   func beginBatch(named name: String) throws(EndOfRun) -> BatchAnswer {
     var path = "/batches?open=true&name=\(Self.percentEncoded(name))"
     if let defaults = options.defaults { path += "&defaults=\(Self.percentEncoded(defaults))" }
-    // A second try of a request that did arrive is answered with the same batch.
+    // The key makes the service return the same batch if an earlier attempt had arrived.
     let key = String(UInt64.random(in: .min ... .max), radix: 36)
     let body = options.headerList
     let request = Connection.Request(
       method: "POST", path: path,
       fields: ["Idempotency-Key: get-\(key)"] + (body == nil ? ["Content-Length: 0"] : []),
       body: body,
-      // Broken off, nobody would know the batch's id and could cancel it.
+      // An aborted request would leave a batch whose id is unknown, so it could not be cancelled.
       isStoppable: false)
     let answer = try ask(request)
     if answer.status == 422, let problem = ProblemAnswer(answer.body) {
@@ -23,11 +23,11 @@ extension Download {
     return try batch(answer)
   }
 
-  /// Sends lines until all are received or the batch takes no more.
+  /// Sends lines until the batch has received all of them or accepts no more.
   /// - Parameters:
-  ///   - lines: without their ends.
-  ///   - before: how many it has received.
-  /// - Returns: the batch after that.
+  ///   - lines: The lines without their line ends.
+  ///   - before: The number of lines that the batch has already received.
+  /// - Returns: The batch after that.
   func send(
     _ lines: [[UInt8]], to id: String, after before: Int
   ) throws(EndOfRun) -> BatchAnswer {
@@ -52,7 +52,7 @@ extension Download {
         answer = nil
       }
       if let answer, let seconds = Self.pause(after: answer) { try sleep(for: .seconds(seconds)) }
-      // Whatever else was answered, or wasn't: the batch says what it has.
+      // After any other response, or none, the batch itself says how many lines it has received.
       let isTaken = answer?.status == 202
       let batch = try batch(isTaken ? answer ?? .init() : try ask(.init(path: "/batches/\(id)")))
       received = min(max(received, batch.received), whole)
@@ -65,14 +65,14 @@ extension Download {
     }
   }
 
-  /// Says that no more lines come.
+  /// Closes the batch, so that it accepts no more lines.
   func close(batch id: String) throws(EndOfRun) {
     let answer = try ask(.init(method: "POST", path: "/batches/\(id)/close"))
     if answer.status != 404 { _ = try batch(answer) }
   }
 
-  /// The results from a line on, each once all before it have ended.
-  /// - Returns: false where they broke off.
+  /// Reads the results from a line on. A result arrives once all lines before it have ended.
+  /// - Returns: False if the response was aborted before its end.
   func results(
     of id: String, from line: Int, onLine: @escaping (ResultLine) -> Void
   ) throws(EndOfRun) -> Bool {
@@ -81,7 +81,7 @@ extension Download {
     request.onLine = { if let line = ResultLine($0) { onLine(line) } }
     let answer: Connection.Answer
     do { answer = try connection.send(request) } catch {
-      // Nothing for two minutes is no failure either: it is asked again, lest the connection is dead.
+      // After two silent minutes the request is repeated, because the connection may be dead.
       guard case .broken = error else { throw outOfReach(error) }
       return false
     }
@@ -93,13 +93,13 @@ extension Download {
     return true
   }
 
-  /// The batch as it is; nil where it is gone.
+  /// Returns the batch, or nil if it was deleted.
   func look(at id: String) throws(EndOfRun) -> BatchAnswer? {
     let answer = try ask(.init(path: "/batches/\(id)"))
     return answer.status == 404 ? nil : try batch(answer)
   }
 
-  /// Jobs; nil where there is no use of the answer: nothing depends on it.
+  /// Returns a page of jobs. Nil on any failure, because nothing depends on this request.
   func jobs(_ query: String) throws(EndOfRun) -> JobPageAnswer? {
     guard let answer = try? connection.send(.init(path: "/jobs?limit=100&\(query)")) else {
       if stop.isRaised { throw .stopped }
@@ -108,15 +108,15 @@ extension Download {
     return answer.status == 200 ? JobPageAnswer(answer.body) : nil
   }
 
-  /// Cancels what has not ended.
+  /// Cancels the jobs that have not ended.
   func cancel(batch id: String) {
-    // Nothing can be done about a failure, and nobody would wait for it.
+    // A failure cannot be handled here, so it is ignored.
     _ = try? connection.send(
       .init(method: "DELETE", path: "/batches/\(id)", seconds: 5, isStoppable: false))
   }
 
   private func batch(_ answer: Connection.Answer) throws(EndOfRun) -> BatchAnswer {
-    if answer.status == 404 { throw .mistake("the list's batch is gone from \(address.base)") }
+    if answer.status == 404 { throw .mistake("the batch has been deleted at \(address.base)") }
     guard 200...202 ~= answer.status, let batch = BatchAnswer(answer.body) else {
       throw unexpected(answer)
     }

@@ -1,41 +1,42 @@
 internal import Glibc
 
-/// A list's lines on their way through batches of a service, handed from thread to thread: read, sent, ended, saved. Memory
-/// holds those that are on their way and no others; whoever reads the list waits while there are as many as may be.
+/// Passes the lines of URL lists between the threads of a run: read, sent, ended, saved. Memory holds
+/// only the lines in these stages. When there are `most` of them, the reading thread waits.
 ///
-/// What waits looks at the stop flag as well, five times a second.
-final class ListLines: @unchecked Sendable {  // all of it is used under `mutex`
-  /// Where a line is: which batch of the run, and which line of that, from 1 on.
+/// A waiting thread also checks the stop flag, five times a second.
+final class ListLines: @unchecked Sendable {  // `mutex` protects everything
+  /// The position of a line: the number of the batch in the run, and the line in that batch, both from
+  /// 1 on.
   struct Place: Hashable {
     var batch: Int
     var line: Int
   }
 
-  /// A line that has ended at the service.
+  /// A line whose job has ended.
   struct Ended {
     var item: Sources.Item
     var result: ResultLine
   }
 
-  /// On their way at most; some 10 MB with long URLs.
+  /// The most lines in all stages together; about 10 MB with long URLs.
   static let most = 10_000
-  /// Sent in one request at most.
+  /// The most lines in one request.
   private static let chunk = 1_000
 
   private let stop: CancellationFlag
   private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
-  /// For whoever reads and sends.
+  /// Wakes the threads that read and send.
   private let change = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)
-  /// For those who save: a line that has ended wakes one of them.
+  /// Wakes the threads that save; one for each ended line.
   private let endings = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)
 
   private var read: [Sources.Item] = []
   private var isReadThrough = false
   private var sent: [Place: Sources.Item] = [:]
   private var ended: [Ended] = []
-  /// Those before are handed out.
+  /// Entries before this index have been returned.
   private var firstEnded = 0
-  /// Of the uploads, and of the batches whose results are read: what may yet bring ended lines.
+  /// The number of sources of ended lines: the upload, and each batch whose results are read.
   private var sources = 1
 
   init(stop: CancellationFlag) {
@@ -54,7 +55,7 @@ final class ListLines: @unchecked Sendable {  // all of it is used under `mutex`
     mutex.deallocate()
   }
 
-  /// Takes a line that was read, once there is room for it.
+  /// Adds a line that was read. Waits while there are too many.
   func add(_ item: Sources.Item) {
     exclusively {
       wait(for: change) { read.count + sent.count + ended.count - firstEnded < Self.most }
@@ -63,7 +64,7 @@ final class ListLines: @unchecked Sendable {  // all of it is used under `mutex`
     }
   }
 
-  /// The list has been read through.
+  /// Marks the lists as read completely.
   func endReading() {
     exclusively {
       isReadThrough = true
@@ -71,7 +72,7 @@ final class ListLines: @unchecked Sendable {  // all of it is used under `mutex`
     }
   }
 
-  /// Waits for lines to be sent: those that came meanwhile; nil after the last.
+  /// Waits for lines to send and returns all that are ready. Nil after the last.
   func nextToSend() -> [Sources.Item]? {
     exclusively {
       wait(for: change) { !read.isEmpty || isReadThrough }
@@ -81,7 +82,7 @@ final class ListLines: @unchecked Sendable {  // all of it is used under `mutex`
     }
   }
 
-  /// Lines of a batch are about to be sent: their results may come before the answer does.
+  /// Records lines before they are sent, because their results may arrive before the response.
   func send(_ items: some Collection<Sources.Item>, from line: Int, of batch: Int) {
     exclusively {
       for (offset, item) in items.enumerated() {
@@ -90,14 +91,14 @@ final class ListLines: @unchecked Sendable {  // all of it is used under `mutex`
     }
   }
 
-  /// A batch takes no more: these have not become lines of it.
+  /// Removes lines that a batch did not accept.
   func takeBack(_ count: Int, from line: Int, of batch: Int) {
     exclusively {
       for line in line..<line + count { sent[Place(batch: batch, line: line)] = nil }
     }
   }
 
-  /// The line has ended; one that has before, or is none of ours, is passed over.
+  /// Records the result of a line. Repeated and unknown results are ignored.
   func end(_ result: ResultLine, of batch: Int) {
     exclusively {
       let item = sent.removeValue(forKey: Place(batch: batch, line: result.line))
@@ -107,7 +108,7 @@ final class ListLines: @unchecked Sendable {  // all of it is used under `mutex`
     }
   }
 
-  /// A batch's lines are on their way, or have all ended.
+  /// Called when reading a batch's results begins, and when it ends.
   func follow(_ isFollowed: Bool) {
     exclusively {
       sources += isFollowed ? 1 : -1
@@ -115,10 +116,10 @@ final class ListLines: @unchecked Sendable {  // all of it is used under `mutex`
     }
   }
 
-  /// Nothing more is sent.
+  /// Called when all lines have been sent.
   func endSending() { follow(false) }
 
-  /// Waits for a line that has ended; nil after the last of all.
+  /// Waits for the next line that has ended. Nil after the last.
   func nextEnded() -> Ended? {
     exclusively {
       wait(for: endings) { firstEnded < ended.count || sources == 0 }
@@ -134,26 +135,27 @@ final class ListLines: @unchecked Sendable {  // all of it is used under `mutex`
     }
   }
 
-  /// How many lines are at the service and have not ended.
+  /// The number of lines that were sent and have not ended.
   var unended: Int { exclusively { sent.count } }
 
-  /// Whether nothing is sent or followed any more.
+  /// Whether all lines were sent and all results read.
   var isThrough: Bool { exclusively { sources == 0 } }
 
-  /// Which line of all it is that is on its way there; nil where none is.
+  /// Returns the line at a position if it was sent and has not ended.
   func item(at place: Place) -> Sources.Item? { exclusively { sent[place] } }
 
-  /// The first line of a batch that has not ended; nil where all have.
+  /// Returns the first line of a batch that has not ended. Nil if all have.
   func firstUnended(of batch: Int, through last: Int = .max) -> Int? {
     exclusively {
       sent.keys.lazy.filter { $0.batch == batch && $0.line <= last }.map(\.line).min()
     }
   }
 
-  /// The service has told of all that it will: what is left it has lost, and that is to be seen.
+  /// Ends the batch's remaining lines as failed. The service has returned all results, so it has lost
+  /// these lines.
   func abandon(_ batch: Int, through last: Int) {
     let lost = JobAnswer.Failure(
-      code: "not_found", detail: "The service doesn't say what has become of it.")
+      code: "not_found", detail: "The service returned no result for this line.")
     let lines = exclusively {
       sent.keys.filter { $0.batch == batch && $0.line <= last }.map(\.line).sorted()
     }
@@ -166,7 +168,7 @@ final class ListLines: @unchecked Sendable {  // all of it is used under `mutex`
     return body()
   }
 
-  /// - Parameter isSo: what is waited for, or the stop flag.
+  /// Waits until a condition is true or the stop flag is raised.
   private func wait(for condition: UnsafeMutablePointer<pthread_cond_t>, until isSo: () -> Bool) {
     while !isSo(), !stop.isRaised {
       var until = timespec()

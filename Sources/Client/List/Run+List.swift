@@ -1,7 +1,8 @@
 internal import Executors
 
-/// A list through a service elsewhere: its lines become those of a batch while it is read, and their images are saved as
-/// the batch's results come. A thread reads, one sends, one reads the results, and as many as may be save.
+/// Downloads lists through a remote service. The lines are sent to a batch while the list is read, and
+/// the images are saved as the results arrive. One thread reads the list, one sends lines, one per
+/// batch reads results, and up to `parallel` threads save images.
 extension Run {
   func startList(_ lines: ListLines) {
     startCounted(named: "list") { [self] in read(into: lines) }
@@ -12,7 +13,7 @@ extension Run {
   private func read(into lines: ListLines) {
     defer { lines.endReading() }
     guard let download = makeDownload() else { return }
-    // Before there is anything to lose by it.
+    // Before any work is done.
     do throws(EndOfRun) { try download.ping() } catch { return end(Ending(error)) }
     while !stop.isRaised {
       let item: Sources.Item?
@@ -48,8 +49,8 @@ extension Run {
     }
   }
 
-  /// Sends lines to the batch that there is, and to the next one what it takes no more: it is full, or was closed because
-  /// the list said nothing for so long.
+  /// Sends lines to the current batch. Starts another batch if it accepts no more, because it is full
+  /// or because the service closed it after a long pause of the list.
   private func send(
     _ items: [Sources.Item], to former: ListBatch?, of lines: ListLines, _ download: Download
   ) throws(EndOfRun) -> ListBatch {
@@ -66,15 +67,15 @@ extension Run {
       if rest.isEmpty { return batch }
       lines.takeBack(rest.count, from: batch.sent + 1, of: batch.number)
       guard answer.state != .cancelled else {
-        throw .mistake("the list's batch was cancelled at \(settings.address.base)")
+        throw .mistake("the batch was cancelled at \(settings.address.base)")
       }
-      guard batch.sent > 0 else { throw .mistake("\(settings.address.base) takes no lines") }
+      guard batch.sent > 0 else { throw .mistake("\(settings.address.base) accepts no lines") }
       if answer.state == .receiving { try download.close(batch: batch.id) }
       batch = try begin(batch.number + 1, lines, download)
     }
   }
 
-  /// Begins a batch, and reads its results from then on.
+  /// Creates a batch and starts the threads that read its results and show its jobs.
   private func begin(
     _ number: Int, _ lines: ListLines, _ download: Download
   ) throws(EndOfRun) -> ListBatch {
@@ -85,12 +86,13 @@ extension Run {
       follow(batch, lines)
       lines.follow(false)
     }
-    // Nothing waits for its last look.
+    // Not counted: the run need not wait for this thread.
     startThread(named: "watch") { [self] in watch(batch, lines) }
     return batch
   }
 
-  /// Reads the results as they come, over cut connections too; whatever ends the run before cancels the batch.
+  /// Reads the results until all lines have ended, also after broken connections. If the run ends
+  /// earlier, cancels the batch.
   private func follow(_ batch: ListBatch, _ lines: ListLines) {
     guard let download = makeDownload() else { return }
     var next = 1
@@ -101,9 +103,10 @@ extension Run {
           lines.end(result, of: batch.number)
         }
         guard let answer = try download.look(at: batch.id) else {
-          throw .mistake("the list's batch is gone from \(settings.address.base)")
+          throw .mistake("the batch has been deleted at \(settings.address.base)")
         }
-        // Between two looks it may have gone on; after its end no more lines come.
+        // More lines may have been received since the last request. A finished or cancelled batch
+        // receives no more.
         let isOver = answer.state == .finished || answer.state == .cancelled
         let unended = lines.firstUnended(of: batch.number, through: answer.received)
         if isWhole, isOver, next > answer.received || unended == nil {
@@ -117,8 +120,8 @@ extension Run {
     download.cancel(batch: batch.id)
   }
 
-  /// Where somebody looks, shows the jobs that are loading; and where a job holds up the results of those behind it, finds
-  /// what has ended of them.
+  /// Shows loading jobs if there is a progress display. If one job delays the results of the lines
+  /// after it, finds out which of these have ended.
   private func watch(_ batch: ListBatch, _ lines: ListLines) {
     guard let download = makeDownload() else { return }
     var (unended, looks) = (lines.firstUnended(of: batch.number), 0)
@@ -129,18 +132,19 @@ extension Run {
         let first = lines.firstUnended(of: batch.number)
         looks = first == unended ? looks + 1 : 0
         unended = first
-        // Each look finds what has ended since the one before, and costs less than that.
+        // Each search finds the jobs that have ended since the last one, so its cost is small.
         if first != nil, looks >= 2 { try pass(by: batch, lines, download) }
       }
     } catch {
-      // Only the stop flag: whatever else ends the run is told by those who need the answers.
+      // Only the stop flag ends this loop. Other errors are reported by the threads that need the
+      // responses.
     }
   }
 
   private func show(
     _ batch: ListBatch, _ lines: ListLines, _ download: Download, on board: ProgressDisplay
   ) throws(EndOfRun) {
-    // Newest first, and bars are in the order of the lines.
+    // The service lists the newest job first, but the bars are in the order of the lines.
     for entry in try download.jobs("phase=loading")?.jobs.reversed() ?? [] {
       guard let place = entry.place, place.id == batch.id,
         let item = lines.item(at: .init(batch: batch.number, line: place.line))
@@ -150,7 +154,8 @@ extension Run {
     }
   }
 
-  /// Newest first, until a page brings nothing that wasn't known.
+  /// Finds lines that have ended after one that has not. Reads pages, newest first, until a page has no
+  /// unknown result.
   private func pass(
     by batch: ListBatch, _ lines: ListLines, _ download: Download
   ) throws(EndOfRun) {
@@ -172,7 +177,7 @@ extension Run {
     }
   }
 
-  /// Saves what has ended, one after the other.
+  /// Saves the images of ended lines, one after the other.
   func save(_ lines: ListLines) {
     let current = CurrentLine()
     guard
@@ -196,16 +201,16 @@ extension Run {
   }
 }
 
-/// A batch that a list's lines go to.
+/// A batch that receives lines of a list.
 private struct ListBatch {
   let id: String
-  /// Which one of the run.
+  /// The number of the batch in the run, from 1 on.
   let number: Int
-  /// How many lines it has received.
+  /// The number of lines that it has received.
   var sent: Int
 }
 
-/// What a thread saves.
+/// The line that a thread is saving.
 private final class CurrentLine {
   var index = 0
 }

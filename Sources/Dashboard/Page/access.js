@@ -1,8 +1,8 @@
-// Asks the service, with a token where it wants one.
+// Sends requests to the service, with a token if it needs one.
 
 const $ = (id) => document.getElementById(id);
 
-/** What can be kept in this browser; with storage switched off, nothing is. */
+/** Access to the browser's storage. Without storage nothing is kept. */
 const kept = {
   get(place, name) {
     try {
@@ -15,16 +15,16 @@ const kept = {
     try {
       if (value === null) place().removeItem(name);
       else place().setItem(name, value);
-    } catch { /* It is not kept then. */ }
+    } catch { /* Not kept. */ }
   },
 };
 const forTab = () => window.sessionStorage;
 const forEver = () => window.localStorage;
 
-/** A request that failed: a problem document (RFC 9457), or no answer. */
+/** A failed request: a problem document (RFC 9457), or no response. */
 class Problem extends Error {
   constructor(status, document, retryAfter = null) {
-    super(document.detail || document.title || `The service answered ${status}.`);
+    super(document.detail || document.title || `The service responded with ${status}.`);
     this.status = status;
     this.code = document.code ?? '';
     this.errors = Array.isArray(document.errors) ? document.errors : [];
@@ -35,12 +35,12 @@ class Problem extends Error {
     let document = {};
     try {
       document = (await response.json()) ?? {};
-    } catch { /* Something between here and the service answered. */ }
+    } catch { /* A proxy responded. */ }
     return new Problem(response.status, document, Number(response.headers.get('Retry-After')) || null);
   }
 }
 
-/** The service's clock, which dates the jobs; this machine's may be wrong. */
+/** The service's clock, which sets the times of jobs. The clock of this machine may be wrong. */
 const clock = {
   offset: 0,
   now() {
@@ -49,27 +49,27 @@ const clock = {
   note(response) {
     const date = Date.parse(response.headers.get('Date') ?? '');
     if (Number.isNaN(date)) return;
-    // The field has whole seconds: less than two is no difference.
+    // `Date` has whole seconds, so differences below two seconds are ignored.
     const offset = date + 500 - Date.now();
     this.offset = Math.abs(offset) < 2000 ? 0 : offset;
   },
 };
 
-/** The token, and the question for it. */
+/** The token, and the dialog that asks for it. */
 const access = {
   token: kept.get(forTab, 'token') ?? kept.get(forEver, 'token') ?? '',
   isAsking: false,
   waiting: [],
 
-  /** Asks for a token; done when there is another one. */
+  /** Asks for a token. Resolves when there is a new one. */
   wanted(refused) {
-    // Another request has been answered with the token that was given since.
+    // The user entered a new token while this request was running.
     if (refused !== this.token) return Promise.resolve();
     return new Promise((resolve) => {
       this.waiting.push(resolve);
       if (this.isAsking) return;
       this.isAsking = true;
-      this.ask(this.token ? 'This token is not one of the service’s.' : '');
+      this.ask(this.token ? 'The token is not valid.' : '');
     });
   },
 
@@ -91,7 +91,7 @@ const access = {
     this.waiting.splice(0).forEach((resolve) => resolve());
   },
 
-  /** A link sends no token: the service would refuse it. */
+  /** Links can't send a token, so the link to the metrics is hidden. */
   showWhetherTaken() {
     $('forget-token').hidden = !this.token;
     $('metrics-link').hidden = Boolean(this.token);
@@ -100,15 +100,15 @@ const access = {
   forget() {
     kept.set(forTab, 'token', null);
     kept.set(forEver, 'token', null);
-    // Nothing of what the token showed stays.
+    // A reload removes everything that was loaded with the token.
     location.reload();
   },
 
   start() {
     this.showWhetherTaken();
     $('forget-token').addEventListener('click', () => this.forget());
-    // Without a token there is nothing behind the question. Not every browser knows `closedby`, and none lets a page
-    // refuse Esc for ever.
+    // The page is useless without a token, so the dialog is opened again. `closedby` is not supported by every browser,
+    // and none lets a page block Esc for ever.
     $('token').addEventListener('close', () => {
       if (this.isAsking && !$('token').open) $('token').showModal();
     });
@@ -116,14 +116,14 @@ const access = {
       event.preventDefault();
       const token = $('token-value').value.trim();
       if (/^[\x21-\x7e]+$/.test(token)) this.take(token, $('token-keep').checked);
-      else this.ask('A token is made of visible ASCII characters.');
+      else this.ask('A token has visible ASCII characters only.');
     });
   },
 };
 
 /**
- * Sends a request; the paths are relative to the page's, which may be served below another.
- * @throws {Problem} for every answer that is no success.
+ * Sends a request. Paths are relative to the page, because the service may be behind a path prefix.
+ * @throws {Problem} for every response that is not a success.
  */
 async function ask(path, options = {}) {
   const headers = new Headers(options.headers);

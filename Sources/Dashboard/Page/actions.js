@@ -1,19 +1,19 @@
-// What people do with a job. Each action tells the service, takes in its answer, and says what went wrong.
+// The actions on jobs. Each one sends a request, updates the job from the response, and reports errors.
 
 let toastEnd;
 
-/** Says something for a while, where it is seen wherever the page is scrolled to. */
+/** Shows a message for six seconds, above everything else. */
 function toast(text) {
   const element = $('toast');
   say(element, cut(text, 400));
-  // Hidden and shown, it comes above a dialog that was opened since.
+  // Hiding and showing moves it above a dialog that was opened later.
   element.hidePopover();
   element.showPopover();
   clearTimeout(toastEnd);
   toastEnd = setTimeout(() => element.hidePopover(), 6000);
 }
 
-/** Asks before what can't be undone. */
+/** Asks for confirmation. Resolves to whether the user agreed. */
 function sure(title, text, yes) {
   say($('sure-title'), title);
   say($('sure-text'), text);
@@ -30,14 +30,16 @@ async function copy(text, what) {
   try {
     await navigator.clipboard.writeText(text);
   } catch {
-    // Without TLS, and not on this machine, a page may not write to the clipboard: here it can be copied by hand.
+    // Pages without TLS may not write to the clipboard, except on localhost. The user can copy the text by hand.
     toast(text);
     return;
   }
-  toast(`${what} is copied.`);
+  toast(`${what} copied.`);
 }
 
-/** What opening an image comes to: a link sends no token, so that the page fetches the image and saves it. */
+/**
+ * The word for opening an image. A link can't send a token, so with a token the page fetches the image and saves it.
+ */
 const openWord = (what = '') => `${access.token ? 'Save' : 'Open'} ${what}`.trim();
 
 const allWords = {
@@ -45,10 +47,10 @@ const allWords = {
   forget: (n) => `Forget ${number.format(n)} and their images`,
 };
 const changesAtOnce = 3;
-/** What is asked before it is done to many; more than a few are cancelled, or any forgotten. */
+/** The confirmations before an action on several jobs. Cancelling asks from six jobs on, forgetting always. */
 const questions = {
-  cancel: { from: 6, title: (jobs) => `Cancel ${jobs}?`, text: 'They stop now; each can be fetched again.' },
-  forget: { from: 1, title: (jobs) => `Forget ${jobs}?`, text: 'They and their images are removed from the service.' },
+  cancel: { from: 6, title: (jobs) => `Cancel ${jobs}?`, text: 'They stop now. Each can be fetched again.' },
+  forget: { from: 1, title: (jobs) => `Forget ${jobs}?`, text: 'The jobs and their images are deleted from the service.' },
 };
 
 class Actions {
@@ -75,8 +77,8 @@ class Actions {
   }
 
   /**
-   * Asks what to do with all of these.
-   * @param isChosen whether they were selected one by one; or all that are shown.
+   * Opens the dialog with the actions on several jobs.
+   * @param isChosen whether the jobs were selected; otherwise they are all that are shown.
    */
   offerAll(entries, isChosen) {
     this.offered = entries;
@@ -91,7 +93,7 @@ class Actions {
     $('all').showModal();
   }
 
-  /** Those of the offered jobs that it can still be done with. */
+  /** The offered jobs for which the action is still possible. */
   fit(name) {
     return this.offered.filter((entry) => this.jobs.get(entry.id) && allowed(entry, name));
   }
@@ -123,7 +125,7 @@ class Actions {
     toast(failed ? `${number.format(failed)} of ${jobs} could not be changed.` : `${jobs} changed.`);
   }
 
-  /** Does what a button or a key says, if the job's phase allows it. */
+  /** Runs an action if the job's phase allows it. */
   async run(name, entry) {
     if (!entry || !allowed(entry, name)) return;
     try {
@@ -161,7 +163,7 @@ class Actions {
   }
 
   async forget(entry) {
-    const text = `${cut(entry.name, 80)}: the job and its image are removed from the service.`;
+    const text = `${cut(entry.name, 80)}: the job and its image are deleted from the service.`;
     if (await sure('Forget this job?', text, 'Forget')) await this.purge(entry);
   }
 
@@ -170,7 +172,7 @@ class Actions {
     this.jobs.drop(entry.id);
   }
 
-  /** Offers what can be done with a job, where its row has no room for buttons. */
+  /** Opens the menu with a job's actions, for rows that have no space for buttons. */
   menu(entry) {
     this.chosen = entry;
     say($('menu-title'), cut(entry.name, 120));
@@ -182,7 +184,7 @@ class Actions {
     $('menu').showModal();
   }
 
-  /** In a tab of its own; with a token, which a link can't send, as a file. */
+  /** Opens the image in a new tab. With a token, which a link can't send, saves it as a file. */
   async open(entry) {
     const link = document.createElement('a');
     link.rel = 'noreferrer noopener';

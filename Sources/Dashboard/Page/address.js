@@ -1,8 +1,8 @@
-// What the page shows has an address: filters, the shape, and the job whose details are open. A reload keeps it, a link
-// leads there, and Back closes what was opened.
+// Keeps the page's state in the URL's fragment: the filter, cards or table, and the job in the open dialog. A reload
+// restores it, and Back closes the dialog.
 
 const address = {
-  /** What the fragment says. */
+  /** Parses the fragment. */
   read() {
     const members = new URLSearchParams(location.hash.slice(1));
     const view = members.get('view');
@@ -16,8 +16,8 @@ const address = {
   },
 
   /**
-   * @param changes of what `read` gives.
-   * @param isStep whether Back leads to what was before.
+   * @param changes new values for members that `read` returns.
+   * @param isStep whether the change is a step in the browser's history.
    */
   write(changes, isStep = false) {
     const { phases: wanted, q, job, view, sort } = { ...this.read(), ...changes };

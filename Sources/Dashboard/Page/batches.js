@@ -1,31 +1,31 @@
-// Batches: a row each, with what has become of its lines, and what can be done about the rest.
+// Batches: one row each, with the state of its lines and its actions.
 
 const batchWords = {
   receiving: 'Receiving', running: 'Running', finished: 'Finished', cancelled: 'Cancelled',
 };
-/** What lines become, in the order of the bar. */
+/** The states of lines, in the order of the bar. */
 const lineWords = {
   success: 'done', failure: 'failed', rejected: 'rejected', cancelled: 'cancelled', loading: 'loading', queued: 'queued',
 };
-/** So many are shown unless more are asked for: jobs are not to be far down on a phone. */
+/** The number of batches shown at first. Few, so that the jobs are not far down on a phone. */
 const fewBatches = window.matchMedia('(max-width: 40rem)').matches ? 1 : 3;
-/** So many codes have a button in a row; the others are in its title. */
+/** The maximum number of codes with a button. The others are in the row's title. */
 const fewCodes = 6;
 
 class Batches {
   constructor() {
     this.list = $('batches');
-    /** As the service told them last, newest first. */
+    /** The batches of the last response, newest first. */
     this.batches = [];
     this.areAll = false;
     this.rows = new Map();
-    /** How often something was done here. */
+    /** The number of changes made on this page. */
     this.changes = 0;
-    /** The batch whose jobs are shown alone. */
+    /** The batch that the filter names. */
     this.marked = undefined;
-    /** Called with whether there is a new batch, when the list was read. */
+    /** Called with whether there is a new batch, each time the list was read. */
     this.onLoad = () => {};
-    /** Called with the id of a batch whose jobs are to be shown, and with an error code of theirs. */
+    /** Called with the id of a batch to filter by; `onCode` also with a failure code. */
     this.onChoose = () => {};
     this.onCode = () => {};
     $('batches-more').addEventListener('click', () => {
@@ -37,7 +37,7 @@ class Batches {
       const action = target.closest('[data-batch]')?.dataset;
       if (batch && action) this.run(action.batch, batch, action.code);
     });
-    // A link, so that it can be opened in another tab; here it keeps what else the address says.
+    // A real link, so that it can be opened in another tab. A plain click keeps the rest of the address.
     this.list.addEventListener('click', (event) => {
       const link = event.target.closest('a[href]');
       if (!link || event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey) return;
@@ -48,7 +48,7 @@ class Batches {
     });
   }
 
-  /** Asks every two seconds while the page is seen. */
+  /** Requests the batches every two seconds while the page is visible. */
   async follow() {
     for (;;) {
       await events.seen();
@@ -61,7 +61,7 @@ class Batches {
     const asked = this.changes;
     try {
       const { batches } = await (await ask('batches?limit=50', { cache: 'no-store' })).json();
-      // What was done meanwhile is newer.
+      // A change made after the request is newer than the response.
       if (asked === this.changes) {
         const known = new Set(this.batches.map(({ id }) => id));
         const isNew = (batch) => isOpen(batch) && !known.has(batch.id);
@@ -69,16 +69,16 @@ class Batches {
         this.batches = batches;
         this.onLoad(hasNew);
       }
-    } catch { /* The connection's state is told elsewhere. */ }
+    } catch { /* The page's header shows the connection's state. */ }
     this.show();
   }
 
-  /** Lines that are queued, as the service told last. */
+  /** The number of queued lines, by the last response. */
   get queued() {
     return this.batches.reduce((all, { counts }) => all + counts.queued, 0);
   }
 
-  /** Marks the batch whose jobs are shown alone. */
+  /** Marks the batch that the filter names. */
   mark(id) {
     this.marked = id;
     for (const row of this.rows.values()) row.classList.toggle('chosen', row.dataset.id === id);
@@ -120,7 +120,7 @@ class Batches {
     await this.load();
   }
 
-  /** Tells the service, and takes in its answer. */
+  /** Sends a request and updates the batch from the response. */
   async change(batch, path, options) {
     this.changes += 1;
     const answer = await ask(`batches/${batch.id}${path}`, options);
@@ -131,26 +131,26 @@ class Batches {
 
   async cancel(batch) {
     const rest = batch.counts.queued + batch.counts.loading;
-    const text = `${count(rest, 'job')} of ${batchName(batch)} ${rest === 1 ? 'has' : 'have'} not ended.`;
+    const text = `${count(rest, 'job')} of ${batchName(batch)} ${rest === 1 ? 'has' : 'have'} not finished.`;
     if (await sure('Cancel the rest of this batch?', text, 'Cancel the rest')) {
       await this.change(batch, '', { method: 'DELETE' });
     }
   }
 
-  /** What failed so; without a code, whatever may succeed without a change. */
+  /** Queues failed jobs again: those with the code; without one, all that may succeed without a change. */
   async retry(batch, code) {
     const failed = batch.counts.failure;
     await this.change(batch, '/retry', asJSON('POST', code ? { codes: [code] } : {}));
     const queued = failed - batch.counts.failure;
-    toast(queued > 0 ? `${count(queued, 'job')} queued again.` : 'None of its failures can succeed without a change.');
+    toast(queued > 0 ? `${count(queued, 'job')} queued again.` : 'None of its failed jobs can succeed without a change.');
   }
 
   async forget(batch) {
-    const text = `${batchName(batch)}: its jobs and their images are removed from the service.`;
+    const text = `${batchName(batch)}: its jobs and their images are deleted from the service.`;
     if (await sure('Forget this batch?', text, 'Forget')) await this.change(batch, '?purge=true', { method: 'DELETE' });
   }
 
-  /** With a token, which a link can't send, by way of the page. */
+  /** Saves the results. With a token, which a link can't send, the page fetches them. */
   async results(batch) {
     const link = document.createElement('a');
     link.download = `${batch.id}.ndjson`;
@@ -163,7 +163,7 @@ class Batches {
   }
 }
 
-/** Whether lines may still come or run. */
+/** Whether lines may still arrive or run. */
 const isOpen = ({ state }) => state === 'receiving' || state === 'running';
 
 const batchName = ({ id, name }) => cut(name ?? `Batch ${id.slice(0, 8)}`, 80);
@@ -192,8 +192,8 @@ function showBatch(row, batch) {
   row.title = `${batch.id}, since ${moment(batch.created_at)}`;
   say(row.querySelector('.state'), batchWords[state]);
   const bar = row.querySelector('.share');
-  bar.ariaLabel = `${batchName(batch)}: lines that have ended`;
-  // How many lines will come is not known yet: a part of the bar stays open.
+  bar.ariaLabel = `${batchName(batch)}: finished lines`;
+  // While lines arrive, their final number is unknown, so a part of the bar stays open.
   const whole = isReceiving ? 90 : 100;
   bar.ariaValueNow = isReceiving ? null : all ? Math.floor((100 * ended) / all) : 0;
   for (const piece of bar.children) piece.style.width = `${all ? (whole * counts[piece.dataset.phase]) / all : 0}%`;
@@ -221,7 +221,7 @@ function setLink(link, search) {
   if (link.getAttribute('href') !== href) link.setAttribute('href', href);
 }
 
-/** The errors of a batch, the most frequent first: each leads to its jobs, and has a button that tries them again. */
+/** The errors of a batch, most frequent first. Each links to its jobs and has a button that retries them. */
 function showCodes(list, { id, codes }) {
   const shown = Object.entries(codes).sort(([, a], [, b]) => b - a);
   while (list.children.length < Math.min(shown.length, fewCodes)) list.append(codeChip());
@@ -233,7 +233,7 @@ function showCodes(list, { id, codes }) {
     link.dataset.code = code;
     link.title = `Show these jobs. ${remedies[code] ?? ''}`;
     button.dataset.code = code;
-    button.title = `Try ${count(n, 'job')} again`;
+    button.title = `Retry ${count(n, 'job')}`;
     button.ariaLabel = `${button.title}: ${code}`;
   });
   list.title = shown.slice(fewCodes).map(([code, n]) => `${code} ${number.format(n)}`).join(', ');
@@ -249,7 +249,7 @@ function codeChip() {
   return chip;
 }
 
-/** Seconds in the two greatest units that matter. */
+/** Formats seconds in the two largest units. */
 function remaining(seconds) {
   if (seconds < 60) return `${Math.max(1, Math.round(seconds))} s`;
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;

@@ -1,13 +1,14 @@
-// One job as a card. A change touches what differs and nothing else; all that comes from a job is text.
+// One job as a card. An update changes only the elements that differ. Everything from a job is inserted as text, never
+// as markup.
 
-/** Sets the text unless it is that already: reading the DOM back costs more. */
+/** Sets the text unless it is the same. The last text is remembered, because reading the DOM is slow. */
 function say(element, text) {
   if (element.said === text) return;
   element.said = text;
   element.textContent = text;
 }
 
-/** What a job's card says under its name: a short fact and a longer detail. */
+/** The two lines under the name of a job: a short fact and a longer detail. */
 function told(entry) {
   const { job } = entry;
   const { progress } = job;
@@ -24,43 +25,43 @@ function told(entry) {
     case 'success': {
       const [width, height] = upright(job.image);
       const facts = `${formatWord(job.image.format)}, ${width} × ${height}, ${size(job.image.bytes)}`;
-      if (entry.isGone) return [facts, 'The image was evicted for newer ones.'];
+      if (entry.isGone) return [facts, 'The image was evicted to free space.'];
       return [facts, [job.cache && cacheWords[job.cache.status], tags].filter(Boolean).join(' · ')];
     }
-    // On a card, what went wrong stands where the picture would be.
+    // A card shows the error in place of the image.
     case 'failure': return [job.error.detail, remedy(job)];
     default:
-      return [progress.completed ? `Stopped after ${size(progress.completed)}` : 'Stopped before it began', tags];
+      return [progress.completed ? `Stopped after ${size(progress.completed)}` : 'Stopped before it started', tags];
   }
 }
 
 function loaded({ completed, total, resumed_from: resumed }) {
-  if (!completed) return 'Asks the origin';
-  const from = resumed ? `, ${size(resumed)} of it from before` : '';
+  if (!completed) return 'Waiting for the origin';
+  const from = resumed ? `, ${size(resumed)} resumed` : '';
   if (total === null) return `${size(completed)} so far${from}`;
-  if (completed >= total) return `Decodes ${size(total)}`;
+  if (completed >= total) return `Decoding ${size(total)}`;
   return `${size(completed)} of ${size(total)}${from}`;
 }
 
-/** How fast it comes and how long that will take, where it is known. */
+/** The transfer rate and the time left, if known. */
 function speed({ job: { progress: { completed, total } }, pace: { rate } }) {
   if (rate < 1) return '';
   const left = total === null ? '' : `, ${span((1000 * (total - completed)) / rate)} left`;
   return completed === total ? '' : `${size(Math.round(rate))}/s${left}`;
 }
 
-/** When it was submitted, and how long it took. */
+/** When the job was submitted, and how long it took. */
 function times({ created_at: from, finished_at: to }) {
   const took = to ? ` · ${span(Date.parse(to) - Date.parse(from))}` : '';
   return clockTime(from) + took;
 }
 
-/** What can be done with a job. */
+/** Whether the action is possible for the job. */
 function allowed(entry, action) {
   switch (action) {
     case 'cancel': return isUnfinished(entry.job);
     case 'again':
-      // An image that was sent and evicted can't be had from anywhere.
+      // An uploaded image that was evicted can't be fetched again.
       if (entry.isGone) return entry.job.source.captured === undefined;
       return entry.job.phase === 'cancelled' || (entry.job.phase === 'failure' && !isLasting(entry.job));
     case 'open': return entry.job.phase === 'success' && !entry.isGone;
@@ -89,7 +90,7 @@ class Card {
     this.setCurrent(false);
   }
 
-  /** Shows another job. */
+  /** Shows a job. */
   bind(entry, box) {
     this.entry = entry;
     this.phase = null;
@@ -99,13 +100,13 @@ class Card {
     this.update();
   }
 
-  /** Lets go of what was for the job alone. */
+  /** Releases everything that belongs to the job. */
   unbind() {
     this.clear();
     this.entry = null;
   }
 
-  /** Shows no picture, nor what stands for one, and wants none. */
+  /** Removes the image and its placeholder, and cancels requests for them. */
   clear() {
     this.takeBack?.();
     this.takeBack = null;
@@ -132,7 +133,7 @@ class Card {
     if (this.thumbnail) this.askForThumbnail();
   }
 
-  /** Its controls can be tabbed to while it is the one that the arrow keys are at. */
+  /** Only the controls of the current card can be reached with Tab. */
   setCurrent(isCurrent) {
     if (this.isCurrent === isCurrent) return;
     this.isCurrent = isCurrent;
@@ -164,7 +165,7 @@ class Card {
     if (job.phase === 'success' && !entry.isGone) this.askForThumbnail();
   }
 
-  /** How long ago the job ended, or was submitted: a row on a phone says so. */
+  /** The time since the job finished or was submitted. Shown in rows on a phone. */
   updateAge() {
     const { created_at: from, finished_at: end } = this.entry.job;
     say(this.parts.age, ago(clock.now() - Date.parse(end ?? from)));
@@ -172,7 +173,7 @@ class Card {
 
   enterPhase(job) {
     const { parts, element } = this;
-    // What a picture so far showed stays until the whole one is there.
+    // A preview stays visible until the image has arrived.
     if (job.phase !== 'success') this.clear();
     this.phase = job.phase;
     this.wasGone = this.entry.isGone;
@@ -192,7 +193,7 @@ class Card {
     }
     parts.priority.hidden = !isUnfinished(job);
     parts.bar.setAttribute('aria-hidden', job.phase !== 'loading');
-    // The control that had the focus may be gone.
+    // The control with the focus may be hidden now.
     if (this.controls.includes(focused) && focused.hidden) element.focus({ preventScroll: true });
   }
 
@@ -217,7 +218,7 @@ class Card {
     this.takeBack = this.pictures.want(`jobs/${entry.id}/preview`, null, (result) => {
       this.isAsking = false;
       if (typeof result !== 'string') return;
-      // The thumbnail may be on its way, or there.
+      // The thumbnail may have been requested or shown in the meantime.
       if (entry.job.phase === 'loading') this.show(result, true);
       else URL.revokeObjectURL(result);
       if (entry.job.progress.previews > previews) this.askForPreview(entry.job.progress.previews);
@@ -253,7 +254,7 @@ class Card {
     }
   }
 
-  /** The dominant colour and the ThumbHash, until the picture is there. */
+  /** Shows the dominant color and the ThumbHash until the image has arrived. */
   paint(image) {
     if (image.dominant_color) this.parts.media.style.setProperty('--tint', image.dominant_color);
     const [width, height] = upright(image);
@@ -261,7 +262,7 @@ class Card {
     hash.hidden = !image.thumbhash || !paintThumbHash(hash, image.thumbhash, width / height);
   }
 
-  /** @param isOurs whether the URL is this card's to revoke. */
+  /** @param isOurs whether this card must revoke the URL. */
   show(url, isOurs = false) {
     const { picture } = this.parts;
     const old = this.ours;
@@ -276,13 +277,15 @@ class Card {
   }
 }
 
-/** The variant that fills a card, in steps of size so that dragging a window's edge renders few of them. */
+/**
+ * The variant that fills a card. Widths are multiples of 64 pixels, so that resizing the window requests few variants.
+ */
 function thumbnail({ id, job: { image } }, box) {
   const width = Math.ceil(box.picture / 64) * 64;
   const height = Math.ceil((width * box.media) / box.picture);
   const dpr = Math.min(3, Math.ceil(window.devicePixelRatio || 1));
   const [fullWidth, fullHeight] = upright(image);
-  // What is smaller than its card is not blown up.
+  // Images smaller than their card are not enlarged.
   const isSmall = fullWidth < box.picture || fullHeight < box.media;
   const query = `width=${width}&height=${height}&fit=${isSmall ? 'scale-down' : 'cover'}&dpr=${dpr}&format=auto`;
   return { path: picturePath({ id, image }, width * dpr, query), key: `${image.etag} ${query}`, isSmall };

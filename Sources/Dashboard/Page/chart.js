@@ -1,11 +1,8 @@
-// Small plots: bars up from a line and, for what went wrong or runs, down from it, with their scale, the time below
-// them, and what a bar says under the pointer.
+// Small bar charts. Bars go up from a line and, for failed or running jobs, down from it. A chart has a scale, times,
+// and a tooltip.
 
 class Chart {
-  /**
-   * @param names what goes up and what down, in words.
-   * @param unit how bars are read: `per bar`, or as they are.
-   */
+  /** @param names the words for the bars that go up and for those that go down. */
   constructor(canvas, names) {
     this.canvas = canvas;
     this.names = names;
@@ -26,9 +23,9 @@ class Chart {
   }
 
   /**
-   * @param bars `{ up, down }`, the oldest first.
-   * @param step how long each lasts, in seconds.
-   * @param end when the last one ends, by the service's clock.
+   * @param bars `{ up, down }`, oldest first.
+   * @param step the length of a bar in seconds.
+   * @param end the end of the last bar, by the service's clock.
    */
   show(bars, step, end) {
     Object.assign(this, { bars, step, end });
@@ -42,7 +39,7 @@ class Chart {
     this.point(this.pointer);
   }
 
-  /** Says what the bar below the pointer stands for. */
+  /** Shows the values of the bar under the pointer. */
   point(x) {
     this.pointer = x;
     const { tip } = this.parts;
@@ -52,7 +49,7 @@ class Chart {
     if (!bar) return;
     const time = this.end - (this.bars.length - index) * this.step * 1000;
     say(tip, `${clockTime(time)}: ${number.format(bar.up)} ${this.names.up}, ${number.format(bar.down)} ${this.names.down}`);
-    // It stays within the plot.
+    // The tooltip stays within the chart.
     const share = (index + 0.5) / this.bars.length;
     tip.style.insetInline = share < 0.5 ? `${100 * share}% auto` : `auto ${100 * (1 - share)}%`;
   }
@@ -87,17 +84,17 @@ class Chart {
   }
 }
 
-/** How long a bar of the service's activity lasts, in seconds: a whole number of its steps. */
+/** The length of a bar of the service's activity in seconds. A multiple of its steps. */
 const barSeconds = 15;
 
 /**
- * The service's activity as bars of a quarter of a minute. Bars begin at whole multiples of their length: a bar that is over
- * does not change until it leaves.
+ * Converts the service's activity to bars. Bars begin at multiples of their length, so that a complete bar does not
+ * change.
  *
- * @param count how many bars; the last one is under way.
- * @param now by the service's clock.
- * @param latest what happened since the last step ended.
- * @param isSum whether a bar is the sum of its steps, or else the most of them.
+ * @param count the number of bars. The last one is not complete.
+ * @param now the time by the service's clock.
+ * @param latest the values since the last step ended.
+ * @param isSum whether a bar is the sum of its steps; otherwise their maximum.
  */
 function activityBars({ interval, end, ...columns }, count, now, [up, down], latest, isSum) {
   const join = isSum ? (a, b) => a + b : Math.max;
@@ -110,7 +107,7 @@ function activityBars({ interval, end, ...columns }, count, now, [up, down], lat
   };
   const steps = columns[up].length;
   for (let step = 0; step < steps; step += 1) {
-    // By its middle: half a step more or less is no matter.
+    // A step belongs to the bar that contains its middle.
     const middle = Date.parse(end) / 1000 - (steps - step - 0.5) * interval;
     add(bars[Math.floor(middle / barSeconds) - first], { up: columns[up][step], down: columns[down][step] });
   }
@@ -118,6 +115,6 @@ function activityBars({ interval, end, ...columns }, count, now, [up, down], lat
   return bars;
 }
 
-/** When the last of such bars ends. */
+/** The end of the last bar. */
 const barsEnd = ({ end }, now) => (
   (Math.floor(Math.max(now, Date.parse(end)) / 1000 / barSeconds) + 1) * barSeconds * 1000);

@@ -1,4 +1,4 @@
-// All about one job, in a dialog that follows it.
+// The dialog with everything about one job. It is updated while the job changes.
 
 class Details {
   constructor(jobs, pictures, actions) {
@@ -28,7 +28,7 @@ class Details {
 
   closed() {
     this.entry = null;
-    // Where opening it was a step, closing it is the step back.
+    // If opening the dialog added a step to the history, closing it goes one step back.
     if (address.read().job) {
       if (history.state?.isOpened) history.back();
       else address.write({ job: null });
@@ -39,7 +39,7 @@ class Details {
     this.url = null;
   }
 
-  /** A job has changed, or is gone. */
+  /** Called when a job has changed or is gone. */
   update(entry) {
     if (!this.entry || entry.id !== this.entry.id) return;
     if (!this.jobs.get(entry.id)) {
@@ -53,14 +53,14 @@ class Details {
       if (button.dataset.do === 'open') say(button, openWord('image'));
     }
     this.say(job);
-    // Of an image that was dropped there are no others than its facts tell.
+    // A job without its original has only the variants that its facts list.
     $('variant').hidden = job.phase !== 'success' || Boolean(entry.isGone) || job.image.original === 'drop';
     if (!$('variant').hidden) say($('variant-shown'), this.variant().path);
     this.showFacts(facts(entry));
     this.showPicture(job);
   }
 
-  /** Touches what differs, so that text can be marked while a job loads. */
+  /** Updates only the cells that differ, so that the user can select text while a job loads. */
   showFacts(rows) {
     const list = $('details-facts');
     const terms = rows.map(([term]) => term).join();
@@ -74,7 +74,7 @@ class Details {
     });
   }
 
-  /** The variant that is chosen: its path, its file's ending, and how large it is. */
+  /** The selected variant: its path, file extension and size. */
   variant() {
     const { id, image } = this.entry.job;
     const [width, height] = upright(image);
@@ -120,7 +120,7 @@ class Details {
     if (frame.hidden || this.picture === image.etag) return;
     this.picture = image.etag;
     const [width, height] = upright(image);
-    // Its place is kept, so that nothing moves when it comes.
+    // The size is set in advance, so that nothing moves when the image arrives.
     Object.assign($('details-picture'), { width, height });
     frame.style.backgroundColor = image.dominant_color ?? '';
     const path = picturePath({ id, image }, 960, 'width=960&height=720&fit=scale-down&format=auto');
@@ -139,7 +139,7 @@ function row(term) {
   return [dt, dd];
 }
 
-/** A link for http and https, text for everything else; nobody learns where it was followed. */
+/** A link for http and https URLs, plain text for everything else. The link sends no referrer. */
 function link(text) {
   if (!webURL(text)) return text;
   const element = document.createElement('a');
@@ -147,7 +147,7 @@ function link(text) {
   return element;
 }
 
-/** Terms and what stands beside them, for what is known of a job. */
+/** The rows of the list of facts: pairs of a term and its content. */
 function facts(entry) {
   const { job } = entry;
   const { image, timings, progress, cache } = job;
@@ -155,12 +155,12 @@ function facts(entry) {
     ['Id', job.id], ['Phase', phaseWords[job.phase]],
     ['Source', job.source.url === undefined ? `${entry.name}, ${entry.host}` : link(job.source.url)],
     job.source.low_data_url && ['Low-data', link(job.source.low_data_url)],
-    image?.url && image.url !== job.source.url && ['Served by', link(image.url)],
+    image?.url && image.url !== job.source.url && ['Fetched from', link(image.url)],
     job.tags.length && ['Tags', job.tags.join(', ')],
     ['Priority', priorityWord(job.priority)], ['Requests', String(job.attempts)],
     job.phase === 'loading' && ['Progress', [loaded(progress), speed(entry)].filter(Boolean).join(', ')],
-    job.waiting_for && ['Waits', waiting(job).filter(Boolean).join(': ')],
-    entry.tries.length > 0 && ['Failed tries', triesList(entry)],
+    job.waiting_for && ['State', waiting(job).filter(Boolean).join(': ')],
+    entry.tries.length > 0 && ['Failed attempts', triesList(entry)],
     image && ['Image', imageWords(image)],
     image && ['SHA-256', image.sha256],
     image?.variants.length && ['Variants', image.variants.map(variantWords).join('; ')],
@@ -169,13 +169,13 @@ function facts(entry) {
     ['Timings', timingWords(timings) && waterfall(timings)],
     ['Submitted', moment(job.created_at)],
     job.finished_at && ['Finished', moment(job.finished_at)],
-    job.expires_at && ['Kept until', moment(job.expires_at)],
+    job.expires_at && ['Expires', moment(job.expires_at)],
     job.error && ['Error code', job.error.code],
   ];
   return rows.filter((one) => one && one[1]);
 }
 
-/** Each try that failed, by its number; those before this page was opened are not told of. */
+/** The failed attempts with their numbers. Attempts before the page was opened are not known. */
 function triesList({ tries }) {
   const list = document.createElement('ol');
   list.className = 'tries';
@@ -193,15 +193,15 @@ function imageWords(image) {
   return [
     `${formatWord(image.format)}, ${width} × ${height}`, `${number.format(image.bytes)} bytes`,
     image.frames > 1 && `${image.frames} frames`, image.progressive && 'progressive',
-    image.has_alpha && 'with alpha', image.orientation > 1 && `turned (orientation ${image.orientation})`,
-    image.variant === 'low_data' && 'the low-data image', image.original === 'drop' && 'dropped for its variants',
+    image.has_alpha && 'with alpha', image.orientation > 1 && `rotated (orientation ${image.orientation})`,
+    image.variant === 'low_data' && 'the low-data image', image.original === 'drop' && 'original not kept',
   ].filter(Boolean).join(', ');
 }
 
 const variantWords = ({ name, format, width, height, bytes }) => (
   `${name}: ${formatWord(format)}, ${width} × ${height}, ${number.format(bytes)} bytes`);
 
-/** The steps as bars, each from when it began, above the same in words. */
+/** Bars for the steps of a job, each beginning at its start time, above the same in words. */
 function waterfall(timings) {
   const queued = timings.queued_ms ?? 0;
   const connected = (timings.dns_ms ?? 0) + (timings.connect_ms ?? 0) + (timings.tls_ms ?? 0);

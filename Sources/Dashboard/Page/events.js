@@ -1,6 +1,6 @@
-// The event stream, read by fetch: EventSource can't send a token.
+// Reads the event stream with fetch, because EventSource can't send a token.
 
-/** Parses `text/event-stream` as the HTML standard does (section 9.2.6), however it is cut into pieces. */
+/** Parses `text/event-stream` like the HTML standard (section 9.2.6). The text may arrive in any pieces. */
 class EventParser {
   /** @param onEvent called with `{ type, data }`. */
   constructor(onEvent) {
@@ -53,14 +53,15 @@ class EventParser {
 }
 
 /**
- * Listens to all jobs, for ever: comes back with what it heard last, later and later while nobody answers. A page that
- * nobody has looked at for a minute lets go: a browser has few connections to a service.
+ * Receives the events of all jobs. After an interruption it connects again with the last event ID, with growing pauses
+ * while the service does not answer. A page that is hidden for a minute closes the stream, because browsers allow few
+ * connections per service.
  */
 class LiveEvents {
   /**
-   * @param onJob called with each job that is told of.
-   * @param onOpen called when the stream is there.
-   * @param onState called with `live`, `paused`, `reconnecting` or `offline` and a sentence on why.
+   * @param onJob called with the job of each event.
+   * @param onOpen called when the stream is open.
+   * @param onState called with `live`, `paused`, `reconnecting` or `offline`, and a sentence that says why.
    */
   constructor({ onJob, onOpen, onState }) {
     this.onOpen = onOpen;
@@ -105,7 +106,7 @@ class LiveEvents {
     }
   }
 
-  /** Waits before the next try; less where the network or the page comes back. */
+  /** Waits before the next attempt. The wait ends early when the network or the page is back. */
   async rest(atLeast) {
     const backoff = (this.parser.retry ?? 500) * 2 ** Math.min(this.failures - 1, 5);
     const wait = Math.max(atLeast, Math.min(backoff, 15_000) * (0.5 + Math.random() / 2));
@@ -127,7 +128,7 @@ class LiveEvents {
     this.onState('live', '');
     this.failures = 0;
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-    // There is a comment at least every 15 s.
+    // The service sends a comment at least every 15 s.
     let watchdog;
     try {
       for (;;) {
@@ -139,7 +140,7 @@ class LiveEvents {
         await breath();
       }
     } catch (error) {
-      throw new Problem(0, { detail: abort.signal.aborted ? 'The stream fell silent.' : 'The stream broke off.' });
+      throw new Problem(0, { detail: abort.signal.aborted ? 'The stream was silent for too long.' : 'The stream was interrupted.' });
     } finally {
       clearTimeout(watchdog);
       abort.abort();
@@ -149,7 +150,7 @@ class LiveEvents {
 
 let breathed = performance.now();
 
-/** Lets the page have its turn once work has gone on for 8 ms: half a frame. */
+/** Yields to the browser after 8 ms of work, half a frame. */
 async function breath() {
   if (performance.now() - breathed < 8) return;
   await new Promise((resolve) => {

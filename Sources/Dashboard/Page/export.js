@@ -1,6 +1,9 @@
-// Exports: jobs as a table or as JSON, their images as a zip.
+// Exports jobs as CSV or JSON, and their images as a zip.
 
-/** A spreadsheet takes a cell that begins so for a formula, and does what strangers wrote in it. */
+/**
+ * A CSV cell. Spreadsheets run cells that start with these characters as formulas, and jobs contain text from others.
+ * Such cells get a quote in front.
+ */
 const cell = (value) => {
   const text = String(value ?? '');
   const safe = /^[=+\-@\t\r\n]/.test(text) && typeof value !== 'number' ? `'${text}` : text;
@@ -28,7 +31,7 @@ const exportColumns = {
   error_detail: ({ job }) => job.error?.detail,
 };
 
-/** Jobs as RFC 4180 has tables. */
+/** Jobs as CSV (RFC 4180). */
 function asCSV(entries) {
   const lines = [Object.keys(exportColumns), ...entries.map((entry) => Object.values(exportColumns).map((of) => of(entry)))];
   return lines.map((line) => `${line.map(cell).join(',')}\r\n`).join('');
@@ -54,7 +57,7 @@ const exports = {
 
 // MARK: Zip
 
-/** CRC-32, as zip and gzip have it. */
+/** The table for CRC-32, as zip and gzip use it. */
 const crcTable = Uint32Array.from({ length: 256 }, (_, byte) => {
   let rest = byte;
   for (let bit = 0; bit < 8; bit += 1) rest = rest & 1 ? (rest >>> 1) ^ 0xedb88320 : rest >>> 1;
@@ -67,13 +70,13 @@ function crc32(bytes) {
   return ~rest >>> 0;
 }
 
-/** Numbers of so many bytes each, the lowest byte first. */
+/** Encodes pairs of [number of bytes, value], lowest byte first. */
 const packed = (...fields) => Uint8Array.from(fields.flatMap(([bytes, value]) => (
   Array.from({ length: bytes }, (_, i) => Math.floor(value / 2 ** (8 * i)) & 255))));
 
-/** An archive that compresses nothing, as images are compressed (PKWARE's APPNOTE.TXT, 4.3). */
+/** A zip file without compression, because images are compressed already (PKWARE's APPNOTE.TXT, 4.3). */
 class Zip {
-  /** Below what takes the format's extension for large files. */
+  /** Limits of the format without its extension for large files. */
   static limits = { images: 10_000, bytes: 2 ** 31 };
 
   constructor() {
@@ -83,7 +86,7 @@ class Zip {
     this.names = new Set();
   }
 
-  /** A name that no other has, also where letters' case counts for nothing, and that leads nowhere. */
+  /** Returns a file name that is safe and unique, also on file systems that ignore case. */
   name(wanted, ending) {
     const safe = wanted.replace(/[\u0000-\u001f\u007f-\u009f<>:"/\\|?*]/g, '_').replace(/\.[a-z]{2,5}$/i, '');
     const stem = safe.replace(/^[.\s]+|[.\s]+$/g, '').slice(0, 100) || 'image';
@@ -99,12 +102,13 @@ class Zip {
     const text = new TextEncoder().encode(name);
     const time = (date.getHours() << 11) | (date.getMinutes() << 5) | (date.getSeconds() >> 1);
     const day = ((date.getFullYear() - 1980) << 9) | ((date.getMonth() + 1) << 5) | date.getDate();
-    // What both headers say: version 2.0, a name in UTF-8, stored, when, CRC, both sizes, the name's length.
+    // The fields that both headers share: version 2.0, name in UTF-8, stored, time, date, CRC, both sizes, length of
+    // the name.
     const what = packed([2, 20], [2, 0x800], [2, 0], [2, time], [2, day],
       [4, crc32(bytes)], [4, bytes.length], [4, bytes.length], [2, text.length], [2, 0]);
     this.directory.push(packed([4, 0x02014b50], [2, 20]), what, packed([2, 0], [2, 0], [2, 0], [4, 0], [4, this.bytes]), text);
     const head = packed([4, 0x04034b50]);
-    // As a blob of its own the browser may put it on the disk.
+    // A separate blob, which the browser may keep on disk.
     this.parts.push(head, what, text, new Blob([bytes]));
     this.bytes += head.length + what.length + text.length + bytes.length;
   }
@@ -117,13 +121,13 @@ class Zip {
   }
 }
 
-/** Fetches the images of those that have one, one after the other, and saves them; a dialog shows how far it is. */
+/** Fetches the images one after the other and saves them as a zip. A dialog shows the progress. */
 async function packImages(entries) {
   const wanted = entries.filter(({ job }) => job.phase === 'success' && job.image);
   const bytes = wanted.reduce((sum, { job }) => sum + job.image.bytes, 0);
   if (wanted.length === 0) return toast('None of these jobs has an image.');
   if (wanted.length > Zip.limits.images || bytes > Zip.limits.bytes) {
-    return toast(`A zip holds ${number.format(Zip.limits.images)} images and ${size(Zip.limits.bytes)}; these are ${number.format(wanted.length)} and ${size(bytes)}.`);
+    return toast(`A zip has at most ${number.format(Zip.limits.images)} images and ${size(Zip.limits.bytes)}; these are ${number.format(wanted.length)} and ${size(bytes)}.`);
   }
   const stop = new AbortController();
   const dialog = $('zip');
@@ -143,13 +147,13 @@ async function packImages(entries) {
         const [, format = job.image.format] = (response.headers.get('Content-Type') ?? '').match(/^image\/([a-z]+)/) ?? [];
         zip.add(zip.name(name, format === 'jpeg' ? 'jpg' : format), new Date(job.finished_at), image);
       } catch (problem) {
-        // What was removed meanwhile is left out; without the service nothing more can be had.
+        // Jobs that were deleted meanwhile are skipped. If the service does not answer, the export ends.
         if (!(problem instanceof Problem) || problem.status === 0) throw problem;
         missing += 1;
       }
     }
     download(zip.close(), `images-${today()}.zip`);
-    if (missing) toast(`${number.format(missing)} of ${count(wanted.length, 'image')} could not be had.`);
+    if (missing) toast(`${number.format(missing)} of ${count(wanted.length, 'image')} could not be fetched.`);
   } catch (problem) {
     if (problem instanceof Problem) toast(problem.message);
     else if (!stop.signal.aborted) throw problem;

@@ -1,8 +1,9 @@
-// The service at a glance: figures and small plots, of the jobs seen here and of what it says of itself to admins.
+// The service at a glance: figures and small charts. They come from the jobs on this page and, for admins, from the
+// service's metrics.
 
 const pollInterval = 2000;
 
-/** Prometheus' text format, as far as it is needed here: sums by name, and by name and labels. */
+/** Parses Prometheus' text format as far as needed here: sums by name, and by name and labels. */
 function parseMetrics(text) {
   const sums = new Map();
   const add = (key, value) => sums.set(key, (sums.get(key) ?? 0) + value);
@@ -14,7 +15,7 @@ function parseMetrics(text) {
 }
 
 class Glance {
-  /** Each is two samples, the more of both. */
+  /** The maximum number of bars. Each bar is the larger of two samples. */
   static queueBars = 75;
 
   constructor(jobs) {
@@ -25,14 +26,17 @@ class Glance {
     this.onFigures = () => {};
     /** Called at once when the service's own figures have arrived. */
     this.onMetrics = () => {};
-    /** What a token may not see is not asked for again with it; by path. */
+    /** The token for which the service refused a path. The path is not requested again with the same token. */
     this.refused = new Map();
     this.queue = [];
-    /** The instances that are there, by name; one where the service is alone; none where that may not be seen. */
+    /**
+     * The running instances, sorted by name. A single one if the service is not a cluster; empty if the token may not
+     * see them.
+     */
     this.instances = [];
-    /** Instances that were there since the page was opened and are gone, with the time when that was noticed. */
+    /** Instances that disappeared since the page was opened, with the time when that was noticed. */
     this.lost = [];
-    /** The last quarter of an hour, as the service kept it; null where it doesn't say. */
+    /** The service's activity of the last 15 minutes; null if the token may not see it. */
     this.activity = null;
     this.throughputChart = new Chart($('throughput-plot'), { up: 'done', down: 'failed' });
     this.queueChart = new Chart($('queue-plot'), { up: 'queued', down: 'running' });
@@ -48,7 +52,7 @@ class Glance {
     $('constrained').addEventListener('change', () => this.constrain($('constrained').checked));
   }
 
-  /** Asks and draws every two seconds while the page is seen. */
+  /** Requests and draws the figures every two seconds while the page is visible. */
   async run() {
     for (;;) {
       await events.seen();
@@ -62,7 +66,7 @@ class Glance {
     }
   }
 
-  /** Asks for something that needs the scope admin; null where the service refuses it or does not answer. */
+  /** Requests a path that needs the scope admin. Returns null if the service refuses or does not answer. */
   async poll(path) {
     if (this.refused.get(path) === access.token) return null;
     this.refused.delete(path);
@@ -85,7 +89,7 @@ class Glance {
   }
 
   async askActivity() {
-    // There is a new step when all instances have recorded theirs: a second after its end.
+    // The service publishes a step one second after its end, when all instances have recorded it.
     const { end = 0, interval = 0 } = this.activity ?? {};
     if (clock.now() < Date.parse(end) + (interval + 1) * 1000) return;
     const response = await this.poll('activity');
@@ -118,7 +122,7 @@ class Glance {
     this.noteLost(instances);
     const byName = (a, b) => (a.name ?? '').localeCompare(b.name ?? '', 'en', { numeric: true }) || a.number - b.number;
     this.instances = instances.sort(byName);
-    // A service that is alone is shown by the other figures.
+    // A single instance is not listed.
     const rows = [...this.instances, ...this.lost].sort(byName);
     $('instances-shown').hidden = rows.length < 2;
     say($('instances-count'), number.format(instances.length));
@@ -128,7 +132,7 @@ class Glance {
     rows.forEach((instance, index) => showInstance(list.children[index], instance));
   }
 
-  /** Remembers instances that are gone: for a quarter of an hour, or until a newer one has their name. */
+  /** Remembers lost instances for 15 minutes, or until a newer instance has their name. */
   noteLost(instances) {
     const now = clock.now();
     const isThere = ({ number: id }) => instances.some((one) => one.number === id);
@@ -140,7 +144,7 @@ class Glance {
     this.lost = this.lost.filter((one) => !isThere(one) && !isReplaced(one) && now - one.lost < 900_000);
   }
 
-  /** What all workers of the service do; null where the page may not see it. */
+  /** The load of all workers; null if the token may not see it. */
   get work() {
     if (this.instances.length === 0) return null;
     const sum = (of) => this.instances.reduce((all, instance) => all + (of(instance) ?? 0), 0);
@@ -155,19 +159,21 @@ class Glance {
     if (response) $(`${path}-shown`).hidden = false;
     if (isRefused) $(`${path}-shown`).hidden = true;
     $(`${path}-note`).hidden = !isRefused;
-    say($(`${path}-note`), isRefused ? 'Seen with a token that has the scope admin.' : '');
+    say($(`${path}-note`), isRefused ? 'Visible with a token that has the scope admin.' : '');
   }
 
   // MARK: Showing
 
-  /** As the service counts; null where it doesn't say. */
+  /** The number of jobs in the phase by the service's metrics; null if unknown. */
   figure(phase) {
     return this.metrics?.get(`imagefetch_jobs{phase="${phase}"}`) ?? null;
   }
 
   /**
-   * How many jobs in the phase the token may see; null where that is not known. Where the page holds all jobs it counts
-   * them; else the service's figures, which are some seconds old, hold for all phases, so that they add up.
+   * The number of jobs in the phase that the token may see; null if unknown.
+   *
+   * If the page has all jobs, it counts them. Otherwise it uses the service's metrics for all phases, so that the
+   * numbers add up. The metrics are some seconds old.
    */
   counted(phase) {
     const { jobs } = this;
@@ -177,13 +183,13 @@ class Glance {
     return jobs.mayMiss(phase) ? null : jobs.counts[phase];
   }
 
-  /** How many jobs are queued and running, as the chips have it. */
+  /** The number of queued and running jobs, as in the chips. */
   get load() {
     const of = (phase) => this.counted(phase) ?? this.jobs.counts[phase];
     return { queued: of('queued'), running: of('loading') };
   }
 
-  /** The same in words. */
+  /** The same as text. */
   get loadWords() {
     const { queued, running } = this.load;
     const of = (n, phase) => atLeast(n, this.counted(phase) === null);
@@ -213,7 +219,10 @@ class Glance {
     this.showOrigins();
   }
 
-  /** Shows how many jobs are queued and running: with each change of the jobs, so that the page has one number for them. */
+  /**
+   * Shows the number of queued and running jobs. Called at each change of the jobs, so that all parts of the page
+   * agree.
+   */
   showFigures() {
     const { queued, running } = this.loadWords;
     say($('figure-running'), running);
@@ -227,13 +236,13 @@ class Glance {
     $('queue-plot').setAttribute('aria-label', text);
   }
 
-  /** What ended since the service's last step of activity did. */
+  /** The jobs that finished after the last step of the service's activity. */
   get latest() {
     const { success, failure } = this.jobs.throughput.after(Math.floor(Date.parse(this.activity.end) / 1000));
     return { up: success, down: failure };
   }
 
-  /** Jobs that ended in the last minute, or in the part of it that is known here; counted as in the plot. */
+  /** The jobs that finished in the last minute, or in the known part of it. Counted as in the chart. */
   get lastMinute() {
     const { throughput } = this.jobs;
     const { activity } = this;
@@ -277,9 +286,9 @@ class Glance {
     const share = all ? (cache.hits + cache.revalidations) / all : 0;
     $('cache-share').style.transform = `scaleX(${share.toFixed(3)})`;
     say($('cache-text'), all
-      ? `${Math.round(share * 100)} % of ${count(all, 'job')} from the cache` : 'No job has asked it yet');
+      ? `${Math.round(share * 100)} % of ${count(all, 'job')} from the cache` : 'No job has used it yet');
     say($('cache-held'), `${count(cache.entries, 'entry', 'entries')}, ${size(cache.bytes)}; `
-      + `${size(cache.memory_bytes)} in memory; ${number.format(cache.revalidations)} confirmed by origins`);
+      + `${size(cache.memory_bytes)} in memory; ${number.format(cache.revalidations)} revalidated`);
     $('clear-cache').disabled = cache.entries === 0;
   }
 
@@ -296,15 +305,15 @@ class Glance {
       more > 0 && `and ${count(more, 'other')}`,
       phases.some((phase) => this.jobs.mayMiss(phase)) && `of ${count(this.jobs.order.length, 'job')} shown here`,
     ].filter(Boolean);
-    say($('origins-text'), origins.length === 0 ? 'No job names one yet' : words.join('; '));
+    say($('origins-text'), origins.length === 0 ? 'No job has an origin yet' : words.join('; '));
     const paused = this.metrics?.get('imagefetch_paused_origins') ?? 0;
-    say($('origins-paused'), paused ? `${number.format(paused)} out of reach` : '');
+    say($('origins-paused'), paused ? `${number.format(paused)} paused` : '');
   }
 
   // MARK: Doing
 
   async clearCache() {
-    const text = 'Jobs keep their images; what comes next is asked from the origins again.';
+    const text = 'Jobs keep their images. New jobs fetch from the origins again.';
     if (!await sure('Clear the cache?', text, 'Clear')) return;
     try {
       const { removed } = await (await ask('cache', { method: 'DELETE' })).json();
@@ -341,7 +350,7 @@ function originRow() {
   }
   const [host] = row.children;
   host.type = 'button';
-  host.title = 'Show its jobs alone';
+  host.title = 'Show only its jobs';
   host.addEventListener('click', () => {
     $('search').value = `host:${host.said}`;
     $('search').dispatchEvent(new Event('input'));

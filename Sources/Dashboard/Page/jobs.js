@@ -1,18 +1,21 @@
-// The jobs that the page knows: one truth, from the list and from the events; of two states the newer version wins.
+// The jobs that the page knows, from lists and from events. Of two states of a job the newer version wins.
 
-/** More than these are not held: of a long queue the newest are shown, and all that run or have ended. */
+/**
+ * The maximum number of jobs in memory. If the service has more, finished and running ones and the newest queued ones
+ * are kept.
+ */
 const maxHeld = 4000;
-/** So many are asked for at the start, in pages. */
+/** The number of jobs to load at the start. */
 const firstListed = 1000;
 const pageSize = 500;
-/** So many pages without a job are read in a row. */
+/** The maximum number of empty pages to read in a row. */
 const mostEmptyPages = 20;
 
 const isUnfinished = (job) => job.phase === 'queued' || job.phase === 'loading';
 
-/** A list of jobs that the service is asked for: those in some phases, or in all, that a filter chooses. */
+/** A query for jobs: by phases and by a filter. */
 class List {
-  /** @param terms the filter's `batch`, `host` and `code`, as far as it has them; some may not be typed to their end. */
+  /** @param terms the filter's `batch`, `host` and `code`, if set. Values that are still being typed are ignored. */
   constructor(wanted, { batch, host, code } = {}) {
     const terms = {
       batch: /^[0-9a-f-]{36}$/.test(batch) && batch, host: host && withoutPort(host), code: code in remedies && code,
@@ -21,7 +24,7 @@ class List {
     for (const [name, value] of Object.entries(terms)) if (value) this.query.set(name, value);
     this.phases = wanted;
     this.isFiltered = Object.values(terms).some(Boolean);
-    /** Where it goes on; null: it was read to its end. */
+    /** The cursor of the next page; null: the query was read to its end. */
     this.cursor = null;
   }
 
@@ -35,7 +38,7 @@ class List {
   }
 }
 
-/** Where an id is in a list of them, newest first, or belongs. */
+/** The index of an id in a list of ids, newest first, or where it would be inserted. */
 function placeIn(ids, id) {
   let low = 0;
   let high = ids.length;
@@ -50,26 +53,26 @@ function placeIn(ids, id) {
 class Jobs {
   constructor() {
     this.byID = new Map();
-    /** Newest first: ids begin with the time. */
+    /** Ids, newest first: they begin with the time. */
     this.order = [];
     this.counts = Object.fromEntries(phases.map((phase) => [phase, 0]));
     this.throughput = new Throughput();
-    /** What this page sent was called something. */
+    /** Names of the files that this page uploaded, by job. */
     this.names = new Map();
-    /** What is looked for: phases, of which none stands for all, words, and what the service can filter by. */
+    /** The filter: phases (empty: all), words, and the terms that the service can filter by. */
     this.wanted = [];
     this.sought = { words: [], terms: {} };
-    /** The lists that were begun, by name. */
+    /** The queries that were started, by name. */
     this.lists = new Map([['', new List([])]]);
-    /** Phases of which a job found no room. */
+    /** Phases with jobs that were removed from memory. */
     this.cramped = new Set();
-    /** Phases in which the service has more jobs than are held, and how many polls in a row have shown that. */
+    /** Phases in which the service has more jobs than the page, and the number of polls in a row that showed it. */
     this.behind = new Set();
     this.timesBehind = new Map();
-    /** The query that was last read for them. */
+    /** The last query for missing jobs. */
     this.caughtUp = null;
     this.look([], this.sought);
-    /** Called with an entry and whether it is new, has another phase, or is gone. */
+    /** Called with an entry, whether it is new, gone or in another phase, and its former phase. */
     this.onChange = () => {};
   }
 
@@ -77,7 +80,7 @@ class Jobs {
     return this.byID.get(id);
   }
 
-  /** What this page calls a job that it sent. */
+  /** Sets the name of a job that this page uploaded. */
   name(id, name) {
     this.names.set(id, name);
     const entry = this.byID.get(id);
@@ -87,7 +90,7 @@ class Jobs {
     this.onChange(entry, false);
   }
 
-  /** Takes in a job as the service told it. */
+  /** Adds or updates a job. */
   take(job) {
     const known = this.byID.get(job.id);
     if (known) this.update(known, job);
@@ -98,7 +101,7 @@ class Jobs {
   update(entry, job) {
     const old = entry.job;
     if (job.version <= old.version) {
-      // What it waits for changes within a version.
+      // `waiting_for` changes without a new version.
       if (job.version < old.version || job.phase !== 'queued') return;
       old.waiting_for = job.waiting_for;
       this.onChange(entry, false);
@@ -128,13 +131,13 @@ class Jobs {
     this.onChange(entry, true, null);
   }
 
-  /** Makes room if it must: the oldest of the jobs that are worth least goes. */
+  /** Returns whether the job can be added. If the memory is full, removes the oldest of the least important jobs. */
   hasRoom(job) {
     if (this.order.length < maxHeld) return true;
     const worth = (id) => this.worth(this.byID.get(id));
     const oldest = (least) => this.order.findLast((id) => worth(id) === least);
     const victim = oldest(0) ?? oldest(1) ?? oldest(2);
-    // What waits behind it, in a queue or among the ended, is worth no more.
+    // Jobs of the same importance that are older than the oldest one in memory are not added.
     const worthOfNew = this.worth({ job, ...source(job) });
     if (victim === undefined || (worthOfNew <= worth(victim) && job.id < victim)) {
       this.cramped.add(job.phase);
@@ -145,7 +148,10 @@ class Jobs {
     return true;
   }
 
-  /** What runs is never let go; then comes what is looked for, and what has ended before what waits. */
+  /**
+   * The importance of a job. Running jobs are never removed. Then come jobs that match the filter, then finished jobs,
+   * then queued ones.
+   */
   worth(entry) {
     const { phase } = entry.job;
     if (phase === 'loading') return 3;
@@ -153,24 +159,25 @@ class Jobs {
     return phase === 'queued' ? 0 : 1;
   }
 
-  /** Whether the service may have jobs in the phase that are not held. */
+  /** Whether the service may have jobs in the phase that the page does not have. */
   mayMiss(phase) {
     return this.behind.has(phase) || !this.isListed(phase);
   }
 
-  /** Whether all jobs in the phase were listed, and had room. */
+  /** Whether all jobs in the phase have been read and none was removed from memory. */
   isListed(phase) {
     return !this.cramped.has(phase) && [...this.lists.values()].some((list) => list.covers(phase));
   }
 
   /**
-   * Compares the service's figures with what is held: no event reports the queued lines of a batch.
-   * @param figures by phase.
-   * @param isSure whether they are known not to be too high, as they may be once: they are some seconds old.
+   * Compares the service's figures with the jobs on the page. No event reports the queued lines of a batch, so jobs may
+   * be missing.
+   * @param figures the number of jobs by phase.
+   * @param isSure whether the figures are current. Otherwise they are some seconds old and may be too high once.
    */
   compare(figures, isSure) {
     const { success, failure } = this.throughput.sum(2);
-    // A job that changed its phase meanwhile is not missing.
+    // A job that changed its phase in the meantime is not missing.
     const slack = isSure ? 0 : success + failure;
     for (const [phase, figure] of Object.entries(figures)) {
       const isMore = figure > this.counts[phase] + slack && this.isListed(phase);
@@ -181,7 +188,7 @@ class Jobs {
     }
   }
 
-  /** Sets the filter: the jobs to show. */
+  /** Sets the filter. */
   look(wanted, sought) {
     [this.wanted, this.sought] = [wanted, sought];
     const list = new List(wanted, sought.terms);
@@ -206,7 +213,7 @@ class Jobs {
     return words.every((word) => text.includes(word));
   }
 
-  /** The list to go on with; null where all that is looked for has been read. */
+  /** The query with a next page; null if everything that matches the filter has been read. */
   get next() {
     if (this.list.cursor) return this.list;
     return this.behindOf.length && this.caughtUp?.cursor ? this.caughtUp : null;
@@ -217,13 +224,13 @@ class Jobs {
     return phases.filter((phase) => this.behind.has(phase) && (!this.wanted.length || this.wanted.includes(phase)));
   }
 
-  /** Whether more can be read, and there is room for it. */
+  /** Whether there is a next page, and memory for it. */
   get goesOn() {
     const of = this.wanted.length ? this.wanted : phases;
     return this.next !== null && of.reduce((all, phase) => all + this.counts[phase], 0) < maxHeld;
   }
 
-  /** The job is gone: purged, expired, or never ours. */
+  /** Removes a job that was purged, has expired, or is not visible to the token. */
   drop(id) {
     const entry = this.byID.get(id);
     if (!entry) return;
@@ -234,12 +241,12 @@ class Jobs {
     this.onChange(entry, true, entry.job.phase);
   }
 
-  /** Where the id is in the order, or belongs. */
+  /** The index of the id in the order, or where it would be inserted. */
   place(id) {
     return placeIn(this.order, id);
   }
 
-  /** Reads the list from its start, and forgets what it should have named and did not. */
+  /** Reads the list from its start. Removes jobs that should have been in it but were not. */
   async load() {
     const before = new Set(this.order);
     const listed = new Set();
@@ -267,7 +274,7 @@ class Jobs {
     for (const id of before) if (id >= last && !listed.has(id)) this.drop(id);
   }
 
-  /** Begins the list of what is looked for, where not all of it may be held. */
+  /** Starts the query for the filter, if the page may not have all of its jobs. */
   async find() {
     const { list } = this;
     const of = this.wanted.length ? this.wanted : phases;
@@ -281,18 +288,18 @@ class Jobs {
     if (next) await this.goOn(next, next.cursor);
   }
 
-  /** Reads the newest of the jobs that are missing. */
+  /** Reads the newest of the missing jobs. */
   async catchUp() {
     const list = new List(this.behindOf);
     await this.goOn(list, null);
-    // Queries that were read to their end before are not complete any more.
+    // Queries that had been read to their end may be incomplete now.
     for (const [name, { cursor, phases: of }] of this.lists) {
       if (cursor === null && name !== '' && of.some((phase) => this.behind.has(phase))) this.lists.delete(name);
     }
     this.caughtUp = list;
   }
 
-  /** Reads on until there is a job: pages of a filtered list may be empty. */
+  /** Reads pages until one has a job. Pages of a filtered list may be empty. */
   async goOn(list, from) {
     let cursor = from;
     for (let pages = 0; pages < mostEmptyPages; pages += 1) {
@@ -313,7 +320,7 @@ class Jobs {
     return page;
   }
 
-  /** Drops what the service no longer keeps. */
+  /** Removes expired jobs. */
   expire() {
     const now = new Date(clock.now()).toISOString();
     for (const id of [...this.order]) {
@@ -322,7 +329,7 @@ class Jobs {
     }
   }
 
-  /** Per host what its jobs are at, the busiest first. */
+  /** The number of jobs by host and phase, busiest host first. */
   origins() {
     const hosts = new Map();
     for (const { host, job } of this.byID.values()) {
@@ -336,7 +343,7 @@ class Jobs {
     return [...hosts.values()].sort((a, b) => busy(b) - busy(a));
   }
 
-  /** What a search looks in; made once a version. */
+  /** The text that a search looks in. Computed once per version. */
   textOf(entry) {
     const { job } = entry;
     entry.text ??= [
@@ -347,16 +354,16 @@ class Jobs {
   }
 }
 
-/** Keeps what went wrong with each try that is told of: the service tells the last one alone. */
+/** Records the error of each failed attempt. The service reports only the last one. */
 function noteTry({ job: { attempts, last_error: last, error, finished_at: end }, tries }) {
   const failed = error ?? last;
   if (!failed || tries.at(-1)?.attempts === attempts) return;
-  // Fetched again, a job counts its requests anew.
+  // A job that is fetched again counts its attempts from 0.
   if (attempts < (tries.at(-1)?.attempts ?? 0)) tries.length = 0;
   tries.push({ attempts, at: end ?? new Date(clock.now()).toISOString(), detail: failed.detail });
 }
 
-/** How fast a job's bytes come: over the last few seconds, as nobody reads a number that jumps. */
+/** The transfer rate of a job, averaged over the last few seconds so that the number does not jump. */
 class Pace {
   constructor() {
     this.samples = [];
@@ -365,13 +372,13 @@ class Pace {
   note({ phase, progress }) {
     const { completed } = progress;
     const now = performance.now();
-    // Another transfer begins anew.
+    // A new transfer starts from 0.
     if (phase !== 'loading' || completed < (this.samples.at(-1)?.completed ?? 0)) this.samples = [];
     this.samples.push({ now, completed });
     while (this.samples.length > 2 && now - this.samples[0].now > 5000) this.samples.shift();
   }
 
-  /** Bytes a second; 0 where that is not known. */
+  /** Bytes per second; 0 if unknown. */
   get rate() {
     const [first, last] = [this.samples[0], this.samples.at(-1)];
     const time = last ? last.now - first.now : 0;
@@ -379,17 +386,17 @@ class Pace {
   }
 }
 
-/** How many jobs finished, by second, over the last five minutes. */
+/** The number of finished jobs per second, over the last five minutes. */
 class Throughput {
   static seconds = 300;
 
   constructor() {
     this.bySecond = new Map();
-    /** What ended earlier may not all be known. */
+    /** Jobs that finished before this time may be unknown. */
     this.since = 0;
   }
 
-  /** Whether all is known that ended in the last seconds. */
+  /** Whether all jobs that finished in the last seconds are known. */
   isWhole(seconds) {
     return this.since < clock.now() - seconds * 1000;
   }
@@ -404,11 +411,11 @@ class Throughput {
     this.bySecond.set(second, of);
   }
 
-  /** The sums of so many equal parts of the time, oldest first. */
+  /** Splits the time into equal parts and returns their sums, oldest first. */
   parts(count) {
     const now = Math.floor(clock.now() / 1000);
     const width = Throughput.seconds / count;
-    // Parts begin at whole multiples, so that a bar stays what it is until it leaves.
+    // Parts begin at multiples of their length, so that a bar that is complete does not change.
     const start = (Math.floor(now / width) - count + 1) * width;
     const parts = Array.from({ length: count }, () => ({ success: 0, failure: 0 }));
     for (const [second, of] of this.bySecond) {
@@ -421,12 +428,12 @@ class Throughput {
     return parts;
   }
 
-  /** Of the last seconds. */
+  /** The sums of the last seconds. */
   sum(seconds) {
     return this.after(Math.floor(clock.now() / 1000) - seconds + 1);
   }
 
-  /** Sums from a second on, which is counted from 1970. */
+  /** The sums since a second (Unix time). */
   after(first) {
     const sum = { success: 0, failure: 0 };
     for (const [second, of] of this.bySecond) {

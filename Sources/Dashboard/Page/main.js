@@ -1,4 +1,8 @@
-// Puts the parts together.
+// Creates the parts of the page and connects them.
+//
+// The scripts form one module and run in this order: words, access, order, export, address, events, jobs, pictures,
+// card, wall, actions, details, submit, chart, glance, batches, main.
+// Start reading at `Jobs` (jobs.js), which stores the jobs. `LiveEvents` and lists fill it, and `Wall` shows it.
 
 const jobs = new Jobs();
 const pictures = new Pictures();
@@ -43,7 +47,7 @@ function showConnection(state, why) {
 
 const events = new LiveEvents({
   onJob: (job) => jobs.take(job),
-  // What was purged meanwhile is told by the list alone.
+  // Events do not report purged jobs, so the list is read again.
   onOpen: () => loadList(),
   onState: showConnection,
 });
@@ -71,7 +75,7 @@ async function loadList() {
 let searches = 0;
 let findTimer;
 
-/** Asks the service once when the user stops typing. */
+/** Queries the service once when the user stops typing. */
 function findSoon() {
   clearTimeout(findTimer);
   findTimer = setTimeout(find, jobs.list.isFiltered ? 300 : 0);
@@ -80,21 +84,24 @@ function findSoon() {
 const catchUpInterval = 5000;
 let caughtUpAt = -Infinity;
 
-/** Compares the service's figures, for an admin, with the jobs that are here. */
+/** Compares the service's metrics with the jobs on the page. For admins. */
 function compareFigures() {
   if (!glance.isAdmin || isLoading || !wall.hasLoaded) return;
   jobs.compare(Object.fromEntries(phases.map((phase) => [phase, glance.figure(phase) ?? 0])), false);
   catchUp(false);
 }
 
-/** Compares the batches' queued lines with the jobs that are here: an admin's figures say more, but not at once. */
+/**
+ * Compares the queued lines of the batches with the jobs on the page. For admins the metrics are used, except when a
+ * batch is new.
+ */
 function compareBatches(hasNew) {
   if ((glance.isAdmin && !hasNew) || isLoading || !wall.hasLoaded) return;
   jobs.compare({ queued: batches.queued }, hasNew);
   catchUp(hasNew);
 }
 
-/** Reads jobs that are missing, if the filter includes them: a page, and at most every five seconds. */
+/** Reads missing jobs if the filter includes them: one page, at most every five seconds. */
 async function catchUp(isNew) {
   const held = jobs.behindOf.reduce((all, phase) => all + jobs.counts[phase], 0);
   if (!jobs.behindOf.length || (held >= pageSize && !isNew)) return;
@@ -102,11 +109,11 @@ async function catchUp(isNew) {
   caughtUpAt = performance.now();
   try {
     await jobs.catchUp();
-  } catch { /* The connection's state is told elsewhere. */ }
+  } catch { /* The page's header shows the connection's state. */ }
   wall.renewSoon();
 }
 
-/** The jobs that pass the filter may be older than those that were listed. */
+/** Reads jobs that match the filter and are older than those on the page. */
 async function find() {
   searches += 1;
   try {
@@ -156,7 +163,7 @@ function applyFilter() {
   findSoon();
 }
 
-/** Shows what a search finds, in all phases. */
+/** Searches in all phases. */
 function search(text) {
   for (const { chip } of chips.values()) chip.setAttribute('aria-pressed', 'false');
   $('search').value = text;
@@ -165,7 +172,7 @@ function search(text) {
 
 const clearFilter = () => search('');
 
-/** From so many jobs on the table is the default. */
+/** With this many jobs the table is the default. */
 const manyJobs = 50;
 
 function setTable(isTable) {
@@ -175,7 +182,7 @@ function setTable(isTable) {
   sort();
 }
 
-/** What runs is looked for among many; a few are best where they came. */
+/** In a table active jobs come first by default, among cards the newest. */
 function sort() {
   const name = address.read().sort ?? (wall.isTable ? 'active' : 'newest');
   wall.sort(name);
@@ -190,7 +197,7 @@ function sortBy(name) {
   sort();
 }
 
-/** Shows what the address says; what it says nothing of stays as it is. */
+/** Applies the state in the URL's fragment. Parts that it does not have stay unchanged. */
 async function goToAddress() {
   const { phases: wanted, q, job, view } = address.read();
   for (const [phase, { chip }] of chips) chip.setAttribute('aria-pressed', String(wanted.includes(phase)));
@@ -203,7 +210,7 @@ async function goToAddress() {
     return;
   }
   try {
-    // It may be older than what was listed.
+    // The job may be older than the jobs on the page.
     if (!jobs.get(job)) jobs.take(await (await ask(`jobs/${job}`, { cache: 'no-store' })).json());
     if (jobs.get(job) && address.read().job === job) details.open(jobs.get(job));
   } catch (problem) {
@@ -212,7 +219,7 @@ async function goToAddress() {
   }
 }
 
-/** What queued jobs wait for is told by no event: those that are seen are asked about. */
+/** No event reports what queued jobs wait for, so the visible ones are requested again. */
 async function askWhy() {
   const seen = [...wall.cards.keys()].map((id) => jobs.get(id)).filter((entry) => entry?.job.phase === 'queued');
   if (document.hidden || isLoading) return;
@@ -227,7 +234,7 @@ async function askWhy() {
   }
 }
 
-/** How many jobs there are in these phases, and whether that is known or no more than what is held. */
+/** The number of jobs in the phases, and whether the service may have more. */
 function total(of) {
   const counted = of.map((phase) => glance.counted(phase));
   const n = of.reduce((all, phase, index) => all + (counted[index] ?? jobs.counts[phase]), 0);
@@ -245,12 +252,12 @@ function showCounts() {
   for (const [phase, { number: element }] of chips) {
     const { n, mayBeMore } = total([phase]);
     say(element, atLeast(n, mayBeMore));
-    element.title = mayBeMore ? 'So many are shown here; the service may have more.' : '';
+    element.title = mayBeMore ? 'The service may have more than the number shown here.' : '';
   }
   const [shown, held] = [wall.view.length + wall.newer, jobs.order.length];
   showTotal(shown);
   glance.showFigures();
-  // Before the wall has its height it would be seen to jump.
+  // Hidden at first, because it would jump when the wall gets its height.
   $('foot').hidden = !wall.hasLoaded;
   $('show-all').disabled = wall.view.length === 0 && selection.ids.size === 0;
   $('newer').hidden = wall.newer === 0;
@@ -270,10 +277,10 @@ function showNothing(shown, held) {
   const text = document.createElement('p');
   nothing.replaceChildren(text);
   if (!held) {
-    text.textContent = 'No jobs yet. Give a URL above, or drop an image here.';
+    text.textContent = 'No jobs yet. Enter a URL above, or drop an image here.';
     return;
   }
-  text.textContent = isAll ? 'No job is like that.' : 'No job that was listed so far is like that.';
+  text.textContent = isAll ? 'No job matches the filter.' : 'None of the jobs loaded so far matches the filter.';
   const all = document.createElement('button');
   all.type = 'button';
   all.textContent = 'Show all jobs';
@@ -281,7 +288,7 @@ function showNothing(shown, held) {
   nothing.append(all);
 }
 
-/** Tells people who listen what finished, in a sentence every five seconds at most. */
+/** Announces finished jobs to screen readers, at most every five seconds. */
 const news = {
   ends: { success: 0, failure: 0, cancelled: 0 },
   add({ job }) {
@@ -306,7 +313,7 @@ $('wall').addEventListener('click', (event) => {
   wall.visit(entry.id);
   const action = event.target.closest('[data-do]')?.dataset.do;
   if (event.target.matches('.pick')) {
-    // A range; the change itself is told by an event of its own.
+    // Selects a range. The change of the clicked box has an event of its own.
     if (event.shiftKey) selection.set(entry.id, event.target.checked, wall.view);
   } else if (action) actions.run(action, entry);
   else if (event.target.closest('.media')) actions.run('details', entry);
@@ -321,7 +328,7 @@ $('wall').addEventListener('focusin', (event) => {
   if (id) wall.visit(id);
 });
 
-/** What a key does to the card that has the focus. */
+/** The keys for the focused card. */
 const cardKeys = {
   ArrowLeft: () => wall.move(-1),
   ArrowRight: () => wall.move(1),
@@ -345,10 +352,10 @@ const pageKeys = {
 document.addEventListener('keydown', (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector('dialog[open]')) return;
   if (event.target.closest('input, textarea, select')) return;
-  // Whoever speaks to the machine can switch the keys of one letter off (WCAG 2.1.4).
+  // Users of speech input can disable the one-letter keys (WCAG 2.1.4).
   if (event.key.length === 1 && !$('keys-on').checked) return;
   const entry = wall.focused;
-  // Enter on a card, not on a button in it.
+  // Enter on a card, but not on a button in it.
   if (event.key === 'Enter' && event.target.matches('.card')) actions.run('details', entry);
   else if (entry && cardKeys[event.key]) cardKeys[event.key](entry);
   else if (pageKeys[event.key]) pageKeys[event.key]();
@@ -361,7 +368,7 @@ for (const dialog of document.querySelectorAll('dialog')) {
   if (dialog.id !== 'token' && dialog.id !== 'zip') closeBeside(dialog);
 }
 
-/** Closes a dialog by a click that begins and ends beside it: text in it may be marked beyond its edge. */
+/** Closes a dialog when a click begins and ends outside of it. A text selection in the dialog may end outside. */
 function closeBeside(dialog) {
   const isBeside = ({ target, clientX: x, clientY: y }) => {
     const { left, right, top, bottom } = dialog.getBoundingClientRect();
@@ -369,7 +376,7 @@ function closeBeside(dialog) {
   };
   let hasBegun = false;
   dialog.addEventListener('pointerdown', (event) => { hasBegun = isBeside(event); });
-  // Not `pointerup`: under a finger the click would go to what is behind.
+  // Not `pointerup`: on touch screens the click would reach the element behind the dialog.
   dialog.addEventListener('click', (event) => hasBegun && isBeside(event) && dialog.close());
 }
 
@@ -384,7 +391,7 @@ for (const button of $('columns').querySelectorAll('button')) {
   button.addEventListener('click', () => sortBy(button.dataset.sort));
 }
 
-/** Actions on what is selected, or else on all that are shown. */
+/** Opens the actions on the selected jobs, or on all that are shown. */
 function offerAll() {
   const chosen = selection.entries;
   if (chosen.length) actions.offerAll(chosen, true);

@@ -1,6 +1,6 @@
-// In which order jobs are shown, and which of them are chosen.
+// The order of the jobs, and the selection.
 
-/** What a job is sorted by: higher comes first, then the newer job. Numbers and texts, never both in one order. */
+/** The keys to sort by. Higher keys come first, then newer jobs. Each order has numbers or texts, never both. */
 const orders = {
   newest: { word: 'Newest first', by: () => 0 },
   active: { word: 'Active first', by: ({ job: { phase } }) => (phase === 'loading' ? 2 : phase === 'queued' ? 1 : 0) },
@@ -13,10 +13,10 @@ const orders = {
   attempts: { word: 'Most requests first', by: ({ job }) => job.attempts },
 };
 
-/** From a job's submission to its end; of what runs, so far. */
+/** Milliseconds from a job's submission to its end, or until now. */
 const duration = ({ created_at: from, finished_at: to }) => (to ? Date.parse(to) : clock.now()) - Date.parse(from);
 
-/** The ids in an order; those that are equal stay newest first. */
+/** Sorts ids. Equal ones stay newest first. */
 function inOrder(ids, name, jobs) {
   const { by, isText } = orders[name];
   if (name === 'newest') return ids;
@@ -27,14 +27,14 @@ function inOrder(ids, name, jobs) {
   return [...ids].sort(compare);
 }
 
-/** The jobs that are chosen, for what is done to many. */
+/** The selected jobs, for actions on many jobs. */
 class Selection {
   constructor(jobs) {
     this.jobs = jobs;
     this.ids = new Set();
-    /** Where a range begins. */
+    /** The start of a range. */
     this.anchor = null;
-    /** Called when another number is chosen. */
+    /** Called when the selection has changed. */
     this.onChange = () => {};
   }
 
@@ -42,7 +42,7 @@ class Selection {
     return this.ids.has(id);
   }
 
-  /** @param view in which the range to where one was chosen last is chosen too; null: none is. */
+  /** @param view the shown ids; selects the range from the last selected job to this one. Null: only this one. */
   set(id, isChosen, view = null) {
     const [from, to] = view && this.anchor ? [view.indexOf(this.anchor), view.indexOf(id)].sort((a, b) => a - b) : [-1, -1];
     for (const one of from < 0 ? [id] : view.slice(from, to + 1)) {
@@ -62,7 +62,7 @@ class Selection {
     if (this.ids.delete(id)) this.onChange();
   }
 
-  /** The newest first. */
+  /** The selected jobs, newest first. */
   get entries() {
     return this.jobs.order.filter((id) => this.ids.has(id)).map((id) => this.jobs.get(id));
   }

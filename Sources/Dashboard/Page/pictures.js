@@ -1,8 +1,9 @@
-// Pictures: the placeholder of one, and fetching those that are seen.
+// Paints ThumbHashes, and fetches the images of visible cards.
 
 /**
- * Paints a ThumbHash (https://evanw.github.io/thumbhash/): a few cosines of brightness, two colours and opacity.
- * @returns {boolean} whether the text was one.
+ * Paints a ThumbHash (https://evanw.github.io/thumbhash/), which stores a few cosine waves of brightness, two colors
+ * and opacity.
+ * @returns {boolean} whether the text is a ThumbHash.
  */
 function paintThumbHash(canvas, base64, aspect) {
   let bytes;
@@ -21,8 +22,8 @@ function paintThumbHash(canvas, base64, aspect) {
 }
 
 /**
- * Where a job's picture is, at the size that the query says; of an image that was dropped, the variant that is nearest to
- * that width from above.
+ * The path of a job's image with the given query. For a job without its original: the smallest variant of at least that
+ * width, else the largest one.
  */
 function picturePath({ id, image }, width = Infinity, query = '') {
   if (image?.original !== 'drop') return `jobs/${id}/image${query && `?${query}`}`;
@@ -38,10 +39,10 @@ class ThumbHash {
     const long = this.hasAlpha ? 5 : 7;
     const short = Math.max(3, rest & 7);
     const [across, down] = rest >> 15 === 1 ? [long, short] : [short, long];
-    // Half a byte for each wave, the lower one first.
+    // Each byte stores the heights of two waves, the lower half first.
     this.heights = [...bytes.subarray(this.hasAlpha ? 6 : 5)].flatMap((byte) => [byte & 15, byte >> 4]);
     this.lightness = this.waves(across, down, (colours & 63) / 63, ((colours >> 18) & 31) / 31);
-    // The factor makes up for what colours lose by the rounding.
+    // The factor compensates for the loss of color by rounding.
     this.yellowBlue = this.waves(3, 3, ((colours >> 6) & 63) / 31.5 - 1, (((rest >> 3) & 63) / 63) * 1.25);
     this.redGreen = this.waves(3, 3, ((colours >> 12) & 63) / 31.5 - 1, (((rest >> 9) & 63) / 63) * 1.25);
     this.alpha = this.hasAlpha ? this.waves(5, 5, (bytes[5] & 15) / 15, (bytes[5] >> 4) / 15) : null;
@@ -63,7 +64,7 @@ class ThumbHash {
     const [xs, ys] = [cosines(width), cosines(height)];
     let at = 0;
     for (let y = 0; y < height; y += 1) {
-      // What the waves come to in this row, by how often they go up and down across it.
+      // The sums of the waves in this row, by their horizontal frequency.
       const row = (waves) => waves.reduce((sums, { u, v, height: h }) => {
         sums[u] += h * ys[v][y];
         return sums;
@@ -79,7 +80,7 @@ class ThumbHash {
         const [l, q] = [value(lightness), value(redGreen)];
         const blue = l - (2 / 3) * value(yellowBlue);
         const red = (3 * l - blue + q) / 2;
-        // The array clamps.
+        // The array clamps values to 0 to 255.
         data[at] = 255 * red;
         data[at + 1] = 255 * (red - q);
         data[at + 2] = 255 * blue;
@@ -90,7 +91,7 @@ class ThumbHash {
   }
 }
 
-/** Fetches pictures as blobs, few at a time so that requests of people never wait behind them, and holds some. */
+/** Fetches images as blobs, few at the same time so that other requests do not wait, and caches some. */
 class Pictures {
   static atOnce = 3;
   static held = 240;
@@ -98,11 +99,11 @@ class Pictures {
   constructor() {
     this.waiting = [];
     this.running = 0;
-    /** Object URLs by what they show, the last used one last. */
+    /** Object URLs by key, the most recently used last. */
     this.urls = new Map();
   }
 
-  /** The picture at once, if it is held. */
+  /** Returns the image's URL if it is cached. */
   held(key) {
     const url = this.urls.get(key);
     if (url) {
@@ -113,10 +114,10 @@ class Pictures {
   }
 
   /**
-   * Fetches a picture.
-   * @param key what to hold it under; null: it is not held, and whoever gets it revokes it.
-   * @param onDone called with an object URL, with null where there is no picture, or with a Problem; never at once.
-   * @returns {function} takes the wish back.
+   * Fetches an image.
+   * @param key the key in the cache; null: not cached, and the receiver revokes the URL.
+   * @param onDone called later with an object URL, with null if there is no image, or with a Problem.
+   * @returns {function} cancels the request.
    */
   want(path, key, onDone) {
     const wish = { path, key, onDone, abort: new AbortController() };
@@ -140,7 +141,7 @@ class Pictures {
       result = problem;
     }
     this.running -= 1;
-    // Whoever takes it back meanwhile leaves nobody to revoke it.
+    // If the request was cancelled meanwhile, the URL is revoked here.
     if (wish.onDone) wish.onDone(result);
     else if (wish.key === null && typeof result === 'string') URL.revokeObjectURL(result);
     this.next();

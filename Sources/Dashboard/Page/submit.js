@@ -1,8 +1,8 @@
-// Submitting: URLs that are typed, files that are chosen, and either of them dropped or pasted anywhere.
+// Submits URLs that are typed, and files that are chosen. Both can also be dropped or pasted anywhere on the page.
 
 const uploadsAtOnce = 2;
 
-/** As a browser's address bar would take it: a name alone means https. */
+/** Adds https:// to a host name without a scheme, as browsers do. */
 const withScheme = (text) => (/^[^/:]+\.[^/:]+(:[0-9]+)?(\/|$)/.test(text) ? `https://${text}` : text);
 
 const wordsOf = (text) => text.split(/\s+/).filter(Boolean);
@@ -11,7 +11,7 @@ class Submitting {
   constructor(jobs) {
     this.jobs = jobs;
     this.field = $('urls');
-    /** So many URLs are sent at once; fewer where the service takes no more. */
+    /** The maximum URLs in one request. Halved if the service responds with 413. */
     this.maxBatch = 500;
     fillPriorities($('new-priority'));
     $('submit').addEventListener('submit', (event) => {
@@ -32,7 +32,7 @@ class Submitting {
     this.listenToDrop();
   }
 
-  /** As high as its lines, to a limit that the style sets. */
+  /** Adapts the height of the field to its lines, up to the limit in the style. */
   fit() {
     this.field.style.height = 'auto';
     this.field.style.height = `${this.field.scrollHeight + 2}px`;
@@ -46,7 +46,7 @@ class Submitting {
     return options;
   }
 
-  /** A file has no place in the cache. */
+  /** The cache mode applies to URLs only. */
   get urlOptions() {
     const cache = $('new-cache').value;
     return cache === 'default' ? this.options : { ...this.options, cache };
@@ -55,31 +55,31 @@ class Submitting {
   async submitField() {
     const urls = wordsOf(this.field.value);
     if (!urls.length) {
-      this.say('Give a URL first.', true);
+      this.say('Enter a URL first.', true);
       this.field.focus();
       return;
     }
-    // A second Enter while the first is answered is not meant.
+    // Ignores a second Enter until the first request is answered.
     if (this.field.readOnly) return;
     this.field.readOnly = true;
     try {
       const left = await this.submitURLs(urls);
-      // Behind them may stand by now what was pasted and refused.
+      // The user may have pasted more URLs in the meantime.
       this.fill([...left, ...wordsOf(this.field.value).slice(urls.length)]);
     } finally {
       this.field.readOnly = false;
     }
   }
 
-  /** What stands in the field, a URL a line. */
+  /** Fills the field with URLs, one per line. */
   fill(urls) {
     this.field.value = urls.join('\n');
     this.fit();
   }
 
   /**
-   * Sends the good ones, whatever the others are.
-   * @returns {Promise<string[]>} those that were not accepted.
+   * Submits the valid URLs, even if others are not valid.
+   * @returns {Promise<string[]>} the URLs that were not accepted.
    */
   async submitURLs(urls) {
     const rest = [...urls];
@@ -120,7 +120,7 @@ class Submitting {
     for (const job of answer.jobs ?? [answer]) this.jobs.take(job);
   }
 
-  /** Says which of them were wrong, and how. */
+  /** Shows which URLs were refused, and why. */
   refused(problem, urls, accepted, bad) {
     if (!(problem instanceof Problem)) throw problem;
     const lines = problem.errors.map(({ pointer, parameter, detail }) => {
@@ -136,7 +136,7 @@ class Submitting {
     this.isUnanswered = problem.status === 0;
   }
 
-  /** The service answers again: that it did not is no news any more. */
+  /** Called when the service answers again: removes the message that it did not. */
   answered() {
     if (this.isUnanswered) this.hush();
   }
@@ -155,7 +155,7 @@ class Submitting {
     if (lines.length > 12) list.append(`and ${lines.length - 12} more`);
     said.replaceChildren(head, ...(lines.length ? [list] : []));
     said.classList.toggle('error', isError);
-    // Good news stands in the hint's place, so that nothing moves for it.
+    // A success replaces the hint, so that nothing moves.
     $('submit-hint').hidden = !isError;
     clearTimeout(this.quiet);
     if (!isError) this.quiet = setTimeout(() => this.hush(), 6000);
@@ -189,7 +189,7 @@ class Submitting {
         if (waiting.length) this.say(`Sent ${sent} of ${files.length}…`);
       }
     };
-    this.say(`Sends ${count(files.length, 'file')}…`);
+    this.say(`Sending ${count(files.length, 'file')}…`);
     await Promise.all(Array.from({ length: uploadsAtOnce }, send));
     const accepted = files.length - problems.length;
     if (problems.length) this.say(`${accepted} of ${count(files.length, 'file')} accepted.`, true, problems);
@@ -201,25 +201,25 @@ class Submitting {
     const path = query.size ? `jobs?${query}` : 'jobs';
     const response = await ask(path, { method: 'POST', headers: { 'Content-Type': type }, body: file });
     const job = await response.json();
-    // The service knows no names of files. The event may have been here first.
+    // The service does not know file names. The event for the job may have arrived before the response.
     this.jobs.name(job.id, file.name);
     this.jobs.take(job);
   }
 
   // MARK: Anywhere on the page
 
-  /** Files, or else the URLs in the text; whatever else it is is left alone. */
+  /** Submits the URLs in the data, or else its files. Ignores everything else. */
   take(data) {
     const links = data.getData('text/uri-list').split(/\r?\n/).filter((line) => line && !line.startsWith('#'));
     const urls = (links.length ? links : wordsOf(data.getData('text/plain'))).filter(webURL);
     const files = [...data.files];
-    // A picture dragged from another page is both.
+    // An image dragged from another page has both a URL and a file.
     if (urls.length) this.submitTaken(urls);
     else if (files.length) this.sendFiles(files);
     return urls.length + files.length > 0;
   }
 
-  /** What is refused of them stands in the field, to be mended or sent again. */
+  /** Refused URLs are put into the field, where the user can correct them or send them again. */
   async submitTaken(urls) {
     const left = await this.submitURLs(urls);
     if (left.length) this.fill([...wordsOf(this.field.value), ...left]);
@@ -242,10 +242,10 @@ class Submitting {
   listenToDrop() {
     let isOurs = false;
     const show = (isShown) => { $('drop').hidden = !isShown; };
-    // Text may go into a field; a file there would make the browser leave the page.
+    // Text can be dropped into a field. A dropped file would make the browser leave the page.
     const takes = ({ dataTransfer: { types }, target }) => !isOurs && (types.includes('Files')
       || (!target.closest?.('input, textarea') && types.some((type) => /^text\/(uri-list|plain)$/.test(type))));
-    // What is dragged from this page is not for it.
+    // Content dragged from this page is ignored.
     document.addEventListener('dragstart', () => { isOurs = true; });
     document.addEventListener('dragend', () => { isOurs = false; });
     document.addEventListener('dragover', (event) => {
@@ -259,18 +259,21 @@ class Submitting {
       show(false);
       if (!takes(event)) return;
       event.preventDefault();
-      if (!this.take(event.dataTransfer)) this.say('That is neither an image nor a link.', true);
+      if (!this.take(event.dataTransfer)) this.say('This is neither an image nor a link.', true);
     });
   }
 }
 
-/** The URLs of a batch that are wrong by themselves, by their indices, each with a line about it. */
+/**
+ * The URLs of a batch that are not valid, by index, each with a line that says why. Empty if the mistake is not in a
+ * URL.
+ */
 function wrongURLs(problem, batch) {
   const wrong = new Map();
   if (!(problem instanceof Problem) || problem.status !== 422) return wrong;
   for (const { pointer, detail } of problem.errors) {
     const index = Number(pointer?.match(/^\/(\d+)\/url$/)?.[1] ?? NaN);
-    // What is wrong with an option is wrong with all of them.
+    // A mistake in an option affects all URLs.
     if (!(index < batch.length)) return new Map();
     wrong.set(index, `${cut(batch[index], 80)}: ${detail}`);
   }

@@ -1,13 +1,15 @@
-// The wall of cards, or of rows, which are cards of another shape. Only those near the window are in the document,
-// placed by hand on a grid of equal cells, so that thousands of jobs cost as little as forty.
+// The wall: jobs as cards, or as table rows, which are cards of another shape.
+//
+// Only the cards near the window are in the document, at absolute positions in a grid of equal cells. So thousands of
+// jobs cost as little as forty.
 
 class Wall {
   static minWidth = 250;
-  /** Sizes of a row and of the image in it, in CSS pixels; on a phone rows have two lines. */
+  /** Heights of a row and of the image in it, in CSS pixels. On a phone rows have two lines. */
   static row = { height: 36, picture: 48 };
   static phone = { query: window.matchMedia('(max-width: 36rem)'), height: 60 };
 
-  /** @param onCount called when what is shown, or how much there is of what, has changed. */
+  /** @param onCount called when the shown jobs or their number has changed. */
   constructor(jobs, pictures, selection, { onCount, onGone }) {
     this.jobs = jobs;
     this.selection = selection;
@@ -15,19 +17,22 @@ class Wall {
     this.onCount = onCount;
     this.onGone = onGone;
     this.element = $('wall');
-    /** Whether jobs are rows. */
+    /** Whether jobs are shown as rows. */
     this.isTable = false;
     this.view = [];
-    /** Where each id is in the view. */
+    /** The index of each id in the view. */
     this.places = new Map();
     this.sorting = 'newest';
     this.cards = new Map();
     this.spare = [];
     this.changed = new Set();
-    /** Where the keyboard is; before it ever was on the wall, at the first card. */
+    /** The card that the arrow keys are at. At first the first card. */
     this.current = null;
     this.isTouched = false;
-    /** Jobs newer than this wait behind a button, so that cards don't move under those who scrolled down. */
+    /**
+     * Jobs newer than this id are not shown until the user scrolls to the top or presses a button, so that cards don't
+     * move while someone reads further down.
+     */
     this.ceiling = null;
     this.isStale = true;
     this.isRequested = false;
@@ -39,34 +44,34 @@ class Wall {
 
   // MARK: What changes
 
-  /** A job is new, changed or gone. */
+  /** Called when a job is new, changed or gone. */
   note(entry, isStructural) {
     if (isStructural) this.isStale = true;
     this.changed.add(entry.id);
     this.request();
   }
 
-  /** Something else is looked for. */
+  /** Called when the filter has changed. */
   filter() {
     this.ceiling = null;
     this.renewSoon();
   }
 
-  /** @param name of the orders. */
+  /** @param name a key of `orders`. */
   sort(name) {
     if (this.sorting === name) return;
     this.sorting = name;
     this.renewSoon();
   }
 
-  /** Shows the newest. */
+  /** Scrolls to the top and shows the newest jobs. */
   toTop() {
     this.ceiling = null;
     window.scrollTo({ top: 0 });
     this.renewSoon();
   }
 
-  /** Makes the view anew in the next frame. */
+  /** Computes the view again in the next frame. */
   renewSoon() {
     this.isStale = true;
     this.request();
@@ -91,7 +96,7 @@ class Wall {
   cardBox(width, columns) {
     const rem = parseFloat(getComputedStyle(document.documentElement).fontSize);
     const cell = Math.floor((width - this.gap * (columns - 1)) / columns);
-    // Where cards fill the width, more than one is to be seen.
+    // In a single column more than one card should be visible.
     const media = Math.round(cell * (columns === 1 ? 0.5 : 0.625));
     return { width: cell, picture: cell, media, height: media + Math.round(rem * 10.3) };
   }
@@ -102,7 +107,7 @@ class Wall {
     return { width, picture, media: height - 1, height };
   }
 
-  /** Cards or rows. */
+  /** Switches between cards and rows. */
   setTable(isTable) {
     if (this.isTable === isTable) return;
     this.isTable = isTable;
@@ -122,7 +127,7 @@ class Wall {
   frame() {
     this.isRequested = false;
     if (!this.box) return;
-    // Read before anything is written.
+    // Layout is read before anything is written.
     let { top } = this.element.getBoundingClientRect();
     if (this.holdBack(top)) this.isStale = true;
     if (this.isStale) top -= this.renew(top);
@@ -132,7 +137,7 @@ class Wall {
     this.isMoved = false;
   }
 
-  /** @returns {boolean} whether nothing is held back any more. */
+  /** @returns {boolean} whether jobs were withheld until now and no longer are. */
   holdBack(top) {
     const isAway = top < -this.rowHeight / 2;
     if (isAway && this.ceiling === null && this.view.length) {
@@ -144,8 +149,8 @@ class Wall {
   }
 
   /**
-   * Makes the view anew; what is at the window's top stays there.
-   * @returns {number} how far the page was scrolled for that.
+   * Computes the view again. The card at the top of the window stays there.
+   * @returns {number} the pixels that the page was scrolled for that.
    */
   renew(top) {
     const first = this.view[Math.max(0, Math.floor(-top / this.rowHeight)) * this.columns];
@@ -176,7 +181,7 @@ class Wall {
     });
   }
 
-  /** The rows near the window, as indices. */
+  /** The indices of the first card near the window, and of the first one after it. */
   range(top) {
     const margin = window.innerHeight / 2;
     const first = Math.max(0, Math.floor((-top - margin) / this.rowHeight));
@@ -198,7 +203,10 @@ class Wall {
     if (this.sorting !== 'newest') this.arrange();
   }
 
-  /** In the document as on the wall, for those who tab or listen; what has the focus would lose it by a move. */
+  /**
+   * Puts the cards into their visible order in the document, for keyboards and screen readers. The focused card is not
+   * moved, because it would lose the focus.
+   */
   arrange() {
     const sorted = [...this.cards.values()].sort((a, b) => this.indexOf(a.entry.id) - this.indexOf(b.entry.id));
     let next = null;
@@ -210,7 +218,7 @@ class Wall {
     }
   }
 
-  /** A card with the focus stays, or the focus would be lost. */
+  /** A card with the focus stays mounted, so that the focus is not lost. */
   isPinned(id, card) {
     return card.element.contains(document.activeElement) && this.indexOf(id) >= 0;
   }
@@ -229,7 +237,7 @@ class Wall {
     card.setCurrent(id === this.current);
     card.place(...this.corner(index), index, this.view.length);
     card.setChosen(this.selection.has(id));
-    // In the order in which they are seen, for those who tab or listen. Few are there.
+    // Inserted in the visible order, for keyboards and screen readers. Only few cards are mounted.
     let next = null;
     for (const [other, { element }] of this.cards) {
       const place = this.indexOf(other);
@@ -244,7 +252,7 @@ class Wall {
     return [column * (this.box.width + this.gap), Math.floor(index / this.columns) * this.rowHeight];
   }
 
-  /** Where an id is in the view; -1: it isn't. */
+  /** The index of an id in the view; -1 if it is not there. */
   indexOf(id) {
     return this.places.get(id) ?? -1;
   }
@@ -254,7 +262,7 @@ class Wall {
     return index < 0 ? -1 : Math.floor(index / this.columns);
   }
 
-  /** Shows which are chosen. */
+  /** Shows which jobs are selected. */
   showChosen() {
     this.element.classList.toggle('choosing', this.selection.ids.size > 0);
     for (const [id, card] of this.cards) card.setChosen(this.selection.has(id));
@@ -262,15 +270,15 @@ class Wall {
 
   // MARK: The keyboard
 
-  /** The focus has come to a card. */
+  /** Called when a card gets the focus. */
   visit(id) {
     this.isTouched = true;
     this.setCurrent(id);
   }
 
   /**
-   * Where the current card left the view, the focus goes to the one that took its place.
-   * @param place where it was.
+   * If the current card is no longer in the view, moves the focus to the card at its place.
+   * @param place the former index of the current card.
    */
   keepCurrent(place) {
     if (!this.isTouched) {
@@ -292,7 +300,7 @@ class Wall {
     this.cards.get(id)?.setCurrent(true);
   }
 
-  /** Goes to a card, wherever it is on the wall. */
+  /** Scrolls to a card and focuses it. */
   focus(id) {
     const index = this.indexOf(id);
     if (index < 0) return;
@@ -309,16 +317,16 @@ class Wall {
     this.request();
   }
 
-  /** @param step how many cards on. */
+  /** @param step the number of cards to move by; negative: back. */
   move(step) {
     const index = this.indexOf(this.current);
     const next = Math.max(0, Math.min(this.view.length - 1, index + step));
-    // Up from the first row and down from the last one leads nowhere.
+    // Up in the first row and down in the last row do nothing.
     if (Math.abs(step) === this.columns && next !== index + step) return;
     this.focus(this.view[next]);
   }
 
-  /** The job whose card has the focus. */
+  /** The job of the focused card. */
   get focused() {
     const id = document.activeElement?.closest('.card')?.dataset.id;
     return id && this.jobs.get(id);

@@ -1,4 +1,4 @@
-// What people read: phases, sizes, durations, and who can mend what.
+// The texts for people: phases, sizes, durations, and advice about failures.
 
 const phases = ['queued', 'loading', 'success', 'failure', 'cancelled'];
 
@@ -6,7 +6,7 @@ const phaseWords = {
   queued: 'Queued', loading: 'Loading', success: 'Done', failure: 'Failed', cancelled: 'Cancelled',
 };
 
-// Phases differ by sign as well as by colour; the sign of what waits is a ring.
+// Phases differ by sign as well as by color. The sign of queued is an empty ring.
 const phaseSigns = { queued: '', loading: '↓', success: '✓', failure: '!', cancelled: '–' };
 
 const formatWord = (format) => (format === 'webp' ? 'WebP' : format.toUpperCase());
@@ -16,45 +16,45 @@ const priorities = ['very_low', 'low', 'normal', 'high', 'very_high'];
 const priorityWord = (priority) => priority.replace('_', ' ');
 
 const cacheWords = {
-  hit: 'from the cache', miss: 'from the origin', revalidated: 'from the cache, confirmed by the origin',
-  stale: 'from the cache, stale', bypass: 'from the origin, past the cache',
+  hit: 'from the cache', miss: 'from the origin', revalidated: 'from the cache, revalidated',
+  stale: 'from the cache, stale', bypass: 'from the origin, bypassing the cache',
 };
 
-// Who can mend a failure, by the error's code.
+// What to do about a failure, by `error.code`. The pages at /problems/{code} say the same in more words.
 const remedies = {
-  blocked_address: 'Whoever runs this service can allow it: fetch.allow_networks, allow_hosts, allow_ports.',
-  dns_failure: 'Check the name in the URL; or the origin’s name servers are at fault.',
-  connect_failure: 'The origin is down or refuses connections: its operator can mend it.',
-  tls_failure: 'The origin’s certificate is at fault: its operator can mend it.',
-  timeout: 'The origin is slow, or the image too large for the time allowed.',
-  stalled: 'The origin or the network to it is at fault.',
-  too_many_redirects: 'The origin is at fault; its final URL may work.',
-  origin_status: 'The origin says so: check the URL, or ask its operator.',
-  no_data: 'The origin is at fault.',
-  too_large: 'If it is the image, the operator can allow more: fetch.max_bytes.',
-  too_many_pixels: 'Whoever runs this service can allow more: decode.max_pixels and its neighbours.',
-  unsupported_format: 'Give a JPEG, PNG, WebP, GIF, AVIF, JPEG XL or HEIC image.',
-  truncated: 'The origin or the network to it is at fault.',
-  decode_failed: 'The file is damaged where it comes from.',
-  decoder_crashed: 'The file is broken in a way that its decoder did not survive, or meant as an attack.',
-  integrity_mismatch: 'The file was changed, or the digest in the job is wrong.',
-  not_cached: 'Submit it without the cache mode only-if-cached.',
-  local_not_found: 'Check the name, or have the file put there.',
-  delivery_failure: 'The image is there. Fetch again to deliver it.',
-  storage_full: 'Whoever runs this service can make room.',
-  internal: 'Whoever runs this service finds more in its log.',
+  blocked_address: 'The operator can allow it: fetch.allow_networks, allow_hosts, allow_ports or allow_schemes.',
+  dns_failure: 'Check the host name in the URL. If it is right, its name servers did not answer.',
+  connect_failure: 'Check the host and the port. If they are right, only the origin’s operator can fix it.',
+  tls_failure: 'Only the origin’s operator can fix its certificate.',
+  timeout: 'Set a longer timeout, or request a smaller image.',
+  stalled: 'The origin, or the network to it, is too slow.',
+  too_many_redirects: 'Check the URL for a redirect loop, or submit the final URL.',
+  origin_status: 'Check the URL, or ask its operator.',
+  no_data: 'Only the origin’s operator can fix it.',
+  too_large: 'If the image is too large, the operator can raise fetch.max_bytes.',
+  too_many_pixels: 'The operator can raise the limit of decode that the error names.',
+  unsupported_format: 'Use a JPEG, PNG, WebP, GIF, AVIF, JPEG XL or HEIC image.',
+  truncated: 'The connection to the origin was interrupted.',
+  decode_failed: 'Only an intact copy of the file helps.',
+  decoder_crashed: 'The file is corrupt, or it is an attack.',
+  integrity_mismatch: 'The file has changed, or the digest belongs to another file.',
+  not_cached: 'Submit the job without the cache mode only-if-cached.',
+  local_not_found: 'Check the name, or ask the operator to add the file.',
+  delivery_failure: 'The image is stored. Fetch again to deliver it.',
+  storage_full: 'The operator can free disk space, or raise storage.max_bytes.',
+  internal: 'The operator finds the cause in the log.',
 };
 
-// The same for images that were sent here: no origin is at fault, and the bytes stay what they are.
+// The same for uploaded images: no origin is involved, and fetching again can't change the bytes.
 const sentRemedies = {
   no_data: 'The file is empty: send another.',
   unsupported_format: 'Send a JPEG, PNG, WebP, GIF, AVIF, JPEG XL or HEIC image.',
-  truncated: 'The file is not whole: send it again from where it is.',
-  decode_failed: 'The file is damaged: send a sound copy.',
-  integrity_mismatch: 'The file, or the digest in the job, is not the right one.',
+  truncated: 'The file is incomplete: send a complete copy.',
+  decode_failed: 'The file is corrupt: send an intact copy.',
+  integrity_mismatch: 'The file has changed, or the digest belongs to another file.',
 };
 
-/** Whether the job failed for what its bytes are, and they can't become others. */
+/** Whether the job failed because of its uploaded bytes, so that another attempt would fail too. */
 const isLasting = (job) => job.source.captured !== undefined && job.error?.code in sentRemedies;
 
 function remedy(job) {
@@ -67,32 +67,32 @@ function remedy(job) {
 /** A date and a time. */
 const moment = (text) => new Date(text).toLocaleString('en-GB', { dateStyle: 'medium', timeStyle: 'medium' });
 
-/** A moment of today by the clock. */
+/** A time of day. */
 const clockTime = (text) => new Date(text).toLocaleTimeString('en-GB');
 
-/** Why a queued job does not run: a short word and a sentence, as the service told it last. */
+/** Why a job does not run: a short text and a sentence. From the last response of the service. */
 function waiting({ attempts, waiting_for: reason, last_error: error }) {
-  const turn = attempts ? 'Waits for its next try' : 'Waits for its turn';
+  const turn = attempts ? 'Waiting for the next attempt' : 'Waiting for its turn';
   if (!reason) return [turn, ''];
   const until = reason.until ? ` until ${clockTime(reason.until)}` : '';
   switch (reason.reason) {
     case 'retry':
-      return [reason.until ? `Tried again at ${clockTime(reason.until)}` : turn, error ? error.detail : ''];
-    case 'storage': return ['Waits for disk space', 'The disk of the service is full: no job begins until there is room.'];
-    case 'origin_paused': return ['Its origin is paused', `Nobody answered there, so it is left alone${until}.`];
-    case 'origin_rate': return ['Waits for its origin', `It gets so many requests a second and no more${until}.`];
-    case 'origin_limit': return ['Waits for its origin', 'It has as many transfers at once as one origin gets.'];
+      return [reason.until ? `Next attempt at ${clockTime(reason.until)}` : turn, error ? error.detail : ''];
+    case 'storage': return ['Waiting for disk space', 'The disk of the service is full: no job starts until there is space.'];
+    case 'origin_paused': return ['Its origin is paused', `Several requests failed, so it gets none${until}.`];
+    case 'origin_rate': return ['Waiting for its origin', `The limit of requests per second is reached${until}.`];
+    case 'origin_limit': return ['Waiting for its origin', 'The limit of transfers per origin is reached.'];
     case 'worker':
-      return [turn, reason.ahead === null ? '' : `About ${count(reason.ahead, 'job')} before it.`];
-    case 'render': return ['Makes its variants', 'The image is stored.'];
-    case 'deliver': return ['Delivers', 'The image is stored. A destination takes few deliveries at once.'];
+      return [turn, reason.ahead === null ? '' : `About ${count(reason.ahead, 'job')} ahead of it.`];
+    case 'render': return ['Rendering its variants', 'The image is stored.'];
+    case 'deliver': return ['Delivering', 'The image is stored. Few deliveries per destination run at the same time.'];
     default: return [turn, ''];
   }
 }
 
 const withoutPort = (host) => host.replace(/:[0-9]+$/, '');
 
-/** Parses a search: `batch:`, `host:` and `code:`, each with a value, and words. */
+/** Parses a search text: words, and the terms `batch:`, `host:` and `code:` with a value. */
 function searched(text) {
   const sought = { words: [], terms: {} };
   for (const word of text.toLowerCase().split(/\s+/).filter(Boolean)) {
@@ -124,7 +124,7 @@ function span(milliseconds) {
   return `${Math.round(milliseconds / 60_000)} min`;
 }
 
-/** How long ago something was, in one unit. */
+/** A duration in one unit, as "5 min ago". */
 function ago(milliseconds) {
   const units = [[86_400_000, 'd'], [3_600_000, 'h'], [60_000, 'min'], [1000, 's']];
   const [length, unit] = units.find(([one]) => milliseconds >= one) ?? units.at(-1);
@@ -133,13 +133,13 @@ function ago(milliseconds) {
 
 const count = (n, one, many = `${one}s`) => `${number.format(n)} ${n === 1 ? one : many}`;
 
-/** A number that may be too small says so. */
+/** The number, followed by + if there may be more. */
 const atLeast = (n, mayBeMore) => number.format(n) + (mayBeMore ? '+' : '');
 
-// Text of strangers, cut before it can fill the page.
+// Cuts a text from outside, so that it can't fill the page.
 const cut = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
 
-/** The URL, if it is one that may become a link or a submission: http or https, nothing else. */
+/** Parses an http or https URL; null for everything else. */
 function webURL(text) {
   try {
     const url = new URL(text);
@@ -157,7 +157,7 @@ function decoded(text) {
   }
 }
 
-/** What a job is called and where it comes from. */
+/** The name of a job and its host. */
 function source(job) {
   const { url, local, captured } = job.source;
   if (url !== undefined) {
@@ -170,7 +170,7 @@ function source(job) {
   return { name: `Sent image, ${size(captured.bytes)}`, host: 'sent to this service' };
 }
 
-/** The upright picture's size: EXIF's orientations from 5 on lie on their side. */
+/** The width and height after rotation: EXIF orientations 5 to 8 swap them. */
 function upright(image) {
   return image.orientation >= 5 ? [image.height, image.width] : [image.width, image.height];
 }

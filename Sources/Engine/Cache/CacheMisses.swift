@@ -1,18 +1,19 @@
 internal import Jobs
 internal import Synchronization
 
-/// Keys under which the cache's store was found to have nothing, and which nothing was stored under since by this
-/// service: so a job's load need not ask again what its submission asked.
+/// Remembers cache keys that were looked up and not found, so that a job's load need not repeat the lookup of its
+/// submission.
 ///
-/// Another service that shares the store may have stored something meanwhile: a miss is known for a few seconds.
+/// An entry is forgotten when this instance stores a response under the key. Another instance may have stored one
+/// meanwhile, so a miss is remembered for ten seconds only.
 final class CacheMisses: Sendable {
   typealias Instant = ContinuousClock.Instant
 
   private enum Known {
-    /// The store is being asked, the last time under this number.
+    /// A lookup with this number is under way.
     case asked(UInt64)
     case missing(since: Instant)
-    /// Stored since.
+    /// A response was stored after the lookup began.
     case unknown
   }
 
@@ -24,7 +25,7 @@ final class CacheMisses: Sendable {
   private static let memory = Duration.seconds(10)
   private let state = Mutex(State())
 
-  /// Whether nothing is stored under any of the keys.
+  /// Returns whether none of the keys has a stored response.
   func know(_ keys: [Fingerprint], at now: Instant = .now) -> Bool {
     state.withLock { state in
       keys.allSatisfy { key in
@@ -34,8 +35,8 @@ final class CacheMisses: Sendable {
     }
   }
 
-  /// The store is about to be asked for the keys.
-  /// - Returns: a number for ``noteFound(_:of:as:at:)``.
+  /// Records that a lookup of these keys begins.
+  /// - Returns: the number to pass to ``noteFound(_:of:as:at:)``.
   func beginLooking(for keys: [Fingerprint]) -> UInt64 {
     state.withLock { state in
       state.count += 1
@@ -44,8 +45,8 @@ final class CacheMisses: Sendable {
     }
   }
 
-  /// The store has answered with so many entries for each key. A key that was stored under meanwhile, or asked for
-  /// again, is left as it is.
+  /// Records the number of entries that a lookup found for each key. Ignores keys that were stored or looked up again
+  /// since it began.
   func noteFound(_ counts: [Int], of keys: [Fingerprint], as number: UInt64, at now: Instant = .now)
   {
     state.withLock { state in
@@ -56,6 +57,6 @@ final class CacheMisses: Sendable {
     }
   }
 
-  /// Something was stored.
+  /// Records that a response was stored under the key.
   func noteStored(_ key: Fingerprint) { _ = state.withLock { $0.keys.set(.unknown, for: key) } }
 }

@@ -1,19 +1,19 @@
 internal import Caching
 internal import Jobs
 
-/// What a job asks of the cache (Fetch standard, sections 2.2.5 and 4.6).
+/// How a job may use the cache (Fetch standard, sections 2.2.5 and 4.6).
 struct CachePolicy: Sendable {
   let mode: CacheMode
-  /// The client's own fields, for `Vary`.
+  /// The client's own header fields, which `Vary` compares.
   let fields: [Field]
-  /// Freshness that the job gives to responses which say nothing of their own, in seconds.
+  /// The job's `cache_ttl`: freshness in seconds of responses that state none.
   let lifetime: Int?
   /// The digest that the image must have.
   let integrity: ImageDigest?
   private let credentials: Fingerprint?
-  /// Where the entries are that are for this job and its like.
+  /// The key of entries that only this job and jobs with the same headers and credentials may use.
   let key: Fingerprint?
-  /// Where those are that are for everyone.
+  /// The key of entries that all jobs may use.
   let shared: Fingerprint?
 
   init(_ job: Job) {
@@ -26,24 +26,24 @@ struct CachePolicy: Sendable {
     key = job.submission.headers.isEmpty ? shared : job.cacheKey
   }
 
-  /// Where entries that may answer the job are.
+  /// The keys of all entries that may answer the job.
   var keys: [Fingerprint] { (key == shared ? [shared] : [key, shared]).compactMap(\.self) }
 
-  /// What to do.
+  /// How to answer the job.
   enum Answer: Sendable {
-    /// The stored response is the answer; stale, it is to be freshened afterwards (RFC 5861 section 3).
+    /// Use the stored response. If `isStale`, revalidate it afterwards (RFC 5861 section 3).
     case use(CacheEntry, CacheOutcome, isStale: Bool)
-    /// The stored response is to be confirmed by the origin.
+    /// Ask the origin whether the stored response is still current.
     case validate(CacheEntry)
-    /// The origin is to be asked.
+    /// Fetch the image from the origin.
     case fetch
-    /// Nothing is stored, and the origin may not be asked.
+    /// Nothing is stored, and the job forbids asking the origin.
     case notCached
   }
 
   /// - Parameters:
-  ///   - stored: what the cache has under the job's keys.
-  ///   - fallback: freshness in seconds that the operator gives; nil leaves it to heuristics.
+  ///   - stored: the entries stored under the job's keys.
+  ///   - fallback: the operator's default freshness in seconds; nil: use heuristics.
   func answer(from stored: [CacheEntry], at now: Timestamp, fallback: Int?) -> Answer {
     if mode == .noStore || mode == .reload { return .fetch }
     guard let entry = choice(of: stored) else { return mode == .onlyIfCached ? .notCached : .fetch }
@@ -62,25 +62,27 @@ struct CachePolicy: Sendable {
     return .use(entry, CacheOutcome(.stale, freshness), isStale: true)
   }
 
-  /// Whether it may be used without the origin's word: it may be stored for everyone, or for this job's credentials.
+  /// Whether the entry may be used without asking the origin: it has no credentials or the job's own.
   private func isOwn(_ entry: CacheEntry) -> Bool {
     entry.credentials == nil || entry.credentials == credentials
   }
 
   func freshness(of entry: CacheEntry, at now: Timestamp, fallback: Int?) -> Freshness {
-    // What others' credentials brought is fresh by the origin's word, not by this job's.
+    // A response to another owner's credentials is fresh only if the origin says so; this job's `cache_ttl` does not
+    // apply.
     Freshness(
       of: entry.response, over: entry.path, at: now.milliseconds,
       assigned: isOwn(entry) ? lifetime : nil, fallback: fallback)
   }
 
-  /// The newest that the job may take, as it is or once it is confirmed.
+  /// Returns the newest entry that the job may use, directly or after revalidation.
   func choice(of stored: [CacheEntry]) -> CacheEntry? {
     let fitting = stored.filter(mayTake)
     return Selection.newest(of: fitting.map(\.response)).map { fitting[$0] }
   }
 
-  /// A response that redirects had led to, as one of its own URL; nil where it is another URL's.
+  /// Returns a response that was reached by redirects as an entry of its own URL; nil if it is not the response of
+  /// `url`.
   func direct(_ known: CacheEntry, at url: SourceURL, hasFields: Bool) -> CacheEntry? {
     guard let key, !known.path.redirects.isEmpty, known.path.hadFields == hasFields,
       known.image.url == url
@@ -91,11 +93,11 @@ struct CachePolicy: Sendable {
     return direct
   }
 
-  /// All that answer what the job asks, whatever image it wants.
+  /// Returns the entries that match the job's request, whatever digest it requires.
   func matching(_ stored: [CacheEntry]) -> [CacheEntry] { stored.filter(matches) }
 
   private func mayTake(_ entry: CacheEntry) -> Bool {
-    // A stored image with other bytes than the job wants is no answer.
+    // A stored image with another digest than the job requires can't be used.
     (integrity == nil || entry.image.digest == integrity) && matches(entry)
   }
 
@@ -106,11 +108,11 @@ struct CachePolicy: Sendable {
 }
 
 extension CacheEntry {
-  /// Whether each response that it is made of says itself that it is for everyone.
+  /// Whether every response of the entry says itself that it may be used for everyone.
   var isForAll: Bool { path.isForAll(response) }
 
-  /// What the origin is asked to confirm it by (RFC 9111 section 4.3.1).
-  /// - Parameter asked: the URL that the job asks for; by a `cache_key` it stands for the one that was asked before.
+  /// Returns the conditional request that revalidates the entry (RFC 9111 section 4.3.1).
+  /// - Parameter asked: the URL of the job. With a `cache_key` it may differ from the URL that was fetched before.
   func conditions(asking asked: SourceURL) -> FetchConditions {
     FetchConditions(
       url: path.redirects.isEmpty ? asked : image.url ?? asked,

@@ -2,8 +2,12 @@ internal import Jobs
 internal import Logging
 internal import Synchronization
 
-/// Publishes images, each with a reference that is stored before its bytes are there, and removes images that nothing
-/// refers to.
+/// Stores images and deletes images that nothing refers to. A reference to an image is stored before its bytes, so that
+/// no other instance deletes them.
+///
+/// Input: staged images to store, and images that the store marked for deletion. Output: bytes in the image store, and
+/// deletions reported back to the store. Runs on the caller's thread; ``Housekeeping`` calls ``retry(within:)`` once a
+/// second.
 final class ImageKeeper: Sendable {
   private let store: any ImageReferences
   private let images: any ImageStore
@@ -11,44 +15,45 @@ final class ImageKeeper: Sendable {
   private let lease: Lease
   /// Images marked for deletion whose bytes are still to be removed.
   private let pendingDeletion = Mutex<[ImageName: Pending]>([:])
-  /// At what the store has marked. Locked before the list where both are.
+  /// The search for marks in the store. If both are needed, it is locked before `pendingDeletion`.
   private let look = Mutex(Look())
-  /// Holders whose reservations have still to end.
+  /// Holders whose reservations still have to be released.
   private let unreleased = Mutex<Set<JobID>>([])
   private let log: Logger
   private static let lookInterval = Duration.seconds(10)
   private static let lookSize = 256
-  /// So many are left to ``retry(within:)``, and no more.
+  /// Maximum number of images that wait for ``retry(within:)``.
   static let mostLeft = 10_000
-  /// So many are removed before the store is told of it: one that comes back waits for no more than these.
+  /// Images that are deleted before the next report to the store. An image that is stored again waits for at most this
+  /// many deletions.
   static let portion = 64
-  /// Of a portion.
+  /// Deletions that run at the same time.
   private static let atOnce = 8
 
   private struct Pending {
-    /// For whom it was marked.
+    /// The instance that the image is marked for.
     let instance: Instance
-    /// Whether a task is removing them.
+    /// Whether a task is deleting the bytes.
     var isUnderWay = false
-    /// How often they could not be removed.
+    /// Number of failed attempts.
     var failures = 0
-    /// Whether they are removed already, and the store alone may not know: what a file of that digest has by now came
-    /// back.
+    /// Whether the bytes are already deleted and only the store has to learn of it. A file with that digest may belong
+    /// to a new copy, so it must not be deleted again.
     var areBytesGone = false
   }
 
-  /// What is known of marks when the store is asked for those whose answers were lost.
+  /// The search for images that the store marked for deletion, although the answer with their names was lost.
   private struct Look {
-    /// When it is to be asked next.
+    /// Time of the next search.
     var next = ContinuousClock.now
-    /// Names of which the store is being told that they are gone.
+    /// Images whose deletion is being reported to the store.
     var forgetting: Set<ImageName> = []
-    /// Those of which it was told since it was asked; nil: it isn't being asked.
+    /// Images whose deletion was reported since the search began; nil: no search is under way.
     var forgotten: Set<ImageName>?
-    /// What it answered last: to hear of these by an answer that is only late is no news.
+    /// Images that the last search found. If a delayed answer names them again, they are ignored.
     var takenUp: Set<ImageName> = []
 
-    /// Whether the image may be back, although the answer has it.
+    /// Whether the image may have been stored again since the search began.
     func hasForgotten(_ image: ImageName) -> Bool {
       forgetting.contains(image) || forgotten?.contains(image) ?? false
     }
@@ -65,14 +70,15 @@ final class ImageKeeper: Sendable {
     self.log = log
   }
 
-  /// Bytes that images may take which are kept, beside those being received.
+  /// Bytes that stored images may use, in addition to uploads that are being received.
   var limit: Int { uploads.left }
 
-  /// Makes a staged image durable for its holder.
+  /// Stores a staged image durably and reserves it for its holder.
   ///
-  /// - Parameter limit: of all kept images' bytes; the oldest finished jobs' are evicted for this one.
-  /// - Returns: false when the task was cancelled: nothing is kept then.
-  /// - Throws: `.full` when there is no room even so.
+  /// - Parameter limit: for the bytes of all stored images. Images of the oldest finished jobs are evicted to make
+  ///   room.
+  /// - Returns: false if the task was cancelled; nothing is stored then.
+  /// - Throws: `.full` if eviction does not make enough room.
   func keep(
     _ staged: any StagedImage, _ digest: ImageDigest, bytes: Int, as holder: JobID,
     limit: Int
@@ -83,8 +89,8 @@ final class ImageKeeper: Sendable {
     return true
   }
 
-  /// Sees to it that an image which is kept already stays.
-  /// - Returns: false when its deletion is pending.
+  /// Reserves a stored image, so that it is not deleted.
+  /// - Returns: false if its deletion is already pending.
   func hold(_ digest: ImageDigest, bytes: Int, as holder: JobID) async throws(StoreError) -> Bool {
     switch try await ask(digest, bytes: bytes, as: holder, limit: .max) {
     case .reserved: true
@@ -92,17 +98,17 @@ final class ImageKeeper: Sendable {
     }
   }
 
-  /// Lets an image go whose bytes are gone or harmed.
+  /// Removes an image whose bytes are missing or corrupt.
   ///
-  /// - Returns: the jobs that had it; nil where it was known to be gone, or something needs it still: its bytes may be
-  ///   on their way just now.
+  /// - Returns: the jobs that had it. Nil if the image is unknown, or something still needs it and its bytes may be
+  ///   about to arrive.
   func lose(_ digest: ImageDigest) async -> [JobID]? {
     guard let lost = try? await store.lose(digest, for: lease.instance) else { return nil }
     if let name = lost.name { await remove([name]) }
     return lost.jobs
   }
 
-  /// - Returns: what the bytes are to be kept under; nil when the task was cancelled.
+  /// - Returns: the name to store the bytes under; nil if the task was cancelled.
   private func reserve(
     _ digest: ImageDigest, bytes: Int, as holder: JobID, limit: Int
   ) async throws(StoreError) -> ImageName? {
@@ -114,7 +120,7 @@ final class ImageKeeper: Sendable {
         return name
       case .full: throw .full
       case .noRoomYet(let evicted): await remove(evicted)
-      // Equal bytes are to be removed, unless they are at this moment; that takes as long as an unlink.
+      // The same bytes are about to be deleted. Delete them now, unless another task is doing it, then reserve again.
       case .pendingDeletion: _ = await removeAgain([digest])
       }
       if Task.isCancelled { return nil }
@@ -131,27 +137,27 @@ final class ImageKeeper: Sendable {
     }
   }
 
-  /// Ends a holder's reservations; where the store can't do that now, ``retry(within:)`` does.
+  /// Releases a holder's reservations. If the store fails, ``retry(within:)`` tries again.
   func release(_ holder: JobID) async {
     do throws(StoreError) { try await store.release(holder) } catch {
-      log.error("a reservation can't be ended", metadata: ["error": "\(error)"])
+      log.error("failed to release a reservation", metadata: ["error": "\(error)"])
       unreleased.withLock { _ = $0.insert(holder) }
     }
   }
 
-  /// Removes images that the store has marked for deletion. What can't be removed now is tried again by
-  /// ``retry(within:)``, for as long as the lease lasts under which they were marked: after that they are anybody's to
-  /// remove, or in use again.
+  /// Deletes images that the store has marked for deletion. If a deletion fails, ``retry(within:)`` tries again, but
+  /// only under the same lease. After the lease ends, another instance may delete the images or use them again.
   ///
-  /// It is at these alone: what an object store that stood still has left is many.
+  /// Other pending images are not touched: after an outage of the object store there can be many.
   func remove(_ images: [ImageName]) async {
     guard !images.isEmpty else { return }
     note(images)
     _ = await removeAgain(Set(images.map(\.digest)))
   }
 
-  /// Leaves that to the next ``retry(within:)``, for who must not wait for an object store; not where too many are left
-  /// already, as new images must not come faster than the others go.
+  /// Leaves the deletion of images to the next ``retry(within:)``, for callers that must not wait for an object store.
+  /// Deletes them now if too many are waiting already, so that new images don't arrive faster than old ones are
+  /// deleted.
   func removeLater(_ images: [ImageName]) async {
     guard !images.isEmpty else { return }
     note(images)
@@ -170,10 +176,10 @@ final class ImageKeeper: Sendable {
     }
   }
 
-  /// Removes what is left to remove, and ends what is left to end.
+  /// Deletes pending images and releases pending reservations.
   ///
-  /// - Parameter time: no further portion is begun with after that: the next call goes on.
-  /// - Returns: why something could not be, if so.
+  /// - Parameter time: no further portion is started after this time; the next call continues.
+  /// - Returns: the error if something failed.
   func retry(within time: Duration = .seconds(1)) async -> StoreError? {
     let end = ContinuousClock.now + time
     await releaseAgain()
@@ -181,9 +187,11 @@ final class ImageKeeper: Sendable {
     return await removeAgain(until: end) ?? failure
   }
 
-  /// Takes up what is marked for this instance and it has never heard of: the store did as it was asked, and could not
-  /// say so. What another task has removed since may be back, and a file has its digest alone for a name: to remove it
-  /// twice would take what somebody has.
+  /// Finds images that are marked for this instance although it never received their names, because the store's answer
+  /// was lost.
+  ///
+  /// An image that another task has deleted since the search began may have been stored again under the same file name.
+  /// It is skipped, so that the new copy is not deleted.
   private func lookForLostMarks() async -> StoreError? {
     let isDue = look.withLock { look in
       guard look.forgotten == nil, look.next <= .now else { return false }
@@ -215,11 +223,12 @@ final class ImageKeeper: Sendable {
     for holder in holders { await release(holder) }
   }
 
-  /// Removes a portion after the other.
+  /// Deletes pending images, one portion after the other.
   ///
   /// - Parameters:
-  ///   - wanted: nil: all that is left. Whoever wants an image again does not know under which name it leaves.
-  ///   - end: nil: however long that takes.
+  ///   - wanted: the images to delete; nil: all. Digests, because a caller that stores an image again does not know the
+  ///     name of the copy to delete.
+  ///   - end: time after which no further portion is started; nil: no limit.
   private func removeAgain(
     _ wanted: Set<ImageDigest>? = nil, until end: ContinuousClock.Instant? = nil
   ) async -> StoreError? {
@@ -238,8 +247,8 @@ final class ImageKeeper: Sendable {
     return nil
   }
 
-  /// Only one may be at an image: once forgotten it may come back, and another must not remove it then. One that can't be
-  /// removed comes behind all others.
+  /// Returns the images to delete next. Only one task may delete an image: after the store has forgotten it, a job may
+  /// store it again, and a second task would delete the new copy. Images that failed before come last.
   private func takePortion(
     of wanted: Set<ImageDigest>?, markedFor instance: Instance
   ) -> [ImageName] {
@@ -266,7 +275,7 @@ final class ImageKeeper: Sendable {
     }
   }
 
-  /// Removes images that nobody else is at, and has the store forget them.
+  /// Deletes images that no other task is deleting, and reports that to the store.
   private func remove(
     _ portion: [ImageName], markedFor instance: Instance
   ) async -> StoreError? {
@@ -280,7 +289,7 @@ final class ImageKeeper: Sendable {
     tell(removed)
     let gone = before + removed
     look.withLock { $0.forgetting.formUnion(gone) }
-    // Out of the list before the store lets them come back.
+    // Remove them before the store allows storing them again.
     pendingDeletion.withLock { pendingDeletion in
       for image in portion { pendingDeletion[image]?.isUnderWay = false }
       for image in gone { pendingDeletion[image] = nil }
@@ -302,8 +311,9 @@ final class ImageKeeper: Sendable {
 
   private typealias Outcome = (image: ImageName, failure: StoreError?)
 
-  /// Some at once, as each may be a request to an object store; none any more once one fails.
-  /// - Returns: what became of those that it came to.
+  /// Deletes several images at a time, because each may be a request to an object store. Starts no further deletion
+  /// after one has failed.
+  /// - Returns: the results of the deletions that were started.
   private func removeBytes(
     of portion: [ImageName], markedFor instance: Instance
   ) async -> [Outcome] {
@@ -324,10 +334,10 @@ final class ImageKeeper: Sendable {
 }
 
 extension ImageKeeper {
-  /// Has the others drop their copies.
+  /// Has the other instances delete their copies.
   private func tell(_ removed: [ImageName]) {
     guard !lease.membership.isAlone else { return }
-    // As many as a notification of PostgreSQL has room for.
+    // The limit of a PostgreSQL notification.
     for start in stride(from: 0, to: removed.count, by: 100) {
       let some = removed[start..<min(removed.count, start + 100)]
       lease.membership.tell(.imagesGone(some.map(\.digest)))
@@ -335,7 +345,8 @@ extension ImageKeeper {
   }
 }
 
-/// The bytes of images that clients are sending: each counts in what may be kept, and in its owner's share of that.
+/// The bytes of images that clients are uploading. They count toward the bytes of all stored images, and toward the
+/// owner's share of them.
 final class UploadQuota: Sendable {
   private let capacity: Int
   private let now: WallClock
@@ -345,10 +356,10 @@ final class UploadQuota: Sendable {
     (self.capacity, self.now) = (capacity, now)
   }
 
-  /// What is left for images that are kept.
+  /// Bytes that are left for stored images.
   var left: Int { max(0, capacity - shares.withLock { $0.held }) }
 
-  /// - Throws: `.full` where there is no room for so much more.
+  /// - Throws: `.full` if there is not enough room.
   func take(_ bytes: Int, for owner: Owner) throws(StoreError) {
     let isTaken = shares.withLock { $0.take(bytes, for: owner, within: capacity, at: now()) }
     guard isTaken else { throw .full }

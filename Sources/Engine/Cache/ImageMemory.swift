@@ -1,11 +1,11 @@
 internal import Jobs
 internal import Synchronization
 
-/// Images' bytes in memory, the least recently asked for first out: the tier before the disk.
+/// Bytes of images in memory, least recently used evicted first: the cache in front of the disk.
 final class ImageMemory: Sendable {
   private let images: Mutex<LRUCache<ImageDigest, [UInt8]>>
-  /// The largest image that is cached here, so that one image does not evict all others. The kernel sends larger ones from
-  /// their files.
+  /// Bytes of the largest image that is cached here, so that one image does not evict all others. Larger ones are sent
+  /// from their files by the kernel.
   let largest: Int
 
   /// - Parameter capacity: in bytes.
@@ -22,7 +22,7 @@ final class ImageMemory: Sendable {
 
   func insert(_ bytes: [UInt8], as digest: ImageDigest) {
     guard bytes.count <= largest else { return }
-    // Their memory is given back after the lock.
+    // The evicted bytes are freed after the lock is released.
     _ = images.withLock { $0.set(bytes, for: digest, cost: max(1, bytes.count)) }
   }
 

@@ -1,10 +1,11 @@
 internal import Jobs
 internal import Synchronization
 
-/// Which bytes kept variants are, of those that were asked for lately: what pages show again and again needn't be looked
-/// up in the store. The bytes themselves are the image memory's, and what is gone from there is looked up.
+/// Digests of stored variants that were requested lately, so that variants on popular pages need no lookup in the
+/// store. The bytes are in ``ImageMemory``; if they were evicted, the store is asked again.
 ///
-/// A variant's name says all that it was made of, so an entry is never wrong: at the most its variant is kept no more.
+/// A variant's id is derived from all its inputs, so a digest never becomes wrong. At worst its variant is no longer
+/// stored.
 final class KnownVariants: Sendable {
   private let digests = Mutex(LRUCache<CacheEntry.ID, ImageDigest>(capacity: 16_384))
 

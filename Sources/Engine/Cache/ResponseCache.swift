@@ -3,10 +3,10 @@ internal import Jobs
 internal import Logging
 internal import Synchronization
 
-/// The shared cache (RFC 9111): which stored responses answer which jobs, and what is stored of new ones.
+/// The cache (RFC 9111): decides which stored responses answer which jobs, and what is stored of new responses.
 ///
-/// In comes a job, or a response that came for one; out goes what may be used, or an entry to be stored. Runs on the
-/// caller's thread; the store has its own.
+/// Input: a job, or a response that was fetched for one. Output: a stored response to use, or an entry to store. Runs
+/// on the caller's thread; the store has its own.
 final class ResponseCache: Sendable {
   private struct State {
     var uses: [CacheEntry.ID: Timestamp] = [:]
@@ -37,24 +37,24 @@ final class ResponseCache: Sendable {
 
   var isOn: Bool { configuration.isEnabled && configuration.disk > 0 }
 
-  /// Of all entries' images, in bytes.
+  /// Limit for the bytes of all entries' images.
   var limit: Int { configuration.disk }
 
   private var fallback: Int? {
     configuration.defaultTTL > .zero ? Int(configuration.defaultTTL.inSeconds) : nil
   }
 
-  /// The job store has taken in an entry. To be called before the job that brought it is published.
+  /// Records that the store has saved an entry. Call it before the job that fetched the response is published.
   func noteStored(_ entry: CacheEntry) { misses.noteStored(entry.id.key) }
 
   // MARK: Answering
 
-  /// What to do for a job.
+  /// Decides how a job proceeds at its own URL.
   func answer(_ job: Job, at now: Timestamp) async -> CachePolicy.Answer {
     await answers([job], at: now)[0]
   }
 
-  /// What to do for each of the jobs, looked up at once.
+  /// Decides for several jobs with one lookup.
   func answers(_ jobs: [Job], at now: Timestamp) async -> [CachePolicy.Answer] {
     let policies = jobs.map(CachePolicy.init)
     let keys = policies.map { isOn && $0.mode != .noStore ? $0.keys : [] }
@@ -68,8 +68,8 @@ final class ResponseCache: Sendable {
 
   /// Decides how a job proceeds at a URL that a redirect leads to.
   /// - Parameters:
-  ///   - hasFields: whether the client's own fields go along.
-  ///   - known: the response that is stored for the job's own URL. Where redirects had led from there to this URL, it is a response of
+  ///   - hasFields: whether the client's own fields are sent to this URL.
+  ///   - known: the stored response of the job's own URL. If redirects led from there to this URL, it is a response of
   ///     this URL too.
   func answer(
     at url: SourceURL, hasFields: Bool, for job: Job, redirected known: CacheEntry?,
@@ -77,13 +77,13 @@ final class ResponseCache: Sendable {
   ) async -> CachePolicy.Answer {
     let policy = CachePolicy(job.asking(url, withFields: hasFields))
     guard isOn, policy.mode != .noStore, policy.mode != .reload else { return .fetch }
-    // Responses of that URL itself. One that other redirects had led to is only as fresh as they are.
+    // Only responses of this URL itself. A response reached by other redirects is only as fresh as those are.
     let stored = await entries(for: policy.keys).flatMap(\.self)
       .filter(\.path.redirects.isEmpty)
     let direct = known.flatMap { policy.direct($0, at: url, hasFields: hasFields) }
     let answer = policy.answer(
       from: stored + [direct].compactMap(\.self), at: now, fallback: fallback)
-    // The store knows it by its own id.
+    // The store knows the response by its original id.
     switch (answer, known) {
     case (.use(direct, let outcome, let isStale), let known?):
       return .use(known, outcome, isStale: isStale)
@@ -100,23 +100,23 @@ final class ResponseCache: Sendable {
       misses.noteFound(entries.map(\.count), of: keys, as: look)
       return entries
     } catch {
-      log.error("the cache can't be read", metadata: ["error": "\(error)"])
+      log.error("failed to read cache entries", metadata: ["error": "\(error)"])
       return keys.map { _ in [] }
     }
   }
 
-  /// What is left of an entry's image.
+  /// The state of an entry's image.
   enum ImageState {
-    /// It is there, unharmed.
+    /// The bytes are complete.
     case whole
-    /// It isn't, or is harmed.
+    /// The bytes are missing or corrupt.
     case gone
-    /// The store can't be asked.
+    /// The store could not be asked.
     case unknown
   }
 
-  /// What is left of the entry's image, for whoever has the store refer to it then: the store knows whether the image has
-  /// given way, and memory doesn't.
+  /// Returns the state of the entry's image, for a caller that then stores a reference to it. Storing the reference
+  /// fails if the image was evicted; a copy in memory does not show that.
   func state(of entry: CacheEntry) async -> ImageState {
     if memory.holds(entry.image.digest) { return .whole }
     return await storedState(of: entry)
@@ -126,16 +126,16 @@ final class ResponseCache: Sendable {
     do throws(StoreError) {
       return try await images.verify(entry.image.digest, bytes: entry.image.bytes) ? .whole : .gone
     } catch {
-      log.error("a cached image can't be looked at", metadata: ["error": "\(error)"])
+      log.error("failed to verify a cached image", metadata: ["error": "\(error)"])
       return .unknown
     }
   }
 
-  /// Sees to it that a stored response's image stays until the reservation of `holder` ends. One that is gone, or
-  /// harmed, is forgotten; not where the store can't be asked just now.
+  /// Reserves the image of an entry until the reservation of `holder` ends. Deletes the entry if the image is missing
+  /// or corrupt, but not if the store could not be asked.
   ///
-  /// One that has given way meanwhile can be reserved as well. So its bytes are looked for where they are kept, not in
-  /// memory, and once nobody may remove them any more.
+  /// An image that was evicted meanwhile can still be reserved. So its bytes are verified in the image store, not in
+  /// memory. They are verified after the reservation, when no instance may delete them.
   func hold(_ entry: CacheEntry, as holder: JobID) async -> ImageState {
     var state = ImageState.gone
     do throws(StoreError) {
@@ -143,23 +143,23 @@ final class ResponseCache: Sendable {
         entry.image.digest, bytes: entry.image.bytes, as: holder)
       if isHeld { state = await storedState(of: entry) }
     } catch {
-      log.error("a cached image can't be held", metadata: ["error": "\(error)"])
+      log.error("failed to reserve a cached image", metadata: ["error": "\(error)"])
       state = .unknown
     }
     if state == .gone { await drop([entry]) }
     return state
   }
 
-  /// Forgets entries; their images stay for whoever else has them.
+  /// Deletes entries. Their images stay if anything else refers to them.
   func drop(_ entries: [CacheEntry]) async {
     guard !entries.isEmpty else { return }
     for entry in entries { memory.remove(entry.image.digest) }
     do throws(StoreError) { try await store.drop(entries.map(\.id)) } catch {
-      log.error("cache entries can't be dropped", metadata: ["error": "\(error)"])
+      log.error("failed to delete cache entries", metadata: ["error": "\(error)"])
     }
   }
 
-  /// An entry answered a job.
+  /// Records that an entry answered a job.
   func used(_ entry: CacheEntry, _ status: CacheOutcome.Status, at now: Timestamp) {
     state.withLock { state in
       state.uses[entry.id] = now
@@ -167,20 +167,21 @@ final class ResponseCache: Sendable {
     }
   }
 
-  /// A variant was used.
+  /// Records that a variant was used.
   func used(_ variant: CacheEntry.ID, at now: Timestamp) {
     state.withLock { $0.uses[variant] = now }
   }
 
-  /// When an entry was last used, as far as the store doesn't know: what is read all the time must not be evicted.
+  /// Returns the last use of an entry, if the store does not know it yet. Eviction needs it, so that entries in
+  /// constant use are not evicted.
   var lastUse: CacheEntry.LastUse { { [self] id in state.withLock { $0.uses[id] } } }
 
-  /// Stores which entries were used since this was last done: the order of eviction depends on it.
+  /// Saves the last uses of entries in the store, because eviction depends on them.
   func noteUses() async {
     let uses = state.withLock { $0.uses }
     guard !uses.isEmpty else { return }
     do throws(StoreError) { try await store.touch(uses) } catch {
-      log.error("the cache's uses can't be noted", metadata: ["error": "\(error)"])
+      log.error("failed to save the last use of cache entries", metadata: ["error": "\(error)"])
       return
     }
     state.withLock { state in
@@ -188,9 +189,9 @@ final class ResponseCache: Sendable {
     }
   }
 
-  // MARK: After the origin was asked
+  // MARK: Responses of the origin
 
-  /// What a new response is for the job that had it fetched, and for the cache.
+  /// Returns the loaded image of a new response, with the entry to store if it may be stored.
   func obtained(
     _ image: StoredImage, by response: FetchedResponse, for job: Job, began: Timestamp,
     at now: Timestamp
@@ -208,10 +209,10 @@ final class ResponseCache: Sendable {
     return obtained(.miss, image, stored, over: path, for: job, policy, at: now)
   }
 
-  /// Forgets what would have answered the job: a full response says that nothing of that is suitable (RFC 9111 section
-  /// 4.3.3). Where it isn't kept itself, the old one would be fresh again.
-  /// - Parameter new: takes the place of the entry of its id when the job ends. Nil where the response may not be stored,
-  ///   or the job drops its bytes: what it says of the old one is the same.
+  /// Deletes the entries that would have answered the job: a full response means that none of them is suitable (RFC
+  /// 9111 section 4.3.3). Otherwise an old entry would be used again if the new response can't be stored.
+  /// - Parameter new: the entry that replaces the one with the same id when the job ends. Nil if the response may not
+  ///   be stored or the job drops its original.
   func dropSuperseded(by response: FetchedResponse, keptAs new: CacheEntry?, for job: Job) async {
     guard isOn, job.submission.cacheMode != .noStore else { return }
     var policies = [CachePolicy(job)]
@@ -225,7 +226,7 @@ final class ResponseCache: Sendable {
     await drop(old.filter { $0.id != new?.id })
   }
 
-  /// What a 304 is for the job, and for the cache; nil when it is about another response.
+  /// Returns the loaded image after a 304, with the updated entry; nil if the 304 is about another response.
   func confirmed(
     _ known: CacheEntry, by response: FetchedResponse, for job: Job, began: Timestamp,
     at now: Timestamp
@@ -241,8 +242,8 @@ final class ResponseCache: Sendable {
     return obtained(.revalidated, image, stored, over: path, for: job, policy, at: now)
   }
 
-  /// Makes the answer to a job from a stored response of the URL that redirects led to. The cache stores it for the job's
-  /// own URL too, if all of the redirects may be stored.
+  /// Answers a job with a stored response of the URL that redirects led to. The response is also stored for the job's
+  /// own URL if all redirects may be stored.
   func redirected(
     to known: CacheEntry, _ outcome: CacheOutcome, by response: FetchedResponse, for job: Job,
     began: Timestamp, at now: Timestamp
@@ -252,7 +253,7 @@ final class ResponseCache: Sendable {
     let policy = CachePolicy(job)
     let path = response.path(of: policy.fields, began: began)
     guard var entry = entry(image, known.response, over: path, for: job, policy) else {
-      // Until when it may be used is of no use to a job that has to ask for the redirect again.
+      // The job has to ask for the redirect again, so the freshness of the stored response is of no use to it.
       return LoadedImage(image: image, cache: CacheOutcome(outcome.status, age: outcome.age))
     }
     entry.credentials = known.credentials ?? entry.credentials
@@ -261,8 +262,7 @@ final class ResponseCache: Sendable {
       image: image, cache: CacheOutcome(outcome.status, freshness), entry: entry)
   }
 
-  /// The cache keeps the response for the URL that was asked for, or, where a redirect may not be stored, for the one
-  /// that answered.
+  /// The response is stored for the job's URL. If a redirect may not be stored, it is stored for the URL that answered.
   private func obtained(
     _ status: CacheOutcome.Status, _ image: StoredImage, _ response: StoredResponse,
     over path: StoredPath, for job: Job, _ policy: CachePolicy, at now: Timestamp
@@ -279,7 +279,7 @@ final class ResponseCache: Sendable {
     return LoadedImage(image: image, cache: CacheOutcome(status), entry: last)
   }
 
-  /// Nil for what may not be stored.
+  /// Returns nil if the response may not be stored.
   private func entry(
     _ image: StoredImage, _ response: StoredResponse, over path: StoredPath, for job: Job,
     _ policy: CachePolicy
@@ -295,7 +295,8 @@ final class ResponseCache: Sendable {
     return entry
   }
 
-  /// The entry in the place of an error, where the origin allowed that for a time (RFC 5861 section 4).
+  /// Returns the outcome if the entry may be used instead of an error (RFC 5861 section 4, `stale-if-error`); nil if
+  /// not.
   func outcome(
     of entry: CacheEntry, replacing error: FetchError, for job: Job, at now: Timestamp
   ) -> CacheOutcome? {
@@ -306,13 +307,13 @@ final class ResponseCache: Sendable {
     return freshness.permitsStaleIfError ? CacheOutcome(.stale, freshness) : nil
   }
 
-  // MARK: For people
+  // MARK: For operators
 
-  /// Where an image is that responses to a job brought; nil where it has none.
+  /// Returns where the responses that led to the job's image are cached; nil if the job has no image.
   static func image(of job: Job) -> CachedImage? {
     guard let image = job.image else { return nil }
     var keys = Set(CachePolicy(job).keys)
-    // Where a redirect was not to be stored, it is the answering URL's.
+    // If a redirect may not be stored, the entry belongs to the URL that answered.
     if let url = image.url, url != job.url {
       for hasFields in [true, false] {
         keys.formUnion(CachePolicy(job.asking(url, withFields: hasFields)).keys)
@@ -321,8 +322,8 @@ final class ResponseCache: Sendable {
     return CachedImage(image.digest, under: keys)
   }
 
-  /// Forgets an image, and what was made of it. The store itself is asked: others may have put there what is not known here
-  /// yet.
+  /// Deletes the entries of an image and its variants. Reads the store, because other instances may have stored entries
+  /// that are unknown here.
   func forget(_ image: CachedImage) async throws(StoreError) {
     _ = try await store.drop(key: image.variants)
     let entries = try await store.entries(for: Array(image.keys)).joined()
@@ -330,10 +331,10 @@ final class ResponseCache: Sendable {
     if !ids.isEmpty { try await store.drop(ids) }
   }
 
-  /// Forgets what was made of an image.
+  /// Deletes the variants of an image.
   func forgetVariants(of image: ImageDigest) async {
     do throws(StoreError) { _ = try await store.drop(key: Rendition.key(of: image)) } catch {
-      log.error("an image's variants can't be dropped", metadata: ["error": "\(error)"])
+      log.error("failed to delete an image's variants", metadata: ["error": "\(error)"])
     }
   }
 
@@ -343,28 +344,29 @@ final class ResponseCache: Sendable {
     return counts
   }
 
-  /// Counts of this process: outcomes, and bytes held in memory.
+  /// The counts of this process: outcomes, and bytes in memory.
   var ownCounts: CacheCounts {
     var counts = state.withLock { $0.counts }
     counts.memoryBytes = memory.bytes
     return counts
   }
 
-  /// Forgets what is in memory, where the store has dropped something.
+  /// Clears the caches in memory, after entries were deleted from the store.
   func clearMemory() {
     memory.clear()
     variants.clear()
   }
 
-  /// Forgets what there is of a URL, whoever had it fetched, and what was made of it.
+  /// Deletes all entries of a URL with their variants, whichever owner fetched them.
   /// - Parameter url: nil: everything.
-  /// - Returns: how many entries there were.
+  /// - Returns: the number of deleted entries.
   func forget(_ url: SourceURL?) async throws(StoreError) -> Int {
     clearMemory()
     guard let url else { return try await store.clear() }
     var count = 0
     while true {
-      // So many a commit that nobody waits for long, however many fields somebody varied.
+      // In transactions of 500 entries, so that other writers don't wait for long however many variations of the
+      // request are cached.
       let images = try await store.drop(resource: Job.cacheKey(of: url), count: 500)
       if images.isEmpty { return count }
       count += images.count
@@ -373,33 +375,34 @@ final class ResponseCache: Sendable {
   }
 }
 
-/// An image that a load came to, and what the cache has to do with it.
+/// The image of a load, and the cache entry to store with it.
 struct LoadedImage: Sendable {
   var image: StoredImage
-  /// Nil for other sources than URLs.
+  /// Nil unless the source is a URL.
   var cache: CacheOutcome?
-  /// For the cache to keep.
+  /// The entry to store.
   var entry: CacheEntry?
-  /// The image's bytes, where they are few: the job store is to keep them, unless they are dropped.
+  /// The image's bytes if they are few: then the job store keeps them, unless the original is dropped.
   var embedded: EmbeddedImage?
-  /// What its decode was to make on its way: a JPEG's scale follows from all of that.
+  /// The variants that the decode was asked for. They decide at which scale a JPEG is read.
   var wanted: [VariantRequest] = []
-  /// What its decode made on its way.
+  /// The variants that the decode made.
   var variants: [VariantRequest: [UInt8]] = [:]
-  /// Whether its bytes are there until the load ends.
+  /// Whether the bytes are available until the load ends.
   var isAtHand = true
-  /// The error in whose place it is, as a stored response.
+  /// The error that was replaced by this stored response.
   var replaced: FetchError?
 
-  /// Whether it takes the place of a transfer whose time was over, and which may not have been in vain for whoever has more.
+  /// Whether this stored response replaces a transfer that timed out. Jobs with more time left may still succeed with a
+  /// transfer.
   var wasCut: Bool { replaced?.isTimeout ?? false }
 }
 
 extension FetchedResponse {
-  /// How it was come by, as the cache keeps that.
+  /// Returns the redirects and request fields that led to this response, in the form that the cache stores.
   /// - Parameters:
   ///   - client: the client's own fields.
-  ///   - began: when the fetch did.
+  ///   - began: start of the fetch.
   fileprivate func path(of client: [Field], began: Timestamp) -> StoredPath {
     let stored = redirects.map { redirect in
       StoredRedirect(
@@ -411,7 +414,7 @@ extension FetchedResponse {
     return StoredPath(redirects: stored, hadFields: hadFields)
   }
 
-  /// When its own request was sent, at the earliest.
+  /// The earliest time at which the last request was sent.
   fileprivate func asked(after began: Timestamp) -> Timestamp {
     began + (redirects.last?.answered ?? .zero)
   }
@@ -429,8 +432,8 @@ extension CacheCounts {
 }
 
 extension FetchError {
-  /// Whether it is one in whose place a stale response may be used: a status of 500, 502, 503 or 504, what a gateway
-  /// says in their place, or no answer.
+  /// Whether a stale response may replace this error: status 500, 502, 503 or 504, the equivalents of common gateways,
+  /// or no response.
   var isOriginsFault: Bool {
     switch self {
     case .originStatus(let status, _):

@@ -2,11 +2,11 @@ internal import Jobs
 internal import Logging
 internal import Synchronization
 
-/// Whether the disk is full, as far as anything new is concerned: a store refused something for want of room, or has little
-/// more left than what it needs to remove things.
+/// Tracks whether the disk is full: a store had no space for something, or little more is left than what deletions
+/// need.
 ///
-/// It ends once there is room for many images: a disk at its edge, where some writes succeed and others don't, doesn't make it
-/// change to and fro.
+/// The disk counts as full until there is space for many images, so that the state does not flip back and forth while
+/// some writes succeed.
 final class StorageRoom: Sendable {
   private let images: any ImageStore
   private let records: any JobRecords
@@ -25,16 +25,16 @@ final class StorageRoom: Sendable {
 
   var isFull: Bool { isLacking.withLock { $0 } }
 
-  /// - Throws: `.full` while nothing may be added.
+  /// - Throws: `.full` while the disk is full.
   func check() throws(JobsError) { if isFull { throw .store(.full) } }
 
-  /// Something could not be stored.
+  /// Records that something could not be stored.
   func note(_ error: StoreError) {
     guard error == .full, set(true) else { return }
-    log.error("the disk is full: nothing is accepted and no job begins until there is room")
+    log.error("the disk is full, new jobs are refused and queued jobs wait until space is free")
   }
 
-  /// Looks once a second; until cancelled.
+  /// Checks once a second until cancelled.
   func watch() async {
     while !Task.isCancelled {
       await look()
@@ -44,20 +44,20 @@ final class StorageRoom: Sendable {
 
   func look() async {
     guard isFull else {
-      // Before the first write fails: what is left is for what removes things.
+      // Checked before the first write fails, because the rest of the space is needed for deletions.
       var isLow = await images.isLow()
       if !isLow { isLow = await records.isLow() }
       return isLow ? note(.full) : ()
     }
-    // Both are asked: each may make room.
+    // Ask both, because the call itself may free space.
     let haveImages = await images.hasRoom()
     let haveRecords = await records.hasRoom()
     guard haveImages, haveRecords, set(false) else { return }
-    log.notice("there is room on the disk again")
+    log.notice("the disk has free space again, jobs are accepted")
     onRoom()
   }
 
-  /// - Returns: whether that is new.
+  /// - Returns: whether the state changed.
   private func set(_ isFull: Bool) -> Bool {
     isLacking.withLock { lacking in
       defer { lacking = isFull }

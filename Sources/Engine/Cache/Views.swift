@@ -1,26 +1,26 @@
 internal import Jobs
 internal import Synchronization
 
-/// Which jobs those who view images are given: a picture that many look at is one job.
+/// The jobs of views: requests for an image by its URL, without a job of the client's. Equal views share a job.
 final class Views: Sendable {
   typealias Outcome = Result<JobSnapshot, JobsError>
 
   private struct State {
     var jobs: LRUCache<Fingerprint, JobID>
     var submitting: [Fingerprint: Task<Outcome, Never>] = [:]
-    /// Of jobs that somebody waits for.
+    /// The number of views that wait for each job.
     var viewers: [JobID: Int] = [:]
   }
 
   private let state: Mutex<State>
 
-  /// - Parameter capacity: jobs that are remembered.
+  /// - Parameter capacity: number of jobs to remember.
   init(capacity: Int) { state = Mutex(State(jobs: LRUCache(capacity: capacity))) }
 
-  /// The job that was given last to who asked the same; it may have ended or be gone.
+  /// Returns the last job for this view. It may have ended or been deleted.
   func job(for view: Fingerprint) -> JobID? { state.withLock { $0.jobs.value(for: view) } }
 
-  /// Submits a job, once for all who ask the same at the same time.
+  /// Submits a job, once for equal views at the same time.
   func submit(
     _ view: Fingerprint, _ submit: @escaping @Sendable () async -> Outcome
   ) async -> Outcome {
@@ -33,17 +33,17 @@ final class Views: Sendable {
     return await task.value
   }
 
-  /// Has every view be given a new job.
+  /// Forgets all jobs, so that each view gets a new one.
   func clear() { state.withLock { $0.jobs.removeAll() } }
 
-  /// How many wait for the job.
+  /// Returns how many views wait for the job.
   func viewers(of id: JobID) -> Int { state.withLock { $0.viewers[id] ?? 0 } }
 
-  /// Somebody begins to wait for the job.
+  /// Records that a view waits for the job.
   func enter(_ id: JobID) { state.withLock { $0.viewers[id, default: 0] += 1 } }
 
-  /// Somebody waits no more.
-  /// - Returns: whether nobody does now.
+  /// Records that a view no longer waits for the job.
+  /// - Returns: whether it was the last one.
   func leave(_ id: JobID) -> Bool {
     state.withLock { state in
       let left = (state.viewers[id] ?? 1) - 1

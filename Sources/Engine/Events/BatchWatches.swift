@@ -1,14 +1,14 @@
 internal import Jobs
 internal import Synchronization
 
-/// Batches that somebody waits for or follows. However many do, each batch is looked up by one of them for all, for as long
-/// as anybody wants to know.
+/// Watches batches for clients that wait for or follow them. One task per batch reads the store for all its listeners,
+/// for as long as there is one.
 final class BatchWatches: Sendable {
   private typealias Listener = AsyncStream<Batch?>.Continuation
 
   private struct Watch {
     var listeners: [Int: Listener] = [:]
-    /// As it was when it was last looked up.
+    /// The batch as it was last read.
     var last: Batch?
     var looking: Task<Void, Never>?
   }
@@ -21,13 +21,13 @@ final class BatchWatches: Sendable {
 
   private let store: any BatchStore
   private let state = Mutex(State())
-  /// Between two looks.
+  /// Time between two reads of the store.
   private static let interval = Duration.milliseconds(200)
 
   init(store: any BatchStore) { self.store = store }
 
-  /// The batch as it is, and as it becomes: of what a listener has not taken only the newest. Nil, and then the end, once there
-  /// is none.
+  /// Returns a stream of the batch now and after each change. A slow listener gets only the newest state. Yields nil
+  /// and ends once the batch is deleted.
   func follow(_ id: BatchID) -> AsyncStream<Batch?> {
     AsyncStream(bufferingPolicy: .bufferingNewest(1)) { listener in
       let number: Int? = state.withLock { state in
@@ -47,7 +47,7 @@ final class BatchWatches: Sendable {
     }
   }
 
-  /// Nobody is told of anything any more.
+  /// Ends all streams.
   func close() {
     let watches = state.withLock { state in
       state.isClosed = true
@@ -72,7 +72,7 @@ final class BatchWatches: Sendable {
 
   private static func look(_ id: BatchID, for watches: () -> BatchWatches?) async {
     while !Task.isCancelled, let this = watches() {
-      // One that can't be looked up now is looked up again.
+      // If a read fails, the next one follows after the interval.
       do throws(StoreError) {
         let batch = try await this.store.batch(id)
         guard !Task.isCancelled else { return }

@@ -1,7 +1,7 @@
 internal import Jobs
 internal import Synchronization
 
-/// What the store found when it came to make a change.
+/// The result of a change, recorded inside the store's transaction.
 final class ChangeOutcome: Sendable {
   enum Value: Equatable {
     case unchanged, changed, versionDiffers
@@ -14,8 +14,10 @@ final class ChangeOutcome: Sendable {
 
   var value: Value { state.withLock { $0.value } }
 
-  /// The store comes to make the change, perhaps once more: what it found before was not committed.
-  /// - Returns: false where this is the finished job that was noted: it was, and only the answer was lost.
+  /// Called at the start of each attempt of the transaction. The store may repeat it, so the result of an earlier
+  /// attempt is discarded.
+  /// - Returns: false if the job is already the finished job that an earlier attempt recorded: that attempt was
+  ///   committed, and only the answer was lost.
   func begins(with job: Job) -> Bool {
     state.withLock { state in
       if let finished = state.finished, finished.phase == job.phase,
@@ -28,7 +30,7 @@ final class ChangeOutcome: Sendable {
     }
   }
 
-  /// - Parameter finished: the job, where the change finishes it or is made of what has finished.
+  /// - Parameter finished: the job as this change leaves it, if the change finishes it or queues a finished job again.
   func note(_ value: Value, finished: Job? = nil) {
     state.withLock { $0 = (value, finished) }
   }

@@ -2,7 +2,7 @@ internal import Jobs
 internal import Metrics
 internal import Synchronization
 
-/// The centre's figures, as `GET /metrics` shows them.
+/// The metrics of jobs, cache and variants, as `GET /metrics` shows them.
 struct JobMetrics: Sendable {
   private let finished = CounterFamily("imagefetch_jobs_finished_total", ["phase", "code"])
   private let outcomes = CounterFamily("imagefetch_cache_outcomes_total", ["status"])
@@ -28,7 +28,7 @@ struct JobMetrics: Sendable {
 
   func submitted(_ count: Int) { submitted.increment(by: Int64(count)) }
 
-  /// Jobs joined a load that was under way.
+  /// Counts jobs that joined a running load.
   func joined(_ count: Int) { joins.increment(by: Int64(count)) }
 
   func finished(_ job: Job) {
@@ -40,9 +40,9 @@ struct JobMetrics: Sendable {
     }
   }
 
-  /// What came of a request for a variant.
+  /// The result of a request for a variant.
   enum VariantOutcome: String {
-    /// It was kept.
+    /// It was stored already.
     case hit
     case rendered, joined, refused, failed, abandoned
   }
@@ -57,25 +57,25 @@ struct JobMetrics: Sendable {
       .record(duration: time)
   }
 
-  /// What is only known by counting.
+  /// Values that have to be counted before they are read.
   struct Counts {
     var store: StoreCounts
     var cache: CacheCounts
-    /// Loads under way.
+    /// Running loads.
     var running: Int
-    /// Those that take longer than any should.
+    /// Loads that run longer than any should.
     var stuck: Int
     var workers: Int
-    /// How long the oldest load has been running.
+    /// Age of the oldest running load.
     var oldest: Duration
-    /// Renderings under way, and how long the oldest one has taken; nil: none are made.
+    /// Renderings that run and that wait, and the age of the oldest one; nil if variants are not offered.
     var renderings: (rendering: Int, waiting: Int, oldest: Duration)?
     var pausedOrigins: Int
-    /// Of transfers that broke off.
+    /// Bytes of partial transfers.
     var partialBytes: Int
   }
 
-  /// Sets the gauges: called when somebody is about to read them.
+  /// Sets the gauges. Called before the metrics are read.
   func observe(_ counts: Counts) {
     for phase in Phase.allCases {
       Gauge(label: "imagefetch_jobs", dimensions: [("phase", phase.rawValue)])
@@ -105,7 +105,7 @@ struct JobMetrics: Sendable {
   }
 }
 
-/// Counters of one name, told apart by their labels' values: each is looked for among all metrics once only.
+/// Counters with one name and different label values. Each counter is looked up in the metrics system only once.
 private final class CounterFamily: Sendable {
   private let name: String
   private let labels: [String]

@@ -1,39 +1,39 @@
 internal import Jobs
 internal import Logging
 
-/// The one place where a job's new state becomes known, once the store has it: to readers and subscribers, and where
-/// the job has ended, in the log and the metrics.
+/// Makes a job's new state known once the store has it. Readers and subscribers get the state. If the job has ended,
+/// the end goes to the log, the metrics and the trace. No other code does this.
 ///
-/// In comes a job as the store has it; out go its snapshot, its change for the subscribers, a log line and counts. Runs
-/// on the caller's thread and never waits: ``Subscribers/run()`` delivers on Swift's threads.
+/// Input: a job as the store has it. Output: its snapshot, its change for the subscribers, a log line and counts. Runs
+/// on the caller's thread and never waits; ``Subscribers/run()`` delivers on Swift's threads.
 struct JobPublisher: Sendable {
   let snapshots: JobSnapshots
   let metrics: JobMetrics
-  /// Nil: nobody traces.
+  /// Nil if tracing is off.
   let tracer: (any JobTracer)?
   let log: Logger
-  /// Called when a job has ended of whose end somebody is to be told.
+  /// Called when a job with a webhook has ended.
   let onMessage: @Sendable () -> Void
   /// Called when a job has ended with its low-data image.
   let onLowData: @Sendable (Job) -> Void
 
   /// - Parameters:
-  ///   - hasEnded: whether it became success, failure or cancelled by this change.
-  ///   - stages: of its last try, where somebody traces.
-  /// - Returns: the newest state; nil when the job was purged.
+  ///   - hasEnded: whether this change ended the job, as success, failure or cancelled.
+  ///   - stages: the stages of its last try, if tracing is on.
+  /// - Returns: the newest state; nil if the job was purged.
   @discardableResult
   func publish(_ job: Job, hasEnded: Bool, _ stages: [JobStage] = []) -> JobSnapshot? {
     if hasEnded { recordEnd(of: job, stages) }
     return snapshots.publish(job)
   }
 
-  /// An unfinished job was purged: in the log and the metrics it ends as a cancelled one.
+  /// Records the purge of a job. An unfinished job is logged and counted as cancelled.
   func recordPurge(of job: Job, at moment: Timestamp) {
     var job = job
     if job.cancel(at: moment, keptFor: .zero) { recordEnd(of: job) }
   }
 
-  /// The regular image of a success took the place of the low-data one. The job ended before, and isn't counted again.
+  /// Publishes a finished job whose regular image replaced the low-data one. The job is not counted again.
   func publishReplacedImage(of job: Job) {
     snapshots.publish(job)
     log.info("image replaced", metadata: metadata(of: job))

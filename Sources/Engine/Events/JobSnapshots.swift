@@ -1,28 +1,29 @@
 internal import Jobs
 internal import Synchronization
 
-/// The newest known state of jobs, in memory: of those that workers here carry, and of those asked for lately.
+/// The newest known states of jobs, in memory: of jobs that are loaded here and of jobs that were read lately.
 ///
-/// The store decides; answers are made from what is here. A state replaces another only when its version is
-/// higher, so it doesn't matter in which order changes get here. Reading costs one short lock and never suspends.
+/// The store holds the truth; responses are made from these snapshots. A state replaces another only if its version is
+/// higher, so changes may arrive in any order. Reading takes one short lock and never suspends.
 ///
-/// It is no `LRUCache`: jobs that somebody carries, waits for or subscribes to stay however long nobody has asked for
-/// them, and ten thousand of them at the end of that one's order would be gone past for each job that comes. Whether a
-/// job has a subscriber is known to ``Subscribers`` alone. So both are asked about once for a whole generation.
+/// This is not an `LRUCache`, because jobs that are loaded, waited for or subscribed to must stay. In an `LRUCache`
+/// thousands of them could gather at its end, and each insertion would have to skip them. Here they are checked once
+/// for a whole generation. ``Subscribers`` knows which jobs have subscribers.
 final class JobSnapshots: Sendable {
-  /// Two generations, each up to `capacity`: when the younger is full the older is dropped, but for what is pinned.
+  /// Two generations of up to `capacity` jobs. When the younger one is full, the older one is dropped, except pinned
+  /// jobs and jobs with subscribers.
   private struct State {
     var young: [JobID: JobSnapshot] = [:]
     var old: [JobID: JobSnapshot] = [:]
     var pinned: [JobID: Int] = [:]
-    /// Pinned ones that somebody follows through another instance.
+    /// Pinned jobs that clients of another instance follow.
     var followedElsewhere: Set<JobID> = []
     var purged: Set<JobID> = []
     var purgedBefore: Set<JobID> = []
-    /// Whose jobs are removed one after the other, which takes a while.
+    /// Purged batches. The store deletes their jobs one after the other.
     var purgedBatches = LRUCache<BatchID, Bool>(capacity: 1_024)
     var weight = 0
-    /// What the younger one began with, because it must stay.
+    /// The weight of the jobs that were carried over into the younger generation.
     var pinnedWeight = 0
     var isClosed = false
     let subscribers: Subscribers
@@ -39,7 +40,7 @@ final class JobSnapshots: Sendable {
     mutating func put(_ snapshot: JobSnapshot, capacity: Int) {
       let before = young.updateValue(snapshot, forKey: snapshot.job.id)
       weight += snapshot.weight - (before?.weight ?? 0)
-      // Beyond what stays in any case, so that a generation is worth its making.
+      // The jobs that are carried over don't count, so that each generation has room for new ones.
       guard weight > capacity + pinnedWeight else { return }
       let followed = subscribers.jobs
       let keep = old.filter { pinned[$0.key] != nil || followed.contains($0.key) }
@@ -55,24 +56,24 @@ final class JobSnapshots: Sendable {
     }
   }
 
-  /// How a job's state got here.
+  /// The origin of a state.
   enum Source {
-    /// It was changed by this process.
+    /// This process changed the job.
     case changedHere
-    /// Another one changed it.
+    /// Another instance changed the job.
     case changedElsewhere
-    /// It was read, and may be as it was before.
+    /// The job was read, possibly unchanged.
     case read
   }
 
   private let state: Mutex<State>
   private let capacity: Int
   private let membership: Membership
-  /// Who wants to know of changes.
+  /// Subscribers to changes.
   let subscribers = Subscribers()
 
-  /// - Parameter capacity: jobs of the usual size in a generation, larger ones counting as several; at most twice as
-  ///   many are held, and those that somebody works on or waits for.
+  /// - Parameter capacity: jobs of the usual size in a generation; larger ones count as several. At most twice as many
+  ///   are held, in addition to jobs that are loaded or have subscribers.
   init(capacity: Int, membership: Membership) {
     self.capacity = capacity
     self.membership = membership
@@ -83,9 +84,11 @@ final class JobSnapshots: Sendable {
     state.withLock { $0.find(id, capacity: capacity) }
   }
 
-  /// What is known of a job, where that can be told as it is. Of a shared store's jobs it can of those to which nothing
-  /// happens any more but their removal: whatever else another instance did would be missing, to jobs that are carried
-  /// here, too, until it is heard. A failed or cancelled job may be queued again.
+  /// Returns a job's state if it is certainly the newest one.
+  ///
+  /// In a shared store that is only true of a success that can no longer change, except by being deleted. Another
+  /// instance may have changed any other job, also one that is loaded here, and the event may not have arrived. Failed
+  /// and cancelled jobs can be queued again.
   func current(_ id: JobID) -> JobSnapshot? {
     state.withLock { state in
       guard let snapshot = state.find(id, capacity: capacity) else { return nil }
@@ -94,8 +97,9 @@ final class JobSnapshots: Sendable {
     }
   }
 
-  /// Takes in a job's state, unless there is a newer one. Other instances are told of what happened here.
-  /// - Returns: the newest state; nil when the job was purged.
+  /// Records a job's state, unless a newer one is known. A change that was made here is published to the other
+  /// instances.
+  /// - Returns: the newest state; nil if the job was purged.
   @discardableResult
   func publish(_ job: Job, _ source: Source = .changedHere) -> JobSnapshot? {
     let (newest, isNew) = take(job, source)
@@ -121,7 +125,7 @@ final class JobSnapshots: Sendable {
     }
   }
 
-  /// Takes in a job's progress, which is in no store.
+  /// Records progress of a job that is loaded here. The store does not have it.
   func report(_ id: JobID, _ report: ProgressReport) {
     let told = state.withLock { state -> Job? in
       let job = change(id, &state) { job in
@@ -134,12 +138,13 @@ final class JobSnapshots: Sendable {
     if let told { tellProgress(of: told) }
   }
 
-  /// Takes in the progress of a job that another instance carries, at the version that is shown there.
+  /// Records progress of a job that another instance loads, with the version that clients see there.
   func report(_ id: JobID, _ report: ProgressReport, at version: Int) {
     state.withLock { state in _ = change(id, &state) { $0.note(report, at: version) } }
   }
 
-  /// Somebody follows these jobs through another instance: of those carried here it is told of progress from now on.
+  /// Starts publishing the progress of those jobs that are loaded here, because clients of another instance follow
+  /// them.
   func follow(_ ids: [JobID]) {
     let jobs = state.withLock { state in
       let mine = ids.filter { state.pinned[$0] != nil }
@@ -165,7 +170,7 @@ final class JobSnapshots: Sendable {
     return job
   }
 
-  /// Jobs have lost an image.
+  /// Records that these jobs have lost an image.
   func lose(_ image: ImageDigest, of ids: [JobID]) {
     for id in ids {
       guard var job = peek(id)?.job, job.keptImage?.keptDigest == image else { continue }
@@ -174,14 +179,14 @@ final class JobSnapshots: Sendable {
     }
   }
 
-  /// Forgets jobs that the store has forgotten.
+  /// Removes jobs that were deleted from the store.
   func remove(_ ids: [JobID]) {
     state.withLock { state in for id in ids { state.remove(id) } }
     subscribers.remove(ids)
   }
 
-  /// Forgets a job that another instance changed, unless somebody here works on it, waits for it or subscribes to it.
-  /// - Returns: whether somebody does: it is to be looked up then.
+  /// Removes a job that another instance changed, unless it is loaded here or has subscribers.
+  /// - Returns: whether the job stays; its new state has to be read then.
   func dropUnlessHeld(_ id: JobID) -> Bool {
     state.withLock { state in
       if state.pinned[id] != nil || subscribers.follows(id) { return true }
@@ -190,8 +195,8 @@ final class JobSnapshots: Sendable {
     }
   }
 
-  /// Forgets what other instances may have changed: whoever asks for it next gets what the store has.
-  /// - Returns: the jobs that stay, as somebody works on them, waits for them or subscribes to them.
+  /// Removes all jobs that other instances may have changed, so that the next read gets them from the store.
+  /// - Returns: the jobs that stay, because they are loaded here or have subscribers.
   func dropUnheld() -> Set<JobID> {
     let followed = subscribers.jobs
     return state.withLock { state in
@@ -204,7 +209,7 @@ final class JobSnapshots: Sendable {
     }
   }
 
-  /// Forgets a job for good: a state that was read or changed before, and comes only now, is not taken in either.
+  /// Removes a purged job for good. A state that was read before the purge and arrives later is ignored.
   func purge(_ id: JobID) {
     state.withLock { state in
       state.purged.insert(id)
@@ -217,7 +222,7 @@ final class JobSnapshots: Sendable {
     subscribers.remove([id])
   }
 
-  /// Has a batch's jobs be known as forgotten before they are.
+  /// Marks a batch as purged, before the store has deleted its jobs.
   func purge(batch id: BatchID) { state.withLock { _ = $0.purgedBatches.set(true, for: id) } }
 
   func isPurged(_ batch: BatchID) -> Bool { state.withLock { $0.purgedBatches.peek(batch) != nil } }
@@ -230,7 +235,7 @@ final class JobSnapshots: Sendable {
 
   var isClosed: Bool { state.withLock { $0.isClosed } }
 
-  /// Keeps the job in memory for as long as a worker carries it.
+  /// Keeps the job in memory while a worker here carries it out.
   func pin(_ id: JobID) { state.withLock { $0.pinned[id, default: 0] += 1 } }
   func unpin(_ id: JobID) {
     state.withLock { state in
@@ -240,10 +245,11 @@ final class JobSnapshots: Sendable {
     }
   }
 
-  /// Whether a worker here carries the job.
+  /// Whether a worker here carries out the job.
   func isPinned(_ id: JobID) -> Bool { state.withLock { $0.pinned[id] != nil } }
 
-  /// Waits until the job meets the condition, is gone or the time is over, the service stops, or the task is cancelled.
+  /// Waits until the job meets the condition, is deleted, the deadline passes, the service stops, or the task is
+  /// cancelled.
   func wait(
     for condition: WaitCondition, of id: JobID, until deadline: ContinuousClock.Instant
   ) async {

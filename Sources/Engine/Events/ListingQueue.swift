@@ -1,11 +1,11 @@
 internal import DequeModule
 internal import Jobs
 
-/// Subscriptions to many jobs that want a page of the jobs as they are: an owner's in the order in which they asked, and the
-/// owners in turn, so that nobody waits for the many streams of another one.
+/// Subscriptions to many jobs that wait for their next page of jobs. Those of one owner are served in order, and the
+/// owners in round robin, so that no owner waits for many streams of another one.
 struct ListingQueue {
   private var byOwner: [Owner: Deque<ManyJobsSubscription>] = [:]
-  /// Each of those owners once.
+  /// The owners in `byOwner`, each once.
   private var turns = Deque<Owner>()
 
   mutating func append(_ subscription: ManyJobsSubscription) {

@@ -1,27 +1,28 @@
 internal import Jobs
 internal import Synchronization
 
-/// A subscription to all the jobs that a caller sees.
+/// A subscription to all the jobs that a caller may see.
 ///
-/// It begins with the jobs as they are, a page at a time, and goes on with what changes. Where more jobs change than it
-/// holds, because its client is slow, it drops the changes and begins anew, with all that has finished since the client
-/// was last up to date; where changes by other instances were not heard, it reads the jobs in the same way.
+/// It first yields the jobs as they are, page by page, then the changes. If its client is slow, more jobs may change
+/// than it holds. It then drops the changes and reads the jobs again, including those that finished since the client
+/// was last up to date. It does the same after events of other instances were lost.
 final class ManyJobsSubscription: JobSubscription, Subscriber {
-  /// Jobs with changes that the client hasn't got yet, at the most; large ones count as several.
+  /// Weight of the changes that wait for the client; large jobs count as several.
   static let maxPending = 1_024
-  /// Bytes of a page of the jobs as they are, of which a client that reads nothing holds one.
+  /// Bytes of one page of jobs. A client that reads nothing holds one page in memory.
   static let maxPageBytes = 256 << 10
-  /// Jobs of which it remembers the version that the client has.
+  /// Number of jobs whose version at the client is remembered.
   private static let maxSeen = 256
-  /// A job's end is dated before it is stored and delivered: ends that are so much earlier are delivered again.
+  /// A job's finish time is set before the job is stored and delivered. So jobs that finished up to this much before
+  /// the client's last position are delivered again.
   static let slack = Duration.seconds(60)
 
   private struct State {
     var pending: [JobID: Change] = [:]
     var pendingWeight = 0
-    /// Those pending, in the order in which they changed first.
+    /// The pending jobs, in the order of their first change.
     var order: ArraySlice<JobID> = []
-    /// The versions that the client has, of jobs that change often.
+    /// The versions that the client has, for recently delivered jobs.
     var seen: [JobID: Int] = [:]
     var listing: Listing?
     var round = 0
@@ -46,12 +47,12 @@ final class ManyJobsSubscription: JobSubscription, Subscriber {
     }
   }
 
-  /// How far the jobs as they are have been read.
+  /// How far the jobs have been read.
   struct Listing: Sendable, Equatable {
-    /// Nil: only jobs that have not finished.
+    /// Read jobs that finished since then too; nil: unfinished jobs only.
     var since: Timestamp?
     var before: JobID?
-    /// How often it began anew before: a page of an earlier round is of no use.
+    /// Number of restarts so far. Pages of earlier rounds are ignored.
     var round = 0
   }
 
@@ -59,7 +60,7 @@ final class ManyJobsSubscription: JobSubscription, Subscriber {
   private let subscribers: Subscribers
   private let registration: Subscribers.Registration
   private let now: WallClock
-  /// What finished before then its client knows, or doesn't ask for.
+  /// The client knows jobs that finished before this time, or has not asked for them.
   private let start: Timestamp
   private let state: Mutex<State>
 
@@ -120,10 +121,10 @@ final class ManyJobsSubscription: JobSubscription, Subscriber {
     return nil
   }
 
-  /// - Returns: false when the client has this version, or a newer one.
+  /// - Returns: false if the client already has this version or a newer one.
   private func note(_ job: Job, _ state: inout State) -> Bool {
     if let seen = state.seen[job.id], seen >= job.version { return false }
-    // A version that comes twice harms nobody; remembering all of them would.
+    // Delivering a version twice is harmless, so old entries can be forgotten.
     if state.seen.count >= Self.maxSeen { state.seen = [:] }
     state.seen[job.id] = job.version
     return true
@@ -146,7 +147,7 @@ final class ManyJobsSubscription: JobSubscription, Subscriber {
   private func keep(_ change: Change, _ state: inout State) {
     let id = change.snapshot.job.id
     if var earlier = state.drop(id) {
-      // Also where the job is no longer wanted: its earlier change is not delivered then.
+      // Also if the query no longer matches the job: its earlier change must not be delivered then.
       earlier.merge(change)
       state.add(earlier)
     } else if query.wants(change.snapshot.job) {
@@ -167,8 +168,8 @@ final class ManyJobsSubscription: JobSubscription, Subscriber {
     state.listing = Listing(since: moment, round: state.round)
   }
 
-  /// Changes are missing: has the jobs read as they are, beside what is pending.
-  /// - Parameter silence: so long before the client was last up to date they may be missing, too.
+  /// Has the jobs read again because changes were lost. Pending changes are kept.
+  /// - Parameter silence: how long before the client's last position changes may be missing as well.
   func relist(after silence: Duration) {
     let wake = state.withLock { state in
       Self.list(since: max(start, state.upToDate + (.zero - silence)), &state)
@@ -177,7 +178,7 @@ final class ManyJobsSubscription: JobSubscription, Subscriber {
     wake?()
   }
 
-  /// Jobs are gone: nothing of them is delivered any more.
+  /// Drops deleted jobs, so that nothing of them is delivered.
   func remove(_ ids: Set<JobID>) {
     state.withLock { state in
       let count = state.pending.count
@@ -199,15 +200,15 @@ final class ManyJobsSubscription: JobSubscription, Subscriber {
   }
 }
 
-/// Reading the jobs as they are, which the engine does for ``Subscribers/wantedListings``.
+/// Reading the jobs, one page at a time. The engine does it for ``Subscribers/wantedListings``.
 extension ManyJobsSubscription {
-  /// What to read next; nil: nothing any more.
+  /// The page to read next; nil: none.
   var wanted: Listing? { state.withLock { $0.hasEnded ? nil : $0.listing } }
 
-  /// Takes in what was read.
+  /// Adds a page that was read.
   /// - Parameters:
-  ///   - listing: as ``wanted`` was when it was read; if it began anew since, that is of no use.
-  ///   - next: where to go on; nil: that was all.
+  ///   - listing: the value of ``wanted`` that was read. The page is ignored if the subscription has restarted since.
+  ///   - next: the next page; nil if this was the last one.
   func take(_ jobs: [JobSnapshot], of listing: Listing, next: Listing?) {
     let wake = state.withLock { state in
       state.isListing = false

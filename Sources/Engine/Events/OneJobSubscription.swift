@@ -15,7 +15,7 @@ final class OneJobSubscription: JobSubscription, Subscriber {
   private let registration: Subscribers.Registration
   private let state: Mutex<State>
 
-  /// - Parameter seen: the version that the client has already.
+  /// - Parameter seen: the version that the client already has.
   init(to snapshot: JobSnapshot, seen: Int?, _ registration: Subscribers.Registration) {
     self.registration = registration
     var first = State(newest: snapshot)

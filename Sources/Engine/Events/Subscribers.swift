@@ -2,39 +2,38 @@ internal import Jobs
 internal import Synchronization
 internal import Waiting
 
-/// A change of a job on its way to subscribers.
+/// A change of a job that is to be delivered.
 struct Change: Sendable {
-  /// The job after it.
+  /// The job after the change.
   var snapshot: JobSnapshot
   var events: JobEvents
 
-  /// Takes in another change of the same job, whichever came first.
+  /// Merges another change of the same job. The order does not matter.
   mutating func merge(_ other: Change) {
     events.formUnion(other.events)
     if other.snapshot.job.version > snapshot.job.version { snapshot = other.snapshot }
   }
 }
 
-/// One that wants to know what happens to jobs: a long poll, an event stream of one job, or one of many, as the
-/// dashboard has it.
+/// Receives changes of jobs: a long poll, an event stream of one job, or one of many jobs such as the dashboard's.
 protocol Subscriber: AnyObject, Sendable {
-  /// Jobs have changed. Must not wait: one task delivers to all.
+  /// Delivers changes. Must not wait, because one task delivers to all subscribers.
   func deliver(_ changes: [Change])
-  /// Jobs are gone.
+  /// Reports that jobs were deleted.
   func remove(_ ids: Set<JobID>)
-  /// No changes will come any more.
+  /// Reports that no more changes will be delivered.
   func end()
 }
 
-/// All subscribers, and the changes that are still to be delivered to them.
+/// All subscribers, and the changes that are to be delivered to them.
 ///
-/// Whoever changes a job only leaves a note here, which costs the same however many subscribe; one task delivers it.
-/// Notes of one job since the last delivery are one change. Progress of a job is delivered ten times a second at most,
-/// and less often while many streams follow many jobs (``ProgressPace``). A change of phase is never delayed.
+/// A change of a job is only recorded here, at a cost that does not depend on the number of subscribers; one task
+/// delivers it. Changes of one job since the last delivery are merged. Progress of a job is delivered at most ten times
+/// a second, and less often if many streams follow many jobs (``ProgressPace``). A change of phase is never delayed.
 final class Subscribers: Sendable {
-  /// A subscriber's place here, which ends when the subscriber lets go of it.
+  /// A subscriber's entry, removed when the subscriber releases it.
   final class Registration: Sendable {
-    /// Nil: all jobs.
+    /// The job that is subscribed to; nil: all jobs.
     let job: JobID?
     fileprivate let token: UInt64
     private let subscribers: Subscribers
@@ -43,7 +42,7 @@ final class Subscribers: Sendable {
       (self.job, self.token, self.subscribers) = (job, token, subscribers)
     }
 
-    /// Its leaving cancels nothing from now on.
+    /// From now on the end of this subscription does not cancel the job.
     func letJobGoOn() { if let job { subscribers.letGoOn(job, token) } }
 
     deinit { subscribers.leave(token, job) }
@@ -53,16 +52,16 @@ final class Subscribers: Sendable {
 
   private struct State {
     var ofJob: [JobID: [UInt64: Weak]] = [:]
-    /// How many of those there are.
+    /// Number of subscribers in `ofJob`.
     var ofJobs = 0
     var ofAll: [UInt64: Weak] = [:]
     var count: UInt64 = 0
     var changes: [JobID: Change] = [:]
-    /// When progress was last delivered.
+    /// Time when progress of a job was last delivered.
     var progressed: [JobID: ContinuousClock.Instant] = [:]
-    /// Whether a task sleeps until progress is due that came too soon.
+    /// Whether a task sleeps until delayed progress is due.
     var isAlarmSet = false
-    /// Subscribers at whose leaving the job is cancelled.
+    /// Subscribers of a job that is cancelled when the last of them ends.
     var holders: [JobID: [UInt64: Caller]] = [:]
     var isClosed = false
 
@@ -74,24 +73,23 @@ final class Subscribers: Sendable {
   }
 
   private let state = Mutex(State())
-  /// Until when all that other instances did was heard here; nil: there are none.
+  /// All changes of other instances up to this time have been received; nil in an exclusive store.
   private let heard = Mutex<Timestamp?>(nil)
   private let signal = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
   private let listings = Mutex(ListingQueue())
   private let listingSignal = AsyncStream<Void>.makeStream()
   private let abandonments = AsyncStream<(JobID, Caller)>.makeStream()
 
-  /// Says once for each subscription to many jobs that it wants the jobs read as they are: ``nextListing()`` has whose turn
-  /// it is.
+  /// Yields once for each subscription that needs a page of jobs. ``nextListing()`` returns which one is next.
   var wantedListings: AsyncStream<Void> { listingSignal.stream }
-  /// Jobs whose last subscriber that held them left, and who that was.
+  /// Jobs to cancel, because the last subscription that holds them ended, with the caller of that subscription.
   var abandoned: AsyncStream<(JobID, Caller)> { abandonments.stream }
 
   // MARK: Subscribing
 
   /// - Parameters:
   ///   - seen: the version that the client has; nil: none.
-  ///   - holds: whether the job is cancelled when the last such subscriber leaves.
+  ///   - holds: whether the job is cancelled when the last such subscription ends.
   func subscribe(
     to snapshot: JobSnapshot, seen: Int?, holds: Bool, for caller: Caller
   ) -> OneJobSubscription {
@@ -112,8 +110,9 @@ final class Subscribers: Sendable {
     return subscription
   }
 
-  /// Waits until the job meets the condition, is gone or the time is over, the service stops, or the task is cancelled.
-  /// - Parameter newest: the job's newest known state; nil ends the wait.
+  /// Waits until the job meets the condition, is deleted, the deadline passes, the service stops, or the task is
+  /// cancelled.
+  /// - Parameter newest: returns the job's newest known state; nil ends the wait.
   func wait(
     for condition: WaitCondition, of id: JobID, until deadline: ContinuousClock.Instant,
     newest: () -> Job?
@@ -121,7 +120,7 @@ final class Subscribers: Sendable {
     let registration = registration(id)
     let wait = JobWait(for: condition, registration)
     add(wait, registration)
-    // Read after the registration: whatever changes from here on is delivered.
+    // Read after the registration, because every later change is delivered.
     guard let job = newest(), !condition.isMet(by: job) else { return }
     _ = await wait.over.value(before: deadline)
   }
@@ -172,10 +171,10 @@ final class Subscribers: Sendable {
     }
   }
 
-  /// Whether the job has a subscriber again at whose leaving it is to be cancelled.
+  /// Whether the job has a subscription whose end cancels it.
   func holds(_ id: JobID) -> Bool { state.withLock { $0.holders[id] != nil } }
 
-  /// Whether anybody hears of the job.
+  /// Whether changes of the job are delivered to any subscriber.
   func follows(_ id: JobID) -> Bool {
     state.withLock { !$0.ofAll.isEmpty || $0.ofJob[id] != nil }
   }
@@ -183,26 +182,26 @@ final class Subscribers: Sendable {
   /// Jobs that have subscribers of their own.
   var jobs: Set<JobID> { state.withLock { Set($0.ofJob.keys) } }
 
-  /// Has the jobs read as they are, for a subscription to many.
+  /// Requests a page of jobs for a subscription.
   func list(for subscription: ManyJobsSubscription) {
     listings.withLock { $0.append(subscription) }
     listingSignal.continuation.yield()
   }
 
-  /// The one to read a page for next.
+  /// Returns the subscription whose page is read next.
   func nextListing() -> ManyJobsSubscription? { listings.withLock { $0.popFirst() } }
 
-  // MARK: What others did
+  // MARK: Changes by other instances
 
-  /// All that other instances had done by then was heard here, or is about to be read.
+  /// Records that all changes of other instances up to this time have been received or are about to be read.
   func hasHeard(until moment: Timestamp) { heard.withLock { $0 = moment } }
 
-  /// Until when one is up to date that was told all that is known now: while nothing is heard of others it stands still,
-  /// whatever happens here.
+  /// A subscriber that has received everything known here is up to date until the returned time. The time does not
+  /// advance while nothing is received from other instances.
   func horizon(at now: Timestamp) -> Timestamp { heard.withLock { min($0 ?? now, now) } }
 
-  /// Some of what others did was not heard: for those who hear of all jobs these are read as they are once more.
-  /// - Parameter silence: so long others may have been silent before that was noticed.
+  /// Has all subscriptions to many jobs read the jobs again, because events of other instances were lost.
+  /// - Parameter silence: how long events may have been missing before that was noticed.
   func relist(after silence: Duration) {
     let subscribers = state.withLock { $0.subscribersToAll }
     for case let subscription as ManyJobsSubscription in subscribers {
@@ -212,7 +211,7 @@ final class Subscribers: Sendable {
 
   // MARK: Delivering
 
-  /// Notes a change, to be delivered soon.
+  /// Records a change for the next delivery.
   func note(_ snapshot: JobSnapshot, from old: Job?) {
     let id = snapshot.job.id
     let isNoted = state.withLock { state in
@@ -228,7 +227,7 @@ final class Subscribers: Sendable {
     if isNoted { signal.continuation.yield() }
   }
 
-  /// Jobs are gone.
+  /// Removes deleted jobs and reports that to their subscribers.
   func remove(_ ids: [JobID]) {
     let subscribers = state.withLock { state in
       for id in ids { (state.changes[id], state.progressed[id]) = (nil, nil) }
@@ -258,8 +257,8 @@ final class Subscribers: Sendable {
     }
   }
 
-  /// Delivers what is due.
-  /// - Returns: when progress is due that came too soon; nil: there is none.
+  /// Delivers the changes that are due.
+  /// - Returns: when the next delayed progress is due; nil if there is none.
   @discardableResult
   func deliverDue() async -> ContinuousClock.Instant? {
     let due = takeDue(.now)
@@ -278,7 +277,7 @@ final class Subscribers: Sendable {
     return due.next
   }
 
-  /// Waking thousands must not keep one of Swift's few threads for itself.
+  /// Yields regularly, so that a delivery to thousands of subscribers does not block one of Swift's few threads.
   private static func yield(after number: Int) async {
     if number % 64 == 63 { await Task.yield() }
   }
@@ -307,7 +306,7 @@ final class Subscribers: Sendable {
     }
   }
 
-  /// Ends all subscriptions, now and from now on, after the changes so far.
+  /// Delivers the changes so far, then ends all subscriptions. New ones end at once.
   func close() {
     let (changes, ofJob, ofAll) = state.withLock { state in
       state.isClosed = true
@@ -331,7 +330,7 @@ final class Subscribers: Sendable {
 
 /// A wait for a job to meet a condition: a long poll.
 private final class JobWait: Subscriber {
-  /// Comes once the wait is over.
+  /// Fulfilled when the wait is over.
   let over = OneShot<Void>()
   private let condition: WaitCondition
   private let registration: Subscribers.Registration

@@ -3,17 +3,16 @@ internal import Jobs
 internal import Logging
 internal import Synchronization
 
-/// What is to be loaded though no job waits for it: stored responses that the cache gave out stale, to be freshened,
-/// and regular images, to take the place of low-data ones.
+/// The queue of background loads, which have no waiting jobs: stale responses to refresh, and regular images that replace low-data ones.
 ///
-/// Owners share what is refreshed at once and what waits for that (``SharedCapacity``), and they take turns: origins that
-/// hang stop the refreshing for their owner alone.
+/// Owners share the refreshes that run and those that wait (``SharedCapacity``), and they take turns. So origins that hang
+/// delay only the refreshes of their own owner.
 final class BackgroundQueue: Sendable {
-  /// Responses that are refreshed at once: half for one owner while another one asks, and a quarter for owners that have
-  /// none.
+  /// Refreshes that run at the same time: at most half for one owner while another owner waits, and a quarter for owners
+  /// that have none.
   static let atOnce = 8
-  /// Responses that wait to be refreshed: half for one owner while another one asks. More are refreshed when a job asks
-  /// for them again.
+  /// Refreshes that wait: at most half for one owner while another owner adds some. Further ones are dropped; the next job
+  /// that gets the stale response adds them again.
   static let mostWaiting = 1_024
 
   private struct Refresh: Hashable {
@@ -24,7 +23,7 @@ final class BackgroundQueue: Sendable {
   private struct State {
     var known: Set<Refresh> = []
     var waiting: [Owner: Deque<Job>] = [:]
-    /// The owners of those, each once.
+    /// The owners of the waiting refreshes, in round-robin order.
     var turns = Deque<Owner>()
     var places = SharedCapacity<Owner>()
     var running = SharedCapacity<Owner>()
@@ -32,7 +31,7 @@ final class BackgroundQueue: Sendable {
 
   /// Yields when a stored response may be refreshed (RFC 5861 section 3): see ``nextStale()``.
   let stale: AsyncStream<Void>
-  /// Yields when low-data images may have to be replaced.
+  /// Yields when low-data images may be replaced.
   let lowData: AsyncStream<Void>
   private let freshening: AsyncStream<Void>.Continuation
   private let replacing: AsyncStream<Void>.Continuation
@@ -46,7 +45,7 @@ final class BackgroundQueue: Sendable {
     (lowData, replacing) = AsyncStream.makeStream(bufferingPolicy: .bufferingNewest(1))
   }
 
-  /// Has a job's stored response refreshed, once however often the owner asks for it meanwhile.
+  /// Adds a refresh of a job's stored response, unless the owner has one that waits or runs.
   func freshen(_ job: Job) {
     guard let key = job.cacheKey else { return }
     let (owner, moment) = (job.owner, now())
@@ -61,8 +60,8 @@ final class BackgroundQueue: Sendable {
     freshening.yield()
   }
 
-  /// Begins the next refresh, which ``done(_:)`` ends.
-  /// - Returns: nil where no owner with stale responses has room.
+  /// Starts the next refresh, which ``done(_:)`` ends.
+  /// - Returns: nil if no owner with stale responses has capacity.
   fileprivate func nextStale() -> Job? {
     let moment = now()
     return state.withLock { state in
@@ -84,7 +83,7 @@ final class BackgroundQueue: Sendable {
     }
   }
 
-  /// Has jobs looked for whose low-data image can be replaced: once for all who ask before that begins.
+  /// Starts a pass over all jobs with a low-data image. Calls before it starts lead to one pass.
   func replaceLowData() {
     replacesAll.store(true, ordering: .relaxed)
     replacing.yield()
@@ -95,7 +94,7 @@ final class BackgroundQueue: Sendable {
     replacing.finish()
   }
 
-  /// The job's response is fresh, or can't be made so.
+  /// Ends a refresh, successful or not.
   fileprivate func done(_ job: Job) {
     let moment = now()
     state.withLock { state in
@@ -106,20 +105,20 @@ final class BackgroundQueue: Sendable {
     freshening.yield()
   }
 
-  /// Has those looked for alone that are known to be left.
+  /// Starts a pass over the jobs whose replacement failed and is due for a retry.
   func replaceLeft() { replacing.yield() }
 
-  /// Whether all are to be looked for, since this was last asked.
+  /// Returns and resets whether a pass over all jobs is due.
   func takeAll() -> Bool { replacesAll.exchange(false, ordering: .relaxed) }
 }
 
-/// Loads what is in the ``BackgroundQueue``: little at once, and each origin's limits hold for it too.
+/// Carries out the loads of the ``BackgroundQueue``. The limits of origins apply to them too.
 struct BackgroundWorker: Sendable {
   let queue: BackgroundQueue
   let freshener: Freshener
   let replacer: LowDataReplacer
 
-  /// Does what there is to do until the queue is stopped.
+  /// Runs until the queue is stopped.
   func run() async {
     await withDiscardingTaskGroup { group in
       group.addTask { await replacer.run(for: queue) }
@@ -136,14 +135,14 @@ struct BackgroundWorker: Sendable {
   }
 }
 
-/// Confirms or replaces stored responses that were given out stale.
+/// Validates or replaces stored responses that were served stale.
 struct Freshener: Sendable {
   let loader: BackgroundLoader
   let cache: ResponseCache
   let ids: JobIDSequence
   let now: WallClock
 
-  /// What goes wrong is left to the next job that asks for it.
+  /// Refreshes a job's stored response. After a failure the next job that gets it adds another refresh.
   func freshen(_ job: Job) async {
     if await isFresh(for: job) { return }
     var submission = job.submission
@@ -157,7 +156,7 @@ struct Freshener: Sendable {
     await loader.load(again)
   }
 
-  /// Whether others had it freshened after the job had found it stale.
+  /// Whether the response was refreshed since the job got it.
   private func isFresh(for job: Job) async -> Bool {
     let answer = await cache.answer(job, at: now())
     guard case .use(_, _, isStale: false) = answer else { return false }
@@ -165,7 +164,7 @@ struct Freshener: Sendable {
   }
 }
 
-/// One load that no job waits for.
+/// Carries out one load for which no job waits.
 struct BackgroundLoader: Sendable {
   let loads: Loads
   let urls: URLLoader
@@ -175,9 +174,8 @@ struct BackgroundLoader: Sendable {
   let keeper: ImageKeeper
   let log: Logger
 
-  /// Obtains what the job asks for, has the cache keep it, and then does `use` while the image is held; also where it can't
-  /// be had.
-  /// - Returns: what `use` says; why its origin may not be asked, where that is so.
+  /// Obtains the job's image, caches the response, and then calls `use` while the image is reserved; also after a failure.
+  /// - Returns: the result of `use`; or the reason why the origin may not be asked.
   @discardableResult
   func load(
     _ job: Job,
@@ -186,7 +184,7 @@ struct BackgroundLoader: Sendable {
     guard let origin = job.origin else { return nil }
     let permits: OriginPermits
     do throws(FetchError) {
-      // For as long as the transfer may take then, at no worker's cost.
+      // Waits for a permit as long as a transfer may take. No worker is occupied meanwhile.
       permits = OriginPermits(
         try await origins.admit(origin, for: job.owner, within: loads.rules.timeout))
     } catch {
@@ -206,7 +204,7 @@ struct BackgroundLoader: Sendable {
   }
 }
 
-/// Obtains an image for nobody in particular, on the decode threads as a ``Worker`` does.
+/// Obtains an image on the decode threads, like a ``Worker``.
 private actor BackgroundTransfer {
   nonisolated let unownedExecutor: UnownedSerialExecutor
   nonisolated let lane: any WorkerLane
@@ -220,7 +218,7 @@ private actor BackgroundTransfer {
     self.log = log
   }
 
-  /// - Returns: a failure where it can't be had: the log has it, too.
+  /// - Returns: the image, or the failure, which is also logged.
   nonisolated func obtain(
     _ load: Load, _ permits: OriginPermits
   ) async -> Result<LoadedImage, JobFailure> {

@@ -1,15 +1,15 @@
 internal import Jobs
 
-/// A bundle of variants that outlives the work on its jobs: what jobs keep in the place of their image.
+/// A stored bundle of variants, which replaces the image of jobs with `"original": "drop"`.
 struct KeptBundle: Sendable {
   let bundle: VariantBundle
-  /// Its bytes, where they are few: the transaction that ends the jobs takes them along.
+  /// The bytes of a small bundle, which the transaction that ends the jobs stores; nil for a large one.
   var embedded: EmbeddedImage?
 }
 
 extension ImageStaging {
-  /// Sees to it that variants outlive the work on their jobs, one behind the other.
-  /// - Parameter holder: names who reserves the bytes where they are many; called then.
+  /// Stores the variants of a job in one file, one after the other.
+  /// - Parameter holder: returns the ID that reserves the file. Called only for a bundle that is not embedded.
   func keepBundle(
     of rendered: [RenderedVariant], mayEmbed: Bool = true, as holder: () -> JobID, for job: JobID
   ) async throws(JobFailure) -> KeptBundle {

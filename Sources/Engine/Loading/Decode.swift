@@ -1,10 +1,10 @@
 internal import Jobs
 internal import Synchronization
 
-/// One decode under way, with its share of the memory.
+/// One running decode, with its share of the decode memory.
 ///
-/// It goes along with the bytes as they come. Where its share can't be had, or held on to, while they do, it is put off until
-/// they are all there: they are staged, and decoded from there. Whoever waits for a share holds none, and few bytes.
+/// It decodes bytes as they arrive. If it gets no memory meanwhile, or must give it back, it is deferred until all bytes
+/// are staged, and then decodes them from there. A decode that waits for memory holds no memory and few bytes.
 struct Decode {
   private let makeDecoder: () -> any ImageDecoder
   private var decoder: any ImageDecoder
@@ -12,17 +12,17 @@ struct Decode {
   private let load: Load
   private let completer: JobCompleter
   private var share: DecodeMemory.Share?
-  /// By its header; before there is one, by the bytes that its decoder was given.
+  /// The bytes of memory it needs: by the image's header, or before it, by the bytes given to the decoder.
   private var neededMemory = 0
   private var hasHeader = false
-  /// Bytes that the decoder was given: those before them are not decoded again.
+  /// The number of bytes given to the decoder.
   private var given = 0
   private var isPutOff = false
-  /// Whether all bytes are there.
+  /// Whether all bytes have arrived.
   private var isWhole = false
   private var makesPreviews: Bool
   private var pace = PreviewThrottle(from: .now)
-  /// When the preview under way was begun, by the computing time.
+  /// The computing time at which the current preview was started; nil if none is being made.
   private var previewBegan: Duration?
   /// Computing time so far.
   private(set) var time: Duration = .zero
@@ -39,7 +39,7 @@ struct Decode {
     makesPreviews = !load.isBackground
   }
 
-  /// The variants that it made on its way.
+  /// The variants that the decoder made.
   var variants: [[UInt8]?] { decoder.variants }
 
   mutating func proceed(with piece: [UInt8]) async throws(JobFailure) {
@@ -49,8 +49,8 @@ struct Decode {
     _ = try await steps()
   }
 
-  /// They are decoded together with their end: a small picture in one step. No preview begins any more, and one under way is
-  /// dropped.
+  /// Appends the last piece. It is decoded together with the end of the image, so a small image takes one step. No more
+  /// previews are made.
   mutating func take(last piece: [UInt8]) {
     isWhole = true
     stopPreviews()
@@ -64,14 +64,14 @@ struct Decode {
     decoder.append(piece)
   }
 
-  /// Bytes that a decoder may have without a share before it has told a header.
+  /// Bytes that a decoder may hold without a share of the memory before it has read the header.
   static let heldFreely = 1 << 20
-  /// No format's reader holds more of them: the others' headers come first, or it takes the file for none (`AVIF_MAX_UNPARSED`).
+  /// The most bytes that any format's reader holds before it has read the header (`AVIF_MAX_UNPARSED`).
   private static let mostUnread = 64 << 20
 
-  /// Some formats' headers may be at a file's end, and all before them is held until then.
+  /// Some formats have their header at the end of the file, and hold all bytes before it.
   private static func memory(unread count: Int) -> Int {
-    // In a buffer that grows by half, into which it is copied.
+    // The buffer grows by half, and copies its content.
     2 * min(count, mostUnread)
   }
 
@@ -82,7 +82,7 @@ struct Decode {
     if !takeShare(of: needed) { beginAgainLater() }
   }
 
-  /// Without waiting.
+  /// Reserves memory without waiting; false if there is too little.
   private mutating func takeShare(of bytes: Int) -> Bool {
     neededMemory = bytes
     share = isWhole ? memory.shareAtOnce(bytes) : memory.shareWhileLoading(bytes)
@@ -103,7 +103,7 @@ struct Decode {
     share = nil
   }
 
-  /// The next bytes. While they are waited for a preview may be made: so the final picture waits for none.
+  /// Returns the next bytes. A preview is made only while waiting for them, so that it never delays the final image.
   mutating func piece(of source: any ImageBytes) async throws(JobFailure) -> [UInt8]? {
     guard makesPreviews, previewBegan == nil, decoder.hasMoreToShow else {
       return try await Self.next(of: source)
@@ -115,6 +115,7 @@ struct Decode {
     do throws(FetchError) { return try await source?.next() } catch { throw .fetch(error) }
   }
 
+  /// Decodes to the end of the image.
   /// - Parameter staged: has all bytes.
   mutating func finish(from staged: any StagedImage) async throws(JobFailure) -> ImageDescription {
     isWhole = true
@@ -129,7 +130,7 @@ struct Decode {
     }
   }
 
-  /// As far as its header, where that is put off once more.
+  /// Decodes the staged bytes of a deferred decode; only up to the header if the decode must be deferred again.
   private mutating func catchUp(from staged: any StagedImage) async throws(JobFailure) {
     let bytes: StoredBytes
     do throws(StoreError) { bytes = try staged.bytes() } catch { throw JobFailure(error) }
@@ -144,7 +145,7 @@ struct Decode {
     }
   }
 
-  /// Lets other images have a turn between the slices, each of some 10 ms.
+  /// Decodes in slices of about 10 ms, and lets other images decode between them.
   private mutating func steps() async throws(JobFailure) -> ImageDescription? {
     while true {
       switch try slice() {
@@ -164,11 +165,11 @@ struct Decode {
     await completer.completeEarlyEnds(of: load)
     let isFirst = !hasHeader
     hasHeader = true
-    // Another decoder than the first may tell of more.
+    // A second decoder may report more memory than the first.
     guard share == nil || header.decodingMemory > neededMemory else { return }
     share = nil
     if takeShare(of: header.decodingMemory) { return }
-    // Once: one that tells of ever more would begin again for ever.
+    // Only once: a decoder that reports more memory each time would restart forever.
     if isFirst, given > Self.heldFreely { return beginAgainLater() }
     if isWhole { return await awaitShare() }
     isPutOff = true
@@ -176,7 +177,7 @@ struct Decode {
   }
 
   private mutating func awaitShare() async {
-    // The origin isn't to blame for this wait.
+    // This wait does not count against the jobs' timeouts.
     load.pause()
     share = await memory.share(neededMemory)
     load.resume()
@@ -237,7 +238,7 @@ extension Decode {
     guard !Task.isCancelled, !arrival.hasHappened else { return }
     decoder.beginPreview()
     previewBegan = time
-    // What a step throws it throws again when the next bytes are there.
+    // An error that a step throws is thrown again when the next bytes are decoded.
     while previewBegan != nil, !arrival.hasHappened, (try? slice()) == .hasMore {
       time += await decoder.pause()
     }
@@ -246,7 +247,7 @@ extension Decode {
   private mutating func takePreview(after step: DecodeStep) {
     guard let began = previewBegan else { return }
     let preview = decoder.takePreview()
-    // One that isn't there when more bytes are wanted has failed.
+    // If the decoder wants more bytes and there is no preview, the preview has failed.
     if preview == nil, step == .hasMore { return }
     previewBegan = nil
     pace.made(by: .now, computing: time - began)
@@ -254,36 +255,35 @@ extension Decode {
   }
 }
 
-/// Whether the next bytes are there.
+/// Whether the next bytes have arrived.
 private final class Arrival: Sendable {
   private let flag = Atomic(false)
   var hasHappened: Bool { flag.load(ordering: .acquiring) }
   func happened() { flag.store(true, ordering: .releasing) }
 }
 
-/// When the next preview of a load may be begun.
+/// Decides when a load may make its next preview.
 ///
-/// Half a second lies between two, and between the first byte and the first one: what comes faster needs none. One that
-/// was long in the making is followed by a pause of eight times as long, so that previews never take more than a ninth
-/// of a thread however large the picture is and however many scans it has.
+/// The first one is made half a second after the first byte, and each next one half a second after the one before. After
+/// a slow preview the pause is eight times its computing time. So previews never use more than a ninth of a thread.
 struct PreviewThrottle {
   typealias Instant = ContinuousClock.Instant
 
   static let interval = Duration.milliseconds(500)
   static let pausePerWork = 8
 
-  /// Not before this moment.
+  /// The earliest start of the next preview.
   private(set) var due: Instant
 
   init(from start: Instant) { due = start + Self.interval }
 
-  /// One was finished, or given up.
+  /// Records that a preview was finished or abandoned.
   mutating func made(by end: Instant, computing work: Duration) {
     due = end + max(Self.interval, work * Self.pausePerWork)
   }
 }
 
-/// When an image was last decoded to its end: while they are, nobody has to try whether they can be.
+/// The moment at which an image was last decoded to its end. The health check skips its own test decode while it is recent.
 final class LastDecode: Sendable {
   private let last = Mutex(ContinuousClock.now)
 

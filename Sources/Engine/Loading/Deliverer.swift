@@ -4,18 +4,17 @@ internal import Metrics
 internal import Synchronization
 internal import Waiting
 
-/// Sends stored images and variants to where jobs want them.
+/// Sends stored images and variants to the destinations that jobs name.
 ///
-/// In comes one delivery of a job; out comes what was stored where, or why not. A delivery waits for its turn: owners
-/// share the slots, a host that a client named gets two transfers at once, and a host that does not answer is left alone
-/// for a while. The transfer itself runs on the fetcher's loop, not on a thread of its own.
+/// Input: one delivery of a job. Output: the key and ETag of the stored object, or the failure. ``DeliverySlots`` limits
+/// the deliveries that run at the same time. The transfer itself runs on the fetcher's loop, not on a thread of its own.
 struct Deliverer: Sendable {
-  /// Nil: nothing is delivered anywhere.
+  /// Nil if nothing can be delivered.
   let destinations: (any ImageDestinations)?
   let renderer: JobRenderer
   let threads: any ComputeThreads
   let slots: DeliverySlots
-  /// For all deliveries of a job, from the first one's beginning.
+  /// The timeout of all deliveries of a job, from the start of the first one.
   let timeout: Duration
   let now: WallClock
   let log: Logger
@@ -33,17 +32,17 @@ struct Deliverer: Sendable {
     (self.slots, self.timeout, self.now, self.log) = (slots, timeout, now, log)
   }
 
-  /// Delivers an image, or a variant of it, to one place. The caller holds a slot.
+  /// Delivers an image, or a variant of it, to one destination. The caller holds a slot.
   ///
   /// - Parameters:
-  ///   - image: with its variants, where the job wants any.
-  ///   - deadline: of all deliveries of the job; set by the first one.
+  ///   - image: the image, with the job's variants.
+  ///   - deadline: the deadline of all deliveries of the job. The first delivery sets it.
   /// - Throws: `.failed(.fetch(.cancelled))` when the task is cancelled.
   func deliver(
     _ request: DeliveryRequest, of image: StoredImage, for job: Job,
     until deadline: inout Timestamp?
   ) async throws(FinishError) -> Delivered {
-    // The job's time begins with its first slot: waiting for one takes none of it.
+    // The deadline is set when the job has its first slot: waiting for a slot does not count.
     let end = deadline ?? now() + timeout
     deadline = end
     let content = try await content(of: request, image, job)
@@ -71,7 +70,7 @@ struct Deliverer: Sendable {
     return DeliveredContent(image, try await renderer.staging.open(image.digest))
   }
 
-  /// Reads a file once where that may wait for the disk: it is sent on the thread of all transfers, from memory then.
+  /// Reads a file once on a thread that may block on the disk. The thread of all transfers then reads it from the page cache.
   private func read(_ bytes: StoredBytes, at priority: Priority) async {
     guard case .file = bytes else { return }
     await Task(executorPreference: threads.lane(at: priority)) {
@@ -137,14 +136,14 @@ struct Deliverer: Sendable {
   }
 }
 
-/// Bytes to be delivered.
+/// The bytes of a delivery, with their digest, type and file extension.
 struct DeliveredContent: Sendable {
   let bytes: StoredBytes
   let digest: ImageDigest
   let contentType: String
   let ending: String
 
-  /// An image's own.
+  /// The bytes of the image itself.
   init(_ image: StoredImage, _ bytes: StoredBytes) {
     (self.bytes, digest) = (bytes, image.digest)
     (contentType, ending) = (
@@ -152,7 +151,7 @@ struct DeliveredContent: Sendable {
     )
   }
 
-  /// A variant's.
+  /// The bytes of a variant.
   init(_ bytes: StoredBytes, _ digest: ImageDigest, _ format: OutputFormat) {
     (self.bytes, self.digest) = (bytes, digest)
     (contentType, ending) = (format.contentType, format.fileExtension)

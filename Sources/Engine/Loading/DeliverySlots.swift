@@ -5,12 +5,12 @@ internal import Waiting
 /// Limits deliveries: owners share the slots, a host named by clients gets two at a time, and each destination has a
 /// circuit breaker.
 final class DeliverySlots: Sendable {
-  /// Deliveries under way at once.
+  /// Deliveries that run at the same time.
   static let atOnce = 64
-  /// To one host that clients named. The operator's own destinations take what the slots allow.
+  /// Deliveries to one host that clients named. The operator's own destinations are limited only by the slots.
   static let perHost = 2
 
-  /// A delivery under way; released when let go.
+  /// The right to one delivery. It is released when the value is destroyed.
   struct Slot: Sendable {
     fileprivate let host: FairSemaphore<Owner>.Permit?
     fileprivate let slot: FairSemaphore<Owner>.Permit
@@ -18,7 +18,7 @@ final class DeliverySlots: Sendable {
 
   private let slots = FairSemaphore<Owner>(atOnce)
   private let hosts = Mutex<[String: (slots: FairSemaphore<Owner>, users: Int)]>([:])
-  /// The circuit breakers. Their limits of transfers are never met: the slots are narrower.
+  /// The circuit breakers. Their limits of transfers are never reached, because the slots are narrower.
   private let circuits: OriginLimits
 
   init() {
@@ -27,7 +27,7 @@ final class DeliverySlots: Sendable {
     circuits = OriginLimits(rules, onPause: { _, _ in }, onRoom: {})
   }
 
-  /// Waits for a slot; nil when the task is cancelled.
+  /// Waits for a slot. Returns nil if the task is cancelled.
   func acquire(_ place: DeliveryRequest.Target, for owner: Owner) async -> Slot? {
     var host: FairSemaphore<Owner>.Permit?
     if case .put(let url, _) = place {
@@ -69,7 +69,7 @@ extension DeliveryRequest.Target {
   fileprivate var circuit: String {
     switch self {
     case .put(let url, _): url.origin
-    // No origin is called so.
+    // No origin has this form.
     case .profile(let name, _): "destination \(name)"
     }
   }

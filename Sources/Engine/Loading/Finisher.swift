@@ -5,18 +5,17 @@ internal import Waiting
 
 // Finishing: the stages of a job between its load and its success. Jobs that want the image alone skip them.
 //
-// In come claimed jobs with a pending result: the image is stored and the job refers to it. Out go their ends. Each step
-// is durable before the next one begins, so a crash repeats only the step. In the order of the way, the files are:
+// Input: claimed jobs with a pending result; their image is stored and the job refers to it. Output: their ends. Each
+// step is durable before the next one starts, so a crash repeats only that step. Read the files in this order:
 //
-// 1. `Finisher` takes the jobs in and carries them through the steps: render, deliver, complete.
-// 2. `FinishingJobs`: jobs that go through the steps together; who leaves, and whose time is over.
-// 3. `JobRenderer` makes the variants, `Bundles` keeps those that take the place of the image.
-// 4. `Deliverer` sends images and variants to destinations, in the turns of `DeliverySlots`.
+// 1. `Finisher` carries jobs through the steps: render, deliver, complete.
+// 2. `FinishingJobs` is a group of jobs that pass the steps together; it removes cancelled and expired ones.
+// 3. `JobRenderer` makes the variants; `Bundles` stores variants that replace the image.
+// 4. `Deliverer` sends images and variants to destinations, limited by `DeliverySlots`.
 //
-// It runs on the decode threads and holds no worker.
+// All of it runs on the decode threads and occupies no worker.
 
-/// Carries jobs from their stored image to their end: renders their variants, delivers what they want delivered, and
-/// completes them.
+/// Carries jobs from their stored image to their end: renders their variants, makes their deliveries, completes them.
 struct Finisher: Sendable {
   let loads: Loads
   let renderer: JobRenderer
@@ -24,14 +23,14 @@ struct Finisher: Sendable {
   let completer: JobCompleter
   let threads: any ComputeThreads
   let room: FinishingRoom
-  /// Called when an image that must be gone soon is no longer referenced.
+  /// Called when an image that must be deleted soon is no longer referenced.
   let onDropped: @Sendable () -> Void
   let ids: JobIDSequence
   let now: WallClock
 
-  /// Takes in jobs with a pending result, on the caller's thread; returns at once.
-  /// - Parameter load: the load that ended for these jobs; nil: they come from the queue.
-  /// - Returns: false where the service stops: the jobs are to go back into the queue.
+  /// Starts the stages after the load for jobs with a pending result. Returns immediately.
+  /// - Parameter load: the load that ended for these jobs; nil if they were claimed from the queue.
+  /// - Returns: false if the service stops: the caller must requeue the jobs.
   @discardableResult
   func begin(_ waiters: [Load.Waiter], after load: Load? = nil) -> Bool {
     for group in Self.groups(of: waiters) {
@@ -51,7 +50,7 @@ struct Finisher: Sendable {
     let variants: [VariantRequest]
     let image: ImageDigest
     let keepsVariants: Bool
-    /// A job that is to be delivered goes alone.
+    /// Set for a job with deliveries, so that it is alone in its group.
     let job: JobID?
   }
 
@@ -64,7 +63,7 @@ struct Finisher: Sendable {
         keepsVariants: wanted.keepsVariants,
         job: wanted.deliveries.isEmpty && !wanted.dropsOriginal ? nil : job.id)
     }
-    // The most urgent first, and of these the ones that want the least.
+    // Highest priority first; within a priority, the jobs with the fewest variants.
     let inOrder = groups.values.sorted { a, b in
       let (first, second) = (a[0], b[0])
       let fewer =
@@ -85,7 +84,7 @@ struct Finisher: Sendable {
     defer { room.leave(count, jobs.leader.owner) }
     guard var pending = jobs.leader.pending else { return }
     let ending: JobCompleter.Ending
-    // Held until its delivery is written down: what is delivered while the store is away would all be delivered again
+    // Held until its delivery is stored. Otherwise all deliveries made while the store is unreachable would be repeated
     // after a crash.
     var slot: DeliverySlots.Slot?
     defer { withExtendedLifetime(slot) {} }
@@ -101,7 +100,7 @@ struct Finisher: Sendable {
       await completer.complete(
         jobs.takeAll(), of: jobs, image: bundle?.embedded, releasing: bundle?.holder
       ) { _ in .success(result.image, result.cache, result.deliveriesAsAsked(by: wanted)) }
-      // The image's own bytes must be gone soon.
+      // The image itself must be deleted soon.
       if wanted.dropsOriginal { onDropped() }
       return
     } catch {
@@ -114,7 +113,7 @@ struct Finisher: Sendable {
     await completer.complete(jobs.takeAll(), of: jobs) { _ in ending }
   }
 
-  /// Puts jobs back into the queue, because too many are in these stages.
+  /// Requeues jobs for a while, because too many are in these stages.
   private func postpone(_ jobs: FinishingJobs) async {
     let moment = now() + room.delay(of: jobs.waiters.count, jobs.leader.owner)
     await completer.complete(jobs.takeAll(), of: jobs) { _ in .postpone(until: moment) }
@@ -125,17 +124,17 @@ struct Finisher: Sendable {
   /// A rendered bundle that is not yet written to the store.
   private struct Rendered {
     var embedded: EmbeddedImage?
-    /// Reserves the bundle; nil if it is embedded, or there is none.
+    /// The ID that reserves the bundle; nil if the bundle is embedded, or there is none.
     var holder: JobID?
   }
 
-  /// Makes the variants that the jobs want, unless that is done.
+  /// Makes the variants that the jobs want, unless they are made already.
   private func render(
     _ jobs: FinishingJobs, _ pending: inout PendingResult
   ) async throws(FinishError) -> Rendered? {
     let (job, wanted) = (jobs.leader, jobs.leader.submission)
     guard !pending.isRendered(for: wanted) else { return nil }
-    // The image's own bytes are stored only until the bundle replaces them.
+    // The image itself is stored only until the bundle replaces it, so it is delivered first.
     if wanted.dropsOriginal {
       var delivering: DeliverySlots.Slot?
       let isMeant = { (place: Int) in wanted.deliveries[place].variant == nil }
@@ -170,8 +169,8 @@ struct Finisher: Sendable {
 
   // MARK: Deliver
 
-  /// Delivers what is left.
-  /// - Returns: false where the job is no longer ours.
+  /// Makes the remaining deliveries.
+  /// - Returns: false if this instance has lost the job's claim.
   private func deliver(
     _ jobs: FinishingJobs, _ pending: inout PendingResult, _ slot: inout DeliverySlots.Slot?,
     after rendered: Rendered?
@@ -183,8 +182,8 @@ struct Finisher: Sendable {
     return try await deliver(jobs, &pending, &slot, while: { _ in true })
   }
 
-  /// Delivers one after the other, and writes down each but the last, so that none is made again.
-  /// - Parameter slot: of the last one, which the caller writes down.
+  /// Makes deliveries one after the other, and stores the result of each but the last, so that none is repeated.
+  /// - Parameter slot: the slot of the last delivery, whose result the caller stores.
   private func deliver(
     _ jobs: FinishingJobs, _ pending: inout PendingResult, _ slot: inout DeliverySlots.Slot?,
     while isMeant: (Int) -> Bool
@@ -196,7 +195,7 @@ struct Finisher: Sendable {
     defer { jobs.stages?.end(.deliver) }
     for place in left {
       let request = wanted.deliveries[place]
-      // Not while it holds another one.
+      // The old slot is released before the job waits for the next one.
       slot = nil
       slot = await deliverer.slots.acquire(request.target, for: job.owner)
       if slot == nil { throw .failed(.fetch(.cancelled)) }
@@ -210,8 +209,8 @@ struct Finisher: Sendable {
     return true
   }
 
-  /// Writes down how far the jobs are.
-  /// - Returns: false where none is ours any more.
+  /// Stores the progress of the jobs.
+  /// - Returns: false if this instance has lost the claims of all of them.
   private func keep(
     _ pending: PendingResult, _ jobs: FinishingJobs, image: EmbeddedImage? = nil,
     releasing: JobID? = nil
@@ -223,19 +222,19 @@ struct Finisher: Sendable {
   }
 }
 
-/// How many jobs may be between their load and their end, and how many are rendered at once. Those that find no room wait
-/// in the queue, where they cost no memory.
+/// Limits the jobs between their load and their end, and those that are rendered at the same time. The other jobs wait in
+/// the queue, where they use no memory.
 final class FinishingRoom: Sendable {
-  /// Jobs at once, in all.
+  /// Jobs in these stages at the same time.
   static let mostJobs = 10_000
-  /// Jobs that are rendered at once. With at most eight variants each they leave half of the queue of renderings to others.
+  /// Jobs that are rendered at the same time. Each has at most eight variants, so half of the queue of renderings stays free.
   static let mostRendered = 16
-  /// Jobs of one owner that come back from the queue in a second.
+  /// Jobs of one owner that return from the queue per second.
   private static let perSecond = 250
 
   private struct State {
     var jobs = SharedCapacity<Owner>()
-    /// When the last of an owner's postponed jobs comes back.
+    /// The moment at which the last of an owner's postponed jobs is due.
     var postponed: [Owner: ContinuousClock.Instant] = [:]
   }
 
@@ -245,14 +244,14 @@ final class FinishingRoom: Sendable {
 
   init(_ most: Int = mostJobs) { self.most = most }
 
-  /// Takes places for jobs of an owner. More than half of all places are never asked for at once.
+  /// Reserves capacity for jobs of one owner; false if there is too little. `count` is at most half of the capacity.
   func enter(_ count: Int, _ owner: Owner, at moment: Timestamp) -> Bool {
     state.withLock { $0.jobs.take(count, for: owner, within: most, at: moment) }
   }
 
   func leave(_ count: Int, _ owner: Owner) { state.withLock { $0.jobs.release(count, of: owner) } }
 
-  /// When jobs that found no room are to try again: one portion after the other.
+  /// Returns the delay of jobs that found no capacity. Jobs of one owner become due one group after the other.
   func delay(of count: Int, _ owner: Owner) -> Duration {
     state.withLock { state in
       let now = ContinuousClock.now

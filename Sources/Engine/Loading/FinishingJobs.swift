@@ -1,30 +1,30 @@
 internal import Jobs
 internal import Synchronization
 
-/// Works on claimed jobs: a load, or the stages after it.
+/// Works on claimed jobs: a ``Load``, or ``FinishingJobs`` after it.
 protocol JobCarrier: AnyObject, Sendable {
-  /// A job was cancelled, or its claim was lost.
-  /// - Parameter forgetting: whether bytes of a transfer so far are not to be kept if it was the last job.
+  /// Removes a job that was cancelled or whose claim was lost.
+  /// - Parameter forgetting: whether the received bytes of a transfer are deleted if no job is left.
   func leave(_ claim: Claim, forgetting: Bool)
 
-  /// A job has another priority from now on.
+  /// Changes the priority of a job.
   func prioritize(_ claim: Claim, _ priority: Priority)
 }
 
-/// Jobs that go through the stages after a load together: of one owner, with the same image and the same variants. A job
-/// that is to be delivered goes alone.
+/// Jobs that pass the stages after a load together: of one owner, with the same image and the same variants. A job with
+/// deliveries is alone.
 final class FinishingJobs: JobCarrier {
   typealias Instant = ContinuousClock.Instant
 
   private struct State {
     var waiters: [Claim: Load.Waiter]
-    /// When the first job's time is over; nil: none is watched.
+    /// The earliest deadline of the jobs; nil if deadlines no longer apply.
     var deadline: Instant?
     var task: Task<Void, Never>?
     var isCancelled = false
   }
 
-  /// The first job. All jobs ask the same.
+  /// The first job. All jobs want the same.
   let leader: Job
   /// Nil if tracing is off.
   let stages: LoadStages?
@@ -41,7 +41,7 @@ final class FinishingJobs: JobCarrier {
         deadline: waiters.map(\.deadline).min()))
   }
 
-  /// Names the task that carries the jobs through, so that it can be cancelled; at once where that was asked.
+  /// Sets the task that works on the jobs. Cancels the task if the jobs were already cancelled.
   func run(as task: Task<Void, Never>) {
     let isCancelled = state.withLock { state in
       state.task = task
@@ -65,7 +65,7 @@ final class FinishingJobs: JobCarrier {
 
   func cancel() { change { $0.isCancelled = true } }
 
-  /// Takes out all jobs: the caller ends them.
+  /// Removes and returns all jobs. The caller must end them.
   func takeAll() -> [Load.Waiter] {
     state.withLock { state in
       defer { state.waiters = [:] }
@@ -73,10 +73,10 @@ final class FinishingJobs: JobCarrier {
     }
   }
 
-  /// Lets no job's own timeout end it any more: deliveries have their own.
+  /// Ends the jobs' own timeouts: deliveries have a timeout of their own.
   func stopWatching() { state.withLock { $0.deadline = nil } }
 
-  /// Takes out the jobs whose time is over: the caller ends them.
+  /// Removes and returns the jobs whose deadline has passed. The caller must end them.
   func takeLate(at now: Instant) -> [Load.Waiter] {
     var late: [Load.Waiter] = []
     change { state in
@@ -88,7 +88,7 @@ final class FinishingJobs: JobCarrier {
     return late
   }
 
-  /// Changes the waiting jobs, and cancels the work when none is left.
+  /// Changes the jobs, and cancels the work if none is left.
   private func change(_ body: (inout State) -> Void) {
     let task = state.withLock { state -> Task<Void, Never>? in
       body(&state)

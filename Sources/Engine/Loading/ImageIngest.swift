@@ -1,11 +1,10 @@
 internal import Jobs
 internal import Logging
 
-/// Takes an image in: its bytes go to the stage and the decoder as they come, and nothing is held but both, and the
-/// newest preview.
+/// Receives an image: each piece of bytes is hashed, written to the spool and decoded as it arrives.
 ///
-/// In come pieces of bytes, out goes an image that was decoded to its end, and which outlives its load. Runs on the
-/// decode threads: hashing, writing and decoding of one piece follow each other without a hop between.
+/// Input: pieces of bytes. Output: an image that was decoded to its end and staged. Runs on the decode threads; hashing,
+/// writing and decoding of one piece follow each other without a change of thread.
 struct ImageIngest: Sendable {
   let codec: any ImageCodec
   let limits: DecodeLimits
@@ -14,29 +13,30 @@ struct ImageIngest: Sendable {
   let completer: JobCompleter
   let lastDecode: LastDecode
 
-  /// An image that was decoded to its end, staged but not published.
+  /// An image that was decoded to its end. It is staged, and not yet published.
   struct Ingested: Sendable {
     var description: ImageDescription
     var digest: ImageDigest
     var bytes: Int
     var staged: any StagedImage
-    /// What the decode was to make on its way.
+    /// The variants that the decode should have made.
     var wanted: [VariantRequest]
-    /// What it made, by what it is.
+    /// The variants that the decode made.
     var variants: [VariantRequest: [UInt8]]
   }
 
-  /// So many bytes will come: jobs whose limit is lower end.
+  /// Sets the expected number of bytes, and fails the jobs whose limit is lower.
   func announce(bytes count: Int, of load: Load) async {
     load.tracker.expect(total: count)
     load.received(bytes: count)
     await completer.completeEarlyEnds(of: load)
   }
 
+  /// Receives the bytes of an image until its end.
   /// - Parameters:
   ///   - source: the bytes, or those that follow `kept`.
-  ///   - kept: what the stage has already: it is only decoded.
-  ///   - load: gets the header and the count of bytes so far; stops the ingest by being cancelled.
+  ///   - kept: bytes that the stage already has; they are only decoded.
+  ///   - load: receives the header and the byte count. Its cancellation stops the ingest.
   func ingest(
     _ source: any ImageBytes, after kept: (any ImageBytes)? = nil, to staged: any StagedImage,
     for load: Load
@@ -49,7 +49,7 @@ struct ImageIngest: Sendable {
     }
   }
 
-  /// Whoever looks into it finds the bytes by their digest: as far as they had come.
+  /// Logs the crash with the digest of the received bytes, by which an operator finds them.
   private func tellCrash(_ how: String, of staged: any StagedImage) {
     staging.log.warning(
       "an image crashed its decoder",
@@ -81,7 +81,7 @@ struct ImageIngest: Sendable {
       load.tracker.advance(to: count, decodeTime: decode.time)
       load.received(bytes: max(count, source.codedCount))
     }
-    // Bytes after the end of a content coding count too.
+    // Bytes after the end of the content coding count too.
     load.received(bytes: source.codedCount)
     guard count > 0 else { throw .fetch(.noData) }
     load.tracker.bodyCame()
@@ -99,21 +99,21 @@ struct ImageIngest: Sendable {
   }
 }
 
-/// Where an image's bytes lie while it is loaded, and how they come to outlive that.
+/// Stages an image's bytes while it is loaded, and stores them when the load ends.
 struct ImageStaging: Sendable {
   let spool: any ImageSpool
   let images: any ImageStore
   let keeper: ImageKeeper
-  /// Images of up to so many bytes the job store keeps itself.
+  /// The largest image, in bytes, that is stored in the job store instead of the image store.
   let largestEmbedded: Int
   let log: Logger
 
-  /// Where the bytes are written and hashed.
+  /// Opens a stage, where bytes are written and hashed.
   func stage(for job: JobID) async throws(JobFailure) -> any StagedImage {
     try await storing(for: job) { () async throws(StoreError) in try await spool.stage() }
   }
 
-  /// An image's bytes, of a job that refers to it.
+  /// Opens the stored image that a job refers to. Throws `.imageGone` if it is lost.
   func open(_ digest: ImageDigest) async throws(FinishError) -> StoredBytes {
     do throws(StoreError) {
       if let stored = try await images.open(digest) { return stored }
@@ -124,8 +124,8 @@ struct ImageStaging: Sendable {
     throw .imageGone
   }
 
-  /// Sees to it that the image outlives its load, or, where its jobs drop it, that it is there until their variants are.
-  /// One that no job waits for is published: no transaction that ends jobs would take it along.
+  /// Stores an image beyond its load; if its jobs drop it, until their variants are made. A small image goes into the
+  /// transaction that ends the jobs. An image of a background load, which ends no jobs, is published.
   func keep(
     _ ingested: ImageIngest.Ingested, in loaded: inout LoadedImage, for load: Load
   ) async throws(JobFailure) {
@@ -133,9 +133,8 @@ struct ImageStaging: Sendable {
     if load.needsLeaderVariantsOnly, load.wantedVariants.allSatisfy({ loaded.variants[$0] != nil })
     {
       loaded.isAtHand = false
-      // What the load has reserved before was a stored response's image, and gone. The store knows of it by that, and
-      // would take its bytes to be in a file: so that is where they go. So do bytes that are to be dropped: from a file
-      // they are gone at once.
+      // An image that the load has reserved before is expected in a file, so it is not embedded. An image that will be
+      // dropped is not embedded either, because a deleted file frees its space immediately.
     } else if !load.isBackground, load.reservation == nil, !load.dropsOriginal,
       let content = ingested.staged.content, content.count <= largestEmbedded
     {
@@ -147,7 +146,7 @@ struct ImageStaging: Sendable {
     }
   }
 
-  /// Makes a staged image durable, reserved by `holder`.
+  /// Makes a staged image durable. `holder` reserves it.
   func publish(
     _ staged: any StagedImage, _ digest: ImageDigest, bytes: Int, as holder: JobID, for job: JobID
   ) async throws(JobFailure) {

@@ -2,7 +2,7 @@ internal import Jobs
 internal import Logging
 internal import Waiting
 
-/// Ends work on jobs: in the store, and once that is durable, for whoever waits for them.
+/// Ends work on jobs: first in the store, and once that is durable, for the clients that wait for them.
 struct JobCompleter: Sendable {
   let writer: CompletionWriter
   let outcomes: JobOutcomes
@@ -10,59 +10,59 @@ struct JobCompleter: Sendable {
   let dispatcher: Dispatcher
   let loads: Loads
   let bytes: DailyBytes
-  /// Jobs in one transaction, while which everybody else's changes wait.
+  /// Jobs in one transaction. Other changes wait while it runs.
   static let batch = 500
 
-  /// How it ended for one job.
+  /// The end of work on one job.
   enum Ending: Sendable {
-    /// An image, what the cache did for it, and where it was brought.
+    /// The image, the part of the cache in it, and the deliveries made.
     case success(StoredImage, CacheOutcome?, [Delivered] = [])
-    /// The image is there; its variants or deliveries are still to be done, under the same claim.
+    /// The image is stored. Variants or deliveries are still to be made, under the same claim.
     case pending(PendingResult)
-    /// Perhaps to be tried again, or elsewhere.
+    /// A failure. The job may be retried, or continue with its next URL.
     /// - Parameter pending: the state from which a retry continues; nil: it starts over.
     case failure(JobFailure, PendingResult? = nil)
-    /// As if it had not been taken.
+    /// The job returns to the queue as if it had not been claimed.
     case requeue
-    /// The same, but not before that moment.
+    /// The job returns to the queue, and is due at that moment.
     case postpone(until: Timestamp)
-    /// The pending result's image is gone: the job loads it again.
+    /// The pending result's image is lost: the job loads it again.
     case reload
   }
 
   /// The jobs that are not at their end.
   struct Left {
-    /// Jobs that waited for the load at other instances: the caller ends them alike.
+    /// Jobs that waited for the load at other instances: the caller ends them in the same way.
     var gathered: [Load.Waiter] = []
-    /// Jobs with a pending result, as they then are: their claims go on.
+    /// Jobs with a pending result, in their stored state. Their claims continue.
     var unfinished: [Load.Waiter] = []
   }
 
-  /// What is the same for all jobs that are written together.
+  /// The values that all jobs of one transaction share.
   struct Common {
-    /// Nil where it was written before.
+    /// Nil if the progress was stored earlier.
     let progress: LoadProgress?
     let moment: Timestamp
-    /// One for all: jobs that failed together are tried again together, as one load.
+    /// One random number for all jobs: jobs that failed together are retried together, as one load.
     let dice = Double.random(in: 0...1)
   }
 
-  /// A change to one job, ready to be made by the store.
+  /// The change that the store makes to one job.
   private struct Plan: Sendable {
     let report: ProgressReport?
-    /// Whether the job's claim goes on.
+    /// Whether the job's claim continues.
     let isPending: Bool
     let change: @Sendable (inout Job) -> Void
   }
 
-  /// Writes down how a load ended for some who waited for it. Returns once that is durable; given up when the service
-  /// stops, and the next start then runs the jobs again.
+  /// Stores the end of a load for some of its jobs. Returns when that is durable. If the service stops first, the jobs run
+  /// again after the next start.
   ///
   /// - Parameters:
-  ///   - entry: a response for the cache to keep: before the first of their owners knows.
-  ///   - image: for the job store to keep.
-  ///   - releasing: the reservation of an image that is kept already: it ends with the last of them.
-  ///   - gathers: whether those are to be brought who waited for this load at other instances.
+  ///   - entry: a response to store in the cache, in the first transaction.
+  ///   - image: an image to store in the job store.
+  ///   - releasing: the reservation of an image in the image store. The last transaction releases it.
+  ///   - gathers: whether to claim the jobs that wait for this load at other instances.
   @discardableResult
   func complete(
     _ waiters: [Load.Waiter], of load: Load, entry: CacheEntry? = nil,
@@ -89,10 +89,10 @@ struct JobCompleter: Sendable {
     return left
   }
 
-  /// Writes down what became of jobs after their load.
+  /// Stores the end of the stages after a load.
   ///
   /// - Parameters: as above.
-  /// - Returns: jobs with a pending result, as they then are.
+  /// - Returns: jobs with a pending result, in their stored state.
   @discardableResult
   func complete(
     _ waiters: [Load.Waiter], of jobs: FinishingJobs, image: EmbeddedImage? = nil,
@@ -147,7 +147,7 @@ struct JobCompleter: Sendable {
     return gathered
   }
 
-  /// Ends the jobs that have left a load before the others, each as it failed.
+  /// Stores the failures of jobs that failed before their load has ended.
   func completeEarlyEnds(of load: Load) async {
     let ends = load.takeEarlyEnds()
     guard !ends.isEmpty else { return }
@@ -158,7 +158,7 @@ struct JobCompleter: Sendable {
     }
   }
 
-  /// Jobs that nobody could begin with go back into the queue as if they had not been taken, in one step.
+  /// Returns claimed jobs to the queue, in one transaction, as if they had not been claimed.
   func requeue(_ claims: [Claim]) async {
     let written = await writer.write(claims) { job in
       job.requeue()
@@ -170,7 +170,7 @@ struct JobCompleter: Sendable {
   private func publish(_ jobs: [Job?], _ stages: [JobStage] = []) {
     var isAnyQueued = false
     for job in jobs.lazy.compactMap(\.self) {
-      // No load ends a job so: whoever cancelled it tells that.
+      // The call that cancelled the job publishes that, not the load.
       let hasEnded = job.phase.isFinished && job.phase != .cancelled
       publisher.publish(job, hasEnded: hasEnded, stages)
       if !job.phase.isFinished { isAnyQueued = true }
@@ -187,7 +187,7 @@ struct JobCompleter: Sendable {
   }
 }
 
-/// Writes down how work on jobs ended, however long the store is away.
+/// Stores the ends of jobs, and retries for as long as the store is unreachable.
 struct CompletionWriter: Sendable {
   let store: any JobQueue
   let lease: Lease
@@ -197,19 +197,19 @@ struct CompletionWriter: Sendable {
   let gate: QueueGate
   let log: Logger
 
-  /// What came of it.
+  /// The result of a write.
   enum Written {
-    /// What it came to.
+    /// The transaction is durable.
     case durable(Completed)
-    /// The image that came has no room: nothing was changed.
+    /// The storage is full, so that the image cannot be stored. Nothing was changed.
     case noRoom
-    /// The service stops: the next start runs the jobs again.
+    /// The service stops. The jobs run again after the next start.
     case stopped
   }
 
-  /// Has the store complete the jobs. Returns once that is durable.
+  /// Completes the jobs in the store. Returns when that is durable.
   ///
-  /// - Parameters: as ``Completion`` explains.
+  /// - Parameters: see ``Completion``.
   func write(
     _ claims: [Claim], entry: CacheEntry? = nil, image: EmbeddedImage? = nil,
     releasing: JobID? = nil, gathers: Bool = false,
@@ -228,13 +228,13 @@ struct CompletionWriter: Sendable {
         if let entry { cache.noteStored(entry) }
         let fenced = zip(claims, completed.jobs).filter { $0.1 == nil }.map(\.0)
         lease.membership.metrics.fenced(fenced.count)
-        // Whoever ended them may have told nobody: a cancelling, say, of which the answer was lost.
+        // The change that ended them may not have been published, for example a cancel whose answer was lost.
         for claim in fenced { lease.wasLost(claim) }
         await keeper.removeLater(completed.evicted)
         return .durable(completed)
       } catch {
         if error == .full, image != nil { return .noRoom }
-        // The result is worth waiting for: nobody else has it.
+        // No other instance has this result, so it is worth retrying.
         log.error("the store takes no result", metadata: ["error": "\(error)"])
         completion.isRepeated = true
         if loads.closing.isOpen { return .stopped }
@@ -245,8 +245,7 @@ struct CompletionWriter: Sendable {
     return .stopped
   }
 
-  /// Waits, also in a cancelled task, which has to write down all the same how its jobs ended; the service's stop ends
-  /// the wait.
+  /// Waits for a time, or until the service stops. Also waits in a cancelled task, which still has to store its ends.
   private func pause(_ time: Duration) async {
     await Task.detached { [closing = loads.closing] in
       await closing.wait(until: .now + time)
@@ -254,16 +253,16 @@ struct CompletionWriter: Sendable {
   }
 }
 
-/// What becomes of a job when work on it has ended: the rules.
+/// The rules by which the end of work changes a job: success, retry, next URL or failure.
 struct JobOutcomes: Sendable {
   let retry: RetryPolicy
-  /// How long a finished job is kept, where it doesn't say itself.
+  /// The retention of jobs that do not set their own.
   let retention: Duration
   let network: NetworkState
   let now: WallClock
   let log: Logger
 
-  /// The change to a job whose work has ended so.
+  /// Returns the change to a job for this end.
   fileprivate func change(
     _ ending: JobCompleter.Ending, for waiter: Load.Waiter, _ common: JobCompleter.Common
   ) -> @Sendable (inout Job) -> Void {
@@ -294,8 +293,8 @@ struct JobOutcomes: Sendable {
     _ common: JobCompleter.Common
   ) -> (@Sendable (inout Job) -> Void)? {
     guard let failure = objection(to: image, for: waiter) else { return nil }
-    // What is stored was another one's choice: by itself it asks the origin. So this comes to an end: no load gives its
-    // first job what that one would not have chosen. Where it is in the place of an error, the job ends with that.
+    // The cached image has a different digest than this job requires. Requeue the job: as the leader of its own load it
+    // bypasses the cache and asks the origin, so this does not repeat.
     if case .integrityMismatch = failure, let status = cache?.status,
       [.hit, .stale].contains(status)
     {
@@ -304,7 +303,7 @@ struct JobOutcomes: Sendable {
     return fail(waiter, failure, nil, common)
   }
 
-  /// Why an image that was loaded for all is not for this one.
+  /// Returns the failure of a job that the loaded image does not suit; nil if it does.
   func objection(to image: StoredImage, for waiter: Load.Waiter) -> JobFailure? {
     objection(to: image, for: waiter.job, within: waiter.limits)
   }
@@ -358,9 +357,9 @@ extension JobFailure {
   /// - Parameter pending: what the job had before; nil: no image.
   fileprivate func isOfURL(after pending: PendingResult?) -> Bool {
     switch self {
-    // An image that is there, and could not be delivered, is had by no other URL either.
+    // Another URL does not help a delivery that failed.
     case .delivery: false
-    // The job's time was over before its variants were made.
+    // With a pending result, the job's timeout expired before its variants were made.
     case .fetch: pending == nil
     default: true
     }

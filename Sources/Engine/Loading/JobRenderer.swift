@@ -7,7 +7,7 @@ struct RenderedVariant: Sendable {
   let bytes: RenderedBytes
 }
 
-/// Why the stages after a load can't go on.
+/// The reason why the stages after a load cannot continue.
 enum FinishError: Error {
   case failed(JobFailure)
   /// The image's bytes are lost or damaged; the job has to load it again.
@@ -16,16 +16,16 @@ enum FinishError: Error {
 
 /// Makes the variants of jobs whose image is stored.
 ///
-/// In come an image and what a job wants of it; out come the variants in the job's order. Kept ones come from the cache, the
-/// others from the queue of ``Variants``, where owners take turns. All that one decode can make is made by one.
+/// Input: an image and the variants that a job wants. Output: the variants in the job's order. Cached variants come from
+/// the cache, the others from the queue of ``Variants``, where owners take turns. One decode makes all that it can.
 struct JobRenderer: Sendable {
-  /// Nil where none are made.
+  /// Nil if the service makes no variants.
   let variants: Variants?
   let staging: ImageStaging
   /// Whether owners share cached variants (`cache.shared`).
   let isShared: Bool
 
-  /// Between two tries to get places in the queue of renderings.
+  /// The pause before a retry when the queue of renderings is full.
   private static let pause = Duration.milliseconds(200)
 
   /// Renders what a job wants.
@@ -39,7 +39,7 @@ struct JobRenderer: Sendable {
       at: priority, keeping: submission.keepsVariants)
   }
 
-  /// However many others wait: where the queue of renderings is full it is asked again.
+  /// Renders these variants. Retries for as long as the queue of renderings is full.
   private func render(
     _ wanted: [Rendition], by variants: Variants, for owner: Owner,
     at priority: @escaping @Sendable () -> Priority, keeping: Bool
@@ -64,8 +64,7 @@ struct JobRenderer: Sendable {
     }
   }
 
-  /// The variants of a load's leading job, where all of them are kept or were made by the decode that proved the image; nil
-  /// where any has to be rendered.
+  /// The variants of a load's leading job, if all of them are cached or were made by the load's decode; otherwise nil.
   func variants(of loaded: LoadedImage, for leader: Job) async -> [RenderedVariant]? {
     guard let variants, !leader.submission.variants.isEmpty else { return nil }
     let (keeps, renditions) = (leader.submission.keepsVariants, variants.renditions)
@@ -86,8 +85,8 @@ struct JobRenderer: Sendable {
     return all
   }
 
-  /// What a job wants, by what it is. A JPEG's variants are read at one scale, so that they come out the same when one is
-  /// made again; those of an image whose bytes are dropped are never made again.
+  /// The renditions for a job's variants. All variants of a JPEG are decoded at one scale, so that a variant that is made
+  /// again has the same bytes. Variants of a dropped image are never made again.
   private func renditions(
     for submission: Submission, of image: StoredImage, _ owner: Owner, _ variants: Variants
   ) -> [Rendition] {
@@ -99,7 +98,7 @@ struct JobRenderer: Sendable {
     }
   }
 
-  /// The bytes of one variant of a job whose variants are made.
+  /// Opens the bytes of one variant of a job whose variants are made.
   func content(
     ofVariant name: String, of image: StoredImage, for job: Job
   ) async throws(FinishError) -> DeliveredContent {
@@ -125,15 +124,15 @@ struct JobRenderer: Sendable {
 }
 
 extension Submission {
-  /// The variants that it wants, whatever it calls them.
+  /// The variants that it wants, without their names.
   var recipes: [VariantRequest] { variants.map(\.recipe) }
 
-  /// Whether the cache keeps its variants. Those of an image whose bytes are dropped are the job's alone.
+  /// Whether its variants are cached. Variants of a dropped image belong to the job only.
   var keepsVariants: Bool { cacheMode != .noStore && !dropsOriginal }
 }
 
 extension StoredImage {
-  /// The image with the variants that a job wanted, under the job's names.
+  /// Returns the image with a job's variants, under the job's names for them.
   func with(_ rendered: [RenderedVariant], for submission: Submission) -> StoredImage {
     var image = self
     image.variants = zip(submission.variants, rendered).map { request, variant in
@@ -164,10 +163,10 @@ extension Variants {
     return Rendition(of: image, as: variant, by: renderer)
   }
 
-  /// What a job wants of an image, each with the scale that it is read at beside the others: all of a JPEG's are made by
-  /// the decode that proves it, and come out the same when one of them is made again.
+  /// Sets the decode scale of each variant of an image. One decode makes all variants of a JPEG, at one scale; with the
+  /// same scale, a variant that is made again has the same bytes.
   func scaled(_ requests: [VariantRequest], of image: StoredImage) -> [VariantRequest] {
-    // Other formats' come out the same alone.
+    // Variants of other formats are the same when made alone.
     guard requests.count > 1, image.description.format == .jpeg else { return requests }
     let renderer = rendering.renderer
     let own = requests.map { request in
@@ -183,7 +182,7 @@ extension Variants {
     }
   }
 
-  /// Those that a job wants of an image, where all of them are kept; nil otherwise.
+  /// The variants that a job wants, if all of them are cached; otherwise nil.
   func kept(
     _ requests: [VariantRequest], of image: StoredImage, apartFor owner: Owner?
   ) async -> [MadeVariant]? {

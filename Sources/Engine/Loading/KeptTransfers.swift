@@ -2,17 +2,17 @@ internal import Jobs
 internal import Logging
 internal import Synchronization
 
-/// What came of transfers that broke off, so that a later one goes on where they ended.
+/// Partial transfers: the bytes of transfers that broke off, from which a later transfer resumes.
 struct KeptTransfers: Sendable {
   let spool: any ImageSpool
   let loads: Loads
   let now: WallClock
   let log: Logger
 
-  /// What is kept in all.
+  /// The size of all partial transfers, in bytes.
   var bytes: Int { spool.keptBytes }
 
-  /// What is kept of an earlier transfer for the load's job: its own from now on.
+  /// Takes the partial transfer of the load's job out of the spool; nil if there is none. The load owns it from then on.
   func take(for load: Load) async -> KeptTransfer? {
     let job = load.leader
     guard job.mayKeepBytes, let key = job.partial else { return nil }
@@ -24,8 +24,8 @@ struct KeptTransfers: Sendable {
     }
   }
 
-  /// Says what the bytes of a stage are, so that they can be set aside; where another transfer could not go on from
-  /// them, nothing is said.
+  /// Records the validator of the bytes in a stage, so that they can be kept. Does nothing if no transfer could resume
+  /// after them.
   func identify(_ staged: any StagedImage, of load: Load, _ response: FetchedResponse) {
     guard load.leader.mayKeepBytes, let key = load.leader.partial,
       let partial = response.partial(now: now())
@@ -33,7 +33,7 @@ struct KeptTransfers: Sendable {
     staged.identify(key, partial)
   }
 
-  /// Leaves what came to the next request, unless it was the bytes' fault.
+  /// Keeps the received bytes for the next request, unless the bytes themselves caused the failure.
   func setAside(_ staged: any StagedImage, of load: Load, after failure: JobFailure) async {
     guard case .fetch = failure, !load.forgetsBytes else { return }
     do throws(StoreError) { try await staged.setAside() } catch {
@@ -43,7 +43,7 @@ struct KeptTransfers: Sendable {
     }
   }
 
-  /// Forgets what is kept for a job that was purged, under its ``Job/partial``.
+  /// Deletes the partial transfer of a purged job, by its ``Job/partial``.
   func forget(_ key: Fingerprint) async {
     do throws(StoreError) { try await spool.drop(key) } catch {
       log.error("kept bytes can't be removed", metadata: ["error": "\(error)"])
@@ -55,10 +55,10 @@ extension Job {
   fileprivate var mayKeepBytes: Bool { submission.cacheMode != .noStore }
 }
 
-/// Going on where an earlier transfer ended (RFC 9110 sections 13.1.5 and 14).
+/// Resuming after the bytes of an earlier transfer (RFC 9110 sections 13.1.5 and 14).
 extension KeptTransfer {
-  /// Asks for the rest, or for the whole if it is another representation by now.
-  /// - Parameter asked: the URL that the job asks for; by a `cache_key` it stands for the one that was asked before.
+  /// The fields that request the missing bytes, or the whole image if the representation has changed.
+  /// - Parameter asked: the job's URL. With a `cache_key` it may differ from the URL of the earlier request.
   func conditions(asking asked: SourceURL) -> FetchConditions {
     FetchConditions(
       url: response.isRedirected ? response.url : asked,
@@ -70,7 +70,7 @@ extension KeptTransfer {
 
   /// Whether a 206 response is the rest of these bytes: its URL, unit, start, total and validator all agree.
   func isContinued(by answer: FetchedResponse) -> Bool {
-    // A part of what is coded continues no decoded bytes.
+    // A range of a coded body does not continue decoded bytes.
     guard answer.headers.contentCodings.isEmpty, let range = answer.contentRange,
       let total = total(with: range),
       response.url == answer.url || (!response.isRedirected && answer.redirects.isEmpty),
@@ -81,40 +81,40 @@ extension KeptTransfer {
     return agrees(answer)
   }
 
-  /// The size of the whole image. Where a part does not say it (`bytes 5-9/*`), the first response did.
+  /// The size of the whole image. If the range does not state it (`bytes 5-9/*`), the first response did.
   func total(with range: ContentRange) -> Int? { range.total ?? response.total }
 
-  /// With `If-Range` an origin needn't repeat the date, but has to repeat the entity tag (section 15.3.7).
+  /// In reply to `If-Range` an origin must repeat the entity tag, but not the date (section 15.3.7).
   private func agrees(_ answer: FetchedResponse) -> Bool {
     if response.validator.hasPrefix("\"") { return answer.field("etag") == response.validator }
     return answer.field("last-modified").map { $0 == response.validator } ?? true
   }
 }
 
-/// The rest of an image, as many bytes as its `Content-Range` says: a body in chunks, or one that ends with its
-/// connection, says nothing of that itself.
+/// The missing bytes of an image. Checks that their number is that of `Content-Range`, which a chunked body, or one that
+/// ends with its connection, does not ensure.
 final class RestOfImage: ImageBytes {
-  /// Of the whole image.
+  /// The size of the whole image, in bytes.
   let total: Int
   private let count: Int
   private let body: any ImageBytes
   private let received = Mutex(0)
 
-  /// - Parameter response: one that continues the kept bytes; nil where nothing says how long the image is.
+  /// - Parameter response: a response that continues the kept bytes. Returns nil if the image's size is unknown.
   init?(_ response: FetchedResponse, after kept: KeptTransfer) {
     guard let total = response.contentRange.flatMap({ kept.total(with: $0) }) else { return nil }
     (self.total, count, body) = (total, total - kept.count, response.body)
   }
 
-  /// Whether more came than there is: which bytes are the image's nobody knows.
+  /// Whether more bytes arrived than the range has. It is then unknown which of them belong to the image.
   var isExceeded: Bool { received.withLock { $0 > count } }
 
   var codedCount: Int { body.codedCount }
 
-  /// - Throws: `.truncated` also where it is exceeded, or empty.
+  /// - Throws: `.truncated` also if there are too many bytes, or none.
   func next() async throws(FetchError) -> [UInt8]? {
     let piece: [UInt8]?
-    // Without a byte it ended early, as with any: the image has those that are kept.
+    // A body without bytes is a truncated one here: the image has the kept bytes.
     do throws(FetchError) { piece = try await body.next() } catch .noData { piece = nil }
     let sum = received.withLock { received in
       received += piece?.count ?? 0
@@ -128,20 +128,20 @@ final class RestOfImage: ImageBytes {
 }
 
 extension FetchedResponse {
-  /// The range of a part (RFC 9110 section 14.4); nil where there is none.
+  /// The range of a 206 response (RFC 9110 section 14.4); nil if there is none.
   var contentRange: ContentRange? { field("content-range").flatMap(ContentRange.init) }
 
-  /// When the origin says that it last changed the image (RFC 9110 section 8.8.2); nil where it doesn't say, or says
-  /// what can't be read.
+  /// The `Last-Modified` of the response (RFC 9110 section 8.8.2); nil if it is missing or not a valid date.
   func lastModified(now: Timestamp) -> Timestamp? {
     headers.last { $0.name.lowercased() == "last-modified" }
       .flatMap { Timestamp(httpDate: $0.value, now: now) }
   }
 
-  /// The last of the fields of that name, in lower case.
+  /// The value of the last field of that name.
+  /// - Parameter name: in lower case.
   func field(_ name: String) -> String? { headers.last { $0.name.lowercased() == name }?.value }
 
-  /// What must be known to go on with this response later; nil where that can't be done.
+  /// The data needed to resume this response later; nil if it cannot be resumed.
   func partial(now: Timestamp) -> PartialResponse? {
     guard status != 203, field("accept-ranges")?.lowercased() != "none",
       headers.contentCodings.isEmpty,
@@ -168,7 +168,7 @@ extension FetchedResponse {
 }
 
 extension HeaderField {
-  /// Whether it is a `Cache-Control` with no-store (RFC 9111 section 5.2.2.5).
+  /// Whether the field is a `Cache-Control` with `no-store` (RFC 9111 section 5.2.2.5).
   fileprivate var forbidsStoring: Bool {
     name.lowercased() == "cache-control"
       && value.lowercased().split(separator: ",").contains { part in

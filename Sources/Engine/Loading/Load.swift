@@ -2,28 +2,30 @@ internal import Jobs
 internal import Synchronization
 internal import Waiting
 
-/// One transfer and decode, for all the jobs that ask the same and wait for it. It stops when the last of them leaves.
+/// One transfer and decode, shared by all jobs with the same request. It is cancelled when the last waiting job is removed.
+///
+/// A lock guards its state: workers, the ``ProgressWatch`` and API calls use it from different threads.
 final class Load: JobCarrier {
   typealias Instant = ContinuousClock.Instant
 
   /// A job that waits for the load.
   struct Waiter: Sendable {
-    /// As it was taken, or last written.
+    /// The job as it was claimed, or as it was last stored.
     let job: Job
     let claim: Claim
     let limits: JobLimits
-    /// When its own timeout is over.
+    /// The moment at which the job's own timeout expires.
     var deadline: Instant
-    /// Its job's, which may be changed meanwhile.
+    /// The job's current priority. Clients may change it while the job waits.
     var priority: Priority
 
-    /// The same with the job as it is by now.
+    /// Returns the same waiter with a newer version of the job.
     func carrying(_ job: Job) -> Waiter {
       Waiter(job: job, claim: claim, limits: limits, deadline: deadline, priority: priority)
     }
   }
 
-  /// A job that ends before the others.
+  /// A job that fails before the load ends, for example because of its own timeout.
   struct EarlyEnd: Sendable {
     let waiter: Waiter
     let failure: JobFailure
@@ -31,37 +33,39 @@ final class Load: JobCarrier {
 
   private struct State {
     var waiters: [Claim: Waiter] = [:]
-    /// How many jobs of each priority wait.
+    /// The number of waiting jobs of each priority.
     var priorities = [Int](repeating: 0, count: Priority.allCases.count)
-    // Bounds, so that thousands of waiters aren't looked through for each piece and each tick: no waiter's limit of
-    // bytes is lower, no waiter's deadline is sooner. They stay as they are when a waiter leaves.
+    // Lower bounds of the waiters' byte limits and deadlines. They avoid a scan of thousands of waiters for each piece
+    // and each tick. They are not raised when a waiter is removed.
     var leastBytes = Int.max
     var firstDeadline: Instant?
     var earlyEnds: [EarlyEnd] = []
-    /// Whether somebody is storing such ends for who watches the time.
+    /// Whether a task of the ``ProgressWatch`` is storing early ends.
     var isEndingEarly = false
     var header: ImageHeader?
-    /// How many are bringing jobs from the queue.
+    /// The number of tasks that move equal jobs from the queue into this load.
     var coalescers = 0
-    /// Nobody begins any more to bring jobs from the queue.
+    /// No further task may start to move jobs from the queue.
     var isCoalesced = false
-    /// No job may join any more: its end is being stored.
+    /// No job may join: the end of the load is being stored.
     var isSealed = false
     var forgetsBytes = false
     var task: Task<Void, Never>?
     var isCancelled = false
     var reserves = false
     var pausedSince: Instant?
-    /// When a stored response takes the place of the origin's, for all who wait then; who has less time leaves before, for
-    /// the same response. And how much time who joins may have at the most, as the transfer is cut then: else jobs with
-    /// little time could cut those of others for ever.
+    /// Set while a stale stored response can replace the origin's. At `deadline` the transfer is stopped, and the waiting
+    /// jobs get the stored response. A job with an earlier deadline gets it earlier. Jobs with a timeout longer than
+    /// `timeout` may not join, because the transfer would be stopped before their time has expired.
     var fallback: (deadline: Instant, timeout: Duration)?
-    /// Bytes that its transfers have brought.
+    /// Bytes received by the transfers of this load.
     var transferred = 0
-    /// How many of these were counted for each owner.
+    /// An earlier load of the same request whose end is being stored.
+    var predecessor: Load?
+    /// The part of these bytes that was already counted for each owner.
     var charged: [Owner: Int] = [:]
 
-    /// The highest of those who wait.
+    /// The highest priority of the waiting jobs; nil if none waits.
     var priority: Priority? {
       priorities.lastIndex { $0 > 0 }.flatMap(Priority.init)
     }
@@ -73,7 +77,8 @@ final class Load: JobCarrier {
       firstDeadline = min(firstDeadline ?? waiter.deadline, waiter.deadline)
     }
 
-    /// Charges what was not charged before.
+    /// Counts bytes for owners that were not yet counted for them.
+    /// - Returns: the bytes to add for each owner.
     mutating func charge(_ owners: Set<Owner>) -> [Owner: Int] {
       var charges: [Owner: Int] = [:]
       for owner in owners {
@@ -94,7 +99,7 @@ final class Load: JobCarrier {
       earlyEnds.append(EarlyEnd(waiter: waiter, failure: failure))
     }
 
-    /// Ends the jobs whose limits so many bytes, or the header's size, exceed.
+    /// Fails the jobs whose limits are exceeded by the received bytes or by the size in the header.
     mutating func endEarly(received: Int) {
       var least = Int.max
       for waiter in waiters.values {
@@ -108,22 +113,22 @@ final class Load: JobCarrier {
     }
   }
 
-  /// Beyond so many jobs no more are brought from the queue: the stored image answers those that are left.
+  /// The number of waiting jobs at which no more are moved from the queue. The stored image answers the others later.
   static let mostWaiters = 10_000
 
-  /// The job that it was begun for: what all who wait ask is read from here.
+  /// The job that started the load. The request is read from it.
   let leader: Job
-  /// What all who wait have in common; nil: it is the leader's alone.
+  /// The request that the waiting jobs have in common; nil if no other job may join.
   let request: Fingerprint?
   private let holder: JobID
   let since: Timestamp
   let tracker: ProgressTracker
-  /// Nil where nobody traces.
+  /// The times of the stages, for traces; nil if tracing is off.
   let stages: LoadStages?
   private let lane: any ComputeLane
-  /// Whether it goes on though no job waits: it freshens the cache.
+  /// Whether the load refreshes the cache. It then continues although no job waits.
   let isBackground: Bool
-  /// Opens when it has ended, and with it all who waited.
+  /// Opens when the load has ended, and all jobs that waited for it have ended too.
   let end = Latch()
   private let allCoalesced = Latch()
   private let state = Mutex(State())
@@ -143,7 +148,7 @@ final class Load: JobCarrier {
     tracker = ProgressTracker(progress)
   }
 
-  /// Names the task that carries the load out, so that it can be cancelled; at once where the load was.
+  /// Sets the task that carries out the load. Cancels the task if the load was already cancelled.
   func run(as task: Task<Void, Never>) {
     let isCancelled = state.withLock { state in
       state.task = task
@@ -152,7 +157,17 @@ final class Load: JobCarrier {
     if isCancelled { task.cancel() }
   }
 
-  /// - Returns: the jobs that come too late, or with too much time for its fallback.
+  /// Sets the load of the same request whose end is being stored.
+  func follow(_ predecessor: Load?) { state.withLock { $0.predecessor = predecessor } }
+
+  /// Waits, at most 2 s, until the load before this one has ended: the cache can then answer with its response.
+  func awaitPredecessor() async {
+    let predecessor = state.withLock { $0.predecessor.take() }
+    await predecessor?.end.wait(until: .now + .seconds(2))
+  }
+
+  /// Adds jobs to the load.
+  /// - Returns: the jobs that were refused: the load is ending, or their timeout is longer than that of the fallback.
   func join(_ waiters: [Waiter]) -> [Waiter] {
     state.withLock { state in
       guard !state.isSealed, !state.isCancelled else { return waiters }
@@ -166,31 +181,31 @@ final class Load: JobCarrier {
       }
       lane.move(to: state.priority ?? leader.priority)
       let refused = waiters.filter { $0.limits.timeout > longest }
-      // They would be brought from the queue again and again.
+      // The queue would offer the refused jobs again and again.
       if !refused.isEmpty { state.isCoalesced = true }
       return refused
     }
   }
 
-  /// The name under which it reserves an image from now on.
+  /// Returns the ID under which the load reserves images. From now on ``reservation`` must be released.
   func reserving() -> JobID {
     state.withLock { $0.reserves = true }
     return holder
   }
 
-  /// The name under which it may have reserved images: a reservation to be ended. Nil where it reserved none.
+  /// The ID under which the load may have reserved images, which the caller must release; nil if it reserved none.
   var reservation: JobID? { state.withLock { $0.reserves } ? holder : nil }
 
-  /// Whether none of its jobs keeps the image's own bytes.
+  /// Whether its jobs store only variants, not the image itself (`"original": "drop"`).
   var dropsOriginal: Bool { leader.submission.dropsOriginal }
 
-  /// The variants that its decode makes on its way: the leader's, each once.
+  /// The variants that the decode makes: the leader's, without duplicates.
   var wantedVariants: [VariantRequest] {
     var known: Set<VariantRequest> = []
     return leader.submission.recipes.filter { known.insert($0).inserted }
   }
 
-  /// Whether its jobs need nothing but the leader's variants: not the image's own bytes.
+  /// Whether the leader's variants are enough for all jobs, so that the image itself need not be stored.
   var needsLeaderVariantsOnly: Bool {
     guard dropsOriginal, leader.submission.deliveries.allSatisfy({ $0.variant != nil }) else {
       return false
@@ -201,10 +216,10 @@ final class Load: JobCarrier {
     }
   }
 
-  // MARK: Whose transfers they were
+  // MARK: Bytes per owner
 
-  /// A transfer has ended, after so many bytes.
-  /// - Returns: the bytes to count for each owner: that of the leader, and those whose jobs wait.
+  /// Counts the bytes of a transfer that has ended.
+  /// - Returns: the bytes to add for each owner: the leader's owner and the owners of the waiting jobs.
   func charge(transferred bytes: Int) -> [Owner: Int] {
     state.withLock { state in
       state.transferred += bytes
@@ -212,8 +227,8 @@ final class Load: JobCarrier {
     }
   }
 
-  /// Jobs end by what the transfers brought.
-  /// - Returns: the bytes to count for their owners, as far as they were not counted before.
+  /// Counts the transfers of this load for the owners of jobs that end now.
+  /// - Returns: the bytes to add for each owner, without those that were already counted.
   func charge(_ waiters: [Waiter]) -> [Owner: Int] {
     state.withLock { state in
       guard state.transferred > 0 else { return [:] }
@@ -223,9 +238,9 @@ final class Load: JobCarrier {
 
   // MARK: Jobs from the queue
 
-  /// Somebody begins to bring jobs that ask the same: the load doesn't end before ``endCoalescing()``, so that all of
-  /// those share its end.
-  /// - Returns: false when it is too late.
+  /// Registers a task that moves equal jobs from the queue into this load. The load does not end before
+  /// ``endCoalescing()``, so that all these jobs share its result.
+  /// - Returns: false if the load accepts no more jobs.
   func beginCoalescing() -> Bool {
     state.withLock { state in
       guard !state.isCoalesced, !state.isSealed, !state.isCancelled else { return false }
@@ -242,10 +257,11 @@ final class Load: JobCarrier {
     if isLast { allCoalesced.open() }
   }
 
-  /// Lets nobody begin any more to bring jobs.
+  /// Lets no further task start to move jobs from the queue.
   func refuseCoalescing() { state.withLock { $0.isCoalesced = true } }
 
-  /// Waits for those who are bringing jobs, and lets nobody else begin to. A cancelled load waits for nobody.
+  /// Waits for the tasks that move jobs from the queue, and lets no other task start. Does not wait if the load is
+  /// cancelled.
   func coalesced() async {
     let isDone = state.withLock { state in
       state.isCoalesced = true
@@ -254,10 +270,10 @@ final class Load: JobCarrier {
     if !isDone { await allCoalesced.wait() }
   }
 
-  // MARK: What ends a wait
+  // MARK: Ends of waits
 
-  /// A job was cancelled, or its claim was lost.
-  /// - Parameter forgetting: whether the bytes so far are not to be kept if it was the last.
+  /// Removes a job that was cancelled or whose claim was lost.
+  /// - Parameter forgetting: whether the received bytes are deleted if no job is left.
   func leave(_ claim: Claim, forgetting: Bool) {
     change { state in
       guard state.remove(claim) != nil else { return }
@@ -265,7 +281,7 @@ final class Load: JobCarrier {
     }
   }
 
-  /// A job has another priority from now on.
+  /// Changes the priority of a waiting job.
   func prioritize(_ claim: Claim, _ priority: Priority) {
     change { state in
       guard let waiter = state.waiters[claim] else { return }
@@ -275,14 +291,14 @@ final class Load: JobCarrier {
     }
   }
 
-  /// So many bytes are there or announced: jobs whose limit is lower end.
+  /// Fails the jobs whose limit is lower than the number of bytes received or announced.
   func received(bytes: Int) {
     change { state in
       if bytes > state.leastBytes { state.endEarly(received: bytes) }
     }
   }
 
-  /// The image's header was read.
+  /// Fails the jobs whose limits the image's header exceeds.
   func received(_ header: ImageHeader) {
     change { state in
       state.header = header
@@ -290,8 +306,8 @@ final class Load: JobCarrier {
     }
   }
 
-  /// Ends the jobs whose deadline has come. While the load waits for memory, no time passes for them.
-  /// - Returns: those that have left it and are to be given the stored response, while the transfer goes on for others.
+  /// Fails the jobs whose deadline has passed. Deadlines do not pass while the load waits for memory.
+  /// - Returns: jobs that were removed instead and get the stored response. The transfer continues for the others.
   func timeOut(_ now: Instant) -> [Waiter] {
     var late: [Waiter] = []
     change { state in
@@ -309,14 +325,14 @@ final class Load: JobCarrier {
           state.endEarly(waiter, .fetch(failure))
         }
       }
-      // What a fallback holds back is looked at again, whatever becomes of that.
+      // Jobs that wait for the fallback are checked again at its deadline.
       state.firstDeadline = state.fallback.map { min(next ?? $0.deadline, $0.deadline) } ?? next
     }
     return late
   }
 
-  /// A stored response may take the place of the origin's where that is not there when the time of the most patient job is
-  /// over: the transfer ends then, and its wait does not.
+  /// Allows a stored response to replace the origin's. If the transfer has not finished at the latest deadline of the
+  /// waiting jobs, it is stopped, and the jobs get the stored response instead of a timeout.
   func beginFallback() {
     state.withLock { state in
       let last = state.waiters.values.max { $0.deadline < $1.deadline }
@@ -324,15 +340,16 @@ final class Load: JobCarrier {
     }
   }
 
-  /// The stored response is not wanted, or of no use.
+  /// The stored response is not needed, or it cannot be used.
   func endFallback() { state.withLock { $0.fallback = nil } }
 
-  /// Whoever has no more time left than this stays: jobs that came one behind the other would else go on for ever.
+  /// A job with less time left than this gets the stored response too. Otherwise a sequence of late jobs could restart
+  /// the transfer forever.
   private static let slack = Duration.seconds(1)
 
-  /// The transfer was cut for the fallback: no job joins from now on, and those leave that have time left. The caller has
-  /// to queue them again.
-  /// - Returns: nil where there was none.
+  /// Seals the load after its transfer was stopped for the fallback, and removes the jobs that still have time. The
+  /// caller must requeue them.
+  /// - Returns: nil if there is no fallback.
   func takePatient() -> [Waiter]? {
     state.withLock { state -> [Waiter]? in
       guard let fallback = state.fallback else { return nil }
@@ -343,14 +360,14 @@ final class Load: JobCarrier {
     }
   }
 
-  /// How long a transfer may take; nil: for as long as a job waits.
+  /// The time left for a transfer; nil if it may continue as long as a job waits.
   var timeLeft: Duration? {
     state.withLock { $0.fallback }.map {
       max(.milliseconds(1), Instant.now.duration(to: $0.deadline))
     }
   }
 
-  /// No job's time is over from now on, until ``resume()`` if that comes.
+  /// Stops the clocks of the waiting jobs until ``resume()``.
   func pause() { state.withLock { $0.pausedSince = .now } }
 
   func resume() {
@@ -363,7 +380,7 @@ final class Load: JobCarrier {
     }
   }
 
-  /// The jobs that have ended early since this was last asked: the caller has to store that.
+  /// Removes and returns the jobs that failed early. The caller must store their ends.
   func takeEarlyEnds() -> [EarlyEnd] {
     state.withLock { state in
       defer { state.earlyEnds = [] }
@@ -371,8 +388,8 @@ final class Load: JobCarrier {
     }
   }
 
-  /// Somebody begins to store early ends beside the load: ``endEndingEarly()`` ends that.
-  /// - Returns: false where there are none, or somebody is at it.
+  /// Registers a task that stores early ends while the load continues, until ``endEndingEarly()``.
+  /// - Returns: false if there are no early ends, or if another task stores them.
   func beginEndingEarly() -> Bool {
     state.withLock { state in
       guard !state.earlyEnds.isEmpty, !state.isEndingEarly else { return false }
@@ -383,7 +400,8 @@ final class Load: JobCarrier {
 
   func endEndingEarly() { state.withLock { $0.isEndingEarly = false } }
 
-  /// No job joins from now on; the caller has to end those that wait.
+  /// Lets no job join from now on.
+  /// - Returns: the waiting jobs, which the caller must end.
   func seal() -> [Waiter] {
     state.withLock { state in
       state.isSealed = true
@@ -392,7 +410,7 @@ final class Load: JobCarrier {
     }
   }
 
-  /// Cancels the load, whoever waits for it.
+  /// Cancels the load, even if jobs wait for it.
   func cancel() { change { $0.isCancelled = true } }
 
   var isCancelled: Bool { state.withLock { $0.isCancelled } }
@@ -400,7 +418,7 @@ final class Load: JobCarrier {
   var waiterCount: Int { state.withLock { $0.waiters.count } }
   var forgetsBytes: Bool { state.withLock { $0.forgetsBytes } }
 
-  /// Changes who waits, and cancels the load when nobody is left.
+  /// Changes the waiting jobs, and cancels the load if none is left.
   private func change(_ body: (inout State) -> Void) {
     let task = state.withLock { state -> Task<Void, Never>? in
       body(&state)
@@ -412,7 +430,7 @@ final class Load: JobCarrier {
   }
 }
 
-/// What a job itself says of time and size: never wider than the configuration.
+/// The limits of one job: its own options, at most those of the configuration.
 struct JobLimits: Sendable {
   let timeout: Duration
   let maxBytes: Int
@@ -425,7 +443,7 @@ struct JobLimits: Sendable {
     maxPixels = min(asked.maxPixels ?? rules.maxPixels, rules.maxPixels)
   }
 
-  /// Why an image of that size is not for this job.
+  /// Returns the failure of this job for an image of that size; nil if the size is within its limits.
   func objection(bytes: Int, header: ImageHeader?) -> JobFailure? {
     if bytes > maxBytes { return .fetch(.tooLarge(limit: maxBytes)) }
     guard let header, header.width * header.height > maxPixels else { return nil }

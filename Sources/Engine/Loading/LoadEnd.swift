@@ -3,7 +3,7 @@ internal import Jobs
 /// Decides what each job gets when its load ends: the image, the image with the leader's variants, or a pending result.
 struct LoadEnd {
   var loaded: LoadedImage
-  /// The variants that the leader wants.
+  /// The variants that the leading job wants.
   private let recipes: [VariantRequest]
   private let rendered: [RenderedVariant]?
   /// The leader's variants, which replace the image; nil if the jobs keep the image.
@@ -14,7 +14,7 @@ struct LoadEnd {
     (self.loaded, self.recipes, self.rendered) = (loaded, recipes, rendered)
   }
 
-  /// Keeps the variants that the load's decode made for its leader. No initializer: that would change threads.
+  /// Stores the variants that the load's decode made for its leader. Not an `async` initializer, which would change threads.
   static func make(
     of loaded: LoadedImage, for load: Load, by renderer: JobRenderer
   ) async -> LoadEnd {
@@ -34,16 +34,16 @@ struct LoadEnd {
     return end
   }
 
-  /// Whether the job keeps the bundle in the place of its image.
+  /// Whether the job stores the bundle of variants instead of the image.
   func isBundled(_ job: Job) -> Bool {
     rendered != nil && job.submission.dropsOriginal && job.submission.recipes == recipes
-      // Those are delivered before the bundle takes the place of the image.
+      // Deliveries of the image itself must happen before the bundle replaces it.
       && job.submission.deliveries.allSatisfy { $0.variant != nil }
   }
 
   func ending(of job: Job) -> JobCompleter.Ending {
     let wanted = job.submission
-    // Who named another picture than the stored one has what that is in the place of.
+    // The stored response replaced an error of the origin. A job that requires another digest fails with that error.
     if let error = loaded.replaced, let expected = wanted.integrity,
       expected != loaded.image.digest
     {
@@ -59,7 +59,7 @@ struct LoadEnd {
       }
       if wanted.deliveries.isEmpty { return .success(image, loaded.cache) }
     }
-    // Nobody has the image any more: a job that came late has it fetched again.
+    // The image was not stored, because the leader's variants were enough. This job joined later and needs the image.
     guard loaded.isAtHand || image.bundle != nil else { return .requeue }
     return .pending(PendingResult(image, loaded.cache))
   }

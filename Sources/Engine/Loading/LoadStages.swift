@@ -1,7 +1,7 @@
 internal import Jobs
 internal import Synchronization
 
-/// When the stages of a load began and ended, for whoever traces its jobs.
+/// The times at which the stages of a load started and ended, for traces of its jobs.
 final class LoadStages: Sendable {
   private typealias Instant = ContinuousClock.Instant
 
@@ -13,7 +13,7 @@ final class LoadStages: Sendable {
 
   private init(_ stages: [Stage]) { self.stages = Mutex(stages) }
 
-  /// The stages so far, for jobs that go on by themselves.
+  /// A copy of the stages so far, for jobs that continue after the load.
   func copy() -> LoadStages { LoadStages(stages.withLock { $0 }) }
 
   func begin(_ name: JobStage.Name) { stages.withLock { $0.append((name, .now, nil)) } }
@@ -27,7 +27,8 @@ final class LoadStages: Sendable {
     }
   }
 
-  /// What jobs are told that end now, and whose end began to be stored then. What has not ended ends with them.
+  /// Returns the stages for the traces of jobs that end now. Stages that have not ended count up to now.
+  /// - Parameter began: the start of storing the jobs' end, which is the last stage.
   func told(storedSince began: ContinuousClock.Instant) -> [JobStage] {
     let now = ContinuousClock.now
     let last = JobStage(.store, before: now - began, took: now - began)

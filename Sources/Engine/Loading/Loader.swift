@@ -1,10 +1,10 @@
 internal import Jobs
 internal import Logging
 
-/// Carries a load out: from its source to a stored image or a failure.
+/// Carries out a load, from its source to a stored image or a failure.
 ///
-/// In comes a load that has just begun; out goes its end, durable. One transaction ends all jobs that want nothing more; the
-/// others have a pending result then, and go on with the ``Finisher``. Runs on the decode threads, by the load's priority.
+/// Input: a load that has just started. Output: its durable end. One transaction ends all jobs that want only the image;
+/// the others get a pending result and continue in the ``Finisher``. Runs on the decode threads, with the load's priority.
 struct Loader: Sendable {
   let loads: Loads
   let urls: URLLoader
@@ -12,27 +12,27 @@ struct Loader: Sendable {
   let finisher: Finisher
   let completer: JobCompleter
 
-  /// Never throws: whatever happens ends in the store, in memory, and in the log.
+  /// Never throws: every outcome is stored, published and logged.
   ///
-  /// - Parameter refusal: why the origin may not be asked; the cache may have the image still.
+  /// - Parameter refusal: the reason why the origin may not be asked; the cache may still have the image.
   func carryOut(_ load: Load, _ permits: OriginPermits, refusal: FetchError?) async {
     do throws(JobFailure) {
       let loaded = try await obtain(load, permits, refusal)
-      // The image is whole: what the end still takes is nobody's time.
+      // The image is complete: the time to store it does not count against the jobs' timeouts.
       load.pause()
       if loaded.wasCut { await requeuePatient(load, permits) }
       await end(load, permits, with: loaded)
     } catch {
       var wasCut = false
-      // It was cut for a stored response that is of no use by now.
+      // The transfer was stopped for a stored response that cannot be used any more.
       if case .fetch(.timeout) = error { wasCut = await requeuePatient(load, permits) }
       await end(load, permits, after: error, gathers: !wasCut)
     }
     loads.end(load)
   }
 
-  /// Jobs that have time left have their own transfer, which goes on from what there is.
-  /// - Returns: whether the transfer was cut for a fallback.
+  /// Requeues the jobs that still have time. Their next transfer resumes after the received bytes.
+  /// - Returns: whether the transfer was stopped for a fallback.
   @discardableResult
   private func requeuePatient(_ load: Load, _ permits: OriginPermits) async -> Bool {
     guard let patient = load.takePatient() else { return false }
@@ -41,8 +41,8 @@ struct Loader: Sendable {
     return true
   }
 
-  /// Lets no job join any more. A job that is being brought from the queue just now shares the load's end, a failure
-  /// too: it would else ask the origin again at once.
+  /// Lets no job join any more. A job that is being moved from the queue shares the load's end, even a failure: otherwise
+  /// it would ask the origin again immediately.
   /// - Returns: the jobs to end.
   private func close(_ load: Load, _ permits: OriginPermits) async -> [Load.Waiter] {
     permits.release()
@@ -56,7 +56,7 @@ struct Loader: Sendable {
     _ load: Load, _ permits: OriginPermits, after failure: JobFailure, gathers: Bool
   ) async {
     let waiters = await close(load, permits)
-    // Cancelled while jobs wait for it: the service stops.
+    // A load that is cancelled while jobs wait for it: the service stops.
     let isStopped = failure == .fetch(.cancelled)
     let ending = isStopped ? JobCompleter.Ending.requeue : .failure(failure)
     let left = await completer.complete(
@@ -74,7 +74,7 @@ struct Loader: Sendable {
     if !gathered.isEmpty { gathered = await self.end(gathered, of: load, &end, gathers: false) }
   }
 
-  /// - Returns: jobs that waited for the load at other instances.
+  /// - Returns: jobs that waited for this load at other instances.
   private func end(
     _ waiters: [Load.Waiter], of load: Load, _ end: inout LoadEnd, gathers: Bool
   ) async -> [Load.Waiter] {
@@ -99,13 +99,13 @@ struct Loader: Sendable {
   }
 }
 
-/// Obtains an image whose bytes are here already: an uploaded one, or one that the operator has given a name.
+/// Reads an image whose bytes are on this machine: an uploaded one, or one from the operator's folder of local images.
 struct FileLoader: Sendable {
   let images: any ImageStore
-  /// Nil: there are none.
+  /// Nil if the operator configured none.
   let locals: (any LocalImages)?
   let ingest: ImageIngest
-  /// Of one image.
+  /// The largest image, in bytes.
   let maxBytes: Int
   let now: WallClock
   let log: Logger
@@ -154,7 +154,7 @@ struct FileLoader: Sendable {
 }
 
 extension StoredImage {
-  /// The same image for a job that asked for it as `target`.
+  /// Returns the image as a job sees it that asked for `target`.
   func seen(as target: URLCandidate) -> StoredImage {
     var image = self
     image.variant = target == .lowData ? .lowData : .regular
@@ -163,13 +163,13 @@ extension StoredImage {
   }
 }
 
-/// Reads a stored image's bytes, a piece at a time.
+/// Reads a stored image's bytes in pieces of 64 KiB.
 final class StoredImageReader: ImageBytes {
   private let stored: StoredBytes
   private let position = Position()
   private static let pieceSize = 64 << 10
 
-  /// One task reads: the contract of ``ImageBytes``.
+  /// Only one task reads: the contract of ``ImageBytes``.
   private final class Position: @unchecked Sendable { var offset = 0 }
 
   init(_ stored: StoredBytes, from offset: Int = 0) {

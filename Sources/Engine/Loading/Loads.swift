@@ -2,15 +2,16 @@ internal import Jobs
 internal import Synchronization
 internal import Waiting
 
-/// What this process works on: its loads, by the request that they answer, and the stages after them; each by its jobs.
+/// The work of this process: its loads, found by their request, and the groups of jobs in the stages after a load. Both
+/// are also found by their jobs. A lock guards the state: workers, API calls and events use it from different threads.
 final class Loads: ClaimedJobs {
-  /// Which load a claimed job got into.
+  /// The load that a claimed job entered.
   enum Entry: Sendable {
-    /// Into a load that is under way.
+    /// The job joined a running load.
     case joined(Load)
-    /// Into a new one, to be carried out.
+    /// The job started a load, which the caller must carry out.
     case began(Load)
-    /// None: the service stops.
+    /// The service stops, so no load starts.
     case refused
   }
 
@@ -18,19 +19,21 @@ final class Loads: ClaimedJobs {
     var all: [ObjectIdentifier: Load] = [:]
     var finishing: [ObjectIdentifier: FinishingJobs] = [:]
     var byRequest: [Fingerprint: Load] = [:]
-    // A job's next run can begin while its cancelled one is still ending.
+    /// The last load of each request whose end is being stored: no job can join it, and the cache has no response of it yet.
+    var ending: [Fingerprint: Load] = [:]
+    // A job can have two runs: its next one may start while its cancelled one is still ending.
     var byJob: [JobID: [Claim: (carrier: any JobCarrier, version: Int, part: WaitingMemory.Part)]] =
       [:]
     var memory = WaitingMemory()
-    /// Running loads may end, but take no more jobs from the queue, and none begins in the background.
+    /// Running loads may end, but no more jobs move from the queue into them, and no background load starts.
     var isStopping = false
     var closedAt: ContinuousClock.Instant?
 
-    /// Whether nothing is under way.
+    /// Whether there is no load and no group of finishing jobs.
     var isEmpty: Bool { all.isEmpty && finishing.isEmpty }
 
-    /// Takes a job's run away from what carries it.
-    /// - Returns: nil where it was out.
+    /// Removes a job's run.
+    /// - Returns: the load or group that carried it; nil if the run was already removed.
     mutating func take(_ claim: Claim) -> (any JobCarrier)? {
       let run = byJob[claim.job]?.removeValue(forKey: claim)
       if byJob[claim.job]?.isEmpty == true { byJob[claim.job] = nil }
@@ -44,14 +47,14 @@ final class Loads: ClaimedJobs {
     }
   }
 
-  /// How long it may take to store the ends of cancelled loads, before the rest is left to the next start.
+  /// The time limit for storing the ends of cancelled loads. Later ones are repeated after the next start.
   static let grace = Duration.milliseconds(500)
 
-  /// Yields when a load begins.
+  /// Yields when a load starts.
   let beginnings: AsyncStream<Void>
   /// Opens when the service stops and the last load has ended.
   let emptied = Latch()
-  /// Opens when all loads are cancelled because the service stops.
+  /// Opens when the service stops and has cancelled all loads.
   let closing = Latch()
   private let signal: AsyncStream<Void>.Continuation
   private let state = Mutex(State())
@@ -64,14 +67,14 @@ final class Loads: ClaimedJobs {
     (beginnings, signal) = AsyncStream.makeStream(bufferingPolicy: .bufferingNewest(1))
   }
 
-  /// What the operator allows each load.
+  /// The configured limits of each load.
   var rules: LoadRules { factory.rules }
 
-  /// A job's part in a load that it enters now.
+  /// Returns the waiter for a job that enters a load now.
   func waiter(_ job: Job, _ claim: Claim) -> Load.Waiter { factory.waiter(job, claim) }
 
-  /// Puts a job into the load of its request; a new one where there is none.
-  /// - Parameter lane: whose priority a new one's jobs decide.
+  /// Adds a job to the load with the same request, or to a new load.
+  /// - Parameter lane: the thread lane of a new load. Its priority follows that of the load's jobs.
   func enter(_ waiter: Load.Waiter, on lane: any ComputeLane) -> Entry {
     let request = waiter.job.request
     let moment = factory.now()
@@ -81,6 +84,7 @@ final class Loads: ClaimedJobs {
         if !join([waiter], load, at: moment, &state).isEmpty { return .joined(load) }
       }
       let load = factory.load(for: waiter.job, request: request, on: lane)
+      if let request { load.follow(state.ending[request]) }
       _ = load.join([waiter])
       state.all[ObjectIdentifier(load)] = load
       if let request { state.byRequest[request] = load }
@@ -95,8 +99,8 @@ final class Loads: ClaimedJobs {
     return entry
   }
 
-  /// Puts jobs that ask the same into a load.
-  /// - Returns: those that it takes.
+  /// Adds jobs with the same request to a load.
+  /// - Returns: the jobs that joined.
   func enter(_ waiters: [Load.Waiter], _ load: Load) -> [Load.Waiter] {
     let moment = factory.now()
     let joined = state.withLock { state -> [Load.Waiter] in
@@ -107,9 +111,9 @@ final class Loads: ClaimedJobs {
     return joined
   }
 
-  /// Lets jobs join a load as far as there is memory for them. Where there is too little, no further jobs join it: they would
-  /// be brought from the queue again and again.
-  /// - Returns: those that joined.
+  /// Adds jobs to a load as far as there is memory for them. If there is too little, the load accepts no further jobs:
+  /// otherwise the queue would offer them again and again.
+  /// - Returns: the jobs that joined.
   private func join(
     _ waiters: [Load.Waiter], _ load: Load, at moment: Timestamp, _ state: inout State
   ) -> [Load.Waiter] {
@@ -134,19 +138,19 @@ final class Loads: ClaimedJobs {
     return Array(joined)
   }
 
-  /// About how many further jobs may join loads.
+  /// The approximate number of further jobs that may join loads.
   var places: Int { state.withLock { $0.memory.places } }
 
-  /// Puts jobs that have left a load, as their time was over, into one of their own: its origin is asked nothing more, and
-  /// what is stored answers them.
-  /// - Returns: nil where nobody waits for them any more.
+  /// Moves jobs that were removed from a load because their deadline has passed into a load of their own. That load does
+  /// not ask the origin: the stored response answers the jobs.
+  /// - Returns: nil if all the jobs were cancelled meanwhile.
   func split(_ late: [Load.Waiter], off load: Load, on lane: any ComputeLane) -> Load? {
     let own = factory.load(
       for: load.leader, request: nil, on: lane, after: load.tracker.progress)
     return state.withLock { state -> Load? in
       var waiters = late.filter { state.byJob[$0.job.id]?[$0.claim] != nil }
       guard !waiters.isEmpty else { return nil }
-      // Nobody's is sooner than the fallback's: their time is not over once more.
+      // With deadlines equal to the fallback's, the jobs do not time out a second time.
       let moment = ContinuousClock.now
       for place in waiters.indices { waiters[place].deadline = moment }
       _ = own.join(waiters)
@@ -158,8 +162,8 @@ final class Loads: ClaimedJobs {
     }
   }
 
-  /// Notes jobs that end with a load which takes no more, so that they are shown, kept and cancelled like those that
-  /// waited for it. ``forget(_:)`` ends that.
+  /// Registers jobs that end together with a load that other jobs can no longer join. Until ``forget(_:)`` they are
+  /// published, pinned and cancelled like jobs that waited for the load.
   func bring(_ jobs: [ClaimedJob], to load: Load) -> [Load.Waiter] {
     let waiters = jobs.map { waiter($0.job, $0.claim) }
     guard !waiters.isEmpty else { return [] }
@@ -176,13 +180,13 @@ final class Loads: ClaimedJobs {
     _ state: inout State
   ) {
     state.byJob[waiter.job.id, default: [:]][waiter.claim] = (carrier, waiter.job.version, part)
-    // Under the lock, so that whoever takes it out again unpins it after this.
+    // Under the lock, so that the matching unpin cannot happen before this.
     snapshots.pin(waiter.job.id)
   }
 
-  /// Has jobs with a pending result be carried by the stages after their load.
-  /// - Parameter isFromLoad: whether a load carried them before; jobs that have left it since are left out.
-  /// - Returns: false where none is left, or the service stops: jobs from the queue are to go back then.
+  /// Registers jobs with a pending result that enter the stages after their load.
+  /// - Parameter isFromLoad: whether a load carried them before. Jobs that were cancelled since are skipped.
+  /// - Returns: false if no job is left, or the service stops. The caller then requeues jobs that came from the queue.
   func enter(_ jobs: FinishingJobs, isFromLoad: Bool) -> Bool {
     let waiters = jobs.waiters
     var gone: [Load.Waiter] = []
@@ -213,7 +217,7 @@ final class Loads: ClaimedJobs {
     return true
   }
 
-  /// The jobs have ended, or left.
+  /// Removes a group whose jobs have all ended or were removed.
   func end(_ jobs: FinishingJobs) {
     let wasLast = state.withLock { state in
       state.finishing[ObjectIdentifier(jobs)] = nil
@@ -222,8 +226,8 @@ final class Loads: ClaimedJobs {
     if wasLast { emptied.open() }
   }
 
-  /// Begins a load that freshens the cache, for which no job waits.
-  /// - Returns: nil when the service stops.
+  /// Starts a load that refreshes the cache, for which no job waits.
+  /// - Returns: nil if the service stops.
   func beginInBackground(for job: Job, on lane: any ComputeLane) -> Load? {
     let load = factory.load(for: job, request: nil, on: lane, isBackground: true)
     let begins = state.withLock { state in
@@ -236,30 +240,31 @@ final class Loads: ClaimedJobs {
     return load
   }
 
-  /// The load that a job which asks this could join.
+  /// The load that a job with this request can join; nil if there is none.
   func load(for request: Fingerprint) -> Load? { state.withLock { $0.byRequest[request] } }
 
-  /// Lets no job join from now on; the caller ends those that waited, and calls ``forget(_:)`` for each.
+  /// Lets no job join the load from now on. The caller ends the jobs that waited, and calls ``forget(_:)`` for each.
   func seal(_ load: Load) -> [Load.Waiter] {
     state.withLock { state in
       state.close(load)
+      if let request = load.request { state.ending[request] = load }
       return load.seal()
     }
   }
 
-  /// A job's wait has ended.
+  /// Removes a job that has ended.
   func forget(_ waiter: Load.Waiter) {
     if state.withLock({ $0.take(waiter.claim) }) != nil { snapshots.unpin(waiter.job.id) }
   }
 
-  /// A job's claim turned out to be lost.
+  /// Removes a job from a load because its claim was lost.
   func leave(_ waiter: Load.Waiter, _ load: Load) {
     load.leave(waiter.claim, forgetting: false)
     forget(waiter)
   }
 
-  /// A job turned out to be no longer ours.
-  /// - Returns: false when it had ended here.
+  /// Removes the run of a claim that was lost.
+  /// - Returns: false if the run had already ended here.
   func leave(_ claim: Claim) -> Bool {
     guard let carrier = state.withLock({ $0.take(claim) }) else { return false }
     carrier.leave(claim, forgetting: false)
@@ -267,21 +272,22 @@ final class Loads: ClaimedJobs {
     return true
   }
 
-  /// What is held of all jobs.
+  /// The claims of all jobs that this process works on.
   var claims: Set<Claim> { state.withLock { Set($0.byJob.values.flatMap(\.keys)) } }
 
-  /// The load has ended, and with it all who waited.
+  /// Removes a load that has ended, together with all jobs that waited for it.
   func end(_ load: Load) {
     let wasLast = state.withLock { state in
       state.all[ObjectIdentifier(load)] = nil
+      if let request = load.request, state.ending[request] === load { state.ending[request] = nil }
       return state.isStopping && state.isEmpty
     }
     load.end.open()
     if wasLast { emptied.open() }
   }
 
-  /// Takes a job out of the loads that it joined at a lower version.
-  /// - Parameter forgetting: whether the bytes so far are not to be kept, unless others want them.
+  /// Removes a job from the loads that it joined at a lower version than this.
+  /// - Parameter forgetting: whether the received bytes are deleted if no other job wants them.
   func leave(_ id: JobID, before version: Int, forgetting: Bool = false) {
     let left = state.withLock { state -> [(Claim, any JobCarrier)] in
       let claims = (state.byJob[id] ?? [:]).filter { $0.value.version < version }.keys
@@ -293,13 +299,13 @@ final class Loads: ClaimedJobs {
     }
   }
 
-  /// Gives the job's loads its new priority.
+  /// Changes the job's priority in its loads.
   func prioritize(_ id: JobID, _ priority: Priority) {
     let runs = state.withLock { $0.byJob[id] ?? [:] }
     for (claim, run) in runs { run.carrier.prioritize(claim, priority) }
   }
 
-  /// Cancels the background loads; those that jobs wait for go on to their end.
+  /// Cancels the background loads. Loads that jobs wait for continue.
   func stop() {
     let (background, isEmpty) = state.withLock { state in
       state.isStopping = true
@@ -309,7 +315,7 @@ final class Loads: ClaimedJobs {
     if isEmpty { emptied.open() }
   }
 
-  /// Cancels all loads, and lets none begin any more.
+  /// Cancels all loads, and lets no other load start.
   func close() {
     let (loads, finishing) = state.withLock { state in
       state.isStopping = true
@@ -323,12 +329,12 @@ final class Loads: ClaimedJobs {
 
   var isStopping: Bool { state.withLock { $0.isStopping } }
 
-  /// Whether ends that are not stored by now are left to the next start, which runs those jobs again.
+  /// Whether the time limit for storing ends has passed. Jobs whose ends are not stored run again after the next start.
   var isOver: Bool {
     state.withLock { $0.closedAt.map { $0 + Self.grace <= .now } ?? false }
   }
 
-  /// Waits for loads that were cancelled and are still setting aside what came of the same bytes.
+  /// Waits, at most 2 s, for cancelled loads of the same bytes that are still storing their partial transfer.
   func awaitEnds(of partial: Fingerprint, before load: Load) async {
     let deadline = ContinuousClock.now + .seconds(2)
     for other in all where other !== load && other.isCancelled && other.leader.partial == partial {
@@ -341,25 +347,25 @@ final class Loads: ClaimedJobs {
     state.withLock { $0.byJob[id]?.values.compactMap { $0.carrier as? Load } ?? [] }
   }
 
-  /// The jobs that something is done for.
+  /// All jobs in loads and in the stages after them.
   var waiters: [Load.Waiter] {
     let (loads, finishing) = state.withLock { (Array($0.all.values), Array($0.finishing.values)) }
     return loads.flatMap(\.waiters) + finishing.flatMap(\.waiters)
   }
 
-  /// Jobs in the stages after their load.
+  /// The groups of jobs in the stages after their load.
   var finishing: [FinishingJobs] { state.withLock { Array($0.finishing.values) } }
   var isEmpty: Bool { state.withLock { $0.isEmpty } }
   var all: [Load] { state.withLock { Array($0.all.values) } }
   var count: Int { state.withLock { $0.all.count } }
 
-  /// When the one that runs longest began.
+  /// The start of the oldest load; nil if there is none.
   var oldest: Timestamp? { state.withLock { $0.all.values.map(\.since).min() } }
 }
 
-/// What owners see of their jobs while they are loaded.
+/// Publishing of jobs and their progress while they are loaded.
 extension Loads {
-  /// Shows that a job is loading, and how far that is. One that was cancelled or purged meanwhile leaves the load.
+  /// Publishes that a job is loading, and its progress. Removes the job if it was cancelled or purged meanwhile.
   func show(_ waiter: Load.Waiter, in load: Load) {
     guard snapshots.publish(waiter.job)?.job.phase == .loading else { return leave(waiter, load) }
     let progress = load.tracker.progress
@@ -368,7 +374,7 @@ extension Loads {
     }
   }
 
-  /// Shows how far a load has come since this was last done.
+  /// Publishes the progress of a load if it changed since the last call.
   func showProgress(of load: Load) {
     guard let progress = load.tracker.takeUnshown() else { return }
     for waiter in load.waiters {
@@ -376,17 +382,17 @@ extension Loads {
     }
   }
 
-  /// Shows how far a job's load has come, before something else happens to the job.
+  /// Publishes the progress of a job's loads, so that it precedes the next event of the job.
   func showProgress(of id: JobID) { for load in loads(of: id) { showProgress(of: load) } }
 }
 
-/// Makes loads, and jobs' parts in them, by the operator's rules.
+/// Makes loads and waiters with the configured limits.
 struct LoadFactory: Sendable {
   let rules: LoadRules
   let ids: JobIDSequence
   let now: WallClock
 
-  /// A job's part in a load that it enters now.
+  /// Returns the waiter for a job that enters a load now.
   func waiter(_ job: Job, _ claim: Claim) -> Load.Waiter {
     let job = rules.sharing(job)
     let limits = JobLimits(of: job, within: rules)
@@ -395,10 +401,10 @@ struct LoadFactory: Sendable {
       priority: job.priority)
   }
 
-  /// A new load for a job.
+  /// Makes a load for a job.
   /// - Parameters:
-  ///   - request: what others that may join ask; nil: none may.
-  ///   - progress: of a load that its jobs waited for before.
+  ///   - request: the request of other jobs that may join; nil if none may.
+  ///   - progress: the progress of an earlier load of the same jobs.
   func load(
     for job: Job, request: Fingerprint?, on lane: any ComputeLane, isBackground: Bool = false,
     after progress: LoadProgress = LoadProgress()
@@ -411,20 +417,20 @@ struct LoadFactory: Sendable {
   }
 }
 
-/// What the operator allows each load.
+/// The configured limits of each load.
 struct LoadRules: Sendable {
-  /// For a whole transfer.
+  /// The timeout of a whole transfer.
   var timeout: Duration
-  /// Of one image.
+  /// Bytes of one image.
   var maxBytes: Int
-  /// Of one image.
+  /// Pixels of one image.
   var maxPixels: Int
   /// Whether jobs of different owners share loads and the cache.
   var isShared: Bool
-  /// Whether somebody wants to know when their stages began and ended.
+  /// Whether traces record the times of the stages.
   var isTraced = false
 
-  /// The job as it shares by the present configuration, which may have changed since it was submitted.
+  /// Applies the present setting of `cache.shared`, which may have changed since the job was submitted.
   func sharing(_ job: Job) -> Job {
     var job = job
     job.isApart = !isShared

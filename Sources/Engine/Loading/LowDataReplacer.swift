@@ -2,7 +2,7 @@ internal import Jobs
 internal import Logging
 internal import Synchronization
 
-/// Gives jobs that have a low-data image their regular one, and brings it to where that was brought.
+/// Replaces the low-data images of jobs by their regular ones, and repeats the deliveries with them.
 struct LowDataReplacer: Sendable {
   let loader: BackgroundLoader
   let store: any JobRecords
@@ -11,11 +11,11 @@ struct LowDataReplacer: Sendable {
   let renderer: JobRenderer
   let deliverer: Deliverer
   let log: Logger
-  /// When regular images are asked for again that could not be had.
+  /// The delays before failed replacements are retried.
   let retry: RetryPolicy
 
-  /// Goes through them whenever that is asked for, one time after the other, until the queue is stopped; and after a while
-  /// once more through those whose regular image may be had by then, so that no others are asked for in vain again.
+  /// Runs one pass after the other when the queue asks for it, until the queue is stopped. After a delay, runs a pass over
+  /// the failed replacements that can be retried.
   func run(for queue: BackgroundQueue) async {
     await withDiscardingTaskGroup { group in
       var left = LowDataLeft()
@@ -28,7 +28,7 @@ struct LowDataReplacer: Sendable {
           tries = 1
           continue
         }
-        // However often all are gone through meanwhile, there is one such time ahead.
+        // At most one retry pass is scheduled.
         guard due == nil else { continue }
         tries += 1
         let time = ContinuousClock.now + pause
@@ -42,11 +42,11 @@ struct LowDataReplacer: Sendable {
     }
   }
 
-  /// Goes through all of them, until the network is constrained again.
+  /// Runs one pass, until the network is constrained again.
   /// - Parameters:
-  ///   - chosen: whose turn it is; nil: everyone's.
-  ///   - tries: made for those that are left over, this one included.
-  /// - Returns: whose turn is to come again.
+  ///   - chosen: the jobs to retry; nil for all jobs.
+  ///   - tries: the number of passes over the failed replacements, including this one.
+  /// - Returns: the failed replacements that will be retried.
   @discardableResult
   func replaceAll(_ chosen: LowDataLeft? = nil, tries: Int = 1) async -> LowDataLeft {
     var left = LowDataLeft()
@@ -72,9 +72,9 @@ struct LowDataReplacer: Sendable {
     return left
   }
 
-  /// How long until a job has its turn again; nil: it keeps its low-data image.
+  /// The delay before a job's replacement is retried; nil if the job keeps its low-data image.
   private func pause(after failure: JobFailure, tries: Int) -> Duration? {
-    // What refuses it, such as a URL whose signature has expired, does so the next time, too.
+    // A permanent refusal, such as an expired signature of the URL, is not retried.
     if case .delivery(let error) = failure {
       return error.isPassing ? retry.longestBackoff(after: tries) : nil
     }
@@ -83,16 +83,16 @@ struct LowDataReplacer: Sendable {
 
   private typealias Failed = (job: JobID, failure: JobFailure)
 
-  /// Those next, however often the store has to be asked; none once cancelled.
+  /// The next jobs. Retries until the store answers; returns none once cancelled.
   private func jobs(after last: JobID?) async -> [Job] {
     await insist("low-data images can't be looked up", log) { () async throws(StoreError) in
       try await store.jobsWithLowDataImages(after: last, count: 64)
     } ?? []
   }
 
-  /// - Returns: why it has its low-data image still, unless it is to keep that.
+  /// - Returns: the failure, if the job still has its low-data image and the replacement may be retried.
   private func replaceImage(of job: Job) async -> JobFailure? {
-    // It has the bytes that it named, and takes no others.
+    // The job requires the digest of the bytes that it has.
     guard job.submission.integrity == nil else { return nil }
     var regular = job
     regular.target = .regular
@@ -132,7 +132,7 @@ struct LowDataReplacer: Sendable {
     }
   }
 
-  /// What is where by now: the image before, from the first place on that the new one did not get to.
+  /// The job's deliveries: of the new image as far as they were made, and after those the deliveries of the old image.
   private struct Delivering {
     var deliveries: [Delivered]
     var made = 0
@@ -149,7 +149,7 @@ struct LowDataReplacer: Sendable {
     }
   }
 
-  /// Delivers the image to where the one before had been delivered, for as long as the load goes on.
+  /// Delivers the image to the job's destinations, unless the load is cancelled.
   private func deliver(
     _ image: StoredImage, to places: inout Delivering, of job: Job, _ load: Load
   ) async throws(FinishError) {
@@ -163,11 +163,11 @@ struct LowDataReplacer: Sendable {
     }
   }
 
-  /// The image with the variants that the job wants, made anew; a failure where it is more than the job takes.
+  /// The image with the job's variants made from it. Throws if the image exceeds the job's limits.
   private func image(
     for job: Job, _ loaded: LoadedImage, _ load: Load
   ) async throws(JobFailure) -> StoredImage {
-    // No job waited for the load, which would have watched its limits.
+    // Background loads have no waiting job whose limits they enforce.
     let limits = JobLimits(of: job, within: loader.loads.rules)
     let outcomes = loader.completer.outcomes
     if let objection = outcomes.objection(to: loaded.image, for: job, within: limits) {
@@ -175,7 +175,7 @@ struct LowDataReplacer: Sendable {
     }
     let image = loaded.image.seen(as: job.target)
     guard !job.submission.variants.isEmpty else { return image }
-    // What the decode did not make is rendered, and written, where that may take its time.
+    // Variants that the decode did not make are rendered and stored on a thread with low priority.
     return try await Task(executorPreference: loader.threads.lane(at: .veryLow)) {
       await withVariants(image, for: job, loaded, load)
     }.value.get()
@@ -205,7 +205,7 @@ struct LowDataReplacer: Sendable {
     }
   }
 
-  /// Nothing is brought anywhere for a job that was purged while its image was loaded, or that has another one by now.
+  /// Whether the job still has its low-data image. Nothing is delivered for a job that was purged or fetched again.
   private func isToBeDelivered(_ job: Job) async throws(JobFailure) -> Bool {
     guard !job.submission.deliveries.isEmpty else { return true }
     do throws(StoreError) { return try await store.job(job.id)?.hasLowDataImage == true } catch {
@@ -213,7 +213,7 @@ struct LowDataReplacer: Sendable {
     }
   }
 
-  /// Notes what was tried in vain: by how many requests, and what is where by now.
+  /// Stores the requests and deliveries of a failed replacement.
   private func keepImage(of job: Job, _ deliveries: [Delivered], _ load: Load) async {
     let requests = load.tracker.progress.requests
     guard requests > 0 || deliveries != job.deliveries else { return }
@@ -223,8 +223,8 @@ struct LowDataReplacer: Sendable {
     if let kept { publisher.publish(kept, hasEnded: false) }
   }
 
-  /// Changes a job for as long as it has its low-data image.
-  /// - Returns: nil where it hasn't.
+  /// Changes a job if it still has its low-data image.
+  /// - Returns: nil if it does not.
   private func change(
     _ id: JobID, _ change: @escaping @Sendable (inout Job) -> Void
   ) async throws(JobFailure) -> Job? {
@@ -246,12 +246,12 @@ struct LowDataReplacer: Sendable {
   }
 }
 
-/// Jobs whose regular image could not be had, and may be later.
+/// The failed replacements that will be retried.
 struct LowDataLeft: Sendable {
   private var jobs: Set<JobID> = []
-  /// How long they are left alone, all of them as long as any has to be; nil: there are none.
+  /// The delay before the retry: the longest of all jobs; nil if there are no jobs.
   private(set) var pause: Duration?
-  /// With so many, which is bound enough for memory, all have their turn again.
+  /// Bounds the memory. With this many failed jobs, the retry covers all jobs.
   private static let most = 10_000
 
   func contains(_ job: JobID) -> Bool { jobs.count == Self.most || jobs.contains(job) }
@@ -263,7 +263,7 @@ struct LowDataLeft: Sendable {
 }
 
 extension RetryPolicy {
-  /// Nobody waits for them. An origin's `Retry-After` is obeyed up to the maximum here, too: the others wait with it.
+  /// Longer delays than those of jobs, because no client waits. `Retry-After` is obeyed up to the same maximum.
   static let ofRegularImages: RetryPolicy = {
     var policy = RetryPolicy()
     policy.initialBackoff = .seconds(30)

@@ -1,8 +1,8 @@
 internal import Jobs
 internal import Synchronization
 
-/// How far one load has come. ``ProgressWatch`` shows it ten times a second, so that the newest state is always shown,
-/// however little comes after it.
+/// The progress of one load. ``ProgressWatch`` publishes it ten times a second, so that the newest state is always
+/// published, even if nothing follows it.
 final class ProgressTracker: Sendable {
   private struct State {
     var progress = LoadProgress()
@@ -13,10 +13,10 @@ final class ProgressTracker: Sendable {
 
   private let state: Mutex<State>
 
-  /// - Parameter progress: how far its jobs have come already.
+  /// - Parameter progress: the progress of an earlier load of the same jobs.
   init(_ progress: LoadProgress) { state = Mutex(State(progress: progress)) }
 
-  /// A request is about to be sent: nothing of an earlier one counts but its number.
+  /// A request is about to be sent. Resets the progress of the request before, except for the number of requests.
   func requestBegins() {
     note { state in
       state.began = .now
@@ -27,7 +27,7 @@ final class ProgressTracker: Sendable {
     }
   }
 
-  /// No request was sent after all.
+  /// The request was blocked before it was sent.
   func requestWasRefused() { note { $0.progress.requests -= 1 } }
 
   func expect(total: Int) { note { $0.progress.bytes.total = total } }
@@ -42,7 +42,7 @@ final class ProgressTracker: Sendable {
     }
   }
 
-  /// The response goes on where kept bytes end.
+  /// The response continues a partial transfer of `count` bytes.
   func resumes(from count: Int, total: Int) {
     note { state in
       state.progress.bytes = Progress(completed: count, total: total, resumedFrom: count)
@@ -64,7 +64,7 @@ final class ProgressTracker: Sendable {
     }
   }
 
-  /// There is a newer preview.
+  /// A newer preview was made.
   func made(_ preview: Preview) {
     note { state in
       state.preview = preview
@@ -72,18 +72,18 @@ final class ProgressTracker: Sendable {
     }
   }
 
-  /// The newest one, for as long as the load lasts.
+  /// The newest preview; nil if none was made.
   var preview: Preview? { state.withLock { $0.preview } }
 
   var progress: LoadProgress { state.withLock { $0.progress } }
 
-  /// Bytes so far.
+  /// Bytes received so far.
   var received: Int { state.withLock { $0.progress.bytes.completed } }
 
-  /// Whether so many bytes are all that were announced.
+  /// Whether `count` is the announced size of the image.
   func isWhole(with count: Int) -> Bool { state.withLock { $0.progress.bytes.total == count } }
 
-  /// The progress, unless it was taken before.
+  /// The progress, if it changed since the last call; otherwise nil.
   func takeUnshown() -> LoadProgress? {
     state.withLock { state in
       guard !state.isShown else { return nil }
@@ -100,10 +100,10 @@ final class ProgressTracker: Sendable {
   }
 }
 
-/// Shows how far loads have come, ten times a second, and ends jobs whose time is over.
+/// Publishes the progress of loads ten times a second, and fails jobs whose deadline has passed.
 ///
-/// Pieces of images come thousands of times a second: a change for each would cost more than decoding it. So this looks
-/// at all loads every 50 ms, for as long as there are any, and waits for no store.
+/// Pieces of images arrive thousands of times a second, and publishing each would cost more than decoding it. So this
+/// checks all loads every 50 ms while there are any. It never waits for the store.
 struct ProgressWatch: Sendable {
   let loads: Loads
   let loader: Loader
@@ -132,7 +132,7 @@ struct ProgressWatch: Sendable {
     }
   }
 
-  /// Ends jobs whose time is over before their variants are made.
+  /// Fails jobs whose deadline has passed before their variants were made.
   private func endLate(of jobs: FinishingJobs, in group: inout DiscardingTaskGroup) {
     let late = jobs.takeLate(at: .now)
     guard !late.isEmpty else { return }
@@ -143,8 +143,8 @@ struct ProgressWatch: Sendable {
     }
   }
 
-  /// Ends jobs whose time is over. Where a stored response may take the origin's place each is given that, as it would be
-  /// if it had asked alone.
+  /// Fails jobs whose deadline has passed. If a stored response may replace the origin's, each job gets that response
+  /// instead, as if it had been alone.
   private func endLate(of load: Load, in group: inout DiscardingTaskGroup) {
     for (timeout, late) in Dictionary(grouping: load.timeOut(.now), by: \.limits.timeout) {
       let lane = threads.lane(at: load.leader.priority)

@@ -1,7 +1,7 @@
 internal import Jobs
 internal import Synchronization
 
-/// A capture over a staged image: hashed and written on threads that may wait for the disk.
+/// An upload into a staged image. Its bytes are hashed and written on threads that may block on the disk.
 final class StagedCapture: ImageCapture {
   let staged: any StagedImage
   private let executor: any TaskExecutor
@@ -17,10 +17,10 @@ final class StagedCapture: ImageCapture {
     (self.room, self.owner) = (room, owner)
   }
 
-  /// However the upload ended: what was accepted is counted as kept by now.
+  /// Releases the upload's quota. An accepted upload is counted as a stored image by then.
   deinit { room.release(bytes, of: owner) }
 
-  /// What has come.
+  /// Bytes received so far.
   var bytes: Int { state.withLock { $0.bytes } }
 
   /// Nil until finished.

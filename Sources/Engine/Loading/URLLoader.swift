@@ -3,10 +3,10 @@ internal import Jobs
 internal import Logging
 internal import Synchronization
 
-/// Obtains what is behind a URL for a load: from the cache, from the origin, or from both.
+/// Obtains the image behind a URL for a load: from the cache, from the origin, or from both.
 ///
-/// In comes a load whose source is a URL; out goes its image, held so that nobody removes it before the load has ended.
-/// Runs on the decode threads; the transfer itself runs on the fetcher's.
+/// Input: a load whose source is a URL. Output: its image, reserved so that it is not deleted before the load has ended.
+/// Runs on the decode threads; the transfer itself runs on the fetcher's thread.
 struct URLLoader: Sendable {
   let cache: ResponseCache
   let requests: OriginRequests
@@ -16,7 +16,7 @@ struct URLLoader: Sendable {
   let bytes: DailyBytes
   let now: WallClock
 
-  /// - Parameter refusal: why the origin may not be asked at the moment.
+  /// - Parameter refusal: the reason why the origin may not be asked now; nil if it may.
   func obtain(
     for load: Load, _ permits: OriginPermits, refusal: FetchError? = nil
   ) async throws(JobFailure) -> LoadedImage {
@@ -24,7 +24,7 @@ struct URLLoader: Sendable {
   }
 }
 
-/// One load's way through the cache and the origin.
+/// One load's path through the cache and the origin.
 private struct URLLoad: Sendable {
   let load: Load
   let permits: OriginPermits
@@ -36,6 +36,7 @@ private struct URLLoad: Sendable {
 
   func obtain() async throws(JobFailure) -> LoadedImage {
     guard let url = job.url else { throw .internal }
+    await load.awaitPredecessor()
     switch await cache.answer(job, at: parts.now()) {
     case .use(let entry, let outcome, let isStale):
       if let loaded = try await reuse(entry, outcome) {
@@ -49,11 +50,11 @@ private struct URLLoad: Sendable {
     }
   }
 
-  /// A stored response as the answer, if its image is still there.
+  /// Returns a stored response as the result; nil if its image is lost.
   private func reuse(
     _ entry: CacheEntry, _ outcome: CacheOutcome
   ) async throws(JobFailure) -> LoadedImage? {
-    // Nobody is left to have it: a reservation would only be one more that has to end.
+    // No job waits any more. A reservation would have to be released.
     guard !load.isCancelled else { throw .fetch(.cancelled) }
     switch await cache.hold(entry, as: load.reserving()) {
     case .whole:
@@ -61,7 +62,7 @@ private struct URLLoad: Sendable {
       return LoadedImage(image: entry.image, cache: outcome)
     case .gone: return nil
     case .unknown:
-      // That it is not cached would be a lie.
+      // The store did not answer, so "not cached" would be wrong.
       guard job.submission.asksOrigin else { throw .internal }
       return nil
     }
@@ -69,7 +70,7 @@ private struct URLLoad: Sendable {
 
   // MARK: Asking the origin
 
-  /// - Parameter known: a stored response to be validated.
+  /// - Parameter known: a stored response to validate; nil if there is none.
   private func ask(_ url: SourceURL, _ known: CacheEntry?) async throws(JobFailure) -> LoadedImage {
     guard job.submission.asksOrigin else { throw .notCached }
     if outcome(of: known, replacing: .timeout(seconds: 0)) != nil { load.beginFallback() }
@@ -82,7 +83,7 @@ private struct URLLoad: Sendable {
       guard let known, let outcome = outcome(of: known, replacing: error),
         var loaded = try await reuse(known, outcome)
       else {
-        // A transfer that was cut for it may not have been in vain for whoever has more time: ``Load/takePatient()``.
+        // After a timeout the fallback stays: jobs that still have time are requeued, see ``Load/takePatient()``.
         if !error.isTimeout { load.endFallback() }
         throw .fetch(error)
       }
@@ -95,8 +96,8 @@ private struct URLLoad: Sendable {
     known.flatMap { cache.outcome(of: $0, replacing: error, for: job, at: parts.now()) }
   }
 
-  /// One request, or two where the first one's answer to a range or to a condition is of no use.
-  /// - Parameter looksElsewhere: whether stored responses of URLs that redirects lead to are to be confirmed there.
+  /// Sends one request, or a second one if the response to a range or a condition cannot be used.
+  /// - Parameter looksElsewhere: whether stored responses of the URLs behind redirects are validated there.
   private func exchange(
     _ url: SourceURL, _ known: CacheEntry?, _ kept: KeptTransfer?, looksElsewhere: Bool = true
   ) async throws(JobFailure) -> LoadedImage {
@@ -144,12 +145,13 @@ private struct URLLoad: Sendable {
     }
     load.stages?.end(.decode)
     load.stages?.end(.fetch)
-    // Not the part that is missing. Its transfer ends before the next one begins: there is one place for both.
+    // Not the missing range. End this transfer first: both use the same permit.
     _ = consume response
     return try await exchangeAgain(url, known)
   }
 
-  /// From the first origin on: a place that a redirect led to, still held, may be the only one that it can lead to again.
+  /// Starts again at the first origin. The permits of redirect targets are released first, because the same redirect may
+  /// need them again.
   private func exchangeAgain(
     _ url: SourceURL, _ known: CacheEntry?, looksElsewhere: Bool = true
   ) async throws(JobFailure) -> LoadedImage {
@@ -169,7 +171,7 @@ private struct URLLoad: Sendable {
     return loaded
   }
 
-  /// - Returns: nil where a part brought more than its range: which bytes are the image's nobody knows.
+  /// - Returns: nil if a 206 response had more bytes than its range, so that the image's bytes are unknown.
   private func ingest(
     _ response: FetchedResponse, _ began: Timestamp, continuing kept: KeptTransfer?
   ) async throws(JobFailure) -> LoadedImage? {
@@ -189,8 +191,7 @@ private struct URLLoad: Sendable {
         for: load)
     } catch {
       if let rest, rest.isExceeded { return nil }
-      // The transfer may go on until the response is let go of, so that its place at the origin is given back by whoever does
-      // that.
+      // The permit is released with the response, because the transfer may continue until then.
       await parts.kept.setAside(staged, of: load, after: error)
       if case .codec(.unsupportedFormat) = error, let coding = response.unsupportedCoding {
         throw .fetch(.unsupportedCoding(coding))
@@ -221,7 +222,7 @@ private struct URLLoad: Sendable {
 }
 
 extension LoadedImage {
-  /// Its bytes are dropped: there is nothing that could answer a later job.
+  /// The image's bytes will be dropped, so the response cannot answer a later job.
   fileprivate mutating func forgetResponse() {
     entry = nil
     cache?.freshUntil = nil
@@ -232,15 +233,15 @@ extension LoadedImage {
 struct OriginRequests: Sendable {
   let fetcher: any ImageFetcher
   let origins: OriginLimits
-  /// Nil: nobody traces.
+  /// Nil if tracing is off.
   let tracing: TraceRules?
-  /// Of a response, at the most; each job's own limit is narrower, and watched by its load.
+  /// The largest response, in bytes. The load enforces the jobs' own limits.
   let maxBytes: Int
-  /// Of a request that no job waits for; jobs' own time is watched by their load.
+  /// The timeout of a request that no job waits for. The load enforces the jobs' own timeouts.
   let timeout: Duration
 
-  /// Sends one request, and follows its redirects as far as the origins' limits let it. Notes what came of it in the
-  /// load's progress, and for the circuit breakers of the origins.
+  /// Sends one request, and follows its redirects within the origins' limits. Records the outcome in the load's progress
+  /// and in the origins' circuit breakers.
   fileprivate func send(
     _ url: SourceURL, _ conditions: [FetchConditions], _ elsewhere: KnownElsewhere?,
     for load: Load, _ permits: OriginPermits
@@ -265,6 +266,8 @@ struct OriginRequests: Sendable {
         try await origins.admit(origin, for: load.leader.owner, within: request.timeout))
       if let left = load.timeLeft { request.timeout = left }
     }
+    // The load may be cancelled before its task is known to it: see ``Load/run(as:)``.
+    guard !load.isCancelled else { throw .cancelled }
     load.tracker.requestBegins()
     load.stages?.begin(.fetch)
     do throws(FetchError) {
@@ -282,7 +285,7 @@ struct OriginRequests: Sendable {
 }
 
 extension TraceContext {
-  /// What an origin is told: its request is below the job's `fetch`.
+  /// The `traceparent` field for the origin: its span is a child of the job's `fetch`.
   fileprivate func field(of job: Job) -> HeaderField {
     let below = TraceContext(
       traceHigh: traceHigh, traceLow: traceLow, span: job.span(of: .fetch), isSampled: isSampled)
@@ -290,8 +293,8 @@ extension TraceContext {
   }
 }
 
-/// Stored responses of the URLs that redirects lead a job to. A redirect and the response behind it are cacheable each on
-/// its own: where the redirect has to be requested again, the response may still be fresh, or be confirmed at its own URL.
+/// Stored responses of the URLs behind redirects. A redirect and the response behind it are cached separately: when the
+/// redirect must be requested again, the response may still be fresh, or be validated at its own URL.
 private final class KnownElsewhere: Sendable {
   private struct State {
     var confirmable: [SourceURL: CacheEntry] = [:]
@@ -299,7 +302,7 @@ private final class KnownElsewhere: Sendable {
   }
 
   private let job: Job
-  /// The stored response of the URL that the job asks for, where it has to be confirmed.
+  /// The stored response of the job's own URL, if it must be validated.
   private let known: CacheEntry?
   private let cache: ResponseCache
   private let now: WallClock
@@ -325,10 +328,10 @@ private final class KnownElsewhere: Sendable {
     }
   }
 
-  /// The entry that a 304 of the URL confirms.
+  /// The cache entry that a 304 response of the URL validates.
   func entry(at url: SourceURL) -> CacheEntry? { state.withLock { $0.confirmable[url] } }
 
-  /// The entry that answers in place of a request for the URL.
+  /// The fresh cache entry that replaces a request for the URL.
   func answer(at url: SourceURL) -> (CacheEntry, CacheOutcome)? {
     state.withLock { $0.answers[url] }
   }

@@ -1,11 +1,11 @@
 internal import Jobs
 
-/// The memory of jobs that wait for loads, shared among owners. A value: whoever keeps it guards it.
+/// The memory budget of jobs that wait for loads, shared among owners. A value: the caller guards it with its own lock.
 ///
-/// An origin decides how long they wait. So at most as many equal jobs join a load as fit here. The others stay queued and
-/// have another load.
+/// An origin decides how long jobs wait. So only as many equal jobs join a load as fit into this budget. The others stay
+/// queued for a later load.
 struct WaitingMemory {
-  /// What a job takes, about.
+  /// The memory that one job uses, estimated.
   struct Part {
     let owner: Owner
     let bytes: Int
@@ -18,19 +18,19 @@ struct WaitingMemory {
     var jobs: Int
   }
 
-  /// Bytes of all of them.
+  /// Bytes for all waiting jobs.
   static let capacity = 64 << 20
-  /// Of a job without long texts: it is in its load, by its name and in ``JobSnapshots``.
+  /// Bytes for a job without long texts: its copies in its load and in ``JobSnapshots``.
   static let bytesPerJob = 6 << 10
 
   private var shares = SharedCapacity<Owner>()
-  /// Jobs that share defaults have them once.
+  /// Defaults that jobs of a batch share. They are counted once.
   private var defaults: [ObjectIdentifier: Defaults] = [:]
 
-  /// About how many further jobs of the usual size may join loads.
+  /// The approximate number of further jobs of usual size that may join loads.
   var places: Int { max(0, Self.capacity - shares.held) / Self.bytesPerJob }
 
-  /// Takes memory for a job that joins a load; nil where there is too little.
+  /// Reserves memory for a job that joins a load; nil if too little is left for its owner.
   mutating func take(_ job: Job, at moment: Timestamp) -> Part? {
     let bytes = Self.bytes(of: job) + newBytes(of: job.submission.defaults)
     guard shares.hasRoom(for: bytes, of: job.owner, within: Self.capacity, at: moment) else {
@@ -39,7 +39,7 @@ struct WaitingMemory {
     return hold(job)
   }
 
-  /// Takes memory for a job that has to be in a load: one begins with it.
+  /// Reserves memory for a job that starts a load, even beyond the budget.
   mutating func hold(_ job: Job) -> Part {
     let part = Part(
       owner: job.owner, bytes: Self.bytes(of: job), defaults: job.submission.defaults)
@@ -55,7 +55,7 @@ struct WaitingMemory {
     return part
   }
 
-  /// The job waits no more.
+  /// Releases the memory of a job that no longer waits.
   mutating func release(_ part: Part) {
     shares.release(part.bytes, of: part.owner)
     guard let name = part.defaults.map({ ObjectIdentifier($0) }) else { return }

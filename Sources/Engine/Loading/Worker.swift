@@ -1,23 +1,23 @@
 internal import Jobs
 internal import Logging
 
-// Loading: the way of a job that a worker has taken, from the queue to its end.
+// Loading: the path of a claimed job from the queue to its end.
 //
-// In comes a claimed job from the `Dispatcher`. Out goes its end (an image, a failure or another try), written to the
-// store and then shown to clients. In the order of the way, the files are:
+// Input: a claimed job from the `Dispatcher`. Output: its end (an image, a failure or a retry), stored and then published
+// to clients. Read the files in this order:
 //
-// 1. `Worker`, an actor: joins the `Load` of an equal request or begins one, on the thread that the store answers on,
-//    and carries it out on the decode threads, as all that follows.
-// 2. `Load`, `Loads`: who waits for a transfer, and which transfers there are.
-// 3. `Loader`: the load from its source to its end; `URLLoader` asks the cache and the origin, `OriginRequests` sends a
-//    request, `KeptTransfers` goes on where an earlier one broke off.
-// 4. `ImageIngest`, `Decode`: each piece of the image is hashed, written and decoded as it comes.
-// 5. `JobCompleter`: one transaction ends all the jobs that want the image alone. The others go on with `Finisher`.
+// 1. `Worker`, an actor, joins the `Load` of an equal request or starts one, on the thread on which the store answers.
+//    It carries the load out on the decode threads, where all that follows runs too.
+// 2. `Load` is one transfer with its waiting jobs; `Loads` is the set of all loads.
+// 3. `Loader` carries a load from its source to its end. `URLLoader` asks the cache and the origin, `OriginRequests` sends
+//    a request, `KeptTransfers` resumes an earlier transfer.
+// 4. `ImageIngest` and `Decode` hash, write and decode each piece of the image as it arrives.
+// 5. `JobCompleter` ends all jobs that want only the image, in one transaction. The others continue in `Finisher`.
 
-/// One of the pool: takes a job from the queue to its end, and then is idle again.
+/// One worker of the pool: carries a claimed job to its end, and then is idle again.
 ///
-/// It runs on a lane of the decode threads, which goes at the priority of the load that it carries out. What it calls
-/// runs there too, so a load changes threads only where it waits for something.
+/// It runs on a lane of the decode threads, which has the priority of the load. The functions that it calls run there too,
+/// so a load changes threads only when it waits for something.
 actor Worker: QueueWorker {
   nonisolated let unownedExecutor: UnownedSerialExecutor
   private nonisolated let lane: any WorkerLane
@@ -40,7 +40,7 @@ actor Worker: QueueWorker {
     self.loader = loader
   }
 
-  /// Enters the job into a load on the caller's thread, so that it is known to be loading at once.
+  /// Adds the job to a load on the caller's thread, so that its phase is `loading` immediately.
   nonisolated func take(_ work: Dispatcher.Work) {
     let waiter = loads.waiter(work.job, work.claim)
     if work.job.pending != nil {
@@ -53,11 +53,11 @@ actor Worker: QueueWorker {
     switch loads.enter(waiter, on: lane) {
     case .joined(let load):
       loads.show(waiter, in: load)
-      // Taken from the queue one by one, each would cost a worker's turn and a transaction.
+      // Moving equal jobs together costs one transaction. Claimed one by one, each would cost a worker and a transaction.
       guard work.isShared, load.beginCoalescing() else { return dispatcher.isIdle(self) }
       Task.immediate { await coalesce(into: load) }
     case .began(let load):
-      // Before the load runs, as it may end at once.
+      // Before the load runs, because it may end immediately.
       let coalesces = work.isShared && load.beginCoalescing()
       loads.show(waiter, in: load)
       let (permits, refusal) = (OriginPermits(work.permit), work.refusal)
@@ -91,7 +91,7 @@ actor Worker: QueueWorker {
   }
 }
 
-/// Brings queued jobs that ask the same as a load into it, wherever they stand in the queue.
+/// Moves queued jobs with the same request as a load into it, regardless of their position in the queue.
 struct Coalescer: Sendable {
   let store: any JobQueue
   let lease: Lease
@@ -100,10 +100,9 @@ struct Coalescer: Sendable {
   let gate: QueueGate
   let log: Logger
 
-  /// ``Load/beginCoalescing()`` comes before; this ends it. What the load takes no more goes back into the queue, and
-  /// nothing more is brought then.
+  /// Ends what ``Load/beginCoalescing()`` started. Jobs that the load refuses return to the queue, and end the move.
   ///
-  /// - Parameter limit: jobs, at the most.
+  /// - Parameter limit: the most jobs to move.
   func coalesce(into load: Load, atMost limit: Int = .max) async {
     defer { load.endCoalescing() }
     guard let request = load.request else { return }

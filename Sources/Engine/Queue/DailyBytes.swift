@@ -2,16 +2,18 @@ internal import Jobs
 internal import Logging
 internal import Synchronization
 
-/// What came from origins today, by UTC, for owners whose tokens bound that. The store adds up what all instances tell it, once
-/// a second: so much may come beyond the bound, and what was taken in before it was reached.
+/// Counts the bytes fetched from origins per owner and UTC day, for owners whose tokens limit them.
+///
+/// Once a second an instance adds its counts to the store and reads the sums of all instances. So an owner can exceed
+/// its limit by the bytes of about one second, and by the jobs that were accepted before it was reached.
 final class DailyBytes: Sendable {
   private struct State {
     var day = 0
-    /// In the store, as it told last.
+    /// Sums of all instances, as last read from the store.
     var known: [Owner: Int] = [:]
-    /// What the store wasn't told of yet. Of owners that are not in it nothing is counted.
+    /// Bytes that are not in the store yet. Only owners that are in this dictionary are counted.
     var pending: [Owner: Int] = [:]
-    /// Those of them that the store is to be told of, or asked for.
+    /// Owners in `pending` whose counts are to be saved or read at the next ``save(in:at:_:)``.
     var due: Set<Owner> = []
 
     mutating func turn(to day: Int) {
@@ -23,18 +25,17 @@ final class DailyBytes: Sendable {
 
   private let state: Mutex<State>
 
-  /// - Parameter owners: whose bytes are counted from the beginning; others' from when they first ask.
+  /// - Parameter owners: counted from the start. Other owners are counted from their first check on.
   init(of owners: Set<Owner>) {
     let pending = Dictionary(uniqueKeysWithValues: owners.map { ($0, 0) })
     state = Mutex(State(pending: pending, due: owners))
   }
 
-  /// Bytes came for owners' jobs. Each owner whose jobs shared a transfer pays all of it, once.
+  /// Counts bytes of a transfer. If jobs of several owners shared it, each owner is charged for all bytes, once.
   func came(_ charges: [Owner: Int], at moment: Timestamp) {
     for (owner, count) in charges { came(count, for: owner, at: moment) }
   }
 
-  /// Bytes came for an owner's job.
   func came(_ count: Int, for owner: Owner, at moment: Timestamp) {
     state.withLock { state in
       state.turn(to: moment.day)
@@ -44,12 +45,12 @@ final class DailyBytes: Sendable {
     }
   }
 
-  /// - Throws: `.bytesSpent` where the owner has had all that it may have today.
+  /// - Throws: `.bytesSpent` if the owner has reached its limit for today.
   func check(_ caller: Caller, at moment: Timestamp) throws(JobsError) {
     if let refusal = refusal(of: caller, at: moment) { throw refusal }
   }
 
-  /// What ``check(_:at:)`` throws; nil: nothing.
+  /// Returns the error that ``check(_:at:)`` throws; nil if the owner may fetch more.
   func refusal(of caller: Caller, at moment: Timestamp) -> JobsError? {
     guard let limit = caller.limits.maxBytesPerDay else { return nil }
     let had = state.withLock { state in
@@ -62,7 +63,7 @@ final class DailyBytes: Sendable {
     return had < limit ? nil : .bytesSpent(for: Timestamp(day: moment.day + 1) - moment)
   }
 
-  /// Tells the store what came, and hears what came elsewhere.
+  /// Adds the pending counts to the store, and reads the sums of all instances.
   func save(in store: any JobRecords, at moment: Timestamp, _ log: Logger) async {
     let (day, came) = state.withLock { state in
       state.turn(to: moment.day)
@@ -78,7 +79,7 @@ final class DailyBytes: Sendable {
         if state.day == day { state.known.merge(known) { $1 } }
       }
     } catch {
-      log.error("bytes of owners were not counted", metadata: ["error": "\(error)"])
+      log.error("failed to save the bytes fetched per owner", metadata: ["error": "\(error)"])
       state.withLock { state in
         if state.day == day { state.pending.merge(came) { $0 + $1 } }
         state.due.formUnion(came.keys)

@@ -1,16 +1,17 @@
 internal import Jobs
 internal import Waiting
 
-/// The memory that decodes may hold at once. Who needs more than is left waits its turn: first come, first served.
+/// The memory shared by all decodes. A decode that needs more than is free waits; waiting decodes are served in order
+/// of arrival.
 ///
-/// An origin that sends no more than a large picture's first bytes must not have others wait for it. So pictures whose
-/// bytes are still coming hold no more than half of the memory, and give that back with their next piece, or when none
-/// came for long, where anybody waits.
+/// An origin that sends only the first bytes of a large image must not make other decodes wait. So images that are
+/// still downloading use at most half of the memory. While a decode waits, they release it with the next piece they
+/// receive, or after a time without one.
 struct DecodeMemory: Sendable {
-  /// A part of it, given back when let go.
+  /// A part of the memory, released when the value is destroyed.
   typealias Share = AsyncSemaphore.Permit
 
-  /// Who needs no more than this part of all never waits.
+  /// A decode that needs at most this fraction (1/256) of the memory never waits.
   static let smallPart = 256
 
   private let total: Int
@@ -21,26 +22,29 @@ struct DecodeMemory: Sendable {
     free = AsyncSemaphore(bytes)
   }
 
-  /// Takes `bytes` for a picture whose own are not all there; nil where the half that is the others' would be touched.
+  /// Reserves `bytes` for an image that is still downloading. Returns nil if less than half of the memory would be left
+  /// for complete images.
   func shareWhileLoading(_ bytes: Int) -> Share? {
     isSmall(bytes) ? free.overdraw(bytes) : free.acquire(bytes, leaving: total - total / 2)
   }
 
-  /// Takes `bytes` (all of it, where that is less) where nobody has to wait for that; else nil.
+  /// Reserves `bytes`, or all memory if that is less, without waiting. Returns nil if a decode would have to wait for
+  /// it.
   func shareAtOnce(_ bytes: Int) -> Share? {
     isSmall(bytes) ? free.overdraw(bytes) : free.acquire(min(bytes, total), leaving: 0)
   }
 
-  /// Whether pictures whose bytes are not all there have to give back what they hold.
+  /// Whether images that are still downloading have to release their memory, because a decode waits.
   var isWanted: Bool { free.waiting > 0 }
 
-  /// Waits until `bytes` are free (all of it, where that is less) and takes them; nil when the task was cancelled.
+  /// Waits until `bytes` are free, or all memory if that is less, and reserves them. Returns nil if the task was
+  /// cancelled.
   func share(_ bytes: Int) async -> Share? {
     isSmall(bytes) ? free.overdraw(bytes) : await free.acquire(bytes)
   }
 
   func isSmall(_ bytes: Int) -> Bool { bytes <= total / Self.smallPart }
 
-  /// How many wait for their share.
+  /// Number of decodes that wait.
   var waiting: Int { free.waiting }
 }

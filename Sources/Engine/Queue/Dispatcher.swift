@@ -3,61 +3,61 @@ internal import Logging
 internal import Synchronization
 internal import Waiting
 
-/// Takes one claimed job at a time to its end.
+/// A worker: carries out one claimed job at a time.
 protocol QueueWorker: AnyObject, Sendable {
-  /// Begins with the job at once, without blocking, and calls ``Dispatcher/isIdle(_:)`` when it has ended.
+  /// Starts the job at once, without blocking. Calls ``Dispatcher/isIdle(_:)`` when the job has ended.
   func take(_ work: Dispatcher.Work)
 }
 
 /// Claims queued jobs for idle workers.
 ///
-/// In come idle workers, room at origins and the signal that there may be jobs; out goes one claimed job for each
-/// worker. The queue itself is the store's: a job that waits, for a worker or for its origin, costs no memory here. Nothing
-/// here blocks.
+/// Input: idle workers, origins with room for a request, and the signal that jobs were queued. Output: one claimed job
+/// for each idle worker. The queue itself is in the store, so a waiting job uses no memory here. No method blocks.
 ///
-/// Owners share the workers (``OwnerRoom``): a worker counts for the owner of the job that it was given, until it is idle.
+/// Owners share the workers (``OwnerRoom``). A worker counts for the owner of its job until it is idle again.
 ///
-/// It asks the store when there may be something to claim: jobs were queued, an origin has room again, time has passed,
-/// or a worker has become idle while jobs are queued. Where the answer to a call can be lost that queued some, of which
-/// nobody tells then, it also asks every half a minute. The caller goes on at once: its thread runs the first step of a
-/// claim, up to the store's thread.
+/// The dispatcher asks the store only when there may be a job to claim. That is after jobs were queued, when an origin
+/// has room again, when a due time is reached, or when a worker becomes idle. If the store can lose answers
+/// (`patience`), it also asks every 30 seconds, because a lost answer may hide queued jobs. The caller's thread runs
+/// the first step of a claim, up to the switch to the store's thread.
 final class Dispatcher: Sendable {
-  /// A job to be worked on.
+  /// A claimed job for a worker.
   struct Work: Sendable {
     let job: Job
     let claim: Claim
-    /// The right to ask its origin; nil where none is asked, may not be at the moment, or has no room left.
+    /// The permit for its origin. Nil if the job needs no origin, the origin is paused, or it has no room left.
     let permit: OriginPermit?
-    /// Why its origin may not be asked.
+    /// The error if the origin is paused.
     let refusal: FetchError?
-    /// Whether other queued jobs ask the same.
+    /// Whether other queued jobs have the same request.
     let isShared: Bool
   }
 
   private struct State {
-    /// Workers without a job, but those for whom the store is being asked.
+    /// Idle workers, without those that a claim is under way for.
     var idle: [any QueueWorker] = []
-    /// How many there are in all.
+    /// Number of all workers.
     var workers = 0
-    /// For whom those work that are not idle.
+    /// The owner of each busy worker's job.
     var owners: [ObjectIdentifier: Owner] = [:]
     var shares = SharedCapacity<Owner>()
-    /// Nothing is queued, as far as this service knows: neither room nor an idle worker changes what there is.
+    /// Whether the queue is empty, as far as this instance knows. Then neither free origins nor idle workers start a
+    /// claim.
     var isEmpty = false
-    /// Whether jobs are being claimed.
+    /// Whether a claim is under way.
     var isLooking = false
     var look: Task<Void, Never>?
-    /// How many were begun.
+    /// Number of claims started so far.
     var looks = 0
-    /// Something changed since that began.
+    /// Something changed since the current claim started, so claim once more.
     var looksAgain = false
     var alarm: Task<Void, Never>?
     var isStopped = false
 
-    /// Nobody works, and nobody will.
+    /// Whether no worker is busy and none will be.
     var isOver: Bool { isStopped && !isLooking && idle.count == workers }
 
-    /// What each owner may have of the workers.
+    /// How many workers each owner may have.
     func ownerRoom(at moment: Timestamp) -> OwnerRoom<Owner> {
       OwnerRoom(shares, of: workers, at: moment)
     }
@@ -81,7 +81,7 @@ final class Dispatcher: Sendable {
   private let positions: QueuePositions
   private let gate: QueueGate
   private let storage: StorageRoom
-  /// How long the queue is taken for empty at the most; nil: until somebody says otherwise.
+  /// How long the queue counts as empty without asking the store; nil: until it is signaled.
   private let patience: Duration?
   private let now: WallClock
   private let log: Logger
@@ -105,7 +105,7 @@ final class Dispatcher: Sendable {
     signal.connect(self)
   }
 
-  /// Claims jobs for these workers until stopped; returns when all are idle.
+  /// Claims jobs for these workers until ``stop()``. Returns once all workers are idle.
   func run(_ workers: [any QueueWorker]) async {
     state.withLock { state in
       state.idle = workers
@@ -119,19 +119,19 @@ final class Dispatcher: Sendable {
     }
   }
 
-  /// Claims no job after this.
+  /// Stops claiming jobs.
   func stop() {
     let (look, alarm) = state.withLock { state in
       state.isStopped = true
       return (state.look, state.alarm.take())
     }
-    // The store looks through a long queue until its task is cancelled.
+    // The store searches a long queue until the task is cancelled.
     look?.cancel()
     alarm?.cancel()
     endIfOver()
   }
 
-  /// Signals that jobs were queued, or may be claimed that could not before.
+  /// Signals that jobs were queued, or that waiting jobs may now be claimed.
   func wake() {
     look { state in
       state.isEmpty = false
@@ -139,9 +139,9 @@ final class Dispatcher: Sendable {
     }
   }
 
-  /// Signals that this process queued jobs, here and to the other instances.
-  /// - Parameter owner: whose they are, if all are one owner's. The store is not asked for jobs of an owner that has all
-  ///   the workers that it may have.
+  /// Signals that this process queued jobs, also to the other instances.
+  /// - Parameter owner: the owner of the jobs, if all have the same. If that owner already has all the workers it may
+  ///   have, the store is not asked.
   func jobsWereQueued(by owner: Owner? = nil) {
     let moment = now()
     look { state in
@@ -151,7 +151,7 @@ final class Dispatcher: Sendable {
     lease.membership.tell(.queued)
   }
 
-  /// Signals that an origin may have room that had none.
+  /// Signals that an origin has room for a request again.
   func originHasRoom() {
     look { _ in true }
   }
@@ -168,10 +168,10 @@ final class Dispatcher: Sendable {
 
   private func endIfOver() { if state.withLock({ $0.isOver }) { over.open() } }
 
-  // MARK: Looking
+  // MARK: Claiming
 
-  /// Looks for jobs unless that is pointless; a look that is under way goes round once more.
-  /// - Parameter note: returns whether there may be something to claim.
+  /// Starts a claim if one can succeed. If a claim is under way, it runs once more afterwards.
+  /// - Parameter note: updates the state; returns whether there may be a job to claim.
   private func look(_ note: (inout State) -> Bool) {
     let number = state.withLock { state -> Int? in
       let mayClaim = note(&state)
@@ -187,7 +187,7 @@ final class Dispatcher: Sendable {
     guard let number else { return }
     let task = Task.immediate { await lookAround() }
     let isLate = state.withLock { state in
-      // It may be over by now, and the next one under way.
+      // The claim may already be over, and the next one under way.
       if state.isLooking, state.looks == number { state.look = task }
       return state.isStopped
     }
@@ -211,14 +211,14 @@ final class Dispatcher: Sendable {
     }
   }
 
-  /// Claims jobs for idle workers until there are no more of the one or the other.
-  ///
-  /// None while the disk is full: their images would find no room. Room signals that there may be some to claim.
+  /// Claims jobs until no worker is idle or no job can be claimed. Claims nothing while the disk is full, because there
+  /// is no space for the images; ``StorageRoom`` signals when there is.
   private func claim() async {
     guard !storage.isFull else { return }
     do throws(StoreError) {
       var nextDue: Timestamp?
-      // What time brings is judged by one moment: what came while the store was asked would else be missed.
+      // The room at origins and the next alarm are computed for the time before the store was asked. Otherwise a change
+      // during that call would be missed.
       var moment = origins.now
       while let workers = takeIdle(leaving: 0) {
         moment = origins.now
@@ -234,7 +234,7 @@ final class Dispatcher: Sendable {
         if !isSharing { positions.clear() }
         break
       }
-      // Workers that nobody else wants may try what is likely to take them long, or to fail.
+      // Workers that no other job needs may try origins that are likely to be slow or to fail.
       if !isEmpty, origins.hasSpareRoom(at: moment), let workers = takeIdle(leaving: kept) {
         let room = room(at: moment, isSpare: true)
         await hand(over: try await claim(for: workers, room), to: workers)
@@ -251,11 +251,11 @@ final class Dispatcher: Sendable {
     origins.room(at: moment, isSpare: isSpare, isShared: !lease.membership.isAlone)
   }
 
-  /// Whether nothing is queued, as far as is known here.
+  /// Whether the queue is empty, as far as this instance knows.
   var isEmpty: Bool { state.withLock { $0.isEmpty } }
 
-  /// Workers that are left for jobs of origins which answer, where there is more than one worker: a quarter, besides what is
-  /// left for other owners.
+  /// Workers reserved for origins that are known to answer: a quarter, in addition to those reserved for other owners.
+  /// None if there is only one worker.
   private var kept: Int {
     let workers = state.withLock { $0.workers }
     return workers > 1 ? max(1, workers / 4) + OwnerRoom<Owner>.kept(of: workers) : 0
@@ -266,16 +266,16 @@ final class Dispatcher: Sendable {
     return state.withLock { $0.ownerRoom(at: moment) }
   }
 
-  /// Whether jobs may be queued of an owner that has all that it may.
+  /// Whether jobs may be queued for an owner that has all the workers it may have.
   private var isSharing: Bool { !ownerRoom.full.isEmpty }
 
-  /// When an owner may have more because others ask no longer; nil: no owner waits for that.
+  /// Time when an owner may get more workers because other owners no longer use theirs; nil if no owner waits for that.
   private var nextShare: Timestamp? {
     let moment = now()
     return isSharing ? state.withLock { $0.shares.nextChange(at: moment) } : nil
   }
 
-  /// Idle workers, all but so many, for jobs that the store is about to be asked for; nil where there are none.
+  /// Takes all idle workers except `count` for a claim; nil if there are none.
   private func takeIdle(leaving count: Int) -> [any QueueWorker]? {
     state.withLock { state in
       guard !state.isStopped, state.idle.count > count else { return nil }
@@ -295,7 +295,7 @@ final class Dispatcher: Sendable {
       }
       gate.left(claimed.jobs.lazy.map(\.job))
       for request in claimed.awaited { lease.membership.tell(.awaited(request)) }
-      // Whatever was queued since has asked for another look.
+      // If jobs were queued during the call, another claim has been requested, so the queue is not empty.
       state.withLock { if claimed.isQueueEmpty, !$0.looksAgain { $0.isEmpty = true } }
       return claimed
     } catch {
@@ -320,7 +320,7 @@ final class Dispatcher: Sendable {
     }
   }
 
-  /// Jobs that were claimed while the service stopped: no worker will take them.
+  /// Requeues jobs that were claimed while the service was stopping: no worker carries them out.
   private func requeue(_ claims: [Claim]) async {
     guard !claims.isEmpty else { return }
     do throws(StoreError) {
@@ -332,7 +332,7 @@ final class Dispatcher: Sendable {
       lease.membership.tell(.queued)
     } catch {
       log.error(
-        "jobs stay claimed until the next start",
+        "failed to requeue jobs while stopping, the next start requeues them",
         metadata: ["jobs": "\(claims.count)", "error": "\(error)"])
     }
   }
@@ -349,7 +349,7 @@ final class Dispatcher: Sendable {
 
   // MARK: Time
 
-  /// - Parameter moment: when it was looked at what origins have room.
+  /// - Parameter moment: time at which the origins were checked for room.
   private func setAlarm(at due: Timestamp?, since moment: OriginLimits.Instant) {
     var delays = [patience]
     if !isEmpty {
@@ -361,7 +361,7 @@ final class Dispatcher: Sendable {
 
   private func setAlarm(after delay: Duration) {
     let alarm = Task.immediate { [weak self] in
-      // Neither sooner than a due moment that was rounded down, nor so late that a changed clock matters.
+      // At least 1 ms, because a due time may be rounded down; at most 60 s, so that a changed clock has little effect.
       try? await Task.sleep(for: min(max(delay, .milliseconds(1)), .seconds(60)))
       if !Task.isCancelled { self?.timeHasPassed() }
     }
@@ -378,14 +378,14 @@ final class Dispatcher: Sendable {
   }
 }
 
-/// Signals to the dispatcher that an origin has room: it is made after the origins.
+/// Connects ``OriginLimits`` to the dispatcher, which is created later.
 final class DispatcherSignal: Sendable {
-  // A type of its own, as a closure that lies in a generic type bare is wrapped anew whenever it is looked at.
+  // A struct around the reference: a closure stored directly in a generic type would be wrapped again at each access.
   private struct Target { weak var dispatcher: Dispatcher? }
 
   private let target = Mutex(Target())
 
-  /// - Parameter dispatcher: whom to tell from now on.
+  /// - Parameter dispatcher: receives the signals from now on.
   func connect(_ dispatcher: Dispatcher) { target.withLock { $0.dispatcher = dispatcher } }
 
   func wake() { target.withLock { $0.dispatcher }?.originHasRoom() }

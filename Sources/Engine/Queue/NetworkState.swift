@@ -1,7 +1,7 @@
 internal import Jobs
 internal import Synchronization
 
-/// Whether the network is constrained: low-data images are then loaded in place of the regular ones.
+/// Whether the network is constrained. If it is, low-data images are loaded instead of the regular ones.
 final class NetworkState: Sendable {
   private let constrained: Atomic<Bool>
 
@@ -9,12 +9,12 @@ final class NetworkState: Sendable {
 
   var isConstrained: Bool { constrained.load(ordering: .relaxed) }
 
-  /// - Returns: whether that is new.
+  /// - Returns: whether the state changed.
   func set(_ isConstrained: Bool) -> Bool {
     constrained.exchange(isConstrained, ordering: .relaxed) != isConstrained
   }
 
-  /// Which of its URLs a job begins with now.
+  /// Returns which of its URLs a job fetches first.
   func firstCandidate(of submission: Submission) -> URLCandidate {
     guard case .url(_, _?) = submission.source, submission.savesData || isConstrained else {
       return .regular

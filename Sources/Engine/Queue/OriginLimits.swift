@@ -3,20 +3,21 @@ internal import Jobs
 internal import Synchronization
 internal import Waiting
 
-/// Protects origins from us, and jobs from slow origins: who may send a request where, and when.
+/// Limits the requests to each origin, and keeps slow origins from occupying the workers: decides which load may send a
+/// request, and when.
 final class OriginLimits: Sendable {
   typealias Instant = ContinuousClock.Instant
 
   /// A load that waits until it may begin a transfer.
   private struct Waiter {
     let number: UInt64
-    /// Told when it is worth looking again.
+    /// Fulfilled when the load should try again.
     var turn: OneShot<Void>
   }
 
   private struct State {
     var origins: [String: OriginState] = [:]
-    /// In the order in which they came: each keeps its place until it begins, or gives up.
+    /// Waiting loads by origin, in order of arrival. A load stays in line until it begins or gives up.
     private var lines: [String: Deque<Waiter>] = [:]
     private var count: UInt64 = 0
 
@@ -35,8 +36,9 @@ final class OriginLimits: Sendable {
       begin(origin, as: origins[origin] ?? OriginState(), for: owner, at: now, rules)
     }
 
-    /// The same for one that waits, or would: such go in line, and before what is in the queue.
-    /// - Returns: nil where it can't begin; else whether it has waited.
+    /// Begins a transfer for a load that waits or would have to wait. Such loads are served in order, before jobs in
+    /// the queue.
+    /// - Returns: whether the load had waited; nil if it can't begin yet.
     mutating func tryBegin(
       _ origin: String, _ number: UInt64, for owner: Owner?, at now: Instant, _ rules: OriginRules
     ) -> Bool? {
@@ -58,14 +60,14 @@ final class OriginLimits: Sendable {
       return true
     }
 
-    /// A name for the next that may have to wait.
+    /// Returns a number that identifies a load that may have to wait.
     mutating func number() -> UInt64 {
       count += 1
       return count
     }
 
-    /// Waits in line, for another turn if it does already.
-    /// - Returns: whether it is the first.
+    /// Adds the load to the line, or replaces its `turn` if it is already there.
+    /// - Returns: whether it is the first in line.
     mutating func wait(_ origin: String, _ number: UInt64, for turn: OneShot<Void>) -> Bool {
       if let place = lines[origin]?.firstIndex(where: { $0.number == number }) {
         lines[origin]?[place].turn = turn
@@ -76,7 +78,7 @@ final class OriginLimits: Sendable {
       return lines[origin]?.count == 1
     }
 
-    /// - Returns: whether it was in line.
+    /// - Returns: whether the load was in line.
     mutating func leave(_ origin: String, _ number: UInt64) -> Bool {
       guard let place = lines[origin]?.firstIndex(where: { $0.number == number })
       else { return false }
@@ -86,14 +88,14 @@ final class OriginLimits: Sendable {
       return true
     }
 
-    /// What the first in line waits for.
+    /// The turn of the first load in line.
     func turn(at origin: String) -> OneShot<Void>? { lines[origin]?.first?.turn }
   }
 
-  /// What becomes of one who wants to begin a transfer.
+  /// The result of an attempt to begin a transfer.
   private enum Admission {
     case begun(hasWaited: Bool)
-    /// Until it is the first and a transfer ends, or a rate may have come to allow one.
+    /// Wait until the load is first in line and a transfer ends, or until the given time, when the rate may allow it.
     case waits(Duration?)
   }
 
@@ -104,8 +106,8 @@ final class OriginLimits: Sendable {
   private let clock: @Sendable () -> Instant
 
   /// - Parameters:
-  ///   - onPause: called when an origin turns out to be out of reach, for more than one owner.
-  ///   - onRoom: called when a transfer may begin that could not before, unless only time brought that.
+  ///   - onPause: called when an origin is paused for all owners.
+  ///   - onRoom: called when a transfer can begin, unless only time made that possible.
   init(
     _ rules: OriginRules, clock: @escaping @Sendable () -> Instant = { .now },
     onPause: @escaping @Sendable (String, Duration) -> Void = { _, _ in },
@@ -116,15 +118,15 @@ final class OriginLimits: Sendable {
     (self.onPause, self.onRoom) = (onPause, onRoom)
   }
 
-  // MARK: For who hands out jobs
+  // MARK: For the dispatcher
 
-  /// The clock's time.
+  /// The current time.
   var now: Instant { clock() }
 
-  /// Room by origin, for jobs that are about to be taken.
+  /// Returns how many jobs of each origin may be claimed.
   /// - Parameters:
-  ///   - isSpare: whether workers would else be idle.
-  ///   - isShared: whether other instances ask the same origins.
+  ///   - isSpare: whether the workers would be idle otherwise.
+  ///   - isShared: whether other instances send requests to the same origins.
   func room(at moment: Instant, isSpare: Bool, isShared: Bool = false) -> OriginRoom {
     state.withLock { state in
       state.tidy(at: moment, rules)
@@ -140,14 +142,14 @@ final class OriginLimits: Sendable {
     }
   }
 
-  /// After so long it is worth asking whether others have left some room.
+  /// Time after which other instances may have released room at an origin.
   var patience: Duration {
     let longest = Duration.milliseconds(500)
     guard rules.requestsPerSecond > 0 else { return longest }
     return min(longest, max(.milliseconds(10), .seconds(1 / rules.requestsPerSecond)))
   }
 
-  /// Whether idle workers could do something for an origin that has no room while they are wanted elsewhere.
+  /// Whether idle workers could try an origin that has no room as long as other jobs need the workers.
   func hasSpareRoom(at moment: Instant) -> Bool {
     state.withLock { state in
       state.origins.values.contains { origin in
@@ -157,28 +159,29 @@ final class OriginLimits: Sendable {
     }
   }
 
-  /// When, after the moment, the next pause or rate lets something begin: already past where that was since.
+  /// Returns when a pause or a rate next allows a transfer, as seen at `moment`. The result is in the past if that time
+  /// has passed since.
   func nextChange(after moment: Instant) -> Instant? {
     state.withLock { state in
       state.origins.values.compactMap { $0.nextChange(at: moment, rules) }.min()
     }
   }
 
-  // MARK: For who asks why a job waits
+  // MARK: For displaying why a job waits
 
-  /// Why no job for the origin is claimed, and for how long if time decides; nil where one may be.
+  /// Returns why no job of the origin is claimed, and for how long if only time matters; nil if one may be claimed.
   func hold(on origin: String) -> (reason: WaitingFor.Reason, time: Duration?)? {
     let now = clock()
     let hold = state.withLock { $0.origins[origin]?.hold(at: now, rules) }
     return hold.map { ($0.reason, $0.until.map { now.duration(to: $0) }) }
   }
 
-  // MARK: For who sends requests
+  // MARK: For sending requests
 
-  /// Begins a transfer for a job that was taken by ``room(at:isSpare:isShared:)``.
+  /// Begins a transfer for a job that was claimed with ``room(at:isSpare:isShared:)``.
   ///
-  /// - Returns: nil where the room has gone to others since: the store was asked meanwhile. ``admit(_:)`` waits for more.
-  /// - Throws: `.unreachable` during a pause.
+  /// - Returns: nil if other loads have used the room since then. Call ``admit(_:for:within:)`` to wait for more.
+  /// - Throws: `.unreachable` while the origin is paused.
   func enter(_ origin: String, for owner: Owner? = nil) throws(FetchError) -> OriginPermit? {
     let now = clock()
     let (hasBegun, refusal) = state.withLock { state -> (Bool, FetchError?) in
@@ -192,7 +195,8 @@ final class OriginLimits: Sendable {
     return hasBegun ? OriginPermit(origin, owner, self) : nil
   }
 
-  /// An owner has jobs for these origins: if only another owner found one of them silent, that is no reason to hold them.
+  /// Records that an owner has jobs for these origins. If only another owner found an origin silent, the pause does not
+  /// apply to this owner's jobs.
   func want(_ origins: Set<String>, by owner: Owner) {
     let now = clock()
     let opened = state.withLock { state in
@@ -205,11 +209,11 @@ final class OriginLimits: Sendable {
     for origin in opened { passOn(origin) }
   }
 
-  /// Begins a transfer that a redirect leads to, or one whose room went to another, once there is room: such waits hold a
-  /// worker, which bounds them.
+  /// Begins a transfer once there is room, for a redirect or for a load whose room was used by another one. Each
+  /// waiting load occupies a worker, so the number of workers limits how many wait.
   ///
-  /// - Parameter timeout: for the wait; nil: that is for the task's owner to bound.
-  /// - Throws: `.unreachable` during a pause, `.cancelled` when the task was cancelled, `.timeout`.
+  /// - Parameter timeout: for the wait; nil: the caller limits it.
+  /// - Throws: `.unreachable` while the origin is paused, `.cancelled` if the task was cancelled, `.timeout`.
   func admit(
     _ origin: String, for owner: Owner? = nil, within timeout: Duration? = nil
   ) async throws(FetchError) -> OriginPermit {
@@ -219,7 +223,8 @@ final class OriginLimits: Sendable {
     return try await wait(at: origin, as: me, owner, for: turn, time, within: timeout)
   }
 
-  /// Not on the caller's lane: behind more urgent work there, the first would keep the others from what is free.
+  /// Runs concurrently and not on the caller's lane. A lane may be busy with more urgent work, and the first load in
+  /// line would then delay the others.
   @concurrent
   private func wait(
     at origin: String, as me: UInt64, _ owner: Owner?, for turn: OneShot<Void>,
@@ -253,7 +258,7 @@ final class OriginLimits: Sendable {
       if let refusal = self.refusal(of: origin, to: owner, in: state, at: now) {
         return .failure(refusal)
       }
-      // The others are told when they are the first: they need no clock.
+      // Only the first load needs a timer: the others are signaled when they become the first.
       guard state.wait(origin, me, for: turn) else { return .success(.waits(nil)) }
       let change = state.origins[origin]?.nextChange(at: now, rules)
       return .success(.waits(change.map { max(.milliseconds(1), now.duration(to: $0)) }))
@@ -263,7 +268,7 @@ final class OriginLimits: Sendable {
       giveUp(origin, me)
       throw error
     }
-    // Somebody else is the first now; and with a rate the queue knows again when its next one is.
+    // Another load is the first in line now, and the dispatcher has to recompute when the rate allows the next request.
     if case .begun(hasWaited: true) = admission { passOn(origin) }
     return admission
   }
@@ -278,7 +283,7 @@ final class OriginLimits: Sendable {
     let pause = state.withLock { state -> Duration? in
       let before = state.origins[origin]?.pause(at: now)
       state.origins[origin]?.end(outcome, by: owner, at: now, rules)
-      // Other owners may use it elsewhere.
+      // Other instances may reach the origin for other owners, so only a pause for all owners is published.
       guard before == nil, state.origins[origin]?.isSilentToOneOwner == false else { return nil }
       return state.origins[origin]?.pause(at: now)
     }
@@ -294,10 +299,10 @@ final class OriginLimits: Sendable {
 
   fileprivate func endLed(_ origin: String) {
     state.withLock { $0.origins[origin]?.endLed() }
-    onRoom()  // for queued jobs alone: to those that wait here the place was free all along
+    onRoom()  // for queued jobs only: a waiting load could already use this room
   }
 
-  /// Tells those who may begin a transfer there now.
+  /// Signals the first load in line and the dispatcher that a transfer may begin.
   private func passOn(_ origin: String) {
     state.withLock { $0.turn(at: origin) }?.fulfil()
     onRoom()
@@ -313,28 +318,28 @@ final class OriginLimits: Sendable {
     }
   }
 
-  /// Another instance found an origin out of reach: it is not asked here either.
+  /// Pauses an origin that another instance found unreachable.
   func pause(_ origin: String, for time: Duration) {
     let now = clock()
     state.withLock { state in
       state.tidy(at: now, rules)
       state.origins[origin, default: OriginState()].pause(until: now + time, rules)
     }
-    // What waits for it is refused.
+    // The loads that wait for it fail now.
     passOn(origin)
   }
 
-  /// Origins that are not asked at the moment because so many requests reached nobody.
+  /// Number of origins that are paused.
   var paused: Int {
     let now = clock()
     return state.withLock { $0.origins.values.count { $0.pause(at: now) != nil } }
   }
 }
 
-/// The right to one transfer to an origin, given back when let go.
+/// The right to one transfer to an origin, released when the object is destroyed.
 final class OriginPermit: Sendable {
   private enum Use {
-    /// What came of the transfer, as far as is known.
+    /// The result of the transfer, as far as it is known.
     case transfer(OriginState.Outcome)
     case led
   }
@@ -355,12 +360,13 @@ final class OriginPermit: Sendable {
     }
   }
 
-  /// What came of the transfer; the last note counts.
+  /// Records the result of the transfer; the last call counts.
   func note(_ outcome: OriginState.Outcome) {
     use.withLock { if case .transfer = $0 { $0 = .transfer(outcome) } }
   }
 
-  /// The transfer ended with a redirect to another origin: others that were led here may have its place.
+  /// Records that the transfer ended with a redirect to another origin, so that another redirected load can use its
+  /// slot.
   func lead() {
     let isFirst = use.withLock { use in
       guard case .transfer = use else { return false }
@@ -371,64 +377,65 @@ final class OriginPermit: Sendable {
   }
 }
 
-/// The rights of one load: to ask its job's origin, and those that redirects lead to.
+/// The permits of one load: for its job's origin and for the origins of redirects.
 final class OriginPermits: Sendable {
   private let held: Mutex<[OriginPermit]>
 
-  /// - Parameter first: nil where no origin is asked, or its room has yet to come.
+  /// - Parameter first: nil if the load needs no origin, or still waits for room.
   init(_ first: OriginPermit?) { held = Mutex([first].compactMap(\.self)) }
 
-  /// Whether no origin may be asked yet.
+  /// Whether the load has no permit yet.
   var isEmpty: Bool { held.withLock { $0.isEmpty } }
 
   /// Whether no redirect led to another origin.
   var areOfFirst: Bool { held.withLock { $0.count <= 1 } }
 
-  /// A right to ask an origin to which a redirect leads back takes the earlier one's place there: there is one worker.
+  /// Adds a permit. If a redirect leads back to an earlier origin, the new permit replaces the earlier one, because the
+  /// load occupies one worker only.
   func add(_ permit: OriginPermit) {
     let earlier = held.withLock { held in
       let index = held.firstIndex { $0.origin == permit.origin }
       defer { held.append(permit) }
       return index.map { held.remove(at: $0) }
     }
-    _ = consume earlier  // its end takes another lock
+    _ = consume earlier  // its deinit takes another lock
   }
 
-  /// The origin that was asked last redirects to another one.
+  /// Records that the last origin redirected to another one.
   func lead() { last?.lead() }
 
-  /// A response came.
+  /// Records that a response arrived.
   func noteAnswer() { last?.note(.answered) }
 
-  /// No response came: it is the last origin's doing.
+  /// Records that no response arrived, which counts against the last origin.
   ///
-  /// - Parameter path: asked for at the first origin. What a redirect led to isn't known here; whoever redirects must not
-  ///   make one silent path of another origin look like many.
+  /// - Parameter path: the path requested at the first origin. It is ignored after a redirect: otherwise a redirecting
+  ///   origin could make one silent path of another origin look like many.
   func note(_ error: FetchError, path: String) {
     last?.note(OriginState.Outcome(error, path: areOfFirst ? path : ""))
   }
 
   private var last: OriginPermit? { held.withLock { $0.last } }
 
-  /// The transfer is over.
+  /// Releases all permits at the end of the load.
   func release() {
     let permits = held.withLock { held in
       defer { held = [] }
       return held
     }
-    _ = consume permits  // their ends take another lock
+    _ = consume permits  // their deinits take another lock
   }
 
-  /// The first origin is about to be asked again, by its turn where redirects had led elsewhere.
+  /// Releases the permits if redirects led to other origins, before the first origin is asked again.
   func releaseRedirects() { if !areOfFirst { release() } }
 }
 
 extension OriginState.Outcome {
-  /// What a fetch that failed before its response came says of the origin.
+  /// The outcome that a failed fetch stands for.
   ///
-  /// A job's own timeout says nothing: else a job in a hurry could close an origin to all others.
+  /// A job's own timeout says nothing: otherwise a job with a short timeout could pause an origin for all other jobs.
   ///
-  /// - Parameter path: asked for.
+  /// - Parameter path: the requested path.
   init(_ error: FetchError, path: String) {
     switch error {
     case .dnsFailure, .connectFailure: self = .unreached

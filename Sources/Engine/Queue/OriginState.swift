@@ -1,28 +1,28 @@
 internal import Jobs
 
-/// How we treat origins.
+/// Limits for requests to origins.
 struct OriginRules: Sendable {
-  /// Transfers at once.
+  /// Transfers at the same time.
   var maxTransfers = 6
-  /// New requests a second; 0 is no limit.
+  /// New requests per second; 0: no limit.
   var requestsPerSecond = 0.0
-  /// Transfers at once to an origin that has not answered yet, while others want the workers.
+  /// Transfers at the same time to an origin that has not answered yet, while other jobs need the workers.
   var unprovenTransfers = 2
-  /// So many requests in a row that reach nobody open the circuit.
+  /// Number of failed requests in a row that open the circuit.
   var maxFailures = 5
-  /// How many silent paths of one owner count as failures for all owners, while others use the origin, too.
+  /// Number of one owner's silent paths that count as failures for all owners, while other owners use the origin too.
   var mostOfOwner: Int { (maxFailures + 1) / 2 }
-  /// How long it stays open at first; doubled each time that the request which tries again reaches nobody either.
+  /// How long the circuit is open at first. The time doubles whenever the next attempt fails too.
   var firstPause: Duration = .seconds(5)
-  /// The longest.
+  /// The longest time that the circuit stays open.
   var longestPause: Duration = .seconds(60)
   /// How long a failure is remembered.
   var memory: Duration = .seconds(600)
-  /// Origins remembered: the failures of whoever makes up more than that are not worth it.
+  /// Number of origins to remember. Above it idle origins are forgotten, paused ones last.
   var maxRemembered = 2_048
 }
 
-/// A circuit breaker. It looks at no clock.
+/// A circuit breaker. Pure state: the caller passes the time.
 struct Circuit: Sendable {
   typealias Instant = ContinuousClock.Instant
 
@@ -31,17 +31,17 @@ struct Circuit: Sendable {
   private(set) var openUntil: Instant?
   private var openings = 0
 
-  /// Nil while requests may be sent; else in how long one is tried again.
+  /// Returns how long the circuit stays open; nil if requests may be sent.
   func pause(at now: Instant) -> Duration? {
     guard let openUntil, openUntil > now else { return nil }
     return now.duration(to: openUntil)
   }
 
-  /// A request failed.
-  /// - Returns: whether the circuit opened by it.
+  /// Counts a failed request.
+  /// - Returns: whether it opened the circuit.
   fileprivate mutating func fail(at now: Instant, _ rules: OriginRules) -> Bool {
     failures += 1
-    // Those that were under way when it opened say nothing new.
+    // Requests that were running when the circuit opened say nothing new.
     guard failures >= rules.maxFailures, pause(at: now) == nil else { return false }
     let pause = rules.firstPause * (1 << min(openings, 10))
     openUntil = now + min(pause, rules.longestPause)
@@ -50,7 +50,7 @@ struct Circuit: Sendable {
     return true
   }
 
-  /// A request ended that says nothing.
+  /// Ends an attempt whose result says nothing about the origin.
   fileprivate mutating func endProbe(at now: Instant) {
     if let openUntil, openUntil <= now { isProbing = false }
   }
@@ -62,7 +62,7 @@ struct Circuit: Sendable {
     openUntil = max(openUntil ?? moment, moment)
   }
 
-  /// Closes it, with at most so many failures.
+  /// Closes the circuit and keeps at most `most` failures.
   fileprivate mutating func close(keeping most: Int) {
     let failures = min(failures, most)
     self = Circuit()
@@ -70,61 +70,65 @@ struct Circuit: Sendable {
   }
 }
 
-/// What is known of one origin: circuit breakers, a rate and the transfers under way. It looks at no clock.
+/// The state of one origin: circuit breakers, request rate and running transfers. Pure state: the caller passes the
+/// time.
 ///
-/// A path that does not answer may be chosen by an owner so that the circuit opens for others. So an owner has a circuit
-/// of its own, and only some of its silent paths count in the circuit of all, unless no other owner uses the origin.
+/// An owner could open the circuit for all owners by requesting paths that never answer. So each owner also has a
+/// circuit of its own. Only some of its silent paths count in the circuit of all owners, unless no other owner uses the
+/// origin.
 struct OriginState: Sendable {
   typealias Instant = ContinuousClock.Instant
 
-  /// What came of a request.
+  /// The result of a request, as far as it concerns the origin.
   enum Outcome: Sendable, Equatable {
-    /// A response's header section, whatever it said.
+    /// The origin sent a response header, with any status.
     case answered
-    /// Nothing: no address or no connection.
+    /// No address was found or no connection was made.
     case unreached
-    /// A connection, and no response on it. That may be the path's fault: each path, known by its hash, counts once.
+    /// The origin accepted the connection but sent no response. The path may be the cause, so each path (identified by
+    /// its hash) counts once.
     case silent(path: Int)
-    /// It ended before anything was known of the origin.
+    /// The request ended before the origin could be judged.
     case unknown
   }
 
   private(set) var running = 0
-  /// Loads that it led elsewhere, until they end or are led back: no transfer of theirs is under way here, but each
-  /// holds a worker, which a job of the queue would take besides.
+  /// Loads that this origin redirected elsewhere and that have not ended. They run no transfer here, but each occupies
+  /// a worker, so they count against the limit for claimed jobs.
   private(set) var led = 0
-  /// Loads that wait for a transfer here: they go first.
+  /// Loads that wait for a transfer here. They go before claimed jobs.
   var waiting = 0
   /// The circuit of all owners.
   private var circuit = Circuit()
-  /// The paths that were silent since it last answered, or since a circuit last opened.
+  /// Silent paths since the origin last answered or a circuit last opened.
   private var silent: Set<Int> = []
-  /// How many of these failures each owner caused, since it last answered.
+  /// Number of these silent paths by owner.
   private var silentOfOwner: [Owner: Int] = [:]
-  /// Whether all failures since it last answered were silent paths.
+  /// Whether all failures since the last answer were silent paths.
   private var isOnlySilent = true
-  /// The circuits of owners that were silent while others used the origin.
+  /// Circuits of owners that found silent paths while other owners used the origin.
   private var circuits: [Owner: Circuit] = [:]
-  /// The last two owners that used the origin, or wanted to.
+  /// The last two owners that used the origin or had jobs for it.
   private var users: [(owner: Owner, at: Instant)] = []
   private var lastFailure: Instant?
   private var isProven = false
   private var tokens = 1.0
   private var refilled: Instant?
 
-  /// Owners with a circuit of their own: of more, those without a pause are forgotten.
+  /// Number of owners that can have a circuit of their own. Above it, circuits that are not open are forgotten.
   private static let mostCircuits = 64
 
-  /// How many owners have a circuit of their own.
+  /// Number of owners that have a circuit of their own.
   var ownCircuits: Int { circuits.count }
 
-  /// The failures in a row, as they count for all owners.
+  /// Failures in a row, as they count for all owners.
   var failures: Int { circuit.failures }
 
-  /// Nil while it may be asked; else in how long it is tried again.
+  /// Returns how long the origin is paused; nil if it may get requests.
   func pause(at now: Instant) -> Duration? { circuit.pause(at: now) }
 
-  /// Why an owner may not ask it though others may: the failures in a row, and in how long it may.
+  /// Returns why this owner may not use the origin although others may: the failures in a row, and the time until the
+  /// next attempt.
   func refusal(
     of owner: Owner?, at now: Instant, _ rules: OriginRules
   ) -> (failures: Int, time: Duration)? {
@@ -133,10 +137,12 @@ struct OriginState: Sendable {
     return time.map { (own.failures, $0) }
   }
 
-  /// Whether all failures were silent paths of one owner: then the circuit of all opens for that owner's sake alone.
+  /// Whether all failures were silent paths of one owner. Then the circuit of all owners is open only because of that
+  /// owner.
   var isSilentToOneOwner: Bool { isOnlySilent && silentOfOwner.count == 1 }
 
-  /// An owner uses the origin, or wants to. What another one alone failed at does not count for it.
+  /// Records that an owner uses the origin or has jobs for it. Failures that only another owner caused then stop
+  /// counting for all owners.
   mutating func use(by owner: Owner?, at now: Instant, _ rules: OriginRules) {
     guard let owner else { return }
     users.removeAll { $0.owner == owner }
@@ -152,9 +158,10 @@ struct OriginState: Sendable {
     users.contains { $0.owner != owner && $0.at.duration(to: now) <= rules.memory }
   }
 
-  /// How many more transfers may begin. A request that could only fail has room where nobody else wants the worker.
+  /// Returns how many more transfers may begin. During a pause it returns 0, or `.max` if the workers would be idle:
+  /// such jobs fail at once.
   ///
-  /// - Parameter isSpare: whether workers would else be idle.
+  /// - Parameter isSpare: whether the workers would be idle otherwise.
   func room(at now: Instant, _ rules: OriginRules, isSpare: Bool) -> Int {
     if pause(at: now) != nil { return isSpare ? .max : 0 }
     if circuit.openUntil != nil { return circuit.isProbing ? 0 : 1 }
@@ -165,7 +172,7 @@ struct OriginState: Sendable {
     return min(free, max(0, Int(tokens(at: now, rules)) - waiting))
   }
 
-  /// When a rate or a pause next lets something begin; nil when that is for other reasons to decide.
+  /// Returns when the rate or the end of a pause next allows a transfer; nil if that does not depend on time.
   func nextChange(at now: Instant, _ rules: OriginRules) -> Instant? {
     if let end = circuit.openUntil, end > now { return end }
     guard rules.requestsPerSecond > 0 else { return nil }
@@ -173,7 +180,7 @@ struct OriginState: Sendable {
     return missing > 0 ? now + .seconds(missing / rules.requestsPerSecond) : nil
   }
 
-  /// A transfer begins.
+  /// Records that a transfer begins.
   mutating func begin(by owner: Owner? = nil, at now: Instant, _ rules: OriginRules) {
     running += 1
     use(by: owner, at: now, rules)
@@ -186,7 +193,7 @@ struct OriginState: Sendable {
     refilled = now
   }
 
-  /// A transfer ends.
+  /// Records that a transfer ends.
   mutating func end(
     _ outcome: Outcome, by owner: Owner? = nil, at now: Instant, _ rules: OriginRules
   ) {
@@ -214,7 +221,8 @@ struct OriginState: Sendable {
     }
     let isShared = isUsed(besides: owner, at: now, rules)
     if isShared { failOwn(owner, at: now, rules) }
-    // An owner alone may open the circuit as often as it fails. While others use the origin only some of that counts.
+    // An owner that is alone can open the circuit with all its failures. While other owners use the origin, only some
+    // of them count.
     let count = silentOfOwner[owner] ?? 0
     guard !isShared || count < rules.mostOfOwner else { return }
     silentOfOwner[owner] = count + 1
@@ -234,33 +242,33 @@ struct OriginState: Sendable {
     if let owner { circuits[owner]?.endProbe(at: now) }
   }
 
-  /// A transfer ends with a redirect to another origin.
+  /// Records that a transfer ends with a redirect to another origin.
   mutating func lead(at now: Instant, _ rules: OriginRules) {
     end(.answered, at: now, rules)
     led += 1
   }
 
-  /// One that it led elsewhere has ended, or is back.
+  /// Records that a redirected load has ended or returned to this origin.
   mutating func endLed() { led -= 1 }
 
-  /// As whoever was led here sees it: the first to have a place, and beside those that wait elsewhere for one. Two
-  /// origins that lead to each other would else wait for each other.
+  /// The state as a redirected load sees it: without the loads that were redirected away and without those that wait.
+  /// Otherwise two origins that redirect to each other would wait for each other.
   var forThoseLed: OriginState {
     var state = self
     (state.led, state.waiting) = (0, 0)
     return state
   }
 
-  /// Others reached nobody there.
+  /// Records that another instance could not reach the origin.
   mutating func pause(until moment: Instant, _ rules: OriginRules) {
     circuit.open(until: moment, rules)
     (lastFailure, isProven, isOnlySilent) = (moment, false, false)
   }
 
-  /// Whether nobody asks it at the moment.
+  /// Whether no load uses the origin or waits for it.
   var isIdle: Bool { running == 0 && led == 0 && waiting == 0 }
 
-  /// Whether nothing is worth remembering: no failures, or none for long.
+  /// Whether the state can be deleted: the origin is idle and has no recent failures.
   func isForgettable(at now: Instant, _ rules: OriginRules) -> Bool {
     guard isIdle, nextChange(at: now, rules) == nil else { return false }
     guard let lastFailure else { return true }
@@ -289,18 +297,18 @@ struct OriginState: Sendable {
 }
 
 extension OriginState {
-  /// Why no job for the origin is claimed, and until when if time decides; nil where one may be.
+  /// Returns why no job of the origin is claimed, and until when if only time matters; nil if one may be claimed.
   func hold(at now: Instant, _ rules: OriginRules) -> (reason: WaitingFor.Reason, until: Instant?)?
   {
     guard room(at: now, rules, isSpare: false) <= 0 else { return nil }
     if failures >= rules.maxFailures {
-      // After the pause the request that tries again decides.
+      // After the pause, the first request decides whether the origin is paused again.
       return (.originPaused, pause(at: now).map { now + $0 })
     }
     var unrated = rules
     unrated.requestsPerSecond = 0
     guard room(at: now, unrated, isSpare: false) > 0 else { return (.originLimit, nil) }
-    // Those that wait go first.
+    // Waiting loads go first.
     let next = nextChange(at: now, rules) ?? now
     return (.originRate, next + .seconds(Double(waiting) / rules.requestsPerSecond))
   }

@@ -1,19 +1,21 @@
 internal import Jobs
 internal import Synchronization
 
-/// Refuses submissions in the place of a store that has just said that the queue is full: a refusal by the store costs
-/// many times what it is to say no here, and those who work on the queue wait for the same thread.
+/// Refuses submissions without asking the store, shortly after the store reported a full queue. A refusal here costs
+/// far less than one by the store, and leaves the store's thread to the workers.
 ///
-/// In come the store's refusals, and how many jobs left the queue here; out goes whether the store is to be asked. It
-/// lets nothing in: that is the store's to say. Nor does it keep anything out for long: each job that leaves lets
-/// one submission of each client ask, and what it heard counts for a moment only, as jobs leave at other instances too.
+/// Input: refusals by the store, and the number of jobs that left the queue at this instance. Output: whether the store
+/// has to be asked. The gate never accepts a submission; only the store does. A refusal is remembered for `patience`
+/// only, because jobs also leave the queue at other instances. Each job that leaves the queue here lets one submission
+/// of each client through to the store.
 ///
-/// A client is told apart by its capacity as well: one owner's tokens may differ in that. What the one is refused says
-/// nothing of another, so that who has room in the queue is never kept from it by somebody's flood.
+/// A client is an owner with a capacity, because tokens of one owner can have different limits. A refusal of
+/// one client says nothing about another, so a client with free slots is never refused because of another one's
+/// submissions.
 final class QueueGate: Sendable {
   typealias Instant = ContinuousClock.Instant
 
-  /// Whose submissions the store judges alike.
+  /// Submissions that the store judges alike.
   struct Client: Hashable, Sendable {
     private let owner: Owner
     private let places: Int
@@ -23,28 +25,28 @@ final class QueueGate: Sendable {
     }
   }
 
-  /// One submission's leave to ask the store.
+  /// The right of one submission to ask the store.
   struct Admission: Sendable {
     fileprivate let client: Client
-    /// As many jobs had left the queue when it was given: the store knows of all of them.
+    /// Number of departures when the right was given. The store knows of all of them.
     fileprivate let departures: Int
   }
 
-  /// What a client was told.
+  /// A refusal by the store.
   private struct Refusal {
-    /// Who wants fewer places was not refused.
+    /// Number of slots that were wanted. A submission that needs fewer is not covered by this refusal.
     var places: Int
-    /// As many jobs had left the queue that the store knew of, or have let somebody ask since.
+    /// Departures that the store knew of when it refused, plus those already used to let a submission through.
     var departures: Int
     var until: Instant
   }
 
   private struct State {
-    /// Jobs that left the queue here.
+    /// Jobs that left the queue at this instance.
     var departures = 0
     var refusals: LRUCache<Client, Refusal>
 
-    /// What the client was told, where it still counts for so many jobs.
+    /// Returns the refusal that still applies to this many jobs.
     func refusal(of client: Client, for jobs: Int, at now: Instant) -> Refusal? {
       guard let refusal = refusals.peek(client), jobs >= refusal.places, now < refusal.until
       else { return nil }
@@ -57,8 +59,8 @@ final class QueueGate: Sendable {
   private let state: Mutex<State>
 
   /// - Parameters:
-  ///   - patience: how long the store's refusal counts.
-  ///   - clients: as many are remembered; others ask the store each time.
+  ///   - patience: how long a refusal by the store is remembered.
+  ///   - clients: number of clients to remember. Other clients always ask the store.
   init(
     patience: Duration, clients: Int = 1_024, clock: @escaping @Sendable () -> Instant = { .now }
   ) {
@@ -67,7 +69,7 @@ final class QueueGate: Sendable {
     state = Mutex(State(refusals: LRUCache(capacity: clients)))
   }
 
-  /// Whether so many jobs of the client's would be refused now. None never are.
+  /// Returns whether `jobs` jobs of the client would be refused now. Zero jobs are never refused.
   func isClosed(to client: Client, for jobs: Int) -> Bool {
     guard jobs > 0 else { return false }
     let now = clock()
@@ -77,7 +79,8 @@ final class QueueGate: Sendable {
     }
   }
 
-  /// Leave to ask the store whether it takes so many jobs, each of which wants a place or more; nil: it would not.
+  /// Returns the right to ask the store to accept this many jobs with at least one slot each; nil if the
+  /// store would refuse.
   func admit(_ jobs: Int, of client: Client) -> Admission? {
     let now = clock()
     return state.withLock { state in
@@ -90,19 +93,19 @@ final class QueueGate: Sendable {
     }
   }
 
-  /// The same for what the store may answer though the queue is full.
+  /// Returns the right to ask the store even if the queue is full: for requests that may repeat an accepted one.
   func admitAnyway(_ client: Client) -> Admission {
     state.withLock { Admission(client: client, departures: $0.departures) }
   }
 
-  /// The store has refused what was admitted, as it has no so many places for it.
+  /// Records that the store refused this submission because it has fewer than `places` free slots.
   func close(to admission: Admission, wanting places: Int) {
     let now = clock()
     state.withLock { state in
       var refusal = Refusal(
         places: places, departures: admission.departures, until: now + patience)
       if let known = state.refusals.peek(admission.client), now < known.until {
-        // Who wants more places says nothing of those who want fewer.
+        // A refusal of more slots says nothing about submissions that need fewer.
         guard places <= known.places else { return }
         refusal.departures = max(refusal.departures, known.departures)
       }
@@ -110,7 +113,7 @@ final class QueueGate: Sendable {
     }
   }
 
-  /// Jobs have left the queue, as the store has it. Those of batches take no places of the others.
+  /// Counts jobs that have left the queue. Jobs of batches are ignored, because they have a limit of their own.
   func left(_ jobs: some Sequence<Job>) {
     let count = jobs.count { $0.batch == nil }
     if count > 0 { state.withLock { $0.departures += count } }

@@ -1,21 +1,21 @@
 internal import Jobs
 internal import Synchronization
 
-/// About how many jobs get a worker before another one, in this process: an estimate from what was submitted and what
-/// was claimed, which asks no store and keeps nothing for a job.
+/// Estimates how many jobs get a worker before a given one, from the submissions and claims of this process. It asks no
+/// store and keeps no record per job.
 ///
-/// A level's jobs go in the order of their ids; those of batches, which go beside them, don't count. Those that were moved to another level, cancelled, or are held back by
-/// their origin count as if nothing had happened to them, until a later job of the level is claimed; those that
-/// were queued anew don't count.
+/// Within a priority, jobs are claimed in the order of their ids. Jobs that were cancelled, moved to another priority
+/// or held back by their origin still count until a later job of the same priority is claimed. Jobs of batches and
+/// requeued jobs don't count.
 final class QueuePositions: Sendable {
   private let levels = Mutex([Level](repeating: Level(), count: Priority.allCases.count))
-  /// Where the order of this run's jobs begins.
+  /// The lowest order of a job of this run.
   private let start: Int
 
   /// - Parameter moment: when the service started.
   init(since moment: Timestamp) { start = Int(moment.milliseconds) << 12 }
 
-  /// Jobs were submitted and wait.
+  /// Adds submitted jobs that wait.
   func add(_ jobs: [Job]) {
     levels.withLock { levels in
       for (priority, jobs) in Dictionary(grouping: jobs, by: \.priority) {
@@ -24,19 +24,19 @@ final class QueuePositions: Sendable {
     }
   }
 
-  /// Jobs were claimed in the order of the queue.
+  /// Removes jobs that were claimed in the order of the queue.
   func take(_ jobs: some Sequence<Job>) {
     levels.withLock { levels in
       for job in jobs {
         levels[job.priority.rawValue].take(job.id)
         guard job.id.order >= start else { continue }
-        // What waited in the levels above, also since before the start, went first.
+        // All jobs of higher priorities were claimed before this one, including jobs of earlier runs.
         for level in job.priority.rawValue..<levels.count { levels[level].isKnown = true }
       }
     }
   }
 
-  /// Nothing is left in the queue that could be claimed.
+  /// Records that no job is left that could be claimed.
   func clear() {
     levels.withLock { levels in
       for level in levels.indices {
@@ -46,7 +46,8 @@ final class QueuePositions: Sendable {
     }
   }
 
-  /// Nil where that isn't known: the job was queued anew, or jobs of an earlier run are still ahead of it.
+  /// Returns the number of jobs before this one. Nil if it is unknown: the job was requeued, or jobs of an earlier run
+  /// may be ahead of it.
   func ahead(of job: Job) -> Int? {
     guard job.startedAt == nil, job.notBefore == nil, job.batch == nil else { return nil }
     return levels.withLock { levels in
@@ -58,15 +59,15 @@ final class QueuePositions: Sendable {
     }
   }
 
-  /// Jobs of one priority.
+  /// Waiting jobs of one priority.
   private struct Level {
-    /// Jobs submitted one after the other, the first and the last one's order.
+    /// Jobs that were submitted together: the order of the first and the last one, and their number.
     struct Run {
       var first: Int
       var last: Int
       var count: Int
 
-      /// How many of them come before that one; they are taken to be spread evenly.
+      /// Estimates how many of them come before `order`, assuming that they are spread evenly.
       func count(before order: Int) -> Int {
         guard order > first else { return 0 }
         guard order <= last else { return count }
@@ -74,18 +75,18 @@ final class QueuePositions: Sendable {
       }
     }
 
-    /// Beyond so many, two neighbours each become one.
+    /// Above this number of runs, neighbors are merged in pairs.
     static let maxRuns = 1_024
-    /// In order, without jobs that were claimed.
+    /// In order, without claimed jobs.
     private var runs: [Run] = []
     private(set) var count = 0
-    /// The last one that was.
+    /// The order of the last claimed job.
     private var taken = 0
-    /// Whether all that waits here was submitted since the start.
+    /// Whether all waiting jobs of this priority were submitted since the start.
     var isKnown = false
 
     mutating func add(_ ids: [JobID]) {
-      // The dispatcher may have claimed them before the submission gets here.
+      // The dispatcher may already have claimed some of them.
       let waiting = ids.map(\.order).filter { $0 > taken }
       guard let first = waiting.first, let last = waiting.last else { return }
       let run = Run(first: first, last: last, count: waiting.count)
@@ -95,7 +96,7 @@ final class QueuePositions: Sendable {
       runs = stride(from: 0, to: runs.count, by: 2).map { index in
         let pair = runs[index..<min(index + 2, runs.count)]
         return Run(
-          first: pair.first!.first, last: pair.last!.last,  // a pair has one or two
+          first: pair.first!.first, last: pair.last!.last,  // the last pair may have one element
           count: pair.reduce(0) { $0 + $1.count })
       }
     }
@@ -125,6 +126,6 @@ final class QueuePositions: Sendable {
 }
 
 extension JobID {
-  /// Grows with each job of a process: the milliseconds and the counter within one (``JobIDSequence``).
+  /// Increases with each job of a process: milliseconds, then the counter within one (``JobIDSequence``).
   fileprivate var order: Int { Int(high >> 16) << 12 | Int(high & 0xFFF) }
 }

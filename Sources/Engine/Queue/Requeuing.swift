@@ -1,8 +1,11 @@
 internal import Jobs
 internal import Synchronization
 
-/// Queues finished jobs of an owner again. What forbids it, whatever room the queue has, is known beforehand; it counts
-/// only where a job would have been queued, which the store tells as it makes the change.
+/// Decides for an owner's finished jobs whether they are queued again.
+///
+/// Two reasons to refuse a job are known before the transaction: the owner's limit of bytes and its limit of
+/// undelivered messages. They apply only to jobs that would otherwise be queued, which is known only inside the
+/// transaction.
 final class Requeuing: Sendable {
   private let moment: Timestamp
   private let network: NetworkState
@@ -12,9 +15,9 @@ final class Requeuing: Sendable {
   private let refused = Mutex<[JobID: JobsError]>([:])
 
   /// - Parameters:
-  ///   - bytesSpent: why nothing more may come from origins today; nil: it may.
-  ///   - untold: why no more ends may be told; nil: they may.
-  ///   - areAllTold: whether somebody is told of the end of all of them, not only of those that say so themselves.
+  ///   - bytesSpent: the error if the owner may fetch no more bytes today; nil otherwise.
+  ///   - untold: the error if the owner's limit of undelivered messages is reached; nil otherwise.
+  ///   - areAllTold: whether every job has a webhook, because its batch has one.
   init(
     at moment: Timestamp, from network: NetworkState, bytesSpent: JobsError?, untold: JobsError?,
     areAllTold: Bool
@@ -23,11 +26,11 @@ final class Requeuing: Sendable {
     (self.bytesSpent, self.untold, self.areAllTold) = (bytesSpent, untold, areAllTold)
   }
 
-  /// Why a job was left alone that would otherwise have been queued; nil: there is none.
+  /// The error of a job that was refused although it could have been queued; nil if there is none.
   var refusal: JobsError? { refused.withLock { $0.values.first } }
 
-  /// Queues a finished job again; the store may ask for it more than once.
-  /// - Returns: false where there is nothing to do, or it may not be.
+  /// Queues a finished job again. The store may call this more than once for a job.
+  /// - Returns: false if the job stays as it is.
   func queue(_ job: inout Job) -> Bool {
     var queued = job
     let first = network.firstCandidate(of: job.submission)

@@ -1,14 +1,14 @@
 internal import Jobs
 internal import Logging
 
-/// Opens images' bytes: those that are asked for often come from memory. Reads files on the decode threads.
+/// Opens the bytes of images. Images that are often read come from memory. Files are read on the decode threads.
 struct ImageOpener: Sendable {
   let memory: ImageMemory
   let images: any ImageStore
   let threads: any ComputeThreads
   let losses: ImageLosses
 
-  /// An image's bytes, whole and unharmed; nil when they are no longer kept.
+  /// Returns the bytes of an image, complete and verified; nil if they are no longer stored.
   func open(_ digest: ImageDigest) async throws(StoreError) -> StoredBytes? {
     if let bytes = memory.bytes(of: digest) { return .memory(bytes) }
     guard let stored = try await images.open(digest) else { return await lost(digest) }
@@ -27,7 +27,7 @@ struct ImageOpener: Sendable {
   }
 }
 
-/// What follows when an image's bytes turn out to be gone or harmed.
+/// Handles images whose bytes turn out to be missing or corrupt.
 struct ImageLosses: Sendable {
   let keeper: ImageKeeper
   let cache: ResponseCache
@@ -35,11 +35,11 @@ struct ImageLosses: Sendable {
   let views: Views
   let log: Logger
 
-  /// Its jobs lose it, and the cache forgets it and what was made of it: whoever asks again has it fetched anew.
+  /// Removes the image from its jobs and from the cache, with its variants. The next request fetches it again.
   func note(_ image: ImageDigest) async {
     guard let jobs = await keeper.lose(image) else { return }
     log.warning(
-      "an image's bytes are gone or harmed: it is kept no more",
+      "stored image is missing or corrupt, removed it from its jobs",
       metadata: ["image": "\(image.hex)", "jobs": "\(jobs.count)"])
     cache.memory.remove(image)
     snapshots.lose(image, of: jobs)

@@ -1,16 +1,16 @@
 internal import Jobs
 internal import Logging
 
-/// A rendition that was just made.
+/// A rendition that was just made, not stored yet.
 struct NewRendition: Sendable {
-  /// Small, or in a file.
+  /// In memory if small, otherwise in a file.
   let bytes: RenderedBytes
-  /// The same bytes, for the image store to keep; nil where only `bytes` has them.
+  /// The same bytes, ready to be moved to the image store; nil if there is no file yet.
   let staged: (any StagedImage)?
 }
 
-/// The variants that were rendered before, kept as the cache's responses are: in memory and on disk, and the least
-/// recently used of both kinds are evicted.
+/// Stores rendered variants, in memory and on disk, as the cache stores responses. The least recently used of both are
+/// evicted.
 struct RenditionCache: Sendable {
   let cache: ResponseCache
   let store: any CacheStore & JobStore
@@ -19,13 +19,13 @@ struct RenditionCache: Sendable {
   let space: RenditionSpace
   let keeper: ImageKeeper
   let storage: StorageRoom
-  /// Of all kept images, in bytes.
+  /// Limit for the bytes of all stored images.
   let storeLimit: Int
   let ids: JobIDSequence
   let now: WallClock
   let log: Logger
 
-  /// What is kept of it; nil when that is nothing, or harmed.
+  /// Returns the stored bytes of a rendition; nil if there are none, or if they are corrupt.
   func bytes(of rendition: Rendition) async -> RenderedBytes? {
     guard cache.isOn else { return nil }
     if let digest = cache.variants.digest(of: rendition.id),
@@ -44,21 +44,21 @@ struct RenditionCache: Sendable {
       cache.variants.note(kept.digest, of: kept.id)
       return RenderedBytes(bytes, entityTag: kept.digest.entityTag)
     } catch {
-      log.error("a variant can't be looked up", metadata: ["error": "\(error)"])
+      log.error("failed to look up a variant", metadata: ["error": "\(error)"])
       return nil
     }
   }
 
-  /// Whether something of so many bytes may be kept.
+  /// Whether something of this size may be stored.
   func takes(_ bytes: Int) -> Bool { cache.isOn && bytes <= cache.limit }
 
-  /// Puts bytes that were just rendered where they may wait for their receivers: into a file if they are more than
-  /// ``StoredBytes/mostInMemory``. Call it on a thread that may wait for the disk.
+  /// Prepares rendered bytes for delivery to clients: in a file if there are more than ``StoredBytes/mostInMemory``.
+  /// Call it on a thread that may block on the disk.
   ///
-  /// The file has no name once ``NewRendition/staged`` is released, unless it was kept. It takes ``space`` until nobody has
-  /// the bytes.
+  /// The file is deleted when ``NewRendition/staged`` is released, unless it was stored; it can be read as long as it
+  /// is open. It uses ``space`` until the bytes are released.
   /// - Parameters:
-  ///   - owner: whose share of the space it takes.
+  ///   - owner: the owner whose share of the space is used.
   ///   - isKept: whether ``keep(_:of:)`` is likely to follow.
   func stage(
     _ bytes: [UInt8], for owner: Owner, isKept: Bool
@@ -76,7 +76,7 @@ struct RenditionCache: Sendable {
       bytes: RenderedBytes(stored, entityTag: digest.entityTag, share: share), staged: staged)
   }
 
-  /// Keeps it, if there is room. What is not kept is rendered again.
+  /// Stores the rendition if there is space. Otherwise the next request renders it again.
   func keep(_ new: NewRendition, of rendition: Rendition) async {
     let count = new.bytes.bytes.count
     guard takes(count), !storage.isFull else { return }
@@ -93,7 +93,7 @@ struct RenditionCache: Sendable {
         kept, within: cache.limit, releasing: holder, lastUse: cache.lastUse)
       cache.variants.note(kept.digest, of: kept.id)
     } catch {
-      log.error("a variant can't be kept", metadata: ["error": "\(error)"])
+      log.error("failed to store a variant", metadata: ["error": "\(error)"])
       await keeper.release(holder)
     }
   }

@@ -1,10 +1,11 @@
 internal import Jobs
 internal import Waiting
 
-/// Which renditions are asked for, who waits for each, and which are next: the rules, without computing anything.
+/// Decides which renditions are made next, and keeps track of who waits for them. Pure rules: it renders nothing.
 ///
-/// One decode makes all renditions of a picture that wait when it begins and are read at one scale; those asked for later
-/// wait for its end, and share the next one. Places and turns are shared among owners, so that none of them has all others wait.
+/// One decode makes all waiting renditions of an image that are read at the same scale. Requests that arrive during a
+/// decode wait for its end and share the next one. Slots in the queue and rendering turns are shared among owners, so
+/// that no owner blocks the others.
 struct VariantQueue {
   typealias Outcome = Result<RenderedBytes, JobsError>
   typealias Instant = ContinuousClock.Instant
@@ -12,82 +13,83 @@ struct VariantQueue {
   /// A request.
   struct Waiter {
     let owner: Owner
-    /// Asked whenever a turn comes: it may change meanwhile.
+    /// Read again at each turn, because it may change while the request waits.
     let priority: @Sendable () -> Priority
-    /// Whether what comes out may be kept.
+    /// Whether the result may be stored.
     let keeps: Bool
     let outcome = OneShot<Outcome>()
   }
 
-  /// One rendition and those who wait for it.
+  /// A rendition and the requests that wait for it.
   struct Work {
     let rendition: Rendition
-    /// Who asked first: while it waits for its turn it takes one of that owner's places, whoever joins or leaves.
+    /// The owner of the first request. While the work is queued it uses one of this owner's slots, even if the
+    /// first request is gone.
     let owner: Owner
     let lane: any TaskLane
     var waiters: [UInt64: Waiter]
     var keeps: Bool
-    /// Nil while it waits for its turn.
+    /// Nil while the work is queued.
     var task: Task<Void, Never>?
-    /// When its turn came; nil before, and once it is rendered.
+    /// When rendering began; nil before that and after its end.
     var since: Instant?
-    /// The one whose turn it came with, by the same decode; nil: its own turn.
+    /// The work whose decode makes this rendition as well; nil: it has a decode of its own.
     var leader: UInt64?
-    /// Once it is rendered, and being kept.
+    /// The result, while it is being stored.
     var outcome: Outcome?
 
     var priority: Priority { waiters.values.map { $0.priority() }.max() ?? .veryLow }
   }
 
-  /// What becomes of a request.
+  /// The result of entering a request.
   enum Entry {
-    /// Nobody asked for the same: it waits.
+    /// The first request for this rendition: it is queued.
     case added
-    /// It waits with others.
+    /// It waits together with earlier requests.
     case joined
-    /// The same has just been rendered.
+    /// The rendition has just been made.
     case told(Outcome)
-    /// As many wait as may, of all or of its owner's.
+    /// The queue is full, in total or for this owner.
     case refused
   }
 
   let atOnce: Int
   let maxWaiting: Int
   private(set) var isClosed = false
-  /// By number: the lower one came first.
+  /// By number; lower numbers arrived first.
   private var works: [UInt64: Work] = [:]
-  /// Those that may be joined.
+  /// Work that further requests can join.
   private var open: [CacheEntry.ID: UInt64] = [:]
   private var count: UInt64 = 0
-  /// Of what waits for its turn.
+  /// Slots of queued work, by owner.
   private var places = SharedCapacity<Owner>()
-  /// When owners of what waits had their last turns, or came: by number.
+  /// The number at which each owner with queued work last began a rendering, or joined the queue.
   private var lastTurns: [Owner: UInt64] = [:]
-  /// Whether the next turn is the most urgent one's, or else the owner's who has waited longest for one.
+  /// Whether the next turn goes to the most urgent work; otherwise the owner that has waited longest gets it.
   private var isForUrgent = true
 
   /// - Parameters:
-  ///   - atOnce: renderings under way.
-  ///   - maxWaiting: renderings that wait for their turn.
+  ///   - atOnce: renderings at the same time.
+  ///   - maxWaiting: length of the queue.
   init(atOnce: Int, maxWaiting: Int) {
     self.atOnce = max(1, atOnce)
     self.maxWaiting = max(1, maxWaiting)
   }
 
   var waiting: Int { places.held }
-  /// Decodes under way.
+  /// Number of decodes that run.
   var rendering: Int { works.values.count { $0.since != nil && $0.leader == nil } }
   private var keeping: Int { works.values.count { $0.outcome != nil } }
-  /// When the turn of the oldest one under way came.
+  /// When the oldest running rendering began.
   var oldest: Instant? { works.values.compactMap(\.since).min() }
 
-  /// A name for the next request.
+  /// Returns a number that identifies the next request.
   mutating func number() -> UInt64 {
     count += 1
     return count
   }
 
-  /// Takes in a request.
+  /// Enters a request.
   mutating func enter(
     _ rendition: Rendition, _ me: UInt64, _ waiter: Waiter, at moment: Timestamp,
     lane: (Priority) -> any TaskLane
@@ -101,7 +103,7 @@ struct VariantQueue {
       return .joined
     }
     guard places.take(1, for: waiter.owner, within: maxWaiting, at: moment) else { return .refused }
-    // Whoever comes anew is behind those who wait.
+    // An owner that newly joins comes after the owners that wait.
     lastTurns[waiter.owner] = lastTurns[waiter.owner] ?? me
     works[me] = Work(
       rendition: rendition, owner: waiter.owner, lane: lane(waiter.priority()),
@@ -110,15 +112,15 @@ struct VariantQueue {
     return .added
   }
 
-  /// A request's client has left.
-  /// - Returns: what to stop, as nobody waits for it any more; whether that was never begun.
+  /// Removes a request whose client is gone.
+  /// - Returns: the task to stop, if no request waits for it any more; whether the work had not begun.
   mutating func leave(
     _ me: UInt64, _ id: CacheEntry.ID
   ) -> (task: Task<Void, Never>?, isForgotten: Bool) {
     guard let number = open[id], works[number]?.waiters[me] != nil else { return (nil, false) }
     change(number) { $0.waiters[me] = nil }
     guard let work = works[number], work.waiters.isEmpty else { return (nil, false) }
-    // Whoever asks from now on must not be given what is being stopped.
+    // New requests must not join work that is being stopped.
     open[id] = nil
     if work.task == nil {
       works[number] = nil
@@ -127,12 +129,12 @@ struct VariantQueue {
     return (isAwaited(work.leader ?? number) ? nil : work.task, work.task == nil)
   }
 
-  /// Whether anybody waits for what a turn makes.
+  /// Whether any request waits for a rendition of this decode.
   private func isAwaited(_ leader: UInt64) -> Bool {
     works.contains { ($0 == leader || $1.leader == leader) && !$1.waiters.isEmpty }
   }
 
-  /// Changes who waits, and with that how soon the work's turn is.
+  /// Changes the requests of a work, and its priority with them.
   private mutating func change(_ number: UInt64, _ body: (inout Work) -> Void) {
     guard var work = works.removeValue(forKey: number) else { return }
     body(&work)
@@ -140,13 +142,14 @@ struct VariantQueue {
     works[number] = work
   }
 
-  /// Gives back the place of what waits no more.
+  /// Releases the slot of work that is no longer queued.
   private mutating func release(_ owner: Owner) {
     places.release(1, of: owner)
     if places.share(of: owner) == 0 { lastTurns[owner] = nil }
   }
 
-  /// Begins what is next, if there is room: what can't be kept as fast as it is rendered must not pile up.
+  /// Begins queued work while there is room. Renditions that are being stored count too, so that they don't pile up if
+  /// storing is slower than rendering.
   mutating func startNext(_ begin: (UInt64, Work) -> Task<Void, Never>) {
     while rendering < atOnce, keeping < atOnce, let (number, work) = next {
       works[number]?.since = .now
@@ -157,7 +160,8 @@ struct VariantQueue {
     }
   }
 
-  /// Every other turn looks at owners before priorities, so that nobody's priorities keep another one waiting.
+  /// Every second turn compares owners before priorities, so that the high priorities of one owner don't block another
+  /// one.
   private var next: (UInt64, Work)? {
     let decodes = Set(works.values.lazy.filter { $0.since != nil }.compactMap(\.rendition.decode))
     return works.filter { _, work in
@@ -178,15 +182,15 @@ struct VariantQueue {
     return first == second ? a.key > b.key : first < second
   }
 
-  /// What the decode that is about to begin makes: the rendition whose turn it is, and those of the same picture that
-  /// wait, the most urgent first.
-  /// - Parameter fits: whether so many can be made at once.
+  /// Returns what the decode that is about to begin makes: the given rendition and other queued renditions of the same
+  /// image, the most urgent first.
+  /// - Parameter fits: whether these renditions can be made by one decode.
   mutating func gather(
     _ number: UInt64, atMost most: Int, _ fits: ([Rendition]) -> Bool
   ) -> [(number: UInt64, rendition: Rendition)] {
     guard let leader = works[number] else { return [] }
     var gathered = [(number: number, rendition: leader.rendition)]
-    // One that nobody waits for is being stopped: the others have their own turn.
+    // Work without waiting requests is being stopped, so nothing is added to it.
     guard let decode = leader.rendition.decode, !leader.waiters.isEmpty else { return gathered }
     let others = works.filter { $0.value.task == nil && $0.value.rendition.decode == decode }
     for (other, work) in others.sorted(by: { Self.isLater($1, $0) }) where gathered.count < most {
@@ -200,12 +204,12 @@ struct VariantQueue {
     return gathered
   }
 
-  /// Whether what comes out may be kept.
+  /// Whether the result may be stored.
   func keeps(_ number: UInt64) -> Bool { works[number]?.keeps ?? false }
 
-  /// The rendition is there, or failed.
-  /// - Parameter isBeingKept: whether the outcome stays for requests that come until ``end(_:)``.
-  /// - Returns: who waits for it.
+  /// Records the result of a rendition.
+  /// - Parameter isBeingKept: whether the result is being stored. Until ``end(_:)``, further requests get it from here.
+  /// - Returns: the requests that wait for it.
   mutating func finish(
     _ number: UInt64, _ outcome: Outcome, isBeingKept: Bool
   ) -> [Waiter] {
@@ -217,14 +221,14 @@ struct VariantQueue {
     return Array(waiters)
   }
 
-  /// The rendition is kept, or won't be.
+  /// Removes work whose result is stored, or won't be.
   mutating func end(_ number: UInt64) {
     guard let work = works.removeValue(forKey: number) else { return }
     if open[work.rendition.id] == number { open[work.rendition.id] = nil }
   }
 
-  /// Lets nothing begin any more.
-  /// - Returns: who waits, and what is under way.
+  /// Stops the queue for good.
+  /// - Returns: the waiting requests and the running tasks.
   mutating func close() -> (waiters: [Waiter], tasks: [Task<Void, Never>]) {
     isClosed = true
     let waiters = works.values.flatMap(\.waiters.values)

@@ -1,21 +1,22 @@
 internal import Jobs
 
-/// Renders variants of one picture within the memory that all decodes share. Runs on the decode threads.
+/// Renders variants of one image within the memory shared by all decodes. Runs on the decode threads.
 struct VariantRendering: Sendable {
   let renderer: any ImageRenderer
   let memory: DecodeMemory
   let opener: ImageOpener
-  /// Of what one may hold at once, in bytes.
+  /// Memory limit of one decode, in bytes.
   let maxMemory: Int
 
-  /// Whether they can be made by one decode.
+  /// Whether these renditions can be made by one decode.
   func fits(_ renditions: [Rendition]) -> Bool { need(of: renditions) <= maxMemory }
 
-  /// The encoded pictures, in the order of the renditions, which are of one source.
+  /// Renders and encodes renditions of one source. The results are in the order of `renditions`.
   /// - Parameters:
-  ///   - content: the image's bytes, where they are at hand.
-  ///   - stage: puts a picture where it may wait. The memory for rendering is reserved until all of them are there.
-  /// - Throws: `.imageGone`, `.unrenderable`, `.abandoned` when the task was cancelled, `.store`: where none can be made.
+  ///   - content: the image's bytes, if they are already in memory.
+  ///   - stage: moves encoded bytes out of the memory reserved for rendering, which is released after the last one.
+  /// - Throws: `.imageGone`, `.unrenderable`, `.store`, or `.abandoned` if the task was cancelled: if no rendition
+  ///   could be made.
   func bytes(
     of renditions: [Rendition], content: [UInt8]? = nil,
     _ stage: ([UInt8]) async throws(StoreError) -> NewRendition
@@ -67,7 +68,7 @@ struct VariantRendering: Sendable {
     }
   }
 
-  /// The image's bytes, unharmed: others would give a picture that looks wrong, and be kept.
+  /// Returns the verified bytes of the image. Corrupt bytes would give a wrong variant, which would then be stored.
   private func bytes(of image: StoredImage) async throws(JobsError) -> [UInt8] {
     let stored: StoredBytes?
     do throws(StoreError) {
@@ -82,7 +83,7 @@ struct VariantRendering: Sendable {
     return bytes
   }
 
-  /// Lets others have a turn between the slices, each of some 10 ms.
+  /// Yields between steps of about 10 ms, so that other work on the lane gets its turn.
   private func finish(
     _ rendering: any Rendering
   ) async throws(JobsError) -> [Result<[UInt8], CodecError>] {

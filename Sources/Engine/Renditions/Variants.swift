@@ -2,11 +2,11 @@ internal import Jobs
 internal import Synchronization
 internal import Waiting
 
-/// Has variants rendered for requests: equal ones once for all who ask, those of one picture together, so many pictures
-/// at a time as there are threads, the others in turns of their owners and by priority. What nobody waits for any more is
-/// stopped.
+/// Renders variants on request. Equal requests share one rendering, and the variants of one image share a decode.
 ///
-/// In comes what is wanted of an image, out go its bytes: kept ones, else rendered on the decode threads.
+/// Input: the renditions to get. Output: their bytes, stored ones or rendered now on the decode threads. A limited
+/// number of decodes run at a time; the other requests wait in ``VariantQueue``. A rendering stops when no request
+/// waits for it any more.
 final class Variants: Sendable {
   typealias Outcome = VariantQueue.Outcome
 
@@ -16,7 +16,7 @@ final class Variants: Sendable {
   let metrics: JobMetrics
   private let queue: Mutex<VariantQueue>
   private let now: WallClock
-  /// Placeholders lately asked for: a page of images that are all on their way asks for the same one many times.
+  /// Recently used placeholders: a page with many unfinished images requests the same one many times.
   private let placeholders = ImageMemory(capacity: 4 << 20)
 
   init(
@@ -31,13 +31,14 @@ final class Variants: Sendable {
     self.now = now
   }
 
-  /// The rendition's bytes: kept ones, or rendered now.
+  /// Returns the rendition's bytes, stored or rendered now.
   ///
   /// - Parameters:
-  ///   - owner: whose share of the queue it takes, unless somebody waits for it already.
-  ///   - keeping: whether the cache may be used. What others ask for at the same time is kept if they may.
-  /// - Throws: `.renderingsFull`, `.imageGone`, `.unrenderable`; `.draining` once closed; `.abandoned` when the task
-  ///   was cancelled.
+  ///   - owner: the owner whose share of the queue is used, unless the rendition is queued already.
+  ///   - keeping: whether the cache may be read and written for this request. The result is also stored if another
+  ///     waiting request allows it.
+  /// - Throws: `.renderingsFull`, `.imageGone`, `.unrenderable`; `.draining` once closed; `.abandoned` if the task was
+  ///   cancelled.
   func bytes(
     of rendition: Rendition, for owner: Owner, at priority: Priority, keeping: Bool
   ) async throws(JobsError) -> RenderedBytes {
@@ -53,10 +54,10 @@ final class Variants: Sendable {
     return try await wait(for: rendition, waiter).get()
   }
 
-  /// The same of several renditions of one image: those that one decode can make enter the queue together.
+  /// Returns the bytes of several renditions of one image. Those that one decode can make enter the queue together.
   ///
-  /// - Parameter priority: asked whenever a turn comes.
-  /// - Returns: for each its bytes or why there are none; `.renderingsFull` for those that found no place.
+  /// - Parameter priority: read at each turn.
+  /// - Returns: the bytes or the error of each; `.renderingsFull` for those that found no slot in the queue.
   func bytes(
     of wanted: [Rendition], for owner: Owner, at priority: @escaping @Sendable () -> Priority,
     keeping: Bool
@@ -87,7 +88,7 @@ final class Variants: Sendable {
     return outcomes
   }
 
-  /// The bytes of a placeholder's rendition, which is kept in memory alone.
+  /// Returns the bytes of a placeholder's rendition, which is cached in memory only.
   /// - Throws: as ``bytes(of:for:at:keeping:)``.
   func placeholder(
     _ rendition: Rendition, for owner: Owner, at priority: Priority
@@ -101,7 +102,7 @@ final class Variants: Sendable {
     return rendered
   }
 
-  /// Renderings under way and such that wait, and how long the oldest one has taken so far.
+  /// Returns how many renderings run and wait, and the age of the oldest running one.
   var load: (rendering: Int, waiting: Int, oldest: Duration) {
     queue.withLock { queue in
       let oldest = queue.oldest.map { $0.duration(to: .now) }
@@ -109,7 +110,7 @@ final class Variants: Sendable {
     }
   }
 
-  /// Renders nothing any more; returns once what was under way has ended.
+  /// Stops rendering. Returns once the running renderings have ended.
   func close() async {
     let (waiters, tasks) = queue.withLock { $0.close() }
     for waiter in waiters { waiter.outcome.fulfil(.failure(.draining)) }
@@ -127,14 +128,14 @@ final class Variants: Sendable {
     return .failure(.abandoned)
   }
 
-  /// - Returns: nil when the waiter is told later.
+  /// - Returns: nil if the waiter gets its result later.
   private func enter(
     _ rendition: Rendition, _ me: UInt64, _ waiter: VariantQueue.Waiter
   ) -> Outcome? {
     enter([(rendition, me, waiter)])[0]
   }
 
-  /// Enters requests before any of them begins, so that one decode makes those that it can.
+  /// Enters several requests before any of them begins, so that one decode can make their renditions.
   private func enter(
     _ requests: [(rendition: Rendition, me: UInt64, waiter: VariantQueue.Waiter)]
   ) -> [Outcome?] {
@@ -178,13 +179,13 @@ final class Variants: Sendable {
   }
 
   private func carryOut(_ number: UInt64, _ rendition: Rendition, for owner: Owner) async {
-    // An equal one may have ended since this one's first look.
+    // An equal rendition may have been stored since the request looked.
     if keeps(number), let kept = await renditions.bytes(of: rendition) {
       metrics.variant(rendition.variant.format, .hit)
       finish(number, .success(kept), isBeingKept: false)
       end(number)
     } else if !renditions.space.hasRoom(for: owner) {
-      // It was taken while this one waited.
+      // The space was used up while this request waited.
       metrics.variant(rendition.variant.format, .refused)
       finish(number, .failure(.renderingsFull), isBeingKept: false)
     } else {
@@ -203,7 +204,7 @@ final class Variants: Sendable {
       guard case .failure(let error) = result else { continue }
       metrics.variant(work.rendition.variant.format, error == .abandoned ? .abandoned : .failed)
     }
-    // All who wait are told before anything is kept.
+    // All waiting requests get their results before anything is stored.
     let kept = zip(works, results).filter { work, result in tell(work.number, result) }
     for (work, result) in kept {
       if let new = try? result.get() { await renditions.keep(new, of: work.rendition) }
@@ -211,12 +212,12 @@ final class Variants: Sendable {
     }
   }
 
-  /// Renders by one decode, now.
+  /// Renders with one decode, now.
   ///
   /// - Parameters:
-  ///   - owner: whose share of the space for results they take.
-  ///   - keeping: whether any of the results is to be kept.
-  /// - Returns: the encoded pictures, in the order of the renditions.
+  ///   - owner: the owner whose share of the space is used.
+  ///   - keeping: whether any of the results is to be stored.
+  /// - Returns: the encoded images, in the order of `wanted`.
   private func render(
     _ wanted: [Rendition], for owner: Owner, keeping: Bool
   ) async -> [Result<NewRendition, JobsError>] {
@@ -235,7 +236,7 @@ final class Variants: Sendable {
     }
   }
 
-  /// - Returns: whether it is to be kept.
+  /// - Returns: whether the result is to be stored.
   private func tell(_ number: UInt64, _ result: Result<NewRendition, JobsError>) -> Bool {
     let outcome = result.map(\.bytes)
     let count = (try? outcome.get())?.bytes.count

@@ -1,9 +1,9 @@
 internal import Jobs
 internal import Logging
 
-/// Does what a store may fail to do again until it is done: soon at first, and every ten seconds in the end.
-/// - Parameter failure: what the log says each time.
-/// - Returns: nil where the task was cancelled before.
+/// Repeats a store operation until it succeeds, after 0.1 s at first and every 10 s in the end.
+/// - Parameter failure: the log line of each failure.
+/// - Returns: nil if the task was cancelled first.
 func insist<Value>(
   _ failure: Logger.Message, _ log: Logger, _ body: () async throws(StoreError) -> Value
 ) async -> Value? {

@@ -3,19 +3,19 @@ internal import Logging
 internal import Synchronization
 internal import Waiting
 
-/// What this process works on under its lease.
+/// The jobs that this process works on under its lease.
 protocol ClaimedJobs: Sendable {
-  /// The claims that it holds.
+  /// The claims held here.
   var claims: Set<Claim> { get }
 
-  /// Stops work under a claim that was lost.
-  /// - Returns: false when it had ended already.
+  /// Stops the work under a claim that was lost.
+  /// - Returns: false if it had already ended.
   func leave(_ claim: Claim) -> Bool
 }
 
-/// This process's lease with the store, by which the store knows that it lives.
+/// This process's lease with the store. While it is renewed, the store knows that the process is alive.
 ///
-/// In comes time; out goes the right to claim jobs and to reserve images, and the jobs whose claim was lost. Runs on
+/// Input: time. Output: the right to claim jobs and to reserve images, and the jobs whose claims were lost. Runs on
 /// Swift's threads.
 final class Lease: Sendable {
   private let store: any InstanceLeases
@@ -23,18 +23,17 @@ final class Lease: Sendable {
   private let loads: any ClaimedJobs
   private let clock: StoreClock
   private let log: Logger
-  /// This process, under the lease.
   let membership: Membership
   private let renewal = Mutex(LastRenewal())
-  /// When the last renewal that came to something was asked for; nil: there was none.
+  /// When the last successful renewal was requested; nil: none yet.
   private let renewed = Mutex<ContinuousClock.Instant?>(nil)
   private let hasEnded = Mutex(false)
   private let leading = Mutex(false)
   private let losing = AsyncStream<JobID>.makeStream()
-  /// One renews at a time: many notice at once that a lease is over.
+  /// Only one task renews at a time, because many can notice at once that the lease has expired.
   private let renewing = AsyncSemaphore(1)
 
-  /// - Parameter duration: how long the store waits for a renewal before others may take over.
+  /// - Parameter duration: time without a renewal after which other instances may take the jobs over.
   init(
     store: any InstanceLeases, membership: Membership, duration: Duration,
     loads: any ClaimedJobs, clock: StoreClock, log: Logger
@@ -47,49 +46,50 @@ final class Lease: Sendable {
     self.log = log
   }
 
-  /// Who claims and reserves.
+  /// The identity of this process, which owns its claims and reservations.
   var instance: Instance { membership.instance }
 
-  /// What is known of the last try to renew it.
+  /// The state of the last renewal.
   private struct LastRenewal {
     var hasFailed = false
-    /// Since when it is under way; nil: it isn't.
+    /// Start of the renewal that is under way; nil: none is.
     var began: ContinuousClock.Instant?
   }
 
-  /// Whether the store did not answer the last time that the lease was to be renewed, or has not done so yet although it
-  /// should have. A third of the lease after the store stands still that is known: as long again as between two tries.
+  /// Whether the last renewal failed, or the current one takes longer than the pause between two renewals. So an outage
+  /// of the store is noticed within a third of the lease.
   var isFailing: Bool {
     renewal.withLock { renewal in
       renewal.hasFailed || renewal.began.map { .now - $0 > max(pause, .seconds(1)) } ?? false
     }
   }
 
-  /// Between two renewals.
+  /// Time between two renewals.
   private var pause: Duration { duration / 6 }
 
-  /// Whether half of it is over: renewals come three times as often, so the store, or this process, stood still.
+  /// Whether half of the lease has passed without a renewal. Renewals come three times as often, so the store or this
+  /// process was suspended.
   private var isHalfOver: Bool {
     renewed.withLock { $0.map { ContinuousClock.now - $0 > duration / 2 } ?? false }
   }
 
-  /// Whether this instance does what one does for all.
+  /// Whether this instance leads: it does the work that one instance does for all.
   var leads: Bool { leading.withLock { $0 } }
 
-  /// Jobs that were loaded here and are not ours any more: what the store has is to be looked up.
+  /// Jobs that were loaded here and whose claims were lost. Their new state has to be read from the store.
   var lost: AsyncStream<JobID> { losing.stream }
 
-  /// A claim turned out to hold no more when its job was to end.
+  /// Records that a claim was found to be lost when its job was to be finished.
   func wasLost(_ claim: Claim) { losing.continuation.yield(claim.job) }
 
-  /// Begins it.
+  /// Registers this process with the store.
   func begin() async throws(StoreError) {
     let instance = try await store.register(for: duration)
     membership.become(instance)
     _ = try await prolong(instance)
   }
 
-  /// Renews it in time, until cancelled.
+  /// Renews the lease regularly, until cancelled.
   func keep() async {
     while !Task.isCancelled {
       try? await Task.sleep(for: pause)
@@ -102,21 +102,22 @@ final class Lease: Sendable {
       } catch {
         renewal.withLock { $0 = LastRenewal(hasFailed: true) }
         membership.metrics.renewed(false)
-        // What is held stays held until the store says otherwise.
-        log.error("the lease with the store can't be renewed", metadata: ["error": "\(error)"])
+        // Claims are held until the store says that they are lost.
+        log.error("failed to renew the lease", metadata: ["error": "\(error)"])
       }
     }
   }
 
-  /// Ends it for good, so that other instances need not wait until it runs out.
+  /// Ends the lease for good, so that other instances need not wait until it expires.
   func end() async {
     hasEnded.withLock { $0 = true }
     do throws(StoreError) { try await store.retire(instance) } catch {
-      log.warning("the lease with the store ends by itself", metadata: ["error": "\(error)"])
+      log.warning("failed to end the lease, it expires later", metadata: ["error": "\(error)"])
     }
   }
 
-  /// Does what needs a lease; one that was over is renewed first, or another one begun.
+  /// Runs an operation that needs a lease. If the lease has expired, renews it or begins a new one, and runs the
+  /// operation once more.
   func holding<Value>(
     _ body: (Instance) async throws(StoreError) -> Value
   ) async throws(StoreError) -> Value {
@@ -128,8 +129,8 @@ final class Lease: Sendable {
     return try await body(membership.instance)
   }
 
-  /// The same for what begins something that goes on for long. Where half of the lease is over it is renewed first, or nothing
-  /// begins: others would take it over, and do the same, while it goes on here.
+  /// Like ``holding(_:)``, for operations that begin long work. If half of the lease has passed, it is renewed first,
+  /// and nothing begins if that fails. Otherwise other instances could take the work over while it still runs here.
   func beginning<Value>(
     _ body: (Instance) async throws(StoreError) -> Value
   ) async throws(StoreError) -> Value {
@@ -137,14 +138,14 @@ final class Lease: Sendable {
     return try await holding(body)
   }
 
-  /// Renews an instance's lease, or begins another one where it is over for good. What is held no more is left.
+  /// Renews the lease, or begins a new one if it has expired for good. Stops the work under claims that were lost.
   private func renew(
     _ instance: Instance, onlyWhereHalfOver: Bool = false
   ) async throws(StoreError) {
     guard let turn = await renewing.acquire() else { throw .leaseLost }
     defer { withExtendedLifetime(turn) {} }
     if hasEnded.withLock({ $0 }) { throw .leaseLost }
-    // Somebody else noticed it, and began another one.
+    // Another task renewed it or began a new one meanwhile.
     guard membership.instance == instance, !onlyWhereHalfOver || isHalfOver else { return }
     let claims = loads.claims
     let renewal = try await prolong(instance)
@@ -155,14 +156,14 @@ final class Lease: Sendable {
   }
 
   private func beginAnew(after lost: Instance) async throws(StoreError) {
-    log.error("the lease with the store was lost: what was loaded here begins anew")
+    log.error("the lease was lost, jobs loaded here start again")
     leading.withLock { $0 = false }
     membership.metrics.leaseWasLost()
     let asked = ContinuousClock.now
     membership.become(try await store.register(for: duration))
     renewed.withLock { $0 = asked }
     do throws(StoreError) { try await store.retire(lost) } catch {
-      log.warning("a lost lease can't be ended", metadata: ["error": "\(error)"])
+      log.warning("failed to end the lost lease", metadata: ["error": "\(error)"])
     }
   }
 

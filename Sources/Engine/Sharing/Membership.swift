@@ -1,30 +1,30 @@
 internal import Jobs
 internal import Synchronization
 
-/// This process among those that share the store: who it is, and what it tells the others.
+/// The identity of this process in the cluster, and its events to the other instances.
 final class Membership: Sendable {
   private let store: any StoreNews
   private let current = Mutex(Instance.none)
-  /// What all of this process count.
   let metrics = SharingMetrics()
 
   init(store: any StoreNews) { self.store = store }
 
-  /// Who claims and reserves, as the lease has it.
+  /// The identity of this process, which owns its claims and reservations. ``Lease`` sets it.
   var instance: Instance { current.withLock { $0 } }
 
-  /// Whether nobody else can change what the store has.
+  /// Whether no other instance can change what the store has.
   var isAlone: Bool { store.isExclusive }
 
-  /// Is another instance from now on.
+  /// Changes the identity, after a new lease began.
   func become(_ instance: Instance) { current.withLock { $0 = instance } }
 
-  /// Tells the others what was done here, once the store has it. Costs nothing where there is nobody else.
+  /// Publishes an event to the other instances. Call it once the store has the change. Costs nothing in an exclusive
+  /// store.
   func tell(_ news: News) {
     if !isAlone { metrics.told() }
     store.tell(news, from: instance)
   }
 
-  /// What the others tell.
+  /// Returns the events of the other instances.
   func news(for instance: Instance) -> AsyncStream<News> { store.news(for: instance) }
 }

@@ -1,6 +1,6 @@
 internal import Metrics
 
-/// What an instance and those beside it have to do with each other, as `GET /metrics` shows it.
+/// The metrics of the lease and of events between instances, as `GET /metrics` shows them.
 struct SharingMetrics: Sendable {
   private let renewals = (
     done: Counter(label: "imagefetch_lease_renewals_total", dimensions: [("outcome", "renewed")]),
@@ -16,7 +16,7 @@ struct SharingMetrics: Sendable {
 
   private let leads = Gauge(label: "imagefetch_instance_leads")
 
-  /// Sets the gauges: called when somebody is about to read them.
+  /// Sets the gauges. Called before the metrics are read.
   func observe(_ name: String?, release: String?, leads isLeading: Bool) {
     leads.record(isLeading ? 1 : 0)
     Gauge(
@@ -25,21 +25,21 @@ struct SharingMetrics: Sendable {
     ).record(1)
   }
 
-  /// A try to renew the lease ended.
+  /// Counts an attempt to renew the lease.
   func renewed(_ isDone: Bool) { (isDone ? renewals.done : renewals.failed).increment() }
 
-  /// The lease was over before it was renewed.
+  /// Counts a lease that could not be renewed.
   func leaseWasLost() { leasesLost.increment() }
 
-  /// Jobs whose worker was gone were given back to the queue from here.
+  /// Counts jobs of lost instances that this instance requeued.
   func tookOver(_ count: Int) { takenOver.increment(by: Int64(count)) }
 
-  /// Jobs ended here whose claim did not hold any more.
+  /// Counts jobs that ended here after their claim was lost.
   func fenced(_ count: Int) { if count > 0 { fenced.increment(by: Int64(count)) } }
 
-  /// Others were told of something.
+  /// Counts an event that was published.
   func told() { news.told.increment() }
 
-  /// Another one told something.
+  /// Counts an event that was received.
   func heard() { news.heard.increment() }
 }

@@ -1,21 +1,21 @@
 internal import Jobs
 internal import Synchronization
 
-/// The store's clock, as far as it is known here: this machine's, and by how much it is wrong.
+/// Estimates the store's clock: this machine's clock plus the last known offset.
 final class StoreClock: Sendable {
   private let machine: WallClock
   private let offset = Mutex(Duration.zero)
 
   init(machine: @escaping WallClock) { self.machine = machine }
 
-  /// What the store's clock shows, about.
+  /// The estimated time of the store's clock.
   var now: Timestamp { machine() + offset.withLock { $0 } }
 
-  /// What this machine's clock shows.
+  /// The time of this machine's clock.
   var own: Timestamp { machine() }
 
-  /// Takes over what the store's clock said at some moment between two of this machine's. Where that may be the same
-  /// time it is: an answer's way would else be seen as a difference.
+  /// Updates the offset from a time that the store reported between two times of this machine's clock. If the reported
+  /// time lies between them, the offset is zero, because the difference may only be the transfer time.
   func take(_ moment: Timestamp, saidBetween first: Timestamp, and last: Timestamp) {
     let difference =
       moment < first ? moment - first : moment > last ? moment - last : Duration.zero

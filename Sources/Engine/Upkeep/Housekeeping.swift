@@ -1,8 +1,8 @@
 internal import Jobs
 internal import Logging
 
-/// Forgets what has expired, and removes the bytes that nothing refers to any more: once a second, on Swift's threads. Of
-/// instances that share a store one does it for all, but for what is given back of those that are gone.
+/// Deletes what has expired and images that nothing refers to, once a second on Swift's threads. In a cluster the
+/// leading instance does it for all; every instance requeues jobs of lost instances.
 struct Housekeeping: Sendable {
   let store: any JobStore
   let lease: Lease
@@ -16,11 +16,11 @@ struct Housekeeping: Sendable {
   let now: WallClock
   let log: Logger
   private static let batch = 256
-  /// Between some hundred images and the next: a million take minutes.
+  /// Pause between two steps of the sweep, of some hundred images each. A sweep of a million images takes minutes.
   private static let sweepPause = Duration.milliseconds(50)
 
-  /// Tidies once a second until cancelled. Jobs that others left don't wait for images to be removed, which takes long
-  /// where what keeps them stands still.
+  /// Runs once a second until cancelled. Requeuing the jobs of lost instances is a separate loop, because deleting
+  /// images takes long while an object store does not respond.
   func run() async {
     async let recovering: Void = onceASecond { await recover() }
     await onceASecond {
@@ -42,7 +42,7 @@ struct Housekeeping: Sendable {
     }
   }
 
-  /// Takes over what others left: jobs whose worker is gone are queued again.
+  /// Queues jobs again whose instance has lost its lease.
   private func recover() async {
     do throws(StoreError) {
       while !Task.isCancelled {
@@ -50,17 +50,17 @@ struct Housekeeping: Sendable {
         for job in jobs { snapshots.publish(job) }
         if !jobs.isEmpty {
           lease.membership.metrics.tookOver(jobs.count)
-          log.notice("took jobs over whose worker is gone", metadata: ["jobs": "\(jobs.count)"])
+          log.notice("requeued jobs of a lost instance", metadata: ["jobs": "\(jobs.count)"])
           dispatcher.jobsWereQueued()
         }
         if jobs.count < Self.batch { return }
       }
     } catch {
-      log.error("jobs of lost workers can't be taken over", metadata: ["error": "\(error)"])
+      log.error("failed to requeue jobs of lost instances", metadata: ["error": "\(error)"])
     }
   }
 
-  /// One round: as many batches as there is work for. What others may wait for comes first.
+  /// Runs one round: first this instance's own deletions, then expired jobs, then unreferenced images.
   func tidy() async {
     await finishOwn()
     do throws(StoreError) {
@@ -69,7 +69,8 @@ struct Housekeeping: Sendable {
         expired = try await store.expire(Self.batch)
         if !expired.isEmpty {
           snapshots.remove(expired)
-          // What is longer is told as lost, and others forget all that they have.
+          // At most ``News/mostIDs`` ids in an event: a longer one is delivered as lost, and the other instances would
+          // clear their memory.
           for some in stride(from: 0, to: expired.count, by: News.mostIDs) {
             lease.membership.tell(.removed(Array(expired[some...].prefix(News.mostIDs))))
           }
@@ -81,7 +82,7 @@ struct Housekeeping: Sendable {
     }
   }
 
-  /// What only this instance knows of.
+  /// Finishes the deletions and saves the cache uses that only this instance knows of.
   private func finishOwn() async {
     if let failure = await keeper.retry() {
       log.error("housekeeping failed", metadata: ["error": "\(failure)"])
@@ -89,12 +90,12 @@ struct Housekeeping: Sendable {
     await cache.noteUses()
   }
 
-  /// Removes the images that a crash left without anything that refers to them: all are looked at once after a start,
-  /// beside the work and so slowly that it hardly feels it, until cancelled. Of many instances the one looks that leads,
-  /// once it does, and once a day: others may come and crash while it lives.
+  /// Deletes images that a crash left without a reference. Scans all images once after the start, slowly enough not to
+  /// disturb other work. In a cluster the leading instance scans, and repeats that once a day, because other instances
+  /// may crash later. Runs until cancelled.
   func sweep() async {
     do throws(StoreError) { try await images.tidy() } catch {
-      log.error("old copies of images stay", metadata: ["error": "\(error)"])
+      log.error("failed to delete old copies of images", metadata: ["error": "\(error)"])
     }
     repeat {
       while !lease.leads {
@@ -115,16 +116,17 @@ struct Housekeeping: Sendable {
         return removed
       }
       if removed > 0 {
-        log.notice("removed images that nothing refers to", metadata: ["images": "\(removed)"])
+        log.notice("deleted unreferenced images", metadata: ["images": "\(removed)"])
       }
     } catch {
-      log.error("images can't be looked through", metadata: ["error": "\(error)"])
+      log.error("failed to scan for unreferenced images", metadata: ["error": "\(error)"])
     }
   }
 
-  /// Marks orphans for deletion before it removes them: nobody can be about to keep the same image again then.
+  /// Marks unreferenced images for deletion before deleting them, so that no instance stores the same image at that
+  /// moment.
   private func removeOrphans(among names: [ImageName]) async -> Int {
-    let orphans = await insist("images can't be looked up", log) { () async throws(StoreError) in
+    let orphans = await insist("failed to look up images", log) { () async throws(StoreError) in
       try await store.markOrphans(names, for: lease.instance)
     }
     guard let orphans else { return 0 }
@@ -132,7 +134,7 @@ struct Housekeeping: Sendable {
     return orphans.count
   }
 
-  /// Forgets the idempotency keys whose time is over: few at once, as one may name a whole batch's jobs.
+  /// Deletes expired idempotency keys, few at a time, because one key may name all jobs of a large batch.
   private func forgetKeys() async {
     let batch = 64
     do throws(StoreError) {
@@ -140,11 +142,11 @@ struct Housekeeping: Sendable {
         if Task.isCancelled { return }
       }
     } catch {
-      log.error("old idempotency keys stay", metadata: ["error": "\(error)"])
+      log.error("failed to delete expired idempotency keys", metadata: ["error": "\(error)"])
     }
   }
 
-  /// However many there are, not for long: the next round goes on.
+  /// Deletes unreferenced images for at most about a second; the next round continues.
   private func removeAbandonedImages() async throws(StoreError) {
     let end = ContinuousClock.now + .seconds(1)
     var abandoned: [ImageName]

@@ -1,7 +1,7 @@
 internal import Synchronization
 internal import Waiting
 
-/// A look that may take long, one at a time: who asks while it is under way waits for its end, and for so long at the most.
+/// Runs a slow operation once at a time. Callers that arrive while it runs wait for its end, for at most `limit`.
 final class SharedLook: Sendable {
   private let underWay = Mutex(Task<Void, Never>?.none)
 

@@ -1,19 +1,19 @@
 internal import Synchronization
 internal import Waiting
 
-/// Rounds of tidying that somebody asked for: one serves all who asked before it began.
+/// Runs rounds of cleaning up on request. One round serves all callers that requested it before it began.
 ///
-/// Who asks waits for its end, so that what was purged is gone when a client is told so; but not for as long as an object
-/// store stands still: what is to be removed is noted in the job store.
+/// A caller waits for the end of the round, so that purged data is deleted when the client gets its response. It waits
+/// two seconds at most, in case an object store does not respond; the job store remembers what is still to be deleted.
 final class TidyRounds: Sendable {
   private let asked = Mutex<[OneShot<Void>]>([])
   private let wake = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
   private static let patience = Duration.seconds(2)
 
-  /// Has a round begin, and waits for nothing.
+  /// Requests a round without waiting for it.
   func askSoon() { wake.continuation.yield() }
 
-  /// Has a round begin; returns once it is over, or has taken long.
+  /// Requests a round. Returns when it is over, or after two seconds.
   func ask() async {
     let end = OneShot<Void>()
     asked.withLock { $0.append(end) }
@@ -21,7 +21,7 @@ final class TidyRounds: Sendable {
     _ = await end.value(before: .now + Self.patience)
   }
 
-  /// Makes rounds as they are asked for, until cancelled.
+  /// Runs the requested rounds until cancelled.
   func run(_ round: () async -> Void) async {
     for await _ in wake.stream {
       let served = asked.withLock { asked in

@@ -3,14 +3,15 @@ internal import Logging
 internal import Metrics
 internal import Synchronization
 
-/// Whether images can still be decoded: by the last one that was, or, where none was for a while, by a canary.
+/// Checks whether images can be decoded: by the last decoded image, or if there was none for a while, by decoding a
+/// test image (the canary).
 ///
-/// A port that answers proves little: decode threads that all hang, or decoder processes that none can be had of, leave it
-/// open. So `GET /readyz` goes by this. The canary is the smallest picture there is, decoded as any other: an actor on
-/// the threads of the workers, a decoder of the codec.
+/// An open port proves little: it stays open while all decode threads hang or no decoder process can be started. So
+/// `GET /readyz` reports this state. The canary is a tiny PNG that is decoded like any other image: on the worker
+/// threads, by a decoder of the codec.
 final class Vitality: Sendable {
   private struct State {
-    /// A canary is under way since then.
+    /// Time when the current canary was started; nil: none is being decoded.
     var canarySince: ContinuousClock.Instant?
     var isFailing = false
   }
@@ -21,7 +22,7 @@ final class Vitality: Sendable {
   private let lastDecode: LastDecode
   private let log: Logger
   private let state = Mutex(State())
-  /// Loads that were told of as stuck, by the job that each began for.
+  /// The jobs of loads that were logged as stuck.
   private let told = Mutex<Set<JobID>>([])
   private let canaries = Counter(label: "imagefetch_canaries_total")
 
@@ -38,10 +39,10 @@ final class Vitality: Sendable {
     canaries.increment(by: 0)
   }
 
-  /// Nothing has been decoded for a while, the canary neither.
+  /// Whether decoding fails: neither an image nor the canary was decoded for a while.
   var isFailing: Bool { state.withLock { $0.isFailing } }
 
-  /// Looks until cancelled.
+  /// Checks at an interval until cancelled.
   func run(now: WallClock) async {
     while (try? await Task.sleep(for: rules.interval)) != nil {
       watch(at: now())
@@ -59,10 +60,10 @@ final class Vitality: Sendable {
       state.canarySince = moment
       return (true, false)
     }
-    if isLate { note(failing: "it was not decoded within \(rules.patience.toldInSeconds) s") }
+    if isLate { note(failing: "test image not decoded within \(rules.patience.toldInSeconds) s") }
     guard isDue else { return }
     canaries.increment()
-    // Nobody waits for it: where threads hang it never ends, and stopping must not hang with it.
+    // A detached task: if the threads hang it never ends, and stopping the service must not wait for it.
     Task { [self] in
       let fault = await canary.decode()
       state.withLock { $0.canarySince = nil }
@@ -78,7 +79,7 @@ final class Vitality: Sendable {
     }
     if let fault, !was {
       log.error(
-        "images can't be decoded: until they can, this service says that it is not ready",
+        "images can't be decoded, /readyz fails until they can",
         metadata: ["error": "\(fault)"])
     } else if fault == nil, was {
       log.notice("images are decoded again")
@@ -87,12 +88,12 @@ final class Vitality: Sendable {
 
   // MARK: Workers
 
-  /// Loads that have been under way for longer than any should.
+  /// Loads that run longer than any should.
   func stuck(at moment: Timestamp) -> [Load] {
     loads.all.filter { moment - $0.since > rules.longest }
   }
 
-  /// Tells of each once.
+  /// Logs each stuck load once.
   private func watch(at moment: Timestamp) {
     let stuck = stuck(at: moment)
     let known = told.withLock { told in
@@ -111,17 +112,17 @@ final class Vitality: Sendable {
   }
 }
 
-/// When and by what it is tried whether images can be decoded, and how long a worker may take.
+/// When and how it is checked whether images can be decoded, and how long a load may take.
 public struct CanaryRules: Sendable {
-  /// Between two looks.
+  /// Time between two checks.
   public var interval: Duration = .seconds(5)
-  /// Nothing is tried while something was decoded so lately.
+  /// No canary is decoded if an image was decoded within this time.
   public var quiet: Duration = .seconds(30)
-  /// For the canary.
+  /// Time limit for decoding the canary.
   public var patience: Duration = .seconds(15)
-  /// A worker that takes longer for what it loads is stuck.
+  /// A load that takes longer is stuck.
   public var longest: Duration = .seconds(300)
-  /// A PNG of one grey pixel.
+  /// The canary: a PNG of one grey pixel.
   public var picture: [UInt8] = [
     0x89, 0x50, 0x4E, 0x47, 0x0D, 0x0A, 0x1A, 0x0A, 0x00, 0x00, 0x00, 0x0D, 0x49, 0x48, 0x44, 0x52,
     0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, 0x01, 0x08, 0x00, 0x00, 0x00, 0x00, 0x3A, 0x7E, 0x9B,
@@ -130,16 +131,15 @@ public struct CanaryRules: Sendable {
     0x42, 0x60, 0x82,
   ]
 
-  /// The defaults.
   public init() {}
 }
 
-/// Decodes one small picture where workers do.
+/// Decodes the canary on a worker's thread.
 private actor Canary {
   nonisolated let unownedExecutor: UnownedSerialExecutor
   private let codec: any ImageCodec
   private let picture: [UInt8]
-  /// It has to outlive the actor.
+  /// The lane has to outlive the actor.
   private let lane: any WorkerLane
 
   init(on lane: any WorkerLane, codec: any ImageCodec, picture: [UInt8]) {
@@ -149,7 +149,7 @@ private actor Canary {
     self.picture = picture
   }
 
-  /// - Returns: why it could not be; nil when it was.
+  /// - Returns: the error; nil if the image was decoded.
   func decode() async -> String? {
     let decoder = codec.makeDecoder(limits: DecodeLimits())
     decoder.append(picture)
@@ -158,7 +158,7 @@ private actor Canary {
       while true {
         switch try decoder.step() {
         case .finished: return nil
-        case .needsBytes: return "the decoder wants more than there is"
+        case .needsBytes: return "the decoder asked for more bytes than the test image has"
         case .header, .hasMore: break
         }
         _ = await decoder.pause()

@@ -1,8 +1,8 @@
 internal import Jobs
 internal import Synchronization
 
-/// Whether owners may have further messages wait for their receivers, as the store told within the last seconds: who sends
-/// a million jobs asks it some times.
+/// Checks whether an owner may have more undelivered messages. The answer of the store is reused for five seconds, so
+/// that the jobs of a large batch do not ask the store each.
 final class WaitingMessages: Sendable {
   private struct Look {
     let hasRoom: Bool
@@ -14,7 +14,7 @@ final class WaitingMessages: Sendable {
   private let looks = Mutex<[Owner: Look]>([:])
   private static let patience = Duration.seconds(5)
 
-  /// - Parameter limit: of one owner.
+  /// - Parameter limit: maximum of undelivered messages of one owner.
   init(store: any WebhookOutbox, limit: Int) { (self.store, self.limit) = (store, limit) }
 
   func hasRoom(for owner: Owner) async throws(StoreError) -> Bool {

@@ -1,14 +1,14 @@
 internal import Jobs
 internal import Metrics
 
-/// What sending messages came to, as `GET /metrics` shows it.
+/// The metrics of webhooks, as `GET /metrics` shows them.
 struct WebhookMetrics: Sendable {
   private let waiting = Gauge(label: "imagefetch_webhooks_waiting")
   private let sending = Gauge(label: "imagefetch_webhooks_sending")
   private let time = Timer(label: "imagefetch_webhook_seconds")
 
   init() {
-    // Shown from the start on, so that a first one is seen as an increase.
+    // Initialized with zero, so that the first message shows as an increase.
     for outcome in ["delivered", "refused", "unreachable"] { tries(outcome).increment(by: 0) }
     for state in ["delivered", "failed"] { ended(state).increment(by: 0) }
   }

@@ -2,28 +2,27 @@ public import Jobs
 internal import Logging
 internal import Synchronization
 
-/// How messages are sent.
+/// Timing and limits of webhook messages.
 public struct WebhookRules: Sendable {
-  /// When one that was not taken is sent again.
+  /// When a message that was not accepted is sent again.
   public var schedule = WebhookSchedule.standard
-  /// From a try's beginning to the answer's header section.
+  /// Time from the start of a try to the header of the response.
   public var timeout: Duration = .seconds(15)
-  /// Messages on their way at the same time, of one owner at most half as many (``MessageShares``).
+  /// Messages being sent at the same time; those of one owner at most half of them (``MessageShares``).
   public var atOnce = 64
-  /// To one host, from all instances.
+  /// Messages being sent to one host at the same time, by all instances together.
   public var perHost = 2
-  /// What an owner's messages are signed with: those of the configuration that holds when they are sent.
+  /// Returns the secrets that sign an owner's messages, from the configuration at the time of sending.
   public var secrets: @Sendable (Owner) -> [WebhookSecret] = { _ in [] }
 
-  /// The usual rules; nothing is signed.
   public init() {}
 }
 
-/// Sends messages, and sends again those that were not taken.
+/// Sends webhook messages, and sends those again that were not accepted.
 ///
-/// In comes a ring when there may be one, and the clock; out go requests, one task each, and what came of them into the
-/// store. What one receiver does holds up nobody else: the store hands over no more than two messages of a host at once, and
-/// of an owner no more than its share. Runs on Swift's threads.
+/// Input: a signal that there may be a message, and the clock. Output: requests, one task each, and their results in
+/// the store. A slow receiver delays no other one, because at most `perHost` messages to one host are sent at once.
+/// Each owner has a share of the slots. Runs on Swift's threads.
 final class WebhookSender: Sendable {
   private struct State {
     var sending: [WebhookMessage.ID: Owner] = [:]
@@ -34,14 +33,14 @@ final class WebhookSender: Sendable {
   private let lease: Lease
   private let client: any WebhookClient
   private let rules: WebhookRules
-  /// What a message says.
+  /// Returns the request body of a message.
   private let body: @Sendable (WebhookMessage) -> [UInt8]
   private let clock: WallClock
   private let log: Logger
   private let metrics = WebhookMetrics()
   private let state = Mutex(State())
   private let bell = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
-  /// What other instances left, or had no room for, is looked for so often.
+  /// Interval for finding messages that other instances left or had no slots for.
   private static let round = Duration.seconds(5)
 
   init(
@@ -53,10 +52,10 @@ final class WebhookSender: Sendable {
     (self.body, self.clock, self.log) = (body, clock, log)
   }
 
-  /// There may be something to send.
+  /// Signals that there may be a message to send.
   func ring() { bell.continuation.yield() }
 
-  /// Sends until cancelled.
+  /// Sends messages until cancelled.
   func run() async {
     await withDiscardingTaskGroup { group in
       var rings = bell.stream.makeAsyncIterator()
@@ -73,7 +72,7 @@ final class WebhookSender: Sendable {
     }
   }
 
-  /// Takes no more, and waits for what is on its way.
+  /// Starts no more messages, and waits for those being sent.
   func stop(by deadline: ContinuousClock.Instant) async {
     state.withLock { $0.isStopped = true }
     while ContinuousClock.now < deadline, state.withLock({ !$0.sending.isEmpty }) {
@@ -82,7 +81,7 @@ final class WebhookSender: Sendable {
     }
   }
 
-  /// Sets the gauges: called when somebody is about to read them.
+  /// Sets the gauges. Called before the metrics are read.
   func observe() async throws(StoreError) {
     metrics.observe(
       waiting: try await store.waitingMessages(), sending: state.withLock { $0.sending.count })
@@ -90,7 +89,7 @@ final class WebhookSender: Sendable {
 
   private func ring(at moment: Timestamp?) async {
     let far = Duration.seconds(3_600)
-    // Not so late that a changed clock matters.
+    // At most a minute, so that a changed clock has little effect.
     let due = moment.map { min(max(.zero, $0 - clock()), .seconds(60)) }
     let wait = min(due ?? far, store.isExclusive ? far : Self.round)
     do { try await Task.sleep(for: wait) } catch { return }
@@ -98,21 +97,21 @@ final class WebhookSender: Sendable {
   }
 }
 
-// What is due.
+// Claiming due messages.
 extension WebhookSender {
   private struct Look {
     var taken: [(WebhookMessage, Instance)] = []
-    /// Where the next one goes on; nil: from the first host on.
+    /// The host to continue after; nil: start with the first host.
     var host: String?
-    /// When the next message will be due, where all hosts were looked at.
+    /// When the next message is due, if all hosts were checked.
     var next: Timestamp?
   }
 
-  /// Takes what there is room for, going on where the last look had come to, and once around.
+  /// Claims messages for the free slots: continues after the last host and goes around once.
   private func look(after host: String?) async -> Look {
     var look = Look(host: host)
     var isRound = host == nil
-    // Where an owner's places ran out, first in this look, or else before it.
+    // The host at which an owner's slots ran out first in this search, or else in an earlier one.
     var (short, isNew) = (host, false)
     var wasUnreadable = false
     while let (sending, room) = openRoom {
@@ -120,18 +119,18 @@ extension WebhookSender {
       do throws(StoreError) {
         (taken, instance) = try await take(room, besides: sending, after: look.host)
       } catch {
-        log.error("messages can't be looked for", metadata: ["error": "\(error)"])
+        log.error("failed to claim webhook messages", metadata: ["error": "\(error)"])
         look.next = clock() + .seconds(1)
         return look
       }
       if taken.unreadable > 0 {
         wasUnreadable = true
         log.error(
-          "messages can't be read and are not sent", metadata: ["count": "\(taken.unreadable)"])
+          "skipping unreadable webhook messages", metadata: ["count": "\(taken.unreadable)"])
       }
       let new = state.withLock { state in
-        // One that was asked for during its try may be due before that try's task is over, which then rings: the next look
-        // has it again.
+        // A message can be due again before the task of its last try has ended. That task then signals, and the next
+        // search finds the message again.
         let new = taken.messages.filter { state.sending[$0.id] == nil }
         for message in new { state.sending[message.id] = message.owner }
         return new
@@ -144,20 +143,20 @@ extension WebhookSender {
       }
       let hasMoved = taken.after != look.host
       (look.host, look.next) = (taken.after, taken.nextDue)
-      // Whoever waits has its share: the end of one of theirs rings.
+      // The remaining messages belong to owners that have their share. The end of one of theirs signals.
       guard hasMoved else { break }
       guard taken.after == nil else { continue }
       if isRound { break }
       isRound = true
     }
-    // Else the places that it gets back would always be its first hosts', however many wait behind them.
+    // Otherwise the owner's free slots would always go to its first hosts, and later hosts would never be served.
     if look.host == nil { look.host = short }
-    // What was behind those is looked for at once.
+    // Messages behind the unreadable ones are claimed at once.
     if wasUnreadable { look.next = clock() }
     return look
   }
 
-  /// Owners that have their share, where messages of these are on their way.
+  /// Returns the owners that have used up their share of the slots when messages of these owners are being sent.
   private func full(with owners: [Owner]) -> Set<Owner> {
     let free = rules.atOnce - owners.count
     let byOwner = owners.reduce(into: [Owner: Int]()) { $0[$1, default: 0] += 1 }
@@ -176,7 +175,7 @@ extension WebhookSender {
     }
   }
 
-  /// What is on its way, and for how many more there is room; nil: for none.
+  /// The messages being sent, and the number of free slots; nil if there is none.
   private var openRoom: ([WebhookMessage.ID: Owner], Int)? {
     state.withLock { state in
       let room = rules.atOnce - state.sending.count
@@ -185,7 +184,7 @@ extension WebhookSender {
   }
 }
 
-// One message.
+// Sending one message.
 extension WebhookSender {
   private func send(_ message: WebhookMessage, for instance: Instance) async {
     if let answer = await post(message) {
@@ -198,7 +197,7 @@ extension WebhookSender {
     ring()
   }
 
-  /// - Returns: nil where the service stops meanwhile.
+  /// - Returns: nil if the service stopped meanwhile.
   private func post(_ message: WebhookMessage) async -> WebhookAnswer? {
     let (moment, start) = (clock(), ContinuousClock.now)
     let body = body(message)
@@ -219,13 +218,13 @@ extension WebhookSender {
     }
   }
 
-  /// Writes down what came of it, however long the store is away: it would else be sent once more.
+  /// Saves the result of a try. Retries until the store accepts it, because the message would otherwise be sent again.
   private func settle(_ message: WebhookMessage, for instance: Instance) async {
     var wait = Duration.milliseconds(50)
     while true {
       do throws(StoreError) { return try await store.settle(message, by: instance) } catch {
         log.error(
-          "what came of a message can't be written down",
+          "failed to save the result of a webhook message, retrying",
           metadata: ["message": "\(message.id)", "error": "\(error)"])
       }
       do { try await Task.sleep(for: wait) } catch { return }
@@ -235,7 +234,7 @@ extension WebhookSender {
 
   private func tell(_ message: WebhookMessage, _ answer: WebhookAnswer) {
     metrics.tried(message, answer)
-    // No more of the URL: what else is in it may be the receiver's secret.
+    // Only the host: the rest of the URL may contain the receiver's secret.
     var metadata: Logger.Metadata = [
       "message": "\(message.id)", "type": "\(message.event.rawValue)",
       "host": "\(message.url.authority)", "tries": "\(message.tries.count)",
@@ -247,13 +246,13 @@ extension WebhookSender {
     case .delivered: log.info("webhook delivered", metadata: metadata)
     case .pending:
       metadata["next"] = message.nextTry.map { "\($0)" }
-      log.info("webhook not taken", metadata: metadata)
-    case .failed: log.warning("webhook given up", metadata: metadata)
+      log.info("webhook not accepted, will retry", metadata: metadata)
+    case .failed: log.warning("webhook failed, giving up", metadata: metadata)
     }
   }
 }
 
-/// Tells the sender of messages, which is made after those who ring.
+/// Connects the parts that signal new messages to the sender, which is created later.
 final class WebhookBell: Sendable {
   private let sender = Mutex<WebhookSender?>(nil)
 

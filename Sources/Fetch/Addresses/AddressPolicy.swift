@@ -1,29 +1,31 @@
 public import Jobs
 
-/// Where the fetcher may go: pure rules over scheme, host name, port and address.
+/// Decides which URLs and addresses the fetcher may use. Pure rules over scheme, host name, port and address.
 ///
-/// What is denied is denied whatever allows it. The address rule holds for every address whatever
-/// the name: allowing a host never opens a network.
+/// A deny rule wins over every allow rule. Addresses are judged independently of names: allowing a host does
+/// not allow the private network that its name may resolve to.
 public struct AddressPolicy: Sendable {
-  /// The schemes that are fetched; empty: http and https.
+  /// The URL schemes that may be fetched. An empty set means http and https.
   public var allowSchemes: Set<String> = ["http", "https"]
-  /// Networks taken out of the built-in block list. An IPv4 network also covers the IPv6 addresses that embed it; an IPv6
-  /// network covers the IPv4 addresses that its own embed only if all of them embed one the same way.
+  /// Networks exempt from the built-in block list.
+  ///
+  /// An IPv4 network also covers the IPv6 addresses that embed its addresses. An IPv6 network covers embedded
+  /// IPv4 addresses only if its prefix is long enough to determine how they are embedded.
   public var allowNetworks: [CIDR] = []
   /// Networks that are never fetched from.
   public var denyNetworks: [CIDR] = []
-  /// Exact names, or `*.example.org` for everything below; empty: all.
+  /// Exact host names, or `*.example.org` for every name below `example.org`. Empty: all names are allowed.
   public var allowHosts: [String] = []
-  /// Like `allowHosts`, but never fetched from.
+  /// Like `allowHosts`, but these names are never fetched from.
   public var denyHosts: [String] = []
-  /// Empty: all.
+  /// The ports that may be connected to. Empty: all.
   public var allowPorts: Set<Int> = [80, 443]
 
   /// The configuration's defaults: the public internet on ports 80 and 443.
   public init() {}
 
-  /// Why a URL's scheme, port or host is refused; nil when it isn't.
-  /// - Parameter host: in its ASCII form, lower case, without a dot at the end.
+  /// Returns why a URL's scheme, port or host is refused, or nil if it is allowed.
+  /// - Parameter host: In its ASCII form, lower case, without a trailing dot.
   public func objection(scheme: String, host: String, port: Int) -> BlockReason? {
     if !allowSchemes.isEmpty, !allowSchemes.contains(scheme) { return .scheme(scheme) }
     if !allowPorts.isEmpty, !allowPorts.contains(port) { return .port(port) }
@@ -34,7 +36,7 @@ public struct AddressPolicy: Sendable {
     return nil
   }
 
-  /// Why an address is refused; nil when it isn't.
+  /// Returns why an address is refused, or nil if it is allowed.
   public func objection(to address: IPAddress) -> BlockReason? {
     forbiddingName(of: address).map { .address(address.description, name: $0) }
   }
@@ -46,7 +48,8 @@ public struct AddressPolicy: Sendable {
     if forms.contains(where: { form in denyNetworks.contains { $0.contains(form) } }) {
       return "deny_networks"
     }
-    // All of those within, since Teredo carries two and only one of them is where the packets end.
+    // Every embedded address must be allowed: a Teredo address embeds two, and packets go to only one of
+    // them.
     if allows(address) || allows(outer) || !inner.isEmpty && inner.allSatisfy(allows) {
       return nil
     }
@@ -54,10 +57,10 @@ public struct AddressPolicy: Sendable {
       ?? (isWithinAllowed(outer) ? nil : SpecialPurposeRegistry.forbiddingName(of: outer))
   }
 
-  /// Whether a network allows the address, and the IPv4 addresses embedded in it with it.
+  /// Whether an allowed network contains the address and also determines the IPv4 address embedded in it.
   ///
-  /// `::/0` says nothing of `::ffff:127.0.0.1`, which the kernel connects to as IPv4, nor of what a translator or a
-  /// tunnel would make of an address.
+  /// `::/0`, for example, does not allow `::ffff:127.0.0.1`: the kernel connects to that address over IPv4.
+  /// Nor does it allow addresses that a translator or tunnel maps to IPv4.
   private func allows(_ address: IPAddress) -> Bool {
     allowNetworks.contains {
       $0.contains(address) && $0.prefixLength >= address.embeddingPrefixLength

@@ -1,12 +1,12 @@
-/// A network: the addresses that begin with the same bits (RFC 4632).
+/// A network: all addresses with the same leading bits (RFC 4632).
 public struct CIDR: Hashable, Sendable, CustomStringConvertible {
   /// The first address of the network.
   public let network: IPAddress
-  /// How many bits are fixed.
+  /// The number of leading bits that all addresses of the network share.
   public let prefixLength: Int
 
-  /// Reads `10.0.0.0/8`, `fc00::/7`, or a single address without a length. Bits set beyond the
-  /// length are refused: they are a typing error more often than a wish.
+  /// Reads `10.0.0.0/8`, `fc00::/7`, or a single address without a length. Returns nil if bits beyond the
+  /// prefix length are set, since that is usually a typing error.
   public init?(_ text: some StringProtocol) {
     let parts = text.split(separator: "/", maxSplits: 1, omittingEmptySubsequences: false)
     guard let address = IPAddress(parts[0]) else { return nil }
@@ -23,13 +23,12 @@ public struct CIDR: Hashable, Sendable, CustomStringConvertible {
     prefixLength = length
   }
 
-  /// Whether the address is of this network; never across the families.
+  /// Whether the network contains the address. An IPv4 network contains no IPv6 address, and vice versa.
   public func contains(_ address: IPAddress) -> Bool {
     address.family == network.family
       && address.value & Self.mask(prefixLength, of: network.family) == network.value
   }
 
-  /// `network/length`.
   public var description: String { "\(network)/\(prefixLength)" }
 
   private static func mask(_ length: Int, of family: IPAddress.Family) -> UInt128 {

@@ -1,29 +1,33 @@
-/// Many IPv6 addresses are an IPv4 address in disguise: a translator or tunnel on the way takes it
-/// out again, so whoever judges only the outside can be led anywhere.
+/// IPv4 addresses embedded in IPv6 addresses.
+///
+/// A translator or tunnel on the path extracts the embedded IPv4 address and connects to it. Checking only
+/// the IPv6 address would therefore let a request reach private IPv4 networks.
 extension IPAddress {
-  /// The IPv4 address of an IPv4-mapped one (`::ffff:a.b.c.d`), for which the kernel speaks IPv4;
-  /// else itself.
+  /// The IPv4 address of an IPv4-mapped address (`::ffff:a.b.c.d`), which the kernel connects to over IPv4.
+  /// Any other address is returned unchanged.
   public var unmapped: IPAddress {
     family == .v6 && value >> 32 == 0xFFFF ? low32 : self
   }
 
-  /// The IPv4 addresses within a compatible, translated (NAT64, SIIT), 6to4, Teredo or ISATAP
-  /// address.
+  /// The IPv4 addresses embedded in an IPv4-compatible, translated (NAT64, SIIT), 6to4, Teredo or ISATAP
+  /// address. Empty for any other address.
   public var embedded: [IPAddress] {
-    // `::` and `::1` are addresses of their own.
+    // `::` and `::1` match `::/96` but embed no IPv4 address.
     guard family == .v6, value > 1 else { return [] }
     switch Self.forms.first(where: { $0.prefix.contains(self) })?.form {
     case .low: return [low32]
     case .sixToFour: return [v4(at: 80)]
-    // The client's address is stored inverted (RFC 4380 section 4); the server's is not.
+    // A Teredo address stores the server's address as it is and the client's address inverted (RFC 4380
+    // section 4).
     case .teredo: return [v4(at: 64), IPAddress(v4: ~UInt32(truncatingIfNeeded: value))]
-    // RFC 6052 section 2.2: bits 64 to 71 are zero and split the address in two.
+    // RFC 6052 section 2.2: bits 64 to 71 are zero and split the IPv4 address in two.
     case .translated48: return [IPAddress(v4: translated48)]
     case nil: return isISATAP ? [low32] : []
     }
   }
 
-  /// How many leading bits say that an IPv4 address is embedded, and how; 0 where none is.
+  /// The length of the prefix that determines how an IPv4 address is embedded, in bits. 0 if none is
+  /// embedded.
   var embeddingPrefixLength: Int {
     if unmapped != self { return 96 }
     if embedded.isEmpty { return 0 }
@@ -38,7 +42,7 @@ extension IPAddress {
     (CIDR("2001::/32")!, .teredo),
   ]
 
-  /// RFC 5214 section 6.1: the interface identifier `[02]00:5efe:a.b.c.d`.
+  /// Whether the interface identifier is `[02]00:5efe:a.b.c.d` (RFC 5214 section 6.1).
   private var isISATAP: Bool {
     let identifier = UInt32(truncatingIfNeeded: value >> 32)
     return identifier & ~0x0200_0000 == 0x0000_5EFE

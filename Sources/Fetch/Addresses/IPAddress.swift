@@ -2,33 +2,30 @@ internal import Glibc
 
 /// An IPv4 or IPv6 address as a number. A zone ("%eth0") is never part of it.
 public struct IPAddress: Hashable, Sendable, CustomStringConvertible {
-  /// The protocol's version.
   public enum Family: Hashable, Sendable {
     case v4, v6
 
-    /// The length of an address.
+    /// The length of an address in bits.
     public var bits: Int { self == .v4 ? 32 : 128 }
   }
 
-  /// Its version; an IPv4-mapped address stays IPv6 until ``unmapped``.
+  /// IPv4 or IPv6. An IPv4-mapped address counts as IPv6; ``unmapped`` converts it.
   public let family: Family
-  /// The address in host order; of IPv4 the low 32 bits.
+  /// The address in host byte order. An IPv4 address uses the low 32 bits.
   public let value: UInt128
 
-  /// An IPv4 address.
   public init(v4 value: UInt32) {
     family = .v4
     self.value = UInt128(value)
   }
 
-  /// An IPv6 address.
   public init(v6 value: UInt128) {
     family = .v6
     self.value = value
   }
 
-  /// Reads the plain notation only: four decimal numbers, or RFC 4291 section 2.2. The lenient
-  /// spellings of host names (`0x7f.1`) are ``NumericHost``'s.
+  /// Reads four decimal numbers, or the IPv6 notation of RFC 4291 section 2.2. ``NumericHost`` reads the
+  /// lenient IPv4 spellings of host names, such as `0x7f.1`.
   public init?(_ text: some StringProtocol) {
     let text = String(text)
     guard !text.utf8.contains(0) else { return nil }
@@ -43,7 +40,7 @@ public struct IPAddress: Hashable, Sendable, CustomStringConvertible {
     }
   }
 
-  /// The address that a socket is, or shall be, connected to.
+  /// Reads the IPv4 or IPv6 address of a socket address. Nil for other families.
   init?(_ address: UnsafePointer<sockaddr>) {
     let raw = UnsafeRawPointer(address)
     switch Int32(address.pointee.sa_family) {
@@ -71,7 +68,7 @@ public struct IPAddress: Hashable, Sendable, CustomStringConvertible {
     }
   }
 
-  /// As it stands in a URL: IPv6 in brackets.
+  /// The address as written in a URL: IPv6 in brackets.
   var inURL: String { family == .v6 ? "[\(self)]" : description }
 
   private static func number(_ address: in6_addr) -> UInt128 {

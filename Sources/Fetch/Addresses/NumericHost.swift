@@ -1,13 +1,12 @@
-/// Reads the spellings of an IPv4 address that C libraries and browsers take for one: `127.1`,
-/// `0x7f.1`, `2130706433`, `017700000001` (WHATWG URL standard, section 3.5).
+/// Reads the IPv4 spellings that C libraries and browsers accept: `127.1`, `0x7f.1`, `2130706433`,
+/// `017700000001` (WHATWG URL standard, section 3.5).
 enum NumericHost: Equatable {
   case address(IPAddress)
-  /// It ends in a number but is no address: no name either, and nobody shall be asked for it.
+  /// The host ends in a number but is no valid address. It is refused and never looked up as a name.
   case broken
-  /// A name.
   case name
 
-  /// - Parameter host: lower case, without a dot at the end.
+  /// - Parameter host: Lower case, without a trailing dot.
   init(_ host: some StringProtocol) {
     let parts = host.split(separator: ".", omittingEmptySubsequences: false)
     guard let last = parts.last, Self.looksNumeric(last) else {
@@ -21,7 +20,7 @@ enum NumericHost: Equatable {
     part.utf8.allSatisfy { 0x30...0x39 ~= $0 } && !part.isEmpty || number(part) != nil
   }
 
-  /// All parts but the last are a byte each; the last fills the rest.
+  /// Each part but the last is one byte. The last part fills the remaining bytes.
   private static func address(_ parts: [some StringProtocol]) -> IPAddress? {
     guard parts.count <= 4 else { return nil }
     var value: UInt64 = 0
@@ -34,7 +33,8 @@ enum NumericHost: Equatable {
     return IPAddress(v4: UInt32(value << room | last))
   }
 
-  /// Decimal, `0` octal or `0x` hexadecimal; nil for what is none or has over 64 bits.
+  /// Reads decimal, octal (`0…`) or hexadecimal (`0x…`) digits. Nil if the part is no number or exceeds 64
+  /// bits.
   private static func number(_ part: some StringProtocol) -> UInt64? {
     if part.hasPrefix("0x") {
       let digits = part.dropFirst(2)
@@ -44,7 +44,7 @@ enum NumericHost: Equatable {
     return plainNumber(part, radix: 10)
   }
 
-  /// Without the sign that the standard library would take.
+  /// Refuses a leading sign, which the standard library's parser accepts.
   private static func plainNumber(_ digits: some StringProtocol, radix: Int) -> UInt64? {
     guard let first = digits.utf8.first, first != UInt8(ascii: "+"), first != UInt8(ascii: "-")
     else { return nil }

@@ -1,14 +1,14 @@
-/// The networks that are not the public internet: IANA's special-purpose address registries for
-/// IPv4 and IPv6 (RFC 6890, as of 2025), and what they leave out.
+/// The networks that are not part of the public internet: IANA's special-purpose address registries for IPv4
+/// and IPv6 (RFC 6890, as of 2025), and some networks that the registries do not list.
 ///
-/// An address is what its most specific row says. A row that the registry doesn't call globally
-/// reachable — "False", or "N/A" for what is deprecated — is never fetched from.
+/// The most specific row decides about an address. A row that the registry does not mark as globally
+/// reachable ("False", or "N/A" for deprecated blocks) is never fetched from.
 public enum SpecialPurposeRegistry {
-  /// One row.
+  /// One row of a registry.
   public struct Row: Sendable {
     /// The address block.
     public let network: CIDR
-    /// The registry's name for it.
+    /// The block's name in the registry.
     public let name: String
     /// Whether the registry says "Globally Reachable: True".
     public let isGloballyReachable: Bool
@@ -20,7 +20,7 @@ public enum SpecialPurposeRegistry {
     }
   }
 
-  /// The name of the row that forbids an address; nil for a public one.
+  /// Returns the name of the row that forbids an address, or nil for a public address.
   public static func forbiddingName(of address: IPAddress) -> String? {
     let rows = address.family == .v4 ? ipv4 : ipv6
     let row = rows.filter { $0.network.contains(address) }
@@ -31,11 +31,10 @@ public enum SpecialPurposeRegistry {
     return row.isGloballyReachable ? nil : row.name
   }
 
-  /// All that is allocated for public use (RFC 4291 section 2.4, IANA's IPv6 address space
-  /// registry).
+  /// The only IPv6 block allocated for public use (RFC 4291 section 2.4, IANA's IPv6 address space registry).
   private static let globalUnicast = CIDR("2000::/3")!
 
-  /// https://www.iana.org/assignments/iana-ipv4-special-registry, and what follows it.
+  /// https://www.iana.org/assignments/iana-ipv4-special-registry, and the additions at its end.
   public static let ipv4: [Row] = [
     Row("0.0.0.0/8", "\"This network\""),
     Row("0.0.0.0/32", "\"This host on this network\""),
@@ -63,12 +62,12 @@ public enum SpecialPurposeRegistry {
     Row("203.0.113.0/24", "Documentation (TEST-NET-3)"),
     Row("240.0.0.0/4", "Reserved"),
     Row("255.255.255.255/32", "Limited Broadcast"),
-    // Not in that registry: RFC 5771, and a public address that only answers inside one cloud.
+    // Additions: multicast (RFC 5771), and a public address that only answers inside the Azure cloud.
     Row("224.0.0.0/4", "Multicast"),
     Row("168.63.129.16/32", "Azure Platform"),
   ]
 
-  /// https://www.iana.org/assignments/iana-ipv6-special-registry, and what follows it.
+  /// https://www.iana.org/assignments/iana-ipv6-special-registry, and the additions at its end.
   public static let ipv6: [Row] = [
     Row("::1/128", "Loopback Address"),
     Row("::/128", "Unspecified Address"),
@@ -96,7 +95,7 @@ public enum SpecialPurposeRegistry {
     Row("5f00::/16", "Segment Routing (SRv6) SIDs"),
     Row("fc00::/7", "Unique-Local"),
     Row("fe80::/10", "Link-Local Unicast"),
-    // Not in that registry: RFC 3879, RFC 4291 sections 2.5.5.1 and 2.7.
+    // Additions: RFC 3879, RFC 4291 sections 2.5.5.1 and 2.7.
     Row("fec0::/10", "Site-Local Unicast"),
     Row("::/96", "IPv4-Compatible Address"),
     Row("ff00::/8", "Multicast"),

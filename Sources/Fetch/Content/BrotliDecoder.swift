@@ -1,6 +1,6 @@
 internal import CCodings
 
-/// br (RFC 7932). Windows above the RFC's 16 MiB are refused, which is libbrotli's default.
+/// Decodes `br` (RFC 7932). libbrotli refuses windows above the RFC's 16 MiB by default.
 final class BrotliDecoder: CodingDecoder {
   private let state: OpaquePointer?
 

@@ -1,24 +1,25 @@
 internal import Jobs
 
-/// A content coding that is undone here (RFC 9110 section 8.4.1). None is ever asked for, but some origins apply one
-/// all the same.
+/// A content coding that the fetcher can decode (RFC 9110 section 8.4.1). Requests never ask for a coding,
+/// but some origins apply one anyway.
 enum ContentCoding {
   case gzip, deflate, brotli
 
-  /// Each holds a window, and may blow up what the next one has to read.
+  /// The most codings decoded for one response. Each decoder holds a window and may multiply the bytes that
+  /// the next one reads.
   static let maxInARow = 3
 
   /// How a response's content is coded.
   enum Applied {
-    /// These were applied, in that order.
+    /// These codings were applied, in this order.
     case known([ContentCoding])
-    /// Not all of them can be undone, so none is. Many such names are wrong: the content is an image as it stands.
+    /// At least one coding is unknown, so none is decoded. The header is often wrong and the content is a
+    /// plain image.
     case unsupported(String)
   }
 
-  /// Reads the codings of a response's content.
   static func applied(to head: ResponseHead) -> Applied {
-    // A 304 has no content, and of a part nothing can be decoded without what comes before it.
+    // A 304 has no content. A part (206) cannot be decoded without the bytes before it.
     guard head.status == 200 || head.status == 203 else { return .known([]) }
     let names = head.fields.contentCodings
     var codings: [ContentCoding] = []
@@ -26,7 +27,7 @@ enum ContentCoding {
       guard let coding = ContentCoding(name) else { return .unsupported(name) }
       codings.append(coding)
     }
-    // A brotli window has up to 16 MiB: one a transfer is enough.
+    // A brotli window takes up to 16 MiB, so a response may use brotli only once.
     guard codings.count <= maxInARow, codings.count(where: { $0 == .brotli }) <= 1 else {
       return .unsupported(names.joined(separator: ", "))
     }
@@ -59,24 +60,24 @@ enum ContentCoding {
   }
 }
 
-/// Undoes one coding, step by step. Nothing of it blocks, and a step costs no more than the bytes in and out.
+/// Decodes one coding step by step. It never blocks, and a step's cost is proportional to its input and
+/// output.
 protocol CodingDecoder: AnyObject {
-  /// Decodes as much of the input as there is room for.
+  /// Decodes as much of the input as fits into the output.
   func decode(
     _ input: UnsafeBufferPointer<UInt8>, into output: UnsafeMutableBufferPointer<UInt8>
   ) throws(BrokenCoding) -> CodingStep
 
-  /// Whether the coding goes on after its end where such a byte follows.
+  /// Whether the coding continues after its end if this byte follows.
   func goesOn(with byte: UInt8) -> Bool
 }
 
-/// What one step did.
 struct CodingStep {
   var consumed: Int
   var produced: Int
-  /// The coding says that this was all.
+  /// Whether the coding has ended.
   var isEnd: Bool
 }
 
-/// The bytes break the coding's rules.
+/// The bytes are not valid in this coding.
 struct BrokenCoding: Error {}

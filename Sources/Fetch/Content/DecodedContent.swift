@@ -1,14 +1,14 @@
 internal import Jobs
 internal import Synchronization
 
-/// Content with one coding undone, on the thread of whoever takes it: pieces are made when they are asked for, so that
-/// a small body that swells is neither decoded further than it is wanted nor ever held as a whole.
+/// Decodes one content coding, on the thread of the caller that reads the bytes.
 ///
-/// What follows the coding's end is passed over, as browsers do.
+/// Bytes are decoded only when requested. A small body that expands a lot is therefore never decoded further
+/// than needed, nor held in memory as a whole. Bytes after the coding's end are ignored, as in browsers.
 final class DecodedContent: ImageBytes {
   private enum Phase {
     case decoding
-    /// The coding says so; it may go on.
+    /// The coding has ended, but another member may follow.
     case atEnd
     case over
   }
@@ -18,13 +18,13 @@ final class DecodedContent: ImageBytes {
     var input: [UInt8] = []
     var offset = 0
     var hasInput = false
-    /// The last step filled its room: there may be more without more input.
+    /// The last step filled its output buffer, so more output may be available without more input.
     var mayHaveMore = false
     var phase = Phase.decoding
     var produced = 0
   }
 
-  /// Of what is decoded at a time.
+  /// The most bytes decoded in one step.
   private static let pieceSize = 65_536
 
   private let source: any ImageBytes
@@ -45,10 +45,10 @@ final class DecodedContent: ImageBytes {
         try decode(&state)
       }
       if let piece { return piece }
-      // An input that yields nothing may be followed by many such.
+      // Many pieces of input in a row may produce no output, so the loop checks for cancellation.
       if Task.isCancelled { throw .cancelled }
       guard let input = try await source.next() else {
-        // Not a byte is no coding either, but the absence of content.
+        // An empty input is a body without content, not a broken coding.
         let isWhole = state.withLock { $0.phase != .decoding || !$0.hasInput }
         guard isWhole else { throw .brokenCoding(coding.name) }
         return nil
@@ -61,7 +61,7 @@ final class DecodedContent: ImageBytes {
     }
   }
 
-  /// The next bytes; nil where more input is needed.
+  /// Returns the next bytes, or nil if more input is needed.
   private func decode(_ state: inout State) throws(FetchError) -> [UInt8]? {
     while state.phase != .over, state.offset < state.input.count || state.mayHaveMore {
       if state.phase == .atEnd {
@@ -77,7 +77,7 @@ final class DecodedContent: ImageBytes {
   }
 
   private func step(_ state: inout State) throws(FetchError) -> [UInt8] {
-    // One more than is allowed tells that there are too many.
+    // One byte more than the limit reveals that the content is too large.
     let left = maxBytes - state.produced
     let room = left < Self.pieceSize ? left + 1 : Self.pieceSize
     var result = Result<CodingStep, BrokenCoding>.failure(BrokenCoding())
@@ -98,12 +98,13 @@ final class DecodedContent: ImageBytes {
     state.produced += step.produced
     state.mayHaveMore = step.produced == room && !step.isEnd
     if step.isEnd { state.phase = .atEnd }
-    // Neither input nor output moved: no input will change that.
+    // The step used no input and made no output, so more input will not help.
     if step.consumed == 0, step.produced == 0, !step.isEnd, state.offset < state.input.count {
       throw .brokenCoding(coding.name)
     }
     guard state.produced <= maxBytes else { throw .tooLarge(limit: maxBytes) }
-    // A stranger says how many pieces there are, and whoever holds one holds its room.
+    // The origin decides how many pieces there are. A mostly empty piece is copied, so that it does not keep
+    // 64 KiB allocated.
     guard piece.count < room / 2 else { return piece }
     var small: [UInt8] = []
     small.reserveCapacity(piece.count)

@@ -1,8 +1,8 @@
 internal import CCodings
 
-/// gzip (RFC 1952) and deflate, both over zlib.
+/// Decodes gzip (RFC 1952) and deflate, both with zlib.
 final class Inflater: CodingDecoder {
-  // Where it lies it stays: zlib keeps a pointer to it.
+  // zlib keeps a pointer to this structure, so it must not move.
   private let stream: UnsafeMutablePointer<z_stream>
   private let isGzip: Bool
   private var isBegun = false
@@ -27,15 +27,16 @@ final class Inflater: CodingDecoder {
     stream.pointee.next_out = output.baseAddress
     stream.pointee.avail_out = UInt32(output.count)
     let code = inflate(stream, Z_NO_FLUSH)
-    // Z_BUF_ERROR: it can't go on without more input, or without more room.
+    // Z_BUF_ERROR: zlib needs more input or more output space.
     guard [Z_OK, Z_STREAM_END, Z_BUF_ERROR].contains(code) else { throw BrokenCoding() }
     return CodingStep(
       consumed: input.count - Int(stream.pointee.avail_in),
       produced: output.count - Int(stream.pointee.avail_out), isEnd: code == Z_STREAM_END)
   }
 
-  /// The coding named deflate is zlib's format (RFC 1950), but some origins send the bare deflate that its name says. The
-  /// first byte tells: as bare deflate, zlib's would begin a stored block with a bit set that encoders leave clear.
+  /// The coding named deflate is zlib's format (RFC 1950), but some origins send bare deflate (RFC 1951). The
+  /// first byte distinguishes them: read as bare deflate, a zlib header would begin a stored block with a bit
+  /// set that encoders leave clear.
   private func begin(with first: UInt8) throws(BrokenCoding) {
     let largest = MAX_WBITS
     let isZlib = first & 0x0F == 8 && first >> 4 <= 7
@@ -44,7 +45,7 @@ final class Inflater: CodingDecoder {
     isBegun = true
   }
 
-  /// A gzip file is a series of members (RFC 1952 section 2.2), and all of them begin with the same byte.
+  /// Whether another gzip member follows (RFC 1952 section 2.2): all members begin with the same byte.
   func goesOn(with byte: UInt8) -> Bool {
     isGzip && byte == 0x1F && inflateReset(stream) == Z_OK
   }

@@ -2,13 +2,14 @@ internal import CCurl
 internal import Glibc
 internal import Jobs
 
-/// libcurl's URL parser, so that a URL is taken apart here as it is where the connection is made.
+/// libcurl's URL parser. Parsing URLs with it ensures that the policy checks the same host that libcurl
+/// connects to.
 enum CurlURL {
-  /// The ASCII form of an internationalised host name (UTS 46); nil when it has none.
+  /// Returns the ASCII form of an internationalised host name (UTS 46), or nil if it has none.
   static func asciiHost(_ host: String) -> String? {
     guard let url = curl_url() else { return nil }
     defer { curl_url_cleanup(url) }
-    // libidn2 reads the name in the thread's locale, which is "C" in a service: say UTF-8.
+    // libidn2 reads the name in the thread's locale, which is "C" in a service. Switch to UTF-8 for the call.
     let before = uselocale(utf8)
     defer { uselocale(before) }
     let text = "http://\(host)/"
@@ -16,7 +17,7 @@ enum CurlURL {
     return part(CURLUPART_HOST, of: url, flags: CURLU_PUNYCODE)?.lowercased()
   }
 
-  /// What a `Location` means, seen from the URL that answered with it; nil when it means nothing.
+  /// Resolves the value of a `Location` field against the URL that returned it. Nil if it cannot be resolved.
   static func resolve(_ reference: String, against base: String) -> String? {
     guard let url = curl_url() else { return nil }
     defer { curl_url_cleanup(url) }
@@ -27,7 +28,7 @@ enum CurlURL {
     return part(CURLUPART_URL, of: url, flags: 0)
   }
 
-  /// An absolute URL taken apart; the host without brackets, user and password as they stand in the
+  /// Splits an absolute URL. The host is returned without brackets, the user and password as written in the
   /// URL.
   static func parts(
     _ text: String
@@ -50,13 +51,13 @@ enum CurlURL {
   private static func part(_ part: CURLUPart, of url: OpaquePointer, flags: Int32) -> String? {
     var text: UnsafeMutablePointer<CChar>?
     let code = curl_url_get(url, part, &text, UInt32(flags))
-    // Also of a host that has no ASCII form: libcurl tells its failure, and leaves what it had made of it.
+    // libcurl may also set the text when it fails, for example for a host without an ASCII form.
     defer { curl_free(text) }
     guard code == CURLUE_OK, let text else { return nil }
     return String(validatingCString: text)
   }
 
-  /// Made once and never freed. "C.UTF-8" is part of glibc and needs no installed locale.
+  /// Created once and never freed. "C.UTF-8" is part of glibc and needs no installed locale.
   nonisolated(unsafe) private static let utf8: locale_t? = newlocale(
     1 << LC_CTYPE, "C.UTF-8", nil)
 }

@@ -1,12 +1,12 @@
 internal import Jobs
 
-/// A URL's host, once every spelling of it has become one.
+/// A URL's host in a normalized form, so that different spellings of one host are equal.
 enum HostName: Equatable {
   case address(IPAddress)
-  /// Lower case ASCII, without a dot at the end.
+  /// Lower case ASCII, without a trailing dot.
   case name(String)
 
-  /// Nil for what is neither a name nor an address, such as `1.2.3.4.5` or `a..b`.
+  /// Nil if the host is neither a name nor an address, such as `1.2.3.4.5` or `a..b`.
   init?(_ host: String) {
     if host.contains(":") {
       guard let address = IPAddress(host) else { return nil }
@@ -16,7 +16,7 @@ enum HostName: Equatable {
     guard let ascii = host.utf8.allSatisfy({ $0 < 0x80 }) ? host : CurlURL.asciiHost(host) else {
       return nil
     }
-    // Only now: full-width digits and dots turn into an address as well.
+    // After the conversion to ASCII, because full-width digits and dots can form an address, too.
     let name = ascii.hasSuffix(".") ? String(ascii.dropLast()) : ascii
     switch NumericHost(name) {
     case .address(let address): self = .address(address)
@@ -27,7 +27,7 @@ enum HostName: Equatable {
     }
   }
 
-  /// As the rules for hosts compare it.
+  /// The host as the rules for hosts compare it.
   var text: String {
     switch self {
     case .address(let address): address.description
@@ -35,7 +35,7 @@ enum HostName: Equatable {
     }
   }
 
-  /// By which an origin's limits tell it from others: an IPv4 address in IPv6's clothes is connected to as what it is.
+  /// The host as the limits per origin compare it. An IPv4-mapped IPv6 address becomes its IPv4 address.
   var one: String {
     switch self {
     case .address(let address): address.unmapped.description
@@ -43,7 +43,7 @@ enum HostName: Equatable {
     }
   }
 
-  /// As it stands in a URL.
+  /// The host as written in a URL: IPv6 in brackets.
   var inURL: String {
     switch self {
     case .address(let address): address.inURL
@@ -51,9 +51,9 @@ enum HostName: Equatable {
     }
   }
 
-  /// Labels of 1 to 63 characters, 253 in all (RFC 1035), with the underscore that is found in the
-  /// wild, and hyphens at the ends of labels, which RFC 952 forbids but some names have. The name itself never begins
-  /// with one: in `CURLOPT_RESOLVE` that removes a pin.
+  /// Labels of 1 to 63 characters, 253 in total (RFC 1035). Underscores and hyphens at the ends of labels are
+  /// allowed, because some real names have them (RFC 952 forbids the hyphens). The name must not begin with a
+  /// hyphen: in `CURLOPT_RESOLVE` that removes a pin.
   private static func isLegal(_ name: String) -> Bool {
     name.utf8.count <= 253 && !name.hasPrefix("-")
       && name.utf8.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)

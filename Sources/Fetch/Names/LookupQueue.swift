@@ -4,25 +4,25 @@ internal import Jobs
 internal import Synchronization
 internal import Waiting
 
-/// Looks names up on a bounded number of threads of its own, since `getaddrinfo` can neither be
-/// cancelled nor given a deadline: a caller leaves in time, the lookup ends when it ends.
+/// Looks up names on its own threads, because `getaddrinfo` can be neither cancelled nor given a deadline. A
+/// caller stops waiting at its own deadline; the lookup continues until `getaddrinfo` returns.
 ///
-/// Equal names share one lookup, so a name whose servers are dead occupies one thread, not all.
-/// Once no caller waits for it, its thread no longer counts among those for waiting callers, but
-/// it does in the bound of all threads.
+/// Equal names share one lookup, so a name with dead servers occupies one thread. Two limits apply. `threads`
+/// limits the lookups that a caller waits for; `threadsForEach` times as many limits all threads, including
+/// those of abandoned lookups.
 ///
-/// Owners share both (``SharedCapacity``) and take turns: names of dead servers delay the lookups
-/// of their owner alone. Threads come and go with the work, except one, which does the work when
-/// the system grants no more.
+/// Owners share both limits (``SharedCapacity``) and are served round robin, so names with dead servers delay
+/// only the lookups of their own owner. Threads are started on demand. One permanent thread does the work if
+/// the system refuses to start more.
 final class LookupQueue: Sendable {
   private struct State {
-    /// Lookups that have not begun, by the owners that want them.
+    /// Lookups that have not begun, by the owners that requested them.
     var waiting: [Owner?: Deque<Lookup>] = [:]
-    /// Those owners, each once.
+    /// The round-robin order of the owners in `waiting`. Each owner occurs once.
     var turns = Deque<Owner?>()
-    /// Threads, except those whose lookup was abandoned.
+    /// The threads whose lookup has a waiting caller.
     var running = SharedCapacity<Owner?>()
-    /// All threads.
+    /// All threads, including those of abandoned lookups.
     var threads = SharedCapacity<Owner?>()
     var underWay: [String: Lookup] = [:]
     var answers: [String: Answer] = [:]
@@ -33,7 +33,7 @@ final class LookupQueue: Sendable {
       waiting[owner, default: []].append(lookup)
     }
 
-    /// Forgets what no caller waits for.
+    /// Removes a lookup that no caller waits for.
     mutating func remove(_ lookup: Lookup) {
       underWay[lookup.name] = nil
       for owner in lookup.owners {
@@ -42,7 +42,7 @@ final class LookupQueue: Sendable {
       }
     }
 
-    /// - Returns: nil where the owner has no more, or had it begun for another one.
+    /// Returns the owner's next lookup. Nil if it has none, or if the lookup already began for another owner.
     mutating func popFirst(of owner: Owner?) -> Lookup? {
       guard let lookup = waiting[owner]?.popFirst() else { return nil }
       forget(owner)
@@ -74,9 +74,9 @@ final class LookupQueue: Sendable {
     self.cacheTime = cacheTime
   }
 
-  /// The addresses of a name.
-  /// - Parameter owner: for whom it is looked up; nil: for the service itself.
-  /// - Throws: `.dnsFailure`, also when there is no answer within the time; `.cancelled`.
+  /// Returns the addresses of a name.
+  /// - Parameter owner: The owner of the job that needs the name. Nil: the service itself.
+  /// - Throws: `.dnsFailure` if the name has no address or the time limit is over; `.cancelled`.
   func addresses(
     of name: String, for owner: Owner?, within limit: Duration
   ) async throws(FetchError) -> [IPAddress] {
@@ -112,7 +112,7 @@ final class LookupQueue: Sendable {
       let lookup = state.underWay[name] ?? Lookup(name: name)
       state.underWay[name] = lookup
       lookup.waiters.append(waiter)
-      // Begun in the turn of whichever owner comes first.
+      // The lookup begins at the turn of any of the owners that wait for it.
       if !lookup.hasBegun { state.append(lookup, for: owner) }
       return (.waiter(waiter), begin(&state))
     }
@@ -120,8 +120,8 @@ final class LookupQueue: Sendable {
     return joined
   }
 
-  /// The name's lookup is abandoned if no other caller waits for it. It stays so if another one joins:
-  /// it has had its time.
+  /// Marks the name's lookup as abandoned if no caller waits for it. It stays abandoned if another caller
+  /// joins later, because it has already used its time.
   private func leave(_ name: String) {
     let begun = state.withLock { state -> [Lookup] in
       guard let lookup = state.underWay[name], !lookup.isAbandoned, !lookup.isAwaited
@@ -137,13 +137,13 @@ final class LookupQueue: Sendable {
     work(on: begun)
   }
 
-  // MARK: Whose turn it is
+  // MARK: Round robin of owners
 
   private var now: Timestamp {
     Timestamp(milliseconds: Int64(start.duration(to: .now) / .milliseconds(1)))
   }
 
-  /// Begins lookups, the owners in turn, as far as there is room.
+  /// Begins lookups, one owner after the other, while both limits allow it.
   private func begin(_ state: inout State) -> [Lookup] {
     let moment = now
     var begun: [Lookup] = []
@@ -170,7 +170,7 @@ final class LookupQueue: Sendable {
     shares.note(lookup.payer, at: now)
   }
 
-  // MARK: The threads
+  // MARK: Threads
 
   private func work(on lookups: some Sequence<Lookup>) {
     for lookup in lookups {
@@ -195,7 +195,7 @@ final class LookupQueue: Sendable {
     }
   }
 
-  /// - Returns: what is to be looked up next, on this thread and others.
+  /// - Returns: The lookups to run next: the first on this thread, the others on new threads.
   private func finish(_ lookup: Lookup, with result: LookupResult) -> [Lookup] {
     let (waiters, begun) = state.withLock { state -> ([OneShot<LookupResult>], [Lookup]) in
       if case .found(let addresses) = result, cacheTime > .zero {
@@ -217,20 +217,20 @@ final class LookupQueue: Sendable {
   }
 
   private static let maxAnswers = 4_096
-  /// Threads in all for each of those whose lookup a caller waits for.
+  /// Total threads per thread that a caller waits for.
   static let threadsForEach = 4
 }
 
-/// One name being looked up; what changes is the queue's, behind its lock.
+/// The lookup of one name. The queue's lock protects its variables.
 private final class Lookup: @unchecked Sendable {
   let name: String
   var waiters: [OneShot<LookupResult>] = []
-  /// In whose queues it is, or was.
+  /// The owners whose queues contain or contained this lookup.
   var owners: Set<Owner?> = []
-  /// In whose turn it began.
+  /// The owner whose capacity this lookup uses.
   var payer: Owner?
   var hasBegun = false
-  /// Whether all that had waited left after it had begun.
+  /// Whether every caller stopped waiting after the lookup had begun.
   var isAbandoned = false
 
   var isAwaited: Bool { waiters.contains { !$0.isOver } }

@@ -1,32 +1,30 @@
 internal import Glibc
 
-/// Finds the addresses of a name. Called on threads that may block.
+/// Finds the addresses of a name. It is called on threads that may block.
 public protocol NameResolver: Sendable {
-  /// - Parameter name: lower case ASCII, without a dot at the end; never a number's spelling.
-  /// - Returns: the addresses in the order to be tried, at least one.
+  /// - Parameter name: Lower case ASCII, without a trailing dot; never a number.
+  /// - Returns: At least one address, in the order in which to try them.
   func addresses(of name: String) throws(ResolutionError) -> [IPAddress]
 }
 
 /// Why a name has no address.
 public struct ResolutionError: Error, Sendable, Equatable {
-  /// The system's word for it.
+  /// The resolver's error message.
   public var detail: String
 
-  /// A reason.
   public init(detail: String) { self.detail = detail }
 }
 
-/// The system's resolver: `/etc/hosts`, DNS and whatever else nsswitch.conf names.
+/// The system's resolver: `/etc/hosts`, DNS and other sources in nsswitch.conf.
 public struct SystemResolver: NameResolver {
-  /// The system's resolver.
+  /// Creates the resolver and limits the time that DNS queries take.
   ///
-  /// `getaddrinfo` holds its thread until it gives up, by default after some 20 s and more for dead
-  /// servers. The first resolver of the process sets the environment's `RES_OPTIONS`
-  /// (resolv.conf(5)) to `timeout:2 attempts:2`, unless the operator did: to be made before other
-  /// threads read the environment.
+  /// By default `getaddrinfo` blocks its thread for 20 s or longer if servers do not answer. The first
+  /// resolver of the process therefore sets the environment variable `RES_OPTIONS` (resolv.conf(5)) to
+  /// `timeout:2 attempts:2`, unless it is already set. Create it before other threads read the environment.
   public init() { Self.boundPatience }
 
-  /// Asks `getaddrinfo` for both families; up to 16 addresses.
+  /// Looks up IPv4 and IPv6 addresses with `getaddrinfo`. Returns at most 16.
   public func addresses(of name: String) throws(ResolutionError) -> [IPAddress] {
     var hints = addrinfo()
     hints.ai_family = AF_UNSPEC
@@ -48,6 +46,6 @@ public struct SystemResolver: NameResolver {
     _ = setenv("RES_OPTIONS", "timeout:2 attempts:2", 0)
   }()
 
-  /// A hostile zone may answer with hundreds.
+  /// A hostile zone may return hundreds of addresses.
   private static let maxAddresses = 16
 }

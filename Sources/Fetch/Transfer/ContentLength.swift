@@ -1,16 +1,18 @@
 import Jobs
 
-/// What a response's `Content-Length` fields say (RFC 9110 section 8.6), read before libcurl's reading is believed.
+/// A response's `Content-Length` fields (RFC 9110 section 8.6). They are checked here, because libcurl is
+/// more lenient.
 enum ContentLength: Equatable {
-  /// Nothing, or a transfer coding overrules it (RFC 9112 section 6.3).
+  /// No `Content-Length`, or a transfer coding overrides it (RFC 9112 section 6.3).
   case unsaid
   case said(Int)
-  /// More than can be counted.
+  /// More than `Int` can hold.
   case tooLarge
-  /// Different lengths, or no number: nobody can tell where such a body ends.
+  /// Different lengths or not a number, so the end of the body is unknown.
   case unclear(String)
 
-  /// - Parameter values: of the fields, each maybe a list of equal ones.
+  /// - Parameter values: The values of all `Content-Length` fields. Each may repeat one length, separated by
+  ///   commas.
   init(_ values: [String]) {
     let lengths = Set(
       values.flatMap { $0.split(separator: ",", omittingEmptySubsequences: false) }.map {
@@ -21,9 +23,9 @@ enum ContentLength: Equatable {
       return
     }
     if lengths.count > 1 {
-      self = .unclear("two lengths")
+      self = .unclear("different Content-Length values")
     } else if text.isEmpty || !text.utf8.allSatisfy({ 0x30...0x39 ~= $0 }) {
-      self = .unclear("a length that is no number")
+      self = .unclear("Content-Length is not a number")
     } else {
       self = Int(text).map { .said($0) } ?? .tooLarge
     }
@@ -35,7 +37,8 @@ enum ContentLength: Equatable {
 extension HeaderSection {
   var length: ContentLength { isCoded ? .unsaid : ContentLength(values(of: "content-length")) }
 
-  /// Whether it says both where the body ends and that a coding does: the origin and somebody before it may disagree.
+  /// Whether the response has both a `Content-Length` and a transfer coding. The origin and a proxy may then
+  /// disagree about where the body ends.
   var isDoubtful: Bool { isCoded && !values(of: "content-length").isEmpty }
 
   private var isCoded: Bool { !values(of: "transfer-encoding").isEmpty }

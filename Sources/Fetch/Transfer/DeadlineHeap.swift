@@ -1,10 +1,10 @@
-/// When to look at which transfer again, the earliest first: a binary heap.
+/// The times at which transfers are checked again, as a binary heap with the earliest first.
 struct DeadlineHeap {
   typealias Entry = (at: ContinuousClock.Instant, id: UInt64)
 
   private var entries: [Entry] = []
 
-  /// The earliest moment.
+  /// The earliest time.
   var next: ContinuousClock.Instant? { entries.first?.at }
 
   mutating func insert(_ id: UInt64, at moment: ContinuousClock.Instant) {
@@ -18,7 +18,7 @@ struct DeadlineHeap {
     }
   }
 
-  /// Takes the earliest entry if its moment has come.
+  /// Removes and returns the earliest entry if it is due.
   mutating func pop(dueBy now: ContinuousClock.Instant) -> Entry? {
     guard let first = entries.first, first.at <= now else { return nil }
     entries.swapAt(0, entries.count - 1)

@@ -1,7 +1,7 @@
 internal import CCurl
 
-/// libcurl says which sockets to watch and when to be called. Both callbacks run on the loop's
-/// thread, inside a call of ours into libcurl, and only note what they are told.
+/// The callbacks by which libcurl requests socket events and a timer. Both run on the loop's thread during a
+/// call into libcurl, and only record the request.
 extension EventLoop {
   func installMultiCallbacks() {
     let context = Unmanaged.passUnretained(self).toOpaque()
@@ -11,8 +11,8 @@ extension EventLoop {
     CCurl_multiSetPointer(multi, CURLMOPT_TIMERDATA, context)
     CCurl_multiSetLong(multi, CURLMOPT_MAXCONNECTS, settings.maxIdleConnections)
     CCurl_multiSetLong(multi, CURLMOPT_MAX_TOTAL_CONNECTIONS, settings.maxConnections)
-    // One transfer a connection at a time, with HTTP/2 as well: a reader that falls behind holds
-    // back nobody else's stream, and cancelling one closes its connection.
+    // One transfer per connection at a time, also with HTTP/2. A slow reader then does not block the streams
+    // of other transfers, and cancelling a transfer closes its connection.
     CCurl_multiSetLong(multi, CURLMOPT_PIPELINING, Int(CURLPIPE_NOTHING))
   }
 }
@@ -30,7 +30,7 @@ private func watchSocket(
       transfer.waits(for: what, on: socket)
     }
   } else {
-    // A handle of libcurl's own.
+    // The socket belongs to an internal handle of libcurl, not to a transfer.
     CCurl_watch(loop.epoll, socket, what)
   }
   return 0

@@ -6,15 +6,17 @@ internal import Glibc
 internal import Jobs
 internal import Synchronization
 
-/// One thread that drives every transfer: epoll tells which sockets are ready, libcurl's multi
-/// handle moves them. Others reach it by commands through a locked queue and an eventfd.
-final class EventLoop: @unchecked Sendable {  // `queue` is locked, the rest is the thread's alone
+/// The thread that drives all transfers. epoll reports which sockets are ready, and libcurl's multi handle
+/// reads and writes them.
+///
+/// Other threads send commands through a locked queue and wake the thread with an eventfd.
+final class EventLoop: @unchecked Sendable {  // `queue` is locked; only the thread uses the rest
   enum Command: Sendable {
     case start(TransferPlan)
-    /// Lets bytes flow again.
+    /// Continues a paused transfer.
     case resume(UInt64)
     case cancel(UInt64)
-    /// Lets the rest of the body pass unread, for a moment.
+    /// Reads a small rest of the body without using it, to keep the connection.
     case discard(UInt64)
     case stop
   }
@@ -35,15 +37,15 @@ final class EventLoop: @unchecked Sendable {  // `queue` is locked, the rest is 
 
   private let handles = SpareHandles()
   private var transfers: [UInt64: Transfer] = [:]
-  /// Transfers beyond `maxConnections`, and their order. They wait here because libcurl 8.14 counts the time in its own queue
-  /// toward the connect timeout.
+  /// Transfers beyond `maxConnections`, and their order. They wait here, because libcurl 8.14 counts the time
+  /// in its own queue toward the connect timeout.
   private var waiting: [UInt64: TransferPlan] = [:]
   private var order: Deque<UInt64> = []
   private var deadlines = DeadlineHeap()
   private var stopping = false
-  /// What got something in this turn that a task may wait for.
+  /// Exchanges with new data for a waiting task, resumed at the end of each pass.
   var fed: [Exchange] = []
-  /// When libcurl wants to be called without a socket's event.
+  /// When libcurl must be called even if no socket is ready.
   var curlDeadline: ContinuousClock.Instant?
 
   init(
@@ -79,7 +81,7 @@ final class EventLoop: @unchecked Sendable {  // `queue` is locked, the rest is 
 
   private static let curlIsReady = curl_global_init(Int(CURL_GLOBAL_DEFAULT)) == CURLE_OK
 
-  /// Hands a command to the thread. After the end, a transfer to start ends as cancelled.
+  /// Adds a command for the thread. Once the thread has stopped, a transfer to start ends as cancelled.
   func post(_ command: Command) {
     let (accepted, isFirst) = queue.withLock { queue in
       guard !queue.isStopped else { return (false, false) }
@@ -90,14 +92,14 @@ final class EventLoop: @unchecked Sendable {  // `queue` is locked, the rest is 
     if !accepted, case .start(let plan) = command { plan.exchange.end(.cancelled) }
   }
 
-  /// Waits until the thread has ended every transfer and itself; after `post(.stop)` only.
+  /// Blocks until the thread has ended every transfer and stopped. Call it only after `post(.stop)`.
   func waitForEnd() {
     ended.wait()
     ended.signal()
   }
 }
 
-// The thread's side.
+// The code that runs on the loop's thread.
 extension EventLoop {
   private func run() {
     blockBrokenPipeSignal()
@@ -136,13 +138,13 @@ extension EventLoop {
     checkDeadlines(now)
   }
 
-  /// Once a turn: tasks that are woken together cost fewer threads' sleeps.
+  /// Resumes waiting tasks once per pass: waking several tasks together needs fewer thread switches.
   private func handOver() {
     for exchange in fed { exchange.handOver() }
     fed.removeAll(keepingCapacity: true)
   }
 
-  /// In milliseconds; -1 for ever.
+  /// Returns the timeout of `epoll_wait` in milliseconds; -1 means no timeout.
   private func pollTimeout() -> Int32 {
     guard let next = [curlDeadline, deadlines.next].compactMap({ $0 }).min() else { return -1 }
     let left = ContinuousClock.now.duration(to: next)
@@ -205,7 +207,7 @@ extension EventLoop {
     onOpenTransfers(transfers.count)
   }
 
-  /// Takes a transfer off; one that hasn't ended by itself loses its connection.
+  /// Removes a transfer. The connection of an unfinished transfer is closed.
   private func remove(_ transfer: Transfer, ending error: FetchError?) {
     transfer.exchange.end(error)
     if !transfer.isDone { transfer.forbidReuse() }
@@ -236,8 +238,9 @@ extension EventLoop {
     }
   }
 
-  /// Sends the request on a new connection where the one that libcurl had kept was unfit for it, or where its origin
-  /// broke the rules of HTTP/2.
+  /// Sends the request again on a new connection if the kept connection was unusable, or if the origin
+  /// violated HTTP/2.
+  /// - Returns: Whether the transfer was started again.
   private func startsAgain(_ transfer: Transfer, after code: CURLcode) -> Bool {
     let fallsBack = transfer.mayFallBack(after: code)
     guard transfer.needsNewConnection || fallsBack else { return false }
@@ -261,14 +264,15 @@ extension EventLoop {
     }
   }
 
-  /// One valid entry a transfer: an older one is told by its moment and passed over.
+  /// Adds the transfer's next check to the heap. Each transfer has one valid entry; older entries differ from
+  /// `nextCheck` and are ignored.
   private func schedule(_ transfer: Transfer) {
     let moment = transfer.deadline(from: .now)
     transfer.nextCheck = moment
     deadlines.insert(transfer.exchange.id, at: moment)
   }
 
-  /// A write to a connection that the origin has closed shall be an error, not a signal.
+  /// Blocks SIGPIPE, so that writing to a connection closed by the origin returns an error.
   private func blockBrokenPipeSignal() {
     var signals = sigset_t()
     sigemptyset(&signals)

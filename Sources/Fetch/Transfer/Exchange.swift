@@ -2,18 +2,18 @@ internal import Jobs
 internal import Synchronization
 internal import Waiting
 
-/// One request and its response, between the loop's thread that brings the bytes and the one task
-/// that takes them. Everything that both touch is behind one lock, so that no wake-up is lost.
+/// One request and its response. It passes data from the loop's thread to the one task that reads it. A lock
+/// protects all shared state, so that no wake-up is lost.
 ///
-/// The loop appends until the buffer is full, then asks libcurl to hold back; the task takes the
-/// whole buffer at once, as the array that it is, and lets the transfer go on.
+/// The loop appends bytes until the buffer is full and then pauses the transfer. The task takes the whole
+/// buffer at once, without copying it, and continues the transfer.
 final class Exchange: ImageBytes {
-  /// What becomes of bytes that were offered.
+  /// The result of appending bytes.
   enum Acceptance {
     case taken, holdBack
-    /// Nobody wants them any more.
+    /// The exchange has ended, so the bytes are not needed.
     case refused
-    /// They are more than the limit.
+    /// The response exceeds the size limit.
     case tooMany(limit: Int)
   }
 
@@ -26,7 +26,7 @@ final class Exchange: ImageBytes {
     var waiter: Waiter?
   }
 
-  /// How it ended; the bytes that came before may still wait to be taken.
+  /// How the exchange ended. Bytes received before may still be buffered.
   private enum Ending {
     case complete
     case failed(FetchError)
@@ -51,15 +51,15 @@ final class Exchange: ImageBytes {
   }
 }
 
-// The loop's side. None of this blocks or calls libcurl.
+// The loop's side. These functions neither block nor call libcurl.
 extension Exchange {
   var isOver: Bool { state.withLock { $0.ending != nil } }
 
-  /// Bytes of the body accepted so far.
+  /// The number of bytes of the body accepted so far.
   var received: Int { state.withLock { $0.received } }
 
-  /// A task that waits gets it by ``handOver()``, as it gets bytes: what libcurl reads at once it gives in many pieces,
-  /// and to wake a task costs more than to take one.
+  /// Stores the response's head. ``handOver()`` passes it to a waiting task at the end of the pass: libcurl
+  /// returns one read as many pieces, and waking a task costs more than appending a piece.
   func deliver(_ head: ResponseHead) {
     let isAwaited = state.withLock { state in
       state.head = head
@@ -68,7 +68,8 @@ extension Exchange {
     if isAwaited { loop.fed.append(self) }
   }
 
-  /// - Parameter mayHoldBack: else the buffer grows beyond its capacity.
+  /// Appends bytes of the body.
+  /// - Parameter mayHoldBack: False: the buffer grows beyond its capacity instead of pausing the transfer.
   func append(
     _ chunk: UnsafeBufferPointer<UInt8>, mayHoldBack: Bool = true
   ) -> Acceptance {
@@ -80,7 +81,7 @@ extension Exchange {
     return acceptance
   }
 
-  /// Gives what has come to the task, if it waits for that.
+  /// Resumes the waiting task if the data it waits for is available.
   func handOver() {
     let (wake, resumes) = state.withLock { state -> ((() -> Void)?, Bool) in
       switch (state.waiter, state.head) {
@@ -113,9 +114,10 @@ extension Exchange {
     return .taken
   }
 
-  /// Ends it; the first ending stays. Whoever waits gets what came before it, and then finds the end without waiting.
-  /// - Parameter error: nil when the response is there whole.
-  /// - Returns: whether this was the first.
+  /// Ends the exchange. Only the first call counts. A waiting task receives the data that arrived before, and
+  /// sees the end at its next call.
+  /// - Parameter error: Nil if the response is complete.
+  /// - Returns: Whether this was the first call.
   @discardableResult
   func end(_ error: FetchError?) -> Bool {
     let (wake, isFirst) = state.withLock { state -> ((() -> Void)?, Bool) in
@@ -156,15 +158,16 @@ extension Exchange {
   }
 }
 
-// The task's side.
+// The reading task's side.
 extension Exchange {
-  /// Waits for the final response's header section.
+  /// Waits for the header section of the final response.
   func head() async throws(FetchError) -> ResponseHead {
     let result = await withCancellation {
       await withCheckedContinuation { continuation in
         let result = state.withLock { state -> Result<ResponseHead, FetchError>? in
           if case .failed(.cancelled) = state.ending { return .failure(.cancelled) }
-          // Though it may have broken off since: the bytes before that are worth keeping.
+          // The head is returned even if the transfer has failed since, because the bytes received before the
+          // failure can be kept.
           if let head = state.head { return .success(head) }
           if case .failed(let error) = state.ending { return .failure(error) }
           state.waiter = .head(continuation)
@@ -182,7 +185,7 @@ extension Exchange {
     return try result.get()
   }
 
-  /// Waits for bytes and takes all there are; nil after the last.
+  /// Waits for bytes and returns all that are buffered; nil after the last.
   func next() async throws(FetchError) -> [UInt8]? {
     if Task.isCancelled {
       cancel()
@@ -213,17 +216,17 @@ extension Exchange {
     case .complete: return (.success(nil), false)
     case .failed(let error): return (.failure(error), false)
     case nil:
-      precondition(state.waiter == nil, "one task at a time takes an image's bytes")
+      precondition(state.waiter == nil, "only one task at a time may read an image's bytes")
       state.waiter = .bytes(continuation)
       return (nil, false)
     }
   }
 
-  /// Ends it at once and closes its connection.
+  /// Ends the exchange as cancelled and closes its connection.
   func cancel() {
     if end(.cancelled) { loop.post(.cancel(id)) }
   }
 
-  /// Lets the rest of an unwanted body pass, so that its connection can be used again.
+  /// Discards the rest of the body. If it is short, the connection can be used again.
   func discard() { loop.post(.discard(id)) }
 }

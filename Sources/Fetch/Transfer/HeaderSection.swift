@@ -1,28 +1,29 @@
 internal import Jobs
 
-/// A response's header section, line by line as libcurl hands it over, within its bounds.
+/// A response's header section. libcurl passes it line by line; its size is limited.
 ///
-/// Interim responses (1xx) count against the same bounds: an origin may not send them for ever.
+/// Interim responses (1xx) count toward the same limits, so an origin cannot send them without end.
 struct HeaderSection {
-  /// What a line made of the section.
+  /// The state of the section after a line.
   enum Step: Equatable {
     case more, complete
     case tooLarge(HeaderLimit)
-    /// Nobody can tell where its lines end, or what they belong to: libcurl may have read another one.
+    /// Line ends or fields are ambiguous, so libcurl may have understood them differently.
     case malformed
   }
 
-  /// The newest status line's; 0 before the first.
+  /// The status of the newest status line; 0 before the first.
   private(set) var status = 0
-  /// Complete once the section is.
+  /// The fields of the newest response; complete once the section is.
   private(set) var fields: [HeaderField] = []
-  /// The newest field line. Further lines may continue its value.
+  /// The newest field. Further lines may continue its value.
   private var newest: (name: String, value: [UInt8])?
   private let maxBytes: Int
   private let maxLines: Int
   private var bytes = 0
   private var lines = 0
-  /// A line that looks like one elsewhere is a field's: libcurl obeys what came before it, too.
+  /// Whether the next line must be a status line. Any other line is treated as a field, even if it looks like a
+  /// status line: libcurl would then start a new response but keep the effect of the fields before it.
   private var expectsStatusLine = true
 
   init(maxBytes: Int, maxLines: Int = 264) {
@@ -30,7 +31,7 @@ struct HeaderSection {
     self.maxLines = maxLines
   }
 
-  /// Takes one line with its line break.
+  /// Parses one line, including its line break.
   mutating func take(_ line: UnsafeBufferPointer<UInt8>) -> Step {
     bytes += line.count
     lines += 1
@@ -39,7 +40,7 @@ struct HeaderSection {
     var content = line[...]
     if content.last == 0x0A { content = content.dropLast() }
     if content.last == 0x0D { content = content.dropLast() }
-    // To libcurl one within a line is a character like others.
+    // libcurl treats a carriage return inside a line as an ordinary character.
     if content.contains(0x0D) || content.contains(0) { return .malformed }
     if expectsStatusLine {
       guard begin(content) else { return .malformed }
@@ -53,12 +54,13 @@ struct HeaderSection {
     return .more
   }
 
-  /// Every value of a field.
+  /// Returns all values of the field with this lower-case name.
   func values(of name: String) -> [String] {
     fields.filter { $0.name.lowercased() == name }.map(\.value)
   }
 
-  /// - Returns: whether it is a status line. Any number of blanks may stand before the code, as for libcurl.
+  /// Parses a status line. Like libcurl, it accepts any number of spaces before the code.
+  /// - Returns: Whether the line is a status line.
   private mutating func begin(_ line: Slice<UnsafeBufferPointer<UInt8>>) -> Bool {
     guard line.starts(with: "HTTP/".utf8) else { return false }
     let digits = line.drop { $0 != 0x20 }.drop(while: Self.isBlank).prefix(3)
@@ -69,8 +71,9 @@ struct HeaderSection {
     return status >= 100
   }
 
-  /// - Returns: false for a line that is no field and continues none, and for one that libcurl reads as another field
-  ///   than a cache must, where that field says how long the body is.
+  /// Parses a field line or the continuation of one.
+  /// - Returns: False if the line is neither. Also false for a framing field with blanks before its colon,
+  ///   which libcurl and caches read differently.
   private mutating func add(_ line: Slice<UnsafeBufferPointer<UInt8>>) -> Bool {
     if Self.isBlank(line[line.startIndex]) { return fold(line) }
     endField()
@@ -81,7 +84,8 @@ struct HeaderSection {
     return line[..<colon].last.map(Self.isBlank) != true || !Self.isFraming(name)
   }
 
-  /// RFC 9112 section 5.2: a line that begins with a blank continues the value before it, as if after one space.
+  /// Appends a continuation line (RFC 9112 section 5.2): a line that begins with a blank continues the value
+  /// before it, after one space.
   private mutating func fold(_ line: Slice<UnsafeBufferPointer<UInt8>>) -> Bool {
     guard let name = newest?.name, !Self.isFraming(name) else { return false }
     let more = Self.trimmed(line)
@@ -98,7 +102,8 @@ struct HeaderSection {
       HeaderField(name: name, value: isLocation ? Redirect.text(of: value) : Self.text(value)))
   }
 
-  /// libcurl reads these itself, and only as they are usually written.
+  /// Whether a field determines the body's length. libcurl parses these fields itself, and only in their
+  /// usual form.
   private static func isFraming(_ name: String) -> Bool {
     ["content-length", "transfer-encoding"].contains(name.lowercased())
   }
@@ -113,18 +118,18 @@ struct HeaderSection {
 
   private static func isBlank(_ byte: UInt8) -> Bool { byte == 0x20 || byte == 0x09 }
 
-  /// UTF-8 where it is, else a character a byte, so that nothing is lost.
+  /// Decodes UTF-8. Other bytes become one character each (ISO 8859-1), so that no byte is lost.
   private static func text(_ bytes: [UInt8]) -> String {
     String(validating: bytes, as: UTF8.self)
       ?? String(String.UnicodeScalarView(bytes.map { Unicode.Scalar($0) }))
   }
 }
 
-/// A final response's header section.
+/// The header section of a final response.
 struct ResponseHead: Sendable {
   var status: Int
   var fields: [HeaderField]
-  /// Nil without a usable `Content-Length`, or where the transfer coding overrules it.
+  /// Nil without a usable `Content-Length`, or if a transfer coding overrides it.
   var contentLength: Int?
   var timings: TransferTimings
 }

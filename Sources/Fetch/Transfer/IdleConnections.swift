@@ -1,13 +1,14 @@
 internal import CCurl
 internal import Glibc
 
-/// The sockets of the HTTP/1.1 connections that libcurl keeps for later requests. The loop's thread alone touches them.
+/// The sockets of the HTTP/1.1 connections that libcurl keeps for later requests. Only the loop's thread uses
+/// it.
 ///
-/// What comes on such a connection answers no request: bytes beyond a body's length, a second response, the end. libcurl
-/// before 8.0 looks for the end only and would read the rest as the next request's response, so a connection on which
-/// anything came is shut down here; libcurl then finds its end and lets it go.
+/// Data on an idle connection answers no request: it is excess body, a second response, or the end of the
+/// connection. libcurl before 8.0 detects only the end, and would read other data as the response to the next
+/// request. Such a connection is therefore shut down here, and libcurl then closes it.
 final class IdleConnections {
-  /// Readable when something came on one of them.
+  /// Readable when data arrived on an idle connection.
   let epoll: Int32
 
   /// - Throws: `.noDescriptor`.
@@ -18,14 +19,14 @@ final class IdleConnections {
 
   deinit { close(epoll) }
 
-  /// A connection is new, or its last transfer is through with it. Closing its socket takes it out again.
+  /// Adds a new connection, or one whose transfer has ended. Closing the socket removes it.
   func insert(_ socket: Int32) { CCurl_watchIdle(epoll, socket) }
 
-  /// A transfer waits for something to come on it.
+  /// Removes a connection that a transfer uses.
   func remove(_ socket: Int32) { CCurl_unwatch(epoll, socket) }
 
-  /// Shuts down those on which something came.
-  /// - Returns: whether there were any.
+  /// Shuts down the idle connections on which data arrived.
+  /// - Returns: Whether there were any.
   @discardableResult
   func shutDownSpoken() -> Bool {
     withUnsafeTemporaryAllocation(of: epoll_event.self, capacity: 64) { events in
@@ -42,8 +43,8 @@ final class IdleConnections {
     }
   }
 
-  /// First shut down, as what comes after that makes the kernel reset the connection; then emptied, as libcurl looks no
-  /// further than the first byte.
+  /// Shuts the socket down first, so that the kernel resets the connection if more data arrives. Then empties
+  /// it, because libcurl checks only its first byte.
   private static func end(_ socket: Int32) {
     shutdown(socket, Int32(SHUT_RDWR))
     withUnsafeTemporaryAllocation(byteCount: 65_536, alignment: 1) { buffer in

@@ -1,12 +1,12 @@
 internal import CCurl
 
-/// libcurl's handles that no transfer needs at the moment: using one again spares its making. The loop's thread alone
-/// touches them.
+/// libcurl easy handles that no transfer uses at the moment. Reusing a handle is cheaper than creating one.
+/// Only the loop's thread uses it.
 ///
-/// Nothing of a transfer is left in one: every option is as libcurl has it at first, and a session of TLS isn't kept at
-/// all, so that an origin can't tell by it that two of its requests came from the same service.
+/// A reused handle keeps nothing of its last transfer: all options are reset, and TLS sessions are never
+/// cached. An origin therefore cannot use a TLS session to link two requests.
 final class SpareHandles {
-  /// Of some 6 KB each.
+  /// The most handles kept, about 6 KB each.
   private static let capacity = 64
 
   private var handles: [UnsafeMutableRawPointer] = []
@@ -15,10 +15,10 @@ final class SpareHandles {
 
   func take() -> UnsafeMutableRawPointer? { handles.popLast() ?? curl_easy_init() }
 
-  /// - Parameter handle: one that no multi handle has any more.
+  /// - Parameter handle: A handle that has been removed from the multi handle.
   func giveBack(_ handle: UnsafeMutableRawPointer) {
     guard handles.count < Self.capacity else { return curl_easy_cleanup(handle) }
-    // What is shared is the one thing that a reset leaves as it is.
+    // `curl_easy_reset` does not reset the share.
     CCurl_setPointer(handle, CURLOPT_SHARE, nil)
     curl_easy_reset(handle)
     handles.append(handle)

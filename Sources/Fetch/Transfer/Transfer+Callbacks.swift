@@ -2,7 +2,8 @@ internal import CCurl
 internal import Glibc
 internal import Jobs
 
-/// What libcurl calls on the loop's thread during a transfer: nothing here blocks or calls it back.
+/// The callbacks that libcurl runs on the loop's thread during a transfer. They neither block nor call
+/// libcurl back.
 extension Transfer {
   func installCallbacks() {
     let context = Unmanaged.passUnretained(self).toOpaque()
@@ -28,12 +29,13 @@ extension Transfer {
     context.map { Unmanaged<Transfer>.fromOpaque($0).takeUnretainedValue() }
   }
 
-  /// - Returns: the bytes taken, or what makes libcurl wait or stop.
+  /// Passes bytes of the body to the exchange.
+  /// - Returns: The number of bytes, or the value that makes libcurl pause or stop.
   fileprivate func take(_ body: UnsafeBufferPointer<UInt8>) -> Int {
     lastByte = .now
     if let goesOn = tookUnwanted(body.count) { return goesOn ? body.count : Self.stop }
-    // A connection counts as idle until its socket is watched, and held back it isn't; by then libcurl has read at
-    // most a hundred times the size of its buffer, which is 6.6 MB.
+    // Before its socket is watched, the transfer must not pause: its connection would count as idle although
+    // data is pending. By then libcurl has read at most a hundred times its buffer size, which is 6.6 MB.
     switch exchange.append(body, mayHoldBack: socket != nil) {
     case .taken: return body.count
     case .holdBack:
@@ -46,8 +48,8 @@ extension Transfer {
     }
   }
 
-  /// Gives the next piece of the request's content.
-  /// - Returns: how many bytes; 0 after the last; ``abort`` where they can't be read.
+  /// Copies the next piece of the request's content into the buffer.
+  /// - Returns: The number of bytes; 0 after the last; `CURL_READFUNC_ABORT` if they cannot be read.
   fileprivate func give(into buffer: UnsafeMutableRawBufferPointer) -> Int {
     lastByte = .now
     guard let content = plan.content else { return 0 }
@@ -64,7 +66,7 @@ extension Transfer {
     let now = ContinuousClock.now
     lastByte = now
     firstByte = firstByte ?? now
-    // After the body: a trailer section, which carries nothing for us.
+    // Lines after the body are a trailer section, which is ignored.
     if hasHead { return line.count }
     switch headerSection.take(line) {
     case .more: return line.count
@@ -92,7 +94,7 @@ extension Transfer {
     return Self.stop
   }
 
-  /// The final response's status, as libcurl has read it.
+  /// The final response's status as libcurl parsed it.
   private var statusOfLibrary: Int {
     var status = 0
     CCurl_getLong(easy, CURLINFO_RESPONSE_CODE, &status)
@@ -107,17 +109,19 @@ extension Transfer {
     }
   }
 
-  // Neither a count of bytes nor a pause: libcurl ends the transfer.
+  // libcurl ends the transfer, because this is neither the number of bytes nor a pause.
   private static let stop = 0xFFFF_FFFF
 
-  /// libcurl did not find the host among the pins. Only an IPv6 address is not pinned: libcurl reads it without a lookup.
+  /// Whether libcurl may resolve the host without a pin. Only an IPv6 address has no pin; libcurl needs no
+  /// lookup for it.
   fileprivate func resolvesWithoutPin() -> Bool {
     if plan.route.hasNoName { return true }
-    failure = .connectFailure(host: plan.route.host, detail: "its name could not be pinned")
+    failure = .connectFailure(
+      host: plan.route.host, detail: "the resolved address could not be set")
     return false
   }
 
-  /// The last look before the connection: only an address that was judged and pinned gets a socket.
+  /// The last check before a connection opens: only an address that was checked and pinned gets a socket.
   fileprivate func opens(_ address: IPAddress) -> Bool {
     connectingSince = connectingSince ?? .now
     if let proxy = plan.route.proxy { return proxy.addresses.contains(address) }
@@ -128,7 +132,7 @@ extension Transfer {
     return plan.route.addresses.contains(address)
   }
 
-  /// The last look before the request, which also sees the peer of a connection used again.
+  /// The last check before the request is sent. It also covers the peer of a reused connection.
   fileprivate func sends(to peer: String) -> Bool {
     isConnected = true
     speaksHTTP2 = CCurl_speaksHTTP2(easy) == 1
@@ -145,8 +149,11 @@ extension Transfer {
 }
 
 extension Transfer {
-  /// Whether nothing has come on the connection since its last response ended: it would be read as the next one. The
-  /// connection that libcurl chose is one of the idle ones; which, it doesn't tell, so any of them that spoke will do.
+  /// Whether no data arrived on the connection since its last response; such data would be read as the next
+  /// response.
+  ///
+  /// libcurl does not report which idle connection it chose. Data on any of them therefore makes the transfer
+  /// use a new connection.
   fileprivate func isUnspoken() -> Bool {
     let isNew = connectingSince != nil
     let hasUnread = !speaksHTTP2 && CCurl_hasUnreadPlaintext(easy) != 0
@@ -179,7 +186,7 @@ private func giveContent(
   return transfer.give(into: UnsafeMutableRawBufferPointer(start: bytes, count: size * count))
 }
 
-/// A request that found its connection closed is sent again from its start.
+/// Rewinds the content when libcurl sends a request again, because its kept connection was closed.
 private func seekContent(
   _ context: UnsafeMutableRawPointer?, _ offset: curl_off_t, _ origin: Int32
 ) -> Int32 {
@@ -192,7 +199,7 @@ private func openSocket(
   _ context: UnsafeMutableRawPointer?, _: curlsocktype,
   _ address: UnsafeMutablePointer<curl_sockaddr>?
 ) -> curl_socket_t {
-  // The structure's last member is longer than declared for IPv6, so it is read where it lies.
+  // For IPv6 the address is longer than the structure's last member, so it is read in place.
   guard let transfer = Transfer.at(context), let address,
     let offset = MemoryLayout<curl_sockaddr>.offset(of: \.addr)
   else { return CURL_SOCKET_BAD }
@@ -204,7 +211,7 @@ private func openSocket(
   return opened
 }
 
-/// Called before libcurl looks a host up; anything but 0 ends the transfer.
+/// libcurl calls this before it looks up a host. Any result but 0 ends the transfer.
 func startResolving(
   _: UnsafeMutableRawPointer?, _: UnsafeMutableRawPointer?, _ context: UnsafeMutableRawPointer?
 ) -> Int32 {

@@ -1,24 +1,26 @@
 internal import CCurl
 internal import Jobs
 
-/// What a transfer may and may not do: everything that libcurl offers and we don't need is off.
+/// The options of a transfer. Every libcurl feature that the service does not need is off.
 extension Transfer {
   func setOptions() {
     set(CURLOPT_URL, plan.route.url)
     CCurl_setLong(easy, CURLOPT_NOSIGNAL, 1)
     setMethod()
-    // Large bodies in a quarter of the reads. What isn't filled is never touched, and so no memory of a slow transfer's.
+    // A larger buffer needs a quarter of the reads. Memory that a slow transfer does not fill is never
+    // touched.
     CCurl_setLong(easy, CURLOPT_BUFFERSIZE, 65_536)
     CCurl_setLong(easy, CURLOPT_HTTP_VERSION, Int(CURL_HTTP_VERSION_2TLS))
     CCurl_setLong(easy, CURLOPT_HTTP09_ALLOWED, 0)
-    // Also of the transfer, which libcurl would undo on the loop's thread and however much comes out. Chunks stay undone.
+    // libcurl would also decode transfer codings on the loop's thread, without a limit on the output. Chunked
+    // bodies are still decoded.
     CCurl_setLong(easy, CURLOPT_HTTP_CONTENT_DECODING, 0)
     set(CURLOPT_PROTOCOLS_STR, "http,https")
     CCurl_setLong(easy, CURLOPT_FOLLOWLOCATION, 0)
     CCurl_setLong(easy, CURLOPT_UNRESTRICTED_AUTH, 0)
     CCurl_setLong(easy, CURLOPT_NETRC, CCurl_netrcIgnored)
     CCurl_setLong(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)
-    // libcurl takes no more than an int's worth.
+    // libcurl accepts at most an `Int32`.
     let connectTimeout = Int(Int32(clamping: settings.connectTimeout.inMilliseconds))
     CCurl_setLong(easy, CURLOPT_CONNECTTIMEOUT_MS, max(1, connectTimeout))
     setTLS()
@@ -51,14 +53,14 @@ extension Transfer {
     if let file = settings.certificateAuthorities { set(CURLOPT_CAINFO, file) }
   }
 
-  /// Without one the empty string: else the environment's `http_proxy` would be obeyed. With one we
-  /// ask it for the judged address, so that it looks no name up that could lead elsewhere.
+  /// Sets the proxy. An empty string keeps libcurl from using the environment's `http_proxy`. The proxy is
+  /// asked to connect to the checked address, so that it does no lookup of its own.
   private func setProxy() {
     set(CURLOPT_NOPROXY, "")
     set(CURLOPT_PROXY, plan.route.proxy?.url ?? "")
     guard plan.route.proxy != nil else { return }
     CCurl_setLong(easy, CURLOPT_HTTPPROXYTUNNEL, 1)
-    // In a TLS session within another one, what the outer holds unread can't be seen.
+    // With TLS inside TLS, unread data of the outer session cannot be detected.
     if isWithinTwoSessions { forbidReuse() }
     set(CURLOPT_CONNECT_TO, ["::\(plan.route.addresses[0].inURL):\(plan.route.port)"])
   }
@@ -71,9 +73,9 @@ extension Transfer {
     ] where !fields.contains(where: { $0.name.lowercased() == name.lowercased() }) {
       fields.append(HeaderField(name: name, value: value))
     }
-    // To libcurl "Name:" means to leave the field out, "Name;" to send it empty.
+    // In libcurl, "Name:" omits the field and "Name;" sends it empty.
     var lines = fields.map { $0.value.isEmpty ? "\($0.name);" : "\($0.name): \($0.value)" }
-    // What is sent is small beside a round trip, and few servers answer 100.
+    // No `Expect: 100-continue`: sending the content costs less than a round trip, and few servers answer 100.
     if plan.content != nil { lines.append("Expect:") }
     set(CURLOPT_HTTPHEADER, lines)
     CCurl_setLong(easy, CURLOPT_HEADEROPT, Int(CURLHEADER_SEPARATE))
@@ -89,13 +91,14 @@ extension Transfer {
 }
 
 extension HeaderField {
-  /// The schemes whose credentials are of one request (RFC 7617, RFC 6750, RFC 7616) or widely used so.
+  /// Schemes whose credentials apply to one request (RFC 7617, RFC 6750, RFC 7616), or are widely used that
+  /// way.
   private static let ofOneRequest: Set<String> = [
     "apikey", "aws4-hmac-sha256", "basic", "bearer", "digest", "token",
   ]
 
-  /// Whether the origin may take it for the connection's, and whatever comes on it later as from the same client, as
-  /// with Negotiate and NTLM (RFC 4559 section 6).
+  /// Whether the field may authenticate the whole connection, as with Negotiate and NTLM (RFC 4559 section
+  /// 6). The origin would then treat later requests on it as requests of the same client.
   fileprivate var mayAuthenticateConnection: Bool {
     guard name.lowercased() == "authorization" else { return false }
     return !Self.ofOneRequest.contains(value.prefix { $0 != " " }.lowercased())

@@ -2,7 +2,7 @@ internal import CCurl
 internal import Jobs
 internal import Logging
 
-/// What a transfer brought, in our words.
+/// Converts the result of a transfer to the service's own types.
 extension Transfer {
   func makeHead() -> ResponseHead {
     ResponseHead(
@@ -10,7 +10,7 @@ extension Transfer {
       contentLength: headerSection.length.bytes, timings: timings())
   }
 
-  /// Nil when the response is there whole.
+  /// Returns the error for libcurl's result code, or nil if the response is complete.
   func error(for code: CURLcode) -> FetchError? {
     if let failure { return failure }
     let host = plan.route.host
@@ -25,10 +25,11 @@ extension Transfer {
       return .tlsFailure(host: host, detail: words(for: code))
     case CURLE_OPERATION_TIMEDOUT where !isConnected:
       return connectTimedOut
-    // A header line longer than libcurl keeps; CURLE_TOO_LARGE (100) from libcurl 8.6 on.
+    // A header line is longer than libcurl allows. libcurl 8.6 and later return CURLE_TOO_LARGE (100).
     case CURLE_OUT_OF_MEMORY where isConnected && !hasHead, CURLcode(100) where !hasHead:
       return .headerTooLarge(.bytes(settings.maxHeaderBytes))
-    // Contents stay coded, so this is about the transfer: newer versions of libcurl refuse its codings themselves.
+    // Content codings are not decoded here, so the error is about a transfer coding. Newer versions of
+    // libcurl refuse these.
     case CURLE_BAD_CONTENT_ENCODING where !hasHead: return unaskedCoding
     default:
       guard hasHead else {
@@ -41,22 +42,23 @@ extension Transfer {
   }
 
   var unaskedCoding: FetchError {
-    .noResponse(host: plan.route.host, detail: "a transfer coding that was not asked for")
+    .noResponse(host: plan.route.host, detail: "an unrequested transfer coding")
   }
 
-  /// Whether the connection ended within the handshake, with nothing said of why: that is no verdict on a certificate.
+  /// Whether the connection broke during the TLS handshake without a TLS alert. That does not prove that the
+  /// certificate is bad.
   private var brokeOff: Bool {
     ["Recv failure", "Send failure", "SSL_ERROR_SYSCALL", "Connection reset", "unexpected eof"]
       .contains { detail.contains($0) }
   }
 
-  /// What went wrong, for the client. libcurl's details of a transfer through the proxy may name it,
-  /// so only the log gets them.
+  /// Returns the error detail for the client. For a transfer through the proxy, libcurl's own message may
+  /// name the proxy, so it is only logged.
   private func words(for code: CURLcode) -> String {
     let general = String(cString: curl_easy_strerror(code))
     guard plan.route.proxy != nil else { return detail.isEmpty ? general : detail }
     Logger(label: "imagefetch.fetch").debug(
-      "failed through the proxy",
+      "transfer through the proxy failed",
       metadata: ["host": "\(plan.route.host)", "why": "\(detail.isEmpty ? general : detail)"])
     var status = 0
     CCurl_getLong(easy, CURLINFO_HTTP_CONNECTCODE, &status)
@@ -89,7 +91,8 @@ extension Transfer {
 }
 
 extension HeaderSection {
-  /// Whether it has a transfer coding that was not asked for (RFC 9112 section 7.4), which nobody undoes here.
+  /// Whether the response has a transfer coding that was not requested (RFC 9112 section 7.4). The service
+  /// does not decode it.
   var hasUnaskedCoding: Bool {
     values(of: "transfer-encoding").contains { value in
       value.lowercased().split { ", \t".contains($0) }.contains {

@@ -1,8 +1,7 @@
 internal import CCurl
 internal import Jobs
 
-/// One libcurl transfer and what it needs for as long as it lives. The loop's thread alone touches
-/// it.
+/// One libcurl transfer and the resources it needs. Only the loop's thread uses it.
 final class Transfer {
   let easy: UnsafeMutableRawPointer
   let exchange: Exchange
@@ -10,39 +9,39 @@ final class Transfer {
   let settings: TransferSettings
   var headerSection: HeaderSection
 
-  /// libcurl is through with it.
+  /// Whether libcurl has finished it.
   var isDone = false
-  /// Why we ended it ourselves, from within a callback.
+  /// The error that a callback ended the transfer with.
   var failure: FetchError?
-  /// When the first socket was opened: the connect timeout runs from here.
+  /// When the first socket was opened. The connect timeout starts then.
   var connectingSince: ContinuousClock.Instant?
-  /// The request is on its way.
+  /// Whether the connection is established and the request may be sent.
   var isConnected = false
-  /// Whether the request's connection uses HTTP/2. False until it is connected.
+  /// Whether the connection uses HTTP/2. False until it is connected.
   var speaksHTTP2 = false
   var hasHead = false
-  /// Bytes of the request's content that libcurl has taken.
+  /// The number of content bytes passed to libcurl.
   var sent = 0
   private var heldBackSince: ContinuousClock.Instant?
-  /// The longest time. Its sender looks for room, and repeats what found none, at intervals that grew with it (RFC 9293
-  /// section 3.8): so much longer it may say nothing without having stalled.
+  /// The longest pause so far, which extends the stall timeout. After a pause, the sender retries at
+  /// intervals that grew with it (RFC 9293 section 3.8), so it may be silent for as long again.
   private var longestHold = Duration.zero
   var isHeldBack: Bool { heldBackSince != nil }
   var lastByte = ContinuousClock.now
   var firstByte: ContinuousClock.Instant?
-  /// The connection that libcurl had kept was unfit: nothing was sent.
+  /// The reused connection was unusable; the request was not sent.
   var needsNewConnection = false
-  /// HTTP/2 has failed: HTTP/1.1 takes its place.
+  /// Whether HTTP/2 failed and the request was sent again with HTTP/1.1.
   private var hasFallenBack = false
-  /// The one valid moment in the loop's heap.
+  /// The time of this transfer's valid entry in the loop's heap.
   var nextCheck: ContinuousClock.Instant?
 
   let idle: IdleConnections
   /// The loop's epoll descriptor.
   private let epoll: Int32
-  /// The last socket that libcurl waited for; nil before.
+  /// The last socket that libcurl waited for; nil before the first.
   private(set) var socket: Int32?
-  /// The events of `socket` that libcurl waits for.
+  /// The events that libcurl waits for on `socket`.
   private var waitsFor = CURL_POLL_NONE
   private var discardUntil: ContinuousClock.Instant?
   private var discarded = 0
@@ -91,15 +90,15 @@ final class Transfer {
     return pointer.map { Unmanaged<Transfer>.fromOpaque($0).takeUnretainedValue() }
   }
 
-  /// libcurl's own words for the last error.
+  /// libcurl's message for the last error.
   var detail: String { String(cString: message) }
 
-  /// A name cache of its own for each transfer, filled before it starts: in the multi handle's
-  /// shared one a pin could run out before its use, and libcurl would then ask the system behind
-  /// our back.
+  /// Fills the transfer's own name cache before the transfer starts. In the multi handle's shared cache a pin
+  /// could expire before its use, and libcurl would then ask the system's resolver.
   ///
-  /// A pin that libcurl does not accept is no error to it, so ``startResolving`` ends a transfer that would look a name up.
-  /// - Returns: whether the options were accepted; else the transfer must not start.
+  /// libcurl ignores a pin that it cannot parse. ``startResolving`` therefore ends a transfer that would look
+  /// up a name.
+  /// - Returns: Whether libcurl accepted the options. If not, the transfer must not start.
   private func pinNames() -> Bool {
     CCurl_shareNames(names) == CURLSHE_OK
       && CCurl_setPointer(easy, CURLOPT_SHARE, names) == CURLE_OK
@@ -107,7 +106,8 @@ final class Transfer {
       && set(CURLOPT_RESOLVE, plan.route.pins)
   }
 
-  /// - Returns: whether libcurl has taken all of the lines.
+  /// Sets a list option.
+  /// - Returns: Whether libcurl accepted all lines.
   @discardableResult
   func set(_ option: CURLoption, _ lines: [String]) -> Bool {
     var list: UnsafeMutablePointer<curl_slist>?
@@ -123,44 +123,46 @@ final class Transfer {
     return CCurl_setList(easy, option, list) == CURLE_OK
   }
 
-  /// What remains of its connection shall not serve another transfer.
+  /// Closes the connection after this transfer.
   func forbidReuse() { CCurl_setLong(easy, CURLOPT_FORBID_REUSE, 1) }
 
-  /// libcurl waits for this socket, the last one its request's, to become readable, writable or either.
+  /// Called when libcurl waits for a socket to become readable, writable or both. The last socket is the
+  /// request's.
   func waits(for events: Int32, on socket: Int32) {
     (self.socket, waitsFor) = (socket, events)
     watchSocket()
     idle.remove(socket)
   }
 
-  /// libcurl waits for this socket no longer: it is through, or held back.
+  /// Called when libcurl stops waiting for a socket, because the transfer has ended or is paused.
   func stopsWaiting(on socket: Int32) {
     if socket == self.socket { waitsFor = CURL_POLL_NONE }
     CCurl_unwatch(epoll, socket)
     leave(socket)
   }
 
-  /// Watches what libcurl waits for, except bytes while they are held back: libcurl 8.5 waits for the bytes of a paused
-  /// transfer too, and keeps all that come in memory.
+  /// Watches the events that libcurl waits for, but not for reading while the transfer is paused: libcurl 8.5
+  /// reads paused transfers, too, and keeps their bytes in memory.
   private func watchSocket() {
     guard let socket, waitsFor != CURL_POLL_NONE else { return }
     CCurl_watch(epoll, socket, isHeldBack ? waitsFor & CURL_POLL_OUT : waitsFor)
   }
 
-  /// Nothing more may come on its connection, which libcurl may keep. While held back more may; in HTTP/2 frames may at
-  /// any time, and each tells whose it is.
+  /// Marks the connection as idle, since no more data is expected on it. A paused transfer's connection is not
+  /// idle. Neither is an HTTP/2 connection, where frames may arrive at any time and carry their stream's number.
   private func leave(_ socket: Int32) {
     guard !isHeldBack, !speaksHTTP2 else { return }
     idle.insert(socket)
   }
 
-  /// It opened a socket, which isn't watched yet. What is there before it is may end without its being watched at all.
+  /// Called when libcurl opened a socket. It counts as idle from the start, because the transfer may end before
+  /// the socket is ever watched.
   func opened(_ socket: Int32) {
     (self.socket, waitsFor) = (nil, CURL_POLL_NONE)
     idle.insert(socket)
   }
 
-  /// Once more from the start, on a connection that nobody has used.
+  /// Prepares to send the request again on a new connection.
   func takeNewConnection() {
     CCurl_setLong(easy, CURLOPT_FRESH_CONNECT, 1)
     needsNewConnection = false
@@ -170,13 +172,13 @@ final class Transfer {
     sent = 0
   }
 
-  /// Whether the request may be sent again by HTTP/1.1: once, after an error of HTTP/2 before the response, unless it is
-  /// one that must not be repeated (RFC 9110 section 9.2.2).
+  /// Whether the request may be sent again with HTTP/1.1. This happens at most once, after an HTTP/2 error
+  /// before the response. A POST is not sent again, because it is not idempotent (RFC 9110 section 9.2.2).
   func mayFallBack(after code: CURLcode) -> Bool {
     let isOfHTTP2 =
       switch code {
       case CURLE_HTTP2, CURLE_HTTP2_STREAM: true
-      // libcurl 8.5 says no more of a stream that ended while its content was being sent.
+      // libcurl 8.5 returns this code for an HTTP/2 stream that ended while its content was being sent.
       case CURLE_SEND_ERROR: speaksHTTP2
       default: false
       }
@@ -192,7 +194,7 @@ final class Transfer {
     message.update(repeating: 0, count: Int(CURL_ERROR_SIZE))
   }
 
-  /// Nobody takes its bytes at the moment.
+  /// Pauses reading, because the exchange's buffer is full.
   func holdBack() {
     heldBackSince = .now
     watchSocket()
@@ -205,7 +207,7 @@ final class Transfer {
     heldBackSince = nil
     curl_easy_pause(easy, CURLPAUSE_CONT)
     watchSocket()
-    // What it was held back with was the last: libcurl doesn't wait for its socket again.
+    // All data had already been read, so libcurl does not wait for the socket again.
     if let socket, waitsFor == CURL_POLL_NONE { leave(socket) }
   }
 
@@ -215,29 +217,29 @@ final class Transfer {
     if isHeldBack { resume() }
   }
 
-  /// Whether unwanted bytes were taken; nil where bytes are wanted.
+  /// Counts discarded bytes. Returns whether to continue; nil if the body is not discarded.
   func tookUnwanted(_ count: Int) -> Bool? {
     guard discardUntil != nil else { return nil }
     discarded += count
     return discarded <= 16_384
   }
 
-  /// When to look again whether it is overdue, if nothing happens until then.
+  /// Returns when to check for a timeout next, if nothing happens until then.
   func deadline(from now: ContinuousClock.Instant) -> ContinuousClock.Instant {
     let next: ContinuousClock.Instant
     if let discardUntil {
       next = discardUntil
     } else if !isConnected {
-      // Looked at by then in any case: once it is connected, the stall timeout may be the shorter.
+      // Check again after the stall timeout at the latest: the transfer may be connected by then.
       next = min((connectingSince ?? now) + settings.connectTimeout, now + settings.stallTimeout)
     } else {
-      // Held back by us, the origin can't be stalling.
+      // While this service pauses the transfer, the origin cannot be stalling.
       next = (isHeldBack ? now : lastByte + longestHold) + settings.stallTimeout
     }
     return min(next, plan.deadline)
   }
 
-  /// What it failed to do in time; nil if it is within all its limits.
+  /// Returns the timeout that has expired, or nil if none has.
   func overdue(at now: ContinuousClock.Instant) -> FetchError? {
     if plan.deadline <= now { return .timeout(seconds: plan.timeout.roundedSeconds) }
     if deadline(from: now) > now { return nil }

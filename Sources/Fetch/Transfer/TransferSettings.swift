@@ -1,6 +1,6 @@
 internal import Jobs
 
-/// What is the same for every transfer of a fetcher.
+/// Settings that all transfers of a fetcher share.
 struct TransferSettings: Sendable {
   var connectTimeout: Duration
   var stallTimeout: Duration
@@ -11,22 +11,22 @@ struct TransferSettings: Sendable {
   var maxHeaderBytes: Int
 }
 
-/// What the loop needs to start one transfer.
+/// Everything that the loop needs to start one transfer.
 struct TransferPlan: Sendable {
   var exchange: Exchange
   var route: Route
   var method = OutgoingRequest.Method.get
-  /// Checked; the defaults are not among them.
+  /// Checked fields of the request. Defaults such as `User-Agent` are added later.
   var headers: [HeaderField]
   var content: OutgoingContent?
-  /// Of the whole fetch; `timeout` is what it was made of, for the error.
+  /// The end of the whole fetch. `timeout` is its length, for the error message.
   var deadline: ContinuousClock.Instant
   var timeout: Duration
-  /// When this hop began, its name's resolution included.
+  /// When this hop began, including the name lookup.
   var started: ContinuousClock.Instant
 }
 
 extension Duration {
-  /// Seconds to the millisecond, so that what was configured as 0.3 is also told as 0.3.
+  /// Seconds rounded to milliseconds, so that a configured 0.3 is reported as 0.3.
   var roundedSeconds: Double { Double(inMilliseconds) / 1_000 }
 }

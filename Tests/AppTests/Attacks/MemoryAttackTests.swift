@@ -3,19 +3,20 @@ import Synchronization
 import TestSupport
 import Testing
 
-/// One tenant makes objects whose lives an outside party decides: a slow origin, a slow receiver, a slow client. The
-/// service may neither take much memory for them nor keep another tenant's upload waiting.
-@Suite("A tenant that wants all memory", .timeLimit(.minutes(10)), .serialized)
+/// One client creates objects whose lifetime an outside party decides: a slow origin, a slow receiver or a
+/// slow client. The service must not use much memory for them, and must not delay another client's uploads.
+@Suite("A client that tries to use all memory", .timeLimit(.minutes(10)), .serialized)
 struct MemoryAttackTests {
   private static let isLong = ProcessInfo.processInfo.environment["LONG_TESTS"] == "1"
-  /// What the service may have at any time, in MiB, without its decoders. AddressSanitizer holds back 256 MiB of what was
-  /// freed.
+  /// The most memory of the service in MiB, without its decoders. AddressSanitizer retains 256 MiB of freed
+  /// memory.
   private static let mostMegabytes = Sanitizer.isHere ? 900 : 400
-  /// How long an upload of the other tenant may take at the 99th percentile. A release build on a machine that does nothing
-  /// else has 1 s; tests run a debug build beside others, where SQLite's one thread is busy with the lines of a batch.
+  /// The longest time for an upload of the other client at the 99th percentile. A release build on an idle
+  /// machine needs at most 1 s. Tests run a debug build next to other tests, and SQLite's one thread is busy
+  /// with the lines of a batch.
   private static let mostLatency = Duration.seconds(15)
 
-  @Test("by a batch of equal lines with long defaults, whose origin is slow, gets none")
+  @Test("equal lines with long defaults and a slow origin use little memory")
   func equalLines() async throws {
     let (count, gate) = (Self.isLong ? 30_000 : 10_000, Gate())
     try await Self.withVictim { service, origin, _ in
@@ -35,7 +36,7 @@ struct MemoryAttackTests {
     }
   }
 
-  @Test("by jobs of one URL with large variants of their own gets none")
+  @Test("jobs of one URL with different large variants use little memory")
   func variants() async throws {
     try await Self.withVictim { service, origin, _ in
       origin.on("/x", .ok(Self.large))
@@ -51,7 +52,7 @@ struct MemoryAttackTests {
     }
   }
 
-  @Test("by uploads whose large variants go to a receiver that drips its answer gets none")
+  @Test("uploads with large variants for a slow receiver use little memory")
   func deliveries() async throws {
     try await Self.withVictim { service, origin, _ in
       let count = Self.isLong ? 64 : 8
@@ -66,13 +67,13 @@ struct MemoryAttackTests {
         let answer = try await service.upload(Self.large, members, headers: anna)
         #expect(answer.status == 202)
       }
-      // All of them have a transfer under way or wait for one.
+      // Each of them has a running transfer or waits for one.
       await origin.waitForRequests(to: "/put")
       try await Self.watch(.seconds(Self.isLong ? 60 : 10))
     }
   }
 
-  @Test("by GETs of different variants whose clients read nothing gets none")
+  @Test("GETs of different variants whose clients read nothing use little memory")
   func unreadVariants() async throws {
     try await Self.withVictim { service, origin, port in
       origin.on("/x", .ok(Self.large))
@@ -92,13 +93,13 @@ struct MemoryAttackTests {
       let unread = clients
       let areAnswered = await withCheckedContinuation { continuation in
         Thread.detachNewThread {
-          // Each look takes up to ten seconds.
+          // Each check takes up to ten seconds.
           let answers = unread.map { client in (0..<12).contains { _ in client.isAnswered } }
           continuation.resume(returning: !answers.contains(false))
         }
       }
       #expect(areAnswered)
-      // What they have not read is some 3 MiB for each.
+      // The unread bytes are about 3 MiB per client.
       let more = try service.residentMegabytes() - before
       #expect(Sanitizer.isHere || more < 64, "\(more) MiB more")
       withExtendedLifetime(clients) {}
@@ -110,7 +111,7 @@ extension MemoryAttackTests {
   private static let small = image("x")
   private static let width = 1_200
 
-  /// A PNG of noise, whose variants are about as large.
+  /// A PNG of noise, whose variants are about as large as the PNG.
   private static let large: [UInt8] = {
     var state: UInt64 = 0x9E37_79B9_7F4A_7C15
     let row = 1 + 3 * width
@@ -124,13 +125,13 @@ extension MemoryAttackTests {
       count = buffer.count
     }
     var rows = words.withUnsafeBytes { Array($0.prefix(row * width)) }
-    // The filter of each row.
+    // The filter byte of each row.
     for start in stride(from: 0, to: rows.count, by: row) { rows[start] = 0 }
     let png = PNGFixture(width: UInt32(width), height: UInt32(width))
     return png.start + PNGFixture.chunk("IDAT", PNGFixture.zlib(rows)) + png.end
   }()
 
-  /// Eight large variants that no other number has.
+  /// Eight large variants that differ for each number.
   private static func variants(_ number: Int) -> [[String: Any]] {
     (0..<8).map { place in
       [
@@ -140,7 +141,7 @@ extension MemoryAttackTests {
     }
   }
 
-  /// Members of some 64 kB, as JSON.
+  /// Members of about 64 kB as JSON.
   private static func longMembers(_ origin: ScriptedOrigin) -> String {
     let text = String(repeating: "a", count: 7_800)
     let urls = (0..<7).map { #""\#(origin.url("/\($0)\(text)"))""# }
@@ -155,10 +156,10 @@ extension MemoryAttackTests {
     return Int(Double(line?.dropFirst(name.count) ?? "0") ?? 0)
   }
 
-  /// Lets the attack go on for a while.
+  /// Lets the attack continue for a while.
   private static func watch(_ time: Duration) async throws { try await Task.sleep(for: time) }
 
-  /// Runs an attack by anna while bert uploads small images, one after the other.
+  /// Runs an attack by the client anna, while bert uploads small images one after the other.
   private static func withVictim(
     _ attack: (RunningService, ScriptedOrigin, _ port: Int) async throws -> Void
   ) async throws {
@@ -180,20 +181,20 @@ extension MemoryAttackTests {
     end.hasCome.withLock { $0 = true }
     let latencies = try await victim.value.sorted()
     let slowest = try #require(latencies.last)
-    #expect(
-      latencies[latencies.count * 99 / 100] <= mostLatency,
-      "\(latencies.count) uploads, the slowest took \(slowest)")
+    let p99 = latencies[latencies.count * 99 / 100]
+    #expect(p99 <= mostLatency, "\(latencies.count) uploads, the slowest took \(slowest)")
     let most = try service.mostResidentMegabytes()
+    print("\(latencies.count) uploads: p99 \(p99), slowest \(slowest); at most \(most) MiB")
     #expect(most <= mostMegabytes, "\(most) MiB")
     try await service.kill()
   }
 
-  /// Whether the attack is over.
+  /// Whether the attack has ended.
   private final class End: Sendable {
     let hasCome = Mutex(false)
   }
 
-  /// How long uploads took, until the attack has ended.
+  /// Returns how long each upload took, until the attack has ended.
   private static func uploads(
     at service: RunningService, until end: End
   ) async throws -> [Duration] {
@@ -201,7 +202,7 @@ extension MemoryAttackTests {
     repeat {
       let start = ContinuousClock.now
       var answer = try await service.upload(small, [:], headers: bert)
-      // A client repeats what is refused for a moment. It counts as one slow upload.
+      // A client repeats an upload that is refused temporarily. Together they count as one slow upload.
       while answer.status == 503 {
         try? await Task.sleep(for: .milliseconds(100))
         answer = try await service.upload(small, [:], headers: bert)
@@ -216,7 +217,7 @@ extension MemoryAttackTests {
     return latencies
   }
 
-  /// The executable with at most 1 GiB of data: beyond that it would end.
+  /// The executable with a limit of 1 GiB of data. Beyond the limit it would crash.
   private static func limited(in folder: String) throws -> String {
     guard !Sanitizer.isHere else { return RunningService.executable }
     let path = folder + "/limited"

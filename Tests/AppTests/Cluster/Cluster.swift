@@ -3,9 +3,9 @@ import Synchronization
 import TestSupport
 import Testing
 
-/// Several services that share a database and a bucket, each with a folder of its own.
+/// Several services that share a database and a bucket. Each has its own folder.
 final class Cluster: Sendable {
-  /// A service, and who it is to the others at first.
+  /// A service and its first instance number.
   private struct Member {
     var service: RunningService
     var number: Int
@@ -15,18 +15,18 @@ final class Cluster: Sendable {
   private let settings: [String: String]
   let database: TestDatabase
   let bucket: TestBucket
-  /// What stands before the database and the bucket, where something does.
+  /// Proxies in front of the database and the bucket, if there are any.
   let proxies: (database: FaultyProxy, bucket: FaultyProxy)?
-  /// Whom the witness asks: after a failover another one.
+  /// The database server that the test queries. After a failover it is another one.
   private let server: Mutex<PostgresServer>
 
-  /// Runs the body beside so many services and an origin, and then stops those that still run.
+  /// Runs the body with several services and an origin, and then stops the services that still run.
   ///
   /// - Parameters:
-  ///   - keys: of the configuration, as ``withPipeline(_:_:)`` has them.
-  ///   - server: nil: the one that tests share.
-  ///   - url: where the services look for the server, by the database's name; nil: where it is.
-  ///   - isProxied: whether something stands before database and bucket.
+  ///   - keys: Configuration keys, as in ``withPipeline(_:_:)``.
+  ///   - server: Nil: the server that all tests share.
+  ///   - url: Returns the server's URL for a database name; nil: its real URL.
+  ///   - isProxied: Whether there are proxies in front of the database and the bucket.
   static func open(
     _ count: Int = 3, _ keys: [String: String] = [:], on server: PostgresServer? = nil,
     url: ((String) -> String)? = nil, isProxied: Bool = false,
@@ -97,30 +97,30 @@ final class Cluster: Sendable {
     return Member(service: service, number: try #require(Int(told.filter(\.isNumber))))
   }
 
-  /// What `cluster.url` is set to where each is to say where it is.
+  /// The value of `cluster.url` for services that announce their own address.
   static let ownAddress = "its own"
 
   var services: [RunningService] { members.withLock { $0.map(\.service) } }
 
   subscript(_ index: Int) -> RunningService { members.withLock { $0[index].service } }
 
-  /// Who that one was to the others when it started.
+  /// The instance number that a service had when it started.
   func number(of index: Int) -> Int { members.withLock { $0[index].number } }
 
-  /// All but one.
+  /// All services except one.
   func others(than service: RunningService) -> [RunningService] {
     services.filter { $0 !== service }
   }
 
-  /// Has another process be in the place of one that has ended.
+  /// Starts a new process for a service that has ended.
   func replace(_ index: Int) async throws {
     let member = try await start(in: self[index].folder)
     members.withLock { $0[index] = member }
   }
 
-  // MARK: What the database says
+  // MARK: The database
 
-  /// Has the database count each job's ends since it was queued last.
+  /// Makes the database count how often each job has ended since it was last queued.
   private func witnessEnds() throws {
     try run(
       """
@@ -137,7 +137,7 @@ final class Cluster: Sendable {
       """)
   }
 
-  /// Of which jobs it saw the end; each was the only one.
+  /// The jobs whose end the database has seen. Each must have ended once.
   var ends: Set<String> {
     get throws {
       #expect(try run("SELECT id, n FROM ends WHERE n > 1") == "")
@@ -145,16 +145,16 @@ final class Cluster: Sendable {
     }
   }
 
-  /// What a statement gives, a line each row.
+  /// Returns the result of a statement, one line per row.
   @discardableResult
   func run(_ statement: String) throws -> String {
     try server.withLock(\.self).run(statement, in: database.name)
   }
 
-  /// Asks another server from now on.
+  /// Queries another server from now on.
   func ask(_ other: PostgresServer) { server.withLock { $0 = other } }
 
-  /// Waits until somebody loads the job.
+  /// Waits until an instance loads the job.
   func holder(of id: String) async throws -> RunningService {
     var number = 0
     try await eventually {
@@ -166,10 +166,10 @@ final class Cluster: Sendable {
     return try #require(members.first { $0.number == number }, "\(number)").service
   }
 
-  // MARK: Work
+  // MARK: Jobs
 
-  /// Submits a URL of which some bytes are held back, and waits until it is loading.
-  /// - Returns: the job, who loads it, and two others.
+  /// Submits a URL whose response pauses before its end, and waits until the job is loading.
+  /// - Returns: The job, the service that loads it, and two others.
   func loading(
     _ url: String
   ) async throws -> (id: String, at: RunningService, b: RunningService, c: RunningService) {
@@ -179,7 +179,7 @@ final class Cluster: Sendable {
     return (id, holder, others[0], others[1])
   }
 
-  /// Shows that the jobs have ended once each, and that each one's bytes are had through all of these.
+  /// Checks that each job has ended once, and that its bytes can be read through all of these services.
   func expectSuccess(
     _ jobs: [String: [UInt8]], through services: [RunningService]
   ) async throws {
@@ -198,7 +198,7 @@ final class Cluster: Sendable {
       }
       try await group.waitForAll()
     }
-    // One that the cache answered was submitted with its end.
+    // A job that the cache answered was submitted as finished.
     let unended = try run("SELECT count(*) FROM jobs WHERE phase = 0").filter(\.isNumber)
     #expect(unended == "0")
     #expect(try ends.isSubset(of: jobs.keys))

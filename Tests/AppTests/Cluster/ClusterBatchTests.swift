@@ -26,7 +26,7 @@ struct ClusterBatchTests {
   }
 
   @Test(
-    "any instance tells of a batch that another one took in: its state, results, events and end")
+    "every instance reports a batch that another one received: state, results, events and end")
   func told() async throws {
     try await Cluster.open(3, Self.keys) { cluster, origin in
       let gate = Gate()
@@ -67,7 +67,7 @@ struct ClusterBatchTests {
     }
   }
 
-  @Test("any instance cancels what another one took in, and is loading")
+  @Test("every instance can cancel a batch that another instance received and is loading")
   func cancelled() async throws {
     try await Cluster.open(2, Self.keys) { cluster, origin in
       for number in 0..<100 { origin.on("/\(number)", .silent) }
@@ -84,7 +84,7 @@ struct ClusterBatchTests {
             && batch["finished_at"] is String
         }
       }
-      #expect(origin.requests.count == asked, "nothing begins after a second")
+      #expect(origin.requests.count == asked, "no job begins after a second")
     }
   }
 }

@@ -2,15 +2,15 @@ import Foundation
 import TestSupport
 import Testing
 
-/// Each with jobs coming in all the while.
-@Suite("Instances that come and go", .timeLimit(.minutes(30)))
+/// Each test runs while jobs are submitted.
+@Suite("Instances that start and stop", .timeLimit(.minutes(30)))
 struct ClusterCrowdTests {
-  /// Set, tests do what they do many more times.
+  /// Whether tests repeat their steps many more times.
   private static var isLong: Bool {
     ProcessInfo.processInfo.environment["LONG_TESTS"] == "1"
   }
 
-  @Test("by kill -9, again and again: others take over in time, and nothing is lost")
+  @Test("after kill -9 other instances take over in time, and nothing is lost")
   func killed() async throws {
     let lease = Duration.seconds(2)
     let keys = Crowd.keys.merging(["cluster.lease": "2s"]) { $1 }
@@ -35,13 +35,13 @@ struct ClusterCrowdTests {
       }
       let longest = times.max() ?? .zero
       print("\(kills) kills, \(jobs.count) jobs: all taken over within \(longest)")
-      // An instance looks once a second for lost ones. The rest is for a busy machine.
+      // An instance searches for lost instances once per second. The rest is for a busy machine.
       #expect(longest < lease + .seconds(1) + .seconds(15), "\(times)")
       try await crowd.expectNothingLost(jobs)
     }
   }
 
-  @Test("as in an upgrade, one after the other: nothing is lost, and nobody waits for a lease")
+  @Test("a rolling upgrade loses nothing, and no job waits for a lease")
   func replaced() async throws {
     let keys = Crowd.keys.merging(["cluster.lease": "60s"]) { $1 }
     try await Cluster.open(3, keys) { cluster, origin in

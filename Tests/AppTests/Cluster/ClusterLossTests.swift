@@ -2,13 +2,14 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("Instances that are lost", .timeLimit(.minutes(5)))
+@Suite("Lost instances", .timeLimit(.minutes(5)))
 struct ClusterLossTests {
-  /// Jobs that one instance loads, of images that are held back, every other one larger than the database takes in.
+  /// Jobs that one instance loads and whose images are incomplete. Every other image is too large for the
+  /// database.
   private struct Held {
     let gate = Gate()
     let holder: RunningService
-    /// By path.
+    /// The ids by path.
     let ids: [String: String]
 
     var bytes: [String: [UInt8]] {
@@ -19,10 +20,10 @@ struct ClusterLossTests {
       image(path, from: path.count % 2 == 0 ? Fixtures.smallPNG : Fixtures.filedPNG)
     }
 
-    /// Has so many be loading at the first service, alone.
+    /// Starts jobs that only the first service loads.
     init(_ count: Int, in cluster: Cluster, _ origin: ScriptedOrigin) async throws {
       let (holder, others) = (cluster[0], cluster.others(than: cluster[0]))
-      // While the others stand still they claim nothing.
+      // While the other services are stopped, they claim nothing.
       for other in others { kill(other.processIdentifier, SIGSTOP) }
       defer { for other in others { kill(other.processIdentifier, SIGCONT) } }
       var ids: [String: String] = [:]
@@ -35,7 +36,7 @@ struct ClusterLossTests {
       for path in ids.keys { await origin.waitForRequests(to: path) }
     }
 
-    /// How long it took from then until others had asked for all of them.
+    /// Returns how long it took until other instances had requested all images.
     func takenOver(
       since moment: ContinuousClock.Instant, _ origin: ScriptedOrigin
     ) async -> Duration {
@@ -50,11 +51,11 @@ struct ClusterLossTests {
   }
 
   private static let keys = ["cluster.lease": "3s", "fetch.max_per_host": "64"]
-  /// Whether the default lease is tried as well, which takes longer.
+  /// Whether the default lease is tested, too, which takes longer.
   private static let isLong = ProcessInfo.processInfo.environment["LONG_TESTS"] == "1"
 
   @Test(
-    "by kill -9: others take their jobs over once the lease is over, and each ends once",
+    "after kill -9 others take the jobs over when the lease expires, and each ends once",
     arguments: isLong ? [nil, "3s"] : ["3s"])
   func killed(lease: String?) async throws {
     var keys = Self.keys
@@ -67,7 +68,7 @@ struct ClusterLossTests {
       try await held.holder.kill()
       let time = await held.takenOver(since: moment, origin)
       print("killed: taken over after \(time), at a lease of \(lease ?? "the default")")
-      // The lease, a second between two looks, and what a busy machine takes.
+      // The lease, a second between two checks, and time for a busy machine.
       #expect(time < .seconds(lease == nil ? 20 : 15), "\(time)")
       held.gate.open()
       try await cluster.expectSuccess(held.bytes, through: [cluster[1], cluster[2]])
@@ -77,7 +78,7 @@ struct ClusterLossTests {
     }
   }
 
-  @Test("by standing still: what they come too late with counts for nothing, and they work on")
+  @Test("results of a suspended instance that arrive too late are ignored, and it works on")
   func stopped() async throws {
     try await Cluster.open(3, Self.keys) { cluster, origin in
       let held = try await Held(12, in: cluster, origin)
@@ -86,16 +87,16 @@ struct ClusterLossTests {
       let time = await held.takenOver(since: moment, origin)
       print("stopped: taken over after \(time)")
       #expect(time < .seconds(30), "\(time)")
-      // The rest of each image waits for the stopped one, too.
+      // The stopped instance waits for the rest of each image, too.
       held.gate.open()
       try await cluster.expectSuccess(held.bytes, through: [cluster[1], cluster[2]])
       kill(held.holder.processIdentifier, SIGCONT)
-      try await eventually { held.holder.log.contains("the lease with the store was lost") }
+      try await eventually { held.holder.log.contains("the lease was lost") }
       try await eventually { try await held.holder.get("/readyz").status == 200 }
       try await cluster.expectSuccess(held.bytes, through: cluster.services)
       #expect(try cluster.ends.count == 12)
 
-      // It alone is there to work on this one.
+      // Only this instance is left to work on the next job.
       for other in [cluster[1], cluster[2]] { #expect(try await other.stop() == 0) }
       origin.on("/new", .ok(Fixtures.filedPNG))
       let job = try await held.holder.run(["url": origin.url("/new")])
@@ -104,7 +105,7 @@ struct ClusterLossTests {
     }
   }
 
-  @Test("by SIGTERM: they hand their jobs over at once, whatever their lease")
+  @Test("after SIGTERM an instance hands its jobs over at once, whatever its lease")
   func drained() async throws {
     let keys = [
       "cluster.lease": "5m", "server.drain_timeout": "0s", "fetch.max_per_host": "64",
@@ -115,7 +116,7 @@ struct ClusterLossTests {
       held.holder.terminate()
       let time = await held.takenOver(since: moment, origin)
       print("drained: taken over after \(time)")
-      // Beside other tests a machine may take its time; a lease takes longer.
+      // A busy machine may need time, but a lease takes longer.
       #expect(time < .seconds(60), "\(time)")
       held.gate.open()
       #expect(try await held.holder.ended() == 0)
@@ -123,7 +124,7 @@ struct ClusterLossTests {
     }
   }
 
-  @Test("with their connection for news: who listens there to all jobs hears of what was missed")
+  @Test("listeners receive the events missed while the connection for events was lost")
   func unheardByListeners() async throws {
     try await Cluster.open(2) { cluster, origin in
       let gate = Gate()
@@ -139,7 +140,8 @@ struct ClusterLossTests {
       try await eventually { Event.all(listener).contains { $0.job.id == before } }
       gate.open()
       try await hears(before)
-      // The first one's is the older. It waits for a moment before it connects again.
+      // The first instance's connection is the older one. The instance waits for a moment before it
+      // reconnects.
       let told = try cluster.run(
         """
         SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -154,7 +156,7 @@ struct ClusterLossTests {
     }
   }
 
-  @Test("with their connection for news: what they queue then is found by others all the same")
+  @Test("jobs queued while the connection for events is lost are found by other instances")
   func unheard() async throws {
     try await Cluster.open(2, ["jobs.workers": "1"]) { cluster, origin in
       let gate = Gate()
@@ -162,7 +164,7 @@ struct ClusterLossTests {
       origin.on("/next", .ok(Fixtures.smallPNG))
       let id = try await cluster[0].post(["url": origin.url("/held")])
       let busy = try await cluster.holder(of: id)
-      // The first one's is the older.
+      // The first instance's connection is the older one.
       let told = try cluster.run(
         """
         SELECT pg_terminate_backend(pid) FROM pg_stat_activity

@@ -2,10 +2,10 @@ import Foundation
 import TestSupport
 import Testing
 
-/// Each with jobs coming in all the while.
+/// Each test runs while jobs are submitted.
 @Suite("Instances whose database or bucket fails", .timeLimit(.minutes(5)))
 struct ClusterOutageTests {
-  @Test("lose nothing when PostgreSQL crashes and starts again")
+  @Test("nothing is lost when PostgreSQL crashes and restarts")
   func crash() async throws {
     let server = try PostgresServer(isDurable: true)
     try await Cluster.open(3, Crowd.keys, on: server) { cluster, origin in
@@ -23,7 +23,7 @@ struct ClusterOutageTests {
     }
   }
 
-  @Test("lose nothing when a synchronous standby takes over from PostgreSQL")
+  @Test("nothing is lost when a synchronous standby takes over from PostgreSQL")
   func failover() async throws {
     let primary = try PostgresServer(isDurable: true)
     let standby = try PostgresServer(isDurable: true, standbyOf: primary)
@@ -54,7 +54,7 @@ struct ClusterOutageTests {
   }
 
   @Test(
-    "lose nothing while PostgreSQL stands still for longer than a lease, or is cut off")
+    "nothing is lost while PostgreSQL hangs for longer than a lease, or is cut off")
   func database() async throws {
     let keys = Crowd.keys.merging(["cluster.lease": "3s"]) { $1 }
     try await Cluster.open(3, keys, isProxied: true) { cluster, origin in
@@ -63,7 +63,7 @@ struct ClusterOutageTests {
       let jobs = try await crowd.submit {
         try await crowd.submitted(16)
         proxy.become(.stall)
-        // A third of the lease has passed then, and all of it after the rest.
+        // A third of the lease has passed then, and all of it after the sleep.
         try await eventually { try await cluster[0].get("/readyz").status == 503 }
         try await Task.sleep(for: .seconds(4))
         #expect(try await cluster[0].get("/livez").status == 200)
@@ -81,21 +81,22 @@ struct ClusterOutageTests {
     }
   }
 
-  @Test("say within a third of the lease that PostgreSQL stands still")
+  @Test("an instance reports within a third of the lease that PostgreSQL hangs")
   func readiness() async throws {
     try await Cluster.open(1, ["cluster.lease": "15s"], isProxied: true) { cluster, _ in
       let proxy = try #require(cluster.proxies).database
       proxy.become(.stall)
       let moment = ContinuousClock.now
       try await eventually { try await cluster[0].get("/readyz").status == 503 }
-      // Five seconds, and what a busy machine takes.
+      // Five seconds, and time for a busy machine.
       #expect(ContinuousClock.now - moment < .seconds(12))
       proxy.become(.none)
       try await eventually { try await cluster[0].get("/readyz").status == 200 }
     }
   }
 
-  @Test("answer purges while a removal from the bucket stands still, and remove the image then")
+  @Test(
+    "a purge is answered while a deletion from the bucket hangs, and the image is deleted later")
   func purge() async throws {
     try await Cluster.open(2, isProxied: true) { cluster, origin in
       let proxy = try #require(cluster.proxies).bucket
@@ -108,7 +109,7 @@ struct ClusterOutageTests {
       for id in [filed, small] {
         let moment = ContinuousClock.now
         #expect(try await cluster[1].send("DELETE", "/jobs/\(id)?purge=true").status == 204)
-        // The removal takes a minute to be given up.
+        // The deletion times out after a minute.
         #expect(ContinuousClock.now - moment < .seconds(30))
         try await eventually { try await cluster[0].get("/jobs/\(id)").status == 404 }
       }
@@ -118,7 +119,7 @@ struct ClusterOutageTests {
     }
   }
 
-  @Test("lose nothing while the bucket stands still, is cut off, or refuses in all its ways")
+  @Test("nothing is lost while the bucket hangs, is cut off, or refuses in every way")
   func bucket() async throws {
     try await Cluster.open(3, Crowd.keys, isProxied: true) { cluster, origin in
       let proxy = try #require(cluster.proxies).bucket
@@ -139,9 +140,9 @@ struct ClusterOutageTests {
     }
   }
 
-  @Test("take a lost one's jobs over also while a removal from the bucket stands still")
+  @Test("a lost instance's jobs are taken over even while a deletion from the bucket hangs")
   func takenOver() async throws {
-    // What has expired goes at once, by whoever looks next.
+    // Expired jobs are deleted at once by the next instance that sweeps.
     let keys = Crowd.keys.merging([
       "cluster.lease": "3s", "jobs.retention": "2s", "cache.enabled": "false",
     ]) { $1 }
@@ -155,13 +156,14 @@ struct ClusterOutageTests {
       let other = cluster.others(than: holder)[0]
       proxy.judge { $0.starts(with: Array("DELETE ".utf8)) ? .stall : .none }
       _ = try await other.run(["url": origin.url("/filed")])
-      // Before it can be the one to remove the image.
+      // Before the suspended instance can delete the image.
       kill(holder.processIdentifier, SIGSTOP)
       try await eventually { proxy.stalled > 0 }
       let moment = ContinuousClock.now
       try await holder.kill()
       await origin.waitForRequests(to: "/held", count: 2)
-      // The lease of 3 s, a second between two looks, and what a busy machine takes; the removal takes a minute to be given up.
+      // The lease of 3 s, a second between two checks, and time for a busy machine. The deletion would time
+      // out after a minute.
       #expect(ContinuousClock.now - moment < .seconds(30))
       proxy.judge(nil)
       gate.open()
@@ -169,7 +171,7 @@ struct ClusterOutageTests {
     }
   }
 
-  @Test("say that there is no room where the bucket or the database's disk is full, and go on then")
+  @Test("a full bucket or database disk is reported, and work continues afterwards")
   func full() async throws {
     let keys = ["jobs.max_attempts": "1"]
     try await Cluster.open(2, keys, isProxied: true) { cluster, origin in
@@ -183,7 +185,7 @@ struct ClusterOutageTests {
       let filed = try await cluster[1].run(["url": origin.url("/filed")])
       #expect(filed.phase == "success", "\(filed.summary)")
 
-      // As the server says it when a table can't grow.
+      // The error that the server reports when a table cannot grow.
       try cluster.run(
         """
         CREATE FUNCTION no_room() RETURNS trigger LANGUAGE plpgsql AS

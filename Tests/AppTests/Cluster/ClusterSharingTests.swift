@@ -2,9 +2,9 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("What many instances do as one", .timeLimit(.minutes(5)))
+@Suite("Instances that share their limits and results", .timeLimit(.minutes(5)))
 struct ClusterSharingTests {
-  /// Has jobs for these paths be submitted, to one instance after the other.
+  /// Submits jobs for these URLs, to one instance after the other.
   private static func submit(
     _ urls: [String], to cluster: Cluster
   ) async throws -> [String] {
@@ -13,7 +13,7 @@ struct ClusterSharingTests {
     }
   }
 
-  @Test("equal jobs share one transfer, through whichever instance they come, and its progress")
+  @Test("equal jobs share one transfer and its progress, whichever instance receives them")
   func coalesced() async throws {
     try await Cluster.open { cluster, origin in
       let gate = Gate()
@@ -44,7 +44,7 @@ struct ClusterSharingTests {
     }
   }
 
-  @Test("a load goes on whose first job is cancelled, and begins anew where its instance is lost")
+  @Test("a load continues if its first job is cancelled, and restarts if its instance is lost")
   func passedOn() async throws {
     try await Cluster.open(3, ["cluster.lease": "5s"]) { cluster, origin in
       let gate = Gate()
@@ -75,7 +75,7 @@ struct ClusterSharingTests {
     }
   }
 
-  /// A response whose end comes some time after its begin, and none before the gate is open.
+  /// A response that pauses shortly before its end and does not end before the gate opens.
   private static func slow(_ body: [UInt8], _ gate: Gate) -> ScriptedReply {
     guard case .send(let bytes)? = ScriptedReply.ok(body).steps.first else { return .status(500) }
     return ScriptedReply(
@@ -83,7 +83,7 @@ struct ClusterSharingTests {
       .send(Array(bytes.suffix(10))))
   }
 
-  @Test("an origin sees no more transfers at once than it may have of all")
+  @Test("an origin never sees more transfers at once than the limit for all instances")
   func limited() async throws {
     try await Cluster.open(3, ["fetch.max_per_host": "4"]) { cluster, origin in
       let gate = Gate()
@@ -113,14 +113,15 @@ struct ClusterSharingTests {
     }
   }
 
-  @Test("an origin is asked no more often than it may be by all")
+  @Test("an origin is never requested more often than the rate limit for all instances")
   func rated() async throws {
     try await Cluster.open(3, ["fetch.rate_per_host": "10"]) { cluster, origin in
       for number in 0..<24 { origin.on("/\(number)", .ok(Fixtures.smallPNG)) }
       let ids = try await Self.submit((0..<24).map { origin.url("/\($0)") }, to: cluster)
       for id in ids { #expect(try await cluster[0].outcome(id).phase == "success") }
       let times = origin.requests.map(\.received).sorted()
-      // Of one alone: 23 pauses of 100 ms. Where the machine is busy the first may be late, but not each of the first ones.
+      // One instance alone needs 23 pauses of 100 ms. On a busy machine the first request may be late, but
+      // not several of them.
       let isKept = (0..<6).contains {
         times[23] - times[$0] > .milliseconds((23 - $0) * 100 - 200)
       }
@@ -130,7 +131,7 @@ struct ClusterSharingTests {
     }
   }
 
-  @Test("each tells which instances there are, what they load, and who leads")
+  @Test("each instance reports which instances exist, what they load, and which one leads")
   func present() async throws {
     try await Cluster.open(3, ["cluster.name": "fetch", "cluster.lease": "5s"]) {
       cluster, origin in
@@ -157,7 +158,7 @@ struct ClusterSharingTests {
     }
   }
 
-  @Test("the dashboard shows them", .browser)
+  @Test("the dashboard shows the instances", .browser)
   func shown() async throws {
     try await Cluster.open(2, ["cluster.name": "fetch", "cluster.lease": "5s"]) { cluster, origin in
       let browser = try await Browser()
@@ -189,7 +190,7 @@ struct ClusterSharingTests {
     }
   }
 
-  @Test("each reports the activity and the cache of all")
+  @Test("each instance reports the activity and the cache of all instances")
   func figures() async throws {
     try await Cluster.open(3, ["jobs.max_attempts": "1"]) { cluster, origin in
       origin.on("/x", .ok(Fixtures.smallPNG))
@@ -218,7 +219,7 @@ struct ClusterSharingTests {
           return all.reduce(0, +) == 3
         }
       }
-      // The figures of an instance outlive it.
+      // The counts of an instance outlive it.
       try await cluster[0].kill()
       let activity = try await cluster[1].get("/activity").json()
       #expect((activity["succeeded"] as? [Int])?.reduce(0, +) == 3)
@@ -232,7 +233,7 @@ struct ClusterSharingTests {
     try #require(try await service.get("/instances").json()["instances"] as? [[String: Any]])
   }
 
-  @Test("a preview is had through each, where the one that loads the job can be reached")
+  @Test("each instance returns a preview if it can reach the instance that loads the job")
   func previews() async throws {
     try await Cluster.open(3, ["cluster.url": Cluster.ownAddress]) { cluster, origin in
       let file = Fixtures.progressiveJPEG
@@ -249,7 +250,7 @@ struct ClusterSharingTests {
         try await $0.get("/jobs/\(id)/preview").body
       }
       #expect(Set(previews).count == 1 && !previews[0].isEmpty)
-      // One that is asked by another one asks nobody.
+      // An instance that is asked by another instance does not ask further ones.
       let asked = try await cluster.services.asyncMap {
         try await $0.get("/jobs/\(id)/preview", headers: ["Imagefetch-Peer": "1"]).status
       }
@@ -262,9 +263,9 @@ struct ClusterSharingTests {
     }
   }
 
-  @Test("idle instances ask the database little, and one that comes later goes by what was said")
+  @Test("idle instances query the database rarely, and a new one follows earlier settings")
   func idle() async throws {
-    // The server's own upkeep would be counted as well.
+    // The server's own maintenance would be counted, too.
     try await Cluster.open(on: PostgresServer(hasUpkeep: false)) { cluster, _ in
       try await cluster[1].setConstrained(true)
       func transactions() throws -> Int {
@@ -274,7 +275,7 @@ struct ClusterSharingTests {
         )
         return Int(told.filter(\.isNumber)) ?? 0
       }
-      // Sweeps and the first looks come in the beginning, however long that is on a busy machine.
+      // Sweeps and initial queries come first, which takes longer on a busy machine.
       var rate = Double.infinity
       for _ in 0..<10 where rate > 5 {
         let (before, start) = (try transactions(), ContinuousClock.now)

@@ -2,11 +2,12 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("One service of many instances", .timeLimit(.minutes(5)))
+@Suite("A service of several instances", .timeLimit(.minutes(5)))
 struct ClusterTests {
   private let filed = Fixtures.filedPNG
 
-  @Test("tells of a job the same through each: as it is, to who waits, and in its events")
+  @Test(
+    "each instance reports the same job: its state, its end for waiting clients, and its events")
   func followed() async throws {
     try await Cluster.open { cluster, origin in
       let gate = Gate()
@@ -18,7 +19,7 @@ struct ClusterTests {
       for listener in listeners {
         try await eventually { Event.all(listener).last?.job.progress.completed == 40_000 }
       }
-      // Who waits for a newer version than it has seen is told of the end.
+      // A client that waits for a newer version is answered when the job ends.
       let seen = try await b.job(id)
       async let waited = b.get("/jobs/\(id)?wait=30")
       gate.open()
@@ -40,7 +41,9 @@ struct ClusterTests {
     }
   }
 
-  @Test("takes changes through each: priority, If-Match, a cancellation that closes the transfer")
+  @Test(
+    "each instance accepts changes: priority, If-Match, and a cancellation that closes the transfer"
+  )
   func changed() async throws {
     try await Cluster.open { cluster, origin in
       let gate = Gate()
@@ -59,7 +62,7 @@ struct ClusterTests {
       let began = ContinuousClock.now
       try await b.cancel(id)
       let closed = try #require(await origin.waitForClose(of: origin.requests[0].connection))
-      // What a busy machine takes; far from any timeout.
+      // Time for a busy machine, but much less than any timeout.
       #expect(closed - began < .seconds(15), "\(closed - began)")
       for service in [c, a] {
         try await eventually { try await service.job(id).phase == "cancelled" }
@@ -82,7 +85,7 @@ struct ClusterTests {
       body: JSONSerialization.data(withJSONObject: ["tags": tags]))
   }
 
-  @Test("forgets a purged job in each, stops its transfer, and keeps no object of it")
+  @Test("a purged job is gone from each instance, its transfer stops, and no object is left")
   func purged() async throws {
     try await Cluster.open { cluster, origin in
       origin.on("/x", .stalled(filed, after: 40_000))
@@ -104,13 +107,13 @@ struct ClusterTests {
     }
   }
 
-  /// How many images of the bucket the service has on its own disk.
+  /// The number of the bucket's images that the service has on its own disk.
   private static func copies(_ service: RunningService) throws -> Int {
     let found = FileManager.default.enumerator(atPath: service.folder + "/data/copies")
     return found?.allObjects.count { "\($0)".split(separator: "/").last?.count == 62 } ?? 0
   }
 
-  @Test("answers a repeated Idempotency-Key with the same jobs, whoever is asked")
+  @Test("a repeated Idempotency-Key returns the same jobs from every instance")
   func repeated() async throws {
     try await Cluster.open { cluster, origin in
       origin.on("/x", .ok(Fixtures.smallPNG))
@@ -120,7 +123,7 @@ struct ClusterTests {
           "POST", "/jobs", headers: headers,
           body: JSONSerialization.data(withJSONObject: ["url": origin.url(path)]))
       }
-      // All at the same moment.
+      // All at the same time.
       let ids = try await withThrowingTaskGroup { group in
         for number in 0..<12 {
           group.addTask {
@@ -140,7 +143,7 @@ struct ClusterTests {
     }
   }
 
-  @Test("has one cache and one network: what one fetched answers all, what one drops is dropped")
+  @Test("instances share the cache and the network state, including deletions")
   func cached() async throws {
     try await Cluster.open { cluster, origin in
       let fields = [("Cache-Control", "max-age=600")]
@@ -176,7 +179,7 @@ struct ClusterTests {
     }
   }
 
-  @Test("gives out an image and its variants through each, whole and in part")
+  @Test("each instance serves an image and its variants, completely and in parts")
   func images() async throws {
     try await Cluster.open { cluster, origin in
       origin.on("/small", .ok(Fixtures.smallPNG))

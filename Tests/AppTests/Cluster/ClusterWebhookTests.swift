@@ -14,7 +14,7 @@ struct ClusterWebhookTests {
     origin.requests(to: path).map { $0.header("webhook-id") ?? "" }
   }
 
-  @Test("are sent once each, two at a time to a host whoever sends; any instance tells of them")
+  @Test("each message is sent once, at most two at a time per host, and every instance reports it")
   func once() async throws {
     try await Cluster.open(3, Self.keys) { cluster, origin in
       origin.on("/hook") { _ in
@@ -44,14 +44,14 @@ struct ClusterWebhookTests {
   }
 
   @Test(
-    "that a killed instance was sending, or was to send, are sent by the others, under their names")
+    "messages of a killed instance are sent by the others, with the same ids")
   func killed() async throws {
     try await Cluster.open(3, Self.keys) { cluster, origin in
       let receiver = try ScriptedOrigin(host: "127.0.0.3")
       defer { receiver.stop() }
       receiver.on("/hook", .silent)
       let others = cluster.others(than: cluster[0])
-      // While these stand still, it is the first that sends.
+      // While these are suspended, only the first instance sends.
       for other in others { kill(other.processIdentifier, SIGSTOP) }
       var ids: Set<String> = []
       for number in 0..<10 {
@@ -76,7 +76,7 @@ struct ClusterWebhookTests {
       }
       let names = Self.names(receiver, "/hook")
       #expect(Set(names).count == 10 && tried.isSubset(of: Set(names)) && tried.count == 2)
-      #expect(names.count == 12, "only what was on its way was sent twice")
+      #expect(names.count == 12, "only messages in transit were sent twice")
     }
   }
 }

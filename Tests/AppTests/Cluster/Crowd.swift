@@ -3,25 +3,25 @@ import Synchronization
 import TestSupport
 import Testing
 
-/// Clients of a cluster, and origins that are never idle: jobs come in for as long as something is done to the cluster,
-/// and a witness looks at what became of them.
+/// Clients and origins of a cluster under load. Jobs are submitted while a test disturbs the cluster.
+/// Afterwards their results are checked.
 struct Crowd {
   let cluster: Cluster
   let origin: ScriptedOrigin
-  /// Transfers that all instances may have at once.
+  /// The most transfers that all instances may have at once.
   static let perHost = 6
-  /// Of the configuration, beside what a test says.
+  /// Configuration keys in addition to those of a test.
   static let keys = [
     "cluster.lease": "10s", "fetch.max_per_host": "\(perHost)", "jobs.max_attempts": "10",
     "jobs.retry_backoff.initial": "500ms", "jobs.retry_backoff.maximum": "5s",
-    // Every job is to be a load.
+    // Every job needs a load of its own.
     "cache.default_ttl": "0s",
   ]
   private static let images = 40
-  /// Jobs that were acknowledged so far.
+  /// The number of jobs acknowledged so far.
   private let acknowledged = Count()
 
-  /// Has the origin give out images, slowly.
+  /// Makes the origin serve images slowly.
   init(_ cluster: Cluster, _ origin: ScriptedOrigin) {
     (self.cluster, self.origin) = (cluster, origin)
     for number in 0..<Self.images {
@@ -35,15 +35,15 @@ struct Crowd {
     }
   }
 
-  /// Every other one is larger than the database takes in.
+  /// Every other image is too large for the database.
   static func body(_ number: Int) -> [UInt8] {
     image("/\(number)", from: number % 2 == 0 ? Fixtures.smallPNG : Fixtures.filedPNG)
   }
 
   /// Submits jobs until the body has returned.
   ///
-  /// - Parameter pause: of each client, after each job.
-  /// - Returns: what was acknowledged, with the bytes that it is to give.
+  /// - Parameter pause: The pause of each client after each job.
+  /// - Returns: The acknowledged jobs with their expected bytes.
   func submit(
     clients: Int = 8, every pause: Duration = .milliseconds(400),
     while body: () async throws -> Void
@@ -56,7 +56,8 @@ struct Crowd {
       let result: Result<Void, any Error>
       do { result = .success(try await body()) } catch { result = .failure(error) }
       isOver.value.store(true, ordering: .relaxed)
-      // Each ends by itself: URLSession's tasks, cancelled by many at once, may wait for each other for ever.
+      // Each client ends on its own. If many tasks of URLSession are cancelled at once, they may wait for
+      // each other forever.
       var jobs: [String: [UInt8]] = [:]
       var failure: (any Error)?
       while let some = await group.nextResult() {
@@ -71,7 +72,7 @@ struct Crowd {
   private final class Flag: Sendable { let value = Atomic(false) }
   private final class Count: Sendable { let value = Atomic(0) }
 
-  /// Waits until so many jobs more are acknowledged.
+  /// Waits until this many more jobs are acknowledged.
   func submitted(_ more: Int) async throws {
     let end = acknowledged.value.load(ordering: .relaxed) + more
     try await eventually { acknowledged.value.load(ordering: .relaxed) >= end }
@@ -93,7 +94,8 @@ struct Crowd {
     return jobs
   }
 
-  /// As a client does that has several addresses: where one does not take the job the next is asked, under the same key.
+  /// Submits a job like a client with several addresses: if one instance does not accept it, the client asks
+  /// the next with the same key.
   private func submit(_ url: String, as key: String, _ first: Int) async throws -> String {
     let body = try JSONSerialization.data(withJSONObject: ["url": url])
     let fields = ["Content-Type": "application/json", "Idempotency-Key": "\"\(key)\""]
@@ -115,13 +117,14 @@ struct Crowd {
 
   struct Untaken: Error { let key: String }
 
-  // MARK: What the witness expects
+  // MARK: Checks
 
-  /// Shows that nothing was lost and nothing came twice: what was acknowledged has ended once, with the right bytes
-  /// through every instance; origins saw no more than they may, where no lease was lost; each image that is referred to is
-  /// there; and none that nothing refers to is left by a sweep.
+  /// Checks that nothing was lost or done twice. Each acknowledged job has ended once, and each instance
+  /// returns the right bytes. Origins saw at most the allowed transfers, unless a lease was lost. Each image
+  /// that is referred to exists, and a sweep deletes all others.
   ///
-  /// - Parameter undoesClaims: whether the database crashed: claims, which don't wait for its disk, may be undone.
+  /// - Parameter undoesClaims: Whether the database crashed. Claims are not synced to its disk, so a crash
+  ///   may undo them.
   func expectNothingLost(
     _ jobs: [String: [UInt8]], undoesClaims: Bool = false,
     _ location: SourceLocation = #_sourceLocation
@@ -133,7 +136,7 @@ struct Crowd {
     print(
       "\(jobs.count) jobs, \(origin.requests.count) transfers, \(origin.mostAtOnce) at once, "
         + "\(lost) leases lost")
-    // What goes on under a lease or a claim that was lost is counted no more, and is begun once more by others.
+    // Work under a lost lease or claim is no longer counted, and another instance starts it again.
     let times = lost == 0 && !undoesClaims ? 1 : 2
     #expect(
       origin.mostAtOnce <= times * Self.perHost, "\(Self.told(origin.requestsAtMost()))",
@@ -147,7 +150,7 @@ struct Crowd {
     #expect(known.isSubset(of: try await cluster.bucket.keys), sourceLocation: location)
     let filed = Set(jobs.values.filter { $0.count > 64 << 10 })
     #expect(known.count == filed.count, sourceLocation: location)
-    // A sweep comes with each new leader: the first that is replaced, once the others are.
+    // Each new leader starts a sweep. The first service is replaced, and after it the others.
     try await cluster.bucket.leaveOrphan(Array("nobody's".utf8))
     for number in cluster.services.indices {
       #expect(try await cluster[number].stop() == 0, sourceLocation: location)
@@ -156,7 +159,7 @@ struct Crowd {
     try await eventually { try await Set(cluster.bucket.keys) == known }
   }
 
-  /// What requests were for, on which connection, and when they came.
+  /// Describes requests: their path, connection and time.
   private static func told(_ requests: [ScriptedRequest]) -> String {
     let last = requests.map(\.received).max() ?? .now
     return requests.map {
@@ -164,7 +167,7 @@ struct Crowd {
     }.joined(separator: "\n")
   }
 
-  /// Leases that ended before they were renewed, of the instances that are there.
+  /// The leases that expired before they were renewed, summed over the current instances.
   private var leasesLost: Int {
     get async throws {
       let name = "imagefetch_leases_lost_total "
@@ -180,7 +183,7 @@ struct Crowd {
 }
 
 extension Cluster {
-  /// The objects of all images that something refers to.
+  /// The objects of all images that are referred to.
   var knownObjects: Set<String> {
     get throws {
       let told = try run(

@@ -3,13 +3,13 @@ import TestSupport
 import Testing
 
 @Suite(
-  "Instances whose PostgreSQL has no room on its disk", .enabled(if: SmallDisk.isPossible),
+  "Instances whose PostgreSQL has a full disk", .enabled(if: SmallDisk.isPossible),
   .timeLimit(.minutes(5)))
 struct FullDiskTests {
   private static let keys = ["cluster.lease": "3s", "fetch.max_per_host": "64"]
 
   /// Submits jobs until they are refused.
-  /// - Returns: those that were taken, and the refusal.
+  /// - Returns: The accepted jobs and the refusal.
   private static func submitUntilRefused(
     _ cluster: Cluster, _ url: String
   ) async throws -> (taken: [String], refusal: RunningService.Answer) {
@@ -24,7 +24,7 @@ struct FullDiskTests {
     }
   }
 
-  /// The server may be about to start anew still: then a client is to try again in a moment.
+  /// Submits a job. Retries, because the server may still be restarting.
   private static func submitOnceItCan(
     _ service: RunningService, _ url: String
   ) async throws -> String {
@@ -46,7 +46,7 @@ struct FullDiskTests {
     #expect(try cluster.ends == Set(ids))
   }
 
-  @Test("say so where a table can't grow, lose nothing, and go on once there is room")
+  @Test("a table that cannot grow is reported, nothing is lost, and work continues later")
   func tables() async throws {
     let server = try PostgresServer(isDurable: true, onSmallDisk: .tables)
     try await Cluster.open(2, Self.keys, on: server) { cluster, origin in
@@ -55,7 +55,8 @@ struct FullDiskTests {
       let (taken, refusal) = try await Self.submitUntilRefused(cluster, origin.url("/x"))
       let told = String(decoding: refusal.body, as: UTF8.self)
       #expect(refusal.status == 503 && refusal.headers["retry-after"] != nil, "\(told)")
-      // Which of them depends on what first finds no room: the job's row, the lease's, or the server's own files.
+      // The code depends on which write fails first: the job's row, the lease's row, or the server's own
+      // files.
       let codes = ["storage_full", "starting", "store_unavailable"]
       #expect(codes.contains(where: told.contains), "\(told)")
       try server.fillDisk(false)
@@ -67,13 +68,13 @@ struct FullDiskTests {
     }
   }
 
-  @Test("lose nothing where the log can't grow, which ends the server, and go on once it is back")
+  @Test("nothing is lost if the server crashes because its log cannot grow")
   func log() async throws {
     let server = try PostgresServer(isDurable: true, onSmallDisk: .log)
     try await Cluster.open(2, Self.keys, on: server) { cluster, origin in
       origin.on("/x", .ok(Fixtures.smallPNG, headers: [("Cache-Control", "no-store")]))
       try server.fillDisk(true)
-      // Sooner than jobs would: what is left of the log's segments is of no use then.
+      // Faster than by jobs: the rest of the current log segments cannot be used after this.
       for _ in 0..<4 { _ = try? server.run("SELECT pg_switch_wal()") }
       let (taken, refusal) = try await Self.submitUntilRefused(cluster, origin.url("/x"))
       let told = String(decoding: refusal.body, as: UTF8.self)

@@ -3,9 +3,9 @@ import Synchronization
 import TestSupport
 import Testing
 
-@Suite("A removal from the bucket that comes late", .timeLimit(.minutes(5)))
+@Suite("A late deletion from the bucket", .timeLimit(.minutes(5)))
 struct LateRemovalTests {
-  /// Holds the first request that begins so, until it is let go.
+  /// Blocks the first request that begins with certain bytes, until it is released.
   private final class Held: Sendable {
     private let first = Mutex<[UInt8]?>(nil)
     private let isLet = Mutex(false)
@@ -22,7 +22,7 @@ struct LateRemovalTests {
     func letGo() { isLet.withLock { $0 = true } }
   }
 
-  @Test("removes nothing that has come back since, whoever sent it, and however late it comes")
+  @Test("a late deletion does not delete an object that was stored again since")
   func late() async throws {
     try await Cluster.open(2, ["cluster.lease": "5s"], isProxied: true) { cluster, origin in
       let proxy = try #require(cluster.proxies).bucket
@@ -30,11 +30,12 @@ struct LateRemovalTests {
       let first = try await cluster[0].run(["url": origin.url("/x")]).id
       let old = try #require(try await cluster.bucket.keys.first)
 
-      // The other one stands still, so this one removes the object; it ends before that is done.
+      // The other instance is suspended, so this one deletes the object. It is killed before the deletion is
+      // done.
       let held = Held()
       proxy.judge { held.judge($0) }
       kill(cluster[1].processIdentifier, SIGSTOP)
-      // Whatever the one that stands still holds in the database is given back within seconds.
+      // Locks that the suspended instance holds in the database are released within seconds.
       let purge = Task {
         while try await cluster[0].send("DELETE", "/jobs/\(first)?purge=true").status == 503 {}
       }
@@ -49,7 +50,7 @@ struct LateRemovalTests {
       #expect(keys.count == 1 && !keys.contains(old))
       #expect(try await cluster.bucket.keys == Array(cluster.knownObjects))
 
-      // What shows that the held request is done, once it is.
+      // When this object is gone, the held request is done.
       try await cluster.bucket.put(old, Fixtures.filedPNG)
       held.letGo()
       try await eventually { try await cluster.bucket.keys == keys }

@@ -3,10 +3,10 @@ import Foundation
 import TestSupport
 import Testing
 
-/// Three processes behind a real nginx that asks them in turn.
+/// Three processes behind a real nginx with round robin.
 @Suite("Instances behind nginx", .timeLimit(.minutes(5)))
 struct ProxiedClusterTests {
-  @Test("are one service, whoever is asked: events, waits, changes, cancellation, images")
+  @Test("the instances behave as one service: events, waits, changes, cancellation, images")
   func whole() async throws {
     try await Cluster.open { cluster, origin in
       let gate = Gate()
@@ -15,7 +15,7 @@ struct ProxiedClusterTests {
       try await withProxy(to: cluster) { proxy in
         let id = try await proxy.submit(origin.url("/held"))
         async let events = proxy.curl("-N", "/jobs/\(id)/events")
-        // Each is read by another one than wrote it.
+        // Each change is read through another instance than the one that wrote it.
         for priority in ["high", "low", "normal", "high", "low", "normal"] {
           _ = try await proxy.curl(
             "-X PATCH -H 'Content-Type: application/merge-patch+json' -d '{\"priority\":\"\(priority)\"}'",
@@ -52,7 +52,7 @@ struct ProxiedClusterTests {
   }
 
   @Test(
-    "have clients see nothing of one that is stopped, and of one that is killed no more than a 502 to be sent again"
+    "clients notice nothing of a stopped instance, and at most a retryable 502 of a killed one"
   )
   func leaving() async throws {
     try await Cluster.open(3, ["cluster.lease": "2s"]) { cluster, origin in
@@ -63,7 +63,7 @@ struct ProxiedClusterTests {
       try await withProxy(to: cluster) { proxy in
         let done = try await proxy.submit(origin.url("/done"))
         _ = try await proxy.curl("", "/jobs/\(done)?wait=30")
-        // Submissions as the page says that clients send them; looks are not repeated.
+        // Submits as the page recommends. Other requests are not repeated.
         let said = try await withThrowingTaskGroup { group in
           for client in 0..<3 {
             group.addTask {
@@ -98,7 +98,7 @@ struct ProxiedClusterTests {
     }
   }
 
-  /// Runs the body beside nginx with the lines that docs/scaling.md shows.
+  /// Runs the body with nginx, configured with the lines in docs/scaling.md.
   private func withProxy(
     to cluster: Cluster, _ body: (ClusterProxy) async throws -> Void
   ) async throws {
@@ -111,7 +111,7 @@ struct ProxiedClusterTests {
   }
 }
 
-/// nginx on a socket in a folder, and curl through it.
+/// nginx on a socket in a folder, and curl commands that use it.
 private struct ClusterProxy: Sendable {
   let command = "curl -sS -m 60 --noproxy '*' --unix-socket nginx.socket"
   private let folder: String

@@ -7,7 +7,7 @@ struct ClockJumpTests {
   private static let hour = 3_600_000_000_000
 
   @Test(
-    "ends each job once, tries again what waits, and forgets nothing that is young",
+    "each job ends once, waiting jobs are retried, and nothing is deleted too early",
     arguments: [5 * hour, -72 * hour])
   func jumps(by offset: Int) async throws {
     let disk = try await RecordedDisk()
@@ -43,7 +43,7 @@ struct ClockJumpTests {
     try await Self.expectAll(jobs, on: service)
     #expect(try await service.stop() == 0)
 
-    // It starts at that time, and the clock is put right while it runs.
+    // The service starts with the wrong time, and the clock is corrected while it runs.
     let next = try await RunningService(folder: disk.folder, settings: settings)
     try await Self.expectAll(jobs, on: next)
     origin.on("/after", .ok(bytes("after")))
@@ -51,12 +51,12 @@ struct ClockJumpTests {
     disk[.clockOffset] = 0
     origin.on("/right", .ok(bytes("right")))
     origin.on("/other", .status(204))
-    // Whose message has the others looked at: else that is done once a minute.
+    // This job's message triggers a check of the others, which otherwise happens once per minute.
     jobs["right"] = try await next.run([
       "url": origin.url("/right"), "notify": ["url": origin.url("/other")],
     ]).id
     try await Self.expectAll(jobs, on: next)
-    #expect(await origin.waitForRequests(to: "/hook", count: 2), "the message's next try is due")
+    #expect(await origin.waitForRequests(to: "/hook", count: 2), "the message is sent again")
     for name in jobs.keys {
       let count = origin.requests(to: "/\(name)").count
       #expect(count == (name == "retried" ? 2 : 1), "\(name) was asked for \(count) times")

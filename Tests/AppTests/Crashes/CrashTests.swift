@@ -5,11 +5,12 @@ import Testing
 @Suite("A killed service", .timeLimit(.minutes(5)))
 struct CrashTests {
   @Test(
-    "loses none of 200 acknowledged jobs: all finish after the restart, with the origin's bytes")
+    "all of 200 acknowledged jobs finish after the restart, with the origin's bytes")
   func kill() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
-    // Bytes after the image's end make each body another one; every tenth is broken for good, every eighth lies in a file.
+    // Bytes after the image's end make each body unique. Every tenth body is corrupt, and every eighth is
+    // stored in a file.
     @Sendable func isFiled(_ target: String) -> Bool { Int(target.dropFirst())! % 8 == 0 }
     @Sendable func body(_ target: String) -> [UInt8] {
       (isFiled(target) ? Fixtures.filedPNG : Fixtures.smallPNG) + Array(target.utf8)
@@ -33,7 +34,7 @@ struct CrashTests {
     }
     try await service.kill()
 
-    // What a crash may leave: a half-written file, and a published one that no job refers to.
+    // A crash may leave a half-written file, and a stored file that no job refers to.
     let incoming = folder + "/data/images/incoming/left-behind"
     try Data([1, 2, 3]).write(to: URL(fileURLWithPath: incoming))
     let orphan = folder + "/data/images/ab/" + String(repeating: "c", count: 62)
@@ -50,14 +51,14 @@ struct CrashTests {
       #expect(Array(answer.body) == body(path))
       if isFiled(path) { filed.insert(answer.headers["etag"] ?? "") }
     }
-    // The sweep goes on beside the work.
+    // The sweep runs concurrently with the work.
     try await eventually { try FileManager.default.images(below: folder).count <= filed.count }
     let files = try FileManager.default.images(below: folder)
-    #expect(files.count == filed.count && filed.count >= 20, "no orphan stays")
+    #expect(files.count == filed.count && filed.count >= 20, "no orphan is left")
     #expect(try await next.stop() == 0)
   }
 
-  /// Sixteen at a time, each acknowledged by itself.
+  /// Submits sixteen jobs at a time. Each is acknowledged separately.
   private func submit(
     _ count: Int, to service: RunningService, _ origin: ScriptedOrigin
   ) async throws -> [(id: String, path: String)] {

@@ -2,9 +2,9 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("A service whose disk is slow or refuses", .timeLimit(.minutes(5)))
+@Suite("A service whose disk is slow or fails", .timeLimit(.minutes(5)))
 struct DiskFaultTests {
-  /// Runs the body beside a service on a disk that does what the body says.
+  /// Runs the body with a service on a disk that the test controls.
   private static func withDisk(
     _ body: (RunningService, ScriptedOrigin, RecordedDisk) async throws -> Void
   ) async throws {
@@ -18,7 +18,7 @@ struct DiskFaultTests {
     if service.isRunning { try await service.kill() }
   }
 
-  /// Jobs that have ended, one with an image in the database and one with a file's.
+  /// Runs two jobs until they have ended. One image is in the database, the other in a file.
   private static func runTwo(
     _ service: RunningService, _ origin: ScriptedOrigin
   ) async throws -> [(id: String, bytes: [UInt8])] {
@@ -39,7 +39,7 @@ struct DiskFaultTests {
     }
   }
 
-  @Test("answers whoever reads while a sync does not end, and loses nothing")
+  @Test("reads are answered while a sync hangs, and nothing is lost")
   func slow() async throws {
     try await Self.withDisk { service, origin, disk in
       var jobs = try await Self.runTwo(service, origin)
@@ -57,7 +57,7 @@ struct DiskFaultTests {
       }
       for job in jobs { #expect(try await service.image(of: job.id) == job.bytes) }
       let isDone = try disk.changes().contains { $0.kind == .synced && $0.at == sync?.at }
-      #expect(!isDone, "they had to wait")
+      #expect(!isDone, "the requests had to wait")
       disk[.areSyncsHeld] = 0
       jobs.append((try await late, image("late")))
       try await Self.expectAll(jobs, on: service)
@@ -68,7 +68,7 @@ struct DiskFaultTests {
     }
   }
 
-  @Test("refuses what it can't keep while its disk is read-only, shows what it has, and goes on")
+  @Test("a read-only disk makes the service refuse jobs but serve images, and it recovers")
   func readOnly() async throws {
     try await Self.withDisk { service, origin, disk in
       var jobs = try await Self.runTwo(service, origin)
@@ -87,7 +87,7 @@ struct DiskFaultTests {
       #expect(try await service.get("/livez").status == 200)
       #expect(try await service.get("/jobs?limit=10").status == 200)
       try await Self.expectAll(jobs, on: service)
-      // Its image has come meanwhile, and can't be told of yet.
+      // The image has arrived, but the result cannot be saved yet.
       try await eventually { service.log.contains("the store takes no result") }
       #expect(try await service.job(id).phase == "loading")
       disk[.isReadOnly] = 0

@@ -1,28 +1,31 @@
 import Foundation
 
-/// What is on a disk for good, and what only the system's memory has: each change is in memory first, and is durable once a
-/// sync that began after it has ended.
+/// A model of what is durable on a disk and what is only in the system's memory. Each change is in memory
+/// first. It becomes durable when a sync that began after it ends.
 ///
-/// A file's sync makes its bytes and size durable, not its name: names are the folder's, and durable once that was synced. After
-/// a sync that failed, what it was to write is never written: the system takes it for clean from then on.
+/// A file's sync makes its bytes and size durable, but not its name. A name belongs to its folder and becomes
+/// durable when the folder is synced. After a failed sync, its pending writes are never written, because the
+/// system then considers them clean.
 struct DiskModel {
-  /// What is left of the changes that no sync made durable.
+  /// Which of the changes that no sync made durable survive a power cut.
   enum Survival: CaseIterable {
-    /// None.
+    /// No change survives.
     case nothing
-    /// As of ext4 with a journal, its bytes "ordered": names as they were at some moment since the last sync of anything, as
-    /// one journal has all of them; of each file's changes the first so many, the last of these torn.
+    /// As on ext4 in the mode "ordered": the names as they were at one moment since the last sync of
+    /// anything, because they share one journal. Of each file's changes, the first ones, and a part of the
+    /// next one.
     case ordered
-    /// As of a file system without a journal: of each name any state since its folder's last sync, of each file any sectors.
+    /// As on a file system without a journal: of each name any state since the last sync of its folder, of
+    /// each file any sectors.
     case scattered
-    /// All of them: only the service was killed.
+    /// All changes survive: only the service was killed.
     case everything
   }
 
-  /// What a test takes for not done, to see what it costs.
+  /// Syncs that a test ignores, to check that losing them is detected.
   enum Forgotten {
     case syncsOfLog, syncsOfImages, syncsOfFolders, syncsOfFoldersAbove
-    /// SQLite writes its log by the page; larger pieces are the log that is written anew.
+    /// SQLite writes its log page by page. Larger writes are a log that is rewritten.
     case rewritesOfLog
 
     fileprivate func coversSync(of path: String, isFolder: Bool) -> Bool {
@@ -43,7 +46,7 @@ struct DiskModel {
   private enum Edit {
     case write(at: Int, [UInt8])
     case size(Int)
-    /// Nil: the name is gone.
+    /// Nil: the name was removed.
     case name(String, Int?)
   }
 
@@ -53,29 +56,29 @@ struct DiskModel {
     var isDoomed = false
   }
 
-  /// A file or folder, whatever its names.
+  /// A file or folder, independent of its names.
   private struct Object {
     var isFolder: Bool
-    /// By which it was first known, for ``Forgotten``.
+    /// The first path of the object, for ``Forgotten``.
     var path: String
     var bytes: [UInt8] = []
     var names: [String: Int] = [:]
-    /// Not durable yet, oldest first.
+    /// The changes that are not durable yet, oldest first.
     var pending: [Pending] = []
   }
 
   private static let sector = 512
   private var objects: [Object]
   private var byInode: [UInt64: Int]
-  /// Syncs under way, by process and number: what was to be durable, and up to which change.
+  /// The running syncs, by process and number: the object, and the last change that they cover.
   private var syncs: [[UInt64]: (object: Int, order: Int)] = [:]
-  /// Of changes so far.
+  /// The number of changes so far.
   private var order = 0
-  /// A journal has names up to here.
+  /// The journal has all names up to this change.
   private var committed = 0
   var forgotten: Forgotten?
 
-  /// An empty folder.
+  /// Creates a model of an empty folder.
   init(root: UInt64) {
     objects = [Object(isFolder: true, path: "")]
     byInode = [root: 0]
@@ -89,7 +92,8 @@ struct DiskModel {
     case .name:
       guard let folder = byInode[change.file] else { return }
       let name = change.names[0]
-      // A link is another name of what is there; anything else is new, also where it has the inode of what is gone.
+      // A link is another name of an existing object. Anything else is a new object, even if it reuses an
+      // inode.
       if change.at < 2 || byInode[change.other] == nil {
         byInode[change.other] = objects.count
         let path = objects[folder].path + "/" + name
@@ -165,7 +169,7 @@ struct DiskModel {
     }
   }
 
-  /// A folder's names as they were after so many changes.
+  /// Returns a folder's names as they were after this many changes.
   private func names(of folder: Int, at limit: Int) -> [String: Int] {
     var object = objects[folder]
     for pending in objects[folder].pending where pending.order <= limit {
@@ -175,7 +179,7 @@ struct DiskModel {
   }
 }
 
-/// What a disk may have when the power comes back.
+/// The states that a disk may have after a power cut.
 extension DiskModel {
   /// Files by their paths below the root; nil for a folder.
   typealias Tree = [String: [UInt8]?]
@@ -208,7 +212,7 @@ extension DiskModel {
     _ names: inout [String: Int], of folder: Int, _ chance: inout some RandomNumberGenerator
   ) {
     for pending in objects[folder].pending {
-      // Each state that a name had may be the one that is left.
+      // Each state that a name had may survive.
       guard case .name(let name, let target) = pending.edit, Bool.random(using: &chance) else {
         continue
       }
@@ -220,7 +224,7 @@ extension DiskModel {
     of file: Int, _ survival: Survival, _ chance: inout some RandomNumberGenerator
   ) -> [UInt8] {
     var object = objects[file]
-    // What a failed sync left in memory alone can't be read any more.
+    // Data that a failed sync left in memory is lost.
     let pending = object.pending.filter { !$0.isDoomed || survival == .everything }
     let whole =
       switch survival {
@@ -240,7 +244,7 @@ extension DiskModel {
     return object.bytes
   }
 
-  /// Makes a share of a change's sectors.
+  /// Applies a part of a change's sectors.
   private static func tear(
     _ edit: Edit, _ share: Double, _ object: inout Object,
     _ chance: inout some RandomNumberGenerator
@@ -261,7 +265,7 @@ extension DiskModel {
 }
 
 extension DiskModel.Tree {
-  /// What is in a folder.
+  /// Reads the contents of a folder.
   init(of folder: String) throws {
     self.init()
     for path in try FileManager.default.subpathsOfDirectory(atPath: folder) {
@@ -270,8 +274,8 @@ extension DiskModel.Tree {
     }
   }
 
-  /// Makes it on a disk of a machine that has started again: what SQLite shares by memory holds anything, and the system's run
-  /// is another one.
+  /// Writes the tree to a folder, as after a reboot of the machine: SQLite's shared-memory file has random
+  /// contents, and the boot id is different.
   func write(to folder: String) throws {
     for (path, contents) in sorted(by: { $0.key < $1.key }) {
       guard var bytes = contents else {

@@ -3,7 +3,7 @@ import GRDB
 import TestSupport
 import Testing
 
-/// A disk's record of two lives of a service under load, the first of which was killed.
+/// The record of a disk during two runs of a service under load. The first run was killed.
 struct DiskRecording {
   let disk: RecordedDisk
   let origin: ScriptedOrigin
@@ -11,8 +11,8 @@ struct DiskRecording {
   let changes: [DiskChange]
 
   /// - Parameters:
-  ///   - jobs: how many are acknowledged in each life before its end.
-  ///   - disturb: what happens to the disk before each fifth of these.
+  ///   - jobs: How many jobs are acknowledged in each run.
+  ///   - disturb: Changes the disk's behavior before each fifth of these jobs.
   init(of jobs: Int, disturb: (@Sendable (RecordedDisk) -> Void)? = nil) async throws {
     let disk = try await RecordedDisk()
     self.disk = disk
@@ -40,7 +40,7 @@ struct DiskRecording {
     disk.remove()
   }
 
-  /// The disk as it was after so many changes.
+  /// Returns the disk as it was after this many changes.
   func model(after count: Int, without forgotten: DiskModel.Forgotten? = nil) throws -> DiskModel {
     var model = try disk.emptyDisk()
     model.forgotten = forgotten
@@ -48,8 +48,8 @@ struct DiskRecording {
     return model
   }
 
-  /// Has a service go on with what is left of a disk.
-  /// - Parameter failures: codes that jobs may have failed with, whatever they were to come to.
+  /// Starts a service on a disk and returns what it has lost.
+  /// - Parameter failures: Codes that jobs may have failed with, whatever their expected result.
   func losses(
     after count: Int, _ tree: DiskModel.Tree, isTidy: Bool = true, failures: Set<String> = []
   ) async throws -> [String] {
@@ -71,8 +71,8 @@ struct DiskRecording {
     return losses
   }
 
-  /// What the record lacks: paths that differ where all of it is made again, but for what SQLite shares by memory, which it makes
-  /// anew. There are none where each call that changes something is written down.
+  /// Returns the paths that differ after the whole record is replayed. There are none if every change was
+  /// recorded. SQLite's shared-memory file is not compared, because SQLite recreates it.
   func omissions() throws -> [String] {
     var chance = SystemRandomNumberGenerator()
     let made = try model(after: changes.count).remains(.everything, &chance)
@@ -82,7 +82,8 @@ struct DiskRecording {
     }.sorted()
   }
 
-  /// What SQLite finds wrong with a copy of the database, which is to stay as the power cut left it.
+  /// Returns what SQLite finds wrong with a copy of the database. The original stays as the power cut left
+  /// it.
   private static func damage(in folder: String) throws -> [String] {
     let copy = try RunningService.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: copy) }

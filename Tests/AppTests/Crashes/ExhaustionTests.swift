@@ -4,7 +4,7 @@ import Testing
 
 @Suite("A service that runs out of descriptors or threads", .timeLimit(.minutes(5)))
 struct ExhaustionTests {
-  /// Starts it where the system gives it so little.
+  /// Returns a script that starts the service with limits of the system.
   private static func limited(_ limits: String, in folder: String) throws -> String {
     let path = folder + "/limited"
     let script = "#!/bin/sh\n\(limits)\nexec '\(RunningService.executable)' \"$@\"\n"
@@ -13,7 +13,7 @@ struct ExhaustionTests {
     return path
   }
 
-  @Test("keeps descriptors for jobs, however many connections come, and says so")
+  @Test("descriptors are reserved for jobs, however many clients connect, and this is logged")
   func descriptors() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -28,7 +28,7 @@ struct ExhaustionTests {
         .dripped(Self.picture(number), size: 4_000, every: .milliseconds(100)))
     }
     let ids = try await service.post(batch: (0..<16).map { ["url": origin.url("/\($0)")] })
-    // Each has asked for something, so that none is closed for one that has.
+    // Each client sends a request, so that no connection is evicted for another.
     let port = try #require(Int(service.base.split(separator: ":").last!))
     var crowd: [RawConnection] = []
     for _ in 0..<300 {
@@ -36,7 +36,7 @@ struct ExhaustionTests {
       connection.send("GET /jobs/\(ids[0]) HTTP/1.1\r\nHost: x\r\n")
       crowd.append(connection)
     }
-    // All of theirs, beside what an idle service has.
+    // All of these connections, in addition to the descriptors of an idle service.
     try await eventually { Self.descriptors(of: service) > 48 + 32 }
     await origin.waitForRequests(to: "/15")
     #expect(Self.descriptors(of: service) < 192)
@@ -48,19 +48,19 @@ struct ExhaustionTests {
     }
     #expect(try await service.get("/readyz").status == 200)
     #expect(service.log.contains("fewer connections than configured"))
-    // As it would be for want of a descriptor.
+    // These codes would mean that a descriptor was missing.
     #expect(!service.log.contains("connect_failure") && !service.log.contains("storage_full"))
     #expect(try await service.stop() == 0)
   }
 
-  @Test("takes jobs while no thread or process can be had, loses none, and goes on once they can")
+  @Test("jobs are accepted and none is lost while no thread or process can be started")
   func threads() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
     let folder = try RunningService.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: folder) }
     let user = try LimitedUser(of: folder)
-    // Tried again for long enough that all of them have their turn once processes can be had.
+    // The retries last long enough for all jobs once processes can be started again.
     let keys = [
       "jobs.workers": "4", "fetch.max_per_host": "4", "jobs.max_attempts": "10",
       "jobs.retry_backoff.initial": "1s", "jobs.retry_backoff.maximum": "5s",
@@ -74,13 +74,13 @@ struct ExhaustionTests {
     for process in [service.processIdentifier, forker] {
       #expect(try await user.limit(process, to: "1") == "")
     }
-    // Those that there are would do.
+    // Existing decoder processes would be enough.
     for decoder in Self.children(of: forker) { kill(decoder, SIGKILL) }
     let refused = try await service.post(["url": origin.url("/0"), "max_attempts": 1])
     let failed = try await service.outcome(refused)
     #expect(failed.error?.code == "internal", "\(failed.summary)")
     let waiting = try await service.post(batch: (1..<16).map { ["url": origin.url("/\($0)")] })
-    // Its name is looked up all the same, though no thread can be started for it.
+    // The name is looked up although no thread can be started for it.
     let named = try await service.post(["url": "http://localhost:\(origin.port)/named"])
     #expect(await origin.waitForRequests(to: "/named"))
     await origin.waitForRequests(to: "/15")
@@ -104,7 +104,7 @@ struct ExhaustionTests {
     #expect(try await service.stop() == 0)
   }
 
-  @Test("ends at its start, and says why, where it can't have its threads", arguments: [1, 6, 12])
+  @Test("a service that cannot start its threads ends with an error", arguments: [1, 6, 12])
   func start(limit: Int) async throws {
     let folder = try RunningService.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: folder) }
@@ -120,14 +120,14 @@ struct ExhaustionTests {
   }
 
   private static let advice =
-    "raise TasksMax, the container's limit of processes or the user's"
+    "raise TasksMax or the process limit of the container or user"
 
-  /// The process that decoders are forked from.
+  /// Returns the process that forks the decoder processes.
   private static func forker(of service: RunningService) async throws -> Int32 {
     var found: Int32?
     try await eventually {
       found = children(of: service.processIdentifier).first
-      // It has forked one, which the service tries at its start.
+      // It has forked one decoder process, which the service tests at its start.
       return found.map { !children(of: $0).isEmpty } ?? false
     }
     return try #require(found)
@@ -152,7 +152,8 @@ struct ExhaustionTests {
   }
 }
 
-/// Whom a limit of processes holds for: root goes beyond it, so that then it is another user.
+/// A user whom a limit of processes applies to. The limit does not apply to root, so root switches to another
+/// user.
 private struct LimitedUser {
   private let prefix: String
 
@@ -166,7 +167,7 @@ private struct LimitedUser {
     prefix = "setpriv --reuid \(number) --regid \(number) --clear-groups "
   }
 
-  /// A script that starts the service.
+  /// Returns a script that starts the service.
   func program(in folder: String, _ before: String = ":") throws -> String {
     let path = folder + "/limited"
     let script =
@@ -176,8 +177,9 @@ private struct LimitedUser {
     return path
   }
 
-  /// How many processes and threads its user may have for it to begin one more; empty: as many as at first.
-  /// - Returns: what went wrong.
+  /// Sets how many processes and threads the user may have when the process starts another one. Empty: the
+  /// initial limit.
+  /// - Returns: The error message.
   func limit(_ process: Int32, to count: String) async throws -> String {
     let value =
       count.isEmpty ? "$(awk '/Max processes/ { print $4 }' /proc/\(process)/limits)" : count

@@ -3,12 +3,12 @@ import TestSupport
 import Testing
 
 @Suite(
-  "A service whose disk is full to its last byte", .enabled(if: SmallDisk.isPossible),
+  "A service with a full disk", .enabled(if: SmallDisk.isPossible),
   .timeLimit(.minutes(5)))
 struct FullDiskRunTests {
   enum End: String, CaseIterable { case term, kill }
 
-  /// A service on a disk of 96 MB, with an origin.
+  /// A service on a disk of 96 MB, and an origin.
   private final class Place {
     let folder: String
     let disk: SmallDisk
@@ -36,7 +36,7 @@ struct FullDiskRunTests {
       try await RunningService(folder: folder, settings: settings, isReady: isReady)
     }
 
-    /// Bytes that a file of the service has on the disk.
+    /// Returns the bytes that a file of the service uses on the disk.
     func bytes(of file: String) -> Int {
       var status = stat()
       return stat(folder + "/disk/data/" + file, &status) == 0 ? Int(status.st_blocks) * 512 : 0
@@ -59,13 +59,13 @@ struct FullDiskRunTests {
   }
 
   @Test(
-    "serves, deletes, starts again and deletes, and goes on once there is space",
+    "a service on a full disk serves, deletes and restarts, and works again with space",
     arguments: End.allCases
   )
   func filledByOthers(end: End) async throws {
     let place = try Place(["jobs.workers": "1"])
     let origin = place.origin
-    // Every other one is a file, the others are in the database.
+    // Every other image is in a file, the others are in the database.
     for number in 0..<12 {
       let base = number % 2 == 0 ? Fixtures.filedPNG : Fixtures.smallPNG
       origin.on("/\(number)", .ok(image("\(number)", from: base)))
@@ -112,7 +112,7 @@ struct FullDiskRunTests {
     }
     try await expectItWaits()
 
-    // What was purged is somebody else's by now.
+    // Another program uses the purged space by now.
     try place.disk.fill()
     try await Self.end(service, by: end)
     service = try await place.start(isReady: false)
@@ -132,7 +132,7 @@ struct FullDiskRunTests {
     #expect(try await service.stop() == 0)
   }
 
-  @Test("keeps long defaults of a batch once, however many lines it has")
+  @Test("a batch's long defaults are stored once, however many lines it has")
   func longDefaults() async throws {
     let place = try Place(["jobs.workers": "1"])
     let service = try await place.start()
@@ -141,7 +141,7 @@ struct FullDiskRunTests {
     let far = (0..<8).map { place.origin.url("/\($0)" + String(repeating: "a", count: 6_000)) }
     let defaults: [String: Any] = ["headers": headers, "alternatives": far, "max_attempts": 1]
     let lines = (0..<12_000).map { place.origin.url("/\($0)") }
-    // The defaults come first: lines are made into jobs as they come.
+    // The defaults come first, because each line becomes a job as it arrives.
     let parts = try ([defaults, lines] as [Any]).map {
       String(decoding: try JSONSerialization.data(withJSONObject: $0), as: UTF8.self)
     }
@@ -150,15 +150,15 @@ struct FullDiskRunTests {
       "POST", "/batches", headers: ["Content-Type": "application/json"], body: body)
     #expect(answer.status == 202)
     let id = try #require(try answer.json()["id"] as? String)
-    // Each copy of its defaults has 55 kB: 12,000 of them would be 660 MB.
+    // Each copy of the defaults has 55 kB: 12,000 copies would be 660 MB.
     #expect(place.bytes(of: "jobs.sqlite") + place.bytes(of: "jobs.sqlite-wal") < 50_000_000)
     #expect(try await service.send("DELETE", "/batches/\(id)?purge=true").status == 204)
     #expect(try await service.stop() == 0)
   }
 
-  @Test("its own records fill: purging them gives the space back", arguments: End.allCases)
+  @Test("purging a batch that filled the disk frees its space", arguments: End.allCases)
   func filledByItself(end: End) async throws {
-    // The reserve has its full size there.
+    // The reserve has its full size on this disk.
     let place = try Place(
       ["jobs.workers": "1", "jobs.max_queued_lines": "1000000"], size: "1200m")
     var service = try await place.start()
@@ -184,7 +184,7 @@ struct FullDiskRunTests {
     try await Self.end(service, by: end)
     service = try await place.start(isReady: false)
     #expect(try await service.send("DELETE", "/batches/\(id)?purge=true").status == 204)
-    // What the batch had is free again, although somebody else has what was left.
+    // The batch's space is free again, although another program uses the rest of the disk.
     try await eventually { place.disk.free > 60_000_000 }
     try await eventually { try await service.get("/readyz").status == 200 }
     place.origin.on("/x", .ok(Fixtures.smallPNG))

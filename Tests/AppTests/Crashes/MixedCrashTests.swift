@@ -2,14 +2,14 @@ import Foundation
 import TestSupport
 import Testing
 
-/// Everything at once, and `kill -9` at moments that nobody chose.
+/// A mixed load with `kill -9` at random moments.
 @Suite("A service that is killed again and again", .timeLimit(.minutes(30)))
 struct MixedCrashTests {
-  /// In the suite it is killed 8 times, with `LONG_TESTS` 200.
+  /// The service is killed 8 times, and 200 times with `LONG_TESTS`.
   private static let kills = ProcessInfo.processInfo.environment["LONG_TESTS"] == "1" ? 200 : 8
 
   @Test(
-    "under uploads, batches, cancels, purges, webhooks and variants keeps what it acknowledged, ends it once, and leaves no orphan"
+    "a mixed load keeps what was acknowledged, ends it once, and leaves no orphan"
   )
   func kill() async throws {
     let origin = try ScriptedOrigin()

@@ -3,44 +3,44 @@ import Synchronization
 import TestSupport
 import Testing
 
-/// Clients that do whatever clients do, and remember what they were promised, and when.
+/// Clients with a mixed load. They record what the service acknowledged, and when.
 final class MixedLoad: Sendable {
-  /// Of a service that can bear it.
+  /// The settings of a service for this load.
   static let settings = environment([
     "jobs.workers": "8", "fetch.max_per_host": "8", "webhooks.allow_networks": "127.0.0.0/8",
     "webhooks.allow_http": "true", "webhooks.allow_ports": "",
     "webhooks.retry": (0..<50).map { _ in "50ms" }.joined(separator: ","),
   ])
 
-  /// A moment in the service's life: how much was written down of it.
+  /// A moment in the service's life: the size of the record at that time.
   typealias Moment = Int
   private static let never = Moment.max
-  /// After all that ever happens.
+  /// After everything that happens.
   static let theEnd = Moment.max - 1
 
-  /// What was promised of a job.
+  /// What the service acknowledged about a job.
   private struct Promise {
     var made: Moment
-    /// Its image, where it has one.
+    /// The expected image, if the job has one.
     var bytes: [UInt8]?
     var isTold: Bool
-    /// Before somebody asked for it to be cancelled: from then on it may be, or may have ended before.
+    /// When a cancel was requested. From then on the job may be cancelled, or may have ended before.
     var cancelAsked = MixedLoad.never
-    /// Before somebody asked for it to be purged: from then on it may be gone.
+    /// When a purge was requested. From then on the job may be gone.
     var purgeAsked = MixedLoad.never
-    /// That was answered by then.
+    /// When the purge was answered.
     var purged = MixedLoad.never
     var end: End?
   }
 
-  /// How a job was seen to have ended, by then.
+  /// How a job had ended when a client saw it.
   private struct End {
     var seen: Moment
     var phase: String
     var finished: String
   }
 
-  /// A job that is submitted, under a key.
+  /// A submission with its idempotency key.
   private struct Asked {
     var key: String
     var body: Data
@@ -48,7 +48,7 @@ final class MixedLoad: Sendable {
     var isTold: Bool
   }
 
-  /// A message of a webhook.
+  /// A received webhook message.
   private struct Heard {
     var job: String
     var id: String
@@ -58,9 +58,9 @@ final class MixedLoad: Sendable {
 
   private struct State {
     var promises: [String: Promise] = [:]
-    /// Of a batch how many lines it was told to have, and when.
+    /// The number of lines that each batch was acknowledged with, and when.
     var batches: [String: (lines: Int, made: Moment)] = [:]
-    /// What was asked under a key and not answered yet.
+    /// The submissions that were not answered yet.
     var unanswered: [Asked] = []
     var number = 0
     var heard: [Heard] = []
@@ -71,7 +71,7 @@ final class MixedLoad: Sendable {
   private let moment: @Sendable () -> Moment
   private let state = Mutex(State())
 
-  /// - Parameter moment: the present one; without it all that happened counts.
+  /// - Parameter moment: Returns the current moment. By default everything counts.
   init(_ origin: ScriptedOrigin, moment: @escaping @Sendable () -> Moment = { 0 }) {
     self.origin = origin
     self.moment = moment
@@ -81,14 +81,15 @@ final class MixedLoad: Sendable {
     }
   }
 
-  /// Jobs that were acknowledged so far.
+  /// The number of jobs acknowledged so far.
   var acknowledged: Int { state.withLock { $0.promises.count } }
 
   var summary: String {
     state.withLock { "\($0.promises.count) jobs acknowledged, \($0.batches.count) batches" }
   }
 
-  /// Asks with four clients, one thing after the other each, until nobody answers; `end` sees to that.
+  /// Runs four clients, each with one request at a time, until the service no longer responds. `end` must
+  /// make it stop.
   func go(on service: RunningService, until end: @escaping @Sendable () async -> Void) async {
     await withTaskGroup { group in
       for _ in 0..<4 { group.addTask { await self.ask(service) } }
@@ -113,7 +114,7 @@ final class MixedLoad: Sendable {
         }
       }
     } catch {
-      // It was killed meanwhile: what it did not answer, it did not promise.
+      // The service was killed. A request without a response promises nothing.
     }
   }
 
@@ -124,7 +125,7 @@ final class MixedLoad: Sendable {
     }
   }
 
-  /// Bytes of its own; every fifth lies in a file.
+  /// A unique image. Every fifth one is stored in a file.
   private func picture(_ number: Int) -> [UInt8] {
     image("\(number)", from: number % 5 == 0 ? Fixtures.filedPNG : Fixtures.smallPNG)
   }
@@ -161,7 +162,7 @@ final class MixedLoad: Sendable {
       }
       promise(id, asked.bytes, isTold: asked.isTold)
     } catch {
-      // Perhaps it was taken: asked again under its key it is the same one.
+      // The service may have accepted it. A repetition with the same key returns the same job.
       state.withLock { $0.unanswered.append(asked) }
       throw error
     }
@@ -215,7 +216,7 @@ final class MixedLoad: Sendable {
     }
   }
 
-  /// Remembers how a job has ended, if it has.
+  /// Records how a job has ended, if it has.
   private func look(at service: RunningService) async throws {
     let open = state.withLock { state in
       state.promises.filter { $0.value.end == nil }.keys.randomElement()
@@ -245,24 +246,24 @@ final class MixedLoad: Sendable {
   }
 }
 
-/// What came of it.
+/// Checks.
 extension MixedLoad {
-  /// From now on a service works that goes on from an earlier moment.
+  /// Begins a new run of the service, which continues from an earlier moment.
   func beginAnotherLife() async throws {
-    // What an ended service had sent is heard by then.
+    // By then, everything that the ended service had sent has arrived.
     try await eventually { origin.openConnections == 0 }
     state.withLock { $0.life += 1 }
   }
 
-  /// Waits for the end of all that there is, acknowledged or not.
+  /// Waits until all jobs have ended, acknowledged or not.
   func settle(on service: RunningService) async throws {
     for phase in ["queued", "loading"] {
       try await eventually { try await service.all(phase).isEmpty }
     }
   }
 
-  /// What was promised until a moment and isn't so, once all has settled.
-  /// - Parameter failures: codes that jobs may have failed with, whatever they were to come to.
+  /// Returns the promises made until a moment that are not kept. Call it when all jobs have ended.
+  /// - Parameter failures: Codes that jobs may have failed with, whatever their expected result.
   func losses(
     on service: RunningService, since then: Moment = MixedLoad.theEnd, failures: Set<String> = []
   ) async throws -> [String] {
@@ -287,9 +288,9 @@ extension MixedLoad {
         }
       }
     }
-    // Sent once or more, each time as the same message: there was one end.
+    // A message may arrive several times, but always with the same id, because a job ends once.
     for (job, ids) in messages(since: then) where ids.count > 1 {
-      losses.append("\(job) was told to have ended \(ids.count) times")
+      losses.append("\(ids.count) different messages arrived about \(job)")
     }
     return losses
   }
@@ -303,7 +304,7 @@ extension MixedLoad {
     }
   }
 
-  /// What of a job's promises isn't so.
+  /// Returns how a job's promises are not kept, or nil.
   private func loss(
     of id: String, _ promise: Promise, on service: RunningService, _ then: Moment,
     _ failures: Set<String>
@@ -331,14 +332,14 @@ extension MixedLoad {
       }
       guard promise.isTold, promise.purgeAsked > then else { return nil }
       let isHeard = await poll { self.messages(since: then)[id] != nil }
-      return isHeard ? nil : "nobody was told of \(id)"
+      return isHeard ? nil : "no message arrived about \(id)"
     } catch {
       return "\(id): \(error)"
     }
   }
 
-  /// Files beyond those of images of more than 64 KiB, or uploaded, that some job has, once nothing else may refer to one: the
-  /// cache, and uploads whose jobs were cancelled. What is missing counts, too.
+  /// Returns the number of files that no job refers to; missing files count, too. Images above 64 KiB and
+  /// uploads are in files. Before counting, the cache and cancelled uploads are deleted.
   func orphans(of service: RunningService) async throws -> Int {
     for phase in ["cancelled", "failure"] {
       for id in try await service.all(phase) {
@@ -353,7 +354,7 @@ extension MixedLoad {
         filed.insert(image.sha256)
       }
     }
-    // The sweep goes on beside the work, and what was purged is removed after its answer.
+    // The sweep runs concurrently with the work, and a purged image is deleted after the response.
     var files: [String] = []
     try await eventually {
       files = try FileManager.default.images(below: service.folder)

@@ -2,15 +2,15 @@ import Foundation
 import TestSupport
 import Testing
 
-/// Power cuts at any moment of what a service did to its disk: from one record many disks are made as they may be found when the
-/// power is back, and a service has to go on from each.
+/// Simulates power cuts at any moment. From one record of changes, many disks are created as they may be
+/// found after the cut. A service must continue from each of them.
 @Suite("A service whose power is cut", .timeLimit(.minutes(60)))
 struct PowerCutTests {
-  /// In the suite there are 8 cuts, with `LONG_TESTS` 200.
+  /// There are 8 cuts, and 200 with `LONG_TESTS`.
   private static let isLong = ProcessInfo.processInfo.environment["LONG_TESTS"] == "1"
 
   @Test(
-    "loses nothing that it promised, under uploads, batches, cancels, purges and webhooks, wherever it is cut"
+    "a power cut at any moment of a mixed load loses nothing that was promised"
   )
   func cuts() async throws {
     let recordings = Self.isLong ? 5 : 1
@@ -21,7 +21,7 @@ struct PowerCutTests {
       #expect(try recording.omissions() == [])
       var chance = SystemRandomNumberGenerator()
       for number in 0..<(Self.isLong ? 40 : 8) {
-        // One of them while it starts for the first time, one at the end.
+        // One cut during the first start, one at the end.
         let moment =
           switch number {
           case 0: Int.random(in: 0...min(count, 400))
@@ -37,7 +37,7 @@ struct PowerCutTests {
     }
   }
 
-  @Test("would lose something without each kind of its syncs, and this would be seen")
+  @Test("the test detects a loss if any kind of sync is omitted")
   func proof() async throws {
     let recording = try await DiskRecording(of: 40)
     defer { recording.end() }
@@ -53,7 +53,7 @@ struct PowerCutTests {
     }
   }
 
-  @Test("takes nothing for durable after a sync that failed")
+  @Test("nothing is considered durable after a failed sync")
   func failedSyncs() async throws {
     let recording = try await DiskRecording(of: Self.isLong ? 500 : 40) { disk in
       disk[.failingSyncs] = 1
@@ -66,12 +66,12 @@ struct PowerCutTests {
     for number in 0..<(Self.isLong ? 40 : 3) {
       let moment = number == 0 ? count : Int.random(in: 0...count)
       let tree = try recording.model(after: moment).remains(.nothing, &chance)
-      // A job whose image could not be synced says so.
+      // A job whose image could not be synced fails.
       let losses = try await recording.losses(after: moment, tree, failures: ["internal"])
       #expect(losses == [], "\(moment) of \(count), \(failed) failed syncs")
     }
-    // And had the log not been written anew, this would be seen, unless all that it held had come into the database by then.
-    // Most was acknowledged since the log was written anew before the next sync fails.
+    // Without rewriting the log, a loss is detected, unless the log's contents had reached the database by
+    // then. Most jobs are acknowledged between a rewrite of the log and the next failed sync.
     let failures = recording.changes.indices.filter { recording.changes[$0].kind == .syncFailed }
     var isSeen = false
     for moment in ([count] + failures.reversed()).prefix(12) where !isSeen {

@@ -2,16 +2,17 @@ import Foundation
 import TestSupport
 import Testing
 
-/// A folder of a service's whose every change is written down by Tests/DiskShim/disk-shim.c, which the service is started with.
+/// A service's folder whose changes are recorded by Tests/DiskShim/disk-shim.c, which is loaded into the
+/// service.
 ///
-/// The test may have the disk be slow, fail or be read-only, the clock jump, or the power be gone.
+/// A test can make the disk slow, failing or read-only, move the clock, or cut the power.
 final class RecordedDisk: Sendable {
-  /// The service's.
+  /// The service's folder.
   let folder: String
   private let own: String
   private let control: Int32
 
-  /// What the shim does from now on, in the order in which it reads them.
+  /// Controls of the shim, in the order in which it reads them.
   enum Control: Int {
     case isFrozen, isChanging, areSyncsHeld, failingSyncs, clockOffset, isReadOnly
   }
@@ -36,7 +37,7 @@ final class RecordedDisk: Sendable {
     for path in [folder, own] { try? FileManager.default.removeItem(atPath: path) }
   }
 
-  /// What a service is started with.
+  /// The environment variables that load the shim.
   var settings: [String: String] {
     ["LD_PRELOAD": own + "/shim.so", "DISK_SHIM": own, "DISK_SHIM_ROOT": folder]
   }
@@ -53,27 +54,27 @@ final class RecordedDisk: Sendable {
     }
   }
 
-  /// How much was written down so far.
+  /// The size of the record so far.
   var moment: Int {
     var status = stat()
     return stat(own + "/record", &status) == 0 ? Int(status.st_size) : 0
   }
 
-  /// Ends a service at whatever it is doing.
+  /// Cuts the power of a service at a random moment.
   func cutPower(of service: RunningService) async throws {
     self[.isFrozen] = 1
-    // What is under way is written down yet.
+    // Changes in progress are still recorded.
     try await eventually { self[.isChanging] == 0 }
     try await service.kill()
     self[.isFrozen] = 0
   }
 
-  /// All that was written down.
+  /// Returns all recorded changes.
   func changes() throws -> [DiskChange] {
     try DiskChange.all(in: Data(contentsOf: URL(filePath: own + "/record")))
   }
 
-  /// The folder as it was empty.
+  /// Returns a model of the empty folder.
   func emptyDisk() throws -> DiskModel {
     var status = stat()
     try #require(stat(folder, &status) == 0)
@@ -81,7 +82,7 @@ final class RecordedDisk: Sendable {
   }
 }
 
-/// What the shim wrote down of one call.
+/// One recorded call.
 struct DiskChange {
   enum Kind: UInt32 {
     case name = 1
@@ -89,14 +90,14 @@ struct DiskChange {
   }
 
   var kind: Kind
-  /// Inodes: of what is changed, and the other one that has to do with it.
+  /// The inodes of the changed object and of another one that is involved.
   var file, other: UInt64
   var at: Int
   var bytes: [UInt8]
-  /// How much was written down by its end.
+  /// The size of the record after this change.
   var moment: Int
 
-  /// Names, each with its zero.
+  /// The names, each terminated by a zero.
   var names: [String] {
     bytes.split(separator: 0).map { String(decoding: $0, as: UTF8.self) }
   }

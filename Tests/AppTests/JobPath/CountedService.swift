@@ -14,24 +14,24 @@ import TestSupport
 @testable import App
 @testable import Store
 
-/// What a job on its way made the service do.
+/// Counts of what the service did for a job.
 struct PathCounts {
-  /// By name; nothing that was not called.
+  /// The number of calls by name. Only calls that were made are listed.
   var calls: [String: Int]
   var libraries: CCounts
-  /// Work handed to the threads that read and write the database, wait for files and decode.
+  /// The number of tasks for the threads that read and write the database, wait for files, and decode.
   var readers: Int
   var writer: Int
   var files: Int
   var decoders: Int
 
-  /// Each time that work went on on other threads than before.
+  /// How often work continued on another thread.
   var hops: Int {
     readers + writer + files + decoders
       + libraries.sharedThreads + libraries.fetchWakeUps + libraries.resumes
   }
 
-  /// What is pinned, by name.
+  /// The counts that the test limits, by name.
   var figures: [(name: String, count: Int)] {
     let libraries = libraries
     return [
@@ -68,7 +68,7 @@ struct PathCounts {
   }
 }
 
-/// The whole service as `serve` builds it, durable, in this process, with all that it does counted.
+/// The whole service in this process, as `serve` builds it, with counts of everything that it does.
 struct CountedService {
   private let store: SQLiteJobStore
   private let images: FileImageStore
@@ -78,7 +78,7 @@ struct CountedService {
   private let server: HTTPServer
   private let calls = Calls()
 
-  /// In a process of its own, as counts are the process's.
+  /// Use it in a separate process, because the counts are those of the whole process.
   init(folder: String) throws {
     ccounting_start()
     var configuration = App.Configuration()
@@ -110,7 +110,7 @@ struct CountedService {
       refusal: routes.refuse(_:origin:), log: log)
   }
 
-  /// Runs while the body does, on a thread of its own that Swift's don't count.
+  /// Runs while the body runs, on a thread that does not belong to Swift's shared ones.
   func run(_ body: @escaping @Sendable (_ port: Int) -> Void) async throws {
     let port = try server.start().port
     let (readiness, isReady) = AsyncStream.makeStream(of: Void.self)
@@ -131,9 +131,9 @@ struct CountedService {
     await store.close()
   }
 
-  /// Submits a job and waits for its end without asking the service, and then until nothing is done any more.
+  /// Submits a job and waits for its end without requests to the service, and then until the service is idle.
   ///
-  /// - Returns: what was done meanwhile; nil, and says why, where the job didn't succeed.
+  /// - Returns: The counts for this time. Nil if the job did not succeed; the reason is printed.
   func count(_ client: PlainClient, job url: String) -> PathCounts? {
     let before = counts
     guard let id = client.post(url: url).flatMap({ JobID($0) }) else {
@@ -154,7 +154,7 @@ struct CountedService {
     return settled() - before
   }
 
-  /// Once they stay the same for 20 ms, which is less than the pauses between what the service does by itself.
+  /// Waits until the counts stay equal for 20 ms. The service's periodic work has longer pauses.
   func settled() -> PathCounts {
     var (last, since) = (counts, 0)
     let deadline = ContinuousClock.now + .seconds(5)
@@ -175,7 +175,7 @@ struct CountedService {
   }
 }
 
-/// A client on one connection that uses no task.
+/// A client on one connection that uses no Swift task.
 final class PlainClient {
   private let socket: Int32
   private let port: Int
@@ -197,7 +197,7 @@ final class PlainClient {
 
   deinit { close(socket) }
 
-  /// - Returns: the accepted job's id.
+  /// - Returns: The accepted job's id.
   func post(url: String) -> String? {
     let body = "{\"url\":\"\(url)\"}"
     let request = """
@@ -217,7 +217,7 @@ final class PlainClient {
       let count = read(socket, &buffer, buffer.count)
       guard count > 0 else { return nil }
       answer += String(decoding: buffer.prefix(count), as: UTF8.self)
-      // All of it is there: an accepted job's document ends the answer.
+      // The response is complete: it ends with the accepted job's document.
       guard answer.hasSuffix("}") || answer.hasSuffix("}\n") else { continue }
       guard answer.hasPrefix("HTTP/1.1 202 ") else { return nil }
       return answer.firstMatch(of: #/"id":"([^"]+)"/#).map { String($0.1) }

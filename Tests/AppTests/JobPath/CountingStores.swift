@@ -2,7 +2,7 @@ import Caching
 import Jobs
 import Synchronization
 
-/// Names of calls, each with how often it was made.
+/// Counts calls by name.
 final class Calls: Sendable {
   private let counts = Mutex<[String: Int]>([:])
 
@@ -14,7 +14,7 @@ final class Calls: Sendable {
   var all: [String: Int] { counts.withLock { $0 } }
 }
 
-/// Passes every call on to another store, and counts it.
+/// Forwards every call to another store and counts it.
 struct CountingJobStore: JobStore, CacheStore {
   let store: any JobStore & CacheStore
   let calls: Calls
@@ -332,7 +332,7 @@ struct CountingJobStore: JobStore, CacheStore {
   }
 }
 
-/// Passes every call on to another store of images, and counts it.
+/// Forwards every call to another image store and counts it.
 struct CountingImageStore: ImageStore {
   let store: any ImageStore
   let calls: Calls
@@ -368,7 +368,7 @@ struct CountingImageStore: ImageStore {
   }
 }
 
-/// Passes every call on to another spool, and counts it.
+/// Forwards every call to another spool and counts it.
 struct CountingImageSpool: ImageSpool {
   let spool: any ImageSpool
   let calls: Calls

@@ -3,33 +3,34 @@ import Synchronization
 import TestSupport
 import Testing
 
-/// How much a job costs beside its bytes: pinned, so that nobody makes it more without noticing.
-@Suite("A job's path", .timeLimit(.minutes(5)))
+/// Limits the cost of a job apart from its bytes, so that an increase is noticed.
+@Suite("The cost of a job", .timeLimit(.minutes(5)))
 struct JobPathTests {
-  /// The most that one job may take from `POST` to `success`: cold cache, known host, a small image, nothing else to
-  /// do. Whoever makes it less lowers these.
+  /// The limits for one job from `POST` to `success`: cold cache, known host, a small image, an idle service.
+  /// If an improvement lowers a count, lower its limit.
   ///
-  /// The synced commits are those of submitting and completing, the one without a sync is the claim's.
+  /// The synced commits are those of submitting and completing the job; the unsynced one is the claim.
   ///
-  /// What work is handed to is determined by the code: the least of many jobs is exact on any machine. How often work
-  /// comes back to a thread depends on luck as well: a task that is resumed before it has gone to sleep changes no
-  /// thread, and timers fire meanwhile. Of these, `hops` among them, the bound is what a job takes without luck.
+  /// The code determines which threads receive work, so the least count of many jobs is exact on any machine.
+  /// How often work returns to a thread also depends on timing: a task that is resumed before it suspends
+  /// changes no thread, and timers fire at any time. For these counts, including `hops`, the limit is what a
+  /// job takes without favorable timing.
   static let least = [
     "hops": 14, "to Swift's shared threads": 5, "to store-read": 1, "to store-write": 3,
     "to store-images": 0, "to decode": 3, "to fetch-loop": 1, "to libmicrohttpd": 1,
     "synced commits": 2, "unsynced commits": 1, "file syncs": 0, "SQL statements": 29,
     "store calls": 7,
   ]
-  /// What at least half of the jobs may take, where luck is what lowers a count and hardly anything raises it: the
-  /// load's begin, and its return from the origin and from the store.
+  /// The limits for at least half of the jobs. They apply to counts that favorable timing lowers and hardly
+  /// anything raises: the start of a load, and its return from the origin and the store.
   static let usual = ["to decode": 3]
   static let jobs = 40
-  /// These meet a host that nobody knows, and statements that aren't prepared.
+  /// The first jobs, which meet an unknown host and unprepared statements.
   static let firstJobs = 4
 
-  @Test("is no longer than it was: threads, commits, syncs, statements")
+  @Test("a job causes no more thread changes, commits, syncs and statements than the limits")
   func path() async throws {
-    // In a process of its own: what is counted is the whole process's.
+    // In a separate process, because the counts are those of the whole process.
     let run = try await #require(
       processExitsWith: .success, observing: [\.standardOutputContent, \.standardErrorContent]
     ) {
@@ -51,8 +52,8 @@ struct JobPathTests {
     }
   }
 
-  /// Prints what is least of each count over some jobs, as what else happens meanwhile only adds to one of them, and
-  /// what half of them are within.
+  /// Prints the least of each count over some jobs, because other work only adds to a count. Also prints the
+  /// counts that half of the jobs stay within.
   static func measure() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }

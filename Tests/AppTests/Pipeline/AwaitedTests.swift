@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("A submission that waits", .timeLimit(.minutes(5)))
+@Suite("Submissions that wait for their result", .timeLimit(.minutes(5)))
 struct AwaitedTests {
   private let png = Fixtures.smallPNG
 
@@ -19,7 +19,7 @@ struct AwaitedTests {
   }
 
   @Test(
-    "tells a job's whole life: its wait for the next try, a crash, its end, and that it is gone")
+    "a waiting request shows a job's whole life: its retry, a crash, its end and its deletion")
   func wholeLife() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -37,7 +37,7 @@ struct AwaitedTests {
       return waiting["last_error"] is [String: Any]
     }
     try Self.check(waiting, origin)
-    // Every word of it is the store's, but for what it waits for.
+    // Everything is stored, except the reason that the job waits for.
     try await service.kill()
     let next = try await RunningService(folder: folder, settings: settings)
     let restarted = try await next.get("/jobs/\(id)").json()
@@ -63,12 +63,12 @@ struct AwaitedTests {
     #expect(job["error"] is NSNull)
     let due = try #require(job["next_attempt_at"] as? String)
     let waiting = try #require(job["waiting_for"] as? [String: Any])
-    // Once it is due, a worker.
+    // Once the retry is due, the job waits for a worker.
     if waiting["reason"] as? String == "retry" { #expect(waiting["until"] as? String == due) }
     #expect(waiting["origin"] as? String == "http://127.0.0.1:\(origin.port)")
   }
 
-  @Test("is answered when all jobs of a batch have ended, a failure among them")
+  @Test("a request that waits for several jobs is answered when all have ended")
   func batch() async throws {
     try await withPipeline { service, origin in
       let gate = Gate()
@@ -83,7 +83,7 @@ struct AwaitedTests {
     }
   }
 
-  @Test("is answered when the service stops, and its job is not lost")
+  @Test("a waiting request is answered when the service stops, and its job is not lost")
   func draining() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -106,7 +106,7 @@ struct AwaitedTests {
     #expect(try await next.stop() == 0)
   }
 
-  @Test("under a key is the same job until the key's time is over")
+  @Test("a key returns the same job until the key expires")
   func keys() async throws {
     try await withPipeline(["api.idempotency_ttl": "1s"]) { service, origin in
       origin.on("/x", .ok(png))

@@ -11,7 +11,7 @@ struct BatchWebhookRunTests {
     "webhooks.retry": (0..<100).map { _ in "50ms" }.joined(separator: ","),
   ]
 
-  /// What a receiver was told.
+  /// A message that a receiver got.
   private struct Message: Decodable {
     struct Told: Decodable {
       var id: String
@@ -28,14 +28,14 @@ struct BatchWebhookRunTests {
     }
   }
 
-  /// Submits a list of URLs.
-  /// - Returns: the batch's id.
+  /// Submits URLs as a batch.
+  /// - Returns: The batch's id.
   private static func post(
     _ lines: [String], notify: [String: Any], to service: RunningService
   ) async throws -> String {
     let defaults = ["max_attempts": 1]
     let list: [String: Any] = ["notify": notify, "defaults": defaults]
-    // What concerns all jobs comes before them.
+    // The members that apply to all jobs come before the jobs.
     let head = String(decoding: try JSONSerialization.data(withJSONObject: list), as: UTF8.self)
     let jobs = String(decoding: try JSONSerialization.data(withJSONObject: lines), as: UTF8.self)
     let answer = try await service.send(
@@ -49,7 +49,7 @@ struct BatchWebhookRunTests {
     try await service.get("/batches/\(id)/webhooks").json()["state"] as? String
   }
 
-  @Test("tell once that all of its jobs have ended, again when some are tried again, and on demand")
+  @Test("a message is sent when all jobs have ended, again after a retry, and on demand")
   func told() async throws {
     try await withPipeline(Self.keys) { service, origin in
       origin.on("/x", .ok(Fixtures.jpeg))
@@ -66,7 +66,7 @@ struct BatchWebhookRunTests {
       #expect(end.data.id == id && end.data.state == "finished")
       #expect(end.data.counts?["success"] == 1 && end.data.counts?["failure"] == 1)
       #expect(end.data.counts?["rejected"] == 1)
-      // What is told is what the batch is.
+      // The message contains the batch as the API returns it.
       let body = try #require(
         origin.requests(to: "/hook").first { (try? Message($0).type) == "batch.finished" })
       let said = try JSONSerialization.jsonObject(with: Data(body.content)) as? [String: Any]
@@ -91,7 +91,7 @@ struct BatchWebhookRunTests {
     }
   }
 
-  @Test("tell of one that was cancelled, and nothing of one that was purged")
+  @Test("a message is sent for a cancelled batch, but none for a purged one")
   func stopped() async throws {
     try await withPipeline(Self.keys) { service, origin in
       origin.on("/hang", .silent)
@@ -113,10 +113,10 @@ struct BatchWebhookRunTests {
 
   private final class Receiver: Sendable { let isUp = Atomic(false) }
 
-  /// In the suite it kills three times, with `LONG_TESTS` 50 times.
+  /// The service is killed three times, and 50 times with `LONG_TESTS`.
   private static let kills = ProcessInfo.processInfo.environment["LONG_TESTS"] == "1" ? 50 : 3
 
-  @Test("are lost by no kill -9, and keep their names over it", .timeLimit(.minutes(30)))
+  @Test("kill -9 loses no message, and repeated messages keep their ids", .timeLimit(.minutes(30)))
   func killed() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -138,7 +138,7 @@ struct BatchWebhookRunTests {
             to: service))
       }
       all.formUnion(ids)
-      // Some have ended by then, and some of those were told.
+      // Some batches have ended by then, and some of their messages were sent.
       let first = try #require(ids.randomElement())
       try await eventually {
         try await service.get("/batches/\(first)").json()["state"] as? String == "finished"

@@ -6,12 +6,12 @@ import Testing
 struct CacheTests {
   private let png = Fixtures.smallPNG
   private static let fresh = [("Cache-Control", "max-age=600"), ("ETag", "\"v1\"")]
-  /// Of a response that became stale a minute ago.
+  /// The fields of a response that became stale a minute ago.
   private static func stale(_ more: String = "") -> [(String, String)] {
     [("Cache-Control", "max-age=60\(more)"), ("Age", "120"), ("ETag", "\"v1\"")]
   }
 
-  /// Answers with another image each time.
+  /// Responds with a different image each time.
   private func count(
     _ origin: ScriptedOrigin, _ path: String, headers: [(String, String)] = fresh
   ) {
@@ -19,7 +19,7 @@ struct CacheTests {
       path, inOrder: (1...9).map { .ok(image("\($0)"), headers: headers) })
   }
 
-  @Test("answers the second job when it is submitted")
+  @Test("the cache answers the second job when it is submitted")
   func hit() async throws {
     try await withPipeline { service, origin in
       count(origin, "/x")
@@ -28,7 +28,7 @@ struct CacheTests {
       let answer = try await service.submit(["url": origin.url("/x")])
       #expect(answer.status == 202)
       let second = try answer.json()
-      #expect(second["phase"] as? String == "success", "nobody has to wait")
+      #expect(second["phase"] as? String == "success", "the job need not wait")
       #expect((second["cache"] as? [String: Any])?["status"] as? String == "hit")
       #expect((second["cache"] as? [String: Any])?["age"] as? Int != nil)
       #expect(second["attempts"] as? Int == 0)
@@ -39,7 +39,7 @@ struct CacheTests {
   }
 
   @Test(
-    "does not reuse a response whose folded field forbids it",
+    "a response whose folded field forbids it is not reused",
     arguments: ["Cache-Control: max-age=3600,\r\n no-store", "Vary: Accept,\r\n\t*"])
   func folded(lines: String) async throws {
     try await withPipeline { service, origin async throws in
@@ -53,7 +53,7 @@ struct CacheTests {
     }
   }
 
-  @Test("reads a folded field of a 304, and sends back a folded validator")
+  @Test("a folded field of a 304 is read, and a folded validator is sent back")
   func foldedValidator() async throws {
     try await withPipeline { service, origin async throws in
       func reply(_ status: Int, _ lines: String, _ body: [UInt8] = []) -> ScriptedReply {
@@ -77,7 +77,7 @@ struct CacheTests {
     }
   }
 
-  @Test("is not asked and not told in no-store mode")
+  @Test("in no-store mode the cache is neither read nor written")
   func noStore() async throws {
     try await withPipeline { service, origin in
       count(origin, "/x")
@@ -95,7 +95,7 @@ struct CacheTests {
     }
   }
 
-  @Test("is told but not asked in reload mode")
+  @Test("in reload mode the cache is written but not read")
   func reload() async throws {
     try await withPipeline { service, origin in
       count(origin, "/x")
@@ -109,7 +109,7 @@ struct CacheTests {
     }
   }
 
-  @Test("has the origin confirm what is fresh in no-cache mode")
+  @Test("in no-cache mode a fresh response is revalidated")
   func noCache() async throws {
     try await withPipeline { service, origin in
       origin.on("/x", inOrder: [.ok(png, headers: Self.fresh), .status(304, headers: Self.fresh)])
@@ -124,7 +124,7 @@ struct CacheTests {
   }
 
   @Test(
-    "has nothing confirmed that has given way meanwhile, though memory has it still",
+    "an image evicted during a revalidation is fetched again, even if it is still in memory",
     arguments: [true, false])
   func gaveWay(isFiled: Bool) async throws {
     let origin = try ScriptedOrigin()
@@ -142,7 +142,7 @@ struct CacheTests {
     origin.on("/y", .ok(other))
     let folder = try RunningService.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: folder) }
-    // Room for the other one alone.
+    // The store has space for the other image only.
     let settings = environment(["storage.max_bytes": "\(other.count)"])
     let service = try await RunningService(folder: folder, settings: settings)
     let first = try await service.run(["url": origin.url("/x")])
@@ -160,7 +160,7 @@ struct CacheTests {
     #expect(try await next.stop() == 0)
   }
 
-  @Test("takes what the origin sends in the place of a confirmation")
+  @Test("a new response to a revalidation replaces the cached one")
   func changed() async throws {
     try await withPipeline { service, origin in
       count(origin, "/x", headers: Self.stale())
@@ -172,7 +172,7 @@ struct CacheTests {
     }
   }
 
-  @Test("gives out what is stale in force-cache mode, and loads what it doesn't have")
+  @Test("in force-cache mode a stale response is used, and a missing one is fetched")
   func forceCache() async throws {
     try await withPipeline { service, origin async throws in
       count(origin, "/x", headers: Self.stale())
@@ -183,7 +183,7 @@ struct CacheTests {
     }
   }
 
-  @Test("asks no origin in only-if-cached mode")
+  @Test("in only-if-cached mode no origin is requested")
   func onlyIfCached() async throws {
     try await withPipeline { service, origin in
       count(origin, "/x", headers: Self.stale())
@@ -198,7 +198,7 @@ struct CacheTests {
     }
   }
 
-  @Test("freshens with one request in the background what it gives out stale meanwhile")
+  @Test("a stale response is used while one background request revalidates it")
   func staleWhileRevalidate() async throws {
     try await withPipeline { service, origin in
       let gate = Gate()
@@ -223,7 +223,9 @@ struct CacheTests {
     }
   }
 
-  @Test("stands in for an origin that fails where that allowed it", arguments: [503, 404])
+  @Test(
+    "a stale response is used if the origin fails and stale-if-error allows it",
+    arguments: [503, 404])
   func staleIfError(status: Int) async throws {
     try await withPipeline(["jobs.max_attempts": "1"]) { service, origin in
       origin.on(
@@ -240,7 +242,7 @@ struct CacheTests {
     }
   }
 
-  @Test("stands in for an origin that fails nowhere else")
+  @Test("a stale response is not used in other cases of a failing origin")
   func error() async throws {
     try await withPipeline(["jobs.max_attempts": "1"]) { service, origin in
       origin.on("/x", inOrder: [.ok(png, headers: Self.stale()), .status(503)])
@@ -249,7 +251,7 @@ struct CacheTests {
     }
   }
 
-  @Test("keeps a variant for each value of the fields that Vary names")
+  @Test("a variant is stored for each value of the fields in Vary")
   func vary() async throws {
     try await withPipeline { service, origin in
       origin.on("/x") { request in
@@ -274,7 +276,7 @@ struct CacheTests {
     }
   }
 
-  @Test("has nothing for others of what came for a credential, unless it is public")
+  @Test("a response to a request with credentials is reused only if it is public")
   func authorization() async throws {
     try await withPipeline { service, origin in
       count(origin, "/own")
@@ -290,7 +292,7 @@ struct CacheTests {
   }
 
   @Test(
-    "finds fresh what says nothing of it for default_ttl, or for the job's cache_ttl",
+    "a response without a lifetime is fresh for default_ttl or the job's cache_ttl",
     arguments: [
       ("1d", nil, "hit"), ("0", nil, "miss"), ("0", 600, "hit"), ("1d", 0, "miss"),
     ] as [(String, Int?, String)])
@@ -304,7 +306,7 @@ struct CacheTests {
     }
   }
 
-  @Test("keeps what it has, and how long that is fresh, over a restart and over a crash")
+  @Test("entries and their lifetimes survive a restart and a crash")
   func restart() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -327,7 +329,7 @@ struct CacheTests {
     #expect(try await service.stop() == 0)
   }
 
-  @Test("forgets all, or one URL, and jobs keep their images")
+  @Test("the cache can be cleared completely or for one URL, and jobs keep their images")
   func forget() async throws {
     try await withPipeline { service, origin in
       count(origin, "/a")
@@ -348,7 +350,7 @@ struct CacheTests {
     }
   }
 
-  @Test("forgets an image with the job that was purged with it")
+  @Test("an entry is deleted with the job that is purged")
   func purged() async throws {
     try await withPipeline { service, origin in
       count(origin, "/x")
@@ -360,7 +362,7 @@ struct CacheTests {
     }
   }
 
-  @Test("has nothing of an image whose file was harmed or has vanished", arguments: [true, false])
+  @Test("an entry whose file is corrupt or missing is not used", arguments: [true, false])
   func harmed(isHarmed: Bool) async throws {
     let png = Fixtures.filedPNG
     try await withPipeline { service, origin in
@@ -386,9 +388,9 @@ struct CacheTests {
     }
   }
 
-  @Test("keeps within its size on disk, and lets go first what was used least recently")
+  @Test("the cache stays within its size on disk and evicts the least recently used entries")
   func leastRecentlyUsed() async throws {
-    // Each image is the fixture and two bytes.
+    // Each image is the fixture plus two bytes.
     let size = png.count + 2
     try await withPipeline(["cache.disk": "\(3 * size)"]) { service, origin in
       for path in ["/a", "/b", "/c", "/d"] {
@@ -400,7 +402,7 @@ struct CacheTests {
       for path in ["/a", "/b", "/c"] { #expect(try await run(path) == "miss") }
       #expect(try await service.get("/cache").json()["bytes"] as? Int == 3 * size)
       #expect(try await run("/a") == "hit")
-      // Uses are noted once a second, and whenever something was purged.
+      // Uses are recorded once per second, and after each purge.
       let other = try await service.run(["url": origin.url("/missing")])
       #expect(try await service.send("DELETE", "/jobs/\(other.id)?purge=true").status == 204)
       #expect(try await run("/d") == "miss")
@@ -412,7 +414,7 @@ struct CacheTests {
     }
   }
 
-  @Test("keeps nothing that is larger than itself, nor does it let go of others for that")
+  @Test("an image larger than the cache is not stored and evicts nothing")
   func tooLarge() async throws {
     try await withPipeline(["cache.disk": "\(png.count + 10)"]) { service, origin in
       origin.on("/small", .ok(png, headers: Self.fresh))
@@ -426,7 +428,7 @@ struct CacheTests {
     }
   }
 
-  @Test("switched off, has every job ask the origin")
+  @Test("without the cache every job requests the origin")
   func off() async throws {
     try await withPipeline(["cache.enabled": "false"]) { service, origin async throws in
       count(origin, "/x")
@@ -439,7 +441,7 @@ struct CacheTests {
     }
   }
 
-  @Test("keeps no broken image and no error")
+  @Test("broken images and errors are not stored")
   func broken() async throws {
     try await withPipeline { service, origin async throws in
       origin.on(
@@ -456,7 +458,7 @@ struct CacheTests {
     }
   }
 
-  @Test("counts, and says in each image's Cache-Status what it did")
+  @Test("the cache counts its results and reports them in Cache-Status")
   func counts() async throws {
     try await withPipeline { service, origin in
       origin.on(
@@ -482,7 +484,7 @@ struct CacheTests {
     }
   }
 
-  @Test("has what one of a job's URLs brought, when another job's alternative asks for it")
+  @Test("a response of one job's URL answers another job's alternative")
   func alternatives() async throws {
     try await withPipeline { service, origin in
       count(origin, "/good")
@@ -496,7 +498,7 @@ struct CacheTests {
     }
   }
 
-  @Test("keeps in memory no more than cache.memory of what was served")
+  @Test("the images in memory stay within cache.memory")
   func memory() async throws {
     try await withPipeline(["cache.memory": "8KB"]) { service, origin in
       struct Counts: Decodable { var memory_bytes: Int }

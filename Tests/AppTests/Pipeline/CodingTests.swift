@@ -2,13 +2,13 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("An image that comes with a content coding", .timeLimit(.minutes(5)))
+@Suite("Images with a content coding", .timeLimit(.minutes(5)))
 struct CodingTests {
   private let png = Fixtures.png
   private let gzip = Compressed.gzip(Fixtures.png)
   private static let coded = [("Content-Encoding", "gzip"), ("ETag", "\"v1-gzip\"")]
 
-  @Test("is stored and hashed without it, and tells no total")
+  @Test("the image is stored and hashed decoded, and its progress has no total")
   func stored() async throws {
     try await withPipeline { service, origin in
       let gate = Gate()
@@ -29,7 +29,7 @@ struct CodingTests {
     }
   }
 
-  @Test("is confirmed by the coded representation's entity tag")
+  @Test("the image is revalidated with the entity tag of the coded response")
   func revalidated() async throws {
     try await withPipeline { service, origin in
       let stale = [("Cache-Control", "max-age=0")]
@@ -53,7 +53,7 @@ struct CodingTests {
     }
   }
 
-  @Test("is asked for again in whole where kept bytes are answered by a part of it")
+  @Test("the image is fetched again completely if a coded part answers a resumed transfer")
   func codedPart() async throws {
     try await withPipeline(["jobs.max_attempts": "2"]) { service, origin in
       let half = png.count / 2
@@ -75,13 +75,13 @@ struct CodingTests {
     }
   }
 
-  @Test("is held to max_bytes, as it is sent and as it is")
+  @Test("max_bytes limits the sent bytes and the decoded bytes")
   func limits() async throws {
     try await withPipeline { service, origin in
       origin.on("/x", .ok(gzip, headers: Self.coded))
       let small = try await service.run(["url": origin.url("/x"), "max_bytes": png.count - 1])
       #expect(small.error?.code == "too_large" && small.error?.retryable == false)
-      // What follows the coding's end is sent as well.
+      // Bytes after the end of the coding are sent, too.
       let long = gzip + [UInt8](repeating: 0, count: 1_000_000)
       origin.on("/y", .ok(long, headers: Self.coded))
       let limit = max(png.count, gzip.count)
@@ -94,7 +94,7 @@ struct CodingTests {
   }
 
   @Test(
-    "that has an unknown name succeeds where the bytes are an image as they stand",
+    "an image with an unknown coding succeeds if the bytes are an image",
     arguments: ["utf-8", "base64", "aws-chunked", "zstd", "gzip, gzip, gzip, gzip"])
   func wrongName(name: String) async throws {
     try await withPipeline { service, origin in
@@ -116,7 +116,7 @@ struct CodingTests {
     }
   }
 
-  @Test("that has an unknown name is asked for in whole after it broke off")
+  @Test("an image with an unknown coding is fetched again completely after a broken transfer")
   func brokenOff() async throws {
     try await withPipeline(["jobs.max_attempts": "2"]) { service, origin in
       let odd = Representation(
@@ -129,7 +129,7 @@ struct CodingTests {
     }
   }
 
-  @Test("that nobody can undo, or that is broken, fails and is not tried again")
+  @Test("an image with an unsupported or broken coding fails without a retry")
   func failures() async throws {
     try await withPipeline(["jobs.max_attempts": "3"]) { service, origin in
       origin.on("/x", .ok([0x28, 0xB5, 0x2F, 0xFD] + png, headers: [("Content-Encoding", "zstd")]))

@@ -23,7 +23,7 @@ struct DeliveryRunTests {
     return try decoder.decode(Shown.self, from: try await service.get("/jobs/\(id)").body)
   }
 
-  /// Runs the body beside a service that knows a bucket of the real server as `shop`.
+  /// Runs the body with a service that has a bucket of the real server as the destination `shop`.
   private static func withShop(
     _ body: (RunningService, ScriptedOrigin, TestBucket) async throws -> Void
   ) async throws {
@@ -46,7 +46,7 @@ struct DeliveryRunTests {
   }
 
   @Test(
-    "are there when success is told: originals and variants, to a bucket and to a presigned URL")
+    "originals and variants are delivered to a bucket and a presigned URL before success")
   func delivered() async throws {
     try await Self.withShop { service, origin, bucket in
       for bytes in [Fixtures.jpeg, Fixtures.filedPNG] {
@@ -82,7 +82,7 @@ struct DeliveryRunTests {
     }
   }
 
-  @Test("an original that is dropped is delivered first; uploads are delivered too")
+  @Test("a dropped original is delivered first, and uploads are delivered, too")
   func dropped() async throws {
     try await Self.withShop { service, origin, bucket in
       for (path, bytes) in [("/small", Fixtures.jpeg), ("/filed", Fixtures.filedPNG)] {
@@ -105,7 +105,7 @@ struct DeliveryRunTests {
     }
   }
 
-  @Test("that fail are delivery_failure, retryable; /fetch delivers again and fetches nothing")
+  @Test("a failed delivery is delivery_failure and retryable, and /fetch delivers without fetching")
   func failed() async throws {
     try await withPipeline { service, origin in
       origin.on("/x", .ok(Fixtures.jpeg, headers: [("Cache-Control", "max-age=3600")]))
@@ -115,9 +115,9 @@ struct DeliveryRunTests {
       #expect(job.phase == "failure" && job.error?.code == "delivery_failure", "\(job.summary)")
       #expect(job.error?.retryable == true && job.error?.detail.contains("hidden") == false)
       #expect(job.error?.detail.contains("503") == true)
-      // Three at once in each of the job's three tries.
+      // Three attempts in each of the job's three attempts.
       #expect(origin.requests(to: "/put").count == 9 && origin.requests(to: "/x").count == 1)
-      // Another job is answered by what came: it was kept.
+      // The fetched image answers another job, because it was kept.
       let other = try await service.run(["url": origin.url("/x")])
       #expect(other.cache?.status == "hit" && origin.requests(to: "/x").count == 1)
 
@@ -134,7 +134,7 @@ struct DeliveryRunTests {
     }
   }
 
-  @Test("hold up nobody who shares the transfer and wants none, and stop with their job")
+  @Test("a delivery does not delay other jobs of the shared load, and stops with its job")
   func shared() async throws {
     try await withPipeline(["fetch.stall_timeout": "30s"]) { service, origin in
       let gate = Gate()
@@ -156,7 +156,7 @@ struct DeliveryRunTests {
     }
   }
 
-  @Test("are made of whole images that are for the job, and go nowhere that is forbidden")
+  @Test("only complete images are delivered, and never to forbidden addresses")
   func guarded() async throws {
     try await withPipeline { service, origin in
       let other = try ScriptedOrigin(host: "127.0.0.2")
@@ -181,14 +181,14 @@ struct DeliveryRunTests {
     }
   }
 
-  @Test("to a bucket that is not there fail, and nobody is told where it should be")
+  @Test("a delivery to an unreachable bucket fails, and clients do not see its address")
   func unreachable() async throws {
     let folder = try RunningService.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: folder) }
     for (file, text) in [("access", "AK"), ("secret", "SK")] {
       try text.write(toFile: "\(folder)/\(file)", atomically: true, encoding: .utf8)
     }
-    // Nobody listens at port 1.
+    // Port 1 has no listener.
     let destinations = """
       {shop: {endpoint: "http://127.0.0.1:1", bucket: images, \
       access_key_file: "\(folder)/access", secret_key_file: "\(folder)/secret"}}
@@ -199,12 +199,12 @@ struct DeliveryRunTests {
         "url": origin.url("/x"), "deliver": [["to": "shop"]], "max_attempts": 1,
       ])
       #expect(job.error?.code == "delivery_failure")
-      #expect(job.error?.detail == "shop was not reached: shop: no connection.")
-      #expect(service.log.contains("a destination refuses"))
+      #expect(job.error?.detail == "shop could not be reached: shop: no connection.")
+      #expect(service.log.contains("failed to deliver an image"))
     }
   }
 
-  @Test("to a bucket with a wrong key fail, and nobody is told the key")
+  @Test("a delivery to a bucket with a wrong key fails, and clients do not see the key")
   func wrongKey() async throws {
     let folder = try RunningService.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: folder) }
@@ -215,9 +215,9 @@ struct DeliveryRunTests {
       origin.on("/x", .ok(Fixtures.jpeg))
       let job = try await service.run(["url": origin.url("/x"), "deliver": [["to": "shop"]]])
       #expect(job.error?.code == "delivery_failure")
-      #expect(job.error?.detail == "shop answered 403 (SignatureDoesNotMatch).")
+      #expect(job.error?.detail == "shop responded with 403 (SignatureDoesNotMatch).")
       #expect(!service.log.contains("wrong-secret") && !service.log.contains(ObjectStore.accessKey))
-      // The right one is read once it is there.
+      // The right key is read once the file contains it.
       try ObjectStore.secretKey.write(toFile: folder + "/secret", atomically: true, encoding: .utf8)
       #expect(try await service.send("POST", "/jobs/\(job.id)/fetch").status == 200)
       #expect(try await service.outcome(job.id).phase == "success")

@@ -9,7 +9,7 @@ struct DroppedOriginalTests {
     [["width": 120], ["name": "card", "width": 60, "height": 60, "fit": "cover", "format": "png"]]
   }
 
-  /// Every byte that the service keeps.
+  /// Whether these bytes occur in any file of the service.
   private static func keeps(_ bytes: [UInt8], _ service: RunningService) throws -> Bool {
     let names = try FileManager.default.subpathsOfDirectory(atPath: service.folder + "/data")
     return names.contains { name in
@@ -18,7 +18,7 @@ struct DroppedOriginalTests {
     }
   }
 
-  /// Expects each variant to be there, by its name and by its recipe, with its own tag.
+  /// Checks that each variant is available by its name and by its options, with its own tag.
   private static func check(_ job: ShownJob, _ service: RunningService) async throws {
     let variants = try #require(job.image?.variants)
     #expect(variants.map(\.name) == ["v0", "card"])
@@ -45,10 +45,10 @@ struct DroppedOriginalTests {
   }
 
   @Test(
-    "is checked, hashed and told of, but its variants are all that is kept",
+    "a dropped original is checked and hashed, but only its variants are kept",
     arguments: ["photo.jpg", "photo.png", "photo.webp"], [true, false])
   func dropped(name: String, isSmall: Bool) async throws {
-    // Bytes after the image's end belong to it, and are no other file's.
+    // Bytes after the image's end belong to it and occur in no other file.
     let file = Fixtures.image(name) + (0..<(isSmall ? 64 : 200_000)).map { UInt8($0 * 7 % 251) }
     try await withPipeline { service, origin in
       origin.on("/x", .ok(file, headers: [("Cache-Control", "max-age=3600")]))
@@ -60,15 +60,15 @@ struct DroppedOriginalTests {
       #expect(job.image?.bytes == file.count && job.image?.original == "drop")
       #expect(job.cache?.status == "miss" && job.cache?.freshUntil == nil)
       try await Self.check(job, service)
-      // Bytes that a variant was rendered of go with the next tidying up.
+      // Bytes that a variant was rendered from are deleted at the next cleanup.
       let tail = Array(file.suffix(48))
       await service.within(.seconds(30)) { try !Self.keeps(tail, service) }
       #expect(try !Self.keeps(tail, service))
-      // It answers no later job.
+      // The dropped original answers no later job.
       let later = try await service.run(["url": origin.url("/x")])
       #expect(later.cache?.status == "miss" && origin.requests(to: "/x").count == 2)
       #expect(try await service.image(of: later.id) == file)
-      // What the cache has answers one that drops it.
+      // A cached image answers a job that drops its original.
       let again = try await service.run(
         ["url": origin.url("/x"), "variants": Self.wanted, "original": "drop"])
       #expect(again.cache?.status == "hit" && origin.requests(to: "/x").count == 2)
@@ -77,7 +77,7 @@ struct DroppedOriginalTests {
   }
 
   @Test(
-    "is newer than what is stored, which answers nobody any more",
+    "a dropped original that is newer than the stored image invalidates it",
     arguments: ["no-cache", "reload"])
   func superseded(mode: String) async throws {
     try await withPipeline { service, origin in
@@ -96,7 +96,7 @@ struct DroppedOriginalTests {
     }
   }
 
-  @Test("that a client sent is dropped too")
+  @Test("an uploaded original can be dropped, too")
   func captured() async throws {
     let file = Fixtures.jpeg + [UInt8](repeating: 7, count: 100_000)
     try await withPipeline { service, _ in
@@ -111,7 +111,7 @@ struct DroppedOriginalTests {
     }
   }
 
-  @Test("leaves its variants over a crash; a job that was under way is done again")
+  @Test("variants survive a crash, and a job that was loading is loaded again")
   func crash() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -134,7 +134,7 @@ struct DroppedOriginalTests {
     #expect(try await next.stop() == 0)
   }
 
-  @Test("jobs that want other variants share the transfer, each with its own")
+  @Test("jobs with different variants share a transfer, each with its own variants")
   func shared() async throws {
     try await withPipeline { service, origin in
       let gate = Gate()

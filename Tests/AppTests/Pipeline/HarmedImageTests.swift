@@ -2,11 +2,11 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("Bytes that changed on the disk", .timeLimit(.minutes(5)))
+@Suite("Corrupt images on the disk", .timeLimit(.minutes(5)))
 struct HarmedImageTests {
   private let png = Fixtures.filedPNG
 
-  /// Changes a byte of the only image that is stored.
+  /// Changes a byte of the only stored image.
   private func harm(in folder: String) throws {
     let file = try #require(try FileManager.default.images(below: folder).first)
     let handle = try #require(
@@ -17,7 +17,8 @@ struct HarmedImageTests {
     try handle.write(contentsOf: [png[Int(last)] ^ 0xFF])
   }
 
-  @Test("are not served, rendered or reused, after a restart or without; the origin has others")
+  @Test(
+    "corrupt images are not served, rendered or reused, even after a restart, but fetched again")
   func harmed() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -37,7 +38,7 @@ struct HarmedImageTests {
         #expect(answer.status == 410)
         #expect(try answer.json()["code"] as? String == "image_gone")
       }
-      // The answer doesn't wait until the bytes are removed.
+      // The response does not wait for the deletion of the bytes.
       try await eventually { try FileManager.default.images(below: folder).isEmpty }
       let next = try await service.run(["url": origin.url("/a")])
       #expect(next.cache?.status == "miss", "\(next.summary)")

@@ -2,11 +2,11 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("An image that no origin is asked for", .timeLimit(.minutes(5)))
+@Suite("An image without an origin", .timeLimit(.minutes(5)))
 struct LocalAndCapturedTests {
   private let png = Fixtures.smallPNG
 
-  /// Runs the body beside a service with a folder of local images, given by its path.
+  /// Runs the body with a service that has a folder of local images. Passes the folder's path.
   private func withLocalImages(
     _ body: (RunningService, String) async throws -> Void
   ) async throws {
@@ -22,7 +22,7 @@ struct LocalAndCapturedTests {
     }
   }
 
-  @Test("is read from the folder, decoded and kept like any other, but not cached")
+  @Test("a local image is read, decoded and kept like any other, but not cached")
   func local() async throws {
     try await withLocalImages { service, root in
       let job = try await service.run(["local": "cats/small.png", "integrity": integrity(png)])
@@ -30,7 +30,7 @@ struct LocalAndCapturedTests {
       #expect(job.source.local == "cats/small.png" && job.image?.url == nil)
       #expect(job.progress.completed == png.count && job.progress.total == png.count)
       #expect(try await service.get("/cache").json()["entries"] as? Int == 0)
-      // It is the file as it is at each job's turn; the first job keeps its bytes.
+      // The file is read when its job is loaded. The first job keeps its bytes.
       let file = URL(fileURLWithPath: root + "/cats/small.png")
       try Data(image("new")).write(to: file)
       let next = try await service.run(["local": "cats/small.png"])
@@ -43,7 +43,7 @@ struct LocalAndCapturedTests {
   }
 
   @Test(
-    "is refused when its name leaves the folder",
+    "a name that leaves the folder is refused",
     arguments: [
       "../secret.png", "cats/../../secret.png", "/etc/passwd", "cats/../cats/small.png", "./cats",
       "cats//small.png", "..", ".", "", "out/secret.png", "link.png", "absolute.png",
@@ -64,7 +64,7 @@ struct LocalAndCapturedTests {
     }
   }
 
-  @Test("may be reached by a link within the folder")
+  @Test("a link within the folder may be used")
   func link() async throws {
     try await withLocalImages { service, root in
       try FileManager.default.createSymbolicLink(
@@ -73,7 +73,7 @@ struct LocalAndCapturedTests {
     }
   }
 
-  @Test("is nothing that reading could wait for: a FIFO, a socket, a folder, a device")
+  @Test("a FIFO, a socket, a folder and a device are refused, because reading could block")
   func special() async throws {
     try await withLocalImages { service, root in
       #expect(mkfifo(root + "/fifo", 0o600) == 0)
@@ -86,10 +86,10 @@ struct LocalAndCapturedTests {
     }
   }
 
-  @Test("that became a way out only after the job was accepted leads to a failure")
+  @Test("a link that leaves the folder and was created after the submission fails the job")
   func swapped() async throws {
     try await withLocalImages { service, root in
-      // There is none when the job is submitted: that is no mistake of the name's.
+      // The file does not exist when the job is submitted. That is not an invalid name.
       let missing = try await service.run(["local": "later.png"])
       #expect(missing.error?.code == "local_not_found" && missing.error?.retryable == false)
       try FileManager.default.createSymbolicLink(
@@ -100,7 +100,7 @@ struct LocalAndCapturedTests {
     }
   }
 
-  @Test("that is broken is a failure, whatever it came by")
+  @Test("a broken image fails, whatever its source")
   func broken() async throws {
     try await withLocalImages { service, root in
       let cut = Array(png.dropLast(20))
@@ -116,7 +116,7 @@ struct LocalAndCapturedTests {
     }
   }
 
-  @Test("has the limits that its job names")
+  @Test("a job's limits apply")
   func limits() async throws {
     try await withLocalImages { service, _ in
       let small = try await service.run(["local": "cats/small.png", "max_bytes": 100])
@@ -128,7 +128,7 @@ struct LocalAndCapturedTests {
     }
   }
 
-  @Test("sent by the client is decoded and kept for each job, and never cached")
+  @Test("an uploaded image is decoded and kept for each job, and never cached")
   func captured() async throws {
     try await withPipeline { service, _ in
       let jobs = [try await service.capture(png), try await service.capture(png)]
@@ -147,7 +147,7 @@ struct LocalAndCapturedTests {
     }
   }
 
-  @Test("sent in a form is kept like one that is the whole body")
+  @Test("an image in a form is kept like one that is the whole body")
   func form() async throws {
     try await withPipeline { service, _ in
       var body = Data(
@@ -176,7 +176,7 @@ struct LocalAndCapturedTests {
 }
 
 extension RunningService {
-  /// Submits bytes as a captured image, and waits for the job's end.
+  /// Uploads bytes as an image and waits for the job's end.
   func capture(_ bytes: [UInt8], query: String = "") async throws -> ShownJob {
     let answer = try await send(
       "POST", "/jobs\(query)", headers: ["Content-Type": "image/png"], body: Data(bytes))

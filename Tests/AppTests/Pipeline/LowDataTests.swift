@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("On a constrained network", .timeLimit(.minutes(5)))
+@Suite("Jobs on a constrained network", .timeLimit(.minutes(5)))
 struct LowDataTests {
   private static let constrained = ["network.constrained": "true"]
   private let small = Fixtures.smallPNG
@@ -14,7 +14,7 @@ struct LowDataTests {
     return ["url": origin.url("/regular"), "low_data_url": origin.url("/small")]
   }
 
-  @Test("the low-data image is fetched, and nothing else where there is none")
+  @Test("a job fetches its low-data image, or nothing if it has none")
   func lowData() async throws {
     try await withPipeline(Self.constrained) { service, origin in
       let job = try await service.run(script(origin))
@@ -27,7 +27,7 @@ struct LowDataTests {
     }
   }
 
-  @Test("and no longer: the regular image takes the low-data one's place")
+  @Test("afterwards the regular image replaces the low-data image")
   func replaced() async throws {
     try await withPipeline(Self.constrained) { service, origin in
       let low = try await service.run(script(origin))
@@ -38,13 +38,13 @@ struct LowDataTests {
       #expect(job.progress.completed == regular.count && job.progress.total == regular.count)
       #expect(try await service.image(of: job.id) == regular)
       #expect(origin.paths == ["/small", "/regular"])
-      // What came that way is cached like any other.
+      // An image fetched this way is cached like any other.
       #expect(try await service.run(["url": origin.url("/regular")]).cache?.status == "hit")
     }
   }
 
   @Test(
-    "and no longer: variants are made again, of the regular image", arguments: ["keep", "drop"])
+    "afterwards variants are made again from the regular image", arguments: ["keep", "drop"])
   func variants(original: String) async throws {
     try await withPipeline(Self.constrained) { service, origin in
       let members = script(origin).merging(
@@ -67,7 +67,7 @@ struct LowDataTests {
   }
 
   @Test(
-    "and no longer: the regular image is delivered in the low-data one's place",
+    "afterwards the regular image is delivered instead of the low-data one",
     arguments: ["keep", "drop"])
   func delivered(original: String) async throws {
     try await withPipeline(Self.constrained) { service, origin in
@@ -91,7 +91,7 @@ struct LowDataTests {
   }
 
   @Test(
-    "no longer while the low-data image is under way: the regular one takes its place after that")
+    "a low-data image that is still loading is replaced later")
   func replacedLater() async throws {
     try await withPipeline(Self.constrained) { service, origin in
       let gate = Gate()
@@ -111,7 +111,7 @@ struct LowDataTests {
     }
   }
 
-  @Test("no longer after a restart: the regular images take the low-data ones' place")
+  @Test("after a restart the regular images replace the low-data ones")
   func restarted() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -130,7 +130,7 @@ struct LowDataTests {
     #expect(try await next.stop() == 0)
   }
 
-  @Test("a job keeps its low-data image when the regular one can't be had")
+  @Test("a job keeps its low-data image if the regular one cannot be fetched")
   func regularFails() async throws {
     try await withPipeline(Self.constrained) { service, origin in
       let members = script(origin)
@@ -138,7 +138,7 @@ struct LowDataTests {
       let low = try await service.run(members)
       try await service.setConstrained(false)
       #expect(await origin.waitForRequests(to: "/regular"))
-      // The next one's regular image comes after that attempt.
+      // The next job's regular image is fetched after that attempt.
       origin.on("/next", .ok(small))
       #expect(try await service.run(["url": origin.url("/next")]).phase == "success")
       let job = try await service.job(low.id)
@@ -146,7 +146,7 @@ struct LowDataTests {
     }
   }
 
-  @Test("nothing but the network makes the low-data image stand in", arguments: [404, 503])
+  @Test("no other failure makes a job use its low-data image", arguments: [404, 503])
   func otherFailures(status: Int) async throws {
     try await withPipeline(["jobs.max_attempts": "2"]) { service, origin in
       let members = script(origin)
@@ -162,7 +162,7 @@ struct LowDataTests {
     }
   }
 
-  @Test("a regular image that is cached is preferred")
+  @Test("a cached regular image is preferred")
   func cached() async throws {
     try await withPipeline { service, origin in
       let members = script(origin)
@@ -174,7 +174,7 @@ struct LowDataTests {
     }
   }
 
-  @Test("is every job with Save-Data: on, for good")
+  @Test("a job with Save-Data: on keeps its low-data image forever")
   func saveData() async throws {
     try await withPipeline { service, origin in
       let members = script(origin)
@@ -182,7 +182,7 @@ struct LowDataTests {
       #expect(saving.image?.variant == "low_data")
       let other = try await service.run(members)
       #expect(other.image?.variant == "regular")
-      // Another's regular image comes in the place of its low-data one, and this one's stays.
+      // The regular image replaces another job's low-data image, but not this job's.
       try await service.setConstrained(true)
       origin.on("/regular2", .ok(regular))
       let low = try await service.run([
@@ -196,7 +196,7 @@ struct LowDataTests {
     }
   }
 
-  @Test("a waiting job begins with what is right at its turn")
+  @Test("a waiting job uses the image that is right when it starts")
   func retry() async throws {
     try await withPipeline(Self.constrained) { service, origin in
       let members = script(origin)

@@ -5,7 +5,7 @@ import Testing
 struct OriginTests {
   private let png = Fixtures.smallPNG
 
-  @Test("never has more transfers than max_per_host at once, and as many where there is work")
+  @Test("an origin has at most max_per_host transfers at once, and as many if there is work")
   func atOnce() async throws {
     try await withPipeline(["fetch.max_per_host": "3"]) { service, origin in
       let other = try ScriptedOrigin()
@@ -15,7 +15,7 @@ struct OriginTests {
       for number in 0..<12 { origin.on("/\(number)", .held(image("\(number)"), by: gate)) }
       let ids = try await service.post(batch: (0..<12).map { ["url": origin.url("/\($0)")] })
       await poll { origin.unanswered == 3 }
-      // What is handed out after them has been handed out by then.
+      // Jobs that start after these have started by then.
       #expect(try await service.run(["url": other.url("/x")]).phase == "success")
       #expect(origin.requests.count == 3)
       gate.open()
@@ -24,7 +24,7 @@ struct OriginTests {
     }
   }
 
-  @Test("is the same, however its host is spelled")
+  @Test("all spellings of a host are the same origin")
   func spellings() async throws {
     try await withPipeline(["fetch.max_per_host": "2"]) { service, origin in
       let other = try ScriptedOrigin()
@@ -38,7 +38,7 @@ struct OriginTests {
       let urls = hosts.enumerated().map { "http://\($1):\(origin.port)/\($0)" }
       let ids = try await service.post(batch: urls.map { ["url": $0] })
       await poll { origin.unanswered == 2 }
-      // What is handed out after them has been handed out by then.
+      // Jobs that start after these have started by then.
       #expect(try await service.run(["url": other.url("/x")]).phase == "success")
       #expect(origin.requests.count == 2)
       gate.open()
@@ -47,20 +47,21 @@ struct OriginTests {
     }
   }
 
-  @Test("is asked no more often than rate_per_host")
+  @Test("an origin is requested no more often than rate_per_host")
   func rate() async throws {
     try await withPipeline(["fetch.rate_per_host": "10"]) { service, origin in
       for number in 0..<20 { origin.on("/\(number)", .ok(image("\(number)"))) }
       let ids = try await service.post(batch: (0..<20).map { ["url": origin.url("/\($0)")] })
       for job in try await service.outcomes(ids) { #expect(job.phase == "success") }
       let times = origin.requests.map(\.received)
-      // A tenth of a second each; what the way of the first and the last one took is not the rate's.
+      // A tenth of a second between requests. The latency of the first and last request is not part of the
+      // rate.
       #expect(times[19] - times[0] > .milliseconds(1_400))
-      #expect(times[19] - times[0] < .seconds(30), "nor much less often")
+      #expect(times[19] - times[0] < .seconds(30), "the rate is not much lower either")
     }
   }
 
-  @Test("is not closed to others by one path that never answers")
+  @Test("a path that never responds does not block the origin's other paths")
   func silentPath() async throws {
     let settings = [
       "jobs.workers": "4", "fetch.stall_timeout": "1s", "jobs.max_attempts": "1",
@@ -79,7 +80,7 @@ struct OriginTests {
     }
   }
 
-  @Test("that never answers delays no other origin's job, however many jobs wait for it")
+  @Test("an origin that never responds delays no other origin, however many jobs wait for it")
   func silent() async throws {
     let settings = [
       "jobs.workers": "16", "server.drain_timeout": "50ms", "fetch.stall_timeout": "100s",
@@ -96,14 +97,14 @@ struct OriginTests {
       for number in 0..<10 {
         #expect(try await service.run(["url": alive.url("/\(number)")]).phase == "success")
       }
-      // Alone they take some 30 ms each; one wait for a dead origin takes 100 s.
+      // Alone these jobs take about 30 ms each. One wait for the dead origin takes 100 s.
       #expect(ContinuousClock.now - start < .seconds(60))
       #expect(dead.openConnections <= 6)
       #expect(try await service.all("success").count == 10)
     }
   }
 
-  @Test("that a redirect leads to counts like one that was asked for")
+  @Test("a redirect's target counts toward the limit of its origin")
   func redirect() async throws {
     try await withPipeline(["fetch.max_per_host": "2"]) { service, first in
       let second = try ScriptedOrigin()
@@ -113,7 +114,7 @@ struct OriginTests {
         first.on("/\(number)", .redirect(to: second.url("/\(number)")))
         second.on("/\(number)", .held(image("\(number)"), by: gate))
       }
-      // Two of its own, and those that come from the other one.
+      // Two transfers of its own, and those that come from the other origin.
       let own = try await service.post(batch: [4, 5].map { ["url": second.url("/\($0)")] })
       await poll { second.unanswered == 2 }
       let led = try await service.post(batch: (0..<4).map { ["url": first.url("/\($0)")] })
@@ -127,7 +128,7 @@ struct OriginTests {
     }
   }
 
-  @Test("that a redirect stays at is not waited for")
+  @Test("a redirect within an origin needs no second permit")
   func redirectWithin() async throws {
     try await withPipeline(["fetch.max_per_host": "1"]) { service, origin in
       origin.on("/a", .redirect(to: "/b"))
@@ -137,7 +138,7 @@ struct OriginTests {
     }
   }
 
-  @Test("two that redirect to each other, both full, don't wait for each other")
+  @Test("two full origins that redirect to each other do not wait for each other")
   func crossing() async throws {
     let settings = ["fetch.max_per_host": "1", "jobs.max_attempts": "1"]
     try await withPipeline(settings) { service, first in
@@ -162,13 +163,13 @@ struct OriginTests {
     }
   }
 
-  @Test("that nobody reached five times in a row is left alone for a while, and then tried again")
+  @Test("an origin that was unreachable five times in a row is paused and then retried")
   func circuit() async throws {
     let gone = try ScriptedOrigin()
     gone.stop()
     try await withPipeline { service, other in
       other.on("/x", .ok(png))
-      // A stopped origin's port takes no connection once its thread has closed it.
+      // A stopped origin's port accepts no connection once its thread has closed it.
       var failures = 0
       while failures < 5 {
         let job = try await service.run(["url": gone.url("/\(failures)"), "max_attempts": 1])
@@ -178,10 +179,10 @@ struct OriginTests {
       }
       let refused = try await service.run(["url": gone.url("/refused"), "max_attempts": 1])
       #expect(refused.error?.code == "connect_failure" && refused.error?.retryable == true)
-      #expect(refused.attempts == 0, "nothing was asked: \(refused.summary)")
+      #expect(refused.attempts == 0, "no request was sent: \(refused.summary)")
       #expect(try await service.run(["url": other.url("/x")]).phase == "success")
 
-      // It comes back; a job that can wait finds out.
+      // The origin works again; a job with attempts left notices it.
       let back = try ScriptedOrigin(port: gone.port)
       defer { back.stop() }
       back.on("/x", .ok(image("x")))
@@ -192,7 +193,7 @@ struct OriginTests {
     }
   }
 
-  @Test("statuses and broken images open no circuit")
+  @Test("error statuses and broken images do not pause an origin")
   func answering() async throws {
     try await withPipeline { service, origin async throws in
       origin.on("/x", .ok(png))

@@ -3,10 +3,10 @@ import Foundation
 import TestSupport
 import Testing
 
-/// Runs the body beside a service and an origin, on loopback.
+/// Runs the body with a service and an origin on loopback.
 ///
-/// - Parameter keys: of the configuration, such as `jobs.workers`. Back-off and draining are short
-///   where they don't say otherwise.
+/// - Parameter keys: Configuration keys, such as `jobs.workers`. The back-off and the drain timeout are short
+///   unless set.
 func withPipeline(
   _ keys: [String: String] = [:],
   _ body: (RunningService, ScriptedOrigin) async throws -> Void
@@ -16,7 +16,7 @@ func withPipeline(
   try await withService(environment(keys)) { try await body($0, origin) }
 }
 
-/// The configuration's keys as the environment has them.
+/// Returns configuration keys as environment variables.
 func environment(_ keys: [String: String]) -> [String: String] {
   let short = ["jobs.retry_backoff.initial": "1ms", "server.drain_timeout": "1s"]
   let all = short.merging(keys) { $1 }
@@ -28,7 +28,7 @@ func environment(_ keys: [String: String]) -> [String: String] {
 
 extension RunningService {
   /// Submits one job.
-  /// - Returns: its id.
+  /// - Returns: The job's id.
   func post(
     _ members: [String: Any], headers: [String: String] = [:]
   ) async throws -> String {
@@ -39,8 +39,8 @@ extension RunningService {
     return try Self.decoder.decode(ShownJob.self, from: answer.body).id
   }
 
-  /// Submits a batch.
-  /// - Returns: the jobs' ids.
+  /// Submits several jobs.
+  /// - Returns: The jobs' ids.
   func post(batch: [[String: Any]]) async throws -> [String] {
     struct Batch: Decodable { var jobs: [ShownJob] }
     let answer = try await submit(batch)
@@ -48,13 +48,13 @@ extension RunningService {
     return try Self.decoder.decode(Batch.self, from: answer.body).jobs.map(\.id)
   }
 
-  /// The job as it is now.
+  /// Returns the current state of a job.
   func job(_ id: String, headers: [String: String] = [:]) async throws -> ShownJob {
     try Self.decoder.decode(
       ShownJob.self, from: try await get("/jobs/\(id)", headers: headers).body)
   }
 
-  /// The job, once it has finished.
+  /// Waits until the job has finished and returns it.
   func outcome(_ id: String, headers: [String: String] = [:]) async throws -> ShownJob {
     let deadline = ContinuousClock.now + patience
     while ContinuousClock.now < deadline {
@@ -65,7 +65,7 @@ extension RunningService {
     throw Unfinished(log: log)
   }
 
-  /// The jobs, once they have finished, in the order given.
+  /// Waits until the jobs have finished and returns them in the given order.
   func outcomes(_ ids: [String]) async throws -> [ShownJob] {
     var jobs: [ShownJob] = []
     for id in ids { jobs.append(try await outcome(id)) }
@@ -77,14 +77,14 @@ extension RunningService {
     try await outcome(post(members, headers: headers), headers: headers)
   }
 
-  /// The job's image, byte by byte.
+  /// Returns the job's image.
   func image(of id: String, headers: [String: String] = [:]) async throws -> [UInt8] {
     let answer = try await get("/jobs/\(id)/image", headers: headers)
     try #require(answer.status == 200)
     return Array(answer.body)
   }
 
-  /// The ids of the jobs in that phase, of 5,000 at most, newest first.
+  /// Returns the ids of the jobs in a phase, newest first, at most 5,000.
   func all(_ phase: String) async throws -> [String] {
     struct Page: Decodable {
       var jobs: [ShownJob]
@@ -102,7 +102,7 @@ extension RunningService {
     return ids
   }
 
-  /// Waits until the job is as wanted.
+  /// Waits until the job fulfills a condition.
   @discardableResult
   func wait(for id: String, until isReached: (ShownJob) -> Bool) async throws -> ShownJob {
     var newest = try await job(id)
@@ -143,22 +143,22 @@ extension RunningService {
 }
 
 extension ScriptedOrigin {
-  /// The paths asked for, in the order of the requests.
+  /// The requested paths, in the order of the requests.
   var paths: [String] { requests.map(\.path) }
 }
 
-/// An image with bytes of its own: what follows an image's end is no fault.
+/// A unique image: bytes after an image's end are not an error.
 func image(_ name: String, from image: [UInt8] = Fixtures.smallPNG) -> [UInt8] {
   image + Array(name.utf8)
 }
 
-/// What `integrity` is to be for these bytes.
+/// Returns the value of `integrity` for these bytes.
 func integrity(_ bytes: [UInt8]) -> String {
   "sha256-" + Data(SHA256.hash(data: bytes)).base64EncodedString()
 }
 
 extension RunningService {
-  /// Tries until the condition holds or the time is over.
+  /// Repeats until the condition is true or the time is over.
   func within(_ limit: Duration, _ condition: () async throws -> Bool) async {
     let deadline = ContinuousClock.now + limit
     while (try? await condition()) != true, ContinuousClock.now < deadline {

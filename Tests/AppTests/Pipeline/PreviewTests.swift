@@ -7,7 +7,7 @@ struct PreviewTests {
   private let file = Fixtures.progressiveJPEG
   private let ends = JPEGFixture(Fixtures.progressiveJPEG).scanEnds.map { $0 + 4 }
 
-  @Test("is a newer one while more comes, and the image once it is there")
+  @Test("the preview is updated while bytes arrive, and the image replaces it")
   func comes() async throws {
     try await withPipeline { service, origin in
       let gates = [Gate(), Gate(), Gate()]
@@ -43,7 +43,7 @@ struct PreviewTests {
     }
   }
 
-  @Test("comes also while nobody knows how many bytes there will be")
+  @Test("a preview exists even if the total size is unknown")
   func withoutTotal() async throws {
     try await withPipeline { service, origin in
       let gate = Gate()
@@ -61,7 +61,7 @@ struct PreviewTests {
     }
   }
 
-  @Test("is never there of a baseline JPEG, whatever its EXIF block holds")
+  @Test("a baseline JPEG has no preview, whatever its EXIF block contains")
   func baseline() async throws {
     try await withPipeline { service, origin in
       var picture = JPEGFixture(Fixtures.jpeg)
@@ -72,7 +72,7 @@ struct PreviewTests {
       origin.on("/x", .held(file, after: ends[1], by: gate))
       let id = try await service.post(["url": origin.url("/base")])
       try await service.wait(for: id) { $0.progress.completed == picture.bytes.count - 500 }
-      // One that was begun later has its preview already.
+      // A job that started later already has its preview.
       let other = try await service.post(["url": origin.url("/x")])
       try await service.wait(for: other) { $0.progress.previews == 1 }
       #expect(try await service.get("/jobs/\(id)/preview").status == 204)
@@ -82,7 +82,7 @@ struct PreviewTests {
     }
   }
 
-  @Test("of an interlaced PNG is a PNG, for all jobs that share the transfer")
+  @Test("the preview of an interlaced PNG is a PNG, for all jobs that share the transfer")
   func interlaced() async throws {
     var png = PNGFixture(width: 100, height: 80)
     png.isInterlaced = true
@@ -105,7 +105,7 @@ struct PreviewTests {
     }
   }
 
-  @Test("comes no more often than twice a second, and never of what came at once")
+  @Test("a preview is made at most twice per second, and never for bytes that arrive at once")
   func pace() async throws {
     try await withPipeline { service, origin in
       origin.on("/drip", .dripped(file, size: file.count / 40, every: .milliseconds(60)))
@@ -128,7 +128,7 @@ struct PreviewTests {
     }
   }
 
-  @Test("goes on where a broken transfer is resumed")
+  @Test("previews continue when a broken transfer is resumed")
   func resumes() async throws {
     try await withPipeline { service, origin in
       let picture = Representation(file, etag: "\"1\"")
@@ -153,7 +153,7 @@ struct PreviewTests {
     }
   }
 
-  @Test("goes with the run that it is of")
+  @Test("a preview is deleted with its attempt")
   func ends() async throws {
     try await withPipeline { service, origin in
       let (gate, other) = (Gate(), Gate())
@@ -176,7 +176,7 @@ struct PreviewTests {
     }
   }
 
-  @Test("that shows broken bytes does not change how the job ends")
+  @Test("a preview of broken bytes does not change how the job ends")
   func broken() async throws {
     try await withPipeline { service, origin in
       var damaged = file
@@ -191,7 +191,7 @@ struct PreviewTests {
     }
   }
 
-  @Test("has a placeholder of a few bytes in the job, from the cache too")
+  @Test("a job has a placeholder of a few bytes, also from the cache")
   func placeholder() async throws {
     try await withPipeline { service, origin in
       origin.on("/x", .ok(file))
@@ -209,7 +209,7 @@ struct PreviewTests {
 }
 
 extension RunningService {
-  /// The job's preview, checked for what every one is.
+  /// Returns the job's preview after checking the fields that every preview has.
   fileprivate func shownPreview(of id: String, scan: Int) async throws -> ShownPixels {
     let answer = try await get("/jobs/\(id)/preview")
     #expect(answer.status == 200)

@@ -1,10 +1,10 @@
 import TestSupport
 import Testing
 
-@Suite("Jobs' turns", .timeLimit(.minutes(5)))
+@Suite("The order of jobs", .timeLimit(.minutes(5)))
 struct PriorityTests {
-  /// Runs the body while the only worker is held by a first job; then lets it go.
-  /// - Returns: the paths asked for after that, once so many requests have come.
+  /// Runs the body while a first job blocks the only worker, and then releases it.
+  /// - Returns: The paths requested after that, once there are `count` requests.
   private func order(
     of count: Int, _ body: (RunningService, ScriptedOrigin) async throws -> Void
   ) async throws -> [String] {
@@ -24,7 +24,7 @@ struct PriorityTests {
     return paths
   }
 
-  @Test("come by level, and within one in the order of submission")
+  @Test("jobs run by priority, and within one priority in the order of submission")
   func levels() async throws {
     let paths = try await order(of: 7) { service, origin in
       let jobs = [
@@ -37,7 +37,7 @@ struct PriorityTests {
     #expect(paths == ["/e", "/c", "/g", "/b", "/d", "/a", "/f"])
   }
 
-  @Test("raised, a job goes behind those already at its level; lowered, ahead of those there")
+  @Test("a raised job goes behind the jobs of its new priority, a lowered one ahead of them")
   func changes() async throws {
     let paths = try await order(of: 6) { service, origin in
       let jobs = [
@@ -55,7 +55,7 @@ struct PriorityTests {
     #expect(paths == ["/high-1", "/high-2", "/raised", "/lowered", "/normal-1", "/normal-2"])
   }
 
-  @Test("a running job's priority changes too")
+  @Test("a running job's priority can be changed")
   func running() async throws {
     try await withPipeline { service, origin in
       let gate = Gate()
@@ -73,7 +73,7 @@ struct PriorityTests {
     }
   }
 
-  @Test("equal jobs come when the highest of them does, together and with one request")
+  @Test("equal jobs run at the highest of their priorities, with one request")
   func equalJobs() async throws {
     let paths = try await order(of: 2) { service, origin in
       origin.on("/equal", .ok(Fixtures.smallPNG))
@@ -84,7 +84,7 @@ struct PriorityTests {
     #expect(paths == ["/equal", "/other"])
   }
 
-  @Test("what is left of equal jobs when the highest was cancelled comes at its own turn")
+  @Test("when the highest equal job is cancelled, the others run at their own priority")
   func equalJobsLeft() async throws {
     let paths = try await order(of: 2) { service, origin in
       origin.on("/equal", .ok(Fixtures.smallPNG))
@@ -96,7 +96,7 @@ struct PriorityTests {
     #expect(paths == ["/other", "/equal"])
   }
 
-  @Test("a job that waits for its host or for its next try costs no worker")
+  @Test("a job that waits for its host or its next attempt occupies no worker")
   func waiting() async throws {
     let settings = ["jobs.workers": "2", "fetch.max_per_host": "1"]
     try await withPipeline(settings) { service, busy in

@@ -6,7 +6,7 @@ struct ProgressTests {
   private let png = Fixtures.png
   private var half: Int { png.count / 2 }
 
-  /// All versions of a job that a client sees who looks all the time, the last one being the finished job's.
+  /// Returns all versions of a job that a polling client sees. The last one is the finished job.
   private func versions(
     of id: String, _ service: RunningService
   ) async throws -> [(job: ShownJob, seen: ContinuousClock.Instant)] {
@@ -18,7 +18,7 @@ struct ProgressTests {
     return versions
   }
 
-  @Test("grows with its version, step by step")
+  @Test("progress grows with the job's version, step by step")
   func steps() async throws {
     try await withPipeline { service, origin in
       let counts = [png.count / 4, half, png.count - png.count / 4]
@@ -47,10 +47,10 @@ struct ProgressTests {
     }
   }
 
-  @Test("is shown ten times a second at most, and never falls")
+  @Test("progress is updated at most ten times per second and never decreases")
   func monotonic() async throws {
     try await withPipeline { service, origin in
-      // Some 1.4 s, with bytes every 10 ms.
+      // About 1.4 s, with bytes every 10 ms.
       origin.on("/x", .dripped(png, size: 200, every: .milliseconds(10)))
       let id = try await service.post(["url": origin.url("/x")])
       let versions = try await versions(of: id, service)
@@ -59,10 +59,10 @@ struct ProgressTests {
         #expect(earlier.job.progress.completed <= later.job.progress.completed)
       }
       let loading = versions.filter { $0.job.phase == "loading" }
-      // On a busy machine it may be over before anybody looks.
+      // On a busy machine the job may end before the first request.
       if let first = loading.first, let last = loading.last {
         let seconds = (last.seen - first.seen) / .seconds(1)
-        // The change to loading is one more; a moment's delay may bring two close to each other.
+        // The change to loading counts, too, and a delay may bring two updates close to each other.
         #expect(Double(loading.count) <= seconds * 10 + 3, "\(loading.count) in \(seconds) s")
       }
       for progress in loading.map(\.job.progress) where progress.completed > 0 {
@@ -73,7 +73,7 @@ struct ProgressTests {
     }
   }
 
-  @Test("has a total once the image is there, where the origin said none")
+  @Test("the total is known once the image is complete, even if the origin did not say it")
   func chunked() async throws {
     try await withPipeline { service, origin in
       let gate = Gate()
@@ -92,7 +92,7 @@ struct ProgressTests {
     }
   }
 
-  @Test("counts the bytes that were there before where a transfer goes on")
+  @Test("a resumed transfer counts the bytes that it already had")
   func resumed() async throws {
     try await withPipeline { service, origin in
       let gate = Gate()
@@ -113,7 +113,7 @@ struct ProgressTests {
     }
   }
 
-  @Test("is the same for all that share a transfer")
+  @Test("all jobs that share a transfer have the same progress")
   func shared() async throws {
     try await withPipeline { service, origin in
       let gate = Gate()
@@ -128,7 +128,7 @@ struct ProgressTests {
     }
   }
 
-  @Test("is the whole image's where the cache had it")
+  @Test("a job answered by the cache has the progress of the complete image")
   func cached() async throws {
     try await withPipeline { service, origin in
       origin.on("/x", .ok(png))
@@ -140,7 +140,7 @@ struct ProgressTests {
     }
   }
 
-  @Test("ends where it broke off when the job has failed")
+  @Test("a failed job keeps the progress of its broken transfer")
   func failed() async throws {
     try await withPipeline(["jobs.max_attempts": "1"]) { service, origin in
       origin.on("/x", .truncated(png, after: half))
@@ -150,7 +150,7 @@ struct ProgressTests {
     }
   }
 
-  @Test("comes with the time that each step took")
+  @Test("a job has the time that each step took")
   func timings() async throws {
     try await withPipeline(["jobs.workers": "1"]) { service, origin in
       let gate = Gate()
@@ -166,7 +166,7 @@ struct ProgressTests {
       #expect(await origin.waitForRequests(to: "/first"))
       let id = try await service.post(["url": origin.url("/x")])
       let submitted = ContinuousClock.now
-      // It waits so long at least, whenever its turn comes.
+      // The job waits at least this long, whenever it starts.
       try await Task.sleep(for: .milliseconds(30))
       let waited = (ContinuousClock.now - submitted) / .milliseconds(1)
       gate.open()
@@ -182,7 +182,7 @@ struct ProgressTests {
       #expect(firstByte >= 55 && body >= 70, "\(timings)")
       #expect(abs(firstByte + body - fetch) < 1, "\(timings)")
       #expect(try #require(timings.decodeMs) > 0)
-      // Of what was not done there is nothing to tell.
+      // A step that was skipped has no time.
       let hit = try await service.run(["url": origin.url("/x")])
       #expect(hit.cache?.status == "hit" && hit.timings.queuedMs != nil)
       #expect(hit.timings.fetchMs == nil && hit.timings.decodeMs == nil)

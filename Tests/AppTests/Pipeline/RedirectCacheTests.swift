@@ -7,7 +7,7 @@ struct RedirectCacheTests {
   private static let credential = ["Authorization": "Basic YQ=="]
 
   @Test(
-    "has nothing for others of what a credential led to",
+    "other owners never receive an image that a credential's redirect led to",
     arguments: [301, 302, 303, 307, 308],
     [
       "private, no-store", "private, max-age=600", "no-store", "max-age=600", "",
@@ -35,7 +35,7 @@ struct RedirectCacheTests {
   }
 
   @Test(
-    "asks a redirect again that may not be stored, or is not fresh by the origin's word",
+    "a redirect that may not be stored or is not fresh is requested again",
     arguments: [
       (302, []), (303, []), (307, []), (302, [("Cache-Control", "public")]),
       (302, [("Cache-Control", "max-age=0")]), (301, [("Cache-Control", "no-store")]),
@@ -60,7 +60,7 @@ struct RedirectCacheTests {
   }
 
   @Test(
-    "uses an image again that redirects led to, where each of them may be",
+    "an image behind redirects is reused if each of them may be stored",
     arguments: [
       (301, []), (308, []), (302, [("Cache-Control", "max-age=600")]),
       (307, [("Cache-Control", "s-maxage=600")]),
@@ -80,7 +80,7 @@ struct RedirectCacheTests {
     }
   }
 
-  @Test("follows each redirect of a chain, though what the second one led to is stored")
+  @Test("each redirect of a chain is followed although the second one's target is stored")
   func chain() async throws {
     try await withPipeline { service, origin async throws in
       origin.on("/a", .status(302, headers: [("Location", "/b")]))
@@ -95,7 +95,7 @@ struct RedirectCacheTests {
     }
   }
 
-  @Test("confirms what was redirected to at its own URL only")
+  @Test("a redirect's target is revalidated at its own URL only")
   func confirmed() async throws {
     try await withPipeline { service, origin async throws in
       let stale = [("Cache-Control", "max-age=600"), ("Age", "600"), ("ETag", "\"v1\"")]
@@ -113,11 +113,11 @@ struct RedirectCacheTests {
     }
   }
 
-  @Test("asks no other URL to confirm what it has", arguments: [false, true])
+  @Test("no other URL is asked to revalidate an image", arguments: [false, true])
   func elsewhere(isRedirected: Bool) async throws {
     let other = try ScriptedOrigin()
     defer { other.stop() }
-    // An origin that would confirm whatever it is asked for.
+    // An origin that would confirm every validator.
     other.on("/z") { request in
       request.header("If-None-Match") == nil
         ? .ok(image("other"), headers: [("ETag", "\"v1\"")]) : .status(304)
@@ -141,7 +141,7 @@ struct RedirectCacheTests {
     }
   }
 
-  @Test("goes on with broken-off bytes at the URL that they came from, and at no other")
+  @Test("a broken transfer is resumed at the URL that its bytes came from, and at no other")
   func resumed() async throws {
     let other = try ScriptedOrigin()
     defer { other.stop() }
@@ -169,7 +169,7 @@ struct RedirectCacheTests {
     }
   }
 
-  @Test("confirms what it has of a URL where a redirect that may not be stored leads")
+  @Test("a cached image is revalidated if a redirect that may not be stored leads to it")
   func target() async throws {
     let cdn = try ScriptedOrigin()
     defer { cdn.stop() }
@@ -197,7 +197,7 @@ struct RedirectCacheTests {
       #expect(second.image?.etag == first.image?.etag)
       #expect(origin.paths == ["/x", "/y"])
       #expect(cdn.requests.map { $0.header("If-None-Match") } == [nil, "\"v1\""])
-      // Who asks for the image itself has it.
+      // A job for the image itself is answered by the cache.
       let direct = try await service.run(["url": cdn.url("/z")], headers: bert)
       #expect(direct.cache?.status == "hit")
       #expect(try await run(origin.url("/x"), "reload", by: anna).cache?.status == "miss")
@@ -206,7 +206,7 @@ struct RedirectCacheTests {
   }
 
   @Test(
-    "uses a fresh image behind a redirect that has to be asked for again",
+    "a fresh image is reused behind a redirect that must be requested again",
     arguments: [
       (302, [("Cache-Control", "no-store")]), (302, []), (303, []), (307, []),
       (301, [("Cache-Control", "private, no-store")]), (308, [("Cache-Control", "no-cache")]),
@@ -220,7 +220,7 @@ struct RedirectCacheTests {
       origin.on("/x", .status(status, headers: fields + [("Location", cdn.url("/z"))]))
       let first = try await service.run(["url": origin.url("/x")], headers: anna)
       #expect(first.cache?.status == "miss")
-      // Nothing is asked of the image's origin, not even whether it is there.
+      // The image's origin receives no request at all.
       cdn.stop()
       for owner in [anna, bert] {
         let job = try await service.run(["url": origin.url("/x")], headers: owner)
@@ -233,7 +233,7 @@ struct RedirectCacheTests {
     }
   }
 
-  @Test("asks for a redirect's image again where its own response may not be used")
+  @Test("a redirect's target is fetched again if its own response may not be reused")
   func unusableTarget() async throws {
     let unusable: [Fields] = [
       [("Cache-Control", "no-store")], [("Cache-Control", "private, max-age=600")],
@@ -253,7 +253,7 @@ struct RedirectCacheTests {
     }
   }
 
-  @Test("obeys a job's cache mode and integrity where a redirect leads")
+  @Test("a job's cache mode and integrity apply to a redirect's target")
   func targetModes() async throws {
     try await withPipeline { service, origin async throws in
       origin.on("/x", .redirect(to: "/z"))
@@ -279,7 +279,7 @@ struct RedirectCacheTests {
     }
   }
 
-  @Test("chooses what Vary says by the fields that a redirect passes on")
+  @Test("Vary selects a stored response by the fields that a redirect passes on")
   func targetVary() async throws {
     let cdn = try ScriptedOrigin()
     defer { cdn.stop() }
@@ -303,7 +303,7 @@ struct RedirectCacheTests {
   }
 
   @Test(
-    "keeps the image behind a redirect from owners whose fields did not fetch it",
+    "an image behind a redirect is kept from owners whose fields did not fetch it",
     arguments: [
       ("Authorization", "max-age=600"), ("Cookie", "max-age=600"), ("X-Api-Key", "max-age=600"),
       ("X-Forwarded-Host", "public, max-age=600"), ("Authorization", "private, max-age=600"),
@@ -330,12 +330,12 @@ struct RedirectCacheTests {
         #expect(try await run(one, by: bert) == image(one))
       }
       let asked = origin.requests(to: "/z").map { $0.header(name) }
-      // The origin answers bert's request, although anna sent the same fields.
+      // The origin responds to bert's request, although anna sent the same fields.
       #expect(asked.count { $0 == one } >= 2)
     }
   }
 
-  @Test("gives an image that a credential's redirect leads to only to those whom it redirects")
+  @Test("an image behind a credential's redirect is given only to owners who are redirected")
   func redirectedByCredential() async throws {
     let cdn = try ScriptedOrigin()
     defer { cdn.stop() }
@@ -358,7 +358,7 @@ struct RedirectCacheTests {
     }
   }
 
-  @Test("keeps owners apart where a redirect leads, if it keeps them apart")
+  @Test("owners are separated at a redirect's target if the cache separates owners")
   func apartTarget() async throws {
     try await withPipeline(twoOwners.merging(["cache.shared": "false"]) { $1 }) {
       service, origin async throws in
@@ -372,7 +372,7 @@ struct RedirectCacheTests {
     }
   }
 
-  @Test("takes note of a redirect that may be stored now, and asks for neither again")
+  @Test("a redirect that may be stored later is stored, and then neither is requested again")
   func storedLater() async throws {
     try await withPipeline { service, origin async throws in
       let fresh = [("Cache-Control", "max-age=600")]
@@ -392,7 +392,7 @@ struct RedirectCacheTests {
     }
   }
 
-  @Test("has no more of a URL where a redirect leads once that has sent what may not be stored")
+  @Test("a redirect's target is removed once it sends a response that may not be stored")
   func superseded() async throws {
     try await withPipeline { service, origin in
       origin.on("/x", .redirect(to: "/z"))
@@ -411,7 +411,7 @@ struct RedirectCacheTests {
     }
   }
 
-  @Test("asks for the whole, once, where a confirmation is of no use")
+  @Test("the complete image is requested once if a revalidation is of no use")
   func useless() async throws {
     try await withPipeline { service, origin async throws in
       origin.on("/x", .redirect(to: "/z"))
@@ -426,7 +426,7 @@ struct RedirectCacheTests {
     }
   }
 
-  @Test("is as fresh as the least of all")
+  @Test("the lifetime is the shortest of all responses")
   func least() async throws {
     try await withPipeline { service, origin async throws in
       origin.on(
@@ -438,12 +438,12 @@ struct RedirectCacheTests {
       let redirected = try await service.run(["url": origin.url("/x")])
       let plain = try await service.run(["url": origin.url("/z")])
       let ends = [redirected, plain].compactMap { $0.cache?.freshUntil }
-      #expect(ends.count == 2 && ends[0] < ends[1], "RFC 3339 in UTC sorts as the moments do")
+      #expect(ends.count == 2 && ends[0] < ends[1], "RFC 3339 times in UTC sort chronologically")
     }
   }
 
   @Test(
-    "uses what is stale after an error only where every redirect allows it",
+    "a stale image is used after an error only if every redirect allows it",
     arguments: [("stale-if-error=600", "stale"), ("", nil), ("must-revalidate", nil)]
       as [(String, String?)])
   func staleIfError(control: String, status: String?) async throws {

@@ -3,14 +3,14 @@ import Synchronization
 import TestSupport
 import Testing
 
-@Suite("A transfer that was broken off", .timeLimit(.minutes(5)))
+@Suite("Resumed transfers", .timeLimit(.minutes(5)))
 struct ResumeTests {
   private let png = Fixtures.png
   private var half: Int { png.count / 2 }
   private let tagged = Representation(Fixtures.png, etag: "\"v1\"")
   private static let tries = ["jobs.max_attempts": "4"]
 
-  /// The ranges and validators that were asked for, one text a request.
+  /// The requested ranges and validators, one text per request.
   private func asked(_ origin: ScriptedOrigin, _ path: String = "/x") -> [String] {
     origin.requests(to: path).map { request in
       [request.header("Range"), request.header("If-Range")].compactMap(\.self)
@@ -18,7 +18,7 @@ struct ResumeTests {
     }
   }
 
-  @Test("goes on at 40, at 70 and at 90 % of the image, each time from the byte that is missing")
+  @Test("a transfer is resumed at 40, 70 and 90 % of the image, each time at the missing byte")
   func thrice() async throws {
     try await withPipeline(Self.tries) { service, origin in
       let ends = [40, 70, 90].map { png.count * $0 / 100 }
@@ -35,7 +35,7 @@ struct ResumeTests {
     }
   }
 
-  @Test("goes on after a cancellation", arguments: [true, false])
+  @Test("a transfer is resumed after a cancellation", arguments: [true, false])
   func cancelled(waits: Bool) async throws {
     try await withPipeline { service, origin in
       let gate = Gate()
@@ -56,7 +56,7 @@ struct ResumeTests {
     }
   }
 
-  @Test("goes on after a failure, when the job is fetched again")
+  @Test("a transfer is resumed when a failed job is fetched again")
   func failed() async throws {
     try await withPipeline(["jobs.max_attempts": "1"]) { service, origin in
       origin.on(
@@ -71,11 +71,11 @@ struct ResumeTests {
     }
   }
 
-  @Test("goes on after the service was killed, from all but the newest bytes")
+  @Test("a transfer is resumed after the service was killed, except for the newest bytes")
   func killed() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
-    // A record is kept of what is not over soon: from a MiB on, or after half a second.
+    // Long transfers are recorded: from 1 MiB on, or after half a second.
     let large = Representation(PNGFixture(width: 2000, height: 1300).bytes, etag: "\"v1\"")
     let half = large.body.count / 2
     let gate = Gate()
@@ -98,7 +98,7 @@ struct ResumeTests {
     #expect(try await next.stop() == 0)
   }
 
-  @Test("goes on after the service was stopped and started again")
+  @Test("a transfer is resumed after the service was restarted")
   func restarted() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -119,7 +119,7 @@ struct ResumeTests {
     #expect(try await next.stop() == 0)
   }
 
-  @Test("is kept within storage.partials: the longest kept gives way")
+  @Test("partial transfers stay within storage.partials, and the oldest is evicted")
   func limit() async throws {
     let settings = ["storage.partials": "\(half * 3 / 2)", "jobs.max_attempts": "1"]
     try await withPipeline(settings) { service, origin in
@@ -140,7 +140,7 @@ struct ResumeTests {
     }
   }
 
-  /// A response's header fields, and the validator that may continue it.
+  /// Header fields of a response, and the validator that may continue it.
   private static let validators: [([(String, String)], validator: String?)] = [
     ([("ETag", "\"v1\"")], "\"v1\""),
     ([("ETag", "W/\"v1\"")], nil),
@@ -171,7 +171,7 @@ struct ResumeTests {
   ]
 
   @Test(
-    "goes on with a strong validator only, of a body as it is and that may be stored",
+    "a transfer is resumed only with a strong validator, without codings, if it may be stored",
     arguments: validators.indices)
   func validator(_ number: Int) async throws {
     let (headers, validator) = Self.validators[number]
@@ -188,7 +188,7 @@ struct ResumeTests {
     }
   }
 
-  @Test("starts afresh where the origin answers with the whole")
+  @Test("a transfer starts again if the origin sends the complete image")
   func whole() async throws {
     try await withPipeline { service, origin in
       let gate = Gate()
@@ -226,7 +226,7 @@ struct ResumeTests {
     }
   }
 
-  @Test("is asked for once more, in whole, within the same try when the range was refused")
+  @Test("after a refused range the complete image is requested in the same attempt")
   func refused() async throws {
     try await withPipeline(["jobs.max_attempts": "2"]) { service, origin in
       let shorter = Fixtures.smallPNG
@@ -243,7 +243,7 @@ struct ResumeTests {
   }
 
   @Test(
-    "is asked for in whole within the same try when the part is not the one that is missing",
+    "after a wrong part the complete image is requested in the same attempt",
     arguments: [
       "start", "start before", "end", "total", "unit", "no range", "tag", "weak tag",
       "no tag", "length",
@@ -251,7 +251,7 @@ struct ResumeTests {
   func unfit(what: String) async throws {
     try await withPipeline(["jobs.max_attempts": "2"]) { service, origin in
       let (count, half) = (png.count, half)
-      // These bytes would make another image.
+      // With these bytes the image would differ.
       let other = Representation([UInt8](repeating: 0, count: count), etag: "\"v1\"")
       func range(_ start: Int, _ end: Int, _ total: String) -> String {
         "bytes \(start)-\(end)/\(total)"
@@ -290,7 +290,7 @@ struct ResumeTests {
     }
   }
 
-  @Test("goes on with a part that does not say the total, if the first response did")
+  @Test("a part without a total is accepted if the first response had it")
   func partWithoutTotal() async throws {
     try await withPipeline(Self.tries) { service, origin in
       origin.on(
@@ -303,7 +303,7 @@ struct ResumeTests {
     }
   }
 
-  /// What is sent for the second half, and says no length of its own.
+  /// A response with the second half, without a length of its own.
   private func part(_ bytes: [UInt8], isChunked: Bool) -> ScriptedReply {
     let range = "bytes \(half)-\(png.count - 1)/\(png.count)"
     let fields = [("ETag", "\"v1\""), ("Content-Range", range)]
@@ -317,7 +317,7 @@ struct ResumeTests {
   }
 
   @Test(
-    "goes on where a part ended before its range does, whatever tells its end",
+    "a transfer is resumed after a part that ended early, whatever marks its end",
     arguments: [true, false])
   func cutPart(isChunked: Bool) async throws {
     try await withPipeline(Self.tries) { service, origin in
@@ -334,7 +334,8 @@ struct ResumeTests {
     }
   }
 
-  @Test("goes on where a part had no byte, whatever tells its end", arguments: [true, false])
+  @Test(
+    "a transfer is resumed after an empty part, whatever marks its end", arguments: [true, false])
   func emptyPart(isChunked: Bool) async throws {
     try await withPipeline(Self.tries) { service, origin in
       let empty = part([], isChunked: isChunked)
@@ -349,7 +350,7 @@ struct ResumeTests {
     }
   }
 
-  @Test("is truncated where a part ends before its range does", arguments: [true, false])
+  @Test("a part that ends before its range is truncated", arguments: [true, false])
   func truncatedPart(isChunked: Bool) async throws {
     try await withPipeline(["jobs.max_attempts": "2"]) { service, origin in
       let cut = part(Array(png[half..<(half + 1_000)]), isChunked: isChunked)
@@ -360,7 +361,7 @@ struct ResumeTests {
   }
 
   @Test(
-    "is asked for in whole within the same try when the part goes beyond its range",
+    "after a part beyond its range the complete image is requested in the same attempt",
     arguments: [true, false])
   func longPart(isChunked: Bool) async throws {
     try await withPipeline(["jobs.max_attempts": "2"]) { service, origin in
@@ -377,7 +378,7 @@ struct ResumeTests {
     }
   }
 
-  @Test("lets go of a part that is of no use before the whole is asked for")
+  @Test("the connection of a useless part is released before the complete image is requested")
   func letGo() async throws {
     try await withPipeline(["jobs.max_attempts": "2"]) { service, origin in
       let gate = Gate()
@@ -399,7 +400,7 @@ struct ResumeTests {
     }
   }
 
-  @Test("one credential's bytes never continue another's")
+  @Test("bytes fetched with one credential never continue those of another")
   func credentials() async throws {
     try await withPipeline(["jobs.max_attempts": "1"]) { service, origin in
       origin.on(
@@ -419,7 +420,7 @@ struct ResumeTests {
     }
   }
 
-  @Test("keeps nothing of a job in no-store mode")
+  @Test("a job in no-store mode keeps no partial transfer")
   func noStore() async throws {
     try await withPipeline { service, origin in
       origin.on(
@@ -429,7 +430,7 @@ struct ResumeTests {
     }
   }
 
-  @Test("its bytes are gone with a purged job")
+  @Test("a purge deletes the job's partial transfer")
   func purged() async throws {
     try await withPipeline(["jobs.max_attempts": "1"]) { service, origin in
       origin.on(
@@ -441,7 +442,7 @@ struct ResumeTests {
     }
   }
 
-  @Test("that broke before its first byte leaves nothing to go on from")
+  @Test("a transfer that broke before its first byte is not resumed")
   func empty() async throws {
     try await withPipeline { service, origin in
       origin.on(
@@ -451,7 +452,7 @@ struct ResumeTests {
     }
   }
 
-  @Test("goes on where the body had no length")
+  @Test("a transfer without a length is resumed")
   func chunked() async throws {
     try await withPipeline { service, origin in
       let head = ScriptedReply.head(200, [("Transfer-Encoding", "chunked"), ("ETag", "\"v1\"")])

@@ -2,12 +2,12 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("A failed try", .timeLimit(.minutes(5)))
+@Suite("Failed attempts", .timeLimit(.minutes(5)))
 struct RetryTests {
   private let png = Fixtures.smallPNG
 
   @Test(
-    "is followed by another only where that may help",
+    "a failed attempt is followed by another one only if that may help",
     arguments: [
       (400, false), (401, false), (403, false), (404, false), (408, true), (410, false),
       (421, false), (425, true), (429, true), (451, false), (500, true), (501, false), (502, true),
@@ -26,7 +26,7 @@ struct RetryTests {
     }
   }
 
-  @Test("is the last one where max_attempts says so, and the job says that it may help")
+  @Test("max_attempts limits the attempts, and the job says that another may help")
   func attempts() async throws {
     try await withPipeline { service, origin in
       origin.on("/x", .status(503))
@@ -36,7 +36,7 @@ struct RetryTests {
     }
   }
 
-  @Test("with a broken image, or with none, is the last one")
+  @Test("an attempt with a broken image, or none, is the last one")
   func broken() async throws {
     try await withPipeline { service, origin in
       origin.on("/cut", .ok(Array(png.dropLast(20))))
@@ -49,7 +49,7 @@ struct RetryTests {
     }
   }
 
-  @Test("is followed by the next after the seconds that the origin asked for")
+  @Test("the next attempt waits for the seconds in Retry-After")
   func seconds() async throws {
     try await withPipeline { service, origin in
       origin.on("/x", inOrder: [.status(503, headers: [("Retry-After", "1")]), .ok(png)])
@@ -61,7 +61,7 @@ struct RetryTests {
     }
   }
 
-  @Test("is followed by the next not before the date that the origin named")
+  @Test("the next attempt waits for the date in Retry-After")
   func date() async throws {
     try await withPipeline { service, origin in
       let due = Date(timeIntervalSinceNow: 2)
@@ -78,7 +78,7 @@ struct RetryTests {
     }
   }
 
-  @Test("is followed by the next after the longest back-off, whatever the origin asks for")
+  @Test("the next attempt waits for the longest back-off at most, whatever Retry-After says")
   func maximum() async throws {
     try await withPipeline(["jobs.retry_backoff.maximum": "200ms"]) { service, origin in
       origin.on(
@@ -95,7 +95,7 @@ struct RetryTests {
     }
   }
 
-  @Test("leaves a job that is cancelled at once, and is not followed by another then")
+  @Test("a waiting job can be cancelled at once, and makes no further attempt")
   func cancelled() async throws {
     try await withPipeline(["jobs.retry_backoff.maximum": "1s"]) { service, origin in
       origin.on("/x", .status(503, headers: [("Retry-After", "60")]))
@@ -104,13 +104,13 @@ struct RetryTests {
       try await service.wait(for: id) { $0.phase == "queued" && $0.attempts == 1 }
       try await service.cancel(id)
       #expect(try await service.job(id).phase == "cancelled")
-      // Whose back-off began after and is over: the cancelled one's would be too.
+      // This job's back-off began later and is over, so the cancelled job's would be over, too.
       #expect(try await service.run(["url": origin.url("/later")]).phase == "success")
       #expect(origin.requests(to: "/x").count == 1)
     }
   }
 
-  @Test("leads to the alternatives, one after the other, and the job says which one served")
+  @Test("the alternatives are tried one after the other, and the job says which one succeeded")
   func alternatives() async throws {
     try await withPipeline { service, origin in
       origin.on("/broken", .ok(Array(png.dropLast(20))))
@@ -125,7 +125,7 @@ struct RetryTests {
     }
   }
 
-  @Test("of all alternatives is one try, and the next begins with the first URL again")
+  @Test("one attempt covers all alternatives, and the next begins with the first URL")
   func rounds() async throws {
     try await withPipeline { service, origin in
       origin.on("/a", .status(503))
@@ -138,7 +138,7 @@ struct RetryTests {
     }
   }
 
-  @Test("of all alternatives is followed by the next after the longest time that any asked for")
+  @Test("after all alternatives failed, the longest Retry-After counts")
   func longestTime() async throws {
     try await withPipeline { service, origin in
       origin.on("/a", inOrder: [.status(503, headers: [("Retry-After", "1")]), .ok(png)])
@@ -153,7 +153,7 @@ struct RetryTests {
     }
   }
 
-  @Test("of all alternatives is followed by the next where any of them may help, and told as that")
+  @Test("the next attempt is made if it may help for any alternative")
   func anyMayHelp() async throws {
     try await withPipeline { service, origin in
       origin.on("/a", inOrder: [.status(503), .ok(png)])
@@ -172,7 +172,7 @@ struct RetryTests {
     }
   }
 
-  @Test("that was cancelled leads to no alternative")
+  @Test("a cancelled attempt tries no alternative")
   func cancelledAlternative() async throws {
     try await withPipeline { service, origin in
       origin.on("/a", .stalled(png, after: 50))
@@ -189,12 +189,12 @@ struct RetryTests {
     }
   }
 
-  @Test("integrity is that of all bytes, also of an image that was resumed")
+  @Test("integrity covers all bytes, even of a resumed image")
   func integrityOfResumed() async throws {
     try await withPipeline { service, origin in
       let whole = Representation(Fixtures.png, etag: "\"v1\"")
       let half = whole.body.count / 2
-      // A valid image, but another: its bytes after the end differ.
+      // A valid but different image: the bytes after its end differ.
       let long = Representation(image("other", from: whole.body), etag: "\"v1\"")
       origin.on(
         "/right", inOrder: { whole.reply(to: $0, breakingAt: half) }, { whole.reply(to: $0) })
@@ -210,7 +210,7 @@ struct RetryTests {
     }
   }
 
-  @Test("with bytes of another digest leads to the alternatives as well")
+  @Test("an image with a different digest leads to the alternatives, too")
   func integrityOfAlternatives() async throws {
     try await withPipeline { service, origin in
       origin.on("/a", .ok(image("another", from: png)))
@@ -222,7 +222,7 @@ struct RetryTests {
     }
   }
 
-  @Test("keeps no later job from trying the same URL")
+  @Test("a failed job does not prevent later jobs from trying the same URL")
   func nextJob() async throws {
     try await withPipeline { service, origin async throws in
       origin.on("/x", inOrder: [.status(404), .status(403), .ok(png)])

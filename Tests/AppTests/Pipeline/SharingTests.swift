@@ -6,7 +6,7 @@ struct SharingTests {
   private let png = Fixtures.png
   private var half: Int { png.count / 2 }
 
-  @Test("a thousand in one batch cost one request, and all have the image")
+  @Test("a thousand equal jobs in one request cause one request, and all have the image")
   func thousand() async throws {
     try await withPipeline { service, origin in
       let gate = Gate()
@@ -25,7 +25,7 @@ struct SharingTests {
     }
   }
 
-  @Test("that come one by one while the first is under way join it")
+  @Test("equal jobs that arrive while the first is loading join it")
   func joining() async throws {
     try await withPipeline { service, origin in
       let gate = Gate()
@@ -51,11 +51,11 @@ struct SharingTests {
     }
   }
 
-  @Test("others don't share: another credential, another field, another cache mode")
+  @Test("jobs with another credential, field or cache mode are not shared")
   func different() async throws {
     try await withPipeline { service, origin in
       let gate = Gate()
-      // Who gets another one's answer has another one's bytes.
+      // A job with the wrong response would have the wrong bytes.
       origin.on("/x") { request in
         let name = (request.header("Authorization") ?? "") + (request.header("X-Colour") ?? "")
         return .held(image(name), by: gate)
@@ -77,13 +77,13 @@ struct SharingTests {
         #expect(end.phase == "success", "\(end.summary)")
         #expect(try await service.image(of: id) == image(job.1))
       }
-      #expect(origin.requests.count == 5, "the case of a field's name is no difference")
+      #expect(origin.requests.count == 5, "field names are compared without case")
     }
   }
 
-  @Test("one owner's jobs share by cache_key, whatever their URLs; two owners' don't")
+  @Test("one owner's jobs share by cache_key, whatever their URLs, but not with other owners")
   func cacheKey() async throws {
-    // SHA-256 of "alpha" and "beta".
+    // The SHA-256 of "alpha" and "beta".
     let tokens = """
       [{name: a, sha256: 8ed3f6ad685b959ead7022518e1af76cd816f8e8ec7ccdda1ed4018e8f2223f8, scopes: [jobs]}, \
       {name: b, sha256: f44e64e75f3948e9f73f8dfa94721c4ce8cbb4f265c4790c702b2d41cfbf2753, scopes: [jobs]}]
@@ -107,19 +107,19 @@ struct SharingTests {
       ]
       #expect(ends.allSatisfy { $0.phase == "success" })
       #expect(ends[0].image?.etag == ends[1].image?.etag)
-      #expect(ends[0].image?.etag != ends[2].image?.etag, "another one's key means nothing")
-      // The cache keeps them apart as well.
+      #expect(ends[0].image?.etag != ends[2].image?.etag, "another owner's key is separate")
+      // The cache separates them, too.
       let again = try await service.outcome(service.post(job("/2"), headers: b), headers: b)
       #expect(again.cache?.status == "hit" && again.image?.etag == ends[2].image?.etag)
       #expect(Set(origin.paths) == ["/1", "/3"])
     }
   }
 
-  @Test("cancelling one leaves the others; the last one's cancellation closes the connection")
+  @Test("cancelling one job leaves the others, and the last cancel closes the connection")
   func cancelling() async throws {
     try await withPipeline { service, origin in
       var delays: [Duration] = []
-      // The contract's 100 ms are ours to keep; what else runs here may take its share of a round.
+      // The contract allows 100 ms. Other processes may slow down some rounds.
       for round in 0..<5 where delays.min() ?? .seconds(1) >= .milliseconds(100) {
         let path = "/\(round)"
         origin.on(path, .stalled(png, after: half))
@@ -142,7 +142,7 @@ struct SharingTests {
     }
   }
 
-  @Test("each keeps its own limits, and those that leave don't disturb the others")
+  @Test("each job keeps its own limits, and a failing job does not disturb the others")
   func limits() async throws {
     try await withPipeline { service, origin in
       let gate = Gate()
@@ -156,7 +156,7 @@ struct SharingTests {
         (["url": url, "integrity": integrity([])], "integrity_mismatch"),
       ]
       let ids = try await service.post(batch: jobs.map(\.0))
-      // Those three know before the end.
+      // These three jobs fail before the end of the transfer.
       for place in 1...3 {
         let end = try await service.outcome(ids[place])
         #expect(end.error?.code == jobs[place].code, "\(end.summary)")
@@ -172,7 +172,7 @@ struct SharingTests {
     }
   }
 
-  @Test("one that joins late shows the bytes so far at its first GET")
+  @Test("a job that joins late shows the bytes received so far")
   func lateJoiner() async throws {
     try await withPipeline { service, origin in
       let gate = Gate()
@@ -189,7 +189,7 @@ struct SharingTests {
   }
 
   @Test(
-    "one that joins when the last byte is there, or just after, completes",
+    "a job that joins at or just after the last byte succeeds",
     arguments: ["default", "no-store"])
   func atTheEnd(mode: String) async throws {
     try await withPipeline { service, origin in
@@ -209,7 +209,7 @@ struct SharingTests {
     }
   }
 
-  @Test("a failure reaches all, and their next tries are one request again")
+  @Test("a failure affects all jobs, and their next attempts share one request again")
   func failure() async throws {
     try await withPipeline(["jobs.retry_backoff.initial": "50ms"]) { service, origin in
       let gate = Gate()
@@ -226,7 +226,7 @@ struct SharingTests {
     }
   }
 
-  @Test("a final failure reaches all of them with its reason")
+  @Test("a final failure affects all jobs with its reason")
   func finalFailure() async throws {
     try await withPipeline { service, origin in
       let gate = Gate()

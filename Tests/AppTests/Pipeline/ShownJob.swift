@@ -1,4 +1,4 @@
-/// A job as the service shows it.
+/// A job in the service's responses.
 struct ShownJob: Decodable, Sendable {
   struct Source: Decodable, Sendable {
     var url: String?
@@ -61,7 +61,7 @@ struct ShownJob: Decodable, Sendable {
 
   var isFinished: Bool { ["success", "failure", "cancelled"].contains(phase) }
 
-  /// In few words, for a test that failed.
+  /// A short description for failed tests.
   var summary: String {
     "\(source.url ?? source.local ?? "") \(phase) \(error?.code ?? "") \(error?.detail ?? "")"
   }

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-/// The configuration of a service with two owners; the SHA-256 is of "alpha" and "beta".
+/// The configuration of a service with two owners. The digests are the SHA-256 of "alpha" and "beta".
 let twoOwners = [
   "auth.tokens": """
   [{name: anna, sha256: 8ed3f6ad685b959ead7022518e1af76cd816f8e8ec7ccdda1ed4018e8f2223f8, \
@@ -15,7 +15,7 @@ let (anna, bert) = (
   ["Authorization": "Bearer alpha"], ["Authorization": "Bearer beta"]
 )
 
-@Suite("What one owner fetched", .timeLimit(.minutes(5)))
+@Suite("Responses fetched by one owner", .timeLimit(.minutes(5)))
 struct TenantTests {
   private static let fresh = [("Cache-Control", "max-age=600")]
 
@@ -29,7 +29,7 @@ struct TenantTests {
   }
 
   @Test(
-    "with a field of its own is no other's, nor for another value of it",
+    "a response to a field of its own is not used for other owners or values",
     arguments: [
       "X-Api-Key", "X-Auth-Token", "Referer", "X-Forwarded-Host", "Cache-Control", "Accepted",
     ])
@@ -46,7 +46,7 @@ struct TenantTests {
       }
       #expect(try await status(service, url, by: bert) == "miss")
       #expect(try await status(service, url, [name: "max-age=2"], by: anna) == "miss")
-      // What anyone gets is no answer to a job that says who asks.
+      // A response without such fields does not answer a job that has one.
       #expect(try await status(service, url, [name: "max-age=3"], by: bert) == "miss")
       #expect(try await status(service, url, by: anna) == "hit")
       #expect(origin.requests.count == 5)
@@ -54,7 +54,7 @@ struct TenantTests {
   }
 
   @Test(
-    "with a harmless field is everyone's",
+    "a response to a harmless field is used for all owners",
     arguments: ["Accept", "Accept-Language", "User-Agent", "DNT", "Save-Data"])
   func harmless(name: String) async throws {
     try await withPipeline(twoOwners) { service, origin async throws in
@@ -65,7 +65,8 @@ struct TenantTests {
   }
 
   @Test(
-    "is everyone's where the origin says so", arguments: ["public, max-age=600", "s-maxage=600"])
+    "a response is used for all owners if the origin allows it",
+    arguments: ["public, max-age=600", "s-maxage=600"])
   func explicitlyPublic(control: String) async throws {
     try await withPipeline(twoOwners) { service, origin async throws in
       origin.on("/x", .ok(image("x"), headers: [("Cache-Control", control)]))
@@ -78,7 +79,7 @@ struct TenantTests {
   }
 
   @Test(
-    "with credentials is no other's once it is stale, unless it is public",
+    "a stale response to a credential is used for no other owner, unless it is public",
     arguments: [
       "max-age=0, must-revalidate", "s-maxage=0", "public, max-age=0",
     ])
@@ -93,7 +94,8 @@ struct TenantTests {
     }
   }
 
-  @Test("with a field that may choose another picture decides nothing for others, public or not")
+  @Test(
+    "a response to a field that may change the image is used for no other owner, even if public")
   func poisoned() async throws {
     try await withPipeline(twoOwners) { service, origin async throws in
       origin.on("/x") {
@@ -108,7 +110,7 @@ struct TenantTests {
     }
   }
 
-  @Test("is not given to others by a transfer that they share")
+  @Test("an owner's response is not given to others in a shared transfer")
   func coalesced() async throws {
     try await withPipeline(twoOwners) { service, origin async throws in
       let gate = Gate()
@@ -126,7 +128,7 @@ struct TenantTests {
     }
   }
 
-  @Test("is forgotten for all of them with its URL")
+  @Test("deleting a URL from the cache deletes it for all owners")
   func forgotten() async throws {
     try await withPipeline(twoOwners) { service, origin async throws in
       origin.on("/x", .ok(image("x"), headers: Self.fresh))
@@ -150,7 +152,7 @@ struct TenantTests {
     }
   }
 
-  @Test("is forgotten with the job that is purged")
+  @Test("a purge deletes the job's cached response")
   func purged() async throws {
     try await withPipeline(twoOwners) { service, origin async throws in
       origin.on("/x", .ok(image("x"), headers: Self.fresh))
@@ -163,7 +165,7 @@ struct TenantTests {
     }
   }
 
-  @Test("is its own alone where nothing is shared")
+  @Test("owners have separate responses if the cache is not shared")
   func apart() async throws {
     let keys = twoOwners.merging(["cache.shared": "false", "jobs.max_attempts": "1"]) { $1 }
     try await withPipeline(keys) { service, origin async throws in
@@ -180,7 +182,7 @@ struct TenantTests {
       gate.open()
       for id in first { #expect(try await service.outcome(id, headers: anna).phase == "success") }
       #expect(try await service.outcome(second, headers: bert).phase == "success")
-      #expect(origin.requests.count == 2, "no transfer is two owners'")
+      #expect(origin.requests.count == 2, "owners share no transfer")
       for owner in [anna, bert] { #expect(try await status(service, url, by: owner) == "hit") }
 
       origin.on("/y", .ok(image("y"), headers: [("Cache-Control", "public, max-age=600")]))

@@ -4,7 +4,7 @@ import Testing
 
 @Suite("Variants of images", .timeLimit(.minutes(5)))
 struct VariantRunTests {
-  /// What Pillow says of a picture's bytes, every pixel of it decoded: `JPEG 60x40`.
+  /// Decodes an image with Pillow and returns its format and size: `JPEG 60x40`.
   private static func seen(_ picture: Data) throws -> String {
     let script = """
       import sys, io
@@ -22,7 +22,7 @@ struct VariantRunTests {
     try await metric(service, "total{format=\"\(format)\",outcome=\"\(outcome)\"}")
   }
 
-  /// A metric's value; 0 where nothing was counted.
+  /// Returns a metric's value; 0 if nothing was counted.
   private static func metric(_ service: RunningService, _ name: String) async throws -> Int {
     let text = String(decoding: try await service.get("/metrics").body, as: UTF8.self)
     let name = "imagefetch_variants_\(name) "
@@ -30,10 +30,10 @@ struct VariantRunTests {
     return line.flatMap { Int($0.dropFirst(name.count)) } ?? 0
   }
 
-  @Test("are pictures of the size and format asked for")
+  @Test("a variant has the requested size and format")
   func pictures() async throws {
     try await withPipeline { service, origin in
-      // 480 x 320.
+      // The image has 480 x 320 pixels.
       origin.on("/x", .ok(Fixtures.jpeg))
       let id = try await service.run(["url": origin.url("/x")]).id
       for (query, accept, expected) in [
@@ -55,7 +55,7 @@ struct VariantRunTests {
     }
   }
 
-  @Test("one tag, its ranges, its 304 and its HEAD are one representation's")
+  @Test("the tag, ranges, 304 and HEAD of a variant belong to the same bytes")
   func representation() async throws {
     try await withPipeline { service, origin in
       origin.on("/x", .ok(Fixtures.png))
@@ -75,7 +75,7 @@ struct VariantRunTests {
   }
 
   @Test(
-    "large ones come from files, kept or not, with their tags, ranges and HEAD",
+    "large variants are served from files, with their tags, ranges and HEAD",
     arguments: ["default", "no-store"])
   func large(mode: String) async throws {
     let origin = try ScriptedOrigin()
@@ -97,7 +97,7 @@ struct VariantRunTests {
       target, headers: ["Range": "bytes=200000-200009", "If-Range": tag])
     #expect(part.status == 206 && part.body == whole.body[200_000..<200_010])
     #expect(try await service.get(target, headers: ["If-None-Match": tag]).status == 304)
-    // What is not kept is rendered again, and leaves no file behind.
+    // A variant that is not stored is rendered again and leaves no file.
     let rendered = try await Self.variants(service, "png", "rendered")
     #expect(mode == "default" ? rendered == 1 : rendered == 4)
     try await eventually {
@@ -106,7 +106,7 @@ struct VariantRunTests {
     #expect(try await service.stop() == 0)
   }
 
-  @Test("equal ones are rendered once, and found again after a restart, unless harmed")
+  @Test("equal variants are rendered once and reused after a restart, unless corrupt")
   func kept() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -138,7 +138,7 @@ struct VariantRunTests {
     #expect(try await service.stop() == 0)
   }
 
-  /// Changes a byte of the file that holds these.
+  /// Changes a byte of the file with this content.
   private static func harm(_ bytes: Data, below folder: String) throws {
     let path = try #require(
       FileManager.default.subpaths(atPath: folder)?.map { "\(folder)/\($0)" }
@@ -148,7 +148,7 @@ struct VariantRunTests {
     try harmed.write(to: URL(fileURLWithPath: path))
   }
 
-  @Test("those whose clients leave are stopped, or never begun")
+  @Test("rendering stops or never begins if its clients disconnect")
   func abandoned() async throws {
     try await withPipeline(["decode.threads": "1"]) { service, origin in
       let picture = try Self.largePicture()
@@ -168,7 +168,7 @@ struct VariantRunTests {
     }
   }
 
-  /// A PNG of 48 megapixels, which takes seconds to be written anew.
+  /// A PNG of 48 megapixels. Encoding it takes seconds.
   private static func largePicture() throws -> [UInt8] {
     let script = """
       import sys

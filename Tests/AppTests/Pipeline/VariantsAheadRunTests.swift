@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("Variants made with the image", .timeLimit(.minutes(5)))
+@Suite("Variants requested with a job", .timeLimit(.minutes(5)))
 struct VariantsAheadRunTests {
   private static func rendered(_ service: RunningService) async throws -> Int {
     let text = String(decoding: try await service.get("/metrics").body, as: UTF8.self)
@@ -20,7 +20,7 @@ struct VariantsAheadRunTests {
   }
 
   @Test(
-    "are there when success is told, by their names and as queries, and nothing is rendered for them",
+    "the variants exist before success, by name and as queries, without further rendering",
     arguments: ["photo.jpg", "photo-progressive.jpg", "photo.png"])
   func ahead(name: String) async throws {
     let file = Fixtures.image(name)
@@ -52,7 +52,7 @@ struct VariantsAheadRunTests {
   }
 
   @Test(
-    "may be animated, of an animation, ahead and on demand",
+    "a variant of an animation may be animated, with the job and on demand",
     arguments: ["animated.gif", "animated.webp"])
   func animated(name: String) async throws {
     let file = Fixtures.image(name)
@@ -76,9 +76,9 @@ struct VariantsAheadRunTests {
   }
 
   @Test(
-    "have one tag wherever they have the same bytes, alone, in a set and on demand, and else two")
+    "variants have equal tags exactly if they have equal bytes")
   func tags() async throws {
-    // A fourth of its sides is enough for the smaller one; not beside the larger.
+    // The smaller variant alone is decoded at a fourth of the size, but not together with the larger one.
     let sizes: [[String: Any]] = [["width": 30, "format": "png"], ["width": 400]]
     var made: [(tag: String, bytes: Data)] = []
     for wanted in [Array(sizes[..<1]), sizes, []] {
@@ -91,16 +91,16 @@ struct VariantsAheadRunTests {
         made.append((tag, answer.body))
       }
     }
-    #expect(made[0] == made[2], "made alone, it is what it is on demand")
-    #expect(made[0].bytes != made[1].bytes, "else this proves nothing")
+    #expect(made[0] == made[2], "alone and on demand it has the same bytes")
+    #expect(made[0].bytes != made[1].bytes, "the test needs different bytes here")
     #expect(made[0].tag != made[1].tag)
   }
 
-  /// Read at another scale beside the larger one than alone.
+  /// Decoded at another scale together with the larger variant than alone.
   private static var small: [String: Any] { ["width": 30, "format": "png"] }
   private static var set: [[String: Any]] { [small, ["width": 400]] }
 
-  /// Expects the variants of ``set`` to be had as they are told.
+  /// Checks that the variants of ``set`` are served with the announced sizes and tags.
   private static func expectAsTold(_ job: ShownJob, _ service: RunningService) async throws {
     let variants = try #require(job.image?.variants, "\(job.summary)")
     for (variant, query) in zip(variants, ["width=30&format=png", "width=400"]) {
@@ -113,14 +113,14 @@ struct VariantsAheadRunTests {
   }
 
   @Test(
-    "are the bytes that were told when they are made again",
+    "a variant that is rendered again has the announced bytes",
     arguments: ["photo.jpg", "photo-progressive.jpg", "photo.webp"], ["no-store", "default"])
   func again(name: String, mode: String) async throws {
     try await withPipeline { service, origin in
       origin.on("/x", .ok(Fixtures.image(name)))
       let together = try await service.run(
         ["url": origin.url("/x"), "cache": mode, "variants": Self.set])
-      // Asked for by itself, it is another one's.
+      // Alone, the variant is a different one.
       let alone = try await service.run(
         ["url": origin.url("/x"), "cache": mode, "variants": [Self.small]])
       for _ in 0..<2 {
@@ -131,7 +131,7 @@ struct VariantsAheadRunTests {
   }
 
   @Test(
-    "are the bytes that each job was told where jobs that want others share its transfer",
+    "variants keep their announced bytes if jobs with other variants share the transfer",
     arguments: [true, false])
   func againShared(isSmallFirst: Bool) async throws {
     try await withPipeline { service, origin in
@@ -155,7 +155,7 @@ struct VariantsAheadRunTests {
     }
   }
 
-  @Test("of formats that are read otherwise are rendered before success is told")
+  @Test("variants of formats without scaled decoding are rendered before success")
   func others() async throws {
     try await withPipeline { service, origin in
       for name in ["photo.webp", "animated.gif", "small.avif"] {
@@ -171,7 +171,7 @@ struct VariantsAheadRunTests {
     }
   }
 
-  @Test("jobs that share a transfer get their own; a later job that wants others fetches nothing")
+  @Test("jobs that share a transfer get their own variants, and later variants need no fetch")
   func shared() async throws {
     try await withPipeline { service, origin in
       origin.on("/x", .ok(Fixtures.jpeg, headers: [("Cache-Control", "max-age=3600")]))
@@ -186,7 +186,7 @@ struct VariantsAheadRunTests {
       #expect(second.image?.variants.map(\.name) == ["other", "same"])
       #expect(second.image?.variants.last?.etag == first.image?.variants.first?.etag)
       #expect(try await Self.rendered(service) == 1)
-      // All are kept by now: the cache answers at once.
+      // All variants are stored by now, so the cache answers at once.
       let third = try await service.run(["url": origin.url("/x"), "variants": [["width": 51]]])
       #expect(third.image?.variants.first?.bytes == second.image?.variants.first?.bytes)
       #expect(try await Self.rendered(service) == 1)
@@ -194,11 +194,11 @@ struct VariantsAheadRunTests {
     }
   }
 
-  @Test("one that can't be made fails the job, and says why")
+  @Test("a variant that cannot be made fails the job with the reason")
   func unmakable() async throws {
     try await withPipeline { service, origin in
       origin.on("/x", .ok(Fixtures.image("small.webp")))
-      // More pixels than AVIF is written with.
+      // More pixels than the AVIF encoder accepts.
       let variant: [String: Any] = ["width": 5000, "height": 5000, "fit": "fill", "format": "avif"]
       let job = try await service.run(["url": origin.url("/x"), "variants": [variant]])
       #expect(job.phase == "failure" && job.error?.code == "too_many_pixels", "\(job.summary)")

@@ -16,7 +16,7 @@ struct WebhookRunTests {
     "webhooks.secrets": secrets[0], "webhooks.retry": "20ms,20ms,20ms,20ms,20ms",
   ]
 
-  /// What a receiver was told.
+  /// A message that a receiver got.
   private struct Message: Decodable {
     struct Told: Decodable {
       var id, phase: String
@@ -51,7 +51,7 @@ struct WebhookRunTests {
   private static func notify(_ url: String) -> [String: Any] { ["url": url] }
 
   @Test(
-    "tell of each end, signed with each secret, as the official library of Python and Node by the standard verify"
+    "each end is reported, and the official library and Node verify its signatures"
   )
   func verified() async throws {
     var keys = Self.keys
@@ -63,7 +63,7 @@ struct WebhookRunTests {
       origin.on("/hook", .status(204))
       let hook = Self.notify(origin.url("/hook?token=secret-of-the-receiver"))
       let success = try await service.run(["url": origin.url("/x"), "notify": hook])
-      // The cache has it: the very transaction that takes the job in ends it.
+      // The cache answers this job: the same transaction creates and finishes it.
       let answered = try await service.run(["url": origin.url("/x"), "notify": hook])
       let failure = try await service.run(["url": origin.url("/none"), "notify": hook])
       await origin.waitForRequests(to: "/hook", count: 3)
@@ -88,7 +88,7 @@ struct WebhookRunTests {
         try JSONSerialization.data(withJSONObject: message).write(to: URL(filePath: file))
         files.append(file)
       }
-      // What is told is what the job is.
+      // The message contains the job as the API returns it.
       let job = try await service.get("/jobs/\(failure.id)").json() as NSDictionary
       let body = try #require(
         requests.first { (try? Message($0).data.id) == failure.id }.map { Data($0.content) })
@@ -115,7 +115,7 @@ struct WebhookRunTests {
     }
   }
 
-  @Test("that are not taken are sent again, the same under the same name, until they are")
+  @Test("a message that is not accepted is sent again with the same id until it is")
   func again() async throws {
     try await withPipeline(Self.keys) { service, origin in
       origin.on("/x", .ok(Fixtures.jpeg))
@@ -150,7 +150,7 @@ struct WebhookRunTests {
     }
   }
 
-  @Test("are given up at 410, or once the schedule is over, and wait for what Retry-After says")
+  @Test("a message fails at 410 or after the last attempt, and Retry-After delays it")
   func givenUp() async throws {
     try await withPipeline(Self.keys) { service, origin in
       origin.on("/gone", .status(410))
@@ -176,7 +176,7 @@ struct WebhookRunTests {
       let next = try Date(#require(later.next_at), strategy: Self.times)
       let sent = try Date(#require(later.tries.first?.at), strategy: Self.times)
       #expect(later.state == "pending" && 100...101 ~= next.timeIntervalSince(sent))
-      // A purge drops what waits.
+      // A purge deletes the waiting message.
       #expect(
         try await service.send("DELETE", "/jobs/\(ids["/later"] ?? "")?purge=true").status == 204)
       let metrics = String(decoding: try await service.get("/metrics").body, as: UTF8.self)
@@ -187,12 +187,12 @@ struct WebhookRunTests {
 
   private static let times = Date.ISO8601FormatStyle(includingFractionalSeconds: true)
 
-  @Test("to a receiver that hangs go two at a time, and hold up nobody else's")
+  @Test("a receiver that hangs gets two messages at a time and delays no other receiver")
   func hanging() async throws {
     let other = try ScriptedOrigin(host: "127.0.0.2")
     defer { other.stop() }
     other.on("/hook", .status(200))
-    // No try at those that hang ends within this test.
+    // No attempt at the hanging receiver ends during this test.
     try await withPipeline(Self.keys.merging(["webhooks.timeout": "10m"]) { $1 }) {
       service, origin in
       origin.on("/hang", .silent)
@@ -210,7 +210,7 @@ struct WebhookRunTests {
     }
   }
 
-  @Test("of an owner whose first receivers are all silent go to its last one, too")
+  @Test("an owner's last receiver gets its messages although its first ones are silent")
   func lastHost() async throws {
     let receivers = try ScriptedOrigin(host: "0.0.0.0")
     defer { receivers.stop() }
@@ -228,10 +228,10 @@ struct WebhookRunTests {
           body: JSONSerialization.data(withJSONObject: jobs))
         try #require(answer.status == 202)
       }
-      // Somebody else's wait: else one owner has to share with nobody.
+      // Another owner's messages wait, too. A single owner would not have to share.
       try await submit([["url": origin.url("/no"), "notify": hook(200, "/later")]], by: bert)
       #expect(await receivers.waitForRequests(to: "/later", count: 1))
-      // Each is tried six times, so that there is always more for the first ones.
+      // Each message is tried six times, so the first receivers always have more.
       try await submit(
         (0..<300).map { number in
           ["url": origin.url("/no\(number)"), "notify": hook(100 + number % 20, "/hang")]
@@ -241,12 +241,12 @@ struct WebhookRunTests {
       _ = try await service.outcome(service.post(last, headers: anna), headers: anna)
       let before = receivers.requests(to: "/hang").count
       #expect(await receivers.waitForRequests(to: "/hook", count: 1))
-      // Once around is forty.
+      // One round is forty messages.
       #expect(receivers.requests(to: "/hang").count - before < 300)
     }
   }
 
-  @Test("go to no address that is not allowed to receivers, whatever is to origins")
+  @Test("messages are sent only to addresses that webhooks allow, whatever fetches allow")
   func guarded() async throws {
     var keys = Self.keys
     keys["webhooks.allow_networks"] = ""
@@ -264,11 +264,13 @@ struct WebhookRunTests {
         _ = try await service.outcome(job)
         try await eventually { try await Self.shown(job, at: service).state == "failed" }
         let told = try await Self.shown(job, at: service).tries
-        let words = "\(host) is at an address that this service does not send to."
+        let words = "\(host) has an address that this service may not send to."
         #expect(told.map(\.error) == [words])
       }
-      // What a name stands for inside is the operator's to know.
-      try await eventually { service.log.contains(#/localhost: [0-9a-f.:]+ is in Loopback/#) }
+      // Only the operator may learn which internal address a name has.
+      try await eventually {
+        service.log.contains(#/localhost: [0-9a-f.:]+ is in the blocked network Loopback/#)
+      }
       #expect(origin.acceptedConnections == connections)
     }
     keys["webhooks.allow_networks"] = "127.0.0.1/32"
@@ -281,7 +283,7 @@ struct WebhookRunTests {
       try await eventually { try await Self.shown(job, at: service).state == "failed" }
       #expect(
         try await Self.shown(job, at: service).tries[0].error
-          == "127.0.0.1 is a host that this service does not send to.")
+          == "127.0.0.1 is a host that this service may not send to.")
     }
     keys["webhooks.allow_hosts"] = ""
     keys["webhooks.allow_ports"] = "443"
@@ -296,7 +298,7 @@ struct WebhookRunTests {
     }
   }
 
-  @Test("without a word on http are sent by https alone")
+  @Test("by default messages are sent over https only")
   func plain() async throws {
     try await withPipeline(["webhooks.allow_networks": "127.0.0.1/32"]) { service, origin in
       let refused = try await service.submit(
@@ -305,7 +307,7 @@ struct WebhookRunTests {
     }
   }
 
-  @Test("of a token are signed with its own secrets")
+  @Test("a token's messages are signed with its own secrets")
   func tokens() async throws {
     var keys = Self.keys
     let token = "t0ken"
@@ -332,10 +334,10 @@ struct WebhookRunTests {
 
   private final class Receiver: Sendable { let isUp = Atomic(false) }
 
-  /// In the suite it kills twice, with `LONG_TESTS` 50 times.
+  /// The service is killed twice, and 50 times with `LONG_TESTS`.
   private static let kills = ProcessInfo.processInfo.environment["LONG_TESTS"] == "1" ? 50 : 2
 
-  @Test("are lost by no kill -9, and keep their names over it", .timeLimit(.minutes(30)))
+  @Test("kill -9 loses no message, and repeated messages keep their ids", .timeLimit(.minutes(30)))
   func killed() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
@@ -357,7 +359,7 @@ struct WebhookRunTests {
       }
       let ids = try await service.post(batch: jobs)
       all.formUnion(ids)
-      // Some have ended by then, and some of those were tried.
+      // Some jobs have ended by then, and some of their messages were tried.
       try await eventually {
         try await service.job(ids[Int.random(in: 0..<10)]).isFinished
       }

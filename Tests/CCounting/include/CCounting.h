@@ -1,8 +1,8 @@
 #ifndef CCOUNTING_H
 #define CCOUNTING_H
 
-// Counts what this process has the system and its libraries do, without a word of it in the sources: the test
-// bundle's own fsync() and the like go before those of the shared libraries, and pass on to them.
+// Counts calls of this process to the system and its libraries without changing the sources. The functions of the test
+// bundle, such as fsync(), override those of the shared libraries and call them.
 
 typedef struct {
     /// Syncs of images, their folders and partial files.
@@ -11,17 +11,17 @@ typedef struct {
     long logSyncs, databaseSyncs;
     /// Transactions that changed something and ended with the log synced, or without.
     long syncedCommits, unsyncedCommits;
-    /// SQL statements, those of transactions and savepoints among them.
+    /// SQL statements, including those of transactions and savepoints.
     long statements;
-    /// Jobs of Swift's that went to its shared threads.
+    /// Swift jobs that were enqueued on the shared threads.
     long sharedThreads;
     /// Commands that woke libcurl's thread.
     long fetchWakeUps;
-    /// Connections that libmicrohttpd was told to leave alone, and to go on with.
+    /// Suspended and resumed connections of libmicrohttpd.
     long suspends, resumes;
 } CCounts;
 
-/// Has SQLite's connections and Swift's shared threads counted as well, from now on and for the whole process:
+/// Also counts SQLite statements and jobs of Swift's shared threads, from now on and for the whole process. Call it
 /// before any database is opened.
 void ccounting_start(void);
 

@@ -3,64 +3,64 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-// One process's Swift jobs on one thread at a time, in an order that a seed decides.
+// Runs the Swift jobs of a process one at a time, in an order that a seed decides.
 //
-// All that could make two runs differ is taken over: which job runs next, when a running one is interrupted, what the
-// clocks show, and the system's random numbers. Time passes only where nothing could run, or by chance.
+// The scheduler controls what could make two runs differ: the next job, the interruptions of a running job, the
+// clocks and the system's random numbers. Time advances only when no job can run, or by chance.
 
-/// How a run is scheduled.
+/// The rules of a run.
 typedef struct {
   uint64_t seed;
-  /// Whether jobs are also interrupted between two suspension points, and others run meanwhile.
+  /// Whether jobs are also interrupted between two suspension points, so that other jobs run in between.
   bool interrupts;
 } CInterleavings_Rules;
 
-/// How a run came to its end.
+/// The result of a run.
 typedef enum {
   CInterleavings_finished,
-  /// Nothing could run, and no time that passes would change that.
+  /// No job can run, and no timer is pending.
   CInterleavings_stuck,
-  /// It took more steps or more time than it was given.
+  /// The run exceeded its limit of steps or time.
   CInterleavings_endless,
 } CInterleavings_Outcome;
 
-/// A SerialExecutor or TaskExecutor, as UnownedSerialExecutor and UnownedTaskExecutor hold it.
+/// A SerialExecutor or TaskExecutor, with the layout of UnownedSerialExecutor and UnownedTaskExecutor.
 typedef struct {
   void *identity;
   uintptr_t implementation;
 } CInterleavings_Executor;
 
-/// Whether it can be used at all: not beside a sanitizer, which takes over the same functions.
+/// Whether the scheduler is available. It is not with a sanitizer, which replaces the same functions.
 bool CInterleavings_isAvailable(void);
 
-/// Has this program begin anew where memory lies at the same addresses and hashes have the same seeds each time; as far
-/// as the system lets it.
+/// Restarts this program with fixed memory addresses and hash seeds, as far as the system allows it.
 void CInterleavings_fixAddresses(void);
 
-/// fork(2): each seed has a process of its own.
+/// Calls fork(2). Each seed runs in a process of its own.
 int32_t CInterleavings_fork(void);
 
-/// Takes over. From here on jobs wait for CInterleavings_run(). Once in a process.
+/// Starts the scheduler. From here on jobs wait for CInterleavings_run(). Call it once in a process.
 void CInterleavings_begin(CInterleavings_Rules rules);
 
-/// A job of an actor that has an executor of its own: those of one executor run one by one, in the order in which they came.
+/// Adds a job of an actor with an executor of its own. Jobs of one executor run one after another, in the order of
+/// their arrival.
 void CInterleavings_enqueueSerial(void *job, CInterleavings_Executor executor);
 
-/// A job of a task that prefers an executor.
+/// Adds a job of a task that prefers an executor.
 void CInterleavings_enqueueTask(void *job, CInterleavings_Executor executor);
 
-/// Runs jobs until CInterleavings_stop() is called, and then those that are left.
+/// Runs jobs until CInterleavings_stop() is called, and then the remaining ones.
 CInterleavings_Outcome CInterleavings_run(uint64_t mostSteps, int64_t mostSeconds);
 
-/// What CInterleavings_run() is for is done.
+/// Tells CInterleavings_run() to end once no job is left.
 void CInterleavings_stop(void);
 
-/// The time since the beginning, in nanoseconds.
+/// Time since the start, in nanoseconds.
 int64_t CInterleavings_now(void);
 
-/// What was decided so far, condensed: equal for equal runs.
+/// A hash of all decisions so far: equal for equal runs.
 uint64_t CInterleavings_trace(void);
 
-/// Jobs that ran, and how often one was interrupted.
+/// Number of jobs that ran, and number of interruptions.
 uint64_t CInterleavings_steps(void);
 uint64_t CInterleavings_interruptions(void);

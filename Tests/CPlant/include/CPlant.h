@@ -2,13 +2,13 @@
 #ifndef CPLANT_H
 #define CPLANT_H
 
-/// A JPEG of this width ends the process that reads its header as a wild pointer would.
+/// Reading the header of a JPEG with this width crashes the process by an invalid pointer.
 #define PLANTED_CRASH_WIDTH 13
 
-/// A JPEG of this width is read for ever.
+/// Reading the header of a JPEG with this width never ends.
 #define PLANTED_HANG_WIDTH 17
 
-/// Has the bug take effect. Tests that only start the program are linked with this, too.
+/// Enables the bug. Tests that only start the program are linked with this module too.
 void CPlant_arm(void);
 
 #endif

@@ -1,8 +1,8 @@
 #pragma once
 
-/// Starts a program in a group of its own, with no signal blocked and no descriptor but its three standard ones.
+/// Starts a program in its own process group, without blocked signals and with only its three standard descriptors.
 ///
-/// `directory`: where it works; null: where we do. `streams`: what its standard descriptors are copies of; -1: of ours.
-/// Gives its number, or minus the error's.
+/// `directory`: the working directory; null for the caller's. `streams`: descriptors to copy; -1 to inherit the caller's.
+/// Returns the process id, or the negative error number.
 int spawn_program(char *const arguments[], char *const environment[], const char *directory,
                   const int streams[3]);

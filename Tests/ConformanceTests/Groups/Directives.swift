@@ -41,7 +41,7 @@ extension Group {
     inapplicable: [
       Omission("for private caches", "cc-resp-private-private"),
       Omission(
-        "for browsers; a job's mode no-cache validates what is immutable too",
+        "for browsers; the cache mode no-cache also revalidates immutable responses",
         "cc-resp-immutable-fresh", "cc-resp-immutable-stale"),
     ])
 
@@ -72,7 +72,8 @@ extension Group {
     ],
     inapplicable: [
       Omission(
-        "no cache mode says so", "ccreq-ma0", "ccreq-ma1", "ccreq-magreaterage", "ccreq-min-fresh",
+        "no cache mode means this", "ccreq-ma0", "ccreq-ma1", "ccreq-magreaterage",
+        "ccreq-min-fresh",
         "ccreq-min-fresh-age")
     ])
 
@@ -96,7 +97,7 @@ extension Group {
     ],
     inapplicable: [
       Omission(
-        "a job says by its cache mode how the cache may take part", "pragma-request-no-cache",
+        "a job has a cache mode instead of these fields", "pragma-request-no-cache",
         "pragma-request-extension")
     ])
 }

@@ -72,10 +72,10 @@ extension Group {
     ],
     unheld: [
       Omission(
-        "the first of several counts (RFC 9111 section 4.2.1)",
+        "the first of several values is used (RFC 9111 section 4.2.1)",
         "freshness-max-age-two-stale-fresh-sameline", "freshness-max-age-two-stale-fresh-sepline"),
       Omission(
-        "what is no number is stale, as RFC 9111 section 4.2.1 encourages",
+        "an invalid number means stale, as RFC 9111 section 4.2.1 recommends",
         "freshness-max-age-decimal-zero", "freshness-max-age-decimal-five",
         "freshness-max-age-a100", "freshness-max-age-100a"),
     ])
@@ -101,7 +101,7 @@ extension Group {
     ],
     unheld: [
       Omission(
-        "an Age that is no number is ignored (RFC 9111 section 5.1)", "age-parse-parameter",
+        "an invalid Age is ignored (RFC 9111 section 5.1)", "age-parse-parameter",
         "age-parse-numeric-parameter")
     ])
 

@@ -44,7 +44,7 @@ extension Group {
       Case("other-cookie", .first(lasting), .next(.cached, ["Cookie": "a=b"])),
     ],
     inapplicable: [
-      Omission("a job tells the age of stored responses only", "other-age-delay"),
+      Omission("a job shows only the age of stored responses", "other-age-delay"),
       Omission(
         passedOn, "other-date-update", "other-date-update-expires",
         "other-date-update-expires-update"),
@@ -61,7 +61,7 @@ extension Group {
     id: "partial", count: 10,
     inapplicable: [
       Omission(
-        "a job can't ask for a part",
+        "a job cannot request a range",
         ids: [
           "store-partial-reuse-partial", "store-complete-reuse-partial",
           "store-complete-reuse-partial-no-last", "store-complete-reuse-partial-suffix",
@@ -88,9 +88,9 @@ extension Group {
     ])
 }
 
-/// What only other methods than GET, or other caches than HTTP's own, ask for.
+/// Cases for methods other than GET, or for caches with extensions of HTTP's rules.
 extension Group {
-  private static let onlyGet = "a job is a GET"
+  private static let onlyGet = "a job sends only GET requests"
 
   static let method = Group(
     id: "method", count: 1, inapplicable: [Omission(onlyGet, "method-POST")])
@@ -117,7 +117,7 @@ extension Group {
     id: "cdn-cache-control", count: 24,
     inapplicable: [
       Omission(
-        "CDN-Cache-Control (RFC 9213) is not read",
+        "CDN-Cache-Control (RFC 9213) is ignored",
         ids: [
           "max-age", "max-age-max", "max-age-max-plus", "max-age-age",
           "max-age-space-before-equals",

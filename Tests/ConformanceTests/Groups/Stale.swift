@@ -22,11 +22,11 @@ extension Group {
     ],
     unheld: [
       Omission(
-        "without stale-if-error a client is told of the failure", "stale-close", "stale-503")
+        "without stale-if-error the job fails", "stale-close", "stale-503")
     ],
     inapplicable: [
       Omission(
-        "Warning is obsolete (RFC 9111 section 5.5); the job's cache.status says stale",
+        "Warning is obsolete (RFC 9111 section 5.5); the job's cache.status is stale",
         "stale-warning-stored", "stale-warning-become")
     ])
 

@@ -10,7 +10,7 @@ extension Group {
       + [60, 300, 600, 1200, 1800, 3600, 43_200, 86_400].map(changed),
     unheld: [
       Omission(
-        "a tenth of it is over after the case's pause", "heuristic-delta-5", "heuristic-delta-10",
+        "a tenth of it is shorter than the case's pause", "heuristic-delta-5", "heuristic-delta-10",
         "heuristic-delta-30"),
       Omission(
         withoutImage, "heuristic-204-cached", "heuristic-404-cached", "heuristic-405-cached",
@@ -18,7 +18,7 @@ extension Group {
         "heuristic-599-cached"),
     ])
 
-  private static let withoutImage = "what brings no image is a failure, and none is ever stored"
+  private static let withoutImage = "a response without an image is a failure and is never stored"
 
   private static func failing(_ status: Int) -> Case {
     Case(

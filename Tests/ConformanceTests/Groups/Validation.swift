@@ -7,7 +7,7 @@ extension Group {
         "conditional-lm-stale", "conditional-lm-fresh-no-lm", "conditional-lm-fresh-rfc850")
     ])
 
-  private static let ownConditions = "a job can't be conditional"
+  private static let ownConditions = "a job cannot be conditional"
 
   static let conditionalTag = Group(
     id: "conditional-inm", count: 21,
@@ -25,9 +25,9 @@ extension Group {
     ],
     unheld: [
       Omission(
-        "only what matches the request is validated", "conditional-etag-vary-headers-mismatch"),
+        "only matching responses are validated", "conditional-etag-vary-headers-mismatch"),
       Omission(
-        "the tag goes back just as it came", "conditional-etag-strong-generate-unquoted"),
+        "the tag is sent back unchanged", "conditional-etag-strong-generate-unquoted"),
     ],
     inapplicable: [
       Omission(
@@ -83,5 +83,5 @@ extension Group {
         ].map { "304-etag-update-response-\($0)" })
     ])
 
-  static let passedOn = "no header field of the origin's is passed on"
+  static let passedOn = "clients do not receive the origin's header fields"
 }

@@ -9,7 +9,8 @@ extension Group {
       Case(
         "vary-invalidate", .first(varying("Foo"), ["Foo": "1"]),
         .next(.asked, ["Foo": "2"], answer: varying("Foo")), .next(.cached, ["Foo": "1"])),
-      // The other field is one that can't be a credential: what comes for any else is kept apart.
+      // The other field is one that cannot be a credential. Responses to other fields are stored separately
+      // for each owner.
       varied(
         "vary-cache-key", "Foo", ["Foo": "1", "Accept": "2"], ["Foo": "1", "Accept": "3"], .cached),
       varied("vary-2-match", "Foo, Bar", two, two, .cached),
@@ -32,7 +33,7 @@ extension Group {
       Omission("languages are compared, not negotiated", "vary-normalise-lang-select")
     ],
     inapplicable: [
-      Omission("a job names each header field once", "vary-normalise-combine")
+      Omission("a job has each header field once", "vary-normalise-combine")
     ])
 
   static let varyParse = Group(

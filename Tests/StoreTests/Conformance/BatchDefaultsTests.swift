@@ -8,9 +8,9 @@ import Testing
 @testable import Records
 @testable import Store
 
-@Suite("What the lines of a batch have in common")
+@Suite("Defaults shared by the lines of a batch")
 struct BatchDefaultsTests {
-  /// 40 kB of members and labels, as a client's `defaults` gives them.
+  /// 40 kB of fields and tags, as in a client's `defaults`.
   private static let template: NewJob = {
     var submission = Submission(source: .url(SourceURL("http://localhost/")!, lowData: nil))
     submission.headers = (0..<8).map {
@@ -30,7 +30,7 @@ struct BatchDefaultsTests {
   private static let fetcher = ScriptedFetcher(
     spellings: ["b\u{FC}cher.example": "xn--bcher-kva.example"])
 
-  /// A line's job as the engine makes it.
+  /// Creates a line's job as the engine does.
   private static func job(
     _ batch: Batch, _ line: Int, _ defaults: SharedDefaults, _ change: (inout NewJob) -> Void
   ) -> Job {
@@ -45,7 +45,7 @@ struct BatchDefaultsTests {
       batch: BatchPlace(id: batch.id, line: line))
   }
 
-  /// A batch whose lines are like the template, but for some.
+  /// Opens a batch. Most of its lines equal the template.
   private static func open(
     _ store: StoreUnderTest, _ number: Int64 = 1, lines: Int = 6
   ) async throws -> (batch: Batch, jobs: [Job]) {
@@ -71,7 +71,7 @@ struct BatchDefaultsTests {
   }
 
   @Test(
-    "is read, edited, finished and listed as if each line had it",
+    "jobs with shared defaults are read, edited, finished and listed like others",
     arguments: BatchStoreTests.adapters
   )
   func life(adapter: StoreAdapter) async throws {
@@ -82,7 +82,7 @@ struct BatchDefaultsTests {
       #expect(try await store.base.job(job.id) == job)
       #expect(try await store.base.job(job.id)?.submission.hosts == job.submission.hosts)
     }
-    // An edit, and one that takes all labels away.
+    // One edit replaces all tags, the other removes them.
     let edited = try await store.base.update(jobs[0].id, under: nil) {
       $0.edit(priority: .high, tags: ["new"])
     }
@@ -119,24 +119,27 @@ struct BatchDefaultsTests {
       $0.fetchAgain(at: .at(40), from: .regular)
     }
     #expect(retry?.jobs.map(\.submission) == jobs.map(\.submission))
-    // A message has only what its receiver is told.
+    // A message contains only what its receiver may see.
     for message in try await store.base.messages(of: jobs[4].id) {
-      guard case .job(let told) = message.subject else { continue }
-      #expect(told.submission == Submission(source: jobs[4].submission.source))
-      #expect(told.tags == jobs[4].tags)
+      guard case .job(let summary) = message.subject else { continue }
+      #expect(summary.submission == Submission(source: jobs[4].submission.source))
+      #expect(summary.tags == jobs[4].tags)
     }
     try await store.audit()
     await store.close()
   }
 
-  @Test("is kept once, and goes with its batch", arguments: [StoreAdapter.sqlite, .postgres])
+  @Test(
+    "defaults are stored once per batch and deleted with it",
+    arguments: [StoreAdapter.sqlite, .postgres])
   func once(adapter: StoreAdapter) async throws {
     let place = try OpenJobs(adapter)
     let store = place.store
     let (batch, jobs) = try await Self.open(store, lines: 300)
     let (other, _) = try await Self.open(store, 2, lines: 6)
     #expect(try place.count(of: "batch_defaults") == 2)
-    // 300 copies would have 12 MB. One line has labels of its own, and no line has the alternatives.
+    // 300 copies would need 12 MB. One line has its own tags, and no line overrides the
+    // alternatives.
     let bytes = try await Self.recordBytes(store)
     #expect(bytes < 300 * 800, "\(bytes)")
 
@@ -160,7 +163,7 @@ struct BatchDefaultsTests {
   }
 
   @Test(
-    "a page of lines has no more bytes than one of jobs that have it all themselves",
+    "the size limit of a page counts shared defaults for each of its jobs",
     arguments: [StoreAdapter.sqlite, .postgres])
   func pages(adapter: StoreAdapter) async throws {
     let place = try OpenJobs(adapter)
@@ -174,7 +177,7 @@ struct BatchDefaultsTests {
     await store.close()
   }
 
-  @Test("a line whose batch has lost it can't be read, and says so")
+  @Test("a job whose batch has lost the defaults is unreadable")
   func missing() async throws {
     let place = try OpenJobs(.sqlite)
     let (_, jobs) = try await Self.open(place.store)

@@ -2,12 +2,12 @@ import Jobs
 import TestSupport
 import Testing
 
-@Suite("Messages that tell of batches' ends")
+@Suite("Webhook messages of batches")
 struct BatchMessageTests {
   static let webhook = Webhook(
     url: SourceURL("https://a.example/hook")!, events: [.batchFinished, .jobFailure])
 
-  /// As housekeeping does, once a second.
+  /// Runs the check that the maintenance task runs once a second.
   private static func finish(_ store: StoreUnderTest) async throws -> Bool {
     try await store.base.finishBatches()
   }
@@ -17,7 +17,7 @@ struct BatchMessageTests {
     return true
   }
 
-  /// A batch with so many lines, closed.
+  /// Opens and closes a batch with these lines.
   private static func closed(
     _ store: StoreUnderTest, _ number: Int64, lines: [Int], webhook: Webhook? = webhook
   ) async throws -> (batch: Batch, jobs: [Job]) {
@@ -30,7 +30,7 @@ struct BatchMessageTests {
   }
 
   @Test(
-    "are written once its last job has ended, once, and again for another end",
+    "a message is written once when the last job finishes, and again after a retry",
     arguments: BatchStoreTests.adapters)
   func once(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -46,21 +46,22 @@ struct BatchMessageTests {
     #expect(try await Self.finish(store))
     #expect(try await !Self.finish(store))
 
-    let told = try #require(try await store.base.messages(of: batch.id).first)
-    #expect(told.event == .batchFinished && told.url == Self.webhook.url && told.state == .pending)
-    #expect(told.moment == .at(30) && told.nextTry == .at(30) && told.owner == batch.owner)
-    guard case .batch(let subject) = told.subject else {
-      Issue.record("\(told.subject)")
+    let stored = try #require(try await store.base.messages(of: batch.id).first)
+    #expect(
+      stored.event == .batchFinished && stored.url == Self.webhook.url && stored.state == .pending)
+    #expect(stored.moment == .at(30) && stored.nextTry == .at(30) && stored.owner == batch.owner)
+    guard case .batch(let subject) = stored.subject else {
+      Issue.record("\(stored.subject)")
       return
     }
     #expect(subject.id == batch.id && subject.state == .finished && subject.counts[.failure] == 2)
     #expect(try await store.base.messages(of: untold.id).isEmpty)
     #expect(others.count == 1)
     #expect(try await store.base.tidyBatches(idleFor: .seconds(60), 9) == 0)
-    #expect(try await store.base.messages(of: batch.id) == [told])
+    #expect(try await store.base.messages(of: batch.id) == [stored])
     #expect(try await store.base.waitingMessages() == 1)
 
-    // Whatever begins it anew, it ends anew.
+    // Every repeated end writes another message.
     let query = RetryQuery(batch.id, codes: [.notCached], count: 9)
     _ = try await store.base.retry(query) { $0.fetchAgain(at: .at(40), from: .regular) }
     #expect(try await store.base.batch(batch.id)?.state == .running)
@@ -76,18 +77,18 @@ struct BatchMessageTests {
     #expect(try await store.remove(lines[0].id))
     #expect(try await Self.finish(store))
     let all = try await store.base.messages(of: batch.id)
-    #expect(all.count == 3 && all[0] == told && Set(all.map(\.id)).count == 3)
+    #expect(all.count == 3 && all[0] == stored && Set(all.map(\.id)).count == 3)
     try await store.audit()
     await store.close()
   }
 
   @Test(
-    "are written for a batch that ends otherwise: closed, left alone or cancelled",
+    "a message is written for a batch that is closed empty, abandoned or cancelled",
     arguments: BatchStoreTests.adapters)
   func otherwise(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
-    // None of its lines is a job, or there is none.
+    // Batches without jobs.
     let rejected = Batch.sample(1, webhook: Self.webhook)
     _ = try await store.base.open(rejected, key: nil)
     _ = try await store.base.add(
@@ -96,7 +97,7 @@ struct BatchMessageTests {
     _ = try await store.base.close(rejected.id)
     let idle = Batch.sample(2)
     _ = try await store.base.open(idle, key: nil)
-    // Whom to tell may come with the lines.
+    // The webhook can be sent with the lines.
     let telling = BatchLines(after: 0, webhook: Self.webhook)
     guard case .taken(let batch) = try await store.base.add(telling, to: idle.id, capacity: 9)
     else {
@@ -126,9 +127,9 @@ struct BatchMessageTests {
       (rejected.id, Batch.State.finished), (idle.id, .finished), (dropped.id, .cancelled),
       (cancelled.id, .cancelled),
     ] {
-      let told = try await store.base.messages(of: id)
-      guard told.count == 1, case .batch(let batch) = told[0].subject else {
-        Issue.record("\(state): \(told.count)")
+      let stored = try await store.base.messages(of: id)
+      guard stored.count == 1, case .batch(let batch) = stored[0].subject else {
+        Issue.record("\(state): \(stored.count)")
         continue
       }
       #expect(batch.state == state && batch.finishedAt != nil)
@@ -137,7 +138,7 @@ struct BatchMessageTests {
   }
 
   @Test(
-    "are found by whoever comes after a crash, and go with their batch",
+    "a message is written after a crash, and deleted with its batch",
     arguments: BatchStoreTests.adapters)
   func crash(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -146,24 +147,24 @@ struct BatchMessageTests {
     for claim in try await jobs.store.claim(2, at: .at(10)).jobs.map(\.claim) {
       _ = try await jobs.store.complete(Completion([claim], change: Self.fail))
     }
-    // Nobody here was asked after it.
+    // The crash comes before the check for finished batches.
     let store = try await jobs.reopened()
     _ = try await store.base.tidyBatches(idleFor: .seconds(60), 9)
-    let told = try await store.base.messages(of: batch.id)
-    #expect(told.count == 1)
+    let stored = try await store.base.messages(of: batch.id)
+    #expect(stored.count == 1)
     #expect(try await store.base.messages(of: purged.id).count == 1)
     #expect(try await store.base.purge(purged.id))
     #expect(try await store.base.messages(of: purged.id).isEmpty)
     _ = try await store.base.endStopped(9, keptFor: .seconds(60))
 
-    // What waits outlives the batch; what is done with does not.
+    // An unsent message outlives its batch; a sent one does not.
     let instance = try await store.instance
     store.clock.set(.at(40))
     var message = try #require(
       try await store.base.takeMessages(
         MessageRequest(by: instance, sending: [], count: 9, perHost: 9)
       ).messages.first)
-    #expect(message == told[0])
+    #expect(message == stored[0])
     store.clock.set(.at(1 << 30))
     _ = try await store.base.expire(9)
     #expect(try await store.base.tidyBatches(idleFor: .seconds(60), 9) == 1)
@@ -177,7 +178,7 @@ struct BatchMessageTests {
   }
 
   @Test(
-    "are those that a model tells, whatever is done to jobs and batches",
+    "messages match a model after random changes to jobs and batches",
     arguments: [StoreAdapter.sqlite, .postgres], Array(1...4))
   func model(adapter: StoreAdapter, seed: Int) async throws {
     let jobs = try OpenJobs(adapter)
@@ -225,14 +226,14 @@ struct BatchMessageTests {
           }
         }
         _ = try await store.base.finishBatches()
-        // What is left of a cancelled one is found by looking.
+        // Processes the rest of a cancelled batch.
         _ = try await store.base.endStopped(0, keptFor: .seconds(3_600))
       }
       for batch in batches {
-        let told = try await both[0].base.messages(of: batch.id)
+        let stored = try await both[0].base.messages(of: batch.id)
         let expected = try await both[1].base.messages(of: batch.id)
-        #expect(told.count == expected.count, "step \(step), roll \(roll)")
-        #expect(told.allSatisfy { $0.event == .batchFinished && $0.state == .pending })
+        #expect(stored.count == expected.count, "step \(step), roll \(roll)")
+        #expect(stored.allSatisfy { $0.event == .batchFinished && $0.state == .pending })
         let (real, model) = (
           try await both[0].base.batch(batch.id), try await both[1].base.batch(batch.id)
         )

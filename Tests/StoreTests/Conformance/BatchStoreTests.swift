@@ -4,11 +4,11 @@ import Testing
 
 @testable import Store
 
-@Suite("Keeping batches")
+@Suite("Storing batches")
 struct BatchStoreTests {
   static let adapters: [StoreAdapter] = [.sqlite, .postgres, .memory]
 
-  @Test("lines are jobs, and the batch counts what becomes of them", arguments: adapters)
+  @Test("a batch counts its jobs by phase", arguments: adapters)
   func counts(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -66,7 +66,7 @@ struct BatchStoreTests {
     await reopened.close()
   }
 
-  @Test("an image that takes the place of another one counts in its place", arguments: adapters)
+  @Test("an image that replaces another one replaces its size in the count", arguments: adapters)
   func replaced(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -94,7 +94,7 @@ struct BatchStoreTests {
     await store.close()
   }
 
-  @Test("lines go on from those that are there, all of them or none", arguments: adapters)
+  @Test("lines are added only after the received ones, all or none", arguments: adapters)
   func order(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -114,7 +114,7 @@ struct BatchStoreTests {
     let next = BatchLines.sample(batch, after: 2, lines: [3, 4])
     #expect(try await store.base.add(next, to: batch.id, capacity: 3) == .queueFull)
     #expect(try await store.base.batch(batch.id)?.received == 2)
-    // They take no places of other jobs.
+    // Lines do not use the slots of single jobs.
     #expect(try await store.submit([.sample(50)], key: nil, capacity: 1) == .accepted)
     #expect(try await store.base.add(next, to: JobID(at: .at(7)), capacity: 9) == .unknown)
     _ = try await store.base.close(batch.id)
@@ -125,7 +125,9 @@ struct BatchStoreTests {
     await store.close()
   }
 
-  @Test("a key stands for its batch; one that never had a line is forgotten", arguments: adapters)
+  @Test(
+    "a repeated key returns its batch, and a batch that never had a line is deleted with it",
+    arguments: adapters)
   func keys(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -141,7 +143,7 @@ struct BatchStoreTests {
     await store.close()
   }
 
-  @Test("a batch keeps what its key's content is compared with", arguments: adapters)
+  @Test("a batch stores the content that a repeated key is compared with", arguments: adapters)
   func content(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -159,7 +161,8 @@ struct BatchStoreTests {
       #expect(taken.content == content)
       _ = try await store.base.add(BatchLines(after: 1, count: 1), to: batch.id, capacity: 9)
       #expect(try await store.base.batch(batch.id)?.content == content)
-      // The content of an open batch is complete once its first request has ended, which its lines say.
+      // The content of an open batch is complete once its first request has ended, as its lines
+      // say.
       if !isOpen { content.complete() }
       #expect(try await store.base.close(batch.id)?.content == content)
       #expect(try await store.base.batch(batch.id)?.content == content)
@@ -167,7 +170,7 @@ struct BatchStoreTests {
     await store.close()
   }
 
-  @Test("a purged batch's key stands for it, or is forgotten with it", arguments: adapters)
+  @Test("the key of a purged batch returns it until both are deleted", arguments: adapters)
   func purgedKeys(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -179,7 +182,7 @@ struct BatchStoreTests {
       _ = try await store.base.add(lines, to: batch.id, capacity: 9)
       let withKey = name == "l"
       #expect(try await store.base.purge(batch.id, refusedAfter: withKey ? 2 : nil))
-      // Where none may be begun it is known all the same.
+      // A known key is answered even if no further batch may be opened.
       let known = try await store.base.open(next, key: key, atMost: 0)
       #expect(known == (withKey ? .tooMany : .repeated(batch.id)))
       #expect(try await store.base.endStopped(9, keptFor: .seconds(60)).removed.count == 2)
@@ -190,7 +193,7 @@ struct BatchStoreTests {
     await store.close()
   }
 
-  @Test("a refused batch with which somebody has gone on stays", arguments: adapters)
+  @Test("a refused batch that received further lines stays", arguments: adapters)
   func goneOnWith(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -215,7 +218,7 @@ struct BatchStoreTests {
     await store.close()
   }
 
-  @Test("whom to tell of a batch's end takes no place, however full it is", arguments: adapters)
+  @Test("a webhook is added to a batch even if the queue is full", arguments: adapters)
   func tellsWithoutPlace(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -235,7 +238,7 @@ struct BatchStoreTests {
     await store.close()
   }
 
-  @Test("an owner has so many at once that are not over, and no more", arguments: adapters)
+  @Test("an owner's number of unfinished batches is limited", arguments: adapters)
   func limit(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -244,7 +247,7 @@ struct BatchStoreTests {
     #expect(try await store.base.open(.sample(2), key: nil, atMost: 2) == .opened)
     #expect(try await store.base.open(.sample(3), key: nil, atMost: 2) == .tooMany)
     let first = Batch.sample(1).id
-    // What came before is answered all the same, and others' count for nothing.
+    // A known key is answered in any case, and other owners' batches do not count.
     if case .repeated = try await store.base.open(.sample(4), key: key, atMost: 2) {
     } else {
       Issue.record("it is known")
@@ -261,7 +264,7 @@ struct BatchStoreTests {
   }
 
   @Test(
-    "a page of few among many lines is short, and the next goes on behind what was looked at",
+    "a page with few matches among many lines is short, and the next page continues there",
     arguments: adapters)
   func fewOfMany(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -280,7 +283,8 @@ struct BatchStoreTests {
       #expect(pages <= 3)
       if adapter != .memory { #expect(pages > 1) }
     }
-    // What no index tells is looked for among fewer; each page goes on where the one before ended, until all were looked at.
+    // Filters without an index read fewer lines per page. Each page continues where the previous
+    // one ended.
     for isByHost in [false, true] {
       var query = JobQuery(owner: nil, now: .at(1), limit: 50)
       query.batch = batch.id
@@ -289,14 +293,14 @@ struct BatchStoreTests {
       #expect(lines == (isByHost ? [] : [3, 2, 1]))
       if adapter != .memory { #expect(pages == (isByHost ? 9 : 2)) }
     }
-    // Ids tell when: those of the first fifty lines are before this moment.
+    // Ids contain times: the first fifty lines were created before this moment.
     var query = JobQuery(owner: nil, now: .at(1), limit: 100)
     (query.batch, query.until) = (batch.id, .at(1_051))
     #expect(try await Self.turned(query, in: store).lines == Array((1...50).reversed()))
     await store.close()
   }
 
-  /// Turns the pages of a batch's jobs to their end.
+  /// Reads all pages of a batch's jobs.
   private static func turned(
     _ query: JobQuery, in store: StoreUnderTest
   ) async throws -> (lines: [Int?], pages: Int) {
@@ -311,7 +315,7 @@ struct BatchStoreTests {
     }
   }
 
-  /// A batch of so many jobs.
+  /// Opens a batch with this number of jobs.
   private static func opened(_ count: Int, in store: StoreUnderTest) async throws -> Batch {
     let batch = Batch.sample(1)
     _ = try await store.base.open(batch, key: nil)
@@ -323,7 +327,7 @@ struct BatchStoreTests {
     return batch
   }
 
-  /// Jobs that have begun fail.
+  /// Fails claimed jobs.
   private static func fail(
     _ jobs: [(job: Job, claim: Claim)], in store: StoreUnderTest
   ) async throws {
@@ -334,7 +338,7 @@ struct BatchStoreTests {
       })
   }
 
-  @Test("no job is left out between pages that few lines are for", arguments: adapters)
+  @Test("paging skips no job if few lines match", arguments: adapters)
   func rareLines(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -355,7 +359,7 @@ struct BatchStoreTests {
     await store.close()
   }
 
-  @Test("who goes on behind a job that is gone begins at none before it", arguments: adapters)
+  @Test("paging continues correctly after the last job of a page was deleted", arguments: adapters)
   func goneLine(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -377,7 +381,7 @@ struct BatchStoreTests {
     await store.close()
   }
 
-  @Test("results come in the order of the lines", arguments: adapters)
+  @Test("results are returned in the order of the lines", arguments: adapters)
   func results(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -413,13 +417,13 @@ struct BatchStoreTests {
   }
 
   @Test(
-    "a part of the results ends with the line by which it has as many bytes as it may",
+    "a part of the results ends with the line that reaches the size limit",
     arguments: adapters)
   func longResults(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let long = "https://example.org/" + String(repeating: "x", count: 8_000)
-    // The jobs first, and then by turns with rejected lines.
+    // First all jobs before all rejected lines, then alternating.
     for (number, taken) in [Array(1...6), [1, 3, 5, 7, 9, 11]].enumerated() {
       let batch = Batch.sample(Int64(number))
       _ = try await store.base.open(batch, key: nil)
@@ -446,18 +450,18 @@ struct BatchStoreTests {
       for (bytes, most) in [(1, 1), (20_000, 6), (1 << 20, 12)] {
         var query = ResultQuery(batch.id, after: 0, through: 99)
         (query.maxBytes, query.isInOrder) = (bytes, bytes > 1)
-        var told: [[Int]] = []
-        while query.after < 12, told.count <= 12 {
+        var parts: [[Int]] = []
+        while query.after < 12, parts.count <= 12 {
           let results = try #require(try await store.base.results(query))
-          told.append(results.lines.map(\.number))
-          #expect(results.through == told.last?.last)
+          parts.append(results.lines.map(\.number))
+          #expect(results.through == parts.last?.last)
           query.after = results.through
         }
-        #expect(told.flatMap(\.self) == Array(1...12), "\(bytes)")
-        #expect(told.allSatisfy { $0.count <= most }, "\(bytes): \(told)")
-        if number == 0, bytes == 20_000 { #expect(told.map(\.last) == [3, 6, 9, 12]) }
+        #expect(parts.flatMap(\.self) == Array(1...12), "\(bytes)")
+        #expect(parts.allSatisfy { $0.count <= most }, "\(bytes): \(parts)")
+        if number == 0, bytes == 20_000 { #expect(parts.map(\.last) == [3, 6, 9, 12]) }
       }
-      // What is not asked for counts for nothing.
+      // Lines that the query excludes do not count.
       var query = ResultQuery(batch.id, after: 0, through: 99)
       (query.maxBytes, query.phases, query.withRejected) = (1, [.success], false)
       #expect(try await store.base.results(query) == BatchResults(lines: [], through: 12))
@@ -466,7 +470,7 @@ struct BatchStoreTests {
   }
 
   @Test(
-    "of a cancelled batch no job is handed over, and its jobs are ended some at a time",
+    "no job of a cancelled batch is claimed, and its jobs are cancelled in portions",
     arguments: adapters)
   func cancelled(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -483,7 +487,7 @@ struct BatchStoreTests {
     #expect(try await store.claimOne(at: .at(11)) == nil)
     let request = try #require(lines.jobs[2].request)
     #expect(try await store.claim(equalTo: request, count: 1, at: .at(12)).isEmpty)
-    // The mark outlives the process.
+    // The mark survives a restart.
     let reopened = try await jobs.reopened()
     if adapter == .sqlite { _ = try await reopened.recover() }
     #expect(try await reopened.claimOne(at: .at(13)) == nil)
@@ -501,7 +505,7 @@ struct BatchStoreTests {
     #expect(!now.isCancelling)
     #expect(now.finishedAt != nil)
     #expect(try await reopened.base.endStopped(9, keptFor: .seconds(60)).batches.isEmpty)
-    // One that is wanted again runs.
+    // A batch runs again after one of its jobs was retried.
     _ = try await reopened.update(lines.jobs[3].id, under: nil) {
       $0.fetchAgain(at: .at(30), from: .regular)
     }
@@ -512,7 +516,8 @@ struct BatchStoreTests {
     await reopened.close()
   }
 
-  @Test("a purged batch is gone at once, and its jobs after it", arguments: adapters)
+  @Test(
+    "a purged batch disappears at once, and its jobs are deleted afterwards", arguments: adapters)
   func purged(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -534,7 +539,7 @@ struct BatchStoreTests {
   }
 
   @Test(
-    "what the cache has of a purged batch's jobs goes with them, wherever the purge breaks off",
+    "the cache entries of a purged batch are deleted with its jobs, also across restarts",
     arguments: adapters)
   func purgedFromCache(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -547,7 +552,7 @@ struct BatchStoreTests {
       let line = try #require(claimed.job.batch?.line)
       let holder = JobID(at: .at(Int64(line)))
       _ = try await store.reserve(.sample(line), bytes: 7, as: holder, limit: .max / 2)
-      // Somebody else's response is the same image.
+      // Another job's response has the same image.
       let others = try CacheEntry.sample(10 + line, .sample(line), bytes: 7)
       _ = try await store.complete(Completion([], entry: others) { _ in false })
       let entry = try CacheEntry.sample(line, .sample(line), bytes: 7)
@@ -586,14 +591,14 @@ struct BatchStoreTests {
 
   private static func key(_ number: Int) -> Fingerprint { Fingerprint(of: ["\(number)"]) }
 
-  /// Made of the image of that number.
+  /// A variant of the image with this number.
   private static func variant(_ number: Int) -> StoredVariant {
     let id = CacheEntry.ID(key: Rendition.key(of: .sample(number)), selector: key(0))
     return StoredVariant(id: id, name: "webp", digest: .sample(20 + number), bytes: 3)
   }
 
   @Test(
-    "cancelled batches are ended before purged ones, and each is told of whoever had a turn",
+    "cancelled batches are processed before purged ones, and every call returns all of them",
     arguments: adapters)
   func stoppedInTurn(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -620,7 +625,8 @@ struct BatchStoreTests {
   }
 
   @Test(
-    "failed jobs are queued again by their codes, in the order of their lines", arguments: adapters)
+    "failed jobs are queued again by failure code, in the order of their lines", arguments: adapters
+  )
   func retried(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -658,7 +664,7 @@ struct BatchStoreTests {
   }
 
   @Test(
-    "failed jobs are queued again for as long as there are places for lines", arguments: adapters)
+    "failed jobs are queued again while there are free slots for lines", arguments: adapters)
   func retriedWithin(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -703,7 +709,8 @@ struct BatchStoreTests {
   }
 
   @Test(
-    "batches that nobody goes on with end, and go when their time has come", arguments: adapters)
+    "a batch that stops receiving lines is closed, and deleted when it expires", arguments: adapters
+  )
   func tidied(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -722,7 +729,7 @@ struct BatchStoreTests {
         $0.fail(.fetch(.noData), at: .at(4_000), keptFor: .seconds(7_200))
         return true
       })
-    // The batch is kept for as long as the last of its jobs.
+    // The batch expires together with the last of its jobs.
     #expect(try await store.base.batch(batch.id)?.expiresAt == .at(7_204_000))
     store.clock.set(.at(7_203_000))
     #expect(try await store.base.tidyBatches(idleFor: .seconds(1), 9) == 0)
@@ -733,7 +740,7 @@ struct BatchStoreTests {
     await store.close()
   }
 
-  @Test("one that nobody goes on with is closed however many others are open", arguments: adapters)
+  @Test("an idle batch is closed even if very many others are open", arguments: adapters)
   func crowded(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -751,7 +758,7 @@ struct BatchStoreTests {
   }
 
   @Test(
-    "owners and batches take turns, whatever the priority and however much waits",
+    "owners and batches are served in turn, whatever the priorities and queue lengths",
     arguments: StoreAdapter.allCases)
   func fair(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -767,14 +774,15 @@ struct BatchStoreTests {
       _ = try await store.submit(.sample(91_000 + Int64(number), owner: "ben", priority: .low))
     }
     let first = try await store.claim(36, at: .at(10)).jobs.map(\.job)
-    // Half of all turns are between owners: what ben has is of a lower priority, and gets a quarter of all at least.
+    // Every second claim compares owners before priorities. So ben gets at least a quarter despite
+    // the lower priority.
     #expect(first.count { $0.owner.name == "ben" } >= 9)
     let anna = first.filter { $0.owner.name == "anna" }
     for batch in batches {
       #expect(anna.count { $0.batch?.id == batch.id } >= anna.count / 3)
     }
     #expect(anna.count { $0.batch == nil } >= anna.count / 3)
-    // Each in the order in which it came.
+    // Each batch is served in submission order.
     #expect(
       anna.filter { $0.batch?.id == batches[0].id }.compactMap { $0.batch?.line }.prefix(3) == [
         1, 2, 3,
@@ -818,7 +826,7 @@ extension Batch {
 }
 
 extension BatchLines {
-  /// Jobs at those lines.
+  /// Creates jobs at these lines.
   static func sample(
     _ batch: Batch, after offset: Int, lines: [Int], rejected: [Int] = [], count: Int? = nil
   ) -> BatchLines {

@@ -4,9 +4,9 @@ import Testing
 
 @testable import Store
 
-@Suite("What is left to do of batches")
+@Suite("Maintenance of batches")
 struct BatchUpkeepTests {
-  /// A batch whose lines have failed, to be kept for a minute, and that has ended.
+  /// Creates a finished batch with failed lines, which expire after a minute.
   private static func ended(_ store: StoreUnderTest, lines: [Int]) async throws -> Batch {
     let batch = Batch.sample(1)
     _ = try await store.base.open(batch, key: nil)
@@ -24,7 +24,7 @@ struct BatchUpkeepTests {
   }
 
   @Test(
-    "one whose time has come is kept, and not shown, for as long as there are jobs of it",
+    "an expired batch is hidden, and kept while it has jobs",
     arguments: BatchStoreTests.adapters)
   func lastJob(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -36,7 +36,7 @@ struct BatchUpkeepTests {
     let query = BatchQuery(owner: nil, now: end, limit: 9)
     #expect(try await store.base.batches(query).batches.isEmpty)
 
-    // Another one is another one, however its lines are told apart from those.
+    // A new batch does not get the number of the expired one.
     let next = Batch.sample(2, owner: "ben")
     _ = try await store.base.open(next, key: nil)
     _ = try await store.base.add(
@@ -52,7 +52,7 @@ struct BatchUpkeepTests {
   }
 
   @Test(
-    "jobs whose time has come change nothing of what their batch is known by",
+    "the expiry of jobs does not change their batch's counts",
     arguments: BatchStoreTests.adapters)
   func expired(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -65,7 +65,7 @@ struct BatchUpkeepTests {
   }
 
   @Test(
-    "of a cancelled one jobs are ended that were loading and are queued again, wherever others are",
+    "jobs of a cancelled batch that are queued again are cancelled, whatever their line",
     arguments: BatchStoreTests.adapters)
   func requeued(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -87,7 +87,7 @@ struct BatchUpkeepTests {
       calls += 1
     }
     #expect(cancelled == 6)
-    // Nothing is found while another one is loading, however often one looks.
+    // Nothing is cancelled while a job is still loading.
     for _ in 0..<3 {
       #expect(try await store.base.endStopped(2, keptFor: .seconds(9)).cancelled.isEmpty)
     }
@@ -102,7 +102,7 @@ struct BatchUpkeepTests {
   }
 
   @Test(
-    "purged ones go by some thousand rejected lines at a time, also where a crash comes between",
+    "the rejected lines of purged batches are deleted in portions, also across restarts",
     arguments: [StoreAdapter.sqlite, .postgres])
   func manyRejected(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -118,7 +118,7 @@ struct BatchUpkeepTests {
       #expect(try await store.base.purge(batch.id))
     }
     var ends = try await store.base.endStopped(9, keptFor: .seconds(9))
-    // As many lines as go at a time are the first one's, whose job went before them.
+    // One call deletes a full portion of the first batch's lines, after its job.
     #expect(ends.removed.map { $0.batch?.id } == [batches[0].id])
     #expect(Set(ends.batches) == Set(batches.map(\.id)) && ends.isMore)
     store = try await jobs.reopened(after: store)
@@ -130,12 +130,14 @@ struct BatchUpkeepTests {
     }
     #expect(calls > 2 && removed == 2)
     #expect(ends.batches.isEmpty)
-    #expect(try await store.base.waitingMessages() == 0, "nobody is told of a purged one's end")
+    #expect(try await store.base.waitingMessages() == 0, "a purged batch writes no message")
     try await store.audit()
     await store.close()
   }
 
-  @Test("purged ones without jobs all go, however many", arguments: BatchStoreTests.adapters)
+  @Test(
+    "purged batches without jobs are all deleted, however many there are",
+    arguments: BatchStoreTests.adapters)
   func manyPurged(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -154,7 +156,7 @@ struct BatchUpkeepTests {
   }
 
   @Test(
-    "one whose time has come goes by some thousand rejected lines at a time",
+    "the rejected lines of an expired batch are deleted in portions",
     arguments: [StoreAdapter.sqlite, .postgres])
   func manyRejectedExpired(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -168,7 +170,7 @@ struct BatchUpkeepTests {
     let end = try #require(try await store.base.batch(batch.id)?.expiresAt)
     store.clock.set(end + .seconds(1))
     for _ in 0..<2 {
-      // As many as it was asked for: there is more to do.
+      // Returns the requested number, because more is left.
       #expect(try await store.base.tidyBatches(idleFor: .seconds(60), 9) == 9)
       #expect(try await store.base.batch(batch.id) != nil)
     }
@@ -179,7 +181,7 @@ struct BatchUpkeepTests {
     await store.close()
   }
 
-  @Test("a retry looks at failed jobs alone, however long the list and many the codes")
+  @Test("a retry reads only failed jobs, whatever the size of the batch and the number of codes")
   func fewFailed() async throws {
     func steps(ofLines count: Int) async throws -> Int {
       let jobs = try OpenJobs()
@@ -205,7 +207,7 @@ struct BatchUpkeepTests {
     #expect(many < 2 * few)
   }
 
-  @Test("ending jobs of a cancelled one takes no longer behind thousands that have ended")
+  @Test("cancelling jobs of a batch takes no longer after thousands of others")
   func manyEnded() async throws {
     let jobs = try OpenJobs()
     let store = jobs.store

@@ -5,9 +5,9 @@ import Testing
 
 @testable import Store
 
-@Suite("The cache's entries")
+@Suite("Cache entries")
 struct CacheStoreTests {
-  /// Stores an entry at that moment.
+  /// Stores an entry at the current time.
   private static func keep(
     _ entry: CacheEntry, limit: Int = .max, _ store: StoreUnderTest
   ) async throws {
@@ -19,7 +19,7 @@ struct CacheStoreTests {
   }
 
   @Test(
-    "are found by their keys, all in one look, also after reopening",
+    "entries are found by several keys in one query, also after reopening",
     arguments: StoreAdapter.allCases)
   func found(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -40,7 +40,7 @@ struct CacheStoreTests {
   }
 
   @Test(
-    "one takes the place of the one of the same id; the image before is abandoned",
+    "an entry replaces the one with the same id, and the old image is abandoned",
     arguments: StoreAdapter.allCases)
   func replacedByStoring(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -56,7 +56,7 @@ struct CacheStoreTests {
   }
 
   @Test(
-    "the least recently used give way to a new one; using one keeps it",
+    "the least recently used entries are evicted for a new one",
     arguments: StoreAdapter.allCases)
   func leastRecentlyUsed(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter, at: .at(0))
@@ -78,7 +78,7 @@ struct CacheStoreTests {
   }
 
   @Test(
-    "those for which a lowered limit has no room go, the least recently used first, in a few transactions",
+    "a lowered limit evicts the least recently used entries in a few transactions",
     arguments: [StoreAdapter.sqlite, .postgres])
   func loweredLimit(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter, at: .at(0))
@@ -98,7 +98,7 @@ struct CacheStoreTests {
   }
 
   @Test(
-    "one that is larger than the limit is not stored, and the others stay",
+    "an entry larger than the limit is not stored, and the others stay",
     arguments: StoreAdapter.allCases)
   func tooLarge(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -113,7 +113,8 @@ struct CacheStoreTests {
   }
 
   @Test(
-    "one whose image is leaving, or was never kept, is not stored", arguments: StoreAdapter.allCases
+    "an entry is not stored if its image is pending deletion or was never stored",
+    arguments: StoreAdapter.allCases
   )
   func withoutImage(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -131,7 +132,7 @@ struct CacheStoreTests {
   }
 
   @Test(
-    "they go with their image when it gives way, the oldest of jobs and entries first",
+    "entries are deleted when their image is evicted; the oldest image is evicted first",
     arguments: StoreAdapter.allCases)
   func evict(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter, at: .at(10))
@@ -172,7 +173,8 @@ struct CacheStoreTests {
   }
 
   @Test(
-    "the newest 32 responses of a key stay; of variants all do", arguments: StoreAdapter.allCases)
+    "a key keeps its newest 32 responses, and all of its variants", arguments: StoreAdapter.allCases
+  )
   func manyOfKey(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -182,7 +184,7 @@ struct CacheStoreTests {
       try CacheEntry.sample(1, selector: $0, .sample($0 / 2), bytes: 10)
     }
     for entry in entries { try await Self.keep(entry, store) }
-    // One in the place of another drops no third.
+    // Replacing an entry deletes no other one.
     try await Self.keep(entries[39], store)
     let found = try await store.entries(for: [entries[0].id.key, other.id.key])
     #expect(found == [Array(entries[8...]), [other]])
@@ -199,7 +201,9 @@ struct CacheStoreTests {
     await store.close()
   }
 
-  @Test("are forgotten by key, or all of them, and counted", arguments: StoreAdapter.allCases)
+  @Test(
+    "entries are deleted by key or all together, and the number is returned",
+    arguments: StoreAdapter.allCases)
   func forgotten(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -216,7 +220,7 @@ struct CacheStoreTests {
     await store.close()
   }
 
-  @Test("one whose record can't be read is no entry", arguments: [StoreAdapter.sqlite])
+  @Test("an unreadable entry is skipped", arguments: [StoreAdapter.sqlite])
   func unreadable(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -234,7 +238,7 @@ struct CacheStoreTests {
   }
 }
 
-@Suite("The cache's partitions and uses")
+@Suite("Partitions and use times of cache entries")
 struct CachePartitionTests {
   private static func keep(
     _ entry: CacheEntry, limit: Int = .max, _ store: StoreUnderTest,
@@ -258,7 +262,7 @@ struct CachePartitionTests {
   }
 
   @Test(
-    "a resource's entries are found by its name under whatever key, some at a time",
+    "a resource's entries are deleted by its name in portions, whatever their keys",
     arguments: StoreAdapter.allCases)
   func resource(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -284,7 +288,7 @@ struct CachePartitionTests {
   }
 
   @Test(
-    "what was used since the uses were noted stays, and what was not gives way",
+    "an entry that was used since its stored time stays, and another one is evicted",
     arguments: StoreAdapter.allCases)
   func lastUse(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter, at: .at(0))
@@ -295,7 +299,7 @@ struct CachePartitionTests {
     try await Self.keep(entries[3], limit: 30, store) { used.contains($0) ? .at(5) : nil }
     let kept = try await store.entries(for: entries.map(\.id.key)).map(\.isEmpty)
     #expect(kept == [false, false, true, false])
-    // Once all of them were used, the one that was used first goes; it ends.
+    // If all entries were used since, the least recently used one is evicted.
     let more = try CacheEntry.sample(5, .sample(5), bytes: 30)
     try await Self.keep(more, limit: 30, store) { _ in .at(9) }
     #expect(try await store.cacheCounts() == (1, 30))
@@ -310,7 +314,7 @@ struct CachePartitionTests {
   }
 
   @Test(
-    "equal images take their room once, and their entries' records take some too",
+    "the size of equal images counts once, and entries' records count too",
     arguments: [StoreAdapter.sqlite])
   func records(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -325,7 +329,7 @@ struct CachePartitionTests {
     }
     let counts = try await store.cacheCounts()
     #expect(counts.bytes == 10)
-    // A MiB that is free, and a million bytes.
+    // A MiB is free, and a million bytes are the limit.
     #expect(33...34 ~= counts.entries, "\(counts.entries)")
     #expect(try await store.entries(for: [Fingerprint(of: ["99"])])[0].count == 1)
     try await store.audit()

@@ -7,7 +7,7 @@ import Testing
 @Suite("Claiming jobs")
 struct ClaimingTests {
   @Test(
-    "the highest priority comes first, and within one the first submitted",
+    "higher priorities are claimed first, and within one priority older jobs",
     arguments: StoreAdapter.allCases)
   func order(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -25,7 +25,7 @@ struct ClaimingTests {
   }
 
   @Test(
-    "a claimed job is loading, as its own start says, and stays so on the disk",
+    "a claimed job is loading, and stays so after a restart",
     arguments: StoreAdapter.allCases)
   func started(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -44,7 +44,7 @@ struct ClaimingTests {
   }
 
   @Test(
-    "a claim that a power cut undid shows no version twice, and no later claim is taken for it",
+    "a claim undone by a power failure repeats neither a version nor a claim number",
     arguments: [StoreAdapter.sqlite])
   func undone(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -64,7 +64,7 @@ struct ClaimingTests {
   }
 
   @Test(
-    "a job is not handed over before its time, and the time of the next is told",
+    "a job is not claimed before its due time, and the next due time is returned",
     arguments: StoreAdapter.allCases)
   func due(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -83,7 +83,7 @@ struct ClaimingTests {
   }
 
   @Test(
-    "however many become due at once, the first of them all comes first",
+    "the order holds even if very many jobs become due at once",
     arguments: [StoreAdapter.sqlite])
   func manyDue(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -93,7 +93,7 @@ struct ClaimingTests {
     _ = try await store.submit(batch, key: nil, capacity: QueueCapacity(count))
     let claims = try await store.claim(count, at: .at(9)).jobs.map(\.claim)
     let completion = Completion(claims) {
-      // The urgent one is due last.
+      // The high-priority job becomes due last.
       $0.retry(after: .internal, from: .regular, notBefore: .at($0.priority == .high ? 60 : 50))
       return true
     }
@@ -106,7 +106,7 @@ struct ClaimingTests {
     await store.close()
   }
 
-  @Test("a clock that goes back hands over nothing too early", arguments: StoreAdapter.allCases)
+  @Test("a clock that is set back does not make jobs due early", arguments: StoreAdapter.allCases)
   func clockBack(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let (first, second) = (Job.sample(1), Job.sample(2))
@@ -125,7 +125,7 @@ struct ClaimingTests {
   }
 
   @Test(
-    "a retried job keeps its place, one fetched again goes to the end",
+    "a retried job keeps its position, and a job fetched again goes to the end",
     arguments: StoreAdapter.allCases)
   func places(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -147,7 +147,7 @@ struct ClaimingTests {
     await jobs.store.close()
   }
 
-  @Test("claims have numbers of their own, also after reopening", arguments: StoreAdapter.allCases)
+  @Test("claim numbers are unique, also after reopening", arguments: StoreAdapter.allCases)
   func numbers(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let job = Job.sample(1)
@@ -165,7 +165,7 @@ struct ClaimingTests {
     await reopened.close()
   }
 
-  @Test("many claimers get each job exactly once", arguments: StoreAdapter.allCases)
+  @Test("concurrent claims return each job exactly once", arguments: StoreAdapter.allCases)
   func exactlyOnce(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store

@@ -14,7 +14,9 @@ struct CompletingTests {
     }
   }
 
-  @Test("answers for each claim in its place; a lost one is nil", arguments: StoreAdapter.allCases)
+  @Test(
+    "a completion returns a result for each claim, and nil for a lost one",
+    arguments: StoreAdapter.allCases)
   func inOrder(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -34,7 +36,7 @@ struct CompletingTests {
   }
 
   @Test(
-    "answers what was made already, and could not say so, with the jobs that it left as they are",
+    "a repeated completion returns the jobs that the first one changed",
     arguments: StoreAdapter.allCases.filter { $0 != .sqlite })
   func repeated(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -42,7 +44,7 @@ struct CompletingTests {
     let batch = (0..<4).map { Job.sample($0) }
     _ = try await store.submit(batch, key: nil, capacity: 9)
     let claims = try await store.claim(4, at: .at(5)).jobs.map(\.claim)
-    // Somebody else ends this one, and nobody here is to say so again.
+    // Another caller cancels this job, so the repetition must not return it.
     _ = try await store.update(batch[3].id, under: nil) { $0.cancel(at: .at(6), keptFor: .zero) }
     var completion = Completion(claims) { job in
       if job.id == batch[1].id || job.id == batch[2].id {
@@ -57,14 +59,16 @@ struct CompletingTests {
     #expect(try await store.complete(completion).jobs == [nil, nil, nil, nil])
     completion.isRepeated = true
     #expect(try await store.complete(completion).jobs == made)
-    // Of this one something else has become.
+    // This job was changed since.
     _ = try await store.update(batch[2].id, under: nil) { $0.cancel(at: .at(10), keptFor: .zero) }
     #expect(try await store.complete(completion).jobs == [made[0], made[1], nil, nil])
     try await store.audit()
     await store.close()
   }
 
-  @Test("one whose record can't be read loses none of the others", arguments: [StoreAdapter.sqlite])
+  @Test(
+    "an unreadable job does not affect the other jobs of a completion",
+    arguments: [StoreAdapter.sqlite])
   func unreadable(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -75,7 +79,7 @@ struct CompletingTests {
       try db.execute(
         sql: "UPDATE jobs SET record = x'7B' WHERE id = ?", arguments: [batch[1].id.data])
     }
-    // With what fails the writer forgets what it holds of rows, and reads them again.
+    // After a failure, the writer empties its cache of rows and reads them again.
     await #expect(throws: StoreError.full) {
       try await store.writer.perform { (_: inout WriteTransaction) in throw StoreError.full }
     }
@@ -89,7 +93,7 @@ struct CompletingTests {
   }
 
   @Test(
-    "keeps the entry and ends the reservation whatever becomes of the jobs",
+    "a completion stores the entry and releases the reservation even if all claims are lost",
     arguments: StoreAdapter.allCases)
   func withoutJobs(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -108,7 +112,7 @@ struct CompletingTests {
     await store.close()
   }
 
-  @Test("takes back everything when the database refuses", arguments: StoreAdapter.allCases)
+  @Test("a completion changes nothing if the database rejects it", arguments: StoreAdapter.allCases)
   func allOrNothing(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -117,7 +121,7 @@ struct CompletingTests {
     let gone = try #require(await store.succeed(5, with: .sample(1), bytes: 10))
     #expect(try await store.remove(gone.id))
     #expect(try await store.abandonedImages(9) == [.sample(1)])
-    // Nobody reserved the image, which is leaving.
+    // The image is pending deletion and was not reserved.
     await #expect(throws: StoreError.self) {
       try await store.complete(Completion([claim], change: Self.succeed(.sample(1))))
     }
@@ -127,7 +131,7 @@ struct CompletingTests {
   }
 }
 
-@Suite("Submitting jobs that the cache answered")
+@Suite("Submitting jobs answered from the cache")
 struct AnsweredJobTests {
   private static func answered(_ number: Int64, _ digest: ImageDigest) -> Job {
     var job = Job.sample(number)
@@ -136,7 +140,7 @@ struct AnsweredJobTests {
   }
 
   @Test(
-    "they are finished and refer to their image; only queued ones need room in the queue",
+    "answered jobs refer to their image and need no slot in the queue",
     arguments: StoreAdapter.allCases)
   func kept(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -159,7 +163,8 @@ struct AnsweredJobTests {
     await store.close()
   }
 
-  @Test("nothing is saved when an image is leaving or gone", arguments: StoreAdapter.allCases)
+  @Test(
+    "nothing is stored if an image is pending deletion or gone", arguments: StoreAdapter.allCases)
   func imageGone(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -178,7 +183,7 @@ struct AnsweredJobTests {
   }
 
   @Test(
-    "an abandoned image that nobody removes yet is theirs again", arguments: StoreAdapter.allCases)
+    "an abandoned image that is not deleted yet is used again", arguments: StoreAdapter.allCases)
   func revived(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -193,7 +198,7 @@ struct AnsweredJobTests {
 @Suite("Jobs with low-data images")
 struct LowDataTests {
   @Test(
-    "are listed by their ids, until their image is replaced, gives way or is removed",
+    "jobs with low-data images are listed until the image is replaced, evicted or removed",
     arguments: StoreAdapter.allCases)
   func listed(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -240,7 +245,7 @@ struct LowDataTests {
 
 extension CompletingTests {
   @Test(
-    "a job that drops its image keeps its variants as one, and what its client sent no longer",
+    "a job that drops its original keeps its variants, but not the image its client sent",
     arguments: StoreAdapter.allCases)
   func bundle(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -270,7 +275,7 @@ extension CompletingTests {
     #expect(try await store.counts().imageBytes == 50)
     #expect(try await store.abandonedImages(9) == [.sample(1)])
     try await store.audit()
-    // It gives way as an image does.
+    // The bundle of variants is evicted like an image.
     let made = try await store.reserve(.sample(3), bytes: 95, as: load, limit: 100)
     #expect(made == .reserved(evicted: [.sample(2)]))
     #expect(try await store.job(job.id)?.image?.isKept == false)

@@ -4,13 +4,13 @@ import Testing
 
 @testable import Store
 
-@Suite("An image that very many share")
+@Suite("An image shared by very many jobs")
 struct CrowdedImageTests {
   static let adapters: [StoreAdapter] = [.sqlite, .postgres]
-  /// So many let go of it in one transaction.
+  /// The number of references removed in one transaction.
   private static let portion = 2_000
 
-  /// Saves jobs that the cache answered with an image of 40 bytes, which is kept.
+  /// Submits jobs that the cache answered with a stored image of 40 bytes.
   private static func share(
     _ digest: ImageDigest, by count: Int, _ store: StoreUnderTest
   ) async throws -> [JobID] {
@@ -35,7 +35,7 @@ struct CrowdedImageTests {
   }
 
   @Test(
-    "gives way over several calls; others make room meanwhile", arguments: adapters)
+    "a shared image is evicted over several calls, while others free space", arguments: adapters)
   func crowded(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let (store, portion) = (jobs.store, Self.portion)
@@ -76,7 +76,7 @@ struct CrowdedImageTests {
     await store.close()
   }
 
-  @Test("is lost by all of them, where its bytes are harmed", arguments: adapters)
+  @Test("all jobs lose a shared image whose bytes are corrupt", arguments: adapters)
   func lost(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store

@@ -4,9 +4,9 @@ import Testing
 
 @testable import Store
 
-@Suite("Turns of owners and batches")
+@Suite("Fairness between owners and batches")
 struct FairnessTests {
-  /// Lines of a batch, with a priority of their own.
+  /// Adds a batch with lines of the given priority.
   private static func batch(
     _ store: StoreUnderTest, _ number: Int64, owner: String = "anna", _ count: Int,
     priority: Priority = .normal
@@ -27,12 +27,12 @@ struct FairnessTests {
   }
 
   @Test(
-    "another owner's jobs get at least half of their share while very many are queued, whatever the priorities",
+    "a small owner gets at least half of its share while another has very many jobs",
     arguments: StoreAdapter.allCases)
   func share(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
-    // The model looks at every job for each that it hands over.
+    // The model compares every job for each claim, so it gets fewer.
     _ = try await Self.batch(
       store, 1, store.base is MemoryJobStore ? 300 : 3_000, priority: .veryHigh)
     for number in 0..<200 {
@@ -46,13 +46,13 @@ struct FairnessTests {
     #expect(first.count == 256)
     #expect(first.count { $0.owner.name == "ben" } >= 64)
     let lines = first.compactMap { $0.batch?.line }
-    #expect(lines == Array(1...lines.count), "each in the order in which it came")
+    #expect(lines == Array(1...lines.count), "in submission order")
     try await store.audit()
     await store.close()
   }
 
   @Test(
-    "an owner without room is passed over, ready or parked, whatever its priority and age",
+    "jobs of an owner without capacity are skipped, ready or parked, whatever their priority",
     arguments: StoreAdapter.allCases)
   func full(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -60,7 +60,7 @@ struct FairnessTests {
     for number in 1...4 {
       _ = try await Self.batch(store, Int64(number), 60, priority: Priority.allCases[number])
     }
-    // Some of anna's stand aside by now.
+    // This parks some of anna's jobs.
     let parking = OriginRoom(usual: 0)
     #expect(try await store.claim(99, at: .at(20), room: parking).jobs.isEmpty)
     for number in 0..<40 {
@@ -72,7 +72,7 @@ struct FairnessTests {
     var workers = SharedCapacity<Owner>()
     workers.hold(16, for: Owner("anna"))
     workers.note(Owner("ben"), at: .at(89_000))
-    // Anna's jobs are old: every eighth turn is by age.
+    // Anna's jobs are old, and every eighth claim considers the age.
     let owners = OwnerRoom(workers, of: 32, at: .at(90_000))
     let first = try await store.claim(16, at: .at(90_000), owners: owners)
     #expect(first.jobs.map(\.job.owner.name) == Array(repeating: "ben", count: 8))
@@ -82,7 +82,7 @@ struct FairnessTests {
     #expect(try await store.claim(8, at: .at(90_000), owners: none).jobs.isEmpty)
     workers.release(4, of: Owner("anna"))
     workers.release(2, of: Owner("ben"))
-    // Six jobs fit; four of them are all that anna may have.
+    // Six jobs fit; anna may have four of them.
     let rest = OwnerRoom(workers, of: 32, at: .at(90_000))
     let next = try await store.claim(14, at: .at(90_000), owners: rest).jobs.map(\.job.owner.name)
     #expect(next.count == 6 && next.count { $0 == "anna" } == 4)
@@ -92,7 +92,7 @@ struct FairnessTests {
   }
 
   @Test(
-    "one worker of those that are left for others is any owner's, and the next one another's",
+    "of the reserved workers, one is free for any owner, and the next one for another owner",
     arguments: StoreAdapter.allCases)
   func kept(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -115,12 +115,12 @@ struct FairnessTests {
   }
 
   @Test(
-    "goes by what all instances are loading", arguments: StoreAdapter.shared)
+    "fairness considers the loading jobs of all instances", arguments: StoreAdapter.shared)
   func instances(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let (a, b) = (jobs.store, jobs.store.other)
     _ = try await Self.batch(a, 1, 500)
-    // The one instance has much of anna's under way before ben comes.
+    // One instance has loaded many of anna's jobs before ben submits any.
     #expect(try await a.claim(40, at: .at(10)).jobs.count == 40)
     for number in 0..<60 {
       _ = try await a.submit(
@@ -132,7 +132,8 @@ struct FairnessTests {
   }
 
   @Test(
-    "reaches every lane, however many there are, ready or parked", arguments: StoreAdapter.allCases)
+    "claims reach every owner, however many there are, with ready or parked jobs",
+    arguments: StoreAdapter.allCases)
   func lanes(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -145,7 +146,7 @@ struct FairnessTests {
             url: "https://\(number == 0 ? "a" : "b").example/\(lane)"))
       }
     }
-    // One origin has no room at first.
+    // One origin has no capacity at first.
     var room = OriginRoom(usual: 1_000, exceptions: ["https://b.example": 0])
     var owners: Set<String> = []
     for _ in 0..<3 {

@@ -2,9 +2,11 @@ import Jobs
 import TestSupport
 import Testing
 
-@Suite("A job store, as whose a bucket's images are")
+@Suite("A job store as the owner of a bucket's images")
 struct ImageOwnerTests {
-  @Test("has a name of its own, and the same after reopening", arguments: StoreAdapter.allCases)
+  @Test(
+    "a job store has a unique name, which stays the same after reopening",
+    arguments: StoreAdapter.allCases)
   func name(adapter: StoreAdapter) async throws {
     let (jobs, others) = (try OpenJobs(adapter), try OpenJobs(adapter))
     let name = try await Self.owner(jobs.store).name()

@@ -3,10 +3,10 @@ import Testing
 
 @testable import Store
 
-@Suite("Room for images")
+@Suite("Storage limit for images")
 struct ImageReservationTests {
   @Test(
-    "an image is counted once, however many jobs and reservations share it",
+    "an image counts once, however many jobs and reservations share it",
     arguments: StoreAdapter.allCases)
   func countedOnce(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -22,7 +22,7 @@ struct ImageReservationTests {
   }
 
   @Test(
-    "the oldest finished jobs' images give way, and all jobs that share one learn of it",
+    "the image of the oldest finished job is evicted, and all jobs that share it lose it",
     arguments: StoreAdapter.allCases)
   func givesWay(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -48,7 +48,7 @@ struct ImageReservationTests {
   }
 
   @Test(
-    "an image whose bytes are harmed leaves its jobs and the cache, but not one that needs it",
+    "a corrupt image is removed from its jobs and the cache, unless it is reserved",
     arguments: StoreAdapter.allCases)
   func lost(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -64,7 +64,7 @@ struct ImageReservationTests {
     #expect(try await Set(store.lose(.sample(1)) ?? []) == [first.id, sharing.id])
     #expect(try await store.job(first.id)?.image?.isKept == false)
     #expect(try await store.job(other.id) == other)
-    #expect(try await store.lose(.sample(1)) == nil, "it is leaving")
+    #expect(try await store.lose(.sample(1)) == nil, "it is pending deletion")
     #expect(try await store.lose(.sample(9)) == nil)
     #expect(try await store.counts().imageBytes == 40)
     #expect(
@@ -76,7 +76,7 @@ struct ImageReservationTests {
     await store.close()
   }
 
-  @Test("a job whose image gave way can be fetched again", arguments: StoreAdapter.allCases)
+  @Test("a job whose image was evicted can be fetched again", arguments: StoreAdapter.allCases)
   func fetchedAgain(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let job = try #require(await jobs.store.succeed(1, with: .sample(1), bytes: 60))
@@ -91,7 +91,7 @@ struct ImageReservationTests {
   }
 
   @Test(
-    "what is reserved or an unfinished job's source can't give way: then nothing changes",
+    "a reservation fails if only reserved images and sources of unfinished jobs are left",
     arguments: StoreAdapter.allCases)
   func full(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -110,12 +110,12 @@ struct ImageReservationTests {
     try await store.release(upcoming)
     let taken = try await store.reserve(
       .sample(4), bytes: 21, as: JobID(at: .at(4)), limit: 100)
-    #expect(taken == .reserved(evicted: [.sample(3)]), "nothing refers to it: it goes first")
+    #expect(taken == .reserved(evicted: [.sample(3)]), "an unreferenced image is evicted first")
     await store.close()
   }
 
   @Test(
-    "a captured source is kept while its job lives, and may give way once that has finished",
+    "a client's image stays until its job has finished, and can be evicted afterwards",
     arguments: StoreAdapter.allCases)
   func capturedSource(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -143,7 +143,7 @@ struct ImageReservationTests {
   }
 
   @Test(
-    "a settled reservation ends once the job refers to its image; another holder's stays",
+    "a completion releases its reservations, and not those of other holders",
     arguments: StoreAdapter.allCases)
   func settledReservation(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -157,7 +157,8 @@ struct ImageReservationTests {
     _ = try await store.reserve(.sample(3), bytes: 10, as: other, limit: 100)
     #expect(try await store.abandonedImages(9) == [])
     _ = try await store.update(job.id, under: claim) { $0.cancel(at: .at(4), keptFor: .zero) }
-    #expect(try await store.abandonedImages(9) == [], "the reservation isn't the claim's")
+    #expect(
+      try await store.abandonedImages(9) == [], "the reservation does not belong to the claim")
     let completion = Completion([claim], releasing: holder) { _ in true }
     #expect(try await store.complete(completion).jobs == [nil])
     #expect(try await Set(store.abandonedImages(9)) == [.sample(1), .sample(2)])
@@ -167,7 +168,7 @@ struct ImageReservationTests {
   }
 
   @Test(
-    "an image that is leaving can't be reserved until it is forgotten",
+    "an image pending deletion can't be reserved until it is deleted",
     arguments: StoreAdapter.allCases)
   func pendingDeletion(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -175,7 +176,7 @@ struct ImageReservationTests {
     let job = try #require(await store.succeed(1, with: .sample(1), bytes: 10))
     #expect(try await store.remove(job.id))
     #expect(try await store.abandonedImages(9) == [.sample(1)])
-    #expect(try await store.abandonedImages(9) == [], "each is given to one remover")
+    #expect(try await store.abandonedImages(9) == [], "each image is returned once")
     let holder = JobID(at: .at(2))
     #expect(
       try await store.reserve(.sample(1), bytes: 10, as: holder, limit: 100) == .pendingDeletion)
@@ -186,20 +187,20 @@ struct ImageReservationTests {
   }
 
   @Test(
-    "an image that nothing is known of is marked as leaving; one that is known in any way is not",
+    "an unknown image is marked for deletion, and a known one is not",
     arguments: StoreAdapter.allCases)
   func orphans(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
     _ = try await store.succeed(1, with: .sample(1), bytes: 10)
-    // Reserved first: its bytes are being published at this moment.
+    // This image is reserved first: its bytes are being stored right now.
     let publisher = JobID(at: .at(2))
     _ = try await store.reserve(.sample(2), bytes: 10, as: publisher, limit: 100)
     let abandoned = try #require(await store.succeed(3, with: .sample(3), bytes: 10))
     #expect(try await store.remove(abandoned.id))
     let all = (1...5).map { ImageDigest.sample($0) }
     #expect(try await store.markOrphans(all) == [.sample(4), .sample(5)])
-    #expect(try await store.markOrphans(all) == [], "each is given to one remover")
+    #expect(try await store.markOrphans(all) == [], "each image is returned once")
     #expect(
       try await store.reserve(.sample(4), bytes: 10, as: publisher, limit: 100) == .pendingDeletion)
     #expect(try await store.counts().images == 3)
@@ -208,7 +209,8 @@ struct ImageReservationTests {
     #expect(taken == .reserved(evicted: []))
     try await store.audit()
 
-    // The service was killed before the other one's bytes were gone: it counts for nothing until it is found again.
+    // The process stopped before the other image's bytes were deleted. It does not count until it
+    // is found again.
     let next = try await jobs.reopened()
     _ = try await next.recover()
     #expect(try await next.abandonedImages(9).contains(.sample(5)) == false)
@@ -218,7 +220,7 @@ struct ImageReservationTests {
   }
 
   @Test(
-    "forgetting an image that is referred to again changes nothing",
+    "deleting the row of an image with new references changes nothing",
     arguments: StoreAdapter.allCases)
   func forgottenTooLate(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -241,7 +243,7 @@ struct ImageReservationTests {
   }
 
   @Test(
-    "recovery drops reservations and marks of leaving, so that the images can be cleared",
+    "recovery removes reservations and deletion marks, so that the images can be deleted",
     arguments: StoreAdapter.allCases)
   func recovered(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)

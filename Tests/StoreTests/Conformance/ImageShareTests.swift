@@ -5,9 +5,9 @@ import Testing
 
 @testable import Store
 
-@Suite("Room for images among owners")
+@Suite("Sharing the storage limit between owners")
 struct ImageShareTests {
-  /// A job of the owner that ends with an image of so many bytes.
+  /// Runs a job of an owner, which succeeds with an image of this size.
   private static func succeed(
     _ store: StoreUnderTest, _ number: Int64, owner: String, _ digest: ImageDigest, bytes: Int,
     limit: Int, at moment: Int64? = nil
@@ -33,7 +33,7 @@ struct ImageShareTests {
   }
 
   @Test(
-    "an owner's flood of images evicts its own, not what another has just fetched",
+    "an owner with very many images evicts its own ones, not those of others",
     arguments: StoreAdapter.allCases)
   func flood(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -47,7 +47,7 @@ struct ImageShareTests {
           store, Int64(number), owner: "anna", .sample(number), bytes: 20, limit: 200))
     }
     #expect(try await Self.isKept(others, store))
-    // What is left to the owner is its newest.
+    // The owner keeps its newest images.
     for (index, id) in own.enumerated() {
       #expect(try await Self.isKept(id, store) == (index >= own.count - 8), "\(index)")
     }
@@ -59,7 +59,7 @@ struct ImageShareTests {
   }
 
   @Test(
-    "within half of the room for each the oldest image goes, whoever has it",
+    "the oldest image is evicted if no owner exceeds half of the limit",
     arguments: StoreAdapter.allCases)
   func withinShares(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -79,7 +79,7 @@ struct ImageShareTests {
   }
 
   @Test(
-    "an image to which jobs of several owners refer is none of theirs",
+    "an image with jobs of several owners counts for none of them",
     arguments: StoreAdapter.allCases)
   func shared(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -87,7 +87,8 @@ struct ImageShareTests {
     let first = try await Self.succeed(
       store, 1, owner: "anna", .sample(1), bytes: 120, limit: 200)
     _ = try await Self.succeed(store, 2, owner: "ben", .sample(1), bytes: 120, limit: 200)
-    // Without the shared image, anna has less than half, so that the oldest image goes: ben's.
+    // Without the shared image, anna has less than half. So the oldest image is evicted, which
+    // belongs to ben.
     let bens = try await Self.succeed(
       store, 3, owner: "ben", .sample(3), bytes: 20, limit: 200, at: 0)
     _ = try await Self.succeed(store, 4, owner: "anna", .sample(4), bytes: 60, limit: 200)

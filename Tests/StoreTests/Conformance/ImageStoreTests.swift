@@ -8,20 +8,21 @@ import Testing
 
 @testable import Store
 
-/// What keeps images: each passes the suite below. A new adapter is a case here, and what it takes to open it.
+/// The image stores to test. Each one must pass the suite below; a new store needs a case and code
+/// to open it.
 enum ImageAdapter: String, CaseIterable, CustomTestStringConvertible, Sendable {
   case files, memory
-  /// Files, but what comes in is spooled in another folder.
+  /// Files, with images spooled in another folder.
   case filesWithForeignSpool
-  /// Beside a database that keeps small ones.
+  /// Files, together with a database for small images.
   case tiered
-  /// Objects of a real server, and copies of them in files.
+  /// Objects of a real server, with local copies in files.
   case bucket
 
   var testDescription: String { rawValue }
 }
 
-/// A place with an open store of images in it.
+/// A temporary folder with an open image store.
 struct OpenImages {
   let folder: TemporaryFolder
   let store: any ImageStore
@@ -56,7 +57,7 @@ struct OpenImages {
     }
   }
 
-  /// Spools bytes in pieces, and has them kept.
+  /// Spools bytes in pieces and stores them.
   func put(_ bytes: [UInt8], inPiecesOf size: Int = 50_000) async throws -> ImageDigest {
     let staged = try await spooled(bytes, inPiecesOf: size)
     try await store.put(staged, as: ImageName(staged.finish()))
@@ -76,7 +77,7 @@ struct OpenImages {
     return stored.read(at: 0, count: stored.count + 1)
   }
 
-  /// Puts other bytes in the place of an image's, as a failing disk does.
+  /// Replaces the bytes of a stored image, like a failing disk.
   func harm(_ digest: ImageDigest, with bytes: [UInt8]) async throws {
     if let memory { return memory.harm(digest, with: bytes) }
     let name = "/images/\(digest.hex.prefix(2))/\(digest.hex.dropFirst(2))"
@@ -88,7 +89,7 @@ struct OpenImages {
     try Data(bytes).write(to: URL(fileURLWithPath: folder.path + name))
   }
 
-  /// All that a sweep hands over.
+  /// Returns all images that a sweep reports.
   func all() async throws -> [ImageDigest] {
     let found = Mutex<[ImageDigest]>([])
     _ = try await store.sweep { names in
@@ -99,16 +100,18 @@ struct OpenImages {
   }
 }
 
-@Suite("Any store of images")
+@Suite("All image stores")
 struct ImageStoreTests {
-  @Test("gives back what was put into it, whole and in parts", arguments: ImageAdapter.allCases)
+  @Test(
+    "a store returns the bytes of an image, complete and in parts", arguments: ImageAdapter.allCases
+  )
   func kept(adapter: ImageAdapter) async throws {
     let images = try await OpenImages(adapter)
     for count in [0, 1, 10_000, 65_536, 65_537, 1_000_000] {
       let bytes = imageBytes(count, seed: UInt8(count % 251))
       let staged = try await images.spooled(bytes)
       let digest = staged.finish()
-      #expect(try await images.store.open(digest) == nil, "not before it is put there")
+      #expect(try await images.store.open(digest) == nil, "not stored yet")
       try await images.store.put(staged, as: ImageName(digest))
       #expect(try await images.read(digest) == bytes)
       let stored = try #require(try await images.store.open(digest))
@@ -120,7 +123,7 @@ struct ImageStoreTests {
     #expect(await images.store.hasRoom())
   }
 
-  @Test("keeps equal bytes once, also of many that come at once", arguments: ImageAdapter.allCases)
+  @Test("equal images are stored once, also by concurrent calls", arguments: ImageAdapter.allCases)
   func once(adapter: ImageAdapter) async throws {
     let images = try await OpenImages(adapter)
     let digests = try await withThrowingTaskGroup(of: ImageDigest.self) { group in
@@ -135,7 +138,7 @@ struct ImageStoreTests {
     for digest in digests { #expect(try await images.store.verify(digest, bytes: 70_000)) }
   }
 
-  @Test("leaves what is open to its readers when it is removed", arguments: ImageAdapter.allCases)
+  @Test("an open image stays readable after its deletion", arguments: ImageAdapter.allCases)
   func removed(adapter: ImageAdapter) async throws {
     let images = try await OpenImages(adapter)
     let bytes = imageBytes(100_000)
@@ -152,7 +155,7 @@ struct ImageStoreTests {
   }
 
   @Test(
-    "takes harmed bytes, or more or fewer, for none, and takes them in again",
+    "a corrupt image counts as missing and can be stored again",
     arguments: ImageAdapter.allCases, [99_000, 100_000, 101_000])
   func harmed(adapter: ImageAdapter, count: Int) async throws {
     let images = try await OpenImages(adapter)
@@ -165,16 +168,16 @@ struct ImageStoreTests {
     #expect(try await images.read(digest) == bytes)
     try await images.harm(digest, with: other)
     #expect(try await !images.store.verify(digest, bytes: bytes.count))
-    // What is in a bucket may have been put there anew since it was read.
-    #expect(try await images.all().isEmpty == (adapter != .bucket), "it is removed")
+    // An object in a bucket stays, because it may have been stored again since it was read.
+    #expect(try await images.all().isEmpty == (adapter != .bucket), "it is deleted")
     _ = try await images.put(bytes)
     try await images.harm(digest, with: other)
     _ = try await images.put(bytes)
-    #expect(try await images.read(digest) == bytes, "put over harmed ones")
+    #expect(try await images.read(digest) == bytes, "stored over corrupt bytes")
     #expect(try await !images.store.verify(digest, bytes: bytes.count - 1))
   }
 
-  @Test("hands over all to a sweep until it is cancelled", arguments: ImageAdapter.allCases)
+  @Test("a sweep reports all images", arguments: ImageAdapter.allCases)
   func sweep(adapter: ImageAdapter) async throws {
     let images = try await OpenImages(adapter)
     var digests: [ImageDigest] = []
@@ -193,7 +196,8 @@ struct ImageStoreTests {
   }
 
   @Test(
-    "gives whole bytes or none while equal ones come and go", arguments: ImageAdapter.allCases)
+    "concurrent reads, writes and deletions of equal images return complete bytes or none",
+    arguments: ImageAdapter.allCases)
   func comeAndGo(adapter: ImageAdapter) async throws {
     let images = try await OpenImages(adapter)
     let bytes = imageBytes(80_000)
@@ -213,7 +217,7 @@ struct ImageStoreTests {
     #expect(try await images.read(digest) == bytes)
   }
 
-  @Test("is not given what is let go of before", arguments: ImageAdapter.allCases)
+  @Test("an abandoned image is not stored", arguments: ImageAdapter.allCases)
   func letGo(adapter: ImageAdapter) async throws {
     let images = try await OpenImages(adapter)
     let digest = try await images.spooled(imageBytes(200_000)).finish()
@@ -221,7 +225,7 @@ struct ImageStoreTests {
     #expect(try await images.all().isEmpty)
   }
 
-  @Test("what is spooled can be read by whoever keeps it", arguments: ImageAdapter.allCases)
+  @Test("spooled bytes can be read before they are stored", arguments: ImageAdapter.allCases)
   func spooled(adapter: ImageAdapter) async throws {
     let images = try await OpenImages(adapter)
     for count in [0, 10, 300_000] {

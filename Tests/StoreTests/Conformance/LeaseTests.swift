@@ -6,7 +6,7 @@ import Testing
 struct LeaseTests {
   private static let lease = Duration.seconds(10)
 
-  /// Two instances, one of which has claimed all jobs.
+  /// Two instances. One of them has claimed all jobs.
   private struct Two {
     let jobs: OpenJobs
     let store: StoreUnderTest
@@ -29,7 +29,7 @@ struct LeaseTests {
     return true
   }
 
-  @Test("no number is given twice, also after reopening", arguments: StoreAdapter.allCases)
+  @Test("instance numbers are unique, also after reopening", arguments: StoreAdapter.allCases)
   func numbers(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     var numbers: [Int64] = []
@@ -41,7 +41,7 @@ struct LeaseTests {
   }
 
   @Test(
-    "one that is renewed lasts; what it held when it is over anybody takes over, once, and its claims are worth nothing",
+    "jobs of an expired lease are requeued once, and its claims become invalid",
     arguments: StoreAdapter.allCases)
   func takenOver(adapter: StoreAdapter) async throws {
     let two = try await Two(adapter)
@@ -55,7 +55,7 @@ struct LeaseTests {
     store.clock.set(.at(28_001))
     let recovered = try await store.base.recoverExpired(9)
     #expect(recovered.map(\.id) == [job] && recovered.map(\.phase) == [.queued])
-    #expect(recovered[0].tries == 0, "it is not the job's fault")
+    #expect(recovered[0].tries == 0, "the job did not fail")
     #expect(try await store.job(job) == recovered[0])
     #expect(try await store.base.recoverExpired(9).isEmpty)
     #expect(try await store.base.renew(two.lost, for: Self.lease) == nil)
@@ -74,7 +74,7 @@ struct LeaseTests {
   }
 
   @Test(
-    "one that is over lets its instance neither claim nor reserve, until it is renewed",
+    "an instance can neither claim nor reserve after its lease expired, until it renews it",
     arguments: StoreAdapter.allCases)
   func over(adapter: StoreAdapter) async throws {
     let two = try await Two(adapter)
@@ -93,7 +93,7 @@ struct LeaseTests {
     await #expect(throws: StoreError.leaseLost) {
       try await store.base.reserve(.sample(1), bytes: 1, as: holder, of: two.lost, limit: 99)
     }
-    // Nobody took over: what it holds is still its own.
+    // No recovery has run, so the instance still holds its job.
     let renewal = try await store.base.renew(two.lost, for: Self.lease)
     #expect(renewal?.claims == Set(two.claims))
     #expect(try await store.base.claim(equalTo: request, count: 1, for: two.lost).count == 1)
@@ -102,7 +102,7 @@ struct LeaseTests {
   }
 
   @Test(
-    "some at a time are given back, and until all are nobody comes back under that number",
+    "jobs are requeued in portions, and the lease can't be renewed from the first one on",
     arguments: StoreAdapter.allCases)
   func inParts(adapter: StoreAdapter) async throws {
     let two = try await Two(adapter, jobs: 5)
@@ -121,7 +121,7 @@ struct LeaseTests {
     await store.close()
   }
 
-  @Test("one that is retired waits for no clock", arguments: StoreAdapter.allCases)
+  @Test("the jobs of a retired instance are requeued at once", arguments: StoreAdapter.allCases)
   func retired(adapter: StoreAdapter) async throws {
     let two = try await Two(adapter, jobs: 2)
     try await two.store.base.retire(two.lost)
@@ -132,7 +132,7 @@ struct LeaseTests {
   }
 
   @Test(
-    "reservations, and marks of images that are about to be removed, end with it and with no other's",
+    "a recovery releases only the reservations and deletion marks of the lost instance",
     arguments: StoreAdapter.allCases)
   func images(adapter: StoreAdapter) async throws {
     let two = try await Two(adapter, jobs: 0)
@@ -157,10 +157,10 @@ struct LeaseTests {
     #expect(try await !two.store.refers(to: .sample(0)))
     #expect(try await two.store.refers(to: .sample(1)))
     let left = try await base.abandonedImages(9, for: two.other).map(\.digest)
-    #expect(Set(left) == [.sample(0), .sample(20)], "its bytes may be there still")
+    #expect(Set(left) == [.sample(0), .sample(20)], "its bytes may still exist")
     let orphans = try await base.markOrphans(
       [ImageName(.sample(10)), ImageName(.sample(11))], for: two.other)
-    #expect(orphans == [ImageName(.sample(10))], "the other one's is being removed")
+    #expect(orphans == [ImageName(.sample(10))], "the other instance is deleting its image")
     let holder = JobID(at: .at(99))
     let again = try await base.reserve(
       .sample(21), bytes: 10, as: holder, of: two.other, limit: 1_000)
@@ -169,7 +169,7 @@ struct LeaseTests {
     await two.store.close()
   }
 
-  @Test("many who take over at once take each job once", arguments: StoreAdapter.allCases)
+  @Test("concurrent recoveries return each job once", arguments: StoreAdapter.allCases)
   func atOnce(adapter: StoreAdapter) async throws {
     let two = try await Two(adapter, jobs: 60)
     let base = two.store.base
@@ -183,13 +183,13 @@ struct LeaseTests {
   }
 
   @Test(
-    "what one tells the others hear in that order, and it does not, until they retire",
+    "an instance receives the events of others in order, and not its own, until it retires",
     arguments: StoreAdapter.allCases)
   func news(adapter: StoreAdapter) async throws {
     let two = try await Two(adapter)
     let base = two.store.base
     let (own, others) = (base.news(for: two.lost), base.news(for: two.other))
-    let told: [News] = [
+    let published: [News] = [
       .queued, .awaited(Fingerprint(of: ["y"])),
       .originPaused("https://a.example:81", .milliseconds(1_500)), .changed(two.claims[0].job),
       .removed([two.claims[0].job]),
@@ -199,23 +199,23 @@ struct LeaseTests {
       .imagesGone([ImageDigest(of: [1]), ImageDigest(of: [2])]), .cacheDropped,
       .constrained(true),
     ]
-    for news in told { base.tell(news, from: two.lost) }
+    for news in published { base.tell(news, from: two.lost) }
     base.tell(.lost, from: two.other)
     try await base.retire(two.lost)
     try await base.retire(two.other)
-    var heard: [News] = []
+    var received: [News] = []
     for await news in others {
-      // A store that may be cut off says so now and then.
+      // Heartbeats are sent from time to time.
       if case .heard = news { continue }
-      heard.append(news)
+      received.append(news)
     }
-    #expect(heard == told)
-    heard = []
+    #expect(received == published)
+    received = []
     for await news in own {
       if case .heard = news { continue }
-      heard.append(news)
+      received.append(news)
     }
-    #expect(heard == [.lost])
+    #expect(received == [.lost])
     await two.store.close()
   }
 }

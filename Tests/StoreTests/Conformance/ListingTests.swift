@@ -4,7 +4,7 @@ import Testing
 
 @Suite("Listing jobs")
 struct ListingTests {
-  /// Twenty jobs of two owners and nobody, of three phases, some with tags.
+  /// Submits twenty jobs of three owners, in three phases, some with tags.
   private static func fill(_ store: StoreUnderTest) async throws -> [Job] {
     let owners = ["anna", "bert", ""]
     for number in 0..<20 {
@@ -52,7 +52,8 @@ struct ListingTests {
   }()
 
   @Test(
-    "every filter gives what it says, newest first, page by page", arguments: StoreAdapter.allCases)
+    "every filter returns the matching jobs, newest first, page by page",
+    arguments: StoreAdapter.allCases)
   func filters(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let everything = try await Self.fill(jobs.store)
@@ -75,7 +76,9 @@ struct ListingTests {
     await jobs.store.close()
   }
 
-  @Test("new tags are listed by, old ones no more", arguments: StoreAdapter.allCases)
+  @Test(
+    "jobs are listed by their new tags, and no longer by removed ones",
+    arguments: StoreAdapter.allCases)
   func editedTags(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let job = Job.sample(1, tags: ["old", "both", "both"])
@@ -91,7 +94,7 @@ struct ListingTests {
     await jobs.store.close()
   }
 
-  @Test("tags are told apart by their bytes", arguments: StoreAdapter.allCases)
+  @Test("tags are compared by their bytes", arguments: StoreAdapter.allCases)
   func encodedTags(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let (composed, decomposed) = ("caf\u{E9}", "cafe\u{301}")
@@ -113,7 +116,7 @@ struct ListingTests {
   }
 
   @Test(
-    "a page of very long jobs ends early, and the next goes on behind it",
+    "a page of very large jobs ends early, and the next page continues there",
     arguments: [StoreAdapter.sqlite])
   func longRecords(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -132,7 +135,7 @@ struct ListingTests {
   }
 
   @Test(
-    "those that are looked at in vain count in a page's bytes",
+    "jobs that are read but filtered out count in the size of a page",
     arguments: [StoreAdapter.sqlite, .postgres])
   func vainLooks(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -151,7 +154,7 @@ struct ListingTests {
   }
 
   @Test(
-    "a page ends with the job by whose record it has as many bytes as it may, and has one always",
+    "a page ends with the job that reaches the size limit, and has at least one job",
     arguments: [StoreAdapter.sqlite, .postgres, .memory])
   func fewBytes(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)

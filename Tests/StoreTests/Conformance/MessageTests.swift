@@ -2,7 +2,7 @@ import Jobs
 import TestSupport
 import Testing
 
-@Suite("Messages that wait to be sent")
+@Suite("Webhook messages")
 struct MessageTests {
   private static func job(
     _ number: Int64, to host: String = "a.example",
@@ -27,7 +27,7 @@ struct MessageTests {
   }
 
   @Test(
-    "are written by whatever ends a job, where its end is one to be told of",
+    "messages are written by every operation that finishes a job, for the requested events",
     arguments: StoreAdapter.allCases)
   func written(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -46,14 +46,15 @@ struct MessageTests {
         return true
       })
 
-    let told = try #require(try await store.base.messages(of: cancelled.id).first)
-    #expect(told.event == .jobCancelled && told.url.host == "a.example" && told.state == .pending)
-    #expect(told.moment == .at(5) && told.nextTry == .at(5) && told.owner == cancelled.owner)
-    guard case .job(let subject) = told.subject else {
-      Issue.record("it is about another thing")
+    let stored = try #require(try await store.base.messages(of: cancelled.id).first)
+    #expect(
+      stored.event == .jobCancelled && stored.url.host == "a.example" && stored.state == .pending)
+    #expect(stored.moment == .at(5) && stored.nextTry == .at(5) && stored.owner == cancelled.owner)
+    guard case .job(let subject) = stored.subject else {
+      Issue.record("wrong subject")
       return
     }
-    // Of the job's options only the source is kept: no message has the others.
+    // A message contains only the source of the job's submission.
     let whole = try #require(try await store.job(cancelled.id))
     #expect(subject.id == whole.id && subject.phase == .cancelled && subject.finishedAt == .at(5))
     #expect(subject.submission == Submission(source: whole.submission.source))
@@ -67,20 +68,20 @@ struct MessageTests {
     #expect(try await store.base.waitingMessages(of: owner, upTo: 2) == 2)
     #expect(try await store.base.waitingMessages(of: Owner("nobody"), upTo: 9) == 0)
 
-    // What is changed later is no end, and another end is another message.
+    // A later edit writes no message. Finishing the job again writes another one.
     _ = try await store.update(cancelled.id, under: nil) { $0.edit(priority: .high, tags: nil) }
-    #expect(try await store.base.messages(of: cancelled.id) == [told])
+    #expect(try await store.base.messages(of: cancelled.id) == [stored])
     _ = try await store.update(cancelled.id, under: nil) {
       $0.fetchAgain(at: .at(8), from: .regular)
     }
     _ = try await store.update(cancelled.id, under: nil, Self.cancel)
     let both = try await store.base.messages(of: cancelled.id)
-    #expect(both.count == 2 && both[0] == told && both[1].id != told.id)
+    #expect(both.count == 2 && both[0] == stored && both[1].id != stored.id)
     await store.close()
   }
 
   @Test(
-    "are due at once if the clock that planned their next try was set back by years",
+    "messages are due at once if the clock that planned them was set back by years",
     arguments: StoreAdapter.allCases)
   func clockBack(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -104,7 +105,7 @@ struct MessageTests {
   }
 
   @Test(
-    "of a job that ends again and again are the newest, beside those that wait",
+    "only the newest sent messages of a job are kept, in addition to unsent ones",
     arguments: StoreAdapter.allCases)
   func bounded(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -135,8 +136,8 @@ struct MessageTests {
     #expect(newest.count == most && newest[0].id.number > first.id.number)
     #expect(newest.last?.state == .pending)
     #expect(newest.dropLast().allSatisfy { $0.state == .delivered })
-    #expect(try jobs.count(of: "messages") ?? most + 1 == most + 1, "the others are gone")
-    // Those that wait are sent, however many came after them, and then are told as the others were.
+    #expect(try jobs.count(of: "messages") ?? most + 1 == most + 1, "older messages are deleted")
+    // All unsent messages are sent, even if newer ones follow.
     for _ in 0..<most + 3 { try await end() }
     #expect(try await store.base.messages(of: job.id).count == most)
     #expect(try await store.base.waitingMessages() == most + 4)
@@ -151,7 +152,7 @@ struct MessageTests {
   }
 
   @Test(
-    "are handed over once, when they are due, and again after a try in vain",
+    "a message is returned once when it is due, and again after a failed try",
     arguments: StoreAdapter.allCases)
   func taking(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -176,7 +177,7 @@ struct MessageTests {
     #expect(later.messages.isEmpty && later.nextDue == .at(60_020))
     store.clock.set(.at(60_020))
     #expect(try await take().messages == [message])
-    // An answer that got lost: whoever asks doesn't know that it has it.
+    // The answer was lost: the instance does not know that it holds the message.
     #expect(try await take().messages == [message])
 
     message.note(Self.taken(), under: .standard, dice: 0)
@@ -192,7 +193,7 @@ struct MessageTests {
   }
 
   @Test(
-    "asked for while they are on their way are sent once more after that, whatever came of it",
+    "a message requested again during a try is sent again after it, whatever the result",
     arguments: StoreAdapter.allCases)
   func askedFor(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -227,7 +228,7 @@ struct MessageTests {
   }
 
   @Test(
-    "of one host are handed over two at a time, which holds up no other host's",
+    "at most two messages per host are sent at once, and other hosts do not wait",
     arguments: StoreAdapter.allCases)
   func hosts(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -250,7 +251,7 @@ struct MessageTests {
       MessageRequest(by: instance, sending: sending, count: 9, perHost: 2))
     #expect(second.messages.isEmpty)
 
-    // Another instance sends nothing to that host either.
+    // Another instance sends nothing to this host either.
     let other = try await store.base.register(for: .seconds(1_000))
     let third = try await store.base.takeMessages(
       MessageRequest(by: other, sending: [], count: 9, perHost: 2))
@@ -265,7 +266,7 @@ struct MessageTests {
   }
 
   @Test(
-    "of many hosts are gone through in turn, however few are asked for at once",
+    "all hosts are served in turn, however few messages are requested at once",
     arguments: StoreAdapter.allCases)
   func turns(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -287,7 +288,7 @@ struct MessageTests {
   }
 
   @Test(
-    "of an owner that has half of the places are passed over, and hold up no other owner's",
+    "messages of an owner with a full share are skipped, and other owners do not wait",
     arguments: StoreAdapter.allCases)
   func owners(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -316,19 +317,19 @@ struct MessageTests {
     let others = taken.filter { $0.owner == other.owner }
     #expect(after == nil && taken.count == 5 && others.map(\.id.subject) == [other.id])
 
-    // Nobody else's are due: no host is looked at.
-    var told = try #require(others.first)
-    told.note(
+    // No other owner's messages are due, so no host is searched.
+    var stored = try #require(others.first)
+    stored.note(
       Self.taken(status: 500), under: WebhookSchedule(waits: [.seconds(60)]), dice: 0)
-    try await store.base.settle(told, by: instance)
-    (taken, after) = (taken.filter { $0.id != told.id }, "host110.example")
+    try await store.base.settle(stored, by: instance)
+    (taken, after) = (taken.filter { $0.id != stored.id }, "host110.example")
     let none = try await store.base.takeMessages(request())
-    #expect(none.messages.isEmpty && none.after == after && none.nextDue == told.nextTry)
+    #expect(none.messages.isEmpty && none.after == after && none.nextDue == stored.nextTry)
     await store.close()
   }
 
   @Test(
-    "that a lost instance was sending are another's, and what comes of them there counts for nothing",
+    "messages of a lost instance are sent by another one, and late results are ignored",
     arguments: StoreAdapter.allCases)
   func lost(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -358,14 +359,15 @@ struct MessageTests {
   }
 
   @Test(
-    "outlive a restart and their job's time; a purge drops them", arguments: StoreAdapter.allCases)
+    "messages survive a restart and the expiry of their job, but not a purge",
+    arguments: StoreAdapter.allCases)
   func forgotten(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
-    let (purged, expired, told) = (
+    let (purged, expired, stored) = (
       Self.job(1), Self.job(2, to: "b.example"), Self.job(3, to: "c.example")
     )
-    _ = try await jobs.store.submit(purged, expired, told)
-    for job in [purged, expired, told] {
+    _ = try await jobs.store.submit(purged, expired, stored)
+    for job in [purged, expired, stored] {
       _ = try await jobs.store.update(job.id, under: nil, Self.cancel)
     }
     let store = try await jobs.reopened()
@@ -377,14 +379,14 @@ struct MessageTests {
     var taken = try await store.base.takeMessages(
       MessageRequest(by: instance, sending: [], count: 9, perHost: 2)
     ).messages.sorted { $0.host < $1.host }
-    #expect(taken.map(\.id.subject) == [expired.id, told.id])
+    #expect(taken.map(\.id.subject) == [expired.id, stored.id])
     taken[1].note(Self.taken(), under: .standard, dice: 0)
     try await store.base.settle(taken[1], by: instance)
-    #expect(try await store.base.messages(of: told.id).count == 1)
+    #expect(try await store.base.messages(of: stored.id).count == 1)
 
     store.clock.set(.at(20_000))
     #expect(try await store.base.expire(9).count == 2)
-    #expect(try await store.base.messages(of: told.id).isEmpty)
+    #expect(try await store.base.messages(of: stored.id).isEmpty)
     #expect(try await store.base.messages(of: expired.id).count == 1)
     taken[0].note(Self.taken(), under: .standard, dice: 0)
     try await store.base.settle(taken[0], by: instance)

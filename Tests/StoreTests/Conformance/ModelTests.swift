@@ -3,7 +3,7 @@ import Testing
 
 @testable import Store
 
-/// Random numbers that a seed repeats (SplitMix64).
+/// Reproducible random numbers (SplitMix64).
 struct SeededNumbers: RandomNumberGenerator {
   var state: UInt64
 
@@ -16,10 +16,11 @@ struct SeededNumbers: RandomNumberGenerator {
   }
 }
 
-@Suite("The store against a model of the contract")
+@Suite("Stores compared with a model")
 struct ModelTests {
   @Test(
-    "whatever is done in whatever order, both tell the same", arguments: StoreAdapter.allCases,
+    "a store and the model return the same after any operations in any order",
+    arguments: StoreAdapter.allCases,
     Array(1...8))
   func agrees(adapter: StoreAdapter, seed: Int) async throws {
     var pair = try TwoStores(adapter, seed: seed)
@@ -33,7 +34,7 @@ struct ModelTests {
   }
 
   @Test(
-    "counts and references don't drift, however many do whatever at once",
+    "counts and references stay correct under concurrent operations",
     arguments: StoreAdapter.allCases, Array(1...2))
   func concurrentOperations(adapter: StoreAdapter, seed: Int) async throws {
     let jobs = try OpenJobs(adapter)
@@ -55,7 +56,7 @@ struct ModelTests {
     await reopened.close()
   }
 
-  /// A client, a worker and a cleaner in one.
+  /// Acts as a client, a worker and a cleaner.
   private static func work(_ store: StoreUnderTest, seed: UInt64) async throws {
     var random = SeededNumbers(state: seed)
     for step in 0..<20 {

@@ -5,7 +5,7 @@ import Testing
 
 @testable import Store
 
-@Suite("Jobs whose origin has no room")
+@Suite("Jobs whose origin has no capacity")
 struct ParkingTests {
   private static let dead = "https://dead.example"
   private static let noneForDead = OriginRoom(usual: .max, exceptions: [dead: 0])
@@ -17,7 +17,7 @@ struct ParkingTests {
   }
 
   @Test(
-    "are passed over, and come in their old place once there is room",
+    "deferred jobs are claimed in their old order as soon as their origin has capacity",
     arguments: StoreAdapter.allCases)
   func order(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -40,7 +40,7 @@ struct ParkingTests {
   }
 
   @Test(
-    "no origin gets more than it has room for; jobs that ask none are never held back",
+    "no origin gets more jobs than its capacity, and jobs without an origin always run",
     arguments: StoreAdapter.allCases)
   func room(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -58,7 +58,7 @@ struct ParkingTests {
   }
 
   @Test(
-    "ten thousand of them cost others' claims nothing, and no transaction looks at them all",
+    "ten thousand deferred jobs do not slow down other claims or any transaction",
     arguments: [StoreAdapter.sqlite])
   func costsNothing(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -80,7 +80,7 @@ struct ParkingTests {
     await store.close()
   }
 
-  /// What submitting a job and claiming it takes.
+  /// Returns the work of submitting and claiming one job.
   private static func workOfClaim(_ store: StoreUnderTest) async throws -> (
     steps: Int, changes: Int
   ) {
@@ -94,7 +94,7 @@ struct ParkingTests {
   }
 
   @Test(
-    "a claim that sees many of them goes on until it finds the others",
+    "a claim that finds many deferred jobs continues until it finds others",
     arguments: [StoreAdapter.sqlite])
   func goesOn(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -108,20 +108,20 @@ struct ParkingTests {
   }
 
   @Test(
-    "who comes behind one of them waits with it from the start", arguments: [StoreAdapter.sqlite])
+    "a new job behind a deferred one is deferred at once", arguments: [StoreAdapter.sqlite])
   func behind(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
     _ = try await store.submit(Self.job(4), Self.job(0))
     #expect(try await store.claim(9, at: .at(9), room: Self.noneForDead).jobs.isEmpty)
-    // Which one is next is not known after that, until it is looked up.
+    // After this claim, the next deferred job is unknown until it is queried.
     let room = OriginRoom(usual: .max, exceptions: [Self.dead: 1])
     #expect(try await store.claim(9, at: .at(9), room: room).jobs.count == 1)
     _ = try await store.submit(Self.job(1), Self.job(2, priority: .high), .sample(3))
     let parked = try await store.read {
       try Int.fetchAll($0, sql: "SELECT waiting FROM jobs ORDER BY number")
     }
-    // One of another priority is looked at for itself: the parked one is not ahead of it.
+    // A job of another priority is not deferred, because no deferred job is before it.
     #expect(parked == [0, 2, 2, 0, 0])
     let claimed = try await store.claim(9, at: .at(9)).jobs.map(\.job.submission.source)
     #expect(
@@ -131,7 +131,7 @@ struct ParkingTests {
     await store.close()
   }
 
-  @Test("stay so over a restart, and are found again", arguments: StoreAdapter.allCases)
+  @Test("deferred jobs stay deferred after a restart", arguments: StoreAdapter.allCases)
   func reopened(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let batch = [Self.job(0), Self.job(1)]
@@ -145,7 +145,7 @@ struct ParkingTests {
   }
 
   @Test(
-    "can be moved up, cancelled, removed and expire like any other",
+    "deferred jobs can be edited, cancelled, removed and expired",
     arguments: StoreAdapter.allCases)
   func changed(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -165,7 +165,7 @@ struct ParkingTests {
   }
 
   @Test(
-    "one whose time has yet to come, as the clock went back, is not handed over",
+    "a deferred job whose due time is in the future again is not claimed",
     arguments: StoreAdapter.allCases)
   func clockBack(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -185,11 +185,11 @@ struct ParkingTests {
   }
 }
 
-@Suite("Jobs that wait for long")
+@Suite("Jobs that wait for a long time")
 struct AgeingTests {
   private static let now = Timestamp.at(100_000)
 
-  /// Twenty urgent jobs that just came, and two old ones.
+  /// Submits twenty new jobs of high priority and two old ones of low priority.
   private static func fill(_ store: StoreUnderTest, oldest: Int64) async throws -> [Job] {
     let old: [Job] = [
       .sample(1, priority: .low, at: oldest),
@@ -201,7 +201,7 @@ struct AgeingTests {
   }
 
   @Test(
-    "every eighth job handed over is the one submitted first, whatever its priority",
+    "every eighth claimed job is the oldest one, whatever its priority",
     arguments: StoreAdapter.allCases)
   func everyEighth(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -216,7 +216,8 @@ struct AgeingTests {
   }
 
   @Test(
-    "within thirty seconds the order of priorities holds exactly", arguments: StoreAdapter.allCases)
+    "the order of priorities is strict for jobs younger than thirty seconds",
+    arguments: StoreAdapter.allCases)
   func strictOrder(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let old = try await Self.fill(jobs.store, oldest: 70_001)
@@ -227,7 +228,7 @@ struct AgeingTests {
   }
 
   @Test(
-    "one whose origin has no room is passed over; parked before, it has its turn all the same",
+    "an old job is skipped while its origin has no capacity, and preferred afterwards",
     arguments: StoreAdapter.allCases)
   func parked(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -241,10 +242,10 @@ struct AgeingTests {
   }
 }
 
-@Suite("Claiming jobs that ask the same")
+@Suite("Claiming jobs with equal requests")
 struct EqualClaimTests {
   @Test(
-    "finds them wherever they stand, in the order of the queue, and no others",
+    "all jobs with an equal request are found in queue order, and no others",
     arguments: StoreAdapter.allCases)
   func found(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -261,7 +262,7 @@ struct EqualClaimTests {
       $0.retry(after: .internal, from: .regular, notBefore: .at(1_000))
       return true
     }
-    // Two of them parked.
+    // This defers two of them.
     let room = OriginRoom(usual: 1, exceptions: ["https://busy.example": 0])
     _ = try await store.claim(1, at: .at(9), room: room)
     let request = try #require(first.request)
@@ -277,7 +278,7 @@ struct EqualClaimTests {
   }
 
   @Test(
-    "gives claims like any other's, also to those who claim at the same time",
+    "concurrent claims by request and in queue order return each job once",
     arguments: StoreAdapter.allCases)
   func exactlyOnce(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)

@@ -3,12 +3,12 @@ import Store
 import TestSupport
 import Testing
 
-@Suite("Both stores together")
+@Suite("Job store and image store together")
 struct RaceTests {
   private static let limit = 400
 
   @Test(
-    "whoever comes, goes and cleans at once: each kept image has its file, each file its image",
+    "every stored image has its file and every file its image, under concurrent operations",
     arguments: StoreAdapter.allCases)
   func keptImagesHaveFiles(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -37,7 +37,7 @@ struct RaceTests {
     await store.close()
   }
 
-  /// Carries one job from submission to success with one of a few images, and removes it at times.
+  /// Runs one job from submission to success with one of a few images, and sometimes removes it.
   private static func work(
     _ step: Int, _ store: StoreUnderTest, _ images: FileImageStore, _ random: inout SeededNumbers
   ) async throws {

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Store
 
-@Suite("The bytes of records")
+@Suite("Limit on the bytes of records")
 struct RecordLimitTests {
   static let adapters: [StoreAdapter] = [.sqlite, .postgres]
 
@@ -17,12 +17,12 @@ struct RecordLimitTests {
   }
 
   @Test(
-    "count for jobs that have ended, too, until they are removed; an owner has half while others have some",
+    "records count until their jobs are removed, and an owner has half if others have some",
     arguments: adapters)
   func limit(adapter: StoreAdapter) async throws {
     let place = try OpenJobs(adapter)
     let store = place.store
-    // Each has more than 512 bytes and less than 2,000.
+    // Each record has between 512 and 2,000 bytes.
     let limit = Self.capacity(40_000)
     let first = Self.jobs(1..<11, owner: "anna")
     #expect(try await store.submit(first, key: nil, capacity: limit) == .accepted)
@@ -34,7 +34,8 @@ struct RecordLimitTests {
       try #require(number < 100)
     }
     #expect(number > 25)
-    // All of it is hers; somebody else asks and is refused, and so is she when she has given back less than half.
+    // Anna uses the whole limit. Bert is refused, and then anna is too until she uses less than
+    // half.
     let other = Self.jobs(200..<202, owner: "bert")
     #expect(try await store.submit(other, key: nil, capacity: limit) == .recordsFull)
     for job in try await store.claim(4, at: .at(10)).jobs {
@@ -54,7 +55,7 @@ struct RecordLimitTests {
     await store.close()
   }
 
-  @Test("count for lines of batches and for those that were rejected", arguments: adapters)
+  @Test("the records of batch lines and of rejected lines count", arguments: adapters)
   func lines(adapter: StoreAdapter) async throws {
     let place = try OpenJobs(adapter)
     let store = place.store

@@ -3,12 +3,12 @@ import PostgreSQL
 import TestSupport
 import Testing
 
-@Suite("A queue that instances share")
+@Suite("A queue shared by instances")
 struct SharedQueueTests {
   private static let origin = "https://a.example"
   private static let url = "\(origin)/x"
 
-  /// Two instances at one store.
+  /// Two instances that share a store.
   private struct Two {
     let jobs: OpenJobs
     let (a, b): (StoreUnderTest, StoreUnderTest)
@@ -31,7 +31,7 @@ struct SharedQueueTests {
   }
 
   @Test(
-    "has a job wait for the load of an equal one elsewhere, and hands it over as that ends",
+    "a job waits for an equal load of another instance, which then completes it too",
     arguments: StoreAdapter.shared)
   func gathered(adapter: StoreAdapter) async throws {
     let two = try await Two(adapter)
@@ -46,7 +46,7 @@ struct SharedQueueTests {
     #expect(claimed.awaited == [try #require(equal[0].request)])
     #expect(try await b.claim(9, at: .at(11)).jobs.isEmpty)
     #expect(try await a.counts().jobs[.queued] == 2)
-    // Nobody has looked at this one yet.
+    // No claim has read this job yet.
     _ = try await a.submit(equal[3])
 
     let holder = JobID(at: .at(50))
@@ -57,9 +57,9 @@ struct SharedQueueTests {
     #expect(ended.jobs.map { $0?.phase } == [.success])
     #expect(ended.gathered.map(\.job.id) == equal[1...].map(\.id))
     #expect(ended.gathered.allSatisfy { $0.job.phase == .loading })
-    #expect(try await b.claim(9, at: .at(12)).jobs.isEmpty, "they are about to end")
+    #expect(try await b.claim(9, at: .at(12)).jobs.isEmpty, "they are held by the other instance")
     #expect(try await a.remove(equal[0].id))
-    #expect(try await a.refers(to: .sample(1)), "the reservation goes on")
+    #expect(try await a.refers(to: .sample(1)), "the reservation stays")
     let last = try await a.complete(
       Completion(ended.gathered.map(\.claim), releasing: holder, change: Self.succeed))
     #expect(last.jobs.map { $0?.phase } == [.success, .success, .success])
@@ -68,7 +68,7 @@ struct SharedQueueTests {
   }
 
   @Test(
-    "hands over what waits for a load as that ends, and no job that this end has queued again",
+    "the end of a load claims the jobs that waited for it, but not those it requeued",
     arguments: StoreAdapter.shared)
   func queuedAgain(adapter: StoreAdapter) async throws {
     let two = try await Two(adapter)
@@ -91,7 +91,7 @@ struct SharedQueueTests {
   }
 
   @Test(
-    "lets a waiting job have its turn where the load's last job is cancelled, removed or put back",
+    "a waiting job becomes ready if the load's last job is cancelled, removed or requeued",
     arguments: StoreAdapter.shared, [0, 1, 2])
   func left(adapter: StoreAdapter, how: Int) async throws {
     let two = try await Two(adapter)
@@ -121,7 +121,7 @@ struct SharedQueueTests {
   }
 
   @Test(
-    "passes the load on to another job of the same instance: who waits elsewhere goes on waiting",
+    "another job of the same instance continues a load, and waiting jobs keep waiting",
     arguments: StoreAdapter.shared)
   func passedOn(adapter: StoreAdapter) async throws {
     let two = try await Two(adapter)
@@ -136,13 +136,13 @@ struct SharedQueueTests {
     #expect(try await b.claim(9, at: .at(10)).jobs.isEmpty)
     _ = try await b.update(jobs[0].id, under: nil) { $0.cancel(at: .at(9), keptFor: .zero) }
     #expect(try await b.claim(9, at: .at(11)).jobs.isEmpty)
-    // Its own it hands over all the same: they join the load.
+    // The instance itself claims the job, which joins its load.
     #expect(try await a.claim(9, at: .at(12)).jobs.map(\.job.id) == [jobs[2].id])
     try await two.close()
   }
 
   @Test(
-    "has a waiting job have its turn once the lease of who loads the other is over",
+    "a waiting job becomes ready after the lease of the loading instance has expired",
     arguments: StoreAdapter.shared)
   func lost(adapter: StoreAdapter) async throws {
     let two = try await Two(adapter)
@@ -156,12 +156,12 @@ struct SharedQueueTests {
     #expect(try await b.claim(9, at: .at(11)).jobs.isEmpty)
     #expect(try await b.recover() == 1)
     let both = try await b.claim(9, at: .at(12)).jobs.map(\.job.id)
-    #expect(both == jobs.map(\.id), "they share a load here")
+    #expect(both == jobs.map(\.id), "they share a load")
     try await two.close()
   }
 
   @Test(
-    "hands over no job of a cancelled batch to the load that it waits for, nor as that ends",
+    "a job of a cancelled batch joins no load and is not claimed at the end of one",
     arguments: StoreAdapter.shared)
   func stopped(adapter: StoreAdapter) async throws {
     let two = try await Two(adapter)
@@ -190,7 +190,8 @@ struct SharedQueueTests {
     try await two.close()
   }
 
-  @Test("gives an origin no more transfers than it may have of all", arguments: StoreAdapter.shared)
+  @Test(
+    "all instances together respect an origin's limit on transfers", arguments: StoreAdapter.shared)
   func transfers(adapter: StoreAdapter) async throws {
     let two = try await Two(adapter)
     let (a, b) = (two.a, two.b)
@@ -206,7 +207,7 @@ struct SharedQueueTests {
     let second = try await b.claim(9, at: .at(10), room: room(own: 0))
     #expect(second.jobs.count == 1)
     #expect(try await a.claim(9, at: .at(11), room: room(own: 3)).jobs.isEmpty)
-    // A transfer is over here, though its end is not written yet: that is this instance's to know.
+    // One transfer of this instance has ended, although that is not stored yet.
     #expect(try await a.claim(9, at: .at(12), room: room(own: 2)).jobs.count == 1)
     let held = try await b.claim(9, at: .at(12), room: room(own: 1))
     #expect(held.jobs.isEmpty)
@@ -221,7 +222,7 @@ struct SharedQueueTests {
     return true
   }
 
-  @Test("lets requests to an origin begin by the rate of all", arguments: StoreAdapter.shared)
+  @Test("all instances together respect an origin's request rate", arguments: StoreAdapter.shared)
   func rate(adapter: StoreAdapter) async throws {
     let two = try await Two(adapter)
     let jobs = (0..<9).map { Job.sample($0, url: "\(Self.origin)/\($0)") }
@@ -237,7 +238,7 @@ struct SharedQueueTests {
     try await two.close()
   }
 
-  @Test("is led by the instance that is there for the longest", arguments: StoreAdapter.shared)
+  @Test("the instance that was registered first leads", arguments: StoreAdapter.shared)
   func leads(adapter: StoreAdapter) async throws {
     let two = try await Two(adapter)
     let (a, b) = (two.a, two.b)
@@ -252,7 +253,7 @@ struct SharedQueueTests {
   }
 
   @Test(
-    "keeps what an operator said of the network for as long as somebody is there",
+    "the network setting stays while any instance has a lease",
     arguments: StoreAdapter.shared)
   func network(adapter: StoreAdapter) async throws {
     let two = try await Two(adapter)

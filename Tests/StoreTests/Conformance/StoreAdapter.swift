@@ -7,24 +7,24 @@ import Testing
 
 @testable import Store
 
-/// What keeps jobs and the cache's index: each passes this folder's suites. A new adapter is a case here, and what it
-/// takes to open it.
+/// The job stores to test. Each one must pass the suites in this folder; a new store needs a case
+/// and code to open it.
 enum StoreAdapter: String, CaseIterable, CustomTestStringConvertible, Sendable {
   case sqlite, postgres, memory
-  /// As many instances use it.
+  /// Stores that several instances use.
   case sharedPostgres, sharedMemory
 
-  /// Those that mind what other instances are at.
+  /// Stores whose claims consider other instances.
   static let shared: [StoreAdapter] = [.sharedPostgres, .sharedMemory]
 
   var testDescription: String { rawValue }
 }
 
-/// A place with an open store in it, whose clock stands still unless told otherwise.
+/// A temporary folder with an open store. Its clock only moves when it is set.
 struct OpenJobs {
   let folder: TemporaryFolder
   let store: StoreUnderTest
-  /// Where PostgreSQL's is.
+  /// The PostgreSQL database, if there is one.
   private var database: TestDatabase?
   private var isShared = false
 
@@ -44,14 +44,14 @@ struct OpenJobs {
     }
   }
 
-  /// In SQLite, set up otherwise than usual.
+  /// Opens an SQLite store with other settings.
   init(_ change: (inout SQLiteJobStore.Configuration) -> Void = { _ in }) throws {
     folder = try TemporaryFolder()
     store = try folder.openJobs(change)
   }
 
-  /// Spoils a row, as a disk, a person or another program may.
-  /// - Parameter change: nil: of its record.
+  /// Corrupts a row, as a disk, a person or another program may.
+  /// - Parameter change: an SQL assignment; `nil` to corrupt the record.
   func damage(
     _ table: String, _ column: String, of id: JobID, _ change: String? = nil
   ) async throws {
@@ -59,12 +59,12 @@ struct OpenJobs {
     try damage(table, "\(column) = \(database == nil ? "x" : "")'\(bytes)'", change)
   }
 
-  /// Spoils the record of a line.
+  /// Corrupts the record of a line.
   func damage(_ table: String, _ column: String, of line: Int) async throws {
     try damage(table, "\(column) = \(line)", nil)
   }
 
-  /// The rows of a table; nil where there are no tables.
+  /// Returns the number of rows in a table; `nil` for a store without tables.
   func count(of table: String) throws -> Int? {
     if let database {
       let text = try database.server.run("SELECT count(*) FROM \(table)", in: database.name)
@@ -85,8 +85,8 @@ struct OpenJobs {
     }
   }
 
-  /// The same place after the service stopped, however it did, and came again.
-  /// - Parameter last: what is open there; nil: what was first.
+  /// Closes the store and reopens it, as after a crash.
+  /// - Parameter last: the open store; `nil` for the first one.
   func reopened(after last: StoreUnderTest? = nil) async throws -> StoreUnderTest {
     await (last ?? store).close()
     if let database {

@@ -6,7 +6,7 @@ import Testing
 
 @testable import Store
 
-/// A store as one instance uses it. Where a call has a moment, the store's clock shows it from then on.
+/// A store as used by one instance. Calls with a time set the store's clock.
 struct StoreUnderTest: Sendable {
   let base: any JobStore & CacheStore
   let clock: ManualClock
@@ -21,7 +21,7 @@ struct StoreUnderTest: Sendable {
     self.clock = clock
   }
 
-  /// Who it is, registered at the first need and for longer than any test has its clock run.
+  /// The instance, registered when it is first needed, with a lease longer than any test.
   var instance: Instance {
     get async throws {
       let task = registration.task.withLock { task in
@@ -34,10 +34,10 @@ struct StoreUnderTest: Sendable {
     }
   }
 
-  /// The same store as another instance uses it.
+  /// The same store, used by another instance.
   var other: StoreUnderTest { StoreUnderTest(base, clock) }
 
-  /// Has it be another instance from now on; what this one held is left as it is.
+  /// Registers a new instance for later calls. The claims of the old one stay.
   func becomeAnother() { registration.task.withLock { $0 = nil } }
 
   func close() async {
@@ -54,7 +54,7 @@ extension StoreUnderTest {
     try await base.submit(jobs, key: key, capacity: capacity)
   }
 
-  /// Submits jobs that the queue has room for.
+  /// Submits jobs with an unlimited capacity.
   func submit(_ jobs: Job...) async throws -> SubmitOutcome {
     try await submit(jobs, key: nil, capacity: .max)
   }
@@ -74,7 +74,7 @@ extension StoreUnderTest {
     return try await base.claim(equalTo: request, count: count, for: instance)
   }
 
-  /// Takes the next job.
+  /// Claims the next job.
   func claimOne(at moment: Timestamp = .at(1_000)) async throws -> (job: Job, claim: Claim)? {
     try await claim(1, at: moment).jobs.first
   }
@@ -83,8 +83,8 @@ extension StoreUnderTest {
     try await base.complete(completion)
   }
 
-  /// Takes over whatever is nobody's.
-  /// - Returns: how many jobs are queued again.
+  /// Requeues the jobs of all lost instances.
+  /// - Returns: the number of requeued jobs.
   func recover() async throws -> Int {
     var count = 0
     while true {
@@ -94,7 +94,7 @@ extension StoreUnderTest {
     }
   }
 
-  /// Submits a job and carries it to success with that image.
+  /// Submits a job and completes it with this image.
   func succeed(
     _ number: Int64, with digest: ImageDigest, bytes: Int, limit: Int = .max / 2
   ) async throws -> Job? {
@@ -139,8 +139,8 @@ extension StoreUnderTest {
     try await base.remove(id, if: condition)
   }
 
-  /// Forgets a job, whatever it is like.
-  /// - Returns: whether there was one.
+  /// Removes a job, whatever its state.
+  /// - Returns: whether it existed.
   func remove(_ id: JobID) async throws -> Bool { try await remove(id) { _ in true } != .unknown }
 
   func expire(_ count: Int, at moment: Timestamp) async throws -> [JobID] {
@@ -155,7 +155,7 @@ extension StoreUnderTest {
   func counts() async throws -> StoreCounts { try await base.counts() }
 }
 
-/// Images, by their digests: what generation they are of is each store's own affair.
+/// Images, by their digests. Generations differ between stores.
 extension StoreUnderTest {
   /// A ``Reservation``.
   enum Room: Equatable {
@@ -232,7 +232,7 @@ extension StoreUnderTest {
   func cacheCounts() async throws -> (entries: Int, bytes: Int) { try await base.cacheCounts() }
 }
 
-/// What no contract tells, where it is known how to look.
+/// Checks of the internal state, for stores that support them.
 extension StoreUnderTest {
   /// Whether a job, a cache entry or a reservation refers to the image.
   func refers(to image: ImageDigest) async throws -> Bool {
@@ -241,18 +241,18 @@ extension StoreUnderTest {
     return try await sqlite.refers(to: image)
   }
 
-  /// Expects what is counted to be in step with what is there.
+  /// Expects the counters to match the rows.
   func audit(_ location: SourceLocation = #_sourceLocation) async throws {
     if let sqlite = base as? SQLiteJobStore { try sqlite.audit(location) }
     if let postgres = base as? PostgresJobStore { try await postgres.audit(location) }
   }
 
-  /// Expects what is remembered of jobs that wait to be what a look tells.
+  /// Expects the queue state in memory to match the database.
   func auditWaiting(_ location: SourceLocation = #_sourceLocation) async throws {
     if let sqlite = base as? SQLiteJobStore { try await sqlite.auditWaiting(location) }
   }
 
-  /// The store, where it is SQLite's: for what is SQLite's alone.
+  /// The SQLite store; fails for other stores.
   var sqlite: SQLiteJobStore {
     guard let sqlite = base as? SQLiteJobStore else { preconditionFailure("\(type(of: base))") }
     return sqlite

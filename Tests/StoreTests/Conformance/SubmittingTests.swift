@@ -6,7 +6,7 @@ import Testing
 @Suite("Submitting jobs")
 struct SubmittingTests {
   @Test(
-    "a submitted job is there as it was given, also after reopening",
+    "a submitted job is stored unchanged, also after reopening",
     arguments: StoreAdapter.allCases)
   func kept(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -21,7 +21,7 @@ struct SubmittingTests {
   }
 
   @Test(
-    "a batch over the capacity is refused whole, and one that fits is taken whole",
+    "a submission over the capacity is refused completely, and one that fits is accepted",
     arguments: StoreAdapter.allCases)
   func capacity(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -37,7 +37,7 @@ struct SubmittingTests {
   }
 
   @Test(
-    "an owner has no more of the queue than its own part, whoever else is there",
+    "an owner can't exceed its own limit, even if it is alone",
     arguments: StoreAdapter.allCases)
   func ownPart(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -53,7 +53,7 @@ struct SubmittingTests {
     await jobs.store.close()
   }
 
-  @Test("bytes of owners add up for a day", arguments: StoreAdapter.allCases)
+  @Test("received bytes are summed up by owner and day", arguments: StoreAdapter.allCases)
   func bytes(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let (anna, ben) = (Owner("anna"), Owner("bén"))
@@ -68,7 +68,7 @@ struct SubmittingTests {
   }
 
   @Test(
-    "an owner has all of the queue while alone, and half of it once another has come",
+    "an owner has the whole queue while alone, and half of it otherwise",
     arguments: StoreAdapter.allCases)
   func shares(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -81,7 +81,7 @@ struct SubmittingTests {
     _ = try await jobs.store.claimOne()
     #expect(try await submit(7..<8, "anna") == .queueFull(wanting: 1))
     #expect(try await submit(8..<9, "ben") == .accepted)
-    // Whoever's turn comes in between.
+    // Other owners' jobs may be claimed in between.
     var left = 3
     while left > 0, let claimed = try await jobs.store.claimOne() {
       if claimed.job.owner.name == "anna" { left -= 1 }
@@ -96,7 +96,7 @@ struct SubmittingTests {
   }
 
   @Test(
-    "a job with a long record takes as many places of the queue as it has room of",
+    "a job with a long record needs several slots",
     arguments: [StoreAdapter.sqlite])
   func weighs(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -105,7 +105,7 @@ struct SubmittingTests {
     #expect(try await jobs.store.submit([long], key: nil, capacity: 4) == .accepted)
     #expect(
       try await jobs.store.submit([.sample(2)], key: nil, capacity: 4) == .queueFull(wanting: 1))
-    // A change that grows the record is counted too.
+    // A change of the record's size is counted too.
     _ = try await jobs.store.update(long.id, under: nil) { $0.edit(priority: nil, tags: []) }
     try await jobs.store.auditWaiting()
     #expect(try await jobs.store.submit([.sample(2)], key: nil, capacity: 4) == .accepted)
@@ -115,7 +115,7 @@ struct SubmittingTests {
   }
 
   @Test(
-    "a batch with a job that exists already changes nothing and fails alone",
+    "a submission with an existing job fails alone and changes nothing",
     arguments: StoreAdapter.allCases)
   func duplicate(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -130,7 +130,7 @@ struct SubmittingTests {
   }
 
   @Test(
-    "the same key with the same request answers with the first jobs as they now are",
+    "a repeated key with the same request returns the first jobs in their current state",
     arguments: StoreAdapter.allCases)
   func repeated(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -148,7 +148,7 @@ struct SubmittingTests {
   }
 
   @Test(
-    "the same key with another request is refused; another owner's key is another one",
+    "a key with another request is refused, and another owner may use the same key",
     arguments: StoreAdapter.allCases)
   func keyReused(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -161,7 +161,7 @@ struct SubmittingTests {
     await jobs.store.close()
   }
 
-  @Test("a key that a full queue refused is not remembered", arguments: StoreAdapter.allCases)
+  @Test("a key of a refused submission is not stored", arguments: StoreAdapter.allCases)
   func refusedKey(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let key = IdempotencyKey(owner: Owner("anna"), key: "k", fingerprint: .sample(1))
@@ -172,7 +172,7 @@ struct SubmittingTests {
   }
 
   @Test(
-    "without a place for anything new a key is looked up, and that takes nobody's share",
+    "a known key is answered even without any capacity, and reserves no share",
     arguments: StoreAdapter.allCases)
   func lookedUpKey(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -198,7 +198,7 @@ struct SubmittingTests {
   }
 
   @Test(
-    "a key outlives its jobs: those that are gone keep their places",
+    "a key outlives its jobs, and removed jobs are reported as gone",
     arguments: StoreAdapter.allCases, [true, false])
   func outlivingKey(adapter: StoreAdapter, byRemoval: Bool) async throws {
     let jobs = try OpenJobs(adapter)
@@ -224,7 +224,7 @@ struct SubmittingTests {
   }
 
   @Test(
-    "keys are forgotten once their time is over, the oldest first and so many at once",
+    "expired keys are deleted in portions, the oldest first",
     arguments: StoreAdapter.allCases)
   func forgottenKeys(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -249,7 +249,7 @@ struct SubmittingTests {
   }
 
   @Test(
-    "of submissions under one key at once one is taken, and the others are answered with it",
+    "one of several concurrent submissions with one key is accepted, and the others repeat it",
     arguments: StoreAdapter.allCases)
   func atOnce(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)

@@ -5,17 +5,17 @@ import Testing
 
 @testable import Store
 
-/// The store and the plain one in memory: both are told the same and must answer the same.
+/// A store and a model in memory. Both get the same calls and must return the same results.
 struct TwoStores {
   private(set) var jobs: OpenJobs
   var store: StoreUnderTest { real }
   private var real: StoreUnderTest
   private let model: StoreUnderTest
-  /// As another instance uses them; nil where there is none.
+  /// Both stores as used by another instance; `nil` if they support only one.
   private var others: (real: StoreUnderTest, model: StoreUnderTest)?
   private var clock: ManualClock { model.clock }
   private var random: SeededNumbers
-  /// Jobs that were ever submitted, and the claims of those handed over: their numbers are each store's to choose.
+  /// All submitted jobs, and the claims of claimed ones. The stores assign different claim numbers.
   private var known: [JobID] = []
   private var claims: [(real: Claim, model: Claim)] = []
   private var holders: [JobID] = []
@@ -31,9 +31,9 @@ struct TwoStores {
     if isShared { others = (real.other, model.other) }
   }
 
-  /// Does one thing, chosen at random, to both.
+  /// Applies one random operation to both stores.
   mutating func step(_ step: Int) async throws {
-    // Thirty seconds are six steps.
+    // Six steps are thirty seconds.
     clock.set(.at(Int64(step) * 5_000))
     switch number(0..<100) {
     case 0..<20: try await submit()
@@ -117,7 +117,8 @@ extension TwoStores {
     var (first, second) = (store, model)
     if let others {
       if number(0..<2) == 0 { (first, second) = (others.real, others.model) }
-      // Of those that stand aside as many are looked at as may go: behind such as wait for a load others are found later.
+      // Use counts larger than the number of jobs: with fewer, the stores may read different parked
+      // and waiting jobs.
       (room.usual, count) = (30, 30)
       room.exceptions = ["https://a.example": 30 * number(0..<2)]
       room.overall = OriginRoom.Overall(
@@ -131,7 +132,7 @@ extension TwoStores {
     compare(real.jobs, expected.jobs)
   }
 
-  /// Some have workers already.
+  /// Returns a limit with some workers in use, or none.
   private mutating func ownerRoom() -> OwnerRoom<Owner> {
     guard number(0..<2) == 0 else { return .unlimited }
     var workers = SharedCapacity<Owner>()
@@ -217,7 +218,7 @@ extension TwoStores {
   }
 
   private mutating func forgetKeys() async throws {
-    // Of equal age either may go first: all go, or none does.
+    // The order of equally old keys differs, so delete all or none.
     let (moment, count) = (moment, [0, 999][number(0..<2)])
     try await isSame(
       { try await $0.forgetKeys(before: moment + .seconds(-60), count: count) },
@@ -233,19 +234,19 @@ extension TwoStores {
     holders = []
   }
 
-  /// The instance's lease ends while the store goes on; what it held is given back, at once or later.
+  /// Ends the instance's lease while the store stays open. Its jobs are requeued at once or later.
   private mutating func loseInstance() async throws {
     for store in [real, model] {
       try await store.base.retire(store.instance)
       store.becomeAnother()
     }
-    // Their names are the lost one's: nobody reserves under them any more.
+    // These holders belong to the lost instance, so they are not used any more.
     holders = []
     guard Bool.random(using: &random) else { return }
     try await isSame({ try await $0.recover() }, { try await $0.recover() })
   }
 
-  /// Expects both to answer alike.
+  /// Expects the same result from both stores.
   private func isSame<Value: Equatable>(
     _ real: (StoreUnderTest) async throws -> Value,
     _ expected: (StoreUnderTest) async throws -> Value,
@@ -271,7 +272,7 @@ extension TwoStores {
     #expect(try await model.reserve(digest, bytes: 50, as: name, limit: limit) == real)
     guard case .reserved(let evicted) = real else { return }
     holders.append(name)
-    // Changes that come later name any image: none may be leaving then.
+    // Later changes use any image, so no image may stay pending deletion.
     try await store.forget(evicted)
     try await model.forget(evicted)
   }
@@ -319,12 +320,12 @@ extension TwoStores {
     try await isSame({ try await $0.refers(to: digest) }, { try await $0.refers(to: digest) })
     let orphans = try await store.markOrphans([digest])
     #expect(try await model.markOrphans([digest]) == orphans)
-    // Changes that come later name any image: none may be leaving then.
+    // Later changes use any image, so no image may stay pending deletion.
     try await store.forget(orphans)
     try await model.forget(orphans)
   }
 
-  /// Expects both to hold the same.
+  /// Expects the same content in both stores.
   func compareEverything() async throws {
     for id in known { try await isSame({ try await $0.job(id) }, { try await $0.job(id) }) }
     let (real, expected) = (try await store.counts(), try await model.counts())
@@ -333,7 +334,7 @@ extension TwoStores {
     #expect(try await store.cacheCounts() == model.cacheCounts())
   }
 
-  /// Expects the store's counts to be in step with its rows.
+  /// Expects the store's counters to match its rows.
   func audit() async throws {
     try await store.audit()
     try await store.auditWaiting()

@@ -5,7 +5,7 @@ import Testing
 @Suite("Changing jobs")
 struct UpdatingTests {
   @Test(
-    "a change is kept and answered with; none leaves the job alone",
+    "a change is stored and returned, and a rejected one leaves the job unchanged",
     arguments: StoreAdapter.allCases)
   func changed(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -25,7 +25,7 @@ struct UpdatingTests {
     await jobs.store.close()
   }
 
-  @Test("a job that leaves loading loses its claim", arguments: StoreAdapter.allCases)
+  @Test("a job that stops loading loses its claim", arguments: StoreAdapter.allCases)
   func claimEnds(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let job = Job.sample(1)
@@ -47,7 +47,7 @@ struct UpdatingTests {
   }
 
   @Test(
-    "a raised job goes behind those at its new level, a lowered one ahead of them",
+    "a raised job goes to the end of its new priority, a lowered one to the front",
     arguments: StoreAdapter.allCases)
   func priorities(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -65,7 +65,7 @@ struct UpdatingTests {
     await store.close()
   }
 
-  @Test("concurrent changes of one job lose nothing", arguments: StoreAdapter.allCases)
+  @Test("concurrent changes of one job are all applied", arguments: StoreAdapter.allCases)
   func noLostUpdates(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -86,7 +86,7 @@ struct UpdatingTests {
   }
 
   @Test(
-    "what is queued again takes a place, and stays as it is where there is none",
+    "a job that is queued again needs a slot, and stays unchanged without one",
     arguments: StoreAdapter.allCases)
   func place(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -100,9 +100,9 @@ struct UpdatingTests {
     #expect(try await again(batch[0].id, 1) == .queueFull)
     #expect(try await again(batch[0].id, QueueCapacity(9, ofOwner: 1)) == .queueFull)
     #expect(try await store.job(batch[0].id)?.phase == .cancelled)
-    #expect(try await again(batch[2].id, 1) == .updated(batch[2]), "it has its place")
+    #expect(try await again(batch[2].id, 1) == .updated(batch[2]), "it has a slot already")
     guard case .updated(let queued) = try await again(batch[0].id, 2) else {
-      Issue.record("there was a place")
+      Issue.record("there was a free slot")
       return
     }
     #expect(queued.phase == .queued)
@@ -119,7 +119,7 @@ struct UpdatingTests {
   }
 
   @Test(
-    "of many that are queued again at the same time no more are than there are places",
+    "concurrent requests to queue jobs again get no more than the free slots",
     arguments: StoreAdapter.allCases)
   func placesAtOnce(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -143,7 +143,8 @@ struct UpdatingTests {
     await store.close()
   }
 
-  @Test("a removed job is gone, once", arguments: StoreAdapter.allCases)
+  @Test(
+    "a removed job is gone, and a second removal finds nothing", arguments: StoreAdapter.allCases)
   func removed(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let job = Job.sample(1, tags: ["t"])
@@ -158,7 +159,7 @@ struct UpdatingTests {
   }
 
   @Test(
-    "jobs expire when their time has come, the earliest first, so many at a time",
+    "expired jobs are deleted in portions, the earliest first",
     arguments: StoreAdapter.allCases)
   func expiry(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)

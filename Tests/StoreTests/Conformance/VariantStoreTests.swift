@@ -3,9 +3,9 @@ import Testing
 
 @testable import Store
 
-@Suite("Variants beside the cache's responses")
+@Suite("Variants in the cache")
 struct VariantStoreTests {
-  /// Keeps a variant as the engine does.
+  /// Stores a variant as the engine does.
   private static func keep(
     _ variant: StoredVariant, limit: Int = .max, _ store: StoreUnderTest
   ) async throws {
@@ -15,7 +15,7 @@ struct VariantStoreTests {
     try await store.keep(variant, within: limit, releasing: holder)
   }
 
-  @Test("are found by their names, also after reopening", arguments: StoreAdapter.allCases)
+  @Test("variants are found by their ids, also after reopening", arguments: StoreAdapter.allCases)
   func found(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let variant = StoredVariant.sample(1, 1, .sample(1), bytes: 10)
@@ -34,7 +34,7 @@ struct VariantStoreTests {
   }
 
   @Test(
-    "hold their image once the reservation has ended, until they are dropped",
+    "a variant keeps its image after the reservation was released, until it is deleted",
     arguments: StoreAdapter.allCases)
   func references(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -54,7 +54,7 @@ struct VariantStoreTests {
   }
 
   @Test(
-    "give way to each other and to responses, the least recently used first",
+    "variants and responses are evicted together, the least recently used first",
     arguments: StoreAdapter.allCases)
   func leastRecentlyUsed(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter, at: .at(0))
@@ -78,7 +78,7 @@ struct VariantStoreTests {
   }
 
   @Test(
-    "one that is too large, or whose image is not kept, is not stored; its reservation ends",
+    "a variant that is too large or has no stored image is not stored, and releases it",
     arguments: StoreAdapter.allCases)
   func unkept(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
@@ -88,7 +88,7 @@ struct VariantStoreTests {
     #expect(try await store.variant(variant.id) == nil)
     #expect(try await store.abandonedImages(9) == [.sample(1)])
     try await store.keep(variant, within: 99, releasing: JobID(at: .at(1)))
-    #expect(try await store.variant(variant.id) == nil, "it is leaving")
+    #expect(try await store.variant(variant.id) == nil, "it is pending deletion")
     try await store.forget([.sample(1)])
     try await store.keep(variant, within: 99, releasing: JobID(at: .at(1)))
     #expect(try await store.variant(variant.id) == nil, "it is gone")
@@ -97,7 +97,7 @@ struct VariantStoreTests {
     await store.close()
   }
 
-  @Test("go with their image when it gives way", arguments: StoreAdapter.allCases)
+  @Test("a variant is deleted when its image is evicted", arguments: StoreAdapter.allCases)
   func evict(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter, at: .at(10))
     let store = jobs.store
@@ -111,7 +111,7 @@ struct VariantStoreTests {
     await store.close()
   }
 
-  @Test("are forgotten when everything is", arguments: StoreAdapter.allCases)
+  @Test("clearing the cache deletes variants", arguments: StoreAdapter.allCases)
   func forgotten(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -125,7 +125,8 @@ struct VariantStoreTests {
 }
 
 extension StoredVariant {
-  /// A variant of that number of an image, whose own image has that digest.
+  /// Creates the variant with this number of an image. The variant's own image has the given
+  /// digest.
   static func sample(
     _ image: Int, _ number: Int, _ digest: ImageDigest, bytes: Int
   ) -> StoredVariant {
