@@ -1,10 +1,11 @@
-/// What many instances need of the database beside the queue.
+/// The tables and the function by which instances share the work.
 extension Schema {
-  // A number is one life of one process, and is never given again. Of one that has `ended` what it held is being given back.
-  // `name`, `version` and `url` are who an instance is, for people, and where others reach it.
+  // A row is one run of one process; its number is never used again. Once an instance has `ended`, the others release what it
+  // held. `name` and `version` are for operators; `url` is where other instances reach it.
   //
-  // The other columns, and `activity`, are figures that instances publish, so that each can show those of all. Each writes rows
-  // of its own: an instance that stands still in a transaction delays no other. A step's rows outlive their instance.
+  // The remaining columns and `activity` are figures that each instance publishes, so that every instance can show the sums. An
+  // instance writes only its own rows, so that one that hangs in a transaction delays no other. The rows of `activity` remain
+  // when their instance is gone.
   static let instances = """
     CREATE TABLE instances (
       number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -32,13 +33,13 @@ extension Schema {
 
     """
 
-  // Whoever is to begin a transfer holds the origin's advisory lock until its commit, so that what it counts is all that there
-  // is; one that has it and stands still is waited for briefly. `next_at`, in microseconds, is when the origin's rate allows
-  // the next request.
+  // A claim that starts transfers holds the advisory lock of each origin until its commit, so that it counts every transfer
+  // there. `next_at`, in microseconds, is when the origin's rate limit allows the next request.
   //
-  // surroundings: what others' claims mean for jobs of these origins, and of these requests, which the caller is about to claim.
-  // It waits for others by the lock itself, in all as long as one may that then stands still: who polls comes late, and the
-  // more instances there are the later.
+  // The function surroundings returns, by `kind`: 0 the number of other instances' transfers at an origin, 1 the instance that
+  // loads a request, 2 an origin whose rate limit is reached, 3 an origin whose lock another instance holds. It waits up to
+  // 200 ms for a lock and, after the first timeout, for no other: a holder may hang. It waits on the lock instead of polling,
+  // because a process that polls would come after those that wait.
   static let sharing = """
     CREATE TABLE origins (origin bytea PRIMARY KEY, next_at bigint NOT NULL);
     CREATE INDEX origins_age ON origins (next_at);

@@ -1,12 +1,12 @@
 internal import Jobs
 
-/// The tables, and the steps that make and change them.
+/// The tables, as numbered steps that create and change them.
 ///
-/// Texts that come from outside are kept as their UTF-8 bytes, as the server's have no NUL. Moments are milliseconds since
-/// 1970, in UTC.
+/// Text from clients is stored as UTF-8 bytes, because the server's text type has no NUL. Times are milliseconds since the
+/// epoch, UTC.
 enum Schema {
-  /// Each runs once, in this order. A step that a release has made never changes; a change to the tables is a new step at
-  /// the end.
+  /// Each step runs once, in this order. A released step never changes: a later change to the tables is a new step at the
+  /// end.
   static let steps: [String] = [
     jobs + queue + batches + images + cache + keys + messages + settings + instances + sharing
       + functions
@@ -89,11 +89,11 @@ enum Schema {
       detail: "the database was written by a newer release: it has version \(version ?? -1)")
   }
 
-  // What is kept of a job. `phase` is Phase.code, and 0 for as long as the job has a row in the queue: a claim writes that
-  // narrow one only. `record` is the job as JSON; JobRow.job() completes it by what the queue knows, and by `image` where
-  // the record says that one is kept. `last_claim` is the one by which whoever held the job brought it to its phase,
-  // a loading one to that before; null where somebody else did. `defaults` is the digest of its row in batch_defaults. The
-  // index jobs_pinned finds the few captured images that an unfinished job needs.
+  // `phase` is Phase.code, and 0 while the job has a row in `queue`, because a claim writes that narrow row only. `record` is
+  // the job as JSON. JobRow.job() completes it from the queue and from `image`, which change without the record. `last_claim`
+  // is the claim under which a worker moved the job to its phase (for a loading job: to the phase before); null if something
+  // else moved it. `defaults` is the digest of a row in batch_defaults. The index jobs_pinned finds the few captured images
+  // that an unfinished job needs.
   private static let jobs = """
     CREATE TABLE jobs (
       id uuid PRIMARY KEY,
@@ -135,15 +135,14 @@ enum Schema {
 
     """
 
-  // What is to be done. The row is the right to end its job: whoever deletes it writes the job's end, in the same
-  // transaction. `state` is QueueRow.State: 0 ready, 1 waits for its time, 2 for room at its origin, 3 for an equal load at
-  // another instance, 4 is loading. Rows come and go by the thousands, so they are cleaned up soon.
+  // The unfinished jobs. A row is the right to end its job: the transaction that deletes the row also writes the job's end.
+  // `state` is QueueRow.State: 0 ready, 1 waiting for its time, 2 for capacity at its origin, 3 for an equal load at another
+  // instance, 4 loading. Thousands of rows are inserted and deleted, so autovacuum runs early.
   //
-  // A lane is what is served in the order in which it came: an owner's single jobs, or a batch's. Claims find the lanes by
-  // queue_ready and queue_parked, however many jobs each has, and then their first jobs.
+  // A lane is served in order of arrival: an owner's single jobs, or the jobs of a batch. A claim finds the lanes by the
+  // indexes queue_ready and queue_parked, however many jobs each lane has, and then the first job of each.
   //
-  // A loading job `leads` where it stands for a transfer: of those that ask the same one does, and there is one more
-  // transfer at its origin.
+  // Of the loading jobs with equal requests, one `leads`. It counts as one transfer at its origin.
   private static let queue = """
     CREATE SEQUENCE ranks;
     CREATE SEQUENCE ranks_ahead;
@@ -185,9 +184,9 @@ enum Schema {
 
     """
 
-  // `stage` is BatchStage. What a batch counts of its jobs is a sum over some rows, as `tallies` are, or of the names that begin
-  // with `last` the greatest; its record has none of that. `expires_at` is when it is to be looked whether it has.
-  // `batch_defaults` holds the SharedDefaults of batches.
+  // `stage` is BatchStage. What a batch counts of its jobs is not in its record but in `batch_tallies`: the sum of the rows
+  // with a name, or the greatest one for names that begin with `last`. `expires_at` is when to check whether the batch has
+  // expired. `batch_defaults` holds the SharedDefaults of batches.
   private static let batches = """
     CREATE TABLE batches (
       number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -220,11 +219,11 @@ enum Schema {
 
     """
 
-  // An image's row says that it may be referred to, unless it is `leaving`: then `leaving_for` is about to remove its
-  // bytes. Who begins a reference locks the row, and so does who looks whether there is any. `cached` counts the cache's
-  // entries. `generation` is ImageName.generation; 0 where the row only marks bytes without a job for removal. `owner` is the
-  // owner whose jobs refer to the image: null before the first job does, empty once jobs of several owners have. A candidate
-  // is an image that lost a reference: nothing may be left that refers to it.
+  // Jobs may refer to an image while its row exists and is not `leaving`; while it is, the instance `leaving_for` deletes the
+  // bytes. A transaction that adds a reference, or checks whether there is one, locks the row. `cached` counts cache entries.
+  // `generation` is ImageName.generation, 0 if the row only marks orphaned bytes for deletion. `owner` is the owner whose jobs
+  // refer to the image: null before the first one does, empty once jobs of several owners have. `candidates` lists images that
+  // lost a reference and may have none left.
   private static let images = """
     CREATE TABLE images (
       digest bytea PRIMARY KEY,
@@ -253,7 +252,7 @@ enum Schema {
 
     """
 
-  // An entry has the owner of its image, unless that is empty.
+  // `owner` is the owner of the entry's image, null if that has several.
   private static let cache = """
     CREATE TABLE cache (
       number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -276,7 +275,7 @@ enum Schema {
 
     """
 
-  // `jobs` are the ids in the order given, 16 bytes each.
+  // `jobs` holds the ids of the submission's jobs in its order, 16 bytes each.
   private static let keys = """
     CREATE TABLE keys (
       owner bytea NOT NULL,
@@ -290,9 +289,9 @@ enum Schema {
 
     """
 
-  // A message waits while it has a `next_at`, and is sent by the instance that it names. `record` is the message as JSON,
-  // with the job or batch that it reports. The index messages_told finds the newest finished messages of a subject, however
-  // many wait.
+  // A message waits to be sent while it has a `next_at`; `instance` is the one that is sending it. `record` is the message as
+  // JSON, with the job or batch that it reports. The index messages_told finds the newest messages of a subject that are sent
+  // or given up.
   private static let messages = """
     CREATE TABLE messages (
       subject uuid NOT NULL,
@@ -312,7 +311,7 @@ enum Schema {
 
     """
 
-  // The setting `name` is the store's own (ImageOwner). `owner_bytes` is what origins sent for owners whose tokens have a
+  // The setting `name` identifies the store (ImageOwner). `owner_bytes` counts the bytes that origins sent for owners with a
   // daily limit; `day` is Timestamp.day.
   private static let settings = """
     CREATE TABLE settings (name text PRIMARY KEY, value bytea NOT NULL);

@@ -1,9 +1,10 @@
 internal import GRDB
 
-/// The tables, and the steps that make and change them. A step that a release has made never changes; a change to the tables
-/// is a new step at the end.
+/// The tables, as numbered steps that create and change them. A released step never changes: a later change to the tables is
+/// a new step at the end.
 ///
-/// Texts that come from outside are kept as their UTF-8 bytes: SQLite would end a text at a NUL.
+/// Text from clients is stored as UTF-8 bytes, because SQLite would end a text at a NUL. Times are milliseconds since the
+/// epoch, UTC.
 enum Schema {
   static let migrator: DatabaseMigrator = {
     var migrator = DatabaseMigrator()
@@ -15,15 +16,14 @@ enum Schema {
     return migrator
   }()
 
-  // `phase` is Phase.code: 0 queued, 1 loading, 2 success, 3 failure, 4 cancelled.
-  // `record` is the job as JSON. `claimed_at`, and `image` where the record says that one is kept, complete it:
-  // see JobRow.job(). `waiting` is JobRow.Waiting. A queued job waits until `not_before`; the index of the queue holds the
-  // others only, so that retries far in the future don't slow a claim. `origin` and `request` are of unfinished jobs only.
-  // `batch` is the number of the job's batch, 0 where it has none, and `line` its place there; `code` is why a job of a batch
-  // failed. `defaults` is the digest of its row in batch_defaults.
+  // `phase` is Phase.code: 0 queued, 1 loading, 2 success, 3 failure, 4 cancelled. `waiting` is JobRow.Waiting.
+  // `record` is the job as JSON. JobRow.job() completes it from `claimed_at` and `image`, which change without the record.
+  // `origin` and `request` are set while the job is unfinished. `batch` is the number of the job's batch, 0 if it has none,
+  // and `line` its line there. `code` is why a job of a batch failed. `defaults` is the digest of a row in batch_defaults.
   //
-  // Requests' digests are in no order, so an index of them alone would write a page for each line of a long batch. Ranks are
-  // in order: within a block of them (QueuedRequests) the pages are few. A query compares the whole request.
+  // The index jobs_queue leaves out jobs that wait until `not_before`, so that retries far in the future do not slow a claim.
+  // Digests of requests have no order: an index of them alone would write one page for each line of a long batch. Ranks have
+  // an order, so jobs_request sorts by blocks of them (QueuedRequests) first. A query compares the whole request.
   private static let jobs = """
     CREATE TABLE jobs (
       number INTEGER PRIMARY KEY,
@@ -81,7 +81,7 @@ enum Schema {
 
     """
 
-  // `jobs` are the ids in the order given, 16 bytes each.
+  // `jobs` holds the ids of the submission's jobs in its order, 16 bytes each.
   private static let keys = """
     CREATE TABLE keys (
       number INTEGER PRIMARY KEY,
@@ -126,12 +126,11 @@ enum Schema {
 
     """
 
-  // `hard` counts what keeps an image whatever happens (reservations, unfinished jobs), `soft` the finished
-  // jobs whose hold ends when room is needed; `finished_at` is the oldest of those jobs'. `leaving_for` is the instance that
-  // is about to remove it; a claim's number names its instance (ClaimNumbers), so that jobs need no column for it.
-  // `embedded` is the number of the image's row in `contents`, 0 where its bytes are a file: an index of digests there would
-  // be the fifth with a page of its own for each new image. `owner` is the owner whose jobs refer to the image: NULL before
-  // the first job does, empty once jobs of several owners have.
+  // `hard` counts references that pin an image: reservations and unfinished jobs. `soft` counts references that end when
+  // space is needed: finished jobs and cache entries. `finished_at` is the time of the oldest soft reference. `leaving` is 1
+  // while the instance `leaving_for` deletes the bytes. `embedded` is the number of the row in `contents` that holds the
+  // bytes, 0 if they are a file; `contents` has no index of digests, which would cost each new image another page. `owner` is
+  // the owner whose jobs refer to the image: NULL before the first one does, empty once jobs of several owners have.
   private static let images = """
     CREATE TABLE images (
       digest BLOB PRIMARY KEY,
@@ -164,8 +163,7 @@ enum Schema {
 
     """
 
-  // An entry is one of its image's `soft` references; `stored` is to it what `finished_at` is to a job. `resource` is
-  // CacheEntry.resource, where it is another one than the key.
+  // An entry is a soft reference to its image, since `stored`. `resource` is CacheEntry.resource, NULL if that is the key.
   private static let cache = """
     CREATE TABLE cache (
       number INTEGER PRIMARY KEY,
@@ -185,8 +183,8 @@ enum Schema {
 
     """
 
-  // A message waits while it has a `next_at`. `record` is the message as JSON, with the job or batch that it reports. The
-  // index messages_told finds the newest finished messages of a subject, however many wait.
+  // A message waits to be sent while it has a `next_at`. `record` is the message as JSON, with the job or batch that it
+  // reports. The index messages_told finds the newest messages of a subject that are sent or given up.
   private static let messages = """
     CREATE TABLE messages (
       subject BLOB NOT NULL,
@@ -204,7 +202,7 @@ enum Schema {
 
     """
 
-  // The setting `name` is the store's own (ImageOwner). `owner_bytes` is what origins sent for owners whose tokens have a
+  // The setting `name` identifies the store (ImageOwner). `owner_bytes` counts the bytes that origins sent for owners with a
   // daily limit; `day` is Timestamp.day.
   private static let settings = """
     CREATE TABLE settings (

@@ -36,7 +36,7 @@ struct WebhookTests {
     #expect(answer.status == 200 && answer.json?["state"]?.string == "failed", "\(answer.text)")
     #expect(answer.json?["type"]?.string == "job.cancelled" && answer.json?["next_at"] == .null)
     #expect(answer.json?["tries"]?[0]?["status"]?.number == 500)
-    #expect(answer.json?["tries"]?[0]?["error"]?.string == "The receiver answered 500.")
+    #expect(answer.json?["tries"]?[0]?["error"]?.string == "The receiver responded with 500.")
     #expect(answer.json?["tries"]?[0]?["ms"]?.number == 12)
     #expect(answer.json?["earlier"]?.array?.isEmpty == true)
     let again = await client.send(.post, "/jobs/\(id)/webhooks/send")
