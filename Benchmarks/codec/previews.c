@@ -23,25 +23,25 @@ static CodecStep step(Reader reader, const uint8_t *bytes, size_t count, bool en
                           : png_reader_step(reader.reader, bytes, count, ended);
 }
 
-static CodecPicture picture(Reader reader) {
+static CodecImageInfo picture(Reader reader) {
     return reader.is_jpeg ? jpeg_reader_picture(reader.reader) : png_reader_picture(reader.reader);
 }
 
 static bool take_preview(Reader reader) {
     bool is_there = reader.is_jpeg ? jpeg_reader_preview(reader.reader).bytes != NULL
                                    : png_reader_preview(reader.reader).bytes != NULL;
-    if (is_there && reader.is_jpeg) jpeg_reader_drop_preview(reader.reader);
-    if (is_there && !reader.is_jpeg) png_reader_drop_preview(reader.reader);
+    if (is_there && reader.is_jpeg) jpeg_reader_discard_preview(reader.reader);
+    if (is_there && !reader.is_jpeg) png_reader_discard_preview(reader.reader);
     return is_there;
 }
 
 static void want_preview(Reader reader) {
-    if (reader.is_jpeg) jpeg_reader_want_preview(reader.reader, 1);
-    else png_reader_want_preview(reader.reader, 1);
+    if (reader.is_jpeg) jpeg_reader_request_preview(reader.reader, 1);
+    else png_reader_request_preview(reader.reader, 1);
 }
 
 // Returns the number of previews; negative if the file is not an image.
-static int decode(const uint8_t *file, size_t size, bool previews, CodecPicture *found) {
+static int decode(const uint8_t *file, size_t size, bool previews, CodecImageInfo *found) {
     Reader reader = {file[0] == 0xFF, NULL};
     reader.reader = reader.is_jpeg ? (void *)jpeg_reader_create((size_t)1 << 30)
                                    : (void *)png_reader_create((size_t)1 << 30);
@@ -102,7 +102,7 @@ int main(int count, char **arguments) {
         fprintf(stderr, "usage: previews FILE ROUNDS\n");
         return 2;
     }
-    CodecPicture found;
+    CodecImageInfo found;
     double plain = 0, shown = 0, thumbs = 0;
     int made = 0;
     for (int round = 0; round < rounds; round++) {

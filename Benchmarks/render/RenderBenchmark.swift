@@ -92,7 +92,7 @@ enum RenderBenchmark {
         case .needsBytes:
           decoder.append(Array(rest.prefix(16_384)))
           rest = rest.dropFirst(16_384)
-          if rest.isEmpty { decoder.end() }
+          if rest.isEmpty { decoder.finishInput() }
         }
       }
     }
@@ -102,7 +102,7 @@ enum RenderBenchmark {
     let bytes = [UInt8](try Data(contentsOf: URL(fileURLWithPath: path)))
     let decoder = StreamingCodec().makeDecoder(limits: DecodeLimits())
     decoder.append(bytes)
-    decoder.end()
+    decoder.finishInput()
     while true {
       guard case .finished(let image) = try decoder.step() else { continue }
       return Picture(name: URL(fileURLWithPath: path).lastPathComponent, bytes: bytes, image: image)

@@ -30,7 +30,7 @@ typedef struct {
             expect(step.status == CodecStatusHasMore || step.status == CodecStatusHeader, "a valid " #format);        \
             step = format##_reader_step(reader, bytes + at, count - at, true);                                        \
         }                                                                                                             \
-        CodecPicture picture = format##_reader_picture(reader);                                                       \
+        CodecImageInfo picture = format##_reader_picture(reader);                                                       \
         bool is_same = picture.width == numbers->width && picture.height == numbers->height;                          \
         expect(is_same, "a " #format " of the same sides");                                                           \
         expect(picture.frames <= max_frames, "no more frames than were added");                                       \
@@ -115,7 +115,7 @@ static bool take_planes(Encoder *encoder, const Numbers *numbers, const uint8_t 
             // Each row has a block of its own, so that the sanitizer detects a read beyond it.
             size_t width = (numbers->width + factors[plane] - 1) / factors[plane];
             uint8_t *block = repeated(pixels + row, width, width);
-            bool is_taken = jpeg_encoder_take(encoder, plane, block);
+            bool is_taken = jpeg_encoder_add_row(encoder, plane, block);
             free(block);
             if (!is_taken) return false;
             next[plane]++;

@@ -50,7 +50,7 @@ typedef struct {
     CodecFault fault;
     bool is_odd;        // see tells_oddly
     bool is_within;     // within the limits, according to the header
-    CodecPicture header, picture;
+    CodecImageInfo header, picture;
     uint8_t thumbnail[4 * 32 * 32];
     // For each plane: the rows received, and the rows it has.
     uint32_t rows[CODEC_MAX_PLANES], heights[CODEC_MAX_PLANES];
@@ -82,8 +82,8 @@ static void prepare(Reader *reader, const Manner *manner) {
     if (manner->wants_rows) READ(_reader_want_rows)(reader);
 #endif
 #ifdef IS_PNG
-    if (manner->wants_no_previews) png_reader_want_no_previews(reader);
-    if (manner->wants_no_frames) png_reader_want_no_frames(reader);
+    if (manner->wants_no_previews) png_reader_disable_previews(reader);
+    if (manner->wants_no_frames) png_reader_skip_animation(reader);
 #endif
 }
 
@@ -100,7 +100,7 @@ static void bound(Reader *reader, const Manner *manner) {
 }
 
 // Requests, fetches and drops previews at random times.
-static void try_previews(Reader *reader, const CodecPicture *picture, Manner *manner) {
+static void try_previews(Reader *reader, const CodecImageInfo *picture, Manner *manner) {
     (void)reader, (void)picture, (void)manner;
 #if defined(IS_JPEG) || defined(IS_PNG) || defined(IS_HEIC)
     if (!manner->wants_previews) return;
@@ -111,7 +111,7 @@ static void try_previews(Reader *reader, const CodecPicture *picture, Manner *ma
     if ((preview.bytes && what < 12) || !what) READ(_reader_drop_preview)(reader);
     if (!picture->scansToShow && what != 15) return;
 #ifdef IS_HEIC
-    heic_reader_want_preview(reader);
+    heic_reader_request_preview(reader);
 #else
     READ(_reader_want_preview)(reader, (int)chance_below(&manner->chance, 10));
 #endif
@@ -153,14 +153,14 @@ static void check_memory(const Verdict *verdict, const Manner *manner) {
 #endif
 }
 
-static bool is_within(const CodecPicture *picture, const Manner *manner) {
+static bool is_within(const CodecImageInfo *picture, const Manner *manner) {
     bool is_held = manner->is_careless || picture->decodingMemory <= manner->max_memory;
     return is_held && (uint64_t)picture->width * picture->height <= MAX_PIXELS && picture->width <= MAX_SIDE
         && picture->height <= MAX_SIDE;
 }
 
 // Call it after the header.
-static void check_facts(const CodecPicture *header, const CodecPicture *picture, const Manner *manner) {
+static void check_facts(const CodecImageInfo *header, const CodecImageInfo *picture, const Manner *manner) {
     expect(picture->width == header->width && picture->height == header->height, "the sides from the header");
     expect(picture->frames <= manner->max_frames, "no more frames than allowed");
 }
@@ -182,7 +182,7 @@ static Verdict read_all(const uint8_t *bytes, size_t count, Manner manner) {
         if (end > start) memcpy(part, bytes + start, end - start);
         CodecStep step = READ(_reader_step)(reader, part, end - start, has_ended);
         expect(step.consumed <= end - start, "no more bytes consumed than given");
-        CodecPicture picture = READ(_reader_picture)(reader);
+        CodecImageInfo picture = READ(_reader_picture)(reader);
         switch (step.status) {
         case CodecStatusNeedsBytes: expect(!has_ended, "no request for bytes beyond the end"); break;
         case CodecStatusHeader:
@@ -230,7 +230,7 @@ static Verdict read_all(const uint8_t *bytes, size_t count, Manner manner) {
 
 #ifndef HAS_ROWS
 // - Parameter is_sound: whether `checked` comes from a complete decoding of these bytes.
-static void read_pixels(const uint8_t *bytes, size_t count, CheckedPicture checked, bool is_sound, Chance *chance) {
+static void read_pixels(const uint8_t *bytes, size_t count, CheckedImage checked, bool is_sound, Chance *chance) {
     CodecFault fault = CodecFaultNone;
     uint32_t least = (uint32_t)(chance_below(chance, 2) ? 0 : 1 + chance_below(chance, 64));
     Pixels *pixels = OF(_pixels_open)(bytes, count, checked, least, least, &fault);
@@ -263,7 +263,7 @@ static void read_pixels(const uint8_t *bytes, size_t count, CheckedPicture check
 #endif
 
 #ifdef IS_ANIMATED
-static void read_frames(const uint8_t *bytes, size_t count, CheckedPicture checked, bool is_sound, Chance *chance) {
+static void read_frames(const uint8_t *bytes, size_t count, CheckedImage checked, bool is_sound, Chance *chance) {
     CodecFault fault = CodecFaultNone;
     Frames *frames = OF(_frames_open)(bytes, count, checked, &fault);
     expect(frames || fault, "a fault if there are no frames");
@@ -317,7 +317,7 @@ static void compare(const Verdict *whole, const Verdict *parts, const Manner *ma
     if (!is_told || lacks_memory || whole->is_odd || parts->is_odd) return;
     expect(whole->status == parts->status, "the same result in pieces");
     if (whole->status != CodecStatusFinished) return;
-    const CodecPicture *one = &whole->picture, *other = &parts->picture;
+    const CodecImageInfo *one = &whole->picture, *other = &parts->picture;
     expect(one->width == other->width && one->height == other->height, "sides");
     expect(one->frames == other->frames && one->hasAlpha == other->hasAlpha, "facts");
     expect(one->isProgressive == other->isProgressive && one->extraMemory == other->extraMemory, "more facts");
@@ -330,8 +330,8 @@ static void compare(const Verdict *whole, const Verdict *parts, const Manner *ma
 // Reads pixels with a description from an untrusted decoder. The bytes may have been refused, or the
 // description may belong to other bytes.
 static void read_again(const uint8_t *bytes, size_t count, const Verdict *whole, Chance *chance) {
-    const CodecPicture *picture = &whole->picture;
-    CheckedPicture checked = {
+    const CodecImageInfo *picture = &whole->picture;
+    CheckedImage checked = {
         picture->width, picture->height, picture->hasAlpha, picture->isProgressive,
         picture->frames ? picture->frames : 1, picture->extraMemory};
     bool is_sound = whole->status == CodecStatusFinished;

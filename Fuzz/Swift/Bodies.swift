@@ -70,7 +70,7 @@ private func isBlank(_ bytes: [UInt8]) -> Bool {
 
 private func lineDecoder() -> SubmissionDecoder {
   SubmissionDecoder(
-    limits: Configuration.Limits(), hasLocalRoot: false, formats: Set(OutputFormat.allCases),
+    limits: APIConfiguration.Limits(), hasLocalRoot: false, formats: Set(OutputFormat.allCases),
     allowsPlainWebhooks: false, destinations: ["shop"], savesData: false, maxPriority: nil)
 }
 
@@ -78,14 +78,14 @@ private func lineDecoder() -> SubmissionDecoder {
 private func lines(_ format: some BatchFormat, _ bytes: [[UInt8]]) -> [Int] {
   var (format, decoder) = (format, lineDecoder())
   let template = decoder.template(from: [], at: .query)
-  decoder.mistakes = Mistakes()
-  var reader = LineReader(decoder, template: template, tags: [], after: 0, mostLines: 1_000)
+  decoder.mistakes = RequestErrors()
+  var reader = BatchLineReader(decoder, template: template, tags: [], after: 0, mostLines: 1_000)
   var hasFailed = false
   do throws(Problem) {
     for piece in bytes { try format.read(piece, into: &reader) }
-    try format.end(into: &reader)
+    try format.finish(into: &reader)
   } catch { hasFailed = true }
-  let read = reader.take()
+  let read = reader.dequeueLines()
   let (count, jobs) = (read.reduce(0) { $0 + $1.count }, read.flatMap(\.jobs))
   expect(jobs.count <= count, "no more jobs than lines")
   expect(jobs.allSatisfy { (1...max(1, count)).contains($0.line) }, "existing line numbers")
@@ -103,7 +103,7 @@ func fuzzLines(_ bytes: [UInt8]) {
   case 0: check(CSVFormat())
   case 1: check(NDJSONFormat())
   case 2: check(URIListFormat())
-  default: check(JSONListFormat(known: ["defaults"]) { _, _ in })
+  default: check(JSONBatchFormat(known: ["defaults"]) { _, _ in })
   }
 }
 

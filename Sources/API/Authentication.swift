@@ -35,7 +35,7 @@ final class Authentication: Sendable {
       state.tokens = tokens
       return state.streams.values.compactMap(\.stream)
     }
-    for stream in streams where !Self.holds(stream.identity, among: tokens) { stream.revoke() }
+    for stream in streams where !Self.isValid(stream.identity, among: tokens) { stream.revoke() }
   }
 
   /// Wraps the stream so that it ends as soon as its token is no longer valid.
@@ -46,12 +46,12 @@ final class Authentication: Sendable {
       return state.tokens
     }
     // The tokens may have been replaced after the request was identified.
-    if !Self.holds(identity, among: tokens) { stream.revoke() }
+    if !Self.isValid(identity, among: tokens) { stream.revoke() }
     return stream
   }
 
   /// Removes a stream that was deallocated.
-  func forget(_ stream: ObjectIdentifier) { state.withLock { $0.streams[stream] = nil } }
+  func removeStream(_ stream: ObjectIdentifier) { state.withLock { $0.streams[stream] = nil } }
 
   /// Returns the client of a request: everyone if no tokens are configured; nil if the request has no valid token.
   func identify(_ fields: HTTPFields) -> Identity? {
@@ -73,7 +73,7 @@ final class Authentication: Sendable {
   }
 
   /// Whether these tokens give the identity the same owner and scopes. Changed limits apply to the next request only.
-  private static func holds(_ identity: Identity, among tokens: [Token]) -> Bool {
+  private static func isValid(_ identity: Identity, among tokens: [Token]) -> Bool {
     guard let token = identity.token else { return tokens.isEmpty }
     guard let known = tokens.last(where: { $0.digest == token.digest }) else { return false }
     let now = Self.identity(of: known)
@@ -81,12 +81,12 @@ final class Authentication: Sendable {
   }
 
   /// Whether the identity is still valid with the current tokens.
-  func admits(_ identity: Identity) -> Bool {
-    Self.holds(identity, among: state.withLock { $0.tokens })
+  func isValid(_ identity: Identity) -> Bool {
+    Self.isValid(identity, among: state.withLock { $0.tokens })
   }
 
   /// The 401 for a request whose token was removed or changed while its body was received.
-  static var withdrawal: Problem {
+  static var tokenRevoked: Problem {
     Problem(
       .unauthorized, "The token was removed or changed during the request. Use a current token."
     )
@@ -94,7 +94,7 @@ final class Authentication: Sendable {
   }
 
   /// The 401 for a request without a valid token (RFC 6750 section 3).
-  static func refusal(_ fields: HTTPFields) -> Problem {
+  static func unauthorized(_ fields: HTTPFields) -> Problem {
     // A request with another scheme has no token, so it gets no `error` (section 3.1).
     let wrong = fields[.authorization].flatMap(bearer) != nil
     let detail =
@@ -106,7 +106,7 @@ final class Authentication: Sendable {
   }
 
   /// The 403 for a request whose token lacks a scope.
-  static func refusal(lacking scope: Scope) -> Problem {
+  static func forbidden(lacking scope: Scope) -> Problem {
     let challenge =
       #"Bearer realm="imagefetch", error="insufficient_scope", scope="\#(scope.rawValue)""#
     return Problem(

@@ -24,7 +24,7 @@ final class AuthorizedStream: ContentStream {
     (self.stream, self.identity, self.authentication) = (stream, identity, authentication)
   }
 
-  deinit { authentication.forget(ObjectIdentifier(self)) }
+  deinit { authentication.removeStream(ObjectIdentifier(self)) }
 
   func attach(_ wake: @escaping @Sendable () -> Void) {
     state.withLock { $0.wake = wake }
@@ -33,15 +33,15 @@ final class AuthorizedStream: ContentStream {
 
   func next() -> StreamPiece {
     guard state.withLock({ $0.isRevoked }) else { return stream.next() }
-    return endsAnywhere ? .end : .failed
+    return mayEndAnywhere ? .end : .failed
   }
 
   var keepAlive: KeepAlive? { stream.keepAlive }
-  var endsAnywhere: Bool { stream.endsAnywhere }
+  var mayEndAnywhere: Bool { stream.mayEndAnywhere }
 
   /// Ends the stream at once, even if it has no data to send.
   func revoke() {
-    stream.willBreakOff()
+    stream.willAbort()
     let wake = state.withLock { state in
       state.isRevoked = true
       return state.wake

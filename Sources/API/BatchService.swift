@@ -4,7 +4,7 @@ public import Jobs
 public protocol BatchService: Sendable {
   /// Creates a batch durably; it accepts lines from then on. If an earlier batch has the same `key`, returns that
   /// batch, even if the owner may create no new ones.
-  func begin(_ new: NewBatch, by caller: Caller, key: IdempotencyKey?)
+  func createBatch(_ new: NewBatch, by caller: Caller, key: IdempotencyKey?)
     async throws(JobsError) -> BegunBatch
 
   /// Stores lines durably, appended to the lines that the batch has. Their jobs can start at once.
@@ -14,7 +14,7 @@ public protocol BatchService: Sendable {
   func close(_ id: BatchID, for caller: Caller) async throws(JobsError) -> Batch
 
   /// Deletes a batch that received `lines` lines, if none of them became a job. A batch with more lines stays.
-  func abandon(_ id: BatchID, after lines: Int) async throws(JobsError)
+  func deleteEmptyBatch(_ id: BatchID, after lines: Int) async throws(JobsError)
 
   /// Cancels the batch: none of its queued jobs starts. A finished batch is not changed.
   func cancel(batch id: BatchID, for caller: Caller) async throws(JobsError) -> Batch
@@ -48,7 +48,7 @@ public protocol BatchService: Sendable {
     async throws(JobsError) -> [WebhookMessage]
 
   /// Sends the newest webhook message again, now. Returns nil if there is none.
-  func sendAgain(ofBatch id: BatchID, for caller: Caller)
+  func resendWebhook(ofBatch id: BatchID, for caller: Caller)
     async throws(JobsError) -> WebhookMessage?
 
   /// Waits until the batch has finished, has another revision than `revision`, or `limit` has passed. Returns it then.

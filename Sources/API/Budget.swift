@@ -6,7 +6,7 @@ final class Budget: Sendable {
   let capacity: Int
   /// The limit of one client, even if no other client uses any.
   private let ofClient: Int
-  private let shares = Mutex(SharedCapacity<RateLimiter.Client>())
+  private let allocations = Mutex(SharedCapacity<RateLimiter.Client>())
   private let now: WallClock
 
   init(_ capacity: Int, ofClient: Int = .max, now: @escaping WallClock) {
@@ -15,40 +15,44 @@ final class Budget: Sendable {
   }
 
   /// The amount that all clients have reserved.
-  var held: Int { shares.withLock { $0.held } }
+  var reserved: Int { allocations.withLock { $0.held } }
 
   /// An empty reservation of the client.
-  func share(for client: RateLimiter.Client) -> Share { Share(of: self, for: client) }
-
-  fileprivate func hasRoom(for amount: Int, of client: RateLimiter.Client) -> Bool {
-    shares.withLock { $0.hasRoom(for: amount, of: client, within: limits, at: now()) }
+  func allocation(for client: RateLimiter.Client) -> Allocation {
+    Allocation(of: self, for: client)
   }
 
-  fileprivate func take(_ amount: Int, for client: RateLimiter.Client) -> Bool {
-    shares.withLock { shares in
-      guard shares.hasRoom(for: amount, of: client, within: limits, at: now()) else { return false }
-      shares.hold(amount, for: client)
+  fileprivate func isAvailable(_ amount: Int, for client: RateLimiter.Client) -> Bool {
+    allocations.withLock { $0.hasCapacity(for: amount, of: client, within: limits, at: now()) }
+  }
+
+  fileprivate func reserve(_ amount: Int, for client: RateLimiter.Client) -> Bool {
+    allocations.withLock { shares in
+      guard shares.hasCapacity(for: amount, of: client, within: limits, at: now()) else {
+        return false
+      }
+      shares.acquireUnchecked(amount, for: client)
       return true
     }
   }
 
   private var limits: QueueCapacity { QueueCapacity(capacity, ofOwner: ofClient) }
 
-  fileprivate func hold(_ amount: Int, for client: RateLimiter.Client) {
-    shares.withLock { $0.hold(amount, for: client) }
+  fileprivate func forceReserve(_ amount: Int, for client: RateLimiter.Client) {
+    allocations.withLock { $0.acquireUnchecked(amount, for: client) }
   }
 
   fileprivate func release(_ amount: Int, of client: RateLimiter.Client) {
-    shares.withLock { $0.release(amount, of: client) }
+    allocations.withLock { $0.release(amount, of: client) }
   }
 }
 
 extension Budget {
   /// A reservation. It is released when the object is deallocated, however its request ends.
-  final class Share: Sendable {
+  final class Allocation: Sendable {
     private let budget: Budget
     private let client: RateLimiter.Client
-    private let taken = Mutex(0)
+    private let reserved = Mutex(0)
 
     fileprivate init(of budget: Budget, for client: RateLimiter.Client) {
       (self.budget, self.client) = (budget, client)
@@ -57,30 +61,30 @@ extension Budget {
     deinit { release() }
 
     /// Whether `amount` more could be reserved now. If not, the client counts as waiting.
-    func hasRoom(for amount: Int) -> Bool { budget.hasRoom(for: amount, of: client) }
+    func isAvailable(_ amount: Int) -> Bool { budget.isAvailable(amount, for: client) }
 
     /// Reserves `amount` more.
     /// - Returns: whether it was available.
-    func take(_ amount: Int) -> Bool {
-      guard budget.take(amount, for: client) else { return false }
-      taken.withLock { $0 += amount }
+    func reserve(_ amount: Int) -> Bool {
+      guard budget.reserve(amount, for: client) else { return false }
+      reserved.withLock { $0 += amount }
       return true
     }
 
     /// Sets the reservation to `amount` without checking the limits, for bytes that are in memory already.
-    func hold(_ amount: Int) {
-      let before = taken.withLock { taken in
+    func set(_ amount: Int) {
+      let before = reserved.withLock { taken in
         defer { taken = amount }
         return taken
       }
       if amount > before {
-        budget.hold(amount - before, for: client)
+        budget.forceReserve(amount - before, for: client)
       } else if amount < before {
         budget.release(before - amount, of: client)
       }
     }
 
     /// Releases everything.
-    func release() { hold(0) }
+    func release() { set(0) }
   }
 }

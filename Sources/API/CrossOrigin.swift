@@ -11,7 +11,7 @@ struct CrossOrigin: Sendable {
   /// Returns the request's origin if it is refused and was not logged before. The service's own origin is never
   /// refused.
   func newlyRefused(_ fields: HTTPFields) -> String? {
-    guard isEnabled, let origin = fields[.origin], !admits(origin) else { return nil }
+    guard isEnabled, let origin = fields[.origin], !allows(origin) else { return nil }
     // Browsers also send `Origin` for requests from the service's own pages.
     let host = fields[.hostField]?.lowercased()
     guard origin != "null", !origin.lowercased().hasSuffix("://\(host ?? "")") else { return nil }
@@ -21,10 +21,10 @@ struct CrossOrigin: Sendable {
   var isEnabled: Bool { !origins.isEmpty }
 
   /// Whether scripts of this origin may use the API.
-  func admits(_ origin: String) -> Bool { origins.contains("*") || origins.contains(origin) }
+  func allows(_ origin: String) -> Bool { origins.contains("*") || origins.contains(origin) }
 
   /// Adds the fields that let a script of the request's origin read the response.
-  func admit(_ origin: String?, to fields: inout HTTPFields) {
+  func addFields(for origin: String?, to fields: inout HTTPFields) {
     guard isEnabled else { return }
     if origins.contains("*") {
       fields[.accessControlAllowOrigin] = "*"
@@ -37,7 +37,8 @@ struct CrossOrigin: Sendable {
   }
 
   /// Adds the fields that answer a preflight request.
-  func admitPreflight(_ requestFields: HTTPFields, of route: Route, to fields: inout HTTPFields) {
+  func addPreflightFields(_ requestFields: HTTPFields, of route: Route, to fields: inout HTTPFields)
+  {
     guard isEnabled, requestFields[.accessControlRequestMethod] != nil else { return }
     fields[.accessControlAllowMethods] = route.allow
     fields[.accessControlAllowHeaders] = Self.allowed

@@ -11,7 +11,7 @@ struct CrossSiteGuard: Sendable {
   private let crossOrigin: CrossOrigin
   private let refused = RefusedOrigins()
 
-  init(_ configuration: Configuration, _ crossOrigin: CrossOrigin) {
+  init(_ configuration: APIConfiguration, _ crossOrigin: CrossOrigin) {
     isOpen = configuration.tokens.isEmpty
     hosts = configuration.allowedHosts
     self.crossOrigin = crossOrigin
@@ -41,7 +41,7 @@ struct CrossSiteGuard: Sendable {
       )
     }
     guard !Self.safe.contains(method), let origin = fields[.origin] else { return }
-    guard Self.isSame(origin, host) || crossOrigin.admits(origin) else {
+    guard Self.isSame(origin, host) || crossOrigin.allows(origin) else {
       throw Problem(
         .forbidden,
         "A service without tokens accepts no changes from web pages of other origins. Add the origin to server.cors_origins."

@@ -8,7 +8,7 @@ internal import Jobs
 final class EventStream: ContentStream {
   private let subscription: (any JobSubscription)?
   /// The stream's reservation. Released with the stream.
-  private let share: Budget.Share?
+  private let share: Budget.Allocation?
   private let waiting: @Sendable (Job) -> WaitingFor?
 
   /// - Parameters:
@@ -16,7 +16,7 @@ final class EventStream: ContentStream {
   /// - share: the stream's reservation of a limit.
   /// - waiting: returns what a queued job waits for.
   init(
-    _ subscription: (any JobSubscription)?, _ share: Budget.Share? = nil,
+    _ subscription: (any JobSubscription)?, _ share: Budget.Allocation? = nil,
     waiting: @escaping @Sendable (Job) -> WaitingFor? = { _ in nil }
   ) {
     (self.subscription, self.share) = (subscription, share)
@@ -29,17 +29,17 @@ final class EventStream: ContentStream {
     switch subscription?.next() {
     case .job(let snapshot, let events)?: .bytes(encode(snapshot, events))
     case .caughtUp(let moment)?:
-      .bytes(Array("id: \(LastEventID.told(until: moment).text)\n\n".utf8))
+      .bytes(Array("id: \(LastEventID.until(until: moment).text)\n\n".utf8))
     case .nothing?: .nothingYet
     case .end?, nil: .end
     }
   }
 
   var keepAlive: KeepAlive? { .comment }
-  var endsAnywhere: Bool { true }
+  var mayEndAnywhere: Bool { true }
 
   /// The service ends the stream, not the client: the job is not cancelled.
-  func willBreakOff() { subscription?.letJobGoOn() }
+  func willAbort() { subscription?.keepJobRunning() }
 
   private func encode(_ snapshot: JobSnapshot, _ events: [JobEvent]) -> [UInt8] {
     if let waiting = waiting(snapshot.job) {
@@ -75,7 +75,7 @@ enum LastEventID: Equatable, Sendable {
   /// An event of a job with this version.
   case version(Int)
   /// All events before this time.
-  case told(until: Timestamp)
+  case until(until: Timestamp)
 
   /// Nil if the field is missing or is not an ID of this service.
   init?(_ field: String?) {
@@ -83,7 +83,7 @@ enum LastEventID: Equatable, Sendable {
       return nil
     }
     if field.hasPrefix(Self.mark), let milliseconds = Int64(field.dropFirst(Self.mark.count)) {
-      self = .told(until: Timestamp(milliseconds: max(0, milliseconds)))
+      self = .until(until: Timestamp(milliseconds: max(0, milliseconds)))
     } else if let version = Int(field) {
       self = .version(version)
     } else {
@@ -94,7 +94,7 @@ enum LastEventID: Equatable, Sendable {
   var text: String {
     switch self {
     case .version(let version): "\(version)"
-    case .told(let moment): "\(Self.mark)\(moment.milliseconds)"
+    case .until(let moment): "\(Self.mark)\(moment.milliseconds)"
     }
   }
 

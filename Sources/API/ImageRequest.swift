@@ -25,17 +25,17 @@ struct ImageRequest: Sendable {
   /// Reads and removes its parameters from a query.
   /// - Parameter isOfJob: whether the path names a job, which allows `sha256`.
   init(_ query: inout Query, _ routes: Routes, isOfJob: Bool = false) {
-    name = query.one("variant")
+    name = query.value("variant")
     variant = VariantQuery(
       &query, formats: routes.service.outputFormats,
       longest: routes.configuration.limits.maxDimension)
     if name != nil, variant != nil {
-      query.wrong(
+      query.addMistake(
         "variant", "A named variant has its own size and format. Remove the other parameters.")
     }
-    let hex = isOfJob ? query.one("sha256") : nil
+    let hex = isOfJob ? query.value("sha256") : nil
     digest = hex.flatMap { ImageDigest(hex: $0) }
-    if hex != nil, digest == nil { query.wrong("sha256", "Must be 64 hexadecimal digits.") }
+    if hex != nil, digest == nil { query.addMistake("sha256", "Must be 64 hexadecimal digits.") }
     allowsPlaceholder = query.bool("placeholder")
   }
 }

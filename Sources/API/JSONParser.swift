@@ -10,7 +10,7 @@ struct JSONParser {
   private let bytes: [UInt8]
   private var at = 0
   private var depth = 0
-  private var room: Int
+  private var valuesLeft: Int
   private let maxValues: Int
 
   static func parse(_ bytes: [UInt8], maxValues: Int) throws(JSONError) -> JSONValue {
@@ -21,7 +21,7 @@ struct JSONParser {
   private init(bytes: [UInt8], maxValues: Int) {
     self.bytes = bytes
     self.maxValues = maxValues
-    room = maxValues
+    valuesLeft = maxValues
   }
 
   private mutating func text() throws(JSONError) -> JSONValue {
@@ -32,8 +32,8 @@ struct JSONParser {
   }
 
   private mutating func value() throws(JSONError) -> JSONValue {
-    room -= 1
-    guard room >= 0 else { throw .tooMuch(limit: "\(maxValues) values") }
+    valuesLeft -= 1
+    guard valuesLeft >= 0 else { throw .tooMuch(limit: "\(maxValues) values") }
     skipSpace()
     guard let first = peek else { throw malformed("the text ends where a value is expected") }
     switch first {
@@ -62,24 +62,24 @@ struct JSONParser {
   private mutating func array() throws(JSONError) -> JSONValue {
     var elements: [JSONValue] = []
     skipSpace()
-    if take(UInt8(ascii: "]")) { return .array([]) }
+    if skip(UInt8(ascii: "]")) { return .array([]) }
     while true {
       elements.append(try value())
       skipSpace()
-      if take(UInt8(ascii: "]")) { return .array(elements) }
-      guard take(UInt8(ascii: ",")) else { throw malformed("',' or ']' is expected") }
+      if skip(UInt8(ascii: "]")) { return .array(elements) }
+      guard skip(UInt8(ascii: ",")) else { throw malformed("',' or ']' is expected") }
     }
   }
 
   private mutating func object() throws(JSONError) -> JSONValue {
     var members: [JSONValue.Member] = []
     skipSpace()
-    if take(UInt8(ascii: "}")) { return .object([]) }
+    if skip(UInt8(ascii: "}")) { return .object([]) }
     while true {
       members.append(try member(after: members))
       skipSpace()
-      if take(UInt8(ascii: "}")) { return .object(members) }
-      guard take(UInt8(ascii: ",")) else { throw malformed("',' or '}' is expected") }
+      if skip(UInt8(ascii: "}")) { return .object(members) }
+      guard skip(UInt8(ascii: ",")) else { throw malformed("',' or '}' is expected") }
     }
   }
 
@@ -97,7 +97,7 @@ struct JSONParser {
       throw malformed("this name is used twice in one object", at: start)
     }
     skipSpace()
-    guard take(UInt8(ascii: ":")) else { throw malformed("':' is expected") }
+    guard skip(UInt8(ascii: ":")) else { throw malformed("':' is expected") }
     return JSONValue.Member(name: name, value: try value())
   }
 
@@ -113,11 +113,11 @@ struct JSONParser {
 
   private mutating func number() throws(JSONError) -> String {
     let start = at
-    _ = take(UInt8(ascii: "-"))
-    if !take(UInt8(ascii: "0")) { try digits() }
-    if take(UInt8(ascii: ".")) { try digits() }
-    if take(UInt8(ascii: "e")) || take(UInt8(ascii: "E")) {
-      if !take(UInt8(ascii: "+")) { _ = take(UInt8(ascii: "-")) }
+    _ = skip(UInt8(ascii: "-"))
+    if !skip(UInt8(ascii: "0")) { try digits() }
+    if skip(UInt8(ascii: ".")) { try digits() }
+    if skip(UInt8(ascii: "e")) || skip(UInt8(ascii: "E")) {
+      if !skip(UInt8(ascii: "+")) { _ = skip(UInt8(ascii: "-")) }
       try digits()
     }
     return String(decoding: bytes[start..<at], as: UTF8.self)
@@ -195,7 +195,7 @@ extension JSONParser {
   private mutating func unicodeEscape(at start: Int) throws(JSONError) -> Unicode.Scalar {
     let first = try hexWord()
     if let scalar = Unicode.Scalar(first) { return scalar }
-    guard 0xD800..<0xDC00 ~= first, take(UInt8(ascii: "\\")), take(UInt8(ascii: "u")) else {
+    guard 0xD800..<0xDC00 ~= first, skip(UInt8(ascii: "\\")), skip(UInt8(ascii: "u")) else {
       throw malformed("a surrogate without its pair", at: start)
     }
     let second = try hexWord()
@@ -221,7 +221,7 @@ extension JSONParser {
 extension JSONParser {
   private var peek: UInt8? { at < bytes.count ? bytes[at] : nil }
 
-  private mutating func take(_ byte: UInt8) -> Bool {
+  private mutating func skip(_ byte: UInt8) -> Bool {
     guard peek == byte else { return false }
     at += 1
     return true

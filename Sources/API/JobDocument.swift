@@ -4,17 +4,17 @@ internal import Jobs
 /// The JSON of a job, with the members in the order of openapi.yaml.
 enum JobDocument {
   /// Encodes a job without `waiting_for`. The bytes depend only on the job, so one version has one encoding.
-  static func encode(_ job: Job) -> [UInt8] { encode(job, .whole) }
+  static func encode(_ job: Job) -> [UInt8] { encode(job, .full) }
 
   /// The members to include. Each case leaves out more than the one before.
-  enum Brevity: Comparable, CaseIterable {
-    case whole, withoutOtherURLs, withoutTags
+  enum DetailLevel: Comparable, CaseIterable {
+    case full, withoutOtherURLs, withoutTags
     /// Also without the keys and ETags of its deliveries.
     case withoutVariants
   }
 
   /// Encodes a job without `waiting_for` and without the members that `brevity` leaves out.
-  static func encode(_ job: Job, _ brevity: Brevity) -> [UInt8] {
+  static func encode(_ job: Job, _ brevity: DetailLevel) -> [UInt8] {
     var writer = JSONWriter()
     write(job, nil, brevity, to: &writer)
     return writer.bytes
@@ -59,14 +59,14 @@ enum JobDocument {
     var writer = JSONWriter(capacity: 1024 * (page.count + 1))
     writer.object { json in
       json.key("jobs")
-      json.array(page) { write($1, waiting($1), .whole, to: &$0) }
+      json.array(page) { write($1, waiting($1), .full, to: &$0) }
       json.member("next_cursor", nextCursor)
     }
     return writer.bytes
   }
 
   private static func write(
-    _ job: Job, _ waiting: WaitingFor?, _ brevity: Brevity, to writer: inout JSONWriter
+    _ job: Job, _ waiting: WaitingFor?, _ brevity: DetailLevel, to writer: inout JSONWriter
   ) {
     let id = job.id.description
     writer.object { json in
@@ -151,7 +151,7 @@ extension Routes {
   }
 }
 
-extension BatchPlace {
+extension BatchPosition {
   fileprivate func write(to writer: inout JSONWriter) {
     writer.object { json in
       json.member("id", id.description)
@@ -172,12 +172,12 @@ extension WaitingFor {
 }
 
 extension Source {
-  fileprivate func write(_ brevity: JobDocument.Brevity, to writer: inout JSONWriter) {
+  fileprivate func write(_ brevity: JobDocument.DetailLevel, to writer: inout JSONWriter) {
     writer.object { json in
       switch self {
       case .url(let url, let lowData):
         json.member("url", url.string)
-        json.member("low_data_url", brevity == .whole ? lowData?.string : nil)
+        json.member("low_data_url", brevity == .full ? lowData?.string : nil)
       case .local(let name): json.member("local", name)
       case .captured(_, let bytes, let contentType):
         json.key("captured")
@@ -207,7 +207,7 @@ extension StoredImage {
   var entityTag: String { digest.entityTag }
 
   func write(
-    of id: String, _ brevity: JobDocument.Brevity, to writer: inout JSONWriter
+    of id: String, _ brevity: JobDocument.DetailLevel, to writer: inout JSONWriter
   ) {
     writer.object { json in
       json.member("format", description.format.rawValue)
@@ -228,7 +228,7 @@ extension StoredImage {
       json.member("has_alpha", description.hasAlpha)
       json.member("frames", description.frames)
       json.member("variant", variant.rawValue)
-      json.member("url", brevity == .whole ? url?.string : nil)
+      json.member("url", brevity == .full ? url?.string : nil)
       json.member("thumbhash", description.lqip?.base64)
       json.member("dominant_color", description.lqip?.colorCode)
       json.member("original", bundle == nil ? "keep" : "drop")
@@ -272,12 +272,12 @@ extension CacheOutcome {
 }
 
 extension Delivered {
-  fileprivate func write(_ brevity: JobDocument.Brevity, to writer: inout JSONWriter) {
+  fileprivate func write(_ brevity: JobDocument.DetailLevel, to writer: inout JSONWriter) {
     writer.object { json in
       if let destination {
         json.member("to", destination)
       } else {
-        json.member("put", brevity == .whole ? url : nil)
+        json.member("put", brevity == .full ? url : nil)
       }
       let isNamed = brevity < .withoutVariants
       json.member("key", isNamed ? key : nil)

@@ -51,7 +51,7 @@ public protocol JobService: BatchService {
   ) async throws(JobsError) -> JobSnapshot
 
   /// Queues the job again if there is something to fetch.
-  func fetchAgain(
+  func refetch(
     _ id: JobID, for caller: Caller, ifVersion expected: [Int]?
   ) async throws(JobsError) -> JobSnapshot
 
@@ -59,7 +59,7 @@ public protocol JobService: BatchService {
   func messages(of id: JobID, for caller: Caller) async throws(JobsError) -> [WebhookMessage]
 
   /// Sends the newest webhook message again, now. Returns nil if there is none.
-  func sendAgain(of id: JobID, for caller: Caller) async throws(JobsError) -> WebhookMessage?
+  func resendWebhook(of id: JobID, for caller: Caller) async throws(JobsError) -> WebhookMessage?
 
   /// Waits until the job meets the condition or `limit` has passed. Returns it then.
   func wait(_ id: JobID, for caller: Caller, until goal: WaitCondition, atMost limit: Duration)
@@ -70,7 +70,7 @@ public protocol JobService: BatchService {
   ///
   /// - Parameter cancelsAtLeaving: whether an unfinished job is cancelled when the last subscription with this flag
   ///   ends.
-  func subscribe(to id: JobID, for caller: Caller, seen: Int?, cancelsAtLeaving: Bool)
+  func subscribe(to id: JobID, for caller: Caller, seen: Int?, cancelsOnDisconnect: Bool)
     async throws(JobsError) -> any JobSubscription
 
   /// Subscribes to all jobs that match the query.
@@ -86,7 +86,7 @@ public protocol JobService: BatchService {
   func preview(of id: JobID) -> Preview?
 
   /// The same for a job that another instance is loading. The client's `Authorization` is passed on to it.
-  func previewElsewhere(of id: JobID, authorization: String?) async -> Preview?
+  func remotePreview(of id: JobID, authorization: String?) async -> Preview?
 
   /// The formats that variants can be written in; empty if the service makes no variants.
   var outputFormats: Set<OutputFormat> { get }
@@ -95,7 +95,7 @@ public protocol JobService: BatchService {
   func rendition(of image: StoredImage, as variant: Variant) -> Rendition?
 
   /// The operator's placeholder image; nil: the built-in one is drawn.
-  func picture(for placeholder: Placeholder) -> PlaceholderPicture?
+  func placeholderImage(for placeholder: Placeholder) -> PlaceholderImage?
 
   /// The format and size of a placeholder, without rendering it. A built-in one has the variant's width and height. Nil
   /// if the service makes no variants.
@@ -115,7 +115,7 @@ public protocol JobService: BatchService {
 
   /// Deletes the cached responses and variants of a URL, or everything. Jobs keep their images.
   /// - Returns: the number of deleted responses and variants.
-  func dropFromCache(_ url: SourceURL?) async throws(JobsError) -> Int
+  func deleteFromCache(_ url: SourceURL?) async throws(JobsError) -> Int
 
   /// Whether the network is constrained, so that low-data images replace the regular ones.
   var isConstrained: Bool { get }

@@ -30,7 +30,7 @@ struct MultipartParser {
   /// - Parameter type: the body's media type. Nil if it has no valid boundary (RFC 2046 section 5.1.1).
   init?(_ type: MediaType) {
     guard let boundary = type.parameter("boundary"), 1...70 ~= boundary.utf8.count,
-      boundary.utf8.last != 0x20, boundary.utf8.allSatisfy(Self.mayBound)
+      boundary.utf8.last != 0x20, boundary.utf8.allSatisfy(Self.isBoundaryByte)
     else { return nil }
     delimiter = Array("\r\n--\(boundary)".utf8)
   }
@@ -51,9 +51,9 @@ struct MultipartParser {
       case .start:
         guard try findFirstDelimiter() else { return nil }
       case .afterDelimiter:
-        guard endDelimiter() else { return nil }
+        guard parseDelimiterEnd() else { return nil }
       case .padding:
-        guard try endDelimiterLine() else { return nil }
+        guard try parseDelimiterLine() else { return nil }
       case .header:
         return try readHeader().map(Event.part)
       case .contentStart:
@@ -82,7 +82,7 @@ struct MultipartParser {
     return true
   }
 
-  private mutating func endDelimiter() -> Bool {
+  private mutating func parseDelimiterEnd() -> Bool {
     guard unread.count >= 2 else { return false }
     if buffer[start] == UInt8(ascii: "-"), buffer[start + 1] == UInt8(ascii: "-") {
       buffer = []
@@ -95,7 +95,7 @@ struct MultipartParser {
   }
 
   /// Gateways may insert white space after a delimiter (RFC 2046 section 5.1.1).
-  private mutating func endDelimiterLine() throws(MultipartError) -> Bool {
+  private mutating func parseDelimiterLine() throws(MultipartError) -> Bool {
     while let byte = unread.first, byte == 0x20 || byte == 0x09 { start += 1 }
     guard unread.count >= 2 else { return false }
     guard buffer[start] == 0x0D, buffer[start + 1] == 0x0A else {
@@ -122,16 +122,16 @@ struct MultipartParser {
 
   private mutating func readContent() -> Event? {
     if let count = offset(of: delimiter) {
-      guard count == 0 else { return take(count) }
+      guard count == 0 else { return contentEvent(count) }
       consume(delimiter.count, then: .afterDelimiter)
       return .endOfPart
     }
     // The last bytes may be the start of a delimiter.
     let certain = unread.count - delimiter.count + 1
-    return certain > 0 ? take(certain) : nil
+    return certain > 0 ? contentEvent(certain) : nil
   }
 
-  private mutating func take(_ count: Int) -> Event {
+  private mutating func contentEvent(_ count: Int) -> Event {
     let content = Array(unread.prefix(count))
     start += count
     return .content(content)
@@ -154,7 +154,7 @@ struct MultipartParser {
     return nil
   }
 
-  private static func mayBound(_ byte: UInt8) -> Bool {
+  private static func isBoundaryByte(_ byte: UInt8) -> Bool {
     switch byte {
     case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
       UInt8(ascii: "0")...UInt8(ascii: "9"):

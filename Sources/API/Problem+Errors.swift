@@ -17,7 +17,7 @@ extension Problem {
       self.init(
         .notFound,
         "No batch with this id exists: it has expired, was purged, or belongs to another owner.")
-    case .batchGoesOnElsewhere(let batch):
+    case .batchContinuesElsewhere(let batch):
       self.init(
         .conflict,
         batch.state == .receiving
@@ -44,7 +44,7 @@ extension Problem {
         "The owner has webhooks.max_waiting undelivered messages. Check why the receivers do not accept them."
       )
       fields[.retryAfter] = "60"
-    case .bytesSpent(let rest):
+    case .dailyBytesExceeded(let rest):
       self.init(
         .rateLimited, "The token's limit of bytes per day is reached. Retry after 00:00 UTC."
       )
@@ -56,7 +56,7 @@ extension Problem {
         FieldError(place: .header("Idempotency-Key"), code: .invalidOption, detail: detail)
       ]
     case .invalidLocalNames(let places):
-      var mistakes = Mistakes()
+      var mistakes = RequestErrors()
       for place in places {
         let location = Location(root: .body(index: isBatch ? place : nil), member: "local")
         mistakes.add(
@@ -104,7 +104,7 @@ extension Problem {
       case .internal: .internalServerError
       default: .unprocessableContent
       }
-    self.init(error.code, error.described, status: status)
+    self.init(error.code, error.clientDetail, status: status)
     reason = error.reason
   }
 
@@ -127,7 +127,7 @@ extension Problem {
   }
 
   /// The 503 for a request that exceeds a limit of memory or connections for the moment.
-  static func noRoom(_ detail: String) -> Problem {
+  static func overloaded(_ detail: String) -> Problem {
     Problem(.overloaded, detail).with(.retryAfter, "2")
   }
 
@@ -181,17 +181,17 @@ extension Problem {
         .malformedRequest, "The expectation is not supported. Use 100-continue or none.",
         status: .expectationFailed)
     case .overloaded:
-      self = .noRoom("Too many connections are open. Retry after the time in Retry-After.")
+      self = .overloaded("Too many connections are open. Retry after the time in Retry-After.")
     }
   }
 }
 
 extension JobFailure {
   /// The `detail` of a failed job, and the status of the origin's response.
-  var described: (detail: String, originStatus: Int?) {
+  var clientDetail: (detail: String, originStatus: Int?) {
     switch self {
-    case .fetch(let error): return error.described
-    case .codec(let error): return (error.described, nil)
+    case .fetch(let error): return error.clientDetail
+    case .codec(let error): return (error.clientDetail, nil)
     case .integrityMismatch(let expected, let actual):
       let detail = "The SHA-256 is \(actual.hex). The job's integrity requires \(expected.hex)."
       return (detail, nil)
@@ -199,7 +199,7 @@ extension JobFailure {
       return ("The cache has no response for this URL, and the job must not ask the origin.", nil)
     case .localNotFound(let name):
       return ("There is no local image named \(name.shortened).", nil)
-    case .delivery(let error): return (error.described, nil)
+    case .delivery(let error): return (error.clientDetail, nil)
     case .storageFull:
       return ("The service has no storage space for the image. Try again later.", nil)
     case .internal:
@@ -209,14 +209,14 @@ extension JobFailure {
 }
 
 extension DeliveryError {
-  fileprivate var described: String {
+  fileprivate var clientDetail: String {
     switch self {
     case .refused(let to, let status, let code):
       "\(to.shortened) responded with \(status)" + (code.map { " (\($0.shortened))." } ?? ".")
     case .unreachable(let to, .timeout), .unreachable(let to, .stalled):
       "\(to.shortened) did not accept the image in time."
     case .unreachable(let to, let error):
-      "\(to.shortened) could not be reached: \(error.described.detail)"
+      "\(to.shortened) could not be reached: \(error.clientDetail.detail)"
     case .differs(let to): "\(to.shortened) stored different bytes than were sent."
     case .unknown(let to): "The destination \(to.shortened) is no longer configured."
     case .noCredentials(let to):
@@ -227,24 +227,24 @@ extension DeliveryError {
   }
 }
 
-extension WebhookMessage.Try {
+extension WebhookMessage.Attempt {
   /// Why the attempt failed, for clients; nil: it succeeded.
-  var described: String? {
+  var clientDetail: String? {
     switch failure {
     case .blocked(let target, let reason)?:
-      "\(target.shortened) \(reason.described("send", "to"))"
+      "\(target.shortened) \(reason.clientDetail("send", "to"))"
     case .timeout?, .stalled?: "The receiver did not answer in time."
-    case let failure?: failure.described.detail
+    case let failure?: failure.clientDetail.detail
     case nil: isTaken ? nil : status.map { "The receiver responded with \($0)." }
     }
   }
 }
 
 extension FetchError {
-  fileprivate var described: (detail: String, originStatus: Int?) {
+  fileprivate var clientDetail: (detail: String, originStatus: Int?) {
     switch self {
     case .blocked(let target, let reason):
-      return ("\(target.shortened) \(reason.described("fetch", "from"))", nil)
+      return ("\(target.shortened) \(reason.clientDetail("fetch", "from"))", nil)
     case .dnsFailure(let host, let detail):
       return ("\(host.shortened): \(detail.shortened).", nil)
     case .badHost(let host): return ("\(host.shortened) is not a valid host name.", nil)
@@ -319,7 +319,7 @@ extension BlockReason {
   }
 
   /// The description never contains the address. Clients must not learn how names resolve inside the network.
-  fileprivate func described(_ verb: String, _ preposition: String) -> String {
+  fileprivate func clientDetail(_ verb: String, _ preposition: String) -> String {
     switch self {
     case .address: "has an address that this service may not \(verb) \(preposition)."
     case .host: "is a host that this service may not \(verb) \(preposition)."
@@ -356,7 +356,7 @@ extension CodecError {
     }
   }
 
-  fileprivate var described: String {
+  fileprivate var clientDetail: String {
     switch self {
     case .unsupportedFormat(let name?):
       "The file is \(Self.withArticle(name.shortened)), which is not supported."

@@ -98,7 +98,7 @@ struct FieldError: Equatable, Sendable {
 extension JobFailure {
   /// The `error` member of a failed job.
   func write(to writer: inout JSONWriter) {
-    let (detail, originStatus) = described
+    let (detail, originStatus) = clientDetail
     let code = ProblemCode.job(self.code)
     writer.object { json in
       json.member("type", code.type)

@@ -5,7 +5,7 @@ struct Query {
   /// The names that handlers asked for, to suggest corrections.
   private var known: [String] = []
   /// The mistakes in the parameters read so far.
-  var mistakes = Mistakes()
+  var mistakes = RequestErrors()
 
   /// - Parameter text: the query as sent, without the question mark.
   init(_ text: String?) {
@@ -31,7 +31,7 @@ struct Query {
   }
 
   /// Removes all parameters of that name and returns their values.
-  mutating func all(_ name: String) -> [String] {
+  mutating func values(_ name: String) -> [String] {
     guard !items.isEmpty else { return [] }
     known.append(name)
     defer { items.removeAll { $0.name == name } }
@@ -39,28 +39,28 @@ struct Query {
   }
 
   /// The value of a parameter that may occur once.
-  mutating func one(_ name: String) -> String? {
-    let values = all(name)
-    if values.count > 1 { wrong(name, "Must occur only once.") }
+  mutating func value(_ name: String) -> String? {
+    let values = values(name)
+    if values.count > 1 { addMistake(name, "Must occur only once.") }
     return values.first
   }
 
   /// Reads `true` or `false`; false if it is missing.
   mutating func bool(_ name: String) -> Bool {
-    switch one(name) {
+    switch value(name) {
     case nil, "false": return false
     case "true": return true
     case _?:
-      wrong(name, "Must be true or false.")
+      addMistake(name, "Must be true or false.")
       return false
     }
   }
 
   /// Reads a number of seconds, with an optional fraction.
   mutating func seconds(_ name: String) -> Double? {
-    guard let text = one(name) else { return nil }
+    guard let text = value(name) else { return nil }
     guard let seconds = JSONValue(numberIn: text)?.double, seconds >= 0 else {
-      wrong(name, "Must be a number of seconds.")
+      addMistake(name, "Must be a number of seconds.")
       return nil
     }
     return seconds
@@ -68,9 +68,9 @@ struct Query {
 
   /// Reads an integer within the range.
   mutating func int(_ name: String, in range: ClosedRange<Int>) -> Int? {
-    guard let text = one(name) else { return nil }
+    guard let text = value(name) else { return nil }
     guard let number = JSONValue(numberIn: text)?.int, range ~= number else {
-      wrong(name, "Must be an integer from \(range.lowerBound) to \(range.upperBound).")
+      addMistake(name, "Must be an integer from \(range.lowerBound) to \(range.upperBound).")
       return nil
     }
     return number
@@ -78,28 +78,28 @@ struct Query {
 
   /// Reads a number within the range, with an optional fraction.
   mutating func number(_ name: String, in range: ClosedRange<Int>) -> Double? {
-    guard let text = one(name) else { return nil }
+    guard let text = value(name) else { return nil }
     guard let number = JSONValue(numberIn: text)?.double,
       Double(range.lowerBound)...Double(range.upperBound) ~= number
     else {
-      wrong(name, "Must be a number from \(range.lowerBound) to \(range.upperBound).")
+      addMistake(name, "Must be a number from \(range.lowerBound) to \(range.upperBound).")
       return nil
     }
     return number
   }
 
   /// Adds a mistake in a parameter.
-  mutating func wrong(_ name: String, _ detail: String) {
+  mutating func addMistake(_ name: String, _ detail: String) {
     mistakes.add(Location(root: .query, member: name), .invalidOption, detail)
   }
 
   /// Throws if there were mistakes, including unknown parameters and `others`.
-  mutating func finish(with others: Mistakes = Mistakes()) throws(Problem) {
+  mutating func checkComplete(with others: RequestErrors = RequestErrors()) throws(Problem) {
     mistakes.add(others)
     for item in items {
       guard !mistakes.isFull else { break }
       let hint = mistakes.hint(for: item.name, among: known)
-      wrong(item.name, "This query parameter is unknown here.\(hint)")
+      addMistake(item.name, "This query parameter is unknown here.\(hint)")
     }
     items = []
     try mistakes.check()

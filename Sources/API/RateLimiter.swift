@@ -14,21 +14,21 @@ struct TokenBucket: Sendable {
   }
 
   /// Removes one request's token if there is one.
-  mutating func take(_ limit: RateLimit, at now: ContinuousClock.Instant) -> Allowance {
+  mutating func consume(_ limit: RateLimit, at now: ContinuousClock.Instant) -> RateLimitState {
     let passed = (now - filledAt).components
     let seconds = Double(passed.seconds) + Double(passed.attoseconds) * 1e-18
     level = min(limit.burst, level + max(0, seconds) * limit.requestsPerSecond)
     filledAt = now
     guard level >= 1 else {
-      return Allowance(limit, level: level, wait: (1 - level) / limit.requestsPerSecond)
+      return RateLimitState(limit, level: level, wait: (1 - level) / limit.requestsPerSecond)
     }
     level -= 1
-    return Allowance(limit, level: level, wait: nil)
+    return RateLimitState(limit, level: level, wait: nil)
   }
 }
 
 /// The result of one request against a rate limit.
-struct Allowance: Sendable {
+struct RateLimitState: Sendable {
   private let limit: RateLimit
   private let level: Double
   /// Nil if the request is allowed; else the seconds until the next one is.
@@ -67,12 +67,12 @@ final class RateLimiter: Sendable {
   /// - Parameter capacity: the maximum number of clients stored.
   init(capacity: Int = 20_000) { buckets = Mutex(LRUCache(capacity: capacity)) }
 
-  func take(
+  func consume(
     _ client: Client, _ limit: RateLimit, at now: ContinuousClock.Instant = .now
-  ) -> Allowance {
+  ) -> RateLimitState {
     buckets.withLock { buckets in
       var bucket = buckets.peek(client) ?? TokenBucket(limit, at: now)
-      let allowance = bucket.take(limit, at: now)
+      let allowance = bucket.consume(limit, at: now)
       buckets.set(bucket, for: client)
       return allowance
     }

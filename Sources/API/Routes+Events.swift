@@ -5,53 +5,53 @@ internal import Jobs
 /// Server-sent events.
 extension Routes {
   /// `GET /jobs/{id}/events`.
-  func jobEvents(_ exchange: Exchange) async throws(Problem) -> Response {
+  func jobEvents(_ exchange: AuthorizedRequest) async throws(Problem) -> Response {
     var query = Query(exchange.request.query)
     let cancels = query.bool("cancel_on_disconnect")
-    try query.finish()
+    try query.checkComplete()
     let job = try await current(exchange).job
     var seen: Int?
     if case .version(let version)? = LastEventID(exchange.fields[.lastEventID]) { seen = version }
     // 204 is the only response after which a browser's EventSource does not reconnect.
     if job.isFinal, seen == job.version { return Response(status: .noContent) }
     guard exchange.request.method != .head else { return events(.stream(EventStream(nil))) }
-    let place = try place(for: exchange)
-    let subscription = try await asking { () throws(JobsError) in
+    let place = try reserveConnection(for: exchange)
+    let subscription = try await callEngine { () throws(JobsError) in
       try await service.subscribe(
-        to: exchange.id, for: exchange.caller, seen: seen, cancelsAtLeaving: cancels)
+        to: exchange.id, for: exchange.caller, seen: seen, cancelsOnDisconnect: cancels)
     }
     return events(.stream(EventStream(subscription, waiting: service.waiting)), place)
   }
 
   /// `GET /events`.
-  func events(_ exchange: Exchange) throws(Problem) -> Response {
+  func events(_ exchange: AuthorizedRequest) throws(Problem) -> Response {
     var query = Query(exchange.request.query)
     var wanted = SubscriptionQuery(caller: exchange.caller)
     wanted.phases = phases(&query)
-    wanted.tag = query.one("tag")
-    try query.finish()
+    wanted.tag = query.value("tag")
+    try query.checkComplete()
     switch LastEventID(exchange.fields[.lastEventID]) {
-    case .told(let moment)?: wanted.seenUntil = moment
+    case .until(let moment)?: wanted.seenUntil = moment
     // The client disconnected before it received a time, so all jobs are sent.
     case .version?: wanted.seenUntil = Timestamp(milliseconds: 0)
     case nil: break
     }
     guard exchange.request.method != .head else { return events(.stream(EventStream(nil))) }
-    let share = eventStreams.share(for: exchange.client)
-    guard share.take(1) else {
+    let share = eventStreams.allocation(for: exchange.client)
+    guard share.reserve(1) else {
       throw Problem(
         .rateLimited,
-        "The client has \(Configuration.maxEventStreams) open streams of /events. Close one first."
+        "The client has \(APIConfiguration.maxEventStreams) open streams of /events. Close one first."
       ).with(.retryAfter, "5")
     }
-    let place = try place(for: exchange)
+    let place = try reserveConnection(for: exchange)
     let subscription = service.subscribe(wanted)
     let stream = EventStream(subscription, share, waiting: service.waiting)
     return events(.stream(stream), place)
   }
 
   /// The response with server-sent events.
-  func events(_ content: Response.Content, _ place: Budget.Share? = nil) -> Response {
+  func events(_ content: Response.Content, _ place: Budget.Allocation? = nil) -> Response {
     let fields: HTTPFields = [
       .contentType: "text/event-stream", .cacheControl: "no-store",
       // Without this field nginx would buffer the events.

@@ -7,9 +7,9 @@ extension Routes {
   private static var maxOptions: Int { 65_536 }
 
   func submitForm(
-    _ exchange: Exchange, _ type: MediaType, _ key: String?
+    _ exchange: AuthorizedRequest, _ type: MediaType, _ key: String?
   ) async throws(Problem) -> Response {
-    let wait = try waitAlone(exchange)
+    let wait = try waitOnly(exchange)
     guard let parser = MultipartParser(type) else {
       throw Problem(.unsupportedMediaType, "The Content-Type has no valid boundary.")
     }
@@ -18,7 +18,7 @@ extension Routes {
     var form = Form(parser: parser)
     while let bytes = try await body.next() {
       form.parser.append(bytes)
-      while let event = try form.next() { try await take(event, of: exchange, into: &form) }
+      while let event = try form.next() { try await receive(event, of: exchange, into: &form) }
     }
     guard form.parser.isComplete else {
       throw Problem(.malformed(reason: "it ends before its closing boundary"))
@@ -26,19 +26,20 @@ extension Routes {
     return try await submit(form, exchange, key, wait)
   }
 
-  private func take(
-    _ event: MultipartParser.Event, of exchange: Exchange, into form: inout Form
+  private func receive(
+    _ event: MultipartParser.Event, of exchange: AuthorizedRequest, into form: inout Form
   ) async throws(Problem) {
     switch event {
     case .part(let part):
-      try form.enter(part)
+      try form.beginPart(part)
       guard form.current == .image, let contentType = form.imageType else { return }
-      form.image = Captured(capture: try await capture(exchange), contentType: contentType)
+      form.image = ReceivedImage(
+        capture: try await beginCapture(exchange), contentType: contentType)
     case .content(let bytes):
       switch form.current {
       case .image:
         guard let capture = form.image?.capture else { return }
-        try await asking { () throws(JobsError) in try await capture.write(bytes) }
+        try await callEngine { () throws(JobsError) in try await capture.write(bytes) }
       case .options:
         guard form.options.count + bytes.count <= Self.maxOptions else {
           throw Problem(.bodyTooLarge, "The part options has more than \(Self.maxOptions) bytes.")
@@ -51,7 +52,7 @@ extension Routes {
   }
 
   private func submit(
-    _ form: Form, _ exchange: Exchange, _ key: String?, _ wait: Wait?
+    _ form: Form, _ exchange: AuthorizedRequest, _ key: String?, _ wait: Wait?
   ) async throws(Problem) -> Response {
     var decoder = decoder(for: exchange)
     guard let image = form.image else {
@@ -90,7 +91,7 @@ private struct Form {
   var current: Part?
   var entered: Set<Part> = []
   var imageType: String?
-  var image: Captured?
+  var image: ReceivedImage?
   var options: [UInt8] = []
 
   init(parser: MultipartParser) { self.parser = parser }
@@ -99,7 +100,7 @@ private struct Form {
     do { return try parser.next() } catch { throw Problem(error) }
   }
 
-  mutating func enter(_ part: MultipartPart) throws(Problem) {
+  mutating func beginPart(_ part: MultipartPart) throws(Problem) {
     let names: [String: Part] = ["image": .image, "options": .options]
     guard let entering = names[part.name] else { throw Self.refusal(ofPart: part.name) }
     current = entering

@@ -4,24 +4,25 @@ internal import Jobs
 
 /// `GET|HEAD /jobs/{id}/image`.
 extension Routes {
-  func image(_ exchange: Exchange) async throws(Problem) -> Response {
+  func image(_ exchange: AuthorizedRequest) async throws(Problem) -> Response {
     // The job is checked before the query, so that another owner's job reveals nothing.
     var snapshot = try await current(exchange)
     var query = Query(exchange.request.query)
     let wait = Wait(&query, exchange.fields, longest: configuration.maxWait)
     let request = ImageRequest(&query, self, isOfJob: true)
-    try query.finish()
+    try query.checkComplete()
 
     let named = try request.named(of: snapshot.job.submission)
     if let wait { snapshot = try await waited(exchange, snapshot, until: .finished, wait) }
-    var response = try await picture(of: snapshot, request, named: named, exchange)
+    var response = try await imageResponse(of: snapshot, request, named: named, exchange)
     response.fields.acknowledge(wait)
     return response
   }
 
   /// The response with the job's image or a placeholder; 202 if the image is not ready.
-  func picture(
-    of snapshot: JobSnapshot, _ request: ImageRequest, named: VariantRequest?, _ exchange: Exchange
+  func imageResponse(
+    of snapshot: JobSnapshot, _ request: ImageRequest, named: VariantRequest?,
+    _ exchange: AuthorizedRequest
   ) async throws(Problem) -> Response {
     do throws(Problem) {
       if let digest = request.digest, let image = snapshot.job.image, image.digest != digest {
@@ -50,7 +51,7 @@ extension Routes {
   /// The response with the finished job's image or a variant of it; nil while the job is not finished.
   func image(
     of job: Job, as request: VariantQuery? = nil, named: VariantRequest? = nil,
-    _ exchange: Exchange
+    _ exchange: AuthorizedRequest
   ) async throws(Problem) -> Response? {
     switch job.phase {
     case .queued, .loading: return nil
@@ -62,7 +63,7 @@ extension Routes {
       if let named { try rendition(of: image, named) } else {
         try rendition(of: image, request, exchange)
       }
-    if rendition == nil, image.bundle != nil { throw Self.dropped(job) }
+    if rendition == nil, image.bundle != nil { throw Self.originalDropped(job) }
     // The ETag of a variant is the digest of its bytes, so it is known only after rendering.
     let rendered = try await bytes(of: rendition, for: job)
     let entityTag = rendered?.entityTag ?? image.entityTag
@@ -80,7 +81,7 @@ extension Routes {
       let count = rendered?.bytes.count ?? image.bytes
       return Response(status: .notModified, fields: fields, content: .omitted(count: count))
     }
-    let bytes = if let rendered { rendered.bytes } else { try await ownBytes(of: image) }
+    let bytes = if let rendered { rendered.bytes } else { try await originalBytes(of: image) }
     let (content, share) = try await sendable(bytes, exchange)
     // A variant has the date of its image, but rendering it again may give other bytes. So dates never match for
     // variants.
@@ -88,7 +89,7 @@ extension Routes {
       exchange.fields, entityTag, modifiedAt: rendered == nil ? image.modifiedAt : nil,
       at: service.now())
     var response = try Self.answer(content, exchange, fields, mayBePart: mayBePart)
-    response.keeping = share ?? rendered?.share
+    response.retained = share ?? rendered?.share
     return response
   }
 
@@ -97,25 +98,25 @@ extension Routes {
   /// A client may read slowly or never, so bytes in memory are counted in ``images``. If that is full, they are moved
   /// to a file. At most 4 KiB are not counted.
   func sendable(
-    _ stored: StoredBytes, _ exchange: Exchange
+    _ stored: StoredBytes, _ exchange: AuthorizedRequest
   ) async throws(Problem) -> (StoredBytes, (any Sendable & AnyObject)?) {
     guard case .memory(let bytes) = stored, bytes.count > 4 << 10 else { return (stored, nil) }
-    let share = images.share(for: exchange.client)
-    if share.take(bytes.count) { return (stored, share) }
-    return (try await asking { () throws(JobsError) in try await service.file(bytes) }, nil)
+    let share = images.allocation(for: exchange.client)
+    if share.reserve(bytes.count) { return (stored, share) }
+    return (try await callEngine { () throws(JobsError) in try await service.file(bytes) }, nil)
   }
 
   private func bytes(
     of rendition: Rendition?, for job: Job
   ) async throws(Problem) -> RenderedBytes? {
     guard let rendition else { return nil }
-    return try await asking { () throws(JobsError) in
+    return try await callEngine { () throws(JobsError) in
       try await service.open(rendition, for: job)
     }
   }
 
-  private func ownBytes(of image: StoredImage) async throws(Problem) -> StoredBytes {
-    try await asking { () throws(JobsError) in
+  private func originalBytes(of image: StoredImage) async throws(Problem) -> StoredBytes {
+    try await callEngine { () throws(JobsError) in
       guard let bytes = try await service.openImage(image.digest) else { throw .imageGone }
       return bytes
     }
@@ -135,7 +136,7 @@ extension Routes {
 
   /// The rendition for a request; nil if the request asks for the original.
   private func rendition(
-    of image: StoredImage, _ request: VariantQuery?, _ exchange: Exchange
+    of image: StoredImage, _ request: VariantQuery?, _ exchange: AuthorizedRequest
   ) throws(Problem) -> Rendition? {
     guard let request else { return nil }
     let variant = request.variant(
@@ -151,7 +152,7 @@ extension Routes {
   func check(_ rendition: Rendition, _ request: VariantQuery) throws(Problem) {
     let (width, height) = (rendition.width, rendition.height)
     let limits = configuration.limits
-    var mistakes = Mistakes()
+    var mistakes = RequestErrors()
     let place = FieldError.Place.parameter(
       request.width == nil && request.height != nil ? "height" : "width")
     if max(width, height) > limits.maxDimension {
@@ -168,7 +169,7 @@ extension Routes {
   }
 
   private static func answer(
-    _ bytes: StoredBytes, _ exchange: Exchange, _ fields: HTTPFields, mayBePart: Bool
+    _ bytes: StoredBytes, _ exchange: AuthorizedRequest, _ fields: HTTPFields, mayBePart: Bool
   ) throws(Problem) -> Response {
     var fields = fields
     // Ranges are defined for GET only (RFC 9110 section 14.2).
@@ -193,7 +194,7 @@ extension Routes {
     return Response(status: .accepted, fields: fields, content: .bytes(document(of: snapshot)))
   }
 
-  private static func dropped(_ job: Job) -> Problem {
+  private static func originalDropped(_ job: Job) -> Problem {
     let names = job.submission.variants.map(\.name).joined(separator: ", ")
     return Problem(
       .imageGone, "The job keeps only its variants. Request one of \(names) with ?variant=NAME.")

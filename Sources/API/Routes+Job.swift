@@ -5,8 +5,8 @@ internal import Jobs
 /// Handlers for one job.
 extension Routes {
   /// `GET /jobs/{id}`.
-  func job(_ exchange: Exchange) async throws(Problem) -> Response {
-    let wait = try waitAlone(exchange)
+  func job(_ exchange: AuthorizedRequest) async throws(Problem) -> Response {
+    let wait = try waitOnly(exchange)
     var snapshot = try await current(exchange)
     let known = exchange.fields[.ifNoneMatch]
     var isKnown = known.map { Conditions.names(snapshot.entityTag, in: $0) } ?? false
@@ -23,8 +23,8 @@ extension Routes {
   }
 
   /// `PATCH /jobs/{id}`: a merge patch (RFC 7396).
-  func edit(_ exchange: Exchange) async throws(Problem) -> Response {
-    try exchange.refuseQuery()
+  func edit(_ exchange: AuthorizedRequest) async throws(Problem) -> Response {
+    try exchange.checkNoQuery()
     let type = MediaType(exchange.fields[.contentType])?.essence
     let types = ["application/merge-patch+json", "application/json"]
     guard let type, types.contains(type), exchange.isUnencoded else {
@@ -34,7 +34,7 @@ extension Routes {
       .with(.acceptPatch, types.joined(separator: ", "))
     }
     let (priority, tags) = try await changes(smallJSON(exchange), exchange)
-    let snapshot = try await asking { () throws(JobsError) in
+    let snapshot = try await callEngine { () throws(JobsError) in
       try await service.edit(
         exchange.id, for: exchange.caller, priority: priority, tags: tags,
         ifVersion: exchange.expectedVersions)
@@ -43,50 +43,50 @@ extension Routes {
   }
 
   /// `DELETE /jobs/{id}`.
-  func cancel(_ exchange: Exchange) async throws(Problem) -> Response {
+  func cancel(_ exchange: AuthorizedRequest) async throws(Problem) -> Response {
     var query = Query(exchange.request.query)
     let purges = query.bool("purge")
-    try query.finish()
+    try query.checkComplete()
     let versions = exchange.expectedVersions
     guard purges else {
       return answer(
-        try await asking { () throws(JobsError) in
+        try await callEngine { () throws(JobsError) in
           try await service.cancel(exchange.id, for: exchange.caller, ifVersion: versions)
         })
     }
-    try await asking { () throws(JobsError) in
+    try await callEngine { () throws(JobsError) in
       try await service.purge(exchange.id, for: exchange.caller, ifVersion: versions)
     }
     return Response(status: .noContent)
   }
 
   /// `POST /jobs/{id}/fetch`.
-  func fetchAgain(_ exchange: Exchange) async throws(Problem) -> Response {
-    try exchange.refuseQuery()
+  func fetchAgain(_ exchange: AuthorizedRequest) async throws(Problem) -> Response {
+    try exchange.checkNoQuery()
     guard service.state != .draining else { throw Problem(JobsError.draining) }
     return answer(
-      try await asking { () throws(JobsError) in
-        try await service.fetchAgain(
+      try await callEngine { () throws(JobsError) in
+        try await service.refetch(
           exchange.id, for: exchange.caller, ifVersion: exchange.expectedVersions)
       })
   }
 
   /// The current job, from memory if possible.
-  func current(_ exchange: Exchange) async throws(Problem) -> JobSnapshot {
+  func current(_ exchange: AuthorizedRequest) async throws(Problem) -> JobSnapshot {
     if let snapshot = service.peek(exchange.id, for: exchange.caller) { return snapshot }
-    return try await asking { () throws(JobsError) in
+    return try await callEngine { () throws(JobsError) in
       try await service.job(exchange.id, for: exchange.caller)
     }
   }
 
   /// Waits until the goal is met or the time is over. Returns the job then.
   func waited(
-    _ exchange: Exchange, _ snapshot: JobSnapshot, until goal: WaitCondition, _ wait: Wait
+    _ exchange: AuthorizedRequest, _ snapshot: JobSnapshot, until goal: WaitCondition, _ wait: Wait
   ) async throws(Problem) -> JobSnapshot {
     guard !goal.isMet(by: snapshot.job), wait.limit > .zero else { return snapshot }
-    let place = try place(for: exchange)
+    let place = try reserveConnection(for: exchange)
     defer { place.release() }
-    return try await asking { () throws(JobsError) in
+    return try await callEngine { () throws(JobsError) in
       try await service.wait(exchange.id, for: exchange.caller, until: goal, atMost: wait.limit)
     }
   }
@@ -103,7 +103,7 @@ extension Routes {
 
   /// The changes in a patch. Null sets the default.
   private func changes(
-    _ patch: JSONValue, _ exchange: Exchange
+    _ patch: JSONValue, _ exchange: AuthorizedRequest
   ) throws(Problem) -> (Priority?, [String]?) {
     var decoder = decoder(for: exchange)
     guard case .object(let members) = patch else {
@@ -116,7 +116,7 @@ extension Routes {
     for member in members {
       let location = Location(root: .body(index: nil), member: member.name)
       switch (member.name, member.value) {
-      case ("priority", .null): priority = decoder.usualPriority
+      case ("priority", .null): priority = decoder.defaultPriority
       case ("priority", let value): priority = decoder.priority(value, at: location)
       case ("tags", .null): tags = []
       case ("tags", let value): tags = decoder.tags(value, at: location)
@@ -130,7 +130,7 @@ extension Routes {
   }
 }
 
-extension Exchange {
+extension AuthorizedRequest {
   /// The versions in `If-Match` (RFC 9110 section 13.1.1); nil: any version.
   fileprivate var expectedVersions: [Int]? {
     guard let field = fields[.ifMatch], field != "*" else { return nil }

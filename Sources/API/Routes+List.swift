@@ -4,55 +4,56 @@ internal import Jobs
 
 /// `GET /jobs`.
 extension Routes {
-  func list(_ exchange: Exchange) async throws(Problem) -> Response {
-    let wanted = try listed(exchange)
-    let share = memory.share(for: exchange.client)
-    guard share.take(wanted.limit * Self.usualDocument) else {
-      throw .noRoom("Too many lists of jobs are being sent. Retry after the time in Retry-After.")
+  func list(_ exchange: AuthorizedRequest) async throws(Problem) -> Response {
+    let wanted = try jobQuery(exchange)
+    let share = memory.allocation(for: exchange.client)
+    guard share.reserve(wanted.limit * Self.usualDocument) else {
+      throw .overloaded(
+        "Too many lists of jobs are being sent. Retry after the time in Retry-After.")
     }
-    let page = try await asking { () throws(JobsError) in try await service.jobs(wanted) }
+    let page = try await callEngine { () throws(JobsError) in try await service.jobs(wanted) }
     let last = page.last ?? page.jobs.last?.id
     let cursor = page.hasMore ? last.map { Self.cursor(after: $0) } : nil
     var fields: HTTPFields = [.contentType: "application/json", .cacheControl: "no-cache"]
     if let cursor { fields[.link] = "<\(Self.target(wanted, cursor))>; rel=\"next\"" }
     let body = JobDocument.encode(
       page: page.jobs, nextCursor: cursor, waiting: service.waiting)
-    share.hold(body.count)
+    share.set(body.count)
     return Response(status: .ok, fields: fields, content: .bytes(body), keeping: share)
   }
 
   /// The usual maximum size of a job's JSON, in bytes.
   private static let usualDocument = 2048
 
-  private func listed(_ exchange: Exchange) throws(Problem) -> JobQuery {
+  private func jobQuery(_ exchange: AuthorizedRequest) throws(Problem) -> JobQuery {
     var query = Query(exchange.request.query)
     let limit = query.int("limit", in: 1...500) ?? 50
     // An admin sees the jobs of all owners.
     let owner = exchange.caller.isAdmin ? nil : exchange.caller.owner
     var wanted = JobQuery(owner: owner, now: service.now(), limit: limit)
     wanted.phases = phases(&query)
-    wanted.tag = query.one("tag")
+    wanted.tag = query.value("tag")
     select(&wanted, by: &query)
-    if let cursor = query.one("cursor") {
+    if let cursor = query.value("cursor") {
       wanted.before = Self.job(before: cursor)
       if wanted.before == nil {
-        query.wrong("cursor", "Must be the next_cursor of an earlier response.")
+        query.addMistake("cursor", "Must be the next_cursor of an earlier response.")
       }
     }
-    try query.finish()
+    try query.checkComplete()
     return wanted
   }
 
   /// Reads the filters by batch, host, failure code and time.
   private func select(_ wanted: inout JobQuery, by query: inout Query) {
-    if let text = query.one("batch") {
+    if let text = query.value("batch") {
       wanted.batch = JobID(text)
-      if wanted.batch == nil { query.wrong("batch", "Must be the id of a batch.") }
+      if wanted.batch == nil { query.addMistake("batch", "Must be the id of a batch.") }
     }
-    wanted.host = query.one("host").map(Self.host)
-    if let word = query.one("code") {
+    wanted.host = query.value("host").map(Self.host)
+    if let word = query.value("code") {
       wanted.code = FailureCode(rawValue: word)
-      if wanted.code == nil { query.wrong("code", "Must be the failure code of a job.") }
+      if wanted.code == nil { query.addMistake("code", "Must be the failure code of a job.") }
     }
     wanted.since = query.moment("since")
     wanted.until = query.moment("until")
@@ -67,11 +68,11 @@ extension Routes {
   /// The phases in the query; empty: all.
   func phases(_ query: inout Query) -> Set<Phase> {
     var phases: Set<Phase> = []
-    for word in query.all("phase") {
+    for word in query.values("phase") {
       if let phase = Phase(rawValue: word) {
         phases.insert(phase)
       } else {
-        query.wrong("phase", "Must be one of queued, loading, success, failure, cancelled.")
+        query.addMistake("phase", "Must be one of queued, loading, success, failure, cancelled.")
       }
     }
     return phases

@@ -4,8 +4,8 @@ internal import Jobs
 
 /// Health, metrics, activity, instances, the API's description, problem pages and the dashboard.
 extension Routes {
-  func operation(_ route: Route, _ exchange: Exchange) async throws(Problem) -> Response {
-    try exchange.refuseQuery()
+  func operation(_ route: Route, _ exchange: AuthorizedRequest) async throws(Problem) -> Response {
+    try exchange.checkNoQuery()
     switch route {
     case .livez: return status("live")
     case .readyz: return try readiness()
@@ -60,7 +60,7 @@ extension Routes {
     }
   }
 
-  private func problemPage(_ exchange: Exchange) throws(Problem) -> Response {
+  private func problemPage(_ exchange: AuthorizedRequest) throws(Problem) -> Response {
     let word = exchange.request.path.dropFirst(Destination.problems.count)
     guard let code = ProblemCode(name: String(word)) else {
       throw Problem(.notFound, "This problem code does not exist.")
@@ -94,7 +94,7 @@ extension JSONWriter {
       writer.key("running")
       writer.int(present.running)
       writer.key("oldest_running_seconds")
-      writer.double(present.oldest.toldInSeconds)
+      writer.double(present.oldest.roundedSeconds)
       writer.key("workers")
       if let workers = present.workers { writer.int(workers) } else { writer.null() }
       writer.key("leads")

@@ -5,9 +5,9 @@ internal import Jobs
 /// Placeholder images (`placeholder=true`) for images that are not available.
 extension Routes {
   func placeholder(
-    _ placeholder: Placeholder, for job: Job, _ wish: VariantQuery?, _ exchange: Exchange
+    _ placeholder: Placeholder, for job: Job, _ wish: VariantQuery?, _ exchange: AuthorizedRequest
   ) async throws(Problem) -> Response {
-    let picture = service.picture(for: placeholder)
+    let picture = service.placeholderImage(for: placeholder)
     // Without options for a variant, the operator's image is sent as it is.
     if wish == nil, let picture {
       // All responses share these bytes.
@@ -22,12 +22,12 @@ extension Routes {
     }
     // A built-in placeholder is never too large.
     if picture != nil { try check(rendition, wish) }
-    let rendered = try await asking { () throws(JobsError) in
+    let rendered = try await callEngine { () throws(JobsError) in
       try await service.openPlaceholder(rendition, for: job)
     }
     let (content, share) = try await sendable(rendered.bytes, exchange)
     var response = answer(content, rendition.variant.format.contentType, for: job)
-    response.keeping = share ?? rendered.share
+    response.retained = share ?? rendered.share
     if wish.format == .auto { response.fields[.vary] = "Accept" }
     return response
   }

@@ -4,8 +4,8 @@ internal import Jobs
 
 /// `GET|HEAD /jobs/{id}/preview`.
 extension Routes {
-  func preview(_ exchange: Exchange) async throws(Problem) -> Response {
-    try exchange.refuseQuery()
+  func preview(_ exchange: AuthorizedRequest) async throws(Problem) -> Response {
+    try exchange.checkNoQuery()
     let job = try await current(exchange).job
     if let response = try await image(of: job, exchange) { return response }
     guard let preview = await preview(of: job, exchange) else {
@@ -25,10 +25,10 @@ extension Routes {
 
   /// The preview from this instance, or from the instance that loads the job. A request from another instance is not
   /// forwarded again.
-  private func preview(of job: Job, _ exchange: Exchange) async -> Preview? {
+  private func preview(of job: Job, _ exchange: AuthorizedRequest) async -> Preview? {
     if let preview = service.preview(of: job.id) { return preview }
     guard job.phase == .loading, exchange.fields[.imagefetchPeer] == nil else { return nil }
-    return await service.previewElsewhere(
+    return await service.remotePreview(
       of: job.id, authorization: exchange.fields[.authorization])
   }
 }

@@ -5,10 +5,10 @@ internal import Jobs
 /// The cache and the network state.
 extension Routes {
   /// `GET /cache`, `DELETE /cache`.
-  func cache(_ exchange: Exchange) async throws(Problem) -> Response {
-    if exchange.request.method == .delete { return try await dropFromCache(exchange) }
-    try exchange.refuseQuery()
-    let counts = try await asking { () throws(JobsError) in try await service.cacheCounts() }
+  func cache(_ exchange: AuthorizedRequest) async throws(Problem) -> Response {
+    if exchange.request.method == .delete { return try await deleteFromCache(exchange) }
+    try exchange.checkNoQuery()
+    let counts = try await callEngine { () throws(JobsError) in try await service.cacheCounts() }
     return answer { json in
       json.member("entries", counts.entries)
       json.member("bytes", counts.bytes)
@@ -19,22 +19,22 @@ extension Routes {
     }
   }
 
-  private func dropFromCache(_ exchange: Exchange) async throws(Problem) -> Response {
+  private func deleteFromCache(_ exchange: AuthorizedRequest) async throws(Problem) -> Response {
     var query = Query(exchange.request.query)
     var decoder = decoder(for: exchange)
     let location = Location(root: .query, member: "url")
-    let url = query.one("url").flatMap { decoder.url(.string($0), at: location) }
+    let url = query.value("url").flatMap { decoder.url(.string($0), at: location) }
     // Checked first: a malformed URL must not delete the whole cache.
-    try query.finish(with: decoder.mistakes)
-    let removed = try await asking { () throws(JobsError) in
-      try await service.dropFromCache(url)
+    try query.checkComplete(with: decoder.mistakes)
+    let removed = try await callEngine { () throws(JobsError) in
+      try await service.deleteFromCache(url)
     }
     return answer { $0.member("removed", removed) }
   }
 
   /// `GET /network`, `PUT /network`.
-  func network(_ exchange: Exchange) async throws(Problem) -> Response {
-    try exchange.refuseQuery()
+  func network(_ exchange: AuthorizedRequest) async throws(Problem) -> Response {
+    try exchange.checkNoQuery()
     guard exchange.request.method == .put else { return network(service.isConstrained) }
     guard MediaType(exchange.fields[.contentType])?.essence == "application/json",
       exchange.isUnencoded
@@ -43,7 +43,7 @@ extension Routes {
         .unsupportedMediaType, "Content-Type must be application/json, without a Content-Encoding.")
     }
     let isConstrained = try await Self.constrained(smallJSON(exchange))
-    try await asking { () throws(JobsError) in try await service.setConstrained(isConstrained) }
+    try await callEngine { () throws(JobsError) in try await service.setConstrained(isConstrained) }
     return network(isConstrained)
   }
 
@@ -52,7 +52,7 @@ extension Routes {
   }
 
   private static func constrained(_ body: JSONValue) throws(Problem) -> Bool {
-    var mistakes = Mistakes()
+    var mistakes = RequestErrors()
     var constrained: Bool?
     if case .object(let members) = body {
       for member in members {

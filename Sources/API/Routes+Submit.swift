@@ -5,7 +5,7 @@ internal import Jobs
 
 /// `POST /jobs` in all its forms, and the paths for one form each.
 extension Routes {
-  func submit(_ exchange: Exchange, at route: Route) async throws(Problem) -> Response {
+  func submit(_ exchange: AuthorizedRequest, at route: Route) async throws(Problem) -> Response {
     guard service.state != .draining else { throw Problem(JobsError.draining) }
     guard let type = MediaType(exchange.fields[.contentType]), exchange.isUnencoded else {
       throw Self.unknownType(at: route)
@@ -35,13 +35,13 @@ extension Routes {
   }
 
   private func submitJSON(
-    _ exchange: Exchange, _ key: String?, onlyBatches: Bool
+    _ exchange: AuthorizedRequest, _ key: String?, onlyBatches: Bool
   ) async throws(Problem) -> Response {
-    let wait = try waitAlone(exchange)
+    let wait = try waitOnly(exchange)
     // The reservation is kept until the response is sent, because the jobs and their JSON still use the memory.
-    let share = memory.share(for: exchange.client)
+    let share = memory.allocation(for: exchange.client)
     let request = try await submitted(exchange, key, share, onlyBatches: onlyBatches)
-    let submitted = try await asking(isBatch: request.isBatch) { () throws(JobsError) in
+    let submitted = try await callEngine(isBatch: request.isBatch) { () throws(JobsError) in
       try await service.submit(request.jobs, by: exchange.caller, key: request.key)
     }
     return await accepted(submitted, isBatch: request.isBatch, exchange, wait, share)
@@ -55,11 +55,11 @@ extension Routes {
 
   /// Reads and parses the body. The memory of its bytes and JSON is freed on return.
   private func submitted(
-    _ exchange: Exchange, _ key: String?, _ share: Budget.Share, onlyBatches: Bool
+    _ exchange: AuthorizedRequest, _ key: String?, _ share: Budget.Allocation, onlyBatches: Bool
   ) async throws(Problem) -> Submitted {
-    let bytes = try await configuration.gathering.content(of: exchange.request.body, in: share)
+    let bytes = try await configuration.bodyLimits.read(exchange.request.body, in: share)
     let (maxBatch, decoder) = (configuration.maxBatch, decoder(for: exchange))
-    var (jobs, isBatch) = try await reading.read(bytes.count, for: exchange.client) {
+    var (jobs, isBatch) = try await bodyParser.parse(bytes.count, for: exchange.client) {
       () throws(Problem) in
       try Self.jobs(in: bytes, by: decoder, maxBatch: maxBatch, onlyBatches: onlyBatches)
     }
@@ -92,49 +92,50 @@ extension Routes {
   }
 
   private func submitCaptured(
-    _ exchange: Exchange, _ type: MediaType, _ key: String?
+    _ exchange: AuthorizedRequest, _ type: MediaType, _ key: String?
   ) async throws(Problem) -> Response {
     var query = Query(exchange.request.query)
     let wait = Wait(&query, exchange.fields, longest: configuration.maxWait)
     var decoder = decoder(for: exchange)
     let job = decoder.capturedJob(from: &query, contentType: type.essence)
-    try query.finish(with: decoder.mistakes)
+    try query.checkComplete(with: decoder.mistakes)
 
     var body = BoundedBody(exchange.request.body, limit: configuration.maxBody)
     try body.checkDeclaredLength()
-    let capture = try await capture(exchange)
+    let capture = try await beginCapture(exchange)
     while let bytes = try await body.next() {
-      try await asking { () throws(JobsError) in try await capture.write(bytes) }
+      try await callEngine { () throws(JobsError) in try await capture.write(bytes) }
     }
     return try await accept(
-      Captured(capture: capture, contentType: type.essence), as: job, exchange, key, wait,
+      ReceivedImage(capture: capture, contentType: type.essence), as: job, exchange, key, wait,
       options: [])
   }
 
   /// The trace context of the request, if jobs store it.
-  private func trace(of exchange: Exchange) -> TraceContext? {
-    guard configuration.takesTraces else { return nil }
+  private func trace(of exchange: AuthorizedRequest) -> TraceContext? {
+    guard configuration.storesTraceContext else { return nil }
     return exchange.fields[.traceparent].flatMap { TraceContext(traceparent: $0) }
   }
 
   /// Prepares to receive an image that the client uploads.
-  func capture(_ exchange: Exchange) async throws(Problem) -> any ImageCapture {
-    try await asking { () throws(JobsError) in
+  func beginCapture(_ exchange: AuthorizedRequest) async throws(Problem) -> any ImageCapture {
+    try await callEngine { () throws(JobsError) in
       try await service.beginCapture(by: exchange.caller.owner)
     }
   }
 
   /// Submits the job with the uploaded image.
   func accept(
-    _ captured: Captured, as job: NewJob, _ exchange: Exchange, _ key: String?, _ wait: Wait?,
+    _ captured: ReceivedImage, as job: NewJob, _ exchange: AuthorizedRequest, _ key: String?,
+    _ wait: Wait?,
     options: [UInt8]
   ) async throws(Problem) -> Response {
-    let image = try await asking { () throws(JobsError) in try await captured.capture.finish() }
+    let image = try await callEngine { () throws(JobsError) in try await captured.capture.finish() }
     var job = job
     job.submission.source = image.source(contentType: captured.contentType)
     job.submission.trace = trace(of: exchange)
     let content = [Array(captured.contentType.utf8), image.digest.bytes, options]
-    let submitted = try await asking { [job] () throws(JobsError) in
+    let submitted = try await callEngine { [job] () throws(JobsError) in
       try await service.submit(
         captured: captured.capture, as: job, by: exchange.caller,
         key: key.map { exchange.key($0, content: content) })
@@ -142,7 +143,7 @@ extension Routes {
     return await accepted([submitted], isBatch: false, exchange, wait)
   }
 
-  func decoder(for exchange: Exchange) -> SubmissionDecoder {
+  func decoder(for exchange: AuthorizedRequest) -> SubmissionDecoder {
     SubmissionDecoder(
       limits: configuration.limits, hasLocalRoot: configuration.hasLocalRoot,
       formats: service.outputFormats, allowsPlainWebhooks: configuration.allowsPlainWebhooks,
@@ -160,20 +161,20 @@ extension Routes {
   }
 
   /// Parses a short JSON body.
-  func smallJSON(_ exchange: Exchange) async throws(Problem) -> JSONValue {
-    let gathering = Gathering(upTo: min(configuration.maxBody, LongReading.threshold))
-    let share = memory.share(for: exchange.client)
-    let bytes = try await gathering.content(of: exchange.request.body, in: share)
+  func smallJSON(_ exchange: AuthorizedRequest) async throws(Problem) -> JSONValue {
+    let gathering = BodyLimits(upTo: min(configuration.maxBody, BodyParser.threshold))
+    let share = memory.allocation(for: exchange.client)
+    let bytes = try await gathering.read(exchange.request.body, in: share)
     return try Self.json(bytes, maxValues: 64)
   }
 
   /// The 202 with the jobs: at once, or with `wait` when all have finished or the time is over.
   private func accepted(
-    _ submitted: [SubmittedJob], isBatch: Bool, _ exchange: Exchange, _ wait: Wait?,
-    _ share: Budget.Share? = nil
+    _ submitted: [SubmittedJob], isBatch: Bool, _ exchange: AuthorizedRequest, _ wait: Wait?,
+    _ share: Budget.Allocation? = nil
   ) async -> Response {
     // The jobs are accepted already. If no connection may wait, the response is sent at once.
-    let place = wait == nil ? nil : try? place(for: exchange)
+    let place = wait == nil ? nil : try? reserveConnection(for: exchange)
     defer { place?.release() }
     let limit = place == nil ? .zero : wait?.limit ?? .zero
     let jobs = await waited(submitted, for: exchange.caller, limit)
@@ -183,7 +184,7 @@ extension Routes {
     guard !isBatch, let job = jobs.first else {
       let batch = JobDocument.encode(batch: documents)
       // The jobs are accepted already, so the response is not refused when the memory limit is reached.
-      share?.hold(batch.count)
+      share?.set(batch.count)
       return Response(
         status: .accepted, fields: fields, content: .bytes(batch), keeping: share)
     }
@@ -218,7 +219,7 @@ extension Routes {
 }
 
 /// An uploaded image with the media type that its client sent.
-struct Captured {
+struct ReceivedImage {
   let capture: any ImageCapture
   let contentType: String
 }
@@ -248,7 +249,7 @@ struct BoundedBody {
   }
 }
 
-extension Exchange {
+extension AuthorizedRequest {
   /// Whether the body has no content coding (RFC 9110 section 8.4).
   var isUnencoded: Bool {
     guard let coding = fields[.contentEncoding] else { return true }
@@ -262,7 +263,7 @@ extension Exchange {
   func idempotencyKey() throws(Problem) -> String? {
     guard let key = fields[.idempotencyKey] else { return nil }
     guard 1...255 ~= key.utf8.count, key.utf8.allSatisfy({ 0x21...0x7E ~= $0 }) else {
-      var mistakes = Mistakes()
+      var mistakes = RequestErrors()
       mistakes.add(
         .header("Idempotency-Key"), .invalidOption, "Must have 1 to 255 visible ASCII characters.")
       try mistakes.check()

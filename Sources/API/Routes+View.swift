@@ -6,7 +6,7 @@ internal import Synchronization
 /// `GET|HEAD /image`: an image by its URL, for `<img src>`.
 extension Routes {
   /// The query parameters of `GET /image`, except `expires` and `signature`.
-  public static var viewMembers: Set<String> {
+  public static var viewParameters: Set<String> {
     let job = [
       "url", "low_data_url", "alternatives", "cache_key", "integrity", "priority", "cache",
       "cache_ttl",
@@ -15,21 +15,21 @@ extension Routes {
     return Set(job + VariantQuery.names + ["variant", "wait", "placeholder"])
   }
 
-  func view(_ exchange: Exchange) async throws(Problem) -> Response {
+  func view(_ exchange: AuthorizedRequest) async throws(Problem) -> Response {
     let expires = try checkSignature(exchange)
     let (job, request, wait) = try viewRequest(exchange)
     let named = try request.named(of: job.submission)
 
     // If no connection may wait, the response has the current state.
-    let place = try? place(for: exchange)
+    let place = try? reserveConnection(for: exchange)
     let limit = place == nil ? .zero : wait?.limit ?? configuration.maxWait
     defer { place?.release() }
-    let snapshot = try await asking { () throws(JobsError) in
+    let snapshot = try await callEngine { () throws(JobsError) in
       try await service.view(job, atMost: limit)
     }
-    var response = try await described(snapshot.job) { () async throws(Problem) in
+    var response = try await addingJobLink(snapshot.job) { () async throws(Problem) in
       // Uses the names of this request's variants: the job may have been created by a request with other names.
-      try await picture(of: snapshot, request, named: named, exchange)
+      try await imageResponse(of: snapshot, request, named: named, exchange)
     }
     if response.fields[.eTag] != nil {
       response.fields[.cacheControl] = cacheControl(of: snapshot.job, until: expires)
@@ -43,34 +43,34 @@ extension Routes {
 
   /// - Returns: the time when the URL expires; nil if signatures are not required.
   /// - Throws: `forbidden`.
-  private func checkSignature(_ exchange: Exchange) throws(Problem) -> Timestamp? {
-    guard configuration.signsViews else { return nil }
+  private func checkSignature(_ exchange: AuthorizedRequest) throws(Problem) -> Timestamp? {
+    guard configuration.requiresSignedViews else { return nil }
     let (request, signatures) = (exchange.request, configuration.view.signatures)
     return try signatures.check(path: request.path, query: request.query, at: service.now())
   }
 
   /// The parsed request. Pages repeat the same requests, so the latest results are cached.
-  private func viewRequest(_ exchange: Exchange) throws(Problem) -> ViewRequest {
-    let asked = RecentViews.Key(
+  private func viewRequest(_ exchange: AuthorizedRequest) throws(Problem) -> ViewRequest {
+    let asked = ViewRequestCache.Key(
       query: exchange.request.query ?? "", prefer: exchange.fields[.prefer],
       savesData: exchange.savesData)
-    if let known = recentViews.known(asked) { return known }
+    if let known = recentViews.value(for: asked) { return known }
     let request = try parsed(exchange)
-    recentViews.note(request, for: asked)
+    recentViews.store(request, for: asked)
     return request
   }
 
-  private func parsed(_ exchange: Exchange) throws(Problem) -> ViewRequest {
+  private func parsed(_ exchange: AuthorizedRequest) throws(Problem) -> ViewRequest {
     var query = Query(exchange.request.query)
     // Ignored if signatures are not required, so that signed URLs work there too.
-    for name in ["expires", "signature"] { _ = query.one(name) }
+    for name in ["expires", "signature"] { _ = query.value(name) }
     let wait = Wait(&query, exchange.fields, longest: configuration.maxWait)
     let picture = ImageRequest(&query, self)
     var decoder = decoder(for: exchange)
     // The priority is part of the URL. The client's limit does not apply.
     decoder.maxPriority = nil
     let viewed = decoder.viewedJob(from: &query)
-    try query.finish(with: decoder.mistakes)
+    try query.checkComplete(with: decoder.mistakes)
     // `viewed` is nil only if there was a mistake.
     guard var job = viewed else { throw Problem(.missingURL, "url is missing.") }
     if job.submission.variants.isEmpty,
@@ -82,7 +82,7 @@ extension Routes {
   }
 
   /// Adds a link to the job (RFC 8288) to the response or problem.
-  private func described(
+  private func addingJobLink(
     _ job: Job, _ answer: () async throws(Problem) -> Response
   ) async throws(Problem) -> Response {
     let link = "</jobs/\(job.id)>; rel=\"describedby\""
@@ -111,7 +111,7 @@ extension Routes {
 typealias ViewRequest = (job: NewJob, picture: ImageRequest, wait: Wait?)
 
 /// An LRU cache of parsed `GET /image` requests. Requests with mistakes are not cached.
-final class RecentViews: Sendable {
+final class ViewRequestCache: Sendable {
   /// Everything that the result of parsing depends on.
   struct Key: Hashable {
     let query: String
@@ -122,9 +122,9 @@ final class RecentViews: Sendable {
   /// The capacity is in bytes of queries. The parsed requests take a few times as much.
   private let requests = Mutex(LRUCache<Key, ViewRequest>(capacity: 256 << 10))
 
-  func known(_ key: Key) -> ViewRequest? { requests.withLock { $0.value(for: key) } }
+  func value(for key: Key) -> ViewRequest? { requests.withLock { $0.value(for: key) } }
 
-  func note(_ request: ViewRequest, for key: Key) {
+  func store(_ request: ViewRequest, for key: Key) {
     // Includes the approximate size of an entry.
     let cost = 256 + key.query.utf8.count + (key.prefer?.utf8.count ?? 0)
     _ = requests.withLock { $0.set(request, for: key, cost: cost) }

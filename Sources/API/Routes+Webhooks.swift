@@ -5,48 +5,48 @@ public import Jobs
 /// The webhook messages of a job or a batch.
 extension Routes {
   /// `GET /jobs/{id}/webhooks`.
-  func webhooks(_ exchange: Exchange) async throws(Problem) -> Response {
-    try exchange.refuseQuery()
-    let messages = try await asking { () throws(JobsError) in
+  func webhooks(_ exchange: AuthorizedRequest) async throws(Problem) -> Response {
+    try exchange.checkNoQuery()
+    let messages = try await callEngine { () throws(JobsError) in
       try await service.messages(of: exchange.id, for: exchange.caller)
     }
-    return try answer(messages, Self.untoldJob)
+    return try answer(messages, Self.jobHasNoMessages)
   }
 
   /// `POST /jobs/{id}/webhooks/send`.
-  func sendWebhook(_ exchange: Exchange) async throws(Problem) -> Response {
-    try exchange.refuseQuery()
-    let (message, messages) = try await asking { () throws(JobsError) in
-      let message = try await service.sendAgain(of: exchange.id, for: exchange.caller)
+  func sendWebhook(_ exchange: AuthorizedRequest) async throws(Problem) -> Response {
+    try exchange.checkNoQuery()
+    let (message, messages) = try await callEngine { () throws(JobsError) in
+      let message = try await service.resendWebhook(of: exchange.id, for: exchange.caller)
       let messages = try await service.messages(of: exchange.id, for: exchange.caller)
       return (message, messages)
     }
-    return try answer(messages, withLast: message, Self.untoldJob)
+    return try answer(messages, withLast: message, Self.jobHasNoMessages)
   }
 
   /// `GET /batches/{id}/webhooks`.
-  func batchWebhooks(_ exchange: Exchange) async throws(Problem) -> Response {
-    try exchange.refuseQuery()
-    let messages = try await asking { () throws(JobsError) in
+  func batchWebhooks(_ exchange: AuthorizedRequest) async throws(Problem) -> Response {
+    try exchange.checkNoQuery()
+    let messages = try await callEngine { () throws(JobsError) in
       try await service.messages(ofBatch: exchange.id, for: exchange.caller)
     }
-    return try answer(messages, Self.untoldBatch)
+    return try answer(messages, Self.batchHasNoMessages)
   }
 
   /// `POST /batches/{id}/webhooks/send`.
-  func sendBatchWebhook(_ exchange: Exchange) async throws(Problem) -> Response {
-    try exchange.refuseQuery()
-    let (message, messages) = try await asking { () throws(JobsError) in
-      let message = try await service.sendAgain(ofBatch: exchange.id, for: exchange.caller)
+  func sendBatchWebhook(_ exchange: AuthorizedRequest) async throws(Problem) -> Response {
+    try exchange.checkNoQuery()
+    let (message, messages) = try await callEngine { () throws(JobsError) in
+      let message = try await service.resendWebhook(ofBatch: exchange.id, for: exchange.caller)
       let messages = try await service.messages(ofBatch: exchange.id, for: exchange.caller)
       return (message, messages)
     }
-    return try answer(messages, withLast: message, Self.untoldBatch)
+    return try answer(messages, withLast: message, Self.batchHasNoMessages)
   }
 
-  private static let untoldJob =
+  private static let jobHasNoMessages =
     "The job has no webhook messages: it has not finished, or has no notify."
-  private static let untoldBatch =
+  private static let batchHasNoMessages =
     "The batch has no webhook messages: it has not finished, or has no notify."
 
   /// Puts the message that was just sent again last, even if a newer one has been added since.
@@ -88,7 +88,7 @@ enum WebhookDocument {
       json.object { json in
         json.member("at", one.moment.description)
         json.member("status", one.status)
-        json.member("error", one.described)
+        json.member("error", one.clientDetail)
         json.member("ms", Int(one.time.inMilliseconds))
       }
     }
@@ -103,7 +103,7 @@ public enum WebhookBody {
   /// The body, equal for each attempt. If it would be longer than 20 KiB, the job is sent without its long members:
   /// first the URLs except its own, then the tags, then the variants and the keys and ETags of its deliveries.
   public static func encode(_ message: WebhookMessage) -> [UInt8] {
-    for brevity in JobDocument.Brevity.allCases.dropLast() {
+    for brevity in JobDocument.DetailLevel.allCases.dropLast() {
       let body = encode(message, brevity)
       if body.count <= maxBytes { return body }
     }
@@ -111,7 +111,7 @@ public enum WebhookBody {
   }
 
   private static func encode(
-    _ message: WebhookMessage, _ brevity: JobDocument.Brevity
+    _ message: WebhookMessage, _ brevity: JobDocument.DetailLevel
   ) -> [UInt8] {
     let data =
       switch message.subject {

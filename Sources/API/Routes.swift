@@ -12,11 +12,11 @@ public import Logging
 /// `SubmissionDecoder` (JSON to jobs), `JobDocument` (jobs to JSON), `Routes+Image`, `Batches/`, and `ProblemCode` with
 /// `Problem+Errors` (all error texts).
 ///
-/// Each request runs as a task on Swift's shared threads. Only `LongReading` has a thread of its own, for long JSON
+/// Each request runs as a task on Swift's shared threads. Only `BodyParser` has a thread of its own, for long JSON
 /// bodies.
 public struct Routes: Sendable {
   let service: any JobService
-  let configuration: Configuration
+  let configuration: APIConfiguration
   let openAPI: [UInt8]
   let openAPIJSON: @Sendable () -> [UInt8]
   let dashboard: @Sendable () -> WebPage
@@ -37,12 +37,12 @@ public struct Routes: Sendable {
   /// Open streams of `GET /events`.
   let eventStreams: Budget
   /// Limits concurrent pages of batch results.
-  let resultPages = ClientTurns(atOnce: 2)
+  let resultPages = RoundRobinQueue(atOnce: 2)
   /// Parses long bodies.
-  let reading = LongReading()
+  let bodyParser = BodyParser()
   private let requestIDs = RequestIDs()
   private let requestMetrics = RequestMetrics()
-  let recentViews = RecentViews()
+  let recentViews = ViewRequestCache()
 
   /// - Parameters:
   ///   - openAPI: the bytes of `openapi.yaml`.
@@ -51,7 +51,7 @@ public struct Routes: Sendable {
   ///   - metrics: the response of `/metrics`, in Prometheus' text format 0.0.4.
   ///   - activity: the figures for `/activity`.
   public init(
-    service: any JobService, configuration: Configuration, openAPI: [UInt8],
+    service: any JobService, configuration: APIConfiguration, openAPI: [UInt8],
     openAPIJSON: @escaping @Sendable () -> [UInt8], dashboard: @escaping @Sendable () -> WebPage,
     metrics: @escaping @Sendable () async -> String,
     activity: @escaping @Sendable () async throws(JobsError) -> Activity, log: Logger
@@ -68,11 +68,11 @@ public struct Routes: Sendable {
     proxies = TrustedProxies(isTrusted: configuration.isTrustedProxy)
     crossOrigin = CrossOrigin(origins: configuration.corsOrigins)
     crossSiteGuard = CrossSiteGuard(configuration, crossOrigin)
-    memory = Budget(configuration.gathering.budget) { service.now() }
+    memory = Budget(configuration.bodyLimits.budget) { service.now() }
     images = Budget(Self.imageMemory) { service.now() }
     connections = Budget(configuration.maxConnections) { service.now() }
     // The total is limited by ``connections``.
-    eventStreams = Budget(.max, ofClient: Configuration.maxEventStreams) { service.now() }
+    eventStreams = Budget(.max, ofClient: APIConfiguration.maxEventStreams) { service.now() }
   }
 
   /// Bytes of images, variants and previews that are sent from memory, for all clients.
@@ -87,7 +87,7 @@ public struct Routes: Sendable {
     let start = ContinuousClock.now
     let requestID = requestIDs.name(request.fields[.xRequestID])
     let destination = Destination(path: request.path)
-    var allowance: Allowance?
+    var allowance: RateLimitState?
     var response: Response
     do throws(Problem) {
       response = try await answer(request, to: destination, &allowance)
@@ -102,7 +102,7 @@ public struct Routes: Sendable {
       response.fields[.rateLimit] = allowance.state
     }
     response.fields.append(HTTPField(name: .xRequestID, value: requestID))
-    crossOrigin.admit(request.fields[.origin], to: &response.fields)
+    crossOrigin.addFields(for: request.fields[.origin], to: &response.fields)
     if let origin = crossOrigin.newlyRefused(request.fields) {
       log.notice(
         "a page's origin is not in server.cors_origins", metadata: ["origin": "\(origin)"])
@@ -125,18 +125,18 @@ public struct Routes: Sendable {
     let requestID = requestIDs.next()
     var response = answer(Problem(refusal), requestID)
     response.fields.append(HTTPField(name: .xRequestID, value: requestID))
-    crossOrigin.admit(origin, to: &response.fields)
+    crossOrigin.addFields(for: origin, to: &response.fields)
     requestMetrics.record(.unknown, .get, response.status, took: .zero)
     return response
   }
 
   private func answer(
-    _ request: Request, to destination: Destination, _ allowance: inout Allowance?
+    _ request: Request, to destination: Destination, _ allowance: inout RateLimitState?
   ) async throws(Problem) -> Response {
     let route = destination.route
     if !route.isProbe {
       // A signed URL may be used on any page.
-      let makesJobs = route == .view && !configuration.signsViews
+      let makesJobs = route == .view && !configuration.requiresSignedViews
       do { try crossSiteGuard.check(request.method, request.fields, makesJobs: makesJobs) } catch {
         if let page = crossSiteGuard.newlyRefused(request.fields) {
           log.info(
@@ -151,7 +151,7 @@ public struct Routes: Sendable {
     }
     let isThere = route != .unknown && (route != .view || configuration.view.isEnabled)
     if request.method == .options, isThere { return options(request, route) }
-    let (identity, client) = try admit(request, to: route, &allowance)
+    let (identity, client) = try identifyClient(request, at: route, &allowance)
     guard isThere else {
       let isOff = route == .view
       throw Problem(
@@ -162,7 +162,8 @@ public struct Routes: Sendable {
       throw Problem(.methodNotAllowed, "The path accepts \(route.allow).").with(.allow, route.allow)
     }
     var response = try await handle(
-      Exchange(request: request, id: destination.id, identity: identity, client: client), at: route)
+      AuthorizedRequest(request: request, id: destination.id, identity: identity, client: client),
+      at: route)
     // Done here, so that no route's stream outlives its token.
     if let identity, case .stream(let stream) = response.content {
       response.content = .stream(authentication.bind(stream, to: identity))
@@ -170,7 +171,9 @@ public struct Routes: Sendable {
     return response
   }
 
-  private func handle(_ exchange: Exchange, at route: Route) async throws(Problem) -> Response {
+  private func handle(_ exchange: AuthorizedRequest, at route: Route) async throws(Problem)
+    -> Response
+  {
     switch route {
     case .jobs:
       exchange.request.method == .post
@@ -191,7 +194,7 @@ public struct Routes: Sendable {
     case .events: try events(exchange)
     case .batches:
       exchange.request.method == .post
-        ? try await beginBatch(exchange) : try await batches(exchange)
+        ? try await createBatch(exchange) : try await batches(exchange)
     case .ofBatch:
       exchange.request.method == .delete
         ? try await cancelBatch(exchange) : try await batch(exchange)
@@ -212,15 +215,15 @@ public struct Routes: Sendable {
   }
 
   /// The client, if it may send this request now; nil if the route needs no token.
-  private func admit(
-    _ request: Request, to route: Route, _ allowance: inout Allowance?
+  private func identifyClient(
+    _ request: Request, at route: Route, _ allowance: inout RateLimitState?
   ) throws(Problem) -> (Authentication.Identity?, RateLimiter.Client) {
     let identity = authentication.identify(request.fields)
     let token = identity?.token
     let client =
       token.map { RateLimiter.Client.owner($0.owner) } ?? .behind(proxies.client(of: request))
     if let limit = token?.rateLimit ?? configuration.rateLimit, !route.isProbe {
-      let taken = limiter.take(client, limit)
+      let taken = limiter.consume(client, limit)
       allowance = taken
       if let seconds = taken.wait {
         throw Problem(
@@ -230,15 +233,15 @@ public struct Routes: Sendable {
       }
     }
     if let scope = route.scope(publicMetrics: configuration.publicMetrics) {
-      guard let identity else { throw Authentication.refusal(request.fields) }
-      guard identity.scopes.contains(scope) else { throw Authentication.refusal(lacking: scope) }
+      guard let identity else { throw Authentication.unauthorized(request.fields) }
+      guard identity.scopes.contains(scope) else { throw Authentication.forbidden(lacking: scope) }
     }
     return (identity, client)
   }
 
   private func options(_ request: Request, _ route: Route) -> Response {
     var fields: HTTPFields = [.allow: route.allow]
-    crossOrigin.admitPreflight(request.fields, of: route, to: &fields)
+    crossOrigin.addPreflightFields(request.fields, of: route, to: &fields)
     return Response(status: .noContent, fields: fields)
   }
 
@@ -261,20 +264,20 @@ public struct Routes: Sendable {
 
 extension Routes {
   /// Calls the engine and converts its errors to problems.
-  func asking<Answer>(
+  func callEngine<Answer>(
     isBatch: Bool = false, _ question: () async throws(JobsError) -> Answer
   ) async throws(Problem) -> Answer {
     do { return try await question() } catch { throw Problem(error, isBatch: isBatch) }
   }
 
   /// Throws if the client's token is no longer valid. Used while a long body is received.
-  func checkAccess(_ exchange: Exchange) throws(Problem) {
-    guard let identity = exchange.identity, !authentication.admits(identity) else { return }
-    throw Authentication.withdrawal
+  func checkAccess(_ exchange: AuthorizedRequest) throws(Problem) {
+    guard let identity = exchange.identity, !authentication.isValid(identity) else { return }
+    throw Authentication.tokenRevoked
   }
 
   /// Whether the path reads its body line by line while it arrives.
-  public static func takesStreams(_ path: String) -> Bool {
+  public static func acceptsStreamedBody(_ path: String) -> Bool {
     let route = Destination(path: path).route
     return route == .batches || route == .batchLines
   }

@@ -4,7 +4,7 @@ internal import Jobs
 extension SubmissionDecoder {
   mutating func deliveries(_ value: JSONValue, at location: Location) -> [DeliveryRequest] {
     guard case .array(let elements) = value, elements.count <= DeliveryRequest.most else {
-      wrong(location, "Must be an array of at most \(DeliveryRequest.most) deliveries.")
+      addMistake(location, "Must be an array of at most \(DeliveryRequest.most) deliveries.")
       return []
     }
     return elements.enumerated().compactMap { index, element in
@@ -17,13 +17,13 @@ extension SubmissionDecoder {
     let names = Set(job.submission.variants.map(\.name))
     for (index, delivery) in job.submission.deliveries.enumerated() {
       guard let name = delivery.variant, !names.contains(name) else { continue }
-      wrong(location.child("\(index)").child("what"), "The job has no variant of this name.")
+      addMistake(location.child("\(index)").child("what"), "The job has no variant of this name.")
     }
   }
 
   private mutating func delivery(_ value: JSONValue, at location: Location) -> DeliveryRequest? {
     guard case .object(let members) = value else {
-      wrong(location, "A delivery must be an object, not \(value.kind).")
+      addMistake(location, "A delivery must be an object, not \(value.kind).")
       return nil
     }
     func member(_ name: String) -> JSONValue? { members.first { $0.name == name }?.value }
@@ -32,17 +32,17 @@ extension SubmissionDecoder {
     case nil, .string("original"): variant = nil
     case .string(let name): variant = name
     default:
-      wrong(location.child("what"), "Must be original or the name of a variant.")
+      addMistake(location.child("what"), "Must be original or the name of a variant.")
       return nil
     }
     for member in members where !Self.deliveryMembers.contains(member.name) {
       let hint = mistakes.hint(for: member.name, among: Self.deliveryMembers)
-      wrong(location.child(member.name), "A delivery has no such member.\(hint)")
+      addMistake(location.child(member.name), "A delivery has no such member.\(hint)")
     }
     switch (member("put"), member("to")) {
     case (let put?, nil):
       guard member("key") == nil else {
-        wrong(location.child("key"), "Remove key: a presigned URL already names the object.")
+        addMistake(location.child("key"), "Remove key: a presigned URL already names the object.")
         return nil
       }
       guard let url = url(put, at: location.child("put")) else { return nil }
@@ -50,12 +50,12 @@ extension SubmissionDecoder {
       return DeliveryRequest(.put(url, headers: fields), variant: variant)
     case (nil, let name?):
       guard member("headers") == nil else {
-        wrong(location.child("headers"), "Remove headers: only put has them.")
+        addMistake(location.child("headers"), "Remove headers: only put has them.")
         return nil
       }
       return profile(name, key: member("key"), variant, at: location)
     default:
-      wrong(location, "A delivery must have either put or to.")
+      addMistake(location, "A delivery must have either put or to.")
       return nil
     }
   }
@@ -64,7 +64,7 @@ extension SubmissionDecoder {
     _ name: JSONValue, key: JSONValue?, _ variant: String?, at location: Location
   ) -> DeliveryRequest? {
     guard let name = name.string, destinations.contains(name) else {
-      wrong(location.child("to"), "There is no destination of this name.")
+      addMistake(location.child("to"), "There is no destination of this name.")
       return nil
     }
     guard let key else {
@@ -73,7 +73,7 @@ extension SubmissionDecoder {
     }
     guard let key = key.string.flatMap({ DeliveryKey($0) }) else {
       let names = DeliveryKey.Placeholder.allCases.map { "{\($0.rawValue)}" }.joined(separator: " ")
-      wrong(
+      addMistake(
         location.child("key"),
         "Must be a path of at most \(DeliveryKey.longest) bytes, without empty, . and .. segments. Placeholders: \(names)."
       )

@@ -20,26 +20,26 @@ extension SubmissionDecoder {
     case "notify":
       job.submission.webhook = webhook(value, of: WebhookEvent.jobEnds, at: location)
     case "deliver": job.submission.deliveries = deliveries(value, at: location)
-    case "original": job.submission.dropsOriginal = drops(value, at: location)
+    case "original": job.submission.dropsOriginal = dropsOriginal(value, at: location)
     case "cache", "cache_ttl":
       if case .captured = job.submission.source { fallthrough }
       setCaching(member, of: &job.submission, at: location)
     case "alternatives", "cache_key", "headers":
       guard case .url = job.submission.source else { fallthrough }
       setOfURL(member, of: &job.submission, at: location)
-    default: wrong(location, noMember(member.name))
+    default: addMistake(location, noMember(member.name))
     }
   }
 
   /// Checks `original`. Call it after all members are set.
   mutating func checkOriginal(of job: NewJob, at location: Location) {
     guard job.submission.dropsOriginal, job.submission.variants.isEmpty else { return }
-    wrong(location, "With drop the job must have at least one variant.")
+    addMistake(location, "With drop the job must have at least one variant.")
   }
 
-  private mutating func drops(_ value: JSONValue, at location: Location) -> Bool {
+  private mutating func dropsOriginal(_ value: JSONValue, at location: Location) -> Bool {
     if let word = value.string, ["keep", "drop"].contains(word) { return word == "drop" }
-    wrong(location, "Must be keep or drop.")
+    addMistake(location, "Must be keep or drop.")
     return false
   }
 
@@ -69,7 +69,7 @@ extension SubmissionDecoder {
     case "timeout", "max_bytes", "max_pixels", "max_attempts", "retention", "cache_ttl":
       return JSONValue(numberIn: text) ?? .string(text)
     case "tags", "alternatives", "headers", "variants", "notify", "deliver":
-      if let value = try? JSONParser.parse(Array(text.utf8), maxValues: LineReader.maxValues) {
+      if let value = try? JSONParser.parse(Array(text.utf8), maxValues: BatchLineReader.maxValues) {
         if case .array = value { return value }
         if case .object = value { return value }
       }
@@ -106,17 +106,17 @@ extension SubmissionDecoder {
     if let seconds = value.double, 0...Self.longestTTL ~= seconds {
       return Int(seconds.rounded(.up))
     }
-    wrong(location, "Must be a number of seconds from 0 to \(Int(Self.longestTTL)).")
+    addMistake(location, "Must be a number of seconds from 0 to \(Int(Self.longestTTL)).")
     return nil
   }
 
   mutating func priority(_ value: JSONValue, at location: Location) -> Priority? {
     guard let priority = value.string.flatMap(Priority.init(word:)) else {
-      wrong(location, "Must be one of very_low, low, normal, high, very_high.")
+      addMistake(location, "Must be one of very_low, low, normal, high, very_high.")
       return nil
     }
     if let maxPriority, priority > maxPriority {
-      wrong(location, "Must be at most \(maxPriority.word) with this token.")
+      addMistake(location, "Must be at most \(maxPriority.word) with this token.")
       return nil
     }
     return priority
@@ -124,7 +124,7 @@ extension SubmissionDecoder {
 
   mutating func tags(_ value: JSONValue, at location: Location) -> [String]? {
     guard case .array(let elements) = value, elements.count <= 16 else {
-      wrong(location, "Must be an array of at most 16 strings.")
+      addMistake(location, "Must be an array of at most 16 strings.")
       return nil
     }
     var tags: [String] = []
@@ -134,9 +134,9 @@ extension SubmissionDecoder {
       } else {
         let detail = "A tag must have 1 to 64 characters and no control characters."
         if case .query = location.root {
-          wrong(location, detail)
+          addMistake(location, detail)
         } else {
-          wrong(location.child("\(index)"), detail)
+          addMistake(location.child("\(index)"), detail)
         }
       }
     }
@@ -150,26 +150,26 @@ extension SubmissionDecoder {
     {
       return digest
     }
-    wrong(location, "Must be sha256- followed by the digest in base64.")
+    addMistake(location, "Must be sha256- followed by the digest in base64.")
     return nil
   }
 
   private mutating func cacheMode(_ value: JSONValue, at location: Location) -> CacheMode? {
     if let mode = value.string.flatMap(CacheMode.init) { return mode }
     let words = CacheMode.allCases.map(\.rawValue).joined(separator: ", ")
-    wrong(location, "Must be one of \(words).")
+    addMistake(location, "Must be one of \(words).")
     return nil
   }
 
   private mutating func cacheKey(_ value: JSONValue, at location: Location) -> String? {
     if let key = value.string, 1...2048 ~= key.unicodeScalars.count, !key.hasControls { return key }
-    wrong(location, "Must have 1 to 2,048 characters and no control characters.")
+    addMistake(location, "Must have 1 to 2,048 characters and no control characters.")
     return nil
   }
 
   private mutating func alternatives(_ value: JSONValue, at location: Location) -> [SourceURL] {
     guard case .array(let elements) = value, elements.count <= 8 else {
-      wrong(location, "Must be an array of at most 8 URLs.")
+      addMistake(location, "Must be an array of at most 8 URLs.")
       return []
     }
     return elements.enumerated().compactMap { index, element in
@@ -181,7 +181,7 @@ extension SubmissionDecoder {
     _ value: JSONValue, _ range: ClosedRange<Int>, at location: Location
   ) -> Int? {
     if let int = value.int, range ~= int { return int }
-    wrong(location, "Must be an integer from \(range.lowerBound) to \(range.upperBound).")
+    addMistake(location, "Must be an integer from \(range.lowerBound) to \(range.upperBound).")
     return nil
   }
 
@@ -189,11 +189,11 @@ extension SubmissionDecoder {
     _ value: JSONValue, upTo limit: Duration, at location: Location
   ) -> Duration? {
     if let seconds = value.double, 0.001...limit.inSeconds ~= seconds { return .seconds(seconds) }
-    wrong(location, "Must be a number of seconds from 0.001 to \(limit.inSeconds).")
+    addMistake(location, "Must be a number of seconds from 0.001 to \(limit.inSeconds).")
     return nil
   }
 
-  mutating func wrong(_ location: Location, _ detail: String) {
+  mutating func addMistake(_ location: Location, _ detail: String) {
     mistakes.add(location, .invalidOption, detail)
   }
 }
@@ -206,7 +206,7 @@ extension SubmissionDecoder {
 
   mutating func headers(_ value: JSONValue, at location: Location) -> [HeaderField] {
     guard case .object(let members) = value, members.count <= Self.maxHeaderFields else {
-      wrong(location, "Must be an object of at most \(Self.maxHeaderFields) header fields.")
+      addMistake(location, "Must be an object of at most \(Self.maxHeaderFields) header fields.")
       return []
     }
     var fields: [HeaderField] = []
@@ -217,26 +217,26 @@ extension SubmissionDecoder {
       if names.insert(field.name.lowercased()).inserted {
         fields.append(field)
       } else {
-        wrong(location, "This field occurs twice; names are not case-sensitive.")
+        addMistake(location, "This field occurs twice; names are not case-sensitive.")
       }
     }
     if fields.reduce(0, { $0 + $1.name.utf8.count + $1.value.utf8.count }) > Self.maxHeaderBytes {
-      wrong(location, "The fields have more than \(Self.maxHeaderBytes) bytes in total.")
+      addMistake(location, "The fields have more than \(Self.maxHeaderBytes) bytes in total.")
     }
     return fields
   }
 
   private mutating func field(_ member: JSONValue.Member, at location: Location) -> HeaderField? {
     guard !member.name.isEmpty, member.name.utf8.allSatisfy({ $0.isTokenCharacter }) else {
-      wrong(location, "Must be the name of a header field.")
+      addMistake(location, "Must be the name of a header field.")
       return nil
     }
-    guard !Self.isOurs(member.name.lowercased()) else {
-      wrong(location, "This field is set by the service. Remove it.")
+    guard !Self.isReserved(member.name.lowercased()) else {
+      addMistake(location, "This field is set by the service. Remove it.")
       return nil
     }
     guard let text = member.value.string, text.utf8.allSatisfy(Self.isFieldByte) else {
-      wrong(location, "Must be a string without line breaks and control characters.")
+      addMistake(location, "Must be a string without line breaks and control characters.")
       return nil
     }
     let spaces: Set<UInt8> = [0x20, 0x09]
@@ -251,7 +251,7 @@ extension SubmissionDecoder {
 
   /// Whether the field is reserved: it frames the message, belongs to one connection (RFC 9110 section 7.6.1), or
   /// requests something other than the complete image.
-  private static func isOurs(_ name: String) -> Bool {
+  private static func isReserved(_ name: String) -> Bool {
     switch name {
     case "accept-encoding", "host", "content-length", "transfer-encoding", "te", "trailer",
       "expect", "connection",

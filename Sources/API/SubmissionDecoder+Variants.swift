@@ -4,11 +4,11 @@ internal import Jobs
 extension SubmissionDecoder {
   mutating func variants(_ value: JSONValue, at location: Location) -> [VariantRequest] {
     guard case .array(let elements) = value, elements.count <= VariantRequest.most else {
-      wrong(location, "Must be an array of at most \(VariantRequest.most) variants.")
+      addMistake(location, "Must be an array of at most \(VariantRequest.most) variants.")
       return []
     }
     guard elements.isEmpty || !formats.isEmpty else {
-      wrong(location, "The service cannot make variants.")
+      addMistake(location, "The service cannot make variants.")
       return []
     }
     var variants: [VariantRequest] = []
@@ -16,7 +16,7 @@ extension SubmissionDecoder {
       let location = location.child("\(index)")
       guard let variant = variant(element, named: "v\(index)", at: location) else { continue }
       if variants.contains(where: { $0.name == variant.name }) {
-        wrong(location.child("name"), "Another variant has this name.")
+        addMistake(location.child("name"), "Another variant has this name.")
       } else {
         variants.append(variant)
       }
@@ -28,22 +28,22 @@ extension SubmissionDecoder {
     _ value: JSONValue, named name: String, at location: Location
   ) -> VariantRequest? {
     guard case .object(let members) = value else {
-      wrong(location, "A variant must be an object, not \(value.kind).")
+      addMistake(location, "A variant must be an object, not \(value.kind).")
       return nil
     }
     var request = VariantRequest(name: name)
     var density = 1.0
     for member in members {
       guard let wrong = set(member, of: &request, &density) else { continue }
-      self.wrong(location.child(member.name), wrong)
+      self.addMistake(location.child(member.name), wrong)
     }
     if request.isAnimated, let format = request.format, format != .webp {
-      wrong(location.child("animated"), "Animations can be written as webp only.")
+      addMistake(location.child("animated"), "Animations can be written as webp only.")
     }
     let sides = [request.width, request.height].map { $0.map { (Double($0) * density).rounded() } }
     let isTooLong = sides.map { ($0 ?? 1) > Double(limits.maxDimension) }
     for (name, isTooLong) in zip(["width", "height"], isTooLong) where isTooLong {
-      wrong(
+      addMistake(
         location.child(name), "Multiplied by dpr it is more than \(limits.maxDimension) pixels.")
     }
     if isTooLong.contains(true) { return nil }
@@ -51,7 +51,7 @@ extension SubmissionDecoder {
     if let width = request.width, let height = request.height,
       request.fit == .fill || request.fit == .cover, width > limits.maxPixels / max(1, height)
     {
-      wrong(location, "The variant would have more than \(limits.maxPixels) pixels.")
+      addMistake(location, "The variant would have more than \(limits.maxPixels) pixels.")
     }
     return request
   }

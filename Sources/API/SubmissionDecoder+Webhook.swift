@@ -15,7 +15,7 @@ extension SubmissionDecoder {
     at location: Location
   ) -> Webhook? {
     guard case .object(let members) = value else {
-      wrong(location, "Must be an object with url, not \(value.kind).")
+      addMistake(location, "Must be an object with url, not \(value.kind).")
       return nil
     }
     var (target, events): (SourceURL?, Set<WebhookEvent>) = (nil, usual ?? ends)
@@ -32,7 +32,7 @@ extension SubmissionDecoder {
         events = chosen
       default:
         let hint = mistakes.hint(for: member.name, among: ["url", "events"])
-        wrong(location, "A webhook has no such member.\(hint)")
+        addMistake(location, "A webhook has no such member.\(hint)")
         isWhole = false
       }
     }
@@ -56,12 +56,12 @@ extension SubmissionDecoder {
   ) -> Set<WebhookEvent>? {
     let words = WebhookEvent.allCases.filter(ends.contains).map(\.rawValue)
     guard case .array(let elements) = value, 1...16 ~= elements.count else {
-      wrong(location, "Must be an array of one or more of \(words.joined(separator: ", ")).")
+      addMistake(location, "Must be an array of one or more of \(words.joined(separator: ", ")).")
       return nil
     }
     let events = elements.map { $0.string.flatMap(WebhookEvent.init(rawValue:)) }
     guard events.allSatisfy({ $0.map(ends.contains) ?? false }) else {
-      wrong(location, "Each must be one of \(words.joined(separator: ", ")).")
+      addMistake(location, "Each must be one of \(words.joined(separator: ", ")).")
       return nil
     }
     return Set(events.compactMap(\.self))

@@ -2,7 +2,7 @@ internal import Jobs
 
 /// Decodes a submission into jobs, and collects every mistake.
 struct SubmissionDecoder {
-  let limits: Configuration.Limits
+  let limits: APIConfiguration.Limits
   let hasLocalRoot: Bool
   /// The formats that variants can be written in.
   let formats: Set<OutputFormat>
@@ -15,10 +15,10 @@ struct SubmissionDecoder {
   /// The highest priority that the client may use; nil: any.
   var maxPriority: Priority?
   /// The mistakes found so far.
-  var mistakes = Mistakes()
+  var mistakes = RequestErrors()
 
   /// The priority of a job that sets none.
-  var usualPriority: Priority { min(.normal, maxPriority ?? .normal) }
+  var defaultPriority: Priority { min(.normal, maxPriority ?? .normal) }
 
   /// Decodes an object as one job, an array as several. Stops when no more mistakes are collected.
   mutating func jobs(from body: JSONValue) -> [NewJob] {
@@ -47,7 +47,7 @@ struct SubmissionDecoder {
   mutating func capturedJob(from query: inout Query, contentType: String) -> NewJob {
     var members = Self.members(of: &query, texts: [])
     members += Self.json(["variants", "notify", "deliver"], of: &query)
-    if let word = query.one("original") {
+    if let word = query.value("original") {
       members.append(.init(name: "original", value: .string(word)))
     }
     return capturedJob(from: members, contentType: contentType, at: .query)
@@ -74,11 +74,11 @@ struct SubmissionDecoder {
   private static func members(of query: inout Query, texts: [String]) -> [JSONValue.Member] {
     var members: [JSONValue.Member] = []
     for name in texts + ["integrity", "priority", "cache"] {
-      if let text = query.one(name) { members.append(.init(name: name, value: .string(text))) }
+      if let text = query.value(name) { members.append(.init(name: name, value: .string(text))) }
     }
     let numbers = ["cache_ttl", "timeout", "max_bytes", "max_pixels", "max_attempts", "retention"]
     for name in numbers {
-      guard let text = query.one(name) else { continue }
+      guard let text = query.value(name) else { continue }
       members.append(.init(name: name, value: JSONValue(numberIn: text) ?? .string(text)))
     }
     return members + list("tags", of: &query)
@@ -87,7 +87,7 @@ struct SubmissionDecoder {
   /// Query parameters whose values are JSON. A value that is not JSON becomes a string, which these members refuse.
   private static func json(_ names: [String], of query: inout Query) -> [JSONValue.Member] {
     names.compactMap { name in
-      guard let text = query.one(name) else { return nil }
+      guard let text = query.value(name) else { return nil }
       let value = try? JSONParser.parse(Array(text.utf8), maxValues: 200)
       return .init(name: name, value: value ?? .string(text))
     }
@@ -95,7 +95,7 @@ struct SubmissionDecoder {
 
   /// A parameter that may occur several times, as an array.
   private static func list(_ name: String, of query: inout Query) -> [JSONValue.Member] {
-    let values = query.all(name)
+    let values = query.values(name)
     return values.isEmpty ? [] : [.init(name: name, value: .array(values.map { .string($0) }))]
   }
 
@@ -105,7 +105,7 @@ struct SubmissionDecoder {
   ) -> NewJob {
     let nothing = CapturedImage(digest: ImageDigest(of: []), bytes: 0)
     let source = nothing.source(contentType: contentType)
-    var job = NewJob(submission: Submission(source: source), priority: usualPriority)
+    var job = NewJob(submission: Submission(source: source), priority: defaultPriority)
     job.submission.savesData = savesData
     set(members, of: &job, at: root)
     checkDeliveries(of: job, at: Location(root: root, member: "deliver"))
@@ -170,7 +170,7 @@ struct SubmissionDecoder {
 
   /// A job with default values. Its source is a placeholder.
   private var plainJob: NewJob {
-    NewJob(submission: Submission(source: Self.anyURL), priority: usualPriority)
+    NewJob(submission: Submission(source: Self.anyURL), priority: defaultPriority)
   }
 
   private static let anyURL = Source.url(SourceURL("http://localhost/")!, lowData: nil)  // legal
@@ -219,14 +219,14 @@ extension SubmissionDecoder {
       mistakes.add(
         location, .invalidURL,
         "Must be an absolute http or https URL of at most \(SourceURL.maxLength) bytes without a user name."
-          + (takesFields && Self.namesUser(text) ? hint : ""))
+          + (takesFields && Self.hasUser(text) ? hint : ""))
       return nil
     }
     return url
   }
 
   /// Whether the URL has a user name or password.
-  private static func namesUser(_ text: String) -> Bool {
+  private static func hasUser(_ text: String) -> Bool {
     let slash = UInt8(ascii: "/")
     let scheme = text.utf8.prefix { $0 != slash }
     let authority = text.utf8.dropFirst(scheme.count).drop { $0 == slash }.prefix {

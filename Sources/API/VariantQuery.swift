@@ -40,8 +40,8 @@ struct VariantQuery: Sendable, Equatable {
     let given = Self.names.filter { query.has($0) }
     guard !given.isEmpty else { return nil }
     guard !formats.isEmpty else {
-      for name in given where query.one(name) != nil {
-        query.wrong(name, "The service cannot make variants.")
+      for name in given where query.value(name) != nil {
+        query.addMistake(name, "The service cannot make variants.")
       }
       return nil
     }
@@ -56,13 +56,13 @@ struct VariantQuery: Sendable, Equatable {
     background = query.color("background")
     isAnimated = query.bool("animated")
     if case .given(let format) = format, isAnimated, format != .webp {
-      query.wrong("animated", "Animations can be written as webp only.")
+      query.addMistake("animated", "Animations can be written as webp only.")
     }
   }
 
   /// The same variant as a member of a job; nil if its format or size depends on the image, or it may exceed the
   /// limits.
-  func request(within limits: Configuration.Limits) -> VariantRequest? {
+  func request(within limits: APIConfiguration.Limits) -> VariantRequest? {
     let mayGrow = fit == .cover || fit == .fill || enlarge
     if mayGrow {
       guard let width, let height, width <= limits.maxPixels / max(1, height) else { return nil }
@@ -107,7 +107,7 @@ extension Query {
     guard let side = int(name, in: 1...longest) else { return nil }
     let pixels = (Double(side) * density).rounded()
     guard pixels <= Double(longest) else {
-      wrong(name, "Multiplied by dpr it is more than \(longest) pixels.")
+      addMistake(name, "Multiplied by dpr it is more than \(longest) pixels.")
       return nil
     }
     return Int(pixels)
@@ -117,38 +117,38 @@ extension Query {
   fileprivate mutating func choice<Word: RawRepresentable<String> & CaseIterable>(
     _ name: String, of words: Word.Type
   ) -> Word? {
-    guard let text = one(name) else { return nil }
+    guard let text = value(name) else { return nil }
     guard let word = Word(rawValue: text) else {
-      wrong(name, "Must be one of \(Word.allCases.map(\.rawValue).joined(separator: ", ")).")
+      addMistake(name, "Must be one of \(Word.allCases.map(\.rawValue).joined(separator: ", ")).")
       return nil
     }
     return word
   }
 
   fileprivate mutating func format(among formats: Set<OutputFormat>) -> VariantQuery.Format {
-    guard let text = one("format") else { return .any }
+    guard let text = value("format") else { return .any }
     if text == "auto" { return .auto }
     guard let format = OutputFormat(rawValue: text), formats.contains(format) else {
       let known = OutputFormat.allCases.filter(formats.contains).map(\.rawValue)
-      wrong("format", "Must be one of \((known + ["auto"]).joined(separator: ", ")).")
+      addMistake("format", "Must be one of \((known + ["auto"]).joined(separator: ", ")).")
       return .any
     }
     return .given(format)
   }
 
   fileprivate mutating func position(_ name: String) -> Variant.Position? {
-    guard let text = one(name) else { return nil }
+    guard let text = value(name) else { return nil }
     guard let position = Variant.Position(text) else {
-      wrong(name, Variant.Position.words)
+      addMistake(name, Variant.Position.words)
       return nil
     }
     return position
   }
 
   fileprivate mutating func color(_ name: String) -> Variant.Color? {
-    guard let text = one(name) else { return nil }
+    guard let text = value(name) else { return nil }
     guard let color = Variant.Color(text) else {
-      wrong(name, Variant.Color.words)
+      addMistake(name, Variant.Color.words)
       return nil
     }
     return color

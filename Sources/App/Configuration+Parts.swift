@@ -7,7 +7,7 @@ internal import Jobs
 internal import Store
 
 // Inside `Configuration`, the names `API` and `Fetch` mean sections of the configuration, not modules.
-typealias RoutesConfiguration = API.Configuration
+typealias RoutesConfiguration = API.APIConfiguration
 private typealias RoutesToken = API.Token
 private typealias RoutesScope = API.Scope
 private typealias RoutesRateLimit = API.RateLimit
@@ -160,7 +160,7 @@ extension Configuration {
     routes.maxBatchLines = api.maxBatchLines
     routes.maxWait = api.maxWait
     routes.maxBody = server.maxBody
-    routes.maxConnections = connections
+    routes.maxConnections = maxConnections
     routes.corsOrigins = server.corsOrigins
     routes.view.isEnabled = view.enabled
     routes.view.signatures = ViewSignature(keys: view.keys)
@@ -169,7 +169,7 @@ extension Configuration {
       routes.destinations[destination.name] = .some(
         destination.owners.map { Set($0.map(Owner.init)) })
     }
-    routes.takesTraces = tracing.endpoint != nil
+    routes.storesTraceContext = tracing.endpoint != nil
     routes.hasLocalRoot = sources.localRoot != nil
     routes.limits.timeout = fetch.timeout
     routes.limits.maxBytes = fetch.maxBytes
@@ -184,11 +184,11 @@ extension Configuration {
     http.host = server.host
     http.port = server.port
     http.threads = server.threads
-    http.maxConnections = connections
+    http.maxConnections = maxConnections
     http.requestTimeout = server.requestTimeout
     http.maxBody = server.maxBody
     http.probes.paths = Routes.probes
-    http.takesStreams = Routes.takesStreams
+    http.takesStreams = Routes.acceptsStreamedBody
     if let certificate = server.tls.certificate, let key = server.tls.key {
       http.tls = (
         certificate: try Self.text(of: certificate, named: "server.tls.certificate"),
@@ -219,9 +219,9 @@ extension Configuration {
   ///
   /// Each worker needs four descriptors: a socket, two files and the channel to its decoder process. The stores, probes
   /// and threads need up to 128 more.
-  var connections: Int {
+  var maxConnections: Int {
     SystemLimits.connections(
-      atMost: server.maxConnections, besides: 128 + 4 * jobs.workers + idleDecoders)
+      limit: server.maxConnections, reserved: 128 + 4 * jobs.workers + idleDecoders)
   }
 
   private static func text(of path: String, named key: String) throws(StartError) -> String {

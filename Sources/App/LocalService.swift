@@ -9,7 +9,7 @@ internal import Logging
 /// is deleted when the command ends.
 public enum LocalService {
   /// The address of the service and the token for its requests.
-  public struct Place: Sendable {
+  public struct Endpoint: Sendable {
     /// `http://127.0.0.1:40123`
     public let address: String
     public let token: String
@@ -23,14 +23,14 @@ public enum LocalService {
   ///     errors of the service.
   public static func run<Outcome: Sendable>(
     _ configuration: Configuration,
-    _ body: @escaping @Sendable (Place) async -> Outcome
+    _ body: @escaping @Sendable (Endpoint) async -> Outcome
   ) async throws(StartError) -> Outcome {
     let folder = try TemporaryFolder()
     defer { folder.remove() }
     let token = (0..<4).map { _ in String(UInt64.random(in: .min ... .max), radix: 36) }.joined()
     let local = configuration.forOneCommand(token: token, folder: folder.path)
     return try await Service.run(local, log: LogFormat.start(local.log)) { port in
-      await body(Place(address: "http://127.0.0.1:\(port)", token: token))
+      await body(Endpoint(address: "http://127.0.0.1:\(port)", token: token))
     }
   }
 }

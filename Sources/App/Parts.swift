@@ -15,15 +15,15 @@ internal import Store
 struct Parts: Sendable {
   private let configuration: Configuration
   private let log: Logger
-  private let jobs: JobKeeping
-  private let images: ImageKeeping
+  private let jobs: ConfiguredJobStore
+  private let images: ConfiguredImageStore
   private let fetcher: CurlFetcher
   private let engine: JobEngine
   private let routes: Routes
-  private let tokens: TokensInForce
+  private let tokens: CurrentTokens
   private let server: HTTPServer
   private let recorder: ActivityRecorder
-  private let decoding: Decoding
+  private let decoding: ImageDecoding
   /// Nil if `tracing.endpoint` is not set.
   let tracer: TraceExporter?
 
@@ -37,16 +37,16 @@ struct Parts: Sendable {
     self.log = log
     fetcher = try Self.makeFetcher(configuration.fetcherConfiguration)
     let locals = try configuration.sources.localRoot.map(Self.openLocals)
-    let tokens = TokensInForce(configuration)
+    let tokens = CurrentTokens(configuration)
     self.tokens = tokens
-    let decoding = Decoding(configuration, log: log)
+    let decoding = ImageDecoding(configuration, log: log)
     self.decoding = decoding
     tracer = Self.makeTracer(configuration, fetcher, log)
     var engineConfiguration = configuration.engineConfiguration
-    engineConfiguration.placeholders = try PlaceholderFile.pictures(
+    engineConfiguration.placeholders = try PlaceholderFile.images(
       configuration, by: decoding.codec)
-    jobs = try JobKeeping(configuration, isDurable: isDurable)
-    images = try ImageKeeping(
+    jobs = try ConfiguredJobStore(configuration, isDurable: isDurable)
+    images = try ConfiguredImageStore(
       configuration, isDurable: isDurable, references: jobs.store, now: Self.now, log: log)
     engine = JobEngine(
       engineConfiguration,
@@ -57,7 +57,7 @@ struct Parts: Sendable {
         webhooks: JobEngine.Webhooks(
           client: fetcher.sender(under: configuration.webhookPolicy),
           rules: tokens.rules(configuration.webhookRules), body: WebhookBody.encode),
-        destinations: try DestinationKeeping(
+        destinations: try ConfiguredDestinations(
           configuration, fetcher: fetcher, now: Self.now, log: log),
         tracer: tracer,
         // Decode threads have a lower priority, so that responses and transfers get a core at once.
@@ -117,8 +117,8 @@ struct Parts: Sendable {
   }
 
   /// Replaces the tokens with those of `configuration`.
-  func take(tokensOf configuration: Configuration) {
-    tokens.take(configuration)
+  func replaceTokens(from configuration: Configuration) {
+    tokens.replace(from: configuration)
     routes.replaceTokens(configuration.routesConfiguration.tokens)
   }
 
@@ -133,14 +133,14 @@ struct Parts: Sendable {
   ///
   /// - Parameter onReady: called once jobs are accepted.
   /// - Returns: The error if the stores can't be used; nil after a drain.
-  func work(
+  func run(
     _ place: (host: String, port: Int), onReady: () -> Void = {}
   ) async -> StartError? {
     if let failure = await images.check(jobs.store) { return failure }
     // The sandbox test waits for a process to start. It runs on its own thread, so that the start does not wait for it.
     startThread(named: "decoders") { [decoding, log] in
-      decoding.tell(to: log)
-      Versions.tell(to: log)
+      decoding.logIsolation(to: log)
+      Versions.report(to: log)
     }
     do {
       try await engine.run {
@@ -160,8 +160,8 @@ struct Parts: Sendable {
   }
 
   /// Records activity every five seconds, until the task is cancelled.
-  func keepActivity(_ registry: PrometheusRegistry) async {
-    await recorder.keep(registry, now: Self.now, log: log) {
+  func recordActivity(_ registry: PrometheusRegistry) async {
+    await recorder.run(registry, now: Self.now, log: log) {
       await engine.observe()
     } publish: { (step) async throws(StoreError) in
       try await engine.record(step)

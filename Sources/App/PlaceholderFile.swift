@@ -5,31 +5,31 @@ enum PlaceholderFile {
   /// Reads the files that `placeholders` names.
   ///
   /// - Throws: `.operatorMistake` if a file can't be read or decoded.
-  static func pictures(
+  static func images(
     _ configuration: Configuration, by codec: any ImageCodec
-  ) throws(StartError) -> [Placeholder: PlaceholderPicture] {
-    var pictures: [Placeholder: PlaceholderPicture] = [:]
+  ) throws(StartError) -> [Placeholder: PlaceholderImage] {
+    var pictures: [Placeholder: PlaceholderImage] = [:]
     let files: [(Placeholder, String?)] = [
       (.loading, configuration.placeholders.loading),
       (.failure, configuration.placeholders.failure),
     ]
     for case (let placeholder, let path?) in files {
-      pictures[placeholder] = try picture(
+      pictures[placeholder] = try image(
         path, key: "placeholders.\(placeholder.rawValue)", configuration, codec)
     }
     return pictures
   }
 
-  private static func picture(
+  private static func image(
     _ path: String, key: String, _ configuration: Configuration, _ codec: any ImageCodec
-  ) throws(StartError) -> PlaceholderPicture {
+  ) throws(StartError) -> PlaceholderImage {
     let bytes: [UInt8]
     switch FileText.read(path, limit: configuration.fetch.maxBytes, isPlain: true) {
     case .wrong(let why): throw .operatorMistake("\(key): \"\(path)\" \(why)")
     case .bytes(let read): bytes = read
     }
     do throws(CodecError) {
-      return PlaceholderPicture(
+      return PlaceholderImage(
         bytes: bytes, description: try decoded(bytes, configuration.decodeLimits, codec))
     } catch {
       throw .operatorMistake("\(key): \"\(path)\" can't be shown: \(error)")
@@ -41,7 +41,7 @@ enum PlaceholderFile {
   ) throws(CodecError) -> ImageDescription {
     let decoder = codec.makeDecoder(limits: limits)
     decoder.append(bytes)
-    decoder.end()
+    decoder.finishInput()
     while true {
       switch try decoder.step() {
       case .finished(let description): return description

@@ -10,7 +10,7 @@ public enum Probe {
   }
 
   /// Sends a GET request and waits up to two seconds for status 200. With TLS it only checks that a connection opens.
-  public static func ask(_ path: String, of server: Configuration.Server) throws(Failure) {
+  public static func check(_ path: String, of server: Configuration.Server) throws(Failure) {
     let descriptor = try connect(to: server)
     defer { close(descriptor) }
     guard server.tls.certificate == nil else { return }

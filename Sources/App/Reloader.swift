@@ -26,7 +26,7 @@ final class Reloader: Sendable {
   func reload() {
     do throws(Configuration.Mistakes) {
       let next = try read()
-      running.withLock { take(next, &$0) }
+      running.withLock { apply(next, to: &$0) }
     } catch {
       for mistake in error.all {
         log.error("failed to reload the configuration", metadata: ["mistake": "\(mistake)"])
@@ -34,7 +34,7 @@ final class Reloader: Sendable {
     }
   }
 
-  private func take(_ next: Configuration, _ running: inout Configuration) {
+  private func apply(_ next: Configuration, to running: inout Configuration) {
     let before = running
     // Without tokens, every client on this machine is admitted. Changing between the two modes requires a restart.
     let opens = before.auth.all.isEmpty != next.auth.all.isEmpty
@@ -43,7 +43,7 @@ final class Reloader: Sendable {
     } else if before.auth.all != next.auth.all {
       running.auth.tokens = next.auth.tokens
       running.auth.filedTokens = next.auth.filedTokens
-      parts.take(tokensOf: running)
+      parts.replaceTokens(from: running)
       log.notice("tokens reloaded", metadata: ["tokens": "\(next.auth.all.count)"])
     }
     var others = Configuration.keys.filter {
@@ -89,12 +89,12 @@ final class Reloader: Sendable {
 }
 
 /// The webhook secrets of the current tokens.
-final class TokensInForce: Sendable {
+final class CurrentTokens: Sendable {
   private let secrets: Mutex<@Sendable (Owner) -> [WebhookSecret]>
 
   init(_ configuration: Configuration) { secrets = Mutex(configuration.webhookSecrets) }
 
-  func take(_ configuration: Configuration) {
+  func replace(from configuration: Configuration) {
     secrets.withLock { $0 = configuration.webhookSecrets }
   }
 

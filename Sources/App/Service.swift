@@ -12,8 +12,8 @@ internal import UnixSignals
 // 1. `Configuration/`: reads and validates the configuration. `Configuration+Keys` lists every key, `Loader` applies the
 //    sources, `ValueFormat` reads one value, `Rule` checks keys against each other.
 // 2. `Service`: runs until a signal or for one command, and stops. `Reloader` applies changed tokens.
-// 3. `Parts`: creates all modules' objects. `Configuration+Parts` translates the configuration for them; `JobKeeping`,
-//    `ImageKeeping`, `DestinationKeeping` and `Decoding` select implementations.
+// 3. `Parts`: creates all modules' objects. `Configuration+Parts` translates the configuration for them; `ConfiguredJobStore`,
+//    `ConfiguredImageStore`, `ConfiguredDestinations` and `Decoding` select implementations.
 // 4. `Observability/`: log lines (`LineLogHandler`, `LogWriter`), metrics (`PrometheusRegistry`) and traces
 //    (`TraceExporter`).
 // 5. `Migration/`, `LocalService`, `Probe`, `ViewURL`: the work of the other commands.
@@ -33,7 +33,7 @@ public enum StartError: Error, Sendable, Equatable {
 /// Runs the service with a configuration, until a signal or for the duration of a closure.
 public enum Service {
   /// The reason why no command can run on this machine; nil if there is none.
-  public static var hindrance: String? { canStartThreads(8) ? nil : noThreads }
+  public static var startProblem: String? { canStartThreads(8) ? nil : noThreadsMessage }
 
   /// Serves until SIGTERM or SIGINT. A second signal ends the process at once; accepted jobs are not lost.
   ///
@@ -56,36 +56,36 @@ public enum Service {
     // Files are readable by this user only: the store contains header fields for origins, which may hold credentials.
     umask(0o077)
     for warning in warnings(of: configuration) { log.warning("\(warning)") }
-    if configuration.connections < configuration.server.maxConnections {
+    if configuration.maxConnections < configuration.server.maxConnections {
       log.warning(
         "fewer connections than configured, the limit on file descriptors is too low",
         metadata: [
-          "connections": "\(configuration.connections)",
+          "connections": "\(configuration.maxConnections)",
           "max_connections": "\(configuration.server.maxConnections)",
         ])
     }
-    let folder = FreshFolder(configuration.storage.path)
+    let folder = CreatedFolder(configuration.storage.path)
     let parts = try Parts(configuration, registry: registry, log: log)
     let place: (host: String, port: Int)
     do throws(StartError) { place = try parts.listen() } catch {
-      folder.takeBack()
+      folder.removeIfCreated()
       throw error
     }
     let manager = ServiceManager()
     let reloader = Reloader(configuration, of: parts, log: log, read: read)
     let failure = await withTaskGroup { group in
-      group.addTask { await parts.work(place) { manager.tell(.ready) } }
-      group.addTask { await obey(signals, parts, manager, reloader) }
+      group.addTask { await parts.run(place) { manager.notify(.ready) } }
+      group.addTask { await handle(signals, parts, manager, reloader) }
       group.addTask {
         await reloader.watch()
         return nil
       }
       group.addTask {
-        await manager.keepTelling()
+        await manager.runWatchdog()
         return nil
       }
       group.addTask {
-        await parts.keepActivity(registry)
+        await parts.recordActivity(registry)
         return nil
       }
       group.addTask {
@@ -111,12 +111,12 @@ public enum Service {
   /// Checks the configuration and the files that it names, without starting the service.
   ///
   /// - Returns: Warnings about settings that are valid but have no effect, one line each.
-  public static func examine(_ configuration: Configuration) throws(StartError) -> [String] {
+  public static func check(_ configuration: Configuration) throws(StartError) -> [String] {
     let placeholders = configuration.placeholders
     if placeholders.loading != nil || placeholders.failure != nil {
       let quiet = Logger(label: "imagefetch") { _ in SwiftLogNoOpLogHandler() }
-      _ = try PlaceholderFile.pictures(
-        configuration, by: Decoding(configuration, log: quiet).codec)
+      _ = try PlaceholderFile.images(
+        configuration, by: ImageDecoding(configuration, log: quiet).codec)
     }
     return warnings(of: configuration)
   }
@@ -151,7 +151,7 @@ public enum Service {
     let (readiness, isReady) = AsyncStream.makeStream(of: Void.self)
     let result = await withTaskGroup { group in
       group.addTask {
-        let failure = await parts.work(place) { isReady.finish() }
+        let failure = await parts.run(place) { isReady.finish() }
         return failure.map { Result<Outcome, StartError>.failure($0) }
       }
       group.addTask {
@@ -174,7 +174,7 @@ public enum Service {
     return try result.get()
   }
 
-  private static func obey(
+  private static func handle(
     _ signals: UnixSignalsSequence, _ parts: Parts, _ manager: ServiceManager,
     _ reloader: Reloader
   ) async -> StartError? {
@@ -185,7 +185,7 @@ public enum Service {
       signal = await signals.next()
     }
     guard signal != nil else { return nil }
-    manager.tell(.stopping)
+    manager.notify(.stopping)
     // Wait for a second signal until the process ends.
     Task {
       repeat { signal = await signals.next() } while signal == .sighup

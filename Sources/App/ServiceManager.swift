@@ -15,7 +15,7 @@ struct ServiceManager: Sendable {
 
   private let socketPath: String?
   /// The watchdog's timeout; nil if the manager has no watchdog.
-  private let patience: Duration?
+  private let watchdogTimeout: Duration?
 
   /// Reads `NOTIFY_SOCKET`, `WATCHDOG_PID` and `WATCHDOG_USEC` from the environment.
   init() {
@@ -24,11 +24,12 @@ struct ServiceManager: Sendable {
     // The variables may be inherited from another process. `WATCHDOG_PID` names the process that they are for.
     let isMeant = value("WATCHDOG_PID").map { $0 == "\(getpid())" } ?? true
     let microseconds = value("WATCHDOG_USEC").flatMap(Int64.init)
-    patience = isMeant ? microseconds.flatMap { $0 > 0 ? Duration.microseconds($0) : nil } : nil
+    watchdogTimeout =
+      isMeant ? microseconds.flatMap { $0 > 0 ? Duration.microseconds($0) : nil } : nil
   }
 
   /// Sends the state once. Errors are ignored, because the service also works without a manager.
-  func tell(_ state: State) {
+  func notify(_ state: State) {
     guard let socketPath else { return }
     var address = sockaddr_un()
     var path = Array(socketPath.utf8)
@@ -52,10 +53,10 @@ struct ServiceManager: Sendable {
   /// Sends `alive` twice per watchdog timeout, until the task is cancelled.
   ///
   /// If the process's tasks no longer run, nothing is sent, and the manager restarts the service.
-  func keepTelling() async {
+  func runWatchdog() async {
     while !Task.isCancelled {
-      if patience != nil { tell(.alive) }
-      try? await Task.sleep(for: patience.map { $0 / 2 } ?? .seconds(86_400))
+      if watchdogTimeout != nil { notify(.alive) }
+      try? await Task.sleep(for: watchdogTimeout.map { $0 / 2 } ?? .seconds(86_400))
     }
   }
 }

@@ -24,7 +24,7 @@ enum SystemLimits {
   ///   - wanted: the configured maximum.
   ///   - own: descriptors that the service needs in addition to connections.
   /// - Returns: At most `wanted`, and at least a quarter of the limit.
-  static func connections(atMost wanted: Int, besides own: Int) -> Int {
+  static func connections(limit wanted: Int, reserved own: Int) -> Int {
     var limit = rlimit()
     guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else { return wanted }
     let descriptors = Int(clamping: limit.rlim_cur)

@@ -11,11 +11,11 @@ extension ThreadPool: ComputeThreads {
 }
 
 extension ThreadPool.Lane: ComputeLane {
-  public func move(to priority: Priority) { move(to: priority.level) }
+  public func move(to priority: Priority) { setPriority(priority.level) }
 }
 
 extension ThreadPool.SerialLane: ComputeLane {
-  public func move(to priority: Priority) { move(to: priority.level) }
+  public func move(to priority: Priority) { setPriority(priority.level) }
 }
 
 extension Priority {

@@ -31,7 +31,7 @@ public enum Versions {
   }
 
   /// Logs and exports the versions, so that an operator can see which instances a security advisory concerns.
-  static func tell(to log: Logger) {
+  static func report(to log: Logger) {
     let told = all
     log.info(
       "libraries",

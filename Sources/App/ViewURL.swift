@@ -41,7 +41,7 @@ public struct ViewURL: Sendable {
       let kept = members.filter { !$0.hasPrefix("expires=") && !$0.hasPrefix("signature=") }
       for member in kept {
         let name = String(member.prefix { $0 != "=" })
-        guard Routes.viewMembers.contains(name.removingPercentEncoding ?? name) else {
+        guard Routes.viewParameters.contains(name.removingPercentEncoding ?? name) else {
           throw .unknownMember(name)
         }
       }

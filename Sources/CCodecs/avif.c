@@ -7,8 +7,8 @@
 #include "avif_decoder.h"
 #include "avif_thumb.h"
 #include "frame_budget.h"
-#include "gathered.h"
-#include "heif_turn.h"
+#include "collected.h"
+#include "heif_orientation.h"
 #include "slice.h"
 
 #include <stdio.h>
@@ -30,7 +30,7 @@ typedef enum { PARSE, GATHER, DECODE, FINISHED, FAILED } Stage;
 struct AVIFReader {
     Stage stage;
     CodecFault fault;
-    CodecPicture picture;
+    CodecImageInfo picture;
     avifDecoder *decoder;
     AVIFSource source;
     uint8_t *bytes;
@@ -105,10 +105,10 @@ void avif_reader_allow_frames(AVIFReader *reader, CodecFrameLimits limits) {
     reader->budget.limits = limits;
 }
 
-CodecPicture avif_reader_picture(const AVIFReader *reader) {
-    CodecPicture picture = reader->picture;
+CodecImageInfo avif_reader_picture(const AVIFReader *reader) {
+    CodecImageInfo picture = reader->picture;
     picture.maxFrames = reader->budget.told;
-    if (reader->stage == FINISHED) thumb_tell(&reader->thumb, &picture);
+    if (reader->stage == FINISHED) thumb_report(&reader->thumb, &picture);
     return picture;
 }
 
@@ -151,7 +151,7 @@ static size_t bytes_needed(AVIFReader *reader) {
 
 static void read_header(AVIFReader *reader) {
     const avifDecoder *decoder = reader->decoder;
-    CodecPicture *picture = &reader->picture;
+    CodecImageInfo *picture = &reader->picture;
     reader->width = decoder->image->width;
     reader->height = decoder->image->height;
     reader->format = decoder->image->yuvFormat;
@@ -204,7 +204,7 @@ static void gather(AVIFReader *reader, const uint8_t *bytes, size_t count) {
         return;
     }
     if (count > room) count = room;
-    if (!gathered_append(&reader->bytes, &reader->source.count, &reader->capacity, bytes, count))
+    if (!collected_append(&reader->bytes, &reader->source.count, &reader->capacity, bytes, count))
         fail(reader, CodecFaultTooMuchMemory, "out of memory");
 }
 
@@ -212,7 +212,7 @@ static void gather(AVIFReader *reader, const uint8_t *bytes, size_t count) {
 static void start(AVIFReader *reader) {
     uint64_t pixels = (uint64_t)reader->width * reader->height;
     for (int frame = 0; frame < reader->frames; frame++)
-        if (!frame_budget_take(&reader->budget, pixels, reader->source.count)) {
+        if (!frame_budget_count(&reader->budget, pixels, reader->source.count)) {
             fail(reader, CodecFaultTooManyFrames, "too many frames");
             return;
         }
@@ -224,7 +224,7 @@ static void start(AVIFReader *reader) {
 }
 
 // Handles a decoded frame. Its planes are in `image` until the next frame is decoded.
-static void take_frame(AVIFReader *reader, const avifImage *image) {
+static void handle_frame(AVIFReader *reader, const avifImage *image) {
     bool is_same = image->width == reader->width && image->height == reader->height;
     if (!is_same) {
         fail(reader, CodecFaultBroken, "a frame's size differs from the image's");
@@ -247,7 +247,7 @@ static void take_frame(AVIFReader *reader, const avifImage *image) {
 
 static void decode(AVIFReader *reader) {
     avifResult result = avifDecoderNextImage(reader->decoder);
-    if (result == AVIF_RESULT_OK) take_frame(reader, reader->decoder->image);
+    if (result == AVIF_RESULT_OK) handle_frame(reader, reader->decoder->image);
     else fail_as(reader, result);
 }
 

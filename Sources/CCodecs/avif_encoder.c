@@ -19,7 +19,7 @@ typedef struct {
     int quality;
 } Context;
 
-static bool take_rows(Encoder *encoder, const uint8_t *rows, size_t stride, int count) {
+static bool add_rows(Encoder *encoder, const uint8_t *rows, size_t stride, int count) {
     Context *context = encoder->context;
     avifRGBImage *rgb = &context->rgb;
     if (count < 0 || (uint32_t)count > rgb->height - context->next_row) return false;
@@ -99,7 +99,7 @@ Encoder *avif_encoder_open(uint32_t width, uint32_t height, int channels, int qu
     if (!context) return NULL;
     context->quality = quality;
     context->encoder = (Encoder){
-        .context = context, .rows = take_rows, .finish = finish, .close = close_encoder};
+        .context = context, .rows = add_rows, .finish = finish, .close = close_encoder};
     if (set_up(context, width, height, channels)) return &context->encoder;
     close_encoder(&context->encoder);
     return NULL;

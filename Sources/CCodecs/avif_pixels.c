@@ -18,7 +18,7 @@ typedef struct {
     uint32_t next_row;
 } Context;
 
-static bool is_checked(Context *context, const CheckedPicture *checked) {
+static bool is_checked(Context *context, const CheckedImage *checked) {
     const avifDecoder *decoder = context->decoder;
     return decoder->imageCount > 0 && (uint64_t)decoder->imageCount == checked->frames
         && avif_decoder_shown(decoder, &context->shown)
@@ -26,7 +26,7 @@ static bool is_checked(Context *context, const CheckedPicture *checked) {
 }
 
 // Reads the boxes. If the stored sides are known, they become the limit.
-static CodecFault open_decoder(Context *context, const CheckedPicture *checked) {
+static CodecFault open_decoder(Context *context, const CheckedImage *checked) {
     uint32_t frames = checked->frames > UINT32_MAX ? UINT32_MAX : (uint32_t)checked->frames;
     // A limit of 0 would mean no limit.
     if (!frames) return CodecFaultBroken;
@@ -118,7 +118,7 @@ static void close_pixels(Pixels *pixels) {
 }
 
 Pixels *avif_pixels_open(
-    const uint8_t *bytes, size_t count, CheckedPicture checked, uint32_t min_width,
+    const uint8_t *bytes, size_t count, CheckedImage checked, uint32_t min_width,
     uint32_t min_height, CodecFault *fault) {
     static const PixelsReader reader = {sizeof(Context), start, read_rows, close_pixels};
     return pixels_open(&reader, (PixelsFile){bytes, count, checked, min_width, min_height}, fault);

@@ -45,7 +45,7 @@ static bool is_header(uint32_t size) {
     }
 }
 
-CodecFault bitmap_look(Bitmap *bitmap, const uint8_t *bytes, size_t count, uint64_t at, uint64_t pixels, bool is_icon) {
+CodecFault bitmap_read_header(Bitmap *bitmap, const uint8_t *bytes, size_t count, uint64_t at, uint64_t pixels, bool is_icon) {
     *bitmap = (Bitmap){.is_icon = is_icon, .colour_bytes = 4};
     if (!is_there(at, 4, count)) return CodecFaultCutShort;
     uint32_t size = u32(bytes + at), compression = PLAIN, colours = 0;

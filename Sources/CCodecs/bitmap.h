@@ -30,7 +30,7 @@ typedef struct {
 /// - Parameters:
 ///   - at: the offset of the header.
 ///   - pixels: the offset of the pixels; 0 if they follow the palette.
-CodecFault bitmap_look(Bitmap *bitmap, const uint8_t *bytes, size_t count, uint64_t at, uint64_t pixels, bool is_icon);
+CodecFault bitmap_read_header(Bitmap *bitmap, const uint8_t *bytes, size_t count, uint64_t at, uint64_t pixels, bool is_icon);
 /// Decodes RLE codes if there are any. Call it once all bytes are present; they must not move afterwards.
 /// - Parameter count: the end of the bytes that may belong to this image. In an icon, another image may follow.
 CodecFault bitmap_open(Bitmap *bitmap, const uint8_t *bytes, size_t count);

@@ -1,7 +1,7 @@
 // Decodes BMP and ICO without a library. Bytes are collected up to the image's end and then decoded. A PNG
 // within an icon is passed to the PNG reader.
 #include "CCodecs.h"
-#include "gathered.h"
+#include "collected.h"
 #include "avif_decoder.h"
 #include "bmp_file.h"
 #include "frame_budget.h"
@@ -21,7 +21,7 @@ struct BMPReader {
     Stage stage;
     CodecFault fault;
     bool is_icon;
-    CodecPicture picture;
+    CodecImageInfo picture;
     BMPFile file;
     uint8_t *bytes;
     size_t count, capacity, max_memory;
@@ -61,17 +61,17 @@ void bmp_reader_destroy(BMPReader *reader) {
     free(reader);
 }
 
-CodecPicture bmp_reader_picture(const BMPReader *reader) {
-    CodecPicture picture = reader->picture;
+CodecImageInfo bmp_reader_picture(const BMPReader *reader) {
+    CodecImageInfo picture = reader->picture;
     if (reader->png) picture.maxFrames = png_reader_picture(reader->png).maxFrames;
     if (reader->stage != FINISHED) return picture;
     if (reader->png) {
-        CodecPicture inner = png_reader_picture(reader->png);
+        CodecImageInfo inner = png_reader_picture(reader->png);
         picture.thumbnail = inner.thumbnail;
         picture.thumbnailColumns = inner.thumbnailColumns;
         picture.thumbnailRows = inner.thumbnailRows;
     } else {
-        thumb_tell(&reader->thumb, &picture);
+        thumb_report(&reader->thumb, &picture);
     }
     return picture;
 }
@@ -91,7 +91,7 @@ static void gather(BMPReader *reader, const uint8_t *bytes, size_t count) {
         return;
     }
     if (count > room) count = room;
-    if (!gathered_append(&reader->bytes, &reader->count, &reader->capacity, bytes, count)) {
+    if (!collected_append(&reader->bytes, &reader->count, &reader->capacity, bytes, count)) {
         fail(reader, CodecFaultTooMuchMemory, "out of memory");
         return;
     }
@@ -100,7 +100,7 @@ static void gather(BMPReader *reader, const uint8_t *bytes, size_t count) {
 static bool open_png(BMPReader *reader) {
     reader->png_taken = 0;
     reader->png = png_reader_create(PNG_MEMORY);
-    if (reader->png) png_reader_want_no_previews(reader->png);
+    if (reader->png) png_reader_disable_previews(reader->png);
     else fail(reader, CodecFaultTooMuchMemory, "out of memory");
     return reader->png != NULL;
 }
@@ -117,13 +117,13 @@ static CodecStep step_png(BMPReader *reader, bool ended) {
 }
 
 // Reads the PNG's header, which becomes the icon's header.
-static bool look_at_png(BMPReader *reader) {
+static bool read_png_header(BMPReader *reader) {
     if (!open_png(reader)) return true;
     PNGReader *png = reader->png;
     CodecStep step;
     do step = step_png(reader, false);
     while (step.status == CodecStatusHasMore);
-    CodecPicture inner = png_reader_picture(png);
+    CodecImageInfo inner = png_reader_picture(png);
     if (step.status == CodecStatusHeader) {
         reader->picture.width = inner.width;
         reader->picture.height = inner.height;
@@ -139,16 +139,16 @@ static bool look_at_png(BMPReader *reader) {
 }
 
 // Returns true once the header is read or reading has failed.
-static bool look(BMPReader *reader, bool ended) {
+static bool read_file_header(BMPReader *reader, bool ended) {
     BMPFile *file = &reader->file;
-    CodecPicture *picture = &reader->picture;
+    CodecImageInfo *picture = &reader->picture;
     CodecFault fault = bmp_look(file, reader->is_icon, reader->bytes, reader->count);
     if (fault == CodecFaultCutShort && !ended) return false;
     if (fault) {
         fail(reader, fault, fault == CodecFaultUnsupported ? "unsupported kind of bitmap" : "no bitmap");
         return true;
     }
-    if (file->is_png && !look_at_png(reader)) {
+    if (file->is_png && !read_png_header(reader)) {
         if (ended) fail(reader, CodecFaultCutShort, "the bytes end before the image");
         return ended;
     }
@@ -208,7 +208,7 @@ static void decode_bitmap(BMPReader *reader) {
 
 static CodecStatus run(BMPReader *reader, bool ended) {
     if (reader->stage == LOOK) {
-        if (!look(reader, ended)) return CodecStatusNeedsBytes;
+        if (!read_file_header(reader, ended)) return CodecStatusNeedsBytes;
         return reader->stage == FAILED ? CodecStatusFailed : CodecStatusHeader;
     }
     if (reader->stage == GATHER) {

@@ -9,9 +9,9 @@ static uint64_t u32(const uint8_t *bytes) {
     return bytes[0] | (uint64_t)bytes[1] << 8 | (uint64_t)bytes[2] << 16 | (uint64_t)bytes[3] << 24;
 }
 
-static CodecFault look_at_bitmap(BMPFile *file, const uint8_t *bytes, size_t count) {
+static CodecFault read_bmp_header(BMPFile *file, const uint8_t *bytes, size_t count) {
     if (count < FILE_HEADER) return CodecFaultCutShort;
-    CodecFault fault = bitmap_look(&file->bitmap, bytes, count, FILE_HEADER, u32(bytes + 10), false);
+    CodecFault fault = bitmap_read_header(&file->bitmap, bytes, count, FILE_HEADER, u32(bytes + 10), false);
     file->end = file->bitmap.end;
     return fault;
 }
@@ -22,7 +22,7 @@ static uint32_t size_of(const uint8_t *entry) {
     return width * height << 8 | entry[6];
 }
 
-static CodecFault look_at_icon(BMPFile *file, const uint8_t *bytes, size_t count) {
+static CodecFault read_icon_header(BMPFile *file, const uint8_t *bytes, size_t count) {
     static const uint8_t png[8] = {0x89, 'P', 'N', 'G', 13, 10, 26, 10};
     if (count < 6) return CodecFaultCutShort;
     size_t entries = bytes[4] | (size_t)bytes[5] << 8;
@@ -45,7 +45,7 @@ static CodecFault look_at_icon(BMPFile *file, const uint8_t *bytes, size_t count
     if (file->is_png) return CodecFaultNone;
     // The bitmap must lie within the bytes that its entry declares.
     size_t seen = file->end < count ? (size_t)file->end : count;
-    CodecFault fault = bitmap_look(&file->bitmap, bytes, seen, at, 0, true);
+    CodecFault fault = bitmap_read_header(&file->bitmap, bytes, seen, at, 0, true);
     if (fault == CodecFaultCutShort && seen == file->end) return CodecFaultBroken;
     if (fault) return fault;
     // Some writers omit the mask too. Then the entry ends after the pixels.
@@ -55,5 +55,5 @@ static CodecFault look_at_icon(BMPFile *file, const uint8_t *bytes, size_t count
 
 CodecFault bmp_look(BMPFile *file, bool is_icon, const uint8_t *bytes, size_t count) {
     *file = (BMPFile){.is_icon = is_icon};
-    return is_icon ? look_at_icon(file, bytes, count) : look_at_bitmap(file, bytes, count);
+    return is_icon ? read_icon_header(file, bytes, count) : read_bmp_header(file, bytes, count);
 }

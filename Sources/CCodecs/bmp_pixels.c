@@ -32,21 +32,21 @@ static CodecFault open_png(Context *context, const PixelsFile *file) {
     context->count = context->file.png_count < left ? (size_t)context->file.png_count : left;
     context->png = png_reader_create(SIZE_MAX / 2);
     if (!context->png) return CodecFaultTooMuchMemory;
-    png_reader_want_rows(context->png);
-    png_reader_want_no_previews(context->png);
-    png_reader_want_no_frames(context->png);
+    png_reader_request_rows(context->png);
+    png_reader_disable_previews(context->png);
+    png_reader_skip_animation(context->png);
     CodecStep step;
     do step = step_png(context);
     while (step.status == CodecStatusHasMore);
     if (step.status != CodecStatusHeader) return CodecFaultBroken;
-    CodecPicture picture = png_reader_picture(context->png);
+    CodecImageInfo picture = png_reader_picture(context->png);
     if (!checked_is(&file->checked, picture.width, picture.height, true, false)) return CodecFaultBroken;
     context->picture = calloc((size_t)picture.width * picture.height, 4);
     return context->picture ? CodecFaultNone : CodecFaultTooMuchMemory;
 }
 
 // Copies the PNG's rows, which may have 1 to 4 channels.
-static void take_png_rows(Context *context) {
+static void copy_png_rows(Context *context) {
     CodecRows rows = png_reader_rows(context->png, 0);
     int channels = png_reader_pixels(context->png).channels;
     uint32_t width = context->pixels.width;
@@ -69,7 +69,7 @@ static bool read_png(Context *context) {
     do {
         switch (step_png(context).status) {
         case CodecStatusRows:
-            take_png_rows(context);
+            copy_png_rows(context);
             break;
         case CodecStatusHasMore:
             return true;
@@ -138,14 +138,14 @@ static void close_pixels(Pixels *pixels) {
 }
 
 Pixels *bmp_pixels_open(
-    const uint8_t *bytes, size_t count, CheckedPicture checked, uint32_t min_width,
+    const uint8_t *bytes, size_t count, CheckedImage checked, uint32_t min_width,
     uint32_t min_height, CodecFault *fault) {
     static const PixelsReader reader = {sizeof(Context), start_bitmap, read_rows, close_pixels};
     return pixels_open(&reader, (PixelsFile){bytes, count, checked, min_width, min_height}, fault);
 }
 
 Pixels *ico_pixels_open(
-    const uint8_t *bytes, size_t count, CheckedPicture checked, uint32_t min_width,
+    const uint8_t *bytes, size_t count, CheckedImage checked, uint32_t min_width,
     uint32_t min_height, CodecFault *fault) {
     static const PixelsReader reader = {sizeof(Context), start_icon, read_rows, close_pixels};
     return pixels_open(&reader, (PixelsFile){bytes, count, checked, min_width, min_height}, fault);

@@ -26,7 +26,7 @@ static inline uint64_t frame_budget_pixels(const FrameBudget *budget, uint64_t b
 
 /// Counts a frame, before anything is allocated for it. Returns false if the frame exceeds the limits.
 /// - Parameter bytes: how many bytes of the file precede the frame.
-static inline bool frame_budget_take(FrameBudget *budget, uint64_t pixels, uint64_t bytes) {
+static inline bool frame_budget_count(FrameBudget *budget, uint64_t pixels, uint64_t bytes) {
     uint64_t most = frame_budget_pixels(budget, bytes);
     bool is_within = pixels <= most && budget->pixels <= most - pixels;
     if (budget->frames >= budget->limits.count || !is_within) {

@@ -27,7 +27,7 @@ typedef enum { SCREEN, BLOCK, CODE_SIZE, TABLE, SKIP, BLOCKS, DATA, FINISHED, FA
 struct GIFReader {
     Stage stage;
     CodecFault fault;
-    CodecPicture picture;
+    CodecImageInfo picture;
     GIFArea screen;          // the canvas, once the header is read
     uint32_t left;           // bytes left of a table or a data block
     Stage after;             // the stage after them
@@ -74,13 +74,13 @@ void gif_reader_allow_frames(GIFReader *reader, CodecFrameLimits limits) {
     reader->budget.limits = limits;
 }
 
-CodecPicture gif_reader_picture(const GIFReader *reader) {
-    CodecPicture picture = reader->picture;
+CodecImageInfo gif_reader_picture(const GIFReader *reader) {
+    CodecImageInfo picture = reader->picture;
     picture.frames = reader->budget.frames;
     picture.maxFrames = reader->budget.told;
     picture.frameWidth = reader->frame.width;
     picture.frameHeight = reader->frame.height;
-    if (reader->stage == FINISHED) thumb_tell(&reader->thumb.thumb, &picture);
+    if (reader->stage == FINISHED) thumb_report(&reader->thumb.thumb, &picture);
     return picture;
 }
 
@@ -127,7 +127,7 @@ static void read_canvas(GIFReader *reader, GIFArea first) {
 }
 
 // Sets the properties of the image that come from its first frame.
-static void note_first_frame(GIFReader *reader) {
+static void describe_first_frame(GIFReader *reader) {
     if (reader->budget.frames > 1) return;
     reader->first_transparent = reader->transparent;
     reader->picture.isProgressive = reader->first.is_interlaced;
@@ -140,10 +140,10 @@ static void begin_image(GIFReader *reader, GIFArea image) {
     if (pixels > reader->budget.limits.freePixels) {
         reader->frame = image;
         fail(reader, CodecFaultFrameTooLarge, "too large a frame");
-    } else if (!frame_budget_take(&reader->budget, pixels, reader->offset)) {
+    } else if (!frame_budget_count(&reader->budget, pixels, reader->offset)) {
         fail(reader, CodecFaultTooManyFrames, "too many frames");
     } else {
-        note_first_frame(reader);
+        describe_first_frame(reader);
         reader->indices_left = pixels;
         reader->is_in_frame = true;
         reader->transparent = -1;
@@ -176,7 +176,7 @@ static void end_file(GIFReader *reader) {
 }
 
 // Reads the start of a block. Returns how many bytes it consumed; 0 if it needs more.
-static size_t take_block(GIFReader *reader, const uint8_t *bytes, size_t count) {
+static size_t read_block(GIFReader *reader, const uint8_t *bytes, size_t count) {
     switch (bytes[0]) {
     case GIF_IMAGE:
         if (count < GIF_IMAGE_SIZE) return 0;
@@ -213,7 +213,7 @@ static void end_early(GIFReader *reader, const uint8_t *rest, size_t count) {
 }
 
 // Reads the length of a data block. A length of 0 ends the blocks.
-static void take_length(GIFReader *reader, uint8_t length) {
+static void read_length(GIFReader *reader, uint8_t length) {
     if (length) {
         bool counts = reader->in_image && reader->indices_left;
         skip(reader, length, BLOCKS);
@@ -226,7 +226,7 @@ static void take_length(GIFReader *reader, uint8_t length) {
 }
 
 // Decodes bytes of a data block, up to one run of indices. Returns how many bytes it consumed.
-static size_t take_data(GIFReader *reader, const uint8_t *bytes, size_t count) {
+static size_t decode_data(GIFReader *reader, const uint8_t *bytes, size_t count) {
     const uint8_t *at = bytes;
     const uint8_t *end = bytes + (count < reader->left ? count : reader->left);
     size_t room = reader->indices_left < RUN ? (size_t)reader->indices_left : RUN;
@@ -247,7 +247,7 @@ static size_t take_data(GIFReader *reader, const uint8_t *bytes, size_t count) {
 }
 
 // Consumes bytes of a table, or bytes that are skipped.
-static size_t take_others(GIFReader *reader, const uint8_t *bytes, size_t count) {
+static size_t skip_or_store(GIFReader *reader, const uint8_t *bytes, size_t count) {
     size_t taken = count < reader->left ? count : reader->left;
     if (reader->stage == TABLE)
         memcpy(reader->table + (reader->table_size - reader->left), bytes, taken);
@@ -264,17 +264,17 @@ static size_t advance(GIFReader *reader, const uint8_t *bytes, size_t count) {
         read_screen(reader, bytes);
         return GIF_SCREEN_SIZE;
     case BLOCK:
-        return take_block(reader, bytes, count);
+        return read_block(reader, bytes, count);
     case CODE_SIZE:
         begin_codes(reader, bytes[0]);
         return 1;
     case BLOCKS:
-        take_length(reader, bytes[0]);
+        read_length(reader, bytes[0]);
         return 1;
     case DATA:
-        return take_data(reader, bytes, count);
+        return decode_data(reader, bytes, count);
     default:
-        return take_others(reader, bytes, count);
+        return skip_or_store(reader, bytes, count);
     }
 }
 

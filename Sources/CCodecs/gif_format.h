@@ -102,7 +102,7 @@ static inline bool gif_has(const GIFCursor *cursor, size_t count) {
 }
 
 /// The length of the next data block, limited to the bytes that the file has. 0 if there is no block.
-static inline size_t gif_take_block(GIFCursor *cursor) {
+static inline size_t gif_read_block(GIFCursor *cursor) {
     if (!gif_has(cursor, 1)) return 0;
     size_t length = *cursor->at++, left = (size_t)(cursor->end - cursor->at);
     return length < left ? length : left;
@@ -121,7 +121,7 @@ static inline bool gif_skip_blocks(GIFCursor *cursor) {
 
 /// Reads a color table of `size` bytes. If `size` is 0, colors stay as they are. Returns false if the table is
 /// cut.
-static inline bool gif_take_table(GIFCursor *cursor, GIFColours *colours, uint32_t size) {
+static inline bool gif_read_table(GIFCursor *cursor, GIFColours *colours, uint32_t size) {
     if (!gif_has(cursor, size)) return false;
     if (size) gif_set_colours(colours, cursor->at, size);
     cursor->at += size;

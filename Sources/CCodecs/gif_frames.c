@@ -36,7 +36,7 @@ typedef struct {
 } Context;
 
 // Reads an extension: the display of the next frame, or the number of loops.
-static bool take_extension(Context *context) {
+static bool read_extension(Context *context) {
     const uint8_t *at = context->cursor.at;
     if (!gif_has(&context->cursor, 2)) return false;
     if (at[1] == GIF_CONTROL && gif_has(&context->cursor, GIF_CONTROL_SIZE) && at[2] == 4) {
@@ -73,7 +73,7 @@ static bool begin_frame(Context *context) {
     if (!context->has_begun) (void)gif_canvas(context->screen, &context->image);
     context->has_begun = true;
     context->own = context->colours;
-    if (!gif_take_table(&context->cursor, &context->own, context->image.table_size)) return false;
+    if (!gif_read_table(&context->cursor, &context->own, context->image.table_size)) return false;
     if (!gif_has(&context->cursor, 1)) return false;
     int code_size = *context->cursor.at++;
     context->indices_left = (uint64_t)context->image.width * context->image.height;
@@ -106,7 +106,7 @@ static void paint(Context *context, const uint8_t *indices, size_t count) {
 static bool decode_some(Context *context) {
     uint8_t indices[RUN];
     if (!context->block_left) {
-        context->block_left = gif_take_block(&context->cursor);
+        context->block_left = gif_read_block(&context->cursor);
         if (!context->block_left) return false;
     }
     const uint8_t *start = context->cursor.at;
@@ -139,7 +139,7 @@ static int find_frame(Context *context) {
     context->milliseconds = USUAL_MILLISECONDS;
     while (gif_has(&context->cursor, 1)) {
         if (*context->cursor.at == GIF_IMAGE) return begin_frame(context) ? 1 : -1;
-        if (*context->cursor.at != GIF_EXTENSION || !take_extension(context)) return 0;
+        if (*context->cursor.at != GIF_EXTENSION || !read_extension(context)) return 0;
     }
     return 0;
 }
@@ -171,17 +171,17 @@ static void close_frames(Frames *frames) {
     free(context);
 }
 
-static CodecFault start(Context *context, const CheckedPicture *checked) {
+static CodecFault start(Context *context, const CheckedImage *checked) {
     if (!gif_has(&context->cursor, GIF_SCREEN_SIZE) || !gif_is_screen(context->cursor.at)) return CodecFaultBroken;
     context->screen = gif_screen(context->cursor.at);
     context->cursor.at += GIF_SCREEN_SIZE;
     gif_set_colours(&context->colours, NULL, 0);
-    if (!gif_take_table(&context->cursor, &context->colours, context->screen.table_size)) return CodecFaultBroken;
+    if (!gif_read_table(&context->cursor, &context->colours, context->screen.table_size)) return CodecFaultBroken;
     context->frames.loops = 1;
     // The canvas and the number of loops are needed before the first frame. The extensions are read again with
     // that frame.
     const uint8_t *start = context->cursor.at;
-    while (gif_has(&context->cursor, 1) && *context->cursor.at == GIF_EXTENSION && take_extension(context)) continue;
+    while (gif_has(&context->cursor, 1) && *context->cursor.at == GIF_EXTENSION && read_extension(context)) continue;
     if (!gif_has(&context->cursor, GIF_IMAGE_SIZE) || *context->cursor.at != GIF_IMAGE) return CodecFaultBroken;
     GIFArea first = gif_image(context->cursor.at), canvas = gif_canvas(context->screen, &first);
     context->cursor.at = start;
@@ -193,7 +193,7 @@ static CodecFault start(Context *context, const CheckedPicture *checked) {
     return context->canvas && context->saved ? CodecFaultNone : CodecFaultTooMuchMemory;
 }
 
-Frames *gif_frames_open(const uint8_t *bytes, size_t count, CheckedPicture checked, CodecFault *fault) {
+Frames *gif_frames_open(const uint8_t *bytes, size_t count, CheckedImage checked, CodecFault *fault) {
     Context *context = calloc(1, sizeof *context);
     *fault = CodecFaultTooMuchMemory;
     if (!context) return NULL;

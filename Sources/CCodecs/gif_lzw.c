@@ -58,7 +58,7 @@ static bool read_code(GIFLZW *lzw, const uint8_t **bytes, const uint8_t *end, in
 }
 
 // Processes a code. Returns whether it stands for a string, which is then in the table.
-static bool take_code(GIFLZW *lzw, int code) {
+static bool process_code(GIFLZW *lzw, int code) {
     if (code == lzw->clear) {
         empty_table(lzw);
         return false;
@@ -83,7 +83,7 @@ size_t gif_lzw_decode(
     size_t written = write_waiting(lzw, out, room);
     int code;
     while (written < room && lzw->state == GIFCodesGoOn && read_code(lzw, bytes, end, &code)) {
-        if (!take_code(lzw, code)) continue;
+        if (!process_code(lzw, code)) continue;
         size_t length = lzw->length[code];
         if (length <= room - written) {
             write_string(lzw, code, out + written);

@@ -35,7 +35,7 @@ static bool find_image(Context *context) {
     if (!gif_has(&context->cursor, GIF_IMAGE_SIZE) || *context->cursor.at != GIF_IMAGE) return false;
     context->image = gif_image(context->cursor.at);
     context->cursor.at += GIF_IMAGE_SIZE;
-    if (!gif_take_table(&context->cursor, &context->colours, context->image.table_size)) return false;
+    if (!gif_read_table(&context->cursor, &context->colours, context->image.table_size)) return false;
     if (!gif_has(&context->cursor, 1)) return false;
     int code_size = *context->cursor.at++;
     if (code_size < 1 || code_size > 8 || !context->image.width || !context->image.height)
@@ -46,7 +46,7 @@ static bool find_image(Context *context) {
 
 static CodecFault start(void *reader, const PixelsFile *file) {
     Context *context = reader;
-    const CheckedPicture *checked = &file->checked;
+    const CheckedImage *checked = &file->checked;
     context->transparent = -1;
     context->cursor = (GIFCursor){file->bytes, file->bytes + file->count};
     Pixels *pixels = &context->pixels;
@@ -54,7 +54,7 @@ static CodecFault start(void *reader, const PixelsFile *file) {
     GIFArea screen = gif_screen(context->cursor.at);
     context->cursor.at += GIF_SCREEN_SIZE;
     gif_set_colours(&context->colours, NULL, 0);
-    if (!gif_take_table(&context->cursor, &context->colours, screen.table_size)) return CodecFaultBroken;
+    if (!gif_read_table(&context->cursor, &context->colours, screen.table_size)) return CodecFaultBroken;
     if (!find_image(context)) return CodecFaultBroken;
     screen = gif_canvas(screen, &context->image);
     bool has_alpha = context->transparent >= 0 || !gif_covers(context->image, screen);
@@ -84,7 +84,7 @@ static void keep_row(Context *context) {
 // Moves to the next data block if the last one is used up. Returns false if there is none.
 static bool enter_block(Context *context) {
     if (context->block_left) return true;
-    context->block_left = gif_take_block(&context->cursor);
+    context->block_left = gif_read_block(&context->cursor);
     if (!context->block_left) return false;
     return true;
 }
@@ -147,7 +147,7 @@ static void close_pixels(Pixels *pixels) {
 }
 
 Pixels *gif_pixels_open(
-    const uint8_t *bytes, size_t count, CheckedPicture checked, uint32_t min_width,
+    const uint8_t *bytes, size_t count, CheckedImage checked, uint32_t min_width,
     uint32_t min_height, CodecFault *fault) {
     static const PixelsReader reader = {sizeof(Context), start, read_rows, close_pixels};
     return pixels_open(&reader, (PixelsFile){bytes, count, checked, min_width, min_height}, fault);

@@ -4,7 +4,7 @@
 // bytes are present, sampled for the thumbnail, and freed. So a tiled image needs memory for its bytes and for
 // one tile.
 #include "CCodecs.h"
-#include "gathered.h"
+#include "collected.h"
 #include "avif_decoder.h"
 #include "avif_thumb.h"
 #include "frame_budget.h"
@@ -25,7 +25,7 @@ typedef enum { LOOK, DECODE, FINISHED, FAILED } Stage;
 struct HEICReader {
     Stage stage;
     CodecFault fault;
-    CodecPicture picture;
+    CodecImageInfo picture;
     HEICFile file;
     uint8_t *bytes;
     size_t count, capacity;
@@ -66,7 +66,7 @@ HEICReader *heic_reader_create(size_t max_memory) {
 static void release(HEICReader *reader) {
     hevc_close(reader->decoder);
     reader->decoder = NULL;
-    heic_thumbnail_drop(&reader->thumbnail);
+    heic_thumbnail_discard(&reader->thumbnail);
     free(reader->bytes);
     reader->bytes = NULL;
     reader->count = reader->capacity = 0;
@@ -84,12 +84,12 @@ void heic_reader_allow_frames(HEICReader *reader, CodecFrameLimits limits) {
     reader->slices.limits.count = UINT64_MAX;
 }
 
-CodecPicture heic_reader_picture(const HEICReader *reader) {
-    CodecPicture picture = reader->picture;
+CodecImageInfo heic_reader_picture(const HEICReader *reader) {
+    CodecImageInfo picture = reader->picture;
     if (reader->is_told) picture.maxFrames = reader->max_frames;
     if (reader->stage == DECODE && !reader->is_whole && heic_thumbnail_is_new(&reader->thumbnail, &reader->file.boxes))
         picture.scansToShow = 1;
-    if (reader->stage == FINISHED) thumb_tell(&reader->thumb, &picture);
+    if (reader->stage == FINISHED) thumb_report(&reader->thumb, &picture);
     return picture;
 }
 
@@ -107,7 +107,7 @@ static void gather(HEICReader *reader, const uint8_t *bytes, size_t count) {
         return;
     }
     if (count > room) count = room;
-    if (!gathered_append(&reader->bytes, &reader->count, &reader->capacity, bytes, count)) {
+    if (!collected_append(&reader->bytes, &reader->count, &reader->capacity, bytes, count)) {
         fail(reader, CodecFaultTooMuchMemory, "out of memory");
         return;
     }
@@ -133,7 +133,7 @@ static bool find_end(HEICReader *reader) {
 
 static void read_header(HEICReader *reader) {
     const HEICFile *file = &reader->file;
-    CodecPicture *picture = &reader->picture;
+    CodecImageInfo *picture = &reader->picture;
     if (!find_end(reader)) {
         fail(reader, CodecFaultBroken, "a tile without bytes");
         return;
@@ -159,11 +159,11 @@ static void read_header(HEICReader *reader) {
 }
 
 // Returns true once the header is read or reading has failed.
-static bool look(HEICReader *reader) {
+static bool read_file_header(HEICReader *reader) {
     HEIFFile *boxes = &reader->file.boxes;
     if (!reader->is_whole && reader->count < boxes->retry_at) return false;
     CodecFault fault;
-    HEIFLook look = heif_look(boxes, reader->is_whole, &fault);
+    HEIFScan look = heif_scan(boxes, reader->is_whole, &fault);
     if (look == HEIFWaits) return false;
     if (look == HEIFWrong) {
         fail(reader, fault, fault == CodecFaultCutShort ? "the bytes end before the image" : "no HEIF boxes");
@@ -188,8 +188,8 @@ static bool look(HEICReader *reader) {
 }
 
 // Samples the current tile for the thumbnail.
-static void take_samples(HEICReader *reader, const avifImage *image) {
-    const HEIFPicture *picture = &reader->file.layers[reader->layer], *shown = &reader->file.layers[0];
+static void sample_tile(HEICReader *reader, const avifImage *image) {
+    const HEIFImage *picture = &reader->file.layers[reader->layer], *shown = &reader->file.layers[0];
     uint32_t first_x = reader->tile % picture->columns * picture->tile_width;
     uint32_t first_y = reader->tile / picture->columns * picture->tile_height;
     const Thumb *thumb = &reader->thumb;
@@ -207,13 +207,13 @@ static void take_samples(HEICReader *reader, const avifImage *image) {
     }
 }
 
-static void take_tile(HEICReader *reader) {
+static void finish_tile(HEICReader *reader) {
     avifImage image;
     if (!heic_tile_image(&reader->file, reader->layer, reader->decoder, &image)) {
         fail(reader, CodecFaultBroken, "a tile differs from its header");
         return;
     }
-    take_samples(reader, &image);
+    sample_tile(reader, &image);
     if (!reader->layer && !reader->tile) reader->colours = image;
     hevc_close(reader->decoder);
     reader->decoder = NULL;
@@ -241,11 +241,11 @@ static void finish(HEICReader *reader) {
 }
 
 // Counts the tile's slices. A slice can cost as much as its whole tile, however few bytes it has.
-static bool take_slices(HEICReader *reader) {
+static bool count_slices(HEICReader *reader) {
     const HEVCFormat *format = &reader->file.layers[reader->layer].format;
     uint64_t pixels = (uint64_t)format->width * format->height;
     for (uint64_t left = hevc_slices(reader->decoder); left; left--)
-        if (!frame_budget_take(&reader->slices, pixels, reader->count)) return false;
+        if (!frame_budget_count(&reader->slices, pixels, reader->count)) return false;
     return true;
 }
 
@@ -254,7 +254,7 @@ static bool open_tile(HEICReader *reader) {
     CodecFault fault;
     reader->decoder = heic_open_tile(&reader->file, reader->layer, reader->tile, HEVCProof, &fault);
     if (reader->decoder) {
-        if (!take_slices(reader)) fail(reader, CodecFaultTooMuchMemory, "too many slices");
+        if (!count_slices(reader)) fail(reader, CodecFaultTooMuchMemory, "too many slices");
     } else if (fault == CodecFaultCutShort && !reader->is_whole) {
         return false;
     } else {
@@ -275,13 +275,13 @@ static bool decode(HEICReader *reader) {
     if (!reader->decoder) return open_tile(reader);
     HEVCState state = hevc_step(reader->decoder);
     if (state == HEVCFailed) fail(reader, CodecFaultBroken, hevc_message(reader->decoder));
-    if (state == HEVCDone) take_tile(reader);
+    if (state == HEVCDone) finish_tile(reader);
     return true;
 }
 
 static CodecStatus run(HEICReader *reader) {
     if (reader->stage == LOOK) {
-        if (!look(reader)) return CodecStatusNeedsBytes;
+        if (!read_file_header(reader)) return CodecStatusNeedsBytes;
         return reader->stage == FAILED ? CodecStatusFailed : CodecStatusHeader;
     }
     if (reader->frames > reader->max_frames) {
@@ -308,7 +308,7 @@ CodecStep heic_reader_step(HEICReader *reader, const uint8_t *bytes, size_t coun
     return (CodecStep){status, reader->fault, count};
 }
 
-void heic_reader_want_preview(HEICReader *reader) {
+void heic_reader_request_preview(HEICReader *reader) {
     if (heic_reader_picture(reader).scansToShow) reader->thumbnail.is_wanted = true;
 }
 
@@ -316,8 +316,8 @@ CodecPreview heic_reader_preview(const HEICReader *reader) {
     return (CodecPreview){reader->thumbnail.file, reader->thumbnail.count, 1};
 }
 
-void heic_reader_drop_preview(HEICReader *reader) {
-    heic_thumbnail_drop(&reader->thumbnail);
+void heic_reader_discard_preview(HEICReader *reader) {
+    heic_thumbnail_discard(&reader->thumbnail);
 }
 
 const char *codecs_de265_version(void) { return de265_get_version(); }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 uint64_t heic_strip_bytes(const HEICFile *file, int layer) {
-    const HEIFPicture *picture = &file->layers[layer];
+    const HEIFImage *picture = &file->layers[layer];
     uint32_t rows = picture->tile_height < picture->height ? picture->tile_height : picture->height;
     return (uint64_t)rows * picture->width * (layer ? 1 : 3);
 }
@@ -20,12 +20,12 @@ static bool is_as_reckoned(const HEICFile *file) {
         if (memory > tile) tile = memory;
         strips += heic_strip_bytes(file, layer);
     }
-    const HEIFPicture *picture = &file->layers[0];
+    const HEIFImage *picture = &file->layers[0];
     return tile + strips <= heic_pixels_memory(picture->shown_width, picture->shown_height, file->layer_count > 1);
 }
 
 static HEIFFinding find(HEICFile *file) {
-    HEIFPicture *picture = &file->layers[0], *alpha = &file->layers[1];
+    HEIFImage *picture = &file->layers[0], *alpha = &file->layers[1];
     HEIFFinding finding = file->boxes.primary ? heif_picture(&file->boxes, file->boxes.primary, picture) : HEIFNotThere;
     file->layer_count = 1;
     if (finding == HEIFNotThere) return heif_first_of_sequence(&file->boxes, picture);
@@ -58,7 +58,7 @@ static uint8_t *join(const HEICFile *file, const HEIFExtents *extents) {
 }
 
 HEVCDecoder *heic_open_tile(const HEICFile *file, int layer, uint32_t tile, HEVCUse use, CodecFault *fault) {
-    const HEIFPicture *picture = &file->layers[layer];
+    const HEIFImage *picture = &file->layers[layer];
     HEIFCoded coded;
     *fault = CodecFaultBroken;
     if (!heif_tile(&file->boxes, picture, tile, &coded)) return NULL;
@@ -80,7 +80,7 @@ HEVCDecoder *heic_open_tile(const HEICFile *file, int layer, uint32_t tile, HEVC
 }
 
 bool heic_tile_image(const HEICFile *file, int layer, const HEVCDecoder *decoder, avifImage *image) {
-    const HEIFPicture *picture = &file->layers[layer];
+    const HEIFImage *picture = &file->layers[layer];
     if (!hevc_image(decoder, image)) return false;
     if (picture->has_matrix) {
         image->matrixCoefficients = (avifMatrixCoefficients)picture->matrix;

@@ -2,7 +2,7 @@
 #ifndef HEIC_FILE_H
 #define HEIC_FILE_H
 
-#include "heif_picture.h"
+#include "heif_image.h"
 #include "hevc.h"
 
 /// The color image and its alpha image.
@@ -10,12 +10,12 @@
 
 typedef struct {
     HEIFFile boxes;
-    HEIFPicture layers[HEIC_LAYERS];
+    HEIFImage layers[HEIC_LAYERS];
     int layer_count;
     bool is_premultiplied;
 } HEICFile;
 
-/// Finds the images. Call it after `heif_look` returned HEIFReady. Returns HEIFUnknown also if reading the
+/// Finds the images. Call it after `heif_scan` returned HEIFReady. Returns HEIFUnknown also if reading the
 /// pixels would take more memory than heic_pixels_memory() computes.
 HEIFFinding heic_find(HEICFile *file);
 /// Starts to decode a tile. Returns NULL and sets the fault; CodecFaultCutShort if some of its bytes are not

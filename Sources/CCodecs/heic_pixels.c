@@ -31,13 +31,13 @@ typedef struct {
 static CodecFault start(void *reader, const PixelsFile *opened) {
     Context *context = reader;
     Pixels *pixels = &context->pixels;
-    const CheckedPicture *checked = &opened->checked;
+    const CheckedImage *checked = &opened->checked;
     HEICFile *file = &context->file;
     file->boxes.bytes = opened->bytes;
     file->boxes.count = opened->count;
     CodecFault fault;
-    if (heif_look(&file->boxes, true, &fault) != HEIFReady || heic_find(file) != HEIFFound) return CodecFaultBroken;
-    const HEIFPicture *picture = &file->layers[0];
+    if (heif_scan(&file->boxes, true, &fault) != HEIFReady || heic_find(file) != HEIFFound) return CodecFaultBroken;
+    const HEIFImage *picture = &file->layers[0];
     bool has_alpha = file->layer_count > 1;
     if (heif_frames(&file->boxes) != checked->frames) return CodecFaultBroken;
     if (!checked_is(checked, picture->shown_width, picture->shown_height, has_alpha, false)) return CodecFaultBroken;
@@ -76,7 +76,7 @@ static void convert_alpha(const avifImage *image, uint8_t *out, size_t stride) {
 
 static bool convert(const Context *context, int layer, uint32_t columns, uint32_t rows) {
     const Strip *strip = &context->strips[layer];
-    const HEIFPicture *picture = &context->file.layers[layer];
+    const HEIFImage *picture = &context->file.layers[layer];
     avifImage image;
     if (!heic_tile_image(&context->file, layer, strip->decoder, &image)) return false;
     // Ignores the part of the tile beyond the image.
@@ -104,7 +104,7 @@ static uint32_t least(uint32_t one, uint32_t other) {
 // Decodes a slice of the strip's next tile. Returns false on failure.
 static bool decode(Context *context, int layer) {
     Strip *strip = &context->strips[layer];
-    const HEIFPicture *picture = &context->file.layers[layer];
+    const HEIFImage *picture = &context->file.layers[layer];
     CodecFault fault;
     uint32_t tile = strip->row * picture->columns + strip->column;
     if (!strip->decoder) strip->decoder = heic_open_tile(&context->file, layer, tile, HEVCPixels, &fault);
@@ -123,7 +123,7 @@ static bool decode(Context *context, int layer) {
 // Whether row `y` of the uncropped image is decoded. If it is in another row of tiles, the strip moves there.
 static bool is_ready(Context *context, int layer, uint32_t y) {
     Strip *strip = &context->strips[layer];
-    const HEIFPicture *picture = &context->file.layers[layer];
+    const HEIFImage *picture = &context->file.layers[layer];
     uint32_t row = y / picture->tile_height;
     if (strip->row != row) {
         strip->row = row;
@@ -133,7 +133,7 @@ static bool is_ready(Context *context, int layer, uint32_t y) {
 }
 
 static const uint8_t *row_of(const Context *context, int layer, uint32_t y) {
-    const HEIFPicture *picture = &context->file.layers[layer];
+    const HEIFImage *picture = &context->file.layers[layer];
     const Strip *strip = &context->strips[layer];
     size_t at = (size_t)(y % picture->tile_height) * picture->width + context->file.layers[0].left;
     return strip->pixels + at * (size_t)strip->channels;
@@ -198,7 +198,7 @@ static void close_pixels(Pixels *pixels) {
 }
 
 Pixels *heic_pixels_open(
-    const uint8_t *bytes, size_t count, CheckedPicture checked, uint32_t min_width,
+    const uint8_t *bytes, size_t count, CheckedImage checked, uint32_t min_width,
     uint32_t min_height, CodecFault *fault) {
     static const PixelsReader reader = {sizeof(Context), start, read_rows, close_pixels};
     return pixels_open(&reader, (PixelsFile){bytes, count, checked, min_width, min_height}, fault);

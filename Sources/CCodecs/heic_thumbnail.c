@@ -15,7 +15,7 @@
 
 void heic_thumbnail_find(HEICThumbnail *thumbnail, const HEIFFile *boxes) {
     uint32_t item = boxes->primary ? heif_thumbnail(boxes, boxes->primary) : 0;
-    HEIFPicture *picture = &thumbnail->picture;
+    HEIFImage *picture = &thumbnail->picture;
     if (!item || heif_picture(boxes, item, picture) != HEIFFound) return;
     uint64_t pixels = (uint64_t)picture->width * picture->height;
     // A grid with a single tile may have a larger tile than the image.
@@ -74,7 +74,7 @@ void heic_thumbnail_step(HEICThumbnail *thumbnail, const HEIFFile *boxes) {
     hevc_close(decoder);
 }
 
-void heic_thumbnail_drop(HEICThumbnail *thumbnail) {
+void heic_thumbnail_discard(HEICThumbnail *thumbnail) {
     free(thumbnail->file);
     thumbnail->file = NULL;
     thumbnail->count = 0;

@@ -6,7 +6,7 @@
 #include "heic_file.h"
 
 typedef struct {
-    HEIFPicture picture;
+    HEIFImage picture;
     bool is_there, is_wanted, was_made;
     /// The memory that decoding and encoding it take, in bytes.
     uint64_t memory;
@@ -21,6 +21,6 @@ bool heic_thumbnail_is_new(const HEICThumbnail *thumbnail, const HEIFFile *boxes
 /// Makes the thumbnail if it is wanted. Takes some milliseconds.
 void heic_thumbnail_step(HEICThumbnail *thumbnail, const HEIFFile *boxes);
 /// Frees the thumbnail and stops making it.
-void heic_thumbnail_drop(HEICThumbnail *thumbnail);
+void heic_thumbnail_discard(HEICThumbnail *thumbnail);
 
 #endif

@@ -12,7 +12,7 @@ HEIFCursor heif_cursor(const HEIFFile *file, HEIFPart part) {
     return (HEIFCursor){start, start + (is_there ? part.count : 0), !is_there};
 }
 
-uint64_t heif_take(HEIFCursor *cursor, int bytes) {
+uint64_t heif_read(HEIFCursor *cursor, int bytes) {
     if (cursor->is_short || cursor->end - cursor->at < bytes) {
         cursor->is_short = true;
         cursor->at = cursor->end;
@@ -24,11 +24,11 @@ uint64_t heif_take(HEIFCursor *cursor, int bytes) {
 }
 
 // Reads a box's head: its type and the range of its content. A size of 0 means all that follows.
-static bool take_head(HEIFCursor *cursor, uint64_t room, HEIFBox *box) {
-    uint64_t size = heif_take(cursor, 4), head = 8;
-    box->type = (uint32_t)heif_take(cursor, 4);
+static bool read_head(HEIFCursor *cursor, uint64_t room, HEIFBox *box) {
+    uint64_t size = heif_read(cursor, 4), head = 8;
+    box->type = (uint32_t)heif_read(cursor, 4);
     if (size == 1) {
-        size = heif_take(cursor, 8);
+        size = heif_read(cursor, 8);
         head = 16;
     } else if (!size) {
         size = room;
@@ -40,7 +40,7 @@ static bool take_head(HEIFCursor *cursor, uint64_t room, HEIFBox *box) {
 
 bool heif_next(const HEIFFile *file, HEIFPart *rest, HEIFBox *box) {
     HEIFCursor cursor = heif_cursor(file, *rest);
-    if (!take_head(&cursor, rest->count, box)) return false;
+    if (!read_head(&cursor, rest->count, box)) return false;
     uint64_t size = box->content.at + box->content.count;
     if (size > rest->count) return false;
     box->content.at += rest->at;
@@ -67,7 +67,7 @@ static HEIFPart after(HEIFPart part, uint64_t count) {
 static void read_brands(HEIFFile *file, HEIFPart content) {
     HEIFCursor cursor = heif_cursor(file, content);
     while (!cursor.is_short)
-        switch (heif_take(&cursor, 4)) {
+        switch (heif_read(&cursor, 4)) {
         case HEIF_TYPE('m', 's', 'f', '1'):
         case HEIF_TYPE('h', 'e', 'v', 'c'):
         case HEIF_TYPE('h', 'e', 'v', 'x'):
@@ -79,8 +79,8 @@ static bool read_items(HEIFFile *file, HEIFPart content) {
     HEIFPart boxes = after(content, 4), place, properties;
     if (heif_find(file, boxes, HEIF_TYPE('p', 'i', 't', 'm'), &place)) {
         HEIFCursor cursor = heif_cursor(file, place);
-        int size = heif_take(&cursor, 4) >> 24 ? 4 : 2;
-        file->primary = (uint32_t)heif_take(&cursor, size);
+        int size = heif_read(&cursor, 4) >> 24 ? 4 : 2;
+        file->primary = (uint32_t)heif_read(&cursor, size);
     }
     (void)heif_find(file, boxes, HEIF_TYPE('i', 'i', 'n', 'f'), &file->infos);
     (void)heif_find(file, boxes, HEIF_TYPE('i', 'l', 'o', 'c'), &file->places);
@@ -113,18 +113,18 @@ static bool is_read(uint32_t type) {
 
 // Whether all images are known. For a possible sequence, the box of its track must be read, because there may
 // be no other image.
-static bool knows_all(const HEIFFile *file) {
+static bool has_all_images(const HEIFFile *file) {
     return file->may_be_sequence ? file->has_movie : file->has_items;
 }
 
-HEIFLook heif_look(HEIFFile *file, bool is_whole, CodecFault *fault) {
+HEIFScan heif_scan(HEIFFile *file, bool is_whole, CodecFault *fault) {
     *fault = CodecFaultBroken;
-    while (!knows_all(file)) {
+    while (!has_all_images(file)) {
         // The head may be shorter than 16 bytes at the end of the file.
         uint64_t left = file->passed < file->count ? file->count - file->passed : 0;
         HEIFCursor cursor = heif_cursor(file, (HEIFPart){file->passed, left < 16 ? left : 16});
         HEIFBox box;
-        bool has_head = left >= 8 && take_head(&cursor, UINT64_MAX - file->passed, &box);
+        bool has_head = left >= 8 && read_head(&cursor, UINT64_MAX - file->passed, &box);
         if (left >= 8 && !has_head && !cursor.is_short) return HEIFWrong;
         uint64_t size = has_head ? box.content.at + box.content.count : 16;
         if (size > UINT64_MAX - file->passed) return HEIFWrong;
@@ -157,17 +157,17 @@ HEIFLook heif_look(HEIFFile *file, bool is_whole, CodecFault *fault) {
 
 uint32_t heif_item_type(const HEIFFile *file, uint32_t item) {
     HEIFCursor head = heif_cursor(file, file->infos);
-    int size = heif_take(&head, 4) >> 24 ? 4 : 2;
+    int size = heif_read(&head, 4) >> 24 ? 4 : 2;
     HEIFPart boxes = after(file->infos, (uint64_t)(4 + size));
     HEIFBox box;
     while (heif_next(file, &boxes, &box)) {
         if (box.type != HEIF_TYPE('i', 'n', 'f', 'e')) continue;
         HEIFCursor cursor = heif_cursor(file, box.content);
-        uint64_t version = heif_take(&cursor, 4) >> 24;
+        uint64_t version = heif_read(&cursor, 4) >> 24;
         if (version != 2 && version != 3) continue;
-        uint64_t id = heif_take(&cursor, version == 3 ? 4 : 2);
+        uint64_t id = heif_read(&cursor, version == 3 ? 4 : 2);
         // Protected items cannot be read.
-        if (id == item) return heif_take(&cursor, 2) ? 0 : (uint32_t)heif_take(&cursor, 4);
+        if (id == item) return heif_read(&cursor, 2) ? 0 : (uint32_t)heif_read(&cursor, 4);
     }
     return 0;
 }
@@ -188,22 +188,22 @@ static bool add_extent(const HEIFFile *file, HEIFExtents *extents, int method, u
 bool heif_extents(const HEIFFile *file, uint32_t item, HEIFExtents *extents) {
     *extents = (HEIFExtents){0};
     HEIFCursor cursor = heif_cursor(file, file->places);
-    int version = (int)(heif_take(&cursor, 4) >> 24);
-    int sizes = (int)heif_take(&cursor, 2);
+    int version = (int)(heif_read(&cursor, 4) >> 24);
+    int sizes = (int)heif_read(&cursor, 2);
     int offset_size = sizes >> 12, length_size = sizes >> 8 & 15, base_size = sizes >> 4 & 15;
     int index_size = version ? sizes & 15 : 0;
     if (version > 2 || offset_size > 8 || length_size > 8 || base_size > 8 || index_size > 8) return false;
-    uint64_t left = heif_take(&cursor, version < 2 ? 2 : 4);
+    uint64_t left = heif_read(&cursor, version < 2 ? 2 : 4);
     for (; left && !cursor.is_short; left--) {
-        uint64_t id = heif_take(&cursor, version < 2 ? 2 : 4);
-        int method = version ? (int)heif_take(&cursor, 2) & 15 : 0;
-        bool is_elsewhere = heif_take(&cursor, 2) != 0;
-        uint64_t base = heif_take(&cursor, base_size);
-        uint64_t count = heif_take(&cursor, 2);
+        uint64_t id = heif_read(&cursor, version < 2 ? 2 : 4);
+        int method = version ? (int)heif_read(&cursor, 2) & 15 : 0;
+        bool is_elsewhere = heif_read(&cursor, 2) != 0;
+        uint64_t base = heif_read(&cursor, base_size);
+        uint64_t count = heif_read(&cursor, 2);
         if (id == item && (is_elsewhere || method > 1)) return false;
         for (; count && !cursor.is_short; count--) {
-            (void)heif_take(&cursor, index_size);
-            uint64_t offset = heif_take(&cursor, offset_size), length = heif_take(&cursor, length_size);
+            (void)heif_read(&cursor, index_size);
+            uint64_t offset = heif_read(&cursor, offset_size), length = heif_read(&cursor, length_size);
             if (id != item || cursor.is_short) continue;
             if (offset > UINT64_MAX - base) return false;
             if (!add_extent(file, extents, method, base + offset, length)) return false;
@@ -225,15 +225,15 @@ static bool shared(const HEIFFile *file, uint64_t number, HEIFBox *box) {
 bool heif_properties(const HEIFFile *file, uint32_t item, HEIFProperties *properties) {
     properties->count = 0;
     HEIFCursor cursor = heif_cursor(file, file->associations);
-    uint64_t head = heif_take(&cursor, 4);
+    uint64_t head = heif_read(&cursor, 4);
     int id_size = head >> 24 ? 4 : 2, size = head & 1 ? 2 : 1;
     uint64_t essential = size == 2 ? 0x8000 : 0x80;
-    for (uint64_t left = heif_take(&cursor, 4); left && !cursor.is_short; left--) {
-        uint64_t id = heif_take(&cursor, id_size);
-        int count = (int)heif_take(&cursor, 1);
+    for (uint64_t left = heif_read(&cursor, 4); left && !cursor.is_short; left--) {
+        uint64_t id = heif_read(&cursor, id_size);
+        int count = (int)heif_read(&cursor, 1);
         if (id == item && count > HEIF_MAX_PROPERTIES) return false;
         for (; count && !cursor.is_short; count--) {
-            uint64_t number = heif_take(&cursor, size);
+            uint64_t number = heif_read(&cursor, size);
             if (id != item || !(number & ~essential)) continue;
             HEIFBox box;
             if (!shared(file, number & ~essential, &box)) return false;
@@ -257,7 +257,7 @@ bool heif_property(const HEIFProperties *properties, uint32_t type, HEIFPart *co
 // The boxes of references. Each has a type and leads from one item to others.
 static HEIFPart reference_boxes(const HEIFFile *file, int *size) {
     HEIFCursor head = heif_cursor(file, file->references);
-    *size = heif_take(&head, 4) >> 24 ? 4 : 2;
+    *size = heif_read(&head, 4) >> 24 ? 4 : 2;
     return after(file->references, 4);
 }
 
@@ -267,8 +267,8 @@ uint32_t heif_references(const HEIFFile *file, uint32_t item, uint32_t type, HEI
     while (heif_next(file, &boxes, &box)) {
         if (box.type != type) continue;
         *items = heif_cursor(file, box.content);
-        if (heif_take(items, *size) != item) continue;
-        uint32_t count = (uint32_t)heif_take(items, 2);
+        if (heif_read(items, *size) != item) continue;
+        uint32_t count = (uint32_t)heif_read(items, 2);
         return items->end - items->at < (int64_t)count * *size ? 0 : count;
     }
     return 0;
@@ -282,10 +282,10 @@ uint32_t heif_referrer(const HEIFFile *file, uint32_t item, uint32_t type, uint3
     while (heif_next(file, &boxes, &box)) {
         if (box.type != type) continue;
         HEIFCursor cursor = heif_cursor(file, box.content);
-        uint32_t from = (uint32_t)heif_take(&cursor, size);
+        uint32_t from = (uint32_t)heif_read(&cursor, size);
         if (from <= after || (next && from >= next)) continue;
-        for (uint64_t left = heif_take(&cursor, 2); left && !cursor.is_short; left--)
-            if (heif_take(&cursor, size) == item && !cursor.is_short) next = from;
+        for (uint64_t left = heif_read(&cursor, 2); left && !cursor.is_short; left--)
+            if (heif_read(&cursor, size) == item && !cursor.is_short) next = from;
     }
     return next;
 }

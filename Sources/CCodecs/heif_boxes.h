@@ -44,15 +44,15 @@ typedef struct {
     HEIFPart infos, places, properties, associations, references, data, movie;
 } HEIFFile;
 
-typedef enum { HEIFReady, HEIFWaits, HEIFWrong } HEIFLook;
+typedef enum { HEIFReady, HEIFWaits, HEIFWrong } HEIFScan;
 
 /// Scans the boxes until those that describe images are found.
 /// - Parameter is_whole: whether no more bytes will arrive.
-HEIFLook heif_look(HEIFFile *file, bool is_whole, CodecFault *fault);
+HEIFScan heif_scan(HEIFFile *file, bool is_whole, CodecFault *fault);
 
 HEIFCursor heif_cursor(const HEIFFile *file, HEIFPart part);
 /// Reads the next bytes as a big-endian number.
-uint64_t heif_take(HEIFCursor *cursor, int bytes);
+uint64_t heif_read(HEIFCursor *cursor, int bytes);
 /// Reads the next box in a range of boxes. Returns false at the end.
 bool heif_next(const HEIFFile *file, HEIFPart *rest, HEIFBox *box);
 /// Finds the first box of a type in a range of boxes.

@@ -84,7 +84,7 @@ static bool has_gap(const HEVCDecoder *decoder) {
 }
 
 // Provides the planes of the only frame. Returns 0 for any other frame.
-static int take_planes(de265_decoder_context *context, struct de265_image_spec *spec, struct de265_image *image, void *user) {
+static int provide_planes(de265_decoder_context *context, struct de265_image_spec *spec, struct de265_image *image, void *user) {
     (void)context;
     HEVCDecoder *decoder = user;
     const HEVCFormat *format = &decoder->format;
@@ -110,7 +110,7 @@ static int take_planes(de265_decoder_context *context, struct de265_image_spec *
 }
 
 // Does nothing: the planes are freed with the decoder.
-static void leave_planes(de265_decoder_context *context, struct de265_image *image, void *user) {
+static void release_planes(de265_decoder_context *context, struct de265_image *image, void *user) {
     (void)context, (void)image, (void)user;
 }
 
@@ -141,8 +141,8 @@ static CodecFault push_setup(HEVCDecoder *decoder, const uint8_t *setup, size_t 
     int arrays;
     if (!hevc_setup(setup, count, &cursor, length_size, &arrays)) return CodecFaultBroken;
     for (; arrays; arrays--) {
-        (void)heif_take(&cursor, 1);
-        for (uint64_t left = heif_take(&cursor, 2); left; left--) {
+        (void)heif_read(&cursor, 1);
+        for (uint64_t left = heif_read(&cursor, 2); left; left--) {
             HEVCUnit unit;
             if (!hevc_next_unit(&cursor, 2, &unit)) return CodecFaultBroken;
             CodecFault fault = unit.type < HEVC_SLICES ? CodecFaultBroken : push(decoder, unit);
@@ -177,7 +177,7 @@ HEVCDecoder *hevc_open(
     decoder->context = de265_new_decoder();
     if (decoder->context) {
         if (decoder->is_proof) {
-            struct de265_image_allocation planes = {take_planes, leave_planes};
+            struct de265_image_allocation planes = {provide_planes, release_planes};
             de265_set_image_allocation_functions(decoder->context, &planes, decoder);
             de265_set_parameter_bool(decoder->context, DE265_DECODER_PARAM_DISABLE_DEBLOCKING, 1);
             de265_set_parameter_bool(decoder->context, DE265_DECODER_PARAM_DISABLE_SAO, 1);

@@ -13,7 +13,7 @@ typedef struct {
     bool is_short;
 } Bits;
 
-static uint32_t take_bit(Bits *bits) {
+static uint32_t read_bit(Bits *bits) {
     if (!bits->left) {
         if (bits->at < bits->count && bits->zeros >= 2 && bits->bytes[bits->at] == 3) {
             bits->at++;
@@ -30,33 +30,33 @@ static uint32_t take_bit(Bits *bits) {
     return bits->byte >> --bits->left & 1;
 }
 
-static uint32_t take_bits(Bits *bits, int count) {
+static uint32_t read_bits(Bits *bits, int count) {
     uint32_t value = 0;
-    for (; count; count--) value = value << 1 | take_bit(bits);
+    for (; count; count--) value = value << 1 | read_bit(bits);
     return value;
 }
 
 static void skip_bits(Bits *bits, int count) {
-    for (; count; count--) (void)take_bit(bits);
+    for (; count; count--) (void)read_bit(bits);
 }
 
 // Reads an Exp-Golomb code. Useful codes have at most 32 bits.
-static uint64_t take_code(Bits *bits) {
+static uint64_t read_code(Bits *bits) {
     int zeros = 0;
-    while (!take_bit(bits))
+    while (!read_bit(bits))
         if (bits->is_short || ++zeros > 31) {
             bits->is_short = true;
             return 0;
         }
-    return ((uint64_t)1 << zeros) - 1 + take_bits(bits, zeros);
+    return ((uint64_t)1 << zeros) - 1 + read_bits(bits, zeros);
 }
 
 static void skip_profiles(Bits *bits, int layers) {
     skip_bits(bits, 96);
     bool has_profile[8] = {0}, has_level[8] = {0};
     for (int layer = 0; layer < layers; layer++) {
-        has_profile[layer] = take_bit(bits);
-        has_level[layer] = take_bit(bits);
+        has_profile[layer] = read_bit(bits);
+        has_level[layer] = read_bit(bits);
     }
     if (layers) skip_bits(bits, 2 * (8 - layers));
     for (int layer = 0; layer < layers; layer++)
@@ -66,22 +66,22 @@ static void skip_profiles(Bits *bits, int layers) {
 CodecFault hevc_read_format(const uint8_t *unit, size_t count, HEVCFormat *format) {
     Bits bits = {.bytes = unit, .count = count};
     skip_bits(&bits, 16 + 4);
-    int layers = (int)take_bits(&bits, 3);
+    int layers = (int)read_bits(&bits, 3);
     skip_bits(&bits, 1);
     if (layers > 6) return CodecFaultBroken;
     skip_profiles(&bits, layers);
-    (void)take_code(&bits);
-    uint64_t chroma = take_code(&bits);
-    if (chroma > 3 || (chroma == 3 && take_bit(&bits))) return bits.is_short ? CodecFaultBroken : CodecFaultUnsupported;
-    uint64_t width = take_code(&bits), height = take_code(&bits);
+    (void)read_code(&bits);
+    uint64_t chroma = read_code(&bits);
+    if (chroma > 3 || (chroma == 3 && read_bit(&bits))) return bits.is_short ? CodecFaultBroken : CodecFaultUnsupported;
+    uint64_t width = read_code(&bits), height = read_code(&bits);
     uint64_t left = 0, right = 0, top = 0, bottom = 0;
-    if (take_bit(&bits)) {
-        left = take_code(&bits);
-        right = take_code(&bits);
-        top = take_code(&bits);
-        bottom = take_code(&bits);
+    if (read_bit(&bits)) {
+        left = read_code(&bits);
+        right = read_code(&bits);
+        top = read_code(&bits);
+        bottom = read_code(&bits);
     }
-    uint64_t depth = 8 + take_code(&bits), chroma_depth = 8 + take_code(&bits);
+    uint64_t depth = 8 + read_code(&bits), chroma_depth = 8 + read_code(&bits);
     uint64_t across = chroma == 1 || chroma == 2 ? 2 : 1, down = chroma == 1 ? 2 : 1;
     uint64_t cut_across = across * (left + right), cut_down = down * (top + bottom);
     if (bits.is_short || cut_across >= width || cut_down >= height) return CodecFaultBroken;
@@ -95,7 +95,7 @@ CodecFault hevc_read_format(const uint8_t *unit, size_t count, HEVCFormat *forma
 }
 
 bool hevc_next_unit(HEIFCursor *cursor, int length_size, HEVCUnit *unit) {
-    uint64_t count = heif_take(cursor, length_size);
+    uint64_t count = heif_read(cursor, length_size);
     if (cursor->is_short || count > (uint64_t)(cursor->end - cursor->at) || count > INT32_MAX || count < 2) return false;
     *unit = (HEVCUnit){cursor->at, (size_t)count, cursor->at[0] >> 1 & 63};
     cursor->at += count;
@@ -116,8 +116,8 @@ CodecFault hevc_format(const uint8_t *setup, size_t count, HEVCFormat *format) {
     *format = (HEVCFormat){0};
     if (!hevc_setup(setup, count, &cursor, &length_size, &arrays)) return CodecFaultBroken;
     for (; arrays; arrays--) {
-        (void)heif_take(&cursor, 1);
-        for (uint64_t left = heif_take(&cursor, 2); left; left--) {
+        (void)heif_read(&cursor, 1);
+        for (uint64_t left = heif_read(&cursor, 2); left; left--) {
             HEVCUnit unit;
             if (!hevc_next_unit(&cursor, 2, &unit)) return CodecFaultBroken;
             if (unit.type == HEVC_SEQUENCE_SET) return hevc_read_format(unit.bytes, unit.count, format);

@@ -56,8 +56,8 @@ void jpeg_reader_allow_scans(JPEGReader *reader, int max_scans) {
     reader->max_scans = max_scans;
 }
 
-CodecPicture jpeg_reader_picture(const JPEGReader *reader) {
-    CodecPicture picture = {
+CodecImageInfo jpeg_reader_picture(const JPEGReader *reader) {
+    CodecImageInfo picture = {
         .width = reader->cinfo.image_width,
         .height = reader->cinfo.image_height,
         .decodingMemory = reader->memory,
@@ -68,7 +68,7 @@ CodecPicture jpeg_reader_picture(const JPEGReader *reader) {
         .exifCount = reader->exif_count,
         .scansToShow = jpeg_reader_scans_to_show(reader),
     };
-    if (reader->has_thumb) thumb_tell(&reader->thumb, &picture);
+    if (reader->has_thumb) thumb_report(&reader->thumb, &picture);
     return picture;
 }
 
@@ -188,12 +188,12 @@ CodecStep jpeg_reader_step(JPEGReader *reader, const uint8_t *bytes, size_t coun
     return (CodecStep){status, CodecFaultNone, consumed};
 }
 
-void jpeg_reader_want_preview(JPEGReader *reader, int orientation) {
+void jpeg_reader_request_preview(JPEGReader *reader, int orientation) {
     reader->orientation = orientation;
     reader->preview_wanted = jpeg_reader_scans_to_show(reader) > 0;
 }
 
-void jpeg_reader_drop_preview(JPEGReader *reader) {
+void jpeg_reader_discard_preview(JPEGReader *reader) {
     reader->preview_wanted = false;
     if (setjmp(reader->escape)) {
         reader->stage = FAILED;

@@ -57,7 +57,7 @@ static boolean flush(j_compress_ptr cinfo) {
     return TRUE;
 }
 
-static void end(j_compress_ptr cinfo) {
+static void finish_destination(j_compress_ptr cinfo) {
     Output *output = &((Writer *)cinfo->client_data)->output;
     output->count = output->room - cinfo->dest->free_in_buffer;
 }
@@ -91,10 +91,10 @@ static void close_writer(Encoder *encoder) {
     free(writer);
 }
 
-bool jpeg_encoder_take(Encoder *encoder, int plane, const uint8_t *row) {
+bool jpeg_encoder_add_row(Encoder *encoder, int plane, const uint8_t *row) {
     Writer *writer = encoder->context;
     if (writer->failed || setjmp(writer->escape)) return false;
-    if (!jpeg_window_take(&writer->window, plane, row)) fail(writer);
+    if (!jpeg_window_add(&writer->window, plane, row)) fail(writer);
     JSAMPARRAY planes[MAX_COMPONENTS];
     while (jpeg_window_show(&writer->window, planes))
         jpeg_write_raw_data(
@@ -111,7 +111,7 @@ static void start(
     j_compress_ptr cinfo = &writer->cinfo;
     jpeg_create_compress(cinfo);
     writer->destination = (struct jpeg_destination_mgr){
-        .init_destination = more_room, .empty_output_buffer = flush, .term_destination = end};
+        .init_destination = more_room, .empty_output_buffer = flush, .term_destination = finish_destination};
     cinfo->dest = &writer->destination;
     cinfo->image_width = width;
     cinfo->image_height = height;

@@ -104,7 +104,7 @@ static void start_output(JPEGReader *reader) {
     reader->stage = OUTPUT;
 }
 
-static void drop_preview(JPEGReader *reader) {
+static void discard_preview(JPEGReader *reader) {
     jpeg_preview_destroy(reader->preview);
     reader->preview = NULL;
 }
@@ -112,7 +112,7 @@ static void drop_preview(JPEGReader *reader) {
 void jpeg_reader_start_preview(JPEGReader *reader) {
     j_decompress_ptr cinfo = &reader->cinfo;
     reader->preview_wanted = false;
-    drop_preview(reader);
+    discard_preview(reader);
     reader->preview = jpeg_preview_create(cinfo, reader->orientation, reader->max_preview);
     // Also after a failure, so that the next preview shows more scans.
     reader->shown_scans = reader->whole_scans;
@@ -128,7 +128,7 @@ void jpeg_reader_start_preview(JPEGReader *reader) {
 void jpeg_reader_end_preview(JPEGReader *reader, bool whole) {
     jpeg_finish_output(&reader->cinfo);
     reader->stage = SCANS;
-    if (!whole || !jpeg_preview_finish(reader->preview)) drop_preview(reader);
+    if (!whole || !jpeg_preview_finish(reader->preview)) discard_preview(reader);
 }
 
 static void render_preview(JPEGReader *reader) {

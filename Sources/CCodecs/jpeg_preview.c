@@ -37,7 +37,7 @@ static void next_piece(JPEGPreview *preview) {
     preview->destination.free_in_buffer = PIECE;
 }
 
-static void take(j_compress_ptr cinfo, size_t count) {
+static void append_piece(j_compress_ptr cinfo, size_t count) {
     JPEGPreview *preview = preview_of(cinfo);
     if (!encoded_append(&preview->encoded, preview->piece, count)) longjmp(preview->escape, 1);
     next_piece(preview);
@@ -48,12 +48,12 @@ static void destination_start(j_compress_ptr cinfo) {
 }
 
 static boolean destination_flush(j_compress_ptr cinfo) {
-    take(cinfo, PIECE);
+    append_piece(cinfo, PIECE);
     return TRUE;
 }
 
 static void destination_end(j_compress_ptr cinfo) {
-    take(cinfo, PIECE - cinfo->dest->free_in_buffer);
+    append_piece(cinfo, PIECE - cinfo->dest->free_in_buffer);
 }
 
 bool jpeg_preview_fits(const struct jpeg_decompress_struct *source) {

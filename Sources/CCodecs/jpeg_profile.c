@@ -26,7 +26,7 @@ typedef struct {
 } Chunks;
 
 // Returns false if the chunks do not belong to one profile.
-static bool take(Chunks *found, const uint8_t *content, size_t count) {
+static bool add_chunk(Chunks *found, const uint8_t *content, size_t count) {
     static const char name[12] = "ICC_PROFILE";
     if (count < HEAD || memcmp(content, name, sizeof name)) return true;
     int number = content[12], total = content[13];
@@ -56,7 +56,7 @@ static bool find(Chunks *found, const uint8_t *bytes, size_t count) {
         }
         size_t length = (size_t)bytes[at + 2] << 8 | bytes[at + 3];
         if (length < 2 || length > count - at - 2) return false;
-        if (marker == APP2 && !take(found, bytes + at + 4, length - 2)) return false;
+        if (marker == APP2 && !add_chunk(found, bytes + at + 4, length - 2)) return false;
         at += 2 + length;
     }
     return found->total > 0;
@@ -77,7 +77,7 @@ static uint8_t *join(const uint8_t *bytes, size_t count, size_t *profile_count) 
     return profile;
 }
 
-void jpeg_profile_take(JPEGProfile *profile, const uint8_t *segment, size_t count) {
+void jpeg_profile_add(JPEGProfile *profile, const uint8_t *segment, size_t count) {
     static const char name[12] = "ICC_PROFILE";
     // The first two bytes of a JPEG precede its segments.
     size_t before = profile->segments ? profile->segments_count : 2;

@@ -14,7 +14,7 @@ typedef struct {
 } JPEGProfile;
 
 /// Adds a segment, which starts at its length field. Segments that are not part of a profile are ignored.
-void jpeg_profile_take(JPEGProfile *profile, const uint8_t *segment, size_t count);
+void jpeg_profile_add(JPEGProfile *profile, const uint8_t *segment, size_t count);
 /// Call it after the last segment.
 void jpeg_profile_join(JPEGProfile *profile);
 void jpeg_profile_free(JPEGProfile *profile);

@@ -145,7 +145,7 @@ static void source_skip(j_decompress_ptr cinfo, long count) {
 
 // Reads an APP1 segment once it is complete, and keeps the first one with EXIF. The library's own function
 // would keep all segments of the file.
-static boolean take_app1(j_decompress_ptr cinfo) {
+static boolean read_app1(j_decompress_ptr cinfo) {
     static const char name[6] = "Exif\0";
     JPEGReader *reader = reader_of(cinfo);
     struct jpeg_source_mgr *source = cinfo->src;
@@ -167,7 +167,7 @@ static boolean take_app1(j_decompress_ptr cinfo) {
 
 // Reads an APP2 segment, which may contain a part of a color profile. Other segments are skipped exactly as the
 // library does. So files with a cut segment give the same result whether rows are requested or not.
-static boolean take_app2(j_decompress_ptr cinfo) {
+static boolean read_app2(j_decompress_ptr cinfo) {
     JPEGReader *reader = reader_of(cinfo);
     struct jpeg_source_mgr *source = cinfo->src;
     if (source->bytes_in_buffer < 2) return FALSE;
@@ -175,15 +175,15 @@ static boolean take_app2(j_decompress_ptr cinfo) {
     if (length < 2) length = 2;
     if (reader->stage == HEADER) {
         if (source->bytes_in_buffer < length) return FALSE;
-        jpeg_profile_take(&reader->profile, source->next_input_byte, length);
+        jpeg_profile_add(&reader->profile, source->next_input_byte, length);
     }
     source_skip(cinfo, (long)length);
     return TRUE;
 }
 
-void jpeg_reader_want_rows(JPEGReader *reader) {
+void jpeg_reader_request_rows(JPEGReader *reader) {
     reader->wants_rows = true;
-    jpeg_set_marker_processor(&reader->cinfo, JPEG_APP0 + 2, take_app2);
+    jpeg_set_marker_processor(&reader->cinfo, JPEG_APP0 + 2, read_app2);
 }
 
 void jpeg_reader_set_source(JPEGReader *reader) {
@@ -195,5 +195,5 @@ void jpeg_reader_set_source(JPEGReader *reader) {
         .resync_to_restart = jpeg_resync_to_restart,
     };
     reader->cinfo.src = &reader->source;
-    jpeg_set_marker_processor(&reader->cinfo, JPEG_APP0 + 1, take_app1);
+    jpeg_set_marker_processor(&reader->cinfo, JPEG_APP0 + 1, read_app1);
 }

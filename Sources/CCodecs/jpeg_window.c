@@ -33,7 +33,7 @@ static uint8_t *place_of(const JPEGPlane *plane, uint32_t row) {
     return plane->rows + row % ((uint32_t)plane->lines * WINDOW_MCU_ROWS) * plane->stride;
 }
 
-bool jpeg_window_take(JPEGWindow *window, int index, const uint8_t *row) {
+bool jpeg_window_add(JPEGWindow *window, int index, const uint8_t *row) {
     JPEGPlane *plane = &window->planes[index];
     uint32_t first = window->written * (uint32_t)plane->lines;
     bool is_full = plane->taken - first == (uint32_t)plane->lines * WINDOW_MCU_ROWS;

@@ -31,7 +31,7 @@ typedef struct {
 bool jpeg_window_start(JPEGWindow *window, const struct jpeg_compress_struct *cinfo);
 void jpeg_window_free(JPEGWindow *window);
 /// Adds a row of a plane. Returns false if there is no room or the plane has all its rows.
-bool jpeg_window_take(JPEGWindow *window, int plane, const uint8_t *row);
+bool jpeg_window_add(JPEGWindow *window, int plane, const uint8_t *row);
 /// Returns the next row of MCUs if it is complete. If the image ends within it, its edges are continued.
 bool jpeg_window_show(JPEGWindow *window, JSAMPARRAY planes[]);
 

@@ -22,7 +22,7 @@ typedef enum { HEADER, DECODE, FINISHED, FAILED } Stage;
 struct JXLReader {
     Stage stage;
     CodecFault fault;
-    CodecPicture picture;
+    CodecImageInfo picture;
     JXLSource source, scout;
     size_t taken, scouted;   // bytes of the input, consumed by each decoder
     bool is_scouted;         // the scout waits for the header check, or has reached the last frame
@@ -63,12 +63,12 @@ void jxl_reader_allow_frames(JXLReader *reader, CodecFrameLimits limits) {
     reader->budget.limits = limits;
 }
 
-CodecPicture jxl_reader_picture(const JXLReader *reader) {
-    CodecPicture picture = reader->picture;
+CodecImageInfo jxl_reader_picture(const JXLReader *reader) {
+    CodecImageInfo picture = reader->picture;
     picture.frames = reader->frames;
     picture.maxFrames = reader->budget.told;
     if (reader->stage != HEADER) picture.extraMemory = jxl_extra_memory(&reader->info, reader->frames);
-    if (reader->stage == FINISHED) thumb_tell(&reader->thumb, &picture);
+    if (reader->stage == FINISHED) thumb_report(&reader->thumb, &picture);
     return picture;
 }
 
@@ -79,7 +79,7 @@ const char *jxl_reader_message(const JXLReader *reader) {
 static void read_header(JXLReader *reader) {
     JxlDecoder *decoder = reader->source.decoder;
     JxlBasicInfo *info = &reader->info;
-    CodecPicture *picture = &reader->picture;
+    CodecImageInfo *picture = &reader->picture;
     if (JxlDecoderGetBasicInfo(decoder, info) != JXL_DEC_SUCCESS || !info->xsize || !info->ysize) {
         fail(reader, CodecFaultBroken, "no size");
         return;
@@ -100,7 +100,7 @@ static void read_header(JXLReader *reader) {
 }
 
 // Counts the layers in these bytes before any of them is decoded.
-static void look_ahead(JXLReader *reader, const uint8_t *bytes, size_t count) {
+static void count_layers(JXLReader *reader, const uint8_t *bytes, size_t count) {
     uint64_t pixels = (uint64_t)reader->picture.width * reader->picture.height;
     while (!reader->is_scouted && reader->stage != FAILED) {
         size_t at = reader->scouted;
@@ -112,7 +112,7 @@ static void look_ahead(JXLReader *reader, const uint8_t *bytes, size_t count) {
             reader->is_scouted = true;
             break;
         case JXL_DEC_FRAME:
-            if (!frame_budget_take(&reader->budget, pixels, reader->offset + reader->scouted))
+            if (!frame_budget_count(&reader->budget, pixels, reader->offset + reader->scouted))
                 fail(reader, CodecFaultTooManyFrames, "too many frames");
             break;
         case JXL_DEC_SUCCESS:
@@ -126,7 +126,7 @@ static void look_ahead(JXLReader *reader, const uint8_t *bytes, size_t count) {
 }
 
 // Receives a part of a row. Only the first frame is used.
-static void take_pixels(void *context, size_t x, size_t y, size_t count, const void *pixels) {
+static void receive_pixels(void *context, size_t x, size_t y, size_t count, const void *pixels) {
     JXLReader *reader = context;
     if (reader->frames != 1) return;
     Thumb *thumb = &reader->thumb;
@@ -148,7 +148,7 @@ static void take_pixels(void *context, size_t x, size_t y, size_t count, const v
 static void begin_pixels(JXLReader *reader) {
     JxlPixelFormat format = jxl_pixels_of(&reader->info);
     if (reader->frames == 1) thumb_start(&reader->thumb, reader->picture.width, reader->picture.height);
-    if (JxlDecoderSetImageOutCallback(reader->source.decoder, &format, take_pixels, reader) != JXL_DEC_SUCCESS)
+    if (JxlDecoderSetImageOutCallback(reader->source.decoder, &format, receive_pixels, reader) != JXL_DEC_SUCCESS)
         fail(reader, CodecFaultBroken, "unsupported pixel format");
 }
 
@@ -161,13 +161,13 @@ static void finish(JXLReader *reader) {
     }
 }
 
-static void take_event(JXLReader *reader, JxlDecoderStatus event) {
+static void handle_event(JXLReader *reader, JxlDecoderStatus event) {
     switch (event) {
     case JXL_DEC_BASIC_INFO:
         read_header(reader);
         break;
     case JXL_DEC_COLOR_ENCODING:
-        jxl_want_srgb(reader->source.decoder, &reader->info);
+        jxl_request_srgb(reader->source.decoder, &reader->info);
         break;
     case JXL_DEC_FRAME:
         reader->frames++;
@@ -187,7 +187,7 @@ static void take_event(JXLReader *reader, JxlDecoderStatus event) {
 
 static CodecStatus run(JXLReader *reader, const uint8_t *bytes, size_t count) {
     Slice slice = slice_start();
-    look_ahead(reader, bytes, count);
+    count_layers(reader, bytes, count);
     if (reader->stage == FAILED) return CodecStatusFailed;
     do {
         size_t at = reader->taken;
@@ -197,7 +197,7 @@ static CodecStatus run(JXLReader *reader, const uint8_t *bytes, size_t count) {
             continue;
         }
         bool is_header = reader->stage == HEADER;
-        take_event(reader, event);
+        handle_event(reader, event);
         if (reader->stage == FAILED) return CodecStatusFailed;
         if (reader->stage == FINISHED) return CodecStatusFinished;
         if (is_header && reader->stage == DECODE) {

@@ -71,7 +71,7 @@ bool jxl_is_supported(const JxlDecoder *decoder, const JxlBasicInfo *info) {
     return true;
 }
 
-void jxl_want_srgb(JxlDecoder *decoder, const JxlBasicInfo *info) {
+void jxl_request_srgb(JxlDecoder *decoder, const JxlBasicInfo *info) {
     if (info->uses_original_profile) return;
     JxlColorEncoding encoding = {
         .color_space = info->num_color_channels == 1 ? JXL_COLOR_SPACE_GRAY : JXL_COLOR_SPACE_RGB,

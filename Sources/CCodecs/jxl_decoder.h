@@ -47,7 +47,7 @@ bool jxl_is_supported(const JxlDecoder *decoder, const JxlBasicInfo *info);
 
 /// Requests pixels in sRGB if the image is stored in the library's own color space. Otherwise pixels are in the
 /// color space of the image's profile. Call it at JXL_DEC_COLOR_ENCODING.
-void jxl_want_srgb(JxlDecoder *decoder, const JxlBasicInfo *info);
+void jxl_request_srgb(JxlDecoder *decoder, const JxlBasicInfo *info);
 
 /// The length of the profile of the decoded pixels. 0 if they are sRGB or the profile is not supported.
 size_t jxl_profile_size(const JxlDecoder *decoder);

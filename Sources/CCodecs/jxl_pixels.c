@@ -19,7 +19,7 @@ typedef struct {
     uint32_t next_row;
 } Context;
 
-static bool is_checked(const JxlBasicInfo *info, const CheckedPicture *checked) {
+static bool is_checked(const JxlBasicInfo *info, const CheckedImage *checked) {
     return checked->frames && (checked->frames == 1 || info->have_animation)
         && checked_is(checked, info->xsize, info->ysize, info->alpha_bits > 0, false);
 }
@@ -43,7 +43,7 @@ static JxlDecoderStatus next_event(Context *context) {
 // Reads up to the color information.
 static CodecFault start(void *reader, const PixelsFile *file) {
     Context *context = reader;
-    const CheckedPicture *checked = &file->checked;
+    const CheckedImage *checked = &file->checked;
     context->bytes = file->bytes;
     context->count = file->count;
     if (!jxl_open(&context->source)) return CodecFaultTooMuchMemory;
@@ -54,7 +54,7 @@ static CodecFault start(void *reader, const PixelsFile *file) {
     if (!is_checked(info, checked) || !jxl_is_supported(decoder, info)) return CodecFaultBroken;
     if (jxl_extra_memory(info, checked->frames) > checked->extra_memory) return CodecFaultTooMuchMemory;
     if (next_event(context) != JXL_DEC_COLOR_ENCODING) return CodecFaultBroken;
-    jxl_want_srgb(decoder, info);
+    jxl_request_srgb(decoder, info);
     Pixels *pixels = &context->pixels;
     pixels->width = info->xsize;
     pixels->height = info->ysize;
@@ -72,7 +72,7 @@ static CodecFault start(void *reader, const PixelsFile *file) {
     return CodecFaultNone;
 }
 
-static bool take_image(Context *context) {
+static bool set_output(Context *context) {
     size_t size = context->stride * context->pixels.height;
     JxlPixelFormat format = jxl_pixels_of(&context->info);
     if (!context->image) context->image = calloc(1, size);
@@ -91,7 +91,7 @@ static bool prepare(Context *context) {
         case JXL_DEC_FRAME:
             break;
         case JXL_DEC_NEED_IMAGE_OUT_BUFFER:
-            if (!take_image(context)) return false;
+            if (!set_output(context)) return false;
             break;
         case JXL_DEC_FULL_IMAGE:
             jxl_close(&context->source);
@@ -129,7 +129,7 @@ static void close_pixels(Pixels *pixels) {
 }
 
 Pixels *jxl_pixels_open(
-    const uint8_t *bytes, size_t count, CheckedPicture checked, uint32_t min_width,
+    const uint8_t *bytes, size_t count, CheckedImage checked, uint32_t min_width,
     uint32_t min_height, CodecFault *fault) {
     static const PixelsReader reader = {sizeof(Context), start, read_rows, close_pixels};
     return pixels_open(&reader, (PixelsFile){bytes, count, checked, min_width, min_height}, fault);

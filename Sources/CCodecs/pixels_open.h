@@ -10,7 +10,7 @@
 typedef struct {
     const uint8_t *bytes;
     size_t count;
-    CheckedPicture checked;
+    CheckedImage checked;
     uint32_t min_width, min_height;
 } PixelsFile;
 

@@ -112,12 +112,12 @@ static int passes_to_show(const PNGReader *reader) {
     return may && is_idle && is_newer ? reader->whole_passes : 0;
 }
 
-CodecPicture png_reader_picture(const PNGReader *reader) {
-    CodecPicture picture = reader->picture;
+CodecImageInfo png_reader_picture(const PNGReader *reader) {
+    CodecImageInfo picture = reader->picture;
     picture.scansToShow = passes_to_show(reader);
     picture.frames = reader->frames.budget.frames;
     picture.maxFrames = reader->frames.budget.told;
-    if (reader->stage == FINISHED) thumb_tell(&reader->thumb, &picture);
+    if (reader->stage == FINISHED) thumb_report(&reader->thumb, &picture);
     picture.exif = reader->exif;
     picture.exifCount = reader->exif_count;
     return picture;
@@ -127,7 +127,7 @@ void png_reader_allow_frames(PNGReader *reader, CodecFrameLimits limits) {
     reader->frames.budget.limits = limits;
 }
 
-void png_reader_want_rows(PNGReader *reader) {
+void png_reader_request_rows(PNGReader *reader) {
     reader->rows_out.is_wanted = true;
 }
 
@@ -161,7 +161,7 @@ static void start_preview(PNGReader *reader) {
         &reader->grid, passes, reader->picture.hasAlpha, reader->orientation, reader->max_preview);
 }
 
-static void drop_preview(PNGReader *reader) {
+static void discard_preview(PNGReader *reader) {
     png_preview_destroy(reader->preview);
     reader->preview = NULL;
 }
@@ -174,7 +174,7 @@ static bool is_under_way(const PNGReader *reader) {
 static bool render_preview(PNGReader *reader, Slice slice) {
     if (reader->preview_wanted) start_preview(reader);
     while (is_under_way(reader)) {
-        if (!png_preview_write_row(reader->preview)) drop_preview(reader);
+        if (!png_preview_write_row(reader->preview)) discard_preview(reader);
         if (slice_is_over(slice)) return !is_under_way(reader);
     }
     return true;
@@ -196,14 +196,14 @@ static CodecStep run(PNGReader *reader, const uint8_t *bytes, size_t count, bool
     size_t consumed = 0;
     reader->is_last_bytes = ended;
     // The image itself takes precedence over previews.
-    if (ended && is_under_way(reader)) drop_preview(reader);
+    if (ended && is_under_way(reader)) discard_preview(reader);
     if (!render_preview(reader, slice))
         return (CodecStep){CodecStatusHasMore, CodecFaultNone, consumed};
     while (consumed < count) {
         const uint8_t *rest = bytes + consumed;
         bool at_head = reader->stage == SIGNATURE || reader->stage == HEAD;
         size_t left = count - consumed;
-        size_t taken = at_head ? png_reader_take_head(reader, rest, left) : png_reader_take_content(reader, rest, left);
+        size_t taken = at_head ? png_reader_collect_head(reader, rest, left) : png_reader_process_content(reader, rest, left);
         consumed += taken;
         reader->offset += taken;
         if (reader->stage == FINISHED) return finished(reader, count);
@@ -229,22 +229,22 @@ CodecStep png_reader_step(PNGReader *reader, const uint8_t *bytes, size_t count,
     return run(reader, bytes, count, ended);
 }
 
-void png_reader_want_no_previews(PNGReader *reader) {
+void png_reader_disable_previews(PNGReader *reader) {
     reader->has_no_previews = true;
 }
 
-void png_reader_want_no_frames(PNGReader *reader) {
-    png_frames_drop(&reader->frames);
+void png_reader_skip_animation(PNGReader *reader) {
+    png_frames_discard(&reader->frames);
 }
 
-void png_reader_want_preview(PNGReader *reader, int orientation) {
+void png_reader_request_preview(PNGReader *reader, int orientation) {
     reader->orientation = orientation;
     reader->preview_wanted = passes_to_show(reader) > 0;
 }
 
-void png_reader_drop_preview(PNGReader *reader) {
+void png_reader_discard_preview(PNGReader *reader) {
     reader->preview_wanted = false;
-    drop_preview(reader);
+    discard_preview(reader);
 }
 
 CodecPreview png_reader_preview(const PNGReader *reader) {

@@ -64,7 +64,7 @@ static void check_frames(PNGReader *reader, bool is_fine) {
     if (is_fine) return;
     if (reader->frames.fault != CodecFaultBroken)
         png_reader_fail(reader, reader->frames.fault, reader->frames.message);
-    png_frames_drop(&reader->frames);
+    png_frames_discard(&reader->frames);
     if (reader->stage == FRAME) reader->stage = SKIP;
 }
 
@@ -81,12 +81,12 @@ static void begin_chunk(PNGReader *reader) {
     bool data = is_type(reader, "IDAT");
     reader->after_data = reader->after_data || (reader->in_data && !data);
     reader->in_data = data;
-    if (data) png_frames_see_data(&reader->frames);
+    if (data) png_frames_begin_image(&reader->frames);
     if (reader->stage == PASS) pass_on(reader, head, sizeof reader->head);
 }
 
 // Collects the eight bytes at the start of a chunk or of the file.
-size_t png_reader_take_head(PNGReader *reader, const uint8_t *bytes, size_t count) {
+size_t png_reader_collect_head(PNGReader *reader, const uint8_t *bytes, size_t count) {
     size_t wanted = sizeof reader->head - reader->head_count;
     size_t taken = count < wanted ? count : wanted;
     memcpy(reader->head + reader->head_count, bytes, taken);
@@ -125,14 +125,14 @@ static void end_chunk(PNGReader *reader) {
 }
 
 // Processes a piece of the chunk's content or checksum.
-size_t png_reader_take_content(PNGReader *reader, const uint8_t *bytes, size_t count) {
+size_t png_reader_process_content(PNGReader *reader, const uint8_t *bytes, size_t count) {
     size_t taken = count < reader->left ? count : (size_t)reader->left;
     if (reader->stage == PASS) {
         if (taken > reader->piece) taken = reader->piece;
         pass_on(reader, bytes, taken);
     } else if (reader->stage == FRAME) {
         if (taken > PNG_PIECE) taken = PNG_PIECE;
-        check_frames(reader, png_frames_take(&reader->frames, bytes, taken, reader->offset));
+        check_frames(reader, png_frames_process(&reader->frames, bytes, taken, reader->offset));
     } else if (reader->stage == KEEP) {
         size_t content = reader->left > 4 ? (size_t)reader->left - 4 : 0;
         size_t kept = taken < content ? taken : content;
@@ -160,7 +160,7 @@ void png_reader_end_early(PNGReader *reader) {
     size_t given = is_in_end ? sizeof end - (size_t)reader->left : 0;
     reader->made_end = true;
     // An incomplete chunk is ignored.
-    if (reader->stage == FRAME) png_frames_drop(&reader->frames);
+    if (reader->stage == FRAME) png_frames_discard(&reader->frames);
     reader->stage = HEAD;
     pass_on(reader, end + given, sizeof end - given);
     end_chunk(reader);

@@ -41,7 +41,7 @@ static bool begin_animation(PNGFrames *frames) {
     return frames->promised ? true : wrong(frames, "an animation without frames");
 }
 
-static bool take_sequence(PNGFrames *frames) {
+static bool check_sequence(PNGFrames *frames) {
     return number_at(frames->content) == frames->sequence++ ? true : wrong(frames, "frames out of order");
 }
 
@@ -68,7 +68,7 @@ static size_t row_bytes(const PNGFrames *frames) {
 }
 
 static bool begin_frame(PNGFrames *frames, uint64_t offset) {
-    if (frames->count != PNG_FRAME_CONTROL || !take_sequence(frames)) return wrong(frames, "bad fcTL");
+    if (frames->count != PNG_FRAME_CONTROL || !check_sequence(frames)) return wrong(frames, "bad fcTL");
     const uint8_t *control = frames->content;
     uint64_t width = number_at(control + 4), height = number_at(control + 8);
     uint64_t right = number_at(control + 12) + width, bottom = number_at(control + 16) + height;
@@ -78,7 +78,7 @@ static bool begin_frame(PNGFrames *frames, uint64_t offset) {
     if (!frames->has_data && !is_whole) return wrong(frames, "the first frame's size differs from the image's");
     if (control[24] > 2 || control[25] > 1) return wrong(frames, "bad fcTL");
     if (frames->budget.frames == frames->promised) return wrong(frames, "more frames than promised");
-    if (!frame_budget_take(&frames->budget, width * height, offset))
+    if (!frame_budget_count(&frames->budget, width * height, offset))
         return fail(frames, CodecFaultTooManyFrames, "too many frames");
     frames->frame_width = (uint32_t)width;
     frames->frame_height = (uint32_t)height;
@@ -90,14 +90,14 @@ static bool begin_frame(PNGFrames *frames, uint64_t offset) {
     return true;
 }
 
-void png_frames_see_data(PNGFrames *frames) {
+void png_frames_begin_image(PNGFrames *frames) {
     frames->has_data = true;
     // libpng checks that the default image has all its rows.
     if (frames->state == PNGFrameAwaited) frames->state = PNGFrameDone;
 }
 
 // Skips rows; each begins with its filter type.
-static bool take_rows(PNGFrames *frames, const uint8_t *bytes, size_t count) {
+static bool skip_rows(PNGFrames *frames, const uint8_t *bytes, size_t count) {
     while (count) {
         if (!frames->row_left) {
             if (!frames->rows_left) return wrong(frames, "too much data for a frame");
@@ -135,7 +135,7 @@ static bool inflate_some(PNGFrames *frames, const uint8_t *bytes, size_t count) 
         stream->avail_out = PIECE;
         code = inflate(stream, Z_NO_FLUSH);
         if (code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR) return wrong(frames, "damaged frame data");
-        if (!take_rows(frames, rows, PIECE - stream->avail_out)) return false;
+        if (!skip_rows(frames, rows, PIECE - stream->avail_out)) return false;
     } while (code == Z_OK && !stream->avail_out);
     if (code != Z_STREAM_END) return true;
     if (frames->rows_left || frames->row_left || stream->avail_in) return wrong(frames, "a frame's data has a wrong length");
@@ -146,14 +146,14 @@ static bool inflate_some(PNGFrames *frames, const uint8_t *bytes, size_t count) 
 
 // Checks the order: a frame's data must follow the default image and the frame's control chunk.
 static bool begin_data(PNGFrames *frames) {
-    if (!take_sequence(frames)) return false;
+    if (!check_sequence(frames)) return false;
     bool is_expected = frames->state == PNGFrameAwaited || frames->state == PNGFrameBegun;
     if (!frames->has_data) return wrong(frames, "frame data before the image data");
     return is_expected ? true : wrong(frames, "frame data without a frame");
 }
 
 // Processes bytes before the checksum. Collects the control fields, or the sequence number before frame data.
-static bool take_content(PNGFrames *frames, const uint8_t *bytes, size_t count) {
+static bool process_content(PNGFrames *frames, const uint8_t *bytes, size_t count) {
     bool is_data = frames->chunk == PNGDataChunk;
     size_t most = is_data ? 4 : PNG_FRAME_CONTROL, wanted = most - frames->count;
     size_t kept = count < wanted ? count : wanted;
@@ -177,11 +177,11 @@ static bool end_chunk(PNGFrames *frames, uint64_t offset) {
     }
 }
 
-bool png_frames_take(PNGFrames *frames, const uint8_t *bytes, size_t count, uint64_t offset) {
+bool png_frames_process(PNGFrames *frames, const uint8_t *bytes, size_t count, uint64_t offset) {
     size_t content = count < frames->left ? count : frames->left;
     frames->checksum = content ? crc32(frames->checksum, bytes, (uInt)content) : frames->checksum;
     frames->left -= (uint32_t)content;
-    if (content && !take_content(frames, bytes, content)) return false;
+    if (content && !process_content(frames, bytes, content)) return false;
     for (size_t index = content; index < count; index++) frames->told[frames->told_count++] = bytes[index];
     return frames->told_count < 4 || end_chunk(frames, offset);
 }
@@ -192,7 +192,7 @@ bool png_frames_end(PNGFrames *frames) {
     return frames->state == PNGFrameDone ? true : wrong(frames, "not enough data for a frame");
 }
 
-void png_frames_drop(PNGFrames *frames) {
+void png_frames_discard(PNGFrames *frames) {
     frames->is_dropped = true;
     frames->is_animated = false;
     frames->budget.frames = 0;

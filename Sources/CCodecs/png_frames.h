@@ -50,18 +50,18 @@ typedef struct {
     const char *message;
 } PNGFrames;
 
-/// Whether a chunk belongs to an animation. If so, pass its bytes to `png_frames_take`.
+/// Whether a chunk belongs to an animation. If so, pass its bytes to `png_frames_process`.
 bool png_frames_begins(PNGFrames *frames, const uint8_t head[8], uint32_t length);
 /// Processes bytes of the chunk, including its checksum. Returns false on failure; see `fault`. On
-/// CodecFaultBroken, call `png_frames_drop`.
+/// CodecFaultBroken, call `png_frames_discard`.
 /// - Parameter offset: how many bytes of the file precede these.
-bool png_frames_take(PNGFrames *frames, const uint8_t *bytes, size_t count, uint64_t offset);
+bool png_frames_process(PNGFrames *frames, const uint8_t *bytes, size_t count, uint64_t offset);
 /// Call it when the default image begins.
-void png_frames_see_data(PNGFrames *frames);
-/// Call it at the end of the file. Returns false like `png_frames_take`.
+void png_frames_begin_image(PNGFrames *frames);
+/// Call it at the end of the file. Returns false like `png_frames_process`.
 bool png_frames_end(PNGFrames *frames);
 /// Discards the animation. Its further chunks are skipped.
-void png_frames_drop(PNGFrames *frames);
+void png_frames_discard(PNGFrames *frames);
 void png_frames_free(PNGFrames *frames);
 
 #endif

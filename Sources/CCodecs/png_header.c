@@ -24,7 +24,7 @@ static uint64_t count_rows(uint32_t width, uint32_t height, bool interlaced) {
 
 // Previews are optional: they never make an image exceed the memory limit.
 static void allow_previews(PNGReader *reader) {
-    CodecPicture *picture = &reader->picture;
+    CodecImageInfo *picture = &reader->picture;
     if (!picture->isProgressive || reader->has_no_previews) return;
     PassGrid grid = pass_grid_plan(picture->width, picture->height, MAX_GRID);
     if (!grid.passes) return;
@@ -43,7 +43,7 @@ static void allow_previews(PNGReader *reader) {
 
 // Rows are optional too: without them, variants are made later from the stored bytes.
 static void allow_rows(PNGReader *reader) {
-    CodecPicture *picture = &reader->picture;
+    CodecImageInfo *picture = &reader->picture;
     if (!reader->rows_out.is_wanted) return;
     size_t stored = png_get_rowbytes(reader->png, reader->info);
     size_t piece = PNG_PIECE * stored / ((size_t)4 * picture->width);
@@ -58,7 +58,7 @@ static void allow_rows(PNGReader *reader) {
 
 void png_reader_read_header(PNGReader *reader) {
     png_structp png = reader->png;
-    CodecPicture *picture = &reader->picture;
+    CodecImageInfo *picture = &reader->picture;
     picture->width = png_get_image_width(png, reader->info);
     picture->height = png_get_image_height(png, reader->info);
     picture->isProgressive = png_get_interlace_type(png, reader->info) != PNG_INTERLACE_NONE;

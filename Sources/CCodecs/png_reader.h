@@ -35,7 +35,7 @@ struct PNGReader {
     uint64_t rows, rows_wanted;
     PNGFrames frames;
     size_t allocated, max_memory;
-    CodecPicture picture;
+    CodecImageInfo picture;
     PNGPixels pixels;
     Thumb thumb;
     PassGrid grid;
@@ -67,9 +67,9 @@ void png_reader_on_info(png_structp png, png_infop info);
 void png_reader_on_row(png_structp png, png_bytep row, png_uint_32 number, int pass);
 
 // Collects the eight bytes at the start of a chunk or of the file. Returns how many bytes it consumed.
-size_t png_reader_take_head(PNGReader *reader, const uint8_t *bytes, size_t count);
+size_t png_reader_collect_head(PNGReader *reader, const uint8_t *bytes, size_t count);
 // Processes a piece of the chunk's content or checksum. Returns how many bytes it consumed.
-size_t png_reader_take_content(PNGReader *reader, const uint8_t *bytes, size_t count);
+size_t png_reader_process_content(PNGReader *reader, const uint8_t *bytes, size_t count);
 // Handles bytes that end before IEND: finishes an image whose data is complete, and fails otherwise.
 void png_reader_end_early(PNGReader *reader);
 // Whether IHDR and its checksum were just read.

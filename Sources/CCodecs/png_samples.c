@@ -4,9 +4,9 @@
 #include <stdlib.h>
 
 // Makes libpng convert stored samples to 8 bits.
-static void want_pixels(PNGReader *reader) {
+static void request_8_bit_samples(PNGReader *reader) {
     png_structp png = reader->png;
-    CodecPicture *picture = &reader->picture;
+    CodecImageInfo *picture = &reader->picture;
     png_set_expand(png);
     png_set_scale_16(png);
     png_read_update_info(png, reader->info);
@@ -19,7 +19,7 @@ void png_reader_on_info(png_structp png, png_infop info) {
     PNGReader *reader = png_get_progressive_ptr(png);
     reader->picture.hasAlpha = (png_get_color_type(png, info) & PNG_COLOR_MASK_ALPHA)
         || png_get_valid(png, info, PNG_INFO_tRNS);
-    if (reader->rows_out.is_wanted) want_pixels(reader);
+    if (reader->rows_out.is_wanted) request_8_bit_samples(reader);
     reader->pixels = png_pixels(png, info);
     // libpng has converted the transparent color to alpha.
     if (reader->rows_out.is_wanted) reader->pixels.has_key = false;

@@ -9,7 +9,7 @@ typedef struct {
     uint8_t *pixels;
 } Context;
 
-static bool take_rows(Encoder *encoder, const uint8_t *rows, size_t stride, int count) {
+static bool add_rows(Encoder *encoder, const uint8_t *rows, size_t stride, int count) {
     Context *context = encoder->context;
     for (int row = 0; row < count; row++) {
         if (context->room - context->count < context->row_bytes) return false;
@@ -39,7 +39,7 @@ Encoder *raw_encoder_open(uint32_t width, uint32_t height, int channels, int qua
     context->room = raw_encoder_max_bytes(width, height, channels, quality);
     context->pixels = malloc(context->room + 1);
     context->encoder = (Encoder){
-        .context = context, .rows = take_rows, .finish = finish, .close = close_encoder};
+        .context = context, .rows = add_rows, .finish = finish, .close = close_encoder};
     if (context->pixels) return &context->encoder;
     close_encoder(&context->encoder);
     return NULL;

@@ -39,9 +39,9 @@ struct Resampler {
     int channels;
     bool has_alpha;
     uint32_t out_width, out_height;
-    uint32_t came, taken;  // received rows, and how many of them are in pairs
-    uint32_t given;        // rows returned so far
-    uint32_t added;        // rows added to the sums
+    uint32_t received, taken;  // received rows, and how many of them are in pairs
+    uint32_t returned;  // rows returned so far
+    uint32_t added;  // rows added to the sums
     uint32_t opened;       // output rows that have sums
     uint32_t *firsts;
     int16_t *weights_across, *weights_down, *ring, *lines, *line, *lines_out;
@@ -235,7 +235,7 @@ static size_t find_pairs(
 static void add(Resampler *resampler) {
     uint32_t start = resampler->added, end = resampler->taken;
     const int16_t *pairs[RESAMPLER_BATCH / 2 + 1];
-    for (uint32_t row = resampler->given; row < resampler->out_height; row++) {
+    for (uint32_t row = resampler->returned; row < resampler->out_height; row++) {
         if (axis_taps(resampler->layout.down, row).first >= end) break;
         Taps taps = open_sums(resampler, row);
         uint32_t taps_end = taps.first + taps.count;
@@ -272,10 +272,10 @@ static void premultiply(Resampler *resampler, uint32_t row) {
 }
 
 // Called after a row was copied into `split`. Every second row, and the last one, completes a pair.
-static void came(Resampler *resampler) {
-    uint32_t row = resampler->came++;
+static void add_row(Resampler *resampler) {
+    uint32_t row = resampler->received++;
     if (resampler->has_alpha) premultiply(resampler, row);
-    if (row % 2 == 0 && resampler->came < resampler->layout.down.size) return;
+    if (row % 2 == 0 && resampler->received < resampler->layout.down.size) return;
     uint32_t first = row - row % 2;
     for (int channel = 0; channel < resampler->channels; channel++) {
         int16_t *pair = pair_of(resampler, channel, row);
@@ -286,7 +286,7 @@ static void came(Resampler *resampler) {
             kernel_pair(split_row(resampler, channel, first), split_row(resampler, channel, row),
                 resampler->layout.span, pair);
     }
-    resampler->taken = resampler->came;
+    resampler->taken = resampler->received;
     // A batch is complete.
     bool is_full = resampler->taken % RESAMPLER_BATCH == 0;
     bool is_last = resampler->taken == resampler->layout.down.size;
@@ -296,23 +296,23 @@ static void came(Resampler *resampler) {
 void resampler_push(Resampler *resampler, const uint8_t *rows, size_t stride, int count) {
     size_t left = resampler->layout.left * (size_t)resampler->channels;
     if (count <= 0 || count > RESAMPLER_BATCH) return;
-    for (int row = 0; row < count && resampler->given < resampler->out_height; row++) {
+    for (int row = 0; row < count && resampler->returned < resampler->out_height; row++) {
         uint8_t *planes[MAX_CHANNELS];
         for (int channel = 0; channel < resampler->channels; channel++)
-            planes[channel] = split_row(resampler, channel, resampler->came);
+            planes[channel] = split_row(resampler, channel, resampler->received);
         planes_split(rows + (size_t)row * stride + left, resampler->channels, resampler->layout.span,
             planes);
-        came(resampler);
+        add_row(resampler);
     }
 }
 
 void resampler_push_planes(Resampler *resampler, const uint8_t *const *planes) {
     const Layout *layout = &resampler->layout;
-    if (resampler->given == resampler->out_height) return;
+    if (resampler->returned == resampler->out_height) return;
     for (int channel = 0; channel < resampler->channels; channel++)
-        memcpy(split_row(resampler, channel, resampler->came), planes[channel] + layout->left,
+        memcpy(split_row(resampler, channel, resampler->received), planes[channel] + layout->left,
             layout->span);
-    came(resampler);
+    add_row(resampler);
 }
 
 // Computes a channel's line of the next row.
@@ -321,12 +321,12 @@ static void make_line(Resampler *resampler, int channel, Taps taps) {
     int shift = layout->bits_down - (resampler->has_alpha ? 0 : LINE_BITS);
     if (!layout->keeps) {
         kernel_settle(
-            sums_of(resampler, channel, resampler->given), shift, layout->span, resampler->line);
+            sums_of(resampler, channel, resampler->returned), shift, layout->span, resampler->line);
         return;
     }
     const int16_t *pairs[MAX_PAIRS];
     size_t count = find_pairs(resampler, channel, taps.first, taps.first + taps.count, pairs);
-    KernelPairs summed = {pairs, weights_of(resampler, resampler->given), count};
+    KernelPairs summed = {pairs, weights_of(resampler, resampler->returned), count};
     kernel_down(summed, shift, layout->span, resampler->line);
 }
 
@@ -335,7 +335,7 @@ static void make_row(Resampler *resampler, Taps taps) {
     size_t outputs = resampler->layout.outputs;
     const int16_t *lines[MAX_CHANNELS];
     uint8_t *samples[MAX_CHANNELS];
-    if (resampler->layout.keeps) weigh_down(resampler, resampler->given, taps);
+    if (resampler->layout.keeps) weigh_down(resampler, resampler->returned, taps);
     for (int channel = 0; channel < resampler->channels; channel++) {
         int16_t *line = resampler->lines_out + (size_t)channel * outputs;
         samples[channel] = resampler->samples_out + (size_t)channel * outputs;
@@ -349,8 +349,8 @@ static void make_row(Resampler *resampler, Taps taps) {
 }
 
 bool resampler_is_ready(const Resampler *resampler) {
-    if (resampler->given == resampler->out_height) return false;
-    Taps taps = axis_taps(resampler->layout.down, resampler->given);
+    if (resampler->returned == resampler->out_height) return false;
+    Taps taps = axis_taps(resampler->layout.down, resampler->returned);
     uint32_t seen = resampler->layout.keeps ? resampler->taken : resampler->added;
     return taps.first + taps.count <= seen;
 }
@@ -358,8 +358,8 @@ bool resampler_is_ready(const Resampler *resampler) {
 // Computes the next row, if it is ready.
 static bool next_row(Resampler *resampler) {
     if (!resampler_is_ready(resampler)) return false;
-    make_row(resampler, axis_taps(resampler->layout.down, resampler->given));
-    resampler->given++;
+    make_row(resampler, axis_taps(resampler->layout.down, resampler->returned));
+    resampler->returned++;
     return true;
 }
 

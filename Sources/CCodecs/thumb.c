@@ -107,7 +107,7 @@ void thumb_finish_pixels(Thumb *thumb) {
         }
 }
 
-void thumb_tell(const Thumb *thumb, CodecPicture *picture) {
+void thumb_report(const Thumb *thumb, CodecImageInfo *picture) {
     picture->thumbnail = thumb->rgba;
     picture->thumbnailColumns = thumb->columns;
     picture->thumbnailRows = thumb->rows;

@@ -56,6 +56,6 @@ void thumb_finish_planes(Thumb *thumb, int channels);
 /// Fills `rgba` from the added pixels.
 void thumb_finish_pixels(Thumb *thumb);
 /// Sets the thumbnail of `picture`. The thumbnail must live as long as `picture` is used.
-void thumb_tell(const Thumb *thumb, CodecPicture *picture);
+void thumb_report(const Thumb *thumb, CodecImageInfo *picture);
 
 #endif

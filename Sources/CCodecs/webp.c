@@ -26,7 +26,7 @@ typedef enum { CHUNK, HEADER, SKIP, EXIF, IMAGE, FINISHED, FAILED } Stage;
 struct WebPReader {
     Stage stage;
     CodecFault fault;
-    CodecPicture picture;
+    CodecImageInfo picture;
     WebPContainer container;
     bool has_header;
     FrameBudget budget;
@@ -66,11 +66,11 @@ void webp_reader_allow_frames(WebPReader *reader, CodecFrameLimits limits) {
     reader->budget.limits = limits;
 }
 
-CodecPicture webp_reader_picture(const WebPReader *reader) {
-    CodecPicture picture = reader->picture;
+CodecImageInfo webp_reader_picture(const WebPReader *reader) {
+    CodecImageInfo picture = reader->picture;
     picture.frames = reader->budget.frames;
     picture.maxFrames = reader->budget.told;
-    if (reader->stage == FINISHED) thumb_tell(&reader->thumb, &picture);
+    if (reader->stage == FINISHED) thumb_report(&reader->thumb, &picture);
     picture.exif = reader->exif_done ? reader->exif : NULL;
     picture.exifCount = reader->exif_done ? reader->exif_count : 0;
     return picture;
@@ -83,7 +83,7 @@ const char *webp_reader_message(const WebPReader *reader) {
 static void begin_image(WebPReader *reader) {
     const WebPContainer *container = &reader->container;
     uint32_t width = container->place.width, height = container->place.height;
-    if (!frame_budget_take(&reader->budget, (uint64_t)width * height, container->offset)) {
+    if (!frame_budget_count(&reader->budget, (uint64_t)width * height, container->offset)) {
         fail(reader, CodecFaultTooManyFrames, "too many frames");
         return;
     }
@@ -104,9 +104,9 @@ static void begin_image(WebPReader *reader) {
 }
 
 // Reports the header before the first chunk of pixels, because the memory depends on the type of that chunk.
-static void tell_header(WebPReader *reader, WebPChunk chunk) {
+static void report_header(WebPReader *reader, WebPChunk chunk) {
     const WebPContainer *container = &reader->container;
-    CodecPicture *picture = &reader->picture;
+    CodecImageInfo *picture = &reader->picture;
     picture->width = container->width;
     picture->height = container->height;
     // In an animation, any frame may be of the more expensive type and nearly as large as the file.
@@ -131,7 +131,7 @@ static void begin_exif(WebPReader *reader) {
 
 static void begin_pixels(WebPReader *reader, WebPChunk chunk, const uint8_t *bytes) {
     if (!reader->has_header) {
-        tell_header(reader, chunk);
+        report_header(reader, chunk);
     } else if (!webp_container_enter(&reader->container, chunk, bytes)) {
         fail(reader, CodecFaultBroken, reader->container.wrong);
     } else if (chunk == WebPImage) {
@@ -144,8 +144,8 @@ static void begin_pixels(WebPReader *reader, WebPChunk chunk, const uint8_t *byt
 }
 
 // Reads a chunk's head. Returns false if it needs bytes.
-static bool take_chunk(WebPReader *reader, const uint8_t *bytes, size_t count) {
-    WebPChunk chunk = webp_container_look(&reader->container, bytes, count);
+static bool read_chunk(WebPReader *reader, const uint8_t *bytes, size_t count) {
+    WebPChunk chunk = webp_container_inspect(&reader->container, bytes, count);
     switch (chunk) {
     case WebPNeedsBytes:
         return false;
@@ -180,7 +180,7 @@ static void end_image(WebPReader *reader) {
     reader->stage = SKIP;
 }
 
-static void take_image(WebPReader *reader, const uint8_t *bytes, size_t count) {
+static void append_image(WebPReader *reader, const uint8_t *bytes, size_t count) {
     WebPFrame *frame = &reader->frame;
     if (count && !webp_frame_append(frame, bytes, count))
         fail(reader, CodecFaultTooMuchMemory, "out of memory");
@@ -211,7 +211,7 @@ static bool decode(WebPReader *reader) {
 }
 
 // Consumes some of the chunk's bytes. Returns how many.
-static size_t take_content(WebPReader *reader, const uint8_t *bytes, size_t count) {
+static size_t consume_content(WebPReader *reader, const uint8_t *bytes, size_t count) {
     WebPContainer *container = &reader->container;
     uint64_t left = container->chunk_end - container->offset;
     size_t taken = count < left ? count : (size_t)left;
@@ -219,7 +219,7 @@ static size_t take_content(WebPReader *reader, const uint8_t *bytes, size_t coun
     uint64_t start = container->offset;
     container->offset += taken;
     if (reader->stage == IMAGE) {
-        take_image(reader, bytes, taken);
+        append_image(reader, bytes, taken);
         return taken;
     }
     if (reader->stage == EXIF) {
@@ -239,11 +239,11 @@ static bool advance(WebPReader *reader, const uint8_t *bytes, size_t count, size
     uint64_t start = container->offset;
     bool moved = true;
     if (reader->stage == CHUNK) {
-        moved = take_chunk(reader, bytes, count);
+        moved = read_chunk(reader, bytes, count);
     } else if (!decode(reader)) {
         bool is_over = container->offset == container->chunk_end;
         if (!count && !is_over) return false;
-        take_content(reader, bytes, count);
+        consume_content(reader, bytes, count);
     }
     *consumed += (size_t)(container->offset - start);
     return moved;

@@ -41,7 +41,7 @@ static void close_frames(Frames *frames) {
     free(context);
 }
 
-static CodecFault start(Context *context, const uint8_t *bytes, size_t count, const CheckedPicture *checked) {
+static CodecFault start(Context *context, const uint8_t *bytes, size_t count, const CheckedImage *checked) {
     WebPData data = {bytes, count};
     WebPAnimDecoderOptions options;
     // The properties are checked before canvases of that size are allocated.
@@ -70,7 +70,7 @@ static CodecFault start(Context *context, const uint8_t *bytes, size_t count, co
     return CodecFaultNone;
 }
 
-Frames *webp_frames_open(const uint8_t *bytes, size_t count, CheckedPicture checked, CodecFault *fault) {
+Frames *webp_frames_open(const uint8_t *bytes, size_t count, CheckedImage checked, CodecFault *fault) {
     Context *context = calloc(1, sizeof *context);
     *fault = CodecFaultTooMuchMemory;
     if (!context) return NULL;

@@ -16,7 +16,7 @@ static WebPChunk wrong(WebPContainer *container, const char *what) {
     return WebPWrong;
 }
 
-static WebPChunk look_at_riff(WebPContainer *container, const uint8_t *bytes, size_t count) {
+static WebPChunk inspect_riff(WebPContainer *container, const uint8_t *bytes, size_t count) {
     if (count < RIFF_HEAD) return WebPNeedsBytes;
     uint64_t size = webp_u32(bytes + 4);
     if (webp_u32(bytes) != TAG_RIFF || webp_u32(bytes + 8) != TAG_WEBP
@@ -27,7 +27,7 @@ static WebPChunk look_at_riff(WebPContainer *container, const uint8_t *bytes, si
     return WebPOther;
 }
 
-static void note_canvas(WebPContainer *container, const uint8_t *content) {
+static void read_canvas(WebPContainer *container, const uint8_t *content) {
     container->has_canvas = true;
     container->is_animated = content[0] & FLAG_ANIMATION;
     container->width = container->place.width = webp_u24(content + 4) + 1;
@@ -54,7 +54,7 @@ static bool is_canvas(const WebPContainer *container) {
 }
 
 // How many bytes of the content are inspected.
-static size_t bytes_looked_at(const WebPContainer *container, WebPChunk chunk) {
+static size_t bytes_inspected(const WebPContainer *container, WebPChunk chunk) {
     switch (chunk) {
     case WebPAnimationFrame:
         return ANMF_SIZE;
@@ -67,9 +67,9 @@ static size_t bytes_looked_at(const WebPContainer *container, WebPChunk chunk) {
     }
 }
 
-static WebPChunk look_at_content(
+static WebPChunk inspect_content(
     WebPContainer *container, WebPChunk chunk, const uint8_t *content) {
-    if (is_canvas(container)) note_canvas(container, content);
+    if (is_canvas(container)) read_canvas(container, content);
     if (chunk != WebPImage) return chunk;
     const WebPBitstream *bitstream = &container->bitstream;
     if (!webp_bitstream_read(container->tag, content, &container->bitstream))
@@ -80,7 +80,7 @@ static WebPChunk look_at_content(
     return chunk;
 }
 
-static WebPChunk look_at_chunk(WebPContainer *container, const uint8_t *bytes, size_t count) {
+static WebPChunk inspect_chunk(WebPContainer *container, const uint8_t *bytes, size_t count) {
     uint64_t end = container->frame_end ? container->frame_end : container->riff_end;
     uint64_t room = end - container->offset;
     container->tag = 0;
@@ -96,20 +96,20 @@ static WebPChunk look_at_chunk(WebPContainer *container, const uint8_t *bytes, s
     // Some writers omit the last chunk's padding.
     container->chunk_end = container->content_end + (size % 2 && container->content_end < end);
     WebPChunk chunk = kind(container);
-    size_t needed = bytes_looked_at(container, chunk);
+    size_t needed = bytes_inspected(container, chunk);
     if (size < needed) return wrong(container, "a chunk is too short");
     if (count < WEBP_CHUNK_HEAD + needed) return WebPNeedsBytes;
-    return look_at_content(container, chunk, bytes + WEBP_CHUNK_HEAD);
+    return inspect_content(container, chunk, bytes + WEBP_CHUNK_HEAD);
 }
 
-WebPChunk webp_container_look(WebPContainer *container, const uint8_t *bytes, size_t count) {
-    if (!container->offset) return look_at_riff(container, bytes, count);
+WebPChunk webp_container_inspect(WebPContainer *container, const uint8_t *bytes, size_t count) {
+    if (!container->offset) return inspect_riff(container, bytes, count);
     if (container->frame_end && container->offset >= container->frame_end) {
         if (!container->has_image) return wrong(container, "a frame without an image");
         container->frame_end = 0;
     }
     if (container->frame_end || container->offset < container->riff_end)
-        return look_at_chunk(container, bytes, count);
+        return inspect_chunk(container, bytes, count);
     return container->images ? WebPFileEnd : wrong(container, "no image");
 }
 

@@ -50,8 +50,8 @@ typedef struct {
 
 /// Inspects the content at the offset. Changes no offset, so that calling it again returns the same.
 /// - Parameter bytes: the bytes from the offset on.
-WebPChunk webp_container_look(WebPContainer *container, const uint8_t *bytes, size_t count);
-/// Enters the chunk that `webp_container_look` found in these bytes. For a frame, moves the offset past the
+WebPChunk webp_container_inspect(WebPContainer *container, const uint8_t *bytes, size_t count);
+/// Enters the chunk that `webp_container_inspect` found in these bytes. For a frame, moves the offset past the
 /// chunk's head. For other chunks, the caller processes all bytes, including the head. Returns false on
 /// failure; see `wrong`.
 bool webp_container_enter(WebPContainer *container, WebPChunk chunk, const uint8_t *bytes);

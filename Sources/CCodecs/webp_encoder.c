@@ -26,7 +26,7 @@ static int write_bytes(const uint8_t *bytes, size_t count, const WebPPicture *pi
     return WebPMemoryWrite(bytes, count, &own);
 }
 
-static void take_row(Context *context, const uint8_t *row) {
+static void add_row(Context *context, const uint8_t *row) {
     WebPPicture *picture = &context->picture;
     uint32_t *out = picture->argb + (size_t)context->next_row * (size_t)picture->argb_stride;
     for (int column = 0; column < picture->width; column++, row += context->channels) {
@@ -36,10 +36,10 @@ static void take_row(Context *context, const uint8_t *row) {
     context->next_row++;
 }
 
-static bool take_rows(Encoder *encoder, const uint8_t *rows, size_t stride, int count) {
+static bool add_rows(Encoder *encoder, const uint8_t *rows, size_t stride, int count) {
     Context *context = encoder->context;
     if (count > context->picture.height - context->next_row) return false;
-    for (int row = 0; row < count; row++) take_row(context, rows + (size_t)row * stride);
+    for (int row = 0; row < count; row++) add_row(context, rows + (size_t)row * stride);
     return true;
 }
 
@@ -83,7 +83,7 @@ Encoder *webp_encoder_open(uint32_t width, uint32_t height, int channels, int qu
     context->channels = channels;
     context->max_bytes = webp_encoder_max_bytes(width, height, channels, quality);
     context->encoder = (Encoder){
-        .context = context, .rows = take_rows, .finish = finish, .close = close_encoder};
+        .context = context, .rows = add_rows, .finish = finish, .close = close_encoder};
     if (set_up(context, width, height, quality)) return &context->encoder;
     close_encoder(&context->encoder);
     return NULL;

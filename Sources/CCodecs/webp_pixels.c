@@ -8,7 +8,7 @@
 
 typedef struct {
     Pixels pixels;
-    CheckedPicture checked;
+    CheckedImage checked;
     WebPContainer container;           // positioned at the image to read
     WebPFrame frame;
     bool is_done, has_failed;
@@ -23,7 +23,7 @@ static bool find_image(Context *context, const uint8_t *bytes, size_t count) {
     for (;;) {
         if (container->offset > count) return false;
         size_t at = (size_t)container->offset;
-        WebPChunk chunk = webp_container_look(container, bytes + at, count - at);
+        WebPChunk chunk = webp_container_inspect(container, bytes + at, count - at);
         bool is_entered = chunk == WebPAnimationFrame || chunk == WebPAlpha || chunk == WebPImage;
         bool is_passed = chunk == WebPOther || chunk == WebPEXIF || chunk == WebPProfile;
         if (!is_entered && !is_passed) return false;
@@ -46,7 +46,7 @@ static bool find_image(Context *context, const uint8_t *bytes, size_t count) {
 // Whether the image found equals the one that was checked. For an animation, the decoder reports alpha of any
 // frame.
 static bool is_checked(const Context *context) {
-    const CheckedPicture *checked = &context->checked;
+    const CheckedImage *checked = &context->checked;
     const WebPContainer *container = &context->container;
     bool has_alpha = container->has_alpha || (checked->frames > 1 && checked->has_alpha);
     return checked->frames && (checked->frames == 1 || container->is_animated)
@@ -55,7 +55,7 @@ static bool is_checked(const Context *context) {
 
 // Gives the decoder the image's chunks in place, or a copy if other chunks are between them. Returns false if
 // out of memory.
-static bool take_chunks(Context *context, const uint8_t *bytes) {
+static bool provide_chunks(Context *context, const uint8_t *bytes) {
     const WebPContainer *container = &context->container;
     WebPFrame *frame = &context->frame;
     size_t image = (size_t)container->offset, end = (size_t)container->chunk_end;
@@ -101,7 +101,7 @@ static CodecFault start(void *reader, const PixelsFile *file) {
     uint32_t own_width = context->width, own_height = context->height;
     scale(context, file->min_width, file->min_height);
     bool is_scaled = context->width != own_width || context->height != own_height;
-    if (!take_chunks(context, file->bytes)) return CodecFaultTooMuchMemory;
+    if (!provide_chunks(context, file->bytes)) return CodecFaultTooMuchMemory;
     bool is_started = webp_frame_start(
         &context->frame, context->frame.count, own_height, container->tag == WEBP_VP8L,
         container->has_alpha ? MODE_RGBA : MODE_RGB, is_scaled ? context->width : 0,
@@ -168,7 +168,7 @@ static void close_pixels(Pixels *pixels) {
 }
 
 Pixels *webp_pixels_open(
-    const uint8_t *bytes, size_t count, CheckedPicture checked, uint32_t min_width,
+    const uint8_t *bytes, size_t count, CheckedImage checked, uint32_t min_width,
     uint32_t min_height, CodecFault *fault) {
     static const PixelsReader reader = {sizeof(Context), start, read_rows, close_pixels};
     return pixels_open(&reader, (PixelsFile){bytes, count, checked, min_width, min_height}, fault);

@@ -27,13 +27,13 @@ static bool is_fault(int number) {
 static volatile sig_atomic_t is_decoder;
 
 /// Runs in the signal handler. Only system calls are safe here.
-static void say(int number) {
+static void report_crash(int number) {
     if (!is_decoder) {
         // The fault repeats with the default action, which ends the process.
         signal(number, SIG_DFL);
         return;
     }
-    const LastWord word = {LAST_WORD, number};
+    const CrashReport word = {LAST_WORD, number};
     // If the socket has no room for the message, the exit code reports the signal.
     send(CHANNEL, &word, sizeof word, MSG_NOSIGNAL | MSG_DONTWAIT);
     _exit(SIGNAL_EXIT + number);
@@ -48,7 +48,7 @@ void crashes_prepare(void) {
     if (stack == MAP_FAILED) return;
     const stack_t own = {.ss_sp = stack, .ss_size = count};
     if (sigaltstack(&own, NULL) != 0) return;
-    struct sigaction action = {.sa_handler = say, .sa_flags = SA_ONSTACK};
+    struct sigaction action = {.sa_handler = report_crash, .sa_flags = SA_ONSTACK};
     // Any further fault in the handler ends the process.
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigaction(faults[i], &action, NULL);
@@ -56,8 +56,8 @@ void crashes_prepare(void) {
 
 void crashes_begin(void) { is_decoder = 1; }
 
-int CIsolation_last_word(const void *message, size_t count) {
-    LastWord word;
+int CIsolation_crash_signal(const void *message, size_t count) {
+    CrashReport word;
     if (count != sizeof word) return 0;
     memcpy(&word, message, sizeof word);
     return word.mark == LAST_WORD && is_fault(word.signal) ? word.signal : 0;

@@ -23,7 +23,7 @@ typedef struct {
 static Object objects[256];
 static size_t count;
 
-static int note(struct dl_phdr_info *info, size_t size, void *is_complete) {
+static int record_library(struct dl_phdr_info *info, size_t size, void *is_complete) {
     (void)size;
     // The kernel's vDSO, which is needed to read the time.
     if (info->dlpi_addr == getauxval(AT_SYSINFO_EHDR)) return 0;
@@ -48,7 +48,7 @@ static int note(struct dl_phdr_info *info, size_t size, void *is_complete) {
     return 0;
 }
 
-static Object *named(const char *name) {
+static Object *find_library(const char *name) {
     for (size_t i = 0; i < count; i++)
         if (strcmp(objects[i].name, name) == 0) return &objects[i];
     return NULL;
@@ -77,27 +77,27 @@ static bool has_first_choice(void) {
 }
 
 /// Marks a library as needed, and all libraries that it links.
-static void need(Object *object, bool has_choice) {
+static void mark_needed(Object *object, bool has_choice) {
     object->is_needed = true;
     for (const ElfW(Dyn) *entry = object->dynamic; entry && entry->d_tag != DT_NULL; entry++) {
         if (entry->d_tag != DT_NEEDED) continue;
         const char *name = object->strings + entry->d_un.d_val;
         if (IS_ONE_OF(of_service, name) || (has_choice && IS_ONE_OF(second_choice, name))) continue;
-        Object *other = named(name);
-        if (other && !other->is_needed) need(other, has_choice);
+        Object *other = find_library(name);
+        if (other && !other->is_needed) mark_needed(other, has_choice);
     }
 }
 
-uint64_t libraries_leave_out(void) {
+uint64_t libraries_unmap_unused(void) {
 #if __has_feature(address_sanitizer)
     // AddressSanitizer's reports inspect all loaded libraries.
     return 0;
 #endif
     // Without LD_BIND_NOW, later symbol lookups would search all libraries.
     bool is_complete = getenv("LD_BIND_NOW") != NULL;
-    if (is_complete) dl_iterate_phdr(note, &is_complete);
+    if (is_complete) dl_iterate_phdr(record_library, &is_complete);
     if (!is_complete) return 0;
-    need(&objects[0], has_first_choice());
+    mark_needed(&objects[0], has_first_choice());
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE) - 1;
     uint64_t bytes = 0;
     for (size_t i = 1; i < count; i++) {

@@ -20,7 +20,7 @@ typedef struct {
     int32_t process;
     /// Used by `FORK`. Its message also carries a socket and the memory.
     uint64_t count, heap;
-} Order;
+} Command;
 
 typedef struct {
     /// 0 or -errno.
@@ -41,7 +41,7 @@ typedef struct {
 typedef struct {
     uint32_t mark;
     int32_t signal;
-} LastWord;
+} CrashReport;
 
 #define LAST_WORD 0x4C415354u
 
@@ -56,7 +56,7 @@ uint64_t sandbox_address_space(void);
 
 /// Unmaps libraries that decoders never call. Call it after all symbols are bound.
 /// - Returns: by how many bytes the address space of decoders becomes smaller.
-uint64_t libraries_leave_out(void);
+uint64_t libraries_unmap_unused(void);
 
 /// Compiles the filter of system calls once for all decoders.
 void sandbox_prepare(void);

@@ -36,7 +36,7 @@ int CIsolation_spawn(const char *program, const char *argument, int *control, pi
     posix_spawnattr_setflags(
         &attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
     char *const arguments[] = {(char *)"imagefetch", (char *)argument, NULL};
-    // libraries_leave_out() needs this. The process removes it afterwards.
+    // libraries_unmap_unused() needs this. The process removes it afterwards.
     char *const environment[] = {(char *)"LD_BIND_NOW=1", NULL};
     int code = posix_spawn(process, program, &actions, &attributes, arguments, environment);
     posix_spawn_file_actions_destroy(&actions);
@@ -81,7 +81,7 @@ ssize_t CIsolation_receive(int channel, void *message, size_t room, bool waits) 
     return (size_t)count > room ? -EMSGSIZE : count;
 }
 
-static int order(int control, const Order *order, void *rights, size_t count) {
+static int order(int control, const Command *order, void *rights, size_t count) {
     struct iovec content = {(void *)order, sizeof *order};
     struct msghdr message = {
         .msg_iov = &content, .msg_iovlen = 1, .msg_control = rights, .msg_controllen = count};
@@ -121,7 +121,7 @@ int CIsolation_fork(int control, size_t count, uint64_t heap, CIsolationDecoder 
         *rights = (struct cmsghdr){CMSG_LEN(2 * sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
         int descriptors[2] = {ends[1], file};
         memcpy(CMSG_DATA(rights), descriptors, sizeof descriptors);
-        result = order(control, &(Order){.what = FORK, .count = count, .heap = heap}, space, sizeof space);
+        result = order(control, &(Command){.what = FORK, .count = count, .heap = heap}, space, sizeof space);
         close(file);
     }
     close(ends[1]);
@@ -130,7 +130,7 @@ int CIsolation_fork(int control, size_t count, uint64_t heap, CIsolationDecoder 
     return result;
 }
 
-int CIsolation_meet(CIsolationDecoder *decoder, CIsolationLayers *layers) {
+int CIsolation_wait_until_ready(CIsolationDecoder *decoder, CIsolationLayers *layers) {
     CIsolation_wait_at_most(decoder->channel, PATIENCE_MILLISECONDS);
     for (bool has_layers = false; !has_layers || decoder->process == 0;) {
         Introduction word;
@@ -149,7 +149,7 @@ int CIsolation_meet(CIsolationDecoder *decoder, CIsolationLayers *layers) {
 }
 
 int CIsolation_reap(int control, pid_t process, int *status) {
-    int code = order(control, &(Order){.what = REAP, .process = process}, NULL, 0);
+    int code = order(control, &(Command){.what = REAP, .process = process}, NULL, 0);
     if (code < 0) return code;
     Answer answer;
     // A late answer would be taken for the next one's.
@@ -159,7 +159,7 @@ int CIsolation_reap(int control, pid_t process, int *status) {
 }
 
 int CIsolation_kill(int control, pid_t process) {
-    return order(control, &(Order){.what = KILL, .process = process}, NULL, 0);
+    return order(control, &(Command){.what = KILL, .process = process}, NULL, 0);
 }
 
 void CIsolation_close(CIsolationDecoder *decoder) {
@@ -198,7 +198,7 @@ int CIsolation_allow_seconds(pid_t process, unsigned seconds) {
     return prlimit(process, RLIMIT_CPU, &limit, NULL) == 0 ? 0 : -errno;
 }
 
-void CIsolation_put_back(const CIsolationDecoder *decoder, bool is_last) {
+void CIsolation_lower_priority(const CIsolationDecoder *decoder, bool is_last) {
     int niceness = is_last ? 19 : getpriority(PRIO_PROCESS, decoder->process) + 5;
     setpriority(PRIO_PROCESS, decoder->process, niceness);
     CIsolation_wait_at_most(decoder->channel, 1);

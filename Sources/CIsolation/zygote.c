@@ -18,7 +18,7 @@
 typedef void Decode(int channel, uint8_t *memory, size_t count);
 
 /// - Returns: false if the service has ended.
-static bool take(Order *order, int descriptors[2]) {
+static bool receive_order(Command *order, int descriptors[2]) {
     struct iovec content = {order, sizeof *order};
     _Alignas(struct cmsghdr) char space[CMSG_SPACE(2 * sizeof(int))];
     struct msghdr message = {
@@ -34,8 +34,8 @@ static bool take(Order *order, int descriptors[2]) {
 }
 
 /// Runs a decoder, from the fork to its exit.
-_Noreturn static void live(
-    const Order *order, const int descriptors[2], pid_t parent, CIsolationLayers layers, uint64_t space,
+_Noreturn static void run_decoder(
+    const Command *order, const int descriptors[2], pid_t parent, CIsolationLayers layers, uint64_t space,
     Decode *decode) {
     uint8_t *memory =
         mmap(NULL, order->count, PROT_READ | PROT_WRITE, MAP_SHARED, descriptors[1], 0);
@@ -54,21 +54,21 @@ _Noreturn static void live(
 
 /// Killed decoders whose memory the kernel is still freeing. They are reaped later, so that nothing waits for
 /// them.
-static pid_t leaving[64];
-static size_t leaving_count;
+static pid_t killed[64];
+static size_t killed_count;
 
-static void reap_leaving(void) {
-    for (size_t i = leaving_count; i-- > 0;)
-        if (waitpid(leaving[i], NULL, WNOHANG) != 0) leaving[i] = leaving[--leaving_count];
+static void reap_killed(void) {
+    for (size_t i = killed_count; i-- > 0;)
+        if (waitpid(killed[i], NULL, WNOHANG) != 0) killed[i] = killed[--killed_count];
 }
 
 /// Kills a decoder if it is still our child. The ID of a reaped process may belong to another process by now.
-static void end(pid_t process) {
+static void kill_decoder(pid_t process) {
     if (waitpid(process, NULL, WNOHANG) != 0) return;
     kill(process, SIGKILL);
-    if (leaving_count == sizeof leaving / sizeof *leaving)
-        waitpid(leaving[--leaving_count], NULL, 0);
-    leaving[leaving_count++] = process;
+    if (killed_count == sizeof killed / sizeof *killed)
+        waitpid(killed[--killed_count], NULL, 0);
+    killed[killed_count++] = process;
 }
 
 /// Reaps a decoder whose socket the kernel has closed. Only its exit status is missing.
@@ -125,16 +125,16 @@ static void prepare(void) {
 
 _Noreturn void CIsolation_serve(Decode *decode) {
     prepare();
-    uint64_t space = sandbox_address_space() - libraries_leave_out();
+    uint64_t space = sandbox_address_space() - libraries_unmap_unused();
     forget_environment();
     CIsolationLayers layers = {.landlock = sandbox_landlock()};
     pid_t self = getpid();
-    Order order;
+    Command order;
     int descriptors[2];
-    while (take(&order, descriptors)) {
-        reap_leaving();
+    while (receive_order(&order, descriptors)) {
+        reap_killed();
         if (order.what == KILL) {
-            end(order.process);
+            kill_decoder(order.process);
             continue;
         }
         if (order.what == REAP) {
@@ -143,11 +143,11 @@ _Noreturn void CIsolation_serve(Decode *decode) {
         } else if (order.what == FORK && descriptors[1] >= 0) {
             // fork() would call handlers in libraries that are no longer mapped.
             pid_t child = _Fork();
-            if (child == 0) live(&order, descriptors, self, layers, space, decode);
+            if (child == 0) run_decoder(&order, descriptors, self, layers, space, decode);
             Introduction of_child = {.process = child < 0 ? -errno : child};
             // If the service has closed the socket, it cannot end this decoder. So it is ended here.
             bool is_told = send(descriptors[0], &of_child, sizeof of_child, MSG_NOSIGNAL) == sizeof of_child;
-            if (!is_told && child > 0) end(child);
+            if (!is_told && child > 0) kill_decoder(child);
         }
         for (int i = 0; i < 2; i++)
             if (descriptors[i] >= 0) close(descriptors[i]);

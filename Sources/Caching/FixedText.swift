@@ -7,7 +7,7 @@ package struct FixedText {
 
   package init(_ buffer: UnsafeMutableBufferPointer<UInt8>) { self.buffer = buffer }
 
-  package mutating func put(_ number: Int, _ width: Int) {
+  package mutating func append(_ number: Int, width: Int) {
     var rest = number
     for place in stride(from: count + width - 1, through: count, by: -1) {
       buffer[place] = UInt8(ascii: "0") + UInt8(rest % 10)
@@ -16,7 +16,7 @@ package struct FixedText {
     count += width
   }
 
-  package mutating func put(_ text: String) {
+  package mutating func append(_ text: String) {
     for byte in text.utf8 {
       buffer[count] = byte
       count += 1

@@ -34,7 +34,7 @@ public struct Freshness: Sendable, Equatable {
     lifetime = DeltaSeconds.saturated(
       Self.explicitLifetime(response, control) ?? assigned
         ?? min(response.assignedLifetime ?? .max, fallback ?? Self.heuristicLifetime(response)))
-    age = min(initialAge + Self.seconds(from: response.responseTime, to: now), DeltaSeconds.most)
+    age = min(initialAge + Self.seconds(from: response.responseTime, to: now), DeltaSeconds.maximum)
     // A 304 response may have added a directive that forbids storing, after the response was stored.
     needsValidation =
       control.concernsAll(.noCache) || control.concernsAll(.private)
@@ -81,7 +81,7 @@ extension Freshness {
   /// The whole seconds between two times, never negative.
   private static func seconds(from earlier: Int64, to later: Int64) -> Int {
     let (milliseconds, overflow) = later.subtractingReportingOverflow(earlier)
-    guard !overflow else { return later > earlier ? DeltaSeconds.most : 0 }
+    guard !overflow else { return later > earlier ? DeltaSeconds.maximum : 0 }
     return DeltaSeconds.saturated(Int(milliseconds / 1000))
   }
 }

@@ -42,17 +42,17 @@ extension HTTPDate: CustomStringConvertible {
     let weekday = Self.weekdays[Int(seconds / 86_400 % 7)]
     return String(unsafeUninitializedCapacity: 40) { buffer in
       var text = FixedText(buffer)
-      text.put(weekday + ", ")
-      text.put(date.day, 2)
-      text.put(" " + DateText.months[date.month - 1] + " ")
-      text.put(date.year, 4)
-      text.put(" ")
-      text.put(time / 3600, 2)
-      text.put(":")
-      text.put(time / 60 % 60, 2)
-      text.put(":")
-      text.put(time % 60, 2)
-      text.put(" GMT")
+      text.append(weekday + ", ")
+      text.append(date.day, width: 2)
+      text.append(" " + DateText.months[date.month - 1] + " ")
+      text.append(date.year, width: 4)
+      text.append(" ")
+      text.append(time / 3600, width: 2)
+      text.append(":")
+      text.append(time / 60 % 60, width: 2)
+      text.append(":")
+      text.append(time % 60, width: 2)
+      text.append(" GMT")
       return text.count
     }
   }

@@ -66,9 +66,9 @@ public struct StoredPath: Sendable, Equatable, Codable {
   }
 
   /// Whether each response on the path declares itself shareable, see ``Storing/isForAll(_:)``.
-  public func isForAll(_ response: StoredResponse) -> Bool {
-    redirects.allSatisfy { Storing.isForAll($0.response.fields) }
-      && Storing.isForAll(response.fields)
+  public func isShareable(_ response: StoredResponse) -> Bool {
+    redirects.allSatisfy { Storing.isShareable($0.response.fields) }
+      && Storing.isShareable(response.fields)
   }
 
   /// Whether each response on the path has `public`, see ``Storing/isPublic(_:)``.

@@ -36,7 +36,7 @@ public enum Storing {
   public static func isPublic(_ response: [Field]) -> Bool { CacheControl(response).has(.public) }
 
   /// Whether the response declares itself shareable (`public` or `s-maxage`), whatever credentials its request carried.
-  public static func isForAll(_ response: [Field]) -> Bool {
+  public static func isShareable(_ response: [Field]) -> Bool {
     let control = CacheControl(response)
     return control.has(.public) || control.has(.sharedMaxAge)
   }

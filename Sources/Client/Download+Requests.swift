@@ -4,26 +4,26 @@ internal import Glibc
 extension Download {
   /// Checks once, before any work is done, that the service responds and accepts the token.
   func ping() throws(EndOfRun) {
-    let answer: Connection.Answer
+    let answer: ServiceConnection.Response
     do { answer = try connection.send(.init(path: "/jobs?limit=1")) } catch {
       if error == .stopped { throw .stopped }
-      throw outOfReach(error)
+      throw endOfRun(for: error)
     }
     switch answer.status {
     case 200, 429, 503: return
-    default: throw unexpected(answer)
+    default: throw unexpectedResponse(answer)
     }
   }
 
   /// Sends a request. Retries while the service is overloaded or, for a limited time, unreachable.
   /// - Parameter again: Called before each retry.
-  func ask(
-    _ request: Connection.Request, again: () throws(EndOfRun) -> Void = {}
-  ) throws(EndOfRun) -> Connection.Answer {
+  func sendUntilAnswered(
+    _ request: ServiceConnection.Request, beforeRetry: () throws(EndOfRun) -> Void = {}
+  ) throws(EndOfRun) -> ServiceConnection.Response {
     var backoff = Backoff()
     while true {
       let pause: Duration
-      do throws(Connection.Failure) {
+      do throws(ServiceConnection.Failure) {
         let answer = try connection.send(request)
         guard let seconds = Self.pause(after: answer) else { return answer }
         pause = .seconds(seconds)
@@ -31,18 +31,18 @@ extension Download {
       } catch {
         guard case .broken = error,
           let next = backoff.failed(at: .now, jitter: .random(in: 0...1))
-        else { throw outOfReach(error) }
+        else { throw endOfRun(for: error) }
         pause = next
       }
       watcher?(.waiting, nil)
       try sleep(for: pause)
-      try again()
+      try beforeRetry()
     }
   }
 
   /// Returns how many seconds to wait if a service or a proxy asks for a retry. Nil for a final
   /// response.
-  static func pause(after answer: Connection.Answer) -> Double? {
+  static func pause(after answer: ServiceConnection.Response) -> Double? {
     switch answer.status {
     case 429, 502, 503, 504:
       let seconds = answer.fields["retry-after"].flatMap { Double($0) } ?? 1
@@ -53,7 +53,7 @@ extension Download {
   }
 
   /// Waits briefly when a long poll returned at once, for example because of a cache in between.
-  func rest() throws(EndOfRun) { try sleep(for: .milliseconds(500)) }
+  func pauseBriefly() throws(EndOfRun) { try sleep(for: .milliseconds(500)) }
 
   func sleep(for pause: Duration) throws(EndOfRun) {
     let end = ContinuousClock.now + pause
@@ -63,7 +63,7 @@ extension Download {
     }
   }
 
-  func outOfReach(_ failure: Connection.Failure) -> EndOfRun {
+  func endOfRun(for failure: ServiceConnection.Failure) -> EndOfRun {
     switch failure {
     case .stopped: .stopped
     case .broken(let words): .mistake("cannot reach \(address.base): \(PlainText.line(words))")
@@ -74,7 +74,7 @@ extension Download {
     }
   }
 
-  func unexpected(_ answer: Connection.Answer) -> EndOfRun {
+  func unexpectedResponse(_ answer: ServiceConnection.Response) -> EndOfRun {
     switch answer.status {
     case 401:
       .mistake("\(address.base) requires a valid token: set --token-file or IMAGEFETCH_TOKEN")

@@ -86,7 +86,7 @@ public struct ImageOptions: Sendable {
 
   /// Returns the options for an image, with the format that a file name implies. An image that already
   /// has this format is kept unchanged.
-  func meeting(_ format: Format?, of image: JobAnswer.Image?) -> ImageOptions {
+  func meeting(_ format: Format?, of image: JobResponse.Image?) -> ImageOptions {
     var options = self
     // A still image needs no animation option. Without other options its bytes stay unchanged.
     if let frames = image?.frames, frames < 2 { options.isAnimated = false }
@@ -125,7 +125,7 @@ public struct ImageOptions: Sendable {
 
   /// The body of `POST /jobs` for a URL.
   func submission(of url: String) -> [UInt8] {
-    var submission = wishes
+    var submission = submissionOptions
     submission.url = Self.url(url)
     return Self.json(submission)
   }
@@ -133,7 +133,7 @@ public struct ImageOptions: Sendable {
   /// The options that all jobs of a batch share, as JSON. Nil if there are none. Header fields are sent
   /// in each line instead, because this JSON becomes part of a URL, which proxies log.
   var defaults: String? {
-    var wishes = wishes
+    var wishes = submissionOptions
     wishes.headers = nil
     let bytes = Self.json(wishes)
     return bytes.count > 2 ? String(decoding: bytes, as: UTF8.self) : nil
@@ -141,18 +141,18 @@ public struct ImageOptions: Sendable {
 
   /// A batch submission with the header fields and no jobs. The service validates the fields before any
   /// line is sent. Nil if there are no header fields.
-  var headerList: [UInt8]? {
-    wishes.headers.map { Self.json(HeaderList(defaults: Submission(headers: $0))) }
+  var headerSubmission: [UInt8]? {
+    submissionOptions.headers.map { Self.json(HeaderList(defaults: Submission(headers: $0))) }
   }
 
   /// Returns a line of a batch's NDJSON for a URL, without its line end.
   func line(of url: String) -> [UInt8] {
     let url = Self.url(url)
-    guard let headers = wishes.headers else { return Self.json(url) }
+    guard let headers = submissionOptions.headers else { return Self.json(url) }
     return Self.json(Submission(url: url, headers: headers))
   }
 
-  private var wishes: Submission {
+  private var submissionOptions: Submission {
     Submission(
       cache: cache?.rawValue, priority: priority?.rawValue,
       headers: headers.isEmpty

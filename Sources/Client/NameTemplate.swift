@@ -6,7 +6,7 @@
 /// or a command's option.
 public struct NameTemplate: Sendable, Equatable {
   /// The placeholders, written in braces.
-  enum Place: String, CaseIterable {
+  enum Placeholder: String, CaseIterable {
     /// The URL's host, without its port.
     case host
     /// The folders of the URL's path.
@@ -28,11 +28,11 @@ public struct NameTemplate: Sendable, Equatable {
 
   private enum Part: Equatable {
     case text(String)
-    case place(Place)
+    case place(Placeholder)
   }
 
   /// The default template.
-  static let usual = NameTemplate(parts: [.place(.name), .text("."), .place(.ext)])
+  static let standard = NameTemplate(parts: [.place(.name), .text("."), .place(.ext)])
 
   private let parts: [Part]
 
@@ -46,7 +46,7 @@ public struct NameTemplate: Sendable, Equatable {
     }
     let names = text.split(separator: "/", omittingEmptySubsequences: false)
     // `{path}` is empty for a URL without folders. The rest of the part then becomes a folder name.
-    let left = names.map { $0.replacing("{\(Place.path.rawValue)}", with: "") }
+    let left = names.map { $0.replacing("{\(Placeholder.path.rawValue)}", with: "") }
     guard !names.contains(""), !left.contains("."), !left.contains("..") else {
       throw Mistake(
         text: "The name must stay in the folder: no / at its ends, no empty part, no . or .. part.")
@@ -65,9 +65,9 @@ public struct NameTemplate: Sendable, Equatable {
       if brace > rest.startIndex { parts.append(.text(String(rest[..<brace]))) }
       let end = rest[brace...].firstIndex(of: "}")
       guard rest[brace] == "{", let end,
-        let place = Place(rawValue: String(rest[rest.index(after: brace)..<end]))
+        let place = Placeholder(rawValue: String(rest[rest.index(after: brace)..<end]))
       else {
-        let known = Place.allCases.map { "{\($0.rawValue)}" }.joined(separator: ", ")
+        let known = Placeholder.allCases.map { "{\($0.rawValue)}" }.joined(separator: ", ")
         throw Mistake(text: "Unknown placeholder. Use one of \(known).")
       }
       parts.append(.place(place))
@@ -102,14 +102,14 @@ public struct NameTemplate: Sendable, Equatable {
   ///   - index: The URL's number in the run.
   ///   - ending: The value of `{ext}`, without its dot.
   func name(of url: String, index: Int, digest: String, ending: String) -> String {
-    var places = URLPlaces(ImageOptions.url(url))
+    var places = URLParts(ImageOptions.url(url))
     while true {
       let names = path(places, index, digest, ending)
-      let excess = (names.last?.utf8.count ?? 0) + Self.numberBytes - URLPlaces.mostBytes
+      let excess = (names.last?.utf8.count ?? 0) + Self.numberBytes - URLParts.maxPartBytes
       let left = places.name.utf8.count
       guard excess > 0, left > 1 else {
         return
-          (names.dropLast().map { FileName.cut($0, to: URLPlaces.mostBytes) } + names.suffix(1))
+          (names.dropLast().map { FileName.cut($0, to: URLParts.maxPartBytes) } + names.suffix(1))
           .joined(separator: "/")
       }
       // The template may contain `{name}` several times.
@@ -124,7 +124,7 @@ public struct NameTemplate: Sendable, Equatable {
   private static let numberBytes = 11
 
   private func path(
-    _ places: URLPlaces, _ index: Int, _ digest: String, _ ending: String
+    _ places: URLParts, _ index: Int, _ digest: String, _ ending: String
   ) -> [String] {
     let text = parts.map { part in
       switch part {
@@ -150,13 +150,13 @@ public struct NameTemplate: Sendable, Equatable {
 }
 
 /// The values of the placeholders that come from a URL.
-private struct URLPlaces {
+private struct URLParts {
   let host: String
   let path: String
   var name: String
 
   /// The longest part of a path in bytes on common file systems.
-  static let mostBytes = 255
+  static let maxPartBytes = 255
   /// The longest host in a name, in bytes.
   private static let mostHostBytes = 100
   /// The most bytes of all folders together. A longer path would exceed the system's limit and end the
@@ -182,7 +182,7 @@ private struct URLPlaces {
     }
     let folders = path.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
     var bytes = 0
-    self.path = folders.dropLast().map { FileName.part($0, atMost: Self.mostBytes) }
+    self.path = folders.dropLast().map { FileName.part($0, atMost: Self.maxPartBytes) }
       .filter { !$0.isEmpty }
       .prefix {
         bytes += $0.utf8.count + 1
@@ -190,7 +190,7 @@ private struct URLPlaces {
       }.joined(separator: "/")
     let last = folders.last ?? "".utf8[...]
     let stem = last.lastIndex(of: UInt8(ascii: ".")).map { last[..<$0] } ?? last
-    let name = FileName.part(stem, atMost: Self.mostBytes)
+    let name = FileName.part(stem, atMost: Self.maxPartBytes)
     self.name = name.isEmpty ? "image" : name
   }
 }

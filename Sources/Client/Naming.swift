@@ -8,7 +8,7 @@ internal import Synchronization
 /// therefore made from the same URL, in this run or an earlier one.
 final class Naming: Sendable {
   /// What is known about a file before its image is requested.
-  enum Standing: Equatable {
+  enum FileState: Equatable {
     case wanted
     /// The URL's file exists, at this path.
     case exists(String)
@@ -33,13 +33,13 @@ final class Naming: Sendable {
   ) {
     (self.output, self.skipsExisting, self.format) = (output, skipsExisting, format)
     self.variant = variant
-    let template = template ?? .usual
+    let template = template ?? .standard
     self.template = skipsExisting ? template.withDigest : template
   }
 
   /// Returns the outcome of a URL that need not be fetched. Nil if it must be fetched.
-  func outcomeUnasked(of url: String, index: Int) -> Outcome? {
-    switch standing(of: url, index: index) {
+  func outcomeWithoutRequest(of url: String, index: Int) -> Outcome? {
+    switch fileState(of: url, index: index) {
     case .wanted: nil
     case .exists(let path): .skipped(path: path)
     case .isRepeated: .skipped(path: nil)
@@ -47,7 +47,7 @@ final class Naming: Sendable {
   }
 
   /// Returns whether the image of a URL must be fetched.
-  func standing(of url: String, index: Int) -> Standing {
+  func fileState(of url: String, index: Int) -> FileState {
     guard skipsExisting, case .folder(let folder) = output else { return .wanted }
     let digest = digest(of: url)
     guard seen.withLock({ $0.insert(digest).inserted }) else { return .isRepeated }
@@ -55,7 +55,7 @@ final class Naming: Sendable {
     let names = template.names(
       of: url, index: index, digest: Self.text(digest), endings: endings)
     let paths = names.map { PartialFile.join(folder, $0) }
-    return paths.first { access($0, F_OK) == 0 }.map(Standing.exists) ?? .wanted
+    return paths.first { access($0, F_OK) == 0 }.map(FileState.exists) ?? .wanted
   }
 
   /// Returns the name of an image in the folder.

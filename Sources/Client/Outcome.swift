@@ -11,7 +11,7 @@ enum Outcome: Equatable {
 
 extension Outcome {
   /// For a URL given without a scheme whose TLS handshake failed: adds that it was read as https.
-  var tellingOfScheme: Outcome {
+  var mentioningScheme: Outcome {
     guard case .failed("tls_failure", let detail) = self else { return self }
     return .failed(
       code: "tls_failure",

@@ -6,7 +6,7 @@ final class Printer: Sendable {
   private let descriptor: Int32?
   private let isQuiet: Bool
   private let isJSON: Bool
-  private let turn = Mutex(())
+  private let lock = Mutex(())
 
   /// - Parameters:
   ///   - hasBars: Whether progress is displayed on standard error.
@@ -28,7 +28,7 @@ final class Printer: Sendable {
     let isFailure = if case .failed = outcome { true } else { false }
     if !isFailure, isQuiet || descriptor == STDERR_FILENO { return }
     let line = isJSON ? outcome.jsonLine(for: url) : outcome.plainLine(for: url)
-    let result = turn.withLock { _ -> SystemError? in
+    let result = lock.withLock { _ -> SystemError? in
       do throws(SystemError) {
         try Descriptor.write(line, to: descriptor)
         return nil

@@ -52,7 +52,7 @@ final class ProgressDisplay: Sendable {
 
   /// Updates a job.
   /// - Parameter progress: Nil to keep the last progress.
-  func show(_ slot: Int, _ phase: JobLine.Phase, _ progress: JobAnswer.Progress?) {
+  func show(_ slot: Int, _ phase: JobLine.Phase, _ progress: JobResponse.Progress?) {
     state.withLock { state in
       guard var entry = state.slots[slot] else { return }
       entry.line.phase = phase
@@ -67,7 +67,7 @@ final class ProgressDisplay: Sendable {
   }
 
   /// Replaces a job's bar with its outcome.
-  func end(_ slot: Int, _ outcome: Outcome, url: String) {
+  func finish(_ slot: Int, _ outcome: Outcome, url: String) {
     state.withLock { state in
       state.slots[slot] = nil
       state.tally.count(outcome)
@@ -89,7 +89,7 @@ final class ProgressDisplay: Sendable {
   }
 
   /// Removes a job that the end of the run cancels.
-  func drop(_ slot: Int) {
+  func remove(_ slot: Int) {
     state.withLock { state in
       if state.slots.removeValue(forKey: slot) != nil { state.tally.cancelled += 1 }
     }

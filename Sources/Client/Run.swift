@@ -8,7 +8,7 @@ internal import Synchronization
 // programs, and a progress display for people. Read the files in this order:
 //
 // 1. `Run` (this file): starts the threads, collects outcomes and ends the run.
-// 2. `URLList`, `LineReader`: read the URLs. `Naming`, `NameTemplate`, `FileName`: name the files.
+// 2. `URLList`, `URLLineReader`: read the URLs. `Naming`, `NameTemplate`, `FileName`: name the files.
 // 3. `Download`: carries one URL from its job's submission to its file. `Connection` sends its requests with
 //    libcurl.
 // 4. `List/`: sends lists as batches to a remote service.
@@ -86,7 +86,7 @@ public final class Run: Sendable {
   let settings: Settings
   let sources: Sources
   let stop = CancellationFlag()
-  let board: ProgressDisplay?
+  let display: ProgressDisplay?
   private let printer: Printer
   /// The lines of lists that are sent to a remote service as batches. Nil if each URL is submitted as its own
   /// job.
@@ -100,7 +100,7 @@ public final class Run: Sendable {
     let sources = Sources(settings.sources)
     self.sources = sources
     let hasBars = Self.hasBars(settings)
-    board =
+    display =
       hasBars
       ? ProgressDisplay(on: STDERR_FILENO, style: Style(environment: settings.environment)) {
         sources.total
@@ -113,7 +113,7 @@ public final class Run: Sendable {
       settings.output, template: settings.template, skipsExisting: settings.skipsExisting,
       format: settings.options.format ?? settings.impliedFormat, variant: settings.options.query)
     let hasList = settings.sources.contains { if case .list = $0 { true } else { false } }
-    lines = hasList && !settings.address.isOurs ? ListLines(stop: stop) : nil
+    lines = hasList && !settings.address.isInProcess ? ListLines(stop: stop) : nil
   }
 
   private static func hasBars(_ settings: Settings) -> Bool {
@@ -128,27 +128,27 @@ public final class Run: Sendable {
   public func run() async -> Ending {
     // If the reader of the output closes it, writing must fail instead of ending the process.
     signal(SIGPIPE, SIG_IGN)
-    if board != nil { startThread(named: "count") { [sources] in sources.count() } }
+    if display != nil { startThread(named: "count") { [sources] in sources.count() } }
     let ending = await withCheckedContinuation { continuation in
       state.withLock { $0.continuation = continuation }
       if let lines { startList(lines) } else { startAnother() }
       // If the run was interrupted before, no thread has been started that would end it.
-      settle()
+      resumeIfFinished()
     }
-    board?.close(cancelled: lines?.unended)
+    display?.close(cancelled: lines?.unended)
     return ending
   }
 
   /// Starts nothing more, cancels the running jobs at a remote service, and ends ``run()``.
-  public func interrupt() { end(.interrupted) }
+  public func interrupt() { endRun(.interrupted) }
 
   /// Prints lines above the bars.
   /// - Returns: False if there is no progress display.
-  public func show(_ lines: String) -> Bool { board?.show(lines) ?? false }
+  public func show(_ lines: String) -> Bool { display?.show(lines) ?? false }
 
   /// Makes the terminal's cursor visible again. For a process that ends at once.
-  public func leaveTerminal() {
-    if board != nil { try? Descriptor.write(Screen.cursor, to: STDERR_FILENO) }
+  public func restoreCursor() {
+    if display != nil { try? Descriptor.write(Screen.cursor, to: STDERR_FILENO) }
   }
 }
 
@@ -187,50 +187,50 @@ extension Run {
 
   private func endThread() {
     state.withLock { $0.threads -= 1 }
-    settle()
+    resumeIfFinished()
   }
 
   /// Creates a thread's download. On failure ends the run and returns nil.
   func makeDownload(
-    _ watcher: ((JobLine.Phase, JobAnswer.Progress?) -> Void)? = nil
+    _ watcher: ((JobLine.Phase, JobResponse.Progress?) -> Void)? = nil
   ) -> Download? {
     let download = Download(
       to: settings.address, options: settings.options, output: settings.output,
       format: settings.impliedFormat, naming: naming, stop: stop, watcher: watcher)
-    if download == nil { end(.fault("libcurl could not be initialized")) }
+    if download == nil { endRun(.fault("libcurl could not be initialized")) }
     return download
   }
 
   /// Runs a task that the end of the run waits for.
-  func busily(_ body: () -> Void) {
+  func whileBusy(_ body: () -> Void) {
     state.withLock { $0.busy += 1 }
     body()
     state.withLock { $0.busy -= 1 }
-    settle()
+    resumeIfFinished()
   }
 
   private func work(_ slot: Int) {
-    guard let download = makeDownload(board.map { board in { board.show(slot, $0, $1) } }) else {
+    guard let download = makeDownload(display.map { board in { board.show(slot, $0, $1) } }) else {
       return
     }
     do throws(EndOfRun) {
       // A service in this process is known to be available.
-      if slot == 1, !settings.address.isOurs { try download.ping() }
+      if slot == 1, !settings.address.isInProcess { try download.ping() }
     } catch {
-      return end(Ending(error))
+      return endRun(Ending(error))
     }
     while let item = next() {
       startAnother()
-      carry(item, by: download, slot)
+      process(item, with: download, slot)
       state.withLock { $0.busy -= 1 }
-      settle()
+      resumeIfFinished()
     }
   }
 
   private func next() -> Sources.Item? {
     let item: Sources.Item?
     do { item = try sources.next() } catch {
-      end(.mistake(error.text))
+      endRun(.mistake(error.text))
       return nil
     }
     guard let item else { return nil }
@@ -241,51 +241,51 @@ extension Run {
     }
   }
 
-  private func carry(_ item: Sources.Item, by download: Download, _ slot: Int) {
+  private func process(_ item: Sources.Item, with download: Download, _ slot: Int) {
     switch item.line {
     case .unusable(let beginning, let reason):
-      finish(slot, .failed(code: "invalid_url", detail: reason), url: beginning)
+      report(slot, .failed(code: "invalid_url", detail: reason), url: beginning)
     case .text(let url):
-      board?.begin(slot, name: FileName.shown(of: url))
+      display?.begin(slot, name: FileName.shown(of: url))
       do throws(EndOfRun) {
-        finish(slot, try download.carry(url, index: item.index), url: url)
+        report(slot, try download.download(url, index: item.index), url: url)
       } catch {
-        board?.drop(slot)
-        end(Ending(error))
+        display?.remove(slot)
+        endRun(Ending(error))
       }
     }
   }
 
   /// Reports the outcome of a URL.
-  func finish(_ slot: Int, _ outcome: Outcome, url: String) {
+  func report(_ slot: Int, _ outcome: Outcome, url: String) {
     state.withLock {
       if case .failed = outcome { $0.failed += 1 }
     }
-    board?.end(slot, outcome, url: url)
+    display?.finish(slot, outcome, url: url)
     do { try printer.print(outcome, url: url) } catch {
-      end(error.code == EPIPE ? .outputClosed : .mistake("standard output: \(error.text)"))
+      endRun(error.code == EPIPE ? .outputClosed : .mistake("standard output: \(error.text)"))
     }
   }
 
   /// Ends the run. Only the first ending counts.
-  func end(_ ending: Ending) {
+  func endRun(_ ending: Ending) {
     let isFirst = state.withLock { state in
       defer { if state.ending == nil { state.ending = ending } }
       return state.ending == nil
     }
     guard isFirst else { return }
     stop.raise()
-    settle()
+    resumeIfFinished()
     startThread(named: "deadline") { [self] in
       // A thread that still waits then waits for a service that no longer responds.
       sleep(10)
-      settle(isLate: true)
+      resumeIfFinished(isLate: true)
     }
   }
 
   /// Returns from ``run()`` once nothing is in progress. A thread that waits for a list's next line may
   /// continue to wait.
-  private func settle(isLate: Bool = false) {
+  private func resumeIfFinished(isLate: Bool = false) {
     let told = state.withLock { state -> (CheckedContinuation<Ending, Never>, Ending)? in
       let isThrough = state.threads == 0 || (state.ending != nil && state.busy == 0) || isLate
       guard isThrough, let continuation = state.continuation.take() else { return nil }

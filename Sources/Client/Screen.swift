@@ -27,13 +27,13 @@ struct Screen {
     for line in lines { text += line.text + "\u{1B}[K\n" }
     text += "\u{1B}[J"
     drawn = lines.map(\.width)
-    put(text)
+    write(text)
   }
 
   /// Removes the redrawn lines and restores the cursor.
   mutating func close(_ finished: [String]) {
     draw(finished, [])
-    if isCursorHidden { put(Self.cursor) }
+    if isCursorHidden { write(Self.cursor) }
     isCursorHidden = false
   }
 
@@ -47,7 +47,7 @@ struct Screen {
     return rows > 0 ? "\r\u{1B}[\(rows)A" : "\r"
   }
 
-  private func put(_ text: String) {
+  private func write(_ text: String) {
     // A write error is ignored: when the terminal is closed, the process receives SIGHUP.
     try? Descriptor.write(text, to: descriptor)
   }

@@ -6,7 +6,7 @@ public struct ServiceAddress: Sendable {
   let token: String?
   /// Whether the service runs in this process, for this run alone. Its jobs are then deleted when they are
   /// done, and no proxy is used.
-  let isOurs: Bool
+  let isInProcess: Bool
 
   /// Whether the service is on this machine. A proxy could not reach it there, and must not see the token.
   var isLoopback: Bool {
@@ -29,7 +29,7 @@ public struct ServiceAddress: Sendable {
     guard let first = rest.first, first != "/", first != ":" else { return nil }
     self.base = base.hasSuffix("/") ? String(base.dropLast()) : base
     self.token = token
-    self.isOurs = isOurs
+    self.isInProcess = isOurs
   }
 
   /// Whether the text can be a bearer token (RFC 6750 section 2.1) of at most 4,096 bytes.

@@ -62,7 +62,7 @@ public final class URLList: Sendable {
 final class Sources: Sendable {
   /// A line and its number in the run, from 1 on.
   struct Item: Equatable {
-    var line: LineReader.Line
+    var line: URLLineReader.Line
     var index: Int
   }
 
@@ -73,7 +73,7 @@ final class Sources: Sendable {
 
   private struct State {
     var rest: ArraySlice<Run.Source>
-    var reader: LineReader?
+    var reader: URLLineReader?
     var handedOut = 0
   }
 
@@ -120,14 +120,14 @@ final class Sources: Sendable {
     return try result.get()
   }
 
-  private static func next(_ state: inout State) throws(Failure) -> LineReader.Line? {
+  private static func next(_ state: inout State) throws(Failure) -> URLLineReader.Line? {
     while let source = state.rest.first {
       switch source {
       case .url(let url):
         state.rest.removeFirst()
-        return LineReader.line(url)
+        return URLLineReader.line(url)
       case .list(let list):
-        let reader = state.reader ?? LineReader(list.descriptor)
+        let reader = state.reader ?? URLLineReader(list.descriptor)
         state.reader = reader
         do throws(SystemError) {
           if let line = try reader.next() { return line }

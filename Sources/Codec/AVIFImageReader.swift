@@ -19,10 +19,10 @@ final class AVIFImageReader: ImageReader {
     avif_reader_step(reader, bytes.baseAddress, bytes.count, ended)
   }
 
-  var picture: CodecPicture { avif_reader_picture(reader) }
+  var properties: CodecImageInfo { avif_reader_picture(reader) }
   var message: String { String(cString: avif_reader_message(reader)) }
 
-  func bound(_ header: ImageHeader, by limits: DecodeLimits) {
+  func limit(_ header: ImageHeader, by limits: DecodeLimits) {
     avif_reader_allow_frames(reader, limits.frames)
   }
 }

@@ -5,7 +5,7 @@ internal import Jobs
 /// and adds it to the file.
 final class AnimatedRendering: Rendering {
   /// Limits for an animation. Each of its frames costs as much as a whole still image.
-  private enum Most {
+  private enum Limits {
     static let frames = 1000
     /// Pixels of all frames together, as stored and as written. They bound the work to about 10 s.
     static let pixelsRead = 400_000_000
@@ -35,7 +35,7 @@ final class AnimatedRendering: Rendering {
   }
 
   /// Whether this class makes the variant. If not, the variant shows only the first frame.
-  static func makes(_ variant: Variant, of image: ImageDescription) -> Bool {
+  static func canRender(_ variant: Variant, of image: ImageDescription) -> Bool {
     variant.isAnimated && variant.format == .webp && image.frames > 1
       && FrameSource.formats.contains(image.format)
   }
@@ -73,7 +73,7 @@ final class AnimatedRendering: Rendering {
       switch try source.next() {
       case .notYet: return nil
       case .frame(let pixels, let duration):
-        try show(pixels, for: duration, from: source, in: sink)
+        try encodeFrame(pixels, for: duration, from: source, in: sink)
         return nil
       case .end:
         let file = try sink.finish()
@@ -88,7 +88,8 @@ final class AnimatedRendering: Rendering {
   private func checkLimits() throws(CodecError) {
     let stored = max(1, image.width * image.height)
     let frames = min(
-      Most.frames, Most.pixelsRead / stored, Most.pixelsWritten / max(1, size.width * size.height))
+      Limits.frames, Limits.pixelsRead / stored,
+      Limits.pixelsWritten / max(1, size.width * size.height))
     guard image.frames <= frames else { throw .tooManyFrames(limit: frames) }
     let writing = OutputFormat.webp.writing
     guard max(size.width, size.height) <= writing.maxSide else {
@@ -96,7 +97,7 @@ final class AnimatedRendering: Rendering {
     }
   }
 
-  private func show(
+  private func encodeFrame(
     _ pixels: UnsafePointer<UInt8>, for duration: Int, from source: FrameSource,
     in sink: AnimationSink
   ) throws(CodecError) {
@@ -107,12 +108,12 @@ final class AnimatedRendering: Rendering {
       for top in stride(from: 0, to: image.height, by: batch) {
         let count = min(batch, image.height - top)
         for row in 0..<count { rows[row] = pixels + (top + row) * 4 * image.width }
-        try pipeline.take([SampleRows(UnsafePointer(rows.baseAddress!), count: count)])
+        try pipeline.add([SampleRows(UnsafePointer(rows.baseAddress!), count: count)])
       }
     }
     while true {
       guard let picture = try pipeline.finish() else { continue }
-      return try sink.add(picture, for: min(duration, Most.millisecondsPerFrame))
+      return try sink.add(picture, for: min(duration, Limits.millisecondsPerFrame))
     }
   }
 }

@@ -17,11 +17,11 @@ final class BMPImageReader: ImageReader {
     bmp_reader_step(reader, bytes.baseAddress, bytes.count, ended)
   }
 
-  var picture: CodecPicture { bmp_reader_picture(reader) }
+  var properties: CodecImageInfo { bmp_reader_picture(reader) }
   var message: String { String(cString: bmp_reader_message(reader)) }
 
   /// An icon may contain a PNG, and that PNG may be animated.
-  func bound(_ header: ImageHeader, by limits: DecodeLimits) {
+  func limit(_ header: ImageHeader, by limits: DecodeLimits) {
     bmp_reader_allow_frames(reader, limits.frames)
   }
 }

@@ -8,20 +8,20 @@ final class ColourTransform {
   private let isInked: Bool
   private lazy var opened = colour_transform_open(
     profile.baseAddress, profile.count, Int32(channels), isInked)
-  private var isReckoned = false
+  private var isComputed = false
 
   /// - Parameter profile: must stay valid as long as this object.
   init(_ profile: UnsafeBufferPointer<UInt8>, channels: Int, isInked: Bool) {
     (self.profile, self.channels, self.isInked) = (profile, channels, isInked)
   }
 
-  deinit { if isReckoned { colour_transform_close(opened) } }
+  deinit { if isComputed { colour_transform_close(opened) } }
 
   /// Whether the conversion changes pixels. False if there is no profile, if the profile is unusable, or if it is
   /// sRGB.
   var changes: Bool {
     guard !profile.isEmpty else { return false }
-    isReckoned = true
+    isComputed = true
     return opened != nil
   }
 

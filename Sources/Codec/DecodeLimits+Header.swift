@@ -20,7 +20,7 @@ extension DecodeLimits {
   /// Checks the memory of the smallest possible variant, for formats where this is more than decoding takes: they are
   /// read whole, and the bit depth is not stored. An image that passes can always get variants.
   /// - Parameter fileBytes: bytes of the file, which are in memory at the same time.
-  func checkVariants(of image: ImageDescription, fileBytes: Int) throws(CodecError) {
+  func checkVariantMemory(of image: ImageDescription, fileBytes: Int) throws(CodecError) {
     let needed = StreamingRenderer().memory(for: Self.smallest, from: image) + fileBytes
     guard needed <= max(maxMemory, Self.leastForVariants) else {
       throw .tooMuchMemory(bytes: needed, limit: maxMemory)

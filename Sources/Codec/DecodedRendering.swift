@@ -18,7 +18,7 @@ final class DecodedRendering: Rendering {
       maxScans: 10_000, maxMemory: .max / 2)
     decoder = StreamingDecoder(limits: limits, plan: plan, wantsOnlyRows: true)
     decoder.append(bytes)
-    decoder.end()
+    decoder.finishInput()
   }
 
   func step() throws(CodecError) -> [Result<[UInt8], CodecError>]? {
@@ -36,11 +36,13 @@ final class DecodedRendering: Rendering {
   private func advance() throws(CodecError) -> [Result<[UInt8], CodecError>]? {
     switch try decoded() {
     case .header(let header):
-      guard header.width == image.width, header.height == image.height else { throw other }
+      guard header.width == image.width, header.height == image.height else {
+        throw otherImageError
+      }
       return nil
     case .finished(let found):
       guard found.isProgressive == image.isProgressive, found.hasAlpha == image.hasAlpha else {
-        throw other
+        throw otherImageError
       }
       return plan.results
     case .hasMore, .needsBytes: return nil
@@ -49,12 +51,12 @@ final class DecodedRendering: Rendering {
 
   private func decoded() throws(CodecError) -> DecodeStep {
     do throws(CodecError) { return try decoder.step() } catch {
-      if case .dimensionTooLarge = error { throw other }
+      if case .dimensionTooLarge = error { throw otherImageError }
       throw error
     }
   }
 
-  private var other: CodecError {
+  private var otherImageError: CodecError {
     .broken(format: image.format, detail: "not the image decoded before")
   }
 }

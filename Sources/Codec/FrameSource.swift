@@ -29,9 +29,10 @@ final class FrameSource {
     // The address stays valid, for the reason given in `PixelSource`.
     let start = bytes.withUnsafeBufferPointer { $0.baseAddress }
     let open = image.format == .gif ? gif_frames_open : webp_frames_open
-    guard let frames = open(start, bytes.count, CheckedPicture(image), &fault) else {
+    guard let frames = open(start, bytes.count, CheckedImage(image), &fault) else {
       let held = Int(clamping: frames_memory(UInt32(image.width), UInt32(image.height)))
-      throw fault == .tooMuchMemory ? .tooMuchMemory(bytes: held, limit: held) : Self.harmed(image)
+      throw fault == .tooMuchMemory
+        ? .tooMuchMemory(bytes: held, limit: held) : Self.corruptError(for: image)
     }
     self.frames = frames
   }
@@ -47,14 +48,14 @@ final class FrameSource {
     case PIXELS_NOT_YET: return .notYet
     case 1:
       count += 1
-      guard let pixels, count <= image.frames else { throw Self.harmed(image) }
+      guard let pixels, count <= image.frames else { throw Self.corruptError(for: image) }
       return .frame(pixels, Int(milliseconds))
     case 0 where count == image.frames: return .end
-    default: throw Self.harmed(image)
+    default: throw Self.corruptError(for: image)
     }
   }
 
-  private static func harmed(_ image: ImageDescription) -> CodecError {
+  private static func corruptError(for image: ImageDescription) -> CodecError {
     .broken(format: image.format, detail: "not the image decoded before")
   }
 }
@@ -87,7 +88,7 @@ final class AnimationSink {
   func add(_ picture: [UInt8], for milliseconds: Int) throws(CodecError) {
     let channels = Int32(picture.count / pixels)
     guard webp_animation_add(animation, picture, channels, UInt32(clamping: milliseconds)) else {
-      throw lost
+      throw outOfMemoryError
     }
     frames += 1
   }
@@ -96,13 +97,13 @@ final class AnimationSink {
   func finish() throws(CodecError) -> [UInt8] {
     var count = 0
     let size = VariantGeometry.Size(width: pixels, height: 1)
-    guard let start = webp_animation_finish(animation, &count) else { throw lost }
+    guard let start = webp_animation_finish(animation, &count) else { throw outOfMemoryError }
     let most = Self.mostBytes(frames: frames, size: size)
     guard count <= most else { throw .tooMuchMemory(bytes: count, limit: most) }
     return Array(UnsafeBufferPointer(start: start, count: count))
   }
 
-  private var lost: CodecError {
+  private var outOfMemoryError: CodecError {
     let held = webp_animation_memory(1, 1)
     return .tooMuchMemory(bytes: held, limit: held)
   }

@@ -17,10 +17,10 @@ final class GIFImageReader: ImageReader {
     gif_reader_step(reader, bytes.baseAddress, bytes.count, ended)
   }
 
-  var picture: CodecPicture { gif_reader_picture(reader) }
+  var properties: CodecImageInfo { gif_reader_picture(reader) }
   var message: String { String(cString: gif_reader_message(reader)) }
 
-  func bound(_ header: ImageHeader, by limits: DecodeLimits) {
+  func limit(_ header: ImageHeader, by limits: DecodeLimits) {
     gif_reader_allow_frames(reader, limits.frames)
   }
 }

@@ -17,16 +17,16 @@ final class HEICImageReader: ImageReader {
     heic_reader_step(reader, bytes.baseAddress, bytes.count, ended)
   }
 
-  var picture: CodecPicture { heic_reader_picture(reader) }
+  var properties: CodecImageInfo { heic_reader_picture(reader) }
   var message: String { String(cString: heic_reader_message(reader)) }
 
-  func bound(_ header: ImageHeader, by limits: DecodeLimits) {
+  func limit(_ header: ImageHeader, by limits: DecodeLimits) {
     heic_reader_allow_frames(reader, limits.frames)
   }
 
   /// The orientation is ignored: the thumbnail in the file has its own.
-  func wantPreview(orientation: Int) { heic_reader_want_preview(reader) }
+  func requestPreview(orientation: Int) { heic_reader_request_preview(reader) }
   var preview: CodecPreview { heic_reader_preview(reader) }
   var previewFormat: ImageFormat? { .jpeg }
-  func dropPreview() { heic_reader_drop_preview(reader) }
+  func discardPreview() { heic_reader_discard_preview(reader) }
 }

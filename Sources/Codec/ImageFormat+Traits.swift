@@ -15,8 +15,8 @@ struct FormatTraits {
   /// measurement.
   let stepTime: Int
   /// Whether the smallest variant takes more memory than decoding does. See
-  /// ``DecodeLimits/checkVariants(of:fileBytes:)``.
-  var isJudgedByVariants = false
+  /// ``DecodeLimits/checkVariantMemory(of:fileBytes:)``.
+  var checksVariantMemory = false
   /// Whether the format is decoded only in a sandboxed decoder process. Either its library has had bugs that execute
   /// foreign code, or it takes time and memory that cannot be known from the header.
   var needsIsolation = false
@@ -60,18 +60,18 @@ extension ImageFormat {
         name: "AVIF", signature: .avif,
         reader: { AVIFImageReader(maxMemory: $0.maxMemory, maxFrames: $0.maxFrames) },
         reading: PixelReading(open: avif_pixels_open, memory: ReadingMemory.avif), stepTime: 5_000,
-        isJudgedByVariants: true)
+        checksVariantMemory: true)
     case .jxl:
       FormatTraits(
         name: "JPEG XL", signature: .jxl, reader: { JXLImageReader(maxMemory: $0.maxMemory) },
         // All layers of a frame are one step, and their number is not known in advance.
         reading: PixelReading(open: jxl_pixels_open, memory: ReadingMemory.jxl), stepTime: 10_000,
-        isJudgedByVariants: true, needsIsolation: true)
+        checksVariantMemory: true, needsIsolation: true)
     case .heic:
       FormatTraits(
         name: "HEIC", signature: .heic, reader: { HEICImageReader(maxMemory: $0.maxMemory) },
         reading: PixelReading(open: heic_pixels_open, memory: ReadingMemory.heic), stepTime: 2_000,
-        isJudgedByVariants: true, needsIsolation: true)
+        checksVariantMemory: true, needsIsolation: true)
     case .bmp:
       FormatTraits(
         name: "BMP", signature: .bmp,

@@ -6,25 +6,25 @@ protocol ImageReader: AnyObject {
   /// Decodes one slice. The bytes are those that the previous call did not consume, followed by new ones.
   func step(_ bytes: UnsafeBufferPointer<UInt8>, ended: Bool) -> CodecStep
   /// The image's properties, as far as they are known. The pointers live as long as the reader.
-  var picture: CodecPicture { get }
+  var properties: CodecImageInfo { get }
   /// The library's message for the fault.
   var message: String { get }
   /// Limits the scans or frames that the file may make the reader decode. Called once the header is known.
-  func bound(_ header: ImageHeader, by limits: DecodeLimits)
+  func limit(_ header: ImageHeader, by limits: DecodeLimits)
   /// Limits the reader to rows: it keeps nothing for previews and skips an animation next to the default image. Call
   /// it before the first step.
-  func wantOnlyRows()
+  func limitToRows()
   /// Makes the next steps encode a preview of the scans counted in ``picture``, with this EXIF orientation.
-  func wantPreview(orientation: Int)
+  func requestPreview(orientation: Int)
   /// The preview, once it is complete. Its pointer is valid until the reader is used again.
   var preview: CodecPreview { get }
   /// The preview's format, if it differs from the image's.
   var previewFormat: ImageFormat? { get }
   /// Frees the preview, or stops encoding it.
-  func dropPreview()
+  func discardPreview()
   /// Makes the reader return rows of samples. Call it before the first step.
   /// - Returns: false if this reader never returns rows.
-  func wantRows() -> Bool
+  func requestRows() -> Bool
   /// Decodes at shorter sides: divided by 1, 2, 4 or 8. Call it once the header is known.
   func scale(by factor: Int)
   /// The layout of the rows' samples, valid after the first step that returned rows.
@@ -34,12 +34,12 @@ protocol ImageReader: AnyObject {
 }
 
 extension ImageReader {
-  func wantOnlyRows() {}
-  func wantPreview(orientation: Int) {}
+  func limitToRows() {}
+  func requestPreview(orientation: Int) {}
   var preview: CodecPreview { CodecPreview() }
   var previewFormat: ImageFormat? { nil }
-  func dropPreview() {}
-  func wantRows() -> Bool { false }
+  func discardPreview() {}
+  func requestRows() -> Bool { false }
   func scale(by factor: Int) {}
   var layout: SampleLayout { SampleLayout(colours: .RGB, channels: 1, planes: []) }
   var rows: [SampleRows] { [] }

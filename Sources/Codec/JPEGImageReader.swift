@@ -17,22 +17,22 @@ final class JPEGImageReader: ImageReader {
     jpeg_reader_step(reader, bytes.baseAddress, bytes.count, ended)
   }
 
-  var picture: CodecPicture { jpeg_reader_picture(reader) }
+  var properties: CodecImageInfo { jpeg_reader_picture(reader) }
   var message: String { String(cString: jpeg_reader_message(reader)) }
 
-  func bound(_ header: ImageHeader, by limits: DecodeLimits) {
+  func limit(_ header: ImageHeader, by limits: DecodeLimits) {
     jpeg_reader_allow_scans(reader, Int32(clamping: limits.scans(for: header)))
   }
 
-  func wantPreview(orientation: Int) {
-    jpeg_reader_want_preview(reader, Int32(clamping: orientation))
+  func requestPreview(orientation: Int) {
+    jpeg_reader_request_preview(reader, Int32(clamping: orientation))
   }
 
   var preview: CodecPreview { jpeg_reader_preview(reader) }
-  func dropPreview() { jpeg_reader_drop_preview(reader) }
+  func discardPreview() { jpeg_reader_discard_preview(reader) }
 
-  func wantRows() -> Bool {
-    jpeg_reader_want_rows(reader)
+  func requestRows() -> Bool {
+    jpeg_reader_request_rows(reader)
     return true
   }
 

@@ -17,10 +17,10 @@ final class JXLImageReader: ImageReader {
     jxl_reader_step(reader, bytes.baseAddress, bytes.count, ended)
   }
 
-  var picture: CodecPicture { jxl_reader_picture(reader) }
+  var properties: CodecImageInfo { jxl_reader_picture(reader) }
   var message: String { String(cString: jxl_reader_message(reader)) }
 
-  func bound(_ header: ImageHeader, by limits: DecodeLimits) {
+  func limit(_ header: ImageHeader, by limits: DecodeLimits) {
     jxl_reader_allow_frames(reader, limits.frames)
   }
 }

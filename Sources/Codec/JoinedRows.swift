@@ -34,18 +34,18 @@ final class JoinedRows: RowOutput {
   deinit { planes.deallocate() }
 
   func chroma(of plane: Int) -> Int { 1 }
-  var takesAny: Bool { false }
+  var acceptsPlanesSeparately: Bool { false }
 
-  func take(_ group: ScaledPlanes) throws(CodecError) {
+  func encode(_ group: ScaledPlanes) throws(CodecError) {
     group.pull()
     for (index, plane) in group.range.enumerated() { planes[plane] = group.out[index] }
     gathered += group.range.count
     guard gathered == layout.planes.count else { return }
     gathered = 0
-    try takeRow()
+    try encodeRow()
   }
 
-  private func takeRow() throws(CodecError) {
+  private func encodeRow() throws(CodecError) {
     let (width, channels) = (geometry.scaled.width, colours.channels)
     guard done < geometry.scaled.height, let first = planes[0] else { return }
     var row = UnsafePointer(first)

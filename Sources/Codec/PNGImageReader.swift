@@ -17,28 +17,28 @@ final class PNGImageReader: ImageReader {
     png_reader_step(reader, bytes.baseAddress, bytes.count, ended)
   }
 
-  var picture: CodecPicture { png_reader_picture(reader) }
+  var properties: CodecImageInfo { png_reader_picture(reader) }
   var message: String { String(cString: png_reader_message(reader)) }
 
   /// An interlaced PNG has at most seven passes, so only frames need a limit.
-  func bound(_ header: ImageHeader, by limits: DecodeLimits) {
+  func limit(_ header: ImageHeader, by limits: DecodeLimits) {
     png_reader_allow_frames(reader, limits.frames)
   }
 
-  func wantOnlyRows() {
-    png_reader_want_no_previews(reader)
-    png_reader_want_no_frames(reader)
+  func limitToRows() {
+    png_reader_disable_previews(reader)
+    png_reader_skip_animation(reader)
   }
 
-  func wantPreview(orientation: Int) {
-    png_reader_want_preview(reader, Int32(clamping: orientation))
+  func requestPreview(orientation: Int) {
+    png_reader_request_preview(reader, Int32(clamping: orientation))
   }
 
   var preview: CodecPreview { png_reader_preview(reader) }
-  func dropPreview() { png_reader_drop_preview(reader) }
+  func discardPreview() { png_reader_discard_preview(reader) }
 
-  func wantRows() -> Bool {
-    png_reader_want_rows(reader)
+  func requestRows() -> Bool {
+    png_reader_request_rows(reader)
     return true
   }
 

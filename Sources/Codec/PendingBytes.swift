@@ -20,7 +20,7 @@ struct PendingBytes {
     bytes.append(contentsOf: more)
   }
 
-  mutating func drop(_ count: Int) {
+  mutating func removeFirst(_ count: Int) {
     start += min(count, self.count)
     if start == bytes.count { self = PendingBytes() }
   }

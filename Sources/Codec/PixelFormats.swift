@@ -5,7 +5,7 @@ internal import Jobs
 struct PixelReading {
   typealias Open =
     @convention(c) (
-      UnsafePointer<UInt8>?, Int, CheckedPicture, UInt32, UInt32, UnsafeMutablePointer<CodecFault>?
+      UnsafePointer<UInt8>?, Int, CheckedImage, UInt32, UInt32, UnsafeMutablePointer<CodecFault>?
     ) -> UnsafeMutablePointer<Pixels>?
 
   /// Opens the reader. Nil if the decoder itself returns rows (``ImageReader/rows``).

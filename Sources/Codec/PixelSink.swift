@@ -50,7 +50,7 @@ final class PixelSink {
 
   /// Encodes the next row of a plane.
   func write(_ row: UnsafePointer<UInt8>, plane: Int) throws(CodecError) {
-    guard jpeg_encoder_take(encoder, Int32(plane), row) else { throw failure }
+    guard jpeg_encoder_add_row(encoder, Int32(plane), row) else { throw failure }
   }
 
   /// Encodes the next rows, which lie one after another in memory.

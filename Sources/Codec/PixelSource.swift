@@ -25,7 +25,7 @@ final class PixelSource {
     let start = bytes.withUnsafeBufferPointer { $0.baseAddress }
     guard
       let pixels = format.reading.open?(
-        start, bytes.count, CheckedPicture(image), least.width, least.height, &fault)
+        start, bytes.count, CheckedImage(image), least.width, least.height, &fault)
     else { throw Self.error(fault, image) }
     self.pixels = pixels
     let batch = StreamingRendering.batch
@@ -63,14 +63,14 @@ final class PixelSource {
     let batch = StreamingRendering.batch
     let read = pixels.pointee.rows(pixels, buffer.start, stride, Int32(batch))
     if read == PIXELS_NOT_YET { return nil }
-    guard read > 0 else { throw harmed }
+    guard read > 0 else { throw corruptError }
     done += Int(read)
     return SampleRows(pointers, count: Int(read))
   }
 
-  private var harmed: CodecError { Self.harmed(format) }
+  private var corruptError: CodecError { Self.corruptError(for: format) }
 
-  private static func harmed(_ format: ImageFormat) -> CodecError {
+  private static func corruptError(for format: ImageFormat) -> CodecError {
     .broken(format: format, detail: "not the image decoded before")
   }
 
@@ -83,12 +83,12 @@ final class PixelSource {
       let reckoned = image.format.reading.memory(image)
       return .tooMuchMemory(bytes: reckoned, limit: reckoned)
     case .none, .broken, .tooLarge, .tooManyScans, .tooManyFrames, .frameTooLarge:
-      return harmed(image.format)
+      return corruptError(for: image.format)
     }
   }
 }
 
-extension CheckedPicture {
+extension CheckedImage {
   /// A number that cannot be a side becomes 0, which matches no image.
   init(_ image: ImageDescription) {
     self.init(

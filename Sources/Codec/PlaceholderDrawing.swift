@@ -23,12 +23,12 @@ final class PlaceholderDrawing: Rendering {
   }
 
   func step() throws(CodecError) -> [Result<[UInt8], CodecError>]? {
-    try drawn().map { [.success($0)] }
+    try draw().map { [.success($0)] }
   }
 
-  private func drawn() throws(CodecError) -> [UInt8]? {
+  private func draw() throws(CodecError) -> [UInt8]? {
     if let file { return file }
-    let sink = if let sink { sink } else { try begun() }
+    let sink = if let sink { sink } else { try openSink() }
     let end = ContinuousClock.now + StreamingRendering.slice
     repeat {
       guard done < size.height else {
@@ -43,7 +43,7 @@ final class PlaceholderDrawing: Rendering {
     return nil
   }
 
-  private func begun() throws(CodecError) -> PixelSink {
+  private func openSink() throws(CodecError) -> PixelSink {
     let begun = try PixelSink(
       variant.format.writing, size: size, channels: 3, quality: variant.quality)
     sink = begun

@@ -26,9 +26,9 @@ final class PlaneRows: RowOutput {
   }
 
   func chroma(of plane: Int) -> Int { plane == 0 ? 1 : subsampling }
-  var takesAny: Bool { true }
+  var acceptsPlanesSeparately: Bool { true }
 
-  func take(_ group: ScaledPlanes) throws(CodecError) {
+  func encode(_ group: ScaledPlanes) throws(CodecError) {
     group.pull()
     for (index, plane) in group.range.enumerated() {
       guard let row = group.out[index] else { continue }

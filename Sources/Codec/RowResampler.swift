@@ -7,7 +7,7 @@ final class RowResampler {
   static let batch = Int(RESAMPLER_BATCH)
 
   /// A scaling task: the source, the part of it that is shown, and the size of the result.
-  struct Task {
+  struct Scaling {
     /// The size of the plane.
     var size: VariantGeometry.Size
     /// The part of the plane that is shown.
@@ -37,7 +37,7 @@ final class RowResampler {
 
   private let resampler: OpaquePointer
 
-  init(_ task: Task) throws(CodecError) {
+  init(_ task: Scaling) throws(CodecError) {
     let (size, scaled) = (task.size, task.scaled)
     guard
       let resampler = resampler_open(

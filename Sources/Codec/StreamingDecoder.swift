@@ -33,13 +33,13 @@ final class StreamingDecoder: ImageDecoder {
     }
   }
 
-  func end() { hasEnded = true }
+  func finishInput() { hasEnded = true }
 
   func step() throws(CodecError) -> DecodeStep {
     do throws(CodecError) {
       return try advance()
     } catch {
-      settle(.failed(error))
+      finish(as: .failed(error))
       throw error
     }
   }
@@ -70,8 +70,8 @@ final class StreamingDecoder: ImageDecoder {
       guard let reader = format.traits.reader(limits) else {
         throw .tooMuchMemory(bytes: limits.maxMemory, limit: limits.maxMemory)
       }
-      if wantsOnlyRows { reader.wantOnlyRows() }
-      if let plan, !reader.wantRows() { plan.fail(.unsupportedFormat(name: format.name)) }
+      if wantsOnlyRows { reader.limitToRows() }
+      if let plan, !reader.requestRows() { plan.fail(.unsupportedFormat(name: format.name)) }
       state = .reading(reader, format)
       return try read(with: reader, format)
     }
@@ -82,8 +82,8 @@ final class StreamingDecoder: ImageDecoder {
   var variants: [[UInt8]?] { plan?.results.map { try? $0.get() } ?? [] }
 
   private func write(_ reader: any ImageReader, _ description: ImageDescription) -> DecodeStep {
-    guard plan?.finish(reader.picture) ?? true else { return .hasMore }
-    settle(.finished(description))
+    guard plan?.finish(reader.properties) ?? true else { return .hasMore }
+    finish(as: .finished(description))
     return .finished(description)
   }
 
@@ -93,11 +93,11 @@ final class StreamingDecoder: ImageDecoder {
     if case .reading(let reader, _) = state { reader } else { nil }
   }
 
-  var hasMoreToShow: Bool { !hasEnded && (reader?.picture.scansToShow ?? 0) > 0 }
+  var hasMoreToShow: Bool { !hasEnded && (reader?.properties.scansToShow ?? 0) > 0 }
 
   func beginPreview() {
     guard !hasEnded, let reader else { return }
-    reader.wantPreview(orientation: reader.picture.orientation)
+    reader.requestPreview(orientation: reader.properties.orientation)
   }
 
   func takePreview() -> Preview? {
@@ -105,11 +105,11 @@ final class StreamingDecoder: ImageDecoder {
     let made = reader.preview
     guard let start = made.bytes else { return nil }
     let bytes = Array(UnsafeBufferPointer(start: start, count: made.count))
-    reader.dropPreview()
+    reader.discardPreview()
     return Preview(bytes: bytes, format: reader.previewFormat ?? format, scan: Int(made.scan))
   }
 
-  func dropPreview() { reader?.dropPreview() }
+  func discardPreview() { reader?.discardPreview() }
 
   // MARK: Formats
 
@@ -117,7 +117,7 @@ final class StreamingDecoder: ImageDecoder {
     with reader: any ImageReader, _ format: ImageFormat
   ) throws(CodecError) -> DecodeStep {
     try checkBacklog(of: reader)
-    let step = takeRows(of: reader)
+    let step = runSteps(of: reader)
     switch step.status {
     case .rows:
       return .hasMore
@@ -126,19 +126,19 @@ final class StreamingDecoder: ImageDecoder {
     case .hasMore:
       return .hasMore
     case .header:
-      var header = ImageHeader(reader.picture, format: format)
+      var header = ImageHeader(reader.properties, format: format)
       try limits.check(header)
       header.decodingMemory +=
         plan?.prepare(header, reader, maxMemory: limits.maxMemory) ?? 0
-      if format.traits.isJudgedByVariants {
-        try limits.checkVariants(
-          of: ImageDescription(reader.picture, format: format),
-          fileBytes: Int(clamping: reader.picture.fileBytes))
+      if format.traits.checksVariantMemory {
+        try limits.checkVariantMemory(
+          of: ImageDescription(reader.properties, format: format),
+          fileBytes: Int(clamping: reader.properties.fileBytes))
       }
-      reader.bound(header, by: limits)
+      reader.limit(header, by: limits)
       return .header(header)
     case .finished:
-      let description = ImageDescription(reader.picture, format: format)
+      let description = ImageDescription(reader.properties, format: format)
       state = .writing(reader, description)
       return write(reader, description)
     case .failed:
@@ -147,13 +147,13 @@ final class StreamingDecoder: ImageDecoder {
   }
 
   /// Runs one step of the reader, and further steps while they return rows and time is left.
-  private func takeRows(of reader: any ImageReader) -> CodecStep {
+  private func runSteps(of reader: any ImageReader) -> CodecStep {
     let end = plan == nil ? nil : ContinuousClock.now + StreamingRendering.slice
     while true {
       let step = pending.withUnread { reader.step($0, ended: hasEnded) }
-      pending.drop(step.consumed)
+      pending.removeFirst(step.consumed)
       guard step.status == .rows, let end else { return step }
-      plan?.take(reader)
+      plan?.addRows(from: reader)
       if ContinuousClock.now > end { return step }
     }
   }
@@ -161,13 +161,13 @@ final class StreamingDecoder: ImageDecoder {
   /// An arithmetic-coded JPEG waits for its last byte. The waiting bytes use memory, and the header's
   /// `decodingMemory` includes only this limit.
   private func checkBacklog(of reader: any ImageReader) throws(CodecError) {
-    let limit = reader.picture.maxBacklog
+    let limit = reader.properties.maxBacklog
     guard limit > 0, pending.count > limit else { return }
     throw .tooMuchMemory(bytes: pending.count, limit: limit)
   }
 
   /// Frees the reader and the bytes now, instead of when the decoder is released.
-  private func settle(_ end: State) {
+  private func finish(as end: State) {
     state = end
     pending = PendingBytes()
   }

@@ -30,7 +30,7 @@ public struct StreamingRenderer: ImageRenderer {
   public func memory(for variants: [Variant], from image: ImageDescription) -> Int {
     let reading = image.format.reading.memory(image) + StreamingRendering.batch * 4 * image.width
     return variants.reduce(reading) { sum, variant in
-      AnimatedRendering.makes(variant, of: image)
+      AnimatedRendering.canRender(variant, of: image)
         ? sum + AnimatedRendering.memory(for: variant, from: image)
         : sum + VariantPipeline.memory(for: variant, from: image)
     }
@@ -40,7 +40,7 @@ public struct StreamingRenderer: ImageRenderer {
     _ bytes: [UInt8], of image: ImageDescription, as variants: [Variant]
   ) -> any Rendering {
     guard sources.contains(image.format) else { return RefusedRendering(of: image.format) }
-    let animated = variants.map { AnimatedRendering.makes($0, of: image) }
+    let animated = variants.map { AnimatedRendering.canRender($0, of: image) }
     if animated.contains(true) { return MixedRendering(bytes, image, variants, animated) }
     return Self.still(bytes, image, variants)
   }

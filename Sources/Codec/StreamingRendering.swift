@@ -57,8 +57,8 @@ final class StreamingRendering: Rendering {
     let end = ContinuousClock.now + Self.slice
     repeat {
       guard let rows = try source.read() else { continue }
-      plan.take([rows], of: { source.layout })
-      if source.isRead || plan.isLost { return true }
+      plan.add([rows], layout: { source.layout })
+      if source.isRead || plan.hasFailed { return true }
     } while ContinuousClock.now < end
     return false
   }

@@ -11,7 +11,7 @@ internal import Glibc
 /// - The coefficients, four bits each.
 enum ThumbHash {
   /// - Parameter picture: at most 100 pixels a side.
-  static func encode(_ picture: TinyPicture) -> [UInt8] {
+  static func encode(_ picture: Thumbnail) -> [UInt8] {
     let hasAlpha = picture.pixels.contains { $0.alpha < 1 }
     let (width, height) = (picture.width, picture.height)
     // Lightness has fewer coefficients if alpha needs some of the bits.
@@ -32,22 +32,22 @@ enum ThumbHash {
 
     var head: UInt64 = 0
     var position: UInt64 = 0
-    func put(_ value: Int, bits: UInt64) {
+    func append(_ value: Int, bits: UInt64) {
       head |= UInt64(value) << position
       position += bits
     }
-    put(level(lightness.mean, 63), bits: 6)
-    put(level(yellowBlue.mean / 2 + 0.5, 63), bits: 6)
-    put(level(redGreen.mean / 2 + 0.5, 63), bits: 6)
-    put(level(lightness.range, 31), bits: 5)
-    put(hasAlpha ? 1 : 0, bits: 1)
-    put(width > height ? down : across, bits: 3)
-    put(level(yellowBlue.range, 63), bits: 6)
-    put(level(redGreen.range, 63), bits: 6)
-    put(width > height ? 1 : 0, bits: 1)
+    append(level(lightness.mean, 63), bits: 6)
+    append(level(yellowBlue.mean / 2 + 0.5, 63), bits: 6)
+    append(level(redGreen.mean / 2 + 0.5, 63), bits: 6)
+    append(level(lightness.range, 31), bits: 5)
+    append(hasAlpha ? 1 : 0, bits: 1)
+    append(width > height ? down : across, bits: 3)
+    append(level(yellowBlue.range, 63), bits: 6)
+    append(level(redGreen.range, 63), bits: 6)
+    append(width > height ? 1 : 0, bits: 1)
     if let alpha {
-      put(level(alpha.mean, 15), bits: 4)
-      put(level(alpha.range, 15), bits: 4)
+      append(level(alpha.mean, 15), bits: 4)
+      append(level(alpha.range, 15), bits: 4)
     }
     let bytes = (0..<position / 8).map { UInt8(truncatingIfNeeded: head >> ($0 * 8)) }
     return bytes + packed([lightness, yellowBlue, redGreen, alpha].compactMap { $0 })
@@ -74,14 +74,14 @@ private struct Planes {
   let redGreen: [Double]
   let alpha: [Double]
 
-  init(_ picture: TinyPicture) {
-    var mean = TinyPicture.Pixel(red: 0, green: 0, blue: 0, alpha: 0)
+  init(_ picture: Thumbnail) {
+    var mean = Thumbnail.Pixel(red: 0, green: 0, blue: 0, alpha: 0)
     for pixel in picture.pixels { mean.add(pixel) }
     let visible = max(mean.alpha, .leastNonzeroMagnitude)
     mean = .init(
       red: mean.red / visible, green: mean.green / visible, blue: mean.blue / visible, alpha: 1)
     let painted = picture.pixels.map { pixel in
-      TinyPicture.Pixel(
+      Thumbnail.Pixel(
         red: mean.red + (pixel.red - mean.red) * pixel.alpha,
         green: mean.green + (pixel.green - mean.green) * pixel.alpha,
         blue: mean.blue + (pixel.blue - mean.blue) * pixel.alpha, alpha: pixel.alpha)

@@ -53,19 +53,20 @@ struct VariantGeometry {
     case .cover, .fill:
       switch (width, height) {
       case (nil, nil): return own
-      case (let width?, nil): return wide(own, width)
-      case (nil, let height?): return wide(own.turned, height).turned
+      case (let width?, nil): return resized(own, toWidth: width)
+      case (nil, let height?): return resized(own.turned, toWidth: height).turned
       case (let width?, let height?): return Size(width: width, height: height)
       }
     }
   }
 
   private static func fitted(_ own: Size, width: Int, height: Int) -> Size {
-    width * own.height <= height * own.width ? wide(own, width) : wide(own.turned, height).turned
+    width * own.height <= height * own.width
+      ? resized(own, toWidth: width) : resized(own.turned, toWidth: height).turned
   }
 
   /// A size of this width, with the proportions kept as closely as whole pixels allow.
-  private static func wide(_ own: Size, _ width: Int) -> Size {
+  private static func resized(_ own: Size, toWidth width: Int) -> Size {
     Size(width: width, height: max(1, (2 * own.height * width + own.width) / (2 * own.width)))
   }
 
@@ -135,7 +136,7 @@ struct VariantGeometry {
   func task(
     of plane: SamplePlane, channels: Int, hasAlpha: Bool = false, chroma: Int = 1,
     waits: Bool = false
-  ) -> RowResampler.Task {
+  ) -> RowResampler.Scaling {
     var box = box(in: plane)
     let (width, height) = (scaled.width, scaled.height)
     let out = Size(
@@ -143,7 +144,7 @@ struct VariantGeometry {
     // The last sample may cover pixels beyond the variant.
     box.right += (box.right - box.left) * (Double(out.width * chroma) / Double(width) - 1)
     box.bottom += (box.bottom - box.top) * (Double(out.height * chroma) / Double(height) - 1)
-    return RowResampler.Task(
+    return RowResampler.Scaling(
       size: plane.size, box: box, scaled: out, channels: channels, hasAlpha: hasAlpha, waits: waits)
   }
 

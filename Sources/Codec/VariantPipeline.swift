@@ -27,7 +27,7 @@ final class VariantPipeline {
       groups.append(
         try ScaledPlanes(
           layout, range, geometry, chroma: rows.chroma(of: range.lowerBound),
-          waits: ranges.count > 1 && !rows.takesAny))
+          waits: ranges.count > 1 && !rows.acceptsPlanesSeparately))
     }
     self.groups = groups
   }
@@ -43,34 +43,34 @@ final class VariantPipeline {
     let longest = max(size.width, size.height)
     let window = longest * (variant.format == .jpeg ? 4 * Int(JPEG_ENCODER_AHEAD) : 0)
     let turned = image.orientation > 1 ? size.width * size.height * 4 : 0
-    let scaling = RowResampler.Task(
+    let scaling = RowResampler.Scaling(
       size: stored, box: geometry.crop, scaled: geometry.scaled, channels: 4, waits: true)
     // The file counts twice: in the encoder, and as the returned copy.
     return scaling.memory + 64 * longest + window + turned + writing.memory(size) + 2 * file
   }
 
   /// Adds the next rows of each plane.
-  func take(_ planes: [SampleRows]) throws(CodecError) {
+  func add(_ planes: [SampleRows]) throws(CodecError) {
     for group in groups {
       for row in 0..<planes[group.range.lowerBound].count {
         group.push(planes, row: row)
-        if groups.count == 1 || rows.takesAny { try drain(group) }
+        if groups.count == 1 || rows.acceptsPlanesSeparately { try encodeReadyRows(of: group) }
       }
     }
-    if groups.count > 1, !rows.takesAny { try drainTogether() }
+    if groups.count > 1, !rows.acceptsPlanesSeparately { try encodeReadyRows() }
   }
 
   /// Encodes for some milliseconds. Call it after the last row, until it returns the file.
   /// - Returns: the complete file, or nil if work is left.
   func finish() throws(CodecError) -> [UInt8]? { try rows.finish() }
 
-  private func drain(_ group: ScaledPlanes) throws(CodecError) {
-    while group.isReady { try rows.take(group) }
+  private func encodeReadyRows(of group: ScaledPlanes) throws(CodecError) {
+    while group.isReady { try rows.encode(group) }
   }
 
-  private func drainTogether() throws(CodecError) {
+  private func encodeReadyRows() throws(CodecError) {
     while groups.allSatisfy(\.isReady) {
-      for group in groups { try rows.take(group) }
+      for group in groups { try rows.encode(group) }
     }
   }
 }

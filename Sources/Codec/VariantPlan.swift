@@ -68,7 +68,7 @@ final class VariantPlan {
       fail(.tooMuchMemory(bytes: header.decodingMemory + all, limit: maxMemory))
       return 0
     }
-    image.orientation = orientation ?? reader.picture.orientation
+    image.orientation = orientation ?? reader.properties.orientation
     reader.scale(by: shrink)
     return all
   }
@@ -81,33 +81,33 @@ final class VariantPlan {
   }
 
   /// Adds the next rows that the reader decoded.
-  func take(_ reader: any ImageReader) {
-    if !planned.isEmpty { image.orientation = orientation ?? reader.picture.orientation }
-    take(reader.rows, of: { reader.layout })
+  func addRows(from reader: any ImageReader) {
+    if !planned.isEmpty { image.orientation = orientation ?? reader.properties.orientation }
+    add(reader.rows, layout: { reader.layout })
   }
 
   /// Adds the next rows.
-  func take(_ rows: [SampleRows], of source: () -> SampleLayout) {
+  func add(_ rows: [SampleRows], layout source: () -> SampleLayout) {
     // One layout for all variants, so that they share its color transform.
     lazy var layout = source()
     for index in items.indices {
-      change(index) { item throws(CodecError) in
+      update(index) { item throws(CodecError) in
         if case .planned(let variant) = item {
           item = .rendering(try VariantPipeline(layout, image, variant))
         }
-        if case .rendering(let pipeline) = item { try pipeline.take(rows) }
+        if case .rendering(let pipeline) = item { try pipeline.add(rows) }
       }
     }
   }
 
-  private func change(_ index: Int, _ body: (inout Item) throws(CodecError) -> Void) {
+  private func update(_ index: Int, _ body: (inout Item) throws(CodecError) -> Void) {
     do throws(CodecError) { try body(&items[index]) } catch { items[index] = .failed(error) }
   }
 
   /// Encodes for some milliseconds. Call it after the end of the image.
   /// - Parameter picture: what the reader knows at the end.
   /// - Returns: true if nothing is left to do.
-  func finish(_ picture: CodecPicture) -> Bool {
+  func finish(_ picture: CodecImageInfo) -> Bool {
     // An EXIF block may follow the pixels.
     if orientation == nil, image.orientation != picture.orientation {
       fail(.broken(format: image.format, detail: "the EXIF orientation follows the pixels"))
@@ -121,7 +121,7 @@ final class VariantPlan {
   func write() -> Bool {
     for index in items.indices {
       guard case .rendering(let pipeline) = items[index] else { continue }
-      change(index) { item throws(CodecError) in
+      update(index) { item throws(CodecError) in
         if let file = try pipeline.finish() { item = .made(file) }
       }
       return false
@@ -138,7 +138,7 @@ final class VariantPlan {
   }
 
   /// Whether all variants have failed.
-  var isLost: Bool { items.allSatisfy { if case .failed = $0 { true } else { false } } }
+  var hasFailed: Bool { items.allSatisfy { if case .failed = $0 { true } else { false } } }
 
   /// The files in the order of the variants, or the reasons why the decode could not make them.
   var results: [Result<[UInt8], CodecError>] {

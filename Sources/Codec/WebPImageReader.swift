@@ -17,10 +17,10 @@ final class WebPImageReader: ImageReader {
     webp_reader_step(reader, bytes.baseAddress, bytes.count, ended)
   }
 
-  var picture: CodecPicture { webp_reader_picture(reader) }
+  var properties: CodecImageInfo { webp_reader_picture(reader) }
   var message: String { String(cString: webp_reader_message(reader)) }
 
-  func bound(_ header: ImageHeader, by limits: DecodeLimits) {
+  func limit(_ header: ImageHeader, by limits: DecodeLimits) {
     webp_reader_allow_frames(reader, limits.frames)
   }
 }

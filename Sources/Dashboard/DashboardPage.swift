@@ -18,8 +18,8 @@ public struct DashboardPage: Sendable {
   public init(version: String) {
     let plain = version.filter { $0.isLetter || $0.isNumber || " .-+()".contains($0) }
     self.init(
-      markup: Self.filling(
-        #"<span class="version" id="version">"#, with: Array(plain.utf8),
+      markup: Self.inserting(
+        #"<span class="version" id="version">"#, into: Array(plain.utf8),
         in: PackageResources.dashboard_html), style: PackageResources.dashboard_css,
       scripts: Self.scripts)
   }
@@ -30,7 +30,7 @@ public struct DashboardPage: Sendable {
   init(markup: [UInt8], style: [UInt8], scripts: [[UInt8]]) {
     let script = scripts.joined(separator: [UInt8(ascii: "\n")])
     let parts = [("<style>", style), (#"<script type="module">"#, Array(script))]
-    bytes = parts.reduce(markup) { Self.filling($1.0, with: $1.1, in: $0) }
+    bytes = parts.reduce(markup) { Self.inserting($1.0, into: $1.1, in: $0) }
     contentSecurityPolicy = [
       "default-src 'none'", "script-src '\(Self.digest(parts[1].1))'",
       "style-src '\(Self.digest(parts[0].1))'", "img-src blob: data:", "connect-src 'self'",
@@ -52,7 +52,8 @@ public struct DashboardPage: Sendable {
     ]
   }
 
-  private static func filling(_ tag: String, with content: [UInt8], in markup: [UInt8]) -> [UInt8] {
+  private static func inserting(_ tag: String, into content: [UInt8], in markup: [UInt8]) -> [UInt8]
+  {
     // A test checks that dashboard.html has the tag.
     let place = markup.firstRange(of: Array(tag.utf8))!
     return markup[..<place.upperBound] + content + markup[place.upperBound...]

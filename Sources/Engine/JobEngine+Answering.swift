@@ -3,7 +3,7 @@ internal import Jobs
 /// Answers jobs from the cache when they are submitted, so that they never wait in the queue.
 extension JobEngine {
   /// Returns the jobs in the same order. A job that the cache can answer comes back finished; the others are unchanged.
-  func answered(_ jobs: [Job]) async -> [Job] {
+  func answeringFromCache(_ jobs: [Job]) async -> [Job] {
     let moment = now()
     let asked = candidates(jobs)
     guard !asked.isEmpty else { return jobs }
@@ -11,25 +11,25 @@ extension JobEngine {
     var jobs = jobs
     for (candidate, answer) in zip(asked, answers) where jobs[candidate.place].phase == .queued {
       guard case .use(let entry, let outcome, let isStale) = answer,
-        fits(entry.image, candidate.job), await cache.state(of: entry) == .whole
+        fits(entry.image, candidate.job), await cache.state(of: entry) == .complete
       else { continue }
       var image = entry.image.seen(as: candidate.job.target)
       if !candidate.job.submission.variants.isEmpty {
-        guard let made = await kept(for: candidate.job, of: entry.image) else { continue }
+        guard let made = await storedVariants(for: candidate.job, of: entry.image) else { continue }
         image.variants = made
       }
-      cache.used(entry, outcome.status, at: moment)
-      if isStale { background.freshen(candidate.job) }
+      cache.recordUse(of: entry, outcome.status, at: moment)
+      if isStale { background.addRefresh(of: candidate.job) }
       let retention = candidate.job.submission.retention ?? configuration.retention
       jobs[candidate.place].target = candidate.job.target
-      jobs[candidate.place].answer(
+      jobs[candidate.place].succeedFromCache(
         with: image, outcome, at: moment, keptFor: retention)
     }
     return jobs
   }
 
   /// Returns the job's variants if all of them are stored; nil otherwise.
-  private func kept(for job: Job, of image: StoredImage) async -> [MadeVariant]? {
+  private func storedVariants(for job: Job, of image: StoredImage) async -> [MadeVariant]? {
     guard job.submission.cacheMode != .noStore else { return nil }
     return await variants?.kept(
       job.submission.variants, of: image,
@@ -39,7 +39,7 @@ extension JobEngine {
   /// Returns the cache lookups for these jobs. A low-data job has two: the regular image is preferred if it is stored.
   private func candidates(_ jobs: [Job]) -> [(place: Int, job: Job)] {
     jobs.enumerated().flatMap { place, job -> [(place: Int, job: Job)] in
-      guard job.submission.takesStored else { return [] }
+      guard job.submission.mayUseStoredResponse else { return [] }
       guard job.target == .lowData else { return [(place, job)] }
       var regular = job
       regular.target = .regular
@@ -52,14 +52,14 @@ extension JobEngine {
       format: image.description.format, width: image.description.width,
       height: image.description.height, decodingMemory: 0)
     let limits = JobLimits(of: job, within: loads.rules)
-    return limits.objection(bytes: image.bytes, header: header) == nil
+    return limits.failure(bytes: image.bytes, header: header) == nil
   }
 }
 
 extension Submission {
   /// Whether a stored response may be used as the job's image at once.
-  var takesStored: Bool {
-    guard case .url = source, cacheMode.takesStored else { return false }
+  var mayUseStoredResponse: Bool {
+    guard case .url = source, cacheMode.mayUseStoredResponse else { return false }
     // A job that drops its original stores its variants for itself alone, so it can't use an image of the cache. A job
     // with deliveries has to deliver before it can succeed.
     return !dropsOriginal && deliveries.isEmpty
@@ -67,7 +67,7 @@ extension Submission {
 }
 
 extension CacheMode {
-  fileprivate var takesStored: Bool {
+  fileprivate var mayUseStoredResponse: Bool {
     switch self {
     case .default, .forceCache, .onlyIfCached: true
     case .noStore, .reload, .noCache: false

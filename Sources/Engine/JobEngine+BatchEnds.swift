@@ -10,7 +10,7 @@ extension JobEngine {
   /// Cancels a batch. No job of the batch starts after this returns; its jobs are cancelled in the background.
   public func cancel(batch id: BatchID, for caller: Caller) async throws(JobsError) -> Batch {
     _ = try await batch(id, for: caller)
-    let batch = try await storing { () async throws(StoreError) in try await store.cancel(id) }
+    let batch = try await withStore { () async throws(StoreError) in try await store.cancel(id) }
     guard let batch else { throw .unknownBatch }
     batchSignal.continuation.yield()
     return batch
@@ -26,13 +26,13 @@ extension JobEngine {
     batch id: BatchID, refusedAfter lines: Int?, for caller: Caller
   ) async throws(JobsError) {
     _ = try await batch(id, for: caller)
-    let isThere = try await storing { () async throws(StoreError) in
+    let isThere = try await withStore { () async throws(StoreError) in
       try await store.purge(id, refusedAfter: lines)
     }
     guard isThere else { throw .unknownBatch }
     // From now on no job of the batch is visible, even while the store is still deleting them.
     snapshots.purge(batch: id)
-    membership.tell(.batchPurged(id))
+    membership.publish(.batchPurged(id))
     batchSignal.continuation.yield()
   }
 
@@ -44,17 +44,17 @@ extension JobEngine {
     batch id: BatchID, codes: Set<FailureCode>, for caller: Caller
   ) async throws(JobsError) -> Batch {
     let batch = try await batch(id, for: caller)
-    try takeable()
+    try requireAccepting()
     var query = RetryQuery(
       id, codes: codes.isEmpty ? Set(FailureCode.allCases) : codes, count: Self.portion,
       within: capacity(for: caller, ofBatch: true))
     while true {
       let again = try await requeuing(
-        of: batch.owner, telling: true, areAllTold: batch.webhook != nil, for: caller)
-      let retry = try await storing { [query] () async throws(StoreError) in
+        of: batch.owner, withWebhook: true, allWithWebhook: batch.webhook != nil, for: caller)
+      let retry = try await withStore { [query] () async throws(StoreError) in
         try await store.retry(query) { job in
           guard !codes.isEmpty || job.failure?.isRetryable == true else { return false }
-          return again.queue(&job)
+          return again.requeue(&job)
         }
       }
       guard let retry else { throw .unknownBatch }
@@ -72,14 +72,14 @@ extension JobEngine {
   /// Jobs of cancelled batches end as soon as this process is signaled. Once a second it also cancels jobs that are
   /// loaded here and whose batch another instance has cancelled, and records finished batches. Every five seconds the
   /// leading instance handles what a crash left behind.
-  func keepBatches() async {
+  func runBatchUpkeep() async {
     // A separate task, so that a large batch delays nothing else.
-    async let ending: Void = endAsAsked()
+    async let ending: Void = endStoppedOnSignal()
     var round = 0
     while !Task.isCancelled {
       let isDue = round.isMultiple(of: 5) && lease.leads
-      if isDue || carriesLines { batchSignal.continuation.yield() }
-      if isDue { await tidyBatches() }
+      if isDue || loadsBatchJobs { batchSignal.continuation.yield() }
+      if isDue { await closeAndExpireBatches() }
       await finishBatches()
       round += 1
       try? await Task.sleep(for: .seconds(1))
@@ -88,23 +88,25 @@ extension JobEngine {
   }
 
   /// Whether jobs of batches are being loaded here.
-  private var carriesLines: Bool {
+  private var loadsBatchJobs: Bool {
     loads.waiters.contains { $0.job.batch != nil }
   }
 
-  private func endAsAsked() async { for await _ in batchSignal.stream { await endStopped() } }
+  private func endStoppedOnSignal() async {
+    for await _ in batchSignal.stream { await endStopped() }
+  }
 
   private func endStopped() async {
     var isMore = true
     while isMore, !Task.isCancelled {
       do throws(StoreError) {
-        let ends = try await store.endStopped(Self.portion, keptFor: configuration.retention) {
+        let ends = try await store.endStoppedJobs(Self.portion, keptFor: configuration.retention) {
           [rules = loads.rules] in ResponseCache.image(of: rules.sharing($0))
         }
         // Cancel the running jobs first: they send requests to origins.
         await cancelLoading(of: Set(ends.batches))
         for job in ends.cancelled { publisher.publish(job, hasEnded: true) }
-        await forget(ends.removed)
+        await removePurged(ends.removed)
         isMore = ends.isMore
       } catch {
         log.error("failed to end the jobs of a cancelled batch", metadata: ["error": "\(error)"])
@@ -130,7 +132,7 @@ extension JobEngine {
       for job in completed.jobs.lazy.compactMap(\.self) {
         // A job that ended before was published then.
         publisher.publish(job, hasEnded: job.phase == .cancelled)
-        loads.leave(job.id, before: job.version)
+        loads.remove(job.id, before: job.version)
       }
     }
   }
@@ -138,29 +140,29 @@ extension JobEngine {
   /// Finishes batches whose jobs have all ended, and wakes the webhook sender if any of them has a webhook.
   private func finishBatches() async {
     do throws(StoreError) {
-      if try await store.finishBatches() { webhooks?.ring() }
+      if try await store.finishBatches() { webhooks?.wake() }
     } catch {
       log.error("failed to record finished batches", metadata: ["error": "\(error)"])
     }
   }
 
   /// Removes what this process holds of purged jobs. The store has deleted the rest.
-  private func forget(_ jobs: [Job]) async {
+  private func removePurged(_ jobs: [Job]) async {
     guard !jobs.isEmpty else { return }
     let moment = now()
     for job in jobs {
       snapshots.purge(job.id)
-      forgetInMemory(job)
+      removeFromMemory(job)
       publisher.recordPurge(of: job, at: moment)
-      await forgetPartial(of: job)
+      await deletePartial(of: job)
     }
   }
 
-  private func tidyBatches() async {
+  private func closeAndExpireBatches() async {
     let (idle, end) = (configuration.batchIdle, ContinuousClock.now + .seconds(1))
     do throws(StoreError) {
       // At most one second a round, so that finished batches are reported in between. The next round continues.
-      while try await store.tidyBatches(idleFor: idle, 256) == 256, .now < end {}
+      while try await store.closeAndExpireBatches(idleFor: idle, 256) == 256, .now < end {}
     } catch {
       log.error("failed to clean up batches", metadata: ["error": "\(error)"])
     }

@@ -7,12 +7,12 @@ extension JobEngine {
   ///
   /// - Parameter key: a repeated request with the same key returns the batch that the first one created.
   /// - Throws: `.keyReused` if the key was used with another request; `.tooManyBatches`.
-  public func begin(
+  public func createBatch(
     _ new: NewBatch, by caller: Caller, key: IdempotencyKey?
   ) async throws(JobsError) -> BegunBatch {
-    try takeable()
+    try requireAccepting()
     let moment = now()
-    let refusal = try await refusal(of: caller, telling: new.webhook != nil, at: moment)
+    let refusal = try await refusal(of: caller, withWebhook: new.webhook != nil, at: moment)
     // With a key it may be a repeated request, which is answered even when new batches are refused.
     if let refusal, key == nil { throw refusal }
     let batch = Batch(
@@ -20,7 +20,7 @@ extension JobEngine {
       defaults: new.defaults, isOpen: new.isOpen, key: key?.key,
       retention: configuration.retention, webhook: new.webhook, content: new.content,
       createdAt: moment)
-    let opening = try await storing { () async throws(StoreError) in
+    let opening = try await withStore { () async throws(StoreError) in
       try await store.open(batch, key: key, atMost: refusal == nil ? configuration.maxBatches : 0)
     }
     switch opening {
@@ -44,24 +44,24 @@ extension JobEngine {
   public func add(
     _ new: NewLines, to batch: Batch, by caller: Caller
   ) async throws(JobsError) -> Batch {
-    try takeable()
-    try storage.check()
+    try requireAccepting()
+    try storage.requireSpace()
     try dailyBytes.check(caller, at: now())
     let lines = await lines(new, of: batch)
     if lines.webhook != nil || lines.jobs.contains(where: { $0.submission.webhook != nil }) {
       try await checkMessages(of: batch.owner)
     }
     let capacity = capacity(for: caller, ofBatch: true)
-    let addition = try await storing { () async throws(StoreError) in
+    let addition = try await withStore { () async throws(StoreError) in
       try await store.add(lines, to: batch.id, capacity: capacity)
     }
     switch addition {
-    case .taken(let batch):
+    case .accepted(let batch):
       metrics.submitted(lines.jobs.count)
-      origins.want(Set(lines.jobs.compactMap(\.origin)), by: batch.owner)
+      origins.recordDemand(for: Set(lines.jobs.compactMap(\.origin)), by: batch.owner)
       if !lines.jobs.isEmpty { dispatcher.jobsWereQueued(by: batch.owner) }
       return batch
-    case .refused(let batch): throw .batchGoesOnElsewhere(batch)
+    case .refused(let batch): throw .batchContinuesElsewhere(batch)
     case .queueFull: throw .queueFull
     case .recordsFull: throw .recordsFull
     case .unknown: throw .unknownBatch
@@ -86,7 +86,7 @@ extension JobEngine {
       jobs.append(
         job(
           for: new, of: batch.owner, at: moment,
-          batch: BatchPlace(id: batch.id, line: line.line)))
+          batch: BatchPosition(id: batch.id, line: line.line)))
     }
     return BatchLines(
       after: new.offset, count: new.count, jobs: jobs, rejected: rejected, webhook: new.webhook,
@@ -96,22 +96,22 @@ extension JobEngine {
   /// Closes a batch: no more lines can be added.
   public func close(_ id: BatchID, for caller: Caller) async throws(JobsError) -> Batch {
     _ = try await batch(id, for: caller)
-    let batch = try await storing { () async throws(StoreError) in try await store.close(id) }
+    let batch = try await withStore { () async throws(StoreError) in try await store.close(id) }
     return try checked(batch, caller)
   }
 
   /// Deletes a batch that received `lines` lines, none of them a valid job. Does nothing if more lines were
   /// received meanwhile.
-  public func abandon(_ id: BatchID, after lines: Int) async throws(JobsError) {
-    try await storing { () async throws(StoreError) in
-      try await store.abandon(id, after: lines)
+  public func deleteEmptyBatch(_ id: BatchID, after lines: Int) async throws(JobsError) {
+    try await withStore { () async throws(StoreError) in
+      try await store.deleteUnused(id, after: lines)
     }
   }
 
   /// Returns the batch as it is now.
   public func batch(_ id: BatchID, for caller: Caller) async throws(JobsError) -> Batch {
     try checked(
-      try await storing { () async throws(StoreError) in try await store.batch(id) }, caller)
+      try await withStore { () async throws(StoreError) in try await store.batch(id) }, caller)
   }
 
   private func checked(_ batch: Batch?, _ caller: Caller) throws(JobsError) -> Batch {
@@ -123,12 +123,12 @@ extension JobEngine {
 
   /// Returns the batches that match the query, newest first.
   public func batches(_ query: BatchQuery) async throws(JobsError) -> BatchPage {
-    try await storing { () async throws(StoreError) in try await store.batches(query) }
+    try await withStore { () async throws(StoreError) in try await store.batches(query) }
   }
 
   /// Returns the results of lines of a batch. The caller has checked that the client may see the batch.
   public func results(_ query: ResultQuery) async throws(JobsError) -> BatchResults {
-    let results = try await storing { () async throws(StoreError) in
+    let results = try await withStore { () async throws(StoreError) in
       try await store.results(query)
     }
     guard let results else { throw .unknownBatch }

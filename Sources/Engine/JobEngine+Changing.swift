@@ -14,7 +14,7 @@ extension JobEngine {
     let snapshot = try await change(id, ifVersion: expected) {
       $0.cancel(at: moment, keptFor: retention)
     }
-    if snapshot.job.phase == .cancelled { loads.leave(id, before: snapshot.job.version) }
+    if snapshot.job.phase == .cancelled { loads.remove(id, before: snapshot.job.version) }
     return snapshot
   }
 
@@ -25,13 +25,13 @@ extension JobEngine {
     _ id: JobID, for caller: Caller, ifVersion expected: [Int]? = nil
   ) async throws(JobsError) {
     let seen = try await job(id, for: caller).job
-    let removal = try await storing { () async throws(StoreError) in
-      try await forgetCached(andRemove: seen, if: expected)
+    let removal = try await withStore { () async throws(StoreError) in
+      try await removeWithCacheEntries(seen, if: expected)
     }
     if case .kept = removal { throw .versionDiffers }
     guard case .removed(let job) = removal else {
       // The request that removed the job may have received an error and published nothing.
-      await forget(purged: seen)
+      await removePurged(seen)
       throw .unknownJob
     }
     await record(purged: job)
@@ -39,33 +39,33 @@ extension JobEngine {
 
   /// Records a purge: counts it, publishes it and removes what is left of the job.
   private func record(purged job: Job) async {
-    if job.phase == .queued { queueGate.left([job]) }
+    if job.phase == .queued { queueGate.recordDepartures([job]) }
     publisher.recordPurge(of: job, at: now())
-    await forget(purged: job)
-    await tidying.ask()
+    await removePurged(job)
+    await cleanupRounds.requestAndWait()
   }
 
   /// Removes a purged job from memory and reports the purge to the other instances.
-  private func forget(purged job: Job) async {
+  private func removePurged(_ job: Job) async {
     snapshots.purge(job.id)
-    loads.leave(job.id, before: .max, forgetting: true)
-    await forgetPartial(of: job)
+    loads.remove(job.id, before: .max, discardingBytes: true)
+    await deletePartial(of: job)
   }
 
   /// Removes the job's cache entries, then the job. In this order a client whose request failed can repeat it, because
   /// the job is still there. If the job gets another image meanwhile, the entries of that image are removed too.
-  private func forgetCached(
-    andRemove seen: Job, if expected: [Int]?
+  private func removeWithCacheEntries(
+    _ seen: Job, if expected: [Int]?
   ) async throws(StoreError) -> Removal {
     var seen = seen
     while true {
       // The snapshot may be out of date; the store checks the version again.
-      let isWanted = seen.isAt(expected)
-      if isWanted { try await forgetCached(of: seen) }
+      let isWanted = seen.isUnchanged(since: expected)
+      if isWanted { try await deleteCacheEntries(of: seen) }
       let removal = try await remove(seen.id) { [image = seen.image] job in
-        isWanted && job.isAt(expected) && job.image == image
+        isWanted && job.isUnchanged(since: expected) && job.image == image
       }
-      guard case .kept(let job) = removal, job.isAt(expected) else { return removal }
+      guard case .kept(let job) = removal, job.isUnchanged(since: expected) else { return removal }
       seen = job
     }
   }
@@ -87,7 +87,7 @@ extension JobEngine {
     } catch {
       if let job = found.withLock(\.self) {
         let patience = store.losesAnswers ? Self.longestDelay : .zero
-        doubtfulPurges.continuation.yield((job, ContinuousClock.now + patience))
+        unconfirmedPurges.continuation.yield((job, ContinuousClock.now + patience))
       }
       throw error
     }
@@ -98,11 +98,11 @@ extension JobEngine {
 
   /// Checks whether the store carried out purges that it reported as failed, and publishes those. Otherwise clients and
   /// other instances would go on showing the job. Runs until cancelled.
-  func settlePurges() async {
-    for await (job, limit) in doubtfulPurges.stream { await settle(job, until: limit) }
+  func confirmPurges() async {
+    for await (job, limit) in unconfirmedPurges.stream { await confirmPurge(of: job, until: limit) }
   }
 
-  private func settle(_ job: Job, until limit: ContinuousClock.Instant) async {
+  private func confirmPurge(of job: Job, until limit: ContinuousClock.Instant) async {
     while !Task.isCancelled {
       do throws(StoreError) {
         guard try await store.job(job.id) != nil else { return await record(purged: job) }
@@ -115,23 +115,23 @@ extension JobEngine {
   }
 
   /// Deletes the cache entries of a job's image.
-  private func forgetCached(of job: Job) async throws(StoreError) {
-    forgetInMemory(job)
+  private func deleteCacheEntries(of job: Job) async throws(StoreError) {
+    removeFromMemory(job)
     guard let image = ResponseCache.image(of: loads.rules.sharing(job)) else { return }
-    try await cache.forget(image)
+    try await cache.deleteEntries(of: image)
   }
 
   /// Removes the bytes of a purged job's image from memory.
-  func forgetInMemory(_ job: Job) {
+  func removeFromMemory(_ job: Job) {
     guard let image = job.image else { return }
     for digest in [image.digest, image.keptDigest] { cache.memory.remove(digest) }
   }
 
   /// Deletes the partial transfer of a purged job, here and at the other instances.
-  func forgetPartial(of job: Job) async {
+  func deletePartial(of job: Job) async {
     let partial = job.phase == .success ? nil : loads.rules.sharing(job).partial
-    if let partial { await kept.forget(partial) }
-    membership.tell(.purged(job.id, partial: partial))
+    if let partial { await kept.delete(partial) }
+    membership.publish(.purged(job.id, partial: partial))
   }
 
   /// Changes priority and tags. Nil leaves the value unchanged.
@@ -149,33 +149,35 @@ extension JobEngine {
 
   /// Queues a failed or cancelled job again, and a successful job whose image is no longer stored. Other jobs stay as
   /// they are.
-  public func fetchAgain(
+  public func refetch(
     _ id: JobID, for caller: Caller, ifVersion expected: [Int]? = nil
   ) async throws(JobsError) -> JobSnapshot {
     let found = try await job(id, for: caller).job
-    try takeable()
+    try requireAccepting()
     let again = try await requeuing(
-      of: found.owner, telling: found.submission.webhook != nil, for: caller)
+      of: found.owner, withWebhook: found.submission.webhook != nil, for: caller)
     let capacity = capacity(for: caller, ofBatch: found.batch != nil)
-    let snapshot = try await change(id, ifVersion: expected, within: capacity) { again.queue(&$0) }
+    let snapshot = try await change(id, ifVersion: expected, within: capacity) {
+      again.requeue(&$0)
+    }
     if let refusal = again.refusal { throw refusal }
     if let request = snapshot.job.request { await join(request, 1) }
     dispatcher.jobsWereQueued()
     return snapshot
   }
 
-  /// Makes the ``Requeuing`` that decides whether an owner's jobs may be queued again.
+  /// Makes the ``RequeueCheck`` that decides whether an owner's jobs may be queued again.
   /// - Parameters:
   ///   - telling: whether any of the jobs may have a webhook.
   ///   - areAllTold: whether every job has one, because its batch has.
   func requeuing(
-    of owner: Owner, telling: Bool, areAllTold: Bool = false, for caller: Caller
-  ) async throws(JobsError) -> Requeuing {
-    let mayBeTold = try await telling ? hasRoomForMessages(of: owner) : true
+    of owner: Owner, withWebhook: Bool, allWithWebhook: Bool = false, for caller: Caller
+  ) async throws(JobsError) -> RequeueCheck {
+    let mayBeTold = try await withWebhook ? hasRoomForMessages(of: owner) : true
     let moment = now()
-    return Requeuing(
+    return RequeueCheck(
       at: moment, from: network, bytesSpent: dailyBytes.refusal(of: caller, at: moment),
-      untold: mayBeTold ? nil : .tooManyMessages, areAllTold: areAllTold)
+      messagesFull: mayBeTold ? nil : .tooManyMessages, allHaveWebhook: allWithWebhook)
   }
 
   /// Applies a change to the job in a transaction of the store.
@@ -189,8 +191,8 @@ extension JobEngine {
   ) async throws(JobsError) -> JobSnapshot {
     loads.showProgress(of: id)
     let outcome = ChangeOutcome()
-    let noted = noting(outcome, of: id, ifVersion: expected, change)
-    let update = try await storing { () async throws(StoreError) in
+    let noted = recordingChange(outcome, of: id, ifVersion: expected, change)
+    let update = try await withStore { () async throws(StoreError) in
       try await store.update(id, within: capacity, noted)
     }
     if outcome.value == .versionDiffers { throw .versionDiffers }
@@ -200,7 +202,7 @@ extension JobEngine {
     case .queueFull: throw .queueFull
     case .unknown: throw .unknownJob
     }
-    if outcome.value == .ended(from: .queued) { queueGate.left([job]) }
+    if outcome.value == .ended(from: .queued) { queueGate.recordDepartures([job]) }
     guard let snapshot = publisher.publish(job, hasEnded: outcome.value.isEnd) else {
       throw .unknownJob
     }
@@ -208,21 +210,21 @@ extension JobEngine {
   }
 
   /// Wraps a change so that it records what it found and keeps progress that the store has not seen yet.
-  private func noting(
+  private func recordingChange(
     _ outcome: ChangeOutcome, of id: JobID, ifVersion expected: [Int]?,
     _ change: @escaping @Sendable (inout Job) -> Bool
   ) -> @Sendable (inout Job) -> Bool {
     { [snapshots] job in
-      guard outcome.begins(with: job) else { return false }
-      guard job.isAt(expected) else {
-        outcome.note(.versionDiffers)
+      guard outcome.beginAttempt(with: job) else { return false }
+      guard job.isUnchanged(since: expected) else {
+        outcome.record(.versionDiffers)
         return false
       }
       var changed = job
-      changed.keepProgress(of: snapshots.peek(id)?.job)
+      changed.copyProgress(from: snapshots.peek(id)?.job)
       guard change(&changed) else { return false }
       let hasEnded = changed.phase.isFinished && !job.phase.isFinished
-      outcome.note(
+      outcome.record(
         hasEnded ? .ended(from: job.phase) : .changed, finished: hasEnded ? changed : nil)
       job = changed
       return true
@@ -234,7 +236,7 @@ extension JobEngine {
 extension JobEngine {
   /// Returns the size of the cache, and its hits, revalidations and misses summed over all live instances.
   public func cacheCounts() async throws(JobsError) -> CacheCounts {
-    try await storing { () async throws(StoreError) in
+    try await withStore { () async throws(StoreError) in
       var counts = try await cache.counts()
       for other in try await store.presentInstances() where other.instance != membership.instance {
         counts.hits += other.cache.hits
@@ -249,14 +251,14 @@ extension JobEngine {
   /// Deletes cache entries of one URL, or all of them. Jobs keep their images.
   /// - Parameter url: nil: everything.
   /// - Returns: the number of deleted responses and variants.
-  public func dropFromCache(_ url: SourceURL?) async throws(JobsError) -> Int {
-    let removed = try await storing { () async throws(StoreError) in
-      try await cache.forget(url)
+  public func deleteFromCache(_ url: SourceURL?) async throws(JobsError) -> Int {
+    let removed = try await withStore { () async throws(StoreError) in
+      try await cache.deleteEntries(of: url)
     }
     // Views would otherwise still be answered from the images of earlier jobs.
     views.clear()
-    membership.tell(.cacheDropped)
-    await tidying.ask()
+    membership.publish(.cacheDeleted)
+    await cleanupRounds.requestAndWait()
     return removed
   }
 
@@ -267,11 +269,11 @@ extension JobEngine {
   /// background.
   public func setConstrained(_ isConstrained: Bool) async throws(JobsError) {
     if !membership.isAlone {
-      try await storing { () async throws(StoreError) in
+      try await withStore { () async throws(StoreError) in
         try await store.setConstrained(isConstrained)
       }
       // Always published: an instance that missed an earlier event has another state, even if nothing changes here.
-      membership.tell(.constrained(isConstrained))
+      membership.publish(.constrained(isConstrained))
     }
     guard setNetwork(isConstrained) else { return }
     // One instance replaces the low-data images of all.

@@ -9,7 +9,7 @@ extension JobEngine {
     public var maxQueued = 100_000
     /// After the store reported a full queue, submissions are refused for this long without asking the store again,
     /// unless a job has left the queue.
-    public var refusalStands: Duration = .milliseconds(200)
+    public var refusalDuration: Duration = .milliseconds(200)
     /// Owners whose tokens limit the bytes fetched per day, at the start of the service.
     public var limitedOwners: Set<Owner> = []
     /// Queued jobs of batches. Above this limit no lines are accepted.
@@ -47,7 +47,7 @@ extension JobEngine {
     /// Whether the network is constrained: low-data images are preferred.
     public var isConstrained = false
     /// Jobs whose newest state is cached in memory, about 1.5 KB each. Up to twice as many are held.
-    public var shownJobs = 16_384
+    public var snapshotCapacity = 16_384
 
     /// Transfers at the same time to one origin.
     public var maxPerOrigin = 6
@@ -58,7 +58,7 @@ extension JobEngine {
     /// Variants that wait to be rendered. Above this limit requests for variants are refused.
     public var maxWaitingRenderings = 256
     /// Images of the operator's that are returned as placeholders. For the others the service draws one.
-    public var placeholders: [Placeholder: PlaceholderPicture] = [:]
+    public var placeholders: [Placeholder: PlaceholderImage] = [:]
     public var cache = CacheConfiguration()
     /// When and how it is checked whether images can be decoded.
     public var canary = CanaryRules()
@@ -81,7 +81,7 @@ extension JobEngine.Configuration {
   /// A worker counts as stuck only after more time than any transfer may take.
   var canaryRules: CanaryRules {
     var rules = canary
-    rules.longest = max(rules.longest, timeout * 3)
+    rules.maxLoadTime = max(rules.maxLoadTime, timeout * 3)
     return rules
   }
 

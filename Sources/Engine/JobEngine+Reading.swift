@@ -15,7 +15,7 @@ extension JobEngine {
     if let snapshot = snapshots.current(id) { return try checked(snapshot, caller) }
     let found: Job?
     do throws(JobsError) {
-      found = try await storing { () async throws(StoreError) in try await store.job(id) }
+      found = try await withStore { () async throws(StoreError) in try await store.job(id) }
     } catch {
       // A job that is loaded here is still known while the store is unavailable.
       guard case .store(.unavailable) = error, snapshots.isPinned(id),
@@ -39,7 +39,7 @@ extension JobEngine {
       return WaitingFor(.retry, origin: origin, until: due)
     }
     if storage.isFull { return WaitingFor(.storage, origin: origin) }
-    if let origin, let hold = origins.hold(on: origin) {
+    if let origin, let hold = origins.waitReason(for: origin) {
       return WaitingFor(hold.reason, origin: origin, until: hold.time.map { moment + $0 })
     }
     return WaitingFor(.worker, origin: origin, ahead: positions.ahead(of: job))
@@ -53,7 +53,7 @@ extension JobEngine {
 
   /// Returns the newest preview of a job that another instance loads; nil if there is none or that instance can't be
   /// reached.
-  public func previewElsewhere(of id: JobID, authorization: String?) async -> Preview? {
+  public func remotePreview(of id: JobID, authorization: String?) async -> Preview? {
     guard let peers, loads.loads(of: id).isEmpty,
       let address = try? await store.address(ofLoading: id)
     else { return nil }
@@ -63,8 +63,8 @@ extension JobEngine {
   /// Returns the jobs that match the query, newest first.
   public func jobs(_ query: JobQuery) async throws(JobsError) -> JobPage {
     var wanted = query
-    wanted.hostSpelling = query.host.map { fetcher.spelling(of: $0) }
-    var page = try await storing { [wanted] () async throws(StoreError) in
+    wanted.hostSpelling = query.host.map { fetcher.canonicalSpelling(of: $0) }
+    var page = try await withStore { [wanted] () async throws(StoreError) in
       try await store.jobs(wanted)
     }
     let last = page.last ?? page.jobs.last?.id
@@ -93,18 +93,18 @@ extension JobEngine {
       {
         return snapshot
       }
-      followElsewhere([snapshot.job])
+      requestRemoteProgress(of: [snapshot.job])
       await snapshots.wait(for: goal, of: id, until: deadline)
     }
   }
 
   /// Moves bytes out of memory into a temporary file, which is deleted when it is no longer open.
   public func file(_ bytes: [UInt8]) async throws(JobsError) -> StoredBytes {
-    try await storing { () async throws(StoreError) in try await spool.file(bytes) }
+    try await withStore { () async throws(StoreError) in try await spool.unnamedFile(bytes) }
   }
 
   /// Returns an image's bytes; nil if they are no longer stored. Bytes that are often read come from memory.
   public func openImage(_ digest: ImageDigest) async throws(JobsError) -> StoredBytes? {
-    try await storing { () async throws(StoreError) in try await opener.open(digest) }
+    try await withStore { () async throws(StoreError) in try await opener.open(digest) }
   }
 }

@@ -12,8 +12,8 @@ extension JobEngine {
   public func run(onReady: () -> Void = {}) async throws(StoreError) {
     try await lease.begin()
     let instance = membership.instance
-    let news = membership.news(for: instance)
-    try await joinNetwork()
+    let news = membership.events(for: instance)
+    try await adoptNetworkState()
     let requeued = try await recover()
     let removed = try await spool.removeUnfinished()
     if requeued > 0 || removed > 0 {
@@ -23,35 +23,35 @@ extension JobEngine {
     }
     if try await store.counts().jobs[.queued] ?? 0 == 0 { positions.clear() }
     // Check the disk before the first job is claimed.
-    await storage.look()
+    await storage.check()
     lifecycle.withLock { if $0 == .starting { $0 = .ready } }
     onReady()
     if !network.isConstrained { background.replaceLowData() }
     await withTaskGroup { group in
       group.addTask { await self.housekeeping.run() }
-      group.addTask { await self.tidying.run { await self.housekeeping.tidy() } }
+      group.addTask { await self.cleanupRounds.run { await self.housekeeping.runRound() } }
       group.addTask { await self.housekeeping.sweep() }
-      group.addTask { await self.keepBatches() }
-      group.addTask { await self.lease.keep() }
-      group.addTask { for await id in self.lease.lost { await self.lookUp(id) } }
-      group.addTask { await self.storage.watch() }
+      group.addTask { await self.runBatchUpkeep() }
+      group.addTask { await self.lease.run() }
+      group.addTask { for await id in self.lease.lost { await self.applyChange(of: id) } }
+      group.addTask { await self.storage.run() }
       group.addTask { await self.vitality.run(now: self.clock) }
       group.addTask { await self.watch.run() }
-      group.addTask { await self.hearOthers(news, as: instance) }
+      group.addTask { await self.receiveEvents(news, as: instance) }
       group.addTask { await self.snapshots.subscribers.run() }
-      group.addTask { await self.listForSubscribers() }
+      group.addTask { await self.readPagesForSubscribers() }
       group.addTask { await self.cancelAbandoned() }
-      group.addTask { await self.settlePurges() }
+      group.addTask { await self.confirmPurges() }
       group.addTask { await self.backgroundWorker.run() }
       group.addTask { await self.webhooks?.run() }
       await work()
       background.stop()
       group.cancelAll()
     }
-    await cache.noteUses()
+    await cache.saveUses()
     // Wait for renditions that are being stored: storing them needs the lease.
     await variants?.close()
-    await lease.end()
+    await lease.retire()
   }
 
   /// Queues jobs again whose worker is gone. In an exclusive store these are all jobs that were loading, in a shared
@@ -129,7 +129,7 @@ extension JobEngine {
   public func observe() async {
     membership.metrics.observe(
       configuration.name, release: configuration.version, leads: lease.leads)
-    await counting.run(atMost: .seconds(2)) { [self] in await count() }
+    await sharedCount.run(atMost: .seconds(2)) { [self] in await count() }
   }
 
   private func count() async {

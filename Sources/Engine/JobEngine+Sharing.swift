@@ -4,7 +4,7 @@ internal import Logging
 /// Events between this process and the other instances that share the store.
 extension JobEngine {
   /// Adopts the network state that an operator set at the instances that are already running.
-  func joinNetwork() async throws(StoreError) {
+  func adoptNetworkState() async throws(StoreError) {
     guard !membership.isAlone, let isConstrained = try await store.isConstrained() else { return }
     _ = setNetwork(isConstrained)
   }
@@ -12,90 +12,90 @@ extension JobEngine {
   /// Applies the events of other instances until cancelled: shows their changes, stops work that was cancelled or taken
   /// over, and claims jobs that they queued.
   /// - Parameter news: the events for the instance that this process is at first.
-  func hearOthers(_ news: AsyncStream<News>, as first: Instance) async {
+  func receiveEvents(_ news: AsyncStream<InstanceEvent>, as first: Instance) async {
     var (news, instance) = (news, first)
-    noteHeard(until: now())
+    recordReceived(until: now())
     while !Task.isCancelled {
       for await news in news {
-        await hear(news)
+        await receive(news)
         if membership.instance != instance { break }
       }
       // The stream ends with the lease. The process may have a new lease by now.
       if membership.instance == instance { return }
       instance = membership.instance
-      news = membership.news(for: instance)
+      news = membership.events(for: instance)
       // Events between the end of the last lease and now were lost.
-      await hear(.lost)
+      await receive(.lost)
     }
   }
 
-  private func hear(_ news: News) async {
-    if case .heard(let asked) = news { return noteHeard(since: asked) }
-    membership.metrics.heard()
+  private func receive(_ news: InstanceEvent) async {
+    if case .heartbeat(let asked) = news { return recordHeartbeat(since: asked) }
+    membership.metrics.received()
     switch news {
     case .queued: dispatcher.wake()
-    case .awaited(let request): await join(request, JobCompleter.batch)
+    case .equalQueued(let request): await join(request, JobCompleter.batch)
     case .originPaused(let origin, let time): origins.pause(origin, for: time)
-    case .changed(let id): if snapshots.dropUnlessHeld(id) { await lookUp(id) }
+    case .changed(let id): if snapshots.removeUnlessInUse(id) { await applyChange(of: id) }
     case .removed(let ids):
       snapshots.remove(ids)
-      for id in ids { loads.leave(id, before: .max) }
+      for id in ids { loads.remove(id, before: .max) }
     case .purged(let id, let partial):
       snapshots.purge(id)
-      loads.leave(id, before: .max, forgetting: true)
-      if let partial { await kept.forget(partial) }
+      loads.remove(id, before: .max, discardingBytes: true)
+      if let partial { await kept.delete(partial) }
     case .batchPurged(let id): snapshots.purge(batch: id)
-    case .imagesGone(let digests):
+    case .imagesDeleted(let digests):
       for digest in digests {
         cache.memory.remove(digest)
-        await images.dropCopy(of: digest)
+        await images.deleteCopy(of: digest)
       }
-    case .followed(let ids): snapshots.follow(ids)
+    case .followed(let ids): snapshots.startPublishingProgress(of: ids)
     case .progress(let id, let version, let report): snapshots.report(id, report, at: version)
-    case .cacheDropped: forgetCached()
+    case .cacheDeleted: clearCaches()
     case .constrained(let isConstrained): _ = setNetwork(isConstrained)
     case .lost:
       dispatcher.wake()
-      forgetCached()
-      do throws(StoreError) { try await joinNetwork() } catch {
+      clearCaches()
+      do throws(StoreError) { try await adoptNetworkState() } catch {
         log.error("failed to read the network state", metadata: ["error": "\(error)"])
       }
-      let (moment, held) = (now(), snapshots.dropUnheld())
+      let (moment, held) = (now(), snapshots.removeUnused())
       // An instance that lost its lease may not have published what it did while the lease lasted.
       snapshots.subscribers.relist(after: configuration.lease)
-      noteHeard(until: moment)
-      for id in held { await lookUp(id) }
+      recordReceived(until: moment)
+      for id in held { await applyChange(of: id) }
     // Handled above: this is no event of another instance.
-    case .heard: break
+    case .heartbeat: break
     }
   }
 
   /// Handles a heartbeat: everything that was published before the store was asked has been delivered. If events are
   /// delayed for long, some may have been dropped, and the `.lost` event may still be behind this one. So only a recent
   /// heartbeat counts.
-  private func noteHeard(since asked: ContinuousClock.Instant) {
+  private func recordHeartbeat(since asked: ContinuousClock.Instant) {
     let age = ContinuousClock.now - asked
-    if age < ManyJobsSubscription.slack / 4 { noteHeard(until: now() + (.zero - age)) }
+    if age < ManyJobsSubscription.slack / 4 { recordReceived(until: now() + (.zero - age)) }
   }
 
-  private func noteHeard(until moment: Timestamp) {
+  private func recordReceived(until moment: Timestamp) {
     // There are no other instances.
     guard !membership.isAlone else { return }
-    snapshots.subscribers.hasHeard(until: moment)
+    snapshots.subscribers.recordReceived(until: moment)
   }
 
-  private func forgetCached() {
+  private func clearCaches() {
     cache.clearMemory()
     views.clear()
   }
 
   /// Reads a job that another instance changed, and applies its new state here. If the store does not answer, retries
   /// until it does.
-  func lookUp(_ id: JobID) async {
+  func applyChange(of id: JobID) async {
     var wait = Duration.milliseconds(50)
     while !Task.isCancelled {
       do throws(StoreError) {
-        return take(try await stored(id), as: id)
+        return apply(try await stored(id), as: id)
       } catch {
         log.error(
           "failed to read another instance's change",
@@ -113,28 +113,28 @@ extension JobEngine {
   private func stored(_ id: JobID) async throws(StoreError) -> Job? {
     let found = try await store.job(id)
     guard let shown = snapshots.peek(id)?.job, found?.isBehind(shown) == true else { return found }
-    let lifted = try await store.update(id, under: nil) { $0.lift(above: shown) }
-    membership.tell(.changed(id))
+    let lifted = try await store.update(id, under: nil) { $0.raiseRevision(above: shown) }
+    membership.publish(.changed(id))
     return lifted
   }
 
-  private func take(_ job: Job?, as id: JobID) {
+  private func apply(_ job: Job?, as id: JobID) {
     guard let job else {
       snapshots.remove([id])
-      return loads.leave(id, before: .max)
+      return loads.remove(id, before: .max)
     }
     snapshots.publish(job, .changedElsewhere)
-    guard job.phase == .loading else { return loads.leave(id, before: job.version) }
+    guard job.phase == .loading else { return loads.remove(id, before: job.version) }
     loads.prioritize(id, job.priority)
-    followElsewhere([job])
+    requestRemoteProgress(of: [job])
   }
 
   /// Asks the instances that load these jobs to publish their progress, because a client here follows them. Does
   /// nothing in an exclusive store.
-  func followElsewhere(_ jobs: [Job]) {
+  func requestRemoteProgress(of jobs: [Job]) {
     guard !membership.isAlone else { return }
     let ids = jobs.filter { $0.phase == .loading && !snapshots.isPinned($0.id) }.map(\.id)
-    if !ids.isEmpty { membership.tell(.followed(ids)) }
+    if !ids.isEmpty { membership.publish(.followed(ids)) }
   }
 }
 
@@ -142,7 +142,7 @@ extension JobEngine {
 extension JobEngine {
   /// Returns the instances whose lease is valid, the leading one first.
   public func instances() async throws(JobsError) -> [PresentInstance] {
-    let present = try await storing { () async throws(StoreError) in
+    let present = try await withStore { () async throws(StoreError) in
       try await store.presentInstances()
     }
     guard present.isEmpty else { return present }
@@ -162,7 +162,7 @@ extension JobEngine {
 
   /// Returns the activity of all instances; nil in an exclusive store.
   public func activity() async throws(JobsError) -> Activity? {
-    try await storing { () async throws(StoreError) in try await store.activity() }
+    try await withStore { () async throws(StoreError) in try await store.activity() }
   }
 
   /// The identity of this process in the cluster.

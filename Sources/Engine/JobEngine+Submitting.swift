@@ -8,22 +8,22 @@ extension JobEngine {
   public func submit(
     _ jobs: [NewJob], by caller: Caller, key: IdempotencyKey?
   ) async throws(JobsError) -> [SubmittedJob] {
-    try takeable()
+    try requireAccepting()
     let moment = now()
     let tells = jobs.contains { $0.submission.webhook != nil }
-    let refusal = try await refusal(of: caller, telling: tells, at: moment)
+    let refusal = try await refusal(of: caller, withWebhook: tells, at: moment)
     if let refusal, key == nil { throw refusal }
     try await checkLocalNames(jobs)
     let capacity = capacity(for: caller)
     if key == nil {
       // Jobs that the cache may answer need no slot in the queue. The others are refused before any work is done for
       // them.
-      let certain = jobs.count { !cache.isOn || !$0.submission.takesStored }
+      let certain = jobs.count { !cache.isOn || !$0.submission.mayUseStoredResponse }
       try checkQueue(for: certain, QueueGate.Client(caller.owner, capacity))
     }
     let queued = jobs.map { job(for: $0, of: caller.owner, at: moment) }
     if let refusal, let key { return try await repeated(queued, key, or: refusal) }
-    if let submitted = try await submit(await answered(queued), key: key, capacity) {
+    if let submitted = try await submit(await answeringFromCache(queued), key: key, capacity) {
       return submitted
     }
     return try await submitPlain(queued, key: key, capacity)
@@ -33,7 +33,7 @@ extension JobEngine {
   /// any case.
   /// - Parameter tells: whether any of the jobs has a webhook.
   func refusal(
-    of caller: Caller, telling tells: Bool, at moment: Timestamp
+    of caller: Caller, withWebhook tells: Bool, at moment: Timestamp
   ) async throws(JobsError) -> JobsError? {
     if storage.isFull { return .store(.full) }
     if let refusal = dailyBytes.refusal(of: caller, at: moment) { return refusal }
@@ -46,7 +46,7 @@ extension JobEngine {
   private func repeated(
     _ queued: [Job], _ key: IdempotencyKey, or refusal: JobsError
   ) async throws(JobsError) -> [SubmittedJob] {
-    let outcome = try await storing { () async throws(StoreError) in
+    let outcome = try await withStore { () async throws(StoreError) in
       try await store.submit(queued, key: key, capacity: QueueCapacity(.max, ofOwner: 0))
     }
     switch outcome {
@@ -58,7 +58,7 @@ extension JobEngine {
 
   /// Makes a new job and sets its first URL and what it can share with other jobs.
   func job(
-    for new: NewJob, of owner: Owner, at moment: Timestamp, batch: BatchPlace? = nil
+    for new: NewJob, of owner: Owner, at moment: Timestamp, batch: BatchPosition? = nil
   ) -> Job {
     var new = new
     new.submission.spellHosts(by: fetcher)
@@ -82,9 +82,9 @@ extension JobEngine {
   private func submit(
     _ jobs: [Job], key: IdempotencyKey?, _ capacity: QueueCapacity
   ) async throws(JobsError) -> [SubmittedJob]? {
-    try takeable()
+    try requireAccepting()
     let admission = try admission(for: jobs, key: key, capacity)
-    let outcome = try await storing { () async throws(StoreError) in
+    let outcome = try await withStore { () async throws(StoreError) in
       try await store.submit(jobs, key: key, capacity: capacity)
     }
     switch outcome {
@@ -92,7 +92,7 @@ extension JobEngine {
     case .repeated(let jobs): return repeated(jobs)
     case .keyReused: throw .keyReused
     case .queueFull(let places):
-      if let admission { queueGate.close(to: admission, wanting: places) }
+      if let admission { queueGate.recordRefusal(of: admission, slots: places) }
       throw .queueFull
     case .recordsFull: throw .recordsFull
     case .imageGone: return nil
@@ -150,7 +150,7 @@ extension JobEngine {
     let queued = jobs.filter { $0.phase == .queued }
     guard !queued.isEmpty else { return submitted }
     positions.add(queued)
-    origins.want(Set(queued.compactMap(\.origin)), by: queued[0].owner)
+    origins.recordDemand(for: Set(queued.compactMap(\.origin)), by: queued[0].owner)
     await join(queued)
     dispatcher.jobsWereQueued(by: queued[0].owner)
     return submitted
@@ -187,9 +187,9 @@ extension JobEngine {
 
   /// Returns a staging file for an image that a client is about to upload.
   public func beginCapture(by owner: Owner) async throws(JobsError) -> any ImageCapture {
-    try takeable()
-    try storage.check()
-    let staged = try await storing { () async throws(StoreError) in try await spool.stage() }
+    try requireAccepting()
+    try storage.requireSpace()
+    let staged = try await withStore { () async throws(StoreError) in try await spool.stage() }
     return StagedCapture(
       staged, on: threads.lane(at: .normal), in: uploads, by: owner)
   }
@@ -225,8 +225,8 @@ extension JobEngine {
   private func publish(
     _ staged: any StagedImage, _ digest: ImageDigest, bytes: Int, for id: JobID
   ) async throws(JobsError) {
-    let isKept = try await storing { () async throws(StoreError) in
-      try await keeper.keep(
+    let isKept = try await withStore { () async throws(StoreError) in
+      try await keeper.save(
         staged, digest, bytes: bytes, as: id, limit: keeper.limit + bytes)
     }
     guard isKept else { throw .store(.unavailable(detail: "the client disconnected")) }
@@ -242,7 +242,7 @@ extension RememberedJob {
 
 extension Job {
   init(
-    _ new: NewJob, id: JobID, owner: Owner, createdAt: Timestamp, batch: BatchPlace? = nil
+    _ new: NewJob, id: JobID, owner: Owner, createdAt: Timestamp, batch: BatchPosition? = nil
   ) {
     self.init(
       id: id, owner: owner, submission: new.submission, priority: new.priority, tags: new.tags,

@@ -11,20 +11,20 @@ extension JobEngine {
   ///   - cancelsAtLeaving: whether the job is cancelled when the last subscription that asked for this ends. Stopping
   ///     the service cancels no job.
   public func subscribe(
-    to id: JobID, for caller: Caller, seen: Int?, cancelsAtLeaving: Bool
+    to id: JobID, for caller: Caller, seen: Int?, cancelsOnDisconnect: Bool
   ) async throws(JobsError) -> any JobSubscription {
     let snapshot = try await job(id, for: caller)
     let subscription = snapshots.subscribers.subscribe(
-      to: snapshot, seen: seen, holds: cancelsAtLeaving, for: caller)
+      to: snapshot, seen: seen, holds: cancelsOnDisconnect, for: caller)
     // A change between reading the job and subscribing was not delivered.
     do throws(JobsError) {
       let newest = try await job(id, for: caller)
       let events = JobEvents(from: snapshot.job, to: newest.job)
       subscription.deliver([Change(snapshot: newest, events: events)])
-      followElsewhere([newest.job])
+      requestRemoteProgress(of: [newest.job])
     } catch {
       guard error == .unknownJob else { throw error }
-      subscription.end()
+      subscription.finish()
     }
     return subscription
   }
@@ -36,13 +36,13 @@ extension JobEngine {
   }
 
   /// Reads pages of jobs for new subscriptions to many jobs, one page at a time, the owners in round robin.
-  func listForSubscribers() async {
-    for await _ in snapshots.subscribers.wantedListings {
-      guard let subscription = snapshots.subscribers.nextListing(),
-        let listing = subscription.wanted
+  func readPagesForSubscribers() async {
+    for await _ in snapshots.subscribers.pageRequests {
+      guard let subscription = snapshots.subscribers.nextPageRequest(),
+        let listing = subscription.nextPage
       else { continue }
       let (jobs, next) = await read(listing, for: subscription.query)
-      subscription.take(jobs, of: listing, next: next)
+      subscription.addPage(jobs, of: listing, next: next)
     }
   }
 
@@ -52,7 +52,7 @@ extension JobEngine {
     guard let wanted = JobQuery(listing, query, now: now()) else { return ([], nil) }
     do throws(JobsError) {
       let page = try await jobs(wanted)
-      followElsewhere(page.jobs)
+      requestRemoteProgress(of: page.jobs)
       var next = listing
       // Unreadable jobs are skipped, so a page can be empty although more follow.
       next.before = page.last ?? page.jobs.last?.id

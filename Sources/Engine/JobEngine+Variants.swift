@@ -29,7 +29,7 @@ extension JobEngine {
           let whole = try await openImage(bundle.digest)
         else { throw .imageGone }
         return RenderedBytes(
-          whole.part(image.place(of: place)), entityTag: image.variants[place].entityTag)
+          whole.part(image.range(of: place)), entityTag: image.variants[place].entityTag)
       }
       // The job reports the entity tag of the bytes that were rendered together with its other variants. So the scale
       // has to be the same.
@@ -38,7 +38,7 @@ extension JobEngine {
       }
     }
     return try await variants.bytes(
-      of: configuration.cache.isShared ? rendition : rendition.apart(for: job.owner),
+      of: configuration.cache.isShared ? rendition : rendition.unshared(for: job.owner),
       for: job.owner, at: job.priority, keeping: job.submission.cacheMode != .noStore)
   }
 }
@@ -46,7 +46,7 @@ extension JobEngine {
 /// Placeholders for images that are not available.
 extension JobEngine {
   /// Returns the operator's placeholder image; nil if the built-in one is drawn.
-  public func picture(for placeholder: Placeholder) -> PlaceholderPicture? {
+  public func placeholderImage(for placeholder: Placeholder) -> PlaceholderImage? {
     configuration.placeholders[placeholder]
   }
 
@@ -63,7 +63,7 @@ extension JobEngine {
   /// - Parameter variant: for a built-in placeholder `fit` is ignored: it is drawn at the given width and height.
   public func rendition(of placeholder: Placeholder, as variant: Variant) -> Rendition? {
     variants.map { variants in
-      guard let picture = picture(for: placeholder) else {
+      guard let picture = placeholderImage(for: placeholder) else {
         return Rendition(drawing: placeholder, as: variant)
       }
       return Rendition(of: picture, as: variant, by: variants.rendering.renderer)

@@ -4,7 +4,7 @@ public import Jobs
 extension JobEngine {
   /// How long views get the same failure, so that a page that is reloaded often does not repeat a failing request each
   /// time.
-  static let failureStands = Duration.seconds(10)
+  static let failureDuration = Duration.seconds(10)
 
   private static let viewer = Caller(owner: .view, isAdmin: false)
 
@@ -15,21 +15,21 @@ extension JobEngine {
   /// don't occupy workers.
   public func view(_ new: NewJob, atMost limit: Duration) async throws(JobsError) -> JobSnapshot {
     let end = ContinuousClock.now + limit
-    var snapshot = try await given(new)
-    if try await awaited(&snapshot, new, atMost: limit) { return snapshot }
+    var snapshot = try await jobForView(new)
+    if try await waitForView(&snapshot, new, atMost: limit) { return snapshot }
     // The job was cancelled because the other views ended as this one arrived, or it failed because of their variants.
-    snapshot = try await given(new)
-    _ = try await awaited(&snapshot, new, atMost: ContinuousClock.now.duration(to: end))
+    snapshot = try await jobForView(new)
+    _ = try await waitForView(&snapshot, new, atMost: ContinuousClock.now.duration(to: end))
     return snapshot
   }
 
   /// - Returns: false if the job ended in a way that says nothing about this view; try once more with another job.
-  private func awaited(
+  private func waitForView(
     _ snapshot: inout JobSnapshot, _ new: NewJob, atMost limit: Duration
   ) async throws(JobsError) -> Bool {
     let id = snapshot.job.id
     guard !snapshot.job.phase.isFinished, limit > .zero else { return true }
-    views.enter(id)
+    views.addViewer(of: id)
     let outcome: Result<JobSnapshot, JobsError>
     do throws(JobsError) {
       outcome = .success(
@@ -37,7 +37,7 @@ extension JobEngine {
     } catch {
       outcome = .failure(error)
     }
-    let isLast = views.leave(id)
+    let isLast = views.removeViewer(of: id)
     snapshot = try outcome.get()
     if isLast, Task.isCancelled, !snapshot.job.phase.isFinished {
       snapshot = try await cancel(id, for: Self.viewer)
@@ -46,12 +46,12 @@ extension JobEngine {
     return Task.isCancelled || job.phase != .cancelled && !job.mayHaveFailedByVariants(notOf: new)
   }
 
-  private func given(_ new: NewJob) async throws(JobsError) -> JobSnapshot {
+  private func jobForView(_ new: NewJob) async throws(JobsError) -> JobSnapshot {
     var view = new.fingerprint
-    if let snapshot = try await known(view, new) {
+    if let snapshot = try await existingJob(for: view, new) {
       guard snapshot.job.mayHaveFailedByVariants(notOf: new) else { return snapshot }
       view = new.fingerprintWithVariants
-      if let snapshot = try await known(view, new) { return snapshot }
+      if let snapshot = try await existingJob(for: view, new) { return snapshot }
     }
     return try await views.submit(view) {
       do throws(JobsError) {
@@ -66,7 +66,9 @@ extension JobEngine {
     }.get()
   }
 
-  private func known(_ view: Fingerprint, _ new: NewJob) async throws(JobsError) -> JobSnapshot? {
+  private func existingJob(for view: Fingerprint, _ new: NewJob) async throws(JobsError)
+    -> JobSnapshot?
+  {
     guard let id = views.job(for: view) else { return nil }
     do throws(JobsError) {
       let snapshot = try await job(id, for: Self.viewer)
@@ -88,7 +90,7 @@ extension Job {
     case .queued, .loading: return true
     case .cancelled: return false
     case .failure:
-      return finishedAt.map { $0 + JobEngine.failureStands > moment } ?? false
+      return finishedAt.map { $0 + JobEngine.failureDuration > moment } ?? false
     case .success:
       guard let image, image.isKept else { return false }
       switch submission.cacheMode {

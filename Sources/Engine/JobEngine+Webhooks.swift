@@ -7,16 +7,16 @@ extension JobEngine {
     -> [WebhookMessage]
   {
     _ = try await job(id, for: caller)
-    return try await toldMessages(of: id)
+    return try await storedMessages(of: id)
   }
 
   /// Sends the newest message of a job again, now.
   /// - Returns: the message; nil if the job has none.
-  public func sendAgain(of id: JobID, for caller: Caller) async throws(JobsError)
+  public func resendWebhook(of id: JobID, for caller: Caller) async throws(JobsError)
     -> WebhookMessage?
   {
     _ = try await job(id, for: caller)
-    return try await tellAgain(of: id)
+    return try await resend(of: id)
   }
 
   /// Returns the messages of a batch, oldest first.
@@ -24,16 +24,16 @@ extension JobEngine {
     -> [WebhookMessage]
   {
     _ = try await batch(id, for: caller)
-    return try await toldMessages(of: id)
+    return try await storedMessages(of: id)
   }
 
   /// Sends the newest message of a batch again, now.
   /// - Returns: the message; nil if the batch has none.
-  public func sendAgain(ofBatch id: BatchID, for caller: Caller) async throws(JobsError)
+  public func resendWebhook(ofBatch id: BatchID, for caller: Caller) async throws(JobsError)
     -> WebhookMessage?
   {
     _ = try await batch(id, for: caller)
-    return try await tellAgain(of: id)
+    return try await resend(of: id)
   }
 
   /// - Throws: `.tooManyMessages` if the owner's limit of undelivered messages is reached.
@@ -42,20 +42,20 @@ extension JobEngine {
   }
 
   func hasRoomForMessages(of owner: Owner) async throws(JobsError) -> Bool {
-    try await storing { () async throws(StoreError) in
+    try await withStore { () async throws(StoreError) in
       try await waitingMessages.hasRoom(for: owner)
     }
   }
 
-  private func toldMessages(of subject: JobID) async throws(JobsError) -> [WebhookMessage] {
-    try await storing { () async throws(StoreError) in try await store.messages(of: subject) }
+  private func storedMessages(of subject: JobID) async throws(JobsError) -> [WebhookMessage] {
+    try await withStore { () async throws(StoreError) in try await store.messages(of: subject) }
   }
 
-  private func tellAgain(of subject: JobID) async throws(JobsError) -> WebhookMessage? {
-    let message = try await storing { () async throws(StoreError) in
+  private func resend(of subject: JobID) async throws(JobsError) -> WebhookMessage? {
+    let message = try await withStore { () async throws(StoreError) in
       try await store.sendAgain(of: subject)
     }
-    webhooks?.ring()
+    webhooks?.wake()
     return message
   }
 }

@@ -39,7 +39,7 @@ public final class JobEngine: Sendable {
   let lifecycle = Mutex(ServiceState.starting)
   /// Time when this process started.
   let since: Timestamp
-  let storage: StorageRoom
+  let storage: StorageState
 
   // Sharing: this process and the other instances of the cluster.
   let membership: Membership
@@ -47,23 +47,23 @@ public final class JobEngine: Sendable {
 
   // Events: the known state of jobs, and the subscribers to it.
   let metrics = JobMetrics()
-  let counting = SharedLook()
+  let sharedCount = SharedOperation()
   let snapshots: JobSnapshots
   let publisher: JobPublisher
   /// Jobs that the store may have purged although it reported a failure, each with the time until which that is
   /// possible.
-  let doubtfulPurges = AsyncStream<(job: Job, limit: ContinuousClock.Instant)>.makeStream()
+  let unconfirmedPurges = AsyncStream<(job: Job, limit: ContinuousClock.Instant)>.makeStream()
   let batchWatches: BatchWatches
 
   // Webhooks: messages about finished jobs and batches. Nil if webhooks are off.
   let webhooks: WebhookSender?
-  let waitingMessages: WaitingMessages
+  let waitingMessages: MessageQuota
 
   // Cache: stored images and responses.
   let uploads: UploadQuota
-  let keeper: ImageKeeper
+  let keeper: ImageLifecycle
   let cache: ResponseCache
-  let views: Views
+  let views: ViewJobs
 
   // Queue: which job is next.
   let network: NetworkState
@@ -80,7 +80,7 @@ public final class JobEngine: Sendable {
   /// Signals that batches may have jobs to cancel or delete.
   let batchSignal = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
   let coalescer: Coalescer
-  let kept: KeptTransfers
+  let kept: PartialTransfers
   let loader: Loader
   let backgroundLoader: BackgroundLoader
 
@@ -90,8 +90,8 @@ public final class JobEngine: Sendable {
   let variants: Variants?
 
   // Upkeep: cleaning up and health checks.
-  let tidying = TidyRounds()
-  let vitality: Vitality
+  let cleanupRounds = CleanupRounds()
+  let vitality: DecodeHealth
 
   /// - Parameter now: the wall clock of this machine.
   public init(
@@ -107,18 +107,18 @@ public final class JobEngine: Sendable {
     clock = now
     since = now()
     let signal = DispatcherSignal()
-    let storage = StorageRoom(
+    let storage = StorageState(
       images: parts.images, records: parts.store, log: log, onRoom: { signal.wake() })
     self.storage = storage
 
     network = NetworkState(isConstrained: configuration.isConstrained)
     background = BackgroundQueue(now: now)
     membership = Membership(store: parts.store)
-    snapshots = JobSnapshots(capacity: configuration.shownJobs, membership: membership)
-    let bell = WebhookBell()
+    snapshots = JobSnapshots(capacity: configuration.snapshotCapacity, membership: membership)
+    let bell = WebhookSignal()
     publisher = JobPublisher(
       snapshots: snapshots, metrics: metrics, tracer: parts.tracer, log: log,
-      onMessage: { bell.ring() },
+      onMessage: { bell.wake() },
       onLowData: { [network, background] job in
         // The network is no longer constrained since the job was claimed.
         if network.firstCandidate(of: job.submission) == .regular { background.replaceLowData() }
@@ -137,23 +137,24 @@ public final class JobEngine: Sendable {
         body: webhooks.body, clock: now, log: log)
     }
     bell.connect(webhooks)
-    waitingMessages = WaitingMessages(
+    waitingMessages = MessageQuota(
       store: parts.store, limit: configuration.maxWaitingMessages)
     batchWatches = BatchWatches(store: parts.store)
 
     uploads = UploadQuota(configuration.maxStoredBytes, now: now)
-    keeper = ImageKeeper(
+    keeper = ImageLifecycle(
       store: parts.store, images: parts.images, uploads: uploads, lease: lease, log: log)
     cache = ResponseCache(
       configuration.cache, store: parts.store, images: parts.images, keeper: keeper, log: log)
-    views = Views(capacity: configuration.shownJobs)
+    views = ViewJobs(capacity: configuration.snapshotCapacity)
 
     origins = OriginLimits(
       configuration.originRules,
-      onPause: { [membership] in membership.tell(.originPaused($0, $1)) }, onRoom: { signal.wake() }
+      onPause: { [membership] in membership.publish(.originPaused($0, $1)) },
+      onRoom: { signal.wake() }
     )
     positions = QueuePositions(since: now())
-    queueGate = QueueGate(patience: configuration.refusalStands)
+    queueGate = QueueGate(patience: configuration.refusalDuration)
     dailyBytes = DailyBytes(of: configuration.limitedOwners)
     dispatcher = Dispatcher(
       store: parts.store, lease: lease, origins: origins, positions: positions, gate: queueGate,
@@ -161,7 +162,7 @@ public final class JobEngine: Sendable {
       now: now, log: log)
 
     let lastDecode = LastDecode()
-    vitality = Vitality(
+    vitality = DecodeHealth(
       configuration.canaryRules, codec: parts.codec, threads: threads, loads: loads, lastDecode,
       log: log)
     let memory = DecodeMemory(bytes: configuration.limits.maxMemory)
@@ -176,7 +177,7 @@ public final class JobEngine: Sendable {
     coalescer = Coalescer(
       store: parts.store, lease: lease, loads: loads, completer: completer,
       gate: queueGate, log: log)
-    kept = KeptTransfers(spool: parts.spool, loads: loads, now: now, log: log)
+    kept = PartialTransfers(spool: parts.spool, loads: loads, now: now, log: log)
     let opener = ImageOpener(
       memory: cache.memory, images: parts.images, threads: threads,
       losses: ImageLosses(
@@ -217,8 +218,8 @@ public final class JobEngine: Sendable {
       deliverer: Deliverer(
         destinations: parts.destinations, renderer: renderer, threads: threads,
         slots: DeliverySlots(), timeout: configuration.deliverTimeout, now: now, log: log),
-      completer: completer, threads: threads, room: FinishingRoom(),
-      onDropped: { [tidying] in tidying.askSoon() },
+      completer: completer, threads: threads, capacity: FinishingCapacity(),
+      onDropped: { [cleanupRounds] in cleanupRounds.request() },
       ids: ids,
       now: now)
     let files = FileLoader(
@@ -247,7 +248,7 @@ public final class JobEngine: Sendable {
 
   /// Throws unless submissions are accepted. During the start they are refused, because recovery would mistake new work
   /// for work that a crash left behind.
-  func takeable() throws(JobsError) {
+  func requireAccepting() throws(JobsError) {
     switch state {
     case .starting: throw .starting
     // Each method that adds data checks the disk itself.
@@ -266,14 +267,14 @@ public final class JobEngine: Sendable {
     return snapshot
   }
 
-  func storing<Value>(
+  func withStore<Value>(
     _ body: () async throws(StoreError) -> Value
   ) async throws(JobsError) -> Value {
     do throws(StoreError) { return try await body() } catch {
       // If the caller's task was cancelled, the store may not have tried.
       let level: Logger.Level = Task.isCancelled ? .debug : .error
       log.log(level: level, "store operation failed", metadata: ["error": "\(error)"])
-      storage.note(error)
+      storage.recordFailure(error)
       throw .store(error)
     }
   }

@@ -24,14 +24,14 @@ public func startThread(
     // Other threads of this user or container may end.
     usleep(10_000)
   }
-  let words = Array("imagefetch: internal fault: \(noThreads)\n".utf8)
+  let words = Array("imagefetch: internal fault: \(noThreadsMessage)\n".utf8)
   _ = write(STDERR_FILENO, words, words.count)
   // EX_SOFTWARE of sysexits.h.
   _exit(70)
 }
 
 /// The error message for operators if the system refuses new threads.
-public let noThreads =
+public let noThreadsMessage =
   "no thread can be started: raise TasksMax or the process limit of the container or user"
 
 /// Starts a thread that runs `body`.

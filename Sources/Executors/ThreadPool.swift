@@ -17,23 +17,23 @@ internal import Synchronization
 /// here (SE-0417). Or pass a closure to ``run(_:)``. Jobs run in order of priority; equal priorities run in the order in
 /// which they were enqueued.
 public final class ThreadPool: TaskExecutor {
-  private let line: WaitingLine
+  private let line: JobQueue
 
   /// - Parameters:
   ///   - name: the threads' name in `top` and in debuggers; Linux keeps 15 bytes of it.
   ///   - threads: the number of threads; 0 for one per core.
   ///   - niceness: 0…19, lowers the threads' scheduling priority (nice(2)).
   public init(name: String, threads: Int, niceness: Int = 0) {
-    let line = WaitingLine()
+    let line = JobQueue()
     self.line = line
     let count = threads > 0 ? threads : max(1, sysconf(Int32(_SC_NPROCESSORS_ONLN)))
     for _ in 0..<count {
-      startThread(named: name, niceness: niceness) { [executor = Unowned(self)] in
+      startThread(named: name, niceness: niceness) { [executor = UnownedExecutor(self)] in
         while let work = line.next() {
           switch work {
           case .job(let job, nil): job.runSynchronously(on: executor.reference)
           case .job(let job, let lane?): job.runSynchronously(on: lane.reference)
-          case .turn(let lane, let number): lane.runNext(number)
+          case .entry(let lane, let number): lane.runNext(number)
           case .closure(let body): body()
           }
         }
@@ -52,7 +52,7 @@ public final class ThreadPool: TaskExecutor {
   deinit { line.close() }
 
   /// The number of jobs and closures enqueued so far. Tests use it to count how often work changes threads.
-  package var handedOver: UInt64 { line.handedOver }
+  package var enqueuedCount: UInt64 { line.enqueuedCount }
 
   public func enqueue(_ job: consuming ExecutorJob) {
     let priority = job.priority.rawValue
@@ -63,22 +63,22 @@ public final class ThreadPool: TaskExecutor {
   /// while the task runs.
   public final class Lane: TaskExecutor {
     private let pool: ThreadPool
-    private let line: WaitingLine
+    private let line: JobQueue
     private let priority: Atomic<UInt8>
 
-    fileprivate init(of pool: ThreadPool, _ line: WaitingLine, priority: UInt8) {
+    fileprivate init(of pool: ThreadPool, _ line: JobQueue, priority: UInt8) {
       self.pool = pool
       self.line = line
       self.priority = Atomic(priority)
     }
 
     public func enqueue(_ job: consuming ExecutorJob) {
-      let work = Work.job(UnownedJob(job), Unowned(self))
+      let work = Work.job(UnownedJob(job), UnownedExecutor(self))
       line.add(work, priority: priority.load(ordering: .relaxed))
     }
 
     /// Changes the priority of jobs that are enqueued from now on.
-    public func move(to priority: UInt8) { self.priority.store(priority, ordering: .relaxed) }
+    public func setPriority(_ priority: UInt8) { self.priority.store(priority, ordering: .relaxed) }
   }
 
   /// Runs one actor's jobs on the pool's threads, one at a time and in order.
@@ -94,24 +94,24 @@ public final class ThreadPool: TaskExecutor {
       /// The priority of the lane's entry in the pool's queue; nil if it has none.
       var waitsAt: UInt8?
       /// The number of the lane's latest entry in the pool's queue. Older entries are ignored.
-      var turn: UInt64 = 0
+      var entry: UInt64 = 0
 
       /// Returns a new entry for the pool's queue. Returns nil if the lane has no jobs, is running, or already has an entry
       /// with at least its priority.
-      mutating func nextTurn() -> Turn? {
+      mutating func nextEntry() -> Entry? {
         guard !jobs.isEmpty, !isRunning, waitsAt.map({ $0 < priority }) ?? true else { return nil }
         waitsAt = priority
-        turn += 1
-        return (turn, priority)
+        entry += 1
+        return (entry, priority)
       }
     }
-    private typealias Turn = (number: UInt64, priority: UInt8)
+    private typealias Entry = (number: UInt64, priority: UInt8)
 
     private let pool: ThreadPool
-    private let line: WaitingLine
+    private let line: JobQueue
     private let state: Mutex<State>
 
-    fileprivate init(of pool: ThreadPool, _ line: WaitingLine, priority: UInt8) {
+    fileprivate init(of pool: ThreadPool, _ line: JobQueue, priority: UInt8) {
       self.pool = pool
       self.line = line
       state = Mutex(State(priority: priority))
@@ -124,19 +124,19 @@ public final class ThreadPool: TaskExecutor {
 
     /// Changes the priority of the jobs that wait for a thread and of later ones. A lower priority applies only after the
     /// next job.
-    public func move(to priority: UInt8) { change { $0.priority = priority } }
+    public func setPriority(_ priority: UInt8) { change { $0.priority = priority } }
 
     private func change(_ body: (inout State) -> Void) {
-      let turn = state.withLock { state in
+      let entry = state.withLock { state in
         body(&state)
-        return state.nextTurn()
+        return state.nextEntry()
       }
-      if let turn { line.add(.turn(self, turn.number), priority: turn.priority) }
+      if let entry { line.add(.entry(self, entry.number), priority: entry.priority) }
     }
 
     fileprivate func runNext(_ number: UInt64) {
       let job = state.withLock { state -> UnownedJob? in
-        guard number == state.turn else { return nil }
+        guard number == state.entry else { return nil }
         (state.isRunning, state.waitsAt) = (true, nil)
         return state.jobs.popFirst()
       }
@@ -157,19 +157,19 @@ public final class ThreadPool: TaskExecutor {
 }
 
 /// An unowned reference to an executor. A task retains its executor while it has jobs, so a running job may use it.
-private struct Unowned: Sendable {
+private struct UnownedExecutor: Sendable {
   let reference: UnownedTaskExecutor
   init(_ executor: some TaskExecutor) { reference = executor.asUnownedTaskExecutor() }
 }
 
 private enum Work {
-  case job(UnownedJob, Unowned?)
-  case turn(ThreadPool.SerialLane, UInt64)
+  case job(UnownedJob, UnownedExecutor?)
+  case entry(ThreadPool.SerialLane, UInt64)
   case closure(() -> Void)
 }
 
 /// The jobs that wait for a thread, highest priority first.
-private final class WaitingLine: @unchecked Sendable {  // all state behind `mutex`
+private final class JobQueue: @unchecked Sendable {  // all state behind `mutex`
   private struct Entry: Comparable {
     let priority: UInt8
     let number: UInt64
@@ -215,7 +215,7 @@ private final class WaitingLine: @unchecked Sendable {  // all state behind `mut
     return heap.popMax()?.work
   }
 
-  var handedOver: UInt64 {
+  var enqueuedCount: UInt64 {
     pthread_mutex_lock(mutex)
     defer { pthread_mutex_unlock(mutex) }
     return count

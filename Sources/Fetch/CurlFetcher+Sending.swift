@@ -86,9 +86,9 @@ extension CurlFetcher {
 
   fileprivate func send(
     _ request: OutgoingRequest, by router: Router
-  ) async throws(FetchError) -> (Exchange, ResponseHead) {
-    let (exchange, _, head) = try await ask(
-      for: request.url, of: request.owner, by: router,
+  ) async throws(FetchError) -> (TransferExchange, ResponseHead) {
+    let (exchange, _, head) = try await sendHop(
+      to: request.url, of: request.owner, by: router,
       fields: RequestFields.sendable(request.fields), method: request.method,
       content: request.content, maxBytes: request.maxBytes, timeout: request.timeout,
       by: .now + request.timeout)
@@ -137,10 +137,10 @@ extension CurlSender: WebhookClient {
 
 /// A response's content for the one task that reads it. Releasing it closes the transfer.
 private final class SentBody: ImageBytes {
-  private let exchange: Exchange
+  private let exchange: TransferExchange
   private let running: RunningLoop
 
-  init(_ exchange: Exchange, _ running: RunningLoop) {
+  init(_ exchange: TransferExchange, _ running: RunningLoop) {
     self.exchange = exchange
     self.running = running
   }

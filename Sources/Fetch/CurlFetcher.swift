@@ -61,7 +61,7 @@ public final class CurlFetcher: ImageFetcher {
   /// these statuses throw `.originStatus`. `maxBytes` limits the received body; for a 206 that is the part.
   public func fetch(_ request: FetchRequest) async throws(FetchError) -> FetchedResponse {
     do throws(FetchError) {
-      return try await follow(request)
+      return try await followRedirects(request)
     } catch {
       metrics.count(error)
       log.debug(
@@ -72,9 +72,12 @@ public final class CurlFetcher: ImageFetcher {
   }
 
   /// The one spelling of a host by which origins are compared; see ``HostName``.
-  public func spelling(of host: String) -> String { HostName(host)?.one ?? host }
+  public func canonicalSpelling(of host: String) -> String {
+    HostName(host)?.originSpelling ?? host
+  }
 
-  private func follow(_ request: FetchRequest) async throws(FetchError) -> FetchedResponse {
+  private func followRedirects(_ request: FetchRequest) async throws(FetchError) -> FetchedResponse
+  {
     let start = ContinuousClock.now
     let deadline = start + request.timeout
     var url = request.url
@@ -86,8 +89,8 @@ public final class CurlFetcher: ImageFetcher {
     while true {
       if Task.isCancelled { throw .cancelled }
       let asked = start.duration(to: .now)
-      let (exchange, route, head) = try await ask(
-        for: url, of: request.owner, by: router, fields: fields + conditions,
+      let (exchange, route, head) = try await sendHop(
+        to: url, of: request.owner, by: router, fields: fields + conditions,
         maxBytes: request.maxBytes, timeout: request.timeout, by: deadline)
       guard Redirect.isRedirect(head.status) else {
         var response = try accept(
@@ -122,14 +125,14 @@ public final class CurlFetcher: ImageFetcher {
   }
 
   /// Sends the request for one hop and waits for the response's header section.
-  func ask(
-    for url: SourceURL, of owner: Owner?, by router: Router, fields: [HeaderField],
+  func sendHop(
+    to url: SourceURL, of owner: Owner?, by router: Router, fields: [HeaderField],
     method: OutgoingRequest.Method = .get,
     content: OutgoingContent? = nil, maxBytes: Int, timeout: Duration,
     by deadline: ContinuousClock.Instant
-  ) async throws(FetchError) -> (Exchange, Route, ResponseHead) {
+  ) async throws(FetchError) -> (TransferExchange, TransferRoute, ResponseHead) {
     let started = ContinuousClock.now
-    let route: Route
+    let route: TransferRoute
     do throws(FetchError) {
       route = try await router.route(to: url, for: owner, by: deadline)
     } catch {
@@ -139,7 +142,7 @@ public final class CurlFetcher: ImageFetcher {
       default: throw error
       }
     }
-    let exchange = Exchange(
+    let exchange = TransferExchange(
       id: lastID.add(1, ordering: .relaxed).newValue, loop: running.loop,
       capacity: configuration.bufferSize, maxBytes: maxBytes)
     running.loop.post(
@@ -152,7 +155,7 @@ public final class CurlFetcher: ImageFetcher {
   }
 
   private func accept(
-    _ head: ResponseHead, _ exchange: Exchange, url: SourceURL, conditions: [HeaderField],
+    _ head: ResponseHead, _ exchange: TransferExchange, url: SourceURL, conditions: [HeaderField],
     maxBytes: Int
   ) throws(FetchError) -> FetchedResponse {
     let head = head.whole(if: !RequestFields.contain("range", in: conditions))

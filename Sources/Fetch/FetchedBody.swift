@@ -10,7 +10,7 @@ final class FetchedBody: ImageBytes {
     var isOver = false
   }
 
-  private let exchange: Exchange
+  private let exchange: TransferExchange
   /// The exchange's bytes with the content codings decoded.
   private let content: any ImageBytes
   private let isCoded: Bool
@@ -23,7 +23,7 @@ final class FetchedBody: ImageBytes {
   ///   - codings: The content codings, in the order they were applied.
   ///   - maxBytes: The limit for the output of each decoder.
   init(
-    _ exchange: Exchange, codings: [ContentCoding], maxBytes: Int, mayBeEmpty: Bool,
+    _ exchange: TransferExchange, codings: [ContentCoding], maxBytes: Int, mayBeEmpty: Bool,
     metrics: FetchMetrics, running: RunningLoop
   ) {
     self.exchange = exchange
@@ -34,12 +34,12 @@ final class FetchedBody: ImageBytes {
     self.mayBeEmpty = mayBeEmpty
     self.metrics = metrics
     self.running = running
-    if mayBeEmpty { note(nil) }  // the body of a 304 is usually not read
+    if mayBeEmpty { recordEnd(nil) }  // the body of a 304 is usually not read
   }
 
   deinit {
     exchange.cancel()
-    note(.cancelled)
+    recordEnd(.cancelled)
   }
 
   var codedCount: Int { isCoded ? exchange.received : 0 }
@@ -48,13 +48,13 @@ final class FetchedBody: ImageBytes {
     do throws(FetchError) {
       guard let bytes = try await content.next() else {
         guard mayBeEmpty || state.withLock({ $0.received > 0 }) else { throw .noData }
-        note(nil)
+        recordEnd(nil)
         return nil
       }
       count(bytes.count)
       return bytes
     } catch {
-      note(error)
+      recordEnd(error)
       throw error
     }
   }
@@ -70,7 +70,7 @@ final class FetchedBody: ImageBytes {
   }
 
   /// Counts the end of the fetch once; later calls do nothing.
-  private func note(_ error: FetchError?) {
+  private func recordEnd(_ error: FetchError?) {
     let isFirst = state.withLock { state in
       defer { state.isOver = true }
       return !state.isOver

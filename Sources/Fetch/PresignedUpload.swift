@@ -23,16 +23,16 @@ public struct PresignedUpload: Sendable {
   ) async throws(DeliveryError) -> String? {
     for wait in Self.waits {
       do throws(DeliveryError) {
-        return try await once(content, contentType, url, owner, headers)
+        return try await putOnce(content, contentType, url, owner, headers)
       } catch {
         guard error.isPassing, !Task.isCancelled else { throw error }
       }
       do { try await Task.sleep(for: wait * .random(in: 1...1.5)) } catch { throw .cancelled }
     }
-    return try await once(content, contentType, url, owner, headers)
+    return try await putOnce(content, contentType, url, owner, headers)
   }
 
-  private func once(
+  private func putOnce(
     _ content: StoredBytes, _ contentType: String, _ url: SourceURL, _ owner: Owner?,
     _ headers: [HeaderField]
   ) async throws(DeliveryError) -> String? {

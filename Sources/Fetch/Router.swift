@@ -43,7 +43,7 @@ struct Router: Sendable {
   /// - Throws: `.blocked`, `.dnsFailure`, `.cancelled`; `.connectFailure` if the proxy has no address.
   func route(
     to url: SourceURL, for owner: Owner?, by deadline: ContinuousClock.Instant
-  ) async throws(FetchError) -> Route {
+  ) async throws(FetchError) -> TransferRoute {
     guard let host = HostName(url.host) else {
       throw .badHost(url.host)
     }
@@ -60,7 +60,7 @@ struct Router: Sendable {
       proxyRoute = ProxyRoute(
         url: proxy.url, host: proxy.host.text, port: proxy.port, addresses: peers)
     }
-    return Route(
+    return TransferRoute(
       url: "\(url.scheme)://\(host.inURL):\(url.port)\(url.pathAndQuery)", host: host.text,
       port: url.port, addresses: addresses, nameTime: nameTime, policy: policy,
       proxy: proxyRoute)

@@ -8,7 +8,7 @@ struct BodyBuffer {
   /// size is at most that of the connection's memory pool.
   static let capacity = 64 << 10
   /// Content up to this length is read completely before the handler runs.
-  static let gathered = 16 << 10
+  static let maxPrebuffered = 16 << 10
 
   /// The number of the request, which distinguishes it from later requests on the same connection.
   let serial: UInt64
@@ -17,10 +17,10 @@ struct BodyBuffer {
   private var limit: Int
   private var bytes: [UInt8] = []
   private var received = 0
-  private var isWhole = false
+  private var isComplete = false
   private var failure: BodyError?
   /// Bytes dropped since the client's deadline was last extended.
-  private var unpaid = 0
+  private var droppedSinceExtension = 0
   private var waiter: Waiter?
 
   /// - Parameter limit: The limit in bytes. Nil: a stream without a limit.
@@ -39,15 +39,15 @@ struct BodyBuffer {
   /// Whether the last piece extends the deadline of a stream's client. While the handler reads, every piece
   /// does. After the content has failed, only every 64 KiB do, so that a client cannot keep the connection
   /// open by sending slowly.
-  var earnsTime: Bool { isStream && (failure == nil || unpaid == 0) }
+  var extendsDeadline: Bool { isStream && (failure == nil || droppedSinceExtension == 0) }
 
   /// Appends a piece, or drops it if the content has failed.
   mutating func append(_ piece: UnsafeRawBufferPointer) -> Wake? {
     received += piece.count
     if received > limit, !isStream { return fail(.tooLarge(limit: limit)) }
     guard failure == nil else {
-      unpaid += piece.count
-      if unpaid >= Self.capacity { unpaid = 0 }
+      droppedSinceExtension += piece.count
+      if droppedSinceExtension >= Self.capacity { droppedSinceExtension = 0 }
       return nil
     }
     bytes.append(contentsOf: piece)
@@ -55,14 +55,14 @@ struct BodyBuffer {
   }
 
   /// Marks the content as complete.
-  mutating func end() -> Wake? {
-    isWhole = true
+  mutating func finish() -> Wake? {
+    isComplete = true
     return wake()
   }
 
   /// Marks the content as failed. Buffered bytes are dropped.
   mutating func fail(_ error: BodyError) -> Wake? {
-    if failure == nil && !(isWhole && error == .disconnected) { failure = error }
+    if failure == nil && !(isComplete && error == .disconnected) { failure = error }
     // Bytes that a stream receives from now on count as excess.
     if isStream { limit = received }
     bytes = []
@@ -70,13 +70,13 @@ struct BodyBuffer {
   }
 
   /// Returns what is available now: bytes, the end or an error. Nil if the reader must wait.
-  mutating func take() -> Piece? {
+  mutating func dequeue() -> Piece? {
     if let failure { return .failure(failure) }
     guard bytes.isEmpty else {
       defer { bytes = [] }
       return .success(bytes)
     }
-    return isWhole ? .success(nil) : nil
+    return isComplete ? .success(nil) : nil
   }
 
   /// Stores a waiting reader.
@@ -90,7 +90,7 @@ struct BodyBuffer {
   }
 
   private mutating func wake() -> Wake? {
-    guard let waiter, let piece = take() else { return nil }
+    guard let waiter, let piece = dequeue() else { return nil }
     self.waiter = nil
     return Wake(waiter: waiter, piece: piece)
   }

@@ -7,17 +7,17 @@ import Glibc
 
 /// Called when the request line was read and its target is not yet parsed. The result becomes the request's
 /// context.
-let requestLineCame:
+let requestLineReceived:
   @convention(c) (
     UnsafeMutableRawPointer?, UnsafePointer<CChar>?, OpaquePointer?
   ) -> UnsafeMutableRawPointer? = { _, target, handle in
     guard let handle, let context = CMicroHTTPD_socketContext(handle) else { return nil }
-    connection(context).requestLineCame(target)
+    connection(context).requestLineReceived(target)
     return context
   }
 
 /// Disables percent-decoding of the target: `%00` would cut the path and `%2f` would become a slash.
-let leaveEscaped:
+let disableUnescaping:
   @convention(c) (
     UnsafeMutableRawPointer?, OpaquePointer?, UnsafeMutablePointer<CChar>?
   ) -> Int = { _, _, text in text.map { strlen($0) } ?? 0 }
@@ -30,10 +30,10 @@ let requestAdvanced: MHD_AccessHandlerCallback = {
   switch connection.step {
   case .head:
     guard let method, let version else { return .NO }
-    return connection.headCame(method, version)
+    return connection.headReceived(method, version)
   case .gathering, .streaming:
     guard size.pointee > 0 else { return connection.requestCompleted() }
-    let (result, taken) = connection.contentCame(
+    let (result, taken) = connection.contentReceived(
       UnsafeRawBufferPointer(start: piece, count: size.pointee))
     size.pointee -= taken
     return result
@@ -56,16 +56,16 @@ let connectionChanged: MHD_NotifyConnectionCallback = { context, handle, socketC
   let monitor = Unmanaged<Monitor>.fromOpaque(context).takeUnretainedValue()
   switch change {
   case .CONNECTION_NOTIFY_STARTED:
-    let place = monitor.place(of: CMicroHTTPD_descriptor(handle))
-    let connection = Connection(
+    let place = monitor.slot(of: CMicroHTTPD_descriptor(handle))
+    let connection = ClientConnection(
       id: monitor.service.nextID(), handle: handle, at: place, service: monitor.service)
     socketContext.pointee = Unmanaged.passRetained(connection).toOpaque()
-    monitor.began(connection)
+    monitor.register(connection)
   case .CONNECTION_NOTIFY_CLOSED:
     guard let pointer = socketContext.pointee else { return }
-    let connection = Unmanaged<Connection>.fromOpaque(pointer).takeRetainedValue()
+    let connection = Unmanaged<ClientConnection>.fromOpaque(pointer).takeRetainedValue()
     socketContext.pointee = nil
-    monitor.closes(connection)
+    monitor.unregister(connection)
   }
 }
 
@@ -73,9 +73,10 @@ let connectionChanged: MHD_NotifyConnectionCallback = { context, handle, socketC
 /// client disconnected.
 @_cdecl("imagefetch_http_message")
 func receiveMessage(_ context: UnsafeMutableRawPointer, _ text: UnsafePointer<CChar>) {
-  Unmanaged<Monitor>.fromOpaque(context).takeUnretainedValue().said(String(cString: text))
+  Unmanaged<Monitor>.fromOpaque(context).takeUnretainedValue().logLibraryMessage(
+    String(cString: text))
 }
 
-private func connection(_ context: UnsafeMutableRawPointer) -> Connection {
-  Unmanaged<Connection>.fromOpaque(context).takeUnretainedValue()
+private func connection(_ context: UnsafeMutableRawPointer) -> ClientConnection {
+  Unmanaged<ClientConnection>.fromOpaque(context).takeUnretainedValue()
 }

@@ -17,15 +17,15 @@ public protocol ContentStream: AnyObject, Sendable {
 
   /// Whether the stream may end at any point, like an event stream. Any other stream is aborted if it must
   /// end early, because a normal end would tell the client that the content is complete.
-  var endsAnywhere: Bool { get }
+  var mayEndAnywhere: Bool { get }
 
   /// Called before the service ends the stream although its client is still connected.
-  func willBreakOff()
+  func willAbort()
 }
 
 extension ContentStream {
   /// Does nothing.
-  public func willBreakOff() {}
+  public func willAbort() {}
 }
 
 /// The result of asking a stream for its next piece.

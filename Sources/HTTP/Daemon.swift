@@ -31,8 +31,8 @@ final class Daemon: @unchecked Sendable {
       option(.CONNECTION_LIMIT, 1 << 30),
       option(
         .CONNECTION_TIMEOUT, Int(max(1, configuration.idleTimeout.components.seconds))),
-      option(.URI_LOG_CALLBACK, unsafeBitCast(requestLineCame, to: Int.self), opaque),
-      option(.UNESCAPE_CALLBACK, unsafeBitCast(leaveEscaped, to: Int.self)),
+      option(.URI_LOG_CALLBACK, unsafeBitCast(requestLineReceived, to: Int.self), opaque),
+      option(.UNESCAPE_CALLBACK, unsafeBitCast(disableUnescaping, to: Int.self)),
       option(.NOTIFY_COMPLETED, unsafeBitCast(requestEnded, to: Int.self), opaque),
       option(.NOTIFY_CONNECTION, unsafeBitCast(connectionChanged, to: Int.self), opaque),
     ]

@@ -4,22 +4,22 @@ import Glibc
 /// An epoll set with an eventfd that wakes it. Watched descriptors leave the set when they are closed.
 final class EventSet: Sendable {
   private let descriptor: Int32
-  private let bell: Int32
+  private let wakeDescriptor: Int32
 
   /// The name returned after `wake` was called.
   static let woken: UInt64 = .max
 
   init() throws(ServerError) {
     descriptor = epoll_create1(Int32(EPOLL_CLOEXEC))
-    bell = eventfd(0, Int32(EFD_CLOEXEC | EFD_NONBLOCK))
-    guard descriptor >= 0, bell >= 0 else {
+    wakeDescriptor = eventfd(0, Int32(EFD_CLOEXEC | EFD_NONBLOCK))
+    guard descriptor >= 0, wakeDescriptor >= 0 else {
       throw .resourcesExhausted(detail: String(cString: strerror(errno)))
     }
-    add(bell, CMicroHTTPD_readable, as: Self.woken)
+    add(wakeDescriptor, CMicroHTTPD_readable, as: Self.woken)
   }
 
   deinit {
-    close(bell)
+    close(wakeDescriptor)
     close(descriptor)
   }
 
@@ -44,7 +44,7 @@ final class EventSet: Sendable {
   /// Ends a wait; may be called from any thread.
   func wake() {
     var one: UInt64 = 1
-    _ = write(bell, &one, 8)
+    _ = write(wakeDescriptor, &one, 8)
   }
 
   /// Waits for events, at most this many milliseconds.
@@ -56,7 +56,7 @@ final class EventSet: Sendable {
       let names = (0..<Int(max(0, count))).map { events[$0].data.u64 }
       if names.contains(Self.woken) {
         var counter: UInt64 = 0
-        _ = read(bell, &counter, 8)
+        _ = read(wakeDescriptor, &counter, 8)
       }
       return names
     }

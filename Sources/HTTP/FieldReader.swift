@@ -37,7 +37,7 @@ struct FieldReader {
   }
 
   /// Checks and adds one field. False stops the reading.
-  fileprivate mutating func take(
+  fileprivate mutating func addField(
     _ key: UnsafePointer<CChar>, _ keyCount: Int, _ value: UnsafePointer<CChar>?, _ valueCount: Int
   ) -> Bool {
     count += 1
@@ -59,7 +59,7 @@ struct FieldReader {
     }
     if let known = FieldName.known(name) {
       fields.append(HTTPField(name: known.name, value: text))
-      return judge(known.meaning, text, isTrimmed: text.count < valueCount)
+      return checkFraming(known.meaning, text, isTrimmed: text.count < valueCount)
     }
     guard !name.isEmpty, name.allSatisfy({ $0.isTokenCharacter }),
       let name = HTTPField.Name(String(decoding: name, as: UTF8.self))
@@ -68,7 +68,7 @@ struct FieldReader {
     return true
   }
 
-  private mutating func judge(
+  private mutating func checkFraming(
     _ meaning: FieldName.Meaning, _ text: UnsafeBufferPointer<UInt8>, isTrimmed: Bool
   ) -> Bool {
     switch meaning {
@@ -118,5 +118,5 @@ private func readField(
   value: UnsafePointer<CChar>?, valueCount: Int
 ) -> MHD_Result {
   guard let reader = context?.assumingMemoryBound(to: FieldReader.self), let key else { return .NO }
-  return reader.pointee.take(key, keyCount, value, valueCount) ? .YES : .NO
+  return reader.pointee.addField(key, keyCount, value, valueCount) ? .YES : .NO
 }

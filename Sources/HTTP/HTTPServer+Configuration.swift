@@ -40,7 +40,7 @@ extension HTTPServer {
     public init() {}
 
     /// The number of connection slots for probes.
-    var probePlaces: Int { probes.paths.isEmpty ? 0 : probes.connections }
+    var probeSlots: Int { probes.paths.isEmpty ? 0 : probes.connections }
 
     /// The memory pool of a connection in bytes: the header section, 64 bytes of bookkeeping per field, and 6
     /// KiB for the response's header section.

@@ -26,7 +26,7 @@ import Synchronization
 /// closes the connection. A response returned in the middle of the content is sent after the content's end;
 /// the rest is read and dropped, up to a limit.
 public final class HTTPServer: Sendable {
-  private let service: Service
+  private let service: ServerState
   private let monitor = Mutex<Monitor?>(nil)
 
   /// Creates a server that is not listening yet.
@@ -37,7 +37,7 @@ public final class HTTPServer: Sendable {
     _ configuration: Configuration, handler: @escaping RequestHandler,
     refusal: @escaping RefusalHandler, log: Logger = Logger(label: "http")
   ) {
-    service = Service(configuration, handler: handler, refusal: refusal, log: log)
+    service = ServerState(configuration, handler: handler, refusal: refusal, log: log)
   }
 
   /// Starts to listen and serve, until `stop`.

@@ -9,7 +9,7 @@ extension Monitor {
     for round in 0..<64 where isListening {
       // Another connection is evicted in the first round only: later rounds do not know whether a client is
       // waiting.
-      let place = places.next(taken: taken, byProbes: takenByProbes) { kind in
+      let place = places.nextSlot(taken: taken, byProbes: takenByProbes) { kind in
         round == 0 && evict(kind)
       }
       guard let place, place == .regular || round == 0 else { return round == 0 ? pause() : () }
@@ -20,13 +20,13 @@ extension Monitor {
           let descriptor = accept4(
             listener.descriptor, generic, &size, CMicroHTTPD_acceptFlags)
           guard descriptor >= 0 else { return nil }
-          opened(descriptor, at: place)
+          countOpened(descriptor, at: place)
           return daemon?.add(descriptor, generic, size) ?? false
         }
       }
       switch isAdded {
       case true: break
-      case false: closed(place)
+      case false: countClosed(place)
       case nil:
         // Without free descriptors, for example, epoll would report the listen queue again and again.
         if errno != EAGAIN && errno != ECONNABORTED && errno != EINTR { pause() }
@@ -37,13 +37,13 @@ extension Monitor {
 
   /// Closes the connections that have waited longest for a request.
   /// - Returns: Whether any was closed.
-  private func evict(_ kind: Places.Kind) -> Bool {
+  private func evict(_ kind: ConnectionSlots.Kind) -> Bool {
     let idle = service.connections.compactMap { connection in
-      connection.place == kind ? connection.idleSince.map { (connection, since: $0) } : nil
+      connection.slot == kind ? connection.idleSince.map { (connection, since: $0) } : nil
     }
-    let freed = idle.sorted { $0.since < $1.since }.prefix(places.evicted(of: kind))
+    let freed = idle.sorted { $0.since < $1.since }.prefix(places.evictionBatch(of: kind))
       .filter { connection, _ in connection.evict() }
-    for _ in freed { closed(kind) }
+    for _ in freed { countClosed(kind) }
     return !freed.isEmpty
   }
 
@@ -55,9 +55,9 @@ extension Monitor {
   /// Accepts again after a pause, if there is a free slot.
   /// - Parameter looking: Accept even without a free slot, because a connection may be evicted for the next
   ///   client.
-  func listenAgain(looking: Bool = false) {
+  func resumeAccepting(mayEvict: Bool = false) {
     guard isListening, !isAccepting,
-      looking || taken < places.regular || takenByProbes < places.probes
+      mayEvict || taken < places.regular || takenByProbes < places.probes
     else { return }
     isAccepting = true
     events.change(listener.descriptor, CMicroHTTPD_readable, as: Self.listening)
@@ -79,14 +79,14 @@ extension Monitor {
 
   /// Starts watching the connections that were closed early.
   func adoptLingering() {
-    for closing in takeLingering() {
+    for closing in drainNewlyLingering() {
       guard lingering.count < 256 else {
         close(closing.descriptor)
         continue
       }
       let name = Self.firstLingering + UInt64(closing.descriptor)
       lingering[name] = closing
-      if !events.add(closing.descriptor, CMicroHTTPD_readable, as: name) { forget(name) }
+      if !events.add(closing.descriptor, CMicroHTTPD_readable, as: name) { closeLingering(name) }
     }
   }
 
@@ -96,7 +96,7 @@ extension Monitor {
     withUnsafeTemporaryAllocation(byteCount: 64 << 10, alignment: 1) { buffer in
       let count = recv(closing.descriptor, buffer.baseAddress, buffer.count, Int32(MSG_DONTWAIT))
       if count == 0 || (count < 0 && errno != EAGAIN) || count > closing.budget {
-        forget(name)
+        closeLingering(name)
       } else {
         lingering[name]?.budget -= max(0, count)
       }
@@ -104,10 +104,10 @@ extension Monitor {
   }
 
   func expireLingering(_ time: Instant) {
-    for (name, closing) in lingering where time > closing.until { forget(name) }
+    for (name, closing) in lingering where time > closing.until { closeLingering(name) }
   }
 
-  func forget(_ name: UInt64) {
+  func closeLingering(_ name: UInt64) {
     guard let closing = lingering.removeValue(forKey: name) else { return }
     events.remove(closing.descriptor)
     close(closing.descriptor)

@@ -22,9 +22,9 @@ extension Monitor {
   private static let sendGrace: Instant = 1_000_000_000
 
   /// Performs the requests of other threads, and advances the stage of stopping.
-  func heed(_ time: Instant) {
+  func performRequests(_ time: Instant) {
     adoptLingering()
-    if isListening { listenAgain() }
+    if isListening { resumeAccepting() }
     let (stopAccepting, stopBy) = requests.withLock { ($0.stopAccepting, $0.stopBy) }
     if stopAccepting || stopBy != nil { closeListener() }
     guard let stopBy else { return }
@@ -56,11 +56,11 @@ extension Monitor {
   }
 
   private func finish() {
-    service.end()
+    service.resumeAll()
     daemon?.stop()
     daemon = nil
     adoptLingering()
-    for name in Array(lingering.keys) { forget(name) }
+    for name in Array(lingering.keys) { closeLingering(name) }
     stopping = .done
     let waiters = requests.withLock { requests in
       requests.isStopped = true

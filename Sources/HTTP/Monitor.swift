@@ -9,11 +9,11 @@ import Synchronization
 ///
 /// `@unchecked Sendable`: only the monitor's thread uses the variables below `Only the monitor's thread`.
 final class Monitor: @unchecked Sendable {
-  let service: Service
+  let service: ServerState
   let listener: Listener
   let events: EventSet
   let requests = Mutex(Requests())
-  let places: Places
+  let places: ConnectionSlots
   private let open = Atomic(0)
   private let openForProbes = Atomic(0)
   /// Descriptors accepted for probes whose connection has not started yet.
@@ -49,9 +49,9 @@ final class Monitor: @unchecked Sendable {
   /// Names from this one on are descriptors of lingering connections.
   static let firstLingering: UInt64 = 1 << 62
 
-  init(_ service: Service) throws(ServerError) {
+  init(_ service: ServerState) throws(ServerError) {
     self.service = service
-    places = Places(service.configuration)
+    places = ConnectionSlots(service.configuration)
     events = try EventSet()
     listener = try Listener(host: service.configuration.host, port: service.configuration.port)
     events.add(listener.descriptor, CMicroHTTPD_readable, as: Self.listening)
@@ -89,7 +89,7 @@ final class Monitor: @unchecked Sendable {
         case EventSet.woken: break
         case Self.listening: accept()
         case Self.firstLingering...: discard(name)
-        default: service.connection(name)?.clientLeft()
+        default: service.connection(name)?.clientDisconnected()
         }
       }
       let time = now()
@@ -97,7 +97,7 @@ final class Monitor: @unchecked Sendable {
         nextSweep = time + UInt64(sweepInterval) * 1_000_000
         sweep(time)
       }
-      heed(time)
+      performRequests(time)
     }
   }
 
@@ -111,24 +111,24 @@ final class Monitor: @unchecked Sendable {
   private func sweep(_ time: Instant) {
     for connection in service.connections {
       connection.enforceDeadline(time, service.configuration)
-      connection.breakSilence(time)
+      connection.sendKeepAliveIfDue(time)
     }
     expireLingering(time)
     // Also after a pause for lack of descriptors, and if a connection can be evicted by now.
-    listenAgain(looking: true)
+    resumeAccepting(mayEvict: true)
   }
 
   // MARK: Connections, from libmicrohttpd's threads
 
   /// Registers a connection that has started.
-  func began(_ connection: Connection) {
+  func register(_ connection: ClientConnection) {
     service.add(connection)
     events.add(
       connection.descriptor, CMicroHTTPD_halfClosedOnce, as: connection.id)
   }
 
   /// Removes a connection. Its descriptor is closed as soon as this returns.
-  func closes(_ connection: Connection) {
+  func unregister(_ connection: ClientConnection) {
     events.remove(connection.descriptor)
     let wasEvicted = connection.state.withLock { state in
       state.isClosed = true
@@ -144,10 +144,10 @@ final class Monitor: @unchecked Sendable {
         events.wake()
       }
     }
-    if !wasEvicted, closed(connection.place) { events.wake() }
+    if !wasEvicted, countClosed(connection.slot) { events.wake() }
   }
 
-  func takeLingering() -> [LingeringClose] {
+  func drainNewlyLingering() -> [LingeringClose] {
     newlyLingering.withLock { all in
       defer { all = [] }
       return all
@@ -155,7 +155,7 @@ final class Monitor: @unchecked Sendable {
   }
 
   /// Counts an accepted connection.
-  func opened(_ descriptor: Int32, at place: Places.Kind) {
+  func countOpened(_ descriptor: Int32, at place: ConnectionSlots.Kind) {
     switch place {
     case .regular: open.add(1, ordering: .relaxed)
     case .probe:
@@ -165,14 +165,14 @@ final class Monitor: @unchecked Sendable {
   }
 
   /// Returns the kind of slot that a starting connection was accepted for.
-  func place(of descriptor: Int32) -> Places.Kind {
+  func slot(of descriptor: Int32) -> ConnectionSlots.Kind {
     guard places.probes > 0 else { return .regular }
     return probes.withLock { $0.remove(descriptor) } == nil ? .regular : .probe
   }
 
   /// Counts a closed connection. Returns true if there was no free slot before.
   @discardableResult
-  func closed(_ place: Places.Kind) -> Bool {
+  func countClosed(_ place: ConnectionSlots.Kind) -> Bool {
     switch place {
     case .regular: open.subtract(1, ordering: .relaxed).oldValue >= places.regular
     case .probe: openForProbes.subtract(1, ordering: .relaxed).oldValue >= places.probes
@@ -186,7 +186,7 @@ final class Monitor: @unchecked Sendable {
   var takenByProbes: Int { openForProbes.load(ordering: .relaxed) }
 
   /// Logs a message of libmicrohttpd.
-  func said(_ text: String) {
+  func logLibraryMessage(_ text: String) {
     let text = String(text.prefix { $0 != "\n" })
     message.withLock { $0 = text }
     if text.hasPrefix(Self.preemptible) { preempt(text) }

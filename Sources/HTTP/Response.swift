@@ -7,7 +7,7 @@ public struct Response: Sendable {
   /// The content. For HEAD and 304 only its length is sent.
   public var content: Content
   /// An object that is released once the response was sent or the client disconnected.
-  public var keeping: (any Sendable & AnyObject)?
+  public var retained: (any Sendable & AnyObject)?
 
   public init(
     status: HTTPResponse.Status, fields: HTTPFields = [:], content: Content = .none,
@@ -16,7 +16,7 @@ public struct Response: Sendable {
     self.status = status
     self.fields = fields
     self.content = content
-    self.keeping = keeping
+    self.retained = keeping
   }
 
   /// The content after the header section.

@@ -7,7 +7,7 @@ internal import Synchronization
 ///
 /// Not `Sendable`: only libmicrohttpd's thread for the connection uses it.
 final class StreamWriter {
-  private let connection: Connection
+  private let connection: ClientConnection
   private let stream: any ContentStream
   private var rest: ArraySlice<UInt8> = []
   /// The reader's result once the stream has ended.
@@ -15,7 +15,7 @@ final class StreamWriter {
   /// Whether bytes were sent since the last pause.
   private var hasSent = false
 
-  init(_ stream: any ContentStream, on connection: Connection) {
+  init(_ stream: any ContentStream, on connection: ClientConnection) {
     self.stream = stream
     self.connection = connection
     let serial = connection.beginStream(stream.keepAlive)
@@ -45,12 +45,12 @@ final class StreamWriter {
   /// Requests the next piece of the stream.
   /// - Returns: Nil to continue. Otherwise the reader's result if it has no bytes yet.
   private func refill(canPause: Bool) -> Int? {
-    switch connection.streamTurn() {
+    switch connection.nextStreamAction() {
     case .leave: return Int(CMicroHTTPD_streamFailed)
     case .end:
       if let end { return end }
       // The stream may have sent everything without having returned `.end` yet.
-      let isWhole = stream.endsAnywhere || stream.next() == .end
+      let isWhole = stream.mayEndAnywhere || stream.next() == .end
       end = Int(isWhole ? CMicroHTTPD_streamEnded : CMicroHTTPD_streamFailed)
       return end
     case .send(let bytes): rest = bytes[...]
@@ -91,15 +91,15 @@ struct StreamState {
   /// The stream may have data that was not requested yet.
   var isReady = true
   /// Keep-alive bytes are due.
-  var isPulseDue = false
+  var isKeepAliveDue = false
   var silentSince = now()
 }
 
 /// Streams. Another thread only sets a flag and resumes the connection, under one lock. libmicrohttpd's
 /// thread then decides what to send.
-extension Connection {
+extension ClientConnection {
   /// The reader's next action.
-  enum StreamTurn {
+  enum StreamAction {
     case ask, send([UInt8])
     /// The content ends here. If it is incomplete, the stream is aborted.
     case end
@@ -126,14 +126,14 @@ extension Connection {
     }
   }
 
-  func streamTurn() -> StreamTurn {
+  func nextStreamAction() -> StreamAction {
     state.withLock { state in
-      if state.hasLeft { return .leave }
+      if state.isDisconnected { return .leave }
       guard !service.isStopping, !state.isEnding, var writer = state.writer else { return .end }
       writer.isReady = false
       defer { state.writer = writer }
-      guard writer.isPulseDue, let keepAlive = writer.keepAlive else { return .ask }
-      writer.isPulseDue = false
+      guard writer.isKeepAliveDue, let keepAlive = writer.keepAlive else { return .ask }
+      writer.isKeepAliveDue = false
       // The stream may have data, too, so it is asked next.
       writer.isReady = true
       return .send(keepAlive.bytes)
@@ -143,7 +143,8 @@ extension Connection {
   /// Suspends the connection, unless something has changed since the stream was asked.
   func pauseStream(afterSending hasSent: Bool) -> Bool {
     state.withLock { state in
-      guard let writer = state.writer, !writer.isReady, !writer.isPulseDue, !state.hasLeft,
+      guard let writer = state.writer, !writer.isReady, !writer.isKeepAliveDue,
+        !state.isDisconnected,
         !state.isEnding, !service.isStopping
       else { return false }
       if hasSent { state.writer?.silentSince = now() }
@@ -153,18 +154,18 @@ extension Connection {
   }
 
   /// Sends keep-alive bytes if the stream has been silent for too long.
-  func breakSilence(_ now: Instant) {
+  func sendKeepAliveIfDue(_ now: Instant) {
     state.withLock { state in
       guard state.isSuspended, let writer = state.writer, let keepAlive = writer.keepAlive,
         now >= writer.silentSince + keepAlive.interval.nanoseconds
       else { return }
-      state.writer?.isPulseDue = true
+      state.writer?.isKeepAliveDue = true
       resume(&state)
     }
   }
 
   /// Resumes the stream, if there is one, so that it notices that the server is stopping.
-  func endStream() {
+  func resumeStream() {
     state.withLock { state in if state.writer != nil { resume(&state) } }
   }
 

@@ -67,7 +67,7 @@ struct Timing {
 
   /// Called when the client stops sending. libmicrohttpd gets one more second to process the last bytes: it
   /// does not notice the end of the connection if it arrived together with them.
-  mutating func clientLeft(_ now: Instant) { left = left ?? now }
+  mutating func clientStoppedSending(_ now: Instant) { left = left ?? now }
   private static let lastBytes: UInt64 = 1_000_000_000
 
   /// Called when the head is complete and content follows.
@@ -77,17 +77,17 @@ struct Timing {
   }
 
   /// Called for a piece of streamed content: restarts its deadline.
-  mutating func contentCame(_ now: Instant, _ limits: HTTPServer.Configuration) {
+  mutating func restartDeadline(_ now: Instant, _ limits: HTTPServer.Configuration) {
     if case .content = stage { stage = .content(by: now + limits.requestTimeout.nanoseconds) }
   }
 
   /// Pauses the client's deadline while the server does not read.
-  mutating func holdBack(_ now: Instant) {
+  mutating func pauseDeadline(_ now: Instant) {
     if case .content(let deadline) = stage { stage = .heldBack(by: deadline, since: now) }
   }
 
   /// Continues the client's deadline when the server reads again.
-  mutating func goOn(_ now: Instant) {
+  mutating func resumeDeadline(_ now: Instant) {
     if case .heldBack(let deadline, let since) = stage {
       stage = .content(by: deadline + (now - since))
     }

@@ -2,7 +2,7 @@ internal import Jobs
 
 /// A reply together with its files. Files in the shared memory are copied at once. Others are requested piece by
 /// piece; each piece is a step of its own, because the decoder may take its time.
-struct DecoderAnswer {
+struct CompleteReply {
   let reply: DecoderReply
   /// In the order of the requested variants. Nil means that the variant must be rendered later.
   private(set) var files: [Result<[UInt8], CodecError>?] = []
@@ -19,35 +19,39 @@ struct DecoderAnswer {
   ) throws(DecoderLoss) {
     self.reply = reply
     // Each file costs a copy here, so only the last reply may have files.
-    guard reply.files.isEmpty || reply.isAtEnd else { throw .lied("unexpected files") }
+    guard reply.files.isEmpty || reply.isAtEnd else { throw .protocolViolation("unexpected files") }
     var place = 0
     for (number, file) in reply.files.enumerated() {
       switch file {
       case .missing: files.append(nil)
       case .failed(let error): files.append(.failure(error))
       case .made(let count):
-        guard count <= most - place, !reply.arePlaced || place + count <= SharedMemory.room else {
-          throw .lied("a file of \(count) bytes")
+        guard count <= most - place, !reply.areInMemory || place + count <= SharedMemory.halfSize
+        else {
+          throw .protocolViolation("a file of \(count) bytes")
         }
-        files.append(.success(reply.arePlaced ? process.results(place..<place + count) : []))
-        if !reply.arePlaced { missing.append((number, count)) }
+        files.append(.success(reply.areInMemory ? process.results(place..<place + count) : []))
+        if !reply.areInMemory { missing.append((number, count)) }
         place += count
       }
     }
     guard wantsPreview, let note = reply.preview else { return }
-    guard note.count <= most else { throw .lied("a preview of \(note.count) bytes") }
+    guard note.count <= most else { throw .protocolViolation("a preview of \(note.count) bytes") }
     missing.append((SharedMemory.preview, note.count))
   }
 
   /// The request for the next piece; nil once everything has arrived.
-  var next: DecoderRequest? { missing.first.map { .take(file: $0.file, offset: part.count) } }
+  var next: DecoderRequest? { missing.first.map { .fetch(file: $0.file, offset: part.count) } }
 
   /// Adds the piece that was requested.
-  mutating func take(_ answer: MessageReader, of process: DecoderProcess) throws(DecoderLoss) {
+  mutating func addPiece(_ answer: MessageReader, from process: DecoderProcess) throws(DecoderLoss)
+  {
     guard let (file, count) = missing.first else { return }
     var answer = answer
-    let most = min(SharedMemory.room, count - part.count)
-    guard (try? answer.integer(in: most...most)) != nil else { throw .lied("a wrong file length") }
+    let most = min(SharedMemory.halfSize, count - part.count)
+    guard (try? answer.integer(in: most...most)) != nil else {
+      throw .protocolViolation("a wrong file length")
+    }
     part += process.results(0..<most)
     guard part.count == count else { return }
     if file != SharedMemory.preview {

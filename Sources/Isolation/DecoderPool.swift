@@ -27,13 +27,13 @@ final class DecoderPool: Sendable {
     self.log = log
     zygote = DecoderZygote(program: configuration.program)
     // Creates all counters, so that reasons that have not occurred are reported as 0.
-    for reason in DecoderEnd.allCases { ended(reason).increment(by: 0) }
+    for reason in DecoderEnd.allCases { endCounter(reason).increment(by: 0) }
   }
 
   /// The sandbox layers of the decoders, from a real decoder process.
-  func layers() throws(DecoderUnavailable) -> IsolatedCodec.Layers {
-    let process = try fresh()
-    defer { keep(process) }
+  func layers() throws(DecoderUnavailable) -> IsolatedCodec.SandboxLayers {
+    let process = try newProcess()
+    defer { storeIdle(process) }
     return process.layers
   }
 
@@ -44,12 +44,12 @@ final class DecoderPool: Sendable {
   func borrow(isFresh: Bool) throws(CodecError) -> DecoderProcess {
     let idle = state.withLock { state in
       state.lent += 1
-      let place = state.idle.lastIndex { !isFresh || $0.pictures == 0 }
+      let place = state.idle.lastIndex { !isFresh || $0.imageCount == 0 }
       return place.map { state.idle.remove(at: $0) }
     }
     if let idle { return idle }
-    do throws(DecoderUnavailable) { return try fresh() } catch {
-      isBack()
+    do throws(DecoderUnavailable) { return try newProcess() } catch {
+      decrementBorrowed()
       log.error("no decoder process can be started", metadata: ["error": "\(error)"])
       throw .noDecoder
     }
@@ -57,106 +57,107 @@ final class DecoderPool: Sendable {
 
   /// Whether the number of used decoders has reached `crowd`. Then an arriving image should wait for more of its
   /// bytes.
-  var isCrowded: Bool { state.withLock { $0.lent >= configuration.crowd } }
+  var isNearCapacity: Bool { state.withLock { $0.lent >= configuration.busyThreshold } }
 
   /// - Returns: whether `count` more bytes may be kept. Call it with the negative number to release them.
-  func remember(_ count: Int) -> Bool {
+  func reserveRetained(_ count: Int) -> Bool {
     state.withLock { state in
-      guard count <= configuration.mostRemembered - state.remembered else { return false }
+      guard count <= configuration.maxRetainedBytes - state.remembered else { return false }
       state.remembered += count
       return true
     }
   }
 
-  private func isBack() { state.withLock { $0.lent -= 1 } }
+  private func decrementBorrowed() { state.withLock { $0.lent -= 1 } }
 
-  private func fresh() throws(DecoderUnavailable) -> DecoderProcess {
+  private func newProcess() throws(DecoderUnavailable) -> DecoderProcess {
     // If a process forked in advance has failed, try the next one.
     while let process = state.withLock({ $0.coming.popLast() }) {
-      if (try? ready(process)) != nil { return process }
+      if (try? whenReady(process)) != nil { return process }
     }
-    return try ready(forked())
+    return try whenReady(forkProcess())
   }
 
-  private func ready(_ process: DecoderProcess) throws(DecoderUnavailable) -> DecoderProcess {
-    do throws(DecoderUnavailable) { try process.meet() } catch {
+  private func whenReady(_ process: DecoderProcess) throws(DecoderUnavailable) -> DecoderProcess {
+    do throws(DecoderUnavailable) { try process.waitUntilReady() } catch {
       zygote.kill(process)
       throw error
     }
     return process
   }
 
-  private func forked() throws(DecoderUnavailable) -> DecoderProcess {
+  private func forkProcess() throws(DecoderUnavailable) -> DecoderProcess {
     let process = try zygote.fork(heap: configuration.maxMemory)
     Counter(label: "imagefetch_decoders_started").increment()
     return process
   }
 
   /// Takes back a decoder that is ready for a new request.
-  func giveBack(_ process: DecoderProcess) {
-    isBack()
-    if process.pictures < configuration.picturesPerProcess, !process.isPutBack {
+  func release(_ process: DecoderProcess) {
+    decrementBorrowed()
+    if process.imageCount < configuration.imagesPerProcess, !process.hasLowPriority {
       process.becomeIdle()
-      keep(process)
+      storeIdle(process)
     } else {
-      end(process, .used)
-      replace()
+      kill(process, reason: .used)
+      forkReplacement()
     }
   }
 
-  private func keep(_ process: DecoderProcess) {
+  private func storeIdle(_ process: DecoderProcess) {
     let isKept = state.withLock { state in
-      guard state.idle.count + state.coming.count < configuration.mostIdle else { return false }
+      guard state.idle.count + state.coming.count < configuration.maxIdle else { return false }
       state.idle.append(process)
       return true
     }
-    if !isKept { end(process, .idle) }
+    if !isKept { kill(process, reason: .idle) }
   }
 
   /// Ends a decoder whose image was cancelled in the middle of its work.
   func discard(_ process: DecoderProcess) {
-    isBack()
-    end(process, .cancelled)
+    decrementBorrowed()
+    kill(process, reason: .cancelled)
   }
 
-  private func end(_ process: DecoderProcess, _ end: DecoderEnd) {
+  private func kill(_ process: DecoderProcess, reason end: DecoderEnd) {
     zygote.kill(process)
-    ended(end).increment()
+    endCounter(end).increment()
   }
 
-  private func ended(_ end: DecoderEnd) -> Counter {
+  private func endCounter(_ end: DecoderEnd) -> Counter {
     Counter(label: "imagefetch_decoders_ended", dimensions: [("reason", end.rawValue)])
   }
 
   /// Ends a decoder that has failed, and forks a replacement.
   /// - Returns: the error of its image, and whether the decoder ran endlessly.
-  func lost(_ process: DecoderProcess, _ loss: DecoderLoss) -> (error: CodecError, isEndless: Bool)
-  {
-    isBack()
-    let (end, told) = self.end(of: process, after: loss)
-    ended(end).increment()
+  func handleLoss(of process: DecoderProcess, _ loss: DecoderLoss) -> (
+    error: CodecError, isEndless: Bool
+  ) {
+    decrementBorrowed()
+    let (end, told) = self.endReason(of: process, after: loss)
+    endCounter(end).increment()
     guard end != .killed else {
       // No image can cause this, so the image is not blamed.
       log.error("decoder process was killed", metadata: ["how": "\(told)"])
       return (.noDecoder, false)
     }
-    if process.pictures > 1 {
+    if process.imageCount > 1 {
       log.warning("decoder process lost after decoding other images", metadata: ["how": "\(told)"])
     }
-    replace()
+    forkReplacement()
     return (.crashed(how: told), end == .time || end == .hung)
   }
 
-  private func end(
+  private func endReason(
     of process: DecoderProcess, after loss: DecoderLoss
   ) -> (DecoderEnd, told: String) {
     let end: (DecoderEnd, String)
     switch loss {
-    case .died: return Self.end(zygote.reap(process))
-    case .crashed(let number): end = Self.end(by: number)
-    case .late: end = (.time, Self.tooLong)
+    case .died: return Self.endReason(status: zygote.reap(process))
+    case .crashed(let number): end = Self.endReason(signal: number)
+    case .timedOut: end = (.time, Self.tooLong)
     case .hung: end = (.hung, "it did not respond")
-    case .lied(let what): end = (.lied, "protocol violation: \(what)")
+    case .protocolViolation(let what): end = (.lied, "protocol violation: \(what)")
     case .cutOff(let code):
       end = (.killed, "its socket failed: \(String(cString: strerror(code)))")
     }
@@ -164,7 +165,7 @@ final class DecoderPool: Sendable {
     return end
   }
 
-  private static func end(_ status: Int32?) -> (DecoderEnd, String) {
+  private static func endReason(status: Int32?) -> (DecoderEnd, String) {
     guard let status else {
       return (.killed, "its parent process ended, and all decoders with it")
     }
@@ -172,26 +173,26 @@ final class DecoderPool: Sendable {
     case 0:
       switch CIsolation_signal_of_exit(status >> 8) {
       case 0: (.exited, "it exited unexpectedly")
-      case let number: end(by: number)
+      case let number: endReason(signal: number)
       }
     case SIGSYS: (.forbidden, "a forbidden system call")
     case SIGXCPU: (.time, tooLong)
     case SIGKILL: (.killed, "it was killed, because memory ran out or by an operator")
-    case let number: end(by: number)
+    case let number: endReason(signal: number)
     }
   }
 
-  private static func end(by signal: Int32) -> (DecoderEnd, String) {
+  private static func endReason(signal: Int32) -> (DecoderEnd, String) {
     (.signal, "signal \(signal), \(String(cString: strsignal(signal)))")
   }
 
   private static let tooLong = "it exceeded the time for one image"
 
   /// Forks a decoder in advance for the next image, without waiting for it.
-  private func replace() {
-    let isWanted = state.withLock { $0.idle.count + $0.coming.count < configuration.mostIdle }
+  private func forkReplacement() {
+    let isWanted = state.withLock { $0.idle.count + $0.coming.count < configuration.maxIdle }
     // On failure, the next image reports the error.
-    guard isWanted, let process = try? forked() else { return }
+    guard isWanted, let process = try? forkProcess() else { return }
     state.withLock { $0.coming.append(process) }
   }
 }

@@ -9,11 +9,11 @@ final class DecoderProcess: @unchecked Sendable {
   /// Identifies the process that forked it. A decoder of another one may have the same process ID.
   let generation: Int
   /// The sandbox layers, as the process reported them in `meet`.
-  private(set) var layers = IsolatedCodec.Layers(hasFilter: false, landlock: nil)
+  private(set) var layers = IsolatedCodec.SandboxLayers(hasFilter: false, landlock: nil)
   /// How many images it has begun.
-  private(set) var pictures = 0
+  private(set) var imageCount = 0
   /// How often its priority was lowered.
-  private var setbacks = 0
+  private var priorityLevel = 0
   /// The number of requests so far.
   private var number = 0
   /// When the pending request was sent, and the CPU time at the end of its first slice.
@@ -32,52 +32,54 @@ final class DecoderProcess: @unchecked Sendable {
 
   /// Waits until the process has entered its sandbox. Takes a millisecond or two after a fork.
   /// - Throws: if the process is not available. Then kill it if it has an ``id``.
-  func meet() throws(DecoderUnavailable) {
+  func waitUntilReady() throws(DecoderUnavailable) {
     var found = CIsolationLayers()
-    let code = CIsolation_meet(&decoder, &found)
+    let code = CIsolation_wait_until_ready(&decoder, &found)
     guard code == 0 else { throw DecoderUnavailable(code) }
-    layers = IsolatedCodec.Layers(
+    layers = IsolatedCodec.SandboxLayers(
       hasFilter: found.has_filter != 0, landlock: found.landlock > 0 ? Int(found.landlock) : nil)
   }
 
   deinit { CIsolation_close(&decoder) }
 
   /// Whether its priority was lowered. This is permanent, because only a privileged process can raise it again.
-  var isPutBack: Bool { setbacks > 0 }
+  var hasLowPriority: Bool { priorityLevel > 0 }
 
   /// Requests the first step of an image.
   /// - Parameter time: the CPU time that the image may take.
   func begin(
     _ request: DecoderRequest, with piece: ArraySlice<UInt8>, time: Duration
   ) throws(DecoderLoss) {
-    told.pointee = 0
-    try ask(request, with: piece)
-    pictures += 1
+    reportedLongestStep.pointee = 0
+    try sendRequest(request, with: piece)
+    imageCount += 1
     // The process existed a moment ago, so the ID still belongs to it.
     CIsolation_allow_seconds(decoder.process, UInt32(clamping: time.components.seconds))
   }
 
   /// Sends a request that has a reply.
   /// - Parameter piece: bytes for the shared memory, at most ``SharedMemory/room``.
-  func ask(_ request: DecoderRequest, with piece: ArraySlice<UInt8> = []) throws(DecoderLoss) {
+  func sendRequest(_ request: DecoderRequest, with piece: ArraySlice<UInt8> = [])
+    throws(DecoderLoss)
+  {
     piece.withUnsafeBytes { bytes in
       guard let start = bytes.baseAddress else { return }
-      let count = min(bytes.count, SharedMemory.room)
+      let count = min(bytes.count, SharedMemory.halfSize)
       memcpy(decoder.memory, start, count)
       given = max(given, count)
     }
     number += 1
     asked = .now
     began = nil
-    try say(request)
+    try send(request)
   }
 
   /// Sends a request that has no reply.
-  func say(_ request: DecoderRequest) throws(DecoderLoss) {
+  func send(_ request: DecoderRequest) throws(DecoderLoss) {
     let message = request.message(number: number)
     switch CIsolation_send(decoder.channel, message, message.count) {
     case 0: break
-    case -EAGAIN: throw .lied("replies without reading requests")
+    case -EAGAIN: throw .protocolViolation("replies without reading requests")
     case -EPIPE: throw .died
     case let code: throw .cutOff(-code)
     }
@@ -89,10 +91,10 @@ final class DecoderProcess: @unchecked Sendable {
   /// - Returns: the content after the reply's number; nil if it has not arrived.
   /// - Throws: ``DecoderLoss/late`` if the decoder has computed for too long, ``DecoderLoss/hung`` if it has neither
   ///   computed nor waited for a core.
-  func answer(
-    _ configuration: IsolatedCodec.Configuration, hasRested: Bool
+  func receiveReply(
+    _ configuration: IsolatedCodec.Configuration, hasPaused: Bool
   ) throws(DecoderLoss) -> MessageReader? {
-    let waits = !(isPutBack && hasRested)
+    let waits = !(hasLowPriority && hasPaused)
     var count = 0
     let message = [UInt8](unsafeUninitializedCapacity: SharedMemory.largestMessage) { room, used in
       count = CIsolation_receive(decoder.channel, room.baseAddress, room.count, waits)
@@ -100,23 +102,23 @@ final class DecoderProcess: @unchecked Sendable {
     }
     switch count {
     case 0...:
-      let signal = CIsolation_last_word(message, count)
+      let signal = CIsolation_crash_signal(message, count)
       guard signal == 0 else { throw .crashed(signal) }
       var reader = MessageReader(message)
       guard (try? reader.integer(in: number...number)) != nil else {
-        throw .lied("a reply without a request")
+        throw .protocolViolation("a reply without a request")
       }
       return reader
     case -Int(EAGAIN):
-      try waited(configuration)
+      try checkProgress(configuration)
       return nil
-    case -Int(EMSGSIZE): throw .lied("a message of invalid size")
+    case -Int(EMSGSIZE): throw .protocolViolation("a message of invalid size")
     case -Int(EPIPE): throw .died
     case let code: throw .cutOff(Int32(-code))
     }
   }
 
-  private func waited(_ configuration: IsolatedCodec.Configuration) throws(DecoderLoss) {
+  private func checkProgress(_ configuration: IsolatedCodec.Configuration) throws(DecoderLoss) {
     let now = ContinuousClock.now
     let used = CIsolation_time(decoder.process)
     guard let began else {
@@ -124,13 +126,13 @@ final class DecoderProcess: @unchecked Sendable {
       return
     }
     let (step, most) = (Duration.nanoseconds(used - began), longestStep(configuration))
-    guard step <= most else { throw .late }
+    guard step <= most else { throw .timedOut }
     // A step takes about 10 ms, and few images have longer ones. Lowers the priority early, so that a stuck decoder
     // does not cost others a whole second.
-    if setbacks == 0, step > most / 4 || now - asked > .milliseconds(100) { putBack() }
+    if priorityLevel == 0, step > most / 4 || now - asked > .milliseconds(100) { lowerPriority() }
     // Uses the decoder's own CPU time: one that gets hardly any CPU time blocks a worker for as long.
-    if setbacks == 1, step > .seconds(1) { putBack() }
-    guard now - seen > configuration.patience else { return }
+    if priorityLevel == 1, step > .seconds(1) { lowerPriority() }
+    guard now - seen > configuration.replyTimeout else { return }
     // On a busy machine, a decoder with lowered priority may wait longer for a core. The CPU time is read again,
     // because the decoder may have replied and gone to sleep after the first read.
     guard
@@ -142,33 +144,35 @@ final class DecoderProcess: @unchecked Sendable {
 
   /// The limit that the decoder reports, but never more than an image may take in total.
   private func longestStep(_ configuration: IsolatedCodec.Configuration) -> Duration {
-    min(max(configuration.longestStep, .milliseconds(told.pointee)), configuration.maxTime)
+    min(
+      max(configuration.longestStep, .milliseconds(reportedLongestStep.pointee)),
+      configuration.maxTime)
   }
 
   /// How many milliseconds a step may take, as the decoder reports. 0 while it is not known.
-  private var told: UnsafeMutablePointer<UInt32> {
+  private var reportedLongestStep: UnsafeMutablePointer<UInt32> {
     UnsafeMutableRawPointer(decoder.memory + SharedMemory.longestStep)
       .assumingMemoryBound(to: UInt32.self)
   }
 
   /// Lowers its priority below that of other processes. The second time, it gets only idle CPU time.
   /// - Parameter entirely: whether it gets only idle CPU time at once.
-  func putBack(entirely: Bool = false) {
-    setbacks = entirely ? 2 : setbacks + 1
-    CIsolation_put_back(&decoder, setbacks > 1)
+  func lowerPriority(entirely: Bool = false) {
+    priorityLevel = entirely ? 2 : priorityLevel + 1
+    CIsolation_lower_priority(&decoder, priorityLevel > 1)
   }
 
   /// How long to pause before checking for its reply: an eighth of the time that it has taken so far. Nil if its
   /// priority is normal; then threads wait for it.
-  var rest: Duration? {
-    guard isPutBack else { return nil }
+  var suggestedPause: Duration? {
+    guard hasLowPriority else { return nil }
     return min(max((ContinuousClock.now - asked) / 8, .milliseconds(1)), .milliseconds(50))
   }
 
   /// A copy of the bytes that it wrote to the memory.
   func results(_ range: Range<Int>) -> [UInt8] {
     let all = UnsafeRawBufferPointer(
-      start: decoder.memory + SharedMemory.room, count: SharedMemory.room)
+      start: decoder.memory + SharedMemory.halfSize, count: SharedMemory.halfSize)
     let range = range.clamped(to: all.indices)
     taken = max(taken, range.upperBound)
     return Array(all[range])
@@ -178,7 +182,7 @@ final class DecoderProcess: @unchecked Sendable {
   /// if it keeps computing for a second or two.
   func becomeIdle() {
     memset(decoder.memory, 0, given)
-    memset(decoder.memory + SharedMemory.room, 0, taken)
+    memset(decoder.memory + SharedMemory.halfSize, 0, taken)
     (given, taken) = (0, 0)
     CIsolation_allow_seconds(decoder.process, 1)
   }
@@ -196,9 +200,9 @@ enum DecoderLoss: Error {
   /// Communication failed, with an `errno` of this process. The decoder may still exist.
   case cutOff(Int32)
   /// It has computed for too long without a reply.
-  case late
+  case timedOut
   /// It did not reply for too long, and neither computed nor waited for a core.
   case hung
   /// Its message violates the protocol.
-  case lied(String)
+  case protocolViolation(String)
 }

@@ -20,7 +20,7 @@ struct DecoderReply {
     case missing
   }
 
-  struct PreviewNote {
+  struct PreviewInfo {
     var format: ImageFormat
     var scan: Int
     var count: Int
@@ -31,11 +31,11 @@ struct DecoderReply {
   var outcome: Outcome
   var hasMoreToShow = false
   /// The preview, if it was made in this step.
-  var preview: PreviewNote?
+  var preview: PreviewInfo?
   /// The files, in the order of the requested variants. Only at the end.
   var files: [File] = []
   /// Whether all files are in the memory already, one after another.
-  var arePlaced = false
+  var areInMemory = false
 
   init(_ outcome: Outcome) { self.outcome = outcome }
 
@@ -65,7 +65,7 @@ extension DecoderReply {
       writer.add(preview.count)
     }
     writer.add(files) { $0.add($1) }
-    writer.add(arePlaced)
+    writer.add(areInMemory)
     return writer.bytes
   }
 
@@ -80,15 +80,15 @@ extension DecoderReply {
     self.header = header
     hasMoreToShow = try reader.bool()
     preview = try reader.optional { (r) throws(MalformedMessage) in
-      PreviewNote(
+      PreviewInfo(
         format: try r.choice(), scan: try r.integer(in: 1...Self.most),
         count: try r.integer(in: 1...Preview.mostBytes))
     }
     files = try reader.list(most: VariantRequest.most * 8) {
       (r) throws(MalformedMessage) in try r.file()
     }
-    arePlaced = try reader.bool()
-    try reader.end()
+    areInMemory = try reader.bool()
+    try reader.expectEnd()
   }
 
   /// The limit for sides, frames and scans: more than any format allows.
@@ -201,7 +201,7 @@ extension MessageReader {
       try r.integer(in: 1...(.max))
     }
     image.lqip = try optional { (r) throws(MalformedMessage) in
-      let lqip = LQIP(thumbHash: try r.list(most: 64), dominantColor: try r.list(most: 3))
+      let lqip = LQIP(thumbHash: try r.byteArray(max: 64), dominantColor: try r.byteArray(max: 3))
       guard lqip.thumbHash.count >= 5, lqip.dominantColor.count == 3 else {
         throw MalformedMessage()
       }
@@ -215,7 +215,7 @@ extension MessageReader {
     case 0:
       .unsupportedFormat(
         name: try optional { (r) throws(MalformedMessage) in
-          try r.text(most: 4 * CodecError.longestDetail)
+          try r.text(max: 4 * CodecError.longestDetail)
         })
     case 1:
       .tooManyPixels(width: try integer(), height: try integer(), limit: try integer())
@@ -226,7 +226,7 @@ extension MessageReader {
     case 5: .tooMuchMemory(bytes: try integer(), limit: try integer())
     case 6: .cutShort
     case 7:
-      .broken(format: try choice(), detail: try text(most: 4 * CodecError.longestDetail))
+      .broken(format: try choice(), detail: try text(max: 4 * CodecError.longestDetail))
     default: throw MalformedMessage()
     }
   }

@@ -9,7 +9,7 @@ enum DecoderRequest {
     case render(ImageDescription, bytes: Int, [VariantRequest])
   }
 
-  enum PreviewWish: UInt8, CaseIterable {
+  enum PreviewRequest: UInt8, CaseIterable {
     case none, begin, drop
   }
 
@@ -21,25 +21,25 @@ enum DecoderRequest {
     var count = 0
     /// Whether these are the image's last bytes.
     var hasEnded = false
-    var preview = PreviewWish.none
+    var preview = PreviewRequest.none
   }
 
   case step(Step)
   /// Copies a file's bytes from this offset on into the memory, as many as fit. The reply is their number.
-  case take(file: Int, offset: Int)
+  case fetch(file: Int, offset: Int)
   /// Discards the image. There is no reply.
-  case drop
+  case discard
 }
 
 /// The layout of the shared memory: the service's bytes, then the decoder's bytes, then one number of the decoder.
 /// Also the limits of a step.
 enum SharedMemory {
   /// The size of each half, in bytes.
-  static let room = 1 << 20
+  static let halfSize = 1 << 20
   static let count = longestStep + MemoryLayout<UInt32>.size
   /// Where the decoder writes how many milliseconds of CPU time a step of the image may take, as soon as it knows. A
   /// reply would be too late for that if the step never ends.
-  static let longestStep = 2 * room
+  static let longestStep = 2 * halfSize
   /// The longest message, in bytes.
   static let largestMessage = 16 << 10
   /// Images that need at most this much memory are decoded before the service has reserved memory. Their reply has
@@ -64,11 +64,11 @@ extension DecoderRequest {
       writer.add(step.count)
       writer.add(step.hasEnded)
       writer.add(choice: step.preview)
-    case .take(let file, let offset):
+    case .fetch(let file, let offset):
       writer.add(UInt8(1))
       writer.add(file)
       writer.add(offset)
-    case .drop:
+    case .discard:
       writer.add(UInt8(2))
     }
     return writer.bytes
@@ -79,18 +79,18 @@ extension DecoderRequest {
     switch try reader.byte() {
     case 0:
       let task = try reader.optional { (r) throws(MalformedMessage) in try r.task() }
-      let count = try reader.integer(in: 0...SharedMemory.room)
+      let count = try reader.integer(in: 0...SharedMemory.halfSize)
       let hasEnded = try reader.bool()
       self = .step(
         Step(task: task, count: count, hasEnded: hasEnded, preview: try reader.choice()))
     case 1:
-      self = .take(
+      self = .fetch(
         file: try reader.integer(in: SharedMemory.preview...VariantRequest.most * 8),
         offset: try reader.integer(in: 0...(.max)))
-    case 2: self = .drop
+    case 2: self = .discard
     default: throw MalformedMessage()
     }
-    try reader.end()
+    try reader.expectEnd()
   }
 }
 

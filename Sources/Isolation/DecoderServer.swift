@@ -18,15 +18,15 @@ public enum DecoderServer {
     warm = WarmDecoder()
     CIsolation_serve { channel, memory, count in
       guard let memory, count == SharedMemory.count else { return }
-      DecoderServer.warm?.touch()
-      PictureServer(memory: memory).serve(channel)
+      DecoderServer.warm?.decodeSample()
+      DecoderRequestHandler(memory: memory).serve(channel)
     }
   }
 }
 
 /// Handles the requests in a decoder process, for one image after another.
-final class PictureServer {
-  private enum Picture {
+final class DecoderRequestHandler {
+  private enum Work {
     case none
     case decoding(any ImageDecoder)
     /// The image's bytes are still arriving.
@@ -37,7 +37,7 @@ final class PictureServer {
   private let all: UnsafeMutableRawPointer
   private let bytes: UnsafeMutableRawBufferPointer
   private let results: UnsafeMutableRawBufferPointer
-  private var picture = Picture.none
+  private var picture = Work.none
   /// The variants to make while decoding.
   private var variants: [VariantRequest] = []
   private var files: [[UInt8]] = []
@@ -47,7 +47,7 @@ final class PictureServer {
 
   /// - Parameter memory: the shared memory of ``SharedMemory/count`` bytes.
   init(memory: UnsafeMutablePointer<UInt8>) {
-    let room = SharedMemory.room
+    let room = SharedMemory.halfSize
     all = UnsafeMutableRawPointer(memory)
     bytes = UnsafeMutableRawBufferPointer(start: all, count: room)
     results = UnsafeMutableRawBufferPointer(start: all + room, count: room)
@@ -57,25 +57,25 @@ final class PictureServer {
   func serve(_ channel: Int32) {
     while let message = Self.receive(channel) {
       do throws(MalformedMessage) {
-        guard let answer = try answer(message) else { continue }
+        guard let answer = try reply(toMessage: message) else { continue }
         _ = CIsolation_send(channel, answer, answer.count)
       } catch { return }
     }
   }
 
   /// - Returns: the reply; nil if the request has none.
-  func answer(_ message: [UInt8]) throws(MalformedMessage) -> [UInt8]? {
+  func reply(toMessage message: [UInt8]) throws(MalformedMessage) -> [UInt8]? {
     var reader = MessageReader(message)
     let number = try reader.integer()
     switch try DecoderRequest(&reader) {
     case .step(let step): return reply(to: step).message(number: number)
-    case .take(let file, let offset):
+    case .fetch(let file, let offset):
       var writer = MessageWriter()
       writer.add(number)
-      writer.add(place(file, from: offset))
+      writer.add(copyToMemory(file, from: offset))
       return writer.bytes
-    case .drop:
-      drop()
+    case .discard:
+      discardImage()
       return nil
     }
   }
@@ -87,7 +87,7 @@ final class PictureServer {
     return message.isEmpty ? nil : message
   }
 
-  private func drop() {
+  private func discardImage() {
     (picture, files, preview) = (.none, [], [])
     // Returns the memory of a large image to the system, because the next images may be small. Small amounts are
     // kept, because mapping them again page by page would take time for every photo.
@@ -117,13 +117,13 @@ final class PictureServer {
       case .rendering(let rendering): return try render(rendering)
       }
     } catch {
-      drop()
+      discardImage()
       return DecoderReply(.failed(error))
     }
   }
 
   private func begin(_ task: DecoderRequest.Task) {
-    drop()
+    discardImage()
     switch task {
     case .decode(let limits, let variants):
       self.variants = variants
@@ -136,12 +136,12 @@ final class PictureServer {
         request.variant(of: image.format, isTransparent: image.hasAlpha, formats: [.jpeg])
       }
       picture = .gathering(all, image, variants)
-      tell(StepTime.most(of: image, variants))
+      reportLongestStep(StepTime.most(of: image, variants))
     }
   }
 
   /// Reports the limit before a step that may never end.
-  private func tell(_ longestStep: Duration) {
+  private func reportLongestStep(_ longestStep: Duration) {
     let milliseconds = UInt32(min(longestStep / .milliseconds(1), 4e9))
     all.storeBytes(of: milliseconds, toByteOffset: SharedMemory.longestStep, as: UInt32.self)
   }
@@ -150,11 +150,11 @@ final class PictureServer {
     _ piece: [UInt8], _ step: DecoderRequest.Step, _ decoder: any ImageDecoder
   ) -> DecoderReply {
     if !piece.isEmpty { decoder.append(piece) }
-    if step.hasEnded { decoder.end() }
+    if step.hasEnded { decoder.finishInput() }
     switch step.preview {
     case .none: break
     case .begin: decoder.beginPreview()
-    case .drop: decoder.dropPreview()
+    case .drop: decoder.discardPreview()
     }
     var reply = DecoderReply(.hasMore)
     do throws(CodecError) {
@@ -162,7 +162,7 @@ final class PictureServer {
     } catch {
       // The header precedes the error, and is reported before it.
       reply.outcome = .failed(error)
-      drop()
+      discardImage()
     }
     return reply
   }
@@ -181,23 +181,23 @@ final class PictureServer {
       case .header(let header):
         reply.header = header
         memory = header.decodingMemory
-        tell(StepTime.most(of: header, variants))
+        reportLongestStep(StepTime.most(of: header, variants))
         if memory > SharedMemory.smallDecode { break steps }
       case .finished(let description):
         reply.outcome = .decoded(description)
         return finish(decoder.variants.map { $0.map(Result.success) }, &reply)
       }
-      if notePreview(of: decoder, &reply) { break steps }
+      if addPreview(of: decoder, to: &reply) { break steps }
     }
-    _ = notePreview(of: decoder, &reply)
+    _ = addPreview(of: decoder, to: &reply)
     reply.hasMoreToShow = decoder.hasMoreToShow
   }
 
   /// - Returns: whether there is a new preview.
-  private func notePreview(of decoder: any ImageDecoder, _ reply: inout DecoderReply) -> Bool {
+  private func addPreview(of decoder: any ImageDecoder, to reply: inout DecoderReply) -> Bool {
     guard reply.preview == nil, let made = decoder.takePreview() else { return false }
     preview = made.bytes
-    reply.preview = DecoderReply.PreviewNote(
+    reply.preview = DecoderReply.PreviewInfo(
       format: made.format, scan: made.scan, count: made.bytes.count)
     return true
   }
@@ -232,12 +232,12 @@ final class PictureServer {
       UnsafeMutableRawBufferPointer(rebasing: results[place...]).copyBytes(from: file)
       place += file.count
     }
-    reply.arePlaced = true
-    drop()
+    reply.areInMemory = true
+    discardImage()
   }
 
   /// - Returns: how many bytes were copied to the memory.
-  private func place(_ number: Int, from offset: Int) -> Int {
+  private func copyToMemory(_ number: Int, from offset: Int) -> Int {
     let file = number == SharedMemory.preview ? preview : files[safe: number] ?? []
     let piece = file.dropFirst(offset).prefix(results.count)
     results.copyBytes(from: piece)

@@ -5,11 +5,11 @@ internal import Jobs
 final class DecoderSession {
   private let pool: DecoderPool
   private var process: DecoderProcess?
-  private var isAsked = false
+  private var isReplyPending = false
   /// A reply whose files have not all arrived yet.
-  private var answer: DecoderAnswer?
+  private var partialAnswer: CompleteReply?
   /// Whether the lost decoder had decoded other images before, and whether a second decoder is in use.
-  private var (hadOthers, isAgain) = (false, false)
+  private var (wasReused, isSecondAttempt) = (false, false)
   /// Whether the lost decoder ran endlessly.
   private var wasEndless = false
   /// How many of the kept bytes count toward the pool's limit.
@@ -17,30 +17,30 @@ final class DecoderSession {
   /// Previews that were requested and not received yet.
   private var previews = 0
   /// Whether there was a pause since the last check for a reply.
-  private var hasRested = false
+  private var hasPaused = false
 
   init(_ pool: DecoderPool) { self.pool = pool }
 
   deinit {
-    forget()
+    releaseRetained()
     guard let process else { return }
-    if isAsked {
+    if isReplyPending {
       pool.discard(process)
     } else {
-      giveBack(process, isClean: false)
+      release(process, isClean: false)
     }
   }
 
-  private func giveBack(_ process: DecoderProcess, isClean: Bool) {
-    if isClean || (try? process.say(.drop)) != nil {
-      pool.giveBack(process)
+  private func release(_ process: DecoderProcess, isClean: Bool) {
+    if isClean || (try? process.send(.discard)) != nil {
+      pool.release(process)
     } else {
       pool.discard(process)
     }
   }
 
   /// Whether an arriving image should wait for more of its bytes.
-  var isCrowded: Bool { process == nil && pool.isCrowded }
+  var isCrowded: Bool { process == nil && pool.isNearCapacity }
 
   /// Computes for a slice.
   /// - Parameters:
@@ -52,26 +52,26 @@ final class DecoderSession {
   func step(
     most: Int, wantsPreview: Bool = false,
     _ request: () -> (DecoderRequest.Step, ArraySlice<UInt8>)?
-  ) throws(CodecError) -> DecoderAnswer? {
-    if !isAsked {
-      if let next = answer?.next {
-        try guarded { process throws(DecoderLoss) in try process.ask(next) }
-        isAsked = true
+  ) throws(CodecError) -> CompleteReply? {
+    if !isReplyPending {
+      if let next = partialAnswer?.next {
+        try withProcess { process throws(DecoderLoss) in try process.sendRequest(next) }
+        isReplyPending = true
       } else {
         guard let (step, piece) = request() else { return nil }
-        try ask(step, piece)
+        try send(step, piece)
       }
     }
-    defer { hasRested = false }
-    return try guarded { process throws(DecoderLoss) in
-      guard let message = try process.answer(pool.configuration, hasRested: hasRested) else {
+    defer { hasPaused = false }
+    return try withProcess { process throws(DecoderLoss) in
+      guard let message = try process.receiveReply(pool.configuration, hasPaused: hasPaused) else {
         return nil
       }
-      isAsked = false
-      try take(message, of: process, most, wantsPreview)
-      guard let answer, answer.next == nil else { return nil }
-      self.answer = nil
-      return answer
+      isReplyPending = false
+      try handle(message, from: process, most, wantsPreview)
+      guard let partialAnswer, partialAnswer.next == nil else { return nil }
+      self.partialAnswer = nil
+      return partialAnswer
     }
   }
 
@@ -79,8 +79,8 @@ final class DecoderSession {
   /// so that no thread waits for it.
   /// - Returns: how long it slept.
   func pause() async -> Duration {
-    hasRested = true
-    guard isAsked, let rest = process?.rest else {
+    hasPaused = true
+    guard isReplyPending, let rest = process?.suggestedPause else {
       await Task.yield()
       return .zero
     }
@@ -89,56 +89,60 @@ final class DecoderSession {
     return ContinuousClock.now - start
   }
 
-  private func take(
-    _ message: MessageReader, of process: DecoderProcess, _ most: Int, _ wantsPreview: Bool
+  private func handle(
+    _ message: MessageReader, from process: DecoderProcess, _ most: Int, _ wantsPreview: Bool
   ) throws(DecoderLoss) {
-    guard answer == nil else {
-      try answer?.take(message, of: process)
+    guard partialAnswer == nil else {
+      try partialAnswer?.addPiece(message, from: process)
       return
     }
     var message = message
-    guard let reply = try? DecoderReply(&message) else { throw .lied("a malformed message") }
-    try hold(reply, of: process)
-    answer = try DecoderAnswer(reply, from: process, most: most, wantsPreview: wantsPreview)
+    guard let reply = try? DecoderReply(&message) else {
+      throw .protocolViolation("a malformed message")
+    }
+    try validate(reply, from: process)
+    partialAnswer = try CompleteReply(reply, from: process, most: most, wantsPreview: wantsPreview)
   }
 
   /// Rejects fast replies without progress. Each would be in time, so they could continue forever.
-  private func hold(
-    _ reply: DecoderReply, of process: DecoderProcess
+  private func validate(
+    _ reply: DecoderReply, from process: DecoderProcess
   ) throws(DecoderLoss) {
     if reply.preview != nil {
-      guard previews > 0 else { throw .lied("an unrequested preview") }
+      guard previews > 0 else { throw .protocolViolation("an unrequested preview") }
       previews -= 1
     } else if case .hasMore = reply.outcome, reply.header == nil {
       // Both processes read the same clock. The decoder starts later and stops earlier than the time measured here.
       guard process.sinceAsked >= SharedMemory.slice else {
-        throw .lied("more work reported too early")
+        throw .protocolViolation("more work reported too early")
       }
     }
   }
 
-  private func ask(
+  private func send(
     _ step: DecoderRequest.Step, _ piece: ArraySlice<UInt8>
   ) throws(CodecError) {
     guard step.task != nil else {
       if step.preview == .begin { previews += 1 }
-      try guarded { process throws(DecoderLoss) in try process.ask(.step(step), with: piece) }
-      isAsked = true
+      try withProcess { process throws(DecoderLoss) in
+        try process.sendRequest(.step(step), with: piece)
+      }
+      isReplyPending = true
       return
     }
     // If a decoder ended while it was idle, its image is not to blame. It is noticed only when a request is sent.
-    for _ in 0...pool.configuration.mostIdle + 1 {
-      let process = try pool.borrow(isFresh: isAgain)
+    for _ in 0...pool.configuration.maxIdle + 1 {
+      let process = try pool.borrow(isFresh: isSecondAttempt)
       guard let permitted = step.permitted(by: process.layers) else {
-        pool.giveBack(process)
+        pool.release(process)
         throw step.refusal
       }
       do throws(DecoderLoss) {
-        if isAgain, wasEndless { process.putBack(entirely: true) }
+        if isSecondAttempt, wasEndless { process.lowerPriority(entirely: true) }
         try process.begin(.step(permitted), with: piece, time: pool.configuration.maxTime)
-        (self.process, isAsked, previews) = (process, true, 0)
+        (self.process, isReplyPending, previews) = (process, true, 0)
         return
-      } catch { _ = pool.lost(process, error) }
+      } catch { _ = pool.handleLoss(of: process, error) }
     }
     throw .noDecoder
   }
@@ -146,29 +150,29 @@ final class DecoderSession {
   /// Whether to start again with a fresh decoder after this one was lost. This is done once, if the lost decoder had
   /// decoded other images before: one of them may have corrupted it, and no image may make another one fail. An image
   /// that never finishes costs little the second time, because its decoder then gets only idle CPU time.
-  func beginsAgain(after error: CodecError) -> Bool {
-    guard case .crashed = error, hadOthers, !isAgain else { return false }
-    isAgain = true
-    forget()
+  func shouldRestart(after error: CodecError) -> Bool {
+    guard case .crashed = error, wasReused, !isSecondAttempt else { return false }
+    isSecondAttempt = true
+    releaseRetained()
     return true
   }
 
   /// Whether the image could start again if its decoder were lost now.
-  var mayBeginAgain: Bool { !isAgain && (process?.pictures ?? .max) > 1 }
+  var canRestart: Bool { !isSecondAttempt && (process?.imageCount ?? .max) > 1 }
 
   /// Switches to a fresh decoder before anything has failed.
-  func changeDecoder() {
-    leaveDecoder(isForgotten: false)
-    isAgain = true
-    forget()
+  func switchDecoder() {
+    releaseDecoder(isImageDiscarded: false)
+    isSecondAttempt = true
+    releaseRetained()
   }
 
   /// - Parameter count: how many bytes of the image have arrived so far.
   /// - Returns: whether they may be kept for a second decoder.
-  func remember(_ count: Int) -> Bool {
+  func reserveRetained(_ count: Int) -> Bool {
     let more = max(0, count - Self.rememberedFreely) - remembered
     guard more > 0 else { return true }
-    guard pool.remember(more) else { return false }
+    guard pool.reserveRetained(more) else { return false }
     remembered += more
     return true
   }
@@ -176,40 +180,40 @@ final class DecoderSession {
   private static let rememberedFreely = 256 << 10
 
   /// Releases the bytes kept for a second decoder: it has started, or will not be needed.
-  func forget() {
+  func releaseRetained() {
     guard remembered > 0 else { return }
-    _ = pool.remember(-remembered)
+    _ = pool.reserveRetained(-remembered)
     remembered = 0
   }
 
   /// Ends the decoder because of a protocol violation.
-  func accuse(_ what: String) -> CodecError { lose(.lied(what)) }
+  func protocolViolation(_ what: String) -> CodecError { handleLoss(.protocolViolation(what)) }
 
   /// Finishes the image and returns its decoder to the pool. `isForgotten` means that the decoder has already
   /// discarded the image.
-  func finish(isForgotten: Bool) {
-    forget()
-    leaveDecoder(isForgotten: isForgotten)
+  func finish(isImageDiscarded: Bool) {
+    releaseRetained()
+    releaseDecoder(isImageDiscarded: isImageDiscarded)
   }
 
-  private func leaveDecoder(isForgotten: Bool) {
+  private func releaseDecoder(isImageDiscarded: Bool) {
     guard let process else { return }
     self.process = nil
-    giveBack(process, isClean: isForgotten)
+    release(process, isClean: isImageDiscarded)
   }
 
-  private func guarded<Value>(
+  private func withProcess<Value>(
     _ body: (DecoderProcess) throws(DecoderLoss) -> Value
   ) throws(CodecError) -> Value {
     guard let process else { throw .crashed(how: "it had already ended") }
-    do throws(DecoderLoss) { return try body(process) } catch { throw lose(error) }
+    do throws(DecoderLoss) { return try body(process) } catch { throw handleLoss(error) }
   }
 
-  private func lose(_ loss: DecoderLoss) -> CodecError {
+  private func handleLoss(_ loss: DecoderLoss) -> CodecError {
     guard let process else { return .crashed(how: "it had already ended") }
-    (self.process, isAsked, answer) = (nil, false, nil)
-    hadOthers = process.pictures > 1
-    let lost = pool.lost(process, loss)
+    (self.process, isReplyPending, partialAnswer) = (nil, false, nil)
+    wasReused = process.imageCount > 1
+    let lost = pool.handleLoss(of: process, loss)
     wasEndless = lost.isEndless
     return lost.error
   }
@@ -217,7 +221,7 @@ final class DecoderSession {
 
 extension DecoderRequest.Step {
   /// The step as allowed for a decoder with these sandbox layers; nil if it is not allowed.
-  func permitted(by layers: IsolatedCodec.Layers) -> Self? {
+  func permitted(by layers: IsolatedCodec.SandboxLayers) -> Self? {
     if layers.hasFilter { return self }
     var copy = self
     switch task {

@@ -5,14 +5,14 @@ internal import Synchronization
 /// The process that forks decoders. It is spawned, so that none of the service's memory is in it, and it is small, so
 /// that a fork takes about a millisecond. It is started again if it has ended.
 final class DecoderZygote: Sendable {
-  private struct Life {
+  private struct ForkServer {
     var control: Int32
     var process: pid_t
     var generation: Int
   }
 
   private struct State {
-    var life: Life?
+    var life: ForkServer?
     var generation = 0
   }
 
@@ -22,11 +22,11 @@ final class DecoderZygote: Sendable {
   /// - Parameter program: a program whose command ``DecoderServer/argument`` runs a ``DecoderServer``.
   init(program: String) { self.program = program }
 
-  deinit { state.withLock { end(&$0) } }
+  deinit { state.withLock { stop(&$0) } }
 
   /// Starts the process if it isn't running. Does not wait until it is ready.
   func start() throws(DecoderUnavailable) {
-    try state.withLock { state throws(DecoderUnavailable) in _ = try running(&state) }
+    try state.withLock { state throws(DecoderUnavailable) in _ = try startIfNeeded(&state) }
   }
 
   /// Forks a decoder without waiting for it.
@@ -35,12 +35,12 @@ final class DecoderZygote: Sendable {
       var code: Int32 = 0
       // If the process was killed, this is noticed only when a request fails.
       for _ in 0..<2 {
-        let life = try running(&state)
+        let life = try startIfNeeded(&state)
         var decoder = CIsolationDecoder()
         code = CIsolation_fork(life.control, SharedMemory.count, UInt64(heap), &decoder)
         if code == 0 { return DecoderProcess(decoder, generation: life.generation) }
         guard code == -EPIPE else { break }
-        end(&state)
+        stop(&state)
       }
       throw DecoderUnavailable(code)
     }
@@ -52,7 +52,7 @@ final class DecoderZygote: Sendable {
       // A decoder without a process ID ends when its socket is closed.
       guard let life = state.life, life.generation == process.generation, process.id > 0
       else { return }
-      if CIsolation_kill(life.control, process.id) != 0 { end(&state) }
+      if CIsolation_kill(life.control, process.id) != 0 { stop(&state) }
     }
   }
 
@@ -63,24 +63,24 @@ final class DecoderZygote: Sendable {
       guard let life = state.life, life.generation == process.generation else { return nil }
       var status: Int32 = 0
       let code = CIsolation_reap(life.control, process.id, &status)
-      if code == -EPIPE { end(&state) }
+      if code == -EPIPE { stop(&state) }
       return code == 0 ? status : nil
     }
   }
 
-  private func running(_ state: inout State) throws(DecoderUnavailable) -> Life {
+  private func startIfNeeded(_ state: inout State) throws(DecoderUnavailable) -> ForkServer {
     if let life = state.life { return life }
     var (control, process): (Int32, pid_t) = (-1, 0)
     let code = CIsolation_spawn(program, DecoderServer.argument, &control, &process)
     guard code == 0 else { throw DecoderUnavailable(code) }
     state.generation += 1
-    let life = Life(control: control, process: process, generation: state.generation)
+    let life = ForkServer(control: control, process: process, generation: state.generation)
     state.life = life
     return life
   }
 
   /// Ends the process. It exits when its socket is closed, and its decoders exit with it.
-  private func end(_ state: inout State) {
+  private func stop(_ state: inout State) {
     guard let ended = state.life else { return }
     close(ended.control)
     Glibc.kill(ended.process, SIGKILL)

@@ -29,25 +29,25 @@ public struct IsolatedCodec: Sendable {
     /// CPU time that a step may take for any image, even before its size is known. Large images may take more.
     public var longestStep = Duration.milliseconds(100)
     /// How long a decoder may owe a reply without computing or waiting for a core.
-    public var patience = Duration.seconds(5)
+    public var replyTimeout = Duration.seconds(5)
     /// A process is replaced after this many images.
-    public var picturesPerProcess = 100
+    public var imagesPerProcess = 100
     /// The most bytes of all images together that are kept for a second decoder, not counting the first 256 KiB of
     /// each image.
-    public var mostRemembered = 32 << 20
+    public var maxRetainedBytes = 32 << 20
     /// How many idle processes are kept for the next images.
-    public var mostIdle = 16
+    public var maxIdle = 16
 
     /// If this many decoders are in use, further images start only once 64 KiB, or all, of their bytes have arrived.
     /// So slow origins do not occupy a process each.
-    public var crowd = 128
+    public var busyThreshold = 128
 
     /// The defaults.
     public init() {}
   }
 
   /// The sandbox layers of the decoders.
-  public struct Layers: Sendable, Equatable {
+  public struct SandboxLayers: Sendable, Equatable {
     /// Whether seccomp limits their system calls.
     public var hasFilter: Bool
     /// The version of Landlock that denies access to files and sockets; nil if it is not available here.
@@ -65,7 +65,7 @@ public struct IsolatedCodec: Sendable {
 
   /// Starts a real decoder and blocks until it has entered its sandbox.
   /// - Returns: its sandbox layers, or the reason why no decoder is available.
-  public func probe() -> Result<Layers, ProbeError> {
+  public func probe() -> Result<SandboxLayers, ProbeError> {
     do throws(DecoderUnavailable) {
       return .success(try pool.layers())
     } catch {

@@ -17,9 +17,9 @@ final class IsolatedDecoder: ImageDecoder {
   private var pending: ArraySlice<UInt8> = []
   private var hasEnded = false
   /// Whether the first request was sent, and whether the end of the bytes was sent.
-  private var (hasBegun, isToldOfEnd) = (false, false)
-  private var wish = DecoderRequest.PreviewWish.none
-  private var goesOn = false
+  private var (hasBegun, hasSentEnd) = (false, false)
+  private var previewRequest = DecoderRequest.PreviewRequest.none
+  private var hasMore = false
   private var header: ImageHeader?
   /// The result that arrived in the same reply as the header.
   private var next: Result<DecodeStep, CodecError>?
@@ -28,7 +28,7 @@ final class IsolatedDecoder: ImageDecoder {
   private var kept: [[UInt8]]? = []
   private var keptCount = 0
   /// The first decoder's header, if this is the second decoder.
-  private var toldHeader: ImageHeader?
+  private var firstHeader: ImageHeader?
   private(set) var hasMoreToShow = false
   private(set) var variants: [[UInt8]?] = []
 
@@ -40,12 +40,12 @@ final class IsolatedDecoder: ImageDecoder {
   func append(_ bytes: [UInt8]) {
     guard case .decoding = state else { return }
     if pending.isEmpty { pending = bytes[...] } else { pending += bytes }
-    keep(bytes)
+    retain(bytes)
   }
 
   /// Joins small pieces. Each piece may have a much larger buffer, and the origin determines how many pieces there
   /// are.
-  private func keep(_ bytes: [UInt8]) {
+  private func retain(_ bytes: [UInt8]) {
     guard var pieces = kept.take() else { return }
     keptCount += bytes.count
     if bytes.count >= Self.keptAsItIs {
@@ -59,19 +59,19 @@ final class IsolatedDecoder: ImageDecoder {
 
   private static let keptAsItIs = 32 << 10
 
-  func end() {
+  func finishInput() {
     hasEnded = true
     hasMoreToShow = false
   }
 
   func beginPreview() {
     guard !hasEnded, hasBegun, header != nil else { return }
-    (wish, wantsPreview) = (.begin, true)
+    (previewRequest, wantsPreview) = (.begin, true)
   }
 
-  func dropPreview() {
+  func discardPreview() {
     (preview, wantsPreview) = (nil, false)
-    wish = hasBegun ? .drop : .none
+    previewRequest = hasBegun ? .drop : .none
   }
 
   func takePreview() -> Preview? {
@@ -93,8 +93,8 @@ final class IsolatedDecoder: ImageDecoder {
       case .decoding: return try advance()
       }
     } catch {
-      if let kept, session.beginsAgain(after: error) {
-        beginAgain(with: kept)
+      if let kept, session.shouldRestart(after: error) {
+        restart(with: kept)
         return .hasMore
       }
       state = .failed(error)
@@ -105,14 +105,14 @@ final class IsolatedDecoder: ImageDecoder {
 
   func pause() async -> Duration { await session.pause() }
 
-  private func beginAgain(with all: [[UInt8]]) {
+  private func restart(with all: [[UInt8]]) {
     var joined: [UInt8] = []
     joined.reserveCapacity(keptCount)
     for piece in all { joined += piece }
     pending = joined[...]
-    (hasBegun, isToldOfEnd, goesOn, wish) = (false, false, false, .none)
+    (hasBegun, hasSentEnd, hasMore, previewRequest) = (false, false, false, .none)
     (kept, wantsPreview, hasMoreToShow) = (nil, false, false)
-    (toldHeader, header) = (header, nil)
+    (firstHeader, header) = (header, nil)
   }
 
   private func advance() throws(CodecError) -> DecodeStep {
@@ -124,10 +124,10 @@ final class IsolatedDecoder: ImageDecoder {
       return request
     }
     guard let answer else { return isIdle ? .needsBytes : .hasMore }
-    guard let told = answer.reply.header else { return try take(answer) }
+    guard let told = answer.reply.header else { return try handle(answer) }
     let header = try checked(told)
-    guard toldHeader == nil else { return try take(answer) }
-    next = Result { () throws(CodecError) in try take(answer) }
+    guard firstHeader == nil else { return try handle(answer) }
+    next = Result { () throws(CodecError) in try handle(answer) }
     return .header(header)
   }
 
@@ -135,16 +135,17 @@ final class IsolatedDecoder: ImageDecoder {
     guard hasEnded || pending.count >= Self.mostHeld || !session.isCrowded else {
       return nil
     }
-    guard !pending.isEmpty || (hasEnded && !isToldOfEnd) || goesOn || wish == .begin else {
+    guard !pending.isEmpty || (hasEnded && !hasSentEnd) || hasMore || previewRequest == .begin
+    else {
       return nil
     }
-    makeRoomToRemember()
-    let isLast = hasEnded && pending.count <= SharedMemory.room
-    let piece = pending.prefix(SharedMemory.room)
+    reserveRetainedBytes()
+    let isLast = hasEnded && pending.count <= SharedMemory.halfSize
+    let piece = pending.prefix(SharedMemory.halfSize)
     pending = pending.dropFirst(piece.count)
-    var step = DecoderRequest.Step(count: piece.count, hasEnded: isLast, preview: wish)
+    var step = DecoderRequest.Step(count: piece.count, hasEnded: isLast, preview: previewRequest)
     if !hasBegun { step.task = .decode(limits, wanted) }
-    (hasBegun, isToldOfEnd, wish) = (true, isLast, .none)
+    (hasBegun, hasSentEnd, previewRequest) = (true, isLast, .none)
     return (step, piece)
   }
 
@@ -152,68 +153,72 @@ final class IsolatedDecoder: ImageDecoder {
 
   /// Keeps the bytes in case a second decoder is needed. If the limit of kept bytes is reached, switches to a fresh
   /// decoder at once. So no image depends on a decoder that has decoded other images.
-  private func makeRoomToRemember() {
+  private func reserveRetainedBytes() {
     guard let kept else { return }
-    guard session.mayBeginAgain else {
+    guard session.canRestart else {
       self.kept = nil
-      session.forget()
+      session.releaseRetained()
       return
     }
-    guard !session.remember(keptCount) else { return }
-    session.changeDecoder()
-    beginAgain(with: kept)
+    guard !session.reserveRetained(keptCount) else { return }
+    session.switchDecoder()
+    restart(with: kept)
   }
 
-  private func take(_ answer: DecoderAnswer) throws(CodecError) -> DecodeStep {
+  private func handle(_ answer: CompleteReply) throws(CodecError) -> DecodeStep {
     let reply = answer.reply
     // No preview before the header, because memory for the header cannot be reserved while a preview is made.
     hasMoreToShow = reply.hasMoreToShow && header != nil && !hasEnded
     if let made = answer.preview, !hasEnded {
       guard OutputFormat(rawValue: made.format.rawValue) != nil, made.format.begins(made.bytes)
       else {
-        throw session.accuse("an invalid preview")
+        throw session.protocolViolation("an invalid preview")
       }
       (preview, wantsPreview) = (made, false)
     }
-    goesOn = false
+    hasMore = false
     switch reply.outcome {
     case .needsBytes: return pending.isEmpty ? .needsBytes : .hasMore
     case .hasMore:
-      goesOn = true
+      hasMore = true
       return .hasMore
     case .failed(let error):
-      session.finish(isForgotten: true)
+      session.finish(isImageDiscarded: true)
       throw error
     case .decoded(let description):
       try finish(description, answer)
       return .finished(description)
-    case .rendered: throw session.accuse("rendered files of a decode")
+    case .rendered: throw session.protocolViolation("rendered files of a decode")
     }
   }
 
-  private func finish(_ found: ImageDescription, _ answer: DecoderAnswer) throws(CodecError) {
+  private func finish(_ found: ImageDescription, _ answer: CompleteReply) throws(CodecError) {
     guard let seen = header,
       (found.format, found.width, found.height) == (seen.format, seen.width, seen.height),
       found.frames <= max(1, limits.maxFrames), found.extraMemory ?? 0 <= seen.decodingMemory
-    else { throw session.accuse("an invalid description") }
-    guard answer.files.count == wanted.count else { throw session.accuse("wrong number of files") }
+    else { throw session.protocolViolation("an invalid description") }
+    guard answer.files.count == wanted.count else {
+      throw session.protocolViolation("wrong number of files")
+    }
     variants = answer.files.map { try? $0?.get() }
     for case (let file?, let request) in zip(variants, wanted) {
       let variant = request.variant(
         of: found.format, isTransparent: false, formats: Set(OutputFormat.allCases))
-      guard variant.format.imageFormat.begins(file) else { throw session.accuse("a wrong format") }
+      guard variant.format.imageFormat.begins(file) else {
+        throw session.protocolViolation("a wrong format")
+      }
     }
-    session.finish(isForgotten: answer.reply.arePlaced)
+    session.finish(isImageDiscarded: answer.reply.areInMemory)
     state = .finished(found)
     (pending, kept) = ([], nil)
   }
 
   /// Checks that the header is within the limits, and accepts it once. The engine reserves memory for it.
   private func checked(_ told: ImageHeader) throws(CodecError) -> ImageHeader {
-    if let toldHeader, header == nil, told != toldHeader {
+    if let firstHeader, header == nil, told != firstHeader {
       // One of the two decoders is compromised, probably the one that had decoded other images. So the image does not
       // fail permanently.
-      _ = session.accuse("a header that differs from the first decoder's")
+      _ = session.protocolViolation("a header that differs from the first decoder's")
       throw .noDecoder
     }
     guard header == nil,
@@ -221,7 +226,7 @@ final class IsolatedDecoder: ImageDecoder {
       told.width <= limits.maxDimension, told.height <= limits.maxDimension,
       told.width.multipliedReportingOverflow(by: told.height).partialValue <= limits.maxPixels,
       told.decodingMemory <= limits.maxMemory
-    else { throw session.accuse("an invalid header") }
+    else { throw session.protocolViolation("an invalid header") }
     header = told
     return told
   }

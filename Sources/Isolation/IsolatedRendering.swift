@@ -32,7 +32,7 @@ final class IsolatedRendering: Rendering {
       return files
     } catch {
       (hasBegun, count) = (false, 0)
-      if session.beginsAgain(after: error) { return nil }
+      if session.shouldRestart(after: error) { return nil }
       outcome = .failure(error)
       bytes = []
       throw error
@@ -43,32 +43,39 @@ final class IsolatedRendering: Rendering {
 
   private func advance() throws(CodecError) -> [Result<[UInt8], CodecError>]? {
     guard let answer = try session.step(most: mostBytes, { request() }) else { return nil }
-    guard answer.reply.header == nil else { throw session.accuse("an unexpected header") }
+    guard answer.reply.header == nil else {
+      throw session.protocolViolation("an unexpected header")
+    }
     switch answer.reply.outcome {
-    case .needsBytes where count == bytes.count: throw session.accuse("too many bytes wanted")
+    case .needsBytes where count == bytes.count:
+      throw session.protocolViolation("too many bytes wanted")
     case .needsBytes, .hasMore: return nil
     case .failed(let error):
-      session.finish(isForgotten: true)
+      session.finish(isImageDiscarded: true)
       throw error
-    case .decoded: throw session.accuse("a decoding result for a rendering")
+    case .decoded: throw session.protocolViolation("a decoding result for a rendering")
     case .rendered: return try files(of: answer)
     }
   }
 
   private func files(
-    of answer: DecoderAnswer
+    of answer: CompleteReply
   ) throws(CodecError) -> [Result<[UInt8], CodecError>] {
     let files = answer.files.compactMap { $0 }
-    guard files.count == variants.count else { throw session.accuse("wrong number of files") }
-    for case (.success(let file), let variant) in zip(files, variants) {
-      guard variant.format.imageFormat.begins(file) else { throw session.accuse("a wrong format") }
+    guard files.count == variants.count else {
+      throw session.protocolViolation("wrong number of files")
     }
-    session.finish(isForgotten: answer.reply.arePlaced)
+    for case (.success(let file), let variant) in zip(files, variants) {
+      guard variant.format.imageFormat.begins(file) else {
+        throw session.protocolViolation("a wrong format")
+      }
+    }
+    session.finish(isImageDiscarded: answer.reply.areInMemory)
     return files
   }
 
   private func request() -> (DecoderRequest.Step, ArraySlice<UInt8>) {
-    let piece = bytes[count...].prefix(SharedMemory.room)
+    let piece = bytes[count...].prefix(SharedMemory.halfSize)
     count += piece.count
     var step = DecoderRequest.Step(count: piece.count, hasEnded: count == bytes.count)
     if !hasBegun {

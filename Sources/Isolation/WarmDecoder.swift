@@ -5,12 +5,12 @@ internal import Jobs
 /// binding, tables in libraries, memory allocation. It uses images drawn here, never a client's bytes.
 struct WarmDecoder {
   private let memory = UnsafeMutablePointer<UInt8>.allocate(capacity: SharedMemory.count)
-  private let server: PictureServer
+  private let server: DecoderRequestHandler
   private var first: [UInt8] = []
 
   /// Call it once; it lives as long as the process.
   init() {
-    server = PictureServer(memory: memory)
+    server = DecoderRequestHandler(memory: memory)
     for format in [OutputFormat.jpeg, .png, .webp] {
       var request = VariantRequest(name: "")
       (request.width, request.format) = (24, format)
@@ -28,7 +28,7 @@ struct WarmDecoder {
 
   /// Runs in a decoder before its first image. After a fork, each page is mapped at its first use, which would take
   /// as long as a small image.
-  func touch() { _ = perform(.decode(DecodeLimits(), []), on: first) }
+  func decodeSample() { _ = perform(.decode(DecodeLimits(), []), on: first) }
 
   private static func picture(_ width: Int, _ height: Int, _ format: OutputFormat) -> [UInt8] {
     var variant = Variant(format: format)
@@ -45,11 +45,12 @@ struct WarmDecoder {
   private func perform(
     _ task: DecoderRequest.Task, on file: [UInt8]
   ) -> DecoderReply.Outcome? {
-    guard file.count <= SharedMemory.room else { return nil }
+    guard file.count <= SharedMemory.halfSize else { return nil }
     memory.update(from: file, count: file.count)
     var step = DecoderRequest.Step(task: task, count: file.count, hasEnded: true)
     while true {
-      guard let answer = try? server.answer(DecoderRequest.step(step).message(number: 1)) else {
+      guard let answer = try? server.reply(toMessage: DecoderRequest.step(step).message(number: 1))
+      else {
         return nil
       }
       var reader = MessageReader(answer)

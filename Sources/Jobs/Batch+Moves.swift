@@ -1,7 +1,7 @@
 /// State changes of a batch. None of them reads a clock: the caller passes the moment.
 extension Batch {
   /// Adds lines that are durable. ``count(_:at:)`` counts their jobs.
-  package mutating func take(_ lines: BatchLines, at moment: Timestamp) {
+  package mutating func addLines(_ lines: BatchLines, at moment: Timestamp) {
     received += lines.count
     counts.rejected += lines.rejected.count
     webhook = lines.webhook ?? webhook
@@ -19,7 +19,7 @@ extension Batch {
     // added lines.
     if !isOpen { content?.complete() }
     revision += 1
-    settle(at: moment)
+    updateState(at: moment)
     return true
   }
 
@@ -30,7 +30,7 @@ extension Batch {
     state = .cancelled
     isCancelling = true
     revision += 1
-    settle(at: moment)
+    updateState(at: moment)
     return true
   }
 
@@ -53,22 +53,22 @@ extension Batch {
 
   /// Applies the effect of one transaction on the batch's jobs.
   /// - Parameter moment: The time of the change if no job ended in it.
-  package mutating func count(_ change: BatchChange, at moment: Timestamp) {
+  package mutating func applyChange(_ change: BatchChange, at moment: Timestamp) {
     for phase in Phase.allCases { counts[phase] += change.jobs[phase.code] }
     for (code, count) in change.codes { counts.add(count, of: code) }
     counts.bytes += change.bytes
     if change.ended > 0 { pace.add(change.ended, at: change.lastEnd ?? moment) }
     lastExpiry = [lastExpiry, change.lastExpiry].compactMap(\.self).max()
     revision += 1
-    settle(at: change.lastEnd ?? moment)
+    updateState(at: change.lastEnd ?? moment)
   }
 
   /// Returns the batch with the changes of its jobs applied, for a store that keeps these counts in another
   /// table.
   /// - Parameter revisions: The number of changes, which is added to the revision.
-  package func counting(_ change: BatchChange, in revisions: Int) -> Batch {
+  package func applyingChange(_ change: BatchChange, revisions: Int) -> Batch {
     var batch = self
-    batch.count(change, at: receivedAt)
+    batch.applyChange(change, at: receivedAt)
     batch.revision = revision + revisions
     let ended = [Phase.success, .failure, .cancelled].reduce(0) { $0 + change.jobs[$1.code] }
     batch.pace = Pace(of: ended, from: createdAt, to: change.lastEnd ?? createdAt)
@@ -77,7 +77,7 @@ extension Batch {
 
   /// Splits the batch for a store that keeps the job counts in another table: the batch without the counts,
   /// and the counts.
-  package func apart() -> (base: Batch, change: BatchChange) {
+  package func splitCounts() -> (base: Batch, change: BatchChange) {
     var base = self
     (base.counts, base.finishedAt, base.expiresAt) = (BatchCounts(), nil, nil)
     base.counts.rejected = counts.rejected
@@ -90,11 +90,11 @@ extension Batch {
   }
 
   /// Resumes a cancelled batch because one of its jobs was queued again. That job runs like any other.
-  package mutating func beginAnew() { if state == .cancelled, !isCancelling { state = .running } }
+  package mutating func resume() { if state == .cancelled, !isCancelling { state = .running } }
 
   /// Copies what was done to the batch itself (state, cancelling, purge, content) from `batch`, but no job
   /// counts.
-  package mutating func follow(_ batch: Batch) {
+  package mutating func copyState(from batch: Batch) {
     // The job counts decide whether the batch is finished. A cancelled batch stays `isCancelling` until a
     // later step finds no unfinished job.
     state = batch.state == .finished ? .running : batch.state
@@ -104,11 +104,11 @@ extension Batch {
   }
 
   /// Records that no job of the batch has to be cancelled any more.
-  package mutating func endCancelling() { isCancelling = false }
+  package mutating func finishCancelling() { isCancelling = false }
 
   /// Sets the state from the job counts. The batch finishes when its last job ends, and runs again when a job
   /// is queued again.
-  private mutating func settle(at moment: Timestamp) {
+  private mutating func updateState(at moment: Timestamp) {
     if counts.unfinished > 0 {
       guard state == .finished || state == .cancelled && !isCancelling else { return }
       (state, finishedAt, expiresAt) = (.running, nil, nil)
@@ -155,7 +155,7 @@ package struct BatchChange: Sendable, Equatable {
   package private(set) var bytes = 0
   package private(set) var ended = 0
   /// Finished jobs that were queued again.
-  package private(set) var begunAgain = 0
+  package private(set) var requeued = 0
   package private(set) var lastEnd: Timestamp?
   package private(set) var lastExpiry: Timestamp?
 
@@ -196,7 +196,7 @@ package struct BatchChange: Sendable, Equatable {
 
   /// Records a change of one job. `old` is nil for a new job, `new` is nil for a deleted one. A job that is
   /// deleted before it finished counts as cancelled. A finished job keeps its count after it is deleted.
-  package mutating func move(from old: Member?, to new: Member?) {
+  package mutating func recordChange(from old: Member?, to new: Member?) {
     if new == nil, old?.phase.isFinished != false { return }
     if let old { add(-1, old) }
     guard let new else {
@@ -205,7 +205,7 @@ package struct BatchChange: Sendable, Equatable {
     }
     add(1, new)
     guard new.phase.isFinished else {
-      if old?.phase.isFinished == true { begunAgain += 1 }
+      if old?.phase.isFinished == true { requeued += 1 }
       return
     }
     if old?.phase.isFinished != true { ended += 1 }

@@ -86,7 +86,7 @@ public struct Batch: Sendable, Equatable, Identifiable, Codable {
 }
 
 /// The position of a job in its batch.
-public struct BatchPlace: Sendable, Hashable, Codable {
+public struct BatchPosition: Sendable, Hashable, Codable {
   public let id: BatchID
   /// The line number, counted from 1 over all uploads.
   public let line: Int

@@ -23,7 +23,7 @@ public protocol BatchStore: Sendable {
 
   /// Deletes a batch and its key if it still has exactly `lines` lines, none of them a job. A batch that a
   /// later request continued stays.
-  func abandon(_ id: BatchID, after lines: Int) async throws(StoreError)
+  func deleteUnused(_ id: BatchID, after lines: Int) async throws(StoreError)
 
   /// Cancels the batch. Its queued jobs are no longer claimed; ``endStopped(_:keptFor:forgetting:)`` cancels
   /// them.
@@ -47,19 +47,19 @@ public protocol BatchStore: Sendable {
   ///   - retention: How long a cancelled job is kept if it does not say so itself.
   ///   - cached: Returns the cache entries of a job that is deleted. They are deleted in the same
   ///     transaction, because they cannot be found once the job is gone.
-  func endStopped(
+  func endStoppedJobs(
     _ count: Int, keptFor retention: Duration,
-    forgetting cached: @escaping @Sendable (Job) -> CachedImage?
-  ) async throws(StoreError) -> BatchEnds
+    deleting cached: @escaping @Sendable (Job) -> CachedImage?
+  ) async throws(StoreError) -> StoppedBatchJobs
 
   /// Closes batches that received nothing for `idle`, and deletes batches whose `expiresAt` has passed, up to
   /// `count`.
   /// - Returns: The number of batches. Also `count` if a large number of rejected lines made the call stop
   ///   earlier.
-  func tidyBatches(idleFor idle: Duration, _ count: Int) async throws(StoreError) -> Int
+  func closeAndExpireBatches(idleFor idle: Duration, _ count: Int) async throws(StoreError) -> Int
 
   /// Marks batches as finished whose last jobs ended through this process. Needed for stores that do not do
-  /// this in the transaction that ends the job. ``tidyBatches(idleFor:_:)`` finds the batches that this
+  /// this in the transaction that ends the job. ``closeAndExpireBatches(idleFor:_:)`` finds the batches that this
   /// misses.
   /// - Returns: Whether the call created webhook messages about finished batches.
   func finishBatches() async throws(StoreError) -> Bool
@@ -96,7 +96,7 @@ public enum BatchOpening: Sendable, Equatable {
 /// The result of adding lines to a batch.
 public enum BatchAddition: Sendable, Equatable {
   /// The lines are durable. The value is the updated batch.
-  case taken(Batch)
+  case accepted(Batch)
   /// The batch receives no more lines, or continues at another line. The value is the batch as it is.
   case refused(Batch)
   /// The limit of queued batch jobs is reached.
@@ -107,7 +107,7 @@ public enum BatchAddition: Sendable, Equatable {
 }
 
 /// Jobs that ended because their batch was cancelled or purged.
-public struct BatchEnds: Sendable, Equatable {
+public struct StoppedBatchJobs: Sendable, Equatable {
   /// All cancelled or purged batches with unfinished work, including batches that this call did not touch.
   /// Some of their jobs may be loading.
   public var batches: [BatchID] = []
@@ -233,7 +233,7 @@ public struct ResultQuery: Sendable, Equatable {
   }
 
   /// Whether the result includes jobs in this phase.
-  package func wants(_ phase: Phase) -> Bool {
+  package func includes(_ phase: Phase) -> Bool {
     phase.isFinished && (phases.isEmpty || phases.contains(phase))
   }
 }

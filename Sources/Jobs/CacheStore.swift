@@ -13,15 +13,15 @@ public protocol CacheStore: Sendable {
   func touch(_ uses: [CacheEntry.ID: Timestamp]) async throws(StoreError)
 
   /// Deletes entries.
-  func drop(_ ids: [CacheEntry.ID]) async throws(StoreError)
+  func delete(_ ids: [CacheEntry.ID]) async throws(StoreError)
 
   /// Deletes all entries under these keys.
   /// - Returns: The number of deleted entries.
-  func drop(keys: [Fingerprint]) async throws(StoreError) -> Int
+  func delete(keys: [Fingerprint]) async throws(StoreError) -> Int
 
   /// Deletes up to `count` entries of a resource (``CacheEntry/resource``), under any key.
   /// - Returns: The image of each deleted entry; empty if no entry is left.
-  func drop(resource: Fingerprint, count: Int) async throws(StoreError) -> [ImageDigest]
+  func delete(resource: Fingerprint, count: Int) async throws(StoreError) -> [ImageDigest]
 
   /// Deletes all entries.
   /// - Returns: The number of deleted entries.
@@ -33,7 +33,7 @@ public protocol CacheStore: Sendable {
   /// Saves a variant, which replaces one with the same ID, and ends a reservation, in one transaction. Evicts
   /// the least recently used entries (responses and variants) until all entries fit into `limit` bytes. Does
   /// not save a variant that is larger than `limit` or whose image is not kept.
-  func keep(
+  func save(
     _ variant: StoredVariant, within limit: Int, releasing holder: JobID,
     lastUse: @escaping CacheEntry.LastUse
   ) async throws(StoreError)
@@ -45,13 +45,15 @@ public protocol CacheStore: Sendable {
 extension CacheStore {
   /// Deletes all entries under a key.
   /// - Returns: The number of deleted entries.
-  public func drop(key: Fingerprint) async throws(StoreError) -> Int { try await drop(keys: [key]) }
+  public func delete(key: Fingerprint) async throws(StoreError) -> Int {
+    try await delete(keys: [key])
+  }
 
   /// Saves a variant. The store already knows all uses of entries.
-  public func keep(
+  public func save(
     _ variant: StoredVariant, within limit: Int, releasing holder: JobID
   ) async throws(StoreError) {
-    try await keep(variant, within: limit, releasing: holder) { _ in nil }
+    try await save(variant, within: limit, releasing: holder) { _ in nil }
   }
 }
 

@@ -46,7 +46,7 @@ public struct Delivered: Sendable, Equatable, Codable {
 }
 
 /// Bytes to upload to a destination.
-public struct Parcel: Sendable {
+public struct DeliveryUpload: Sendable {
   public enum Target: Sendable, Equatable {
     case put(SourceURL, headers: [HeaderField])
     /// - Parameter key: The key below the destination's prefix. It cannot lead out of the prefix.
@@ -85,7 +85,7 @@ public protocol ImageDestinations: Sendable {
   ///
   /// - Returns: The entity tag that the receiver returned, if any.
   /// - Throws: `.cancelled` if the calling task is cancelled.
-  func deliver(_ parcel: Parcel) async throws(DeliveryError) -> String?
+  func deliver(_ parcel: DeliveryUpload) async throws(DeliveryError) -> String?
 }
 
 /// Why a delivery failed. Contains no credentials and no part of the request.

@@ -25,10 +25,10 @@ extension JobsError: CustomStringConvertible {
   public var description: String {
     switch self {
     case .unknownBatch: "the batch does not exist"
-    case .batchGoesOnElsewhere(let batch):
+    case .batchContinuesElsewhere(let batch):
       "the batch is \(batch.state.rawValue) and has \(batch.received) lines"
     case .unknownJob: "the job does not exist"
-    case .bytesSpent: "the owner has reached its daily limit of bytes"
+    case .dailyBytesExceeded: "the owner has reached its daily limit of bytes"
     case .queueFull: "the queue is full"
     case .recordsFull: "the limit of job records is reached"
     case .tooManyBatches: "the owner has reached its limit of unfinished batches"

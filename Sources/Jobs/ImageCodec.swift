@@ -22,7 +22,7 @@ public protocol ImageDecoder: AnyObject {
   func append(_ bytes: [UInt8])
 
   /// Marks the end of the bytes.
-  func end()
+  func finishInput()
 
   /// Decodes for at most about 10 ms and returns what to do next. Ignores bytes after the end of the image.
   func step() throws(CodecError) -> DecodeStep
@@ -44,7 +44,7 @@ public protocol ImageDecoder: AnyObject {
   func takePreview() -> Preview?
 
   /// Discards a preview in progress. The caller promises to start no other one, because ``end()`` follows.
-  func dropPreview()
+  func discardPreview()
 
   /// The files of the requested variants, in order, after ``DecodeStep/finished(_:)``. An element is nil if
   /// that variant has to be rendered from the stored image.
@@ -62,7 +62,7 @@ extension ImageDecoder {
   public var hasMoreToShow: Bool { false }
   public func beginPreview() {}
   public func takePreview() -> Preview? { nil }
-  public func dropPreview() {}
+  public func discardPreview() {}
   public var variants: [[UInt8]?] { [] }
 }
 

@@ -10,16 +10,16 @@ public protocol ImageFetcher: Sendable {
   /// Returns the canonical spelling of a host: one spelling for all names and addresses that the fetcher
   /// treats as the same host. Returns any other host unchanged. Called once for each URL of a job.
   /// - Parameter host: The ``SourceURL/host`` of a URL whose ``SourceURL/hasPlainHost`` is false.
-  func spelling(of host: String) -> String
+  func canonicalSpelling(of host: String) -> String
 }
 
 extension ImageFetcher {
   /// Returns the host unchanged.
-  public func spelling(of host: String) -> String { host }
+  public func canonicalSpelling(of host: String) -> String { host }
 
   /// Returns the origin of the URL as the per-origin limits identify it.
   public func origin(of url: SourceURL) -> String {
-    url.hasPlainHost ? url.origin : url.origin(spelling: spelling(of: url.host))
+    url.hasPlainHost ? url.origin : url.origin(spelling: canonicalSpelling(of: url.host))
   }
 }
 

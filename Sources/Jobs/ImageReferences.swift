@@ -10,7 +10,7 @@ public protocol ImageReferences: Sendable {
   /// images until all kept images and this one fit into `limit` bytes.
   ///
   /// Evicts images without references first, then the images that finished jobs or the cache have kept
-  /// longest, approximately. Their cache entries are deleted, and their jobs change by ``Job/loseImage()``.
+  /// longest, approximately. Their cache entries are deleted, and their jobs change by ``Job/markImageEvicted()``.
   /// The images of unfinished jobs stay.
   ///
   /// - Parameters:
@@ -32,19 +32,20 @@ public protocol ImageReferences: Sendable {
   ///
   /// - Returns: The jobs that had the image. Nil, without a change, if the image is unknown, reserved or
   ///   needed by an unfinished job.
-  func lose(_ image: ImageDigest, for instance: Instance) async throws(StoreError) -> LostImage?
+  func markLost(_ image: ImageDigest, for instance: Instance) async throws(StoreError) -> LostImage?
 
   /// Returns up to `count` images without references, and marks each as pending deletion. A marked image
   /// cannot be reserved until ``forget(_:)`` confirms that its bytes are gone.
-  func abandonedImages(_ count: Int, for instance: Instance) async throws(StoreError)
+  func unreferencedImages(_ count: Int, for instance: Instance) async throws(StoreError)
     -> [ImageName]
 
   /// Returns up to `count` images that the instance has marked as pending deletion. They include images that
   /// it is removing, and images it does not know of because the answer that marked them was lost.
-  func leavingImages(_ count: Int, of instance: Instance) async throws(StoreError) -> [ImageName]
+  func imagesPendingDeletion(_ count: Int, of instance: Instance) async throws(StoreError)
+    -> [ImageName]
 
   /// Confirms that the bytes under these names are gone.
-  func forget(_ images: [ImageName]) async throws(StoreError)
+  func confirmDeletion(_ images: [ImageName]) async throws(StoreError)
 
   /// Returns the names that the store does not know, and marks them as pending deletion. They cannot be
   /// reserved until ``forget(_:)``.
@@ -76,7 +77,7 @@ public enum Reservation: Sendable, Equatable {
   case full
   /// Call again: the image to evict is shared by so many jobs that one call could not evict it. The images in
   /// `evicted` were evicted.
-  case noRoomYet(evicted: [ImageName])
+  case incomplete(evicted: [ImageName])
   /// The same image is pending deletion. Try again after ``ImageReferences/forget(_:)``.
   case pendingDeletion
 }

@@ -12,21 +12,23 @@ public protocol ImageSpool: Sendable {
 
   /// Returns the partial transfer of a request and removes it from the spool, so that no other caller gets
   /// it. Deletes bytes that may be incomplete or corrupt, for example after a power cut.
-  func take(_ key: Fingerprint) async throws(StoreError) -> KeptTransfer?
+  func takePartial(_ key: Fingerprint) async throws(StoreError) -> PartialTransfer?
 
   /// Deletes the partial transfer of a request.
-  func drop(_ key: Fingerprint) async throws(StoreError)
+  func deletePartial(_ key: Fingerprint) async throws(StoreError)
 
   /// The total bytes of all partial transfers.
-  var keptBytes: Int { get }
+  var partialBytes: Int { get }
 
   /// Writes bytes to a file without a name, which the system deletes when it is closed.
-  func file(_ bytes: [UInt8]) async throws(StoreError) -> StoredBytes
+  func unnamedFile(_ bytes: [UInt8]) async throws(StoreError) -> StoredBytes
 }
 
 extension ImageSpool {
   /// Keeps the bytes in memory, for a spool without files.
-  public func file(_ bytes: [UInt8]) async throws(StoreError) -> StoredBytes { .memory(bytes) }
+  public func unnamedFile(_ bytes: [UInt8]) async throws(StoreError) -> StoredBytes {
+    .memory(bytes)
+  }
 }
 
 /// An image that is being written to the spool, by one task at a time. When it is released, its bytes are
@@ -50,7 +52,7 @@ public protocol StagedImage: AnyObject, Sendable {
 
   /// Keeps the bytes as the partial transfer for the key of ``identify(_:_:)``, and replaces an older one.
   /// Without a key or without bytes, nothing is kept. The image cannot be used after this call.
-  func setAside() async throws(StoreError)
+  func keepPartial() async throws(StoreError)
 }
 
 /// The properties of a response whose body is stored in part.
@@ -74,7 +76,7 @@ public struct PartialResponse: Sendable, Equatable, Codable {
 }
 
 /// The first bytes of an image, from which a transfer can resume.
-public struct KeptTransfer: Sendable {
+public struct PartialTransfer: Sendable {
   /// The response that the bytes belong to.
   public var response: PartialResponse
   /// The number of bytes; at least 1.

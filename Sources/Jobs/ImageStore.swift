@@ -28,10 +28,10 @@ public protocol ImageStore: Sendable {
   func sweep(_ remove: @Sendable ([ImageName]) async -> Int) async throws(StoreError) -> Int
 
   /// Deletes files that an earlier run left on this machine and that are not images.
-  func tidy() async throws(StoreError)
+  func deleteTemporaryFiles() async throws(StoreError)
 
   /// Deletes this machine's copy of an image that another instance removed from the store.
-  func dropCopy(of digest: ImageDigest) async
+  func deleteCopy(of digest: ImageDigest) async
 }
 
 extension ImageStore {
@@ -39,10 +39,10 @@ extension ImageStore {
   public func isLow() async -> Bool { false }
 
   /// This store has no copies.
-  public func dropCopy(of digest: ImageDigest) async {}
+  public func deleteCopy(of digest: ImageDigest) async {}
 
   /// This store has no other files.
-  public func tidy() async throws(StoreError) {}
+  public func deleteTemporaryFiles() async throws(StoreError) {}
 }
 
 /// A job store that stores small images itself (``JobQueue/largestEmbedded``).

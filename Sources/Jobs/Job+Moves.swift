@@ -23,34 +23,36 @@ extension Job {
   private var countsAsTry: Bool { target.isFirst || pending != nil }
 
   /// Applies a progress report of a worker in this process. The store does not record it.
-  package mutating func note(_ report: ProgressReport) {
-    take(report)
+  package mutating func applyReport(_ report: ProgressReport) {
+    applyLastReport(report)
     if phase == .loading { count(report: reports + 1) }
   }
 
   /// Applies a progress report of a worker in another process, made at `version`. Keeps this process's number
   /// of previews, because previews exist only in the other process.
   /// - Returns: false if the version is not newer or belongs to another revision.
-  package mutating func note(_ report: ProgressReport, at version: Int) -> Bool {
-    guard phase == .loading, isAt([version]), version > self.version else { return false }
+  package mutating func applyReport(_ report: ProgressReport, at version: Int) -> Bool {
+    guard phase == .loading, isUnchanged(since: [version]), version > self.version else {
+      return false
+    }
     let own = previews
-    take(report)
+    applyLastReport(report)
     previews = own
     count(report: reports + version - self.version)
     return true
   }
 
   /// Applies the worker's last report, before the change that ends its work.
-  public mutating func take(_ report: ProgressReport) {
+  public mutating func applyLastReport(_ report: ProgressReport) {
     guard phase == .loading else { return }
     progress = report.progress
     attempts = max(attempts, report.attempts)
     previews = report.previews
-    timings.take(report.timings)
+    timings.merge(report.timings)
   }
 
   /// Copies the progress of a loading job from the copy in memory, because the store does not have it.
-  public mutating func keepProgress(of shown: Job?) {
+  public mutating func copyProgress(from shown: Job?) {
     guard let shown, phase == .loading, shown.phase == .loading, shown.tries == tries,
       shown.progress.completed > progress.completed || shown.attempts > attempts
     else { return }
@@ -79,7 +81,7 @@ extension Job {
   }
 
   /// Saves the loaded image while variants or deliveries are still to be done. The job stays `loading`.
-  public mutating func keep(_ pending: PendingResult) {
+  public mutating func setPending(_ pending: PendingResult) {
     self.pending = pending
     (progress.completed, progress.total) = (pending.image.bytes, pending.image.bytes)
     revise()
@@ -93,7 +95,7 @@ extension Job {
   }
 
   /// Ends the job with an image from the cache: `queued` to `success`.
-  package mutating func answer(
+  package mutating func succeedFromCache(
     with image: StoredImage, _ outcome: CacheOutcome, at moment: Timestamp,
     keptFor retention: Duration
   ) {
@@ -189,7 +191,7 @@ extension Job {
   ///
   /// - Parameter failure: The failure that decides whether and when there is another try, out of all failures
   ///   of this try.
-  public mutating func turn(to next: URLCandidate, after failure: JobFailure) {
+  public mutating func continueTry(with next: URLCandidate, after failure: JobFailure) {
     lastFailure = failure
     target = next
     pending = nil
@@ -224,14 +226,14 @@ extension Job {
 
   /// Raises the revision above the one that clients have seen, so that they accept this state as newer.
   /// - Returns: false if it is newer already.
-  package mutating func lift(above shown: Job) -> Bool {
+  package mutating func raiseRevision(above shown: Job) -> Bool {
     guard isBehind(shown) else { return false }
     revise(above: shown.revision)
     return true
   }
 
   /// Records that the image was evicted. An unfinished job then loads it again.
-  public mutating func loseImage() {
+  public mutating func markImageEvicted() {
     image?.isKept = false
     pending = nil
     revise()

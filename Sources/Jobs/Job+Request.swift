@@ -46,7 +46,7 @@ extension Job {
   /// Identifies the owner and the `Authorization` and `Cookie` fields of the request, because a shared cache
   /// has special rules for them. Nil if it sends none.
   public var credentials: Fingerprint? {
-    let ruled = submission.headers.filter(\.isRuled)
+    let ruled = submission.headers.filter(\.hasCachingRules)
     return ruled.isEmpty
       ? nil
       : Fingerprint(of: [owner.name] + ruled.flatMap { [$0.name.lowercased(), $0.value] })
@@ -63,7 +63,7 @@ extension Job {
   }
 
   /// Returns the job that would request `url` directly, as this job does after a redirect.
-  package func asking(_ url: SourceURL, withFields: Bool) -> Job {
+  package func redirected(to url: SourceURL, withFields: Bool) -> Job {
     var submission = self.submission
     submission.source = .url(url, lowData: nil)
     submission.cacheKey = nil
@@ -120,7 +120,7 @@ extension Submission {
 
   private mutating func spellHost(of url: SourceURL, by fetcher: some ImageFetcher) {
     guard !url.hasPlainHost, !hosts.contains(where: { $0.given == url.host }) else { return }
-    let one = fetcher.spelling(of: url.host)
+    let one = fetcher.canonicalSpelling(of: url.host)
     if one != url.host { hosts.append(HostSpelling(given: url.host, one: one)) }
   }
 
@@ -137,12 +137,12 @@ extension Submission {
   ///
   /// `Authorization` and `Cookie` are not included, because a shared cache has its own rules for them (RFC
   /// 9111 section 3.5, ``Storing``).
-  package var ownFields: [HeaderField] { headers.filter { !$0.isHarmless && !$0.isRuled } }
+  package var ownFields: [HeaderField] { headers.filter { !$0.isHarmless && !$0.hasCachingRules } }
 
   /// Whether the private fields only identify the client. With other fields, such as `X-Forwarded-Host`, the
   /// origin may send a different image to each client and declare it public. One owner could then decide what
   /// other owners receive.
-  package var saysOnlyWhoAsks: Bool { ownFields.allSatisfy(\.isKey) }
+  package var hasOnlyIdentifyingFields: Bool { ownFields.allSatisfy(\.isIdentifying) }
 }
 
 extension HeaderField {
@@ -153,10 +153,10 @@ extension HeaderField {
       || ["user-agent", "dnt", "save-data"].contains(name)
   }
 
-  fileprivate var isRuled: Bool { ["authorization", "cookie"].contains(name.lowercased()) }
+  fileprivate var hasCachingRules: Bool { ["authorization", "cookie"].contains(name.lowercased()) }
 
   /// Whether the field only identifies the client.
-  fileprivate var isKey: Bool { ["x-api-key", "x-auth-token"].contains(name.lowercased()) }
+  fileprivate var isIdentifying: Bool { ["x-api-key", "x-auth-token"].contains(name.lowercased()) }
 }
 
 extension HeaderField {

@@ -12,7 +12,7 @@ extension Job {
   }
 
   /// Bytes of the texts that clients see.
-  var toldBytes: Int { submission.source.textBytes + resultBytes }
+  var visibleBytes: Int { submission.source.textBytes + resultBytes }
 
   /// Bytes of all texts except the submission's.
   private var resultBytes: Int {

@@ -10,7 +10,7 @@
 // 2. Rules: `QueueOrder` (which job is next), `RetryPolicy`, `SharedCapacity` (fair shares of clients), `Job+Request`
 //    (which jobs share a load), `JobEvents` (what clients are notified of), `Rendition` (which variants are equal).
 // 3. Contracts of the job store: `JobStore` joins `JobQueue`, `JobRecords`, `BatchStore`, `ImageReferences`,
-//    `InstanceLeases`, `StoreNews` and `WebhookOutbox`.
+//    `InstanceLeases`, `InstanceEvents` and `WebhookOutbox`.
 // 4. Contracts of other adapters: `ImageFetcher`, `ImageCodec`, `ImageRenderer`, `ImageSpool`, `ImageStore`,
 //    `ImageDestinations` (in `Delivery`) and `WebhookClient`.
 
@@ -27,7 +27,7 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   /// When the job was accepted.
   public let createdAt: Timestamp
   /// The job's position in its batch; nil if it belongs to none.
-  public let batch: BatchPlace?
+  public let batch: BatchPosition?
 
   public package(set) var phase: Phase = .queued
   /// The URL that is requested next.
@@ -87,7 +87,7 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
 
   /// Whether the job is unchanged since one of these versions; nil matches any. Progress reports do not count
   /// as changes.
-  public func isAt(_ versions: [Int]?) -> Bool {
+  public func isUnchanged(since versions: [Int]?) -> Bool {
     versions?.contains { Self.revision(ofVersion: $0) == revision } ?? true
   }
 
@@ -119,7 +119,7 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   /// A queued job.
   public init(
     id: JobID, owner: Owner, submission: Submission, priority: Priority, tags: [String],
-    createdAt: Timestamp, batch: BatchPlace? = nil
+    createdAt: Timestamp, batch: BatchPosition? = nil
   ) {
     self.id = id
     self.owner = owner
@@ -131,7 +131,7 @@ public struct Job: Sendable, Equatable, Identifiable, Codable {
   }
 
   /// The job with only the source of its submission, because clients see no other part of the submission.
-  var asTold: Job {
+  var asShown: Job {
     var job = self
     job.submission = Submission(source: submission.source)
     return job
@@ -242,7 +242,7 @@ public struct VariantBundle: Sendable, Equatable, Codable {
 
 extension StoredImage {
   /// Returns the position of a variant within the bytes of ``bundle``.
-  package func place(of variant: Int) -> Range<Int> {
+  package func range(of variant: Int) -> Range<Int> {
     let start = variants[..<variant].reduce(0) { $0 + $1.bytes }
     return start..<start + variants[variant].bytes
   }

@@ -35,7 +35,7 @@ package struct JobEvents: Sendable, Equatable {
     if old.phase != new.phase || old.finishedAt != new.finishedAt { members.insert(.phase) }
     if old.progress != new.progress { members.insert(.progress) }
     if new.previews > old.previews { members.insert(.preview) }
-    if let image = new.image, old.image.map(Picture.init) != Picture(image) {
+    if let image = new.image, old.image.map(ImageIdentity.init) != ImageIdentity(image) {
       members.insert(.image)
     }
   }
@@ -52,7 +52,7 @@ package struct JobEvents: Sendable, Equatable {
 }
 
 /// The properties whose change makes the image a different one for clients.
-private struct Picture: Equatable {
+private struct ImageIdentity: Equatable {
   let digest: ImageDigest
   let variant: SourceVariant
   let url: SourceURL?

@@ -22,13 +22,15 @@ public protocol JobQueue: Sendable {
   /// Jobs of origins or owners without capacity do not slow the call, even if the queue is full of them. If
   /// the task is cancelled, the call returns the jobs claimed so far.
   ///
-  /// If other instances share the store (``StoreNews/isExclusive`` is false), their claims count too. A job
+  /// If other instances share the store (``InstanceEvents/isExclusive`` is false), their claims count too. A job
   /// waits while another instance loads an equal request. It can be claimed when that load ends
-  /// (``Completion/gathers``) or its claim is released. No origin exceeds ``OriginRoom/overall``, counted
+  /// (``Completion/gathers``) or its claim is released. No origin exceeds ``OriginCapacity/overall``, counted
   /// over all instances. Jobs claimed by ``claim(equalTo:count:for:)`` do not count as transfers.
   ///
   /// - Throws: `.leaseLost` if the instance's lease has ended.
-  func claim(_ count: Int, for instance: Instance, room: OriginRoom, owners: OwnerRoom<Owner>)
+  func claim(
+    _ count: Int, for instance: Instance, room: OriginCapacity, owners: OwnerCapacity<Owner>
+  )
     async throws(StoreError) -> Claimed
 
   /// Claims up to `count` queued jobs with an equal request (``Job/request``), anywhere in the queue, even
@@ -89,7 +91,7 @@ public struct Claimed: Sendable {
   /// Whether a job waits for other instances' transfers to its origin. Claim again soon.
   public var isHeldBack = false
   /// Requests of queued jobs that wait for an equal load of another instance.
-  public var awaited: Set<Fingerprint> = []
+  public var loadingElsewhere: Set<Fingerprint> = []
 
   public init(jobs: [(job: Job, claim: Claim)], nextDue: Timestamp?) {
     self.jobs = jobs
@@ -162,7 +164,7 @@ public struct Completion: Sendable {
   public var imageLimit: Int
   /// Whether to also claim queued jobs with an equal request for this instance, because these jobs end the
   /// load that they wait for. The reservation then continues. Used only if instances share the store.
-  public var gathers = false
+  public var claimsEqual = false
   /// Whether this is a repetition after a failed call (``JobQueue/losesAnswers``). The first call may have
   /// succeeded. Jobs that already have the result of this claim are then returned as they are.
   public var isRepeated = false
@@ -193,7 +195,7 @@ public struct Completed: Sendable, Equatable {
   public var evicted: [ImageName]
   /// Jobs that were claimed because of ``Completion/gathers``. They have to end with the same result. If
   /// there are any, the reservation has not ended.
-  public var gathered: [ClaimedJob] = []
+  public var claimedEqual: [ClaimedJob] = []
 
   public init(jobs: [Job?], evicted: [ImageName] = []) {
     self.jobs = jobs

@@ -41,7 +41,7 @@ public protocol JobRecords: Sendable {
 
   /// Deletes up to `count` idempotency keys that are older than `age`, oldest first.
   /// - Returns: The number of deleted keys.
-  func forgetKeys(olderThan age: Duration, count: Int) async throws(StoreError) -> Int
+  func deleteKeys(olderThan age: Duration, count: Int) async throws(StoreError) -> Int
 
   /// Adds bytes received from origins to the owners' totals of a day (``Timestamp/day``). Deletes the totals
   /// of days before the previous one.

@@ -9,7 +9,7 @@ public final class JobSnapshot: Sendable {
   public init(_ job: Job) {
     self.job = job
     // The encoding repeats the texts that clients see.
-    weight = 1 + (job.textBytes + job.toldBytes) / Self.usualBytes
+    weight = 1 + (job.textBytes + job.visibleBytes) / Self.usualBytes
   }
 
   /// The memory that the snapshot needs, relative to ``usualBytes``: 1 for a job of the usual size.

@@ -1,7 +1,7 @@
 /// The job store that the engine needs. An adapter implements each of these protocols and passes the tests in
 /// Tests/StoreTests/Conformance.
 public typealias JobStore = JobQueue & JobRecords & BatchStore & ImageReferences & InstanceLeases
-  & StoreNews & WebhookOutbox
+  & InstanceEvents & WebhookOutbox
 
 /// Why a call to a store failed.
 public enum StoreError: Error, Sendable, Equatable {

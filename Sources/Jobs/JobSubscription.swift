@@ -12,12 +12,12 @@ public protocol JobSubscription: AnyObject, Sendable {
 
   /// Keeps the end of the subscription from cancelling the job. Called when the service ends the
   /// subscription.
-  func letJobGoOn()
+  func keepJobRunning()
 }
 
 extension JobSubscription {
   /// A subscription to several jobs cancels none.
-  public func letJobGoOn() {}
+  public func keepJobRunning() {}
 }
 
 /// The result of reading a subscription.
@@ -48,7 +48,7 @@ public struct SubscriptionQuery: Sendable, Equatable {
   public init(caller: Caller) { self.caller = caller }
 
   /// Whether the job, in its present state, is included.
-  package func wants(_ job: Job) -> Bool {
+  package func includes(_ job: Job) -> Bool {
     (phases.isEmpty || phases.contains(job.phase))
       && (tag.map { job.tags.contains(tag: $0) } ?? true)
   }

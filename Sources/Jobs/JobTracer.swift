@@ -20,15 +20,15 @@ public struct JobStage: Sendable, Equatable {
   /// Time from the start of the stage to the end of the job.
   public var before: Duration
   /// The duration of the stage.
-  public var took: Duration
+  public var duration: Duration
 
   public init(_ name: Name, before: Duration, took: Duration) {
-    (self.name, self.before, self.took) = (name, before, took)
+    (self.name, self.before, self.duration) = (name, before, took)
   }
 }
 
 /// Receives each finished job, after its end is durable. Called on any thread; must return immediately.
 public protocol JobTracer: Sendable {
   /// - Parameter stages: The stages of the last try; empty if there was no try.
-  func ended(_ job: Job, _ stages: [JobStage])
+  func recordEnd(of job: Job, stages: [JobStage])
 }

@@ -5,7 +5,7 @@ public enum JobsError: Error, Sendable, Equatable {
   /// The batch does not exist or is not visible to the caller.
   case unknownBatch
   /// The batch does not accept these lines. The value is the batch as it is.
-  case batchGoesOnElsewhere(Batch)
+  case batchContinuesElsewhere(Batch)
   /// The queue is full.
   case queueFull
   /// The limit of stored job records is reached, or the owner's share of it.
@@ -16,7 +16,7 @@ public enum JobsError: Error, Sendable, Equatable {
   case tooManyMessages
   /// The owner has reached its token's daily limit of bytes from origins. The value is the rest of the day
   /// (UTC).
-  case bytesSpent(for: Duration)
+  case dailyBytesExceeded(for: Duration)
   /// An earlier request with other content used the idempotency key.
   case keyReused
   /// These jobs name files outside the local folder. The values are their positions in the request.

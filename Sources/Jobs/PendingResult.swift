@@ -26,7 +26,7 @@ extension PendingResult {
   }
 
   /// The deliveries made so far, in the order of the request.
-  public func deliveriesAsAsked(by submission: Submission) -> [Delivered] {
+  public func deliveriesInRequestOrder(of submission: Submission) -> [Delivered] {
     zip(submission.deliveryOrder, deliveries).sorted { $0.0 < $1.0 }.map(\.1)
   }
 }

@@ -9,7 +9,7 @@ public enum Placeholder: String, Sendable, CaseIterable {
 }
 
 /// A placeholder image from the configuration.
-public struct PlaceholderPicture: Sendable, Equatable {
+public struct PlaceholderImage: Sendable, Equatable {
   /// The complete file.
   public let bytes: [UInt8]
   /// The properties found by the decoder.
@@ -23,7 +23,7 @@ public struct PlaceholderPicture: Sendable, Equatable {
   }
 
   /// Equal if the bytes are.
-  public static func == (a: PlaceholderPicture, b: PlaceholderPicture) -> Bool {
+  public static func == (a: PlaceholderImage, b: PlaceholderImage) -> Bool {
     a.digest == b.digest
   }
 }

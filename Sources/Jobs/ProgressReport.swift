@@ -26,13 +26,13 @@ public struct ProgressReport: Sendable, Equatable, Codable {
     previews = load.previews
     attempts = job.attempts + load.requests
     timings = job.timings
-    timings.take(load.timings)
+    timings.merge(load.timings)
   }
 }
 
 extension Timings {
   /// Replaces each duration that `newer` has.
-  mutating func take(_ newer: Timings) {
+  mutating func merge(_ newer: Timings) {
     queued = newer.queued ?? queued
     dns = newer.dns ?? dns
     connect = newer.connect ?? connect

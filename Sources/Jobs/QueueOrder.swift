@@ -12,46 +12,46 @@ public enum QueueOrder {
   /// One out of this many claimed jobs is chosen by its age.
   public static let agedEvery = 8
   /// A job that was submitted longer ago than this is old.
-  public static let patience = Duration.seconds(30)
+  public static let oldAge = Duration.seconds(30)
 
   /// Whether the next job is chosen by its age.
   /// - Parameter count: The number of jobs claimed before.
-  public static func isAgedTurn(after count: Int) -> Bool { count % agedEvery == agedEvery - 1 }
+  public static func choosesByAge(after count: Int) -> Bool { count % agedEvery == agedEvery - 1 }
 
   /// Whether the next job is chosen by owner before priority.
   /// - Parameter count: The number of jobs claimed before.
-  public static func isOwnersTurn(after count: Int) -> Bool { count % 2 == 0 }
+  public static func choosesByOwner(after count: Int) -> Bool { count % 2 == 0 }
 
   /// Whether a job is so old that its priority is ignored.
   public static func isOld(_ id: JobID, at moment: Timestamp) -> Bool {
-    moment - id.moment > patience
+    moment - id.moment > oldAge
   }
 }
 
 /// The round-robin position of one queue: an owner's single jobs, or one of the owner's batches, at one
 /// priority.
-package struct QueueTurn: Sendable {
+package struct RoundRobinState: Sendable {
   let priority: Int
   /// For the owner and for this queue: the number of loading jobs, and the turn in which it was last served.
   let owner: (loading: Int, served: Int)
-  let lane: (loading: Int, served: Int)
+  let queue: (loading: Int, served: Int)
 
   package init(
     priority: Int, owner: (loading: Int, served: Int), lane: (loading: Int, served: Int)
   ) {
-    (self.priority, self.owner, self.lane) = (priority, owner, lane)
+    (self.priority, self.owner, self.queue) = (priority, owner, lane)
   }
 
   /// Whether this queue comes before `other`; nil if they are equal.
   /// - Parameter owners: Whether owners are compared before priorities.
-  package func comesBefore(_ other: QueueTurn, owners: Bool) -> Bool? {
+  package func comesBefore(_ other: RoundRobinState, owners: Bool) -> Bool? {
     let byPriority = Self.order(other.priority, priority)
     let byOwner =
       Self.order(owner.loading, other.owner.loading)
       ?? Self.order(owner.served, other.owner.served)
     return (owners ? byOwner ?? byPriority : byPriority ?? byOwner)
-      ?? Self.order(lane.loading, other.lane.loading)
-      ?? Self.order(lane.served, other.lane.served)
+      ?? Self.order(queue.loading, other.queue.loading)
+      ?? Self.order(queue.served, other.queue.served)
   }
 
   /// Whether the first number is less; nil if they are equal.

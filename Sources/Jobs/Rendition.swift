@@ -6,7 +6,7 @@ public struct Rendition: Sendable, Equatable {
     /// A stored image.
     case image(StoredImage)
     /// A placeholder image from the configuration.
-    case picture(PlaceholderPicture)
+    case placeholder(PlaceholderImage)
     /// The built-in placeholder.
     case drawing(Placeholder)
   }
@@ -38,10 +38,10 @@ public struct Rendition: Sendable, Equatable {
   }
 
   /// - Parameter renderer: Computes the size of the result.
-  public init(of picture: PlaceholderPicture, as variant: Variant, by renderer: any ImageRenderer) {
+  public init(of picture: PlaceholderImage, as variant: Variant, by renderer: any ImageRenderer) {
     let size = renderer.size(of: variant, from: picture.description)
     let variant = variant.normalised(to: size, of: picture.description)
-    self.init(.picture(picture), variant, size, key: Self.key(of: picture.digest))
+    self.init(.placeholder(picture), variant, size, key: Self.key(of: picture.digest))
   }
 
   /// The limits of a drawn placeholder. Browsers can enlarge it without a visible loss.
@@ -90,7 +90,7 @@ public struct Rendition: Sendable, Equatable {
 
   /// The same rendition, but rendered and stored for one owner alone. Otherwise the response time would show
   /// whether another owner has requested it.
-  package func apart(for owner: Owner) -> Rendition {
+  package func unshared(for owner: Owner) -> Rendition {
     var own = self
     own.id.selector = Fingerprint(of: [id.selector.hex, "owner", owner.name])
     own.decode = decode.map { Fingerprint(of: [$0.hex, "owner", owner.name]) }

@@ -7,14 +7,14 @@
 /// client that holds all of it releases some.
 public struct SharedCapacity<Client: Hashable & Sendable>: Sendable {
   /// How long a refused client counts as needing capacity.
-  public static var patience: Duration { .seconds(60) }
+  public static var demandLifetime: Duration { .seconds(60) }
 
   /// The total amount that clients hold.
   public private(set) var held = 0
   private var shares: [Client: Int] = [:]
   /// The last two clients that were refused or noted. Two are enough, because one of them differs from any
   /// client that asks.
-  private var asked: [(client: Client, at: Timestamp)] = []
+  private var demands: [(client: Client, at: Timestamp)] = []
 
   public init() {}
 
@@ -28,49 +28,49 @@ public struct SharedCapacity<Client: Hashable & Sendable>: Sendable {
   ///
   /// - Parameter kept: The amount reserved for clients that hold nothing. The first amount of such a client
   ///   may come from it.
-  public func room(
+  public func available(
     for client: Client, within capacity: Int, keeping kept: Int = 0, at moment: Timestamp
   ) -> Int {
     let share = share(of: client)
     return min(
       capacity - held - (share > 0 ? kept : 0),
-      (isAsked(besides: client, at: moment) ? capacity - capacity / 2 : capacity) - share)
+      (isNeeded(besides: client, at: moment) ? capacity - capacity / 2 : capacity) - share)
   }
 
   /// Whether the client may hold `amount` more. If not, records that the client needs capacity.
-  public mutating func hasRoom(
+  public mutating func hasCapacity(
     for amount: Int, of client: Client, within capacity: Int, keeping kept: Int = 0,
     at moment: Timestamp
   ) -> Bool {
-    if amount <= room(for: client, within: capacity, keeping: kept, at: moment) { return true }
-    note(client, at: moment)
+    if amount <= available(for: client, within: capacity, keeping: kept, at: moment) { return true }
+    recordDemand(of: client, at: moment)
     return false
   }
 
   /// Also checks the client's own limit. A client that reached its own limit does not count as needing
   /// capacity.
-  public mutating func hasRoom(
+  public mutating func hasCapacity(
     for amount: Int, of client: Client, within capacity: QueueCapacity, at moment: Timestamp
   ) -> Bool {
     amount <= capacity.ofOwner - share(of: client)
-      && hasRoom(for: amount, of: client, within: capacity.all, at: moment)
+      && hasCapacity(for: amount, of: client, within: capacity.all, at: moment)
   }
 
   /// Adds `amount` to what the client holds; returns false if there is not enough capacity.
-  public mutating func take(
+  public mutating func acquire(
     _ amount: Int, for client: Client, within capacity: Int, keeping kept: Int = 0,
     at moment: Timestamp
   ) -> Bool {
-    guard hasRoom(for: amount, of: client, within: capacity, keeping: kept, at: moment) else {
+    guard hasCapacity(for: amount, of: client, within: capacity, keeping: kept, at: moment) else {
       return false
     }
-    hold(amount, for: client)
+    acquireUnchecked(amount, for: client)
     return true
   }
 
   /// Adds `amount` to what the client holds without a check, for amounts that were granted before or must not
   /// fail.
-  public mutating func hold(_ amount: Int, for client: Client) {
+  public mutating func acquireUnchecked(_ amount: Int, for client: Client) {
     held += amount
     shares[client, default: 0] += amount
   }
@@ -83,27 +83,27 @@ public struct SharedCapacity<Client: Hashable & Sendable>: Sendable {
   }
 
   /// Records that the client needs capacity, or that it held some until now.
-  public mutating func note(_ client: Client, at moment: Timestamp) {
-    asked.removeAll { $0.client == client }
-    asked = asked.suffix(1) + [(client, moment)]
+  public mutating func recordDemand(of client: Client, at moment: Timestamp) {
+    demands.removeAll { $0.client == client }
+    demands = demands.suffix(1) + [(client, moment)]
   }
 
   /// Returns when a client may hold more without a release, because another client's need expires; nil if
   /// there is no such time.
   public func nextChange(at moment: Timestamp) -> Timestamp? {
-    asked.map { $0.at + Self.patience }.filter { $0 > moment }.min()
+    demands.map { $0.at + Self.demandLifetime }.filter { $0 > moment }.min()
   }
 
   /// The same state with other identifiers of the clients.
   public func renamed<Other>(_ name: (Client) -> Other) -> SharedCapacity<Other> {
     var renamed = SharedCapacity<Other>()
-    for (client, share) in shares { renamed.hold(share, for: name(client)) }
-    for (client, moment) in asked { renamed.note(name(client), at: moment) }
+    for (client, share) in shares { renamed.acquireUnchecked(share, for: name(client)) }
+    for (client, moment) in demands { renamed.recordDemand(of: name(client), at: moment) }
     return renamed
   }
 
-  private func isAsked(besides client: Client, at moment: Timestamp) -> Bool {
+  private func isNeeded(besides client: Client, at moment: Timestamp) -> Bool {
     held > share(of: client)
-      || asked.contains { $0.client != client && moment - $0.at < Self.patience }
+      || demands.contains { $0.client != client && moment - $0.at < Self.demandLifetime }
   }
 }

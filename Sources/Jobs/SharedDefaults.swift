@@ -92,7 +92,7 @@ package enum KnownDefaults {
   }
 
   /// Remembers defaults that have a record.
-  package static func note(_ defaults: SharedDefaults, _ digest: ImageDigest) {
+  package static func remember(_ defaults: SharedDefaults, _ digest: ImageDigest) {
     known.withLock { _ = $0.set(defaults, for: digest, cost: 1_024 + defaults.recordBytes * 2) }
   }
 }

@@ -47,10 +47,10 @@ public protocol ImportingStore: ImageReferences, InstanceLeases, EmbeddedImages 
 
   /// Imports batches unchanged. Their counts include jobs that are imported later.
   /// - Returns: The number of batches that were new.
-  func take(_ batches: [Batch]) async throws(StoreError) -> Int
+  func importBatches(_ batches: [Batch]) async throws(StoreError) -> Int
 
   /// Imports rejected lines. Does nothing if the batch does not exist.
-  func take(_ lines: [RejectedLine], of batch: BatchID) async throws(StoreError)
+  func importRejectedLines(_ lines: [RejectedLine], of batch: BatchID) async throws(StoreError)
 
   /// Imports jobs unchanged. None of them is loading. Queued jobs go behind all others, in the given order.
   /// Ends the reservations under their IDs. Does not change batch counts, because the imported batches
@@ -58,23 +58,23 @@ public protocol ImportingStore: ImageReferences, InstanceLeases, EmbeddedImages 
   ///
   /// - Returns: The number of jobs that were new.
   /// - Throws: `.leaseLost` if the instance's lease has ended.
-  func take(_ jobs: [Job], _ images: ImportedImages, for instance: Instance)
+  func importJobs(_ jobs: [Job], _ images: ImportedImages, for instance: Instance)
     async throws(StoreError) -> Int
 
   /// Imports cache entries, except those of lost images. Does not end reservations.
   ///
   /// - Returns: The number of entries that were new.
   /// - Throws: `.leaseLost` if the instance's lease has ended.
-  func take(_ entries: [ExportedEntry], _ images: ImportedImages, for instance: Instance)
+  func importEntries(_ entries: [ExportedEntry], _ images: ImportedImages, for instance: Instance)
     async throws(StoreError) -> Int
 
   /// Imports idempotency keys.
   /// - Returns: The number of keys that were new.
-  func take(_ keys: [ExportedKey]) async throws(StoreError) -> Int
+  func importKeys(_ keys: [ExportedKey]) async throws(StoreError) -> Int
 
   /// Imports webhook messages.
   /// - Returns: The number of messages that were new.
-  func take(_ messages: [WebhookMessage]) async throws(StoreError) -> Int
+  func importMessages(_ messages: [WebhookMessage]) async throws(StoreError) -> Int
 }
 
 /// The images of imported jobs or cache entries that need special treatment. All other images are either

@@ -48,7 +48,7 @@ extension Duration {
   }
 
   /// Seconds with at most three decimals, for people.
-  package var toldInSeconds: Double { Double(inMilliseconds) / 1_000 }
+  package var roundedSeconds: Double { Double(inMilliseconds) / 1_000 }
 
   /// Seconds with their fraction.
   public var inSeconds: Double {

@@ -73,10 +73,10 @@ public struct TraceRules: Sendable, Equatable {
   /// The share of jobs to trace, from 0 to 1, among jobs without a trace context of their client.
   public var share: Double
   /// Whether requests to origins carry a `traceparent` field.
-  public var isPassedOn: Bool
+  public var isPropagated: Bool
 
   public init(share: Double, isPassedOn: Bool) {
-    (self.share, self.isPassedOn) = (share, isPassedOn)
+    (self.share, self.isPropagated) = (share, isPassedOn)
   }
 }
 

@@ -21,7 +21,7 @@ public struct WebhookMessage: Sendable, Equatable, Identifiable, Codable {
   }
 
   /// One attempt to send the message.
-  public struct Try: Sendable, Equatable, Codable {
+  public struct Attempt: Sendable, Equatable, Codable {
     /// When the message was sent.
     public var moment: Timestamp
     /// The status of the receiver's response; nil if there was none.
@@ -57,7 +57,7 @@ public struct WebhookMessage: Sendable, Equatable, Identifiable, Codable {
   /// When the next attempt is due; nil after delivery or failure.
   public private(set) var nextTry: Timestamp?
   /// The newest ``mostTries`` attempts, in order.
-  public private(set) var tries: [Try] = []
+  public private(set) var tries: [Attempt] = []
   /// The number of back-offs used since the message was created or last requested again.
   private var waits = 0
   /// Whether the message was requested again during an attempt. It is then sent again after that attempt.
@@ -83,7 +83,7 @@ public struct WebhookMessage: Sendable, Equatable, Identifiable, Codable {
     else { return nil }
     self.init(
       ID(subject: job.id, number: job.revision), event, to: webhook.url, for: job.owner, at: moment,
-      of: .job(job.asTold))
+      of: .job(job.asShown))
   }
 
   /// The message about a batch whose jobs have all ended. Nil if no webhook wants the event, or if the batch
@@ -111,11 +111,11 @@ public struct WebhookMessage: Sendable, Equatable, Identifiable, Codable {
   /// - Parameters:
   ///   - answer: The result of the attempt.
   ///   - dice: A random number from 0 to 1. It spreads the retries of messages that failed together.
-  public mutating func note(
+  public mutating func recordAnswer(
     _ answer: WebhookAnswer, under schedule: WebhookSchedule, dice: Double
   ) {
     tries = tries.suffix(Self.mostTries - 1) + [answer.asTry]
-    guard !answer.isTaken else {
+    guard !answer.isDelivered else {
       (state, nextTry) = (.delivered, nil)
       return
     }
@@ -135,7 +135,7 @@ public struct WebhookMessage: Sendable, Equatable, Identifiable, Codable {
   }
 
   /// Requests another sending after the current attempt, whatever its result.
-  package mutating func askFor() { isAskedFor = true }
+  package mutating func requestAgain() { isAskedFor = true }
 }
 
 extension WebhookMessage.ID: CustomStringConvertible {
@@ -165,13 +165,13 @@ public struct WebhookAnswer: Sendable, Equatable {
   }
 
   /// 2xx: the message is delivered.
-  public var isTaken: Bool { asTry.isTaken }
+  public var isDelivered: Bool { asTry.isTaken }
 
   /// 410 (Gone): the receiver wants no more messages at this URL.
   public var isFinal: Bool { status == 410 }
 
-  fileprivate var asTry: WebhookMessage.Try {
-    WebhookMessage.Try(at: moment, status: status, failure: error, time: time)
+  fileprivate var asTry: WebhookMessage.Attempt {
+    WebhookMessage.Attempt(at: moment, status: status, failure: error, time: time)
   }
 }
 

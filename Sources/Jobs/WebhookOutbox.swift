@@ -6,12 +6,12 @@ public protocol WebhookOutbox: Sendable {
   /// until ``settle(_:by:)`` or the end of its lease.
   ///
   /// - Throws: `.leaseLost` if the instance's lease has ended.
-  func takeMessages(_ request: MessageRequest) async throws(StoreError) -> TakenMessages
+  func claimMessages(_ request: MessageRequest) async throws(StoreError) -> ClaimedMessages
 
   /// Saves the result of sending a message and releases it. A message that was requested again meanwhile is
   /// due at once. A message that will not be sent again is deleted if its job or batch was deleted. Does
   /// nothing if the instance no longer holds the message or the message was deleted.
-  func settle(_ message: WebhookMessage, by instance: Instance) async throws(StoreError)
+  func saveResult(_ message: WebhookMessage, by instance: Instance) async throws(StoreError)
 
   /// Returns the newest ``WebhookMessage/mostOfSubject`` messages of a job or batch, oldest first.
   func messages(of subject: JobID) async throws(StoreError) -> [WebhookMessage]
@@ -56,7 +56,7 @@ public struct MessageRequest: Sendable {
 }
 
 /// The result of claiming messages.
-public struct TakenMessages: Sendable, Equatable {
+public struct ClaimedMessages: Sendable, Equatable {
   public var messages: [WebhookMessage] = []
   /// The host to continue after; nil if all hosts were scanned. Unchanged from the request if all owners with
   /// waiting messages have used their share.
@@ -81,11 +81,11 @@ package struct MessageShares {
   /// Owners that may get no slot now. They are few, because they use most of the slots.
   package var full: [Owner] { byOwner.filter { $0.value >= free }.map(\.key) }
 
-  package func hasPlace(for owner: Owner) -> Bool { byOwner[owner, default: 0] < free }
+  package func hasSlot(for owner: Owner) -> Bool { byOwner[owner, default: 0] < free }
 
   /// - Returns: Whether a slot was free for the owner.
-  package mutating func take(for owner: Owner) -> Bool {
-    guard hasPlace(for: owner) else { return false }
+  package mutating func acquireSlot(for owner: Owner) -> Bool {
+    guard hasSlot(for: owner) else { return false }
     byOwner[owner, default: 0] += 1
     free -= 1
     return true

@@ -7,7 +7,7 @@ struct BatchChanges {
 
   /// Records that a job's row was written or deleted; `nil` means the row did not exist before or
   /// does not exist afterwards.
-  mutating func move(from old: JobRow?, to new: JobRow?) {
+  mutating func recordChange(from old: JobRow?, to new: JobRow?) {
     guard let batch = (new ?? old)?.batch else { return }
     // A finished job stays counted in its batch, even after its row was deleted.
     if new == nil, old?.phase.isFinished == true { return }
@@ -16,26 +16,27 @@ struct BatchChanges {
     {
       return
     }
-    changes[batch, default: BatchChange()].move(from: old?.member, to: new?.member)
+    changes[batch, default: BatchChange()].recordChange(
+      from: old?.contribution, to: new?.contribution)
   }
 
   /// Records that an unfinished job moves to another phase.
   /// - Parameter batch: the number of its batch; `nil` if the job belongs to none.
-  mutating func move(_ batch: Int64?, from old: Phase, to new: Phase) {
+  mutating func recordPhaseChange(in batch: Int64?, from old: Phase, to new: Phase) {
     guard let batch else { return }
     func member(_ phase: Phase) -> BatchChange.Member {
       BatchChange.Member(phase: phase, code: nil, bytes: 0, finishedAt: nil, expiresAt: nil)
     }
-    changes[batch, default: BatchChange()].move(from: member(old), to: member(new))
+    changes[batch, default: BatchChange()].recordChange(from: member(old), to: member(new))
   }
 
   /// Sets the initial counts of a new batch.
-  mutating func take(_ batch: Int64, _ change: BatchChange) { changes[batch] = change }
+  mutating func setInitial(_ batch: Int64, _ change: BatchChange) { changes[batch] = change }
 
   /// Discards the changes of a batch that was deleted.
-  mutating func forget(_ batch: Int64) { changes[batch] = nil }
+  mutating func discard(_ batch: Int64) { changes[batch] = nil }
 
-  mutating func takeAll() -> [Int64: BatchChange] {
+  mutating func removeAll() -> [Int64: BatchChange] {
     defer { changes = [:] }
     touched.formUnion(changes.filter { $0.value.mayEndBatch }.keys)
     return changes
@@ -47,14 +48,14 @@ struct BatchChanges {
 
 /// The numbers of batches whose last job may have finished in this process and that were not
 /// checked since.
-final class EndingBatches: Sendable {
+final class PossiblyFinishedBatches: Sendable {
   private let numbers = Mutex<Set<Int64>>([])
 
-  func note(_ more: Set<Int64>) {
+  func insert(_ more: Set<Int64>) {
     if !more.isEmpty { numbers.withLock { $0.formUnion(more) } }
   }
 
-  func takeAll() -> Set<Int64> {
+  func removeAll() -> Set<Int64> {
     numbers.withLock { numbers in
       defer { numbers = [] }
       return numbers
@@ -70,7 +71,7 @@ extension BatchChange {
 
 extension JobRow {
   /// The contribution of this job to the counts of its batch.
-  fileprivate var member: BatchChange.Member {
+  fileprivate var contribution: BatchChange.Member {
     let bytes = phase == .success ? (try? job())?.image?.bytes ?? 0 : 0
     return BatchChange.Member(
       phase: phase,
@@ -81,7 +82,7 @@ extension JobRow {
 }
 
 /// The names of a batch's counters.
-private enum BatchTally {
+private enum BatchCounter {
   static let bytes = "bytes"
   static let revisions = "revisions"
   static let lastEnd = "last end"
@@ -93,22 +94,22 @@ private enum BatchTally {
 extension BatchChange {
   /// The amount to add to each counter. For `last end` and `last expiry`: the value that the
   /// counter is raised to at least.
-  fileprivate var tallies: [(name: String, n: Int64)] {
-    var tallies = Phase.allCases.map { (BatchTally.phase($0), Int64(jobs[$0.code])) }
-    tallies += codes.map { (BatchTally.code($0.key), Int64($0.value)) }
-    tallies.append((BatchTally.bytes, Int64(bytes)))
-    tallies.append((BatchTally.revisions, 1))
-    if let lastEnd { tallies.append((BatchTally.lastEnd, lastEnd.milliseconds)) }
-    if let lastExpiry { tallies.append((BatchTally.lastExpiry, lastExpiry.milliseconds)) }
+  fileprivate var counterChanges: [(name: String, n: Int64)] {
+    var tallies = Phase.allCases.map { (BatchCounter.phase($0), Int64(jobs[$0.code])) }
+    tallies += codes.map { (BatchCounter.code($0.key), Int64($0.value)) }
+    tallies.append((BatchCounter.bytes, Int64(bytes)))
+    tallies.append((BatchCounter.revisions, 1))
+    if let lastEnd { tallies.append((BatchCounter.lastEnd, lastEnd.milliseconds)) }
+    if let lastExpiry { tallies.append((BatchCounter.lastExpiry, lastExpiry.milliseconds)) }
     return tallies.filter { $0.1 != 0 }
   }
 }
 
 extension Transaction {
   /// Writes the changed counters of batches, one row per counter, however many jobs changed.
-  func writeBatchTallies() throws {
-    let all = batches.takeAll()
-    let begun = all.filter { $0.value.begunAgain > 0 }.keys.sorted()
+  func writeBatchCounters() throws {
+    let all = batches.removeAll()
+    let begun = all.filter { $0.value.requeued > 0 }.keys.sorted()
     // The lock orders this transaction with one that marks the batch as finished. If that one was
     // first, the batch is marked as running, so that it is checked again.
     let rows =
@@ -117,11 +118,11 @@ extension Transaction {
       : readableBatchRows(
         "b.number = ANY ($1) AND b.stage IN (1, 2, 3) ORDER BY b.number FOR UPDATE", [.ints(begun)])
     for var row in rows {
-      row.base.beginAnew()
+      row.base.resume()
       try write(row, stage: .running)
     }
     let changes = all.flatMap { batch, change in
-      change.tallies.map { (batch: batch, name: Array($0.name.utf8), n: $0.n) }
+      change.counterChanges.map { (batch: batch, name: Array($0.name.utf8), n: $0.n) }
     }.sorted { a, b in
       a.batch == b.batch ? a.name.lexicographicallyPrecedes(b.name) : a.batch < b.batch
     }
@@ -129,7 +130,7 @@ extension Transaction {
     try add(
       """
       INSERT INTO batch_tallies AS t (batch, name, slot, n)
-      SELECT batch, name, pg_backend_pid() % \(Tallies.slots), n
+      SELECT batch, name, pg_backend_pid() % \(Counters.slots), n
       FROM unnest($1, $2, $3) AS x (batch, name, n)
       ON CONFLICT (batch, name, slot) DO UPDATE
         SET n = CASE WHEN t.name IN ('last end', 'last expiry') THEN greatest(t.n, excluded.n)
@@ -141,7 +142,7 @@ extension Transaction {
   }
 
   /// The current counters of batches, and the number of changes that they sum up.
-  func batchTallies(_ numbers: [Int64]) throws -> [Int64: (change: BatchChange, revisions: Int)] {
+  func batchCounters(_ numbers: [Int64]) throws -> [Int64: (change: BatchChange, revisions: Int)] {
     guard !numbers.isEmpty else { return [:] }
     let rows = try execute(
       """
@@ -152,7 +153,7 @@ extension Transaction {
     for row in rows.all {
       guard let batch = rows.int(row, 0), let bytes = rows.bytes(row, 1) else { continue }
       let name = String(decoding: bytes, as: UTF8.self)
-      let isLast = [BatchTally.lastEnd, BatchTally.lastExpiry].contains(name)
+      let isLast = [BatchCounter.lastEnd, BatchCounter.lastExpiry].contains(name)
       sums[batch, default: [:]][name] = Int(rows.int(row, isLast ? 3 : 2) ?? 0)
     }
     return sums.mapValues { sums in
@@ -160,13 +161,13 @@ extension Transaction {
         sums[name].map { Timestamp(milliseconds: Int64($0)) }
       }
       var codes: [FailureCode: Int] = [:]
-      for code in FailureCode.allCases { codes[code] = sums[BatchTally.code(code)] }
+      for code in FailureCode.allCases { codes[code] = sums[BatchCounter.code(code)] }
       var jobs: [Phase: Int] = [:]
-      for phase in Phase.allCases { jobs[phase] = sums[BatchTally.phase(phase)] }
+      for phase in Phase.allCases { jobs[phase] = sums[BatchCounter.phase(phase)] }
       let change = BatchChange(
-        jobs: jobs, codes: codes, bytes: sums[BatchTally.bytes] ?? 0,
-        lastEnd: moment(BatchTally.lastEnd), lastExpiry: moment(BatchTally.lastExpiry))
-      return (change, sums[BatchTally.revisions] ?? 0)
+        jobs: jobs, codes: codes, bytes: sums[BatchCounter.bytes] ?? 0,
+        lastEnd: moment(BatchCounter.lastEnd), lastExpiry: moment(BatchCounter.lastExpiry))
+      return (change, sums[BatchCounter.revisions] ?? 0)
     }
   }
 }

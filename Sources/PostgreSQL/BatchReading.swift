@@ -4,7 +4,7 @@ internal import Records
 
 /// Queries over batches and their lines.
 extension Transaction {
-  private static let mostLooks = 16
+  private static let maxQueries = 16
 
   func page(_ query: BatchQuery) throws -> BatchPage {
     var page = BatchPage(batches: [], hasMore: false)
@@ -33,7 +33,7 @@ extension Transaction {
         let last = rows.last
       else { break }
       before = last.base.id
-      guard looks < Self.mostLooks else {
+      guard looks < Self.maxQueries else {
         (page.hasMore, page.last) = (true, before)
         return page
       }
@@ -65,7 +65,7 @@ extension Transaction {
         """, range())
       if let line = first.int(0, 0) { results.through = Int(line) - 1 }
     }
-    let wanted = Phase.allCases.filter(query.wants)
+    let wanted = Phase.allCases.filter(query.includes)
     let found = try execute(
       """
       SELECT j.id, j.line, \(JobRow.fullBytes) FROM jobs j

@@ -24,11 +24,11 @@ extension PostgresJobStore: BatchStore {
           return .repeated(id)
         }
       }
-      guard try transaction.openBatches(of: batch.owner, upTo: limit) < limit else {
+      guard try transaction.lastCheckedOpenBatch(of: batch.owner, upTo: limit) < limit else {
         return .tooMany
       }
       if let key {
-        try transaction.remember([(key: key, since: batch.createdAt, jobs: [batch.id])])
+        try transaction.insertKeys([(key: key, since: batch.createdAt, jobs: [batch.id])])
       }
       try transaction.add(
         """
@@ -62,12 +62,12 @@ extension PostgresJobStore: BatchStore {
   }
 
   /// Does nothing if the batch has jobs or received further lines.
-  public func abandon(_ id: BatchID, after lines: Int) async throws(StoreError) {
+  public func deleteUnused(_ id: BatchID, after lines: Int) async throws(StoreError) {
     try await write { transaction in
       guard let row = try transaction.batchRow(id, isLocked: true), row.batch.isUnused(after: lines)
       else { return }
-      try transaction.forget(row.number, row.base.id)
-      try transaction.forgetKey(of: row.base)
+      try transaction.deleteBatch(row.number, row.base.id)
+      try transaction.deleteKey(of: row.base)
     }
   }
 
@@ -92,14 +92,14 @@ extension PostgresJobStore: BatchStore {
       guard var row = try transaction.batchRow(id, isLocked: true) else { return (nil, nil) }
       let moment = try transaction.clock()
       guard change(&row.batch, moment) else { return (row.batch, nil) }
-      row.base.follow(row.batch)
+      row.base.copyState(from: row.batch)
       try transaction.write(row)
-      if row.isPurged { try transaction.forgetMessages(of: [id], waiting: true) }
-      if forgettingKey { try transaction.forgetKey(of: row.base) }
+      if row.isPurged { try transaction.deleteMessages(of: [id], includingUnsent: true) }
+      if forgettingKey { try transaction.deleteKey(of: row.base) }
       return (row.batch, row.number)
     }
     // All of its jobs may have finished already, so check the batch.
-    if let number { endingBatches.note([number]) }
+    if let number { endingBatches.insert([number]) }
     return batch
   }
 
@@ -118,46 +118,50 @@ extension PostgresJobStore: BatchStore {
   /// without ending them.
   public func results(_ query: ResultQuery) async throws(StoreError) -> BatchResults? {
     try await read { transaction in
-      try transaction.atOneMoment { try transaction.results(query) }
+      try transaction.withSnapshot { try transaction.results(query) }
     }
   }
 
   /// One transaction per call. If the answer to a commit is lost, the next call does not find the
   /// jobs that were changed. In this case all instances are notified to check their jobs.
-  public func endStopped(
+  public func endStoppedJobs(
     _ count: Int, keptFor retention: Duration,
-    forgetting cached: @escaping @Sendable (Job) -> CachedImage?
-  ) async throws(StoreError) -> BatchEnds {
+    deleting cached: @escaping @Sendable (Job) -> CachedImage?
+  ) async throws(StoreError) -> StoppedBatchJobs {
     let isAny = try await read {
       try !$0.execute("SELECT FROM batches WHERE stage >= 4 LIMIT 1").isEmpty
     }
-    guard isAny else { return BatchEnds() }
+    guard isAny else { return StoppedBatchJobs() }
     let tried = Atomic(0)
     do throws(StoreError) {
-      let ends = try await write { transaction -> BatchEnds in
+      let ends = try await write { transaction -> StoppedBatchJobs in
         // Without an uncertain commit, the earlier tries were rolled back and do not count.
         if !transaction.isRepeated { tried.store(0, ordering: .relaxed) }
-        let ends = try transaction.endStopped(count, keptFor: retention, forgetting: cached)
+        let ends = try transaction.endStoppedJobs(count, keptFor: retention, deleting: cached)
         tried.add(ends.count, ordering: .relaxed)
         return ends
       }
-      if tried.load(ordering: .relaxed) > ends.count { tell(.lost, from: .none) }
+      if tried.load(ordering: .relaxed) > ends.count { publish(.lost, from: .none) }
       return ends
     } catch {
-      if case .unavailable = error, tried.load(ordering: .relaxed) > 0 { tell(.lost, from: .none) }
+      if case .unavailable = error, tried.load(ordering: .relaxed) > 0 {
+        publish(.lost, from: .none)
+      }
       throw error
     }
   }
 
   /// Checks with a read transaction first whether there is anything to do.
-  public func tidyBatches(idleFor idle: Duration, _ count: Int) async throws(StoreError) -> Int {
+  public func closeAndExpireBatches(idleFor idle: Duration, _ count: Int) async throws(StoreError)
+    -> Int
+  {
     let isAny = try await read { transaction in
-      try !transaction.execute(Transaction.untidyBatches, [transaction.moment]).isEmpty
+      try !transaction.execute(Transaction.batchesToMaintain, [transaction.moment]).isEmpty
     }
     guard isAny else { return 0 }
     let (tidied, after) = try await write { [after = openBatches.load(ordering: .relaxed)] in
       var after = after
-      return (try $0.tidyBatches(idleFor: idle, count, after: &after), after)
+      return (try $0.closeAndExpireBatches(idleFor: idle, count, after: &after), after)
     }
     openBatches.store(after, ordering: .relaxed)
     return tidied
@@ -165,14 +169,14 @@ extension PostgresJobStore: BatchStore {
 
   /// Checks only batches with jobs that this process finished since the last call.
   public func finishBatches() async throws(StoreError) -> Bool {
-    let numbers = endingBatches.takeAll()
+    let numbers = endingBatches.removeAll()
     guard !numbers.isEmpty else { return false }
     do throws(StoreError) {
       let ended = try await read { try $0.endedBatches(among: numbers) }
       guard !ended.isEmpty else { return false }
       return try await write { try $0.finishBatches(ended) }
     } catch {
-      endingBatches.note(numbers)
+      endingBatches.insert(numbers)
       throw error
     }
   }
@@ -190,15 +194,15 @@ extension PostgresJobStore: BatchStore {
 extension Transaction {
   /// Matches batches that have expired. Clients no longer see them; the row stays until no job
   /// refers to it.
-  static let overBatches = """
+  static let expiredBatches = """
     b.stage IN (2, 3) AND b.expires_at <= (SELECT moment($1))
       AND NOT EXISTS (SELECT FROM jobs j WHERE j.batch = b.number)
     """
 
   /// Returns a row if a batch may have to be closed, finished or deleted.
-  static let untidyBatches = """
+  static let batchesToMaintain = """
     SELECT WHERE EXISTS (SELECT FROM batches WHERE stage < 2)
-      OR EXISTS (SELECT FROM batches b WHERE \(overBatches))
+      OR EXISTS (SELECT FROM batches b WHERE \(expiredBatches))
     """
 
   /// The current time of the store.
@@ -207,7 +211,7 @@ extension Transaction {
   }
 
   /// Counts an owner's unfinished batches, up to a limit, by the committed stages.
-  fileprivate func openBatches(of owner: Owner, upTo limit: Int) throws -> Int {
+  fileprivate func lastCheckedOpenBatch(of owner: Owner, upTo limit: Int) throws -> Int {
     let rows = try execute(
       """
       SELECT count(*) FROM (SELECT FROM batches
@@ -222,7 +226,7 @@ extension Transaction {
 
   /// Deletes the batch's idempotency key. Deletes nothing if the key expired before and was reused
   /// for another batch.
-  fileprivate func forgetKey(of batch: Batch) throws {
+  fileprivate func deleteKey(of batch: Batch) throws {
     guard let key = batch.key else { return }
     try execute(
       "DELETE FROM keys WHERE owner = $1 AND key = $2 AND jobs = $3",
@@ -240,27 +244,27 @@ extension Transaction {
     let end = lines.offset + lines.count
     // An earlier try with the same lines was committed although its answer was lost.
     if row.base.received >= end, let first = lines.jobs.first?.id, try !knownJobs([first]).isEmpty {
-      return .taken(row.batch)
+      return .accepted(row.batch)
     }
     guard row.base.state == .receiving, row.base.received == lines.offset else {
       return .refused(row.batch)
     }
     let moment = try clock()
-    let places = request.rows.compactMap(\.queue).reduce(0) { $0 + $1.places }
+    let places = request.rows.compactMap(\.queue).reduce(0) { $0 + $1.slots }
     let owner = Array(row.base.owner.name.utf8)
     let totals = try totals()
     // Lines without jobs need no slots in the queue.
     guard
       places == 0
-        || refusals.hasRoom(
+        || refusals.hasCapacity(
           for: places, of: owner, held: totals.lines, within: request.capacity, at: moment)
     else { return .queueFull }
     let rejected = try lines.rejected.map { try RecordEncoder.encode($0) }
-    let rejectedBytes = rejected.reduce(0) { $0 + Self.rejectedLine + $1.count }
+    let rejectedBytes = rejected.reduce(0) { $0 + Self.rejectedLineOverhead + $1.count }
     let bytes = request.rows.reduce(rejectedBytes) { $0 + $1.storedBytes }
     guard
       bytes == 0
-        || storageRefusals.hasRoom(
+        || storageRefusals.hasCapacity(
           for: bytes, of: owner, held: totals.stored,
           within: QueueCapacity(request.capacity.recordBytes), at: moment)
     else { return .recordsFull }
@@ -274,8 +278,8 @@ extension Transaction {
         .int(row.number), .ints(lines.rejected.map { Int64($0.line) }),
         .byteStrings(rejected),
       ])
-    row.base.take(lines, at: moment)
+    row.base.addLines(lines, at: moment)
     try write(row)
-    return .taken(try batchRow(id, isLocked: true)?.batch ?? row.batch)
+    return .accepted(try batchRow(id, isLocked: true)?.batch ?? row.batch)
   }
 }

@@ -3,7 +3,7 @@ internal import Logging
 internal import Records
 
 /// A variant to store in the cache.
-struct KeepRequest: Sendable {
+struct SaveVariantRequest: Sendable {
   var row: CacheRow
   /// The job whose reservation of the image is released in the same transaction.
   var holder: JobID
@@ -58,29 +58,29 @@ extension PostgresJobStore: CacheStore {
   }
 
   /// Deletes entries; their images become candidates for deletion if nothing else refers to them.
-  public func drop(_ ids: [CacheEntry.ID]) async throws(StoreError) {
+  public func delete(_ ids: [CacheEntry.ID]) async throws(StoreError) {
     guard !ids.isEmpty else { return }
-    try await write { try $0.drop(ids) }
+    try await write { try $0.deleteEntries(ids) }
   }
 
   /// Deletes all entries under these keys in one transaction.
-  public func drop(keys: [Fingerprint]) async throws(StoreError) -> Int {
+  public func delete(keys: [Fingerprint]) async throws(StoreError) -> Int {
     guard !keys.isEmpty else { return 0 }
     return try await write {
-      try $0.dropEntries("key = ANY ($1)", [.byteStrings(keys.map(\.bytes))]).count
+      try $0.deleteEntries(where: "key = ANY ($1)", [.byteStrings(keys.map(\.bytes))]).count
     }
   }
 
   /// Deletes up to `count` entries in one transaction.
-  public func drop(
+  public func delete(
     resource: Fingerprint, count: Int
   ) async throws(StoreError) -> [ImageDigest] {
     try await write {
-      try $0.dropEntries(
-        """
-        number IN (SELECT number FROM cache WHERE key = $1
-          UNION ALL SELECT number FROM cache WHERE resource = $1 LIMIT $2)
-        """, [.bytes(resource.bytes), .int(Int64(count))])
+      try $0.deleteEntries(
+        where: """
+          number IN (SELECT number FROM cache WHERE key = $1
+            UNION ALL SELECT number FROM cache WHERE resource = $1 LIMIT $2)
+          """, [.bytes(resource.bytes), .int(Int64(count))])
     }
   }
 
@@ -92,8 +92,8 @@ extension PostgresJobStore: CacheStore {
     var count = 0
     while true {
       let dropped = try await write {
-        try $0.dropEntries(
-          "number IN (SELECT number FROM cache WHERE number <= $1 LIMIT 500)", [.int(last)]
+        try $0.deleteEntries(
+          where: "number IN (SELECT number FROM cache WHERE number <= $1 LIMIT 500)", [.int(last)]
         ).count
       }
       count += dropped
@@ -114,11 +114,11 @@ extension PostgresJobStore: CacheStore {
 
   /// Stores a variant and releases the reservation of its image, in one transaction together with
   /// other queued requests.
-  public func keep(
+  public func save(
     _ variant: StoredVariant, within limit: Int, releasing holder: JobID,
     lastUse: @escaping CacheEntry.LastUse
   ) async throws(StoreError) {
-    let request = KeepRequest(
+    let request = SaveVariantRequest(
       row: CacheRow(variant, limit: limit), holder: holder, lastUse: lastUse)
     _ = try await writing.perform(.keep(request))
   }
@@ -134,19 +134,19 @@ extension PostgresJobStore: CacheStore {
 
 extension Transaction {
   /// Stores variants with a fixed number of statements, as long as nothing has to be evicted.
-  func keep(_ requests: [KeepRequest]) throws {
+  func saveVariants(_ requests: [SaveVariantRequest]) throws {
     guard !requests.isEmpty else { return }
     // If several requests have the same name, the last one wins.
     let rows = Array(Dictionary(requests.map { ($0.row.id, $0.row) }) { $1 }.values)
-    let known = try sharedImages(Set(rows.map(\.digest)), toCount: true)
+    let known = try lockForReferences(Set(rows.map(\.digest)), toCount: true)
     let totals = try totalsOfImages()
-    try keep(rows) { known[$0] == false }
+    try saveEntries(rows) { known[$0] == false }
     // Same result as storing them one after the other: the last one stays.
     for request in requests.reversed() {
       let row = request.row
       guard known[row.digest] == false, row.bytes <= row.limit else { continue }
       try trimCache(to: row.limit, sparing: row.id, totals, lastUse: request.lastUse)
     }
-    try noteCandidates(endReservations(of: requests.map(\.holder)))
+    try addDeletionCandidates(deleteReservations(of: requests.map(\.holder)))
   }
 }

@@ -11,7 +11,7 @@ enum WriteRequest: Sendable {
   case reserve(ReserveRequest)
   /// A variant to store, and a job to delete. Each is merged with others of its kind: a job may
   /// have many variants, and a purge deletes many jobs.
-  case keep(KeepRequest)
+  case keep(SaveVariantRequest)
   case remove(RemoveRequest)
   /// Any other work, in its own transaction.
   case task(isSynced: Bool, PostgresJobStore.Body)
@@ -40,7 +40,7 @@ enum WriteRequest: Sendable {
 }
 
 /// The result of a request.
-struct WriteAnswer: Sendable {
+struct WriteResult: Sendable {
   /// For a change: the result of each of its jobs.
   var jobs: [Result<Job?, StoreError>] = []
   /// Whether a job was left unchanged because the queue is full.
@@ -48,9 +48,9 @@ struct WriteAnswer: Sendable {
   /// Evicted images, whose files are to be removed.
   var evicted: [ImageName] = []
   /// Jobs with an equal request that were claimed together with the change.
-  var gathered: [ClaimedJob] = []
+  var claimedEqual: [ClaimedJob] = []
   /// Whether jobs that waited for these ones became ready.
-  var hasAwakened = false
+  var hasReadyJobs = false
   /// The result of a reservation.
   var reservation: Reservation?
   /// The result of a request to delete a job.
@@ -67,9 +67,9 @@ struct ChangeRequest: Sendable {
   var completion: Completion?
   /// Returns new claim numbers for jobs with an equal request; `nil` if no such jobs are to be
   /// claimed.
-  var gathering: (@Sendable (Int) -> [Int64])?
+  var newClaimNumbers: (@Sendable (Int) -> [Int64])?
   /// The limits for finished jobs that the change queues again; `nil` if there are none.
-  var room: QueueRoom?
+  var queueLimits: QueueLimits?
 
   /// A small image to store in the database, unless it is stored already.
   var image: EmbeddedImage? { completion?.image }
@@ -90,7 +90,7 @@ extension PostgresJobStore {
   ) async throws(StoreError) -> Job? {
     let request = ChangeRequest(targets: [(id, claim)], change: change)
     let answer = try await writing.perform(.change(request))
-    if answer.hasAwakened { wakeAll() }
+    if answer.hasReadyJobs { wakeAllInstances() }
     return try answer.jobs.first?.get()
   }
 
@@ -101,20 +101,20 @@ extension PostgresJobStore {
     _ change: @escaping @Sendable (inout Job) -> Bool
   ) async throws(StoreError) -> UpdateOutcome {
     var request = ChangeRequest(targets: [(id, nil)], change: change)
-    request.room = queueRoom(within: capacity)
+    request.queueLimits = queueRoom(within: capacity)
     let answer = try await writing.perform(.change(request))
-    if answer.hasAwakened { wakeAll() }
+    if answer.hasReadyJobs { wakeAllInstances() }
     guard !answer.isQueueFull else { return .queueFull }
     guard let job = try answer.jobs.first?.get() else { return .unknown }
     return .updated(job)
   }
 
-  func queueRoom(within capacity: QueueCapacity) -> QueueRoom {
-    QueueRoom(capacity: capacity, refusals: refusals, refusedLines: refusedLines)
+  func queueRoom(within capacity: QueueCapacity) -> QueueLimits {
+    QueueLimits(capacity: capacity, refusals: refusals, refusedLines: refusedLines)
   }
 
   /// Wakes every instance, including this one, to claim jobs.
-  func wakeAll() { tell(.queued, from: .none) }
+  func wakeAllInstances() { publish(.queued, from: .none) }
 
   /// Changes the jobs one after the other. A job that can't be changed because its record is
   /// unreadable is logged and reported as lost.
@@ -128,16 +128,16 @@ extension PostgresJobStore {
       throw StoreError(cause: error)
     }
     let attempt = ClaimAttempt(unknownClaims)
-    if completion.gathers, isShared {
-      request.gathering = { [self] in attempt.note(numbers(completion.instance, $0)) }
+    if completion.claimsEqual, isShared {
+      request.newClaimNumbers = { [self] in attempt.record(numbers(completion.instance, $0)) }
     }
-    let answer: WriteAnswer
+    let answer: WriteResult
     do throws(StoreError) { answer = try await writing.perform(.change(request)) } catch {
       attempt.fail()
       throw error
     }
-    let isAnyLeft = attempt.succeed(with: answer.gathered.map(\.claim.number))
-    if answer.hasAwakened || isAnyLeft { wakeAll() }
+    let isAnyLeft = attempt.succeed(with: answer.claimedEqual.map(\.claim.number))
+    if answer.hasReadyJobs || isAnyLeft { wakeAllInstances() }
     let jobs = zip(completion.claims, answer.jobs).map { claim, result -> Job? in
       do throws(StoreError) { return try result.get() } catch {
         log.error(
@@ -146,7 +146,7 @@ extension PostgresJobStore {
       }
     }
     var completed = Completed(jobs: jobs, evicted: answer.evicted)
-    completed.gathered = answer.gathered
+    completed.claimedEqual = answer.claimedEqual
     return completed
   }
 
@@ -157,7 +157,7 @@ extension PostgresJobStore {
   ) async throws(StoreError) -> Removal {
     let request = RemoveRequest(id: id, condition: condition)
     let answer = try await writing.perform(.remove(request))
-    if answer.hasAwakened { wakeAll() }
+    if answer.hasReadyJobs { wakeAllInstances() }
     return answer.removal
   }
 
@@ -175,7 +175,7 @@ extension PostgresJobStore {
         }
       }
       try transaction.delete(jobs)
-      try transaction.forgetMessages(of: jobs.map(\.id), waiting: false)
+      try transaction.deleteMessages(of: jobs.map(\.id), includingUnsent: false)
       return jobs.map(\.id)
     }
   }
@@ -191,12 +191,12 @@ extension Transaction {
     ORDER BY j.expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
     """
 
-  typealias WriteOutcomes = [Result<WriteAnswer, StoreError>]
+  typealias WriteOutcomes = [Result<WriteResult, StoreError>]
 
   func write(_ requests: [WriteRequest], isRepeated: Bool) throws -> WriteOutcomes {
     var changes: [(place: Int, request: ChangeRequest)] = []
     var reservations: [(place: Int, request: ReserveRequest)] = []
-    var variants: [KeepRequest] = []
+    var variants: [SaveVariantRequest] = []
     var removals: [(place: Int, request: RemoveRequest)] = []
     for (place, request) in requests.enumerated() {
       switch request {
@@ -207,7 +207,7 @@ extension Transaction {
       case .task(_, let body): try body(self)
       }
     }
-    var outcomes = requests.map { _ in WriteOutcomes.Element.success(WriteAnswer()) }
+    var outcomes = requests.map { _ in WriteOutcomes.Element.success(WriteResult()) }
     let counts = !reservations.isEmpty || changes.contains { $0.request.completion != nil }
     let totals = counts ? try totalsOfImages() : nil
     if !changes.isEmpty {
@@ -221,10 +221,10 @@ extension Transaction {
         outcomes[reservation.place] = outcome
       }
     }
-    try keep(variants)
+    try saveVariants(variants)
     let removed = try remove(removals.map(\.request))
     for (removal, outcome) in zip(removals, removed) { outcomes[removal.place] = outcome }
-    try thinOut()
+    try removeCrowdedReferences()
     return outcomes
   }
 
@@ -246,13 +246,13 @@ extension Transaction {
       }
     }
     try delete(Array(gone.values))
-    try forgetMessages(of: Array(gone.keys), waiting: true)
+    try deleteMessages(of: Array(gone.keys), includingUnsent: true)
     // Only the first answer reports that jobs became ready.
-    var hasAwakened = awakened > 0
+    var hasAwakened = readyCount > 0
     return removals.map { removal in
       removal.map { removal in
         defer { hasAwakened = false }
-        return WriteAnswer(hasAwakened: hasAwakened, removal: removal)
+        return WriteResult(hasReadyJobs: hasAwakened, removal: removal)
       }
     }
   }
@@ -262,7 +262,7 @@ extension Transaction {
     _ requests: [ChangeRequest], _ totals: Totals?, isRepeated: Bool
   ) throws -> WriteOutcomes {
     let completions = requests.compactMap(\.completion)
-    var answers = requests.map { _ in WriteAnswer() }
+    var answers = requests.map { _ in WriteResult() }
     // The images' rows must be locked before it is known which of these images have to be written.
     // An image that existed when space was freed may have been evicted since, by another request or
     // another instance.
@@ -272,17 +272,17 @@ extension Transaction {
     if let totals, !completions.isEmpty {
       var arriving: [[UInt8]: Int] = [:]
       for (index, request) in requests.enumerated() {
-        answers[index].evicted = try makeRoom(for: request, &arriving, totals)
+        answers[index].evicted = try freeSpace(for: request, &arriving, totals)
       }
     }
     var changes = try JobChanges(to: Set(requests.flatMap(\.targets).map(\.id)), in: self)
     for (index, request) in requests.enumerated() {
-      try make(request, &changes, isRepeated: isRepeated, &answers[index])
+      try applyChange(request, &changes, isRepeated: isRepeated, &answers[index])
     }
     let entries = requests.compactMap(\.entry)
     // A cache entry is counted in its image's row. Two transactions that both held a shared lock on
     // the row would deadlock.
-    let known = try sharedImages(
+    let known = try lockForReferences(
       changes.begun.keys + entries.map(\.digest), toCount: !entries.isEmpty,
       owners: changes.owners)
     var begun = changes.begun
@@ -291,30 +291,30 @@ extension Transaction {
     {
       begun[entry.digest] = begun[entry.digest] ?? entry.bytes
     }
-    try begin(begun, known: known, offered: offered, owners: changes.owners)
+    try addImages(begun, known: known, offered: offered, owners: changes.owners)
     try changes.write()
-    try handOn(requests, changes, &answers)
-    try keep(entries) { begun[$0] != nil || known[$0] == false }
+    try continueWaitingJobs(requests, changes, &answers)
+    try saveEntries(entries) { begun[$0] != nil || known[$0] == false }
     if let totals, !completions.isEmpty {
-      let releasing = zip(requests, answers).filter(\.1.gathered.isEmpty).compactMap {
+      let releasing = zip(requests, answers).filter(\.1.claimedEqual.isEmpty).compactMap {
         $0.0.completion?.releasing
       }
       try finish(completions, entries, totals, releasing, referredTo: Set(begun.keys))
     }
-    try noteCandidates(changes.dropped)
-    answers[0].hasAwakened = awakened > 0
+    try addDeletionCandidates(changes.dropped)
+    answers[0].hasReadyJobs = readyCount > 0
     return answers.map { .success($0) }
   }
 
-  private func make(
+  private func applyChange(
     _ request: ChangeRequest, _ changes: inout JobChanges, isRepeated: Bool,
-    _ answer: inout WriteAnswer
+    _ answer: inout WriteResult
   ) throws {
     for (id, claim) in request.targets {
       do {
         let job = try changes.change(
           id, under: claim, isRepeated: isRepeated || request.completion?.isRepeated == true,
-          within: request.room, by: request.change)
+          within: request.queueLimits, by: request.change)
         answer.jobs.append(.success(job))
       } catch let error as StoreError {
         answer.jobs.append(.failure(error))
@@ -327,34 +327,37 @@ extension Transaction {
 
   /// Continues the jobs that waited for a load that just ended: claims them for this instance or
   /// makes them ready.
-  private func handOn(
-    _ requests: [ChangeRequest], _ changes: JobChanges, _ answers: inout [WriteAnswer]
+  private func continueWaitingJobs(
+    _ requests: [ChangeRequest], _ changes: JobChanges, _ answers: inout [WriteResult]
   ) throws {
-    let passed = changes.left()
-    guard !passed.isEmpty || requests.contains(where: { $0.gathering != nil }) else { return }
+    let passed = changes.endedRequests()
+    guard !passed.isEmpty || requests.contains(where: { $0.newClaimNumbers != nil }) else { return }
     // Usually there are none, and one query finds that out.
-    let asked = try stillAsked(changes.left(requests.flatMap(\.targets).map(\.id)))
+    let asked = try requestsStillNeeded(
+      changes.endedRequests(requests.flatMap(\.targets).map(\.id)))
     guard !asked.isEmpty else { return }
     for (index, request) in requests.enumerated() {
-      guard let completion = request.completion, let numbers = request.gathering else { continue }
+      guard let completion = request.completion, let numbers = request.newClaimNumbers else {
+        continue
+      }
       let ended = zip(request.targets, answers[index].jobs).filter { (try? $1.get()) != nil }
-      answers[index].gathered = try gather(
-        changes.left(ended.map(\.0.id)).intersection(asked), sparing: changes.queuedAgain,
-        atMost: Self.mostGathered, for: completion.instance, numbers)
+      answers[index].claimedEqual = try claimEqual(
+        to: changes.endedRequests(ended.map(\.0.id)).intersection(asked), except: changes.requeued,
+        atMost: Self.maxClaimedEqual, for: completion.instance, numbers)
     }
-    try passOn(passed.intersection(asked))
+    try continueLoads(passed.intersection(asked))
   }
 
   /// The maximum number of equal jobs that finish together with a load; further ones are claimed
   /// normally.
-  private static let mostGathered = 500
+  private static let maxClaimedEqual = 500
 
   /// Frees space for a small image that is stored in the database, unless it is stored already. The
   /// image is stored even if freeing the space needs several transactions; the following ones
   /// continue.
   /// - Parameter arriving: the sizes of such images in this transaction, by digest.
   /// - Returns: the evicted images.
-  private func makeRoom(
+  private func freeSpace(
     for request: ChangeRequest, _ arriving: inout [[UInt8]: Int], _ totals: Totals
   ) throws -> [ImageName] {
     guard let image = request.image, let completion = request.completion,
@@ -369,8 +372,8 @@ extension Transaction {
     guard try pinnedBytes(with: digest) + coming <= completion.imageLimit else {
       throw StoreError.full
     }
-    return try makeRoom(
-      within: completion.imageLimit - coming, atLeast: image.content.count, totals,
+    return try evictImages(
+      downTo: completion.imageLimit - coming, atLeast: image.content.count, totals,
       for: completion.instance)
   }
 
@@ -385,7 +388,7 @@ extension Transaction {
         to: completion.cacheLimit, sparing: own, totals, lastUse: completion.lastUse)
       try trimCache(to: completion.cacheLimit, totals, lastUse: completion.lastUse)
     }
-    let released = try endReservations(of: releasing)
-    try noteCandidates(released.subtracting(begun))
+    let released = try deleteReservations(of: releasing)
+    try addDeletionCandidates(released.subtracting(begun))
   }
 }

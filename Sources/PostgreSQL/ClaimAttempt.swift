@@ -7,7 +7,7 @@ internal import Synchronization
 /// The next claim requeues the jobs that it finds under these numbers. A commit can take longer
 /// than that, for example while the server's disk stalls. Therefore the numbers are remembered and
 /// compared with the held claims at each renewal of the lease.
-final class UnknownClaims: Sendable {
+final class UncertainClaims: Sendable {
   private struct Numbers {
     /// The numbers that the next claim searches for.
     var next: Set<Int64> = []
@@ -33,7 +33,7 @@ final class UnknownClaims: Sendable {
   /// Makes the next claim search again for the uncertain numbers among the claims that are held
   /// now.
   /// - Returns: whether there are any.
-  func lookAgain(among held: Set<Int64>) -> Bool {
+  func recheck(among held: Set<Int64>) -> Bool {
     numbers.withLock { numbers in
       let late = numbers.all.intersection(held)
       numbers.next.formUnion(late)
@@ -41,7 +41,7 @@ final class UnknownClaims: Sendable {
     }
   }
 
-  func takeAll() -> Set<Int64> {
+  func removeAll() -> Set<Int64> {
     numbers.withLock { numbers in
       defer { numbers.next = [] }
       return numbers.next
@@ -61,31 +61,31 @@ final class ClaimAttempt: Sendable {
     var ofOthers: Set<Int64> = []
   }
 
-  private let unknown: UnknownClaims
+  private let unknown: UncertainClaims
   private let tries = Mutex(Tries())
 
-  init(_ unknown: UnknownClaims) { self.unknown = unknown }
+  init(_ unknown: UncertainClaims) { self.unknown = unknown }
 
   /// Starts a try.
   /// - Returns: the numbers that earlier tries or failed calls may have claimed; this transaction
   ///   must requeue them.
-  func begin() -> Set<Int64> {
+  func startTry() -> Set<Int64> {
     tries.withLock { tries in
       tries.before.formUnion(tries.last)
       tries.last = []
-      tries.ofOthers.formUnion(unknown.takeAll())
+      tries.ofOthers.formUnion(unknown.removeAll())
       return tries.before.union(tries.ofOthers)
     }
   }
 
   /// Starts a try and requeues the jobs that earlier tries may have claimed.
-  func putBackOthers(in transaction: Transaction) throws {
-    let earlier = begin()
-    if !earlier.isEmpty { try transaction.putBack(earlier) }
+  func requeueEarlierClaims(in transaction: Transaction) throws {
+    let earlier = startTry()
+    if !earlier.isEmpty { try transaction.requeueClaims(earlier) }
   }
 
   /// Records the numbers that this try is about to claim.
-  func note(_ claims: [Int64]) -> [Int64] {
+  func record(_ claims: [Int64]) -> [Int64] {
     tries.withLock { $0.last.formUnion(claims) }
     return claims
   }
@@ -109,7 +109,7 @@ final class ClaimAttempt: Sendable {
 
 extension Transaction {
   /// Requeues the jobs of uncertain claims. If other jobs share their load, those continue.
-  fileprivate func putBack(_ claims: Set<Int64>) throws {
+  fileprivate func requeueClaims(_ claims: Set<Int64>) throws {
     let rows = try execute(
       """
       UPDATE queue q SET state = 0, instance = NULL, claim = NULL, claimed_at = NULL, leads = false
@@ -124,8 +124,8 @@ extension Transaction {
       if let owner = rows.bytes(row, 0) {
         tallies[batch == nil ? .places(owner) : .lines(owner)] += Int(rows.int(row, 1) ?? 0)
       }
-      batches.move(batch, from: .loading, to: .queued)
+      batches.recordPhaseChange(in: batch, from: .loading, to: .queued)
     }
-    try passOn(Set(rows.all.compactMap { rows.bytes($0, 3) }))
+    try continueLoads(Set(rows.all.compactMap { rows.bytes($0, 3) }))
   }
 }

@@ -8,10 +8,10 @@ extension PostgresJobStore {
   /// If many jobs with a busy origin are seen for the first time, the claim takes several
   /// transactions.
   public func claim(
-    _ count: Int, for instance: Instance, room: OriginRoom, owners: OwnerRoom<Owner>
+    _ count: Int, for instance: Instance, room: OriginCapacity, owners: OwnerCapacity<Owner>
   ) async throws(StoreError) -> Claimed {
     var claimed = Claimed(jobs: [], nextDue: nil)
-    var (cursor, served) = turns.withLock { $0 }
+    var (cursor, served) = roundRobin.withLock { $0 }
     var step = ClaimStep(
       room: room, owners: owners.renamed { Array($0.name.utf8) }, cursor: cursor)
     // A claim that starts in the middle of the queues continues with the first ones afterwards.
@@ -20,11 +20,11 @@ extension PostgresJobStore {
       do throws(StoreError) {
         let request = ClaimRequest(
           count: count - claimed.jobs.count, instance: instance, room: step.room,
-          owners: step.owners, page: step.nextPage, before: handedOver.load(ordering: .relaxed),
+          owners: step.owners, page: step.nextPage, before: claimedCount.load(ordering: .relaxed),
           isShared: isShared,
           cursor: cursor, served: served)
         step = try await claiming { [self] transaction, attempt in
-          try transaction.claim(request) { attempt.note(numbers($0, $1)) }
+          try transaction.claim(request) { attempt.record(numbers($0, $1)) }
         }
       } catch {
         // Jobs that earlier transactions claimed must still reach their workers.
@@ -32,7 +32,7 @@ extension PostgresJobStore {
         log.error("failed to claim more jobs", metadata: ["error": "\(error)"])
         break
       }
-      handedOver.add(step.jobs.count, ordering: .relaxed)
+      claimedCount.add(step.jobs.count, ordering: .relaxed)
       for lane in step.served { served.serve(lane) }
       for job in step.jobs {
         do throws(StoreError) { claimed.jobs.append(try job.get()) } catch {
@@ -41,8 +41,8 @@ extension PostgresJobStore {
           step.isDone = false
         }
       }
-      claimed.shared.formUnion(step.shared)
-      claimed.awaited.formUnion(step.awaited)
+      claimed.shared.formUnion(step.equalQueued)
+      claimed.loadingElsewhere.formUnion(step.loadingElsewhere)
       if step.isHeldBack { claimed.isHeldBack = true }
       claimed.isQueueEmpty = step.isQueueEmpty
       if step.isDone {
@@ -52,7 +52,7 @@ extension PostgresJobStore {
       }
     } while !step.isDone && claimed.jobs.count < count && !Task.isCancelled
     claimed.nextDue = step.nextDue
-    turns.withLock { [cursor, served] in $0 = (cursor, served) }
+    roundRobin.withLock { [cursor, served] in $0 = (cursor, served) }
     return claimed
   }
 
@@ -73,11 +73,11 @@ extension PostgresJobStore {
       let rows = try transaction.execute(
         """
         SELECT \(QueuedJob.columns) FROM queue q
-        WHERE q.state <> 4 AND q.request = $1 AND \(Transaction.isNotStopped) ORDER BY q.priority DESC, q.rank LIMIT $2 FOR UPDATE SKIP LOCKED
+        WHERE q.state <> 4 AND q.request = $1 AND \(Transaction.isNotInStoppedBatch) ORDER BY q.priority DESC, q.rank LIMIT $2 FOR UPDATE SKIP LOCKED
         """, [.bytes(request.bytes), .int(Int64(count))])
       let jobs = rows.all.compactMap { QueuedJob(rows, $0) }
-      let claims = attempt.note(numbers(instance, jobs.count))
-      return try transaction.take(jobs, for: instance, at: moment, claims)
+      let claims = attempt.record(numbers(instance, jobs.count))
+      return try transaction.markLoading(jobs, for: instance, at: moment, claims)
     }
     return results.compactMap { result in
       do throws(StoreError) { return try result.get() } catch {
@@ -94,11 +94,11 @@ extension PostgresJobStore {
     let attempt = ClaimAttempt(unknownClaims)
     do throws(StoreError) {
       let (value, hasAwakened) = try await perform(on: claiming) { transaction in
-        try attempt.putBackOthers(in: transaction)
-        return (try body(transaction, attempt), transaction.awakened > 0)
+        try attempt.requeueEarlierClaims(in: transaction)
+        return (try body(transaction, attempt), transaction.readyCount > 0)
       }
       attempt.succeed()
-      if hasAwakened { wakeAll() }
+      if hasAwakened { wakeAllInstances() }
       return value
     } catch {
       attempt.fail()
@@ -117,8 +117,8 @@ extension PostgresJobStore {
 struct ClaimRequest: Sendable {
   var count: Int
   var instance: Instance
-  var room: OriginRoom
-  var owners: OwnerRoom<[UInt8]>
+  var room: OriginCapacity
+  var owners: OwnerCapacity<[UInt8]>
   /// The maximum number of ready jobs to read.
   var page: Int?
   /// The number of jobs claimed before.
@@ -126,9 +126,9 @@ struct ClaimRequest: Sendable {
   /// Whether other instances may use the store.
   var isShared: Bool
   /// The queue to start with.
-  var cursor: LaneCursor
+  var cursor: QueueCursor
   /// When each queue was served last.
-  var served: ServedLanes
+  var served: ServedQueues
 
   /// The number of jobs to read first. In a cluster it is only slightly more than requested,
   /// because the read rows and the rows of their origins are locked and other instances skip or
@@ -142,24 +142,24 @@ struct ClaimRequest: Sendable {
 struct ClaimStep: Sendable {
   var jobs: [Result<(job: Job, claim: Claim), StoreError>] = []
   /// The requests of claimed jobs that further queued jobs have too.
-  var shared: Set<Fingerprint> = []
+  var equalQueued: Set<Fingerprint> = []
   /// The remaining capacity.
-  var room: OriginRoom
-  var owners: OwnerRoom<[UInt8]>
+  var room: OriginCapacity
+  var owners: OwnerCapacity<[UInt8]>
   var nextDue: Timestamp?
   var isQueueEmpty = false
   var isDone = false
   /// See ``Claimed``.
-  var awaited: Set<Fingerprint> = []
+  var loadingElsewhere: Set<Fingerprint> = []
   var isHeldBack = false
   /// See ``ClaimRequest/page``.
   var nextPage: Int?
   /// The queues of the claimed jobs, in order.
-  var served: [QueueLane] = []
+  var served: [JobQueueName] = []
   /// The queue to continue with.
-  var cursor: LaneCursor
+  var cursor: QueueCursor
 
-  init(room: OriginRoom, owners: OwnerRoom<[UInt8]>, cursor: LaneCursor) {
+  init(room: OriginCapacity, owners: OwnerCapacity<[UInt8]>, cursor: QueueCursor) {
     (self.room, self.owners, self.cursor) = (room, owners, cursor)
   }
 }
@@ -167,10 +167,10 @@ struct ClaimStep: Sendable {
 extension Transaction {
   /// The maximum number of rows that one transaction reads without claiming them: each is deferred
   /// by a write, and other transactions wait.
-  private static let maxLooks = 1_000
+  private static let maxRowsPerClaim = 1_000
 
   /// Excludes jobs of cancelled or purged batches.
-  static let isNotStopped =
+  static let isNotInStoppedBatch =
     "(q.batch IS NULL OR NOT EXISTS (SELECT FROM batches b WHERE b.number = q.batch AND b.stage >= 4))"
 
   fileprivate func claim(
@@ -178,50 +178,52 @@ extension Transaction {
   ) throws -> ClaimStep {
     let moment = try checkLease(of: request.instance)
     var step = ClaimStep(room: request.room, owners: request.owners, cursor: request.cursor)
-    guard try wakeDue(at: moment) else { return step }
-    let page = request.page ?? request.firstPage(atMost: Self.maxLooks)
-    let lanes = try readyLanes(from: request.cursor, of: request.owners)
+    guard try makeDueJobsReady(at: moment) else { return step }
+    let page = request.page ?? request.firstPage(atMost: Self.maxRowsPerClaim)
+    let lanes = try claimQueues(from: request.cursor, of: request.owners)
     step.cursor = lanes.next
     let plan = ClaimPlan(
-      Turns(loading: lanes.loading, served: request.served), owners: request.owners,
+      RoundRobin(loading: lanes.loading, served: request.served), owners: request.owners,
       after: request.before, at: moment)
     let (pages, aside) = try queuedJobs(lanes.pages, page: page, request, by: plan)
-    step.cursor.note(aside)
+    step.cursor.update(with: aside)
     let jobs = pages.flatMap(\.jobs) + aside
     let around =
       try request.isShared
-      ? surroundings(of: jobs, as: request.instance, at: moment) : Surroundings()
-    let left = around.left(of: request.room, for: jobs)
-    var handover = Handover(request.count, of: pages, aside, around: around, room: left, by: plan)
+      ? clusterLoad(for: jobs, as: request.instance, at: moment) : ClusterLoad()
+    let left = around.remainingCapacity(of: request.room, for: jobs)
+    var handover = JobSelection(
+      request.count, of: pages, aside, around: around, room: left, by: plan)
     handover.run()
-    step.served = handover.taken.map(\.place.lane)
-    try move(handover.parked, to: .parked)
-    try move(handover.undue, to: .due)
-    try move(handover.awaiting.map(\.id), to: .awaiting)
-    let claims = numbers(request.instance, handover.taken.count)
+    step.served = handover.selected.map(\.place.queue)
+    try setState(of: handover.parked, to: .parked)
+    try setState(of: handover.notDue, to: .due)
+    try setState(of: handover.awaiting.map(\.id), to: .awaiting)
+    let claims = numbers(request.instance, handover.selected.count)
     let leaders =
       try request.isShared
-      ? self.leaders(among: handover.taken, around, of: request.instance) : []
-    step.jobs = try take(
-      handover.taken, for: request.instance, at: moment, claims, leading: Set(leaders.map(\.id)))
-    try spend(
-      request.room.overall?.requestsPerSecond ?? 0, at: leaders.compactMap(\.origin), at: moment)
+      ? self.leadingJobs(among: handover.selected, around, of: request.instance) : []
+    step.jobs = try markLoading(
+      handover.selected, for: request.instance, at: moment, claims, leading: Set(leaders.map(\.id)))
+    try recordRequests(
+      rate: request.room.overall?.requestsPerSecond ?? 0, at: leaders.compactMap(\.origin),
+      at: moment)
     step.owners = handover.owners
-    for job in handover.taken { step.room.take(job.origin) }
+    for job in handover.selected { step.room.countTransfer(to: job.origin) }
     for origin in Set(jobs.compactMap(\.origin)) {
-      step.room.exceptions[origin] = min(step.room[origin], handover.room[origin])
+      step.room.exceptions[origin] = min(step.room[origin], handover.origins[origin])
     }
     // Further jobs may be queued behind the deferred ones.
     step.isDone =
-      handover.isDone && (handover.awaiting.isEmpty || handover.taken.count >= request.count)
-    step.awaited = Set(handover.awaiting.compactMap(\.request))
-    let taken = Set(handover.taken.map(\.id))
+      handover.isDone && (handover.awaiting.isEmpty || handover.selected.count >= request.count)
+    step.loadingElsewhere = Set(handover.awaiting.compactMap(\.request))
+    let taken = Set(handover.selected.map(\.id))
     step.isHeldBack = jobs.contains {
       left[$0.origin] < request.room[$0.origin] && !around.isAwaited($0) && !taken.contains($0.id)
     }
     // If most of a page could not be claimed, the next page probably can't either, so read more.
-    step.nextPage = handover.parked.count > page / 2 ? Self.maxLooks : page
-    try lookAhead(&step, handover.taken.compactMap(\.request), at: moment)
+    step.nextPage = handover.parked.count > page / 2 ? Self.maxRowsPerClaim : page
+    try readNextClaimState(&step, handover.selected.compactMap(\.request), at: moment)
     return step
   }
 
@@ -232,10 +234,10 @@ extension Transaction {
   /// waits for this one and sees the joining jobs. A row that another transaction has locked may
   /// belong to a load that is ending; then the first of the joining jobs starts a transfer of its
   /// own. This transaction does not wait for that lock, because it holds the locks of the origins.
-  private func leaders(
-    among jobs: [QueuedJob], _ around: Surroundings, of instance: Instance
+  private func leadingJobs(
+    among jobs: [QueuedJob], _ around: ClusterLoad, of instance: Instance
   ) throws -> [QueuedJob] {
-    let leaders = around.leaders(among: jobs)
+    let leaders = around.leadingJobs(among: jobs)
     let led = Set(leaders.compactMap(\.request))
     let joining = jobs.filter { job in
       job.origin != nil && job.request.map { !led.contains($0) } ?? false
@@ -257,16 +259,16 @@ extension Transaction {
   /// Makes jobs ready whose due time has passed.
   /// - Returns: whether all such jobs are ready now; `false` if the limit for one transaction was
   ///   reached.
-  private func wakeDue(at moment: Timestamp) throws -> Bool {
+  private func makeDueJobsReady(at moment: Timestamp) throws -> Bool {
     try execute(
       """
       UPDATE queue SET state = 0 WHERE id IN (SELECT id FROM queue WHERE state = 1 AND not_before <= $1
         ORDER BY not_before LIMIT $2 FOR UPDATE SKIP LOCKED)
-      """, [.int(moment.milliseconds), .int(Int64(Self.maxLooks))]
-    ).changes < Self.maxLooks
+      """, [.int(moment.milliseconds), .int(Int64(Self.maxRowsPerClaim))]
+    ).changes < Self.maxRowsPerClaim
   }
 
-  private func move(_ ids: [JobID], to state: QueueRow.State) throws {
+  private func setState(of ids: [JobID], to state: QueueRow.State) throws {
     guard !ids.isEmpty else { return }
     try add(
       "UPDATE queue SET state = $2 WHERE id = ANY ($1)", [.ids(ids), .int(state.rawValue)])
@@ -275,7 +277,7 @@ extension Transaction {
   /// Marks jobs, whose rows this transaction has locked, as loading.
   /// - Parameter leaders: the jobs that start a transfer.
   /// - Returns: each job in its new state.
-  func take(
+  func markLoading(
     _ jobs: [QueuedJob], for instance: Instance, at moment: Timestamp, _ claims: [Int64],
     leading leaders: Set<JobID> = []
   ) throws -> [Result<(job: Job, claim: Claim), StoreError>] {
@@ -293,9 +295,9 @@ extension Transaction {
     for job in jobs {
       tallies[.phase(.queued)] -= 1
       tallies[.phase(.loading)] += 1
-      let lane = job.place.lane
+      let lane = job.place.queue
       tallies[lane.batch == 0 ? .places(lane.owner) : .lines(lane.owner)] -= job.places
-      batches.move(lane.batch == 0 ? nil : lane.batch, from: .queued, to: .loading)
+      batches.recordPhaseChange(in: lane.batch == 0 ? nil : lane.batch, from: .queued, to: .loading)
     }
     let rows = try self.jobs(ids)
     return zip(ids, claims).map { id, claim in
@@ -313,7 +315,7 @@ extension Transaction {
 
   /// Reads when the next job is due, whether the queue is empty and which claimed requests are
   /// queued again.
-  private func lookAhead(
+  private func readNextClaimState(
     _ step: inout ClaimStep, _ requests: [Fingerprint], at moment: Timestamp
   ) throws {
     let rows = try execute(
@@ -326,7 +328,7 @@ extension Transaction {
       """, [.byteStrings(Set(requests).map(\.bytes))])
     step.nextDue = rows.int(0, 0).map(Timestamp.init)
     step.isQueueEmpty = !rows.bool(0, 1)
-    step.shared = Set(
+    step.equalQueued = Set(
       rows.all.compactMap { rows.bytes($0, 2).flatMap { Fingerprint(bytes: $0) } })
   }
 }

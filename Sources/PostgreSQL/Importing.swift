@@ -18,7 +18,7 @@ extension PostgresJobStore: ImportingStore {
   }
 
   /// Inserts jobs in any phase, without a limit on the queue.
-  public func take(
+  public func importJobs(
     _ jobs: [Job], _ images: ImportedImages, for instance: Instance
   ) async throws(StoreError) -> Int {
     var request: SubmitRequest
@@ -26,7 +26,7 @@ extension PostgresJobStore: ImportingStore {
       throw StoreError(cause: error)
     }
     let lost = Set(images.lost.map(\.bytes))
-    for index in request.rows.indices { request.rows[index].lose(lost) }
+    for index in request.rows.indices { request.rows[index].removeReferences(to: lost) }
     return try await write { [request] transaction in
       _ = try transaction.checkLease(of: instance)
       let known = try transaction.knownJobs(request.jobs.map(\.id))
@@ -42,10 +42,10 @@ extension PostgresJobStore: ImportingStore {
         } else if new.rows[index].defaults != nil {
           // The batch does not exist here, so the job stores its defaults itself.
           new.rows[index] = try JobRow(job.withoutSharedDefaults)
-          new.rows[index].lose(lost)
+          new.rows[index].removeReferences(to: lost)
         }
       }
-      let shared = try transaction.sharedImages(
+      let shared = try transaction.lockForReferences(
         new.images.keys, owners: Transaction.owners([new]))
       try transaction.save([new], known: shared, offered: images.offered, areCounted: true)
       return new.jobs.count
@@ -53,7 +53,7 @@ extension PostgresJobStore: ImportingStore {
   }
 
   /// Inserts cache entries with their times, in the given order.
-  public func take(
+  public func importEntries(
     _ entries: [ExportedEntry], _ images: ImportedImages, for instance: Instance
   ) async throws(StoreError) -> Int {
     let rows = entries.filter { !images.lost.contains($0.image) }.map(CacheRow.init)
@@ -62,14 +62,14 @@ extension PostgresJobStore: ImportingStore {
       _ = try transaction.checkLease(of: instance)
       let known = try transaction.knownEntries(rows.map(\.id))
       let new = rows.filter { !known.contains($0.id) }
-      let shared = try transaction.sharedImages(Set(new.map(\.digest)))
+      let shared = try transaction.lockForReferences(Set(new.map(\.digest)))
       let arriving = images.offered.filter { shared[$0.key] != false }
       let begun = new.filter { arriving[$0.digest] != nil }.map { ($0.digest, $0.bytes) }
-      try transaction.begin(
+      try transaction.addImages(
         Dictionary(begun) { first, _ in first }, known: shared, offered: arriving)
       // One at a time: the entries of a key are searched in the order of insertion.
       for row in new {
-        try transaction.keep([row]) { shared[$0] == false || arriving[$0] != nil }
+        try transaction.saveEntries([row]) { shared[$0] == false || arriving[$0] != nil }
       }
       try transaction.setMoments(of: new.compactMap { row in moments[row.id].map { (row.id, $0) } })
       return new.count
@@ -77,11 +77,11 @@ extension PostgresJobStore: ImportingStore {
   }
 
   /// Skips keys that exist, even if they belong to other jobs here.
-  public func take(_ keys: [ExportedKey]) async throws(StoreError) -> Int {
+  public func importKeys(_ keys: [ExportedKey]) async throws(StoreError) -> Int {
     try await write { transaction in
       let known = try transaction.knownKeys(keys.map(\.key))
       let new = keys.filter { known[Transaction.KeyName($0.key)] == nil }
-      try transaction.remember(new.map { (key: $0.key, since: $0.since, jobs: $0.jobs) })
+      try transaction.insertKeys(new.map { (key: $0.key, since: $0.since, jobs: $0.jobs) })
       return new.count
     }
   }
@@ -89,11 +89,11 @@ extension PostgresJobStore: ImportingStore {
 
 extension PostgresJobStore {
   /// Inserts batches with their counters.
-  public func take(_ batches: [Batch]) async throws(StoreError) -> Int {
+  public func importBatches(_ batches: [Batch]) async throws(StoreError) -> Int {
     try await write { transaction in
       var new = 0
       for batch in batches {
-        let (base, change) = batch.apart()
+        let (base, change) = batch.splitCounts()
         let rows = try transaction.execute(
           """
           INSERT INTO batches (id, owner, stage, expires_at, record) VALUES ($1, $2, $3, $4, $5)
@@ -105,7 +105,7 @@ extension PostgresJobStore {
             .bytes(try RecordEncoder.encode(base)),
           ])
         guard let number = rows.int(0, 0) else { continue }
-        transaction.batches.take(number, change)
+        transaction.batches.setInitial(number, change)
         new += 1
       }
       return new
@@ -113,7 +113,7 @@ extension PostgresJobStore {
   }
 
   /// Skips lines that exist.
-  public func take(
+  public func importRejectedLines(
     _ lines: [RejectedLine], of batch: BatchID
   ) async throws(StoreError) {
     try await write { transaction in
@@ -124,7 +124,7 @@ extension PostgresJobStore {
           INSERT INTO rejected_lines (batch, line, record) SELECT $1, * FROM unnest($2, $3)
           ON CONFLICT DO NOTHING RETURNING record
         )
-        SELECT coalesce(sum(\(Transaction.rejectedLine) + octet_length(record)), 0)::bigint,
+        SELECT coalesce(sum(\(Transaction.rejectedLineOverhead) + octet_length(record)), 0)::bigint,
           (SELECT owner FROM batches WHERE number = $1) FROM added
         """,
         [
@@ -138,8 +138,8 @@ extension PostgresJobStore {
   }
 
   /// Skips messages that exist, whatever their state.
-  public func take(_ messages: [WebhookMessage]) async throws(StoreError) -> Int {
-    try await write { try $0.tell(messages) }
+  public func importMessages(_ messages: [WebhookMessage]) async throws(StoreError) -> Int {
+    try await write { try $0.addMessages(messages) }
   }
 }
 
@@ -151,8 +151,8 @@ extension ImportedImages {
 
 extension JobRow {
   /// Removes the references to these images; ``job()`` updates the record accordingly.
-  fileprivate mutating func lose(_ images: Set<[UInt8]>) {
-    if let lost = image, images.contains(lost) { (image, isLow) = (nil, false) }
+  fileprivate mutating func removeReferences(to images: Set<[UInt8]>) {
+    if let lost = image, images.contains(lost) { (image, hasLowDataImage) = (nil, false) }
     if let lost = source, images.contains(lost) { source = nil }
   }
 }

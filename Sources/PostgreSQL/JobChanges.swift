@@ -18,7 +18,7 @@ struct JobChanges {
   /// Webhook messages of finished jobs.
   private var messages: [WebhookMessage] = []
   /// Loaded when a finished job is queued again.
-  private var held: HeldPlaces?
+  private var held: HeldSlots?
 
   private struct Changed {
     let old: JobRow
@@ -43,7 +43,7 @@ struct JobChanges {
   /// - Returns: the job after the change; `nil` if it does not exist or the claim no longer holds.
   /// - Throws: ``QueueFull`` if the queue has no slot; the job is unchanged.
   mutating func change(
-    _ id: JobID, under claim: Claim?, isRepeated: Bool = false, within room: QueueRoom? = nil,
+    _ id: JobID, under claim: Claim?, isRepeated: Bool = false, within room: QueueLimits? = nil,
     by body: (inout Job) -> Bool
   ) throws -> Job? {
     guard let row = try rows[id]?.get() else { return nil }
@@ -55,22 +55,22 @@ struct JobChanges {
     guard body(&after), after != before else { return before }
     var new = row
     try new.update(to: after)
-    if let room, before.phase.isFinished { try takePlaces(for: new, in: room) }
+    if let room, before.phase.isFinished { try acquireSlots(for: new, in: room) }
     if after.phase != before.phase { new.lastClaim = claim?.number }
-    note(new, after: row, QueueMove(from: before, to: after), before, after)
+    recordChange(new, after: row, QueueMove(from: before, to: after), before, after)
     if let message = WebhookMessage(endOf: after, after: before.phase) { messages.append(message) }
     return after
   }
 
-  private mutating func takePlaces(for row: JobRow, in room: QueueRoom) throws {
-    guard row.phase == .queued, let places = row.queue?.places else { return }
-    var held = try self.held ?? HeldPlaces(in: transaction, room)
-    let areThere = held.take(places, for: row, in: room)
+  private mutating func acquireSlots(for row: JobRow, in room: QueueLimits) throws {
+    guard row.phase == .queued, let places = row.queue?.slots else { return }
+    var held = try self.held ?? HeldSlots(in: transaction, room)
+    let areThere = held.acquire(places, for: row, in: room)
     self.held = held
     if !areThere { throw QueueFull() }
   }
 
-  private mutating func note(
+  private mutating func recordChange(
     _ new: JobRow, after row: JobRow, _ move: QueueMove, _ before: Job, _ after: Job
   ) {
     rows[row.id] = .success(new)
@@ -97,34 +97,34 @@ struct JobChanges {
       try transaction.add(
         "DELETE FROM queue WHERE id = ANY ($1)", [.ids(ended.map(\.new.id))])
     }
-    try writePlaces(changes.filter { $0.old.queue != nil && $0.new.queue != nil })
+    try writeQueueRows(changes.filter { $0.old.queue != nil && $0.new.queue != nil })
     try transaction.enqueue(changes.filter { $0.old.queue == nil }.map(\.new))
     let retagged = changes.compactMap { change in
       change.tags.map { (row: change.new, tags: $0) }
     }
     try transaction.removeTags(of: retagged.map(\.row.id))
     try transaction.addTags(retagged)
-    try transaction.tell(messages)
+    try transaction.addMessages(messages)
     for change in changes {
-      transaction.count(change.old, -1)
-      transaction.count(change.new, 1)
-      transaction.batches.move(from: change.old, to: change.new)
+      transaction.updateCounters(change.old, -1)
+      transaction.updateCounters(change.new, 1)
+      transaction.batches.recordChange(from: change.old, to: change.new)
     }
   }
 
   /// The requests of jobs that stopped loading or have their image now.
   /// - Parameter ids: the jobs to consider; `nil` for all that led a load.
-  func left(_ ids: [JobID]? = nil) -> Set<[UInt8]> {
+  func endedRequests(_ ids: [JobID]? = nil) -> Set<[UInt8]> {
     let left = (ids.map { $0.compactMap { changed[$0] } } ?? Array(changed.values)).filter {
       $0.old.queue?.state == .loading
         && ($0.new.queue?.state != .loading || $0.new.queue?.request == nil)
-        && $0.old.queue?.origin != nil && (ids != nil || $0.old.queue?.leads == true)
+        && $0.old.queue?.origin != nil && (ids != nil || $0.old.queue?.isLeading == true)
     }
     return Set(left.compactMap { $0.old.queue?.request })
   }
 
   /// Jobs that were loading and are queued again.
-  var queuedAgain: [JobID] {
+  var requeued: [JobID] {
     changed.values.filter { change in
       guard let queue = change.new.queue else { return false }
       return change.old.queue?.state == .loading && queue.state != .loading
@@ -144,14 +144,14 @@ struct JobChanges {
         .ids(rows.map(\.id)), .ints(rows.map { Int64($0.finished?.code ?? 0) }),
         .ints(rows.map(\.finishedAt)), .ints(rows.map(\.expiresAt)),
         .byteStrings(rows.map(\.image)), .byteStrings(rows.map(\.source)),
-        .bools(rows.map(\.isLow)), .ints(rows.map(\.lastClaim)),
+        .bools(rows.map(\.hasLowDataImage)), .ints(rows.map(\.lastClaim)),
         .byteStrings(rows.map(\.record)), .byteStrings(rows.map(\.code)),
       ])
   }
 
   /// Writes the queue rows. A rank below every rank so far moves a job to the front of its
   /// priority.
-  private func writePlaces(_ changes: [Changed]) throws {
+  private func writeQueueRows(_ changes: [Changed]) throws {
     let places = changes.compactMap { change in
       change.new.queue.map { (id: change.new.id, queue: $0, move: change.move) }
     }
@@ -167,7 +167,7 @@ struct JobChanges {
       """,
       [
         .ids(places.map(\.id)), .ints(places.map { Int64($0.queue.priority) }),
-        .ints(places.map(\.queue.state.rawValue)), .ints(places.map { Int64($0.queue.places) }),
+        .ints(places.map(\.queue.state.rawValue)), .ints(places.map { Int64($0.queue.slots) }),
         .ints(places.map(\.queue.notBefore)), .byteStrings(places.map(\.queue.origin)),
         .byteStrings(places.map(\.queue.request)), .ints(places.map(\.queue.instance)),
         .ints(places.map(\.queue.claim)), .ints(places.map { $0.move.code }),
@@ -176,7 +176,7 @@ struct JobChanges {
 }
 
 /// The capacity limits for jobs that are queued again; new jobs have the same limits.
-struct QueueRoom: Sendable {
+struct QueueLimits: Sendable {
   let capacity: QueueCapacity
   /// Owners that were refused recently, for single jobs and for lines of batches.
   let refusals, refusedLines: Refusals
@@ -186,11 +186,11 @@ struct QueueRoom: Sendable {
 struct QueueFull: Error {}
 
 /// The queue slots of each owner, including those that this transaction has added.
-private struct HeldPlaces {
+private struct HeldSlots {
   private var places, lines: SharedCapacity<[UInt8]>
   private let moment: Timestamp
 
-  init(in transaction: Transaction, _ room: QueueRoom) throws {
+  init(in transaction: Transaction, _ room: QueueLimits) throws {
     let totals = try transaction.totals()
     places = room.refusals.queue(holding: totals.places)
     lines = room.refusedLines.queue(holding: totals.lines)
@@ -198,11 +198,12 @@ private struct HeldPlaces {
   }
 
   /// - Returns: `false` if there are not enough free slots.
-  mutating func take(_ count: Int, for row: JobRow, in room: QueueRoom) -> Bool {
+  mutating func acquire(_ count: Int, for row: JobRow, in room: QueueLimits) -> Bool {
     if row.batch == nil {
-      room.refusals.take(count, for: row.owner, of: &places, within: room.capacity, at: moment)
+      room.refusals.acquire(count, for: row.owner, of: &places, within: room.capacity, at: moment)
     } else {
-      room.refusedLines.take(count, for: row.owner, of: &lines, within: room.capacity, at: moment)
+      room.refusedLines.acquire(
+        count, for: row.owner, of: &lines, within: room.capacity, at: moment)
     }
   }
 }

@@ -6,19 +6,20 @@ internal import Records
 extension PostgresJobStore: WebhookOutbox {
   /// Searches along the index of hosts. A lock ensures that only one instance at a time does this,
   /// so that the counts are exact.
-  public func takeMessages(_ request: MessageRequest) async throws(StoreError) -> TakenMessages {
+  public func claimMessages(_ request: MessageRequest) async throws(StoreError) -> ClaimedMessages {
     try await perform(on: messaging) { transaction in
       try transaction.execute(
         "SELECT pg_advisory_xact_lock($1)", [.int(Int64(Schema.messagesLock))])
       let moment = try transaction.checkLease(of: request.instance)
-      try transaction.letGo(request)
-      return try transaction.take(request, at: moment)
+      try transaction.releaseUnknownMessages(request)
+      return try transaction.claimMessages(request, at: moment)
     }
   }
 
   /// Stores the result of a try, if the instance still holds the message.
-  public func settle(_ message: WebhookMessage, by instance: Instance) async throws(StoreError) {
-    try await perform(on: messaging) { try $0.settle(message, by: instance) }
+  public func saveResult(_ message: WebhookMessage, by instance: Instance) async throws(StoreError)
+  {
+    try await perform(on: messaging) { try $0.saveResult(message, by: instance) }
   }
 
   /// Searches by the job or batch.
@@ -44,10 +45,10 @@ extension PostgresJobStore: WebhookOutbox {
       guard let now = rows.int(0, 2) else { return message }
       if rows.int(0, 1) == nil {
         message.sendAgain(at: Timestamp(milliseconds: now))
-        try transaction.write(message)
+        try transaction.writeAndRelease(message)
       } else {
-        message.askFor()
-        try transaction.note(message)
+        message.requestAgain()
+        try transaction.updateRecord(message)
       }
       return message
     }
@@ -97,7 +98,7 @@ extension Transaction {
   /// unchanged.
   /// - Returns: the number of new messages.
   @discardableResult
-  func tell(_ messages: [WebhookMessage]) throws -> Int {
+  func addMessages(_ messages: [WebhookMessage]) throws -> Int {
     guard !messages.isEmpty else { return 0 }
     return try execute(
       """
@@ -124,15 +125,15 @@ extension Transaction {
 
   /// Deletes the messages of deleted jobs or batches.
   /// - Parameter waiting: whether to delete unsent messages too.
-  func forgetMessages(of subjects: [JobID], waiting: Bool) throws {
+  func deleteMessages(of subjects: [JobID], includingUnsent: Bool) throws {
     guard !subjects.isEmpty else { return }
     try add(
       "DELETE FROM messages WHERE subject = ANY ($1) AND (next_at IS NULL OR $2)",
-      [.ids(subjects), .bool(waiting)])
+      [.ids(subjects), .bool(includingUnsent)])
   }
 
   /// Releases messages that the instance holds without knowing it, because an answer was lost.
-  fileprivate func letGo(_ request: MessageRequest) throws {
+  fileprivate func releaseUnknownMessages(_ request: MessageRequest) throws {
     let held = try execute(
       "SELECT subject, number FROM messages WHERE instance IS NOT NULL AND instance = $1",
       [.int(request.instance.number)])
@@ -141,10 +142,10 @@ extension Transaction {
       let id = WebhookMessage.ID(subject: subject, number: Int(number))
       return request.sending.contains(id) ? nil : id
     }
-    try hold(unknown, by: nil)
+    try setHolder(of: unknown, to: nil)
   }
 
-  fileprivate func hold(_ ids: [WebhookMessage.ID], by instance: Instance?) throws {
+  fileprivate func setHolder(of ids: [WebhookMessage.ID], to instance: Instance?) throws {
     guard !ids.isEmpty else { return }
     try add(
       """
@@ -156,12 +157,14 @@ extension Transaction {
       ])
   }
 
-  fileprivate func take(_ request: MessageRequest, at moment: Timestamp) throws -> TakenMessages {
-    try bringForward(at: moment)
-    var taken = TakenMessages()
+  fileprivate func claimMessages(_ request: MessageRequest, at moment: Timestamp) throws
+    -> ClaimedMessages
+  {
+    try makeOverdueMessagesDue(at: moment)
+    var taken = ClaimedMessages()
     var shares = MessageShares(request)
     let full = shares.full.map { Array($0.name.utf8) }
-    guard try isAnyoneServed(but: full, at: moment) else {
+    guard try hasDueMessages(exceptOwners: full, at: moment) else {
       (taken.after, taken.nextDue) = (request.after, try nextDueMessage(after: moment))
       return taken
     }
@@ -183,10 +186,10 @@ extension Transaction {
     let found = rows.all.compactMap { try? WebhookMessage(rows, $0) }
     taken.unreadable = rows.count - found.count
     if taken.unreadable > 0 {
-      try putAside(rows.all.filter { (try? WebhookMessage(rows, $0)) == nil }, of: rows)
+      try disableUnreadable(rows.all.filter { (try? WebhookMessage(rows, $0)) == nil }, of: rows)
     }
-    taken.messages = found.filter { shares.take(for: $0.owner) }
-    try hold(taken.messages.map(\.id), by: request.instance)
+    taken.messages = found.filter { shares.acquireSlot(for: $0.owner) }
+    try setHolder(of: taken.messages.map(\.id), to: request.instance)
     if rows.count == request.count || taken.messages.count < found.count {
       taken.after = taken.messages.last?.host
     } else if hosts.count == MessageRequest.mostHosts {
@@ -199,7 +202,7 @@ extension Transaction {
 
   /// Makes messages due whose next try is later than any schedule allows. The clock that planned
   /// them was later set back.
-  private func bringForward(at moment: Timestamp) throws {
+  private func makeOverdueMessagesDue(at moment: Timestamp) throws {
     try add(
       """
       UPDATE messages SET next_at = $1 WHERE next_at > $2 AND next_at IS NOT NULL AND instance IS NULL
@@ -219,7 +222,7 @@ extension Transaction {
   }
 
   /// Stops sending unreadable messages, so that they do not block others.
-  private func putAside(_ unreadable: [Int], of rows: Rows) throws {
+  private func disableUnreadable(_ unreadable: [Int], of rows: Rows) throws {
     try add(
       """
       UPDATE messages SET next_at = NULL FROM unnest($1, $2) AS n (subject, number)
@@ -233,7 +236,7 @@ extension Transaction {
 
   /// Returns whether a due message belongs to an owner below its share. If not, no host has to be
   /// searched.
-  private func isAnyoneServed(but full: [[UInt8]], at moment: Timestamp) throws -> Bool {
+  private func hasDueMessages(exceptOwners full: [[UInt8]], at moment: Timestamp) throws -> Bool {
     guard !full.isEmpty else { return true }
     return try !execute(
       """
@@ -266,7 +269,7 @@ extension Transaction {
     return rows.all.compactMap { rows.bytes($0, 0) }
   }
 
-  fileprivate func settle(_ message: WebhookMessage, by instance: Instance) throws {
+  fileprivate func saveResult(_ message: WebhookMessage, by instance: Instance) throws {
     let held = try execute(
       """
       SELECT record, moment($4) FROM messages
@@ -284,11 +287,11 @@ extension Transaction {
     if stored?.isAskedFor == true, let now = held.int(0, 1) {
       message.sendAgain(at: Timestamp(milliseconds: now))
     }
-    try write(message)
+    try writeAndRelease(message)
   }
 
   /// Stores the current record of a message that is being sent.
-  fileprivate func note(_ message: WebhookMessage) throws {
+  fileprivate func updateRecord(_ message: WebhookMessage) throws {
     try execute(
       "UPDATE messages SET record = $3 WHERE subject = $1 AND number = $2",
       [
@@ -299,7 +302,7 @@ extension Transaction {
 
   /// Stores a message and releases it from its instance. If it is final, the subject's oldest final
   /// messages beyond the limit are deleted.
-  fileprivate func write(_ message: WebhookMessage) throws {
+  fileprivate func writeAndRelease(_ message: WebhookMessage) throws {
     let name: [SQLValue] = [.id(message.id.subject), .int(Int64(message.id.number))]
     // The lock orders this transaction with a deletion of the job or batch.
     let table =

@@ -44,7 +44,7 @@ struct Pacing: Sendable {
   }
 
   /// Records that a request of this kind is being served.
-  mutating func begin(_ kind: Int?, at moment: Instant) {
+  mutating func recordStart(of kind: Int?, at moment: Instant) {
     wasPaced = kind != nil && kind == self.kind
     if wasPaced { due = moment + pace }
   }

@@ -12,7 +12,7 @@ internal import Synchronization
 ///
 /// Each kind of work has its own thread and connection (a ``Lane``), so that for example a claim
 /// does not wait for the commit of submissions. Calls that wait at the same time are merged into
-/// one transaction. Events go to other instances through ``NewsConnection``.
+/// one transaction. Events go to other instances through ``EventConnection``.
 ///
 /// Read in this order: Schema (tables), Session and Connection (transactions), Lane (threads),
 /// Submitting, Claiming with Handover and Turns, Changing with JobChanges, References and
@@ -62,22 +62,23 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     public init(url: String) { self.url = url }
   }
 
-  let submitting: Lane<SubmitRequest, SubmitAnswer>
-  let writing: Lane<WriteRequest, WriteAnswer>
-  let claiming: Lane<Body, Void>
-  let reading: Lane<Body, Void>
-  let holding: Lane<Body, Void>
-  let messaging: Lane<Body, Void>
-  let exchange = NewsExchange()
+  let submitting: RequestThreads<SubmitRequest, SubmitAnswer>
+  let writing: RequestThreads<WriteRequest, WriteResult>
+  let claiming: RequestThreads<Body, Void>
+  let reading: RequestThreads<Body, Void>
+  let leaseThread: RequestThreads<Body, Void>
+  let messaging: RequestThreads<Body, Void>
+  let exchange = InstanceEventBus()
   let log = Logger(label: "store")
   /// The number of jobs claimed in queue order since the start.
-  let handedOver = Atomic<Int>(0)
+  let claimedCount = Atomic<Int>(0)
   /// The queue with which the next claim starts, and when each queue was served.
-  let turns = Mutex<(cursor: LaneCursor, served: ServedLanes)>((LaneCursor(), ServedLanes()))
+  let roundRobin = Mutex<(cursor: QueueCursor, served: ServedQueues)>(
+    (QueueCursor(), ServedQueues()))
   /// The number of claims since the start. Each instance numbers its own claims.
   let claims = Atomic<Int64>(0)
-  let unknownClaims = UnknownClaims()
-  let endingBatches: EndingBatches
+  let unknownClaims = UncertainClaims()
+  let endingBatches: PossiblyFinishedBatches
   /// The number of the last open batch that was checked. After the last batch, the next check
   /// starts from the first.
   let openBatches = Atomic<Int64>(0)
@@ -87,10 +88,10 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
   /// Owners that were refused recently because of the limit on stored records.
   let refusedRecords = Refusals()
   public let largestEmbedded: Int
-  let telling: NewsConnection
+  let eventConnection: EventConnection
   let isShared: Bool
   /// The instance's name, version and address.
-  let presence: [String?]
+  let description: [String?]
   let workers: Int?
 
   /// True: a connection can break, and a call waits only for ``Configuration/timeout``.
@@ -111,12 +112,12 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     }
     endingBatches = settings.endingBatches
     let limit = max(1, configuration.maxBatch)
-    submitting = Lane(
+    submitting = RequestThreads(
       named: "pg-submit", settings,
       .init(limit: limit, kind: { _ in 0 }) { [refusals, refusedRecords] in
         try $0.submit($1, isRepeated: $2, refusals, refusedRecords)
       })
-    writing = Lane(
+    writing = RequestThreads(
       named: "pg-write", settings,
       .init(
         limit: limit, kind: \.kind, pacing: Pacing(WriteRequest.changes, .milliseconds(10)),
@@ -124,7 +125,7 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
       ) {
         try $0.write($1, isRepeated: $2)
       })
-    let alone = Lane<Body, Void>.Work { transaction, tasks, _ in
+    let alone = RequestThreads<Body, Void>.Settings { transaction, tasks, _ in
       try tasks.map { .success(try $0(transaction)) }
     }
     var unsynced = alone
@@ -133,34 +134,35 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     unsynced.isSynced = { _ in false }
     var looks = alone
     looks.writes = false
-    claiming = Lane(named: "pg-claim", settings, unsynced)
-    reading = Lane(
+    claiming = RequestThreads(named: "pg-claim", settings, unsynced)
+    reading = RequestThreads(
       named: "pg-read", threads: max(1, configuration.readers), settings, looks)
     var urgent = settings
     urgent.timeout = min(settings.timeout, configuration.leaseTimeout)
-    holding = Lane(named: "pg-lease", urgent, alone)
+    leaseThread = RequestThreads(named: "pg-lease", urgent, alone)
     // A lost update means that a message is sent again.
-    messaging = Lane(named: "pg-messages", settings, unsynced)
+    messaging = RequestThreads(named: "pg-messages", settings, unsynced)
     largestEmbedded = configuration.largestEmbedded
-    telling = NewsConnection(settings, exchange)
+    eventConnection = EventConnection(settings, exchange)
     isShared = configuration.isShared
-    presence = [configuration.name, configuration.version, configuration.address]
+    description = [configuration.name, configuration.version, configuration.address]
     workers = configuration.workers
   }
 
   private static func prepare(
     _ settings: Session.Settings, _ configuration: Configuration
   ) throws {
-    let session = try patient(settings)
+    let session = try schemaSession(settings)
     try Schema.migrate(session)
     if let home = configuration.home {
-      try Schema.take(
-        home, isEmpty: configuration.isHomeEmpty, isShared: configuration.isShared, session)
+      try Schema.claimDatabase(
+        forImagesIn: home, isEmpty: configuration.isHomeEmpty, isShared: configuration.isShared,
+        session)
     }
   }
 
   /// Opens a session for changes to the tables.
-  private static func patient(_ settings: Session.Settings) throws -> Session {
+  private static func schemaSession(_ settings: Session.Settings) throws -> Session {
     // Migrations can take long, and other instances wait for them.
     var patient = settings
     patient.timeout = .seconds(600)
@@ -182,7 +184,7 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
   public static func versions(_ configuration: Configuration) throws(StoreError) -> TableVersions {
     do {
       return TableVersions(
-        found: try Schema.version(patient(Session.Settings(configuration))),
+        found: try Schema.version(schemaSession(Session.Settings(configuration))),
         latest: Schema.steps.count)
     } catch {
       throw StoreError(cause: error)
@@ -193,7 +195,7 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
   ///
   /// - Throws: `.unavailable` if the server can't be reached or a newer release wrote the database.
   public static func migrate(_ configuration: Configuration) throws(StoreError) {
-    do { try Schema.migrate(patient(Session.Settings(configuration))) } catch {
+    do { try Schema.migrate(schemaSession(Session.Settings(configuration))) } catch {
       throw StoreError(cause: error)
     }
   }
@@ -203,14 +205,14 @@ public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     await submitting.close()
     await writing.close()
     await claiming.close()
-    await holding.close()
+    await leaseThread.close()
     await messaging.close()
     await reading.close()
-    await telling.close()
+    await eventConnection.close()
   }
 
   /// Publishes an event to the other processes that share the database.
-  func tellOthers(_ news: News) { telling.tell(news) }
+  func publishToOtherProcesses(_ news: InstanceEvent) { eventConnection.publish(news) }
 
   /// The version of the linked PostgreSQL client library, such as `15.7`.
   public static var libraryVersion: String {
@@ -255,7 +257,7 @@ extension PostgresJobStore {
 
   /// Runs a body in its own transaction on a lane.
   func perform<Value: Sendable>(
-    on lane: Lane<Body, Void>, _ body: @escaping @Sendable (Transaction) throws -> Value
+    on lane: RequestThreads<Body, Void>, _ body: @escaping @Sendable (Transaction) throws -> Value
   ) async throws(StoreError) -> Value {
     let result = Slot<Value>()
     try await lane.perform { transaction in

@@ -1,37 +1,37 @@
 internal import Jobs
 
 /// The queues with which a claim starts if it can't read all of them; `nil` means the first queue.
-struct LaneCursor: Sendable {
+struct QueueCursor: Sendable {
   /// The maximum number of queues of one priority that a claim reads. If there are more, later
   /// claims continue with the others.
-  static let most = 64
+  static let maxQueues = 64
 
   /// The last queue that was read, for the ready jobs of each priority.
-  fileprivate var ready = [QueueLane?](repeating: nil, count: Priority.allCases.count)
+  fileprivate var ready = [JobQueueName?](repeating: nil, count: Priority.allCases.count)
   /// The last queue that was read, for parked jobs of any priority.
-  fileprivate var aside: QueueLane?
+  fileprivate var parked: JobQueueName?
 
-  var isAtStart: Bool { aside == nil && ready.allSatisfy { $0 == nil } }
+  var isAtStart: Bool { parked == nil && ready.allSatisfy { $0 == nil } }
 
   /// Sets a random start for parked jobs if an origin has jobs in more queues than a claim reads.
-  mutating func note(_ jobs: [QueuedJob]) {
+  mutating func update(with jobs: [QueuedJob]) {
     struct Stand: Hashable { let origin: String?, priority: Int }
-    var lanes: [Stand: Set<QueueLane>] = [:]
+    var lanes: [Stand: Set<JobQueueName>] = [:]
     for job in jobs {
       lanes[Stand(origin: job.origin, priority: job.place.priority), default: []]
-        .insert(job.place.lane)
+        .insert(job.place.queue)
     }
-    aside = lanes.values.first { $0.count >= Self.most }?.randomElement()
+    parked = lanes.values.first { $0.count >= Self.maxQueues }?.randomElement()
   }
 }
 
 /// The queues with ready jobs, and the number of loading jobs of each queue.
-struct ReadyLanes {
+struct ClaimQueues {
   /// The queues with ready jobs; none of these jobs was read yet.
-  var pages: [LanePage] = []
-  var loading: [QueueLane: Int] = [:]
+  var pages: [QueuePage] = []
+  var loading: [JobQueueName: Int] = [:]
   /// The start of the next claim.
-  var next = LaneCursor()
+  var next = QueueCursor()
 }
 
 /// The queries of a claim.
@@ -43,9 +43,9 @@ extension Transaction {
 
   /// Finds the queues that have ready jobs, with one index search per queue, however many jobs are
   /// queued. Does not lock jobs. An owner without free capacity costs one search.
-  func readyLanes(
-    from cursor: LaneCursor, of owners: OwnerRoom<[UInt8]>
-  ) throws -> ReadyLanes {
+  func claimQueues(
+    from cursor: QueueCursor, of owners: OwnerCapacity<[UInt8]>
+  ) throws -> ClaimQueues {
     let full = owners.full
     func next(_ priority: String, after lane: String) -> String {
       """
@@ -60,7 +60,7 @@ extension Transaction {
         SELECT s.level - 1, h.owner, h.batch, h.id, h.rank, 1
         FROM unnest($1, $2) WITH ORDINALITY AS s (owner, batch, level) \(next("s.level - 1", after: "s"))
         UNION ALL SELECT l.priority, h.owner, h.batch, h.id, h.rank, l.n + 1 FROM lanes l
-        \(next("l.priority", after: "l")) WHERE l.n < \(LaneCursor.most))
+        \(next("l.priority", after: "l")) WHERE l.n < \(QueueCursor.maxQueues))
       SELECT l.priority, l.owner, l.batch, l.id, l.n,
         EXISTS (SELECT FROM batches b WHERE b.number = l.batch AND b.stage >= 4), l.rank
         FROM lanes l
@@ -77,22 +77,22 @@ extension Transaction {
         .byteStrings(cursor.ready.map { $0?.owner ?? [] }),
         .ints(cursor.ready.map { $0?.batch ?? -1 }), .byteStrings(Array(full)),
       ])
-    var lanes = ReadyLanes()
+    var lanes = ClaimQueues()
     for row in rows.all {
       guard let owner = rows.bytes(row, 1), let batch = rows.int(row, 2),
         let number = rows.int(row, 4)
       else { continue }
-      let lane = QueueLane(owner: owner, batch: batch)
+      let lane = JobQueueName(owner: owner, batch: batch)
       guard let priority = rows.int(row, 0).map({ Int($0) }), let id = rows.id(row, 3),
         let rank = rows.int(row, 6)
       else {
         lanes.loading[lane] = Int(number)
         continue
       }
-      if number == LaneCursor.most { lanes.next.ready[priority] = lane }
+      if number == QueueCursor.maxQueues { lanes.next.ready[priority] = lane }
       guard !rows.bool(row, 5), !full.contains(owner) else { continue }
       lanes.pages.append(
-        LanePage(place: QueuePlace(priority: priority, lane: lane), head: (id, rank)))
+        QueuePage(place: QueuePosition(priority: priority, queue: lane), head: (id, rank)))
     }
     return lanes
   }
@@ -101,9 +101,9 @@ extension Transaction {
   /// first parked jobs of each origin with free capacity, and some jobs that wait for a load of
   /// this instance.
   func queuedJobs(
-    _ found: [LanePage], page: Int, _ request: ClaimRequest, by plan: ClaimPlan
-  ) throws -> (pages: [LanePage], aside: [QueuedJob]) {
-    var (pages, aside): ([LanePage], [QueuedJob]) = (found, [])
+    _ found: [QueuePage], page: Int, _ request: ClaimRequest, by plan: ClaimPlan
+  ) throws -> (pages: [QueuePage], aside: [QueuedJob]) {
+    var (pages, aside): ([QueuePage], [QueuedJob]) = (found, [])
     for round in 0..<Self.mostRounds {
       let wanted = plan.wanted(page, of: pages)
       let short = pages.indices.filter { pages[$0].isCut && wanted[$0] > pages[$0].jobs.count }
@@ -124,7 +124,7 @@ extension Transaction {
   }
 
   private func queuedJobs(
-    _ wanted: [(page: LanePage, count: Int)], page: Int, _ request: ClaimRequest, withAside: Bool
+    _ wanted: [(page: QueuePage, count: Int)], page: Int, _ request: ClaimRequest, withAside: Bool
   ) throws -> [QueuedJob] {
     let ready = """
       SELECT q.* FROM unnest($1, $2, $3, $4, $5) AS l (priority, owner, batch, rank, n)
@@ -135,15 +135,15 @@ extension Transaction {
       """
     let places: [SQLValue] = [
       .ints(wanted.map { Int64($0.page.place.priority) }),
-      .byteStrings(wanted.map(\.page.place.lane.owner)),
-      .ints(wanted.map(\.page.place.lane.batch)),
+      .byteStrings(wanted.map(\.page.place.queue.owner)),
+      .ints(wanted.map(\.page.place.queue.batch)),
       .ints(wanted.map { $0.page.jobs.last?.rank ?? .min }), .ints(wanted.map { Int64($0.count) }),
     ]
     guard withAside else {
       let rows = try execute(ready, places)
       return rows.all.compactMap { QueuedJob(rows, $0) }
     }
-    let (room, after) = (request.room, request.cursor.aside)
+    let (room, after) = (request.room, request.cursor.parked)
     let (own, instance): (String, [SQLValue]) =
       request.isShared ? (Self.own, [.int(request.instance.number)]) : ("", [])
     let rooms: [SQLValue] = [
@@ -168,7 +168,7 @@ extension Transaction {
 
     UNION ALL SELECT q.* FROM (SELECT \(QueuedJob.columns) FROM queue l JOIN queue q ON q.state = 3 AND q.request = l.request
       WHERE EXISTS (SELECT FROM queue WHERE state = 3) AND l.state = 4 AND l.leads AND l.instance = $14
-        AND q.owner <> ALL ($13) AND \(Transaction.isNotStopped)
+        AND q.owner <> ALL ($13) AND \(Transaction.isNotInStoppedBatch)
       ORDER BY q.priority DESC, q.rank LIMIT $6 FOR UPDATE OF q SKIP LOCKED) q
     """
 
@@ -193,7 +193,7 @@ extension Transaction {
         WHERE q.state = 2 AND q.origin = l.origin AND q.priority = l.priority
           AND \(isBehind("l.owner", "l.batch", full: "$13"))
         ORDER BY q.owner, coalesce(q.batch, 0) LIMIT 1) h
-      WHERE l.n < \(LaneCursor.most)
+      WHERE l.n < \(QueueCursor.maxQueues)
     )
 
     """

@@ -47,7 +47,7 @@ extension PostgresJobStore {
   public func hasRoom() async -> Bool {
     do throws(StoreError) {
       try await perform(on: messaging) { transaction in
-        try transaction.run(Transaction.takeRoom)
+        try transaction.run(Transaction.reserveDiskSpace)
         return
       }
       return true
@@ -57,7 +57,7 @@ extension PostgresJobStore {
 
 extension Transaction {
   /// 4 MiB of incompressible text.
-  fileprivate static let takeRoom = """
+  fileprivate static let reserveDiskSpace = """
     CREATE TEMPORARY TABLE room ON COMMIT DROP AS
       SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 131072) n GROUP BY n % 1024
     """
@@ -75,7 +75,7 @@ extension PostgresJobStore: EmbeddedImages {
 
 extension Transaction {
   /// The maximum number of jobs read for a page if the filter has no index.
-  private static let maxLooks = 2_000
+  private static let maxRowsPerPage = 2_000
 
   /// Counts the jobs of each state by the state's own index.
   fileprivate func queueDepths() throws -> [QueueState: Int] {
@@ -124,7 +124,7 @@ extension Transaction {
       // further query costs time.
       let isEnough = rest == nil && !page.jobs.isEmpty && !query.isSelective
       guard page.hasMore, !isEnough, page.jobs.count < query.limit, bytes < query.maxBytes,
-        looked < Self.maxLooks, query.batch == nil || allLines + lines < JobQuery.maxLines
+        looked < Self.maxRowsPerPage, query.batch == nil || allLines + lines < JobQuery.maxLines
       else { break }
       query.before = page.last
       allLines += lines
@@ -157,7 +157,7 @@ extension Transaction {
     ]
     let rows: Rows
     if let batch = query.batch {
-      guard let (number, end) = try place(of: query, in: batch) else { return ([], nil) }
+      guard let (number, end) = try range(of: query, in: batch) else { return ([], nil) }
       rows = try execute(
         Self.ofBatch,
         common + [
@@ -193,7 +193,7 @@ extension Transaction {
 
   /// Returns the batch's number and the line before which the page ends; `nil` if the owner has no
   /// such batch.
-  private func place(of query: JobQuery, in batch: BatchID) throws -> (number: Int64, end: Int64)? {
+  private func range(of query: JobQuery, in batch: BatchID) throws -> (number: Int64, end: Int64)? {
     let found = try execute(
       """
       SELECT number, (SELECT line FROM jobs WHERE id = $3 AND batch = number),

@@ -19,19 +19,21 @@ extension PostgresJobStore {
   /// Releases a holder's reservations.
   public func release(_ holder: JobID) async throws(StoreError) {
     try await write(isSynced: false) { transaction in
-      try transaction.noteCandidates(transaction.endReservations(of: [holder]))
+      try transaction.addDeletionCandidates(transaction.deleteReservations(of: [holder]))
     }
   }
 
   /// Removes all references to the image, in several transactions if necessary. Meanwhile, other
   /// jobs may still read it.
-  public func lose(
+  public func markLost(
     _ image: ImageDigest, for instance: Instance
   ) async throws(StoreError) -> LostImage? {
     var jobs: [JobID] = []
     while true {
-      let step: Loss?
-      do throws(StoreError) { step = try await write { try $0.lose(image, for: instance) } } catch {
+      let step: ReferenceRemoval?
+      do throws(StoreError) {
+        step = try await write { try $0.markLost(to: image, for: instance) }
+      } catch {
         guard !jobs.isEmpty else { throw error }
         return LostImage(nil, jobs: jobs)
       }
@@ -42,18 +44,18 @@ extension PostgresJobStore {
   }
 
   /// Checks only images that lost a reference, and images that stopped instances were deleting.
-  public func abandonedImages(
+  public func unreferencedImages(
     _ count: Int, for instance: Instance
   ) async throws(StoreError) -> [ImageName] {
     try await write { transaction in
-      let adopted = try transaction.adopt(count, for: instance)
+      let adopted = try transaction.takeOverDeletions(count, for: instance)
       guard adopted.count < count else { return adopted }
-      return try adopted + transaction.leave(abandoned: count - adopted.count, for: instance)
+      return try adopted + transaction.markUnreferenced(count - adopted.count, for: instance)
     }
   }
 
   /// Returns images that this instance has marked for deletion, in any order.
-  public func leavingImages(
+  public func imagesPendingDeletion(
     _ count: Int, of instance: Instance
   ) async throws(StoreError) -> [ImageName] {
     try await read { transaction in
@@ -66,15 +68,15 @@ extension PostgresJobStore {
 
   /// Deletes the rows of images whose bytes are gone. An image that is referenced or was stored
   /// again stays.
-  public func forget(_ images: [ImageName]) async throws(StoreError) {
+  public func confirmDeletion(_ images: [ImageName]) async throws(StoreError) {
     guard !images.isEmpty else { return }
     let gone = Set(images)
     try await write(isSynced: false) { transaction in
       let known = try transaction.lockedImages(images.map(\.digest.bytes)).filter {
         $0.name.map(gone.contains) ?? false
       }
-      let unused = try transaction.unreferred(known.map(\.digest))
-      for image in known where unused.contains(image.digest) && !image.isLeaving {
+      let unused = try transaction.unreferenced(known.map(\.digest))
+      for image in known where unused.contains(image.digest) && !image.isPendingDeletion {
         transaction.tallies[.images] -= 1
         transaction.countImageBytes(-image.bytes, of: image.owner)
       }
@@ -122,7 +124,7 @@ extension PostgresJobStore {
 }
 
 /// The result of one transaction that removes references to an image.
-private struct Loss: Sendable {
+private struct ReferenceRemoval: Sendable {
   /// The jobs that lost the image.
   var jobs: [JobID]
   /// `nil` if further references are left.
@@ -132,16 +134,19 @@ private struct Loss: Sendable {
 extension Transaction {
   /// Removes a portion of the references to an image.
   /// - Returns: `nil` if the image is not stored or is in use.
-  fileprivate func lose(_ image: ImageDigest, for instance: Instance) throws -> Loss? {
-    guard let known = try lockedImages([image.bytes]).first, !known.isLeaving,
+  fileprivate func markLost(to image: ImageDigest, for instance: Instance) throws
+    -> ReferenceRemoval?
+  {
+    guard let known = try lockedImages([image.bytes]).first, !known.isPendingDeletion,
       try !isNeeded(image.bytes)
     else { return nil }
-    guard try references(to: image.bytes) <= Self.portion else {
-      return Loss(jobs: try thinOut(image.bytes, by: Self.portion))
+    guard try references(to: image.bytes) <= Self.maxRemovedReferences else {
+      return ReferenceRemoval(
+        jobs: try removeReferences(to: image.bytes, atMost: Self.maxRemovedReferences))
     }
     let jobs = try execute("SELECT id FROM jobs WHERE image = $1", [.bytes(image.bytes)])
     _ = try evict(known, for: instance)
-    return Loss(
+    return ReferenceRemoval(
       jobs: jobs.all.compactMap { jobs.id($0, 0) },
       name: ImageName(image, generation: known.generation))
   }

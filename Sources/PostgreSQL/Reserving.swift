@@ -43,13 +43,13 @@ extension Transaction {
     }
     return try requests.map { request in
       guard live.contains(request.instance) else { return .failure(.leaseLost) }
-      var answer = WriteAnswer()
+      var answer = WriteResult()
       if batch.leaving.contains(request.image) {
         answer.reservation = .pendingDeletion
       } else if fits, let name = batch.names[request.image] {
         answer.reservation = .reserved(name, evicted: [])
       } else {
-        answer.reservation = try reserveAlone(request, totals)
+        answer.reservation = try reserveWithEviction(request, totals)
       }
       return .success(answer)
     }
@@ -88,10 +88,12 @@ extension Transaction {
   }
 
   /// Reserves an image that may require an eviction.
-  private func reserveAlone(_ request: ReserveRequest, _ totals: Totals) throws -> Reservation {
+  private func reserveWithEviction(_ request: ReserveRequest, _ totals: Totals) throws
+    -> Reservation
+  {
     let digest = request.image.bytes
     let known = try lockedImages([digest]).first
-    if known?.isLeaving == true { return .pendingDeletion }
+    if known?.isPendingDeletion == true { return .pendingDeletion }
     let added = known == nil ? request.bytes : 0
     if totals[.imageBytes] + added > request.limit {
       guard try pinnedBytes(with: digest) + added <= request.limit else { return .full }
@@ -99,13 +101,13 @@ extension Transaction {
     // Reserve an existing image first, so that it is not evicted for itself.
     if known != nil { try insert([request]) }
     // An image that needs the space of thousands of others gets it in several calls.
-    let evicted = try makeRoom(
-      within: request.limit - added, atLeast: min(added, 1 << 20), totals, for: request.instance)
+    let evicted = try evictImages(
+      downTo: request.limit - added, atLeast: min(added, 1 << 20), totals, for: request.instance)
     if let known {
       return .reserved(
         ImageName(request.image, generation: known.generation), evicted: evicted)
     }
-    guard totals[.imageBytes] + added <= request.limit else { return .noRoomYet(evicted: evicted) }
+    guard totals[.imageBytes] + added <= request.limit else { return .incomplete(evicted: evicted) }
     let name = ImageName(request.image, generation: Image.newGeneration)
     try insert([(name: name, bytes: request.bytes)])
     try insert([request])
@@ -122,7 +124,7 @@ private struct ReservedImages {
   let leaving: Set<ImageDigest>
 
   init(_ requests: [ReserveRequest], _ known: [Transaction.Image]) {
-    let known = known.compactMap { image in image.name.map { (name: $0, image.isLeaving) } }
+    let known = known.compactMap { image in image.name.map { (name: $0, image.isPendingDeletion) } }
     let leaving = Set(known.filter(\.1).map(\.name.digest))
     var names = Dictionary(uniqueKeysWithValues: known.map { ($0.name.digest, $0.name) })
     var new: [(name: ImageName, bytes: Int)] = []

@@ -36,14 +36,14 @@ extension Schema {
   // A claim that starts transfers holds the advisory lock of each origin until its commit, so that it counts every transfer
   // there. `next_at`, in microseconds, is when the origin's rate limit allows the next request.
   //
-  // The function surroundings returns, by `kind`: 0 the number of other instances' transfers at an origin, 1 the instance that
+  // The function cluster_load returns, by `kind`: 0 the number of other instances' transfers at an origin, 1 the instance that
   // loads a request, 2 an origin whose rate limit is reached, 3 an origin whose lock another instance holds. It waits up to
   // 200 ms for a lock and, after the first timeout, for no other: a holder may hang. It waits on the lock instead of polling,
   // because a process that polls would come after those that wait.
   static let sharing = """
     CREATE TABLE origins (origin bytea PRIMARY KEY, next_at bigint NOT NULL);
     CREATE INDEX origins_age ON origins (next_at);
-    CREATE FUNCTION surroundings(me bigint, now_ms bigint, of_origins bytea[], of_requests bytea[])
+    CREATE FUNCTION cluster_load(me bigint, now_ms bigint, of_origins bytea[], of_requests bytea[])
     RETURNS TABLE (kind int, what bytea, number bigint) LANGUAGE plpgsql SET lock_timeout = '200ms' AS $$
     DECLARE
       lock int;

@@ -13,7 +13,7 @@ final class Session {
     /// Replaces the server's clock in tests.
     var now: WallClock?
     /// Receives the batches that a committed transaction may have finished.
-    let endingBatches = EndingBatches()
+    let endingBatches = PossiblyFinishedBatches()
 
     /// Returns the settings for a thread, whose name appears in the connection's application name.
     func named(_ thread: String) -> Settings {
@@ -87,36 +87,36 @@ final class Session {
       try transaction.add("BEGIN")
       if !isSynced { try transaction.add("SET LOCAL synchronous_commit = off") }
       let value = try body(transaction)
-      try transaction.writeBatchTallies()
-      try transaction.writeTallies()
+      try transaction.writeBatchCounters()
+      try transaction.writeCounters()
       isCommitting = true
       try transaction.execute("COMMIT")
-      settings.endingBatches.note(transaction.batches.touched)
+      settings.endingBatches.insert(transaction.batches.touched)
       return value
     } catch {
       if connection.isUsable {
         // The server has rejected the transaction, so it is not committed.
         isCommitting = mayBeCommitted
-        undo(transaction, on: connection)
+        rollBack(transaction, on: connection)
       }
       throw error
     }
   }
 
   /// Runs a body that only reads. Each statement sees its own snapshot, except within
-  /// ``Transaction/atOneMoment(_:)``.
-  func look<Value>(_ body: (Transaction) throws -> Value) throws -> Value {
+  /// ``Transaction/withSnapshot(_:)``.
+  func read<Value>(_ body: (Transaction) throws -> Value) throws -> Value {
     let connection = try connected()
     let transaction = Transaction(connection, settings)
     do { return try body(transaction) } catch {
-      if connection.isUsable { undo(transaction, on: connection) }
+      if connection.isUsable { rollBack(transaction, on: connection) }
       throw error
     }
   }
 
   /// Rolls back an open transaction and discards unsent statements.
-  private func undo(_ transaction: Transaction, on connection: Connection) {
-    connection.forgetAdded()
+  private func rollBack(_ transaction: Transaction, on connection: Connection) {
+    connection.discardQueued()
     guard connection.isInTransaction else { return }
     do { try transaction.run("ROLLBACK") } catch { disconnect() }
   }
@@ -131,15 +131,15 @@ final class Transaction {
   /// Whether an earlier try of the same transaction may have been committed.
   let isRepeated: Bool
   /// The changes to the database's counters.
-  var tallies = Tallies()
+  var tallies = Counters()
   /// The state of evictions in this transaction.
-  var givingWay = GivingWay()
+  var evictions = EvictionState()
   /// The changes to jobs of batches.
   var batches = BatchChanges()
   /// The deleted batches and rejected lines.
-  var forgetting = Forgetting()
+  var forgetting = BatchDeletions()
   /// The number of jobs that became ready because the job or load that they waited for ended.
-  var awakened = 0
+  var readyCount = 0
 
   init(_ connection: Connection, _ settings: Session.Settings, isRepeated: Bool = false) {
     self.connection = connection
@@ -166,14 +166,14 @@ final class Transaction {
   /// Queues a statement that is sent with the next one in the same round trip. If it fails, the
   /// next one throws the error.
   func add(_ sql: String, _ values: [SQLValue] = []) throws(Fault) {
-    try connection.add(sql, values, by: deadline)
+    try connection.enqueue(sql, values, by: deadline)
   }
 
   @discardableResult
   func run(_ script: String) throws(Fault) -> Rows { try connection.run(script, by: deadline) }
 
   /// Runs reads that share one snapshot. If a statement fails, the enclosing read rolls back.
-  func atOneMoment<Value>(_ body: () throws -> Value) throws -> Value {
+  func withSnapshot<Value>(_ body: () throws -> Value) throws -> Value {
     try add("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     let value = try body()
     try execute("COMMIT")

@@ -43,30 +43,30 @@ final class Refusals: Sendable {
   private let refused = Mutex(SharedCapacity<[UInt8]>())
 
   /// Returns whether the owner may add this much to the queue; records a refusal if not.
-  func hasRoom(
+  func hasCapacity(
     for places: Int, of owner: [UInt8], held: [[UInt8]: Int], within capacity: QueueCapacity,
     at moment: Timestamp
   ) -> Bool {
     var queue = queue(holding: held)
-    return take(places, for: owner, of: &queue, within: capacity, at: moment)
+    return acquire(places, for: owner, of: &queue, within: capacity, at: moment)
   }
 
   /// Returns the shared capacity with what each owner holds now and with the recent refusals.
   func queue(holding held: [[UInt8]: Int]) -> SharedCapacity<[UInt8]> {
     var queue = refused.withLock(\.self)
-    for (owner, places) in held { queue.hold(places, for: owner) }
+    for (owner, places) in held { queue.acquireUnchecked(places, for: owner) }
     return queue
   }
 
   /// Reserves capacity for the owner; records a refusal if there is not enough.
-  func take(
+  func acquire(
     _ places: Int, for owner: [UInt8], of queue: inout SharedCapacity<[UInt8]>,
     within capacity: QueueCapacity, at moment: Timestamp
   ) -> Bool {
     guard places <= capacity.ofOwner - queue.share(of: owner) else { return false }
-    if queue.take(places, for: owner, within: capacity.all, at: moment) { return true }
+    if queue.acquire(places, for: owner, within: capacity.all, at: moment) { return true }
     // Copy only the refusal to the shared state.
-    refused.withLock { _ = $0.hasRoom(for: .max, of: owner, within: 0, at: moment) }
+    refused.withLock { _ = $0.hasCapacity(for: .max, of: owner, within: 0, at: moment) }
     return false
   }
 }
@@ -121,9 +121,9 @@ extension PostgresJobStore {
 
   /// Deletes expired idempotency keys by the index of their age, and unused origins, in one
   /// transaction.
-  public func forgetKeys(olderThan age: Duration, count: Int) async throws(StoreError) -> Int {
+  public func deleteKeys(olderThan age: Duration, count: Int) async throws(StoreError) -> Int {
     try await write { transaction in
-      try transaction.forgetOrigins(256)
+      try transaction.deleteIdleOrigins(256)
       return try transaction.execute(
         Transaction.forgetKeys,
         [transaction.moment, .int(age.inMilliseconds), .int(Int64(count))]
@@ -142,7 +142,7 @@ extension Transaction {
   ) throws -> SubmitOutcomes {
     var keys = try knownKeys(requests.compactMap(\.key))
     var ids = try knownJobs(requests.flatMap(\.jobs).map(\.id))
-    let images = try sharedImages(
+    let images = try lockForReferences(
       requests.reduce(into: Set()) { $0.formUnion($1.images.keys) }, owners: Self.owners(requests))
     let totals = try totals()
     var (places, stored) = (totals.places, totals.stored)
@@ -160,8 +160,10 @@ extension Transaction {
         return .success(.accepted)
       }
       let held = (places, stored)
-      if let refusal = Self.refusal(of: request, &places, refusals) { return .success(refusal) }
-      guard Self.haveRecordsRoom(request, &stored, refusedRecords) else {
+      if let refusal = Self.reserveSlots(for: request, &places, refusals) {
+        return .success(refusal)
+      }
+      guard Self.reserveRecordBytes(request, &stored, refusedRecords) else {
         places = held.0
         return .success(.recordsFull)
       }
@@ -180,20 +182,20 @@ extension Transaction {
       return .success(.accepted)
     }
     try save(accepted, known: images)
-    try tell(accepted.flatMap(\.jobs).compactMap { WebhookMessage(endOf: $0, after: nil) })
+    try addMessages(accepted.flatMap(\.jobs).compactMap { WebhookMessage(endOf: $0, after: nil) })
     return outcomes
   }
 
   /// Reserves the request's slots in the queue; returns a refusal if there are not enough.
-  private static func refusal(
-    of request: SubmitRequest, _ places: inout [[UInt8]: Int], _ refusals: Refusals
+  private static func reserveSlots(
+    for request: SubmitRequest, _ places: inout [[UInt8]: Int], _ refusals: Refusals
   ) -> SubmitAnswer? {
     let queued = request.rows.compactMap(\.queue)
     guard let first = request.rows.first(where: { $0.queue != nil }), let job = request.jobs.first
     else { return nil }
-    let wanted = queued.reduce(0) { $0 + $1.places }
+    let wanted = queued.reduce(0) { $0 + $1.slots }
     guard
-      refusals.hasRoom(
+      refusals.hasCapacity(
         for: wanted, of: first.owner, held: places, within: request.capacity, at: job.createdAt)
     else { return .queueFull(wanting: wanted) }
     places[first.owner, default: 0] += wanted
@@ -202,12 +204,12 @@ extension Transaction {
 
   /// Reserves the bytes of the request's records in ``QueueCapacity/recordBytes``; returns `false`
   /// if they do not fit.
-  private static func haveRecordsRoom(
+  private static func reserveRecordBytes(
     _ request: SubmitRequest, _ stored: inout [[UInt8]: Int], _ refusals: Refusals
   ) -> Bool {
     guard let first = request.rows.first, let job = request.jobs.first else { return true }
     let bytes = request.rows.reduce(0) { $0 + $1.storedBytes }
-    let hasRoom = refusals.hasRoom(
+    let hasRoom = refusals.hasCapacity(
       for: bytes, of: first.owner, held: stored,
       within: QueueCapacity(request.capacity.recordBytes), at: job.createdAt)
     if hasRoom { stored[first.owner, default: 0] += bytes }
@@ -235,8 +237,8 @@ extension Transaction {
     guard !requests.isEmpty else { return }
     var begun: [[UInt8]: Int] = [:]
     for request in requests { begun.merge(request.images) { first, _ in first } }
-    try begin(begun, known: images, offered: offered, owners: Self.owners(requests))
-    try remember(
+    try addImages(begun, known: images, offered: offered, owners: Self.owners(requests))
+    try insertKeys(
       requests.compactMap { request in
         request.key.map { (key: $0, since: request.since, jobs: request.jobs.map(\.id)) }
       })
@@ -244,7 +246,7 @@ extension Transaction {
     let tags = requests.flatMap { zip($0.rows, $0.jobs).map { (row: $0, tags: $1.tags) } }
     try insert(rows, tags: tags, areCounted: areCounted)
     let holders = rows.filter { $0.source != nil || $0.image != nil }.map(\.id)
-    try noteCandidates(endReservations(of: holders).subtracting(begun.keys))
+    try addDeletionCandidates(deleteReservations(of: holders).subtracting(begun.keys))
   }
 }
 
@@ -306,7 +308,7 @@ extension Transaction {
 
   /// Stores keys. If two transactions store the same key at the same time, one fails, and finds the
   /// other's key when repeated.
-  func remember(_ keys: [(key: IdempotencyKey, since: Timestamp, jobs: [JobID])]) throws {
+  func insertKeys(_ keys: [(key: IdempotencyKey, since: Timestamp, jobs: [JobID])]) throws {
     let keyed = keys.map { (name: KeyName($0.key), $0) }.sorted { $0.name < $1.name }
     guard !keyed.isEmpty else { return }
     try add(

@@ -49,13 +49,13 @@ extension Transaction {
   /// Stores entries. An existing entry with the same id is deleted even if the new one is not
   /// stored, because it is outdated.
   /// - Parameter isKept: whether the entry's image is stored.
-  func keep(_ rows: [CacheRow], isKept: ([UInt8]) -> Bool) throws {
+  func saveEntries(_ rows: [CacheRow], isStored: ([UInt8]) -> Bool) throws {
     guard !rows.isEmpty else { return }
     // If several entries have the same id, the last one wins.
     let latest = Dictionary(rows.map { ($0.id, $0) }) { $1 }
-    try makeWay(for: Array(latest.values))
+    try deleteReplacedEntries(for: Array(latest.values))
     let stored = rows.filter {
-      latest[$0.id]?.record == $0.record && $0.bytes <= $0.limit && isKept($0.digest)
+      latest[$0.id]?.record == $0.record && $0.bytes <= $0.limit && isStored($0.digest)
     }
     let new = Dictionary(stored.map { ($0.id, $0) }) { $1 }.values.sorted {
       $0.digest.lexicographicallyPrecedes($1.digest)
@@ -80,18 +80,18 @@ extension Transaction {
 
   /// Deletes the entries that are replaced. The same statement deletes the oldest responses of a
   /// key beyond the limit, up to 256, so that other transactions do not wait long.
-  private func makeWay(for rows: [CacheRow]) throws {
+  private func deleteReplacedEntries(for rows: [CacheRow]) throws {
     let keys = Array(Set(rows.filter(\.isResponse).map(\.id.key.bytes)))
     // The offset is no argument, so that the planner expects few rows. `+ 0` prevents a scan by
     // number.
-    try dropEntries(
-      """
-      number IN (SELECT c.number FROM unnest($1, $2) AS n (key, selector)
-          JOIN cache c ON c.key = n.key AND c.selector = n.selector
-        UNION ALL SELECT oldest.number FROM unnest($3) AS n (key) CROSS JOIN LATERAL (
-          SELECT c.number FROM cache c WHERE c.key = n.key AND c.selector <> ALL ($2)
-          ORDER BY c.number + 0 DESC OFFSET \(CacheEntry.maxOfKey - 1) LIMIT 256) AS oldest)
-      """,
+    try deleteEntries(
+      where: """
+        number IN (SELECT c.number FROM unnest($1, $2) AS n (key, selector)
+            JOIN cache c ON c.key = n.key AND c.selector = n.selector
+          UNION ALL SELECT oldest.number FROM unnest($3) AS n (key) CROSS JOIN LATERAL (
+            SELECT c.number FROM cache c WHERE c.key = n.key AND c.selector <> ALL ($2)
+            ORDER BY c.number + 0 DESC OFFSET \(CacheEntry.maxOfKey - 1) LIMIT 256) AS oldest)
+        """,
       [
         .byteStrings(rows.map(\.id.key.bytes)), .byteStrings(rows.map(\.id.selector.bytes)),
         .byteStrings(keys),
@@ -115,8 +115,8 @@ extension Transaction {
     }
   }
 
-  func drop(_ ids: [CacheEntry.ID]) throws {
-    try dropped(
+  func deleteEntries(_ ids: [CacheEntry.ID]) throws {
+    try countDeleted(
       execute(
         """
         DELETE FROM cache USING unnest($1, $2) AS n (key, selector)
@@ -127,7 +127,7 @@ extension Transaction {
   }
 
   /// Deletes the entries of images.
-  func drop(_ images: Set<CachedImage>) throws {
+  func deleteEntries(ofImages images: Set<CachedImage>) throws {
     guard !images.isEmpty else { return }
     var (keys, digests): ([[UInt8]], [[UInt8]?]) = ([], [])
     for image in images {
@@ -139,7 +139,7 @@ extension Transaction {
       keys.append(image.variants.bytes)
       digests.append(nil)
     }
-    try dropped(
+    try countDeleted(
       execute(
         """
         DELETE FROM cache USING unnest($1, $2) AS n (key, digest)
@@ -151,15 +151,15 @@ extension Transaction {
   /// Deletes the entries that match a condition.
   /// - Returns: the image of each entry.
   @discardableResult
-  func dropEntries(_ condition: String, _ arguments: [SQLValue]) throws -> [ImageDigest] {
-    try dropped(
+  func deleteEntries(where condition: String, _ arguments: [SQLValue]) throws -> [ImageDigest] {
+    try countDeleted(
       execute(
         "DELETE FROM cache WHERE \(condition) RETURNING digest, octet_length(record)", arguments))
   }
 
   /// Updates the counters and references after entries were deleted.
   @discardableResult
-  private func dropped(_ rows: Rows) throws -> [ImageDigest] {
+  private func countDeleted(_ rows: Rows) throws -> [ImageDigest] {
     guard !rows.isEmpty else { return [] }
     var counts: [[UInt8]: Int] = [:]
     for row in rows.all {
@@ -168,7 +168,7 @@ extension Transaction {
       tallies[.recordBytes] -= Int(rows.int(row, 1) ?? 0)
     }
     try countEntries(counts)
-    try noteCandidates(Set(counts.keys))
+    try addDeletionCandidates(Set(counts.keys))
     return rows.all.compactMap { rows.digest($0, 0) }
   }
 
@@ -183,8 +183,8 @@ extension Transaction {
     lastUse: CacheEntry.LastUse
   ) throws {
     // At least four rounds per transaction, so that entries are evicted faster than they are added.
-    while totals.cacheSize > limit, hasTime || givingWay.trims < 4 {
-      givingWay.trims += 1
+    while totals.cacheSize > limit, hasTime || evictions.trims < 4 {
+      evictions.trims += 1
       let oldest = try execute(
         """
         SELECT number, key, selector, used, bytes + octet_length(record) FROM cache
@@ -199,20 +199,22 @@ extension Transaction {
       for row in oldest.all where totals.cacheSize - bytes > limit {
         // An entry whose time was updated may still be the oldest one.
         guard let used = oldest.int(row, 3), used <= next else { break }
-        if let moment = try spare(oldest, row, lastUse) {
+        if let moment = try updateLastUse(oldest, row, lastUse) {
           next = min(next, moment)
         } else if let number = oldest.int(row, 0) {
           going.append(number)
           bytes += Int(oldest.int(row, 4) ?? 0)
         }
       }
-      try dropEntries("number = ANY ($1)", [.ints(going)])
+      try deleteEntries(where: "number = ANY ($1)", [.ints(going)])
     }
   }
 
   /// Stores the entry's last use if it is later than the stored one.
   /// - Returns: the new time.
-  private func spare(_ rows: Rows, _ row: Int, _ lastUse: CacheEntry.LastUse) throws -> Int64? {
+  private func updateLastUse(_ rows: Rows, _ row: Int, _ lastUse: CacheEntry.LastUse) throws
+    -> Int64?
+  {
     guard let key = Fingerprint(bytes: rows.bytes(row, 1) ?? []),
       let selector = Fingerprint(bytes: rows.bytes(row, 2) ?? []),
       let moment = lastUse(CacheEntry.ID(key: key, selector: selector))?.milliseconds,

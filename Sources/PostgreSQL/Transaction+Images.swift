@@ -12,13 +12,13 @@ extension Transaction {
   ///   - toCount: whether the rows' counters will be changed.
   ///   - owners: the owners of the jobs that refer to the images; see ``Image/owner``.
   /// - Returns: for each existing image, whether it is pending deletion.
-  func sharedImages(
+  func lockForReferences(
     _ digests: some Collection<[UInt8]>, toCount: Bool = false, owners: [[UInt8]: [UInt8]] = [:]
   ) throws -> [[UInt8]: Bool] {
     guard !digests.isEmpty else { return [:] }
     // If the owner changes, an exclusive lock is needed from the start: two transactions that
     // upgrade a shared lock deadlock.
-    let lock = try toCount || isAnyOwner(new: owners) ? "FOR NO KEY UPDATE" : "FOR SHARE"
+    let lock = try toCount || changesOwner(owners) ? "FOR NO KEY UPDATE" : "FOR SHARE"
     let rows = try execute(
       "SELECT digest, leaving, owner FROM images WHERE digest = ANY ($1) ORDER BY digest \(lock)",
       [.byteStrings(Array(digests))])
@@ -31,12 +31,12 @@ extension Transaction {
       guard let new = Image.owner(owner, and: owners[digest]), new != owner else { continue }
       moved[digest] = new
     }
-    try move(moved)
+    try setOwners(moved)
     return found
   }
 
   /// Returns whether an image's owner would change.
-  private func isAnyOwner(new owners: [[UInt8]: [UInt8]]) throws -> Bool {
+  private func changesOwner(_ owners: [[UInt8]: [UInt8]]) throws -> Bool {
     guard !owners.isEmpty else { return false }
     let digests = Array(owners.keys)
     return try !execute(
@@ -48,7 +48,7 @@ extension Transaction {
   }
 
   /// Changes the owners of images, whose rows this transaction has locked.
-  private func move(_ owners: [[UInt8]: [UInt8]]) throws {
+  private func setOwners(_ owners: [[UInt8]: [UInt8]]) throws {
     guard !owners.isEmpty else { return }
     let digests = owners.keys.sorted { $0.lexicographicallyPrecedes($1) }
     let rows = try execute(
@@ -72,11 +72,11 @@ extension Transaction {
   /// Creates the rows of images that references are added to, if they do not exist.
   /// - Parameters:
   ///   - begun: the images' sizes in bytes.
-  ///   - known: the result of ``sharedImages(_:)``.
+  ///   - known: the result of ``lockForReferences(_:)``.
   ///   - offered: the bytes of small images; they are stored if the image is not.
   ///   - owners: the owners of the jobs that refer to new images.
   /// - Throws: an error if an image is pending deletion and its bytes are not offered.
-  func begin(
+  func addImages(
     _ begun: [[UInt8]: Int], known: [[UInt8]: Bool], offered: [[UInt8]: [UInt8]] = [:],
     owners: [[UInt8]: [UInt8]] = [:]
   ) throws {
@@ -124,7 +124,7 @@ extension Transaction {
 
   /// Records images that may have lost their last reference. An existing row is locked too, so that
   /// a transaction that checks it later sees these changes.
-  func noteCandidates(_ digests: Set<[UInt8]>) throws {
+  func addDeletionCandidates(_ digests: Set<[UInt8]>) throws {
     guard !digests.isEmpty else { return }
     try add(
       """
@@ -135,7 +135,7 @@ extension Transaction {
 
   /// Deletes the holders' reservations.
   /// - Returns: the reserved images.
-  func endReservations(of holders: [JobID]) throws -> Set<[UInt8]> {
+  func deleteReservations(of holders: [JobID]) throws -> Set<[UInt8]> {
     guard !holders.isEmpty else { return [] }
     let rows = try execute(
       "DELETE FROM reservations WHERE holder = ANY ($1) RETURNING digest", [.ids(holders)])
@@ -155,7 +155,7 @@ extension Transaction {
 
   /// Takes over images that stopped instances were deleting. They can't be reused before their
   /// bytes are deleted, because it is unknown whether the deletion was requested already.
-  func adopt(_ count: Int, for instance: Instance) throws -> [ImageName] {
+  func takeOverDeletions(_ count: Int, for instance: Instance) throws -> [ImageName] {
     let rows = try execute(
       """
       UPDATE images SET leaving_for = $1 WHERE digest IN (SELECT digest FROM images i
@@ -170,7 +170,7 @@ extension Transaction {
   /// Marks up to `count` unreferenced images as pending deletion. Images in the database are
   /// deleted at once, as many as time allows.
   /// - Returns: the images whose files are to be removed.
-  func leave(abandoned count: Int, for instance: Instance) throws -> [ImageName] {
+  func markUnreferenced(_ count: Int, for instance: Instance) throws -> [ImageName] {
     var left: [ImageName] = []
     guard count > 0 else { return left }
     repeat {
@@ -180,7 +180,7 @@ extension Transaction {
       guard !candidates.isEmpty else { break }
       let digests = candidates.all.compactMap { candidates.bytes($0, 0) }
       let images = try lockedImages(digests)
-      let unused = try unreferred(images.filter { !$0.isLeaving }.map(\.digest))
+      let unused = try unreferenced(images.filter { !$0.isPendingDeletion }.map(\.digest))
       var (done, going, files) = (Set(digests).subtracting(unused), [Image](), left.count)
       for image in images where unused.contains(image.digest) && files < count {
         done.insert(image.digest)
@@ -197,7 +197,7 @@ extension Transaction {
   struct Image {
     let digest: [UInt8]
     let bytes: Int
-    let isLeaving: Bool
+    let isPendingDeletion: Bool
     let isEmbedded: Bool
     let generation: Int64
     /// The owner of the jobs that refer to the image: `nil` before the first job, empty after jobs
@@ -230,14 +230,14 @@ extension Transaction {
     return rows.all.map {
       Image(
         digest: rows.bytes($0, 0) ?? [], bytes: Int(rows.int($0, 1) ?? 0),
-        isLeaving: rows.bool($0, 2), isEmbedded: rows.bool($0, 3),
+        isPendingDeletion: rows.bool($0, 2), isEmbedded: rows.bool($0, 3),
         generation: rows.int($0, 4) ?? 0, owner: rows.bytes($0, 5))
     }
   }
 
   /// Returns the images without references. A separate statement, so that it sees everything
   /// committed before the rows were locked.
-  func unreferred(_ digests: [[UInt8]]) throws -> Set<[UInt8]> {
+  func unreferenced(_ digests: [[UInt8]]) throws -> Set<[UInt8]> {
     guard !digests.isEmpty else { return [] }
     let rows = try execute(
       "SELECT d FROM unnest($1) AS d WHERE NOT is_referred_to(d)", [.byteStrings(digests)])

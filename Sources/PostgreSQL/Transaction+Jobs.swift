@@ -68,7 +68,7 @@ extension Transaction {
         .ids(rows.map(\.id)), .byteStrings(rows.map(\.owner)),
         .ints(rows.map { Int64($0.finished?.code ?? 0) }), .ints(rows.map(\.finishedAt)),
         .ints(rows.map(\.expiresAt)), .byteStrings(rows.map(\.image)),
-        .byteStrings(rows.map(\.source)), .bools(rows.map(\.isLow)),
+        .byteStrings(rows.map(\.source)), .bools(rows.map(\.hasLowDataImage)),
         .byteStrings(rows.map(\.record)), .ints(rows.map(\.batch)), .ints(rows.map(\.line)),
         .byteStrings(rows.map(\.code)),
         .byteStrings(
@@ -77,8 +77,8 @@ extension Transaction {
     try enqueue(rows)
     try addTags(tags)
     for row in rows {
-      count(row, 1)
-      if !areCounted { batches.move(from: nil, to: row) }
+      updateCounters(row, 1)
+      if !areCounted { batches.recordChange(from: nil, to: row) }
     }
   }
 
@@ -94,7 +94,7 @@ extension Transaction {
       [
         .ids(queued.map(\.0.id)), .byteStrings(queued.map(\.0.owner)),
         .ints(queued.map { Int64($0.1.priority) }), .ints(queued.map(\.1.state.rawValue)),
-        .ints(queued.map { Int64($0.1.places) }), .ints(queued.map(\.1.notBefore)),
+        .ints(queued.map { Int64($0.1.slots) }), .ints(queued.map(\.1.notBefore)),
         .byteStrings(queued.map(\.1.origin)), .byteStrings(queued.map(\.1.request)),
         .ints(queued.map(\.0.batch)),
       ])
@@ -127,20 +127,20 @@ extension Transaction {
     try add("DELETE FROM jobs WHERE id = ANY ($1)", [.ids(ids)])
     try add("DELETE FROM queue WHERE id = ANY ($1)", [.ids(ids)])
     try removeTags(of: ids)
-    try passOn(Set(rows.compactMap(\.queue).filter(\.leads).compactMap(\.request)))
+    try continueLoads(Set(rows.compactMap(\.queue).filter(\.isLeading).compactMap(\.request)))
     for row in rows {
-      count(row, -1)
-      batches.move(from: row, to: nil)
+      updateCounters(row, -1)
+      batches.recordChange(from: row, to: nil)
     }
-    try noteCandidates(Set(rows.flatMap { [$0.image, $0.source].compactMap(\.self) }))
+    try addDeletionCandidates(Set(rows.flatMap { [$0.image, $0.source].compactMap(\.self) }))
   }
 
   /// Adds a row to the counters (`sign` 1) or removes it (`sign` -1).
-  func count(_ row: JobRow, _ sign: Int) {
+  func updateCounters(_ row: JobRow, _ sign: Int) {
     tallies[.phase(row.phase)] += sign
     tallies[.stored(row.owner)] += sign * row.storedBytes
     if row.phase == .queued, let queue = row.queue {
-      tallies[row.batch == nil ? .places(row.owner) : .lines(row.owner)] += sign * queue.places
+      tallies[row.batch == nil ? .places(row.owner) : .lines(row.owner)] += sign * queue.slots
     }
   }
 }

@@ -42,7 +42,7 @@ struct RecordParser {
     while at < text.count, [0x20, 0x0A, 0x0D, 0x09].contains(text[at]) { at += 1 }
   }
 
-  private mutating func take(_ scalar: Unicode.Scalar) -> Bool {
+  private mutating func consume(_ scalar: Unicode.Scalar) -> Bool {
     if current > 0x20, current != UInt8(ascii: scalar) { return false }
     skipSpace()
     guard current == UInt8(ascii: scalar) else { return false }
@@ -69,23 +69,23 @@ struct RecordParser {
   private mutating func object(depth: Int) throws -> RecordValue {
     at += 1
     var members: [(key: Range<Int>, value: RecordValue)] = []
-    if take("}") { return .object(members) }
+    if consume("}") { return .object(members) }
     repeat {
       skipSpace()
       let (key, hasEscapes) = try string()
-      guard !hasEscapes, take(":") else { throw fault }
+      guard !hasEscapes, consume(":") else { throw fault }
       members.append((key, try value(depth: depth + 1)))
-    } while take(",")
-    guard take("}") else { throw fault }
+    } while consume(",")
+    guard consume("}") else { throw fault }
     return .object(members)
   }
 
   private mutating func array(depth: Int) throws -> RecordValue {
     at += 1
     var elements: [RecordValue] = []
-    if take("]") { return .array(elements) }
-    repeat { elements.append(try value(depth: depth + 1)) } while take(",")
-    guard take("]") else { throw fault }
+    if consume("]") { return .array(elements) }
+    repeat { elements.append(try value(depth: depth + 1)) } while consume(",")
+    guard consume("]") else { throw fault }
     return .array(elements)
   }
 

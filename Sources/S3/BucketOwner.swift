@@ -12,7 +12,7 @@ public struct BucketOwner: Sendable {
   /// Why a job store may not use the prefix.
   public enum Refusal: Error, Sendable, Equatable {
     /// It belongs to another job store, or it contains images but names no owner.
-    case taken(by: String?, notBy: String)
+    case ownedByOther(by: String?, notBy: String)
     /// The request to the bucket failed.
     case bucket(S3Error)
     /// The request to the job store failed.
@@ -25,24 +25,24 @@ public struct BucketOwner: Sendable {
   private let bucket: S3Bucket
   /// If the server ignores conditions, another job store that saw no owner may still be writing
   /// during this time.
-  private let patience: Duration
+  private let conflictDelay: Duration
 
   /// - Parameter bucket: the bucket and prefix to check.
   public init(of bucket: S3Bucket, patience: Duration = .seconds(1)) {
-    (self.bucket, self.patience) = (bucket, patience)
+    (self.bucket, self.conflictDelay) = (bucket, patience)
   }
 
   /// Verifies that the prefix belongs to this job store. Claims it if it has no owner and no images.
-  public func settle(for store: any ImageOwner) async throws(Refusal) {
+  public func claim(for store: any ImageOwner) async throws(Refusal) {
     let name: String
     do throws(StoreError) { name = try await store.name() } catch { throw .store(error) }
     var owner = try await self.owner()
     if owner == nil {
-      guard try await isEmpty() else { throw .taken(by: nil, notBy: name) }
+      guard try await isEmpty() else { throw .ownedByOther(by: nil, notBy: name) }
       try await write(name)
       owner = try await self.owner()
     }
-    guard owner == name else { throw .taken(by: owner, notBy: name) }
+    guard owner == name else { throw .ownedByOther(by: owner, notBy: name) }
   }
 
   private func owner() async throws(Refusal) -> String? {
@@ -75,7 +75,7 @@ public struct BucketOwner: Sendable {
       guard case .refused(501, _, _) = error else { throw .bucket(error) }
       do throws(S3Error) { try await put(name, isNew: false) } catch { throw .bucket(error) }
     }
-    try? await Task.sleep(for: patience)
+    try? await Task.sleep(for: conflictDelay)
   }
 
   /// - Returns: `false` if the object exists.
@@ -103,7 +103,7 @@ extension BucketOwner.Refusal: CustomStringConvertible {
   /// The problem and what to do about it.
   public var description: String {
     switch self {
-    case .taken(let owner, let name):
+    case .ownedByOther(let owner, let name):
       """
       the images below this prefix belong to \(owner.map { "the job store \($0)" } ?? "a job store without a name"), but this service uses \
       the job store \(name), which would delete them; nothing was deleted. Start with the job store that owns them, or configure another \

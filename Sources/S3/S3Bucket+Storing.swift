@@ -34,7 +34,7 @@ extension S3Bucket {
       await Task.detached { [self] in
         var request = Request(.delete, key: key)
         request.query = [("uploadId", upload.id)]
-        _ = try? await found(request)
+        _ = try? await sendIfFound(request)
       }.value
       throw error
     }

@@ -19,7 +19,7 @@ internal import Synchronization
 /// (protection against a foreign bucket).
 public final class S3Bucket: Sendable {
   /// The bucket's address.
-  public struct Place: Sendable {
+  public struct Address: Sendable {
     /// The URL of the service, without a path.
     public var endpoint: SourceURL
     /// The region in the signature.
@@ -46,7 +46,7 @@ public final class S3Bucket: Sendable {
   /// The maximum number of bytes of an error response that are read.
   private static let longestError = 65_536
 
-  private let place: Place
+  private let place: Address
   private let sender: @Sendable (OutgoingRequest) async throws(FetchError) -> FetchedResponse
   private let credentials: S3CredentialSource
   private let timeout: Duration
@@ -67,7 +67,7 @@ public final class S3Bucket: Sendable {
   ///   - firstPause: the approximate pause before the second try; each further one is three times
   ///     as long.
   public convenience init(
-    _ place: Place, sender: CurlFetcher, credentials: S3CredentialSource,
+    _ place: Address, sender: CurlFetcher, credentials: S3CredentialSource,
     timeout: Duration = .seconds(60), tries: Int = 4, now: @escaping WallClock, log: Logger
   ) {
     self.init(
@@ -77,7 +77,7 @@ public final class S3Bucket: Sendable {
 
   /// - Parameter send: sends a request to the endpoint.
   public init(
-    _ place: Place,
+    _ place: Address,
     send: @escaping @Sendable (OutgoingRequest) async throws(FetchError) -> FetchedResponse,
     credentials: S3CredentialSource, timeout: Duration, tries: Int,
     firstPause: Duration = .milliseconds(100), now: @escaping WallClock, log: Logger
@@ -120,7 +120,7 @@ public final class S3Bucket: Sendable {
   static func entityTag(
     of response: FetchedResponse, with digest: ImageDigest
   ) throws(S3Error) -> String? {
-    if let told = response.field(checksum), told != digest.base64 { throw .otherBytes }
+    if let told = response.field(checksum), told != digest.base64 { throw .checksumMismatch }
     return response.field("etag")?.prefix(bytes: 256)
   }
 
@@ -133,18 +133,18 @@ public final class S3Bucket: Sendable {
   ) async throws(S3Error) -> (any ImageBytes)? {
     var request = Request(.get, key: key)
     request.maxBytes = max(limit, Self.longestError)
-    return try await found(request)?.body
+    return try await sendIfFound(request)?.body
   }
 
   /// Returns up to `limit` bytes of a small object; `nil` if it does not exist.
   public func content(of key: String, atMost limit: Int) async throws(S3Error) -> [UInt8]? {
-    guard let response = try await found(Request(.get, key: key)) else { return nil }
+    guard let response = try await sendIfFound(Request(.get, key: key)) else { return nil }
     return Array(try await Self.content(of: response, atMost: limit).prefix(limit))
   }
 
   /// Deletes an object, if it exists.
   public func remove(_ key: String) async throws(S3Error) {
-    _ = try await found(Request(.delete, key: key))
+    _ = try await sendIfFound(Request(.delete, key: key))
   }
 
   /// Lists the keys below the prefix, without the prefix, in order.
@@ -193,7 +193,7 @@ extension S3Bucket {
   }
 
   /// - Returns: `nil` if the object does not exist.
-  package func found(_ request: Request) async throws(S3Error) -> FetchedResponse? {
+  package func sendIfFound(_ request: Request) async throws(S3Error) -> FetchedResponse? {
     do throws(S3Error) { return try await send(request) } catch {
       guard case .refused(404, let code, _) = error else { throw error }
       // A 404 of a proxy in front of the store does not mean that the object is missing. If it were
@@ -251,8 +251,8 @@ extension S3Bucket {
     let answer = try? await Self.content(of: response, atMost: Self.longestError)
     let xml = S3XML(answer ?? [])
     throw .refused(
-      status: response.status, code: Self.told(xml.first("Code")),
-      message: Self.told(xml.first("Message")))
+      status: response.status, code: Self.logText(xml.first("Code")),
+      message: Self.logText(xml.first("Message")))
   }
 
   /// Records the bucket's region if the signature used another one. Nothing else of a redirect is
@@ -267,7 +267,7 @@ extension S3Bucket {
   }
 
   /// Shortens a text to one line of the log. A proxy in front of the store can send any text.
-  private static func told(_ text: String?) -> String {
+  private static func logText(_ text: String?) -> String {
     String((text ?? "").prefix(bytes: 300).map { $0.isNewline ? " " : $0 })
   }
 

@@ -16,12 +16,12 @@ public final class S3CredentialSource: Sendable {
     /// One file in the format of AWS's tools.
     case shared(String)
     /// One file for the access key and one for the secret key.
-    case halves(access: String, secret: String)
+    case separate(access: String, secret: String)
 
     var paths: [String] {
       switch self {
       case .shared(let path): [path]
-      case .halves(let access, let secret): [access, secret]
+      case .separate(let access, let secret): [access, secret]
       }
     }
   }
@@ -68,7 +68,7 @@ public final class S3CredentialSource: Sendable {
 
   /// - Parameters: two files, each with one part of the key and optional white space.
   public init(accessKeyFile: String, secretKeyFile: String) {
-    files = .halves(access: accessKeyFile, secret: secretKeyFile)
+    files = .separate(access: accessKeyFile, secret: secretKeyFile)
     disk = ThreadPool(name: "store-s3", threads: 1)
     fixed = nil
   }
@@ -81,13 +81,13 @@ public final class S3CredentialSource: Sendable {
       throw .noCredentials("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set")
     }
     return try await disk.run { () -> Result<S3Credentials, S3Error> in
-      do throws(S3Error) { return .success(try self.look(at: files)) } catch {
+      do throws(S3Error) { return .success(try self.readFiles(files)) } catch {
         return .failure(error)
       }
     }.get()
   }
 
-  private func look(at files: Files) throws(S3Error) -> S3Credentials {
+  private func readFiles(_ files: Files) throws(S3Error) -> S3Credentials {
     let versions = files.paths.compactMap { Version(of: $0) }
     if let known = read.withLock({ $0 }), known.versions == versions { return known.credentials }
     var texts: [String] = []
@@ -113,7 +113,7 @@ public final class S3CredentialSource: Sendable {
           "\(path) has no aws_access_key_id and aws_secret_access_key in [default]")
       }
       return credentials
-    case .halves(let access, _):
+    case .separate(let access, _):
       let halves = texts.map { $0.trimmingCharacters(in: .whitespacesAndNewlines) }
       guard halves.allSatisfy({ !$0.isEmpty && !$0.contains(where: \.isNewline) }) else {
         throw .noCredentials("\(access), or the file of the secret key, contains no key")

@@ -9,7 +9,7 @@ public enum S3Error: Error, Sendable, Equatable {
   /// The response or request is not valid.
   case unexpected(String)
   /// The store's checksum differs from the bytes sent.
-  case otherBytes
+  case checksumMismatch
   /// No credentials to sign with.
   case noCredentials(String)
 
@@ -27,7 +27,7 @@ public enum S3Error: Error, Sendable, Equatable {
         || [
           "RequestTimeout", "SlowDown", "OperationAborted", "InternalError", "ServiceUnavailable",
         ].contains(code)
-    case .otherBytes, .unexpected, .noCredentials: false
+    case .checksumMismatch, .unexpected, .noCredentials: false
     }
   }
 
@@ -46,7 +46,7 @@ extension S3Error: CustomStringConvertible {
     case .refused(let status, let code, let message):
       "the object store answers \(status) \(code): \(message)"
     case .unexpected(let what): "the request to the object store failed: \(what)"
-    case .otherBytes: "the object store's checksum differs from the bytes sent"
+    case .checksumMismatch: "the object store's checksum differs from the bytes sent"
     case .noCredentials(let why): "no credentials for the object store: \(why)"
     }
   }

@@ -21,7 +21,7 @@ public final class S3ImageStore: ImageStore {
   /// Writes downloads to the disk.
   private let disk: ThreadPool
   /// The copies known to this process, with their sizes in bytes.
-  private let held: Mutex<LRUCache<ImageDigest, Int>>
+  private let copySizes: Mutex<LRUCache<ImageDigest, Int>>
   private let downloads = Mutex<[ImageDigest: [OneShot<Download>]]>([:])
   private let keptImage: KeptImages
   private let log: Logger
@@ -45,7 +45,7 @@ public final class S3ImageStore: ImageStore {
     self.spool = spool
     self.log = log
     disk = ThreadPool(name: "store-s3", threads: 2)
-    held = Mutex(LRUCache(capacity: maxCopyBytes))
+    copySizes = Mutex(LRUCache(capacity: maxCopyBytes))
   }
 
   /// Stores the object, in parts if it is large, and keeps the spooled bytes as its local copy.
@@ -56,7 +56,7 @@ public final class S3ImageStore: ImageStore {
     } catch { throw StoreError(error) }
     do throws(StoreError) {
       try await copies.put(staged, as: name)
-      await note(name.digest, bytes.count)
+      await recordCopy(name.digest, bytes.count)
     } catch {
       log.warning("failed to store local copy of image", metadata: ["error": "\(error)"])
     }
@@ -65,7 +65,7 @@ public final class S3ImageStore: ImageStore {
   /// Opens the local copy; downloads the image if there is none.
   public func open(_ digest: ImageDigest) async throws(StoreError) -> StoredBytes? {
     if let copy = try await copies.open(digest) {
-      await note(digest, copy.count)
+      await recordCopy(digest, copy.count)
       return copy
     }
     return try await download(digest).get()
@@ -83,7 +83,7 @@ public final class S3ImageStore: ImageStore {
     do throws(S3Error) { try await bucket.remove(Self.key(of: name)) } catch {
       throw StoreError(error)
     }
-    held.withLock { _ = $0.remove(name.digest) }
+    copySizes.withLock { _ = $0.remove(name.digest) }
     try await copies.remove(name)
   }
 
@@ -118,8 +118,8 @@ public final class S3ImageStore: ImageStore {
 extension S3ImageStore {
   /// Records that a copy was made or used, and removes the least recently used ones beyond the
   /// limit.
-  private func note(_ digest: ImageDigest, _ count: Int) async {
-    let evicted = held.withLock { held in
+  private func recordCopy(_ digest: ImageDigest, _ count: Int) async {
+    let evicted = copySizes.withLock { held in
       held.value(for: digest) == nil
         ? held.set(count, for: digest, cost: max(1, count)).map(\.key) : []
     }
@@ -127,8 +127,8 @@ extension S3ImageStore {
   }
 
   /// Removes a copy, including one that an earlier run left.
-  public func dropCopy(of digest: ImageDigest) async {
-    held.withLock { _ = $0.remove(digest) }
+  public func deleteCopy(of digest: ImageDigest) async {
+    copySizes.withLock { _ = $0.remove(digest) }
     await removeCopy(of: digest)
   }
 
@@ -139,10 +139,10 @@ extension S3ImageStore {
   }
 
   /// Removes copies that an earlier run left and that were not opened since.
-  public func tidy() async throws(StoreError) {
+  public func deleteTemporaryFiles() async throws(StoreError) {
     _ = try await copies.sweep { names in
       let forgotten = names.map(\.digest).filter { digest in
-        self.held.withLock { $0.peek(digest) == nil }
+        self.copySizes.withLock { $0.peek(digest) == nil }
       }
       for digest in forgotten { await self.removeCopy(of: digest) }
       return forgotten.count
@@ -170,10 +170,10 @@ extension S3ImageStore {
 
   /// The result of a download.
   private enum Found {
-    case whole(any StagedImage)
+    case intact(any StagedImage)
     case missing
     /// The bytes have another digest; `nil` if they are more than expected.
-    case harmed(ImageDigest?)
+    case corrupt(ImageDigest?)
   }
 
   private func makeCopy(of digest: ImageDigest) async -> Download {
@@ -182,12 +182,12 @@ extension S3ImageStore {
       for _ in 1...3 {
         guard let kept = image else { return .success(nil) }
         switch try await download(kept) {
-        case .whole(let staged): return await keep(staged, as: digest)
+        case .intact(let staged): return await storeCopy(staged, as: digest)
         case .missing:
           // The image may have been deleted and stored again under another name.
           image = try await keptImage(digest)
           if image?.name == kept.name { return .success(nil) }
-        case .harmed(let found):
+        case .corrupt(let found):
           // Download again: the bytes may have been corrupted in transit.
           if other == .some(found) {
             log.error(
@@ -210,7 +210,7 @@ extension S3ImageStore {
         guard let object else { return .missing }
         found = try await spooled(object, of: image)
       } catch .unreachable(.tooLarge) {
-        return .harmed(nil)
+        return .corrupt(nil)
       } catch {
         guard attempt < 3, error.isRetryable else { throw StoreError(error) }
         attempt += 1
@@ -229,7 +229,7 @@ extension S3ImageStore {
     do throws(FetchError) {
       while let piece = try await bytes.next() {
         count += piece.count
-        guard count <= image.bytes else { return .success(.harmed(nil)) }
+        guard count <= image.bytes else { return .success(.corrupt(nil)) }
         let failure = await disk.run { () -> StoreError? in
           do throws(StoreError) { try staged.write(piece) } catch { return error }
           return nil
@@ -238,10 +238,10 @@ extension S3ImageStore {
       }
     } catch { throw .unreachable(error) }
     let found = staged.finish()
-    return .success(found == image.name.digest ? .whole(staged) : .harmed(found))
+    return .success(found == image.name.digest ? .intact(staged) : .corrupt(found))
   }
 
-  private func keep(_ staged: any StagedImage, as digest: ImageDigest) async -> Download {
+  private func storeCopy(_ staged: any StagedImage, as digest: ImageDigest) async -> Download {
     do throws(StoreError) {
       // Open the file before it becomes a copy: a copy can be removed at once if it exceeds the
       // limit, or by a sweep before it is recorded.
@@ -251,7 +251,7 @@ extension S3ImageStore {
         }
       }.get()
       try await copies.put(staged, as: ImageName(digest))
-      await note(digest, bytes.count)
+      await recordCopy(digest, bytes.count)
       return .success(bytes)
     } catch { return .failure(error) }
   }

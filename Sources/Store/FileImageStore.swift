@@ -51,7 +51,7 @@ public final class FileImageStore: ImageStore {
     let partials = PartialFolder(
       folder, maxBytes: configuration.maxPartialBytes,
       maxUnrecordedBytes: configuration.maxUnrecordedBytes, bootIDPath: configuration.bootIDPath)
-    try partials.adopt()
+    try partials.loadPartials()
     disk = ThreadPool(name: "store-images", threads: max(1, configuration.threads))
     spool = FileSpool(partials, disk: disk)
     isSwept = configuration.isSwept
@@ -112,7 +112,7 @@ public final class FileImageStore: ImageStore {
   public func hasRoom() async -> Bool {
     await disk.run { [space, folder, spool] in
       if let free = space.free, free < space.lowWater * 3 / 2 { return false }
-      return folder.hasRoom(max(1, space.lowWater), asking: spool.run + "room")
+      return folder.canAllocate(max(1, space.lowWater), temporaryName: spool.run + "room")
     }
   }
 

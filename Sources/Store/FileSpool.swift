@@ -27,34 +27,34 @@ public final class FileSpool: ImageSpool {
   /// Removes unfinished files of earlier runs, except partial transfers that were resumed.
   public func removeUnfinished() async throws(StoreError) -> Int {
     try await disk.perform { [partials, run] () throws(StoreError) in
-      try partials.folder.clearIncoming(but: run)
+      try partials.folder.clearIncoming(exceptRun: run)
     }
   }
 
   /// Reads the stored bytes once, to verify them and to continue their hash.
-  public func take(_ key: Fingerprint) async throws(StoreError) -> KeptTransfer? {
-    guard partials.isOpen, partials.holds(key) else { return nil }
+  public func takePartial(_ key: Fingerprint) async throws(StoreError) -> PartialTransfer? {
+    guard partials.isOpen, partials.contains(key) else { return nil }
     return try await disk.perform { [partials, disk] () throws(StoreError) in
-      guard let opened = try partials.take(key) else { return nil }
+      guard let opened = try partials.open(key) else { return nil }
       let staged = StagedFile(continuing: opened, in: partials, disk: disk)
-      return KeptTransfer(
+      return PartialTransfer(
         response: opened.record.response, count: opened.hash.count, bytes: try staged.bytes(),
         staged: staged)
     }
   }
 
-  public func drop(_ key: Fingerprint) async throws(StoreError) {
-    await disk.run { [partials] in partials.drop(key) }
+  public func deletePartial(_ key: Fingerprint) async throws(StoreError) {
+    await disk.run { [partials] in partials.delete(key) }
   }
 
   /// Writes the bytes on one of the store's threads.
-  public func file(_ bytes: [UInt8]) async throws(StoreError) -> StoredBytes {
+  public func unnamedFile(_ bytes: [UInt8]) async throws(StoreError) -> StoredBytes {
     let name = next().name
     return try await disk.perform { [partials] () throws(StoreError) in
-      .file(try partials.folder.file(bytes, calledAtFirst: name))
+      .file(try partials.folder.unnamedFile(bytes, temporaryName: name))
     }
   }
 
   /// The size in bytes of the partial transfers, without those that are being resumed.
-  public var keptBytes: Int { partials.bytes }
+  public var partialBytes: Int { partials.bytes }
 }

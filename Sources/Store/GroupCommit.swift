@@ -45,7 +45,7 @@ final class GroupCommit: Sendable {
   var hasStoppedBatches: Bool { thread.published.withLock { $0.hasStoppedBatches } }
 
   /// The number of finished batches with a webhook since the start.
-  var toldBatches: Int { thread.published.withLock { $0.toldBatches } }
+  var finishedBatchesWithWebhook: Int { thread.published.withLock { $0.toldBatches } }
 
   /// The requests of queued jobs, for finding equal ones.
   var queuedRequests: QueuedRequests { thread.published.withLock { $0.requests } }
@@ -103,7 +103,7 @@ private final class WaitingOperations: @unchecked Sendable {  // protected by `c
 
   /// Waits for operations and returns up to `limit` of them, oldest first. Returns an empty array
   /// once the line is closed and empty.
-  func take(_ limit: Int) -> [any WriteOperation] {
+  func dequeue(_ limit: Int) -> [any WriteOperation] {
     condition.lock()
     defer { condition.unlock() }
     while waiting.isEmpty && !isClosed { condition.wait() }
@@ -162,7 +162,7 @@ private final class Operation<Value: Sendable>: WriteOperation, @unchecked Senda
       return true
     } catch {
       result = .failure(StoreError(cause: error))
-      foundDiskFull = (error as? DatabaseError)?.isForLackOfRoom ?? false
+      foundDiskFull = (error as? DatabaseError)?.isDiskFull ?? false
       return false
     }
   }
@@ -191,7 +191,7 @@ private final class WritingThread: @unchecked Sendable {
   private let line: WaitingOperations
   private let limit: Int
   private var counters: StoreCounters
-  private let held = HeldRows()
+  private let held = LoadingRowCache()
   private let reserve: DiskReserve?
   private let isDurable: Bool
   /// The current setting of the connection.
@@ -218,12 +218,12 @@ private final class WritingThread: @unchecked Sendable {
     published = Mutex(
       Published(
         counts: counters.counts, cache: counters.cacheCounts,
-        hasStoppedBatches: !counters.lanes.stopped.isEmpty, requests: counters.requests))
+        hasStoppedBatches: !counters.readyQueues.stopped.isEmpty, requests: counters.requests))
   }
 
   func run() {
     while true {
-      let operations = line.take(limit)
+      let operations = line.dequeue(limit)
       if operations.isEmpty { break }
       perform(operations)
     }
@@ -275,13 +275,13 @@ private final class WritingThread: @unchecked Sendable {
     let isSynced = operations.contains { $0.isSynced }
     do {
       counters = try database.writeWithoutTransaction { db in
-        try mendLog()
-        try sync(isSynced, db)
+        try repairLog()
+        try setSynchronous(isSynced, db)
         try db.beginTransaction(.immediate)
         do {
           var transaction = WriteTransaction(db: db, counters: counters, held: held)
           for operation in operations { try run(operation, &transaction) }
-          try transaction.settleBatches()
+          try transaction.writeBatchCounters()
           try db.commit()
           return transaction.counters
         } catch {
@@ -290,15 +290,15 @@ private final class WritingThread: @unchecked Sendable {
         }
       }
     } catch {
-      held.forgetAll()
+      held.removeAll()
       return StoreError(cause: error)
     }
     published.withLock {
       $0.counts = counters.counts
       $0.cache = counters.cacheCounts
-      $0.hasStoppedBatches = !counters.lanes.stopped.isEmpty
+      $0.hasStoppedBatches = !counters.readyQueues.stopped.isEmpty
       $0.requests = counters.requests
-      $0.toldBatches = counters.toldBatches
+      $0.toldBatches = counters.finishedBatchesWithWebhook
       $0.transactions += 1
       if isSynced { $0.synced += 1 }
       $0.operations += operations.count
@@ -309,7 +309,7 @@ private final class WritingThread: @unchecked Sendable {
   }
 
   /// Rewrites the log after a failed sync, so that no commit is promised on top of a damaged log.
-  private func mendLog() throws {
+  private func repairLog() throws {
     let failures = SQLiteLibrary.failedSyncs
     guard isDurable, failures != failedSyncs else { return }
     try log.rewrite()
@@ -318,7 +318,7 @@ private final class WritingThread: @unchecked Sendable {
 
   /// Sets whether the next commit is synced before it returns
   /// (https://www.sqlite.org/pragma.html#pragma_synchronous).
-  private func sync(_ isSynced: Bool, _ db: Database) throws {
+  private func setSynchronous(_ isSynced: Bool, _ db: Database) throws {
     guard isDurable, isSynced != syncs else { return }
     try db.execute(sql: "PRAGMA synchronous = \(isSynced ? "FULL" : "NORMAL")")
     syncs = isSynced
@@ -335,7 +335,7 @@ private final class WritingThread: @unchecked Sendable {
       }
       try transaction.execute("ROLLBACK TO operation")
       transaction.counters = before
-      held.forgetAll()
+      held.removeAll()
     }
     try transaction.execute("RELEASE operation")
   }

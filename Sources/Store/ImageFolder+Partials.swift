@@ -6,7 +6,7 @@ extension ImageFolder {
   private static let suffix = ".json"
 
   /// A partial transfer of an earlier run: its bytes and record.
-  struct LeftPartial: Sendable {
+  struct FoundPartial: Sendable {
     var name: String
     var key: Fingerprint
     var bytes: Int
@@ -14,23 +14,23 @@ extension ImageFolder {
 
   /// Finds the partial transfers of earlier runs, the oldest first. Removes records without bytes
   /// and bytes without a record.
-  func leftPartials() throws(StoreError) -> [LeftPartial] {
+  func findPartials() throws(StoreError) -> [FoundPartial] {
     let walk = try walk("partials")
     var names: Set<String> = []
     while let name = walk.next() { names.insert(name) }
-    var found: [(LeftPartial, modified: Moment)] = []
+    var found: [(FoundPartial, modified: FileTime)] = []
     for name in names where !name.hasSuffix(Self.suffix) && !names.contains(name + Self.suffix) {
       unlinkat(partials, name, 0)
     }
     for record in names where record.hasSuffix(Self.suffix) {
       let name = String(record.dropLast(Self.suffix.count))
-      if let left = leftPartial(name) { found.append(left) } else { dropPartial(name) }
+      if let left = foundPartial(name) { found.append(left) } else { deletePartial(name) }
     }
     found.sort { $0.modified < $1.modified }
     return found.map(\.0)
   }
 
-  private func leftPartial(_ name: String) -> (LeftPartial, modified: Moment)? {
+  private func foundPartial(_ name: String) -> (FoundPartial, modified: FileTime)? {
     guard !name.isEmpty, let record = partialRecord(of: name) else { return nil }
     var (told, status) = (stat(), stat())
     guard fstatat(partials, name + Self.suffix, &told, AT_SYMLINK_NOFOLLOW) == 0,
@@ -38,20 +38,22 @@ extension ImageFolder {
         || fstatat(incoming, name, &status, AT_SYMLINK_NOFOLLOW) == 0,
       status.st_mode & S_IFMT == S_IFREG, status.st_size > 0
     else { return nil }
-    let left = LeftPartial(name: name, key: record.key, bytes: Int(status.st_size))
+    let left = FoundPartial(name: name, key: record.key, bytes: Int(status.st_size))
     // The file of the bytes may be older or newer than the record.
-    return (left, max(Moment(told.st_mtim), Moment(status.st_mtim)))
+    return (left, max(FileTime(told.st_mtim), FileTime(status.st_mtim)))
   }
 
   /// Moves a transfer's bytes from `incoming/` to `partials/`.
   /// - Returns: whether they are in `partials/` now.
-  func setAside(_ name: String) -> Bool {
+  func movePartialToStorage(_ name: String) -> Bool {
     if renameat(incoming, name, partials, name) == 0 { return true }
     return errno == ENOENT && faccessat(partials, name, F_OK, 0) == 0
   }
 
   /// Moves a transfer's bytes from `partials/` back to `incoming/`.
-  func takeUp(_ name: String) -> Bool { renameat(partials, name, incoming, name) == 0 }
+  func movePartialToIncoming(_ name: String) -> Bool {
+    renameat(partials, name, incoming, name) == 0
+  }
 
   /// Opens a transfer's bytes for reading and writing; returns `nil` if they do not exist.
   func openPartial(_ name: String) throws(StoreError) -> (descriptor: Int32, size: Int)? {
@@ -69,13 +71,13 @@ extension ImageFolder {
   }
 
   /// Removes a transfer's bytes, in either folder, and its record.
-  func dropPartial(_ name: String) {
+  func deletePartial(_ name: String) {
     unlinkat(partials, name, 0)
     unlinkat(incoming, name, 0)
-    dropRecord(of: name)
+    deleteRecord(of: name)
   }
 
-  func dropRecord(of name: String) { unlinkat(partials, name + Self.suffix, 0) }
+  func deleteRecord(of name: String) { unlinkat(partials, name + Self.suffix, 0) }
 
   func isRecorded(_ name: String) -> Bool {
     faccessat(partials, name + Self.suffix, F_OK, 0) == 0

@@ -24,9 +24,9 @@ final class ImageFolder: Sendable {
   /// Held while a stored name is created or removed after its file was checked.
   private let naming = Mutex(())
   /// One element for each folder of stored images.
-  private let shelves = fanOut.map { _ in Shelf() }
+  private let shelves = fanOut.map { _ in SyncState() }
 
-  private final class Shelf: Sendable {
+  private final class SyncState: Sendable {
     /// Held from the renaming of a file until the folder is synced. True after a failed sync: then
     /// it is unknown which names are durable, because the system reports a write error only once.
     let hasFailed = Mutex(false)
@@ -35,7 +35,7 @@ final class ImageFolder: Sendable {
   /// Opens the folder; creates it and its subfolders if missing.
   init(_ path: String, isDurable: Bool = true) throws(StoreError) {
     self.isDurable = isDurable
-    try StorageFolder.make(path, isDurable: isDurable)
+    try StorageFolder.create(path, isDurable: isDurable)
     lock = try FolderLock(path + "/.lock")
     root = Glibc.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
     guard root >= 0 else { throw StoreError(errno: errno, "opening \(path)") }
@@ -89,7 +89,7 @@ extension ImageFolder {
 
   /// Creates an unlinked file with these bytes.
   /// - Parameter name: the file's name until it is unlinked; it must be unused.
-  func file(_ bytes: [UInt8], calledAtFirst name: String) throws(StoreError) -> OpenedFile {
+  func unnamedFile(_ bytes: [UInt8], temporaryName name: String) throws(StoreError) -> OpenedFile {
     let file = OpenedFile(try create(name), count: bytes.count)
     discard(name)
     let code = Self.write(bytes, to: file.descriptor)
@@ -129,7 +129,7 @@ extension ImageFolder {
 
   /// Returns whether a file of `bytes` bytes could be created.
   /// - Parameter name: the name of a temporary file, which is removed afterwards.
-  func hasRoom(_ bytes: Int, asking name: String) -> Bool {
+  func canAllocate(_ bytes: Int, temporaryName name: String) -> Bool {
     guard let descriptor = try? create(name) else { return false }
     defer {
       discard(name)
@@ -152,7 +152,7 @@ extension ImageFolder {
       let isNew = faccessat(root, path, F_OK, AT_SYMLINK_NOFOLLOW) != 0
       try rename(name, to: path, in: folder)
       // The caller has hashed these bytes. The stamp is read after the renaming, which changes it.
-      if let stamp = FileStamp(descriptor) { verified.note(digest, stamp) }
+      if let stamp = FileStamp(descriptor) { verified.record(digest, stamp) }
       do throws(StoreError) { try sync(folder) } catch {
         hasFailed = true
         // Remove the new name: a power failure could undo it, so nothing may rely on it.
@@ -171,12 +171,12 @@ extension ImageFolder {
     guard code == 0 else { throw StoreError(errno: code, "publishing an image") }
   }
 
-  private func shelf(_ folder: String) -> Shelf { shelves[Int(folder, radix: 16) ?? 0] }
+  private func shelf(_ folder: String) -> SyncState { shelves[Int(folder, radix: 16) ?? 0] }
 
   /// Returns whether the image is stored and intact. Also syncs its folder, because the process
   /// that stored it may have stopped before that. Returns `false` if an earlier sync failed or the
   /// file can't be read: then the caller must store the file again.
-  func holds(_ digest: ImageDigest, bytes: Int) throws(StoreError) -> Bool {
+  func isStored(_ digest: ImageDigest, bytes: Int) throws(StoreError) -> Bool {
     guard (try? verify(digest, bytes: bytes)) == true else { return false }
     let folder = Self.path(digest).folder
     return try shelf(folder).hasFailed.withLock { hasFailed throws(StoreError) in
@@ -239,14 +239,14 @@ extension ImageFolder {
     let stamp = FileStamp(status)
     if status.st_mode & S_IFMT == S_IFREG, stamp.size == bytes ?? stamp.size {
       if verified.contains(digest, stamp) { return true }
-      if try isUnharmed(path, digest, stamp) { return true }
+      if try isIntact(path, digest, stamp) { return true }
     }
     log.warning("an image's bytes have changed on disk", metadata: ["image": "\(digest.hex)"])
     try remove(path, ifStill: stamp)
     return false
   }
 
-  private func isUnharmed(
+  private func isIntact(
     _ path: String, _ digest: ImageDigest, _ stamp: FileStamp
   ) throws(StoreError) -> Bool {
     let descriptor = openat(root, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK)
@@ -258,7 +258,7 @@ extension ImageFolder {
     var hash = PrefixHash()
     guard try hash.read(descriptor, upTo: stamp.size), hash.digest == digest else { return false }
     // If the file changed meanwhile, the next check reads it again.
-    if FileStamp(descriptor) == stamp { verified.note(digest, stamp) }
+    if FileStamp(descriptor) == stamp { verified.record(digest, stamp) }
     return true
   }
 
@@ -274,7 +274,7 @@ extension ImageFolder {
   }
 
   func remove(_ digest: ImageDigest) throws(StoreError) {
-    verified.forget(digest)
+    verified.remove(digest)
     guard unlinkat(root, Self.path(digest).path, 0) == 0 || errno == ENOENT else {
       throw StoreError(errno: errno, "removing an image")
     }
@@ -282,7 +282,7 @@ extension ImageFolder {
 
   /// Removes the files that an earlier run was writing.
   /// - Returns: the number of removed files.
-  func clearIncoming(but run: String) throws(StoreError) -> Int {
+  func clearIncoming(exceptRun run: String) throws(StoreError) -> Int {
     let walk = try FolderWalk("incoming", in: root)
     var removed = 0
     while let name = walk.next() {

@@ -38,7 +38,7 @@ struct ImageOwners: Sendable, Equatable {
 
   /// Returns the owner that uses more than half of `limit`, if other owners have images too.
   /// - Parameter total: the bytes of all images.
-  func overShare(of limit: Int, among total: Int) -> Data? {
+  func ownerOverShare(of limit: Int, total: Int) -> Data? {
     guard let most = shares.last, most.bytes > limit - limit / 2, most.bytes < total
     else { return nil }
     return most.owner

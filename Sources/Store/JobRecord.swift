@@ -49,7 +49,7 @@ extension SharedDefaults {
     let defaults = try SharedDefaults(Array(record), digest: name) {
       try RecordDecoder.decode(DefaultsRecord.self, from: $0)
     }
-    KnownDefaults.note(defaults, name)
+    KnownDefaults.remember(defaults, name)
     return defaults
   }
 }

@@ -15,15 +15,15 @@ struct NextDue: Sendable {
   var longestWait = Duration.seconds(86_400)
 
   /// Returns whether jobs may have become due.
-  func mayHaveCome(at moment: Timestamp) -> Bool {
+  func mayHaveDueJobs(at moment: Timestamp) -> Bool {
     switch known {
     case .unknown: true
-    case .at(let next): next.map { hasCome($0, at: moment) } ?? false
+    case .at(let next): next.map { isDue($0, at: moment) } ?? false
     }
   }
 
   /// Returns whether a due time has passed, or is beyond the longest wait.
-  func hasCome(_ next: Int64, at moment: Timestamp) -> Bool {
+  func isDue(_ next: Int64, at moment: Timestamp) -> Bool {
     next <= moment.milliseconds || next > latest(at: moment)
   }
 
@@ -45,7 +45,7 @@ struct NextDue: Sendable {
   }
 
   /// Empties the cache after several rows changed.
-  mutating func forget() { known = .unknown }
+  mutating func invalidate() { known = .unknown }
 
   /// The earliest due time; `nil` if no job waits.
   mutating func moment(_ db: Database) throws -> Timestamp? {

@@ -35,29 +35,29 @@ final class PartialFolder: Sendable {
   var bytes: Int { kept.withLock { $0.bytes } }
 
   /// Adds the partial transfers of earlier runs, and removes invalid files.
-  func adopt() throws(StoreError) {
-    for left in try folder.leftPartials() {
-      if folder.setAside(left.name) {
-        keep(PartialIndex.Entry(name: left.name, bytes: left.bytes), for: left.key)
+  func loadPartials() throws(StoreError) {
+    for left in try folder.findPartials() {
+      if folder.movePartialToStorage(left.name) {
+        store(PartialIndex.Entry(name: left.name, bytes: left.bytes), for: left.key)
       } else {
-        folder.dropPartial(left.name)
+        folder.deletePartial(left.name)
       }
     }
   }
 
   /// Adds a partial transfer that was moved to `partials/`. Older ones may be evicted.
-  func keep(_ entry: PartialIndex.Entry, for key: Fingerprint) {
-    let gone = kept.withLock { $0.keep(entry, for: key) }
-    for name in gone { folder.dropPartial(name) }
+  func store(_ entry: PartialIndex.Entry, for key: Fingerprint) {
+    let gone = kept.withLock { $0.insert(entry, for: key) }
+    for name in gone { folder.deletePartial(name) }
   }
 
-  func drop(_ key: Fingerprint) {
-    guard let entry = kept.withLock({ $0.take(key) }) else { return }
-    folder.dropPartial(entry.name)
+  func delete(_ key: Fingerprint) {
+    guard let entry = kept.withLock({ $0.remove(key) }) else { return }
+    folder.deletePartial(entry.name)
   }
 
   /// Returns whether a partial transfer is stored under a key, without using the disk.
-  func holds(_ key: Fingerprint) -> Bool { kept.withLock { $0.holds(key) } }
+  func contains(_ key: Fingerprint) -> Bool { kept.withLock { $0.contains(key) } }
 
   /// A partial transfer opened for resuming; its trusted bytes are hashed.
   struct Opened: Sendable {
@@ -69,15 +69,15 @@ final class PartialFolder: Sendable {
 
   /// Removes and opens the partial transfer stored under a key; returns `nil` if there is none or
   /// it can't be trusted.
-  func take(_ key: Fingerprint) throws(StoreError) -> Opened? {
-    guard let entry = kept.withLock({ $0.take(key) }) else { return nil }
+  func open(_ key: Fingerprint) throws(StoreError) -> Opened? {
+    guard let entry = kept.withLock({ $0.remove(key) }) else { return nil }
     do throws(StoreError) {
       if let opened = try open(entry.name, for: key) { return opened }
     } catch {
-      folder.dropPartial(entry.name)
+      folder.deletePartial(entry.name)
       throw error
     }
-    folder.dropPartial(entry.name)
+    folder.deletePartial(entry.name)
     return nil
   }
 
@@ -88,7 +88,7 @@ final class PartialFolder: Sendable {
     guard let hash = trustedBytes(descriptor, size, record),
       ftruncate(descriptor, off_t(hash.count)) == 0,
       lseek(descriptor, off_t(hash.count), SEEK_SET) == off_t(hash.count),
-      folder.takeUp(name)
+      folder.movePartialToIncoming(name)
     else {
       close(descriptor)
       return nil

@@ -24,7 +24,7 @@ struct PartialIndex {
   /// Adds a transfer and replaces the one under the same key.
   /// - Returns: the names of the transfers to delete: the replaced one, the oldest ones beyond the
   ///   limits, or the new one if it is too large.
-  mutating func keep(_ entry: Entry, for key: Fingerprint) -> [String] {
+  mutating func insert(_ entry: Entry, for key: Fingerprint) -> [String] {
     guard entry.bytes <= entries.capacity, maxCount > 0, entries.capacity > 0 else {
       return [entry.name]
     }
@@ -37,8 +37,8 @@ struct PartialIndex {
   }
 
   /// Returns whether a transfer is stored under a key.
-  func holds(_ key: Fingerprint) -> Bool { entries.peek(key) != nil }
+  func contains(_ key: Fingerprint) -> Bool { entries.peek(key) != nil }
 
   /// Removes and returns the transfer stored under a key.
-  mutating func take(_ key: Fingerprint) -> Entry? { entries.remove(key) }
+  mutating func remove(_ key: Fingerprint) -> Entry? { entries.remove(key) }
 }

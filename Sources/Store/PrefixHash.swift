@@ -16,7 +16,7 @@ struct PrefixHash: Sendable {
     return digest
   }
 
-  mutating func take(_ bytes: UnsafeRawBufferPointer) {
+  mutating func update(_ bytes: UnsafeRawBufferPointer) {
     hash.update(data: bytes)
     count += bytes.count
   }
@@ -31,7 +31,7 @@ struct PrefixHash: Sendable {
         let got = pread(descriptor, buffer.baseAddress, min(size, end - count), off_t(count))
         if got < 0 && errno == EINTR { continue }
         guard got > 0 else { return got < 0 ? errno : 0 }
-        take(UnsafeRawBufferPointer(rebasing: buffer[..<got]))
+        update(UnsafeRawBufferPointer(rebasing: buffer[..<got]))
       }
       return 0
     }

@@ -29,7 +29,7 @@ struct QueuedRequests: Sendable {
 
   /// Records that a row was written or deleted; `nil` means the row did not exist before or does
   /// not exist afterwards.
-  mutating func move(from old: JobRow?, to new: JobRow?) {
+  mutating func recordChange(from old: JobRow?, to new: JobRow?) {
     let (left, come) = (old?.requestBlock, new?.requestBlock)
     guard left != come else { return }
     if let left { add(-1, at: left) }
@@ -42,7 +42,7 @@ struct QueuedRequests: Sendable {
   }
 
   /// Returns whether a queued job has this request.
-  func isAny(_ request: Data, _ db: Database) throws -> Bool {
+  func contains(_ request: Data, _ db: Database) throws -> Bool {
     guard !counts.isEmpty else { return false }
     let look = try db.cachedStatement(sql: "SELECT 1 FROM jobs WHERE \(Self.condition) LIMIT 1")
     return try blocks.contains { try Int.fetchOne(look, arguments: [request, $0]) != nil }

@@ -12,18 +12,19 @@ struct ReferenceChanges {
   /// afterwards.
   init(from old: JobRow?, to new: JobRow?, holding job: Job?) {
     self.init()
-    move(from: old, to: new, holding: job)
+    recordChange(from: old, to: new, job: job)
   }
 
   /// Records that a job's row was written.
   /// - Parameter job: the job in `new`, for its images' sizes.
-  mutating func move(from old: JobRow?, to new: JobRow?, holding job: Job?) {
+  mutating func recordChange(from old: JobRow?, to new: JobRow?, job: Job?) {
     if let old, let new, old.refersAs(new) { return }
     for digest in old?.references ?? [] {
-      byDigest[digest, default: .init()].end(old?.phase.isFinished == true)
+      byDigest[digest, default: .init()].removeReference(isSoft: old?.phase.isFinished == true)
     }
     for digest in new?.references ?? [] {
-      byDigest[digest, default: .init()].begin(new?.phase.isFinished == true, new?.finishedAt)
+      byDigest[digest, default: .init()].addReference(
+        isSoft: new?.phase.isFinished == true, at: new?.finishedAt)
       byDigest[digest]?.add(owner: new?.owner)
     }
     if let image = job?.keptImage { byDigest[image.keptDigest.data]?.bytes = image.keptBytes }
@@ -34,16 +35,20 @@ struct ReferenceChanges {
   func begins(_ digest: Data) -> Bool { byDigest[digest]?.begins ?? false }
 
   /// Records that a reservation was released.
-  mutating func release(_ digest: Data) { byDigest[digest, default: .init()].end(false) }
+  mutating func release(_ digest: Data) {
+    byDigest[digest, default: .init()].removeReference(isSoft: false)
+  }
 
   /// Records that a cache entry was stored.
-  mutating func store(_ digest: Data, bytes: Int, at moment: Timestamp) {
-    byDigest[digest, default: .init()].begin(true, moment.milliseconds)
+  mutating func addEntry(_ digest: Data, bytes: Int, at moment: Timestamp) {
+    byDigest[digest, default: .init()].addReference(isSoft: true, at: moment.milliseconds)
     byDigest[digest]?.bytes = bytes
   }
 
   /// Records that a cache entry was deleted.
-  mutating func drop(_ digest: Data) { byDigest[digest, default: .init()].end(true) }
+  mutating func deleteEntry(_ digest: Data) {
+    byDigest[digest, default: .init()].removeReference(isSoft: true)
+  }
 }
 
 /// The changes to the references to one image. Hard references keep an image; images with only soft
@@ -63,7 +68,7 @@ struct ReferenceChange {
   private(set) var owner: Data?
 
   /// Whether anything about the image changes.
-  var isOne: Bool { hard != 0 || soft != 0 || endsSoft }
+  var hasChanges: Bool { hard != 0 || soft != 0 || endsSoft }
 
   fileprivate mutating func add(owner: Data?) {
     self.owner = ImageRow.owner(self.owner, and: owner)
@@ -72,19 +77,19 @@ struct ReferenceChange {
   /// The change made by a new reservation.
   static func reservation(bytes: Int) -> ReferenceChange {
     var change = ReferenceChange()
-    change.begin(false, nil)
+    change.addReference(isSoft: false, at: nil)
     change.bytes = bytes
     return change
   }
 
-  fileprivate mutating func begin(_ isSoft: Bool, _ moment: Int64?) {
+  fileprivate mutating func addReference(isSoft: Bool, at moment: Int64?) {
     begins = true
     guard isSoft else { return hard += 1 }
     soft += 1
     finishedAt = [finishedAt, moment].compactMap(\.self).min()
   }
 
-  fileprivate mutating func end(_ isSoft: Bool) {
+  fileprivate mutating func removeReference(isSoft: Bool) {
     guard isSoft else { return hard -= 1 }
     soft -= 1
     endsSoft = true

@@ -40,8 +40,8 @@ extension SQLiteJobStore: BatchStore {
   }
 
   /// Does nothing if the batch has jobs or received further lines.
-  public func abandon(_ id: BatchID, after lines: Int) async throws(StoreError) {
-    try await writer.perform { try $0.abandon(id, after: lines) }
+  public func deleteUnused(_ id: BatchID, after lines: Int) async throws(StoreError) {
+    try await writer.perform { try $0.deleteUnused(id, after: lines) }
   }
 
   /// Marks the batch; ``endStopped(_:keptFor:forgetting:)`` cancels its jobs.
@@ -55,37 +55,39 @@ extension SQLiteJobStore: BatchStore {
   }
 
   /// Does not use the disk if there are no such batches.
-  public func endStopped(
+  public func endStoppedJobs(
     _ count: Int, keptFor retention: Duration,
-    forgetting cached: @escaping @Sendable (Job) -> CachedImage?
-  ) async throws(StoreError) -> BatchEnds {
-    guard writer.hasStoppedBatches else { return BatchEnds() }
+    deleting cached: @escaping @Sendable (Job) -> CachedImage?
+  ) async throws(StoreError) -> StoppedBatchJobs {
+    guard writer.hasStoppedBatches else { return StoppedBatchJobs() }
     return try await writer.perform { [now] in
-      try $0.end(count, at: now(), keptFor: retention, forgetting: cached)
+      try $0.endStoppedJobs(count, at: now(), keptFor: retention, deleting: cached)
     }
   }
 
   /// Checks on a reading thread first whether there is anything to do.
-  public func tidyBatches(idleFor idle: Duration, _ count: Int) async throws(StoreError) -> Int {
+  public func closeAndExpireBatches(idleFor idle: Duration, _ count: Int) async throws(StoreError)
+    -> Int
+  {
     let moment = now()
     let isAny = try await read { db in
       let look = try db.cachedStatement(
         sql: """
-          SELECT 1 FROM batches WHERE stage = 0 OR \(WriteTransaction.overBatches) LIMIT 1
+          SELECT 1 FROM batches WHERE stage = 0 OR \(WriteTransaction.expiredBatches) LIMIT 1
           """)
       return try Int.fetchOne(look, arguments: [moment.milliseconds]) != nil
     }
     guard isAny else { return 0 }
     return try await writer.perform {
-      try $0.tidyBatches(idleSince: moment + (.zero - idle), at: moment, count: count)
+      try $0.closeAndExpireBatches(idleSince: moment + (.zero - idle), at: moment, count: count)
     }
   }
 
   /// Writes nothing: the transaction that finishes a batch's last job finishes the batch too.
   /// Returns whether batches with a webhook have finished since the last call.
   public func finishBatches() async throws(StoreError) -> Bool {
-    let told = writer.toldBatches
-    return seenBatchEnds.exchange(told, ordering: .relaxed) != told
+    let told = writer.finishedBatchesWithWebhook
+    return knownFinishedBatches.exchange(told, ordering: .relaxed) != told
   }
 
   /// Uses the index of failed batch jobs.
@@ -102,12 +104,12 @@ extension SQLiteJobStore: BatchStore {
 
   /// Uses the index of each owner's batches.
   public func batches(_ query: BatchQuery) async throws(StoreError) -> BatchPage {
-    try await readIfAwaited { try BatchListing(query: query).page($0) }
+    try await readUnlessCancelled { try BatchListing(query: query).page($0) }
   }
 
   /// Uses the index of the batch's lines, and reads only the requested range.
   public func results(_ query: ResultQuery) async throws(StoreError) -> BatchResults? {
-    try await readIfAwaited { try BatchLook(query: query).results($0) }
+    try await readUnlessCancelled { try BatchResultsQuery(query: query).results($0) }
   }
 }
 
@@ -121,7 +123,7 @@ struct BatchListing {
   let query: BatchQuery
   /// The maximum number of batches to read for one page. The page is short if too few of them match
   /// the filter.
-  var maxLooks = 4_096
+  var maxRowsPerPage = 4_096
 
   /// `+` excludes the index of stages, because its results would have to be sorted.
   static func condition(isOfOwner: Bool, stages: String) -> String {
@@ -147,7 +149,7 @@ struct BatchListing {
         ORDER BY id DESC LIMIT 1 OFFSET ?
         """)
     let last = try Data.fetchOne(
-      look, arguments: StatementArguments(owner + [before, maxLooks - 1]))
+      look, arguments: StatementArguments(owner + [before, maxRowsPerPage - 1]))
     let end = last ?? Data()
     // More than one round is needed only if a batch is unreadable: it must not end the listing.
     while true {
@@ -178,7 +180,7 @@ struct BatchListing {
 }
 
 /// Reads the lines of a batch, in order.
-struct BatchLook {
+struct BatchResultsQuery {
   let query: ResultQuery
 
   func results(_ db: Database) throws -> BatchResults? {
@@ -193,7 +195,7 @@ struct BatchLook {
             """), arguments: [row.number, query.after, results.through])
       if let first { results.through = first - 1 }
     }
-    let phases = Phase.allCases.filter(query.wants).map { "\($0.code)" }.joined(separator: ", ")
+    let phases = Phase.allCases.filter(query.includes).map { "\($0.code)" }.joined(separator: ", ")
     var jobs: [JobRow] = []
     if !phases.isEmpty {
       jobs = try JobRow.fetchAll(

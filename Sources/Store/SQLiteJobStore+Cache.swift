@@ -33,28 +33,28 @@ extension SQLiteJobStore: CacheStore {
   }
 
   /// Deletes entries; their images become candidates for deletion if nothing else refers to them.
-  public func drop(_ ids: [CacheEntry.ID]) async throws(StoreError) {
+  public func delete(_ ids: [CacheEntry.ID]) async throws(StoreError) {
     guard !ids.isEmpty else { return }
     try await writer.perform { transaction in
       var references = ReferenceChanges()
-      try transaction.drop(ids, &references)
+      try transaction.deleteEntries(ids, &references)
       try transaction.apply(references)
     }
   }
 
   /// Deletes all entries under these keys in one commit.
-  public func drop(keys: [Fingerprint]) async throws(StoreError) -> Int {
+  public func delete(keys: [Fingerprint]) async throws(StoreError) -> Int {
     guard !keys.isEmpty else { return 0 }
     return try await writer.perform { transaction in
-      try keys.reduce(0) { try $0 + transaction.dropEntries("key = ?", [$1.data]) }
+      try keys.reduce(0) { try $0 + transaction.deleteEntries(where: "key = ?", [$1.data]) }
     }
   }
 
   /// Deletes up to `count` entries in one commit.
-  public func drop(
+  public func delete(
     resource: Fingerprint, count: Int
   ) async throws(StoreError) -> [ImageDigest] {
-    try await writer.perform { try $0.drop(resource: resource, count: count) }
+    try await writer.perform { try $0.deleteEntries(ofResource: resource, count: count) }
   }
 
   /// Deletes the entries that exist now, 500 per commit, so that other writers do not wait long.
@@ -66,8 +66,8 @@ extension SQLiteJobStore: CacheStore {
     var count = 0
     while true {
       let dropped = try await writer.perform {
-        try $0.dropEntries(
-          "number IN (SELECT number FROM cache WHERE number <= ? LIMIT 500)", [last])
+        try $0.deleteEntries(
+          where: "number IN (SELECT number FROM cache WHERE number <= ? LIMIT 500)", [last])
       }
       count += dropped
       if dropped == 0 { return count }
@@ -89,12 +89,12 @@ extension SQLiteJobStore: CacheStore {
   }
 
   /// Stores a variant and releases the reservation of its image, in one commit.
-  public func keep(
+  public func save(
     _ variant: StoredVariant, within limit: Int, releasing holder: JobID,
     lastUse: @escaping CacheEntry.LastUse
   ) async throws(StoreError) {
     try await writer.perform { [now] in
-      try $0.keep(
+      try $0.saveVariant(
         CacheRow(variant), within: limit, releasing: holder.data, at: now(), lastUse: lastUse)
     }
   }

@@ -47,9 +47,9 @@ extension SQLiteJobStore {
   }
 
   /// Deletes expired idempotency keys in one commit, by the index of their age.
-  public func forgetKeys(olderThan age: Duration, count: Int) async throws(StoreError) -> Int {
+  public func deleteKeys(olderThan age: Duration, count: Int) async throws(StoreError) -> Int {
     let moment = now() + (.zero - age)
-    return try await writer.perform { try $0.forgetKeys(before: moment, count: count) }
+    return try await writer.perform { try $0.deleteKeys(before: moment, count: count) }
   }
 
   public func addBytes(
@@ -62,7 +62,7 @@ extension SQLiteJobStore {
   /// with the number of queued jobs. If many jobs with a busy origin are seen for the first time,
   /// the claim takes several commits.
   public func claim(
-    _ count: Int, for instance: Instance, room: OriginRoom, owners: OwnerRoom<Owner>
+    _ count: Int, for instance: Instance, room: OriginCapacity, owners: OwnerCapacity<Owner>
   ) async throws(StoreError) -> Claimed {
     let moment = now()
     var claimed = Claimed(jobs: [], nextDue: nil)
@@ -100,27 +100,29 @@ extension SQLiteJobStore {
     var rows: [JobRow] = []
     /// The requests of claimed jobs that further queued jobs have too.
     var shared: Set<Fingerprint> = []
-    var room: OriginRoom
-    var owners: OwnerRoom<Data>
+    var room: OriginCapacity
+    var owners: OwnerCapacity<Data>
     var nextDue: Timestamp?
     var isQueueEmpty = false
     var isDone = false
 
-    init(room: OriginRoom, owners: OwnerRoom<Data>) { (self.room, self.owners) = (room, owners) }
+    init(room: OriginCapacity, owners: OwnerCapacity<Data>) {
+      (self.room, self.owners) = (room, owners)
+    }
 
     init(
-      _ count: Int, for instance: Instance, at moment: Timestamp, room: OriginRoom,
-      owners: OwnerRoom<Data>, in transaction: inout WriteTransaction
+      _ count: Int, for instance: Instance, at moment: Timestamp, room: OriginCapacity,
+      owners: OwnerCapacity<Data>, in transaction: inout WriteTransaction
     ) throws {
       (self.room, self.owners) = (room, owners)
-      guard try transaction.wakeDue(at: moment) else { return }
+      guard try transaction.makeDueJobsReady(at: moment) else { return }
       var handover = Dequeue(
         count, for: instance, at: moment, room: room, owners: owners, of: transaction)
       try handover.run(in: &transaction)
-      transaction.counters.inspectedPlaces += handover.inspected
-      (rows, self.room, self.owners) = (handover.taken, handover.room, handover.owners)
+      transaction.counters.comparedPositions += handover.inspected
+      (rows, self.room, self.owners) = (handover.claimed, handover.room, handover.owners)
       isDone = handover.isDone
-      shared = try transaction.shared(among: rows)
+      shared = try transaction.equalQueuedRequests(of: rows)
       nextDue = try transaction.counters.nextDue.moment(transaction.db)
       isQueueEmpty = transaction.counters[.queued] == 0
     }
@@ -132,7 +134,7 @@ extension SQLiteJobStore {
     async throws(StoreError) -> [(job: Job, claim: Claim)]
   {
     let requests = writer.queuedRequests
-    let isQueued = try await read { try requests.isAny(request.data, $0) }
+    let isQueued = try await read { try requests.contains(request.data, $0) }
     guard isQueued, count > 0 else { return [] }
     return try await claimed(
       writer.perform(isSynced: false) { [leases, now] in
@@ -214,14 +216,14 @@ extension SQLiteJobStore {
 
   /// Removes all references to the image, in several commits if necessary. Meanwhile, other jobs
   /// may still read it.
-  public func lose(_ image: ImageDigest, for instance: Instance) async throws(StoreError)
+  public func markLost(_ image: ImageDigest, for instance: Instance) async throws(StoreError)
     -> LostImage?
   {
     var jobs: [JobID] = []
     while true {
-      let step: ImageLoss?
+      let step: ReferenceRemoval?
       do throws(StoreError) {
-        step = try await writer.perform { try $0.lose(image.data, for: instance) }
+        step = try await writer.perform { try $0.removeReferences(to: image.data, for: instance) }
       } catch {
         guard !jobs.isEmpty else { throw error }
         return LostImage(nil, jobs: jobs)
@@ -243,17 +245,17 @@ extension SQLiteJobStore {
   }
 
   /// Marks unreferenced images as pending deletion and returns their names.
-  public func abandonedImages(
+  public func unreferencedImages(
     _ count: Int, for instance: Instance
   ) async throws(StoreError) -> [ImageName] {
     try await writer.perform(isSynced: false) {
-      try $0.leave(abandoned: count, for: instance).map { ImageName($0) }
+      try $0.markUnreferenced(count, for: instance).map { ImageName($0) }
     }
   }
 
   /// Always empty: no answer is lost within one process, and a deleted image that is stored again
   /// has the same name.
-  public func leavingImages(
+  public func imagesPendingDeletion(
     _ count: Int, of instance: Instance
   ) async throws(StoreError) -> [ImageName] { [] }
 
@@ -269,7 +271,7 @@ extension SQLiteJobStore {
     }
     guard !unknown.isEmpty else { return [] }
     return try await writer.perform {
-      try $0.leave(unknown: unknown, for: instance).map { ImageName($0) }
+      try $0.markUnknown(unknown, for: instance).map { ImageName($0) }
     }
   }
 
@@ -283,9 +285,9 @@ extension SQLiteJobStore {
   }
 
   /// Deletes the rows of images whose bytes are gone. An image with references stays.
-  public func forget(_ images: [ImageName]) async throws(StoreError) {
+  public func confirmDeletion(_ images: [ImageName]) async throws(StoreError) {
     try await writer.perform(isSynced: false) {
-      for image in images { try $0.forget(image.digest) }
+      for image in images { try $0.deleteImage(image.digest) }
     }
   }
 }

@@ -4,7 +4,7 @@ internal import Logging
 
 /// Leases of instances. Only instances within this process share the database, because its folder
 /// is locked.
-extension SQLiteJobStore: InstanceLeases, StoreNews {
+extension SQLiteJobStore: InstanceLeases, InstanceEvents {
   /// Assigns the next instance number, in its own commit.
   public func register(for lease: Duration) async throws(StoreError) -> Instance {
     let number = try await writer.perform { try NumberSequence.nextRun($0.db) }
@@ -25,7 +25,7 @@ extension SQLiteJobStore: InstanceLeases, StoreNews {
   /// Ends the lease in memory; the next recovery requeues the instance's jobs.
   public func retire(_ instance: Instance) async throws(StoreError) {
     leases.end(instance)
-    exchange.end(instance)
+    exchange.close(instance)
   }
 
   /// Requeues the jobs of instances whose lease expired. Does not use the disk while all leases are
@@ -34,11 +34,11 @@ extension SQLiteJobStore: InstanceLeases, StoreNews {
     guard count > 0, leases.expire() != nil else { return [] }
     let recovery = try await writer.perform { [leases] transaction in
       guard let ended = leases.expire() else { return Recovery() }
-      var recovery = try transaction.recover(count, of: leases.living)
+      var recovery = try transaction.requeueLostJobs(count, active: leases.active)
       if recovery.isComplete { recovery.ended = ended }
       return recovery
     }
-    if let ended = recovery.ended { leases.haveRecovered(ended) }
+    if let ended = recovery.ended { leases.recordRecovered(ended) }
     for error in recovery.unreadable {
       log.error("failed to requeue a job", metadata: ["error": "\(error)"])
     }
@@ -49,10 +49,14 @@ extension SQLiteJobStore: InstanceLeases, StoreNews {
   public var isExclusive: Bool { true }
 
   /// Receives the events of other instances of this process.
-  public func news(for instance: Instance) -> AsyncStream<News> { exchange.news(for: instance) }
+  public func events(for instance: Instance) -> AsyncStream<InstanceEvent> {
+    exchange.events(for: instance)
+  }
 
   /// Publishes an event within this process.
-  public func tell(_ news: News, from instance: Instance) { exchange.tell(news, from: instance) }
+  public func publish(_ news: InstanceEvent, from instance: Instance) {
+    exchange.publish(news, from: instance)
+  }
 }
 
 /// The result of a recovery.
@@ -62,13 +66,13 @@ struct Recovery: Sendable {
   /// The errors of unreadable jobs, which stay unchanged.
   var unreadable: [StoreError] = []
   var isComplete = false
-  /// The number of ended leases (``Leases/expire()``); `nil` if more jobs are left.
+  /// The number of ended leases (``LeaseTable/expire()``); `nil` if more jobs are left.
   var ended: Int?
 }
 
 extension WriteTransaction {
   /// Requeues the jobs that no living instance holds.
-  mutating func recover(_ count: Int, of living: Set<Instance>) throws -> Recovery {
+  mutating func requeueLostJobs(_ count: Int, active living: Set<Instance>) throws -> Recovery {
     var recovery = Recovery()
     var references = ReferenceChanges()
     var left: [JobRow] = []
@@ -96,7 +100,7 @@ extension WriteTransaction {
     try apply(references)
     recovery.isComplete = recovery.jobs.count < count
     if recovery.isComplete {
-      try endReservations(exceptOf: living)
+      try deleteReservations(exceptOf: living)
       try endPendingDeletions(exceptOf: living)
     }
     return recovery

@@ -8,11 +8,11 @@ internal import Synchronization
 extension SQLiteJobStore: WebhookOutbox {
   /// Searches along the index of hosts, on the writing thread. Writes only if a message is
   /// unreadable.
-  public func takeMessages(_ request: MessageRequest) async throws(StoreError) -> TakenMessages {
+  public func claimMessages(_ request: MessageRequest) async throws(StoreError) -> ClaimedMessages {
     let moment = now()
     return try await writer.perform(isSynced: false) { [leases, heldMessages] transaction in
       try leases.check(request.instance)
-      let held = heldMessages.keep(request.sending, of: request.instance, leases.living)
+      let held = heldMessages.releaseOthers(request.sending, of: request.instance, leases.active)
       let taken = try transaction.dueMessages(request, at: moment, held)
       heldMessages.hold(taken.messages, by: request.instance)
       return taken
@@ -20,19 +20,20 @@ extension SQLiteJobStore: WebhookOutbox {
   }
 
   /// Stores the result of a try. If a power failure undoes this, the message is sent again.
-  public func settle(_ message: WebhookMessage, by instance: Instance) async throws(StoreError) {
+  public func saveResult(_ message: WebhookMessage, by instance: Instance) async throws(StoreError)
+  {
     let moment = now()
     let isLetGo = Atomic(false)
     do throws(StoreError) {
       try await writer.perform(isSynced: false) { [heldMessages] transaction in
-        guard heldMessages.letGo(message.id, by: instance) else { return }
+        guard heldMessages.release(message.id, by: instance) else { return }
         isLetGo.store(true, ordering: .relaxed)
-        try transaction.settle(message, at: moment)
+        try transaction.saveResult(message, at: moment)
       }
     } catch {
       // Hold the message again, so that the repeated call succeeds. Otherwise the message would be
       // sent again and again.
-      if isLetGo.load(ordering: .relaxed) { heldMessages.takeBack(message, by: instance) }
+      if isLetGo.load(ordering: .relaxed) { heldMessages.restore(message, by: instance) }
       throw error
     }
   }
@@ -56,7 +57,7 @@ extension SQLiteJobStore: WebhookOutbox {
         [subject.data])
       guard var message = try row.map(MessageRecord.message) else { return nil }
       if heldMessages.isHeld(message.id) {
-        message.askFor()
+        message.requestAgain()
       } else {
         message.sendAgain(at: moment)
       }
@@ -95,7 +96,7 @@ final class HeldMessages: Sendable {
 
   /// Releases messages that the instance is not sending, and messages of instances without a lease.
   /// - Returns: the messages still held, with their hosts.
-  func keep(
+  func releaseOthers(
     _ sending: Set<WebhookMessage.ID>, of instance: Instance, _ living: Set<Instance>
   ) -> [WebhookMessage.ID: String] {
     held.withLock { held in
@@ -113,7 +114,7 @@ final class HeldMessages: Sendable {
   }
 
   /// - Returns: whether the instance held the message.
-  func letGo(_ message: WebhookMessage.ID, by instance: Instance) -> Bool {
+  func release(_ message: WebhookMessage.ID, by instance: Instance) -> Bool {
     held.withLock { held in
       guard held[message]?.by == instance else { return false }
       held[message] = nil
@@ -122,7 +123,7 @@ final class HeldMessages: Sendable {
   }
 
   /// Holds a message again, because the transaction that released it failed.
-  func takeBack(_ message: WebhookMessage, by instance: Instance) {
+  func restore(_ message: WebhookMessage, by instance: Instance) {
     held.withLock { held in
       if held[message.id] == nil { held[message.id] = (instance, message.host) }
     }

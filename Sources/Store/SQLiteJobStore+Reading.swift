@@ -12,7 +12,7 @@ extension SQLiteJobStore {
 
   /// Lists jobs by index, newest first. Skips expired jobs.
   public func jobs(_ query: JobQuery) async throws(StoreError) -> JobPage {
-    try await readIfAwaited { try JobListing(query: query).page($0) }
+    try await readUnlessCancelled { try JobListing(query: query).page($0) }
   }
 
   /// Searches an index of jobs with a low-data image. Skips unreadable jobs.

@@ -13,7 +13,7 @@ internal import Synchronization
 /// returns after its commit is synced (WAL, `synchronous=FULL`). All writes run on one thread
 /// (``GroupCommit``), which merges waiting calls into one transaction. Reads run on other threads
 /// and do not wait for writes. Memory holds counters, queue positions and the rows of loading jobs
-/// (``StoreCounters``, ``HeldRows``).
+/// (``StoreCounters``, ``LoadingRowCache``).
 ///
 /// The module also contains the file store for images (``FileImageStore``), its partial transfers,
 /// and local source images (``LocalFolder``).
@@ -68,11 +68,11 @@ public final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
   let reading: ThreadPool
   private let lock: FolderLock?
   private let reserve: DiskReserve?
-  let leases: Leases
+  let leases: LeaseTable
   let heldMessages = HeldMessages()
-  let exchange = NewsExchange()
+  let exchange = InstanceEventBus()
   /// The number of finished batches with a webhook that the sender of messages knows of.
-  let seenBatchEnds = Atomic<Int>(0)
+  let knownFinishedBatches = Atomic<Int>(0)
   let now: WallClock
   public let largestEmbedded: Int
   let log = Logger(label: "store")
@@ -84,7 +84,7 @@ public final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
   public init(_ configuration: Configuration) throws(StoreError) {
     do {
       let folder = URL(fileURLWithPath: configuration.path).deletingLastPathComponent().path
-      try StorageFolder.make(folder, isDurable: configuration.isDurable)
+      try StorageFolder.create(folder, isDurable: configuration.isDurable)
       lock = configuration.locksFolder ? try FolderLock(configuration.path + ".lock") : nil
       SQLiteLibrary.countsFailedSyncs
       // The last sync of the previous run may have failed.
@@ -103,7 +103,7 @@ public final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
       throw StoreError(cause: error)
     }
     now = configuration.now
-    leases = Leases(now: configuration.uptime)
+    leases = LeaseTable(now: configuration.uptime)
     largestEmbedded = configuration.largestEmbedded
     reading = ThreadPool(name: "store-read", threads: max(1, configuration.readers))
   }
@@ -112,7 +112,7 @@ public final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
   public func close() async {
     await writer.close()
     await reading.run { [database, log] in
-      do { try Self.emptyLog(of: database) } catch {
+      do { try Self.truncateLog(of: database) } catch {
         log.warning("failed to truncate the database log", metadata: ["error": "\(error)"])
       }
       do { try database.close() } catch {
@@ -135,13 +135,13 @@ public final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
 
   /// Like ``read(_:)``, for long reads on behalf of a request. If the task is cancelled before the
   /// read starts, it is skipped, so that later requests do not wait for it.
-  func readIfAwaited<Value: Sendable>(
+  func readUnlessCancelled<Value: Sendable>(
     _ body: @escaping @Sendable (Database) throws -> Value
   ) async throws(StoreError) -> Value {
-    let asker = Asker()
+    let asker = CancellationFlag()
     let result = await withTaskCancellationHandler {
       await reading.run { [database] () -> Result<Value, StoreError> in
-        guard !asker.hasLeft else {
+        guard !asker.isCancelled else {
           return .failure(.unavailable(detail: "the request was cancelled"))
         }
         do { return .success(try database.read(body)) } catch {
@@ -149,20 +149,20 @@ public final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
         }
       }
     } onCancel: {
-      asker.leave()
+      asker.cancel()
     }
     return try result.get()
   }
 
   /// The number of records that are encoded or decoded on the current thread: this takes less time
   /// than a switch to another thread.
-  private static let fewRecords = 16
+  private static let maxInlineRecords = 16
 
   /// Runs a computation with `count` records, on a reading thread if they are many.
   func compute<Value: Sendable>(
     for count: Int = .max, _ body: @escaping @Sendable () throws -> Value
   ) async throws(StoreError) -> Value {
-    if count <= Self.fewRecords {
+    if count <= Self.maxInlineRecords {
       do { return try body() } catch { throw StoreError(cause: error) }
     }
     return try await reading.run { () -> Result<Value, StoreError> in
@@ -174,7 +174,7 @@ public final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
 extension SQLiteJobStore {
   /// Moves the log into the database, so that the database is a single file. If another program is
   /// reading, for example a backup, the rest stays in the log until the next start.
-  private static func emptyLog(of database: DatabasePool) throws {
+  private static func truncateLog(of database: DatabasePool) throws {
     try database.writeWithoutTransaction { db in
       if SQLiteLibrary.failedSyncs > 0 { try DatabaseLog(of: database.path).rewrite() }
       try db.execute(sql: "PRAGMA busy_timeout = 1000")
@@ -233,7 +233,7 @@ extension SQLiteJobStore {
       try db.execute(sql: "PRAGMA journal_size_limit = 67108864")
     }
     try Schema.migrator.migrate(database)
-    try database.write(Lanes.mend)
+    try database.write(ReadyQueues.repairPriorities)
     return database
   }
 }
@@ -247,7 +247,7 @@ extension SQLiteJobStore {
   public func hasRoom() async -> Bool {
     guard let reserve, reserve.isLow else { return true }
     await reading.run { [database, log] in
-      do { try Self.giveBack(from: database) } catch {
+      do { try Self.shrink(database) } catch {
         log.warning("failed to shrink the database", metadata: ["error": "\(error)"])
         if StoreError(cause: error) == .full { _ = reserve.release() }
       }
@@ -257,7 +257,7 @@ extension SQLiteJobStore {
   }
 
   /// Removes unused pages from the database and truncates its log, for up to half a second.
-  private static func giveBack(from database: DatabasePool) throws {
+  private static func shrink(_ database: DatabasePool) throws {
     let end = ContinuousClock.now + .milliseconds(500)
     try database.writeWithoutTransaction { db in
       // A database created without auto_vacuum keeps its free pages.
@@ -278,10 +278,10 @@ extension SQLiteJobStore {
 }
 
 /// Informs a thread that the task of its caller was cancelled.
-private final class Asker: Sendable {
+private final class CancellationFlag: Sendable {
   private let isGone = Atomic(false)
 
-  var hasLeft: Bool { isGone.load(ordering: .relaxed) }
+  var isCancelled: Bool { isGone.load(ordering: .relaxed) }
 
-  func leave() { isGone.store(true, ordering: .relaxed) }
+  func cancel() { isGone.store(true, ordering: .relaxed) }
 }

@@ -65,21 +65,25 @@ final class StagedFile: StagedImage, @unchecked Sendable {  // used by one task 
     // Deleting a large file takes long, so it is done on another thread.
     Task(executorPreference: disk) { [name, folder, hasRecord, descriptor] in
       folder.discard(name)
-      if hasRecord { folder.dropRecord(of: name) }
+      if hasRecord { folder.deleteRecord(of: name) }
       if let descriptor { close(descriptor) }
     }
   }
 
   func write(_ bytes: [UInt8]) throws(StoreError) {
     precondition(digest == nil, "write after finish")
-    bytes.withUnsafeBytes { hash.take($0) }
+    bytes.withUnsafeBytes { hash.update($0) }
     if buffer.count + bytes.count <= Self.bufferSize {
       buffer.append(contentsOf: bytes)
       if isOverdue { try flush() }
       return
     }
     try flush()
-    if bytes.count < Self.bufferSize { buffer.append(contentsOf: bytes) } else { try put(bytes) }
+    if bytes.count < Self.bufferSize {
+      buffer.append(contentsOf: bytes)
+    } else {
+      try writeToFile(bytes)
+    }
   }
 
   func finish() -> ImageDigest {
@@ -116,12 +120,12 @@ final class StagedFile: StagedImage, @unchecked Sendable {  // used by one task 
   func isIn(_ folder: ImageFolder) -> Bool { self.folder === folder }
 
   func publish(as digest: ImageDigest) async throws(StoreError) {
-    try await disk.perform { [self] () throws(StoreError) in try becomePublished(as: digest) }
+    try await disk.perform { [self] () throws(StoreError) in try publishFile(as: digest) }
   }
 
-  private func becomePublished(as digest: ImageDigest) throws(StoreError) {
+  private func publishFile(as digest: ImageDigest) throws(StoreError) {
     if let fault { throw fault }
-    if try folder.holds(digest, bytes: hash.count) { return discard() }
+    if try folder.isStored(digest, bytes: hash.count) { return discard() }
     // A partial transfer is no longer needed.
     identity = nil
     try flush()
@@ -129,7 +133,7 @@ final class StagedFile: StagedImage, @unchecked Sendable {  // used by one task 
     try folder.publish(name, descriptor, as: digest)
     close(descriptor)
     self.descriptor = nil
-    dropRecord()
+    deleteRecord()
   }
 
   private func discard() {
@@ -139,12 +143,12 @@ final class StagedFile: StagedImage, @unchecked Sendable {  // used by one task 
       close(descriptor)
       self.descriptor = nil
     }
-    dropRecord()
+    deleteRecord()
   }
 
   private func flush() throws(StoreError) {
     guard !buffer.isEmpty else { return }
-    try put(buffer)
+    try writeToFile(buffer)
     buffer = []
   }
 
@@ -155,7 +159,7 @@ final class StagedFile: StagedImage, @unchecked Sendable {  // used by one task 
     return made
   }
 
-  private func put(_ bytes: [UInt8]) throws(StoreError) {
+  private func writeToFile(_ bytes: [UInt8]) throws(StoreError) {
     let code = ImageFolder.write(bytes, to: try file())
     guard code == 0 else {
       let fault = StoreError(errno: code, "writing an image")
@@ -164,7 +168,7 @@ final class StagedFile: StagedImage, @unchecked Sendable {  // used by one task 
     }
     guard identity != nil else { return }
     lastFlush = .now
-    record()
+    writeRecordIfDue()
   }
 }
 
@@ -175,10 +179,10 @@ extension StagedFile {
     identity = Identity(key: key, response: response)
   }
 
-  func setAside() async throws(StoreError) {
+  func keepPartial() async throws(StoreError) {
     try await disk.perform { [self] () throws(StoreError) in
       do throws(StoreError) {
-        try leave()
+        try storePartial()
       } catch {
         discard()
         throw error
@@ -186,7 +190,7 @@ extension StagedFile {
     }
   }
 
-  private func leave() throws(StoreError) {
+  private func storePartial() throws(StoreError) {
     guard let identity, hash.count > 0 else { return discard() }
     if let fault { throw fault }
     try flush()
@@ -194,11 +198,13 @@ extension StagedFile {
     guard fsync(descriptor) == 0 else { throw StoreError(errno: errno, "syncing kept bytes") }
     synced = PartialRecord.Prefix(count: hash.count, digest: finish())
     try save(identity, synced: true)
-    guard folder.setAside(name) else { throw StoreError(errno: errno, "setting bytes aside") }
+    guard folder.movePartialToStorage(name) else {
+      throw StoreError(errno: errno, "setting bytes aside")
+    }
     close(descriptor)
     self.descriptor = nil
     hasRecord = false
-    partials.keep(PartialIndex.Entry(name: name, bytes: hash.count), for: identity.key)
+    partials.store(PartialIndex.Entry(name: name, bytes: hash.count), for: identity.key)
   }
 
   private var isOverdue: Bool {
@@ -207,7 +213,7 @@ extension StagedFile {
 
   /// Writes the record of the transfer. If this fails, only the ability to resume after a crash is
   /// lost.
-  private func record() {
+  private func writeRecordIfDue() {
     guard let identity, identity != recorded,
       hash.count >= partials.maxUnrecordedBytes
         || began.duration(to: .now) >= Self.flushInterval
@@ -223,9 +229,9 @@ extension StagedFile {
     try folder.save(record, of: name, synced: isSynced)
   }
 
-  private func dropRecord() {
+  private func deleteRecord() {
     guard hasRecord else { return }
-    folder.dropRecord(of: name)
+    folder.deleteRecord(of: name)
     hasRecord = false
   }
 }

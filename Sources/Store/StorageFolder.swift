@@ -8,13 +8,13 @@ enum StorageFolder {
   /// Creates the folder, accessible only to its owner, and missing parent folders.
   ///
   /// - Parameter isDurable: whether the folder must survive a crash of the machine.
-  static func make(_ path: String, isDurable: Bool) throws(StoreError) {
+  static func create(_ path: String, isDurable: Bool) throws(StoreError) {
     // "x/" is created as "x".
     let folder = URL(fileURLWithPath: path).standardizedFileURL.path
     let parent = URL(fileURLWithPath: folder).deletingLastPathComponent().path
     var code = mkdir(folder, 0o700) == 0 ? 0 : errno
     if code == ENOENT, parent != folder {
-      try make(parent, isDurable: isDurable)
+      try create(parent, isDurable: isDurable)
       code = mkdir(folder, 0o700) == 0 ? 0 : errno
     }
     var status = stat()

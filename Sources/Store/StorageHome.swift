@@ -15,7 +15,7 @@ public final class StorageHome: Sendable {
   /// Locks the folder; creates it and its identifier if missing.
   public init(_ path: String) throws(StoreError) {
     do {
-      try StorageFolder.make(path, isDurable: true)
+      try StorageFolder.create(path, isDurable: true)
       // The same lock file as SQLite's, because a folder contains either an SQLite database or an
       // identifier.
       lock = try FolderLock(path + "/jobs.sqlite.lock")

@@ -18,7 +18,7 @@ struct StoreCounters: Sendable {
   /// starts from the first.
   var openBatches: Int64 = 0
   /// The number of finished batches with a webhook since the start.
-  var toldBatches = 0
+  var finishedBatchesWithWebhook = 0
   /// The number of images that are not pending deletion.
   var images = 0
   /// The bytes of these images.
@@ -41,17 +41,17 @@ struct StoreCounters: Sendable {
   var cacheSize: Int { cacheBytes + max(0, cacheRecordBytes - 1 << 20) }
 
   /// The queues of owners and batches.
-  var lanes: Lanes
+  var readyQueues: ReadyQueues
   /// The parked jobs of each origin.
-  var parked: ParkedHeads
+  var parked: ParkedJobs
   /// The requests of queued jobs, for finding equal ones.
   var requests: QueuedRequests
   /// The earliest due time of waiting jobs.
   var nextDue = NextDue()
   /// The number of jobs claimed in queue order since the start.
-  var dequeued = 0
+  var claimedCount = 0
   /// The number of positions compared to find the next job, since the start.
-  var inspectedPlaces = 0
+  var comparedPositions = 0
 
   /// Ranks at the end of the queue, in ascending order.
   var ranks = NumberSequence(name: "rank")
@@ -66,15 +66,19 @@ struct StoreCounters: Sendable {
   }
 
   /// Adds queue slots for a single job or a batch job.
-  private mutating func hold(_ places: Int, for owner: Data, ofBatch: Bool) {
-    if ofBatch { lines.hold(places, for: owner) } else { queue.hold(places, for: owner) }
+  private mutating func addSlots(_ places: Int, for owner: Data, ofBatch: Bool) {
+    if ofBatch {
+      lines.acquireUnchecked(places, for: owner)
+    } else {
+      queue.acquireUnchecked(places, for: owner)
+    }
   }
 
   private mutating func release(_ row: JobRow) {
     if row.batch > 0 {
-      lines.release(row.places, of: row.owner)
+      lines.release(row.slots, of: row.owner)
     } else {
-      queue.release(row.places, of: row.owner)
+      queue.release(row.slots, of: row.owner)
     }
   }
 
@@ -93,23 +97,23 @@ struct StoreCounters: Sendable {
 
   /// Records that a job's row was written or deleted; `nil` means the row did not exist before or
   /// does not exist afterwards.
-  mutating func move(from old: JobRow?, to new: JobRow?) {
+  mutating func recordChange(from old: JobRow?, to new: JobRow?) {
     if let old {
       self[old.phase] -= 1
       if old.phase == .queued { release(old) }
-      lanes.remove(old)
+      readyQueues.remove(old)
       parked.remove(old)
       nextDue.remove(old)
     }
     if let new {
       self[new.phase] += 1
-      if new.phase == .queued { hold(new.places, for: new.owner, ofBatch: new.batch > 0) }
-      lanes.add(new)
+      if new.phase == .queued { addSlots(new.slots, for: new.owner, ofBatch: new.batch > 0) }
+      readyQueues.add(new)
       parked.add(new)
       nextDue.add(new)
     }
-    requests.move(from: old, to: new)
-    batches.move(from: old, to: new)
+    requests.recordChange(from: old, to: new)
+    batches.recordChange(from: old, to: new)
     countRecord(from: old, to: new)
   }
 
@@ -117,19 +121,19 @@ struct StoreCounters: Sendable {
   mutating func countRecord(from old: JobRow?, to new: JobRow?) {
     guard let owner = (new ?? old)?.owner else { return }
     let added = (new?.storedBytes ?? 0) - (old?.storedBytes ?? 0)
-    if added > 0 { records.hold(added, for: owner) }
+    if added > 0 { records.acquireUnchecked(added, for: owner) }
     if added < 0 { records.release(-added, of: owner) }
   }
 
   /// The bytes that a rejected line counts in addition to its record.
-  static let rejectedLine = 64
+  static let rejectedLineOverhead = 64
 
   private static let storedBytes = """
     SELECT owner, sum(bytes) FROM (
       SELECT j.owner AS owner,
         512 + length(j.record) + 2 * coalesce(length(j.tags), d.tag_bytes, 0) AS bytes
         FROM jobs j LEFT JOIN batch_defaults d ON d.batch = j.batch AND d.digest = j.defaults
-      UNION ALL SELECT b.owner, \(rejectedLine) + length(r.record)
+      UNION ALL SELECT b.owner, \(rejectedLineOverhead) + length(r.record)
         FROM rejected_lines r JOIN batches b ON b.number = r.batch
       UNION ALL SELECT b.owner, length(d.record)
         FROM batch_defaults d JOIN batches b ON b.number = d.batch
@@ -138,8 +142,8 @@ struct StoreCounters: Sendable {
 
   /// Loads the counters from the database.
   init(counting db: Database) throws {
-    lanes = try Lanes(counting: db)
-    parked = try ParkedHeads(db)
+    readyQueues = try ReadyQueues(counting: db)
+    parked = try ParkedJobs(db)
     requests = try QueuedRequests(counting: db)
     let phases = try Row.fetchCursor(db, sql: "SELECT phase, count(*) FROM jobs GROUP BY phase")
     while let row = try phases.next() {
@@ -149,14 +153,14 @@ struct StoreCounters: Sendable {
     let queued = try Row.fetchCursor(
       db,
       sql: """
-        SELECT owner, sum(1 + length(record) / \(JobRow.recordPerPlace)), batch > 0 FROM jobs
+        SELECT owner, sum(1 + length(record) / \(JobRow.recordBytesPerSlot)), batch > 0 FROM jobs
         WHERE phase = 0 GROUP BY owner, batch > 0
         """)
     while let row = try queued.next() {
-      hold(row[1], for: row[0], ofBatch: row[2])
+      addSlots(row[1], for: row[0], ofBatch: row[2])
     }
     let stored = try Row.fetchCursor(db, sql: Self.storedBytes)
-    while let row = try stored.next() { records.hold(row[1], for: row[0]) }
+    while let row = try stored.next() { records.acquireUnchecked(row[1], for: row[0]) }
     let sums = try Row.fetchOne(
       db,
       sql: """

@@ -8,7 +8,7 @@ extension StoreError {
   init(cause: any Error) {
     switch cause {
     case let error as StoreError: self = error
-    case let error as DatabaseError where error.isForLackOfRoom: self = .full
+    case let error as DatabaseError where error.isDiskFull: self = .full
     case let error as CocoaError: self = .unavailable(detail: error.localizedDescription)
     default: self = .unavailable(detail: "\(cause)")
     }
@@ -29,7 +29,7 @@ extension StoreError {
 extension DatabaseError {
   /// SQLite reports ENOSPC as SQLITE_FULL, except for the shared memory file, which grows with the
   /// log.
-  var isForLackOfRoom: Bool {
+  var isDiskFull: Bool {
     resultCode == .SQLITE_FULL || extendedResultCode == .SQLITE_IOERR_SHMSIZE
   }
 }

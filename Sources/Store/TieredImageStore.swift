@@ -58,9 +58,11 @@ public final class TieredImageStore: ImageStore {
     _ remove: @Sendable ([ImageName]) async -> Int
   ) async throws(StoreError) -> Int { try await files.sweep(remove) }
 
-  public func tidy() async throws(StoreError) { try await files.tidy() }
+  public func deleteTemporaryFiles() async throws(StoreError) {
+    try await files.deleteTemporaryFiles()
+  }
 
-  public func dropCopy(of digest: ImageDigest) async { await files.dropCopy(of: digest) }
+  public func deleteCopy(of digest: ImageDigest) async { await files.deleteCopy(of: digest) }
 
   private static func isWhole(_ bytes: [UInt8], _ digest: ImageDigest) -> Bool {
     SHA256.hash(data: bytes).elementsEqual(digest.bytes)

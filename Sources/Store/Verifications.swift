@@ -20,7 +20,7 @@ final class Verifications: Sendable {
     _ digest: ImageDigest, _ bytes: Int?, _ verify: () async throws(StoreError) -> Bool
   ) async throws(StoreError) -> Bool {
     let key = Key(digest: digest, bytes: bytes)
-    if let outcome = await underWay(key) { return try outcome.get() }
+    if let outcome = await joinRunning(key) { return try outcome.get() }
     let outcome: Outcome
     do throws(StoreError) { outcome = .success(try await verify()) } catch {
       outcome = .failure(error)
@@ -31,7 +31,7 @@ final class Verifications: Sendable {
   }
 
   /// - Returns: the shared result; `nil` if the caller is the first and must verify.
-  private func underWay(_ key: Key) async -> Outcome? {
+  private func joinRunning(_ key: Key) async -> Outcome? {
     await withCheckedContinuation { continuation in
       let isFirst = waiting.withLock { waiting in
         guard waiting[key] != nil else {

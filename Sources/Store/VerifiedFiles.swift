@@ -6,14 +6,14 @@ internal import Synchronization
 struct FileStamp: Equatable, Sendable {
   private let inode: UInt64
   let size: Int
-  private let modified: Moment
-  private let changed: Moment
+  private let modified: FileTime
+  private let changed: FileTime
 
   init(_ status: stat) {
     inode = UInt64(status.st_ino)
     size = Int(status.st_size)
-    modified = Moment(status.st_mtim)
-    changed = Moment(status.st_ctim)
+    modified = FileTime(status.st_mtim)
+    changed = FileTime(status.st_ctim)
   }
 
   /// Reads the stamp of an open file.
@@ -25,7 +25,7 @@ struct FileStamp: Equatable, Sendable {
 }
 
 /// A file's timestamp.
-struct Moment: Comparable, Sendable {
+struct FileTime: Comparable, Sendable {
   private let seconds: Int
   private let nanoseconds: Int
 
@@ -34,7 +34,7 @@ struct Moment: Comparable, Sendable {
     nanoseconds = time.tv_nsec
   }
 
-  static func < (a: Moment, b: Moment) -> Bool {
+  static func < (a: FileTime, b: FileTime) -> Bool {
     (a.seconds, a.nanoseconds) < (b.seconds, b.nanoseconds)
   }
 }
@@ -51,7 +51,7 @@ final class VerifiedFiles: Sendable {
   var count: Int { stamps.withLock { $0.count } }
 
   /// Records that a file with this stamp has the bytes of its digest.
-  func note(_ digest: ImageDigest, _ stamp: FileStamp) {
+  func record(_ digest: ImageDigest, _ stamp: FileStamp) {
     _ = stamps.withLock { $0.set(stamp, for: digest) }
   }
 
@@ -60,5 +60,5 @@ final class VerifiedFiles: Sendable {
     stamps.withLock { $0.value(for: digest) } == stamp
   }
 
-  func forget(_ digest: ImageDigest) { _ = stamps.withLock { $0.remove(digest) } }
+  func remove(_ digest: ImageDigest) { _ = stamps.withLock { $0.remove(digest) } }
 }

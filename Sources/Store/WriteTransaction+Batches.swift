@@ -16,11 +16,11 @@ extension WriteTransaction {
   ) throws -> Opened {
     if let key, let known = try IdempotencyKeys.find(key, db) { return .known(known) }
     // Count the batches whose last jobs this transaction has finished as finished.
-    try settleBatches()
+    try writeBatchCounters()
     let others = try one(Self.openBatches, [batch.owner.data, limit])
     let count: Int = others?[0] ?? 0
     guard count < limit else { return .tooMany }
-    if let key { try remember(key, for: [batch.id], at: batch.createdAt) }
+    if let key { try insertKey(key, for: [batch.id], at: batch.createdAt) }
     try execute(
       "INSERT INTO batches (id, owner, stage, expires_at, record) VALUES (?, ?, ?, NULL, ?)",
       [batch.id.data, batch.owner.data, BatchStage(batch).rawValue, try batch.record])
@@ -46,23 +46,26 @@ extension WriteTransaction {
     guard row.batch.state == .receiving, row.batch.received == lines.offset else {
       return .refused(row.batch)
     }
-    let places = rows.reduce(0) { $0 + $1.places }
+    let places = rows.reduce(0) { $0 + $1.slots }
     let owner = row.batch.owner.data
     // Lines without jobs need no slots in the queue.
     guard
       places == 0
-        || counters.lines.hasRoom(for: places, of: owner, within: capacity, at: moment)
+        || counters.lines.hasCapacity(for: places, of: owner, within: capacity, at: moment)
     else { return .queueFull }
     let rejected = try lines.rejected.map {
       (line: $0.line, record: Data(try RecordEncoder.encode($0)))
     }
-    let rejectedBytes = rejected.reduce(0) { $0 + StoreCounters.rejectedLine + $1.record.count }
+    let rejectedBytes = rejected.reduce(0) {
+      $0 + StoreCounters.rejectedLineOverhead + $1.record.count
+    }
     let bytes = rows.reduce(rejectedBytes) { $0 + $1.storedBytes }
     guard
       bytes == 0
-        || counters.records.hasRoom(for: bytes, of: owner, within: capacity.recordBytes, at: moment)
+        || counters.records.hasCapacity(
+          for: bytes, of: owner, within: capacity.recordBytes, at: moment)
     else { return .recordsFull }
-    counters.records.hold(rejectedBytes, for: owner)
+    counters.records.acquireUnchecked(rejectedBytes, for: owner)
     try addDefaults(of: rows, to: row.number)
     for var job in rows {
       job.batch = row.number
@@ -74,9 +77,9 @@ extension WriteTransaction {
         "INSERT INTO rejected_lines (batch, line, record) VALUES (?, ?, ?)",
         [row.number, line.line, line.record])
     }
-    row.batch.take(lines, at: moment)
-    try save(&row, with: counters.batches.take(row.number), at: moment)
-    return .taken(row.batch)
+    row.batch.addLines(lines, at: moment)
+    try save(&row, with: counters.batches.remove(row.number), at: moment)
+    return .accepted(row.batch)
   }
 
   /// Stores the defaults of batch lines, each once per batch.
@@ -88,8 +91,8 @@ extension WriteTransaction {
       let added = try execute(
         "INSERT OR IGNORE INTO batch_defaults (batch, digest, tag_bytes, record) VALUES (?, ?, ?, ?)",
         [batch, stored.digest.data, defaults.tagBytes, Data(stored.record)])
-      if added > 0 { counters.records.hold(stored.record.count, for: row.owner) }
-      KnownDefaults.note(defaults, stored.digest)
+      if added > 0 { counters.records.acquireUnchecked(stored.record.count, for: row.owner) }
+      KnownDefaults.remember(defaults, stored.digest)
       last = defaults
     }
   }
@@ -106,14 +109,14 @@ extension WriteTransaction {
   /// Returns the batch with all changes to its jobs so far; `nil` if it does not exist or was
   /// purged.
   mutating func batch(_ id: BatchID) throws -> BatchRow? {
-    try settleBatches()
+    try writeBatchCounters()
     return try BatchRow.fetch(id, db).flatMap { $0.batch.isPurged ? nil : $0 }
   }
 
   /// Writes the changed counters of batches, one row per batch, however many jobs changed.
-  mutating func settleBatches() throws {
+  mutating func writeBatchCounters() throws {
     for number in counters.batches.numbers {
-      let change = counters.batches.take(number)
+      let change = counters.batches.remove(number)
       var row: BatchRow?
       do { row = try BatchRow.fetch(number: number, db) } catch StoreError.unreadable {
         // An unreadable batch is skipped, so that it does not block the rest of the transaction.
@@ -126,14 +129,14 @@ extension WriteTransaction {
   private mutating func save(
     _ row: inout BatchRow, with change: BatchChange?, at moment: Timestamp
   ) throws {
-    if let change { row.batch.count(change, at: moment) }
+    if let change { row.batch.applyChange(change, at: moment) }
     try write(row)
   }
 
   mutating func write(_ row: BatchRow) throws {
-    counters.lanes.stop(
+    counters.readyQueues.stop(
       row.number,
-      after: row.batch.isCancelling ? counters.lanes.stoppedLine(of: row.number) ?? 0 : nil,
+      after: row.batch.isCancelling ? counters.readyQueues.stoppedLine(of: row.number) ?? 0 : nil,
       owner: row.batch.owner.data)
     try execute(
       "UPDATE batches SET stage = ?, expires_at = ?, record = ? WHERE number = ?",
@@ -142,8 +145,8 @@ extension WriteTransaction {
         row.number,
       ])
     guard let message = WebhookMessage(endOf: row.batch, wasOver: row.wasOver) else { return }
-    try tell(message)
-    counters.toldBatches += 1
+    try addMessage(message)
+    counters.finishedBatchesWithWebhook += 1
   }
 
   /// Marks the batch as purged.
@@ -153,21 +156,21 @@ extension WriteTransaction {
   mutating func purge(batch id: BatchID, refusedAfter lines: Int?) throws -> Bool {
     let batch = try update(batch: id) { $0.purge(refusedAfter: lines) }
     guard let batch, batch.isPurged else { return false }
-    try forgetMessages(of: id.data, waiting: true)
-    if lines != nil { try forgetKey(of: batch) }
+    try deleteMessages(of: id.data, includingUnsent: true)
+    if lines != nil { try deleteKey(of: batch) }
     return true
   }
 
   /// Deletes a batch without jobs and its key, so that the same request creates a new batch.
-  mutating func abandon(_ id: BatchID, after lines: Int) throws {
+  mutating func deleteUnused(_ id: BatchID, after lines: Int) throws {
     guard let row = try batch(id), row.batch.isUnused(after: lines) else { return }
-    try forget(row.number, id)
-    try forgetKey(of: row.batch)
+    try deleteBatch(row.number, id)
+    try deleteKey(of: row.batch)
   }
 
   /// Deletes the batch's idempotency key. Deletes nothing if the key expired before and was reused
   /// for another batch.
-  private func forgetKey(of batch: Batch) throws {
+  private func deleteKey(of batch: Batch) throws {
     guard let key = batch.key else { return }
     try execute(
       "DELETE FROM keys WHERE owner = ? AND key = ? AND jobs = ?",
@@ -179,12 +182,12 @@ extension WriteTransaction {
   /// portion; the last portion also deletes the batch.
   /// - Returns: whether the batch was deleted completely.
   @discardableResult
-  mutating func forget(_ number: Int64, _ id: BatchID) throws -> Bool {
-    let most = max(1, forgettable)
+  mutating func deleteBatch(_ number: Int64, _ id: BatchID) throws -> Bool {
+    let most = max(1, deletableLines)
     let owner: Data = try one("SELECT owner FROM batches WHERE number = ?", [number])?[0] ?? Data()
     let rejected = try one(
       """
-      SELECT ifnull(sum(\(StoreCounters.rejectedLine) + length(record)), 0) FROM
+      SELECT ifnull(sum(\(StoreCounters.rejectedLineOverhead) + length(record)), 0) FROM
         (SELECT record FROM rejected_lines WHERE batch = ? ORDER BY line LIMIT ?)
       """, [number, most])
     counters.records.release(rejected?[0] ?? 0, of: owner)
@@ -193,16 +196,16 @@ extension WriteTransaction {
       DELETE FROM rejected_lines WHERE batch = ?1 AND line <= (SELECT max(line) FROM
         (SELECT line FROM rejected_lines WHERE batch = ?1 ORDER BY line LIMIT ?2))
       """, [number, most])
-    forgettable -= lines
+    deletableLines -= lines
     guard lines < most else { return false }
-    forgettable -= 1
-    counters.lanes.stop(number, after: nil)
-    _ = counters.batches.take(number)
+    deletableLines -= 1
+    counters.readyQueues.stop(number, after: nil)
+    _ = counters.batches.remove(number)
     for row in try all(
       "DELETE FROM batch_defaults WHERE batch = ? RETURNING length(record)", [number])
     { counters.records.release(row[0], of: owner) }
     try execute("DELETE FROM batches WHERE number = ?", [number])
-    try forgetMessages(of: id.data, waiting: false)
+    try deleteMessages(of: id.data, includingUnsent: false)
     return true
   }
 }
@@ -216,7 +219,7 @@ struct BatchChanges: Sendable {
 
   /// Records that a job's row was written or deleted; `nil` means the row did not exist before or
   /// does not exist afterwards.
-  mutating func move(from old: JobRow?, to new: JobRow?) {
+  mutating func recordChange(from old: JobRow?, to new: JobRow?) {
     guard let number = (new ?? old)?.batch, number > 0 else { return }
     // A finished job stays counted in its batch, even after its row was deleted.
     if new == nil, old?.phase.isFinished == true { return }
@@ -225,16 +228,16 @@ struct BatchChanges: Sendable {
     {
       return
     }
-    changes[number, default: BatchChange()].move(
-      from: old.map { $0.member }, to: new.map { $0.member })
+    changes[number, default: BatchChange()].recordChange(
+      from: old.map { $0.contribution }, to: new.map { $0.contribution })
   }
 
-  mutating func take(_ number: Int64) -> BatchChange? { changes.removeValue(forKey: number) }
+  mutating func remove(_ number: Int64) -> BatchChange? { changes.removeValue(forKey: number) }
 }
 
 extension JobRow {
   /// The contribution of this job to the counts of its batch.
-  fileprivate var member: BatchChange.Member {
+  fileprivate var contribution: BatchChange.Member {
     // A job that has just succeeded is decoded already.
     let bytes = phase == .success ? (try? job())?.image?.bytes ?? 0 : 0
     return BatchChange.Member(

@@ -9,14 +9,14 @@ extension WriteTransaction {
   ///
   /// An entry that is larger than the limit, or whose image is not stored, is not stored. The
   /// existing entry with the same id is deleted in any case, because it is outdated.
-  mutating func keep(
+  mutating func saveEntry(
     _ row: CacheRow, within limit: Int, at moment: Timestamp, lastUse: CacheEntry.LastUse,
     arriving: ImageDigest? = nil, _ references: inout ReferenceChanges
   ) throws {
-    try drop([row.id], &references)
+    try deleteEntries([row.id], &references)
     let (digest, bytes) = (row.digest.data, row.bytes)
     let isArriving = arriving == row.digest
-    guard bytes <= limit, try isArriving || references.begins(digest) || isKept(digest) else {
+    guard bytes <= limit, try isArriving || references.begins(digest) || isStored(digest) else {
       return
     }
     if try isArriving || !isCached(digest) { counters.cacheBytes += bytes }
@@ -32,14 +32,14 @@ extension WriteTransaction {
     let number = db.lastInsertedRowID
     counters.cacheEntries += 1
     counters.cacheRecordBytes += row.record.count
-    references.store(digest, bytes: bytes, at: moment)
-    if row.isResponse { try dropOldest(of: row.id.key, &references) }
+    references.addEntry(digest, bytes: bytes, at: moment)
+    if row.isResponse { try deleteOldest(of: row.id.key, &references) }
     try evict(downTo: limit, sparing: number, lastUse: lastUse, &references)
   }
 
   /// Deletes the oldest entries of a key beyond the limit, up to 256, so that other writers do not
   /// wait long.
-  private mutating func dropOldest(
+  private mutating func deleteOldest(
     of key: Fingerprint, _ references: inout ReferenceChanges
   ) throws {
     let first = try one(
@@ -48,8 +48,8 @@ extension WriteTransaction {
     // Usually the key has fewer entries.
     guard let first else { return }
     let number: Int64 = first[0]
-    _ = try dropEntries(
-      "number IN (SELECT number FROM cache WHERE key = ? AND number <= ? LIMIT 256)",
+    _ = try deleteEntries(
+      where: "number IN (SELECT number FROM cache WHERE key = ? AND number <= ? LIMIT 256)",
       [key.data, number], &references)
   }
 
@@ -58,13 +58,13 @@ extension WriteTransaction {
   }
 
   /// Stores a variant and releases the reservation of its image.
-  mutating func keep(
+  mutating func saveVariant(
     _ variant: CacheRow, within limit: Int, releasing holder: Data, at moment: Timestamp,
     lastUse: CacheEntry.LastUse
   ) throws {
     var references = ReferenceChanges()
-    try keep(variant, within: limit, at: moment, lastUse: lastUse, &references)
-    try endReservations(of: holder, &references)
+    try saveEntry(variant, within: limit, at: moment, lastUse: lastUse, &references)
+    try deleteReservations(of: holder, &references)
     try apply(references)
   }
 
@@ -86,16 +86,16 @@ extension WriteTransaction {
         throw StoreError.unavailable(detail: "the cache's byte count is wrong")
       }
       let number: Int64 = oldest[0]
-      if let moment = use(of: oldest, lastUse) {
+      if let moment = newerLastUse(of: oldest, lastUse) {
         try execute("UPDATE cache SET used = ? WHERE number = ?", [moment, number])
       } else {
-        _ = try dropEntries("number = ?", [number], &references)
+        _ = try deleteEntries(where: "number = ?", [number], &references)
       }
     }
   }
 
   /// Returns the entry's last use if it is later than the stored one.
-  private func use(of row: Row, _ lastUse: CacheEntry.LastUse) -> Int64? {
+  private func newerLastUse(of row: Row, _ lastUse: CacheEntry.LastUse) -> Int64? {
     guard let key = Fingerprint(bytes: row[1] as Data),
       let selector = Fingerprint(bytes: row[2] as Data),
       let moment = lastUse(CacheEntry.ID(key: key, selector: selector))?.milliseconds
@@ -109,24 +109,25 @@ extension WriteTransaction {
       [moment.milliseconds, id.key.data, id.selector.data, moment.milliseconds])
   }
 
-  mutating func drop(_ ids: [CacheEntry.ID], _ references: inout ReferenceChanges) throws {
+  mutating func deleteEntries(_ ids: [CacheEntry.ID], _ references: inout ReferenceChanges) throws {
     for id in ids {
       let arguments: StatementArguments = [id.key.data, id.selector.data]
       // Usually there is no such entry.
       guard try exists("SELECT 1 FROM cache WHERE key = ? AND selector = ?", arguments) else {
         continue
       }
-      _ = try dropEntries("key = ? AND selector = ?", arguments, &references)
+      _ = try deleteEntries(where: "key = ? AND selector = ?", arguments, &references)
     }
   }
 
   /// Deletes the entries of images.
-  mutating func drop(_ images: Set<CachedImage>) throws {
+  mutating func deleteEntries(ofImages images: Set<CachedImage>) throws {
     var references = ReferenceChanges()
     for image in images {
-      _ = try dropEntries("key = ?", [image.variants.data], &references)
+      _ = try deleteEntries(where: "key = ?", [image.variants.data], &references)
       for key in image.keys {
-        _ = try dropEntries("key = ? AND digest = ?", [key.data, image.digest.data], &references)
+        _ = try deleteEntries(
+          where: "key = ? AND digest = ?", [key.data, image.digest.data], &references)
       }
     }
     try apply(references)
@@ -134,41 +135,43 @@ extension WriteTransaction {
 
   /// Deletes up to `count` entries of a resource.
   /// - Returns: the image of each entry.
-  mutating func drop(resource: Fingerprint, count: Int) throws -> [ImageDigest] {
+  mutating func deleteEntries(ofResource: Fingerprint, count: Int) throws -> [ImageDigest] {
     var references = ReferenceChanges()
-    let gone = try dropRows(
-      """
-      number IN (SELECT number FROM cache WHERE key = ?1
-        UNION ALL SELECT number FROM cache WHERE resource = ?1 LIMIT ?2)
-      """, [resource.data, count], &references)
+    let gone = try deleteRows(
+      where: """
+        number IN (SELECT number FROM cache WHERE key = ?1
+          UNION ALL SELECT number FROM cache WHERE resource = ?1 LIMIT ?2)
+        """, [ofResource.data, count], &references)
     try apply(references)
     return gone.compactMap { ImageDigest(bytes: $0) }
   }
 
   /// Deletes the entries that match a condition, with their references.
   /// - Returns: the number of deleted entries.
-  mutating func dropEntries(_ condition: String, _ arguments: StatementArguments) throws -> Int {
+  mutating func deleteEntries(where condition: String, _ arguments: StatementArguments) throws
+    -> Int
+  {
     var references = ReferenceChanges()
-    let count = try dropEntries(condition, arguments, &references)
+    let count = try deleteEntries(where: condition, arguments, &references)
     try apply(references)
     return count
   }
 
-  private mutating func dropEntries(
-    _ condition: String, _ arguments: StatementArguments, _ references: inout ReferenceChanges
+  private mutating func deleteEntries(
+    where condition: String, _ arguments: StatementArguments, _ references: inout ReferenceChanges
   ) throws -> Int {
-    try dropRows(condition, arguments, &references).count
+    try deleteRows(where: condition, arguments, &references).count
   }
 
   /// - Returns: the digest of each deleted entry's image.
-  mutating func dropRows(
-    _ condition: String, _ arguments: StatementArguments, _ references: inout ReferenceChanges
+  mutating func deleteRows(
+    where condition: String, _ arguments: StatementArguments, _ references: inout ReferenceChanges
   ) throws -> [Data] {
     let rows = try all(
       "DELETE FROM cache WHERE \(condition) RETURNING digest, bytes, length(record)", arguments)
     var sizes: [Data: Int] = [:]
     for row in rows {
-      references.drop(row[0])
+      references.deleteEntry(row[0])
       sizes[row[0]] = row[1]
       counters.cacheEntries -= 1
       counters.cacheRecordBytes -= row[2] as Int

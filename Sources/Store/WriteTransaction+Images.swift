@@ -51,20 +51,20 @@ extension WriteTransaction {
     guard counters.pinnedBytes + newlyPinned <= limit else { return .full }
     var evicted: [ImageDigest] = []
     if known == nil {
-      let isDone = try makeRoom(within: limit - bytes, for: instance, &evicted)
-      guard isDone else { return .noRoomYet(evicted: evicted.map { ImageName($0) }) }
+      let isDone = try evictImages(downTo: limit - bytes, for: instance, &evicted)
+      guard isDone else { return .incomplete(evicted: evicted.map { ImageName($0) }) }
     }
     let added = try execute(
       "INSERT OR IGNORE INTO reservations (holder, digest, instance) VALUES (?, ?, ?)",
       [holder, digest, instance.number])
     if added > 0 { try apply(.reservation(bytes: bytes), to: digest, as: known) }
     // Reserve an existing image first, so that it is not evicted for itself.
-    if known != nil { _ = try makeRoom(within: limit, for: instance, &evicted) }
+    if known != nil { _ = try evictImages(downTo: limit, for: instance, &evicted) }
     guard let image = ImageDigest(bytes: digest) else { return .full }
     return .reserved(ImageName(image), evicted: evicted.map { ImageName($0) })
   }
 
-  mutating func leave(_ digest: Data, bytes: Int, for instance: Instance) throws {
+  mutating func markPendingDeletion(_ digest: Data, bytes: Int, for instance: Instance) throws {
     let row = try one(
       """
       UPDATE images SET leaving = 1, leaving_for = ?, soft = 0, finished_at = NULL WHERE digest = ?
@@ -94,7 +94,7 @@ extension WriteTransaction {
     if let known, !known.isPendingDeletion { return Embedding() }
     guard counters.pinnedBytes + bytes <= limit else { throw StoreError.full }
     var gone: [ImageDigest] = []
-    _ = try makeRoom(within: limit - bytes, for: instance, &gone)
+    _ = try evictImages(downTo: limit - bytes, for: instance, &gone)
     guard known != nil else { return Embedding(evicted: gone, arriving: image) }
     // If the image is pending deletion, its file is being deleted right now. The row stays and now
     // refers to bytes in the database.
@@ -113,7 +113,7 @@ extension WriteTransaction {
   }
 
   /// Deletes an image that was stored by ``embed(_:limit:for:)`` if no reference was added.
-  mutating func dropUnused(_ image: EmbeddedImage) throws {
+  mutating func deleteUnused(_ image: EmbeddedImage) throws {
     guard let known = try self.image(image.digest.data), known.isEmbedded, known.hard == 0,
       known.soft == 0
     else { return }
@@ -121,7 +121,7 @@ extension WriteTransaction {
   }
 
   /// Deletes a holder's reservations and collects the changed references.
-  mutating func endReservations(of holder: Data, _ references: inout ReferenceChanges) throws {
+  mutating func deleteReservations(of holder: Data, _ references: inout ReferenceChanges) throws {
     for row in try all("DELETE FROM reservations WHERE holder = ? RETURNING digest", [holder]) {
       references.release(row[0])
     }
@@ -129,33 +129,33 @@ extension WriteTransaction {
 
   mutating func release(_ holder: Data) throws {
     var references = ReferenceChanges()
-    try endReservations(of: holder, &references)
+    try deleteReservations(of: holder, &references)
     try apply(references)
   }
 
   /// Deletes the reservations of instances without a lease.
-  mutating func endReservations(exceptOf living: Set<Instance>) throws {
+  mutating func deleteReservations(exceptOf living: Set<Instance>) throws {
     var references = ReferenceChanges()
     for row in try all("SELECT holder, instance FROM reservations")
     where !living.contains(Instance(number: row[1])) {
-      try endReservations(of: row[0], &references)
+      try deleteReservations(of: row[0], &references)
     }
     try apply(references)
   }
 
   /// Marks unreferenced images as pending deletion.
-  mutating func leave(abandoned count: Int, for instance: Instance) throws -> [ImageDigest] {
+  mutating func markUnreferenced(_ count: Int, for instance: Instance) throws -> [ImageDigest] {
     let rows = try all(
       "SELECT digest, bytes FROM images WHERE hard = 0 AND soft = 0 AND leaving = 0 LIMIT ?",
       [count])
-    for row in rows { try leave(row[0], bytes: row[1], for: instance) }
+    for row in rows { try markPendingDeletion(row[0], bytes: row[1], for: instance) }
     return rows.compactMap { ImageDigest(bytes: $0[0] as Data) }
   }
 
   /// Marks images without a row as pending deletion. The new row prevents that they are referred
   /// to.
-  mutating func leave(
-    unknown digests: [ImageDigest], for instance: Instance
+  mutating func markUnknown(
+    _ digests: [ImageDigest], for instance: Instance
   ) throws -> [ImageDigest] {
     try digests.filter { digest in
       let added = try execute(
@@ -167,7 +167,7 @@ extension WriteTransaction {
     }
   }
 
-  mutating func forget(_ digest: ImageDigest) throws {
+  mutating func deleteImage(_ digest: ImageDigest) throws {
     guard let image = try image(digest.data), image.hard == 0, image.soft == 0 else { return }
     try execute("DELETE FROM images WHERE digest = ?", [digest.data])
     if !image.isPendingDeletion {
@@ -195,14 +195,14 @@ extension WriteTransaction {
   }
 
   /// Returns whether references to the image may be added: it is stored and not pending deletion.
-  func isKept(_ digest: Data) throws -> Bool {
+  func isStored(_ digest: Data) throws -> Bool {
     try image(digest).map { !$0.isPendingDeletion } ?? false
   }
 
   /// Applies the collected changes to the images' counts, after the rows were written.
   /// - Parameter arriving: an image without a row. It is stored if a reference to it is added.
   mutating func apply(_ references: ReferenceChanges, arriving: EmbeddedImage? = nil) throws {
-    for (digest, change) in references.byDigest where change.isOne {
+    for (digest, change) in references.byDigest where change.hasChanges {
       if let arriving, arriving.digest.data == digest {
         try add(change, as: digest, with: arriving)
       } else {

@@ -7,7 +7,7 @@ internal import Records
 extension WriteTransaction {
   /// Stores the message about a job or batch that finishes in this transaction; does nothing for
   /// `nil`.
-  func tell(_ message: WebhookMessage?) throws {
+  func addMessage(_ message: WebhookMessage?) throws {
     guard let message else { return }
     try execute(
       """
@@ -29,9 +29,10 @@ extension WriteTransaction {
 
   /// Deletes the messages of a deleted job or batch.
   /// - Parameter waiting: whether to delete unsent messages too.
-  func forgetMessages(of subject: Data, waiting: Bool) throws {
+  func deleteMessages(of subject: Data, includingUnsent: Bool) throws {
     try execute(
-      "DELETE FROM messages WHERE subject = ? AND (next_at IS NULL OR ?)", [subject, waiting])
+      "DELETE FROM messages WHERE subject = ? AND (next_at IS NULL OR ?)",
+      [subject, includingUnsent])
   }
 
   /// Stores the current state of a message, if it exists. If it is final, the subject's oldest
@@ -42,7 +43,7 @@ extension WriteTransaction {
       "UPDATE messages SET next_at = ?, record = ? WHERE subject = ? AND number = ?",
       [message.nextTry?.milliseconds, MessageRecord.data(of: message), subject, number])
     guard message.nextTry == nil else { return }
-    if try isKept(message.subject) {
+    if try subjectExists(message.subject) {
       try execute(Self.pruneMessages, [subject, WebhookMessage.mostOfSubject])
     } else {
       try execute("DELETE FROM messages WHERE subject = ? AND number = ?", [subject, number])
@@ -50,7 +51,7 @@ extension WriteTransaction {
   }
 
   /// Stores the result of a try.
-  func settle(_ told: WebhookMessage, at moment: Timestamp) throws {
+  func saveResult(_ told: WebhookMessage, at moment: Timestamp) throws {
     var message = told
     let row = try one(
       "SELECT record FROM messages WHERE subject = ? AND number = ?",
@@ -60,7 +61,7 @@ extension WriteTransaction {
     try write(message)
   }
 
-  private func isKept(_ subject: WebhookMessage.Subject) throws -> Bool {
+  private func subjectExists(_ subject: WebhookMessage.Subject) throws -> Bool {
     switch subject {
     case .job(let job): try exists("SELECT 1 FROM jobs WHERE id = ?", [job.id.data])
     case .batch(let batch): try exists("SELECT 1 FROM batches WHERE id = ?", [batch.id.data])
@@ -70,12 +71,12 @@ extension WriteTransaction {
   /// Returns due messages, one host after the other. Owners with a full share are skipped.
   func dueMessages(
     _ request: MessageRequest, at moment: Timestamp, _ held: [WebhookMessage.ID: String]
-  ) throws -> TakenMessages {
-    try bringForward(at: moment)
-    var taken = TakenMessages()
+  ) throws -> ClaimedMessages {
+    try makeOverdueMessagesDue(at: moment)
+    var taken = ClaimedMessages()
     var shares = MessageShares(request)
     taken.after = request.after
-    guard try isAnyoneServed(shares, at: moment) else {
+    guard try hasDueMessages(shares, at: moment) else {
       taken.nextDue = try nextDueMessage(after: moment)
       return taken
     }
@@ -99,24 +100,24 @@ extension WriteTransaction {
       let rows = try due(to: found, at: moment, room + busy, but: shares.full)
       let end = taken.messages.count + room
       for row in rows where taken.messages.count < end {
-        guard shares.hasPlace(for: Owner(row[1] as Data)) else { continue }
+        guard shares.hasSlot(for: Owner(row[1] as Data)) else { continue }
         guard let message = try? MessageRecord.message(row) else {
           taken.unreadable += 1
-          try putAside(row)
+          try disableUnreadable(row)
           continue
         }
-        guard held[message.id] == nil, shares.take(for: message.owner) else { continue }
+        guard held[message.id] == nil, shares.acquireSlot(for: message.owner) else { continue }
         taken.messages.append(message)
       }
       if taken.messages.count == request.count { break }
-      guard try isAnyoneServed(shares, at: moment) else { break }
+      guard try hasDueMessages(shares, at: moment) else { break }
     }
     return taken
   }
 
   /// Makes messages due whose next try is later than any schedule allows. The clock that planned
   /// them was later set back.
-  private func bringForward(at moment: Timestamp) throws {
+  private func makeOverdueMessagesDue(at moment: Timestamp) throws {
     let latest = (moment + WebhookSchedule.longestWait).milliseconds
     guard try exists("SELECT 1 FROM messages WHERE next_at > ?", [latest]) else { return }
     try execute(
@@ -124,7 +125,7 @@ extension WriteTransaction {
   }
 
   /// Stops sending an unreadable message, so that it does not block others.
-  private func putAside(_ row: Row) throws {
+  private func disableUnreadable(_ row: Row) throws {
     let name: (subject: Data, number: Int64) = (row[2], row[3])
     try execute(
       "UPDATE messages SET next_at = NULL WHERE subject = ? AND number = ?",
@@ -158,7 +159,7 @@ extension WriteTransaction {
 
   /// Returns whether a due message belongs to an owner below its share. If not, no host has to be
   /// searched.
-  private func isAnyoneServed(_ shares: MessageShares, at moment: Timestamp) throws -> Bool {
+  private func hasDueMessages(_ shares: MessageShares, at moment: Timestamp) throws -> Bool {
     guard !shares.full.isEmpty else { return true }
     var least = Data()
     while let row = try one(
@@ -168,7 +169,7 @@ extension WriteTransaction {
       """, [least])
     {
       let (owner, next): (Data, Int64) = (row[0], row[1])
-      if next <= moment.milliseconds, shares.hasPlace(for: Owner(owner)) { return true }
+      if next <= moment.milliseconds, shares.hasSlot(for: Owner(owner)) { return true }
       // The smallest name greater than this one.
       least = owner
       least.append(0)

@@ -15,60 +15,60 @@ extension WriteTransaction {
     _ jobs: [(row: JobRow, job: Job)], key: IdempotencyKey?, capacity: QueueCapacity
   ) throws -> Submitted {
     if let key, let known = try IdempotencyKeys.find(key, db) { return .known(known) }
-    if let places = lacking(for: jobs, within: capacity) { return .queueFull(wanting: places) }
+    if let places = missingSlots(for: jobs, within: capacity) { return .queueFull(wanting: places) }
     if let first = jobs.first {
-      let hasRoom = counters.records.hasRoom(
+      let hasRoom = counters.records.hasCapacity(
         for: jobs.reduce(0) { $0 + $1.row.storedBytes }, of: first.row.owner,
         within: capacity.recordBytes, at: first.job.createdAt)
       guard hasRoom else { return .recordsFull }
     }
     for image in jobs.compactMap(\.row.image) {
-      guard try isKept(image) else { return .imageGone }
+      guard try isStored(image) else { return .imageGone }
     }
     if let key, let first = jobs.first?.job {
-      try remember(key, for: jobs.map(\.job.id), at: first.createdAt)
+      try insertKey(key, for: jobs.map(\.job.id), at: first.createdAt)
     }
     var references = ReferenceChanges()
     for (row, job) in jobs {
       var row = row
       row.rank = try counters.ranks.next(db)
       try insert(row)
-      try tell(WebhookMessage(endOf: job, after: nil))
+      try addMessage(WebhookMessage(endOf: job, after: nil))
       guard row.source != nil || row.image != nil else { continue }
-      references.move(from: nil, to: row, holding: job)
-      try endReservations(of: row.id, &references)
+      references.recordChange(from: nil, to: row, job: job)
+      try deleteReservations(of: row.id, &references)
     }
     try apply(references)
     return .accepted
   }
 
   /// Returns the number of required slots if the queue has too few free ones; otherwise `nil`.
-  private mutating func lacking(
+  private mutating func missingSlots(
     for jobs: [(row: JobRow, job: Job)], within capacity: QueueCapacity
   ) -> Int? {
     let queued = jobs.filter { $0.row.phase == .queued }
     guard let first = queued.first else { return nil }
-    let places = queued.reduce(0) { $0 + $1.row.places }
-    let hasRoom = counters.queue.hasRoom(
+    let places = queued.reduce(0) { $0 + $1.row.slots }
+    let hasRoom = counters.queue.hasCapacity(
       for: places, of: first.row.owner, within: capacity, at: first.job.createdAt)
     return hasRoom ? nil : places
   }
 
   /// Returns whether the queue has the slots that a change needs because it queues a finished job;
   /// records a refusal if not.
-  mutating func hasRoom(
+  mutating func hasSlots(
     for change: JobChange, within capacity: QueueCapacity, at moment: Timestamp
   ) -> Bool {
     guard change.before.phase.isFinished, let row = change.row, row.phase == .queued else {
       return true
     }
-    let (places, owner) = (row.places, row.owner)
+    let (places, owner) = (row.slots, row.owner)
     return row.batch > 0
-      ? counters.lines.hasRoom(for: places, of: owner, within: capacity, at: moment)
-      : counters.queue.hasRoom(for: places, of: owner, within: capacity, at: moment)
+      ? counters.lines.hasCapacity(for: places, of: owner, within: capacity, at: moment)
+      : counters.queue.hasCapacity(for: places, of: owner, within: capacity, at: moment)
   }
 
-  func remember(_ key: IdempotencyKey, for ids: [JobID], at moment: Timestamp) throws {
+  func insertKey(_ key: IdempotencyKey, for ids: [JobID], at moment: Timestamp) throws {
     try execute(
       "INSERT INTO keys (owner, key, fingerprint, created_at, jobs) VALUES (?, ?, ?, ?, ?)",
       [
@@ -93,7 +93,7 @@ extension WriteTransaction {
 
   /// Deletes expired keys by the index of their age.
   /// - Returns: the number of deleted keys.
-  func forgetKeys(before moment: Timestamp, count: Int) throws -> Int {
+  func deleteKeys(before moment: Timestamp, count: Int) throws -> Int {
     try execute(
       """
       DELETE FROM keys WHERE number IN
@@ -112,24 +112,25 @@ extension WriteTransaction {
         [request, block, count], db)
     }.sorted { ($1.priority, $0.rank) < ($0.priority, $1.rank) }
     // Jobs of stopped batches are few and will be cancelled soon.
-    return try rows.prefix(count).filter { counters.lanes.stoppedLine(of: $0.batch) == nil }
-      .map { try take($0, for: instance, at: moment) }
+    return try rows.prefix(count).filter { counters.readyQueues.stoppedLine(of: $0.batch) == nil }
+      .map { try markLoading($0, for: instance, at: moment) }
   }
 
   /// Makes jobs ready whose due time has passed.
   /// - Returns: whether all such jobs are ready now; `false` if the limit for one transaction was
   ///   reached.
-  mutating func wakeDue(at moment: Timestamp) throws -> Bool {
-    guard counters.nextDue.mayHaveCome(at: moment) else { return true }
-    counters.nextDue.forget()
-    var looks = Dequeue.maxLooks
+  mutating func makeDueJobsReady(at moment: Timestamp) throws -> Bool {
+    guard counters.nextDue.mayHaveDueJobs(at: moment) else { return true }
+    counters.nextDue.invalidate()
+    var looks = Dequeue.maxRowsPerClaim
     for (condition, bound) in [
       ("<= ?", moment.milliseconds), ("> ?", counters.nextDue.latest(at: moment)),
     ] where looks > 0 {
-      let woken = try all(Self.wake(whose: condition), [bound, looks])
+      let woken = try all(Self.makeReadyStatement(notBefore: condition), [bound, looks])
       for row in woken {
-        let lane = Lanes.Lane(owner: row[1], batch: row[2])
-        counters.lanes.wake(Lanes.Place(priority: JobRow.level(row[0]), lane: lane))
+        let lane = ReadyQueues.Queue(owner: row[1], batch: row[2])
+        counters.readyQueues.addReadyJob(
+          at: ReadyQueues.Position(priority: JobRow.validPriority(row[0]), lane: lane))
       }
       looks -= woken.count
     }
@@ -138,7 +139,7 @@ extension WriteTransaction {
 
   /// - Parameter condition: one range of `not_before`. A statement with two ranges would not use
   ///   the index.
-  static func wake(whose condition: String) -> String {
+  static func makeReadyStatement(notBefore condition: String) -> String {
     """
     UPDATE jobs SET waiting = 0 WHERE number IN
       (SELECT number FROM jobs WHERE phase = 0 AND waiting = 1 AND not_before \(condition) LIMIT ?)
@@ -147,16 +148,16 @@ extension WriteTransaction {
   }
 
   /// Changes the state of a queued job.
-  mutating func move(_ row: JobRow, to waiting: JobRow.Waiting) throws {
+  mutating func setState(of row: JobRow, to waiting: JobRow.Waiting) throws {
     var moved = row
     moved.waiting = waiting
     try execute(
       "UPDATE jobs SET waiting = ? WHERE number = ?", [waiting.rawValue, row.number])
-    counters.move(from: row, to: moved)
+    counters.recordChange(from: row, to: moved)
   }
 
   /// Assigns a new claim to a queued job.
-  mutating func take(
+  mutating func markLoading(
     _ row: JobRow, for instance: Instance, at moment: Timestamp
   ) throws -> JobRow {
     var taken = row
@@ -170,9 +171,9 @@ extension WriteTransaction {
       WHERE number = ?
       """,
       [taken.claim, taken.claimedAt, taken.number])
-    counters.move(from: row, to: taken)
+    counters.recordChange(from: row, to: taken)
     taken.decoded = DecodedJob()
-    held.note(taken)
+    held.update(taken)
     if row.hasTags {
       try removeTags(of: row)
       try addTags(of: taken)
@@ -188,9 +189,10 @@ extension WriteTransaction {
   }
 
   /// Returns the requests of the rows that further queued jobs have too.
-  func shared(among rows: [JobRow]) throws -> Set<Fingerprint> {
+  func equalQueuedRequests(of rows: [JobRow]) throws -> Set<Fingerprint> {
     var shared: Set<Fingerprint> = []
-    for request in Set(rows.compactMap(\.request)) where try counters.requests.isAny(request, db) {
+    for request in Set(rows.compactMap(\.request)) where try counters.requests.contains(request, db)
+    {
       if let request = Fingerprint(bytes: request) { shared.insert(request) }
     }
     return shared
@@ -209,7 +211,7 @@ extension WriteTransaction {
   ) throws -> UpdateOutcome {
     guard let row = try find(id, under: nil) else { return .unknown }
     let change = try JobChange(of: row, by: change)
-    guard hasRoom(for: change, within: capacity, at: moment) else { return .queueFull }
+    guard hasSlots(for: change, within: capacity, at: moment) else { return .queueFull }
     return .updated(try save(change))
   }
 
@@ -238,14 +240,14 @@ extension WriteTransaction {
       try complete($0, completion.change, &references)
     }
     if let row {
-      try keep(
+      try saveEntry(
         row, within: completion.cacheLimit, at: moment, lastUse: completion.lastUse,
         arriving: arriving?.digest, &references)
     }
     try evict(downTo: completion.cacheLimit, lastUse: completion.lastUse, &references)
-    if let holder = completion.releasing { try endReservations(of: holder.data, &references) }
+    if let holder = completion.releasing { try deleteReservations(of: holder.data, &references) }
     try apply(references, arriving: arriving)
-    if let image = completion.image, arriving == nil { try dropUnused(image) }
+    if let image = completion.image, arriving == nil { try deleteUnused(image) }
     return (jobs, embedding?.evicted ?? [])
   }
 
@@ -273,8 +275,8 @@ extension WriteTransaction {
     }
     if row.phase != .loading { row.claim = nil }
     try replace(change.old, by: row)
-    try tell(WebhookMessage(endOf: change.after, after: change.before.phase))
-    references.move(from: change.old, to: row, holding: change.after)
+    try addMessage(WebhookMessage(endOf: change.after, after: change.before.phase))
+    references.recordChange(from: change.old, to: row, job: change.after)
   }
 
   mutating func remove(_ id: JobID, if condition: (Job) -> Bool) throws -> Removal {
@@ -282,7 +284,7 @@ extension WriteTransaction {
     let job = try row.job()
     guard condition(job) else { return .kept(job) }
     try delete(row)
-    try forgetMessages(of: row.id, waiting: true)
+    try deleteMessages(of: row.id, includingUnsent: true)
     return .removed(job)
   }
 
@@ -291,7 +293,7 @@ extension WriteTransaction {
       "expires_at <= ? ORDER BY expires_at LIMIT ?", [moment.milliseconds, count], db)
     for row in rows {
       try delete(row)
-      try forgetMessages(of: row.id, waiting: false)
+      try deleteMessages(of: row.id, includingUnsent: false)
     }
     return rows.compactMap { JobID(data: $0.id) }
   }

@@ -6,11 +6,11 @@ internal import Jobs
 struct WriteTransaction {
   let db: Database
   var counters: StoreCounters
-  let held: HeldRows
+  let held: LoadingRowCache
   /// The number of references to images that this transaction may still remove.
-  var yielding = Self.portion
+  var removableReferences = Self.maxRemovedReferences
   /// The number of rejected lines and batches that this transaction may still delete.
-  var forgettable = 5_000
+  var deletableLines = 5_000
 
   /// - Returns: the number of changed rows.
   @discardableResult
@@ -56,7 +56,7 @@ extension WriteTransaction {
         row.record, row.originData, row.request, row.low, row.batch, row.line,
         defaults?.digest.data,
       ])
-    counters.move(from: nil, to: row)
+    counters.recordChange(from: nil, to: row)
     try addTags(of: row)
   }
 
@@ -64,12 +64,12 @@ extension WriteTransaction {
   mutating func replace(_ old: JobRow, by new: JobRow) throws {
     guard !new.hasSameColumns(as: old) else {
       try execute("UPDATE jobs SET record = ? WHERE number = ?", [new.record, new.number])
-      if new.places != old.places {
-        counters.move(from: old, to: new)
+      if new.slots != old.slots {
+        counters.recordChange(from: old, to: new)
       } else {
         counters.countRecord(from: old, to: new)
       }
-      return held.note(new)
+      return held.update(new)
     }
     try execute(
       """
@@ -83,8 +83,8 @@ extension WriteTransaction {
         new.claimedAt, new.finishedAt, new.expiresAt, new.image, new.source, new.tags, new.record,
         new.originData, new.request, new.low, new.code, new.number,
       ])
-    counters.move(from: old, to: new)
-    held.note(new)
+    counters.recordChange(from: old, to: new)
+    held.update(new)
     if (old.phase, old.expiresAt, old.tags) != (new.phase, new.expiresAt, new.tags) {
       try removeTags(of: old)
       try addTags(of: new)
@@ -93,8 +93,8 @@ extension WriteTransaction {
 
   mutating func delete(_ row: JobRow) throws {
     try execute("DELETE FROM jobs WHERE number = ?", [row.number])
-    counters.move(from: row, to: nil)
-    held.forget(row)
+    counters.recordChange(from: row, to: nil)
+    held.remove(row)
     try removeTags(of: row)
     try apply(ReferenceChanges(from: row, to: nil, holding: nil))
   }

@@ -26,7 +26,7 @@ public final class AsyncSemaphore: Sendable {
 
   private struct Waiter {
     let count: Int
-    let turn: OneShot<Permit>
+    let permit: OneShot<Permit>
   }
 
   private struct State {
@@ -52,18 +52,18 @@ public final class AsyncSemaphore: Sendable {
   /// - Returns: Nil if the task is cancelled first.
   public func acquire(_ count: Int = 1) async -> Permit? {
     let count = min(max(0, count), total)
-    let turn = OneShot<Permit>()
+    let permit = OneShot<Permit>()
     let isGranted = state.withLock { state in
       guard state.waiters.isEmpty, state.free >= count else {
-        state.waiters.append(Waiter(count: count, turn: turn))
+        state.waiters.append(Waiter(count: count, permit: permit))
         return false
       }
       state.free -= count
       return true
     }
     if isGranted { return Permit(count, of: self) }
-    if let permit = await turn.value() { return permit }
-    leave(turn)
+    if let permit = await permit.value() { return permit }
+    removeWaiter(permit)
     return nil
   }
 
@@ -78,15 +78,15 @@ public final class AsyncSemaphore: Sendable {
   }
 
   /// Acquires permits without waiting, even if they are not free. Other tasks then wait until the deficit is released.
-  public func overdraw(_ count: Int) -> Permit {
+  public func acquireImmediately(_ count: Int) -> Permit {
     let count = max(0, count)
     state.withLock { $0.free -= count }
     return Permit(count, of: self)
   }
 
   /// Removes a cancelled waiter. The waiters behind it may need fewer permits, and may proceed now.
-  private func leave(_ turn: OneShot<Permit>) {
-    grant { state in state.waiters.removeAll { $0.turn === turn } }
+  private func removeWaiter(_ turn: OneShot<Permit>) {
+    grant { state in state.waiters.removeAll { $0.permit === turn } }
   }
 
   private func release(_ count: Int) { grant { $0.free += count } }
@@ -102,6 +102,6 @@ public final class AsyncSemaphore: Sendable {
       return granted
     }
     // If the waiter was cancelled meanwhile, its permit is deallocated, and so released, at once.
-    for waiter in granted { waiter.turn.fulfil(Permit(waiter.count, of: self)) }
+    for waiter in granted { waiter.permit.fulfil(Permit(waiter.count, of: self)) }
   }
 }

@@ -20,17 +20,17 @@ public final class FairSemaphore<Client: Hashable & Sendable>: Sendable {
   }
 
   private struct Waiter {
-    let turn: OneShot<Permit>
+    let permit: OneShot<Permit>
     let number: UInt64
   }
 
   private struct State {
     var held: [Client: Int] = [:]
     var heldInAll = 0
-    var lines: [Client: Deque<Waiter>] = [:]
+    var queues: [Client: Deque<Waiter>] = [:]
     var count: UInt64 = 0
 
-    mutating func take(_ client: Client) {
+    mutating func acquire(_ client: Client) {
       held[client, default: 0] += 1
       heldInAll += 1
     }
@@ -44,11 +44,13 @@ public final class FairSemaphore<Client: Hashable & Sendable>: Sendable {
     /// Removes and returns the next waiter. It belongs to the client that holds the fewest permits; if several hold equally
     /// few, to the one that has waited longest.
     mutating func next(_ mayTake: (Client, State) -> Bool) -> (client: Client, waiter: Waiter)? {
-      let first = lines.keys.filter { mayTake($0, self) }.min { a, b in
-        (held[a] ?? 0, lines[a]?.first?.number ?? 0) < (held[b] ?? 0, lines[b]?.first?.number ?? 0)
+      let first = queues.keys.filter { mayTake($0, self) }.min { a, b in
+        (held[a] ?? 0, queues[a]?.first?.number ?? 0) < (
+          held[b] ?? 0, queues[b]?.first?.number ?? 0
+        )
       }
-      guard let first, let waiter = lines[first]?.popFirst() else { return nil }
-      if lines[first]?.isEmpty == true { lines[first] = nil }
+      guard let first, let waiter = queues[first]?.popFirst() else { return nil }
+      if queues[first]?.isEmpty == true { queues[first] = nil }
       return (first, waiter)
     }
   }
@@ -60,33 +62,33 @@ public final class FairSemaphore<Client: Hashable & Sendable>: Sendable {
   public init(_ permits: Int) { self.permits = max(1, permits) }
 
   /// Whether no permit is held and no task waits.
-  public var isIdle: Bool { state.withLock { $0.heldInAll == 0 && $0.lines.isEmpty } }
+  public var isIdle: Bool { state.withLock { $0.heldInAll == 0 && $0.queues.isEmpty } }
 
   /// Waits for a permit. Returns nil if the task is cancelled first.
   public func acquire(for client: Client) async -> Permit? {
-    let turn = OneShot<Permit>()
+    let permit = OneShot<Permit>()
     let isGranted = state.withLock { state in
-      guard state.lines[client] == nil, mayTake(client, state) else {
+      guard state.queues[client] == nil, mayAcquire(client, state) else {
         state.count += 1
-        state.lines[client, default: []].append(Waiter(turn: turn, number: state.count))
+        state.queues[client, default: []].append(Waiter(permit: permit, number: state.count))
         return false
       }
-      state.take(client)
+      state.acquire(client)
       return true
     }
     if isGranted { return Permit(client, of: self) }
-    if let permit = await turn.value() { return permit }
+    if let permit = await permit.value() { return permit }
     grant { state in
-      state.lines[client]?.removeAll { $0.turn === turn }
-      if state.lines[client]?.isEmpty == true { state.lines[client] = nil }
+      state.queues[client]?.removeAll { $0.permit === permit }
+      if state.queues[client]?.isEmpty == true { state.queues[client] = nil }
     }
     return nil
   }
 
-  private func mayTake(_ client: Client, _ state: State) -> Bool {
+  private func mayAcquire(_ client: Client, _ state: State) -> Bool {
     guard state.heldInAll < permits else { return false }
     guard let held = state.held[client] else { return true }
-    let othersWait = state.lines.contains { $0.key != client }
+    let othersWait = state.queues.contains { $0.key != client }
     return held < (othersWait ? permits - permits / 2 : permits - permits / 4)
   }
 
@@ -96,13 +98,13 @@ public final class FairSemaphore<Client: Hashable & Sendable>: Sendable {
     let granted = state.withLock { state in
       change(&state)
       var granted: [(client: Client, waiter: Waiter)] = []
-      while let next = state.next(mayTake) {
-        state.take(next.client)
+      while let next = state.next(mayAcquire) {
+        state.acquire(next.client)
         granted.append(next)
       }
       return granted
     }
     // If the waiter was cancelled meanwhile, its permit is deallocated, and so released, at once.
-    for (client, waiter) in granted { waiter.turn.fulfil(Permit(client, of: self)) }
+    for (client, waiter) in granted { waiter.permit.fulfil(Permit(client, of: self)) }
   }
 }

@@ -7,7 +7,7 @@ public final class OneShot<Value: Sendable>: Sendable {
     case awaited(CheckedContinuation<Value?, Never>)
     case fulfilled(Value)
     /// The value was returned, or the waiting task was cancelled or timed out.
-    case over
+    case finished
   }
 
   private let state = Mutex(State.empty)
@@ -25,9 +25,9 @@ public final class OneShot<Value: Sendable>: Sendable {
         state = .fulfilled(value)
         return (true, nil)
       case .awaited(let waiter):
-        state = .over
+        state = .finished
         return (true, waiter)
-      case .fulfilled, .over: return (false, nil)
+      case .fulfilled, .finished: return (false, nil)
       }
     }
     waiter?.resume(returning: value)
@@ -46,10 +46,10 @@ public final class OneShot<Value: Sendable>: Sendable {
             state = .awaited(continuation)
             return nil
           case .fulfilled(let value):
-            state = .over
+            state = .finished
             return .some(value)
-          case .empty, .awaited, .over:
-            state = .over
+          case .empty, .awaited, .finished:
+            state = .finished
             return .some(nil)
           }
         }
@@ -71,11 +71,11 @@ public final class OneShot<Value: Sendable>: Sendable {
   }
 
   /// Whether a value was passed, or the waiting task was cancelled or timed out.
-  public var isOver: Bool {
+  public var isFinished: Bool {
     state.withLock { state in
       switch state {
       case .empty, .awaited: false
-      case .fulfilled, .over: true
+      case .fulfilled, .finished: true
       }
     }
   }
@@ -84,12 +84,12 @@ public final class OneShot<Value: Sendable>: Sendable {
     let waiter = state.withLock { state -> CheckedContinuation<Value?, Never>? in
       switch state {
       case .awaited(let waiter):
-        state = .over
+        state = .finished
         return waiter
       case .empty:
-        state = .over
+        state = .finished
         return nil
-      case .fulfilled, .over: return nil
+      case .fulfilled, .finished: return nil
       }
     }
     waiter?.resume(returning: nil)

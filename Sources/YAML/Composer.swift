@@ -19,7 +19,7 @@ struct Composer {
     let root = try node(first.event, at: first.location)
     _ = try reader.next()
     let end = try reader.next()
-    if case .documentStart = end.event { note(.severalDocuments, at: end.location, path: []) }
+    if case .documentStart = end.event { addMistake(.severalDocuments, at: end.location, path: []) }
     return root
   }
 
@@ -31,7 +31,7 @@ struct Composer {
       throw YAMLError(.tooManyNodes(limit: limits.nodes), at: location, path: path)
     }
     switch event {
-    case .scalar(let scalar): return known(scalar, at: location)
+    case .scalar(let scalar): return checked(scalar, at: location)
     case .sequenceStart(let tag):
       check(tag, "seq", at: location)
       return try sequence(at: location, depth: depth + 1)
@@ -39,7 +39,7 @@ struct Composer {
       check(tag, "map", at: location)
       return try mapping(at: location, depth: depth + 1)
     case .alias(let name):
-      note(.alias(name: name), at: location, path: path)
+      addMistake(.alias(name: name), at: location, path: path)
       return .null(at: location)
     case .streamStart, .streamEnd, .documentStart, .documentEnd, .sequenceEnd, .mappingEnd:
       // libyaml never emits these events where a node is expected.
@@ -72,13 +72,13 @@ struct Composer {
       let value = try node(start.event, at: start.location, depth: depth)
       if let text = key.scalar?.text {
         if let first = places[text] {
-          note(.duplicateKey(first: first), at: key.location, path: path)
+          addMistake(.duplicateKey(first: first), at: key.location, path: path)
         } else {
           places[text] = key.location
           pairs.append(Node.Pair(key: text, location: key.location, value: value))
         }
       } else {
-        note(.keyNotScalar, at: key.location, path: path.dropLast())
+        addMistake(.keyNotScalar, at: key.location, path: path.dropLast())
       }
       path.removeLast()
     }
@@ -90,21 +90,21 @@ struct Composer {
     }
   }
 
-  private mutating func known(_ scalar: Scalar, at location: Location) -> Node {
+  private mutating func checked(_ scalar: Scalar, at location: Location) -> Node {
     let types = ["str", "null", "bool", "int", "float"].map { "tag:yaml.org,2002:" + $0 }
     guard let tag = scalar.tag, tag != "!", !types.contains(tag) else {
       return Node(.scalar(scalar), at: location)
     }
-    note(.unknownTag(tag), at: location, path: path)
+    addMistake(.unknownTag(tag), at: location, path: path)
     return .null(at: location)
   }
 
   private mutating func check(_ tag: String?, _ type: String, at location: Location) {
     guard let tag, tag != "!", tag != "tag:yaml.org,2002:" + type else { return }
-    note(.unknownTag(tag), at: location, path: path)
+    addMistake(.unknownTag(tag), at: location, path: path)
   }
 
-  private mutating func note(
+  private mutating func addMistake(
     _ reason: YAMLError.Reason, at location: Location, path: some Sequence<String>
   ) {
     // 100 mistakes are enough for a reader. More would only help an attacker to fill the memory.

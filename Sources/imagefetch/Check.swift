@@ -16,11 +16,11 @@ struct Check: ParsableCommand {
   var config: String?
 
   func run() throws {
-    let configuration = try loaded(from: config)
+    let configuration = try loadConfiguration(from: config)
     do throws(StartError) {
-      for warning in try Service.examine(configuration) { EntryPoint.tell(warning) }
+      for warning in try Service.check(configuration) { EntryPoint.printError(warning) }
     } catch {
-      throw error.told
+      throw error.commandError
     }
     print(configuration.effective(), terminator: "")
   }

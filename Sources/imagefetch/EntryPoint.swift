@@ -24,7 +24,7 @@ enum EntryPoint {
       var command = try Imagefetch.parseAsRoot()
       if var command = command as? any AsyncParsableCommand {
         // The next line needs Swift's threads, so the limits are checked first.
-        if let hindrance = Service.hindrance { throw InternalFault(description: hindrance) }
+        if let hindrance = Service.startProblem { throw InternalFault(description: hindrance) }
         try await command.run()
       } else {
         try command.run()
@@ -39,18 +39,18 @@ enum EntryPoint {
   /// Prints an error and returns its exit status. Help goes to standard output, errors to standard error.
   private static func report(_ error: any Error) -> ExitStatus {
     switch error {
-    case let ended as Ended: return ended.status
+    case let ended as CommandEnded: return ended.status
     case let mistake as UsageMistake:
-      tell(mistake.line)
+      printError(mistake.line)
       return .usageError
     case let mistakes as OperatorMistakes:
-      for line in mistakes.lines { tell(line) }
+      for line in mistakes.lines { printError(line) }
       return .operatorMistake
     case let store as UnusableStore:
-      tell(store.line)
+      printError(store.line)
       return .internalFault
     case let fault as InternalFault:
-      tell("imagefetch: internal fault: \(fault.description)")
+      printError("imagefetch: internal fault: \(fault.description)")
       return .internalFault
     default:
       let message = Imagefetch.fullMessage(for: error)
@@ -59,10 +59,10 @@ enum EntryPoint {
         print(message)
         return .fine
       case .validationFailure:
-        tell(message + suggestion)
+        printError(message + suggestion)
         return .usageError
       default:
-        tell("imagefetch: internal fault: \(message)")
+        printError("imagefetch: internal fault: \(message)")
         return .internalFault
       }
     }
@@ -90,7 +90,7 @@ enum EntryPoint {
     "healthcheck": "health", "upgrade": "migrate",
   ]
 
-  static func tell(_ line: String) {
-    StandardError.tell(line)
+  static func printError(_ line: String) {
+    StandardError.printLine(line)
   }
 }

@@ -24,7 +24,7 @@ struct UsageMistake: Error {
 }
 
 /// The command has finished and reported its result; only the status is left.
-struct Ended: Error {
+struct CommandEnded: Error {
   let status: ExitStatus
 }
 

@@ -59,7 +59,7 @@ struct Get: AsyncParsableCommand {
     let sources = try sources()
     let isMany =
       sources.count > 1 || sources.contains { if case .list = $0 { true } else { false } }
-    let folder = try output.chosen(isMany: isMany)
+    let folder = try output.output(isMany: isMany)
     let run = { @Sendable [options = options, parallel = job.parallel, output] address in
       var settings = Run.Settings(
         address: address, sources: sources, output: folder, options: options, parallel: parallel,
@@ -116,14 +116,14 @@ struct Get: AsyncParsableCommand {
         }
       }
     } catch {
-      throw error.told
+      throw error.commandError
     }
     try result.get()
   }
 
   /// Runs until all jobs are finished or a signal arrives. Throws the error for the exit status.
   private static func finish(_ run: Run, _ signals: UnixSignalsSequence) async throws {
-    let interrupter = Task { await obey(signals, run) }
+    let interrupter = Task { await handleSignals(signals, run) }
     // Otherwise the log of the service in this process would be printed between the bars.
     StandardError.show(by: { run.show($0) })
     let ending = await run.run()
@@ -131,17 +131,18 @@ struct Get: AsyncParsableCommand {
     interrupter.cancel()
     switch ending {
     case .complete(failed: 0): return
-    case .complete: throw Ended(status: .imagesMissing)
+    case .complete: throw CommandEnded(status: .imagesMissing)
     case .usage(let text): throw UsageMistake(line: text)
     case .mistake(let text): throw OperatorMistakes(lines: [text])
-    case .outputClosed: throw Ended(status: .brokenPipe)
-    case .interrupted: throw Ended(status: await interrupter.value ?? .interrupt)
+    case .outputClosed: throw CommandEnded(status: .brokenPipe)
+    case .interrupted: throw CommandEnded(status: await interrupter.value ?? .interrupt)
     case .fault(let text): throw InternalFault(description: text)
     }
   }
 
   /// - Returns: the exit status for the first signal; nil if the task was cancelled before one.
-  private static func obey(_ signals: UnixSignalsSequence, _ run: Run) async -> ExitStatus? {
+  private static func handleSignals(_ signals: UnixSignalsSequence, _ run: Run) async -> ExitStatus?
+  {
     var signals = signals.makeAsyncIterator()
     guard let first = await signals.next() else { return nil }
     let status: ExitStatus =
@@ -154,7 +155,7 @@ struct Get: AsyncParsableCommand {
     // A second signal ends the process at once.
     Task {
       if await signals.next() != nil {
-        run.leaveTerminal()
+        run.restoreCursor()
         StandardError.flushBriefly()
         _exit(status.rawValue)
       }
@@ -165,7 +166,7 @@ struct Get: AsyncParsableCommand {
 
 extension StartError {
   /// The error in the form that ``EntryPoint`` reports.
-  var told: any Error {
+  var commandError: any Error {
     switch self {
     case .operatorMistake(let message): OperatorMistakes(lines: [message])
     case .unusableStore(let message): UnusableStore(line: message)

@@ -57,8 +57,8 @@ struct ServiceOptions: ParsableArguments {
       .init(name: "get", key: "server.host", value: "127.0.0.1")
     ]
     let allowed = networks + (allowPrivate ? privateNetworks : [])
-    if !allowed.isEmpty { flags += openingNetworks(allowed, by: "--allow-network") }
-    return try loaded(from: config, flags: flags)
+    if !allowed.isEmpty { flags += networkFlags(allowed, by: "--allow-network") }
+    return try loadConfiguration(from: config, flags: flags)
   }
 
   private func token() throws(OperatorMistakes) -> String? {
@@ -90,7 +90,7 @@ let privateNetworks = [
 ]
 
 /// Flags that allow fetching from these networks, on every port.
-func openingNetworks(_ networks: [String], by name: String) -> [App.Configuration.Flag] {
+func networkFlags(_ networks: [String], by name: String) -> [App.Configuration.Flag] {
   [
     .init(name: name, key: "fetch.allow_networks", value: networks.joined(separator: ",")),
     .init(name: name, key: "fetch.allow_ports", value: ""),
@@ -98,7 +98,7 @@ func openingNetworks(_ networks: [String], by name: String) -> [App.Configuratio
 }
 
 /// Flags that allow webhook messages to these networks, also without TLS.
-func openingReceivers(_ networks: [String], by name: String) -> [App.Configuration.Flag] {
+func receiverFlags(_ networks: [String], by name: String) -> [App.Configuration.Flag] {
   [
     .init(name: name, key: "webhooks.allow_networks", value: networks.joined(separator: ",")),
     .init(name: name, key: "webhooks.allow_ports", value: ""),

@@ -59,7 +59,7 @@ struct OutputOptions: ParsableArguments {
     "--skip-existing needs a folder. Give one with --output."
 
   /// - Parameter isMany: whether there may be several images.
-  func chosen(isMany: Bool) throws -> Output {
+  func output(isMany: Bool) throws -> Output {
     let chosen: Output
     do throws(Output.Mistake) { chosen = try Output(output, isMany: isMany) } catch {
       switch error {

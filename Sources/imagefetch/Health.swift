@@ -14,9 +14,9 @@ struct Health: AsyncParsableCommand {
   func run() async throws {
     // The probe needs no tokens, and their file may be readable by serve only.
     let open = Configuration.Flag(name: "health", key: "auth.disabled", value: "true")
-    let server = try loaded(from: config, flags: [open]).server
+    let server = try loadConfiguration(from: config, flags: [open]).server
     do throws(Probe.Failure) {
-      try Probe.ask("/livez", of: server)
+      try Probe.check("/livez", of: server)
     } catch {
       throw OperatorMistakes(lines: [error.description])
     }

@@ -39,14 +39,14 @@ struct Migrate: AsyncParsableCommand {
   }
 
   func run() async throws {
-    let configuration = try loaded(from: config)
+    let configuration = try loadConfiguration(from: config)
     let log = LogFormat.start(configuration.log)
     do throws(StartError) {
       if from != nil {
         let totals = try await Migration.move(
           from: folder ?? configuration.storage.path, to: configuration, log: log,
           report: Self.reporting(every: .seconds(2)))
-        tell(totals, configuration)
+        printSummary(totals, configuration)
         return
       }
       let versions = try Migration.versions(configuration)
@@ -62,9 +62,9 @@ struct Migrate: AsyncParsableCommand {
       }
       guard check, versions.found < versions.latest else { return }
     } catch {
-      throw error.told
+      throw error.commandError
     }
-    throw Ended(status: .migrationPending)
+    throw CommandEnded(status: .migrationPending)
   }
 
   private static func reporting(every interval: Duration) -> @Sendable (MoveTotals) -> Void {
@@ -75,7 +75,7 @@ struct Migrate: AsyncParsableCommand {
         moment = .now
         return true
       }
-      if isDue { EntryPoint.tell(totals.progress) }
+      if isDue { EntryPoint.printError(totals.progress) }
     }
   }
 
@@ -83,7 +83,7 @@ struct Migrate: AsyncParsableCommand {
     let moment = Mutex(ContinuousClock.now)
   }
 
-  private func tell(_ totals: MoveTotals, _ configuration: Configuration) {
+  private func printSummary(_ totals: MoveTotals, _ configuration: Configuration) {
     for line in totals.summary { print(line) }
     let moved = folder ?? configuration.storage.path
     let file = config.map { " --config \($0)" } ?? ""

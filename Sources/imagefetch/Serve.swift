@@ -31,7 +31,7 @@ struct Serve: AsyncParsableCommand {
 
   func run() async throws {
     let (config, flags) = (config, flags)
-    let configuration = try loaded(from: config, flags: flags)
+    let configuration = try loadConfiguration(from: config, flags: flags)
     let log = LogFormat.start(configuration.log)
     do throws(StartError) {
       try await Service.run(configuration, log: log) { () throws(Configuration.Mistakes) in
@@ -39,7 +39,7 @@ struct Serve: AsyncParsableCommand {
           file: config, environment: ProcessInfo.processInfo.environment, flags: flags)
       }
     } catch {
-      throw error.told
+      throw error.commandError
     }
   }
 
@@ -48,17 +48,17 @@ struct Serve: AsyncParsableCommand {
     if let host { flags.append(.init(name: "--host", key: "server.host", value: host)) }
     if let port { flags.append(.init(name: "--port", key: "server.port", value: "\(port)")) }
     if dev {
-      flags += openingNetworks(privateNetworks, by: "--dev")
+      flags += networkFlags(privateNetworks, by: "--dev")
       flags.append(.init(name: "--dev", key: "sources.local_root", value: "."))
       flags.append(.init(name: "--dev", key: "view.enabled", value: "true"))
-      flags += openingReceivers(privateNetworks, by: "--dev")
+      flags += receiverFlags(privateNetworks, by: "--dev")
     }
     return flags
   }
 }
 
 /// Loads the configuration. Throws its mistakes.
-func loaded(
+func loadConfiguration(
   from file: String?, flags: [Configuration.Flag] = []
 ) throws(OperatorMistakes) -> Configuration {
   do {

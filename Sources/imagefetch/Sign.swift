@@ -26,22 +26,22 @@ struct Sign: ParsableCommand {
   var server: String?
 
   func validate() throws {
-    _ = try goodFor()
+    _ = try validity()
     _ = try view()
   }
 
   func run() throws {
-    let configuration = try loaded(from: config)
-    let (seconds, unsigned) = (try goodFor().components.seconds, try view())
+    let configuration = try loadConfiguration(from: config)
+    let (seconds, unsigned) = (try validity().components.seconds, try view())
     let expires = Date.now + TimeInterval(seconds)
     do throws(ViewURL.Refusal) {
       print(try unsigned.signed(by: configuration, expires: expires))
     } catch {
-      throw told(error)
+      throw commandError(error)
     }
   }
 
-  private func goodFor() throws -> Duration {
+  private func validity() throws -> Duration {
     guard let goodFor = Duration.configured(expiresIn), goodFor >= .seconds(1) else {
       throw ValidationError(
         "\"\(expiresIn)\" is not a duration of at least one second (90s, 12h, 30d).")
@@ -51,11 +51,11 @@ struct Sign: ParsableCommand {
 
   private func view() throws -> ViewURL {
     do throws(ViewURL.Refusal) { return try ViewURL(url, server: server) } catch {
-      throw told(error)
+      throw commandError(error)
     }
   }
 
-  private func told(_ refusal: ViewURL.Refusal) -> any Error {
+  private func commandError(_ refusal: ViewURL.Refusal) -> any Error {
     switch refusal {
     case .notAURL:
       ValidationError("\"\(url)\" is neither a URL of GET /image nor an http or https URL.")

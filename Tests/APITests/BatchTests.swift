@@ -393,10 +393,10 @@ struct BatchTests {
   func noRoom() async throws {
     let client = Client { $0.maxConnections = 2 }
     let hogs = [client.routes.memory, client.routes.connections].map {
-      $0.share(for: .behind("192.0.2.9"))
+      $0.allocation(for: .behind("192.0.2.9"))
     }
     for (budget, status) in [(hogs[0], 503), (hogs[1], 429)] {
-      budget.hold(1 << 40)
+      budget.set(1 << 40)
       let refused = await send(client, "/batches", "http://a/", key: "k")
       #expect(refused.status == status)
       budget.release()
@@ -408,7 +408,7 @@ struct BatchTests {
     #expect(await client.get("/batches").json?["batches"] == .array([]))
     let begun = await send(client, "/batches", "http://a/", key: "k")
     #expect(begun.status == 202 && begun.json?["received"] == .number(1))
-    #expect(client.routes.memory.held == 0 && client.routes.connections.held == 0)
+    #expect(client.routes.memory.reserved == 0 && client.routes.connections.reserved == 0)
     let repeated = await send(client, "/batches", "http://a/", key: "k")
     #expect(repeated.status == 200 && repeated.json?["id"] == begun.json?["id"])
   }

@@ -14,10 +14,11 @@ struct Client {
   let routes: Routes
 
   init(
-    renderer: FakeRenderer? = FakeRenderer(), _ configure: (inout Configuration) -> Void = { _ in }
+    renderer: FakeRenderer? = FakeRenderer(),
+    _ configure: (inout APIConfiguration) -> Void = { _ in }
   ) {
     service = FakeJobService(renderer: renderer)
-    var configuration = Configuration()
+    var configuration = APIConfiguration()
     configuration.hasLocalRoot = true
     configure(&configuration)
     routes = Routes(

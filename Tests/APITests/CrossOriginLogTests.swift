@@ -13,7 +13,7 @@ struct CrossOriginLogTests {
   func logged() async {
     let lines = Lines()
     let routes = { (origins: [String]) in
-      var configuration = Configuration()
+      var configuration = APIConfiguration()
       configuration.corsOrigins = origins
       return Routes(
         service: FakeJobService(renderer: FakeRenderer()), configuration: configuration,
@@ -43,7 +43,7 @@ struct CrossOriginLogTests {
   @Test("a page that a service without tokens refuses is logged once")
   func refusedPages() async {
     let lines = Lines()
-    var configuration = Configuration()
+    var configuration = APIConfiguration()
     configuration.allowedHosts = []
     configuration.view.isEnabled = true
     let routes = Routes(

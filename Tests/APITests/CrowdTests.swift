@@ -37,7 +37,7 @@ struct CrowdTests {
     streams.removeAll()
     #expect(await client.get("/jobs/\(id)?wait=0.001").status == 200)
     withExtendedLifetime(other) {}
-    #expect(routes.connections.held == 1)
+    #expect(routes.connections.reserved == 1)
   }
 
   @Test("a client that disconnects before its turn leaves the queue for result pages")
@@ -104,9 +104,9 @@ struct CrowdTests {
   )
   func longBodies() async throws {
     let client = Client()
-    let turns = client.routes.reading.turns
+    let turns = client.routes.bodyParser.turns
     let json: HTTPFields = [.contentType: "application/json"]
-    let space = String(repeating: " ", count: LongReading.threshold)
+    let space = String(repeating: " ", count: BodyParser.threshold)
     let long = Array(("[" + space + #"{"url":"http://a/"}]"#).utf8)
     let list = Array((space + "\n" + space + "\nhttp://a/").utf8)
     let busy = Mutex(await turns.all.acquire())
@@ -140,7 +140,7 @@ struct CrowdTests {
     let client = Client()
     let routes = client.routes
     var streams: [Response] = []
-    for _ in 0..<Configuration.maxEventStreams {
+    for _ in 0..<APIConfiguration.maxEventStreams {
       streams.append(await Self.events("192.0.2.1", routes))
     }
     #expect(streams.allSatisfy { $0.status == .ok })
@@ -155,16 +155,16 @@ struct CrowdTests {
     #expect(await Self.events("192.0.2.1", routes).status == .ok)
     streams.removeAll()
     withExtendedLifetime(other) {}
-    #expect(routes.eventStreams.held == 1)
+    #expect(routes.eventStreams.reserved == 1)
   }
 
   @Test("a client whose bodies exceed the memory limit is refused and can retry")
   func gathers() async throws {
     let client = Client()
     let routes = client.routes
-    let budget = Configuration().gathering.budget
-    let hog = routes.memory.share(for: .behind("192.0.2.9"))
-    #expect(hog.take(budget))
+    let budget = APIConfiguration().bodyLimits.budget
+    let hog = routes.memory.allocation(for: .behind("192.0.2.9"))
+    #expect(hog.reserve(budget))
     let answer = await client.post(#"{"url":"http://a/"}"#)
     #expect(answer.status == 503 && answer.code == "overloaded")
     #expect(answer.fields[.retryAfter].flatMap { Int($0) } != nil)
@@ -172,7 +172,7 @@ struct CrowdTests {
     hog.release()
     #expect(await client.post(#"{"url":"http://a/"}"#).status == 202)
     #expect(await client.get("/jobs").status == 200)
-    #expect(routes.memory.held == 0)
+    #expect(routes.memory.reserved == 0)
   }
 
   @Test("an object may have 1 MiB, an array what its jobs need, and neither more than a body")
@@ -194,13 +194,13 @@ struct CrowdTests {
     let braces = Array((" {" + text + String(repeating: "[", count: 18)).utf8)
     let object = await client.send(.post, "/jobs", json, body: braces, pieces: 70_000)
     #expect(object.code == "body_too_large", "\(object.text)")
-    #expect(Gathering(maxBody: 100, maxBatch: .max) == Gathering(upTo: 100))
+    #expect(BodyLimits(maxBody: 100, maxBatch: .max) == BodyLimits(upTo: 100))
     // With and without a declared length.
     let unsaid = Request(
       method: .post, path: "/jobs", fields: [.contentType: "application/json"],
       body: .sending(Array((text + text).utf8), in: 70_000, declared: false))
     #expect(await client.routes.respond(to: unsaid).status == .contentTooLarge)
-    #expect(client.routes.memory.held == 0 && narrow.routes.memory.held == 0)
+    #expect(client.routes.memory.reserved == 0 && narrow.routes.memory.reserved == 0)
   }
 
   @Test("clients that send long bodies share the memory, and release it at the end")
@@ -208,9 +208,9 @@ struct CrowdTests {
     let routes = Client().routes
     let server = try Self.serve(routes)
     let port = server.port
-    let budget = Configuration().gathering.budget
-    let others = routes.memory.share(for: .behind("127.0.0.1"))
-    others.hold(budget - (3 << 20))
+    let budget = APIConfiguration().bodyLimits.budget
+    let others = routes.memory.allocation(for: .behind("127.0.0.1"))
+    others.set(budget - (3 << 20))
     for _ in 0..<3 {
       let clients = try await Self.onThread {
         let clients = try (0..<12).map { _ in try RawConnection(port) }
@@ -221,13 +221,13 @@ struct CrowdTests {
         }
         return clients
       }
-      try await Self.until { routes.memory.held >= budget - (5 << 19) }
-      #expect(routes.memory.held <= budget)
+      try await Self.until { routes.memory.reserved >= budget - (5 << 19) }
+      #expect(routes.memory.reserved <= budget)
       withExtendedLifetime(clients) {}
     }
-    try await Self.until { routes.memory.held == budget - (3 << 20) }
+    try await Self.until { routes.memory.reserved == budget - (3 << 20) }
     others.release()
-    #expect(routes.memory.held == 0)
+    #expect(routes.memory.reserved == 0)
     await server.server.stop(within: .zero)
   }
 
@@ -260,7 +260,7 @@ struct CrowdTests {
       }
     }
     try await Self.until {
-      routes.memory.held == 0 && routes.connections.held == 0
+      routes.memory.reserved == 0 && routes.connections.reserved == 0
         && server.server.statistics.connections == 0
     }
     await server.server.stop(within: .zero)

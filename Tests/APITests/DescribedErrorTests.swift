@@ -205,8 +205,8 @@ struct DescribedErrorTests {
       case 409: target = target.replacing("from=1", with: "from=7")
       case 410 where path == "/image":
         let job = try #require(await viewed())
-        client.service.change(job) { $0.loseImage() }
-      case 410: client.service.change(try #require(JobID(id))) { $0.loseImage() }
+        client.service.change(job) { $0.markImageEvicted() }
+      case 410: client.service.change(try #require(JobID(id))) { $0.markImageEvicted() }
       case 412:
         if path == "/image" { _ = try #require(await viewed()) }
         fields[.ifMatch] = "\"12345678\""

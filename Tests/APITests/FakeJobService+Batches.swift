@@ -4,7 +4,7 @@ import TestSupport
 
 /// Batches in memory. Tests change the phases of their jobs.
 extension FakeJobService {
-  func begin(
+  func createBatch(
     _ new: NewBatch, by caller: Caller, key: IdempotencyKey?
   ) async throws(JobsError) -> BegunBatch {
     try check()
@@ -37,7 +37,7 @@ extension FakeJobService {
       return Job(
         id: JobID(at: now()), owner: batch.owner, submission: line.job.submission,
         priority: line.job.priority, tags: line.job.tags, createdAt: now(),
-        batch: BatchPlace(id: batch.id, line: line.line))
+        batch: BatchPosition(id: batch.id, line: line.line))
     }
     let lines = BatchLines(
       after: new.offset, count: new.count, jobs: jobs, rejected: new.rejected,
@@ -47,10 +47,10 @@ extension FakeJobService {
       try await batchStore.add(lines, to: batch.id, capacity: QueueCapacity(capacity))
     }
     switch addition {
-    case .taken(let batch):
+    case .accepted(let batch):
       with { kept in for job in jobs { kept.jobs[job.id] = job } }
       return batch
-    case .refused(let batch): throw .batchGoesOnElsewhere(batch)
+    case .refused(let batch): throw .batchContinuesElsewhere(batch)
     case .queueFull: throw .queueFull
     case .recordsFull: throw .recordsFull
     case .unknown: throw .unknownBatch
@@ -63,9 +63,9 @@ extension FakeJobService {
       try await storing { () async throws(StoreError) in try await batchStore.close(id) }, caller)
   }
 
-  func abandon(_ id: BatchID, after lines: Int) async throws(JobsError) {
+  func deleteEmptyBatch(_ id: BatchID, after lines: Int) async throws(JobsError) {
     try await storing { () async throws(StoreError) in
-      try await batchStore.abandon(id, after: lines)
+      try await batchStore.deleteUnused(id, after: lines)
     }
   }
 
@@ -131,7 +131,7 @@ extension FakeJobService {
     }
   }
 
-  func sendAgain(
+  func resendWebhook(
     ofBatch id: BatchID, for caller: Caller
   ) async throws(JobsError) -> WebhookMessage? {
     _ = try await batch(id, for: caller)

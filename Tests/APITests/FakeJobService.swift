@@ -19,7 +19,7 @@ final class FakeJobService: JobService {
     /// The error of every attempt to make a variant.
     var refusal: JobsError?
     /// The operator's placeholder images.
-    var pictures: [Placeholder: PlaceholderPicture] = [:]
+    var pictures: [Placeholder: PlaceholderImage] = [:]
     /// The variants that were opened, with their priorities.
     var opened: [(rendition: Rendition, priority: Priority)] = []
     var remembers = true
@@ -112,7 +112,7 @@ final class FakeJobService: JobService {
     ]
   }
 
-  func previewElsewhere(of id: JobID, authorization: String?) async -> Preview? { nil }
+  func remotePreview(of id: JobID, authorization: String?) async -> Preview? { nil }
 
   func now() -> Timestamp { kept.withLock { Timestamp(milliseconds: $0.milliseconds) } }
 
@@ -178,7 +178,7 @@ final class FakeJobService: JobService {
     return kept.withLock { $0.messages[id] ?? [] }
   }
 
-  func sendAgain(of id: JobID, for caller: Caller) async throws(JobsError) -> WebhookMessage? {
+  func resendWebhook(of id: JobID, for caller: Caller) async throws(JobsError) -> WebhookMessage? {
     _ = try await job(id, for: caller)
     return kept.withLock { kept in
       guard var message = kept.messages[id]?.popLast() else { return nil }
@@ -241,7 +241,7 @@ final class FakeJobService: JobService {
     }
   }
 
-  func fetchAgain(
+  func refetch(
     _ id: JobID, for caller: Caller, ifVersion expected: [Int]?
   ) async throws(JobsError) -> JobSnapshot {
     try await changed(id, for: caller, expected) { job, now in
@@ -263,10 +263,10 @@ final class FakeJobService: JobService {
   }
 
   func subscribe(
-    to id: JobID, for caller: Caller, seen: Int?, cancelsAtLeaving: Bool
+    to id: JobID, for caller: Caller, seen: Int?, cancelsOnDisconnect: Bool
   ) async throws(JobsError) -> any JobSubscription {
     let snapshot = try await job(id, for: caller)
-    kept.withLock { $0.listening.append(.one(id, seen: seen, cancels: cancelsAtLeaving)) }
+    kept.withLock { $0.listening.append(.one(id, seen: seen, cancels: cancelsOnDisconnect)) }
     return FakeListener([.job(snapshot, [.phase, .image])])
   }
 
@@ -293,13 +293,13 @@ final class FakeJobService: JobService {
     renderer.map { Rendition(of: image, as: variant, by: $0) }
   }
 
-  func picture(for placeholder: Placeholder) -> PlaceholderPicture? {
+  func placeholderImage(for placeholder: Placeholder) -> PlaceholderImage? {
     kept.withLock { $0.pictures[placeholder] }
   }
 
   func rendition(of placeholder: Placeholder, as variant: Variant) -> Rendition? {
     renderer.map { renderer in
-      guard let picture = picture(for: placeholder) else {
+      guard let picture = placeholderImage(for: placeholder) else {
         return Rendition(drawing: placeholder, as: variant)
       }
       return Rendition(of: picture, as: variant, by: renderer)
@@ -309,7 +309,7 @@ final class FakeJobService: JobService {
   private func source(of rendition: Rendition) -> [UInt8]? {
     switch rendition.source {
     case .image(let image): kept.withLock { $0.images[image.digest] }
-    case .picture(let picture): picture.bytes
+    case .placeholder(let picture): picture.bytes
     case .drawing(let placeholder): Array(placeholder.rawValue.utf8)
     }
   }
@@ -346,7 +346,7 @@ final class FakeJobService: JobService {
     return kept.withLock { $0.counts }
   }
 
-  func dropFromCache(_ url: SourceURL?) async throws(JobsError) -> Int {
+  func deleteFromCache(_ url: SourceURL?) async throws(JobsError) -> Int {
     try check()
     return kept.withLock { kept in
       kept.dropped.append(url)
@@ -366,7 +366,7 @@ final class FakeJobService: JobService {
   ) async throws(JobsError) -> JobSnapshot {
     if let meanwhile = kept.withLock({ $0.meanwhile }) { self.change(id, meanwhile) }
     var job = try await job(id, for: caller).job
-    guard job.isAt(expected) else { throw .versionDiffers }
+    guard job.isUnchanged(since: expected) else { throw .versionDiffers }
     change(&job, now())
     kept.withLock { [job] in $0.jobs[id] = job }
     return JobSnapshot(job)

@@ -271,7 +271,7 @@ struct ImageTests {
   func gone(byJob: Bool) async throws {
     let id = try await client.succeeded(bytes)
     if byJob {
-      client.service.change(id) { $0.loseImage() }
+      client.service.change(id) { $0.markImageEvicted() }
     } else {
       client.service.with { $0.images = [:] }
     }

@@ -78,7 +78,7 @@ struct JobTests {
       report.attempts = 1
       report.previews = 2
       report.timings.body = .microseconds(1500)
-      job.take(report)
+      job.applyLastReport(report)
     }
     let json = await client.get("/jobs/\(id)").json
     #expect(json?["phase"] == .string("loading"))
@@ -222,7 +222,7 @@ struct WaitingForDocumentTests {
     client.service.change(id) { $0.start(at: $0.createdAt) }
     let loading = await client.get("/jobs/\(id)").json
     #expect(loading?["last_error"] == .null && loading?["next_attempt_at"] == .null)
-    client.service.change(id) { $0.turn(to: .alternative(0), after: .internal) }
+    client.service.change(id) { $0.continueTry(with: .alternative(0), after: .internal) }
     let turned = await client.get("/jobs/\(id)").json
     #expect(turned?["last_error"] == .null && turned?["next_attempt_at"] == .null)
   }

@@ -8,7 +8,8 @@ import Testing
 struct MistakesTests {
   private static func decoder() -> SubmissionDecoder {
     SubmissionDecoder(
-      limits: Configuration.Limits(), hasLocalRoot: false, formats: [], allowsPlainWebhooks: false,
+      limits: APIConfiguration.Limits(), hasLocalRoot: false, formats: [],
+      allowsPlainWebhooks: false,
       destinations: [], savesData: false)
   }
 
@@ -21,8 +22,10 @@ struct MistakesTests {
   func stops() {
     var decoder = Self.decoder()
     let jobs = decoder.jobs(from: .array(Array(repeating: Self.job(1), count: 1000)))
-    #expect(decoder.mistakes.errors.count == Mistakes.mostTold)
-    #expect(jobs.count == Mistakes.mostTold, "each with one mistake; the other 900 are not decoded")
+    #expect(decoder.mistakes.errors.count == RequestErrors.mostReported)
+    #expect(
+      jobs.count == RequestErrors.mostReported,
+      "each with one mistake; the other 900 are not decoded")
     var longest = Self.decoder()
     _ = longest.jobs(from: .array([Self.job(60), Self.job(60), Self.job(60)]))
     #expect(longest.mistakes.errors.last?.place == .pointer("/1/x39"))
@@ -43,7 +46,7 @@ struct MistakesTests {
 
   @Test("decoding a line stops at its first mistake")
   func ofLine() {
-    var mistakes = Mistakes(most: 1)
+    var mistakes = RequestErrors(most: 1)
     #expect(!mistakes.isFull)
     mistakes.add(.pointer("/a"), .invalidOption, "One.")
     mistakes.add(.pointer("/b"), .invalidOption, "Two.")

@@ -57,7 +57,7 @@ struct OpenAPITests {
     }
     let members = parameters.filter { $0["in"] == .string("query") }
       .compactMap { $0["name"]?.string }
-    #expect(Set(members) == Routes.viewMembers.union(["expires", "signature"]))
+    #expect(Set(members) == Routes.viewParameters.union(["expires", "signature"]))
   }
 
   @Test(
@@ -94,7 +94,7 @@ struct OpenAPITests {
     let cancelled = try await client.submitted()
     _ = await client.send(.delete, "/jobs/\(cancelled)")
     let lost = try await client.succeeded([9])
-    client.service.change(lost) { $0.loseImage() }
+    client.service.change(lost) { $0.markImageEvicted() }
 
     let retried = try await client.submitted()
     client.service.change(retried) { job in

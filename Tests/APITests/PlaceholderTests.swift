@@ -26,7 +26,7 @@ struct PlaceholderTests {
     let cancelled = try await client.submitted()
     _ = await client.send(.delete, "/jobs/\(cancelled)")
     let gone = try await client.succeeded([9])
-    client.service.change(gone) { $0.loseImage() }
+    client.service.change(gone) { $0.markImageEvicted() }
     let expected = [
       (queued, "queued", Placeholder.loading), (failed, "failure", .failure),
       (cancelled, "cancelled", .failure), (gone, "gone", .failure),
@@ -107,7 +107,7 @@ struct PlaceholderTests {
     let bytes: [UInt8] = [1, 2, 3, 4]
     let description = ImageDescription(format: .gif, width: 40, height: 30)
     client.service.with {
-      $0.pictures[.failure] = PlaceholderPicture(bytes: bytes, description: description)
+      $0.pictures[.failure] = PlaceholderImage(bytes: bytes, description: description)
     }
     let id = try await failed()
     let plain = await client.get("/jobs/\(id)/image?placeholder=true")

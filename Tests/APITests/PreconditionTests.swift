@@ -55,7 +55,7 @@ struct PreconditionTests {
       let id = try await client.submitted()
       client.service.change(id) { job in
         job.start(at: job.createdAt)
-        for _ in 0..<3 { job.note(ProgressReport(of: job)) }
+        for _ in 0..<3 { job.applyReport(ProgressReport(of: job)) }
       }
       let version = try #require(client.service.with { $0.jobs[id]?.version })
       #expect(await send(change, to: "/jobs/\(id)", "\"\(version - 2)\"").status == change.3)

@@ -53,7 +53,7 @@ struct PreviewTests {
     }
     let known: HTTPFields = [.ifNoneMatch: try #require(image.fields[.eTag])]
     #expect(await client.get("/jobs/\(id)/preview", known).status == 304)
-    client.service.change(id) { $0.loseImage() }
+    client.service.change(id) { $0.markImageEvicted() }
     #expect(await client.get("/jobs/\(id)/preview").status == 410)
   }
 

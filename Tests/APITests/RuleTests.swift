@@ -11,12 +11,12 @@ struct RuleTests {
     let limit = RateLimit(requestsPerSecond: 2, burst: 3)
     let start = ContinuousClock.now
     var bucket = TokenBucket(limit, at: start)
-    for _ in 0..<3 { #expect(bucket.take(limit, at: start).wait == nil) }
-    #expect(bucket.take(limit, at: start).wait == 0.5)
-    #expect(bucket.take(limit, at: start + .milliseconds(250)).wait == 0.25)
-    #expect(bucket.take(limit, at: start + .milliseconds(500)).wait == nil)
-    #expect(bucket.take(limit, at: start + .seconds(3600)).wait == nil)
-    #expect(bucket.take(limit, at: start).wait == nil)
+    for _ in 0..<3 { #expect(bucket.consume(limit, at: start).wait == nil) }
+    #expect(bucket.consume(limit, at: start).wait == 0.5)
+    #expect(bucket.consume(limit, at: start + .milliseconds(250)).wait == 0.25)
+    #expect(bucket.consume(limit, at: start + .milliseconds(500)).wait == nil)
+    #expect(bucket.consume(limit, at: start + .seconds(3600)).wait == nil)
+    #expect(bucket.consume(limit, at: start).wait == nil)
   }
 
   @Test("the rate limiter's memory is limited, and an active client is not evicted")
@@ -25,10 +25,10 @@ struct RuleTests {
       RateLimiter(capacity: 10), RateLimit(requestsPerSecond: 0.001, burst: 1)
     )
     let now = ContinuousClock.now
-    #expect(limiter.take(.owner(Owner("a")), limit, at: now).wait == nil)
+    #expect(limiter.consume(.owner(Owner("a")), limit, at: now).wait == nil)
     for index in 0..<1000 {
-      _ = limiter.take(.address("\(index)"), limit, at: now)
-      #expect(limiter.take(.owner(Owner("a")), limit, at: now).wait != nil)
+      _ = limiter.consume(.address("\(index)"), limit, at: now)
+      #expect(limiter.consume(.owner(Owner("a")), limit, at: now).wait != nil)
     }
     #expect(limiter.count <= 21)
   }

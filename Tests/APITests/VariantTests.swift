@@ -313,7 +313,7 @@ struct VariantTests {
     client.service.change(id) { $0.fail(.codec(.cutShort), at: $0.createdAt, keptFor: .seconds(1)) }
     #expect(await status(web) == 404)
     let done = try await succeeded()
-    self.client.service.change(done) { $0.loseImage() }
+    self.client.service.change(done) { $0.markImageEvicted() }
     let gone = await self.client.get("/jobs/\(done)/image?width=5")
     #expect(gone.status == 410)
     #expect(gone.code == "image_gone")

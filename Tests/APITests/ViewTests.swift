@@ -124,7 +124,7 @@ struct ViewTests {
     #expect(await open.get("/image?url=\(source)", [.range: "bytes=0-1"]).status == 206)
     #expect(open.service.with { $0.jobs.count } == 1)
 
-    open.service.change(id) { $0.loseImage() }
+    open.service.change(id) { $0.markImageEvicted() }
     #expect(await open.get("/image?url=\(source)").code == "image_gone")
     let failing = await open.get("/image?url=https://b.example/")
     let other = try #require(failing.json?["id"]?.string.flatMap { JobID($0) })

@@ -28,7 +28,7 @@ struct WebhookTests {
   func shown() async throws {
     let id = try await told()
     client.service.with { kept in
-      kept.messages[id]?[0].note(
+      kept.messages[id]?[0].recordAnswer(
         WebhookAnswer(at: Timestamp(milliseconds: 0), time: .milliseconds(12), status: 500),
         under: WebhookSchedule(waits: []), dice: 0)
     }
@@ -50,7 +50,7 @@ struct WebhookTests {
   private func told(_ failure: FetchError) async throws -> String? {
     let id = try await told()
     var message = try #require(client.service.with { $0.messages[id]?.first })
-    message.note(
+    message.recordAnswer(
       WebhookAnswer(at: message.moment, time: .zero, status: nil, error: failure),
       under: .standard, dice: 0)
     client.service.with { [message] in $0.messages[id] = [message] }

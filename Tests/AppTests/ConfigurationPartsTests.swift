@@ -8,7 +8,7 @@ struct ConfigurationPartsTests {
   @Test("a job's limits follow the keys, and by default the API's own limits")
   func limits() throws {
     let usual = App.Configuration().routesConfiguration
-    #expect(usual.limits == API.Configuration.Limits())
+    #expect(usual.limits == API.APIConfiguration.Limits())
     // The default retention may be longer than the longest that jobs may ask for.
     let configuration = try App.Configuration.load(
       yaml: """
@@ -16,7 +16,7 @@ struct ConfigurationPartsTests {
         fetch: { timeout: 5s, max_bytes: 1KiB }
         decode: { max_pixels: 7, max_dimension: 3 }
         """, name: "f")
-    var limits = API.Configuration.Limits()
+    var limits = API.APIConfiguration.Limits()
     limits.maxRetention = .seconds(7_200)
     limits.timeout = .seconds(5)
     limits.maxBytes = 1024

@@ -29,7 +29,7 @@ struct ConfigurationSampleTests {
     let key = try #require(Configuration.keys.first { $0.path == path })
     let (comment, value) = try #require(entry(of: path), "\(path) is not in the sample")
     #expect(!value.isEmpty)
-    #expect(comment.contains("[\(key.takes)]"))
+    #expect(comment.contains("[\(key.allowedValues)]"))
   }
 
   @Test("the file has no unknown key")

@@ -65,7 +65,7 @@ struct DocumentationTests {
     for row in rows {
       let key = keys[row[3].replacing("`", with: "")]
       #expect(key.map { "`\($0.defaultText)`" } == row[1], "\(row)")
-      #expect(key?.takes == row[2], "\(row)")
+      #expect(key?.allowedValues == row[2], "\(row)")
     }
   }
 

@@ -32,7 +32,7 @@ struct DocumentedLimitsTests {
       "for \(seconds(rules.firstPause)) s, twice as long each time up to "
         + "\(seconds(rules.longestPause)) s",
       "Every \(ordinal(QueueOrder.agedEvery)) turn",
-      "if that is more than \(seconds(QueueOrder.patience)) s",
+      "if that is more than \(seconds(QueueOrder.oldAge)) s",
     ]
   }
 
@@ -41,34 +41,34 @@ struct DocumentedLimitsTests {
     let fetcher = CurlFetcher.Configuration()
     let log = LogWriter.Limits()
     let server = HTTPServer.Configuration()
-    let gathering = API.Configuration().gathering
-    let batched = Gathering(maxBody: .max, maxBatch: 100).batch / 100
+    let gathering = API.APIConfiguration().bodyLimits
+    let batched = BodyLimits(maxBody: .max, maxBatch: 100).batch / 100
     let staged = engine.workers * engine.maxBytes
     return [
       "\(engine.maxWaitingRenderings) wait, and the next is refused",
       "`imagefetch_variants_waiting` near \(engine.maxWaitingRenderings)",
-      "some 1.5 KB each, for \(2 * engine.shownJobs) |",
+      "some 1.5 KB each, for \(2 * engine.snapshotCapacity) |",
       "those of a \(DecodeMemory.smallPart)th, which never wait",
       "`jobs.workers` times `fetch.max_bytes`, \(staged >> 30) GiB",
       "\(fetcher.bufferSize >> 10) KiB each, for up to `jobs.workers`",
-      "has not come | \(Decode.heldFreely >> 20) MiB each, for up to `jobs.workers`",
-      "once those are more than \(Decode.heldFreely >> 20) MiB",
+      "has not come | \(Decode.freeBytes >> 20) MiB each, for up to `jobs.workers`",
+      "once those are more than \(Decode.freeBytes >> 20) MiB",
       "\(fetcher.maxIdleConnections) for idle connections to origins",
       "\(HTTPServer.Configuration().poolSize >> 10) KiB each, "
         + "and \(BodyBuffer.capacity >> 10) KiB more",
       "up to \(log.lines) lines or \(log.bytes >> 20) MiB wait to be written",
-      "waits \(seconds(StandardError.patience)) s for the last lines",
+      "waits \(seconds(StandardError.flushTimeout)) s for the last lines",
       "for up to `server.max_connections` (\(server.maxConnections)) and \(server.probes.connections) |",
       "\(gathering.budget >> 20) MiB for all together",
       "the upload of a batch takes \(BatchWriter.memory >> 20) MiB of it",
       "jobs of `/events`, that are sent | \(ManyJobsSubscription.maxPageBytes >> 10) KiB for each",
       "\(gathering.single >> 20) MiB of one job, \(batched >> 10) KiB times `api.max_batch`",
       "\(server.probes.connections) more are taken for",
-      "one more for each \(JobRow.recordPerPlace / 1000) kB",
+      "one more for each \(JobRow.recordBytesPerSlot / 1000) kB",
       "more than \(ManyJobsSubscription.maxPending) changed jobs behind",
       "begun by equal jobs | \(WaitingMemory.capacity >> 20) MiB for all: "
         + "\(WaitingMemory.bytesPerJob >> 10) KiB each",
-      "rows of jobs that are loading | \(HeldRows.mostBytes >> 20) MiB",
+      "rows of jobs that are loading | \(LoadingRowCache.mostBytes >> 20) MiB",
       "sent from memory | \(Routes.imageMemory >> 20) MiB for all",
       "Images and variants of up to \(StoredBytes.mostInMemory >> 10) KiB",
       "no more than a \(ordinal(PreviewThrottle.pausePerWork + 1)) of a thread",
@@ -78,10 +78,10 @@ struct DocumentedLimitsTests {
   private static var waits: [String] {
     let configuration = JobEngine.Configuration()
     return [
-      "a failure stands for \(seconds(JobEngine.failureStands)) s",
+      "a failure stands for \(seconds(JobEngine.failureDuration)) s",
       "where none was decoded for \(seconds(configuration.canary.quiet)) s",
-      "or takes \(seconds(configuration.canary.patience)) s",
-      "Work that takes longer than \(seconds(configuration.canary.longest)) s",
+      "or takes \(seconds(configuration.canary.timeout)) s",
+      "Work that takes longer than \(seconds(configuration.canary.maxLoadTime)) s",
       "imagefetch_jobs{phase=\"queued\"} > \(configuration.maxQueued / 2)",
     ]
   }
@@ -110,15 +110,15 @@ struct DocumentedLimitsTests {
       "variants that wait to be rendered": "\(engine.maxWaitingRenderings)",
       "lookups of names":
         "\(fetcher.maxLookups); \(fetcher.maxLookups * LookupQueue.threadsForEach) with abandoned ones",
-      "refreshes of stale responses": "\(BackgroundQueue.atOnce)",
+      "refreshes of stale responses": "\(BackgroundQueue.maxRefreshes)",
       "refreshes that wait": "\(BackgroundQueue.mostWaiting)",
       "webhooks being sent": "\(webhooks.atOnce); \(webhooks.perHost) per host",
-      "`/events` streams": "\(API.Configuration.maxEventStreams) per client",
-      "memory for JSON": "\(API.Configuration().gathering.budget >> 20) MiB",
-      "jobs whose variants are made": "\(FinishingRoom.mostRendered)",
+      "`/events` streams": "\(API.APIConfiguration.maxEventStreams) per client",
+      "memory for JSON": "\(API.APIConfiguration().bodyLimits.budget >> 20) MiB",
+      "jobs whose variants are made": "\(FinishingCapacity.maxRendered)",
       "delivery slots": "\(DeliverySlots.atOnce); \(DeliverySlots.perHost) per host of a `put` URL",
       "memory of jobs that wait for loads": "\(WaitingMemory.capacity >> 20) MiB",
-      "jobs between their load and their success": "\(FinishingRoom.mostJobs)",
+      "jobs between their load and their success": "\(FinishingCapacity.maxJobs)",
     ]
     let keyed = [
       "workers": "jobs.workers", "decode threads": "decode.threads",
@@ -144,8 +144,8 @@ struct DocumentedLimitsTests {
       }
     }
     #expect(
-      OwnerRoom<Owner>.kept(of: 4) == 1 && OwnerRoom<Owner>.kept(of: 3) == 0
-        && OwnerRoom<Owner>.kept(of: engine.workers) * 4 == engine.workers)
+      OwnerCapacity<Owner>.reserved(of: 4) == 1 && OwnerCapacity<Owner>.reserved(of: 3) == 0
+        && OwnerCapacity<Owner>.reserved(of: engine.workers) * 4 == engine.workers)
   }
 
   @Test("the silence of an event stream is shorter than the timeouts of proxies")
@@ -196,11 +196,11 @@ struct DocumentedLimitsTests {
     let (engine, server) = (JobEngine.Configuration(), HTTPServer.Configuration())
     let clients = 1000 * (server.poolSize + BodyBuffer.capacity)
     let transfers = engine.workers * CurlFetcher.Configuration().bufferSize
-    let shown = 2 * engine.shownJobs * 1500
+    let shown = 2 * engine.snapshotCapacity * 1500
     let fixed = 50_000_000 + 12_000_000
     let sum =
       engine.limits.maxMemory + engine.cache.memory + clients + transfers + shown + fixed
-      + API.Configuration().gathering.budget + engine.workers * Decode.heldFreely
+      + API.APIConfiguration().bodyLimits.budget + engine.workers * Decode.freeBytes
     #expect(sum < 2 << 30)
     #expect(Documentation.operating.flowing.contains("with a thousand clients at once"))
   }

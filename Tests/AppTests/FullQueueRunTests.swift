@@ -70,7 +70,7 @@ struct FullQueueRunTests {
       _ = try PostgresServer.shared.run("CREATE DATABASE \(name)")
       configuration.storage.jobs = try PostgresServer.shared.url(of: name)
     }
-    let kept = try JobKeeping(configuration, isDurable: false)
+    let kept = try ConfiguredJobStore(configuration, isDurable: false)
     let calls = Calls()
     let images = MemoryImageStore()
     let fetcher = ScriptedFetcher()
@@ -79,7 +79,7 @@ struct FullQueueRunTests {
     }
     let log = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
     var engineConfiguration = configuration.engineConfiguration
-    engineConfiguration.refusalStands = .seconds(3_600)
+    engineConfiguration.refusalDuration = .seconds(3_600)
     let engine = JobEngine(
       engineConfiguration,
       JobEngine.Parts(

@@ -78,7 +78,7 @@ struct StoredPathTests {
       (["Cache-Control: s-maxage=5"], open, true),
     ] {
       let path = StoredPath(redirects: [redirect(first)], hadFields: false)
-      #expect(path.isForAll(response(last)) == isForAll)
+      #expect(path.isShareable(response(last)) == isForAll)
     }
   }
 

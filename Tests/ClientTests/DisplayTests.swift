@@ -105,7 +105,7 @@ struct HostileServerTests {
       {"id":"1","phase":"loading","attempts":1,
        "progress":{"completed":9223372036854775807,"total":-9223372036854775808}}
       """
-    let job = try #require(JobAnswer(Array(body.utf8)))
+    let job = try #require(JobResponse(Array(body.utf8)))
     #expect(job.progress.completed == 1 << 50 && job.progress.total == 0)
   }
 

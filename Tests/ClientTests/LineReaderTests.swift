@@ -24,7 +24,7 @@ struct LineReaderTests {
 
   @Test("a line that is too long is reported and does not end the list")
   func tooLong() throws {
-    let fits = String(repeating: "a", count: LineReader.maxLine)
+    let fits = String(repeating: "a", count: URLLineReader.maxLine)
     let text = "\(fits)\n\(fits)b\n\(String(repeating: "c", count: 300_000))\nhttp://d\n"
     let lines = try read(Array(text.utf8))
     #expect(lines.count == 4 && lines.first == .text(fits) && lines.last == .text("http://d"))
@@ -50,7 +50,7 @@ struct LineReaderTests {
   @Test("a line is returned before the next one has arrived")
   func lazy() throws {
     let pipe = Pipe()
-    let reader = LineReader(pipe.fileHandleForReading.fileDescriptor)
+    let reader = URLLineReader(pipe.fileHandleForReading.fileDescriptor)
     for name in ["http://a", "http://b"] {
       try pipe.fileHandleForWriting.write(contentsOf: Data("\(name)\n".utf8))
       #expect(try reader.next() == .text(name))
@@ -59,13 +59,13 @@ struct LineReaderTests {
     #expect(try reader.next() == nil)
   }
 
-  private func read(_ bytes: [UInt8]) throws -> [LineReader.Line] {
+  private func read(_ bytes: [UInt8]) throws -> [URLLineReader.Line] {
     let path = NSTemporaryDirectory() + "imagefetch-list-" + UUID().uuidString
     try Data(bytes).write(to: URL(filePath: path))
     defer { try? FileManager.default.removeItem(atPath: path) }
     let file = try #require(FileHandle(forReadingAtPath: path))
-    let reader = LineReader(file.fileDescriptor)
-    var lines: [LineReader.Line] = []
+    let reader = URLLineReader(file.fileDescriptor)
+    var lines: [URLLineReader.Line] = []
     while let line = try reader.next() { lines.append(line) }
     return lines
   }

@@ -11,9 +11,9 @@ struct ListLinesTests {
   }
 
   private static func ended(_ line: Int) -> ResultLine {
-    let image = JobAnswer.Image(format: "png", width: 1, height: 1, bytes: 9, frames: nil)
+    let image = JobResponse.Image(format: "png", width: 1, height: 1, bytes: 9, frames: nil)
     return ResultLine(
-      line: line, job: JobAnswer(id: "a", phase: .success, image: image, error: nil), error: nil)
+      line: line, job: JobResponse(id: "a", phase: .success, image: image, error: nil), error: nil)
   }
 
   @Test("a line's result is returned once, and a line that the service lost fails")
@@ -23,24 +23,24 @@ struct ListLinesTests {
     lines.endReading()
     #expect(lines.nextToSend()?.map(\.index) == [1, 2, 3, 4])
     #expect(lines.nextToSend() == nil)
-    lines.send((1...4).map(Self.item), from: 11, of: 1)
+    lines.recordSent((1...4).map(Self.item), from: 11, of: 1)
     // The batch accepted three lines; the fourth goes to the next batch.
-    lines.takeBack(1, from: 14, of: 1)
-    lines.send([Self.item(4)], from: 1, of: 2)
-    lines.follow(true)
+    lines.removeUnsent(1, from: 14, of: 1)
+    lines.recordSent([Self.item(4)], from: 1, of: 2)
+    lines.countSource(true)
     lines.endSending()
     #expect(lines.firstUnended(of: 1) == 11)
-    lines.end(Self.ended(12), of: 1)
-    lines.end(Self.ended(12), of: 1)
-    lines.end(Self.ended(14), of: 1)
-    lines.end(Self.ended(1), of: 2)
+    lines.recordResult(Self.ended(12), of: 1)
+    lines.recordResult(Self.ended(12), of: 1)
+    lines.recordResult(Self.ended(14), of: 1)
+    lines.recordResult(Self.ended(1), of: 2)
     lines.abandon(1, through: 12)
-    lines.follow(false)
+    lines.countSource(false)
     let told = (0..<3).compactMap { _ in lines.nextEnded() }
     #expect(told.map(\.item.index) == [2, 4, 1])
     #expect(told.map { $0.result.error?.code } == [nil, nil, "not_found"])
     #expect(lines.nextEnded() == nil)
-    #expect(lines.isThrough && lines.firstUnended(of: 1) == 13)
+    #expect(lines.isFinished && lines.firstUnended(of: 1) == 13)
   }
 
   @Test("the number of lines is limited, and the stop flag ends every wait")
@@ -51,19 +51,19 @@ struct ListLinesTests {
     await withTaskGroup { group in
       group.addTask { [lines] in
         await onThread {
-          for index in 0..<ListLines.most + 10 where !stop.isRaised {
+          for index in 0..<ListLines.maxInFlight + 10 where !stop.isRaised {
             lines.add(Self.item(index))
             added.count.withLock { $0 += 1 }
           }
         }
       }
-      while added.now < ListLines.most { await Task.yield() }
+      while added.now < ListLines.maxInFlight { await Task.yield() }
       #expect(lines.nextToSend()?.count == 1_000)
-      lines.send((0..<1_000).map(Self.item), from: 1, of: 1)
-      lines.end(Self.ended(1), of: 1)
-      #expect(added.now == ListLines.most)
+      lines.recordSent((0..<1_000).map(Self.item), from: 1, of: 1)
+      lines.recordResult(Self.ended(1), of: 1)
+      #expect(added.now == ListLines.maxInFlight)
       #expect(lines.nextEnded()?.item.index == 0)
-      while added.now < ListLines.most + 1 { await Task.yield() }
+      while added.now < ListLines.maxInFlight + 1 { await Task.yield() }
       stop.raise()
       await group.waitForAll()
     }

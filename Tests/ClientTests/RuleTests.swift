@@ -66,12 +66,12 @@ struct RuleTests {
     "a TLS failure of a URL without a scheme mentions that https was used"
   )
   func schemes() {
-    let failed = Outcome.failed(code: "tls_failure", detail: "wrong version.").tellingOfScheme
+    let failed = Outcome.failed(code: "tls_failure", detail: "wrong version.").mentioningScheme
     let detail =
       "wrong version. The URL has no scheme, so https was used. Add http:// for plain HTTP."
     #expect(failed == .failed(code: "tls_failure", detail: detail))
     let other = Outcome.failed(code: "timeout", detail: "late.")
-    #expect(other.tellingOfScheme == other)
+    #expect(other.mentioningScheme == other)
   }
 
   @Test("a redrawn line has the width that it seems to have")
@@ -102,7 +102,7 @@ struct RuleTests {
   @Test("Retry-After is obeyed within bounds; other responses are not waited for")
   func pause() {
     func pause(_ status: Int, _ field: String?) -> Double? {
-      var answer = Connection.Answer(status: status)
+      var answer = ServiceConnection.Response(status: status)
       answer.fields["retry-after"] = field
       return Download.pause(after: answer)
     }
@@ -158,10 +158,10 @@ struct RuleTests {
   func answers() {
     let job =
       #"{"id":"01-af","phase":"queued","progress":{"completed":0,"total":null},"attempts":0}"#
-    #expect(JobAnswer(Array(job.utf8))?.id == "01-af")
-    #expect(JobAnswer(Array(job.replacing("01-af", with: "../x").utf8)) == nil)
-    #expect(JobAnswer(Array(job.replacing("queued", with: "other").utf8)) == nil)
-    #expect(JobAnswer(Array("<html>".utf8)) == nil)
+    #expect(JobResponse(Array(job.utf8))?.id == "01-af")
+    #expect(JobResponse(Array(job.replacing("01-af", with: "../x").utf8)) == nil)
+    #expect(JobResponse(Array(job.replacing("queued", with: "other").utf8)) == nil)
+    #expect(JobResponse(Array("<html>".utf8)) == nil)
   }
 }
 

@@ -97,20 +97,20 @@ struct NamingTests {
       var paths: [String] = []
       let run = try naming(folder, template)
       for url in first {
-        #expect(run.standing(of: url, index: 1) == .wanted, "\(url)")
+        #expect(run.fileState(of: url, index: 1) == .wanted, "\(url)")
         paths.append(try save(url, run, in: folder))
       }
       #expect(Set(paths).count == first.count, "each has a file of its own")
-      #expect(run.standing(of: first[0], index: 9) == .isRepeated)
+      #expect(run.fileState(of: first[0], index: 9) == .isRepeated)
       let again = try naming(folder, template)
       for (url, path) in zip(first, paths) {
-        #expect(again.standing(of: url, index: 1) == .exists(path))
+        #expect(again.fileState(of: url, index: 1) == .exists(path))
       }
-      for url in later { #expect(again.standing(of: url, index: 1) == .wanted, "\(url)") }
+      for url in later { #expect(again.fileState(of: url, index: 1) == .wanted, "\(url)") }
       let smaller = try naming(folder, template, variant: "?width=100")
-      for url in first { #expect(smaller.standing(of: url, index: 1) == .wanted, "\(url)") }
+      for url in first { #expect(smaller.fileState(of: url, index: 1) == .wanted, "\(url)") }
       // A URL without a scheme equals its https URL.
-      #expect(again.standing(of: "https://h.example/x.jpg", index: 1) == .isRepeated)
+      #expect(again.fileState(of: "https://h.example/x.jpg", index: 1) == .isRepeated)
     }
   }
 
@@ -118,7 +118,7 @@ struct NamingTests {
   func foreign() throws {
     try inFolder { folder in
       try Data().write(to: URL(filePath: folder + "/cat.jpg"))
-      #expect(try naming(folder).standing(of: "http://h/cat.jpg", index: 1) == .wanted)
+      #expect(try naming(folder).fileState(of: "http://h/cat.jpg", index: 1) == .wanted)
     }
   }
 }

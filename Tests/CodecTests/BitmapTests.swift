@@ -285,7 +285,7 @@ struct BitmapTests {
       var fault = CodecFault.none
       guard
         let pixels = ico_pixels_open(
-          bytes.baseAddress, bytes.count, CheckedPicture(image), 0, 0, &fault)
+          bytes.baseAddress, bytes.count, CheckedImage(image), 0, 0, &fault)
       else { return }
       defer { pixels.pointee.close(pixels) }
       var row = [UInt8](repeating: 0, count: 4 * 4000)

@@ -39,7 +39,7 @@ struct BrokenJPEGTests {
     let bytes = Array(jpeg.bytes.prefix(start)) + other
     let reader = try #require(jpeg_reader_create(.max))
     defer { jpeg_reader_destroy(reader) }
-    var (at, hasEnded, picture) = (0, false, CodecPicture())
+    var (at, hasEnded, picture) = (0, false, CodecImageInfo())
     while !hasEnded {
       let step = bytes[at...].withUnsafeBufferPointer {
         jpeg_reader_step(reader, $0.baseAddress, $0.count, false)
@@ -51,7 +51,7 @@ struct BrokenJPEGTests {
       }
       hasEnded = step.status == .needsBytes || step.status == .failed
     }
-    jpeg_reader_want_preview(reader, 1)
+    jpeg_reader_request_preview(reader, 1)
     _ = jpeg_reader_step(reader, nil, 0, false)
     let now = jpeg_reader_picture(reader)
     #expect(now.width == picture.width && now.height == picture.height)

@@ -215,7 +215,7 @@ struct HEICTests {
     let shown = try #require(Decoding(preview.bytes).description)
     #expect((shown.width, shown.height, shown.orientation) == (96, 72, 6))
     decoder.append(Array(whole.suffix(900)))
-    decoder.end()
+    decoder.finishInput()
     var step = try decoder.step()
     while step == .hasMore || step == .needsBytes { step = try decoder.step() }
     guard case .finished = step else {
@@ -241,7 +241,7 @@ struct HEICTests {
     let decoder = StreamingCodec(formats: ImageFormat.decodedAnywhere)
       .makeDecoder(limits: DecodeLimits())
     decoder.append(Fixtures.image("small.heic"))
-    decoder.end()
+    decoder.finishInput()
     #expect(throws: CodecError.unsupportedFormat(name: "HEIC")) { try decoder.step() }
     let image = ImageDescription(format: .heic, width: 24, height: 16)
     let rendering = StreamingRenderer(of: ImageFormat.decodedAnywhere)

@@ -55,7 +55,7 @@ struct HostileTests {
   func settled() {
     let decoder = StreamingCodec().makeDecoder(limits: DecodeLimits())
     decoder.append(Array("8BPS".utf8))
-    decoder.end()
+    decoder.finishInput()
     for _ in 0..<3 {
       #expect(throws: CodecError.unsupportedFormat(name: "PSD")) { try decoder.step() }
       decoder.append(Fixtures.jpeg)

@@ -160,7 +160,7 @@ struct JXLTests {
     let decoder = StreamingCodec(formats: ImageFormat.decodedAnywhere)
       .makeDecoder(limits: DecodeLimits())
     decoder.append(file)
-    decoder.end()
+    decoder.finishInput()
     #expect(throws: CodecError.unsupportedFormat(name: "JPEG XL")) { try decoder.step() }
     let image = ImageDescription(format: .jxl, width: 24, height: 16)
     let rendering = StreamingRenderer(of: ImageFormat.decodedAnywhere)

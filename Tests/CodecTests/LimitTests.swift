@@ -59,7 +59,7 @@ struct LimitTests {
       #expect(png_reader_step(reader, file, file.count, false).status == .header)
       return png_reader_picture(reader).decodingMemory
     }
-    let (with, without) = try (memory { _ in }, memory(png_reader_want_no_previews))
+    let (with, without) = try (memory { _ in }, memory(png_reader_disable_previews))
     #expect(without < with)
   }
 

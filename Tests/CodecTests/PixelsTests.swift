@@ -116,7 +116,7 @@ struct PixelsTests {
     try file.withUnsafeBufferPointer { bytes in
       var fault = CodecFault.none
       let open = try #require(image.format.openPixels)
-      let opened = open(bytes.baseAddress, bytes.count, CheckedPicture(image), 0, 0, &fault)
+      let opened = open(bytes.baseAddress, bytes.count, CheckedImage(image), 0, 0, &fault)
       let pixels = try #require(opened)
       defer { pixels.pointee.close(pixels) }
       var rows = [UInt8](repeating: 0, count: image.width * image.height * 4)

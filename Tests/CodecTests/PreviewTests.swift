@@ -159,9 +159,9 @@ struct PreviewTests {
     #expect(decoder.hasMoreToShow)
     decoder.beginPreview()
     decoder.append(Array(file[first...]))
-    decoder.end()
+    decoder.finishInput()
     #expect(!decoder.hasMoreToShow)
-    if !isStarted { decoder.dropPreview() }
+    if !isStarted { decoder.discardPreview() }
     while case .hasMore = try decoder.step() {}
     #expect(decoder.takePreview() == nil)
     guard case .finished = try decoder.step() else { return #expect(Bool(false), "not finished") }
@@ -208,7 +208,7 @@ struct PreviewRun {
         decoder.beginPreview()
         try run(decoder)
       }
-      decoder.end()
+      decoder.finishInput()
       try run(decoder)
     } catch { self.error = error }
   }

@@ -6,7 +6,7 @@ import Testing
 
 typealias OpenPixels =
   @convention(c) (
-    UnsafePointer<UInt8>?, Int, CheckedPicture, UInt32, UInt32, UnsafeMutablePointer<CodecFault>?
+    UnsafePointer<UInt8>?, Int, CheckedImage, UInt32, UInt32, UnsafeMutablePointer<CodecFault>?
   ) -> UnsafeMutablePointer<Pixels>?
 
 /// The RGBA pixels from a reader, with all transparent pixels set to 0.
@@ -28,7 +28,7 @@ struct ReadPixels {
     }
     file.withUnsafeBufferPointer { bytes in
       let pixels = open(
-        bytes.baseAddress, bytes.count, CheckedPicture(checked), min.0, min.1, &fault)
+        bytes.baseAddress, bytes.count, CheckedImage(checked), min.0, min.1, &fault)
       guard let pixels else { return }
       defer { pixels.pointee.close(pixels) }
       width = Int(pixels.pointee.width)
@@ -70,7 +70,7 @@ struct ReadPixels {
   }
 }
 
-extension CheckedPicture {
+extension CheckedImage {
   init(_ image: ImageDescription) {
     self.init(
       width: UInt32(image.width), height: UInt32(image.height), has_alpha: image.hasAlpha,

@@ -15,7 +15,7 @@ struct ShownFrames {
     let open = image.format == .gif ? gif_frames_open : webp_frames_open
     var fault = CodecFault.none
     let isWhole = file.withUnsafeBufferPointer { bytes in
-      let source = open(bytes.baseAddress, bytes.count, CheckedPicture(image), &fault)
+      let source = open(bytes.baseAddress, bytes.count, CheckedImage(image), &fault)
       guard let source else { return false }
       defer { source.pointee.close(source) }
       while true {

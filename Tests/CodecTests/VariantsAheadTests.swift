@@ -5,7 +5,7 @@ import Testing
 
 /// Their likeness to Pillow's results is tested together with other variants; see ``PillowJudge``.
 @Suite("Variants made during a decode")
-struct VariantsAheadTests {
+struct VariantsDuringDecodeTests {
   static let sizes = [
     Variant(.jpeg, 64), Variant(.png, 40, 40, fit: .cover), Variant(.webp, 100),
     Variant(.jpeg, 150, 20, fit: .fill), Variant(.avif, 32), Variant(.jpeg, 5), Variant(.png, 3),

@@ -43,7 +43,7 @@ final class CaseRun: Sendable {
     }
     let requests = Array(origin.requests.dropFirst(before))
     let outcome = Outcome(job: job, requests: requests.count, conditions: requests.first)
-    var isRight = outcome.came(number) == step.expected
+    var isRight = outcome.result(of: number) == step.expected
     if let least = step.ageAbove, (outcome.age ?? 0) <= least { isRight = false }
     if let width = outcome.width {
       let image = try await service.get("/jobs/\(id)/image")
@@ -107,7 +107,7 @@ private struct Outcome: CustomStringConvertible {
   }
 
   /// Returns the result of step `number`; nil if the observations contradict each other.
-  func came(_ number: Int) -> Expected? {
+  func result(of number: Int) -> Expected? {
     if phase == "failure" { return (requests == 0) == (code == "not_cached") ? .failed : nil }
     guard phase == "success", let width else { return nil }
     switch status {

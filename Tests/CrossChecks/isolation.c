@@ -41,7 +41,7 @@ static void try(int control, const char *what, const char *detail, int crash, bo
     CIsolationLayers layers = {-1, -1};
     int code = CIsolation_fork(control, MEMORY, (uint64_t)1 << 30, &decoder);
     if (code != 0) fail("a decoder is not forked", code);
-    if ((code = CIsolation_meet(&decoder, &layers)) != 0) fail("a decoder is not met", code);
+    if ((code = CIsolation_wait_until_ready(&decoder, &layers)) != 0) fail("a decoder is not met", code);
     if (layers.has_filter != is_filtered) fail("the filter of system calls", layers.has_filter);
     CIsolation_wait_at_most(decoder.channel, 60000);
     strcpy((char *)decoder.memory, what);
@@ -55,7 +55,7 @@ static void try(int control, const char *what, const char *detail, int crash, bo
         return;
     }
     if (crash) {
-        if (count <= 0 || CIsolation_last_word(reply, (size_t)count) != crash) fail(what, count);
+        if (count <= 0 || CIsolation_crash_signal(reply, (size_t)count) != crash) fail(what, count);
         count = CIsolation_receive(decoder.channel, reply, sizeof reply, true);
     }
     if (count != -EPIPE) fail(what, count);

@@ -192,7 +192,7 @@ static File load(const char *path) {
     return loaded;
 }
 
-static void record_end(CodecStep step, CodecPicture picture) {
+static void record_end(CodecStep step, CodecImageInfo picture) {
     char text[160];
     int length = snprintf(text, sizeof text, "%s, fault %d: %u x %u, alpha %d, progressive %d, frames %llu, turned %d",
         step.status == CodecStatusFinished ? "decoded" : "refused", step.fault, picture.width, picture.height,
@@ -242,7 +242,7 @@ static const CodecFrameLimits frame_limits = {1000, 1u << 26, 1u << 30};
         if (step.status == CodecStatusNeedsBytes) fail("it needs bytes after the end");             \
         if (step.status == CodecStatusFinished || step.status == CodecStatusFailed) break;          \
     }                                                                                               \
-    CodecPicture picture = name##_reader_picture(reader);                                           \
+    CodecImageInfo picture = name##_reader_picture(reader);                                           \
     record_end(step, picture)
 
 /// Defines a format whose pixels are read again after decoding.
@@ -251,7 +251,7 @@ static const CodecFrameLimits frame_limits = {1000, 1u << 26, 1u << 30};
         Reader *reader = create;                                                                    \
         if (!reader) fail("no reader");                                                             \
         DECODE(Reader, name, name##_reader_allow_frames(reader, frame_limits), (void)0);            \
-        CheckedPicture checked = {picture.width, picture.height, picture.hasAlpha,                  \
+        CheckedImage checked = {picture.width, picture.height, picture.hasAlpha,                  \
             picture.isProgressive, picture.frames, picture.extraMemory};                            \
         name##_reader_destroy(reader);                                                              \
         if (step.status != CodecStatusFinished) return;                                             \

@@ -21,7 +21,7 @@ struct BackgroundLoadTests {
       let job = try await shop.finished(shop.submit(url) { $0.source = source })
       #expect(job.image?.variant == .lowData)
       shop.clock.advance(by: .seconds(61))
-      for _ in 0..<2 { await shop.engine.freshener.freshen(job) }
+      for _ in 0..<2 { await shop.engine.freshener.addRefresh(of: job) }
       #expect(shop.fetcher.requests.map(\.url.string) == [low, low])
     }
   }
@@ -51,7 +51,7 @@ struct BackgroundLoadTests {
       for url in hanging { try await request(url, by: Workshop.me) }
       for url in quick { try await request(url, by: other) }
       shop.clock.advance(by: .seconds(5))
-      let most = BackgroundQueue.atOnce - BackgroundQueue.atOnce / 4
+      let most = BackgroundQueue.maxRefreshes - BackgroundQueue.maxRefreshes / 4
       for url in hanging { try await request(url, by: Workshop.me) }
       try await until { asked("hangs") == hanging.count + most }
       for url in quick { try await request(url, by: other) }
@@ -169,7 +169,7 @@ private final class Receiver: ImageDestinations {
   /// The answers to the next deliveries; after them everything is accepted.
   func answer(with answers: [DeliveryError?]) { state.withLock { $0.answers = answers } }
 
-  func deliver(_ parcel: Parcel) async throws(DeliveryError) -> String? {
+  func deliver(_ parcel: DeliveryUpload) async throws(DeliveryError) -> String? {
     let error = state.withLock { state -> DeliveryError? in
       guard !state.answers.isEmpty, let error = state.answers.removeFirst() else {
         state.accepted.append(parcel.content.count)

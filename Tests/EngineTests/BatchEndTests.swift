@@ -11,7 +11,7 @@ struct BatchEndTests {
   func purged() async throws {
     let store = MemoryJobStore()
     try await Workshop.open(store: store) { shop in
-      let batch = try await shop.engine.begin(NewBatch(), by: Workshop.me, key: nil).batch
+      let batch = try await shop.engine.createBatch(NewBatch(), by: Workshop.me, key: nil).batch
       var lines = NewLines(after: 0)
       for line in 1...3 {
         let url = "http://a.example/\(line).png"
@@ -41,7 +41,7 @@ struct BatchEndTests {
       let older = try await shop.submit(url)
       _ = try await shop.finished(older)
       shop.clock.advance(by: .seconds(1))
-      let batch = try await shop.engine.begin(NewBatch(), by: Workshop.me, key: nil).batch
+      let batch = try await shop.engine.createBatch(NewBatch(), by: Workshop.me, key: nil).batch
       let submission = Submission(source: .url(SourceURL(url)!, lowData: nil))
       var lines = NewLines(after: 0)
       lines.jobs.append(NewLines.Job(line: 1, job: NewJob(submission: submission)))
@@ -76,7 +76,7 @@ struct BatchEndTests {
       let key = IdempotencyKey(
         owner: Workshop.me.owner, key: "k", fingerprint: MemoryImageStore.digest(of: [1]))
       func begin() async throws -> BegunBatch {
-        try await shop.engine.begin(NewBatch(isOpen: true), by: Workshop.me, key: key)
+        try await shop.engine.createBatch(NewBatch(isOpen: true), by: Workshop.me, key: key)
       }
       let refused = try await begin().batch.id
       try await shop.engine.purge(batch: refused, refusedAfter: 0, for: Workshop.me)

@@ -9,13 +9,14 @@ struct BatchLimitTests {
   @Test("an owner can begin another batch once one of its batches is over")
   func batches() async throws {
     try await Workshop.open({ $0.maxBatches = 2 }) { shop in
-      let first = try await shop.engine.begin(NewBatch(isOpen: true), by: Workshop.me, key: nil)
-      _ = try await shop.engine.begin(NewBatch(isOpen: true), by: Workshop.me, key: nil)
+      let first = try await shop.engine.createBatch(
+        NewBatch(isOpen: true), by: Workshop.me, key: nil)
+      _ = try await shop.engine.createBatch(NewBatch(isOpen: true), by: Workshop.me, key: nil)
       await #expect(throws: JobsError.tooManyBatches) {
-        try await shop.engine.begin(NewBatch(), by: Workshop.me, key: nil)
+        try await shop.engine.createBatch(NewBatch(), by: Workshop.me, key: nil)
       }
       _ = try await shop.engine.close(first.batch.id, for: Workshop.me)
-      _ = try await shop.engine.begin(NewBatch(), by: Workshop.me, key: nil)
+      _ = try await shop.engine.createBatch(NewBatch(), by: Workshop.me, key: nil)
     }
   }
 
@@ -37,16 +38,16 @@ struct BatchLimitTests {
         new(webhook), id: JobID(at: Timestamp(milliseconds: 1)), owner: Workshop.me.owner,
         createdAt: Timestamp(milliseconds: 1))
       _ = job.cancel(at: Timestamp(milliseconds: 1), keptFor: .seconds(60))
-      await shop.store.tell(WebhookMessage(endOf: job, after: .queued))
+      await shop.store.enqueueMessage(WebhookMessage(endOf: job, after: .queued))
       await #expect(throws: JobsError.tooManyMessages) {
         try await shop.engine.submit([new(webhook)], by: Workshop.me, key: nil)
       }
       await #expect(throws: JobsError.tooManyMessages) {
-        try await shop.engine.begin(
+        try await shop.engine.createBatch(
           NewBatch(isOpen: true, webhook: webhook), by: Workshop.me, key: nil)
       }
       _ = try await shop.engine.submit([new(nil)], by: Workshop.me, key: nil)
-      let batch = try await shop.engine.begin(
+      let batch = try await shop.engine.createBatch(
         NewBatch(isOpen: true), by: Workshop.me, key: nil
       ).batch
       var lines = NewLines(after: 0)
@@ -84,18 +85,18 @@ struct BatchLimitTests {
       #expect(try await shop.store.open(list, key: key("list")) == .opened)
       var ended = job()
       _ = ended.cancel(at: moment, keptFor: .seconds(60))
-      await shop.store.tell(WebhookMessage(endOf: ended, after: .queued))
+      await shop.store.enqueueMessage(WebhookMessage(endOf: ended, after: .queued))
 
       let again = try await shop.engine.submit([new], by: Workshop.me, key: key("job"))
       #expect(again.map(\.id) == [first.id])
       let newList = NewBatch(webhook: webhook)
-      let same = try await shop.engine.begin(newList, by: Workshop.me, key: key("list"))
+      let same = try await shop.engine.createBatch(newList, by: Workshop.me, key: key("list"))
       #expect(same.batch.id == list.id)
       await #expect(throws: JobsError.tooManyMessages) {
         try await shop.engine.submit([new], by: Workshop.me, key: key("new"))
       }
       await #expect(throws: JobsError.tooManyMessages) {
-        try await shop.engine.begin(newList, by: Workshop.me, key: key("new"))
+        try await shop.engine.createBatch(newList, by: Workshop.me, key: key("new"))
       }
     }
   }

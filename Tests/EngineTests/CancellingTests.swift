@@ -44,7 +44,7 @@ struct CancellingTests {
       _ = try await shop.reached(.loading, id)
       try await until { !shop.fetcher.requests.isEmpty }
       _ = try await shop.engine.cancel(id, for: Workshop.me)
-      #expect(try await shop.engine.fetchAgain(id, for: Workshop.me).job.phase == .queued)
+      #expect(try await shop.engine.refetch(id, for: Workshop.me).job.phase == .queued)
       let job = try await shop.finished(id)
       #expect(job.phase == .success && job.attempts == 2)
     }
@@ -90,7 +90,7 @@ struct CancellingTests {
       for round in 1...20 {
         _ = try await shop.reached(.loading, id)
         _ = try await shop.engine.cancel(id, for: Workshop.me)
-        if round < 20 { _ = try await shop.engine.fetchAgain(id, for: Workshop.me) }
+        if round < 20 { _ = try await shop.engine.refetch(id, for: Workshop.me) }
       }
       // Both workers are free only if every run was stopped.
       shop.fetcher.answer("http://b.example/", with: .pieces([ok], total: nil))
@@ -144,7 +144,7 @@ struct CancellingTests {
       await #expect(throws: JobsError.unknownJob) { try await shop.engine.cancel(id, for: other) }
       await #expect(throws: JobsError.unknownJob) { try await shop.engine.purge(id, for: other) }
       await #expect(throws: JobsError.unknownJob) {
-        try await shop.engine.fetchAgain(id, for: other)
+        try await shop.engine.refetch(id, for: other)
       }
       await #expect(throws: JobsError.unknownJob) {
         try await shop.engine.edit(id, for: other, priority: .high, tags: nil)

@@ -17,11 +17,11 @@ struct DailyBytesTests {
   func spent() throws {
     let bytes = DailyBytes(of: [caller.owner])
     let other = Caller(owner: Owner("ben"), isAdmin: false)
-    bytes.came(99, for: caller.owner, at: Self.noon)
-    bytes.came(1_000, for: other.owner, at: Self.noon)
+    bytes.add(99, for: caller.owner, at: Self.noon)
+    bytes.add(1_000, for: other.owner, at: Self.noon)
     try bytes.check(caller, at: Self.noon)
-    bytes.came(1, for: caller.owner, at: Self.noon)
-    #expect(throws: JobsError.bytesSpent(for: .seconds(43_200))) {
+    bytes.add(1, for: caller.owner, at: Self.noon)
+    #expect(throws: JobsError.dailyBytesExceeded(for: .seconds(43_200))) {
       try bytes.check(caller, at: Self.noon)
     }
     try bytes.check(other, at: Self.noon)
@@ -34,8 +34,8 @@ struct DailyBytesTests {
     let (here, there) = (DailyBytes(of: [caller.owner]), DailyBytes(of: []))
     // An owner whose limit was unknown is counted from its first check on.
     try there.check(caller, at: Self.noon)
-    there.came(60, for: caller.owner, at: Self.noon)
-    here.came(40, for: caller.owner, at: Self.noon)
+    there.add(60, for: caller.owner, at: Self.noon)
+    here.add(40, for: caller.owner, at: Self.noon)
     try here.check(caller, at: Self.noon)
     await there.save(in: store, at: Self.noon, log)
     await here.save(in: store, at: Self.noon, log)
@@ -52,7 +52,7 @@ struct DailyBytesTests {
   func failing() async throws {
     let store = MemoryJobStore()
     let bytes = DailyBytes(of: [caller.owner])
-    bytes.came(100, for: caller.owner, at: Self.noon)
+    bytes.add(100, for: caller.owner, at: Self.noon)
     await store.fail(with: [.unavailable(detail: "a test")])
     await bytes.save(in: store, at: Self.noon, log)
     #expect(throws: JobsError.self) { try bytes.check(caller, at: Self.noon) }
@@ -128,23 +128,23 @@ struct DailyBytesTests {
       let url = "https://a.example/1"
       shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
       let new = NewJob(submission: Submission(source: .url(SourceURL(url)!, lowData: nil)))
-      let list = try await shop.engine.begin(NewBatch(), by: me, key: key("list")).batch
+      let list = try await shop.engine.createBatch(NewBatch(), by: me, key: key("list")).batch
       let id = try await shop.engine.submit([new], by: me, key: key("job"))[0].id
       #expect(try await shop.finished(id).phase == .success)
       #expect(try await shop.engine.submit([new], by: me, key: key("job")).map(\.id) == [id])
-      let again = try await shop.engine.begin(NewBatch(), by: me, key: key("list"))
+      let again = try await shop.engine.createBatch(NewBatch(), by: me, key: key("list"))
       #expect(again.batch.id == list.id)
       await #expect(throws: JobsError.keyReused) {
         try await shop.engine.submit([new], by: me, key: key("job", of: 2))
       }
-      let spent = JobsError.bytesSpent(
+      let spent = JobsError.dailyBytesExceeded(
         for: Timestamp(day: shop.clock.now.day + 1) - shop.clock.now)
       // A cached answer is refused too.
       await #expect(throws: spent) {
         try await shop.engine.submit([new], by: me, key: key("new"))
       }
       await #expect(throws: spent) {
-        try await shop.engine.begin(NewBatch(), by: me, key: key("new"))
+        try await shop.engine.createBatch(NewBatch(), by: me, key: key("new"))
       }
       #expect(try await shop.store.counts().jobs[.success] == 1)
     }

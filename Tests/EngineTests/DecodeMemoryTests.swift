@@ -10,11 +10,11 @@ struct DecodeMemoryTests {
   @Test("decodes that need more memory than is free wait and are served in order")
   func order() async throws {
     let memory = DecodeMemory(bytes: 100)
-    var first = await memory.share(60)
+    var first = await memory.reserve(60)
     #expect(first != nil)
-    let second = Task { await memory.share(60) != nil }
+    let second = Task { await memory.reserve(60) != nil }
     while memory.waiting < 1 { await Task.yield() }
-    let third = Task { await memory.share(10) != nil }
+    let third = Task { await memory.reserve(10) != nil }
     while memory.waiting < 2 { await Task.yield() }
     first = nil
     #expect(await second.value)
@@ -24,24 +24,24 @@ struct DecodeMemoryTests {
   @Test("a decode that needs little memory never waits")
   func small() async {
     let memory = DecodeMemory(bytes: 1000)
-    let all = await memory.share(1000)
-    #expect(await memory.share(3) != nil)
+    let all = await memory.reserve(1000)
+    #expect(await memory.reserve(3) != nil)
     _ = all
   }
 
   @Test("a decode that asks for more memory than exists gets all of it")
   func all() async {
     let memory = DecodeMemory(bytes: 100)
-    #expect(await memory.share(1000) != nil)
+    #expect(await memory.reserve(1000) != nil)
   }
 
   @Test("a cancelled decode leaves the line and blocks no other")
   func cancelled() async {
     let memory = DecodeMemory(bytes: 100)
-    let first = await memory.share(60)
-    let second = Task { await memory.share(60) == nil }
+    let first = await memory.reserve(60)
+    let second = Task { await memory.reserve(60) == nil }
     while memory.waiting < 1 { await Task.yield() }
-    let third = Task { await memory.share(10) != nil }
+    let third = Task { await memory.reserve(10) != nil }
     while memory.waiting < 2 { await Task.yield() }
     second.cancel()
     #expect(await second.value)
@@ -52,17 +52,17 @@ struct DecodeMemoryTests {
   @Test("images that are downloading use at most half of the memory, and none while others wait")
   func whileLoading() async {
     let memory = DecodeMemory(bytes: 1000)
-    var first = memory.shareWhileLoading(500)
+    var first = memory.reserveWhileDownloading(500)
     #expect(first != nil)
-    #expect(memory.shareWhileLoading(4) == nil)
-    #expect(memory.shareWhileLoading(3) != nil, "a small part is always available")
+    #expect(memory.reserveWhileDownloading(4) == nil)
+    #expect(memory.reserveWhileDownloading(3) != nil, "a small part is always available")
     first = nil
-    #expect(memory.shareWhileLoading(501) == nil)
-    var most = await memory.share(900)
+    #expect(memory.reserveWhileDownloading(501) == nil)
+    var most = await memory.reserve(900)
     #expect(!memory.isWanted)
-    let waits = Task { await memory.share(200) != nil }
+    let waits = Task { await memory.reserve(200) != nil }
     while memory.waiting < 1 { await Task.yield() }
-    #expect(memory.shareWhileLoading(100) == nil)
+    #expect(memory.reserveWhileDownloading(100) == nil)
     #expect(memory.isWanted)
     most = nil
     #expect(await waits.value && most == nil)
@@ -127,7 +127,7 @@ struct DecodeMemoryTests {
   }
 
   /// More bytes than a decoder may hold without reserved memory, and the bytes after them.
-  private static let start = ok + [UInt8](repeating: 0, count: 2 * Decode.heldFreely)
+  private static let start = ok + [UInt8](repeating: 0, count: 2 * Decode.freeBytes)
   private static let rest = Array(" and more".utf8)
 
   /// Delivers all but the rest of an image. Its header is complete with the rest only.
@@ -147,7 +147,7 @@ struct DecodeMemoryTests {
     let goesOn = Latch()
     try await Workshop.open({ $0.limits.maxMemory = 64 << 20 }) { shop in
       let memory = shop.engine.loader.urls.ingest.memory
-      var all = await memory.share(64 << 20)
+      var all = await memory.reserve(64 << 20)
       let id = try await Self.begin(shop, goesOn)
       try #require(shop.codec.held == 0)
       goesOn.open()
@@ -166,8 +166,8 @@ struct DecodeMemoryTests {
       let memory = shop.engine.loader.urls.ingest.memory
       let id = try await Self.begin(shop, goesOn)
       #expect(shop.codec.held == Self.start.count)
-      #expect(memory.shareAtOnce(64 << 20) == nil, "some of it is in use")
-      let other = Task { await memory.share(64 << 20) != nil }
+      #expect(memory.reserveNow(64 << 20) == nil, "some of it is in use")
+      let other = Task { await memory.reserve(64 << 20) != nil }
       while memory.waiting < 1 { await Task.yield() }
       goesOn.open()
       #expect(await other.value)
@@ -181,7 +181,7 @@ struct DecodeMemoryTests {
     try await Workshop.open({ $0.limits.maxMemory = 64 << 20 }) { shop in
       let memory = shop.engine.loader.urls.ingest.memory
       // The rest is enough for their bytes, but not for what their headers ask for.
-      var most = await memory.share(8 << 20)
+      var most = await memory.reserve(8 << 20)
       let (start, rest) = (Self.start, Self.rest)
       shop.codec.headerComes(after: start.count + rest.count)
       shop.codec.needs(memory: 60 << 20)

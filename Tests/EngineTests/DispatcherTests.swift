@@ -33,7 +33,7 @@ struct DispatcherTests {
     let signal = DispatcherSignal()
     let origins = OriginLimits(OriginRules(), clock: { clock.now }) { signal.wake() }
     let job = Self.queued("http://gone.example/")
-    for _ in 0..<5 { try origins.enter("http://gone.example")?.note(.unreached) }
+    for _ in 0..<5 { try origins.enter("http://gone.example")?.record(.unreached) }
     #expect(origins.paused == 1)
     let store = MemoryJobStore {
       // Called right after the origins were checked for room, which still found a pause.
@@ -50,7 +50,7 @@ struct DispatcherTests {
     let dispatcher = Dispatcher(
       store: store, lease: lease, origins: origins, positions: QueuePositions(since: Self.moment),
       gate: QueueGate(patience: .zero),
-      storage: StorageRoom(
+      storage: StorageState(
         images: MemoryImageStore(), records: store,
         log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }), signal: signal,
       now: { Self.moment }, log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
@@ -61,7 +61,7 @@ struct DispatcherTests {
     let work = await works.first { _ in true }
     #expect(work?.job.id == job.id && work?.permit != nil)
     dispatcher.stop()
-    dispatcher.isIdle(hand)
+    dispatcher.workerIsIdle(hand)
     await running
   }
 
@@ -81,7 +81,7 @@ struct DispatcherTests {
     let dispatcher = Dispatcher(
       store: store, lease: lease, origins: origins, positions: QueuePositions(since: Self.moment),
       gate: QueueGate(patience: .zero),
-      storage: StorageRoom(
+      storage: StorageState(
         images: MemoryImageStore(), records: store,
         log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }), signal: signal,
       now: { Self.moment },
@@ -101,7 +101,7 @@ struct DispatcherTests {
     #expect(work?.job.id == other.id)
     dispatcher.stop()
     // Five workers are busy.
-    for hand in hands.prefix(5) { dispatcher.isIdle(hand) }
+    for hand in hands.prefix(5) { dispatcher.workerIsIdle(hand) }
     await running
     withExtendedLifetime(held) {}
   }
@@ -119,7 +119,7 @@ struct DispatcherTests {
     let dispatcher = Dispatcher(
       store: store, lease: lease, origins: origins, positions: QueuePositions(since: Self.moment),
       gate: QueueGate(patience: .zero),
-      storage: StorageRoom(
+      storage: StorageState(
         images: MemoryImageStore(), records: store,
         log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }), signal: signal,
       patience: .milliseconds(5),
@@ -133,7 +133,7 @@ struct DispatcherTests {
     let work = await works.first { _ in true }
     #expect(work?.job.id == job.id)
     dispatcher.stop()
-    dispatcher.isIdle(hand)
+    dispatcher.workerIsIdle(hand)
     await running
   }
 }
@@ -144,5 +144,5 @@ private final class Hand: QueueWorker {
 
   init(to works: AsyncStream<Dispatcher.Work>.Continuation) { self.works = works }
 
-  func take(_ work: Dispatcher.Work) { works.yield(work) }
+  func start(_ work: Dispatcher.Work) { works.yield(work) }
 }

@@ -44,12 +44,12 @@ struct EventRuleTests {
     #expect(events(queued, loading) == [.phase])
     var report = ProgressReport(of: loading)
     report.progress = Progress(completed: 5, total: 10)
-    let further = changed(loading) { $0.note(report) }
+    let further = changed(loading) { $0.applyReport(report) }
     #expect(events(loading, further) == [.progress])
     #expect(events(queued, further) == [.phase, .progress])
     #expect(events(further, succeeded(image())) == [.progress, .image, .phase])
     report.previews = 1
-    let shown = changed(further) { $0.note(report) }
+    let shown = changed(further) { $0.applyReport(report) }
     #expect(events(further, shown) == [.preview] && events(nil, shown) == [.phase, .preview])
     #expect(events(shown, shown) == [])
     let failed = changed(further) {
@@ -65,7 +65,7 @@ struct EventRuleTests {
     #expect(events(low, regular) == [.image])
     let other = changed(low) { $0.replaceImage(with: image(.lowData, byte: 2), cache: nil) }
     #expect(events(low, other) == [.image])
-    #expect(events(low, changed(low) { $0.loseImage() }) == [])
+    #expect(events(low, changed(low) { $0.markImageEvicted() }) == [])
   }
 
   @Test("edited tags and priorities are no events")
@@ -106,7 +106,7 @@ struct EventRuleTests {
       job.succeed(with: image(.lowData), cache: nil, at: moment, keptFor: .seconds(9))
     }
     #expect(saved.isFinal)
-    #expect(changed(succeeded(image(.lowData))) { $0.loseImage() }.isFinal)
+    #expect(changed(succeeded(image(.lowData))) { $0.markImageEvicted() }.isFinal)
     #expect(!queued.isFinal && !loading.isFinal && !succeeded(image(.lowData)).isFinal)
     #expect(succeeded(image()).isFinal)
     #expect(changed(queued) { _ = $0.cancel(at: moment, keptFor: .zero) }.isFinal)

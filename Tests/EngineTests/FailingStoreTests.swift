@@ -20,7 +20,7 @@ struct FailingStoreTests {
       let id = try await shop.submit(url)
       _ = try await shop.reached(.loading, id)
       let subscription = try await shop.engine.subscribe(
-        to: id, for: Workshop.me, seen: nil, cancelsAtLeaving: false)
+        to: id, for: Workshop.me, seen: nil, cancelsOnDisconnect: false)
       _ = subscription.next()
       // Another instance changes the job, and reading the change fails twice.
       try await shop.store.changeAsAnother(
@@ -54,14 +54,14 @@ struct FailingStoreTests {
 
   private func keeper(
     of store: MemoryJobStore, _ images: MemoryImageStore, _ log: Logger
-  ) async throws -> (ImageKeeper, Lease) {
+  ) async throws -> (ImageLifecycle, Lease) {
     let lease = Lease(
       store: store, membership: Membership(store: store), duration: .seconds(3_600),
       loads: NoJobs(), clock: StoreClock { ManualClock().now }, log: log)
     try await lease.begin()
     let uploads = UploadQuota(99) { ManualClock().now }
     return (
-      ImageKeeper(store: store, images: images, uploads: uploads, lease: lease, log: log), lease
+      ImageLifecycle(store: store, images: images, uploads: uploads, lease: lease, log: log), lease
     )
   }
 
@@ -74,8 +74,8 @@ struct FailingStoreTests {
     _ = try await store.reserve(image, bytes: 9, as: holder, of: lease.instance, limit: 99)
     try await store.release(holder)
     await store.fail(with: [failure], of: .abandonedAnswer)
-    await #expect(throws: failure) { try await store.abandonedImages(9, for: lease.instance) }
-    #expect(try await store.abandonedImages(9, for: lease.instance) == [])
+    await #expect(throws: failure) { try await store.unreferencedImages(9, for: lease.instance) }
+    #expect(try await store.unreferencedImages(9, for: lease.instance) == [])
     #expect(images.digests == [image])
     #expect(await keeper.retry() == nil)
     #expect(images.digests.isEmpty)
@@ -84,23 +84,23 @@ struct FailingStoreTests {
   }
 
   /// Leaves an image that the store has marked for deletion, but whose name was lost with the answer.
-  private func markUnheard(
+  private func markWithLostAnswer(
     _ store: MemoryJobStore, _ images: MemoryImageStore, for instance: Instance
   ) async throws -> ImageName {
     let image = images.leaveOrphan(ok)
     _ = try await store.reserve(image, bytes: ok.count, as: holder, of: instance, limit: 99)
     try await store.release(holder)
     await store.fail(with: [failure], of: .abandonedAnswer)
-    await #expect(throws: failure) { try await store.abandonedImages(9, for: instance) }
+    await #expect(throws: failure) { try await store.unreferencedImages(9, for: instance) }
     return ImageName(image, generation: 7)
   }
 
-  private func bringBack(
-    _ image: ImageDigest, to images: MemoryImageStore, by keeper: ImageKeeper
+  private func storeAgain(
+    _ image: ImageDigest, in images: MemoryImageStore, by keeper: ImageLifecycle
   ) async throws {
     let staged = try await images.spool.stage()
     try staged.write(ok)
-    #expect(try await keeper.keep(staged, image, bytes: ok.count, as: holder, limit: 99))
+    #expect(try await keeper.save(staged, image, bytes: ok.count, as: holder, limit: 99))
   }
 
   @Test(
@@ -112,7 +112,7 @@ struct FailingStoreTests {
     let (image, marked) = try await mark(store, images, for: lease.instance)
     await store.fail(with: [failure], of: call)
     await keeper.remove(marked)
-    try await bringBack(image, to: images, by: keeper)
+    try await storeAgain(image, in: images, by: keeper)
     #expect(await keeper.retry() == nil)
     #expect(images.digests == [image])
   }
@@ -121,12 +121,12 @@ struct FailingStoreTests {
   func lateLook() async throws {
     let (store, images) = (MemoryJobStore(generation: 7), MemoryImageStore())
     let (keeper, lease) = try await keeper(of: store, images, LogLines().logger)
-    let name = try await markUnheard(store, images, for: lease.instance)
+    let name = try await markWithLostAnswer(store, images, for: lease.instance)
     await store.hold(.leavingAnswer)
     async let round = keeper.retry()
     try await until { await store.heldCalls == 1 }
     await keeper.remove([name])
-    try await bringBack(name.digest, to: images, by: keeper)
+    try await storeAgain(name.digest, in: images, by: keeper)
     await store.letGo()
     let fault = await round
     #expect(fault == nil && images.digests == [name.digest])
@@ -136,7 +136,7 @@ struct FailingStoreTests {
   func lateForgetting() async throws {
     let (store, images) = (MemoryJobStore(generation: 7), MemoryImageStore())
     let (keeper, lease) = try await keeper(of: store, images, LogLines().logger)
-    let name = try await markUnheard(store, images, for: lease.instance)
+    let name = try await markWithLostAnswer(store, images, for: lease.instance)
     await store.hold(.forget)
     async let removing: Void = keeper.remove([name])
     try await until { await store.heldCalls == 1 }
@@ -152,10 +152,10 @@ struct FailingStoreTests {
   func lateMark() async throws {
     let (store, images) = (MemoryJobStore(generation: 7), MemoryImageStore())
     let (keeper, lease) = try await keeper(of: store, images, LogLines().logger)
-    let name = try await markUnheard(store, images, for: lease.instance)
+    let name = try await markWithLostAnswer(store, images, for: lease.instance)
     #expect(await keeper.retry() == nil)
     #expect(images.digests.isEmpty)
-    try await bringBack(name.digest, to: images, by: keeper)
+    try await storeAgain(name.digest, in: images, by: keeper)
     await keeper.remove([name])
     #expect(images.digests == [name.digest])
   }
@@ -212,7 +212,7 @@ struct FailingStoreTests {
     let image = images.leaveOrphan(ok)
     _ = try await store.reserve(image, bytes: ok.count, as: holder, of: instance, limit: 99)
     try await store.release(holder)
-    return (image, try await store.abandonedImages(9, for: instance))
+    return (image, try await store.unreferencedImages(9, for: instance))
   }
 
   @Test("the number of images left to the next round is limited, and an image stored again is kept")
@@ -220,7 +220,7 @@ struct FailingStoreTests {
     let (store, images) = (MemoryJobStore(generation: 7), MemoryImageStore())
     let (keeper, lease) = try await keeper(of: store, images, LogLines().logger)
     let (image, marked) = try await mark(store, images, for: lease.instance)
-    let others = (1..<ImageKeeper.mostLeft).map {
+    let others = (1..<ImageLifecycle.maxPending).map {
       ImageName(MemoryImageStore.digest(of: Array("\($0)".utf8)))
     }
     await keeper.removeLater(marked + others)
@@ -229,7 +229,7 @@ struct FailingStoreTests {
     #expect(images.digests == [image], "one too many")
     let staged = try await images.spool.stage()
     try staged.write(ok)
-    #expect(try await keeper.keep(staged, image, bytes: ok.count, as: holder, limit: 99))
+    #expect(try await keeper.save(staged, image, bytes: ok.count, as: holder, limit: 99))
     #expect(await keeper.retry() == nil)
     #expect(images.digests == [image])
   }
@@ -241,7 +241,7 @@ struct FailingStoreTests {
     let all = (0..<200).map { ImageName(images.leaveOrphan(Array("\($0)".utf8))) }
     await keeper.removeLater(all)
     #expect(await keeper.retry(within: .zero) == nil)
-    #expect(images.digests.count == all.count - ImageKeeper.portion)
+    #expect(images.digests.count == all.count - ImageLifecycle.portion)
     #expect(await keeper.retry(within: .seconds(60)) == nil)
     #expect(images.digests.isEmpty)
   }
@@ -262,7 +262,7 @@ struct FailingStoreTests {
     try await until { images.heldRemovals == 8 }
     let staged = try await images.spool.stage()
     try staged.write(ok)
-    async let keeping = keeper.keep(staged, image, bytes: ok.count, as: holder, limit: 99)
+    async let keeping = keeper.save(staged, image, bytes: ok.count, as: holder, limit: 99)
     try await until { try await store.refers(to: image) }
     let isKept = try await keeping
     images.holdRemovals(false)
@@ -372,9 +372,9 @@ struct FailingStoreTests {
   }
 }
 
-struct NoJobs: ClaimedJobs {
+struct NoJobs: ClaimHolder {
   var claims: Set<Claim> { [] }
-  func leave(_ claim: Claim) -> Bool { false }
+  func stopWork(under claim: Claim) -> Bool { false }
 }
 
 @Suite("The sweep after a start", .timeLimit(.minutes(5)))

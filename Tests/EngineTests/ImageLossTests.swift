@@ -37,7 +37,7 @@ struct ImageLossTests {
       }
       #expect(shop.images.digests.isEmpty)
       #expect(try await shop.store.counts().images == 0)
-      _ = try await shop.engine.fetchAgain(id, for: Workshop.me)
+      _ = try await shop.engine.refetch(id, for: Workshop.me)
       #expect(try await shop.finished(id).image?.isKept == true)
       let bytes = try await shop.engine.openImage(image.digest)
       #expect(bytes?.read(at: 0, count: ok.count) == ok)

@@ -19,7 +19,7 @@ struct ImageMemoryTests {
     #expect(memory.bytes(of: digest(0))?.count == 100)
     memory.insert(image(50), as: digest(9))
     #expect(memory.bytes == 750)
-    #expect(memory.holds(digest(0)) && !memory.holds(digest(1)) && memory.holds(digest(2)))
+    #expect(memory.contains(digest(0)) && !memory.contains(digest(1)) && memory.contains(digest(2)))
   }
 
   @Test("an image that would evict most others is not cached")
@@ -34,7 +34,7 @@ struct ImageMemoryTests {
     let memory = ImageMemory(capacity: 1 << 30)
     memory.insert(image(128 << 10), as: digest(1))
     memory.insert(image(128 << 10 + 1), as: digest(2))
-    #expect(memory.holds(digest(1)) && !memory.holds(digest(2)))
+    #expect(memory.contains(digest(1)) && !memory.contains(digest(2)))
   }
 
   @Test("nothing is cached without capacity")
@@ -61,6 +61,6 @@ struct ImageMemoryTests {
     for number in 0..<3 as Range<UInt8> { memory.insert(image(100), as: digest(number)) }
     for turn in 0..<10_000 { _ = memory.bytes(of: digest(UInt8(turn % 3))) }
     memory.insert(image(100), as: digest(9))
-    #expect(memory.holds(digest(0)))
+    #expect(memory.contains(digest(0)))
   }
 }

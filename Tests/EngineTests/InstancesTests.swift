@@ -76,7 +76,7 @@ struct InstancesTests {
     try await Pair.open { pair in
       let there = try await pair.loading(url)
       let subscription = try await pair.front.engine.subscribe(
-        to: there.id, for: Workshop.me, seen: nil, cancelsAtLeaving: false)
+        to: there.id, for: Workshop.me, seen: nil, cancelsOnDisconnect: false)
       var shown: Job?
       try await until {
         if case .job(let snapshot, _) = subscription.next() { shown = snapshot.job }
@@ -195,7 +195,7 @@ struct InstancesTests {
       let job = try await pair.loading(url)
       try await pair.front.engine.purge(job.id, for: Workshop.me)
       try await pair.expectIdle()
-      #expect(pair.back.images.spool.keptBytes == 0)
+      #expect(pair.back.images.spool.partialBytes == 0)
       await #expect(throws: JobsError.unknownJob) {
         try await pair.back.engine.job(job.id, for: Workshop.me)
       }
@@ -207,14 +207,14 @@ struct InstancesTests {
       let known = PartialResponse(url: failed.url!, validator: "\"1\"", total: nil)
       pair.back.images.spool.keep(ok, of: known, for: partial)
       try await pair.front.engine.purge(failed.id, for: Workshop.me)
-      try await until { pair.back.images.spool.keptBytes == 0 }
+      try await until { pair.back.images.spool.partialBytes == 0 }
     }
   }
 
   @Test(
     "a purge whose answer from the store was lost is still published to the other instance",
     arguments: [false, true])
-  func purgedUnheard(fails: Bool) async throws {
+  func purgedWithLostAnswer(fails: Bool) async throws {
     try await Pair.open({ $0.retry.maxAttempts = 1 }) { pair in
       let failure = StoreError.unavailable(detail: "late")
       func purge(_ id: JobID) async throws {
@@ -244,7 +244,7 @@ struct InstancesTests {
       let known = PartialResponse(url: failed.url!, validator: "\"1\"", total: nil)
       pair.back.images.spool.keep(ok, of: known, for: try #require(failed.partial))
       try await purge(failed.id)
-      try await until { pair.back.images.spool.keptBytes == 0 }
+      try await until { pair.back.images.spool.partialBytes == 0 }
     }
   }
 
@@ -252,14 +252,14 @@ struct InstancesTests {
   func purgedNothing() async throws {
     try await Pair.open { pair in
       let store = pair.front.store
-      let heard = store.news(for: Instance(number: 1_000))
+      let heard = store.events(for: Instance(number: 1_000))
       let id = JobID(at: pair.front.clock.now)
       await #expect(throws: JobsError.unknownJob) {
         try await pair.front.engine.purge(id, for: Workshop.me)
       }
-      store.tell(.cacheDropped, from: .none)
+      store.publish(.cacheDeleted, from: .none)
       for await news in heard {
-        if news == .cacheDropped { break }
+        if news == .cacheDeleted { break }
         #expect(news != .purged(id, partial: nil) && news != .changed(id))
       }
     }
@@ -270,7 +270,8 @@ struct InstancesTests {
     try await Pair.open { pair in
       let store = pair.front.store
       pair.back.fetcher.answer(url, with: .pieces([ok], total: ok.count))
-      let batch = try await pair.front.engine.begin(NewBatch(), by: Workshop.me, key: nil).batch
+      let batch = try await pair.front.engine.createBatch(NewBatch(), by: Workshop.me, key: nil)
+        .batch
       let submission = Submission(source: .url(SourceURL(url)!, lowData: nil))
       var lines = NewLines(after: 0)
       lines.jobs.append(NewLines.Job(line: 1, job: NewJob(submission: submission)))
@@ -318,7 +319,7 @@ struct InstancesTests {
   func manyExpired() async throws {
     let store = MemoryJobStore(isExclusive: false)
     // This listener has no lease, so it never leads and deletes nothing.
-    let heard = store.news(for: Instance(number: 1_000))
+    let heard = store.events(for: Instance(number: 1_000))
     try await Workshop.open(store: store, { $0.retention = .seconds(60) }) { shop in
       shop.fetcher.answer(url, with: .pieces([ok], total: ok.count))
       let submission = Submission(source: .url(SourceURL(url)!, lowData: nil))
@@ -333,7 +334,7 @@ struct InstancesTests {
         parts.append(ids)
         if parts.joined().count >= jobs.count { break }
       }
-      #expect(parts.allSatisfy { $0.count <= News.mostIDs }, "\(parts.map(\.count))")
+      #expect(parts.allSatisfy { $0.count <= InstanceEvent.mostIDs }, "\(parts.map(\.count))")
       #expect(parts.joined().count == jobs.count && Set(parts.joined()) == Set(jobs.map(\.id)))
     }
   }
@@ -345,7 +346,7 @@ struct InstancesTests {
       let job = try await pair.front.finished(pair.front.submit(url))
       _ = try await pair.back.engine.openImage(#require(job.image).digest)
       #expect(pair.back.engine.cache.memory.bytes == ok.count)
-      _ = try await pair.front.engine.dropFromCache(nil)
+      _ = try await pair.front.engine.deleteFromCache(nil)
       try await until { pair.back.engine.cache.memory.bytes == 0 }
       try await pair.front.engine.setConstrained(true)
       try await until { pair.back.engine.isConstrained }
@@ -359,10 +360,10 @@ struct InstancesTests {
     try await Pair.open { pair in
       let job = try await pair.loading(url)
       let subscription = try await pair.front.engine.subscribe(
-        to: job.id, for: Workshop.me, seen: nil, cancelsAtLeaving: false)
+        to: job.id, for: Workshop.me, seen: nil, cancelsOnDisconnect: false)
       let store = pair.front.store
       _ = try await store.update(job.id, under: nil) { $0.edit(priority: nil, tags: ["unheard"]) }
-      store.tell(.lost, from: .none)
+      store.publish(.lost, from: .none)
       var tags: [String]?
       try await until {
         tags = pair.front.engine.snapshots.peek(job.id)?.job.tags
@@ -398,7 +399,7 @@ struct InstancesTests {
         createdAt: moment)
       missed.fail(.internal, at: moment, keptFor: .seconds(60))
       _ = try await store.submit([missed], key: nil, capacity: .max)
-      store.tell(.lost, from: .none)
+      store.publish(.lost, from: .none)
       try await hears(.cancelled, of: job.id)
       try await hears(.failure, of: missed.id)
     }
@@ -413,11 +414,11 @@ struct InstancesTests {
       try await until { subscribers.horizon(at: start + .seconds(9)) == start }
       clock.advance(by: .seconds(100))
       #expect(subscribers.horizon(at: clock.now) == start)
-      store.tell(.heard(until: .now), from: .none)
+      store.publish(.heartbeat(until: .now), from: .none)
       try await until { subscribers.horizon(at: clock.now) > start + .seconds(80) }
       clock.advance(by: .seconds(100))
       // After lost events all jobs are read again, so the subscriber is up to date.
-      store.tell(.lost, from: .none)
+      store.publish(.lost, from: .none)
       try await until { subscribers.horizon(at: clock.now) == clock.now }
     }
   }
@@ -427,7 +428,7 @@ struct InstancesTests {
     try await Pair.open({ $0.lease = .milliseconds(300) }) { pair in
       let job = try await pair.loading(url)
       let subscription = try await pair.back.engine.subscribe(
-        to: job.id, for: Workshop.me, seen: nil, cancelsAtLeaving: false)
+        to: job.id, for: Workshop.me, seen: nil, cancelsOnDisconnect: false)
       let moment = pair.front.clock.now
       // The versions of the earlier claim are lower.
       let ended = try await pair.front.store.undoClaim(
@@ -480,7 +481,7 @@ struct InstancesTests {
     try await withThrowingTaskGroup { group in
       for _ in 0..<20 {
         group.addTask {
-          try await lease.holding { instance throws(StoreError) in
+          try await lease.withLease { instance throws(StoreError) in
             _ = try await store.claim(1, for: instance, room: .unlimited)
           }
         }
@@ -507,7 +508,7 @@ struct InstancesTests {
     // Real time passes; the store's clock is moved to just before the end of the lease.
     try await Task.sleep(for: duration)
     clock.advance(by: duration - .milliseconds(1))
-    try await lease.beginning { instance throws(StoreError) in
+    try await lease.withFreshLease { instance throws(StoreError) in
       _ = try await store.claim(1, for: instance, room: .unlimited)
     }
     clock.advance(by: duration / 2)
@@ -516,7 +517,7 @@ struct InstancesTests {
 
     await store.loseInstances()
     try await Task.sleep(for: duration)
-    let later = try await lease.beginning { instance throws(StoreError) in instance }
+    let later = try await lease.withFreshLease { instance throws(StoreError) in instance }
     #expect(later.number > first.number && lease.instance == later)
   }
 
@@ -528,9 +529,9 @@ struct InstancesTests {
       clock: StoreClock { ManualClock().now },
       log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     try await lease.begin()
-    await lease.end()
+    await lease.retire()
     await #expect(throws: StoreError.leaseLost) {
-      try await lease.holding { instance throws(StoreError) in
+      try await lease.withLease { instance throws(StoreError) in
         _ = try await store.claim(1, for: instance, room: .unlimited)
       }
     }
@@ -555,7 +556,7 @@ final class SlowReceiver: ImageDestinations {
 
   func open() { state.withLock { $0.isOpen = true } }
 
-  func deliver(_ parcel: Parcel) async throws(DeliveryError) -> String? {
+  func deliver(_ parcel: DeliveryUpload) async throws(DeliveryError) -> String? {
     state.withLock { $0.begun += 1 }
     guard host == nil || parcel.target.name == host else { return nil }
     while !state.withLock({ $0.isOpen }) {

@@ -24,7 +24,7 @@ struct JPEGCodec: ImageCodec {
 
     func append(_ bytes: [UInt8]) { fake.append(bytes) }
 
-    func end() { fake.end() }
+    func finishInput() { fake.finishInput() }
 
     func pause() async -> Duration { await fake.pause() }
 

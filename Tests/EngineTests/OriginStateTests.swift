@@ -13,7 +13,7 @@ struct OriginStateTests {
     var origin = OriginState()
     for _ in 0..<times {
       origin.begin(at: now, rules)
-      origin.end(.unreached, at: now, rules)
+      origin.finish(.unreached, at: now, rules)
     }
     return origin
   }
@@ -29,11 +29,11 @@ struct OriginStateTests {
   func proven() {
     var origin = OriginState()
     origin.begin(at: start, rules)
-    origin.end(.answered, at: start, rules)
+    origin.finish(.answered, at: start, rules)
     #expect(origin.room(at: start, rules, isSpare: false) == 6)
     for _ in 0..<6 { origin.begin(at: start, rules) }
     #expect(origin.room(at: start, rules, isSpare: true) == 0)
-    origin.end(.unknown, at: start, rules)
+    origin.finish(.unknown, at: start, rules)
     #expect(origin.room(at: start, rules, isSpare: false) == 1)
   }
 
@@ -43,14 +43,14 @@ struct OriginStateTests {
   func led() {
     var origin = OriginState()
     for _ in 0..<6 { origin.begin(at: start, rules) }
-    for _ in 0..<6 { origin.lead(at: start, rules) }
+    for _ in 0..<6 { origin.recordRedirect(at: start, rules) }
     #expect(origin.room(at: start, rules, isSpare: true) == 0)
-    #expect(origin.forThoseLed.room(at: start, rules, isSpare: true) == 6)
+    #expect(origin.forRedirectedLoads.room(at: start, rules, isSpare: true) == 6)
     #expect(!origin.isForgettable(at: start, rules))
     origin.begin(at: start, rules)
-    for _ in 0..<6 { origin.endLed() }
+    for _ in 0..<6 { origin.endRedirected() }
     #expect(origin.room(at: start, rules, isSpare: true) == 5)
-    origin.end(.answered, at: start, rules)
+    origin.finish(.answered, at: start, rules)
     #expect(origin.isForgettable(at: start, rules))
   }
 
@@ -59,7 +59,7 @@ struct OriginStateTests {
     var origin = failed(5, at: start)
     let later = start + .seconds(5)
     origin.begin(at: later, rules)
-    origin.lead(at: later, rules)
+    origin.recordRedirect(at: later, rules)
     #expect(origin.failures == 0 && origin.room(at: later, rules, isSpare: false) == 5)
   }
 
@@ -91,9 +91,9 @@ struct OriginStateTests {
   func counts() {
     var origin = failed(4, at: start)
     origin.begin(at: start, rules)
-    origin.end(.answered, at: start, rules)
+    origin.finish(.answered, at: start, rules)
     origin.begin(at: start, rules)
-    origin.end(.unreached, at: start, rules)
+    origin.finish(.unreached, at: start, rules)
     #expect(origin.pause(at: start) == nil)
     #expect(origin.failures == 1)
   }
@@ -105,7 +105,7 @@ struct OriginStateTests {
     #expect(origin.room(at: later, rules, isSpare: false) == 1)
     origin.begin(at: later, rules)
     #expect(origin.room(at: later, rules, isSpare: true) == 0)
-    origin.end(.answered, at: later, rules)
+    origin.finish(.answered, at: later, rules)
     #expect(origin.room(at: later, rules, isSpare: false) == 6)
   }
 
@@ -114,7 +114,7 @@ struct OriginStateTests {
     var origin = failed(5, at: start)
     let later = start + .seconds(5)
     origin.begin(at: later, rules)
-    origin.end(.unknown, at: later, rules)
+    origin.finish(.unknown, at: later, rules)
     #expect(origin.room(at: later, rules, isSpare: false) == 1)
   }
 
@@ -126,7 +126,7 @@ struct OriginStateTests {
     for _ in 0..<6 {
       now += origin.pause(at: now) ?? .zero
       origin.begin(at: now, rules)
-      origin.end(.unreached, at: now, rules)
+      origin.finish(.unreached, at: now, rules)
       pauses.append(origin.pause(at: now) ?? .zero)
     }
     #expect(pauses == [10, 20, 40, 60, 60, 60].map { .seconds($0) })
@@ -136,7 +136,7 @@ struct OriginStateTests {
   func lateFailures() {
     var origin = OriginState()
     for _ in 0..<6 { origin.begin(at: start, rules) }
-    for _ in 0..<6 { origin.end(.unreached, at: start, rules) }
+    for _ in 0..<6 { origin.finish(.unreached, at: start, rules) }
     #expect(origin.pause(at: start) == .seconds(5))
   }
 
@@ -146,7 +146,7 @@ struct OriginStateTests {
     rules.requestsPerSecond = 4
     var origin = OriginState()
     origin.begin(at: start, rules)
-    origin.end(.answered, at: start, rules)
+    origin.finish(.answered, at: start, rules)
     #expect(origin.room(at: start, rules, isSpare: true) == 0)
     #expect(origin.nextChange(at: start, rules) == start + .milliseconds(250))
     #expect(origin.room(at: start + .milliseconds(251), rules, isSpare: true) == 1)
@@ -168,7 +168,7 @@ struct OriginStateTests {
     var origin = OriginState()
     origin.begin(at: start, rules)
     #expect(!origin.isForgettable(at: start, rules))
-    origin.end(.answered, at: start, rules)
+    origin.finish(.answered, at: start, rules)
     #expect(origin.isForgettable(at: start, rules))
     #expect(!failed(1, at: start).isForgettable(at: start, rules))
     #expect(failed(1, at: start).isForgettable(at: start + .seconds(601), rules))
@@ -194,13 +194,13 @@ struct OriginStateTests {
     var origin = OriginState()
     for _ in 0..<100 {
       origin.begin(at: start, rules)
-      origin.end(.silent(path: 7), at: start, rules)
+      origin.finish(.silent(path: 7), at: start, rules)
     }
     #expect(origin.failures == 1 && origin.pause(at: start) == nil)
     #expect(origin.room(at: start, rules, isSpare: false) == rules.unprovenTransfers)
     #expect(!origin.isForgettable(at: start, rules))
     origin.begin(at: start, rules)
-    origin.end(.answered, at: start, rules)
+    origin.finish(.answered, at: start, rules)
     #expect(origin.failures == 0)
   }
 
@@ -210,13 +210,13 @@ struct OriginStateTests {
     for path in 1...rules.maxFailures {
       #expect(origin.pause(at: start) == nil)
       origin.begin(at: start, rules)
-      origin.end(.silent(path: path), at: start, rules)
+      origin.finish(.silent(path: path), at: start, rules)
     }
     #expect(origin.pause(at: start) == rules.firstPause)
     let later = start + rules.firstPause
     #expect(origin.room(at: later, rules, isSpare: false) == 1)
     origin.begin(at: later, rules)
-    origin.end(.silent(path: 1), at: later, rules)
+    origin.finish(.silent(path: 1), at: later, rules)
     #expect(origin.pause(at: later) == rules.firstPause * 2)
   }
 
@@ -231,7 +231,7 @@ struct OriginStateTests {
   ) {
     for path in paths {
       origin.begin(by: owner, at: now, rules)
-      origin.end(.silent(path: path), by: owner, at: now, rules)
+      origin.finish(.silent(path: path), by: owner, at: now, rules)
     }
   }
 
@@ -249,9 +249,9 @@ struct OriginStateTests {
     #expect(origin.refusal(of: anna, at: later, rules) == nil)
     origin.begin(by: anna, at: later, rules)
     #expect(origin.refusal(of: anna, at: later, rules)?.time == rules.firstPause)
-    origin.end(.silent(path: 99), by: anna, at: later, rules)
+    origin.finish(.silent(path: 99), by: anna, at: later, rules)
     #expect(origin.refusal(of: anna, at: later, rules)?.time == rules.firstPause * 2)
-    origin.end(.answered, by: ben, at: later, rules)
+    origin.finish(.answered, by: ben, at: later, rules)
     #expect(origin.refusal(of: anna, at: later, rules) == nil)
   }
 
@@ -272,7 +272,7 @@ struct OriginStateTests {
     origin.begin(by: ben, at: start, rules)
     for _ in 0..<5 {
       origin.begin(by: anna, at: start, rules)
-      origin.end(.unreached, by: anna, at: start, rules)
+      origin.finish(.unreached, by: anna, at: start, rules)
     }
     #expect(origin.pause(at: start) == rules.firstPause)
   }
@@ -282,9 +282,9 @@ struct OriginStateTests {
     var origin = OriginState()
     silent(1...5, of: anna, at: start, &origin)
     #expect(origin.pause(at: start) == rules.firstPause)
-    origin.use(by: anna, at: start, rules)
+    origin.recordUse(by: anna, at: start, rules)
     #expect(origin.pause(at: start) == rules.firstPause)
-    origin.use(by: ben, at: start, rules)
+    origin.recordUse(by: ben, at: start, rules)
     #expect(origin.pause(at: start) == nil)
     #expect(origin.refusal(of: anna, at: start, rules)?.time == rules.firstPause)
     #expect(origin.refusal(of: ben, at: start, rules) == nil)
@@ -301,7 +301,7 @@ struct OriginStateTests {
     for number in 0..<200 {
       let owner = Owner("owner \(number)")
       origin.begin(by: owner, at: start, rules)
-      origin.end(.silent(path: number), by: owner, at: start, rules)
+      origin.finish(.silent(path: number), by: owner, at: start, rules)
     }
     #expect(origin.ownCircuits <= 64)
   }
@@ -319,11 +319,11 @@ struct OriginLimitsTests {
       OriginRules(), onPause: { _, _ in paused.withLock { $0 += 1 } }, onRoom: {})
     let (anna, ben) = (Owner("anna"), Owner("ben"))
     for path in 1...5 {
-      try origins.enter(origin, for: anna)?.note(.silent(path: path))
+      try origins.enter(origin, for: anna)?.record(.silent(path: path))
     }
     #expect(origins.paused == 1)
     #expect(origins.room(at: origins.now, isSpare: false)[origin] == 0)
-    origins.want([origin], by: ben)
+    origins.recordDemand(for: [origin], by: ben)
     #expect(origins.paused == 0)
     #expect(origins.room(at: origins.now, isSpare: false)[origin] > 0)
     #expect(throws: FetchError.self) { try origins.enter(origin, for: anna) }
@@ -338,7 +338,7 @@ struct OriginLimitsTests {
       var permit: OriginPermit? = try origins.enter(origin)
       #expect(origins.room(at: origins.now, isSpare: true)[origin] == 5)
       #expect(origins.room(at: origins.now, isSpare: true)["http://b.example"] == 6)
-      permit?.note(.answered)
+      permit?.record(.answered)
       permit = nil
       #expect(origins.room(at: origins.now, isSpare: true)[origin] == 6)
     }
@@ -386,14 +386,14 @@ struct OriginLimitsTests {
     rules.maxTransfers = 1
     let (origins, other) = (OriginLimits(rules) {}, "http://b.example")
     let loads = [OriginPermits(try origins.enter(origin)), OriginPermits(try origins.enter(other))]
-    loads[0].lead()
+    loads[0].recordRedirect()
     do {
       async let second = origins.admit(other)
-      loads[1].lead()
+      loads[1].recordRedirect()
       loads[0].add(try await second)
     }
     loads[1].add(try await origins.admit(origin))
-    for load in loads { load.noteAnswer() }
+    for load in loads { load.recordAnswer() }
     let room = { origins.room(at: origins.now, isSpare: true) }
     #expect(room()[origin] == 0 && room()[other] == 0)
     for load in loads { load.release() }
@@ -407,11 +407,11 @@ struct OriginLimitsTests {
     let load = OriginPermits(try origins.enter(origin))
     for _ in 0..<5 {
       for next in [other, origin] {
-        load.lead()
+        load.recordRedirect()
         load.add(try await origins.admit(next))
-        #expect(!load.areOfFirst)
+        #expect(!load.hasNoRedirect)
       }
-      load.noteAnswer()
+      load.recordAnswer()
       #expect(room()[origin] == 5 && room()[other] == 5)
       #expect(room().overall?.own == [origin: 1, other: 1])
     }
@@ -427,7 +427,7 @@ struct OriginLimitsTests {
     let origins = OriginLimits(rules) { calls.withLock { $0 += 1 } }
     let (order, begun) = AsyncStream<Int>.makeStream()
     let led = OriginPermits(try origins.enter(origin))
-    led.lead()
+    led.recordRedirect()
     let second = OriginPermits(try await origins.admit(origin))
     let waits = (1...2).map { number in
       Task.immediate { [origin] in
@@ -483,10 +483,10 @@ struct OriginLimitsTests {
     for number in 0..<5 {
       let load = OriginPermits(try origins.enter(origin))
       for next in [between, last] {
-        load.lead()
+        load.recordRedirect()
         load.add(try await origins.admit(next))
       }
-      load.note(.connectFailure(host: "c.example", detail: ""), path: "/\(number)")
+      load.recordFailure(.connectFailure(host: "c.example", detail: ""), path: "/\(number)")
       load.release()
     }
     #expect(try origins.enter(origin) != nil && origins.enter(between) != nil)
@@ -498,7 +498,7 @@ struct OriginLimitsTests {
     let origins = OriginLimits(OriginRules()) {}
     for _ in 0..<5 {
       let permit = try origins.enter(origin)
-      permit?.note(.unreached)
+      permit?.record(.unreached)
     }
     #expect(origins.paused == 1)
     #expect { try origins.enter(origin) } throws: { error in
@@ -521,7 +521,7 @@ struct OriginLimitsTests {
         #expect(paused == origin)
         published.withLock { $0.append(time) }
       }, onRoom: {})
-    for _ in 0..<5 { try origins.enter(origin)?.note(.unreached) }
+    for _ in 0..<5 { try origins.enter(origin)?.record(.unreached) }
     #expect(published.withLock(\.count) == 1)
     #expect(published.withLock { $0.allSatisfy { $0 > .seconds(4) && $0 <= .seconds(5) } })
 
@@ -553,13 +553,13 @@ struct OriginLimitsTests {
   func several() async throws {
     let moment = Mutex(ContinuousClock.now)
     let origins = OriginLimits(OriginRules(), clock: { moment.withLock { $0 } }) {}
-    for _ in 0..<5 { try origins.enter(origin)?.note(.unreached) }
+    for _ in 0..<5 { try origins.enter(origin)?.record(.unreached) }
     moment.withLock { $0 += .seconds(6) }
     var trying: OriginPermit? = try origins.enter(origin)
     var waits = (0..<7).map { _ in
       Task.immediate { [origin] in try await origins.admit(origin) }
     }
-    trying?.note(.answered)
+    trying?.record(.answered)
     trying = nil
     var permits: [OriginPermit] = []
     for _ in 0..<6 { permits.append(try await waits.removeFirst().value) }
@@ -588,7 +588,7 @@ struct OriginLimitsTests {
     var rules = OriginRules()
     rules.maxRemembered = 100
     let origins = OriginLimits(rules) {}
-    for number in 0..<1_000 { try origins.enter("http://\(number).example")?.note(.unreached) }
+    for number in 0..<1_000 { try origins.enter("http://\(number).example")?.record(.unreached) }
     #expect(origins.room(at: origins.now, isSpare: false).exceptions.count <= 100)
   }
 }

@@ -11,7 +11,7 @@ struct PreviewThrottleTests {
   func interval() {
     var pace = PreviewThrottle(from: start)
     #expect(pace.due == start + .milliseconds(500))
-    pace.made(by: start + .milliseconds(700), computing: .milliseconds(20))
+    pace.recordPreview(at: start + .milliseconds(700), computing: .milliseconds(20))
     #expect(pace.due == start + .milliseconds(1200))
   }
 
@@ -21,7 +21,7 @@ struct PreviewThrottleTests {
     for work in [1, 100, 700, 5000] as [Int] {
       let begun = pace.due
       let made = begun + .milliseconds(work)
-      pace.made(by: made, computing: .milliseconds(work))
+      pace.recordPreview(at: made, computing: .milliseconds(work))
       #expect(pace.due >= begun + .milliseconds(9 * work))
       #expect(pace.due >= made + .milliseconds(500))
     }

@@ -23,12 +23,12 @@ struct QueueGateTests {
 
   /// Asks the store, which refuses.
   private func refuse(_ client: QueueGate.Client, wanting places: Int = 1) throws {
-    gate.close(to: try #require(gate.admit(places, of: client)), wanting: places)
+    gate.recordRefusal(of: try #require(gate.admit(places, of: client)), slots: places)
   }
 
-  private func leave(_ count: Int, of batch: BatchPlace? = nil) {
+  private func dequeue(_ count: Int, of batch: BatchPosition? = nil) {
     let source = Source.url(SourceURL("http://a.example/")!, lowData: nil)
-    gate.left(
+    gate.recordDepartures(
       (0..<count).map { _ in
         Job(
           NewJob(submission: Submission(source: source)),
@@ -57,7 +57,7 @@ struct QueueGateTests {
     #expect(gate.isClosed(to: anna, for: 2) && !gate.isClosed(to: anna, for: 1))
     // A late refusal of more slots does not prolong the refusal of fewer.
     clock.advance(by: Self.patience / 2)
-    gate.close(to: gate.admitAnyway(anna), wanting: 5)
+    gate.recordRefusal(of: gate.admitAnyway(anna), slots: 5)
     clock.advance(by: Self.patience / 2)
     #expect(!gate.isClosed(to: anna, for: 5))
   }
@@ -65,7 +65,7 @@ struct QueueGateTests {
   @Test("the gate compares the slots that the store counts, which may be several per job")
   func longJob() throws {
     let admission = try #require(gate.admit(1, of: anna))
-    gate.close(to: admission, wanting: 4)
+    gate.recordRefusal(of: admission, slots: 4)
     #expect(gate.admit(1, of: anna) != nil, "a short job may still fit")
     #expect(gate.admit(4, of: anna) == nil)
   }
@@ -73,9 +73,9 @@ struct QueueGateTests {
   @Test("each job that leaves the queue lets one submission through, except jobs of batches")
   func departures() throws {
     try refuse(anna)
-    leave(2, of: BatchPlace(id: BatchID(at: Timestamp(milliseconds: 1)), line: 1))
+    dequeue(2, of: BatchPosition(id: BatchID(at: Timestamp(milliseconds: 1)), line: 1))
     #expect(gate.admit(1, of: anna) == nil)
-    leave(3)
+    dequeue(3)
     for _ in 0..<3 {
       #expect(!gate.isClosed(to: anna, for: 1))
       #expect(gate.admit(1, of: anna) != nil)
@@ -89,11 +89,11 @@ struct QueueGateTests {
   func order() throws {
     try refuse(anna)
     let early = gate.admitAnyway(anna)
-    leave(5)
+    dequeue(5)
     try refuse(anna)
     #expect(gate.admit(1, of: anna) == nil)
-    leave(1)
-    gate.close(to: early, wanting: 1)
+    dequeue(1)
+    gate.recordRefusal(of: early, slots: 1)
     #expect(gate.admit(1, of: anna) != nil)
     #expect(gate.admit(1, of: anna) == nil)
   }
@@ -107,7 +107,7 @@ struct QueueGateTests {
       gate.admit(1, of: QueueGate.Client(Owner("anna"), QueueCapacity(10, ofOwner: 5))) != nil)
     try refuse(ben)
     // A submission of one client uses nothing that belongs to the other.
-    leave(1)
+    dequeue(1)
     for client in [anna, ben] {
       #expect(gate.admit(1, of: client) != nil)
       #expect(gate.admit(1, of: client) == nil)
@@ -177,7 +177,7 @@ struct FullQueueTests {
     try await Workshop.open({
       $0.workers = 1
       $0.maxQueued = places
-      $0.refusalStands = stands
+      $0.refusalDuration = stands
     }) { shop in
       shop.fetcher.answer("http://busy.example/", with: .hangs(after: ok))
       let busy = try await shop.submit("http://busy.example/")

@@ -25,8 +25,8 @@ struct ResumingRuleTests {
     func next() async throws(FetchError) -> [UInt8]? { nil }
   }
 
-  private func kept(_ validator: String, total: Int? = 100) async throws -> KeptTransfer {
-    KeptTransfer(
+  private func kept(_ validator: String, total: Int? = 100) async throws -> PartialTransfer {
+    PartialTransfer(
       response: PartialResponse(url: Self.url, validator: validator, total: total), count: 40,
       bytes: .memory([UInt8](repeating: 1, count: 40)),
       staged: try await MemoryImageSpool().stage())

@@ -42,7 +42,7 @@ struct SubscriptionTests {
       shop.fetcher.answer(url, with: .hangs(after: Array(ok[..<4])))
       let id = try await shop.submit(url)
       let subscription = try await shop.engine.subscribe(
-        to: id, for: Workshop.me, seen: nil, cancelsAtLeaving: false)
+        to: id, for: Workshop.me, seen: nil, cancelsOnDisconnect: false)
       guard case .job(let first, let events) = try await nextUpdate(subscription) else {
         Issue.record("no update arrived")
         return
@@ -273,7 +273,7 @@ struct SubscriptionTests {
       let id = try await shop.submit(url)
       let other = Caller(owner: Owner("other"), isAdmin: false)
       await #expect(throws: JobsError.unknownJob) {
-        try await shop.engine.subscribe(to: id, for: other, seen: nil, cancelsAtLeaving: true)
+        try await shop.engine.subscribe(to: id, for: other, seen: nil, cancelsOnDisconnect: true)
       }
     }
   }
@@ -285,13 +285,13 @@ struct SubscriptionTests {
       shop.fetcher.answer(url, with: .hangs(after: ok))
       let id = try await shop.submit(url)
       let subscription = try await shop.engine.subscribe(
-        to: id, for: Workshop.me, seen: nil, cancelsAtLeaving: false)
+        to: id, for: Workshop.me, seen: nil, cancelsOnDisconnect: false)
       _ = try await nextUpdate(subscription)
       try await shop.engine.purge(id, for: Workshop.me)
       _ = try await readAll(subscription)
       let other = try await shop.submit(url)
       last = try await shop.engine.subscribe(
-        to: other, for: Workshop.me, seen: nil, cancelsAtLeaving: true)
+        to: other, for: Workshop.me, seen: nil, cancelsOnDisconnect: true)
     }
     _ = try await readAll(try #require(last))
   }
@@ -304,7 +304,7 @@ struct SubscriptionTests {
       _ = try await shop.reached(.loading, id)
       func subscribe(_ cancels: Bool) async throws -> any JobSubscription {
         try await shop.engine.subscribe(
-          to: id, for: Workshop.me, seen: nil, cancelsAtLeaving: cancels)
+          to: id, for: Workshop.me, seen: nil, cancelsOnDisconnect: cancels)
       }
       var subscribers = [
         try await subscribe(true), try await subscribe(true), try await subscribe(false),
@@ -327,8 +327,8 @@ struct SubscriptionTests {
       let (id, other) = (try await shop.submit(url), try await shop.submit("http://b.example/"))
       for (id, goesOn) in [(id, true), (other, false)] {
         let subscription = try await shop.engine.subscribe(
-          to: id, for: Workshop.me, seen: nil, cancelsAtLeaving: true)
-        if goesOn { subscription.letJobGoOn() }
+          to: id, for: Workshop.me, seen: nil, cancelsOnDisconnect: true)
+        if goesOn { subscription.keepJobRunning() }
       }
       // Subscriptions are processed in the order of their ends.
       #expect(try await shop.finished(other).phase == .cancelled)
@@ -483,7 +483,7 @@ struct ManyJobsSubscriptionTests {
       while case .job(let snapshot, _) = try await nextUpdate(subscription) {
         received.append(snapshot.job.id)
         // The position of the next page stays the same while a page is being delivered.
-        places.insert(subscription.wanted?.before)
+        places.insert(subscription.nextPage?.before)
       }
       #expect(received == Array(ids.reversed()))
       #expect(places.count == 3, "seven jobs of 40 kB fit into 256 KiB")
@@ -508,20 +508,20 @@ struct ManyJobsSubscriptionTests {
     let start = clock.now
     let subscription = snapshots.subscribers.subscribe(query(), now: { clock.now })
     func caughtUp() throws -> Timestamp {
-      let listing = try #require(subscription.wanted)
-      subscription.take([], of: listing, next: nil)
+      let listing = try #require(subscription.nextPage)
+      subscription.addPage([], of: listing, next: nil)
       guard case .caughtUp(let moment) = subscription.next() else { throw NoUpdate() }
       return moment
     }
-    snapshots.subscribers.hasHeard(until: start + .seconds(1))
+    snapshots.subscribers.recordReceived(until: start + .seconds(1))
     clock.advance(by: .seconds(600))
     #expect(try caughtUp() == start + .seconds(1))
     snapshots.subscribers.relist(after: .milliseconds(400))
-    #expect(subscription.wanted?.since == start + .milliseconds(600))
-    snapshots.subscribers.hasHeard(until: clock.now)
+    #expect(subscription.nextPage?.since == start + .milliseconds(600))
+    snapshots.subscribers.recordReceived(until: clock.now)
     #expect(try caughtUp() == clock.now)
     snapshots.subscribers.relist(after: .seconds(3_600))
-    #expect(subscription.wanted?.since == start, "it does not ask for jobs that ended before")
+    #expect(subscription.nextPage?.since == start, "it does not ask for jobs that ended before")
   }
 
   @Test("pages of jobs are read in round robin between owners, however many streams each has")
@@ -535,11 +535,11 @@ struct ManyJobsSubscriptionTests {
         now: { clock.now })
     }
     for subscription in subscriptions { _ = subscription.next() }
-    func next() -> String? { subscribers.nextListing()?.query.caller.owner.name }
+    func next() -> String? { subscribers.nextPageRequest()?.query.caller.owner.name }
     #expect((0..<3).map { _ in next() } == ["a", "b", "c"])
     // A subscription that continues waits behind its owner's other ones.
-    subscribers.list(for: subscriptions[0])
-    subscribers.list(for: subscriptions[4])
+    subscribers.requestPage(for: subscriptions[0])
+    subscribers.requestPage(for: subscriptions[4])
     #expect((0..<5).map { _ in next() } == ["a", "c", "a", "a", nil])
   }
 
@@ -556,18 +556,18 @@ struct ManyJobsSubscriptionTests {
     }
     let subscription = snapshots.subscribers.subscribe(
       query { $0.seenUntil = start }, now: { start })
-    let listing = try #require(subscription.wanted)
+    let listing = try #require(subscription.nextPage)
     subscription.deliver(
       (0...ManyJobsSubscription.maxPending).map {
         Change(
           snapshot: JobSnapshot(job($0)), events: JobEvents(from: nil, to: job($0)))
       })
-    subscription.take([JobSnapshot(job(1))], of: listing, next: nil)
-    guard case .nothing = subscription.next(), let next = subscription.wanted else {
+    subscription.addPage([JobSnapshot(job(1))], of: listing, next: nil)
+    guard case .nothing = subscription.next(), let next = subscription.nextPage else {
       Issue.record("an outdated page was delivered")
       return
     }
-    subscription.take([JobSnapshot(job(2))], of: next, next: nil)
+    subscription.addPage([JobSnapshot(job(2))], of: next, next: nil)
     #expect(try await readAll(subscription) == ["phase loading"])
   }
 }

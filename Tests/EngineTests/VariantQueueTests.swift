@@ -10,7 +10,7 @@ struct VariantQueueTests {
 
   /// The queue under test, in a class so that expectations can change it. Renditions of one image are
   /// identified by their widths.
-  private final class Line {
+  private final class QueueUnderTest {
     private var queue: VariantQueue
     private let format: OutputFormat
     private let threads = TestThreads()
@@ -35,7 +35,7 @@ struct VariantQueueTests {
     }
 
     /// - Returns: the request's number; nil if it was refused.
-    func ask(_ width: Int, by owner: String, at priority: Priority = .normal) -> UInt64? {
+    func request(_ width: Int, by owner: String, at priority: Priority = .normal) -> UInt64? {
       let me = queue.number()
       let waiter = VariantQueue.Waiter(owner: Owner(owner), priority: { priority }, keeps: false)
       let entry = queue.enter(rendition(width), me, waiter, at: VariantQueueTests.moment) {
@@ -45,7 +45,7 @@ struct VariantQueueTests {
       return me
     }
 
-    func leave(_ me: UInt64, _ width: Int) { _ = queue.leave(me, rendition(width).id) }
+    func cancel(_ me: UInt64, _ width: Int) { _ = queue.removeRequest(me, rendition(width).id) }
 
     /// Begins the next work.
     func begin() -> (number: UInt64, width: Int)? {
@@ -59,7 +59,7 @@ struct VariantQueueTests {
 
     /// - Returns: the widths that one decode makes.
     func gather(_ number: UInt64) -> [Int] {
-      queue.gather(number, atMost: 8) { _ in true }.map(\.rendition.width)
+      queue.coalesce(number, atMost: 8) { _ in true }.map(\.rendition.width)
     }
 
     func finish(_ number: UInt64) {
@@ -71,58 +71,58 @@ struct VariantQueueTests {
 
   @Test("one owner may use the whole queue, and half of it while others ask")
   func places() throws {
-    let line = Line(places: 4)
-    let flood = try (1...4).map { width in try #require(line.ask(width, by: "a")) }
-    #expect(line.ask(5, by: "a") == nil && line.ask(6, by: "b") == nil)
-    line.leave(flood[0], 1)
+    let line = QueueUnderTest(places: 4)
+    let flood = try (1...4).map { width in try #require(line.request(width, by: "a")) }
+    #expect(line.request(5, by: "a") == nil && line.request(6, by: "b") == nil)
+    line.cancel(flood[0], 1)
     // Owner "b" was refused lately, so the free slot is not for "a" again.
-    #expect(line.ask(5, by: "a") == nil)
-    #expect(line.ask(6, by: "b") != nil && line.waiting == 4)
-    line.leave(flood[1], 2)
-    line.leave(flood[2], 3)
-    #expect(line.ask(5, by: "a") != nil && line.ask(7, by: "a") == nil)
+    #expect(line.request(5, by: "a") == nil)
+    #expect(line.request(6, by: "b") != nil && line.waiting == 4)
+    line.cancel(flood[1], 2)
+    line.cancel(flood[2], 3)
+    #expect(line.request(5, by: "a") != nil && line.request(7, by: "a") == nil)
     // A request that joins uses no slot.
-    #expect(line.ask(6, by: "a") != nil && line.waiting == 3)
+    #expect(line.request(6, by: "a") != nil && line.waiting == 3)
   }
 
   @Test("each slot is released once its work begins or no request waits for it")
   func balances() throws {
-    let line = Line(places: 4)
-    let first = try #require(line.ask(1, by: "a"))
-    let joined = try #require(line.ask(1, by: "b"))
-    line.leave(first, 1)
+    let line = QueueUnderTest(places: 4)
+    let first = try #require(line.request(1, by: "a"))
+    let joined = try #require(line.request(1, by: "b"))
+    line.cancel(first, 1)
     #expect(line.waiting == 1, "a request still waits for it")
-    line.leave(joined, 1)
-    line.leave(joined, 1)
+    line.cancel(joined, 1)
+    line.cancel(joined, 1)
     #expect(line.waiting == 0)
-    let begun = try #require(line.ask(2, by: "a"))
+    let begun = try #require(line.request(2, by: "a"))
     #expect(line.begin()?.width == 2 && line.waiting == 0)
-    line.leave(begun, 2)
+    line.cancel(begun, 2)
     line.finish(begun)
     // All slots are free, including those of the first two.
-    #expect((3...6).allSatisfy { line.ask($0, by: "b") != nil } && line.waiting == 4)
+    #expect((3...6).allSatisfy { line.request($0, by: "b") != nil } && line.waiting == 4)
     line.close()
     #expect(line.waiting == 0)
   }
 
   @Test("the slots of all renditions of one decode are released")
   func gathered() throws {
-    let line = Line(places: 4, format: .webp)
+    let line = QueueUnderTest(places: 4, format: .webp)
     for (width, owner) in [(1, "a"), (2, "a"), (3, "b")] {
-      #expect(line.ask(width, by: owner) != nil)
+      #expect(line.request(width, by: owner) != nil)
     }
     let begun = try #require(line.begin())
     #expect(line.waiting == 2)
     #expect(line.gather(begun.number) == [1, 2, 3] && line.waiting == 0)
-    #expect((4...7).allSatisfy { line.ask($0, by: "c") != nil } && line.waiting == 4)
+    #expect((4...7).allSatisfy { line.request($0, by: "c") != nil } && line.waiting == 4)
   }
 
   @Test("every second turn goes to the next owner, however urgent the work of another one is")
   func turns() {
-    let line = Line(places: 100)
-    for width in 1...6 { #expect(line.ask(width, by: "a", at: .veryHigh) != nil) }
+    let line = QueueUnderTest(places: 100)
+    for width in 1...6 { #expect(line.request(width, by: "a", at: .veryHigh) != nil) }
     for (width, owner) in [(7, "b"), (8, "c"), (9, "b")] {
-      #expect(line.ask(width, by: owner, at: .low) != nil)
+      #expect(line.request(width, by: owner, at: .low) != nil)
     }
     var order: [Int] = []
     while let turn = line.begin() {

@@ -361,7 +361,7 @@ struct VariantsTests {
         if number == 1 {
           studio.workshop.clock.advance(by: .seconds(1))
           _ = try await studio.open(renditions[0])
-          await studio.engine.housekeeping.tidy()
+          await studio.engine.housekeeping.runRound()
         }
       }
       var kept: [Bool] = []
@@ -412,10 +412,10 @@ struct VariantsTests {
       }
       try await renderAndKeep()
       let url = try #require(SourceURL("https://a.example/a.png"))
-      #expect(try await studio.engine.dropFromCache(url) == 2)
+      #expect(try await studio.engine.deleteFromCache(url) == 2)
       #expect(try await store.variant(rendition.id) == nil)
       try await renderAndKeep()
-      #expect(try await studio.engine.dropFromCache(nil) == 1)
+      #expect(try await studio.engine.deleteFromCache(nil) == 1)
       #expect(try await store.variant(rendition.id) == nil)
       try await renderAndKeep()
       try await studio.engine.purge(studio.id, for: Workshop.me)

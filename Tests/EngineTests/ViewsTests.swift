@@ -144,7 +144,7 @@ struct ViewsTests {
     try await Workshop.open { shop in
       shop.fetcher.answer(url, with: .pieces([ok], total: nil))
       let first = try await finished(shop, new())
-      _ = try await shop.engine.dropFromCache(SourceURL(url))
+      _ = try await shop.engine.deleteFromCache(SourceURL(url))
       let second = try await finished(shop, new())
       #expect(second.id != first.id && shop.fetcher.requests.count == 2)
       try await shop.engine.purge(second.id, for: viewer)

@@ -135,30 +135,30 @@ struct WaitingForTests {
     rules.maxTransfers = 2
     rules.requestsPerSecond = 1
     var origin = OriginState()
-    #expect(origin.hold(at: start, rules) == nil)
+    #expect(origin.waitReason(at: start, rules) == nil)
     origin.begin(at: start, rules)
-    let rated = try #require(origin.hold(at: start, rules))
+    let rated = try #require(origin.waitReason(at: start, rules))
     #expect(rated == (.originRate, start + .seconds(1)))
     origin.begin(at: start + .seconds(1), rules)
-    let full = try #require(origin.hold(at: start + .seconds(1), rules))
+    let full = try #require(origin.waitReason(at: start + .seconds(1), rules))
     #expect(full == (.originLimit, nil))
-    origin.end(.unknown, at: start + .seconds(2), rules)
-    #expect(origin.hold(at: start + .seconds(2), rules) == nil)
-    origin.end(.unknown, at: start + .seconds(2), rules)
+    origin.finish(.unknown, at: start + .seconds(2), rules)
+    #expect(origin.waitReason(at: start + .seconds(2), rules) == nil)
+    origin.finish(.unknown, at: start + .seconds(2), rules)
     origin.waiting = 1
-    let behind = try #require(origin.hold(at: start + .seconds(2), rules))
+    let behind = try #require(origin.waitReason(at: start + .seconds(2), rules))
     #expect(behind == (.originRate, start + .seconds(3)), "a waiting load is served first")
 
     var gone = OriginState()
     for _ in 0..<rules.maxFailures {
       gone.begin(at: start, rules)
-      gone.end(.unreached, at: start, rules)
+      gone.finish(.unreached, at: start, rules)
     }
-    let paused = try #require(gone.hold(at: start, rules))
+    let paused = try #require(gone.waitReason(at: start, rules))
     #expect(paused == (.originPaused, start + rules.firstPause))
     let later = start + rules.firstPause
     gone.begin(at: later, rules)
-    let probed = try #require(gone.hold(at: later, rules))
+    let probed = try #require(gone.waitReason(at: later, rules))
     #expect(probed == (.originPaused, nil))
   }
 }
@@ -186,7 +186,7 @@ struct QueuePositionsTests {
     for job in alone { positions.add([job]) }
     #expect(batch.map { positions.ahead(of: $0) } == (0..<5_000).map { $0 })
     #expect(alone.map { positions.ahead(of: $0) } == (5_000..<5_099).map { $0 })
-    positions.take(Array(batch[..<1_234]))
+    positions.removeClaimed(Array(batch[..<1_234]))
     #expect(batch[1_234...].map { positions.ahead(of: $0) } == (0..<3_766).map { $0 })
     #expect(alone.map { positions.ahead(of: $0) } == (3_766..<3_865).map { $0 })
     let urgent = [job(.high), job(.high)]
@@ -195,7 +195,7 @@ struct QueuePositionsTests {
     positions.add([low])
     #expect(urgent.map { positions.ahead(of: $0) } == [0, 1])
     #expect(positions.ahead(of: batch[1_234]) == 2 && positions.ahead(of: low) == 3_867)
-    positions.take(urgent + Array(batch[1_234...]) + Array(alone[..<50]))
+    positions.removeClaimed(urgent + Array(batch[1_234...]) + Array(alone[..<50]))
     #expect(positions.ahead(of: alone[50]) == 0 && positions.ahead(of: low) == 49)
     positions.clear()
     #expect(positions.ahead(of: low) == 0)
@@ -211,14 +211,14 @@ struct QueuePositionsTests {
       let ahead = try #require(positions.ahead(of: jobs[place]))
       #expect(abs(ahead - place) <= 40, "\(place)")
     }
-    positions.take(Array(jobs[..<10_000]))
+    positions.removeClaimed(Array(jobs[..<10_000]))
     let ahead = try #require(positions.ahead(of: jobs[15_000]))
     #expect(abs(ahead - 5_000) <= 40)
-    positions.take([jobs[19_999]])
+    positions.removeClaimed([jobs[19_999]])
     #expect(positions.ahead(of: job(at: 20_000)) == 0)
     // Added after it was claimed.
     let fast = job(at: 20_001)
-    positions.take([fast])
+    positions.removeClaimed([fast])
     positions.add([fast])
     #expect(positions.ahead(of: job(at: 20_002)) == 0)
   }
@@ -233,9 +233,9 @@ struct QueuePositionsTests {
     let (new, later, high) = (job(at: 1), job(at: 2), job(.high, at: 3))
     positions.add([new, later, high])
     #expect(positions.ahead(of: later) == nil)
-    positions.take([old])
+    positions.removeClaimed([old])
     #expect(positions.ahead(of: later) == nil)
-    positions.take([new])
+    positions.removeClaimed([new])
     #expect(positions.ahead(of: later) == 1 && positions.ahead(of: high) == 0)
     #expect(positions.ahead(of: job(.low, at: 4)) == nil)
     positions.clear()

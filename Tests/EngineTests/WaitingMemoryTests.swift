@@ -28,7 +28,7 @@ struct WaitingMemoryTests {
   /// Takes memory for copies of the job until none is left.
   private static func fill(_ memory: inout WaitingMemory, _ job: Job) -> [WaitingMemory.Part] {
     var parts: [WaitingMemory.Part] = []
-    while let part = memory.take(job, at: moment) { parts.append(part) }
+    while let part = memory.reserve(job, at: moment) { parts.append(part) }
     return parts
   }
 
@@ -37,7 +37,7 @@ struct WaitingMemoryTests {
     var memory = WaitingMemory()
     let short = Self.fill(&memory, Self.job())
     #expect(short.count > 9_000 && short.count < 12_000)
-    #expect(memory.places == 0)
+    #expect(memory.remainingJobs == 0)
     for part in short { memory.release(part) }
     let long = Self.fill(&memory, Self.job(headerBytes: 64_000))
     #expect(long.count > 800 && long.count < 1_000)
@@ -49,21 +49,21 @@ struct WaitingMemoryTests {
     let defaults = (0..<2).map { _ in
       SharedDefaults(Self.submission(headerBytes: 1_000_000), tags: [])
     }
-    var parts = [memory.hold(Self.job(over: defaults[0]))]
-    let places = memory.places
-    parts.append(memory.hold(Self.job(over: defaults[0])))
-    #expect(memory.places == places - 1)
-    parts.append(memory.hold(Self.job(over: defaults[1])))
-    #expect(memory.places < places - 150)
+    var parts = [memory.reserveUnchecked(Self.job(over: defaults[0]))]
+    let places = memory.remainingJobs
+    parts.append(memory.reserveUnchecked(Self.job(over: defaults[0])))
+    #expect(memory.remainingJobs == places - 1)
+    parts.append(memory.reserveUnchecked(Self.job(over: defaults[1])))
+    #expect(memory.remainingJobs < places - 150)
     for part in parts { memory.release(part) }
-    #expect(memory.places == WaitingMemory().places)
+    #expect(memory.remainingJobs == WaitingMemory().remainingJobs)
   }
 
   @Test("one owner gets at most half of the memory while another one asks for some")
   func owners() {
     var memory = WaitingMemory()
     let first = Self.fill(&memory, Self.job())
-    #expect(memory.take(Self.job(by: "bert"), at: Self.moment) == nil)
+    #expect(memory.reserve(Self.job(by: "bert"), at: Self.moment) == nil)
     for part in first.dropFirst(first.count / 4) { memory.release(part) }
     let again = Self.fill(&memory, Self.job())
     #expect(abs(again.count - first.count / 4) <= 1)

@@ -64,14 +64,14 @@ struct ThreadPoolTests {
     async let blocked: Void = single.run { open.wait() }
     await open.entered()
     let order = Order()
-    let before = single.handedOver
+    let before = single.enqueuedCount
     let low = Namer("low", on: single.serialLane(priority: 1), order)
     let high = Namer("high", on: single.serialLane(priority: 2), order)
     let lane = single.serialLane(priority: 1)
     let raised = Namer("raised", on: lane, order)
-    lane.move(to: 3)
+    lane.setPriority(3)
     let tasks = [low, high, raised].map { namer in Task { await namer.tell() } }
-    while single.handedOver < before + 3 { await Task.yield() }
+    while single.enqueuedCount < before + 3 { await Task.yield() }
     open.open()
     for task in tasks { await task.value }
     await blocked
@@ -85,17 +85,17 @@ struct ThreadPoolTests {
     async let blocked: Void = pool.run { open.wait() }
     await open.entered()
     let order = Order()
-    let before = pool.handedOver
+    let before = pool.enqueuedCount
     let lane = pool.serialLane(priority: 1)
     let namers = [
       Namer("low", on: pool.serialLane(priority: 2), order), Namer("raised", on: lane, order),
     ]
     let tasks = namers.map { namer in Task { await namer.tell() } }
-    while pool.handedOver < before + 2 { await Task.yield() }
-    lane.move(to: 1)
-    #expect(pool.handedOver == before + 2)
-    for priority: UInt8 in [3, 2, 4] { lane.move(to: priority) }
-    #expect(pool.handedOver == before + 4, "only a higher priority adds an entry")
+    while pool.enqueuedCount < before + 2 { await Task.yield() }
+    lane.setPriority(1)
+    #expect(pool.enqueuedCount == before + 2)
+    for priority: UInt8 in [3, 2, 4] { lane.setPriority(priority) }
+    #expect(pool.enqueuedCount == before + 4, "only a higher priority adds an entry")
     open.open()
     for task in tasks { await task.value }
     await blocked

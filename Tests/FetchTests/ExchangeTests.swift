@@ -5,14 +5,14 @@ import Testing
 
 @Suite("The exchange between the loop's thread and the task")
 struct ExchangeTests {
-  private static func open() throws -> (RunningLoop, Exchange) {
+  private static func open() throws -> (RunningLoop, TransferExchange) {
     let configuration = CurlFetcher.Configuration()
     let settings = TransferSettings(configuration)
     let running = RunningLoop(try EventLoop(settings: settings) { _ in })
-    return (running, Exchange(id: 1, loop: running.loop, capacity: 1_000, maxBytes: 1_000))
+    return (running, TransferExchange(id: 1, loop: running.loop, capacity: 1_000, maxBytes: 1_000))
   }
 
-  private static func begin(_ exchange: Exchange) {
+  private static func begin(_ exchange: TransferExchange) {
     exchange.deliver(
       ResponseHead(status: 200, fields: [], contentLength: 10, timings: TransferTimings()))
     [UInt8](repeating: 7, count: 4).withUnsafeBufferPointer { _ = exchange.append($0) }
@@ -22,7 +22,7 @@ struct ExchangeTests {
   func brokenBeforeAsked() async throws {
     let (running, exchange) = try Self.open()
     Self.begin(exchange)
-    exchange.end(.truncated(received: 4, expected: 10))
+    exchange.finish(.truncated(received: 4, expected: 10))
     #expect(try await exchange.head().status == 200)
     #expect(try await exchange.next() == [7, 7, 7, 7])
     await #expect(throws: FetchError.truncated(received: 4, expected: 10)) {

@@ -15,8 +15,8 @@ struct SecondBarrierTests {
     configuration.policy.allowNetworks = [CIDR("127.0.0.1/32")!]
     let settings = TransferSettings(configuration)
     let running = RunningLoop(try EventLoop(settings: settings) { _ in })
-    let exchange = Exchange(id: 1, loop: running.loop, capacity: 1_000, maxBytes: 1_000)
-    let route = Route(
+    let exchange = TransferExchange(id: 1, loop: running.loop, capacity: 1_000, maxBytes: 1_000)
+    let route = TransferRoute(
       url: "http://\(host):\(origin.port)/", host: host, port: origin.port,
       addresses: pinned.map { IPAddress($0)! }, nameTime: .zero, policy: configuration.policy,
       proxy: proxy)

@@ -18,9 +18,11 @@ struct PlacesTests {
   func rule() {
     var configuration = HTTPServer.Configuration()
     (configuration.maxConnections, configuration.probes) = (3, (["/livez"], 2))
-    let places = Places(configuration)
-    func next(_ taken: Int, _ probes: Int, idle: Set<Places.Kind> = []) -> Places.Kind? {
-      places.next(taken: taken, byProbes: probes) { idle.contains($0) }
+    let places = ConnectionSlots(configuration)
+    func next(_ taken: Int, _ probes: Int, idle: Set<ConnectionSlots.Kind> = []) -> ConnectionSlots
+      .Kind?
+    {
+      places.nextSlot(taken: taken, byProbes: probes) { idle.contains($0) }
     }
     #expect(next(2, 0) == .regular)
     #expect(next(3, 0, idle: [.regular]) == .regular)
@@ -28,7 +30,7 @@ struct PlacesTests {
     #expect(next(3, 2) == nil)
     #expect(next(3, 2, idle: [.probe]) == .probe)
     configuration.probes.paths = []
-    #expect(Places(configuration).next(taken: 3, byProbes: 0) { $0 == .probe } == nil)
+    #expect(ConnectionSlots(configuration).nextSlot(taken: 3, byProbes: 0) { $0 == .probe } == nil)
   }
 
   @Test("the connection that has waited longest for a request is evicted")

@@ -17,14 +17,14 @@ private final class TestStream: ContentStream {
   /// Sent again and again when there is no other piece.
   private let endless: [UInt8]?
   let keepAlive: KeepAlive?
-  let endsAnywhere: Bool
+  let mayEndAnywhere: Bool
 
   init(
     _ pieces: [StreamPiece] = [], log: Log = Log(), keepAlive: KeepAlive? = nil,
     endsAnywhere: Bool = true, endless: [UInt8]? = nil
   ) {
     (self.log, self.keepAlive, self.endless) = (log, keepAlive, endless)
-    self.endsAnywhere = endsAnywhere
+    self.mayEndAnywhere = endsAnywhere
     state.withLock { $0.pieces = pieces }
   }
 

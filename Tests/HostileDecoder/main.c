@@ -79,7 +79,7 @@ static int deepen(int depth) {
     return depth == INT32_MAX ? 0 : deepen(depth + 1) + some[0];
 }
 
-/// Sends a crash report, as `CIsolation_last_word` reads it.
+/// Sends a crash report, as `CIsolation_crash_signal` reads it.
 static void say_last_word(int32_t number) {
     const int32_t word[] = {0x4C415354, number};
     CIsolation_send(channel, word, sizeof word);

@@ -5,12 +5,12 @@ final class Faults: Sendable {
   private let found = Mutex<[String]>([])
 
   /// Records a fault; only the first twenty are kept.
-  func note(_ fault: @autoclosure () -> String) {
+  func record(_ fault: @autoclosure () -> String) {
     found.withLock { if $0.count < 20 { $0.append(fault()) } }
   }
 
   func expect(_ isRight: Bool, _ fault: @autoclosure () -> String) {
-    if !isRight { note(fault()) }
+    if !isRight { record(fault()) }
   }
 
   var all: [String] { found.withLock { $0 } }

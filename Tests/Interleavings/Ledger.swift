@@ -24,7 +24,7 @@ final class Ledger: Sendable {
     /// Whether a client requested the cancellation, or ended a subscription that holds the job.
     var mayBeCancelled = false
     /// The end that a client received, if no client had requested another fetch.
-    var told: Phase?
+    var receivedEnd: Phase?
   }
 
   private let entries = Mutex<[JobID: Entry]>([:])
@@ -47,7 +47,7 @@ final class Ledger: Sendable {
   }
 
   /// Checks a change that the store made.
-  func stored(_ before: Job?, _ after: Job) {
+  func checkStored(_ before: Job?, _ after: Job) {
     // Appended last, because clients may then change the entry at once.
     defer { if before == nil { order.withLock { $0.append(after.id) } } }
     entries.withLock { entries in
@@ -84,32 +84,32 @@ final class Ledger: Sendable {
 
   /// Checks a state that a client received.
   /// - Parameter before: the entry when the client sent its request.
-  func shown(_ job: Job, after before: Entry?, origins: Origins) {
-    guard let entry = self[job.id] else { return faults.note("\(job.id) was never submitted") }
+  func checkReceived(_ job: Job, after before: Entry?, origins: Origins) {
+    guard let entry = self[job.id] else { return faults.record("\(job.id) was never submitted") }
     faults.expect(before?.isPurged != true, "\(job.id) was purged and is reported as \(job.phase)")
     guard job.phase.isFinished else {
-      if entry.asked == 0, let told = before?.told {
-        faults.note("\(job.id) was \(told) and is \(job.phase)")
+      if entry.asked == 0, let told = before?.receivedEnd {
+        faults.record("\(job.id) was \(told) and is \(job.phase)")
       }
       return
     }
     change(job.id) { entry in
       guard entry.asked == 0 else { return }
-      if let told = entry.told {
+      if let told = entry.receivedEnd {
         faults.expect(told == job.phase, "\(job.id) was \(told) and is \(job.phase)")
       }
-      entry.told = job.phase
+      entry.receivedEnd = job.phase
     }
-    judge(job, origins)
+    checkEnd(job, origins)
   }
 
   /// Checks that the job's URLs can have this end.
-  private func judge(_ job: Job, _ origins: Origins) {
+  private func checkEnd(_ job: Job, _ origins: Origins) {
     let plans = job.submission.urls.compactMap(origins.plan)
     switch job.phase {
     case .success:
       guard let image = job.image, let url = image.url, let plan = origins.plan(of: url) else {
-        return faults.note("\(job.id) is a success without an image")
+        return faults.record("\(job.id) is a success without an image")
       }
       faults.expect(
         plans.contains { $0.url == url } && plan.mayBeWhole && image.bytes == plan.bytes.count,
@@ -119,7 +119,9 @@ final class Ledger: Sendable {
       // An unreachable origin fails all its URLs.
       let origins = Set(plans.map(\.url.origin))
       let isOut = self.refusing.isDisjoint(with: origins) ? Set<FailureCode>() : [.connectFailure]
-      guard let failure = job.failure else { return faults.note("\(job.id) failed for no reason") }
+      guard let failure = job.failure else {
+        return faults.record("\(job.id) failed for no reason")
+      }
       faults.expect(
         codes.union(isOut).contains(failure.code), "\(job.id) failed with \(failure)")
     case .queued, .loading, .cancelled: break
@@ -130,7 +132,7 @@ final class Ledger: Sendable {
   private var refusing: Set<String> { refusals.withLock { $0 } }
 
   /// Sets the origins that refuse connections for some URL.
-  func note(refusing origins: Set<String>) { refusals.withLock { $0 = origins } }
+  func setRefusing(_ origins: Set<String>) { refusals.withLock { $0 = origins } }
 }
 
 extension Submission {
@@ -142,10 +144,10 @@ extension Submission {
 }
 
 /// Checks the states that one client received: an older state must not follow a newer one.
-struct Sight {
+struct ReceivedStates {
   private var last: [JobID: Job] = [:]
 
-  mutating func see(_ job: Job, _ faults: Faults) {
+  mutating func check(_ job: Job, _ faults: Faults) {
     defer { last[job.id] = job }
     guard let before = last[job.id] else { return }
     faults.expect(

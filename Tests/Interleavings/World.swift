@@ -30,8 +30,8 @@ final class World: Sendable {
     origins = Origins(
       Self.urls, limit: limit, &numbers, isStrict: !interrupts && !hasLowData,
       miscounts: plant == .miscount, faults)
-    ledger.note(
-      refusing: Set(
+    ledger.setRefusing(
+      Set(
         origins.plans.filter { $0.failures.contains(.connectFailure) }.map(\.url.origin)))
     var configuration = JobEngine.Configuration()
     configuration.workers = numbers.number(1...4)
@@ -48,14 +48,14 @@ final class World: Sendable {
     self.configuration = configuration
     store = MemoryJobStore { World.now }
     self.numbers = numbers
-    await store.show { [ledger] before, after in ledger.stored(before, after) }
+    await store.show { [ledger] before, after in ledger.checkStored(before, after) }
     if plant == .lostUpdate { await store.tear() }
   }
 
   private let calls = Later<[Int: String]>()
 
   /// Records the call that a client makes now; nil: none.
-  func doing(_ number: Int, _ what: String?) {
+  func recordCall(_ number: Int, _ what: String?) {
     var calls = calls.value ?? [:]
     calls[number] = what
     self.calls.value = calls
@@ -107,7 +107,7 @@ final class World: Sendable {
     await withTaskGroup { group in
       group.addTask { [faults] in
         do { try await engine.run { isReady.finish() } } catch {
-          faults.note("failed to start: \(error)")
+          faults.record("failed to start: \(error)")
         }
       }
       for await _ in ready {}
@@ -125,7 +125,7 @@ final class World: Sendable {
         let own = Numbers(numbers.next())
         let steps = numbers.number(2...10)
         group.addTask { [self] in
-          var client = Client(number, of: self, engine, own)
+          var client = RandomClient(number, of: self, engine, own)
           await client.work(steps)
         }
       }
@@ -150,7 +150,7 @@ final class World: Sendable {
     await serve(stopWithin: .zero) { [self] engine in
       if !stops { await crowd(engine, first) }
       await crowd(engine, last)
-      var client = Client(0, of: self, engine, last)
+      var client = RandomClient(0, of: self, engine, last)
       await client.finish()
     }
     await audit()
@@ -158,7 +158,7 @@ final class World: Sendable {
 
   /// Checks that the stored state is exactly the reported one.
   private func audit() async {
-    for held in await store.leftovers { faults.note("\(held) was not cleaned up") }
+    for held in await store.leftovers { faults.record("\(held) was not cleaned up") }
     origins.expectIdle()
     for id in ledger.jobs {
       guard let entry = ledger[id] else { continue }

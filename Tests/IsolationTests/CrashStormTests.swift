@@ -13,7 +13,9 @@ struct CrashStormTests {
 
   @Test("images that crash their decoders only slow other images down")
   func crashes() async throws {
-    let (service, hostile) = (IsolatedCodec(), IsolatedCodec.hostile { $0.patience = .seconds(1) })
+    let (service, hostile) = (
+      IsolatedCodec(), IsolatedCodec.hostile { $0.replyTimeout = .seconds(1) }
+    )
     let photo = Fixtures.jpeg
     // The comparison: the same number of images that are decoded normally.
     let calm = await Self.times(of: photo, by: service) {
@@ -32,7 +34,9 @@ struct CrashStormTests {
 
   @Test("images that hang do not block other images beyond their time limit")
   func hangs() async {
-    let (service, hostile) = (IsolatedCodec(), IsolatedCodec.hostile { $0.patience = .seconds(1) })
+    let (service, hostile) = (
+      IsolatedCodec(), IsolatedCodec.hostile { $0.replyTimeout = .seconds(1) }
+    )
     await withTaskGroup { group in
       for number in 0..<100 {
         group.addTask {

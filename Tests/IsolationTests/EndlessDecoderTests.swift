@@ -16,7 +16,7 @@ struct EndlessDecoderTests {
   private static func codec() -> IsolatedCodec {
     .hostile {
       ($0.maxTime, $0.longestStep) = (.seconds(3_600), .seconds(3_600))
-      $0.patience = .milliseconds(5)
+      $0.replyTimeout = .milliseconds(5)
     }
   }
 
@@ -24,7 +24,7 @@ struct EndlessDecoderTests {
   func looks() async throws {
     let decoder = Self.codec().makeDecoder(limits: DecodeLimits())
     decoder.append(Self.endless)
-    decoder.end()
+    decoder.finishInput()
     var looks: [Duration] = []
     var elsewhere = Duration.zero
     while looks.count < 40 {
@@ -42,7 +42,7 @@ struct EndlessDecoderTests {
   func waiting() throws {
     let decoder = Self.codec().makeDecoder(limits: DecodeLimits())
     decoder.append(Self.endless)
-    decoder.end()
+    decoder.finishInput()
     let (start, steps) = (ContinuousClock.now, 300)
     for _ in 0..<steps { #expect(try decoder.step() == .hasMore) }
     #expect(ContinuousClock.now - start > .milliseconds(steps / 2))
@@ -80,7 +80,7 @@ private actor OneThread {
   func decode(_ bytes: [UInt8], by codec: IsolatedCodec) async -> CodecError? {
     let decoder = codec.makeDecoder(limits: DecodeLimits())
     decoder.append(bytes)
-    decoder.end()
+    decoder.finishInput()
     var isAway = false
     do throws(CodecError) {
       while !Task.isCancelled {

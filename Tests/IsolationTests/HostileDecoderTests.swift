@@ -92,7 +92,7 @@ struct HostileDecoderTests {
 
   @Test("a slow image in a reused decoder is tried again, at the lowest priority")
   func again() {
-    let codec = IsolatedCodec.hostile { $0.mostIdle = 1 }
+    let codec = IsolatedCodec.hostile { $0.maxIdle = 1 }
     #expect(Self.end(of: "write", by: codec) == .broken(format: .jpeg, detail: "denied"))
     #expect(
       Self.end(of: "a loop after others", by: codec) == .broken(format: .jpeg, detail: "denied"))
@@ -104,7 +104,7 @@ struct HostileDecoderTests {
   @Test("a decoder that does nothing is ended after the same time")
   func nothing() {
     let patience = Duration.seconds(3)
-    let impatient = IsolatedCodec.hostile { $0.patience = patience }
+    let impatient = IsolatedCodec.hostile { $0.replyTimeout = patience }
     let start = ContinuousClock.now
     #expect(Self.end(of: "say nothing", by: impatient) == .crashed(how: "it did not respond"))
     #expect(ContinuousClock.now - start < patience * 2)
@@ -143,10 +143,10 @@ struct HostileDecoderTests {
 
   @Test("a decoder that never sends a promised file is ended, and blocks no thread")
   func promises() throws {
-    let codec = IsolatedCodec.hostile { $0.patience = .seconds(2) }
+    let codec = IsolatedCodec.hostile { $0.replyTimeout = .seconds(2) }
     let decoder = codec.makeDecoder(limits: DecodeLimits(), variants: [Self.small])
     decoder.append(Self.bytes("lie: variant taken"))
-    decoder.end()
+    decoder.finishInput()
     var longest = Duration.zero
     #expect(throws: CodecError.crashed(how: "it did not respond")) {
       while true {
@@ -166,7 +166,7 @@ struct HostileDecoderTests {
 
   @Test("a decoder passes neither corrupted memory nor replies to the next image")
   func next() {
-    let codec = IsolatedCodec.hostile { $0.mostIdle = 1 }
+    let codec = IsolatedCodec.hostile { $0.maxIdle = 1 }
     for first in ["plant", "two answers"] {
       for size in [64, 100_000] {
         #expect(Self.end(of: first, by: codec) != nil)
@@ -183,7 +183,7 @@ struct HostileDecoderTests {
     "a compromised decoder does not make later images fail, of any size and number",
     arguments: [0, 32 << 20])
   func large(mostRemembered: Int) {
-    let codec = IsolatedCodec.hostile { ($0.mostIdle, $0.mostRemembered) = (1, mostRemembered) }
+    let codec = IsolatedCodec.hostile { ($0.maxIdle, $0.maxRetainedBytes) = (1, mostRemembered) }
     #expect(Self.end(of: "plant a late crash", by: codec) != nil)
     let end = Self.end(of: "write", by: codec, size: 600_000, pieces: 65_536)
     #expect(end == .broken(format: .jpeg, detail: "denied"))
@@ -191,7 +191,7 @@ struct HostileDecoderTests {
 
   @Test("a false header of a compromised decoder does not make the image fail permanently")
   func madeUpHeader() {
-    let codec = IsolatedCodec.hostile { $0.mostIdle = 1 }
+    let codec = IsolatedCodec.hostile { $0.maxIdle = 1 }
     #expect(Self.end(of: "plant a header", by: codec) != nil)
     // The bytes after the header arrive later.
     #expect(Self.end(of: "a header", by: codec, pieces: 32) == .noDecoder)
@@ -199,7 +199,7 @@ struct HostileDecoderTests {
 
   @Test("a decoder finds no bytes of earlier images in the shared memory")
   func remains() {
-    let codec = IsolatedCodec.hostile { $0.mostIdle = 1 }
+    let codec = IsolatedCodec.hostile { $0.maxIdle = 1 }
     let before = Self.end(of: "who", by: codec)
     #expect(Self.end(of: "write", by: codec, size: 100_000, of: 0xA5) != nil)
     #expect(Self.end(of: "a variant", by: codec, variants: [Self.small]) == nil)
@@ -210,7 +210,7 @@ struct HostileDecoderTests {
 
   @Test("a decoder that computes while idle is ended soon")
   func spinning() async throws {
-    let codec = IsolatedCodec.hostile { ($0.mostIdle, $0.maxTime) = (1, .seconds(3_600)) }
+    let codec = IsolatedCodec.hostile { ($0.maxIdle, $0.maxTime) = (1, .seconds(3_600)) }
     guard case .broken(_, let detail) = Self.end(of: "spin once it is idle", by: codec) else {
       Issue.record("no reply")
       return
@@ -237,7 +237,7 @@ struct HostileDecoderTests {
 
   @Test("a compromised decoder does not affect the next rendering")
   func nextRendering() {
-    let codec = IsolatedCodec.hostile { $0.mostIdle = 1 }
+    let codec = IsolatedCodec.hostile { $0.maxIdle = 1 }
     #expect(Self.end(of: "plant", by: codec) != nil)
     let image = ImageDescription(format: .jpeg, width: 10, height: 10)
     let rendering = codec.render(Self.bytes("write"), of: image, as: [Variant(format: .jpeg)])

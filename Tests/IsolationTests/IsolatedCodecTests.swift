@@ -130,9 +130,9 @@ struct IsolatedCodecTests {
   @Test(
     "formats that need isolation are refused without a seccomp filter")
   func withoutFilter() {
-    let bare = IsolatedCodec.Layers(hasFilter: false, landlock: 7)
-    let held = IsolatedCodec.Layers(hasFilter: true, landlock: nil)
-    func formats(by layers: IsolatedCodec.Layers) -> Set<ImageFormat>? {
+    let bare = IsolatedCodec.SandboxLayers(hasFilter: false, landlock: 7)
+    let held = IsolatedCodec.SandboxLayers(hasFilter: true, landlock: nil)
+    func formats(by layers: IsolatedCodec.SandboxLayers) -> Set<ImageFormat>? {
       let step = DecoderRequest.Step(task: .decode(DecodeLimits(), []), hasEnded: true)
       guard case .decode(let limits, _)? = step.permitted(by: layers)?.task else { return nil }
       return limits.formats
@@ -240,7 +240,7 @@ struct IsolatedCodecTests {
 
   @Test("many images have a process each, and some processes are kept for the next")
   func many() async {
-    let codec = IsolatedCodec { $0.mostIdle = 3 }
+    let codec = IsolatedCodec { $0.maxIdle = 3 }
     let expected = Decoding(Fixtures.smallPNG, by: StreamingCodec())
     await withTaskGroup { group in
       for _ in 0..<40 {
@@ -255,7 +255,7 @@ struct IsolatedCodecTests {
     func steps() throws -> [DecodeStep] {
       let decoder = Self.codec.makeDecoder(limits: DecodeLimits(), variants: [Self.thumbnail])
       decoder.append(Fixtures.jpeg)
-      decoder.end()
+      decoder.finishInput()
       var steps: [DecodeStep] = []
       while true {
         steps.append(try decoder.step())
@@ -274,7 +274,7 @@ struct IsolatedCodecTests {
 
   @Test("in a crowd, an arriving image waits for more of its bytes and is still decoded")
   func crowd() throws {
-    let codec = IsolatedCodec { $0.crowd = 2 }
+    let codec = IsolatedCodec { $0.busyThreshold = 2 }
     let bytes = Fixtures.smallPNG
     let decoders = (0..<4).map { _ in codec.makeDecoder(limits: DecodeLimits()) }
     let first = try decoders.map { decoder in
@@ -286,7 +286,7 @@ struct IsolatedCodecTests {
     #expect(first[0] > 1 && first[1] > 1 && first[2] == 1 && first[3] == 1)
     for decoder in decoders {
       decoder.append(Array(bytes.dropFirst(100)))
-      decoder.end()
+      decoder.finishInput()
       while true {
         guard case .finished(let image) = try decoder.step() else { continue }
         #expect(image.format == .png)
@@ -297,7 +297,7 @@ struct IsolatedCodecTests {
 
   @Test("an abandoned image leaves nothing to the next image")
   func abandoned() {
-    let codec = IsolatedCodec { $0.mostIdle = 1 }
+    let codec = IsolatedCodec { $0.maxIdle = 1 }
     for _ in 0..<3 {
       let decoder = codec.makeDecoder(limits: DecodeLimits())
       decoder.append(Array(Fixtures.jpeg.prefix(2_000)))
@@ -308,7 +308,7 @@ struct IsolatedCodecTests {
 
   @Test("a process is replaced after its number of images")
   func replaced() {
-    let codec = IsolatedCodec { $0.picturesPerProcess = 2 }
+    let codec = IsolatedCodec { $0.imagesPerProcess = 2 }
     for _ in 0..<7 { #expect(Decoding(Fixtures.smallJPEG, by: codec).error == nil) }
   }
 

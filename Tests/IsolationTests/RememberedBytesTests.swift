@@ -15,23 +15,23 @@ struct RememberedBytesTests {
   private static func pool() -> DecoderPool {
     var configuration = IsolatedCodec.Configuration()
     configuration.program = BuiltProgram.path("HostileDecoder")
-    (configuration.mostIdle, configuration.mostRemembered) = (1, most)
+    (configuration.maxIdle, configuration.maxRetainedBytes) = (1, most)
     return DecoderPool(configuration, log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
   }
 
   /// Whether no bytes are kept.
   private static func isFree(_ pool: DecoderPool) -> Bool {
-    guard pool.remember(most) else { return false }
-    return pool.remember(-most)
+    guard pool.reserveRetained(most) else { return false }
+    return pool.reserveRetained(-most)
   }
 
   @Test("kept bytes are released once an image has switched to a fresh decoder")
   func changed() {
     let pool = Self.pool()
     let session = DecoderSession(pool)
-    #expect(session.remember(400 << 10))
+    #expect(session.reserveRetained(400 << 10))
     #expect(!Self.isFree(pool))
-    session.changeDecoder()
+    session.switchDecoder()
     #expect(Self.isFree(pool))
     withExtendedLifetime(session) {}
   }
@@ -42,7 +42,7 @@ struct RememberedBytesTests {
     func decoder(_ what: String, count: Int) -> IsolatedDecoder {
       let decoder = IsolatedDecoder(pool, limits: DecodeLimits(), variants: [])
       decoder.append(Array(what.utf8) + [UInt8](repeating: 0, count: count))
-      decoder.end()
+      decoder.finishInput()
       return decoder
     }
     func end(of decoder: IsolatedDecoder) -> CodecError? {

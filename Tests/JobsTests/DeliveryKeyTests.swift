@@ -24,14 +24,15 @@ struct DeliveryKeyTests {
   func line() throws {
     let key = try #require(DeliveryKey("list/{line}.{ext}"))
     let digest = try #require(ImageDigest(bytes: [UInt8](repeating: 0, count: 32)))
-    func filled(_ place: BatchPlace?) -> String? {
+    func filled(_ place: BatchPosition?) -> String? {
       let job = Job(
         id: JobID(at: Timestamp(milliseconds: 1)), owner: .anonymous,
         submission: Submission(source: .local("x.png")), priority: .normal, tags: [],
         createdAt: Timestamp(milliseconds: 1), batch: place)
       return job.key(key, of: digest, ending: "png", variant: nil)
     }
-    #expect(filled(BatchPlace(id: JobID(at: Timestamp(milliseconds: 0)), line: 7)) == "list/7.png")
+    #expect(
+      filled(BatchPosition(id: JobID(at: Timestamp(milliseconds: 0)), line: 7)) == "list/7.png")
     #expect(filled(nil) == "list/_.png")
   }
 

@@ -25,7 +25,7 @@ struct JobQueryTests {
     let fetcher = ScriptedFetcher(
       spellings: ["b\u{FC}cher.example": one, "b\u{FC}cher.example.": one])
     var query = JobQuery(owner: nil, now: Timestamp(milliseconds: 0), limit: 1)
-    (query.host, query.hostSpelling) = (host, fetcher.spelling(of: host))
+    (query.host, query.hostSpelling) = (host, fetcher.canonicalSpelling(of: host))
     let jobs = [job(spelledBy: fetcher), job(spelledBy: nil)]
     #expect(jobs.map(query.selects) == areFound)
   }

@@ -71,7 +71,7 @@ struct PhaseTests {
     let failure = JobFailure.fetch(.originStatus(503, retryAfter: 9))
     var job = job()
     job.start(at: clock.now)
-    job.turn(to: .alternative(0), after: failure)
+    job.continueTry(with: .alternative(0), after: failure)
     #expect(job.phase == .queued && job.lastFailure == failure && job.nextAttempt == nil)
     job.start(at: clock.now)
     job.requeue()
@@ -88,7 +88,7 @@ struct PhaseTests {
     job.start(at: clock.now)
     var report = ProgressReport(of: job)
     report.attempts = 1
-    job.take(report)
+    job.applyLastReport(report)
     job.fail(.storageFull, at: clock.now, keptFor: .seconds(1))
     #expect(job.failure == .storageFull && job.expiresAt != nil)
     let isQueued = job.fetchAgain(at: clock.now, from: .regular)
@@ -122,7 +122,7 @@ struct PhaseTests {
       var report = ProgressReport(of: shown)
       report.progress = Progress(completed: count, total: 1_000)
       let before = shown.version
-      shown.note(report)
+      shown.applyReport(report)
       #expect(shown.version == before + 1 && shown.revision == stored.revision)
     }
     var recovered = stored
@@ -132,7 +132,7 @@ struct PhaseTests {
     #expect(recovered.tries == 0, "a crash does not count as a try")
 
     var edited = stored
-    edited.keepProgress(of: shown)
+    edited.copyProgress(from: shown)
     let isEdited = edited.edit(priority: .high, tags: nil)
     #expect(isEdited)
     #expect(edited.progress.completed == 600, "the progress is copied from memory")
@@ -145,7 +145,7 @@ struct PhaseTests {
     job.start(at: clock.now)
     var changed = job
     changed.requeue()
-    for _ in 0..<(1 << 20 + 9) { job.note(ProgressReport(of: job)) }
+    for _ in 0..<(1 << 20 + 9) { job.applyReport(ProgressReport(of: job)) }
     #expect(changed.version > job.version)
   }
 
@@ -158,7 +158,7 @@ struct PhaseTests {
       job.start(at: clock.now, by: Instance(number: number))
       #expect(job.version > version)
       for _ in 0..<50 {
-        job.note(ProgressReport(of: job))
+        job.applyReport(ProgressReport(of: job))
         _ = job.edit(priority: job.priority == .low ? .high : .low, tags: nil)
       }
       version = job.version
@@ -170,13 +170,13 @@ struct PhaseTests {
   func lifted() {
     var undone = job()
     undone.start(at: clock.now, by: Instance(number: 9))
-    undone.note(ProgressReport(of: undone))
+    undone.applyReport(ProgressReport(of: undone))
     var other = job()
     other.start(at: clock.now, by: Instance(number: 3))
     #expect(other.version < undone.version)
-    var isLifted = other.lift(above: undone)
+    var isLifted = other.raiseRevision(above: undone)
     #expect(isLifted && other.version > undone.version && other.phase == .loading)
-    isLifted = other.lift(above: undone)
+    isLifted = other.raiseRevision(above: undone)
     #expect(!isLifted)
 
     // After the same number of changes the job is in another phase.
@@ -186,7 +186,7 @@ struct PhaseTests {
     again.start(at: clock.now, by: Instance(number: 9))
     _ = queued.cancel(at: clock.now, keptFor: .zero)
     #expect(queued.isBehind(again) && !again.isBehind(again))
-    isLifted = queued.lift(above: again)
+    isLifted = queued.raiseRevision(above: again)
     #expect(isLifted && queued.version > again.version)
   }
 
@@ -195,11 +195,15 @@ struct PhaseTests {
     var job = job()
     job.start(at: clock.now)
     let taken = job.version
-    job.note(ProgressReport(of: job))
-    #expect(job.isAt([taken]) && job.isAt([job.version]) && job.isAt(nil))
-    #expect(job.isAt([1, taken]) && !job.isAt([1]) && !job.isAt([]))
+    job.applyReport(ProgressReport(of: job))
+    #expect(
+      job.isUnchanged(since: [taken]) && job.isUnchanged(since: [job.version])
+        && job.isUnchanged(since: nil))
+    #expect(
+      job.isUnchanged(since: [1, taken]) && !job.isUnchanged(since: [1])
+        && !job.isUnchanged(since: []))
     let shown = job.version
     _ = job.edit(priority: .high, tags: nil)
-    #expect(!job.isAt([taken, shown]) && job.isAt([job.version]))
+    #expect(!job.isUnchanged(since: [taken, shown]) && job.isUnchanged(since: [job.version]))
   }
 }

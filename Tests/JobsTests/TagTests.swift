@@ -26,8 +26,8 @@ struct TagTests {
   func wanted() {
     var query = SubscriptionQuery(caller: Caller(owner: .anonymous, isAdmin: true))
     query.tag = composed
-    #expect(query.wants(job))
+    #expect(query.includes(job))
     query.tag = decomposed
-    #expect(!query.wants(job))
+    #expect(!query.includes(job))
   }
 }

@@ -30,13 +30,14 @@ struct WebhookMessageTests {
       var message = try message()
       var waits: [Double] = []
       while let moment = message.nextTry {
-        message.note(answer(503, at: moment), under: .standard, dice: dice)
+        message.recordAnswer(answer(503, at: moment), under: .standard, dice: dice)
         if let next = message.nextTry { waits.append((next - moment).inSeconds - 0.02) }
       }
       let expected = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400].map {
         $0 * (1 + dice / 4)
       }
-      #expect(zip(waits, expected).allSatisfy { abs($0 - $1) < 0.01 } && waits.count == 9, "\(waits)")
+      #expect(
+        zip(waits, expected).allSatisfy { abs($0 - $1) < 0.01 } && waits.count == 9, "\(waits)")
       #expect(message.state == .failed && message.tries.count == 10)
     }
   }
@@ -48,7 +49,7 @@ struct WebhookMessageTests {
       (301, .pending), (307, .pending), (404, .pending), (500, .pending), (nil, .pending),
     ] as [(Int?, WebhookMessage.State)] {
       var message = try message()
-      message.note(answer(status), under: .standard, dice: 0)
+      message.recordAnswer(answer(status), under: .standard, dice: 0)
       #expect(
         message.state == state && (message.nextTry == nil) == (state != .pending), "\(status ?? 0)")
       let made = try #require(message.tries.first)
@@ -61,7 +62,7 @@ struct WebhookMessageTests {
   func retryAfter() throws {
     for (asked, waited) in [(1.0, 5.0), (60, 60), (1e7, 86_400)] {
       var message = try message()
-      message.note(answer(429, retryAfter: .seconds(asked)), under: .standard, dice: 0)
+      message.recordAnswer(answer(429, retryAfter: .seconds(asked)), under: .standard, dice: 0)
       let wait = try (#require(message.nextTry) - Self.start).inSeconds
       #expect(abs(wait - waited) < 0.1)
     }
@@ -73,7 +74,7 @@ struct WebhookMessageTests {
     let id = message.id
     for _ in 0..<40 {
       message.sendAgain(at: Self.start)
-      message.note(answer(200), under: .standard, dice: 0)
+      message.recordAnswer(answer(200), under: .standard, dice: 0)
     }
     #expect(message.tries.count == WebhookMessage.mostTries && message.id == id)
   }

@@ -35,10 +35,10 @@ struct BucketOwnerTests {
   func first() async throws {
     let bucket = try await Self.bucket()
     let place = BucketOwner(of: bucket)
-    for _ in 0..<2 { try await place.settle(for: Store(called: "one")) }
+    for _ in 0..<2 { try await place.claim(for: Store(called: "one")) }
     #expect(try await Self.owner(of: bucket) == "one\n")
-    await #expect(throws: BucketOwner.Refusal.taken(by: "one", notBy: "two")) {
-      try await place.settle(for: Store(called: "two"))
+    await #expect(throws: BucketOwner.Refusal.ownedByOther(by: "one", notBy: "two")) {
+      try await place.claim(for: Store(called: "two"))
     }
   }
 
@@ -48,13 +48,13 @@ struct BucketOwnerTests {
     let owners = await withTaskGroup(of: String?.self) { group in
       for number in 0..<8 {
         group.addTask {
-          (try? await place.settle(for: Store(called: "\(number)"))).map { "\(number)" }
+          (try? await place.claim(for: Store(called: "\(number)"))).map { "\(number)" }
         }
       }
       return await group.reduce(into: []) { $0 += [$1].compactMap(\.self) }
     }
     #expect(owners.count == 1, "\(owners)")
-    try await place.settle(for: Store(called: try #require(owners.first)))
+    try await place.claim(for: Store(called: try #require(owners.first)))
   }
 
   @Test("a prefix with images but without an owner is refused until an operator names one")
@@ -63,14 +63,14 @@ struct BucketOwnerTests {
     let place = BucketOwner(of: bucket)
     let images: [ImageDigest] = [ImageDigest(of: [1]), ImageDigest(of: [2])]
     for image in images { try await Self.put(S3ImageStore.key(of: ImageName(image)), in: bucket) }
-    let refusal = BucketOwner.Refusal.taken(by: nil, notBy: "new")
-    await #expect(throws: refusal) { try await place.settle(for: Store(called: "new")) }
+    let refusal = BucketOwner.Refusal.ownedByOther(by: nil, notBy: "new")
+    await #expect(throws: refusal) { try await place.claim(for: Store(called: "new")) }
     #expect("\(refusal)".contains("nothing was deleted"))
     #expect(try await Self.owner(of: bucket) == nil)
     #expect(try await bucket.list().keys.count == 3)
     let name = Array("new".utf8)
     try await bucket.put("home", OutgoingContent(name), digest: ImageDigest(of: name))
-    try await place.settle(for: Store(called: "new"))
+    try await place.claim(for: Store(called: "new"))
   }
 
   @Test(
@@ -81,14 +81,14 @@ struct BucketOwnerTests {
     defer { server.origin.stop() }
     let place = BucketOwner(
       of: try S3TroubleTests.bucket(at: server.origin), patience: .milliseconds(500))
-    let late = Task { try await place.settle(for: Store(called: "one")) }
+    let late = Task { try await place.claim(for: Store(called: "one")) }
     await poll { server.writes == (status == 200 ? 2 : 1) }
     // Another job store that saw no owner either.
     server.write("two")
-    await #expect(throws: BucketOwner.Refusal.taken(by: "two", notBy: "one")) {
+    await #expect(throws: BucketOwner.Refusal.ownedByOther(by: "two", notBy: "one")) {
       try await late.value
     }
-    try await place.settle(for: Store(called: "two"))
+    try await place.claim(for: Store(called: "two"))
   }
 }
 

@@ -40,7 +40,7 @@ struct S3BucketTests {
   func deadline() async throws {
     let asked = Mutex<[Duration]>([])
     let bucket = S3Bucket(
-      S3Bucket.Place(
+      S3Bucket.Address(
         endpoint: SourceURL("http://a.example")!, region: "r", bucket: "b", prefix: "",
         isPathStyle: true),
       send: { request throws(FetchError) in

@@ -101,7 +101,7 @@ struct StoringTests {
   @Test("one thread, created at the start, reads the parts of all uploads")
   func threads() async throws {
     let bucket = S3Bucket(
-      S3Bucket.Place(
+      S3Bucket.Address(
         endpoint: SourceURL("http://a.example")!, region: "r", bucket: "b", isPathStyle: true),
       send: { request throws(FetchError) in Self.taken(request) },
       credentials: S3CredentialSource(S3Credentials(accessKey: "A", secretKey: "S")),
@@ -219,7 +219,9 @@ struct StoringTests {
     let origin = try ScriptedOrigin()
     let other = Data(TestBucket.digest(of: [9]).bytes).base64EncodedString()
     origin.on("/b/k", .status(200, headers: [("x-amz-checksum-sha256", other)]))
-    await #expect(throws: S3Error.otherBytes) { try await Self.store([1], in: Self.faulty(origin)) }
+    await #expect(throws: S3Error.checksumMismatch) {
+      try await Self.store([1], in: Self.faulty(origin))
+    }
     #expect(origin.requests.count == 1)
     let sent = origin.requests[0]
     #expect(

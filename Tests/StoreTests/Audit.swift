@@ -62,7 +62,7 @@ extension SQLiteJobStore {
   /// Expects the queue state in memory to match the database.
   func auditWaiting(_ location: SourceLocation = #_sourceLocation) async throws {
     let wrong = try await writer.perform { transaction in
-      var looked = try ParkedHeads(transaction.db)
+      var looked = try ParkedJobs(transaction.db)
       var wrong: [String] = []
       let counted = try StoreCounters(counting: transaction.db)
       for held in transaction.held.rows.values {
@@ -81,17 +81,17 @@ extension SQLiteJobStore {
         wrong.append("the next due time")
       }
       for origin in Set(looked.origins).union(transaction.counters.parked.origins) {
-        func places(_ heads: ParkedHeads) -> Set<Lanes.Place> {
+        func places(_ heads: ParkedJobs) -> Set<ReadyQueues.Position> {
           Set(heads.places(of: origin, ownedBy: { _ in true }, last: false) { _ in true })
         }
         let all = places(looked).union(places(transaction.counters.parked))
         for place in all {
-          let head = try looked.head(origin, place, transaction.db)
-          let known = try transaction.counters.parked.head(origin, place, transaction.db)
+          let head = try looked.first(origin, place, transaction.db)
+          let known = try transaction.counters.parked.first(origin, place, transaction.db)
           if head != known { wrong.append("\(origin) at \(place)") }
         }
       }
-      if !counted.lanes.hasSameReady(as: transaction.counters.lanes) {
+      if !counted.readyQueues.hasSameReadyJobs(as: transaction.counters.readyQueues) {
         wrong.append("the ready jobs")
       }
       wrong += Self.imageOwners(counted, transaction.counters)

@@ -23,14 +23,14 @@ struct BatchListingTests {
       query.states = [.finished]
       for last in numbers {
         let page = try await store.read { [query] in
-          try BatchListing(query: query, maxLooks: most).page($0)
+          try BatchListing(query: query, maxRowsPerPage: most).page($0)
         }
         #expect(page.batches.isEmpty && page.hasMore)
         #expect(page.last == batches[last].id)
         query.before = page.last
       }
       let page = try await store.read { [query] in
-        try BatchListing(query: query, maxLooks: most).page($0)
+        try BatchListing(query: query, maxRowsPerPage: most).page($0)
       }
       #expect(page.batches.map(\.id) == [batches[0].id] && !page.hasMore)
     }

@@ -277,14 +277,14 @@ struct DurabilityTests {
     _ = try await store.submit(job)
     _ = try await store.update(job.id, under: nil) { $0.cancel(at: .at(5), keptFor: .seconds(9)) }
     func take(_ sending: [WebhookMessage]) async throws -> [WebhookMessage] {
-      try await store.base.takeMessages(
+      try await store.base.claimMessages(
         MessageRequest(by: instance, sending: Set(sending.map(\.id)), count: 9, perHost: 2)
       ).messages
     }
     store.clock.set(.at(10))
     let taken = try await take([])
     var message = try #require(taken.first)
-    message.note(
+    message.recordAnswer(
       WebhookAnswer(
         at: .at(20), time: .zero, status: nil,
         error: .noResponse(host: "a.example", detail: String(repeating: "x", count: 100_000))),
@@ -294,11 +294,13 @@ struct DurabilityTests {
       try db.execute(sql: "PRAGMA max_page_count = \(pages)")
     }
     for _ in 0..<3 {
-      await #expect(throws: StoreError.full) { try await store.base.settle(message, by: instance) }
+      await #expect(throws: StoreError.full) {
+        try await store.base.saveResult(message, by: instance)
+      }
       #expect(try await take(taken).isEmpty)
     }
     try store.onWriter { try $0.execute(sql: "PRAGMA max_page_count = 1000000") }
-    try await store.base.settle(message, by: instance)
+    try await store.base.saveResult(message, by: instance)
     #expect(try await store.base.messages(of: job.id) == [message])
     await store.close()
   }

@@ -24,7 +24,7 @@ struct PartialCrashTests {
     let bytes = imageBytes(count + 100_000)
     let staged = try await fixture.stage(key, Array(bytes.prefix(count)), .sample(bytes.count))
     try fixture.crash()
-    let kept = try #require(try await store.take(key))
+    let kept = try #require(try await store.takePartial(key))
     #expect(kept.response == .sample(bytes.count))
     #expect(kept.count <= count && kept.count >= count - 65_536)
     #expect(kept.bytes.read(at: 0, count: count) == Array(bytes.prefix(kept.count)))
@@ -56,9 +56,9 @@ struct PartialCrashTests {
     let many = try await fixture.stage(.sample("b"), imageBytes(1_100_000), .sample(3_000_000))
     #expect(!fixture.files("partials").isEmpty)
     try fixture.crash()
-    let kept = try await fixture.store.take(key)
+    let kept = try await fixture.store.takePartial(key)
     #expect(kept == nil || !isSoon)
-    #expect(try await fixture.store.take(.sample("b")) != nil)
+    #expect(try await fixture.store.takePartial(.sample("b")) != nil)
     withExtendedLifetime([few, many]) {}
   }
 
@@ -71,7 +71,7 @@ struct PartialCrashTests {
     #expect(fixture.files("incoming") == [])
     try staged.write(imageBytes(100_000))
     try fixture.crash()
-    #expect(store.keptBytes == 0)
+    #expect(store.partialBytes == 0)
     #expect(try await store.removeUnfinished() == 1)
     #expect(fixture.files("incoming") + fixture.files("partials") == [])
     withExtendedLifetime(staged) {}
@@ -83,8 +83,8 @@ struct PartialCrashTests {
     staged.identify(key, .sample(5_000_000))
     try staged.write(imageBytes(recorded))
     try fixture.crash()
-    #expect(try await store.take(.sample("b")) == nil)
-    #expect(try await store.take(key)?.response == .sample(5_000_000))
+    #expect(try await store.takePartial(.sample("b")) == nil)
+    #expect(try await store.takePartial(key)?.response == .sample(5_000_000))
     withExtendedLifetime(staged) {}
   }
 
@@ -93,11 +93,11 @@ struct PartialCrashTests {
     var held = [try await fixture.stage(key, imageBytes(recorded))]
     for bootID in ["second", nil] {
       try fixture.crash(bootID: bootID)
-      #expect(try await store.take(key) == nil)
+      #expect(try await store.takePartial(key) == nil)
       #expect(fixture.files("incoming") + fixture.files("partials") == [])
       try await fixture.setAside(key, imageBytes(recorded))
       #expect(try await fixture.kept(key) != nil)
-      try await store.drop(key)
+      try await store.deletePartial(key)
       held.append(try await fixture.stage(key, imageBytes(recorded, seed: 7)))
     }
     withExtendedLifetime(held) {}
@@ -108,7 +108,7 @@ struct PartialCrashTests {
     try await fixture.setAside(key, imageBytes(1_000))
     for bootID in ["second", nil, "first"] {
       try fixture.crash(bootID: bootID)
-      #expect(store.keptBytes == 1_000)
+      #expect(store.partialBytes == 1_000)
       #expect(try await fixture.kept(key) == imageBytes(1_000))
     }
   }
@@ -118,22 +118,22 @@ struct PartialCrashTests {
     let bytes = imageBytes(300_000)
     try await fixture.setAside(key, Array(bytes.prefix(1_000)))
     try fixture.crash(bootID: "second")
-    let kept = try #require(try await store.take(key))
+    let kept = try #require(try await store.takePartial(key))
     try kept.staged.write(Array(bytes.dropFirst(1_000)))
     try fixture.crash(bootID: "second")
-    #expect(store.keptBytes == 300_000)
-    let again = try #require(try await store.take(key))
+    #expect(store.partialBytes == 300_000)
+    let again = try #require(try await store.takePartial(key))
     #expect(again.bytes.read(at: 0, count: 300_000) == bytes)
     try fixture.crash(bootID: "third")
     #expect(try await fixture.kept(key) == Array(bytes.prefix(1_000)))
-    #expect(store.keptBytes == 1_000)
+    #expect(store.partialBytes == 1_000)
     withExtendedLifetime((kept, again)) {}
   }
 
   @Test("a transfer that was opened and not changed is still stored")
   func taken() async throws {
     try await fixture.setAside(key, imageBytes(1_000))
-    let kept = try await store.take(key)
+    let kept = try await store.takePartial(key)
     try fixture.crash(bootID: "second")
     #expect(try await fixture.kept(key) == imageBytes(1_000))
     withExtendedLifetime(kept) {}
@@ -165,7 +165,7 @@ struct PartialCrashTests {
       #expect(symlink("/etc/passwd", path + "/partials/link") == 0)
       #expect(symlink("/etc/passwd", path + "/partials/y.json") == 0)
     }
-    #expect(store.keptBytes == 0)
+    #expect(store.partialBytes == 0)
     #expect(fixture.files("partials") == [])
     #expect(access("/etc/passwd", R_OK) == 0)
   }
@@ -176,7 +176,7 @@ struct PartialCrashTests {
     try fixture.crash { path in
       for name in try bytesFiles(in: path + "/incoming") { unlink(name) }
     }
-    #expect(store.keptBytes == 0)
+    #expect(store.partialBytes == 0)
     #expect(fixture.files("partials") == [])
     withExtendedLifetime(staged) {}
   }
@@ -190,7 +190,7 @@ struct PartialCrashTests {
     }
     _ = try await fixture.kept(.sample("a"))
     try fixture.crash(maxBytes: 250)
-    #expect(store.keptBytes == 200)
+    #expect(store.partialBytes == 200)
     for (name, isKept) in [("a", true), ("b", false), ("c", false), ("d", true)] {
       #expect(try await (fixture.kept(.sample(name)) != nil) == isKept, "\(name)")
     }
@@ -201,11 +201,11 @@ struct PartialCrashTests {
     try await fixture.setAside(key, imageBytes(100))
     try fixture.crash(maxBytes: 0)
     #expect(fixture.files("partials") == [])
-    #expect(store.keptBytes == 0)
+    #expect(store.partialBytes == 0)
     let staged = try await fixture.stage(key, imageBytes(recorded))
     #expect(fixture.files("partials") == [])
-    try await staged.setAside()
+    try await staged.keepPartial()
     #expect(fixture.files("incoming") + fixture.files("partials") == [])
-    #expect(try await store.take(key) == nil)
+    #expect(try await store.takePartial(key) == nil)
   }
 }

@@ -83,14 +83,14 @@ final class PartialFixture {
   func setAside(
     _ key: Fingerprint, _ bytes: [UInt8], _ response: PartialResponse = .sample()
   ) async throws {
-    try await stage(key, bytes, response).setAside()
+    try await stage(key, bytes, response).keepPartial()
   }
 
   /// Opens the stored transfer, reads its bytes and stores it again.
   func kept(_ key: Fingerprint) async throws -> [UInt8]? {
-    guard let kept = try await store.take(key) else { return nil }
+    guard let kept = try await store.takePartial(key) else { return nil }
     let bytes = kept.bytes.read(at: 0, count: kept.count + 1)
-    try await kept.staged.setAside()
+    try await kept.staged.keepPartial()
     return bytes
   }
 

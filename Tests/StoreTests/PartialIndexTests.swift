@@ -9,7 +9,7 @@ struct PartialIndexTests {
 
   /// Stores a transfer named by its number, and returns the names to delete.
   private func keep(_ number: Int, _ bytes: Int, in kept: inout PartialIndex) -> [String] {
-    kept.keep(PartialIndex.Entry(name: "\(number)", bytes: bytes), for: Self.key(number))
+    kept.insert(PartialIndex.Entry(name: "\(number)", bytes: bytes), for: Self.key(number))
   }
 
   @Test("the oldest transfers are removed until the sum is within the limit")
@@ -30,7 +30,7 @@ struct PartialIndexTests {
     _ = keep(1, 40, in: &kept)
     #expect(keep(2, 101, in: &kept) == ["2"])
     #expect(kept.bytes == 40)
-    #expect(kept.take(Self.key(2)) == nil)
+    #expect(kept.remove(Self.key(2)) == nil)
   }
 
   @Test("a limit of zero stores nothing")
@@ -44,8 +44,8 @@ struct PartialIndexTests {
   func renewed() {
     var kept = PartialIndex(maxBytes: 100)
     for number in 1...4 { _ = keep(number, 25, in: &kept) }
-    #expect(kept.take(Self.key(1))?.name == "1")
-    #expect(kept.take(Self.key(1)) == nil)
+    #expect(kept.remove(Self.key(1))?.name == "1")
+    #expect(kept.remove(Self.key(1)) == nil)
     #expect(kept.bytes == 75)
     #expect(keep(1, 25, in: &kept) == [])
     #expect(keep(5, 25, in: &kept) == ["2"])
@@ -67,7 +67,7 @@ struct PartialIndexTests {
       #expect(gone == (round < 7 ? [] : ["\(number)"]))
     }
     var sum = 0
-    for number in 0..<7 { sum += kept.take(Self.key(number))?.bytes ?? 0 }
+    for number in 0..<7 { sum += kept.remove(Self.key(number))?.bytes ?? 0 }
     #expect(sum == (4_993..<5_000).map { $0 % 100 + 1 }.reduce(0, +))
     #expect(kept.bytes == 0)
   }

@@ -39,27 +39,27 @@ struct PostgresGenerationTests {
     let first = try name(await reserve(store, as: lost, holder))
     #expect(try name(await reserve(store, as: lost, another)) == first, "while it is stored")
     for holder in [holder, another] { try await store.release(holder) }
-    #expect(try await store.leavingImages(9, of: lost) == [])
-    #expect(try await store.abandonedImages(9, for: lost) == [first])
-    #expect(try await store.leavingImages(9, of: lost) == [first], "as after a lost answer")
+    #expect(try await store.imagesPendingDeletion(9, of: lost) == [])
+    #expect(try await store.unreferencedImages(9, for: lost) == [first])
+    #expect(try await store.imagesPendingDeletion(9, of: lost) == [first], "as after a lost answer")
 
     clock.set(.at(10_001))
     let other = try await store.register(for: .seconds(10))
     #expect(
-      try await store.abandonedImages(9, for: other) == [],
+      try await store.unreferencedImages(9, for: other) == [],
       "the other instance is still deleting it")
     _ = try await store.recoverExpired(9)
     #expect(try await reserve(store, as: other) == .pendingDeletion)
-    #expect(try await store.abandonedImages(9, for: other) == [first])
-    try await store.forget([first])
+    #expect(try await store.unreferencedImages(9, for: other) == [first])
+    try await store.confirmDeletion([first])
     let second = try name(await reserve(store, as: other))
     #expect(second.digest == digest && second != first)
 
     // The lost instance reports its deletion late.
-    try await store.forget([first])
+    try await store.confirmDeletion([first])
     #expect(try await store.keptImage(digest) == KeptImage(second, bytes: 100_000))
     #expect(try await store.markOrphans([first, second], for: other) == [first])
-    try await store.forget([first])
+    try await store.confirmDeletion([first])
     #expect(try await store.keptImage(digest)?.name == second)
     try await store.audit()
     await store.close()

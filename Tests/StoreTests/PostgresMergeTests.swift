@@ -46,7 +46,7 @@ struct PostgresMergeTests {
     }
     _ = try await together(8) { [store] number in
       // This variant is too large.
-      try await store.keep(
+      try await store.save(
         variants[number], within: number == 6 ? 9 : .max, releasing: holders[number])
     }
     for variant in variants[..<6] { #expect(try await store.variant(variant.id) == variant) }
@@ -54,7 +54,7 @@ struct PostgresMergeTests {
     let count = try database.server.run(
       "SELECT count(DISTINCT xmin::text) FROM cache", in: database.name)
     #expect(Int(count.filter(\.isNumber)) == 1)
-    #expect(try await store.abandonedImages(9) == [.sample(6)])
+    #expect(try await store.unreferencedImages(9) == [.sample(6)])
     try await store.audit()
     await store.close()
   }
@@ -67,10 +67,10 @@ struct PostgresMergeTests {
       _ = try await store.reserve(variant.digest, bytes: 10, as: holder, limit: .max / 2)
     }
     _ = try await together(4) { [store] number in
-      try await store.keep(variants[number], within: 99, releasing: holders[number])
+      try await store.save(variants[number], within: 99, releasing: holders[number])
     }
     let kept = try #require(try await store.variant(variants[0].id))
-    let abandoned = try await store.abandonedImages(9)
+    let abandoned = try await store.unreferencedImages(9)
     #expect(abandoned.count == 3 && !abandoned.contains(kept.digest))
     #expect(try await store.cacheCounts() == (1, 10))
     try await store.audit()

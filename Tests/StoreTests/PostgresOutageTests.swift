@@ -131,18 +131,18 @@ struct PostgresOutageTests {
 
   @Test("a claim that may be committed during its repetition is checked again by the next one")
   func lateClaim() {
-    let unknown = UnknownClaims()
+    let unknown = UncertainClaims()
     let attempt = ClaimAttempt(unknown)
-    #expect(attempt.begin() == [])
-    _ = attempt.note([1, 2])
-    #expect(attempt.begin() == [1, 2])
-    _ = attempt.note([3])
+    #expect(attempt.startTry() == [])
+    _ = attempt.record([1, 2])
+    #expect(attempt.startTry() == [1, 2])
+    _ = attempt.record([3])
     attempt.succeed()
     let next = ClaimAttempt(unknown)
-    #expect(next.begin() == [1, 2])
-    _ = next.note([4])
+    #expect(next.startTry() == [1, 2])
+    _ = next.record([4])
     next.succeed()
-    #expect(ClaimAttempt(unknown).begin() == [])
+    #expect(ClaimAttempt(unknown).startTry() == [])
   }
 
   @Test("a claim that is committed after the next one is found by a renewal of the lease")
@@ -259,7 +259,8 @@ struct PostgresOutageTests {
   }
 
   /// Waits for an event, for up to 15 seconds.
-  private func receives(_ wanted: News, in news: AsyncStream<News>) async -> Bool {
+  private func receives(_ wanted: InstanceEvent, in news: AsyncStream<InstanceEvent>) async -> Bool
+  {
     await withTaskGroup(of: Bool.self) { group in
       group.addTask {
         for await one in news where one == wanted { return true }
@@ -281,13 +282,13 @@ struct PostgresOutageTests {
     let pid = try #require(try await eventuallyListening(in: database, 1).first)
     let other = try Self.open(database)
     let instance = try await store.register(for: .seconds(1_000))
-    let received = other.news(for: try await other.register(for: .seconds(1_000)))
+    let received = other.events(for: try await other.register(for: .seconds(1_000)))
     try await eventuallyListening(in: database)
     try database.server.run("SELECT pg_terminate_backend(\(pid))")
     // During the pause before the next connection.
     try await Task.sleep(for: .milliseconds(100))
     let id = JobID(at: .at(1))
-    store.tell(.changed(id), from: instance)
+    store.publish(.changed(id), from: instance)
     #expect(await receives(.changed(id), in: received))
     await store.close()
     await other.close()
@@ -301,7 +302,7 @@ struct PostgresOutageTests {
     let store = try PostgresJobStore(PostgresJobStore.Configuration(url: url))
     let other = try Self.open(database)
     let instance = try await store.register(for: .seconds(1_000))
-    let received = other.news(for: try await other.register(for: .seconds(1_000)))
+    let received = other.events(for: try await other.register(for: .seconds(1_000)))
     try await eventuallyListening(in: database)
     let (first, second) = (JobID(at: .at(1)), JobID(at: .at(2)))
     let cuts = Atomic(0)
@@ -310,13 +311,13 @@ struct PostgresOutageTests {
       cuts.add(1, ordering: .relaxed)
       return .cut
     }
-    store.tell(.changed(first), from: instance)
+    store.publish(.changed(first), from: instance)
     // Each try uses a new connection.
     let deadline = ContinuousClock.now + patience
     while cuts.load(ordering: .relaxed) < 2, ContinuousClock.now < deadline {
       try await Task.sleep(for: .milliseconds(10))
     }
-    store.tell(.changed(second), from: instance)
+    store.publish(.changed(second), from: instance)
     proxy.judge(nil)
     for id in [first, second] { #expect(await receives(.changed(id), in: received)) }
     await store.close()
@@ -332,7 +333,7 @@ struct PostgresOutageTests {
     let store = try PostgresJobStore(PostgresJobStore.Configuration(url: url))
     let other = try Self.open(database)
     let instance = try await store.register(for: .seconds(1_000))
-    let received = other.news(for: try await other.register(for: .seconds(1_000)))
+    let received = other.events(for: try await other.register(for: .seconds(1_000)))
     try await eventuallyListening(in: database)
     let cuts = Atomic(0)
     proxy.judge { bytes in
@@ -341,7 +342,7 @@ struct PostgresOutageTests {
       else { return .none }
       return .cut
     }
-    store.tell(.constrained(true), from: instance)
+    store.publish(.constrained(true), from: instance)
     // Repeating the setting could undo a newer one of another instance.
     #expect(await receives(.lost, in: received))
     #expect(cuts.load(ordering: .relaxed) == 1)
@@ -355,7 +356,7 @@ struct PostgresOutageTests {
     let database = try TestDatabase(in: .shared)
     let store = try Self.open(database)
     let instance = try await store.register(for: .seconds(1_000))
-    let received = store.news(for: instance)
+    let received = store.events(for: instance)
     try await eventuallyListening(in: database, 1)
     // The store's NOTIFY waits for the lock, and its answer arrives together with this
     // notification.
@@ -367,7 +368,7 @@ struct PostgresOutageTests {
         """, in: database.name)
     }.value
     try await Task.sleep(for: .milliseconds(700))
-    store.tell(.cacheDropped, from: instance)
+    store.publish(.cacheDeleted, from: instance)
     _ = try await others
     #expect(await receives(.queued, in: received))
     await store.close()
@@ -378,12 +379,13 @@ struct PostgresOutageTests {
     let database = try TestDatabase(in: .shared)
     let (store, other) = (try Self.open(database), try Self.open(database))
     let instance = try await store.register(for: .seconds(1_000))
-    let received = other.news(for: try await other.register(for: .seconds(1_000)))
+    let received = other.events(for: try await other.register(for: .seconds(1_000)))
     try await eventuallyListening(in: database)
-    let removed = News.removed((0..<News.mostIDs).map { JobID(at: .at(Int64($0))) })
-    store.tell(removed, from: instance)
-    store.tell(.imagesGone((0..<500).map { ImageDigest.sample($0) }), from: instance)
-    store.tell(.queued, from: instance)
+    let removed = InstanceEvent.removed(
+      (0..<InstanceEvent.mostIDs).map { JobID(at: .at(Int64($0))) })
+    store.publish(removed, from: instance)
+    store.publish(.imagesDeleted((0..<500).map { ImageDigest.sample($0) }), from: instance)
+    store.publish(.queued, from: instance)
     // In this order: a store that has just connected also receives `.lost`.
     for news in [removed, .lost, .queued] { #expect(await receives(news, in: received)) }
     await store.close()
@@ -396,14 +398,14 @@ struct PostgresOutageTests {
     let (store, other) = (try Self.open(database), try Self.open(database))
     let instance = try await store.register(for: .seconds(1_000))
     let another = try await other.register(for: .seconds(1_000))
-    let (own, received) = (store.news(for: instance), other.news(for: another))
+    let (own, received) = (store.events(for: instance), other.events(for: another))
     let ids = (0..<500).map { JobID(at: .at(Int64($0))) }
     // No event is received before both connections listen.
     try await eventuallyListening(in: database)
-    for id in ids { store.tell(.changed(id), from: instance) }
-    store.tell(.removed([ids[0]]), from: instance)
-    other.tell(.queued, from: another)
-    var found: [News] = []
+    for id in ids { store.publish(.changed(id), from: instance) }
+    store.publish(.removed([ids[0]]), from: instance)
+    other.publish(.queued, from: another)
+    var found: [InstanceEvent] = []
     for await news in received where isOfAnother(news) {
       found.append(news)
       if found.count == ids.count + 1 { break }
@@ -417,8 +419,8 @@ struct PostgresOutageTests {
     await other.close()
   }
 
-  private func isOfAnother(_ news: News) -> Bool {
-    if case .heard = news { return false }
+  private func isOfAnother(_ news: InstanceEvent) -> Bool {
+    if case .heartbeat = news { return false }
     return news != .lost
   }
 
@@ -426,10 +428,10 @@ struct PostgresOutageTests {
   func heardUntil() async throws {
     let database = try TestDatabase(in: .shared)
     let store = try Self.open(database)
-    let received = store.news(for: try await store.register(for: .seconds(1_000)))
+    let received = store.events(for: try await store.register(for: .seconds(1_000)))
     try await eventuallyListening(in: database, 1)
     let began = ContinuousClock.now
-    for await case .heard(let moment) in received where moment > began {
+    for await case .heartbeat(let moment) in received where moment > began {
       #expect(moment <= .now)
       break
     }
@@ -450,12 +452,12 @@ struct PostgresOutageTests {
     let database = try TestDatabase(in: .shared)
     let (store, other) = (try Self.open(database), try Self.open(database))
     let instance = try await store.register(for: .seconds(1_000))
-    let received = other.news(for: try await other.register(for: .seconds(1_000)))
+    let received = other.events(for: try await other.register(for: .seconds(1_000)))
     try await eventuallyListening(in: database)
     try await purgeList(in: store)
     // Earlier `.lost` events arrive before this one.
-    store.tell(.cacheDropped, from: instance)
-    #expect(await receives(.cacheDropped, in: received))
+    store.publish(.cacheDeleted, from: instance)
+    #expect(await receives(.cacheDeleted, in: received))
     // The first commit fails with a conflict.
     try database.server.run(
       """
@@ -468,7 +470,7 @@ struct PostgresOutageTests {
     #expect(try await store.endStopped(9, keptFor: .seconds(9)).removed.count == 1)
     let commits = try database.server.run("SELECT last_value FROM commits", in: database.name)
     #expect(commits.filter(\.isNumber) == "2")
-    store.tell(.queued, from: instance)
+    store.publish(.queued, from: instance)
     for await news in received {
       #expect(news != .lost)
       if news == .queued { break }
@@ -485,12 +487,12 @@ struct PostgresOutageTests {
     let store = try PostgresJobStore(PostgresJobStore.Configuration(url: url))
     let other = try Self.open(database)
     let instance = try await store.register(for: .seconds(1_000))
-    let received = other.news(for: try await other.register(for: .seconds(1_000)))
+    let received = other.events(for: try await other.register(for: .seconds(1_000)))
     try await eventuallyListening(in: database)
     try await purgeList(in: store)
     // Earlier `.lost` events arrive before this one.
-    store.tell(.cacheDropped, from: instance)
-    #expect(await receives(.cacheDropped, in: received))
+    store.publish(.cacheDeleted, from: instance)
+    #expect(await receives(.cacheDeleted, in: received))
     try database.server.run(
       """
       CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS

@@ -97,8 +97,8 @@ struct PostgresPipelineTests {
   @Test("reads of one snapshot do not see later commits")
   func oneMoment() throws {
     let other = Session(session.settings)
-    let counts = try session.look { transaction in
-      try transaction.atOneMoment { () -> [Int] in
+    let counts = try session.read { transaction in
+      try transaction.withSnapshot { () -> [Int] in
         let first = try transaction.execute("SELECT FROM t").count
         try other.connected().run("INSERT INTO t VALUES (1)", by: deadline)
         let second = try transaction.execute("SELECT FROM t").count
@@ -116,8 +116,8 @@ struct PostgresPipelineTests {
   func failedLook(statement: String) throws {
     struct GivenUp: Error {}
     #expect(throws: (any Error).self) {
-      try session.look { transaction in
-        try transaction.atOneMoment { () -> Void in
+      try session.read { transaction in
+        try transaction.withSnapshot { () -> Void in
           if !statement.isEmpty { try transaction.execute(statement) }
           throw GivenUp()
         }

@@ -10,13 +10,13 @@ struct PostgresPlanTests {
   private static let statements: [(sql: String, values: [SQLValue], condition: String)] = [
     (Transaction.expired, [.int(nil), .int(9)], "Index Cond: (expires_at <="),
     (Transaction.forgetKeys, [.int(nil), .int(60), .int(9)], "Index Cond: (created_at <"),
-    (Transaction.forgetOrigins, [.int(nil), .int(9)], "Index Cond: (next_at <="),
+    (Transaction.deleteIdleOrigins, [.int(nil), .int(9)], "Index Cond: (next_at <="),
     (
-      Transaction.untidyBatches, [.int(nil)],
+      Transaction.batchesToMaintain, [.int(nil)],
       "Index Cond: ((stage = ANY ('{2,3}'::integer[])) AND (expires_at <="
     ),
     (
-      Transaction.forgetLines, [.int(1), .int(9)],
+      Transaction.deleteRejectedLines, [.int(1), .int(9)],
       "Index Cond: ((batch = '1'::bigint) AND (line <="
     ),
     (

@@ -46,7 +46,7 @@ struct RecordTests {
     _ = lowData.fetchAgain(at: .at(11), from: .lowData)
     var alternative = lowData
     alternative.start(at: .at(12))
-    alternative.turn(to: .alternative(2), after: .fetch(.originStatus(503, retryAfter: 7)))
+    alternative.continueTry(with: .alternative(2), after: .fetch(.originStatus(503, retryAfter: 7)))
     var retried = Job.sample(13)
     retried.start(at: .at(14))
     retried.retry(after: .fetch(.timeout(seconds: 0.5)), from: .regular, notBefore: .at(15))

@@ -27,8 +27,10 @@ struct SQLitePlanTests {
       ORDER BY priority DESC, rank LIMIT 1
       """: "jobs_request",
       "SELECT * FROM jobs WHERE low = 1 AND id > x'61' ORDER BY id LIMIT 1": "jobs_low",
-      WriteTransaction.wake(whose: "<= 5").replacing("?", with: "9"): "jobs_waiting (not_before<?)",
-      WriteTransaction.wake(whose: "> 5").replacing("?", with: "9"): "jobs_waiting (not_before>?)",
+      WriteTransaction.makeReadyStatement(notBefore: "<= 5").replacing("?", with: "9"):
+        "jobs_waiting (not_before<?)",
+      WriteTransaction.makeReadyStatement(notBefore: "> 5").replacing("?", with: "9"):
+        "jobs_waiting (not_before>?)",
       "SELECT min(not_before) FROM jobs WHERE phase = 0 AND waiting = 1": "jobs_waiting",
       """
       SELECT origin, priority, min(rank) FROM jobs WHERE phase = 0 AND waiting = 2

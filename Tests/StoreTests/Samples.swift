@@ -129,13 +129,15 @@ extension FileImageStore {
 
   func removeUnfinished() async throws(StoreError) -> Int { try await spool.removeUnfinished() }
 
-  func take(_ key: Fingerprint) async throws(StoreError) -> KeptTransfer? {
-    try await spool.take(key)
+  func takePartial(_ key: Fingerprint) async throws(StoreError) -> PartialTransfer? {
+    try await spool.takePartial(key)
   }
 
-  func drop(_ key: Fingerprint) async throws(StoreError) { try await spool.drop(key) }
+  func deletePartial(_ key: Fingerprint) async throws(StoreError) {
+    try await spool.deletePartial(key)
+  }
 
-  var keptBytes: Int { spool.keptBytes }
+  var partialBytes: Int { spool.partialBytes }
 }
 
 extension Job {
@@ -143,6 +145,6 @@ extension Job {
   mutating func report(_ progress: Jobs.Progress) {
     var report = ProgressReport(of: self)
     report.progress = progress
-    take(report)
+    applyLastReport(report)
   }
 }

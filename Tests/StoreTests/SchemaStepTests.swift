@@ -74,7 +74,7 @@ struct SchemaStepTests {
     let session = Session(Session.Settings(configuration))
     let newer = PostgreSQL.Schema.steps + ["ALTER TABLE jobs ADD COLUMN extra int DEFAULT 7"]
     for _ in 0..<2 { try PostgreSQL.Schema.migrate(session, by: newer) }
-    let rows = try session.look { try $0.execute("SELECT id, extra FROM jobs") }
+    let rows = try session.read { try $0.execute("SELECT id, extra FROM jobs") }
     #expect(rows.all.map { rows.id($0, 0) } == [job.id] && rows.int(0, 1) == 7)
     let refusal = StoreError.unavailable(
       detail: "the database was written by a newer release: it has version \(latest + 1)")

@@ -114,23 +114,23 @@ struct UnreadableTests {
       _ = try await store.update(job.id, under: nil) { $0.cancel(at: .at(5), keptFor: .seconds(9)) }
     }
     try await jobs.damage("messages", "subject", of: batch[0].id)
-    func take(_ sending: [WebhookMessage]) async throws -> TakenMessages {
-      try await store.base.takeMessages(
+    func take(_ sending: [WebhookMessage]) async throws -> ClaimedMessages {
+      try await store.base.claimMessages(
         MessageRequest(by: instance, sending: Set(sending.map(\.id)), count: 9, perHost: 2))
     }
     let taken = try await take([])
     #expect(taken.messages.map(\.id.subject) == [batch[1].id, batch[2].id])
     #expect(taken.unreadable == 1)
-    #expect(try await take(taken.messages) == TakenMessages())
+    #expect(try await take(taken.messages) == ClaimedMessages())
     #expect(try await store.base.waitingMessages() == 2)
     // A read of this message returns an error.
     await #expect(throws: StoreError.self) { try await store.base.messages(of: batch[0].id) }
     // A message that becomes unreadable while it is sent still stores its result.
     try await jobs.damage("messages", "subject", of: batch[1].id)
     var sent = taken.messages[0]
-    sent.note(
+    sent.recordAnswer(
       WebhookAnswer(at: .at(20), time: .zero, status: 200, error: nil), under: .standard, dice: 0)
-    try await store.base.settle(sent, by: instance)
+    try await store.base.saveResult(sent, by: instance)
     #expect(try await store.base.messages(of: batch[1].id) == [sent])
     await store.close()
   }
@@ -153,10 +153,10 @@ struct UnreadableTests {
     _ = try await store.base.cancel(all[2].batch.id)
     for number in [0, 2] { try await jobs.damage("batches", "id", of: all[number].batch.id) }
 
-    let ends = try await store.base.endStopped(99, keptFor: .seconds(9)) { _ in nil }
+    let ends = try await store.base.endStoppedJobs(99, keptFor: .seconds(9)) { _ in nil }
     #expect(Set(ends.cancelled.map(\.id)) == Set(all[2].jobs.map(\.id)))
     _ = try await store.base.cancel(all[3].batch.id)
-    let others = try await store.base.endStopped(99, keptFor: .seconds(9)) { _ in nil }
+    let others = try await store.base.endStoppedJobs(99, keptFor: .seconds(9)) { _ in nil }
     #expect(Set(others.cancelled.map(\.id)) == Set(all[3].jobs.map(\.id)))
 
     let claims = try await store.claim(9, at: .at(10)).jobs.filter {
@@ -172,7 +172,7 @@ struct UnreadableTests {
     _ = try await store.base.finishBatches()
 
     store.clock.set(.at(100_000))
-    #expect(try await store.base.tidyBatches(idleFor: .seconds(60), 9) > 0)
+    #expect(try await store.base.closeAndExpireBatches(idleFor: .seconds(60), 9) > 0)
     #expect(try await store.base.batch(all[1].batch.id)?.state == .finished)
     var query = BatchQuery(owner: nil, now: .at(10), limit: 1)
     let first = try await store.base.batches(query)
@@ -189,7 +189,7 @@ struct UnreadableTests {
     let jobs = try OpenJobs()
     let batch = (0..<3).map { Job.sample($0) }
     _ = try await jobs.store.submit(batch, key: nil, capacity: 9)
-    let none = OriginRoom(usual: 0)
+    let none = OriginCapacity(usual: 0)
     #expect(try await jobs.store.claim(3, at: .at(9), room: none).jobs.isEmpty)
     try jobs.store.onWriter { db in
       try db.execute(

@@ -53,7 +53,7 @@ struct VerifyingTests {
 
   @Test("an image is read once after a restart")
   func restart() async throws {
-    store.folder.verified.forget(digest)
+    store.folder.verified.remove(digest)
     #expect(try await store.verify(digest, bytes: bytes.count))
     #expect(isRemembered)
   }
@@ -112,7 +112,7 @@ struct VerifyingTests {
   @Test("a corrupt file is not opened, whatever is cached about it", arguments: [true, false])
   func opening(isRestarted: Bool) async throws {
     try write(bytes[9] ^ 1, at: 9)
-    if isRestarted { store.folder.verified.forget(digest) }
+    if isRestarted { store.folder.verified.remove(digest) }
     #expect(try await store.open(digest) == nil)
     #expect(folder.files(below: "images") == [])
     #expect(try await store.open(digest) == nil)
@@ -123,7 +123,7 @@ struct VerifyingTests {
     for _ in 0..<3 {
       try write(bytes[7], at: 7)
       #expect(try await store.open(digest)?.read(at: 0, count: bytes.count) == bytes)
-      store.folder.verified.forget(digest)
+      store.folder.verified.remove(digest)
       #expect(try await store.open(digest)?.count == bytes.count)
       #expect(isRemembered)
     }
@@ -175,7 +175,7 @@ struct VerifyingTests {
   func room() async throws {
     #expect(await store.hasRoom())
     #expect(folder.files(below: "images/incoming") == [])
-    #expect(!store.folder.hasRoom(1 << 60, asking: "much"))
+    #expect(!store.folder.canAllocate(1 << 60, temporaryName: "much"))
     #expect(folder.files(below: "images/incoming") == [])
   }
 
@@ -206,7 +206,7 @@ struct VerifyingTests {
             try staged.write(bytes)
             try await store.publish(staged)
           } else {
-            if number % 3 == 1 { store.folder.verified.forget(digest) }
+            if number % 3 == 1 { store.folder.verified.remove(digest) }
             #expect(try await store.verify(digest, bytes: bytes.count))
           }
         }
@@ -221,7 +221,7 @@ struct VerifyingTests {
     let verified = VerifiedFiles(limit: 100)
     let stamp = try #require(FileStamp(0))
     for number in 0..<1_000 {
-      verified.note(.sample(number), stamp)
+      verified.record(.sample(number), stamp)
       #expect(verified.contains(.sample(0), stamp))
       #expect(verified.count <= 100)
     }

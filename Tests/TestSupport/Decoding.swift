@@ -38,7 +38,7 @@ public struct Decoding: Equatable, Sendable {
           decoder.append(Array(rest.prefix(size)))
           rest = rest.dropFirst(size)
           if rest.isEmpty {
-            decoder.end()
+            decoder.finishInput()
             hasEnded = true
           }
         }

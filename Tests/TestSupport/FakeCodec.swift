@@ -69,7 +69,7 @@ public final class FakeCodec: ImageCodec {
       state.held.add(bytes.count, ordering: .relaxed)
     }
 
-    func end() { isEnded = true }
+    func finishInput() { isEnded = true }
 
     func pause() async -> Duration {
       await Task.yield()

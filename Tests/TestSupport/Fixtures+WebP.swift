@@ -29,18 +29,18 @@ public struct WebPFixture {
   /// (RFC 9649, 3.7.2.1.1).
   public static func flat(width: Int, height: Int, argb: UInt32) -> Chunk {
     var bits = Bits()
-    bits.put(0x2F, 8)
-    bits.put(UInt32(width - 1), 14)
-    bits.put(UInt32(height - 1), 14)
-    bits.put(argb >> 24 == 255 ? 0 : 1, 1)
+    bits.append(0x2F, width: 8)
+    bits.append(UInt32(width - 1), width: 14)
+    bits.append(UInt32(height - 1), width: 14)
+    bits.append(argb >> 24 == 255 ? 0 : 1, width: 1)
     // The version, and no transform, no color cache, only one group of codes.
-    bits.put(0, 3 + 1 + 1 + 1)
+    bits.append(0, width: 3 + 1 + 1 + 1)
     // Green, red, blue, alpha, distance: each code has one symbol.
     for symbol in [argb >> 8 & 255, argb >> 16 & 255, argb & 255, argb >> 24, 0] {
-      bits.put(1, 1)
-      bits.put(0, 1)
-      bits.put(1, 1)
-      bits.put(symbol, 8)
+      bits.append(1, width: 1)
+      bits.append(0, width: 1)
+      bits.append(1, width: 1)
+      bits.append(symbol, width: 8)
     }
     return Chunk(tag: "VP8L", content: bits.bytes)
   }
@@ -50,7 +50,7 @@ public struct WebPFixture {
     var bytes: [UInt8] = []
     var count = 0
 
-    mutating func put(_ value: UInt32, _ width: Int) {
+    mutating func append(_ value: UInt32, width: Int) {
       for bit in 0..<width {
         if count % 8 == 0 { bytes.append(0) }
         if value >> UInt32(bit) & 1 == 1 { bytes[count / 8] |= 1 << UInt8(count % 8) }

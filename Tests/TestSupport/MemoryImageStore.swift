@@ -124,18 +124,18 @@ public final class MemoryImageSpool: ImageSpool {
 
   public func removeUnfinished() async throws(StoreError) -> Int { 0 }
 
-  public func take(_ key: Fingerprint) async throws(StoreError) -> KeptTransfer? {
+  public func takePartial(_ key: Fingerprint) async throws(StoreError) -> PartialTransfer? {
     guard let partial = partials.withLock({ $0.removeValue(forKey: key) }) else { return nil }
-    return KeptTransfer(
+    return PartialTransfer(
       response: partial.response, count: partial.bytes.count, bytes: .memory(partial.bytes),
       staged: Staged(spool: self, bytes: partial.bytes, identity: (key, partial.response)))
   }
 
-  public func drop(_ key: Fingerprint) async throws(StoreError) {
+  public func deletePartial(_ key: Fingerprint) async throws(StoreError) {
     partials.withLock { $0[key] = nil }
   }
 
-  public var keptBytes: Int { partials.withLock { $0.values.reduce(0) { $0 + $1.bytes.count } } }
+  public var partialBytes: Int { partials.withLock { $0.values.reduce(0) { $0 + $1.bytes.count } } }
 
   /// Stores the first bytes of an image unless some are stored, like an interrupted transfer.
   public func keep(_ bytes: [UInt8], of response: PartialResponse, for key: Fingerprint) {
@@ -173,7 +173,7 @@ public final class MemoryImageSpool: ImageSpool {
       state.withLock { $0.identity = (key, response) }
     }
 
-    func setAside() async throws(StoreError) {
+    func keepPartial() async throws(StoreError) {
       let (bytes, identity) = state.withLock { ($0.bytes, $0.identity) }
       guard let identity else { return }
       spool.keep(bytes, of: identity.response, for: identity.key)

@@ -16,8 +16,8 @@ extension BatchStore {
   /// Whatever the cache has of them.
   public func endStopped(
     _ count: Int, keptFor retention: Duration
-  ) async throws(StoreError) -> BatchEnds {
-    try await endStopped(count, keptFor: retention) { _ in nil }
+  ) async throws(StoreError) -> StoppedBatchJobs {
+    try await endStoppedJobs(count, keptFor: retention) { _ in nil }
   }
 }
 
@@ -52,9 +52,9 @@ extension MemoryJobStore: BatchStore {
     else { return .queueFull }
     for job in lines.jobs { append(job) }
     rejectedLines[id, default: []] += lines.rejected
-    batch.take(lines, at: now)
+    batch.addLines(lines, at: now)
     batches[id] = batch
-    return .taken(counted(id) ?? batch)
+    return .accepted(counted(id) ?? batch)
   }
 
   public func close(_ id: BatchID) async throws(StoreError) -> Batch? {
@@ -62,7 +62,7 @@ extension MemoryJobStore: BatchStore {
     return change(id) { $0.close(at: now) }
   }
 
-  public func abandon(_ id: BatchID, after lines: Int) async throws(StoreError) {
+  public func deleteUnused(_ id: BatchID, after lines: Int) async throws(StoreError) {
     try await mayFail()
     guard let batch = counted(id), batch.isUnused(after: lines) else { return }
     batches[id] = nil
@@ -95,12 +95,12 @@ extension MemoryJobStore: BatchStore {
     return isBatchTold
   }
 
-  public func endStopped(
+  public func endStoppedJobs(
     _ count: Int, keptFor retention: Duration,
-    forgetting cached: @escaping @Sendable (Job) -> CachedImage?
-  ) async throws(StoreError) -> BatchEnds {
+    deleting cached: @escaping @Sendable (Job) -> CachedImage?
+  ) async throws(StoreError) -> StoppedBatchJobs {
     try await mayFail(.endStopped)
-    var ends = BatchEnds()
+    var ends = StoppedBatchJobs()
     for id in batches.keys { _ = counted(id) }
     let stopped = batches.values.filter(\.isCancelling).sorted { !$0.isPurged && $1.isPurged }
     for batch in stopped where ends.count < count {
@@ -129,7 +129,9 @@ extension MemoryJobStore: BatchStore {
     return ends
   }
 
-  public func tidyBatches(idleFor idle: Duration, _ count: Int) async throws(StoreError) -> Int {
+  public func closeAndExpireBatches(idleFor idle: Duration, _ count: Int) async throws(StoreError)
+    -> Int
+  {
     try await mayFail()
     var tidied = 0
     for batch in batches.keys.compactMap(counted) {
@@ -200,7 +202,7 @@ extension MemoryJobStore: BatchStore {
     if query.isInOrder, let first = jobs.first(where: { !$0.phase.isFinished }) {
       through = first.batch!.line - 1
     }
-    var lines = jobs.filter { query.wants($0.phase) }
+    var lines = jobs.filter { query.includes($0.phase) }
       .map { BatchResults.Line.job($0, line: $0.batch!.line) }
     if query.withRejected {
       lines += rejectedLines[query.batch, default: []].filter { $0.line > query.after }
@@ -230,7 +232,7 @@ extension MemoryJobStore: BatchStore {
   private func keep(_ batch: Batch, wasOver: Bool) {
     batches[batch.id] = batch
     guard let message = WebhookMessage(endOf: batch, wasOver: wasOver) else { return }
-    tell(message)
+    enqueueMessage(message)
     isBatchTold = true
   }
 
@@ -247,13 +249,15 @@ extension MemoryJobStore: BatchStore {
       after[row.job.id] = BatchChange.Member(row.job)
     }
     for (job, member) in after where before[job] != member {
-      change.move(from: before[job], to: member)
+      change.recordChange(from: before[job], to: member)
     }
-    for (job, member) in before where after[job] == nil { change.move(from: member, to: nil) }
+    for (job, member) in before where after[job] == nil {
+      change.recordChange(from: member, to: nil)
+    }
     countedMembers[id] = after
     guard change != BatchChange() else { return batch }
     let wasOver = batch.finishedAt != nil
-    batch.count(change, at: batch.receivedAt)
+    batch.applyChange(change, at: batch.receivedAt)
     keep(batch, wasOver: wasOver)
     return batch
   }

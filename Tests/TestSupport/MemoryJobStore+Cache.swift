@@ -43,12 +43,12 @@ extension MemoryJobStore: CacheStore {
     }
   }
 
-  public func drop(_ ids: [CacheEntry.ID]) async throws(StoreError) {
+  public func delete(_ ids: [CacheEntry.ID]) async throws(StoreError) {
     try await mayFail()
     for id in ids { cache[id] = nil }
   }
 
-  public func drop(keys: [Fingerprint]) async throws(StoreError) -> Int {
+  public func delete(keys: [Fingerprint]) async throws(StoreError) -> Int {
     try await mayFail()
     let before = cache.count
     cache = cache.filter { !keys.contains($0.key.key) }
@@ -62,7 +62,7 @@ extension MemoryJobStore: CacheStore {
     }
   }
 
-  public func drop(
+  public func delete(
     resource: Fingerprint, count: Int
   ) async throws(StoreError) -> [ImageDigest] {
     try await mayFail()
@@ -89,7 +89,7 @@ extension MemoryJobStore: CacheStore {
     return cache[id]?.variant
   }
 
-  public func keep(
+  public func save(
     _ variant: StoredVariant, within limit: Int, releasing holder: JobID,
     lastUse: @escaping CacheEntry.LastUse
   ) async throws(StoreError) {

@@ -25,7 +25,7 @@ extension MemoryJobStore {
     return .reserved(name(of: image), evicted: evicted)
   }
 
-  public func lose(_ image: ImageDigest, for instance: Instance) async throws(StoreError)
+  public func markLost(_ image: ImageDigest, for instance: Instance) async throws(StoreError)
     -> LostImage?
   {
     try await mayFail()
@@ -56,7 +56,7 @@ extension MemoryJobStore {
     sizes[digest].map { KeptImage(name(of: digest), bytes: $0) }
   }
 
-  public func abandonedImages(
+  public func unreferencedImages(
     _ count: Int, for instance: Instance
   ) async throws(StoreError) -> [ImageName] {
     try await mayFail()
@@ -70,7 +70,7 @@ extension MemoryJobStore {
     return names
   }
 
-  public func leavingImages(
+  public func imagesPendingDeletion(
     _ count: Int, of instance: Instance
   ) async throws(StoreError) -> [ImageName] {
     let images = Array(unheard.prefix(count))
@@ -78,7 +78,7 @@ extension MemoryJobStore {
     return images
   }
 
-  public func forget(_ images: [ImageName]) async throws(StoreError) {
+  public func confirmDeletion(_ images: [ImageName]) async throws(StoreError) {
     await mayWait(.forget)
     try loseAnswer(of: .forget)
     unheard.removeAll { images.contains($0) }
@@ -114,7 +114,7 @@ extension MemoryJobStore {
     for (id, row) in rows {
       if row.source == image { rows[id]?.source = nil }
       if row.job.keptImage?.keptDigest == image {
-        rows[id]?.job.loseImage()
+        rows[id]?.job.markImageEvicted()
       }
     }
     cache = cache.filter { $0.value.image.digest != image }

@@ -8,7 +8,7 @@ extension MemoryJobStore: WebhookOutbox {
   }
 
   /// Queues a message; nil if there is no receiver.
-  public func tell(_ message: WebhookMessage?) {
+  public func enqueueMessage(_ message: WebhookMessage?) {
     guard let message else { return }
     messages[message.id] = KeptMessage(message: message)
   }
@@ -19,7 +19,7 @@ extension MemoryJobStore: WebhookOutbox {
     }
   }
 
-  public func takeMessages(_ request: MessageRequest) async throws(StoreError) -> TakenMessages {
+  public func claimMessages(_ request: MessageRequest) async throws(StoreError) -> ClaimedMessages {
     try await mayFail()
     try check(request.instance)
     countBatches()
@@ -29,7 +29,7 @@ extension MemoryJobStore: WebhookOutbox {
       let isSent = holder == request.instance ? request.sending.contains(id) : leases[holder] != nil
       if !isSent { messages[id]?.holder = nil }
     }
-    var taken = TakenMessages()
+    var taken = ClaimedMessages()
     var shares = MessageShares(request)
     let waiting = messages.values.map(\.message).filter { $0.nextTry != nil }
     taken.after = request.after
@@ -38,7 +38,7 @@ extension MemoryJobStore: WebhookOutbox {
     }
     func isAnyoneServed() -> Bool {
       shares.full.isEmpty
-        || waiting.contains { isDue($0.nextTry!) && shares.hasPlace(for: $0.owner) }
+        || waiting.contains { isDue($0.nextTry!) && shares.hasSlot(for: $0.owner) }
     }
     let nextDue = messages.values.filter { $0.holder == nil }.compactMap(\.message.nextTry)
       .filter { !isDue($0) }.min()
@@ -55,7 +55,8 @@ extension MemoryJobStore: WebhookOutbox {
       }.map(\.message).sorted { $0.nextTry! < $1.nextTry! }
       let room = min(request.perHost - busy, request.count - taken.messages.count)
       let end = taken.messages.count + room
-      for message in due where taken.messages.count < end && shares.take(for: message.owner) {
+      for message in due where taken.messages.count < end && shares.acquireSlot(for: message.owner)
+      {
         messages[message.id]?.holder = request.instance
         taken.messages.append(message)
       }
@@ -69,7 +70,8 @@ extension MemoryJobStore: WebhookOutbox {
     return taken
   }
 
-  public func settle(_ message: WebhookMessage, by instance: Instance) async throws(StoreError) {
+  public func saveResult(_ message: WebhookMessage, by instance: Instance) async throws(StoreError)
+  {
     try await mayFail()
     guard let kept = messages[message.id], kept.holder == instance else { return }
     var message = message
@@ -95,7 +97,7 @@ extension MemoryJobStore: WebhookOutbox {
   public func sendAgain(of subject: JobID) async throws(StoreError) -> WebhookMessage? {
     guard var message = try await messages(of: subject).last else { return nil }
     let holder = messages[message.id]?.holder
-    if holder == nil { message.sendAgain(at: now) } else { message.askFor() }
+    if holder == nil { message.sendAgain(at: now) } else { message.requestAgain() }
     messages[message.id] = KeptMessage(message: message, holder: holder)
     return message
   }

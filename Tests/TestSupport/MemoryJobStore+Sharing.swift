@@ -1,7 +1,7 @@
 public import Jobs
 
 /// Leases of instances, which expire by the store's clock.
-extension MemoryJobStore: InstanceLeases, StoreNews {
+extension MemoryJobStore: InstanceLeases, InstanceEvents {
   public func register(for lease: Duration) async throws(StoreError) -> Instance {
     lastInstance += 1
     if !leases.values.contains(where: { $0 > now }) { constrained = nil }
@@ -22,7 +22,7 @@ extension MemoryJobStore: InstanceLeases, StoreNews {
 
   public func retire(_ instance: Instance) async throws(StoreError) {
     leases[instance] = nil
-    exchange.end(instance)
+    exchange.close(instance)
   }
 
   public func recoverExpired(_ count: Int) async throws(StoreError) -> [Job] {
@@ -66,7 +66,7 @@ extension MemoryJobStore: InstanceLeases, StoreNews {
   ) throws(StoreError) -> Job? {
     guard var row = rows[id], row.claim != nil, let before = unclaimed[id] else { return nil }
     (row.job, row.leads) = (before, false)
-    return try make(change, to: id, under: take(row, for: other, at: now).claim)
+    return try make(change, to: id, under: claimRow(row, for: other, at: now).claim)
   }
 
   public func isConstrained() async throws(StoreError) -> Bool? { isExclusive ? nil : constrained }
@@ -75,12 +75,12 @@ extension MemoryJobStore: InstanceLeases, StoreNews {
     if !isExclusive { constrained = isConstrained }
   }
 
-  public nonisolated func news(for instance: Instance) -> AsyncStream<News> {
-    exchange.news(for: instance)
+  public nonisolated func events(for instance: Instance) -> AsyncStream<InstanceEvent> {
+    exchange.events(for: instance)
   }
 
-  public nonisolated func tell(_ news: News, from instance: Instance) {
-    exchange.tell(news, from: instance)
+  public nonisolated func publish(_ news: InstanceEvent, from instance: Instance) {
+    exchange.publish(news, from: instance)
   }
 }
 
@@ -101,8 +101,8 @@ extension MemoryJobStore {
 
   /// Returns the part of the origins' capacity that other instances leave.
   func left(
-    of room: OriginRoom, for instance: Instance, at moment: Timestamp
-  ) -> OriginRoom {
+    of room: OriginCapacity, for instance: Instance, at moment: Timestamp
+  ) -> OriginCapacity {
     guard !isExclusive, room.overall != nil else { return room }
     var left = room
     for origin in Set(rows.values.compactMap(\.job.origin)) {
@@ -110,7 +110,7 @@ extension MemoryJobStore {
         $0.leads && $0.job.origin == origin && $0.claim?.instance != instance
       }
       let mayAsk = nextAsking[origin] ?? 0 <= moment.milliseconds * 1_000
-      left.exceptions[origin] = room.left(at: origin, besides: others, mayAsk: mayAsk)
+      left.exceptions[origin] = room.remaining(at: origin, besides: others, mayRequest: mayAsk)
     }
     return left
   }
@@ -142,7 +142,7 @@ extension MemoryJobStore {
   /// Claims the jobs that wait for the jobs that a completion has finished.
   func gather(_ completion: Completion, from before: [JobID: Row]) -> [ClaimedJob] {
     let instance = completion.instance
-    guard completion.gathers, !isExclusive, (try? check(instance)) != nil else { return [] }
+    guard completion.claimsEqual, !isExclusive, (try? check(instance)) != nil else { return [] }
     let ended = completion.claims.compactMap { claim -> Job? in
       guard let row = before[claim.job], row.claim == claim, rows[claim.job]?.claim == nil,
         row.job.origin != nil
@@ -157,7 +157,7 @@ extension MemoryJobStore {
       $0.origin != nil && !queuedAgain.contains($0.id)
         && ($0.request.map(requests.contains) ?? false)
     }
-    let gathered = waiting.prefix(500).map { take($0, for: instance, at: now) }
+    let gathered = waiting.prefix(500).map { claimRow($0, for: instance, at: now) }
     // If the representative is among the finished jobs, the first of the newly claimed ones replaces it.
     for job in ended where before[job.id]?.leads == true {
       for id in rows.filter({ $0.value.job.request == job.request }).keys {

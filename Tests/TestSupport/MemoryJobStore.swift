@@ -66,7 +66,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   private var isHeld = false
   private var heldCall: Call?
   private var held: [CheckedContinuation<Void, Never>] = []
-  nonisolated let exchange = NewsExchange()
+  nonisolated let exchange = InstanceEventBus()
   public nonisolated let isExclusive: Bool
   private let generation: Int64
 
@@ -123,7 +123,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   ) async throws {
     _ = try await update(id, under: nil, change)
     failuresOf[.job] = errors
-    exchange.tell(.changed(id), from: .none)
+    exchange.publish(.changed(id), from: .none)
   }
 
   /// Calls that can be made to fail separately.
@@ -212,7 +212,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   func append(_ job: Job) {
     lastRank += 1
     save(Row(job: job, rank: lastRank, source: job.capturedSource?.digest))
-    tell(WebhookMessage(endOf: job, after: nil))
+    enqueueMessage(WebhookMessage(endOf: job, after: nil))
   }
 
   private func hasRoom(for jobs: [Job], within capacity: QueueCapacity) -> Bool {
@@ -228,13 +228,13 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   ) -> Bool {
     var places = refusals[ofBatch, default: SharedCapacity()]
     for row in rows.values where row.job.phase == .queued && (row.job.batch != nil) == ofBatch {
-      places.hold(1, for: row.job.owner)
+      places.acquireUnchecked(1, for: row.job.owner)
     }
     guard count <= capacity.ofOwner - places.share(of: owner) else { return false }
-    if places.hasRoom(for: count, of: owner, within: capacity.all, at: moment) { return true }
+    if places.hasCapacity(for: count, of: owner, within: capacity.all, at: moment) { return true }
     // Record only the refusal.
     _ = refusals[ofBatch, default: SharedCapacity()]
-      .hasRoom(for: .max, of: owner, within: 0, at: moment)
+      .hasCapacity(for: .max, of: owner, within: 0, at: moment)
     return false
   }
 
@@ -267,7 +267,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   }
 
   public func claim(
-    _ count: Int, for instance: Instance, room: OriginRoom, owners: OwnerRoom<Owner>
+    _ count: Int, for instance: Instance, room: OriginCapacity, owners: OwnerCapacity<Owner>
   ) async throws(StoreError) -> Claimed {
     try await mayFail()
     try check(instance)
@@ -276,13 +276,13 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     var (room, owners) = (left(of: room, for: instance, at: moment), owners)
     var claimed: [(job: Job, claim: Claim)] = []
     while claimed.count < count, let row = next(at: moment, room: room, owners, for: instance) {
-      claimed.append(take(row, for: instance, at: moment))
+      claimed.append(claimRow(row, for: instance, at: moment))
       if !isExclusive { lead(row.job, by: rate, at: moment) }
       handedOver += 1
       turns += 1
       served[Lane(row.job)] = turns
-      room.take(row.job.origin)
-      owners.take(for: row.job.owner)
+      room.countTransfer(to: row.job.origin)
+      owners.countJob(of: row.job.owner)
     }
     let next = rows.values.filter { $0.job.phase == .queued }.compactMap(\.job.notBefore)
       .filter { $0 > moment }.min()
@@ -291,28 +291,29 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     handover.shared = queued.intersection(claimed.compactMap(\.job.request))
     handover.isQueueEmpty = !rows.values.contains { $0.job.phase == .queued }
     let loaded = loaded(besides: instance)
-    handover.awaited = Set(
+    handover.loadingElsewhere = Set(
       queue { $0.notBefore ?? moment <= moment && isAwaited($0, among: loaded) }
         .compactMap(\.job.request))
     return handover
   }
 
   private func next(
-    at moment: Timestamp, room: OriginRoom, _ owners: OwnerRoom<Owner>, for instance: Instance
+    at moment: Timestamp, room: OriginCapacity, _ owners: OwnerCapacity<Owner>,
+    for instance: Instance
   ) -> Row? {
     let loaded = loaded(besides: instance)
     let due = queue {
-      $0.notBefore ?? moment <= moment && room[$0.origin] > 0 && owners.has(for: $0.owner)
+      $0.notBefore ?? moment <= moment && room[$0.origin] > 0 && owners.hasCapacity(for: $0.owner)
         && !isAwaited($0, among: loaded)
     }
     let heads = heads(of: due)
     let oldest = heads.min { $0.job.id < $1.job.id }
-    if QueueOrder.isAgedTurn(after: handedOver), let oldest,
+    if QueueOrder.choosesByAge(after: handedOver), let oldest,
       QueueOrder.isOld(oldest.job.id, at: moment)
     {
       return oldest
     }
-    let owners = QueueOrder.isOwnersTurn(after: handedOver)
+    let owners = QueueOrder.choosesByOwner(after: handedOver)
     return heads.map { (row: $0, turn: turn(of: $0.job)) }.min { a, b in
       a.turn.comesBefore(b.turn, owners: owners)
         ?? (Lane(a.row.job).name < Lane(b.row.job).name)
@@ -335,11 +336,11 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     return queue.filter { seen[$0.job.priority, default: []].insert(Lane($0.job)).inserted }
   }
 
-  private func turn(of job: Job) -> QueueTurn {
+  private func turn(of job: Job) -> RoundRobinState {
     let loading = rows.values.map(\.job).filter { $0.phase == .loading && $0.owner == job.owner }
     let lane = Lane(job)
     let ofOwner = served.filter { $0.key.owner == job.owner }.values.max() ?? 0
-    return QueueTurn(
+    return RoundRobinState(
       priority: job.priority.rawValue, owner: (loading.count, ofOwner),
       lane: (loading.count { Lane($0) == lane }, served[lane] ?? 0))
   }
@@ -357,7 +358,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     }
   }
 
-  func take(
+  func claimRow(
     _ row: Row, for instance: Instance, at moment: Timestamp
   ) -> (job: Job, claim: Claim) {
     lastClaim += 1
@@ -377,7 +378,9 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   ) async throws(StoreError) -> [(job: Job, claim: Claim)] {
     try await mayFail()
     try check(instance)
-    return queue { $0.request == request }.prefix(count).map { take($0, for: instance, at: now) }
+    return queue { $0.request == request }.prefix(count).map {
+      claimRow($0, for: instance, at: now)
+    }
   }
 
   public func update(
@@ -472,7 +475,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     if row.job.phase != .loading { row.claim = nil }
     if row.job.phase != .loading || row.job.request == nil { row.leads = false }
     save(row)
-    tell(WebhookMessage(endOf: row.job, after: before.phase))
+    enqueueMessage(WebhookMessage(endOf: row.job, after: before.phase))
     if let batch = row.job.batch { _ = counted(batch.id) }
     if hasLed { passOn(before) }
     return row.job
@@ -523,7 +526,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     evict(downTo: completion.cacheLimit, completion.lastUse)
     if let holder = completion.releasing, gathered.isEmpty { reservations[holder] = nil }
     var completed = Completed(jobs: jobs)
-    completed.gathered = gathered
+    completed.claimedEqual = gathered
     if let image = givingWay.take() {
       evict(image, for: completion.instance)
       completed.evicted = [name(of: image)]
@@ -575,7 +578,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     return ownerBytes[day, default: [:]].filter { came[$0.key] != nil }
   }
 
-  public func forgetKeys(olderThan age: Duration, count: Int) async throws(StoreError) -> Int {
+  public func deleteKeys(olderThan age: Duration, count: Int) async throws(StoreError) -> Int {
     try await mayFail()
     let moment = now + (.zero - age)
     let due = keys.filter { $0.value.at < moment }.sorted { $0.value.at < $1.value.at }
@@ -607,7 +610,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
 extension JobQueue {
   /// Claims jobs of any owner.
   public func claim(
-    _ count: Int, for instance: Instance, room: OriginRoom
+    _ count: Int, for instance: Instance, room: OriginCapacity
   ) async throws(StoreError) -> Claimed {
     try await claim(count, for: instance, room: room, owners: .unlimited)
   }

@@ -103,7 +103,7 @@ public final class PostgresServer: Sendable {
 
   deinit {
     crash()
-    disk?.end()
+    disk?.unmount()
   }
 
   private let data: String

@@ -32,7 +32,7 @@ public final class ScriptedFetcher: ImageFetcher {
   /// - Parameter spellings: alternative spellings of hosts, with the normal ones.
   public init(spellings: [String: String] = [:]) { self.spellings = spellings }
 
-  public func spelling(of host: String) -> String { spellings[host] ?? host }
+  public func canonicalSpelling(of host: String) -> String { spellings[host] ?? host }
 
   /// Scripts the responses of a URL, in order. The last one is repeated.
   public func answer(_ url: String, with answers: Answer...) {

@@ -191,7 +191,7 @@ final class OriginLog: Sendable {
       return waits.count - 1
     }
 
-    mutating func end(_ place: Int) {
+    mutating func endWait(_ place: Int) {
       steps += 1
       waits[place].ended = steps
       unanswered -= 1

@@ -64,7 +64,7 @@ struct OriginConnection {
     let place = log.state.withLock { $0.begin(request) }
     // Before the last step, because after the response's last byte the client may send its next request at once.
     let isFirstPartDone = reply.steps.dropLast().allSatisfy(perform)
-    log.state.withLock { $0.end(place) }
+    log.state.withLock { $0.endWait(place) }
     return isFirstPartDone && reply.steps.suffix(1).allSatisfy(perform)
   }
 

@@ -14,7 +14,7 @@ public final class SmallDisk: Sendable {
     guard getuid() == 0, mkdir(path, 0o755) == 0 else { return false }
     defer { rmdir(path) }
     guard let disk = try? SmallDisk(at: path, for: .log) else { return false }
-    disk.end()
+    disk.unmount()
     return true
   }()
 
@@ -62,5 +62,5 @@ public final class SmallDisk: Sendable {
   }
 
   /// Unmounts the disk.
-  public func end() { umount2(path, Int32(MNT_DETACH)) }
+  public func unmount() { umount2(path, Int32(MNT_DETACH)) }
 }

@@ -81,7 +81,7 @@ extension S3Bucket {
     var configuration = CurlFetcher.Configuration()
     configuration.policy = .everywhere
     return S3Bucket(
-      Place(
+      Address(
         endpoint: SourceURL(endpoint)!, region: region, bucket: name, prefix: prefix,
         isPathStyle: true), sender: try CurlFetcher(configuration),
       credentials: S3CredentialSource(credentials), timeout: timeout, tries: tries,

@@ -76,7 +76,7 @@ enum BatchDocument {
         json.member("phase", job.phase.rawValue)
         json.key("image")
         if let image = job.image {
-          image.write(of: job.id.description, .whole, to: &json)
+          image.write(of: job.id.description, .full, to: &json)
         } else {
           json.null()
         }

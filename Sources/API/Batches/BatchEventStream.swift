@@ -31,7 +31,7 @@ final class BatchEventStream: ContentStream {
   func attach(_ wake: @escaping @Sendable () -> Void) { state.withLock { $0.wake = wake } }
 
   var keepAlive: KeepAlive? { .comment }
-  var endsAnywhere: Bool { true }
+  var mayEndAnywhere: Bool { true }
 
   func next() -> StreamPiece {
     let (piece, begins) = state.withLock { state -> (StreamPiece, Bool) in
@@ -43,26 +43,26 @@ final class BatchEventStream: ContentStream {
       defer { state.hasBegun = true }
       return (.nothingYet, !state.hasBegun)
     }
-    if begins { begin() }
+    if begins { startFollowing() }
     return piece
   }
 
-  private func begin() {
+  private func startFollowing() {
     let following = Task { [weak self, changes = service.follow(batch)] in
       for await batch in changes {
-        guard self?.tell(batch) == true else { return }
+        guard self?.publish(batch) == true else { return }
         // If the batch changes during this pause, the stream of changes keeps the newest state.
         try? await Task.sleep(for: Self.interval)
       }
-      self?.note([], seen: nil, hasEnded: true)
+      self?.update([], seen: nil, hasEnded: true)
     }
     state.withLock { $0.following = following }
   }
 
   /// - Returns: whether more events may follow.
-  private func tell(_ batch: Batch?) -> Bool {
+  private func publish(_ batch: Batch?) -> Bool {
     guard let batch else {
-      note([], seen: nil, hasEnded: true)
+      update([], seen: nil, hasEnded: true)
       return false
     }
     let isOver = batch.state.isOver && !batch.isCancelling
@@ -74,12 +74,12 @@ final class BatchEventStream: ContentStream {
       bytes += BatchDocument.encode(batch, at: service.now())
       bytes += "\n\n".utf8
     }
-    note(bytes, seen: batch.revision, hasEnded: isOver)
+    update(bytes, seen: batch.revision, hasEnded: isOver)
     return !isOver
   }
 
   /// - Parameter bytes: if empty, the event that is ready stays.
-  private func note(_ bytes: [UInt8], seen: Int?, hasEnded: Bool) {
+  private func update(_ bytes: [UInt8], seen: Int?, hasEnded: Bool) {
     let wake = state.withLock { state in
       if !bytes.isEmpty { state.ready = bytes }
       (state.seen, state.hasEnded) = (seen, hasEnded)

@@ -2,23 +2,25 @@
 protocol BatchFormat: Sendable {
   /// Reads a piece of the content.
   /// - Throws: a mistake that ends the upload. Lines that were read before it are kept.
-  mutating func read(_ piece: [UInt8], into reader: inout LineReader) throws(Problem)
+  mutating func read(_ piece: [UInt8], into reader: inout BatchLineReader) throws(Problem)
 
   /// Reads the rest at the end of the content.
-  mutating func end(into reader: inout LineReader) throws(Problem)
+  mutating func finish(into reader: inout BatchLineReader) throws(Problem)
 }
 
 /// `text/uri-list` (RFC 2483 section 5) and `text/plain`: one URL per line.
 struct URIListFormat: BatchFormat {
   private var splitter = LineSplitter()
 
-  mutating func read(_ piece: [UInt8], into reader: inout LineReader) {
+  mutating func read(_ piece: [UInt8], into reader: inout BatchLineReader) {
     splitter.split(piece) { Self.read($0, &reader) }
   }
 
-  mutating func end(into reader: inout LineReader) { splitter.end { Self.read($0, &reader) } }
+  mutating func finish(into reader: inout BatchLineReader) {
+    splitter.finish { Self.read($0, &reader) }
+  }
 
-  private static func read(_ line: ArraySlice<UInt8>?, _ reader: inout LineReader) {
+  private static func read(_ line: ArraySlice<UInt8>?, _ reader: inout BatchLineReader) {
     reader.begin(item: line ?? [0xFF])
     guard let line else { return reader.rejectLong() }
     let text = line.trimmingSpace
@@ -34,13 +36,15 @@ struct URIListFormat: BatchFormat {
 struct NDJSONFormat: BatchFormat {
   private var splitter = LineSplitter()
 
-  mutating func read(_ piece: [UInt8], into reader: inout LineReader) {
+  mutating func read(_ piece: [UInt8], into reader: inout BatchLineReader) {
     splitter.split(piece) { Self.read($0, &reader) }
   }
 
-  mutating func end(into reader: inout LineReader) { splitter.end { Self.read($0, &reader) } }
+  mutating func finish(into reader: inout BatchLineReader) {
+    splitter.finish { Self.read($0, &reader) }
+  }
 
-  private static func read(_ line: ArraySlice<UInt8>?, _ reader: inout LineReader) {
+  private static func read(_ line: ArraySlice<UInt8>?, _ reader: inout BatchLineReader) {
     reader.begin(item: line ?? [0xFF])
     guard let line else { return reader.rejectLong() }
     let text = line.trimmingSpace

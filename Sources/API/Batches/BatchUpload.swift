@@ -5,13 +5,13 @@ internal import Synchronization
 final class BatchUpload: Sendable {
   private struct State {
     var format: any BatchFormat
-    var reader: LineReader
+    var reader: BatchLineReader
     var mark = ByteOrderMark()
   }
 
   private let state: Mutex<State>
 
-  init(_ format: any BatchFormat, into reader: LineReader) {
+  init(_ format: any BatchFormat, into reader: BatchLineReader) {
     state = Mutex(State(format: format, reader: reader))
   }
 
@@ -25,23 +25,23 @@ final class BatchUpload: Sendable {
 
   /// Reads the rest at the end of the content.
   /// - Parameter completesContent: whether the content is complete, so that repeated requests must not have more.
-  func end(completesContent: Bool = false) throws(Problem) {
+  func finish(completesContent: Bool = false) throws(Problem) {
     try change { state throws(Problem) in
       let rest = state.mark.rest()
       try state.format.read(rest, into: &state.reader)
-      try state.format.end(into: &state.reader)
+      try state.format.finish(into: &state.reader)
       if completesContent { state.reader.completeContent() }
     }
   }
 
-  /// See ``LineReader/verdict``.
+  /// See ``BatchLineReader/verdict``.
   var verdict: Bool? { state.withLock { $0.reader.verdict } }
-  /// See ``LineReader/finalVerdict``.
+  /// See ``BatchLineReader/finalVerdict``.
   var finalVerdict: Bool? { state.withLock { $0.reader.finalVerdict } }
 
   /// Returns the lines read since the last call, and whether the upload has more lines than a batch may have.
-  func take() -> (parts: [NewLines], isOverfull: Bool) {
-    state.withLock { ($0.reader.take(), $0.reader.isOverfull) }
+  func dequeueLines() -> (parts: [NewLines], isOverfull: Bool) {
+    state.withLock { ($0.reader.dequeueLines(), $0.reader.exceedsLineLimit) }
   }
 
   private func change(

@@ -18,7 +18,7 @@ actor BatchWriter {
   private var pending: NewLines
   private var writing: Task<Void, Never>?
   private var failure: JobsError?
-  private var held: CheckedContinuation<Void, Never>?
+  private var waiter: CheckedContinuation<Void, Never>?
 
   init(_ service: any BatchService, _ batch: Batch, by caller: Caller) {
     (self.service, self.batch, self.caller) = (service, batch, caller)
@@ -28,7 +28,7 @@ actor BatchWriter {
 
   /// Adds lines. Waits while the maximum is reached.
   func add(_ lines: NewLines) async throws(JobsError) {
-    while isFull, failure == nil { await withCheckedContinuation { held = $0 } }
+    while isFull, failure == nil { await withCheckedContinuation { waiter = $0 } }
     if let failure { throw failure }
     pending.append(lines)
     if writing == nil, !pending.isEmpty { writing = Task { await write() } }
@@ -49,7 +49,7 @@ actor BatchWriter {
     while !pending.isEmpty, failure == nil {
       let lines = pending
       pending = NewLines(after: lines.offset + lines.count)
-      letGo()
+      resumeWaiter()
       do throws(JobsError) {
         batch = try await service.add(lines, to: batch, by: caller)
         received = lines.offset + lines.count
@@ -58,11 +58,11 @@ actor BatchWriter {
       }
     }
     writing = nil
-    letGo()
+    resumeWaiter()
   }
 
-  private func letGo() {
-    held?.resume()
-    held = nil
+  private func resumeWaiter() {
+    waiter?.resume()
+    waiter = nil
   }
 }

@@ -21,16 +21,16 @@ struct CSVFormat: BatchFormat {
   /// decimal separator. No column name contains one of these bytes.
   private static let separators = [UInt8](",;\t".utf8)
 
-  mutating func read(_ piece: [UInt8], into reader: inout LineReader) throws(Problem) {
+  mutating func read(_ piece: [UInt8], into reader: inout BatchLineReader) throws(Problem) {
     for byte in piece { try read(byte, into: &reader) }
   }
 
-  mutating func end(into reader: inout LineReader) throws(Problem) {
+  mutating func finish(into reader: inout BatchLineReader) throws(Problem) {
     if bytes > 0 { try endRecord(into: &reader) }
     guard header != nil else { throw Self.noHeader("it is missing.") }
   }
 
-  private mutating func read(_ byte: UInt8, into reader: inout LineReader) throws(Problem) {
+  private mutating func read(_ byte: UInt8, into reader: inout BatchLineReader) throws(Problem) {
     bytes += 1
     switch (place, byte) {
     case (.quoted, UInt8(ascii: "\"")): place = .quoteInQuoted
@@ -76,7 +76,7 @@ struct CSVFormat: BatchFormat {
     }
   }
 
-  private mutating func endRecord(into reader: inout LineReader) throws(Problem) {
+  private mutating func endRecord(into reader: inout BatchLineReader) throws(Problem) {
     if place == .quoted { isBroken = true }
     if field.last == 0x0D, place == .plain { field.removeLast() }
     endField()
@@ -87,7 +87,7 @@ struct CSVFormat: BatchFormat {
     let lines = lineBreaks
     guard let header else {
       try readHeader()
-      reader.note("columns", Self.bytes(of: fields))
+      reader.addContext("columns", Self.bytes(of: fields))
       return reader.skip(1 + lines)
     }
     reader.begin(item: Self.bytes(of: fields) + (isBroken ? [0xFF] : []))

@@ -14,7 +14,7 @@ struct LineSplitter {
         take(Self.trimmed(piece[start..<end]))
       } else {
         append(piece[start..<end])
-        finish(take)
+        emitLine(take)
       }
       start = end + 1
     }
@@ -22,8 +22,8 @@ struct LineSplitter {
   }
 
   /// Reads the rest at the end of the text.
-  mutating func end(_ take: (ArraySlice<UInt8>?) -> Void) {
-    if !rest.isEmpty || isTooLong { finish(take) }
+  mutating func finish(_ take: (ArraySlice<UInt8>?) -> Void) {
+    if !rest.isEmpty || isTooLong { emitLine(take) }
   }
 
   private mutating func append(_ bytes: ArraySlice<UInt8>) {
@@ -34,7 +34,7 @@ struct LineSplitter {
     rest += bytes
   }
 
-  private mutating func finish(_ take: (ArraySlice<UInt8>?) -> Void) {
+  private mutating func emitLine(_ take: (ArraySlice<UInt8>?) -> Void) {
     take(isTooLong ? nil : Self.trimmed(rest[...]))
     (rest, isTooLong) = ([], false)
   }

@@ -43,13 +43,13 @@ final class ResultStream: ContentStream {
   private let caller: Caller
   private let service: any BatchService
   private let client: RateLimiter.Client
-  private let turns: ClientTurns
+  private let turns: RoundRobinQueue
   private let log: Logger
 
   /// - Parameter turns: limits how many pages are made at once.
   init(
     _ query: ResultQuery, of batch: Batch, for caller: Caller, _ client: RateLimiter.Client,
-    _ service: any BatchService, turns: ClientTurns, log: Logger
+    _ service: any BatchService, turns: RoundRobinQueue, log: Logger
   ) {
     state = Mutex(State(query: query))
     (last, self.batch, self.caller, self.client) = (batch.received, batch.id, caller, client)
@@ -62,7 +62,7 @@ final class ResultStream: ContentStream {
 
   var keepAlive: KeepAlive? { nil }
   /// The results have no marker for their end, so a stream that ends early must fail.
-  var endsAnywhere: Bool { false }
+  var mayEndAnywhere: Bool { false }
 
   func next() -> StreamPiece {
     let (piece, reads) = state.withLock { state -> (StreamPiece, Bool) in
@@ -85,7 +85,7 @@ final class ResultStream: ContentStream {
   private static func read(for stream: () -> ResultStream?) async {
     guard let (service, batch, caller, client, turns) = stream()?.subject else { return }
     // The stream is retained only during a read, not while this task waits.
-    while let next = await turns.take(for: client, { await stream()?.look() }) {
+    while let next = await turns.run(for: client, { await stream()?.tryReadPage() }) {
       switch next {
       case .sent: return
       case .again: break
@@ -98,14 +98,14 @@ final class ResultStream: ContentStream {
     }
   }
 
-  private var subject: (any BatchService, BatchID, Caller, RateLimiter.Client, ClientTurns) {
+  private var subject: (any BatchService, BatchID, Caller, RateLimiter.Client, RoundRobinQueue) {
     (service, batch, caller, client, turns)
   }
 
-  private func look() async -> Next {
+  private func tryReadPage() async -> Next {
     do throws(JobsError) { return try await readPage() } catch {
       if error == .unknownBatch {
-        note([], end: .failed)
+        update([], end: .failed)
         return .sent
       }
       log.error("failed to read results of a batch", metadata: ["error": "\(error)"])
@@ -135,7 +135,7 @@ final class ResultStream: ContentStream {
       let revision = batch.flatMap { $0.isCancelling ? nil : $0.revision }
       return isFurther ? .again : .later(beyond: revision)
     }
-    note(bytes, end: isLast ? .end : nil)
+    update(bytes, end: isLast ? .end : nil)
     return .sent
   }
 
@@ -152,7 +152,7 @@ final class ResultStream: ContentStream {
     return (bytes, results.through)
   }
 
-  private func note(_ bytes: [UInt8], end: StreamPiece?) {
+  private func update(_ bytes: [UInt8], end: StreamPiece?) {
     let wake = state.withLock { state in
       (state.ready, state.end, state.isReading) = (bytes, end, false)
       return state.wake

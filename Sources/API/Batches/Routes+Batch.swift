@@ -5,17 +5,17 @@ internal import Jobs
 /// Handlers for existing batches.
 extension Routes {
   /// `GET /batches/{id}`.
-  func batch(_ exchange: Exchange) async throws(Problem) -> Response {
-    let wait = try waitAlone(exchange)
-    var batch = try await seen(exchange)
+  func batch(_ exchange: AuthorizedRequest) async throws(Problem) -> Response {
+    let wait = try waitOnly(exchange)
+    var batch = try await currentBatch(exchange)
     let known = exchange.fields[.ifNoneMatch]
     var isKnown = known.map { Conditions.names(batch.entityTag, in: $0) } ?? false
     // If the client's version is already outdated, it gets the current one at once.
     if let wait, wait.limit > .zero, known == nil ? !batch.state.isOver : isKnown {
-      let place = try place(for: exchange)
+      let place = try reserveConnection(for: exchange)
       defer { place.release() }
       let revision = isKnown ? batch.revision : nil
-      batch = try await asking { () throws(JobsError) in
+      batch = try await callEngine { () throws(JobsError) in
         try await service.wait(
           exchange.id, for: exchange.caller, beyond: revision, atMost: wait.limit)
       }
@@ -28,38 +28,38 @@ extension Routes {
   }
 
   /// `POST /batches/{id}/close`.
-  func closeBatch(_ exchange: Exchange) async throws(Problem) -> Response {
-    try exchange.refuseQuery()
+  func closeBatch(_ exchange: AuthorizedRequest) async throws(Problem) -> Response {
+    try exchange.checkNoQuery()
     try await checkMatch(exchange)
     return answer(
-      try await asking { () throws(JobsError) in
+      try await callEngine { () throws(JobsError) in
         try await service.close(exchange.id, for: exchange.caller)
       }, .ok)
   }
 
   /// `GET /batches`.
-  func batches(_ exchange: Exchange) async throws(Problem) -> Response {
+  func batches(_ exchange: AuthorizedRequest) async throws(Problem) -> Response {
     var query = Query(exchange.request.query)
     let limit = query.int("limit", in: 1...500) ?? 50
     // An admin sees the batches of all owners.
     let owner = exchange.caller.isAdmin ? nil : exchange.caller.owner
     var wanted = BatchQuery(owner: owner, now: service.now(), limit: limit)
-    for word in query.all("state") {
+    for word in query.values("state") {
       if let state = Batch.State(rawValue: word) {
         wanted.states.insert(state)
       } else {
         let words = Batch.State.allCases.map(\.rawValue).joined(separator: ", ")
-        query.wrong("state", "Must be one of \(words).")
+        query.addMistake("state", "Must be one of \(words).")
       }
     }
-    if let cursor = query.one("cursor") {
+    if let cursor = query.value("cursor") {
       wanted.before = Self.job(before: cursor)
       if wanted.before == nil {
-        query.wrong("cursor", "Must be the next_cursor of an earlier response.")
+        query.addMistake("cursor", "Must be the next_cursor of an earlier response.")
       }
     }
-    try query.finish()
-    let page = try await asking { [wanted] () throws(JobsError) in
+    try query.checkComplete()
+    let page = try await callEngine { [wanted] () throws(JobsError) in
       try await service.batches(wanted)
     }
     let cursor = page.hasMore ? (page.last ?? page.batches.last?.id).map(Self.cursor(after:)) : nil
@@ -79,25 +79,25 @@ extension Routes {
   static let mostLines = 1 << 40
 
   /// `GET /batches/{id}/results`.
-  func results(_ exchange: Exchange) async throws(Problem) -> Response {
+  func results(_ exchange: AuthorizedRequest) async throws(Problem) -> Response {
     var query = Query(exchange.request.query)
     let follows = query.bool("follow")
     let from = query.int("from", in: 1...Self.mostLines) ?? 1
     var phases: Set<Phase> = []
     var isEachWanted = true
     var withRejected = false
-    for word in query.all("phase") {
+    for word in query.values("phase") {
       isEachWanted = false
       if let phase = Phase(rawValue: word), phase.isFinished {
         phases.insert(phase)
       } else if word == "rejected" {
         withRejected = true
       } else {
-        query.wrong("phase", "Must be one of success, failure, cancelled, rejected.")
+        query.addMistake("phase", "Must be one of success, failure, cancelled, rejected.")
       }
     }
-    try query.finish()
-    let batch = try await seen(exchange)
+    try query.checkComplete()
+    let batch = try await currentBatch(exchange)
     var wanted = ResultQuery(batch.id, after: from - 1, through: from - 1)
     wanted.phases = isEachWanted || !phases.isEmpty ? phases : [.queued]
     wanted.withRejected = isEachWanted || withRejected
@@ -110,7 +110,7 @@ extension Routes {
     if exchange.request.method == .head {
       return Response(status: .ok, fields: fields, content: .omitted(count: nil))
     }
-    let place = try place(for: exchange)
+    let place = try reserveConnection(for: exchange)
     let stream = ResultStream(
       wanted, of: batch, for: exchange.caller, exchange.client, service, turns: resultPages,
       log: log)
@@ -118,37 +118,38 @@ extension Routes {
   }
 
   /// `DELETE /batches/{id}`.
-  func cancelBatch(_ exchange: Exchange) async throws(Problem) -> Response {
+  func cancelBatch(_ exchange: AuthorizedRequest) async throws(Problem) -> Response {
     var query = Query(exchange.request.query)
     let purges = query.bool("purge")
-    try query.finish()
+    try query.checkComplete()
     try await checkMatch(exchange)
     guard purges else {
       return answer(
-        try await asking { () throws(JobsError) in
+        try await callEngine { () throws(JobsError) in
           try await service.cancel(batch: exchange.id, for: exchange.caller)
         }, .ok)
     }
-    try await asking { () throws(JobsError) in
+    try await callEngine { () throws(JobsError) in
       try await service.purge(batch: exchange.id, refusedAfter: nil, for: exchange.caller)
     }
     return Response(status: .noContent)
   }
 
   /// `POST /batches/{id}/retry`.
-  func retryBatch(_ exchange: Exchange) async throws(Problem) -> Response {
-    try exchange.refuseQuery()
+  func retryBatch(_ exchange: AuthorizedRequest) async throws(Problem) -> Response {
+    try exchange.checkNoQuery()
     guard service.state != .draining else { throw Problem(JobsError.draining) }
     let codes = try await retriedCodes(exchange)
     try await checkMatch(exchange)
     return answer(
-      try await asking { () throws(JobsError) in
+      try await callEngine { () throws(JobsError) in
         try await service.retry(batch: exchange.id, codes: codes, for: exchange.caller)
       }, .ok)
   }
 
   /// The failure codes in the body; empty if there is no body.
-  private func retriedCodes(_ exchange: Exchange) async throws(Problem) -> Set<FailureCode> {
+  private func retriedCodes(_ exchange: AuthorizedRequest) async throws(Problem) -> Set<FailureCode>
+  {
     if exchange.request.body.declaredLength == 0 { return [] }
     guard MediaType(exchange.fields[.contentType])?.essence == "application/json",
       exchange.isUnencoded
@@ -157,7 +158,7 @@ extension Routes {
         .unsupportedMediaType,
         "Send no body, or set Content-Type to application/json without a Content-Encoding.")
     }
-    var mistakes = Mistakes()
+    var mistakes = RequestErrors()
     var codes: Set<FailureCode> = []
     guard case .object(let members) = try await smallJSON(exchange) else {
       throw Problem(.invalidOption, "Must be an object with codes.")
@@ -184,9 +185,9 @@ extension Routes {
   }
 
   /// `GET /batches/{id}/events`.
-  func batchEvents(_ exchange: Exchange) async throws(Problem) -> Response {
-    try exchange.refuseQuery()
-    let batch = try await seen(exchange)
+  func batchEvents(_ exchange: AuthorizedRequest) async throws(Problem) -> Response {
+    try exchange.checkNoQuery()
+    let batch = try await currentBatch(exchange)
     var seen: Int?
     if case .version(let version)? = LastEventID(exchange.fields[.lastEventID]) { seen = version }
     // 204 is the only response after which a browser's EventSource does not reconnect.
@@ -194,15 +195,15 @@ extension Routes {
       return Response(status: .noContent)
     }
     if exchange.request.method == .head { return events(.omitted(count: nil)) }
-    let place = try place(for: exchange)
+    let place = try reserveConnection(for: exchange)
     return events(.stream(BatchEventStream(exchange.id, seen: seen, service)), place)
   }
 
   /// Checks `If-Match` (RFC 9110 section 13.1.1) against the current batch. The check is not atomic: a job may finish
   /// between it and the requested change.
-  private func checkMatch(_ exchange: Exchange) async throws(Problem) {
+  private func checkMatch(_ exchange: AuthorizedRequest) async throws(Problem) {
     guard let field = exchange.fields[.ifMatch] else { return }
-    guard Conditions.matches(try await seen(exchange).entityTag, field) else {
+    guard Conditions.matches(try await currentBatch(exchange).entityTag, field) else {
       throw Problem(
         .preconditionFailed,
         "If-Match does not match the batch's ETag. Get the batch, and use its ETag.")
@@ -210,8 +211,8 @@ extension Routes {
   }
 
   /// The current batch.
-  func seen(_ exchange: Exchange) async throws(Problem) -> Batch {
-    try await asking { () throws(JobsError) in
+  func currentBatch(_ exchange: AuthorizedRequest) async throws(Problem) -> Batch {
+    try await callEngine { () throws(JobsError) in
       try await service.batch(exchange.id, for: exchange.caller)
     }
   }

@@ -5,21 +5,21 @@ internal import Jobs
 /// Handlers that receive batches: their content is read line by line.
 extension Routes {
   /// `POST /batches`.
-  func beginBatch(_ exchange: Exchange) async throws(Problem) -> Response {
+  func createBatch(_ exchange: AuthorizedRequest) async throws(Problem) -> Response {
     guard service.state != .draining else { throw Problem(JobsError.draining) }
     var query = Query(exchange.request.query)
     var decoder = decoder(for: exchange)
     var new = newBatch(&query, &decoder)
-    try query.finish(with: decoder.mistakes)
-    decoder.mistakes = Mistakes()
+    try query.checkComplete(with: decoder.mistakes)
+    decoder.mistakes = RequestErrors()
     let format = try format(of: exchange, isOptional: new.isOpen)
     let key = try exchange.idempotencyKey()
     if key != nil { new.content = BatchContent(isComplete: format == nil) }
     // Reserved before the batch is created, so that no batch is stored if the limits are reached.
-    let room = format == nil ? [] : try self.room(for: exchange)
+    let room = format == nil ? [] : try self.reserveUpload(for: exchange)
     defer { for share in room { share.release() } }
-    let begun = try await asking { () throws(JobsError) in
-      try await service.begin(
+    let begun = try await callEngine { () throws(JobsError) in
+      try await service.createBatch(
         new, by: exchange.caller, key: key.map { exchange.key($0, content: []) })
     }
     var batch: Batch
@@ -28,7 +28,7 @@ extension Routes {
     case .repeated(let batch):
       try await compare(exchange, format, with: batch)
       return answer(batch, .ok)
-    case .gone(let id): return Self.gone(id)
+    case .gone(let id): return Self.goneResponse(id)
     }
     if let format { batch = try await receive(exchange, format, into: batch, begins: true) }
     var response = answer(batch, .accepted)
@@ -39,7 +39,7 @@ extension Routes {
   /// Compares the content of a repeated request with the batch of its idempotency key, as far as that was received.
   /// - Throws: `.keyReused` if they differ.
   private func compare(
-    _ exchange: Exchange, _ format: (any BatchFormat)?, with batch: Batch
+    _ exchange: AuthorizedRequest, _ format: (any BatchFormat)?, with batch: Batch
   ) async throws(Problem) {
     guard let content = batch.content else { return }
     guard let format else {
@@ -53,8 +53,8 @@ extension Routes {
     var isEqual = upload.verdict
     while isEqual == nil {
       guard let piece = try await Self.next(of: exchange.request.body) else {
-        try await reading.read(count, for: exchange.client) { () throws(Problem) in
-          try upload.end()
+        try await bodyParser.parse(count, for: exchange.client) { () throws(Problem) in
+          try upload.finish()
         }
         isEqual = upload.finalVerdict
         break
@@ -62,21 +62,21 @@ extension Routes {
       try checkAccess(exchange)
       count += piece.count
       do throws(Problem) {
-        try await reading.read(count, for: exchange.client) { () throws(Problem) in
+        try await bodyParser.parse(count, for: exchange.client) { () throws(Problem) in
           try upload.read(piece)
         }
       } catch {
         // The first upload may have ended before this mistake.
         if upload.verdict == nil { throw error }
       }
-      _ = upload.take()
+      _ = upload.dequeueLines()
       isEqual = upload.verdict
     }
     guard isEqual == true else { throw Problem(JobsError.keyReused) }
   }
 
   /// The response if the batch of an idempotency key has been deleted.
-  private static func gone(_ id: BatchID) -> Response {
+  private static func goneResponse(_ id: BatchID) -> Response {
     Response(
       status: .ok, fields: [.contentType: "application/json", .cacheControl: "no-cache"],
       content: .bytes(BatchDocument.encode(gone: id)))
@@ -84,8 +84,8 @@ extension Routes {
 
   /// Deletes a batch whose first request failed, if no request can continue it.
   /// - Parameter received: the number of lines that this request stored.
-  private func tidy(
-    _ batch: Batch, received: Int, after problem: Problem, _ exchange: Exchange
+  private func deleteRefused(
+    _ batch: Batch, received: Int, after problem: Problem, _ exchange: AuthorizedRequest
   ) async {
     // Another request with the same key may have continued or closed the batch. Then the batch stays, because that
     // request succeeded.
@@ -94,7 +94,7 @@ extension Routes {
     } else if problem.status == .unprocessableContent || received == 0 && !batch.isOpen {
       // An open batch stays for a repeated request with its key, unless the mistake would occur again. A batch with
       // lines stays.
-      try? await service.abandon(batch.id, after: received)
+      try? await service.deleteEmptyBatch(batch.id, after: received)
     }
   }
 
@@ -108,63 +108,63 @@ extension Routes {
 
   private func newBatch(_ query: inout Query, _ decoder: inout SubmissionDecoder) -> NewBatch {
     var new = NewBatch(isOpen: query.bool("open"))
-    if let name = query.one("name") {
+    if let name = query.value("name") {
       new.name = name
       if !(1...256 ~= name.unicodeScalars.count) || name.hasControls {
-        query.wrong("name", "Must have 1 to 256 characters and no control characters.")
+        query.addMistake("name", "Must have 1 to 256 characters and no control characters.")
       }
     }
     let location = Location(root: .query, member: "tag")
-    if let tag = query.one("tag") {
+    if let tag = query.value("tag") {
       new.tags = decoder.tags(.array([.string(tag)]), at: location) ?? []
     }
-    if let text = query.one("defaults") {
+    if let text = query.value("defaults") {
       new.defaults = text
       if let members = Self.defaults(text) {
         _ = decoder.template(from: members, at: .parameter("defaults"))
       } else {
-        query.wrong("defaults", "Must be a JSON object with members of a job.")
+        query.addMistake("defaults", "Must be a JSON object with members of a job.")
       }
     }
-    if let text = query.one("notify") {
+    if let text = query.value("notify") {
       if let members = Self.defaults(text) {
         new.webhook = decoder.batchWebhook(
           .object(members), at: Location(root: .query, member: "notify"))
       } else {
-        query.wrong("notify", "Must be a JSON object with url.")
+        query.addMistake("notify", "Must be a JSON object with url.")
       }
     }
     return new
   }
 
   private static func defaults(_ text: String) -> [JSONValue.Member]? {
-    let value = try? JSONParser.parse(Array(text.utf8), maxValues: LineReader.maxValues)
+    let value = try? JSONParser.parse(Array(text.utf8), maxValues: BatchLineReader.maxValues)
     guard case .object(let members)? = value else { return nil }
     return members
   }
 
   /// `POST /batches/{id}/lines`.
-  func addLines(_ exchange: Exchange) async throws(Problem) -> Response {
+  func addLines(_ exchange: AuthorizedRequest) async throws(Problem) -> Response {
     guard service.state != .draining else { throw Problem(JobsError.draining) }
     var query = Query(exchange.request.query)
     let from = query.int("from", in: 0...Self.mostLines)
     if from == nil, query.mistakes.isEmpty {
-      query.wrong("from", "Must be the number of lines received so far: the batch's received.")
+      query.addMistake("from", "Must be the number of lines received so far: the batch's received.")
     }
-    try query.finish()
+    try query.checkComplete()
     let format = try format(of: exchange, isOptional: false)
-    let batch = try await seen(exchange)
+    let batch = try await currentBatch(exchange)
     guard let format, batch.state == .receiving, batch.received == from else {
-      throw Problem(JobsError.batchGoesOnElsewhere(batch))
+      throw Problem(JobsError.batchContinuesElsewhere(batch))
     }
-    let room = try room(for: exchange)
+    let room = try reserveUpload(for: exchange)
     defer { for share in room { share.release() } }
     return answer(try await receive(exchange, format, into: batch), .accepted)
   }
 
   /// The format of the body; nil if there is none and none is required.
   private func format(
-    of exchange: Exchange, isOptional: Bool
+    of exchange: AuthorizedRequest, isOptional: Bool
   ) throws(Problem) -> (any BatchFormat)? {
     if isOptional, exchange.request.body.declaredLength == 0 { return nil }
     let type = exchange.isUnencoded ? MediaType(exchange.fields[.contentType]) : nil
@@ -173,9 +173,9 @@ extension Routes {
     case "text/uri-list", "text/plain": return URIListFormat()
     case "text/csv": return CSVFormat()
     case "application/json":
-      return JSONListFormat(known: ["defaults", "notify"], following: ["notify"]) {
+      return JSONBatchFormat(known: ["defaults", "notify"], following: ["notify"]) {
         (members, reader) throws(Problem) in
-        try reader.use(members: members, at: .body(index: nil))
+        try reader.apply(members: members, at: .body(index: nil))
       }
     default:
       throw Problem(
@@ -186,11 +186,12 @@ extension Routes {
   }
 
   /// Reserves a connection and the memory of an upload.
-  private func room(for exchange: Exchange) throws(Problem) -> [Budget.Share] {
-    let place = try place(for: exchange)
-    let share = memory.share(for: exchange.client)
-    guard share.take(BatchWriter.memory) else {
-      throw .noRoom(
+  private func reserveUpload(for exchange: AuthorizedRequest) throws(Problem) -> [Budget.Allocation]
+  {
+    let place = try reserveConnection(for: exchange)
+    let share = memory.allocation(for: exchange.client)
+    guard share.reserve(BatchWriter.memory) else {
+      throw .overloaded(
         "Too many request bodies are being received. Retry after the time in Retry-After.")
     }
     return [place, share]
@@ -200,7 +201,8 @@ extension Routes {
   /// closed. If the upload fails, the lines read so far are kept, except when the whole batch is refused.
   /// - Parameter begins: whether this request created the batch. If it fails, the batch may be deleted.
   private func receive(
-    _ exchange: Exchange, _ format: any BatchFormat, into batch: Batch, begins: Bool = false
+    _ exchange: AuthorizedRequest, _ format: any BatchFormat, into batch: Batch,
+    begins: Bool = false
   ) async throws(Problem) -> Batch {
     let writer = BatchWriter(service, batch, by: exchange.caller)
     let reader = reader(of: batch, exchange, tracksContent: begins || !batch.isOpen)
@@ -211,43 +213,43 @@ extension Routes {
         // The piece may have arrived long after the last check.
         try checkAccess(exchange)
         count += piece.count
-        try await reading.read(count, for: exchange.client) { () throws(Problem) in
+        try await bodyParser.parse(count, for: exchange.client) { () throws(Problem) in
           try upload.read(piece)
         }
         try await add(from: upload, to: writer)
       }
       // The last line may have no line break.
-      try await reading.read(count, for: exchange.client) { () throws(Problem) in
+      try await bodyParser.parse(count, for: exchange.client) { () throws(Problem) in
         // Only the first request's content is compared with that of an open batch; any other batch is closed now.
-        try upload.end(completesContent: begins && batch.isOpen)
+        try upload.finish(completesContent: begins && batch.isOpen)
       }
       try await add(from: upload, to: writer)
-      return try await ended(try await finished(writer), exchange)
+      return try await finishUpload(try await finished(writer), exchange)
     } catch {
       if !begins || !Self.isRefused(batch, for: error) {
         try? await add(from: upload, to: writer)
       }
       _ = try? await writer.finish()
-      if begins { await tidy(batch, received: writer.received, after: error, exchange) }
+      if begins { await deleteRefused(batch, received: writer.received, after: error, exchange) }
       throw error
     }
   }
 
   /// - Parameter tracksContent: whether the lines are added to the batch's ``Batch/content``.
   private func reader(
-    of batch: Batch, _ exchange: Exchange, tracksContent: Bool = false
-  ) -> LineReader {
+    of batch: Batch, _ exchange: AuthorizedRequest, tracksContent: Bool = false
+  ) -> BatchLineReader {
     var decoder = decoder(for: exchange)
     // An admin may add lines to another owner's batch.
     decoder.destinations = destinations(for: batch.owner)
     // The defaults were checked when the batch was created. If limits were lowered since, members above them are ignored.
     let members = batch.defaults.flatMap(Self.defaults) ?? []
     let template = decoder.template(from: members, at: .parameter("defaults"))
-    decoder.mistakes = Mistakes()
-    var reader = LineReader(
+    decoder.mistakes = RequestErrors()
+    var reader = BatchLineReader(
       decoder, template: template, tags: batch.tags, after: batch.received,
       mostLines: configuration.maxBatchLines, content: tracksContent ? batch.content : nil)
-    if let webhook = batch.webhook { reader.share(webhook) }
+    if let webhook = batch.webhook { reader.applyToJobs(webhook) }
     return reader
   }
 
@@ -257,7 +259,7 @@ extension Routes {
 
   /// Passes the lines that were read to the writer. Lines above the maximum were not kept.
   private func add(from upload: BatchUpload, to writer: BatchWriter) async throws(Problem) {
-    let (parts, isOverfull) = upload.take()
+    let (parts, isOverfull) = upload.dequeueLines()
     for lines in parts {
       do { try await writer.add(lines) } catch { throw Problem(error) }
     }
@@ -274,15 +276,17 @@ extension Routes {
   }
 
   /// Closes the batch at the end of its upload. Throws if it has no jobs.
-  private func ended(_ batch: Batch, _ exchange: Exchange) async throws(Problem) -> Batch {
+  private func finishUpload(_ batch: Batch, _ exchange: AuthorizedRequest) async throws(Problem)
+    -> Batch
+  {
     if batch.isOpen { return batch }
     guard batch.counts.all > 0 else {
-      try await asking { () throws(JobsError) in
-        try await service.abandon(batch.id, after: batch.received)
+      try await callEngine { () throws(JobsError) in
+        try await service.deleteEmptyBatch(batch.id, after: batch.received)
       }
       throw Problem(.invalidOption, "A batch has at least one job.", status: .unprocessableContent)
     }
-    return try await asking { () throws(JobsError) in
+    return try await callEngine { () throws(JobsError) in
       try await service.close(batch.id, for: exchange.caller)
     }
   }

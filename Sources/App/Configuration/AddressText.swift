@@ -25,7 +25,7 @@ enum AddressText {
   }
 
   /// Returns what is wrong with a CIDR, or nil if it is valid.
-  static func wrongWithNetwork(_ text: String) -> String? {
+  static func networkMistake(_ text: String) -> String? {
     let parts = text.split(separator: "/", omittingEmptySubsequences: false)
     guard let address = bytes(parts[0]) else {
       return "is not a network (CIDR, such as 10.0.0.0/8 or fd00::/8)"
@@ -42,7 +42,7 @@ enum AddressText {
   }
 
   /// Returns what is wrong with a host pattern, or nil if it is valid. A pattern is a name, an address, or `*.` and a name.
-  static func wrongWithHostPattern(_ text: String) -> String? {
+  static func hostPatternMistake(_ text: String) -> String? {
     if isAddress(text) { return nil }
     guard text.allSatisfy(\.isASCII) else { return "is not ASCII; write it as its xn--… form" }
     let name = text.hasPrefix("*.") ? text.dropFirst(2) : text[...]

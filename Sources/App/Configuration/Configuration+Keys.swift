@@ -4,7 +4,7 @@ extension Configuration {
   /// Every key, section by section. Files, environment variables, flags, printing and the documentation tests all use this
   /// table. The default of a key is the initial value of its property.
   public static let keys: [Key] =
-    serving + working + keeping + [
+    servingKeys + workingKeys + storageKeys + [
       Key("view.enabled", \.view.enabled, .boolean),
       Key("view.keys", \.view.keys, .list(.secretHex(16...1024))),
       Key("view.keys_file", \.view.keysFile, .optional(.file)),
@@ -19,7 +19,7 @@ extension Configuration {
       Key("tracing.propagate", \.tracing.propagate, .boolean),
     ]
 
-  private static let serving: [Key] = [
+  private static let servingKeys: [Key] = [
     Key("server.host", \.server.host, .host),
     Key("server.port", \.server.port, .integer(0...65_535)),
     Key("server.threads", \.server.threads, .integer(0...1024)),
@@ -47,7 +47,7 @@ extension Configuration {
     Key("api.idempotency_ttl", \.api.idempotencyTTL, .duration(aMillisecond...(aDay * 3650))),
   ]
 
-  private static let working: [Key] = [
+  private static let workingKeys: [Key] = [
     Key("jobs.workers", \.jobs.workers, .integer(1...10_000)),
     Key("jobs.max_queued", \.jobs.maxQueued, .integer(1...10_000_000)),
     Key("jobs.max_queued_lines", \.jobs.maxQueuedLines, .integer(1...100_000_000)),
@@ -84,7 +84,7 @@ extension Configuration {
     Key("decode.max_memory", \.decode.maxMemory, .size(1...(1 << 40))),
   ]
 
-  private static let keeping: [Key] = [
+  private static let storageKeys: [Key] = [
     Key("cache.enabled", \.cache.enabled, .boolean),
     Key("cache.memory", \.cache.memory, .size(0...(1 << 40))),
     Key("cache.disk", \.cache.disk, .size(0...petabyte)),

@@ -30,7 +30,7 @@ extension Configuration {
   public static func load(
     file: String? = nil, environment: [String: String] = [:], flags: [Flag] = []
   ) throws(Mistakes) -> Configuration {
-    var loader = Loader()
+    var loader = ConfigurationLoader()
     if let file { loader.read(file: file) }
     return try finish(&loader, environment, flags)
   }
@@ -41,18 +41,18 @@ extension Configuration {
   public static func load(
     yaml: String, name: String, environment: [String: String] = [:], flags: [Flag] = []
   ) throws(Mistakes) -> Configuration {
-    var loader = Loader()
+    var loader = ConfigurationLoader()
     loader.read(Array(yaml.utf8), of: name)
     return try finish(&loader, environment, flags)
   }
 
   private static func finish(
-    _ loader: inout Loader, _ environment: [String: String], _ flags: [Flag]
+    _ loader: inout ConfigurationLoader, _ environment: [String: String], _ flags: [Flag]
   ) throws(Mistakes) -> Configuration {
     loader.read(environment: environment)
     loader.read(flags: flags)
     loader.complete(from: environment)
-    loader.finish()
+    loader.checkRules()
     guard loader.mistakes.isEmpty else { throw Mistakes(all: loader.mistakes) }
     return loader.configuration
   }

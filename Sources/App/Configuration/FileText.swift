@@ -12,12 +12,12 @@ enum FileText {
 
   static func exists(_ path: String) -> Bool { access(path, F_OK) == 0 }
 
-  static func wrongWithFile(_ path: String) -> String? {
+  static func fileMistake(_ path: String) -> String? {
     guard access(path, R_OK) == 0 else { return "cannot be read: \(reason(errno))" }
     return isFolder(path) ? "is a folder, not a file" : nil
   }
 
-  static func wrongWithFolder(_ path: String) -> String? {
+  static func folderMistake(_ path: String) -> String? {
     if exists(path), !isFolder(path) { return "is not a folder" }
     return access(path, R_OK | X_OK) == 0 ? nil : "cannot be read: \(reason(errno))"
   }
@@ -56,9 +56,9 @@ enum FileText {
   }
 
   /// Reads the webhook secrets in a file: one per line. Empty lines and lines that start with `#` are ignored.
-  static func webhookSecrets(_ path: String) -> Result<[WebhookSecret], WrongSecrets> {
+  static func webhookSecrets(_ path: String) -> Result<[WebhookSecret], InvalidSecrets> {
     switch read(path, limit: 65_536) {
-    case .wrong(let why): return .failure(WrongSecrets(why: why))
+    case .wrong(let why): return .failure(InvalidSecrets(why: why))
     case .bytes(let bytes):
       let lines = String(decoding: bytes, as: UTF8.self).split(whereSeparator: \.isNewline)
         .map { $0.trimming(while: \.isWhitespace) }
@@ -66,15 +66,15 @@ enum FileText {
       let secrets = lines.map { WebhookSecret(String($0)) }
       if let wrong = secrets.firstIndex(of: nil) {
         let why = "secret \(wrong + 1) is not whsec_ and 24…64 bytes in base64"
-        return .failure(WrongSecrets(why: why))
+        return .failure(InvalidSecrets(why: why))
       }
-      guard !secrets.isEmpty else { return .failure(WrongSecrets(why: "holds no secret")) }
+      guard !secrets.isEmpty else { return .failure(InvalidSecrets(why: "holds no secret")) }
       return .success(secrets.compactMap(\.self))
     }
   }
 
   /// The end of an error message about a file.
-  struct WrongSecrets: Error { let why: String }
+  struct InvalidSecrets: Error { let why: String }
 
   private static func isFolder(_ path: String) -> Bool {
     var status = stat()

@@ -6,7 +6,7 @@ extension Configuration {
     /// The name with its sections: `fetch.max_bytes`.
     public let path: String
     /// A description of the values for messages and documentation: a range (`1ms…10m`) or a form (`true or false`).
-    public let takes: String
+    public let allowedValues: String
     let form: TextForm
     let read: @Sendable (Node, inout Configuration, inout [Complaint]) -> Void
     let show: @Sendable (Configuration) -> String
@@ -17,7 +17,7 @@ extension Configuration {
       _ path: String, _ property: any WritableKeyPath<Configuration, Value> & Sendable,
       _ format: ValueFormat<Value>
     ) {
-      (self.path, self.takes, self.form) = (path, format.takes, format.form)
+      (self.path, self.allowedValues, self.form) = (path, format.allowedValues, format.form)
       read = { node, configuration, complaints in
         guard let value = format.read(node, &complaints) else { return }
         configuration[keyPath: property] = value

@@ -4,7 +4,7 @@ extension Configuration {
   /// One mistake in the configuration. Its description is one line.
   public struct Mistake: Error, Sendable, Equatable, CustomStringConvertible {
     /// The source of a value.
-    public enum Place: Sendable, Equatable {
+    public enum Source: Sendable, Equatable {
       /// The built-in default.
       case defaults
       /// A file, with line and column from 1 if they are known.
@@ -15,7 +15,7 @@ extension Configuration {
       case flag(String)
     }
 
-    public let place: Place
+    public let source: Source
     /// The key, such as `fetch.timeout` or `auth.tokens[0].scopes`; nil if the mistake is not about a key.
     public let key: String?
     /// The mistake, without its source and key.
@@ -25,7 +25,7 @@ extension Configuration {
     /// `--port: …`.
     public var description: String {
       let parts: [String?] =
-        switch place {
+        switch source {
         case .defaults: [key, message]
         case .file(let name, let line?, let column?): ["\(name):\(line):\(column)", key, message]
         case .file(let name, _, _): [name, key, message]

@@ -5,7 +5,7 @@ struct Rule: Sendable {
   /// The keys of the rule. A violation is reported at the first of them that is set.
   let keys: [String]
   /// Returns what is wrong, or nil. A rule may also change the configuration, for example read a file that a key names.
-  let judge: @Sendable (inout Configuration, [String: Configuration.Mistake.Place]) -> String?
+  let check: @Sendable (inout Configuration, [String: Configuration.Mistake.Source]) -> String?
 
   static let all = [
     tokensFile, openness, certificate, key, backoff, viewKeys, webhookSecrets, destinationOwners,
@@ -21,7 +21,7 @@ struct Rule: Sendable {
     case .bytes(let bytes):
       var mistakes: [String] = []
       let tokens = ValueFormat<[Configuration.Token]>.tokens(
-        in: bytes, beside: configuration.auth.tokens, &mistakes)
+        in: bytes, otherThan: configuration.auth.tokens, &mistakes)
       if !mistakes.isEmpty { return "\"\(path)\": " + mistakes.joined(separator: "; ") }
       configuration.auth.filedTokens = tokens
       return nil
@@ -113,7 +113,7 @@ struct Rule: Sendable {
   }
 }
 
-extension Configuration.Mistake.Place {
+extension Configuration.Mistake.Source {
   /// The rank of the source. The source with the higher rank wins.
   fileprivate var rank: Int {
     switch self {

@@ -9,10 +9,10 @@ extension ValueFormat<String> {
   }
 
   /// An address range.
-  static let network = text("a CIDR") { AddressText.wrongWithNetwork($0) }
+  static let network = text("a CIDR") { AddressText.networkMistake($0) }
 
   /// A name, or `*.` and a name.
-  static let hostPattern = text("a host name or *.name") { AddressText.wrongWithHostPattern($0) }
+  static let hostPattern = text("a host name or *.name") { AddressText.hostPatternMistake($0) }
 
   /// A web origin, as browsers send it in `Origin`.
   static let origin = text("an origin such as https://example.org, or *") { text in
@@ -84,14 +84,14 @@ extension ValueFormat<String> {
   }
 
   /// A file that exists and can be read.
-  static let file = text("a file") { FileText.wrongWithFile($0) }
+  static let file = text("a file") { FileText.fileMistake($0) }
 
   /// A folder that exists and can be read.
-  static let folder = text("a folder") { FileText.wrongWithFolder($0) }
+  static let folder = text("a folder") { FileText.folderMistake($0) }
 
   /// A folder that can be read, or that does not exist yet.
   static let newFolder = text("a folder, created if it does not exist") { path in
-    FileText.exists(path) ? FileText.wrongWithFolder(path) : nil
+    FileText.exists(path) ? FileText.folderMistake(path) : nil
   }
 }
 

@@ -7,11 +7,11 @@ extension ValueFormat<[Configuration.Token]> {
   static let tokens: ValueFormat = {
     let list = ValueFormat.list(.token)
     // In an environment variable, the entries are written as YAML, not separated by commas.
-    return ValueFormat(list.takes, form: .yaml) { node, complaints in
+    return ValueFormat(list.allowedValues, form: .yaml) { node, complaints in
       guard let tokens = list.read(node, &complaints) else { return nil }
       let before = complaints.count
       // Names may repeat: an owner can have two tokens, to change one without an interruption.
-      complainOfTwins(tokens.map(\.sha256), node, &complaints)
+      reportDuplicates(tokens.map(\.sha256), node, &complaints)
       return complaints.count == before ? tokens : nil
     } show: {
       list.show($0)
@@ -24,7 +24,7 @@ extension ValueFormat<[Configuration.Token]> {
   ///   - others: the tokens of `auth.tokens`. The file must not repeat one of them.
   ///   - mistakes: receives what is wrong with the file.
   static func tokens(
-    in bytes: [UInt8], beside others: [Configuration.Token], _ mistakes: inout [String]
+    in bytes: [UInt8], otherThan others: [Configuration.Token], _ mistakes: inout [String]
   ) -> [Configuration.Token] {
     let document = Document(reading: bytes)
     var complaints = document.mistakes.map {
@@ -46,7 +46,7 @@ extension ValueFormat<[Configuration.Token]> {
     return found
   }
 
-  private static func complainOfTwins(
+  private static func reportDuplicates(
     _ values: [some Hashable], _ node: Node, _ complaints: inout [Complaint]
   ) {
     for (index, value) in values.enumerated() {

@@ -45,7 +45,7 @@ extension Substring {
 /// The format of a key's value: how it is read, validated and printed.
 struct ValueFormat<Value: Sendable>: Sendable {
   /// A description of the allowed values, such as `1ms…10m`.
-  let takes: String
+  let allowedValues: String
   let form: TextForm
   /// Returns the value, or nil and at least one complaint.
   let read: @Sendable (Node, inout [Complaint]) -> Value?
@@ -59,7 +59,7 @@ struct ValueFormat<Value: Sendable>: Sendable {
     read: @escaping @Sendable (Node, inout [Complaint]) -> Value?,
     show: @escaping @Sendable (Value) -> String
   ) {
-    (self.takes, self.form, self.read, self.show) = (takes, form, read, show)
+    (self.allowedValues, self.form, self.read, self.show) = (takes, form, read, show)
     self.isSecret = isSecret
   }
 
@@ -113,7 +113,7 @@ extension ValueFormat {
   static func optional<Wrapped>(
     _ wrapped: ValueFormat<Wrapped>, named word: String? = nil
   ) -> ValueFormat where Value == Wrapped? {
-    let takes = word.map { "\($0) or \(wrapped.takes)" } ?? wrapped.takes
+    let takes = word.map { "\($0) or \(wrapped.allowedValues)" } ?? wrapped.allowedValues
     return ValueFormat(takes, form: wrapped.form) { node, complaints in
       guard let scalar = node.scalar, scalar.kind == .null || scalar.text == word else {
         return wrapped.read(node, &complaints).map { .some($0) }
@@ -127,7 +127,8 @@ extension ValueFormat {
   /// An array with at least `minimum` elements.
   static func list<Element>(_ element: ValueFormat<Element>, minimum: Int = 0) -> ValueFormat
   where Value == [Element] {
-    ValueFormat("a list, each \(element.takes)", form: .list(element.form)) { node, complaints in
+    ValueFormat("a list, each \(element.allowedValues)", form: .list(element.form)) {
+      node, complaints in
       guard let nodes = node.sequence else {
         let found = element.isSecret ? "the value" : node.scalar.map(shown) ?? "a mapping"
         complaints.append(Complaint(location: node.location, message: "\(found) is not a list"))

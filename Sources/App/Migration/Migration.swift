@@ -18,11 +18,11 @@ public enum Migration {
   private static func tables(_ configuration: Configuration) throws(StartError) -> TableVersions {
     let storage = configuration.storage
     guard let url = storage.jobs else {
-      return try JobKeeping.sqlite(storage.path) { path throws(StoreError) in
+      return try ConfiguredJobStore.sqlite(storage.path) { path throws(StoreError) in
         try SQLiteJobStore.versions(at: path)
       }
     }
-    let database = try JobKeeping.database(url, storage)
+    let database = try ConfiguredJobStore.database(url, storage)
     do throws(StoreError) { return try PostgresJobStore.versions(database) } catch {
       throw .unusableStore("storage.jobs: \(error)")
     }
@@ -33,12 +33,12 @@ public enum Migration {
     umask(0o077)
     let storage = configuration.storage
     guard let url = storage.jobs else {
-      let store = try JobKeeping.sqlite(storage.path) { path throws(StoreError) in
+      let store = try ConfiguredJobStore.sqlite(storage.path) { path throws(StoreError) in
         try SQLiteJobStore(SQLiteJobStore.Configuration(path: path))
       }
       return await store.close()
     }
-    let database = try JobKeeping.database(url, storage)
+    let database = try ConfiguredJobStore.database(url, storage)
     do throws(StoreError) { try PostgresJobStore.migrate(database) } catch {
       throw .unusableStore("storage.jobs: \(error)")
     }
@@ -65,11 +65,11 @@ public enum Migration {
     }
     try configuration.checkImageKeys()
     let isSameFolder = place(folder) == place(configuration.storage.path)
-    let jobs = try JobKeeping(configuration, isDurable: true, adopting: isSameFolder)
+    let jobs = try ConfiguredJobStore(configuration, isDurable: true, adopting: isSameFolder)
     guard let records = jobs.store as? any ImportingStore else {
       throw .operatorMistake("storage.jobs: is not set. Set it to the database to move to")
     }
-    let images = try ImageKeeping(
+    let images = try ConfiguredImageStore(
       configuration, isDurable: true, references: jobs.store, now: Parts.now, log: log)
     if let failure = await images.check(jobs.store) { throw failure }
     let source = try FolderSource(
@@ -106,7 +106,7 @@ private struct FolderSource {
 
   /// - Parameter kept: the target's images, also used as the source's if both are in the same folder.
   init(
-    _ folder: String, isSame isSameFolder: Bool, _ kept: ImageKeeping,
+    _ folder: String, isSame isSameFolder: Bool, _ kept: ConfiguredImageStore,
     _ storage: Configuration.Storage
   ) throws(StartError) {
     isSame = isSameFolder && storage.images == nil

@@ -3,7 +3,7 @@ internal import Jobs
 /// Counts of what a move has copied so far.
 public struct MoveTotals: Sendable, Equatable {
   /// Counts of one kind of record.
-  public struct Things: Sendable, Equatable {
+  public struct Counts: Sendable, Equatable {
     /// Moved by this run.
     public var moved = 0
     /// Already in the target, from an earlier run.
@@ -19,22 +19,22 @@ public struct MoveTotals: Sendable, Equatable {
 
   /// The number of jobs in the source.
   public var expected = 0
-  public var jobs = Things()
+  public var jobs = Counts()
   /// Cache entries, including variants.
-  public var entries = Things()
-  public var batches = Things()
+  public var entries = Counts()
+  public var batches = Counts()
   /// Idempotency keys.
-  public var keys = Things()
+  public var keys = Counts()
   /// Webhook messages.
-  public var messages = Things()
+  public var messages = Counts()
   /// Images; equal images count once.
-  public var images = Things()
+  public var images = Counts()
   /// Records other than jobs that can't be read.
   public var unreadable = 0
   /// Bytes of the images that this run moved.
   public var bytes = 0
   /// Images whose bytes are missing or corrupt. Their jobs and cache entries are moved without them.
-  var lost: Set<ImageDigest> = []
+  var missing: Set<ImageDigest> = []
 
   /// Returns the readable records and counts the others as unreadable.
   mutating func readable<Value>(_ all: [Exported<Value>]) -> [Value] {
@@ -61,9 +61,9 @@ public struct MoveTotals: Sendable, Equatable {
       line("idempotency keys", keys),
       line("webhook messages", messages), line("images", images) + ", \(size(bytes))",
     ]
-    if !lost.isEmpty {
+    if !missing.isEmpty {
       lines.append(
-        "images missing or corrupt: \(lost.count); requests for them get image_gone")
+        "images missing or corrupt: \(missing.count); requests for them get image_gone")
     }
     if jobs.all < expected {
       lines.append("jobs that can't be read: \(expected - jobs.all); not moved")
@@ -74,7 +74,7 @@ public struct MoveTotals: Sendable, Equatable {
     return lines
   }
 
-  private func line(_ name: String, _ things: Things) -> String {
+  private func line(_ name: String, _ things: Counts) -> String {
     "\(name): \(things.moved) moved" + (things.found > 0 ? ", \(things.found) already there" : "")
   }
 

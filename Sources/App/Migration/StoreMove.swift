@@ -31,7 +31,7 @@ struct StoreMove: Sendable {
   /// How long reservations last after the last renewal.
   private static let lease = Duration.seconds(60)
   /// Records per transaction, images copied concurrently, and bytes per read.
-  private static let (batch, atOnce, piece) = (64, 8, 1 << 20)
+  private static let (batch, concurrency, piece) = (64, 8, 1 << 20)
 
   init(
     from source: Source, to target: Target, report: @escaping @Sendable (MoveTotals) -> Void
@@ -83,7 +83,7 @@ struct StoreMove: Sendable {
       guard let number = batches.last?.number else { return }
       last = number
       let readable = totals.readable(batches)
-      let new = try await target.records.take(readable)
+      let new = try await target.records.importBatches(readable)
       for found in batches {
         guard let batch = found.value, batch.counts.rejected > 0 else { continue }
         try await moveRejectedLines(of: batch.id, found.number, &totals)
@@ -101,7 +101,7 @@ struct StoreMove: Sendable {
       let lines = try await source.records.rejectedLines(of: number, after: last, count: 512)
       guard let line = lines.last?.number else { return }
       last = line
-      try await target.records.take(totals.readable(lines), of: batch)
+      try await target.records.importRejectedLines(totals.readable(lines), of: batch)
     }
   }
 
@@ -145,7 +145,7 @@ struct StoreMove: Sendable {
     let wanted = jobs.flatMap { job in job.keptImages.map { WantedImage(name: $0, holder: job.id) }
     }
     let images = try await provide(wanted, as: instance, &totals)
-    let new = try await target.records.take(jobs, images, for: instance)
+    let new = try await target.records.importJobs(jobs, images, for: instance)
     totals.jobs.count(jobs.count, new: new)
     report(totals)
   }
@@ -165,7 +165,7 @@ struct StoreMove: Sendable {
         WantedImage(name: MovedImage(digest: $0.image, bytes: $0.bytes), holder: holder)
       }
       let images = try await provide(wanted, as: instance, &totals)
-      let new = try await target.records.take(entries, images, for: instance)
+      let new = try await target.records.importEntries(entries, images, for: instance)
       try await target.records.release(holder)
       let left = entries.count { images.lost.contains($0.image) }
       totals.entries.count(entries.count - left, new: new)
@@ -181,7 +181,7 @@ struct StoreMove: Sendable {
       guard let number = found.last?.number else { return }
       last = number
       let messages = totals.readable(found)
-      let new = try await target.records.take(messages)
+      let new = try await target.records.importMessages(messages)
       totals.messages.count(messages.count, new: new)
       report(totals)
     }
@@ -194,7 +194,7 @@ struct StoreMove: Sendable {
       guard let number = found.last?.number else { return }
       last = number
       let keys = totals.readable(found)
-      totals.keys.count(keys.count, new: try await target.records.take(keys))
+      totals.keys.count(keys.count, new: try await target.records.importKeys(keys))
       report(totals)
     }
   }
@@ -212,7 +212,7 @@ extension StoreMove {
     case put
     /// The target already stores the image.
     case found
-    case lost
+    case missing
   }
 
   /// Copies the images that the target lacks, so that its records may refer to them.
@@ -225,7 +225,7 @@ extension StoreMove {
     }
     var images = ImportedImages()
     while !missing.isEmpty {
-      let some = missing.suffix(Self.atOnce)
+      let some = missing.suffix(Self.concurrency)
       missing.removeLast(some.count)
       for (image, provided) in try await provide(Array(some), as: instance) {
         switch provided {
@@ -234,9 +234,9 @@ extension StoreMove {
           totals.move(image.bytes)
         case .put: totals.move(image.bytes)
         case .found: totals.images.found += 1
-        case .lost:
+        case .missing:
           images.lost.insert(image.digest)
-          totals.lost.insert(image.digest)
+          totals.missing.insert(image.digest)
         }
       }
     }
@@ -285,7 +285,7 @@ extension StoreMove {
   ) async throws(StoreError) -> Provided {
     let image = wanted.name
     guard let bytes = try await source.images.open(image.digest), bytes.count == image.bytes else {
-      return .lost
+      return .missing
     }
     if image.bytes <= target.records.largestEmbedded {
       let content = await disk.run { bytes.read(at: 0, count: bytes.count) }
@@ -293,7 +293,7 @@ extension StoreMove {
     }
     let name = try await reserve(wanted, as: instance)
     if target.isSame { return .found }
-    try await put(bytes, as: name)
+    try await copy(bytes, as: name)
     return .put
   }
 
@@ -306,14 +306,14 @@ extension StoreMove {
         image.digest, bytes: image.bytes, as: wanted.holder, of: instance, limit: .max)
       switch reservation {
       case .reserved(let name, evicted: _): return name
-      case .full, .noRoomYet: throw .full
+      case .full, .incomplete: throw .full
       // A service is deleting an equal image at this moment. Wait until that is done.
       case .pendingDeletion: try? await Task.sleep(for: .milliseconds(50))
       }
     }
   }
 
-  private func put(_ bytes: StoredBytes, as name: ImageName) async throws(StoreError) {
+  private func copy(_ bytes: StoredBytes, as name: ImageName) async throws(StoreError) {
     let staged = try await target.spool.stage()
     let found = try await disk.run { () -> Result<ImageDigest, StoreError> in
       do throws(StoreError) {

@@ -9,13 +9,13 @@ internal import Synchronization
 final class ActivityRecorder: Sendable {
   private struct State {
     var activity: Activity
-    var ended = Ended()
+    var ended = FinishedCounts()
     /// Activity of this process that is not in the database yet.
     var unpublished = Activity.Step()
   }
 
   /// Jobs finished since the process started.
-  struct Ended: Equatable {
+  struct FinishedCounts: Equatable {
     var succeeded = 0
     var failed = 0
   }
@@ -34,7 +34,7 @@ final class ActivityRecorder: Sendable {
   ///   - queued: queued jobs at this moment.
   ///   - loading: loading jobs at this moment.
   ///   - ended: jobs finished since the process started.
-  func note(queued: Int, loading: Int, _ ended: Ended, at now: Timestamp) {
+  func recordStep(queued: Int, loading: Int, _ ended: FinishedCounts, at now: Timestamp) {
     state.withLock { state in
       var step = Activity.Step()
       (step.queued, step.loading) = (queued, loading)
@@ -63,7 +63,7 @@ final class ActivityRecorder: Sendable {
   /// - Parameters:
   ///   - observe: sets the registry's gauges.
   ///   - publish: writes the step to the shared store. If it fails, the step is added to the next one.
-  func keep(
+  func run(
     _ registry: PrometheusRegistry, now: @Sendable () -> Timestamp, log: Logger,
     observe: () async -> Void, publish: (Activity.Step) async throws(StoreError) -> Void
   ) async {
@@ -80,9 +80,9 @@ final class ActivityRecorder: Sendable {
       let ended = { (phase: String) in
         Int(registry.sum(of: "imagefetch_jobs_finished_total", labels: "phase=\"\(phase)\""))
       }
-      note(
+      recordStep(
         queued: jobs("queued"), loading: jobs("loading"),
-        Ended(succeeded: ended("success"), failed: ended("failure")), at: now())
+        FinishedCounts(succeeded: ended("success"), failed: ended("failure")), at: now())
       let step = state.withLock { $0.unpublished }
       do throws(StoreError) {
         try await publish(step)

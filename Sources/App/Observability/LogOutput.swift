@@ -6,7 +6,7 @@ final class LogOutput: @unchecked Sendable {  // used by one thread alone
   private let notice: @Sendable (Int) -> String
   private let display: Display
   /// Lines that were lost and not yet reported by a notice.
-  private var untold = 0
+  private var unreported = 0
 
   /// Shows lines instead of writing them to the descriptor. Returns false if it did not show them.
   typealias Display = @Sendable (ArraySlice<UInt8>) -> Bool
@@ -23,27 +23,27 @@ final class LogOutput: @unchecked Sendable {  // used by one thread alone
   /// - Returns: The number of lines that could not be written.
   func write(_ bytes: [UInt8], lines: Int, dropped: Int) -> Int {
     var written = 0
-    if tell() {
+    if writeNotice() {
       var rest = bytes[...]
       while !rest.isEmpty {
         let piece = Self.wholeLines(of: rest)
-        guard put(piece) else { break }
+        guard writeAll(piece) else { break }
         written += piece.count { $0 == UInt8(ascii: "\n") }
         rest = rest.dropFirst(piece.count)
       }
     }
-    untold += lines - written + dropped
-    if written == lines { _ = tell() }
+    unreported += lines - written + dropped
+    if written == lines { _ = writeNotice() }
     return lines - written
   }
 
   /// Writes a notice about the lost lines, if there are any.
   ///
   /// - Returns: False if the notice could not be written.
-  private func tell() -> Bool {
-    guard untold > 0 else { return true }
-    guard put(Array(notice(untold).utf8)[...]) else { return false }
-    untold = 0
+  private func writeNotice() -> Bool {
+    guard unreported > 0 else { return true }
+    guard writeAll(Array(notice(unreported).utf8)[...]) else { return false }
+    unreported = 0
     return true
   }
 
@@ -61,7 +61,7 @@ final class LogOutput: @unchecked Sendable {  // used by one thread alone
   /// Writes bytes to the display or the descriptor.
   ///
   /// - Returns: False on an error, such as a closed pipe or a full disk.
-  private func put(_ bytes: ArraySlice<UInt8>) -> Bool {
+  private func writeAll(_ bytes: ArraySlice<UInt8>) -> Bool {
     if display(bytes) { return true }
     return bytes.withUnsafeBytes { bytes in
       var rest = bytes[...]

@@ -74,7 +74,7 @@ final class LogWriter: @unchecked Sendable {  // all state behind `mutex`
         // lines then stands in their place.
         guard !isFull, waiting.dropped == 0 else {
           waiting.dropped += 1
-          return drop(1)
+          return countDropped(1)
         }
         waiting.bytes.append(contentsOf: bytes)
         waiting.lines += 1
@@ -126,17 +126,17 @@ final class LogWriter: @unchecked Sendable {  // all state behind `mutex`
   private func run() {
     blockBrokenPipeSignal()
     var batch = Batch()
-    while takeTurn(&batch) {
+    while exchangeBatch(&batch) {
       let lost = output.write(batch.bytes, lines: batch.lines, dropped: batch.dropped)
       Self.unwritten.subtract(batch.lines, ordering: .relaxed)
-      locked { drop(lost) }
+      locked { countDropped(lost) }
     }
   }
 
   /// Waits for lines and replaces the written batch with them.
   ///
   /// - Returns: False if the writer is closed and its queue is empty.
-  private func takeTurn(_ batch: inout Batch) -> Bool {
+  private func exchangeBatch(_ batch: inout Batch) -> Bool {
     batch.bytes.removeAll(keepingCapacity: true)
     (batch.lines, batch.dropped) = (0, 0)
     return locked {
@@ -152,7 +152,7 @@ final class LogWriter: @unchecked Sendable {  // all state behind `mutex`
     }
   }
 
-  private func drop(_ lines: Int) {
+  private func countDropped(_ lines: Int) {
     dropped += lines
     counter?.increment(by: lines)
   }

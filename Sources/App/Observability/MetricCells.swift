@@ -72,7 +72,7 @@ final class HistogramCell: RecorderHandler, TimerHandler {
 }
 
 /// Discards values: used if the name already belongs to a metric of another kind.
-final class NowhereCell: CounterHandler {
+final class DiscardingCell: CounterHandler {
   func increment(by amount: Int64) {}
   func reset() {}
 }

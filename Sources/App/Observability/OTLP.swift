@@ -74,7 +74,7 @@ enum OTLP {
 }
 
 extension OTLP.Request {
-  init(_ ended: [TraceExporter.Ended], _ resource: [OTLP.Attribute]) {
+  init(_ ended: [TraceExporter.FinishedJob], _ resource: [OTLP.Attribute]) {
     let scope = OTLP.Scope(name: "imagefetch", version: App.version)
     let spans = ended.flatMap(\.spans)
     resourceSpans = [
@@ -85,7 +85,7 @@ extension OTLP.Request {
   }
 }
 
-extension TraceExporter.Ended {
+extension TraceExporter.FinishedJob {
   /// The job's span, and a child span for each stage.
   var spans: [OTLP.Span] {
     let created = unixTime(job.createdAt)
@@ -98,7 +98,7 @@ extension TraceExporter.Ended {
     if let taken { spans.append(below(.queued, created, unixTime(taken))) }
     for stage in stages {
       let began = nanoseconds - stage.before.nanoseconds
-      spans.append(below(stage.name, began, began + stage.took.nanoseconds))
+      spans.append(below(stage.name, began, began + stage.duration.nanoseconds))
     }
     return spans
   }

@@ -57,7 +57,7 @@ public final class PrometheusRegistry: MetricsFactory, Sendable {
   /// A counter; its name ends in `_total`.
   public func makeCounter(label: String, dimensions: [(String, String)]) -> any CounterHandler {
     let name = MetricName.counter(label)
-    return cell(.counter, name, label, dimensions) { CounterCell() } ?? NowhereCell()
+    return cell(.counter, name, label, dimensions) { CounterCell() } ?? DiscardingCell()
   }
 
   /// A counter of fractions; its name ends in `_total`.

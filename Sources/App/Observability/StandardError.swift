@@ -7,19 +7,19 @@ internal import Synchronization
 /// The process's standard error. Log lines and messages of commands go through one queue, so that their order is kept.
 public enum StandardError {
   /// How long the end of the process waits for the lines to be written.
-  static let patience: Duration = .seconds(2)
+  static let flushTimeout: Duration = .seconds(2)
   private static let shared = Mutex<LogWriter?>(nil)
   private static let display = Mutex<(@Sendable (String) -> Bool)?>(nil)
 
   /// Writes a message after all earlier log lines. Waits up to two seconds.
-  public static func tell(_ line: String) {
+  public static func printLine(_ line: String) {
     let writer = writer(.text)
     writer.add(line + "\n")
-    writer.flush(within: patience)
+    writer.flush(within: flushTimeout)
   }
 
   /// Waits up to two seconds until all log lines are written. Call it before the process ends.
-  public static func flush() { flush(within: patience) }
+  public static func flush() { flush(within: flushTimeout) }
 
   /// Waits up to 100 ms until all log lines are written, for a process that must end at once.
   public static func flushBriefly() { flush(within: .milliseconds(100)) }
@@ -34,7 +34,7 @@ public enum StandardError {
       if let shared { return shared }
       let writer = LogWriter(to: STDERR_FILENO, display: show) { LogRecord.dropped($0, format) }
       shared = writer
-      FatalSignals.awaitLog()
+      FatalSignals.installHandlers()
       return writer
     }
   }

@@ -12,7 +12,7 @@ internal import Synchronization
 /// is full. Once a second, one task converts the queued jobs to spans and sends them. Jobs never wait for this.
 final class TraceExporter: JobTracer {
   /// The data of a finished job that spans are made from.
-  struct Ended: Sendable {
+  struct FinishedJob: Sendable {
     let job: Job
     let place: TraceContext
     let stages: [JobStage]
@@ -25,7 +25,7 @@ final class TraceExporter: JobTracer {
   private let resource: [OTLP.Attribute]
   private let sender: CurlSender
   private let log: Logger
-  private let waiting = Mutex<[Ended]>([])
+  private let waiting = Mutex<[FinishedJob]>([])
   private let isRefused = Mutex(false)
   private let counters = (
     sent: TraceExporter.counter("sent"), dropped: TraceExporter.counter("dropped"),
@@ -59,14 +59,14 @@ final class TraceExporter: JobTracer {
     Counter(label: "imagefetch_traces_total", dimensions: [("outcome", outcome)])
   }
 
-  func ended(_ job: Job, _ stages: [JobStage]) {
+  func recordEnd(of job: Job, stages: [JobStage]) {
     guard let place = job.trace(by: rules) else { return }
     var now = timespec()
     clock_gettime(CLOCK_REALTIME, &now)
     let nanoseconds = Int64(now.tv_sec) * 1_000_000_000 + Int64(now.tv_nsec)
     let isTaken = waiting.withLock { waiting in
       guard waiting.count < Self.mostWaiting else { return false }
-      waiting.append(Ended(job: job, place: place, stages: stages, nanoseconds: nanoseconds))
+      waiting.append(FinishedJob(job: job, place: place, stages: stages, nanoseconds: nanoseconds))
       return true
     }
     if !isTaken { counters.dropped.increment() }
@@ -99,7 +99,7 @@ final class TraceExporter: JobTracer {
     }
   }
 
-  private func send(_ ended: [Ended], _ tries: Int) async -> Bool {
+  private func send(_ ended: [FinishedJob], _ tries: Int) async -> Bool {
     guard let body = try? JSONEncoder().encode(OTLP.Request(ended, resource)) else { return false }
     let request = OutgoingRequest(
       .post, url, fields: [HeaderField(name: "Content-Type", value: "application/json")],
@@ -113,24 +113,24 @@ final class TraceExporter: JobTracer {
         // Read the body to its end, so that the connection can be reused.
         while try await response.body.next() != nil {}
         if (200..<300).contains(status) {
-          note(refusal: nil)
+          logChange(refusal: nil)
           return true
         }
         refusal = "the collector responded with status \(status)"
         // OTLP/HTTP, "Retryable Response Codes".
         if ![429, 502, 503, 504].contains(status) {
-          note(refusal: refusal)
+          logChange(refusal: refusal)
           return false
         }
       } catch { refusal = "\(error)" }
-      note(refusal: refusal)
+      logChange(refusal: refusal)
       if number < tries { try? await Task.sleep(for: .seconds(number)) }
     }
     return false
   }
 
   /// Logs when the collector starts to refuse traces, and when it accepts them again.
-  private func note(refusal: String?) {
+  private func logChange(refusal: String?) {
     let was = isRefused.withLock { isRefused in
       defer { isRefused = refusal != nil }
       return isRefused

@@ -91,7 +91,7 @@ typedef struct {
     const uint8_t *thumbnail;
     uint32_t thumbnailColumns;
     uint32_t thumbnailRows;
-} CodecPicture;
+} CodecImageInfo;
 
 /// Limits for the frames of an animation.
 typedef struct {
@@ -132,7 +132,7 @@ void jpeg_reader_scale(JPEGReader *reader, int eighths);
 /// relative to a Lanczos scaling of the whole image.
 bool jpeg_may_shrink(uint32_t side, uint32_t factor, uint32_t least);
 /// Makes the reader return rows and keep a color profile. Call it before the first step.
-void jpeg_reader_want_rows(JPEGReader *reader);
+void jpeg_reader_request_rows(JPEGReader *reader);
 /// The layout of the samples. Call it once the header is known and the scale is set.
 CodecPixels jpeg_reader_pixels(const JPEGReader *reader);
 /// The sides of a plane, and after CodecStatusRows its rows.
@@ -142,14 +142,14 @@ CodecRows jpeg_reader_rows(const JPEGReader *reader, int plane);
 ///   - bytes: the bytes that the previous step did not consume, then new ones.
 ///   - ended: whether no more bytes will follow.
 CodecStep jpeg_reader_step(JPEGReader *reader, const uint8_t *bytes, size_t count, bool ended);
-CodecPicture jpeg_reader_picture(const JPEGReader *reader);
+CodecImageInfo jpeg_reader_picture(const JPEGReader *reader);
 /// Makes the next steps encode the scans counted in `scansToShow` as a baseline JPEG, before they consume more
 /// bytes. `orientation` is EXIF's. The preview is discarded once all bytes are present or if it fails.
-void jpeg_reader_want_preview(JPEGReader *reader, int orientation);
+void jpeg_reader_request_preview(JPEGReader *reader, int orientation);
 /// The last complete preview; none while a new one is being encoded.
 CodecPreview jpeg_reader_preview(const JPEGReader *reader);
 /// Frees the preview, or stops encoding it.
-void jpeg_reader_drop_preview(JPEGReader *reader);
+void jpeg_reader_discard_preview(JPEGReader *reader);
 /// The library's message for the fault.
 const char *jpeg_reader_message(const JPEGReader *reader);
 
@@ -162,22 +162,22 @@ void png_reader_destroy(PNGReader *reader);
 void png_reader_allow_frames(PNGReader *reader, CodecFrameLimits limits);
 /// Like `jpeg_reader_step`.
 CodecStep png_reader_step(PNGReader *reader, const uint8_t *bytes, size_t count, bool ended);
-CodecPicture png_reader_picture(const PNGReader *reader);
+CodecImageInfo png_reader_picture(const PNGReader *reader);
 /// Like the functions of `jpeg_reader`. Samples have 8 bits, and palette indices are replaced by colors. Rows
 /// of an interlaced image are returned after its last pass. They are kept in memory if `max_memory` allows it;
 /// `decodingMemory` includes them.
-void png_reader_want_rows(PNGReader *reader);
+void png_reader_request_rows(PNGReader *reader);
 /// Call it once there are rows.
 CodecPixels png_reader_pixels(const PNGReader *reader);
 CodecRows png_reader_rows(const PNGReader *reader, int plane);
 /// Disables previews, which saves memory. Call it before the first step.
-void png_reader_want_no_previews(PNGReader *reader);
+void png_reader_disable_previews(PNGReader *reader);
 /// Skips an animation. Call it before the first step.
-void png_reader_want_no_frames(PNGReader *reader);
+void png_reader_skip_animation(PNGReader *reader);
 /// Like the functions of `jpeg_reader`; the preview is a PNG.
-void png_reader_want_preview(PNGReader *reader, int orientation);
+void png_reader_request_preview(PNGReader *reader, int orientation);
 CodecPreview png_reader_preview(const PNGReader *reader);
-void png_reader_drop_preview(PNGReader *reader);
+void png_reader_discard_preview(PNGReader *reader);
 /// The library's message for the fault.
 const char *png_reader_message(const PNGReader *reader);
 
@@ -191,7 +191,7 @@ void webp_reader_allow_frames(WebPReader *reader, CodecFrameLimits limits);
 /// Like `jpeg_reader_step`. But a lossless image cannot be interrupted while the library decodes bytes that it
 /// has already. A few bytes can be an image of one color, at some milliseconds per megapixel.
 CodecStep webp_reader_step(WebPReader *reader, const uint8_t *bytes, size_t count, bool ended);
-CodecPicture webp_reader_picture(const WebPReader *reader);
+CodecImageInfo webp_reader_picture(const WebPReader *reader);
 /// A message for the fault.
 const char *webp_reader_message(const WebPReader *reader);
 
@@ -204,7 +204,7 @@ void gif_reader_destroy(GIFReader *reader);
 void gif_reader_allow_frames(GIFReader *reader, CodecFrameLimits limits);
 /// Like `jpeg_reader_step`.
 CodecStep gif_reader_step(GIFReader *reader, const uint8_t *bytes, size_t count, bool ended);
-CodecPicture gif_reader_picture(const GIFReader *reader);
+CodecImageInfo gif_reader_picture(const GIFReader *reader);
 /// A message for the fault.
 const char *gif_reader_message(const GIFReader *reader);
 
@@ -218,7 +218,7 @@ void avif_reader_allow_frames(AVIFReader *reader, CodecFrameLimits limits);
 /// Like `jpeg_reader_step`. But a frame is decoded in one call, once all bytes are present: the library cannot
 /// be interrupted and takes 15 to 60 ms per megapixel.
 CodecStep avif_reader_step(AVIFReader *reader, const uint8_t *bytes, size_t count, bool ended);
-CodecPicture avif_reader_picture(const AVIFReader *reader);
+CodecImageInfo avif_reader_picture(const AVIFReader *reader);
 /// The library's message for the fault.
 const char *avif_reader_message(const AVIFReader *reader);
 

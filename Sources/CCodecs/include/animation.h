@@ -23,8 +23,8 @@ typedef struct Frames {
 /// Opens an animation that was decoded completely before. Its bytes must outlive the reader. The library
 /// decodes a frame in one call.
 /// - Returns: NULL with the fault.
-Frames *webp_frames_open(const uint8_t *bytes, size_t count, CheckedPicture checked, CodecFault *fault);
-Frames *gif_frames_open(const uint8_t *bytes, size_t count, CheckedPicture checked, CodecFault *fault);
+Frames *webp_frames_open(const uint8_t *bytes, size_t count, CheckedImage checked, CodecFault *fault);
+Frames *gif_frames_open(const uint8_t *bytes, size_t count, CheckedImage checked, CodecFault *fault);
 /// An upper bound of the memory that the reader takes at once, without the file's bytes, in bytes.
 size_t frames_memory(uint32_t width, uint32_t height);
 

@@ -22,7 +22,7 @@ typedef struct Encoder {
 ///   - quality: 1 to 100; from 90 on, chroma is not subsampled.
 /// - Returns: NULL if out of memory or if the library does not support the size.
 Encoder *jpeg_encoder_open(uint32_t width, uint32_t height, int channels, int quality);
-/// Opens an encoder of a grayscale or JFIF JPEG that takes each component as a plane, by `jpeg_encoder_take`
+/// Opens an encoder of a grayscale or JFIF JPEG that takes each component as a plane, by `jpeg_encoder_add_row`
 /// instead of `rows`.
 Encoder *jpeg_planes_encoder_open(uint32_t width, uint32_t height, int planes, int quality);
 /// How many pixels one sample of the second and third plane covers, along each side: 2 or 1.
@@ -30,7 +30,7 @@ uint32_t jpeg_encoder_chroma(int quality);
 /// How many rows of the image one plane may be ahead of another.
 #define JPEG_ENCODER_AHEAD 80
 /// Adds a row of a plane. Returns false on failure; all later calls fail too.
-bool jpeg_encoder_take(Encoder *encoder, int plane, const uint8_t *row);
+bool jpeg_encoder_add_row(Encoder *encoder, int plane, const uint8_t *row);
 /// - Parameters:
 ///   - channels: 1 gray, 2 gray and alpha, 3 RGB, 4 RGB and alpha.
 ///   - quality: ignored.

@@ -15,11 +15,11 @@ typedef struct {
     bool has_alpha, is_progressive;
     uint64_t frames;
     uint64_t extra_memory; // in addition to the memory computed from the fields above
-} CheckedPicture;
+} CheckedImage;
 
 /// Whether the image that a reader found is the one that was checked.
 static inline bool checked_is(
-    const CheckedPicture *checked, uint32_t width, uint32_t height, bool has_alpha,
+    const CheckedImage *checked, uint32_t width, uint32_t height, bool has_alpha,
     bool is_progressive) {
     return width && height && width == checked->width && height == checked->height
         && has_alpha == checked->has_alpha && is_progressive == checked->is_progressive;

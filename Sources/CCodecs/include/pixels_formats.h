@@ -9,14 +9,14 @@
 /// as they stay at least `min_width` × `min_height`; 0 means no scaling. `rows` returns PIXELS_NOT_YET between
 /// slices of work. The bytes must outlive the reader.
 /// - Returns: NULL with the fault.
-Pixels *webp_pixels_open(const uint8_t *bytes, size_t count, CheckedPicture checked,
+Pixels *webp_pixels_open(const uint8_t *bytes, size_t count, CheckedImage checked,
     uint32_t min_width, uint32_t min_height, CodecFault *fault);
 /// Like `webp_pixels_open`. Never scales, and has no color profile.
-Pixels *gif_pixels_open(const uint8_t *bytes, size_t count, CheckedPicture checked,
+Pixels *gif_pixels_open(const uint8_t *bytes, size_t count, CheckedImage checked,
     uint32_t min_width, uint32_t min_height, CodecFault *fault);
 /// Like `webp_pixels_open`. Never scales. The library cannot be interrupted: one call of `rows` decodes the
 /// whole image, the next one converts it to RGB.
-Pixels *avif_pixels_open(const uint8_t *bytes, size_t count, CheckedPicture checked,
+Pixels *avif_pixels_open(const uint8_t *bytes, size_t count, CheckedImage checked,
     uint32_t min_width, uint32_t min_height, CodecFault *fault);
 
 /// Upper bounds of the memory that the readers take at once, without the file's bytes, in bytes.

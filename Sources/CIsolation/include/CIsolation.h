@@ -29,7 +29,7 @@ typedef struct {
     int channel;
     uint8_t *memory;
     size_t count;
-    /// 0 until CIsolation_meet has returned.
+    /// 0 until CIsolation_wait_until_ready has returned.
     pid_t process;
 } CIsolationDecoder;
 
@@ -46,7 +46,7 @@ int CIsolation_fork(int control, size_t count, uint64_t heap, CIsolationDecoder 
 
 /// Waits until a forked decoder has entered its sandbox.
 /// - Returns: 0, or -errno. `decoder` has the process ID if it is known, even on failure.
-int CIsolation_meet(CIsolationDecoder *decoder, CIsolationLayers *layers);
+int CIsolation_wait_until_ready(CIsolationDecoder *decoder, CIsolationLayers *layers);
 
 /// Waits for the end of a process that has closed its socket.
 /// - Parameter status: as from waitpid().
@@ -69,7 +69,7 @@ bool CIsolation_is_runnable(pid_t process);
 
 /// Lowers the priority of a decoder that computes for long. With `is_last`, it gets only CPU time that no other
 /// process wants. Calls that wait for it then return after one millisecond.
-void CIsolation_put_back(const CIsolationDecoder *decoder, bool is_last);
+void CIsolation_lower_priority(const CIsolationDecoder *decoder, bool is_last);
 
 /// Sets how long CIsolation_receive() waits.
 int CIsolation_wait_at_most(int channel, int milliseconds);
@@ -81,7 +81,7 @@ ssize_t CIsolation_receive(int channel, void *message, size_t room, bool waits);
 
 /// - Returns: the signal in a crash report, which is a decoder's last message. 0 if this is another message or
 ///   no valid signal.
-int CIsolation_last_word(const void *message, size_t count);
+int CIsolation_crash_signal(const void *message, size_t count);
 
 /// The signal that ended a decoder, from its exit code. 0 if it exited normally.
 int CIsolation_signal_of_exit(int code);

@@ -19,7 +19,7 @@ final class ListLines: @unchecked Sendable {  // `mutex` protects everything
   }
 
   /// The most lines in all stages together; about 10 MB with long URLs.
-  static let most = 10_000
+  static let maxInFlight = 10_000
   /// The most lines in one request.
   private static let chunk = 1_000
 
@@ -28,7 +28,7 @@ final class ListLines: @unchecked Sendable {  // `mutex` protects everything
   /// Wakes the threads that read and send.
   private let change = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)
   /// Wakes the threads that save; one for each ended line.
-  private let endings = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)
+  private let lineEnded = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)
 
   private var read: [Sources.Item] = []
   private var isReadThrough = false
@@ -43,12 +43,12 @@ final class ListLines: @unchecked Sendable {  // `mutex` protects everything
     self.stop = stop
     pthread_mutex_init(mutex, nil)
     pthread_cond_init(change, nil)
-    pthread_cond_init(endings, nil)
+    pthread_cond_init(lineEnded, nil)
   }
 
   deinit {
     pthread_mutex_destroy(mutex)
-    for condition in [change, endings] {
+    for condition in [change, lineEnded] {
       pthread_cond_destroy(condition)
       condition.deallocate()
     }
@@ -58,7 +58,7 @@ final class ListLines: @unchecked Sendable {  // `mutex` protects everything
   /// Adds a line that was read. Waits while there are too many.
   func add(_ item: Sources.Item) {
     exclusively {
-      wait(for: change) { read.count + sent.count + ended.count - firstEnded < Self.most }
+      wait(for: change) { read.count + sent.count + ended.count - firstEnded < Self.maxInFlight }
       read.append(item)
       pthread_cond_broadcast(change)
     }
@@ -83,7 +83,7 @@ final class ListLines: @unchecked Sendable {  // `mutex` protects everything
   }
 
   /// Records lines before they are sent, because their results may arrive before the response.
-  func send(_ items: some Collection<Sources.Item>, from line: Int, of batch: Int) {
+  func recordSent(_ items: some Collection<Sources.Item>, from line: Int, of batch: Int) {
     exclusively {
       for (offset, item) in items.enumerated() {
         sent[Place(batch: batch, line: line + offset)] = item
@@ -92,37 +92,37 @@ final class ListLines: @unchecked Sendable {  // `mutex` protects everything
   }
 
   /// Removes lines that a batch did not accept.
-  func takeBack(_ count: Int, from line: Int, of batch: Int) {
+  func removeUnsent(_ count: Int, from line: Int, of batch: Int) {
     exclusively {
       for line in line..<line + count { sent[Place(batch: batch, line: line)] = nil }
     }
   }
 
   /// Records the result of a line. Repeated and unknown results are ignored.
-  func end(_ result: ResultLine, of batch: Int) {
+  func recordResult(_ result: ResultLine, of batch: Int) {
     exclusively {
       let item = sent.removeValue(forKey: Place(batch: batch, line: result.line))
       guard let item else { return }
       ended.append(Ended(item: item, result: result))
-      pthread_cond_signal(endings)
+      pthread_cond_signal(lineEnded)
     }
   }
 
   /// Called when reading a batch's results begins, and when it ends.
-  func follow(_ isFollowed: Bool) {
+  func countSource(_ isFollowed: Bool) {
     exclusively {
       sources += isFollowed ? 1 : -1
-      if sources == 0 { pthread_cond_broadcast(endings) }
+      if sources == 0 { pthread_cond_broadcast(lineEnded) }
     }
   }
 
   /// Called when all lines have been sent.
-  func endSending() { follow(false) }
+  func endSending() { countSource(false) }
 
   /// Waits for the next line that has ended. Nil after the last.
   func nextEnded() -> Ended? {
     exclusively {
-      wait(for: endings) { firstEnded < ended.count || sources == 0 }
+      wait(for: lineEnded) { firstEnded < ended.count || sources == 0 }
       guard firstEnded < ended.count, !stop.isRaised else { return nil }
       firstEnded += 1
       pthread_cond_signal(change)
@@ -139,7 +139,7 @@ final class ListLines: @unchecked Sendable {  // `mutex` protects everything
   var unended: Int { exclusively { sent.count } }
 
   /// Whether all lines were sent and all results read.
-  var isThrough: Bool { exclusively { sources == 0 } }
+  var isFinished: Bool { exclusively { sources == 0 } }
 
   /// Returns the line at a position if it was sent and has not ended.
   func item(at place: Place) -> Sources.Item? { exclusively { sent[place] } }
@@ -154,12 +154,12 @@ final class ListLines: @unchecked Sendable {  // `mutex` protects everything
   /// Ends the batch's remaining lines as failed. The service has returned all results, so it has lost
   /// these lines.
   func abandon(_ batch: Int, through last: Int) {
-    let lost = JobAnswer.Failure(
+    let lost = JobResponse.Failure(
       code: "not_found", detail: "The service returned no result for this line.")
     let lines = exclusively {
       sent.keys.filter { $0.batch == batch && $0.line <= last }.map(\.line).sorted()
     }
-    for line in lines { end(ResultLine(line: line, job: nil, error: lost), of: batch) }
+    for line in lines { recordResult(ResultLine(line: line, job: nil, error: lost), of: batch) }
   }
 
   private func exclusively<Value>(_ body: () -> Value) -> Value {

@@ -14,17 +14,17 @@ extension Run {
     defer { lines.endReading() }
     guard let download = makeDownload() else { return }
     // Before any work is done.
-    do throws(EndOfRun) { try download.ping() } catch { return end(Ending(error)) }
+    do throws(EndOfRun) { try download.ping() } catch { return endRun(Ending(error)) }
     while !stop.isRaised {
       let item: Sources.Item?
-      do { item = try sources.next() } catch { return end(.mistake(error.text)) }
+      do { item = try sources.next() } catch { return endRun(.mistake(error.text)) }
       guard let item else { return }
       switch item.line {
       case .unusable(let beginning, let reason):
-        finish(item.index, .failed(code: "invalid_url", detail: reason), url: beginning)
+        report(item.index, .failed(code: "invalid_url", detail: reason), url: beginning)
       case .text(let url):
-        if let outcome = naming.outcomeUnasked(of: url, index: item.index) {
-          finish(item.index, outcome, url: url)
+        if let outcome = naming.outcomeWithoutRequest(of: url, index: item.index) {
+          report(item.index, outcome, url: url)
         } else {
           lines.add(item)
         }
@@ -37,15 +37,15 @@ extension Run {
     guard let download = makeDownload() else { return }
     var batch: ListBatch?
     while let items = lines.nextToSend() {
-      busily {
+      whileBusy {
         do throws(EndOfRun) { batch = try send(items, to: batch, of: lines, download) } catch {
-          end(Ending(error))
+          endRun(Ending(error))
         }
       }
     }
     guard let batch, !stop.isRaised else { return }
-    busily {
-      do throws(EndOfRun) { try download.close(batch: batch.id) } catch { end(Ending(error)) }
+    whileBusy {
+      do throws(EndOfRun) { try download.close(batch: batch.id) } catch { endRun(Ending(error)) }
     }
   }
 
@@ -58,14 +58,14 @@ extension Run {
     if let former { batch = former } else { batch = try begin(1, lines, download) }
     var rest = items[...]
     while true {
-      lines.send(rest, from: batch.sent + 1, of: batch.number)
+      lines.recordSent(rest, from: batch.sent + 1, of: batch.number)
       let texts = rest.map { settings.options.line(of: $0.url) }
       let answer = try download.send(texts, to: batch.id, after: batch.sent)
       let taken = max(0, min(rest.count, answer.received - batch.sent))
       batch.sent += taken
       rest = rest.dropFirst(taken)
       if rest.isEmpty { return batch }
-      lines.takeBack(rest.count, from: batch.sent + 1, of: batch.number)
+      lines.removeUnsent(rest.count, from: batch.sent + 1, of: batch.number)
       guard answer.state != .cancelled else {
         throw .mistake("the batch was cancelled at \(settings.address.base)")
       }
@@ -81,10 +81,10 @@ extension Run {
   ) throws(EndOfRun) -> ListBatch {
     let answer = try download.beginBatch(named: "imagefetch get")
     let batch = ListBatch(id: answer.id, number: number, sent: 0)
-    lines.follow(true)
+    lines.countSource(true)
     startCounted(named: "results", isBusy: true) { [self] in
       follow(batch, lines)
-      lines.follow(false)
+      lines.countSource(false)
     }
     // Not counted: the run need not wait for this thread.
     startThread(named: "watch") { [self] in watch(batch, lines) }
@@ -100,9 +100,9 @@ extension Run {
       while true {
         let isWhole = try download.results(of: batch.id, from: next) { result in
           next = max(next, result.line + 1)
-          lines.end(result, of: batch.number)
+          lines.recordResult(result, of: batch.number)
         }
-        guard let answer = try download.look(at: batch.id) else {
+        guard let answer = try download.fetchBatch(batch.id) else {
           throw .mistake("the batch has been deleted at \(settings.address.base)")
         }
         // More lines may have been received since the last request. A finished or cancelled batch
@@ -112,10 +112,10 @@ extension Run {
         if isWhole, isOver, next > answer.received || unended == nil {
           return lines.abandon(batch.number, through: answer.received)
         }
-        try download.rest()
+        try download.pauseBriefly()
       }
     } catch {
-      end(Ending(error))
+      endRun(Ending(error))
     }
     download.cancel(batch: batch.id)
   }
@@ -126,14 +126,14 @@ extension Run {
     guard let download = makeDownload() else { return }
     var (unended, looks) = (lines.firstUnended(of: batch.number), 0)
     do throws(EndOfRun) {
-      while !lines.isThrough {
-        try download.rest()
-        if let board { try show(batch, lines, download, on: board) }
+      while !lines.isFinished {
+        try download.pauseBriefly()
+        if let display { try show(batch, lines, download, on: display) }
         let first = lines.firstUnended(of: batch.number)
         looks = first == unended ? looks + 1 : 0
         unended = first
         // Each search finds the jobs that have ended since the last one, so its cost is small.
-        if first != nil, looks >= 2 { try pass(by: batch, lines, download) }
+        if first != nil, looks >= 2 { try findFinished(in: batch, lines, download) }
       }
     } catch {
       // Only the stop flag ends this loop. Other errors are reported by the threads that need the
@@ -156,8 +156,8 @@ extension Run {
 
   /// Finds lines that have ended after one that has not. Reads pages, newest first, until a page has no
   /// unknown result.
-  private func pass(
-    by batch: ListBatch, _ lines: ListLines, _ download: Download
+  private func findFinished(
+    in batch: ListBatch, _ lines: ListLines, _ download: Download
   ) throws(EndOfRun) {
     let query = "batch=\(batch.id)&phase=success&phase=failure&phase=cancelled"
     var cursor: String?
@@ -170,7 +170,8 @@ extension Run {
           lines.item(at: .init(batch: batch.number, line: place.line)) != nil
         else { continue }
         isNew = true
-        lines.end(ResultLine(line: place.line, job: entry.job, error: nil), of: batch.number)
+        lines.recordResult(
+          ResultLine(line: place.line, job: entry.job, error: nil), of: batch.number)
       }
       cursor = page?.next_cursor
       if cursor == nil { return }
@@ -182,19 +183,19 @@ extension Run {
     let current = CurrentLine()
     guard
       let download = makeDownload(
-        board.map { board in { [current] in board.show(current.index, $0, $1) } })
+        display.map { board in { [current] in board.show(current.index, $0, $1) } })
     else { return }
     while let ended = lines.nextEnded() {
       startAnother()
-      busily {
+      whileBusy {
         let (url, index) = (ended.item.url, ended.item.index)
         current.index = index
-        board?.begin(index, name: FileName.shown(of: url))
+        display?.begin(index, name: FileName.shown(of: url))
         do throws(EndOfRun) {
-          finish(index, try download.carry(ended.result, of: url, index: index), url: url)
+          report(index, try download.save(ended.result, of: url, index: index), url: url)
         } catch {
-          board?.drop(index)
-          end(Ending(error))
+          display?.remove(index)
+          endRun(Ending(error))
         }
       }
     }

@@ -9,16 +9,16 @@ internal import Synchronization
 final class CacheMisses: Sendable {
   typealias Instant = ContinuousClock.Instant
 
-  private enum Known {
+  private enum KeyState {
     /// A lookup with this number is under way.
-    case asked(UInt64)
+    case lookingUp(UInt64)
     case missing(since: Instant)
     /// A response was stored after the lookup began.
     case unknown
   }
 
   private struct State {
-    var keys = LRUCache<Fingerprint, Known>(capacity: 4_096)
+    var keys = LRUCache<Fingerprint, KeyState>(capacity: 4_096)
     var count: UInt64 = 0
   }
 
@@ -26,7 +26,7 @@ final class CacheMisses: Sendable {
   private let state = Mutex(State())
 
   /// Returns whether none of the keys has a stored response.
-  func know(_ keys: [Fingerprint], at now: Instant = .now) -> Bool {
+  func areMissing(_ keys: [Fingerprint], at now: Instant = .now) -> Bool {
     state.withLock { state in
       keys.allSatisfy { key in
         guard case .missing(let since) = state.keys.value(for: key) else { return false }
@@ -36,27 +36,28 @@ final class CacheMisses: Sendable {
   }
 
   /// Records that a lookup of these keys begins.
-  /// - Returns: the number to pass to ``noteFound(_:of:as:at:)``.
-  func beginLooking(for keys: [Fingerprint]) -> UInt64 {
+  /// - Returns: the number to pass to ``recordLookup(_:of:as:at:)``.
+  func beginLookup(of keys: [Fingerprint]) -> UInt64 {
     state.withLock { state in
       state.count += 1
-      for key in keys { state.keys.set(.asked(state.count), for: key) }
+      for key in keys { state.keys.set(.lookingUp(state.count), for: key) }
       return state.count
     }
   }
 
   /// Records the number of entries that a lookup found for each key. Ignores keys that were stored or looked up again
   /// since it began.
-  func noteFound(_ counts: [Int], of keys: [Fingerprint], as number: UInt64, at now: Instant = .now)
-  {
+  func recordLookup(
+    _ counts: [Int], of keys: [Fingerprint], as number: UInt64, at now: Instant = .now
+  ) {
     state.withLock { state in
       for (key, count) in zip(keys, counts) where count == 0 {
-        guard case .asked(number) = state.keys.value(for: key) else { continue }
+        guard case .lookingUp(number) = state.keys.value(for: key) else { continue }
         state.keys.set(.missing(since: now), for: key)
       }
     }
   }
 
   /// Records that a response was stored under the key.
-  func noteStored(_ key: Fingerprint) { _ = state.withLock { $0.keys.set(.unknown, for: key) } }
+  func recordStored(_ key: Fingerprint) { _ = state.withLock { $0.keys.set(.unknown, for: key) } }
 }

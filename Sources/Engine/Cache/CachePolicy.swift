@@ -46,7 +46,9 @@ struct CachePolicy: Sendable {
   ///   - fallback: the operator's default freshness in seconds; nil: use heuristics.
   func answer(from stored: [CacheEntry], at now: Timestamp, fallback: Int?) -> Answer {
     if mode == .noStore || mode == .reload { return .fetch }
-    guard let entry = choice(of: stored) else { return mode == .onlyIfCached ? .notCached : .fetch }
+    guard let entry = newestUsable(of: stored) else {
+      return mode == .onlyIfCached ? .notCached : .fetch
+    }
     let freshness = freshness(of: entry, at: now, fallback: fallback)
     switch mode {
     case .forceCache, .onlyIfCached:
@@ -76,7 +78,7 @@ struct CachePolicy: Sendable {
   }
 
   /// Returns the newest entry that the job may use, directly or after revalidation.
-  func choice(of stored: [CacheEntry]) -> CacheEntry? {
+  func newestUsable(of stored: [CacheEntry]) -> CacheEntry? {
     let fitting = stored.filter(mayTake)
     return Selection.newest(of: fitting.map(\.response)).map { fitting[$0] }
   }
@@ -109,7 +111,7 @@ struct CachePolicy: Sendable {
 
 extension CacheEntry {
   /// Whether every response of the entry says itself that it may be used for everyone.
-  var isForAll: Bool { path.isForAll(response) }
+  var isForAll: Bool { path.isShareable(response) }
 
   /// Returns the conditional request that revalidates the entry (RFC 9111 section 4.3.1).
   /// - Parameter asked: the URL of the job. With a `cache_key` it may differ from the URL that was fetched before.

@@ -16,7 +16,7 @@ final class ImageMemory: Sendable {
 
   var bytes: Int { images.withLock { $0.cost } }
 
-  func holds(_ digest: ImageDigest) -> Bool { images.withLock { $0.peek(digest) != nil } }
+  func contains(_ digest: ImageDigest) -> Bool { images.withLock { $0.peek(digest) != nil } }
 
   func bytes(of digest: ImageDigest) -> [UInt8]? { images.withLock { $0.value(for: digest) } }
 

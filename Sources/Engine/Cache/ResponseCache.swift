@@ -16,16 +16,16 @@ final class ResponseCache: Sendable {
   private let configuration: CacheConfiguration
   private let store: any CacheStore
   private let images: any ImageStore
-  private let keeper: ImageKeeper
+  private let keeper: ImageLifecycle
   let memory: ImageMemory
-  let variants = KnownVariants()
+  let variants = VariantDigests()
   private let misses = CacheMisses()
   private let log: Logger
   private let state = Mutex(State())
 
   init(
     _ configuration: CacheConfiguration, store: any CacheStore, images: any ImageStore,
-    keeper: ImageKeeper, log: Logger
+    keeper: ImageLifecycle, log: Logger
   ) {
     self.configuration = configuration
     self.store = store
@@ -45,7 +45,7 @@ final class ResponseCache: Sendable {
   }
 
   /// Records that the store has saved an entry. Call it before the job that fetched the response is published.
-  func noteStored(_ entry: CacheEntry) { misses.noteStored(entry.id.key) }
+  func recordStored(_ entry: CacheEntry) { misses.recordStored(entry.id.key) }
 
   // MARK: Answering
 
@@ -75,7 +75,7 @@ final class ResponseCache: Sendable {
     at url: SourceURL, hasFields: Bool, for job: Job, redirected known: CacheEntry?,
     at now: Timestamp
   ) async -> CachePolicy.Answer {
-    let policy = CachePolicy(job.asking(url, withFields: hasFields))
+    let policy = CachePolicy(job.redirected(to: url, withFields: hasFields))
     guard isOn, policy.mode != .noStore, policy.mode != .reload else { return .fetch }
     // Only responses of this URL itself. A response reached by other redirects is only as fresh as those are.
     let stored = await entries(for: policy.keys).flatMap(\.self)
@@ -93,11 +93,11 @@ final class ResponseCache: Sendable {
   }
 
   private func entries(for keys: [Fingerprint]) async -> [[CacheEntry]] {
-    guard !keys.isEmpty, !misses.know(keys) else { return keys.map { _ in [] } }
-    let look = misses.beginLooking(for: keys)
+    guard !keys.isEmpty, !misses.areMissing(keys) else { return keys.map { _ in [] } }
+    let look = misses.beginLookup(of: keys)
     do throws(StoreError) {
       let entries = try await store.entries(for: keys)
-      misses.noteFound(entries.map(\.count), of: keys, as: look)
+      misses.recordLookup(entries.map(\.count), of: keys, as: look)
       return entries
     } catch {
       log.error("failed to read cache entries", metadata: ["error": "\(error)"])
@@ -108,7 +108,7 @@ final class ResponseCache: Sendable {
   /// The state of an entry's image.
   enum ImageState {
     /// The bytes are complete.
-    case whole
+    case complete
     /// The bytes are missing or corrupt.
     case gone
     /// The store could not be asked.
@@ -118,13 +118,14 @@ final class ResponseCache: Sendable {
   /// Returns the state of the entry's image, for a caller that then stores a reference to it. Storing the reference
   /// fails if the image was evicted; a copy in memory does not show that.
   func state(of entry: CacheEntry) async -> ImageState {
-    if memory.holds(entry.image.digest) { return .whole }
+    if memory.contains(entry.image.digest) { return .complete }
     return await storedState(of: entry)
   }
 
   private func storedState(of entry: CacheEntry) async -> ImageState {
     do throws(StoreError) {
-      return try await images.verify(entry.image.digest, bytes: entry.image.bytes) ? .whole : .gone
+      return try await images.verify(entry.image.digest, bytes: entry.image.bytes)
+        ? .complete : .gone
     } catch {
       log.error("failed to verify a cached image", metadata: ["error": "\(error)"])
       return .unknown
@@ -136,31 +137,31 @@ final class ResponseCache: Sendable {
   ///
   /// An image that was evicted meanwhile can still be reserved. So its bytes are verified in the image store, not in
   /// memory. They are verified after the reservation, when no instance may delete them.
-  func hold(_ entry: CacheEntry, as holder: JobID) async -> ImageState {
+  func reserve(_ entry: CacheEntry, as holder: JobID) async -> ImageState {
     var state = ImageState.gone
     do throws(StoreError) {
-      let isHeld = try await keeper.hold(
+      let isHeld = try await keeper.reserveStored(
         entry.image.digest, bytes: entry.image.bytes, as: holder)
       if isHeld { state = await storedState(of: entry) }
     } catch {
       log.error("failed to reserve a cached image", metadata: ["error": "\(error)"])
       state = .unknown
     }
-    if state == .gone { await drop([entry]) }
+    if state == .gone { await delete([entry]) }
     return state
   }
 
   /// Deletes entries. Their images stay if anything else refers to them.
-  func drop(_ entries: [CacheEntry]) async {
+  func delete(_ entries: [CacheEntry]) async {
     guard !entries.isEmpty else { return }
     for entry in entries { memory.remove(entry.image.digest) }
-    do throws(StoreError) { try await store.drop(entries.map(\.id)) } catch {
+    do throws(StoreError) { try await store.delete(entries.map(\.id)) } catch {
       log.error("failed to delete cache entries", metadata: ["error": "\(error)"])
     }
   }
 
   /// Records that an entry answered a job.
-  func used(_ entry: CacheEntry, _ status: CacheOutcome.Status, at now: Timestamp) {
+  func recordUse(of entry: CacheEntry, _ status: CacheOutcome.Status, at now: Timestamp) {
     state.withLock { state in
       state.uses[entry.id] = now
       state.counts.count(status)
@@ -168,7 +169,7 @@ final class ResponseCache: Sendable {
   }
 
   /// Records that a variant was used.
-  func used(_ variant: CacheEntry.ID, at now: Timestamp) {
+  func recordUse(of variant: CacheEntry.ID, at now: Timestamp) {
     state.withLock { $0.uses[variant] = now }
   }
 
@@ -177,7 +178,7 @@ final class ResponseCache: Sendable {
   var lastUse: CacheEntry.LastUse { { [self] id in state.withLock { $0.uses[id] } } }
 
   /// Saves the last uses of entries in the store, because eviction depends on them.
-  func noteUses() async {
+  func saveUses() async {
     let uses = state.withLock { $0.uses }
     guard !uses.isEmpty else { return }
     do throws(StoreError) { try await store.touch(uses) } catch {
@@ -192,8 +193,8 @@ final class ResponseCache: Sendable {
   // MARK: Responses of the origin
 
   /// Returns the loaded image of a new response, with the entry to store if it may be stored.
-  func obtained(
-    _ image: StoredImage, by response: FetchedResponse, for job: Job, began: Timestamp,
+  func loadedImage(
+    _ image: StoredImage, from response: FetchedResponse, for job: Job, began: Timestamp,
     at now: Timestamp
   ) -> LoadedImage {
     let policy = CachePolicy(job)
@@ -213,21 +214,23 @@ final class ResponseCache: Sendable {
   /// 9111 section 4.3.3). Otherwise an old entry would be used again if the new response can't be stored.
   /// - Parameter new: the entry that replaces the one with the same id when the job ends. Nil if the response may not
   ///   be stored or the job drops its original.
-  func dropSuperseded(by response: FetchedResponse, keptAs new: CacheEntry?, for job: Job) async {
+  func deleteSuperseded(by response: FetchedResponse, replacedBy new: CacheEntry?, for job: Job)
+    async
+  {
     guard isOn, job.submission.cacheMode != .noStore else { return }
     var policies = [CachePolicy(job)]
     if !response.redirects.isEmpty {
-      policies.append(CachePolicy(job.asking(response.url, withFields: response.hadFields)))
+      policies.append(CachePolicy(job.redirected(to: response.url, withFields: response.hadFields)))
     }
     var old: [CacheEntry] = []
     for policy in policies {
       old += policy.matching(await entries(for: policy.keys).flatMap(\.self))
     }
-    await drop(old.filter { $0.id != new?.id })
+    await delete(old.filter { $0.id != new?.id })
   }
 
   /// Returns the loaded image after a 304, with the updated entry; nil if the 304 is about another response.
-  func confirmed(
+  func revalidatedImage(
     _ known: CacheEntry, by response: FetchedResponse, for job: Job, began: Timestamp,
     at now: Timestamp
   ) -> LoadedImage? {
@@ -244,8 +247,8 @@ final class ResponseCache: Sendable {
 
   /// Answers a job with a stored response of the URL that redirects led to. The response is also stored for the job's
   /// own URL if all redirects may be stored.
-  func redirected(
-    to known: CacheEntry, _ outcome: CacheOutcome, by response: FetchedResponse, for job: Job,
+  func redirectedImage(
+    _ known: CacheEntry, _ outcome: CacheOutcome, by response: FetchedResponse, for job: Job,
     began: Timestamp, at now: Timestamp
   ) -> LoadedImage {
     var image = known.image
@@ -273,7 +276,7 @@ final class ResponseCache: Sendable {
     }
     var last: CacheEntry?
     if let url = image.url, !path.redirects.isEmpty {
-      let asking = job.asking(url, withFields: path.hadFields)
+      let asking = job.redirected(to: url, withFields: path.hadFields)
       last = entry(image, response, over: .direct, for: asking, CachePolicy(asking))
     }
     return LoadedImage(image: image, cache: CacheOutcome(status), entry: last)
@@ -284,7 +287,7 @@ final class ResponseCache: Sendable {
     _ image: StoredImage, _ response: StoredResponse, over path: StoredPath, for job: Job,
     _ policy: CachePolicy
   ) -> CacheEntry? {
-    let isForAll = job.submission.saysOnlyWhoAsks && path.isForAll(response)
+    let isForAll = job.submission.hasOnlyIdentifyingFields && path.isShareable(response)
     guard let url = job.url, let key = isForAll ? policy.shared : policy.key,
       path.permitsStoring(response, status: 200, client: policy.fields)
     else { return nil }
@@ -300,7 +303,7 @@ final class ResponseCache: Sendable {
   func outcome(
     of entry: CacheEntry, replacing error: FetchError, for job: Job, at now: Timestamp
   ) -> CacheOutcome? {
-    guard job.submission.cacheMode == .default, error.isOriginsFault else {
+    guard job.submission.cacheMode == .default, error.permitsStaleResponse else {
       return nil
     }
     let freshness = CachePolicy(job).freshness(of: entry, at: now, fallback: fallback)
@@ -316,7 +319,7 @@ final class ResponseCache: Sendable {
     // If a redirect may not be stored, the entry belongs to the URL that answered.
     if let url = image.url, url != job.url {
       for hasFields in [true, false] {
-        keys.formUnion(CachePolicy(job.asking(url, withFields: hasFields)).keys)
+        keys.formUnion(CachePolicy(job.redirected(to: url, withFields: hasFields)).keys)
       }
     }
     return CachedImage(image.digest, under: keys)
@@ -324,16 +327,16 @@ final class ResponseCache: Sendable {
 
   /// Deletes the entries of an image and its variants. Reads the store, because other instances may have stored entries
   /// that are unknown here.
-  func forget(_ image: CachedImage) async throws(StoreError) {
-    _ = try await store.drop(key: image.variants)
+  func deleteEntries(of image: CachedImage) async throws(StoreError) {
+    _ = try await store.delete(key: image.variants)
     let entries = try await store.entries(for: Array(image.keys)).joined()
     let ids = entries.filter { $0.image.digest == image.digest }.map(\.id)
-    if !ids.isEmpty { try await store.drop(ids) }
+    if !ids.isEmpty { try await store.delete(ids) }
   }
 
   /// Deletes the variants of an image.
-  func forgetVariants(of image: ImageDigest) async {
-    do throws(StoreError) { _ = try await store.drop(key: Rendition.key(of: image)) } catch {
+  func deleteVariants(of image: ImageDigest) async {
+    do throws(StoreError) { _ = try await store.delete(key: Rendition.key(of: image)) } catch {
       log.error("failed to delete an image's variants", metadata: ["error": "\(error)"])
     }
   }
@@ -360,17 +363,17 @@ final class ResponseCache: Sendable {
   /// Deletes all entries of a URL with their variants, whichever owner fetched them.
   /// - Parameter url: nil: everything.
   /// - Returns: the number of deleted entries.
-  func forget(_ url: SourceURL?) async throws(StoreError) -> Int {
+  func deleteEntries(of url: SourceURL?) async throws(StoreError) -> Int {
     clearMemory()
     guard let url else { return try await store.clear() }
     var count = 0
     while true {
       // In transactions of 500 entries, so that other writers don't wait for long however many variations of the
       // request are cached.
-      let images = try await store.drop(resource: Job.cacheKey(of: url), count: 500)
+      let images = try await store.delete(resource: Job.cacheKey(of: url), count: 500)
       if images.isEmpty { return count }
       count += images.count
-      count += try await store.drop(keys: Set(images).map { Rendition.key(of: $0) })
+      count += try await store.delete(keys: Set(images).map { Rendition.key(of: $0) })
     }
   }
 }
@@ -389,13 +392,13 @@ struct LoadedImage: Sendable {
   /// The variants that the decode made.
   var variants: [VariantRequest: [UInt8]] = [:]
   /// Whether the bytes are available until the load ends.
-  var isAtHand = true
+  var isAvailable = true
   /// The error that was replaced by this stored response.
   var replaced: FetchError?
 
   /// Whether this stored response replaces a transfer that timed out. Jobs with more time left may still succeed with a
   /// transfer.
-  var wasCut: Bool { replaced?.isTimeout ?? false }
+  var replacesTimeout: Bool { replaced?.isTimeout ?? false }
 }
 
 extension FetchedResponse {
@@ -434,7 +437,7 @@ extension CacheCounts {
 extension FetchError {
   /// Whether a stale response may replace this error: status 500, 502, 503 or 504, the equivalents of common gateways,
   /// or no response.
-  var isOriginsFault: Bool {
+  var permitsStaleResponse: Bool {
     switch self {
     case .originStatus(let status, _):
       [500, 502, 503, 504].contains(status) || TransientStatus.isOfGateway(status)

@@ -10,7 +10,7 @@ final class BatchWatches: Sendable {
     var listeners: [Int: Listener] = [:]
     /// The batch as it was last read.
     var last: Batch?
-    var looking: Task<Void, Never>?
+    var polling: Task<Void, Never>?
   }
 
   private struct State {
@@ -36,14 +36,14 @@ final class BatchWatches: Sendable {
         var watch = state.watches[id] ?? Watch()
         watch.listeners[state.lastNumber] = listener
         if let last = watch.last { listener.yield(last) }
-        if watch.looking == nil {
-          watch.looking = Task { [weak self] in await Self.look(id, for: { self }) }
+        if watch.polling == nil {
+          watch.polling = Task { [weak self] in await Self.poll(id, for: { self }) }
         }
         state.watches[id] = watch
         return state.lastNumber
       }
       guard let number else { return listener.finish() }
-      listener.onTermination = { [weak self] _ in self?.leave(id, number) }
+      listener.onTermination = { [weak self] _ in self?.removeListener(id, number) }
     }
   }
 
@@ -55,35 +55,35 @@ final class BatchWatches: Sendable {
       return Array(state.watches.values)
     }
     for watch in watches {
-      watch.looking?.cancel()
+      watch.polling?.cancel()
       for listener in watch.listeners.values { listener.finish() }
     }
   }
 
-  private func leave(_ id: BatchID, _ number: Int) {
+  private func removeListener(_ id: BatchID, _ number: Int) {
     let looking = state.withLock { state -> Task<Void, Never>? in
       state.watches[id]?.listeners[number] = nil
       guard let watch = state.watches[id], watch.listeners.isEmpty else { return nil }
       state.watches[id] = nil
-      return watch.looking
+      return watch.polling
     }
     looking?.cancel()
   }
 
-  private static func look(_ id: BatchID, for watches: () -> BatchWatches?) async {
+  private static func poll(_ id: BatchID, for watches: () -> BatchWatches?) async {
     while !Task.isCancelled, let this = watches() {
       // If a read fails, the next one follows after the interval.
       do throws(StoreError) {
         let batch = try await this.store.batch(id)
         guard !Task.isCancelled else { return }
-        this.tell(id, batch)
+        this.deliver(id, batch)
         if batch == nil { return }
       } catch {}
       try? await Task.sleep(for: interval)
     }
   }
 
-  private func tell(_ id: BatchID, _ batch: Batch?) {
+  private func deliver(_ id: BatchID, _ batch: Batch?) {
     let listeners = state.withLock { state -> [Listener] in
       guard let watch = state.watches[id] else { return [] }
       if batch == nil {

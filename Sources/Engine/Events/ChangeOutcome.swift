@@ -18,7 +18,7 @@ final class ChangeOutcome: Sendable {
   /// attempt is discarded.
   /// - Returns: false if the job is already the finished job that an earlier attempt recorded: that attempt was
   ///   committed, and only the answer was lost.
-  func begins(with job: Job) -> Bool {
+  func beginAttempt(with job: Job) -> Bool {
     state.withLock { state in
       if let finished = state.finished, finished.phase == job.phase,
         finished.finishedAt == job.finishedAt, finished.revision == job.revision
@@ -31,7 +31,7 @@ final class ChangeOutcome: Sendable {
   }
 
   /// - Parameter finished: the job as this change leaves it, if the change finishes it or queues a finished job again.
-  func note(_ value: Value, finished: Job? = nil) {
+  func record(_ value: Value, finished: Job? = nil) {
     state.withLock { $0 = (value, finished) }
   }
 }

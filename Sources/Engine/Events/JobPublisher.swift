@@ -41,7 +41,7 @@ struct JobPublisher: Sendable {
 
   private func recordEnd(of job: Job, _ stages: [JobStage] = []) {
     metrics.finished(job)
-    tracer?.ended(job, stages)
+    tracer?.recordEnd(of: job, stages: stages)
     if job.image?.variant == .lowData { onLowData(job) }
     if job.submission.webhook != nil { onMessage() }
     log.info("job finished", metadata: metadata(of: job))
@@ -64,7 +64,7 @@ struct JobPublisher: Sendable {
       metadata["error"] = "\(failure)"
     }
     if let started = job.startedAt, let finished = job.finishedAt {
-      metadata["seconds"] = "\((finished - started).toldInSeconds)"
+      metadata["seconds"] = "\((finished - started).roundedSeconds)"
     }
     return metadata
   }

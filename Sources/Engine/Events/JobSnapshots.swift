@@ -33,11 +33,11 @@ final class JobSnapshots: Sendable {
     mutating func find(_ id: JobID, capacity: Int) -> JobSnapshot? {
       if let snapshot = young[id] { return snapshot }
       guard let snapshot = old.removeValue(forKey: id) else { return nil }
-      put(snapshot, capacity: capacity)
+      insert(snapshot, capacity: capacity)
       return snapshot
     }
 
-    mutating func put(_ snapshot: JobSnapshot, capacity: Int) {
+    mutating func insert(_ snapshot: JobSnapshot, capacity: Int) {
       let before = young.updateValue(snapshot, forKey: snapshot.job.id)
       weight += snapshot.weight - (before?.weight ?? 0)
       // The jobs that are carried over don't count, so that each generation has room for new ones.
@@ -102,12 +102,12 @@ final class JobSnapshots: Sendable {
   /// - Returns: the newest state; nil if the job was purged.
   @discardableResult
   func publish(_ job: Job, _ source: Source = .changedHere) -> JobSnapshot? {
-    let (newest, isNew) = take(job, source)
-    if isNew, source == .changedHere { membership.tell(.changed(job.id)) }
+    let (newest, isNew) = insert(job, source)
+    if isNew, source == .changedHere { membership.publish(.changed(job.id)) }
     return newest
   }
 
-  private func take(_ job: Job, _ source: Source) -> (newest: JobSnapshot?, isNew: Bool) {
+  private func insert(_ job: Job, _ source: Source) -> (newest: JobSnapshot?, isNew: Bool) {
     state.withLock { state in
       if state.purged.contains(job.id) || state.purgedBefore.contains(job.id) {
         return (nil, false)
@@ -116,11 +116,11 @@ final class JobSnapshots: Sendable {
       let before = state.find(job.id, capacity: capacity)
       if let before {
         if before.job.version >= job.version { return (before, false) }
-        job.keepProgress(of: before.job)
+        job.copyProgress(from: before.job)
       }
       let snapshot = JobSnapshot(job)
-      state.put(snapshot, capacity: capacity)
-      if source != .read || before != nil { subscribers.note(snapshot, from: before?.job) }
+      state.insert(snapshot, capacity: capacity)
+      if source != .read || before != nil { subscribers.recordChange(snapshot, from: before?.job) }
       return (snapshot, true)
     }
   }
@@ -130,32 +130,32 @@ final class JobSnapshots: Sendable {
     let told = state.withLock { state -> Job? in
       let job = change(id, &state) { job in
         guard job.phase == .loading else { return false }
-        job.note(report)
+        job.applyReport(report)
         return true
       }
       return state.followedElsewhere.contains(id) ? job : nil
     }
-    if let told { tellProgress(of: told) }
+    if let told { publishProgress(of: told) }
   }
 
   /// Records progress of a job that another instance loads, with the version that clients see there.
   func report(_ id: JobID, _ report: ProgressReport, at version: Int) {
-    state.withLock { state in _ = change(id, &state) { $0.note(report, at: version) } }
+    state.withLock { state in _ = change(id, &state) { $0.applyReport(report, at: version) } }
   }
 
   /// Starts publishing the progress of those jobs that are loaded here, because clients of another instance follow
   /// them.
-  func follow(_ ids: [JobID]) {
+  func startPublishingProgress(of ids: [JobID]) {
     let jobs = state.withLock { state in
       let mine = ids.filter { state.pinned[$0] != nil }
       state.followedElsewhere.formUnion(mine)
       return mine.compactMap { state.find($0, capacity: capacity)?.job }
     }
-    for job in jobs where job.reports > 0 { tellProgress(of: job) }
+    for job in jobs where job.reports > 0 { publishProgress(of: job) }
   }
 
-  private func tellProgress(of job: Job) {
-    membership.tell(.progress(job.id, version: job.version, ProgressReport(shownOf: job)))
+  private func publishProgress(of job: Job) {
+    membership.publish(.progress(job.id, version: job.version, ProgressReport(shownOf: job)))
   }
 
   private func change(
@@ -165,16 +165,16 @@ final class JobSnapshots: Sendable {
     var job = shown.job
     guard change(&job) else { return nil }
     let snapshot = JobSnapshot(job)
-    state.put(snapshot, capacity: capacity)
-    subscribers.note(snapshot, from: shown.job)
+    state.insert(snapshot, capacity: capacity)
+    subscribers.recordChange(snapshot, from: shown.job)
     return job
   }
 
   /// Records that these jobs have lost an image.
-  func lose(_ image: ImageDigest, of ids: [JobID]) {
+  func markLost(_ image: ImageDigest, of ids: [JobID]) {
     for id in ids {
       guard var job = peek(id)?.job, job.keptImage?.keptDigest == image else { continue }
-      job.loseImage()
+      job.markImageEvicted()
       publish(job)
     }
   }
@@ -187,7 +187,7 @@ final class JobSnapshots: Sendable {
 
   /// Removes a job that another instance changed, unless it is loaded here or has subscribers.
   /// - Returns: whether the job stays; its new state has to be read then.
-  func dropUnlessHeld(_ id: JobID) -> Bool {
+  func removeUnlessInUse(_ id: JobID) -> Bool {
     state.withLock { state in
       if state.pinned[id] != nil || subscribers.follows(id) { return true }
       state.remove(id)
@@ -197,7 +197,7 @@ final class JobSnapshots: Sendable {
 
   /// Removes all jobs that other instances may have changed, so that the next read gets them from the store.
   /// - Returns: the jobs that stay, because they are loaded here or have subscribers.
-  func dropUnheld() -> Set<JobID> {
+  func removeUnused() -> Set<JobID> {
     let followed = subscribers.jobs
     return state.withLock { state in
       let held = followed.union(state.pinned.keys)

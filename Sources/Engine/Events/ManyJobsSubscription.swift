@@ -40,7 +40,7 @@ final class ManyJobsSubscription: JobSubscription, Subscriber {
       pendingWeight += change.snapshot.weight
     }
 
-    mutating func drop(_ id: JobID) -> Change? {
+    mutating func removePending(_ id: JobID) -> Change? {
       let change = pending.removeValue(forKey: id)
       pendingWeight -= change?.snapshot.weight ?? 0
       return change
@@ -83,7 +83,7 @@ final class ManyJobsSubscription: JobSubscription, Subscriber {
   func next() -> JobUpdate {
     let moment = subscribers.horizon(at: now())
     let (update, lists) = state.withLock { state -> (JobUpdate, Bool) in
-      if let update = takeChange(&state) ?? takeListed(&state) {
+      if let update = nextChange(&state) ?? nextListed(&state) {
         state.hasCaughtUp = false
         return (update, false)
       }
@@ -97,14 +97,14 @@ final class ManyJobsSubscription: JobSubscription, Subscriber {
       state.upToDate = max(state.upToDate, moment)
       return (.caughtUp(state.upToDate), false)
     }
-    if lists { subscribers.list(for: self) }
+    if lists { subscribers.requestPage(for: self) }
     return update
   }
 
-  private func takeChange(_ state: inout State) -> JobUpdate? {
+  private func nextChange(_ state: inout State) -> JobUpdate? {
     while let id = state.order.popFirst() {
-      guard let change = state.drop(id), query.wants(change.snapshot.job),
-        note(change.snapshot.job, &state)
+      guard let change = state.removePending(id), query.includes(change.snapshot.job),
+        recordDelivery(change.snapshot.job, &state)
       else { continue }
       let events = change.events.ordered(for: change.snapshot.job, isFirst: false)
       return .job(change.snapshot, events)
@@ -112,9 +112,9 @@ final class ManyJobsSubscription: JobSubscription, Subscriber {
     return nil
   }
 
-  private func takeListed(_ state: inout State) -> JobUpdate? {
+  private func nextListed(_ state: inout State) -> JobUpdate? {
     while let snapshot = state.page.popFirst() {
-      guard note(snapshot.job, &state) else { continue }
+      guard recordDelivery(snapshot.job, &state) else { continue }
       let events = JobEvents(from: nil, to: snapshot.job)
       return .job(snapshot, events.ordered(for: snapshot.job, isFirst: true))
     }
@@ -122,7 +122,7 @@ final class ManyJobsSubscription: JobSubscription, Subscriber {
   }
 
   /// - Returns: false if the client already has this version or a newer one.
-  private func note(_ job: Job, _ state: inout State) -> Bool {
+  private func recordDelivery(_ job: Job, _ state: inout State) -> Bool {
     if let seen = state.seen[job.id], seen >= job.version { return false }
     // Delivering a version twice is harmless, so old entries can be forgotten.
     if state.seen.count >= Self.maxSeen { state.seen = [:] }
@@ -136,32 +136,32 @@ final class ManyJobsSubscription: JobSubscription, Subscriber {
     let wake = state.withLock { state -> (@Sendable () -> Void)? in
       let wasEmpty = state.pending.isEmpty
       for change in changes where query.caller.sees(change.snapshot.job) {
-        keep(change, &state)
+        enqueue(change, &state)
       }
-      if state.pendingWeight > Self.maxPending { Self.beginAnew(&state) }
+      if state.pendingWeight > Self.maxPending { Self.restart(&state) }
       return wasEmpty && (!state.pending.isEmpty || state.listing != nil) ? state.wake : nil
     }
     wake?()
   }
 
-  private func keep(_ change: Change, _ state: inout State) {
+  private func enqueue(_ change: Change, _ state: inout State) {
     let id = change.snapshot.job.id
-    if var earlier = state.drop(id) {
+    if var earlier = state.removePending(id) {
       // Also if the query no longer matches the job: its earlier change must not be delivered then.
       earlier.merge(change)
       state.add(earlier)
-    } else if query.wants(change.snapshot.job) {
+    } else if query.includes(change.snapshot.job) {
       state.add(change)
       state.order.append(id)
     }
   }
 
-  private static func beginAnew(_ state: inout State) {
+  private static func restart(_ state: inout State) {
     (state.pending, state.pendingWeight, state.order) = ([:], 0, [])
-    list(since: state.upToDate, &state)
+    restartListing(since: state.upToDate, &state)
   }
 
-  private static func list(since moment: Timestamp, _ state: inout State) {
+  private static func restartListing(since moment: Timestamp, _ state: inout State) {
     state.page = []
     state.hasCaughtUp = false
     state.round += 1
@@ -172,7 +172,7 @@ final class ManyJobsSubscription: JobSubscription, Subscriber {
   /// - Parameter silence: how long before the client's last position changes may be missing as well.
   func relist(after silence: Duration) {
     let wake = state.withLock { state in
-      Self.list(since: max(start, state.upToDate + (.zero - silence)), &state)
+      Self.restartListing(since: max(start, state.upToDate + (.zero - silence)), &state)
       return state.wake
     }
     wake?()
@@ -183,7 +183,7 @@ final class ManyJobsSubscription: JobSubscription, Subscriber {
     state.withLock { state in
       let count = state.pending.count
       for id in ids {
-        _ = state.drop(id)
+        _ = state.removePending(id)
         state.seen[id] = nil
       }
       if state.pending.count < count { state.order.removeAll(where: ids.contains) }
@@ -191,7 +191,7 @@ final class ManyJobsSubscription: JobSubscription, Subscriber {
     }
   }
 
-  func end() {
+  func finish() {
     let wake = state.withLock { state in
       state.hasEnded = true
       return state.wake
@@ -200,16 +200,16 @@ final class ManyJobsSubscription: JobSubscription, Subscriber {
   }
 }
 
-/// Reading the jobs, one page at a time. The engine does it for ``Subscribers/wantedListings``.
+/// Reading the jobs, one page at a time. The engine does it for ``Subscribers/pageRequests``.
 extension ManyJobsSubscription {
   /// The page to read next; nil: none.
-  var wanted: Listing? { state.withLock { $0.hasEnded ? nil : $0.listing } }
+  var nextPage: Listing? { state.withLock { $0.hasEnded ? nil : $0.listing } }
 
   /// Adds a page that was read.
   /// - Parameters:
   ///   - listing: the value of ``wanted`` that was read. The page is ignored if the subscription has restarted since.
   ///   - next: the next page; nil if this was the last one.
-  func take(_ jobs: [JobSnapshot], of listing: Listing, next: Listing?) {
+  func addPage(_ jobs: [JobSnapshot], of listing: Listing, next: Listing?) {
     let wake = state.withLock { state in
       state.isListing = false
       if state.listing == listing {

@@ -42,7 +42,7 @@ final class OneJobSubscription: JobSubscription, Subscriber {
     }
   }
 
-  func letJobGoOn() { registration.letJobGoOn() }
+  func keepJobRunning() { registration.keepJobRunning() }
 
   func deliver(_ changes: [Change]) {
     let wake = state.withLock { state -> (@Sendable () -> Void)? in
@@ -55,14 +55,14 @@ final class OneJobSubscription: JobSubscription, Subscriber {
     wake?()
   }
 
-  func remove(_ ids: Set<JobID>) { end(dropsEvents: true) }
+  func remove(_ ids: Set<JobID>) { finish(discardingEvents: true) }
 
-  func end() { end(dropsEvents: false) }
+  func finish() { finish(discardingEvents: false) }
 
-  private func end(dropsEvents: Bool) {
+  private func finish(discardingEvents: Bool) {
     let wake = state.withLock { state in
       state.hasEnded = true
-      if dropsEvents { state.events = JobEvents() }
+      if discardingEvents { state.events = JobEvents() }
       return state.wake
     }
     wake?()

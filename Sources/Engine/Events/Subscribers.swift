@@ -22,7 +22,7 @@ protocol Subscriber: AnyObject, Sendable {
   /// Reports that jobs were deleted.
   func remove(_ ids: Set<JobID>)
   /// Reports that no more changes will be delivered.
-  func end()
+  func finish()
 }
 
 /// All subscribers, and the changes that are to be delivered to them.
@@ -43,9 +43,9 @@ final class Subscribers: Sendable {
     }
 
     /// From now on the end of this subscription does not cancel the job.
-    func letJobGoOn() { if let job { subscribers.letGoOn(job, token) } }
+    func keepJobRunning() { if let job { subscribers.keepJobRunning(job, token) } }
 
-    deinit { subscribers.leave(token, job) }
+    deinit { subscribers.unregister(token, job) }
   }
 
   private struct Weak: Sendable { weak let subscriber: (any Subscriber)? }
@@ -74,14 +74,14 @@ final class Subscribers: Sendable {
 
   private let state = Mutex(State())
   /// All changes of other instances up to this time have been received; nil in an exclusive store.
-  private let heard = Mutex<Timestamp?>(nil)
+  private let receivedUntil = Mutex<Timestamp?>(nil)
   private let signal = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
-  private let listings = Mutex(ListingQueue())
+  private let listings = Mutex(PageQueue())
   private let listingSignal = AsyncStream<Void>.makeStream()
   private let abandonments = AsyncStream<(JobID, Caller)>.makeStream()
 
-  /// Yields once for each subscription that needs a page of jobs. ``nextListing()`` returns which one is next.
-  var wantedListings: AsyncStream<Void> { listingSignal.stream }
+  /// Yields once for each subscription that needs a page of jobs. ``nextPageRequest()`` returns which one is next.
+  var pageRequests: AsyncStream<Void> { listingSignal.stream }
   /// Jobs to cancel, because the last subscription that holds them ended, with the caller of that subscription.
   var abandoned: AsyncStream<(JobID, Caller)> { abandonments.stream }
 
@@ -144,10 +144,10 @@ final class Subscribers: Sendable {
       }
       return state.isClosed
     }
-    if isClosed { subscriber.end() }
+    if isClosed { subscriber.finish() }
   }
 
-  private func leave(_ token: UInt64, _ job: JobID?) {
+  private func unregister(_ token: UInt64, _ job: JobID?) {
     let caller = state.withLock { state -> Caller? in
       state.ofAll[token] = nil
       if let job {
@@ -164,7 +164,7 @@ final class Subscribers: Sendable {
     if let job, let caller { abandonments.continuation.yield((job, caller)) }
   }
 
-  private func letGoOn(_ job: JobID, _ token: UInt64) {
+  private func keepJobRunning(_ job: JobID, _ token: UInt64) {
     state.withLock { state in
       state.holders[job]?[token] = nil
       if state.holders[job]?.isEmpty == true { state.holders[job] = nil }
@@ -183,22 +183,22 @@ final class Subscribers: Sendable {
   var jobs: Set<JobID> { state.withLock { Set($0.ofJob.keys) } }
 
   /// Requests a page of jobs for a subscription.
-  func list(for subscription: ManyJobsSubscription) {
+  func requestPage(for subscription: ManyJobsSubscription) {
     listings.withLock { $0.append(subscription) }
     listingSignal.continuation.yield()
   }
 
   /// Returns the subscription whose page is read next.
-  func nextListing() -> ManyJobsSubscription? { listings.withLock { $0.popFirst() } }
+  func nextPageRequest() -> ManyJobsSubscription? { listings.withLock { $0.popFirst() } }
 
   // MARK: Changes by other instances
 
   /// Records that all changes of other instances up to this time have been received or are about to be read.
-  func hasHeard(until moment: Timestamp) { heard.withLock { $0 = moment } }
+  func recordReceived(until moment: Timestamp) { receivedUntil.withLock { $0 = moment } }
 
   /// A subscriber that has received everything known here is up to date until the returned time. The time does not
   /// advance while nothing is received from other instances.
-  func horizon(at now: Timestamp) -> Timestamp { heard.withLock { min($0 ?? now, now) } }
+  func horizon(at now: Timestamp) -> Timestamp { receivedUntil.withLock { min($0 ?? now, now) } }
 
   /// Has all subscriptions to many jobs read the jobs again, because events of other instances were lost.
   /// - Parameter silence: how long events may have been missing before that was noticed.
@@ -212,7 +212,7 @@ final class Subscribers: Sendable {
   // MARK: Delivering
 
   /// Records a change for the next delivery.
-  func note(_ snapshot: JobSnapshot, from old: Job?) {
+  func recordChange(_ snapshot: JobSnapshot, from old: Job?) {
     let id = snapshot.job.id
     let isNoted = state.withLock { state in
       guard !state.ofAll.isEmpty || state.ofJob[id] != nil else { return false }
@@ -261,7 +261,7 @@ final class Subscribers: Sendable {
   /// - Returns: when the next delayed progress is due; nil if there is none.
   @discardableResult
   func deliverDue() async -> ContinuousClock.Instant? {
-    let due = takeDue(.now)
+    let due = removeDue(.now)
     guard !due.changes.isEmpty else { return due.next }
     for (number, subscriber) in due.subscribersToAll.enumerated() {
       subscriber.deliver(due.changes)
@@ -282,7 +282,7 @@ final class Subscribers: Sendable {
     if number % 64 == 63 { await Task.yield() }
   }
 
-  private func takeDue(
+  private func removeDue(
     _ now: ContinuousClock.Instant
   ) -> (
     changes: [Change], subscribersToAll: [any Subscriber], next: ContinuousClock.Instant?
@@ -318,12 +318,12 @@ final class Subscribers: Sendable {
     for (id, subscribers) in ofJob {
       for subscriber in subscribers {
         if let change = changes[id] { subscriber.deliver([change]) }
-        subscriber.end()
+        subscriber.finish()
       }
     }
     for subscriber in ofAll {
       subscriber.deliver(Array(changes.values))
-      subscriber.end()
+      subscriber.finish()
     }
   }
 }
@@ -345,5 +345,5 @@ private final class JobWait: Subscriber {
 
   func remove(_ ids: Set<JobID>) { over.fulfil() }
 
-  func end() { over.fulfil() }
+  func finish() { over.fulfil() }
 }

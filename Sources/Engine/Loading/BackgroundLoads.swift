@@ -10,7 +10,7 @@ internal import Synchronization
 final class BackgroundQueue: Sendable {
   /// Refreshes that run at the same time: at most half for one owner while another owner waits, and a quarter for owners
   /// that have none.
-  static let atOnce = 8
+  static let maxRefreshes = 8
   /// Refreshes that wait: at most half for one owner while another owner adds some. Further ones are dropped; the next job
   /// that gets the stale response adds them again.
   static let mostWaiting = 1_024
@@ -46,12 +46,12 @@ final class BackgroundQueue: Sendable {
   }
 
   /// Adds a refresh of a job's stored response, unless the owner has one that waits or runs.
-  func freshen(_ job: Job) {
+  func addRefresh(of job: Job) {
     guard let key = job.cacheKey else { return }
     let (owner, moment) = (job.owner, now())
     state.withLock { state in
       guard !state.known.contains(Refresh(key: key, owner: owner)),
-        state.places.take(1, for: owner, within: Self.mostWaiting, at: moment)
+        state.places.acquire(1, for: owner, within: Self.mostWaiting, at: moment)
       else { return }
       state.known.insert(Refresh(key: key, owner: owner))
       if state.waiting[owner] == nil { state.turns.append(owner) }
@@ -66,8 +66,8 @@ final class BackgroundQueue: Sendable {
     let moment = now()
     return state.withLock { state in
       let turn = state.turns.firstIndex { owner in
-        state.running.room(
-          for: owner, within: Self.atOnce, keeping: Self.atOnce / 4, at: moment) > 0
+        state.running.available(
+          for: owner, within: Self.maxRefreshes, keeping: Self.maxRefreshes / 4, at: moment) > 0
       }
       guard let turn else { return nil }
       let owner = state.turns.remove(at: turn)
@@ -78,7 +78,7 @@ final class BackgroundQueue: Sendable {
         state.turns.append(owner)
       }
       state.places.release(1, of: owner)
-      state.running.hold(1, for: owner)
+      state.running.acquireUnchecked(1, for: owner)
       return job
     }
   }
@@ -95,12 +95,12 @@ final class BackgroundQueue: Sendable {
   }
 
   /// Ends a refresh, successful or not.
-  fileprivate func done(_ job: Job) {
+  fileprivate func endRefresh(of job: Job) {
     let moment = now()
     state.withLock { state in
       if let key = job.cacheKey { state.known.remove(Refresh(key: key, owner: job.owner)) }
       state.running.release(1, of: job.owner)
-      state.running.note(job.owner, at: moment)
+      state.running.recordDemand(of: job.owner, at: moment)
     }
     freshening.yield()
   }
@@ -109,7 +109,7 @@ final class BackgroundQueue: Sendable {
   func replaceLeft() { replacing.yield() }
 
   /// Returns and resets whether a pass over all jobs is due.
-  func takeAll() -> Bool { replacesAll.exchange(false, ordering: .relaxed) }
+  func takeFullPass() -> Bool { replacesAll.exchange(false, ordering: .relaxed) }
 }
 
 /// Carries out the loads of the ``BackgroundQueue``. The limits of origins apply to them too.
@@ -125,8 +125,8 @@ struct BackgroundWorker: Sendable {
       for await _ in queue.stale {
         while let job = queue.nextStale() {
           group.addTask {
-            await freshener.freshen(job)
-            queue.done(job)
+            await freshener.addRefresh(of: job)
+            queue.endRefresh(of: job)
           }
         }
       }
@@ -143,7 +143,7 @@ struct Freshener: Sendable {
   let now: WallClock
 
   /// Refreshes a job's stored response. After a failure the next job that gets it adds another refresh.
-  func freshen(_ job: Job) async {
+  func addRefresh(of job: Job) async {
     if await isFresh(for: job) { return }
     var submission = job.submission
     submission.cacheMode = .noCache
@@ -171,7 +171,7 @@ struct BackgroundLoader: Sendable {
   let origins: OriginLimits
   let threads: any ComputeThreads
   let completer: JobCompleter
-  let keeper: ImageKeeper
+  let keeper: ImageLifecycle
   let log: Logger
 
   /// Obtains the job's image, caches the response, and then calls `use` while the image is reserved; also after a failure.

@@ -11,15 +11,15 @@ struct Decode {
   private let memory: DecodeMemory
   private let load: Load
   private let completer: JobCompleter
-  private var share: DecodeMemory.Share?
+  private var share: DecodeMemory.MemoryPermit?
   /// The bytes of memory it needs: by the image's header, or before it, by the bytes given to the decoder.
   private var neededMemory = 0
   private var hasHeader = false
   /// The number of bytes given to the decoder.
-  private var given = 0
-  private var isPutOff = false
+  private var appendedBytes = 0
+  private var isDeferred = false
   /// Whether all bytes have arrived.
-  private var isWhole = false
+  private var isComplete = false
   private var makesPreviews: Bool
   private var pace = PreviewThrottle(from: .now)
   /// The computing time at which the current preview was started; nil if none is being made.
@@ -43,29 +43,29 @@ struct Decode {
   var variants: [[UInt8]?] { decoder.variants }
 
   mutating func proceed(with piece: [UInt8]) async throws(JobFailure) {
-    if share != nil, !memory.isSmall(neededMemory), memory.isWanted { beginAgainLater() }
-    give(piece)
-    guard !isPutOff else { return }
+    if share != nil, !memory.isSmall(neededMemory), memory.isWanted { deferDecoding() }
+    append(piece)
+    guard !isDeferred else { return }
     _ = try await steps()
   }
 
   /// Appends the last piece. It is decoded together with the end of the image, so a small image takes one step. No more
   /// previews are made.
-  mutating func take(last piece: [UInt8]) {
-    isWhole = true
+  mutating func append(last piece: [UInt8]) {
+    isComplete = true
     stopPreviews()
-    give(piece)
+    append(piece)
   }
 
-  private mutating func give(_ piece: [UInt8]) {
-    if !isPutOff, !hasHeader { hold(unread: given + piece.count) }
-    guard !isPutOff else { return }
-    given += piece.count
+  private mutating func append(_ piece: [UInt8]) {
+    if !isDeferred, !hasHeader { reserve(unread: appendedBytes + piece.count) }
+    guard !isDeferred else { return }
+    appendedBytes += piece.count
     decoder.append(piece)
   }
 
   /// Bytes that a decoder may hold without a share of the memory before it has read the header.
-  static let heldFreely = 1 << 20
+  static let freeBytes = 1 << 20
   /// The most bytes that any format's reader holds before it has read the header (`AVIF_MAX_UNPARSED`).
   private static let mostUnread = 64 << 20
 
@@ -75,30 +75,30 @@ struct Decode {
     2 * min(count, mostUnread)
   }
 
-  private mutating func hold(unread count: Int) {
+  private mutating func reserve(unread count: Int) {
     let needed = Self.memory(unread: count)
-    guard count > Self.heldFreely, needed > neededMemory else { return }
+    guard count > Self.freeBytes, needed > neededMemory else { return }
     share = nil
-    if !takeShare(of: needed) { beginAgainLater() }
+    if !reserve(needed) { deferDecoding() }
   }
 
   /// Reserves memory without waiting; false if there is too little.
-  private mutating func takeShare(of bytes: Int) -> Bool {
+  private mutating func reserve(_ bytes: Int) -> Bool {
     neededMemory = bytes
-    share = isWhole ? memory.shareAtOnce(bytes) : memory.shareWhileLoading(bytes)
+    share = isComplete ? memory.reserveNow(bytes) : memory.reserveWhileDownloading(bytes)
     return share != nil
   }
 
   private mutating func stopPreviews() {
     makesPreviews = false
     previewBegan = nil
-    decoder.dropPreview()
+    decoder.discardPreview()
   }
 
-  private mutating func beginAgainLater() {
+  private mutating func deferDecoding() {
     stopPreviews()
-    isPutOff = true
-    given = 0
+    isDeferred = true
+    appendedBytes = 0
     decoder = makeDecoder()
     share = nil
   }
@@ -118,29 +118,29 @@ struct Decode {
   /// Decodes to the end of the image.
   /// - Parameter staged: has all bytes.
   mutating func finish(from staged: any StagedImage) async throws(JobFailure) -> ImageDescription {
-    isWhole = true
+    isComplete = true
     while true {
-      if isPutOff { try await catchUp(from: staged) }
-      if !isPutOff {
-        decoder.end()
+      if isDeferred { try await decodeStaged(staged) }
+      if !isDeferred {
+        decoder.finishInput()
         if let description = try await steps() { return description }
         // A decoder that still wants bytes after the end breaks its contract; the image is then cut.
-        if !isPutOff { throw .codec(.cutShort) }
+        if !isDeferred { throw .codec(.cutShort) }
       }
     }
   }
 
   /// Decodes the staged bytes of a deferred decode; only up to the header if the decode must be deferred again.
-  private mutating func catchUp(from staged: any StagedImage) async throws(JobFailure) {
+  private mutating func decodeStaged(_ staged: any StagedImage) async throws(JobFailure) {
     let bytes: StoredBytes
     do throws(StoreError) { bytes = try staged.bytes() } catch { throw JobFailure(error) }
     if !hasHeader { neededMemory = Self.memory(unread: bytes.count) }
     await awaitShare()
     if share == nil { throw .fetch(.cancelled) }
-    isPutOff = false
-    let rest = StoredImageReader(bytes, from: given)
-    while !isPutOff, let piece = try await Self.next(of: rest) {
-      give(piece)
+    isDeferred = false
+    let rest = StoredImageReader(bytes, from: appendedBytes)
+    while !isDeferred, let piece = try await Self.next(of: rest) {
+      append(piece)
       _ = try await steps()
     }
   }
@@ -153,14 +153,14 @@ struct Decode {
       case .finished(let description): return description
       case .hasMore: time += await decoder.pause()
       case .header(let header):
-        await take(header)
-        if isPutOff { return nil }
+        await receive(header)
+        if isDeferred { return nil }
       }
       if Task.isCancelled { throw .fetch(.cancelled) }
     }
   }
 
-  private mutating func take(_ header: ImageHeader) async {
+  private mutating func receive(_ header: ImageHeader) async {
     load.received(header)
     await completer.completeEarlyEnds(of: load)
     let isFirst = !hasHeader
@@ -168,18 +168,18 @@ struct Decode {
     // A second decoder may report more memory than the first.
     guard share == nil || header.decodingMemory > neededMemory else { return }
     share = nil
-    if takeShare(of: header.decodingMemory) { return }
+    if reserve(header.decodingMemory) { return }
     // Only once: a decoder that reports more memory each time would restart forever.
-    if isFirst, given > Self.heldFreely { return beginAgainLater() }
-    if isWhole { return await awaitShare() }
-    isPutOff = true
+    if isFirst, appendedBytes > Self.freeBytes { return deferDecoding() }
+    if isComplete { return await awaitShare() }
+    isDeferred = true
     stopPreviews()
   }
 
   private mutating func awaitShare() async {
     // This wait does not count against the jobs' timeouts.
     load.pause()
-    share = await memory.share(neededMemory)
+    share = await memory.reserve(neededMemory)
     load.resume()
   }
 
@@ -190,7 +190,7 @@ struct Decode {
       defer { time += ContinuousClock.now - start }
       step = try decoder.step()
     } catch { throw .codec(error) }
-    takePreview(after: step)
+    publishPreview(after: step)
     return step
   }
 }
@@ -244,14 +244,14 @@ extension Decode {
     }
   }
 
-  private mutating func takePreview(after step: DecodeStep) {
+  private mutating func publishPreview(after step: DecodeStep) {
     guard let began = previewBegan else { return }
     let preview = decoder.takePreview()
     // If the decoder wants more bytes and there is no preview, the preview has failed.
     if preview == nil, step == .hasMore { return }
     previewBegan = nil
-    pace.made(by: .now, computing: time - began)
-    if let preview { load.tracker.made(preview) }
+    pace.recordPreview(at: .now, computing: time - began)
+    if let preview { load.tracker.publish(preview) }
   }
 }
 
@@ -278,7 +278,7 @@ struct PreviewThrottle {
   init(from start: Instant) { due = start + Self.interval }
 
   /// Records that a preview was finished or abandoned.
-  mutating func made(by end: Instant, computing work: Duration) {
+  mutating func recordPreview(at end: Instant, computing work: Duration) {
     due = end + max(Self.interval, work * Self.pausePerWork)
   }
 }
@@ -287,7 +287,7 @@ struct PreviewThrottle {
 final class LastDecode: Sendable {
   private let last = Mutex(ContinuousClock.now)
 
-  func note() { last.withLock { $0 = .now } }
+  func record() { last.withLock { $0 = .now } }
 
   var moment: ContinuousClock.Instant { last.withLock { $0 } }
 }

@@ -86,7 +86,7 @@ struct Deliverer: Sendable {
 
   private func parcel(
     _ content: DeliveredContent, for request: DeliveryRequest, of job: Job
-  ) throws(DeliveryError) -> (Parcel, key: String?) {
+  ) throws(DeliveryError) -> (DeliveryUpload, key: String?) {
     switch request.target {
     case .put(let url, let headers):
       return (content.parcel(to: .put(url, headers: headers)), nil)
@@ -99,7 +99,7 @@ struct Deliverer: Sendable {
   }
 
   private func send(
-    _ parcel: Parcel, _ target: DeliveryRequest.Target, of job: Job, before end: Timestamp
+    _ parcel: DeliveryUpload, _ target: DeliveryRequest.Target, of job: Job, before end: Timestamp
   ) async throws(DeliveryError) -> String? {
     guard let destinations else { throw .unknown(to: parcel.target.name) }
     var parcel = parcel
@@ -128,9 +128,9 @@ struct Deliverer: Sendable {
       throw .unreachable(to: parcel.target.name, .timeout(seconds: timeout.inSeconds))
     }
     if case .failure(.unreachable(_, let error)) = outcome {
-      permit.note(OriginState.Outcome(error, path: target.path))
+      permit.record(OriginState.Outcome(error, path: target.path))
     } else {
-      permit.note(.answered)
+      permit.record(.answered)
     }
     return try outcome.get()
   }
@@ -157,7 +157,7 @@ struct DeliveredContent: Sendable {
     (contentType, ending) = (format.contentType, format.fileExtension)
   }
 
-  func parcel(to target: Parcel.Target) -> Parcel {
-    Parcel(to: target, bytes, digest: digest, contentType: contentType)
+  func parcel(to target: DeliveryUpload.Target) -> DeliveryUpload {
+    DeliveryUpload(to: target, bytes, digest: digest, contentType: contentType)
   }
 }

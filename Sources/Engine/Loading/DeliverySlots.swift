@@ -43,12 +43,12 @@ final class DeliverySlots: Sendable {
       hosts[host, default: (FairSemaphore(Self.perHost), 0)].users += 1
       return hosts[host]?.slots
     }
-    defer { leave(host) }
+    defer { releaseHost(host) }
     return await slots?.acquire(for: owner)
   }
 
   /// Forgets unused hosts.
-  private func leave(_ host: String) {
+  private func releaseHost(_ host: String) {
     hosts.withLock { hosts in
       hosts[host]?.users -= 1
       guard hosts.count > 1_024 else { return }

@@ -22,7 +22,7 @@ struct Finisher: Sendable {
   let deliverer: Deliverer
   let completer: JobCompleter
   let threads: any ComputeThreads
-  let room: FinishingRoom
+  let capacity: FinishingCapacity
   /// Called when an image that must be deleted soon is no longer referenced.
   let onDropped: @Sendable () -> Void
   let ids: JobIDSequence
@@ -80,8 +80,10 @@ struct Finisher: Sendable {
   private func carryThrough(_ jobs: FinishingJobs) async {
     defer { loads.end(jobs) }
     let count = jobs.waiters.count
-    guard room.enter(count, jobs.leader.owner, at: now()) else { return await postpone(jobs) }
-    defer { room.leave(count, jobs.leader.owner) }
+    guard capacity.acquire(count, for: jobs.leader.owner, at: now()) else {
+      return await postpone(jobs)
+    }
+    defer { capacity.release(count, of: jobs.leader.owner) }
     guard var pending = jobs.leader.pending else { return }
     let ending: JobCompleter.Ending
     // Held until its delivery is stored. Otherwise all deliveries made while the store is unreachable would be repeated
@@ -90,7 +92,7 @@ struct Finisher: Sendable {
     defer { withExtendedLifetime(slot) {} }
     do throws(FinishError) {
       let rendered = try await render(jobs, &pending)
-      jobs.stopWatching()
+      jobs.endTimeouts()
       let wanted = jobs.leader.submission
       if !wanted.deliveries.isEmpty {
         guard try await deliver(jobs, &pending, &slot, after: rendered) else { return }
@@ -98,8 +100,8 @@ struct Finisher: Sendable {
       let result = pending
       let bundle = wanted.deliveries.isEmpty ? rendered : nil
       await completer.complete(
-        jobs.takeAll(), of: jobs, image: bundle?.embedded, releasing: bundle?.holder
-      ) { _ in .success(result.image, result.cache, result.deliveriesAsAsked(by: wanted)) }
+        jobs.removeAll(), of: jobs, image: bundle?.embedded, releasing: bundle?.holder
+      ) { _ in .success(result.image, result.cache, result.deliveriesInRequestOrder(of: wanted)) }
       // The image itself must be deleted soon.
       if wanted.dropsOriginal { onDropped() }
       return
@@ -110,13 +112,13 @@ struct Finisher: Sendable {
       case .imageGone: ending = .reload
       }
     }
-    await completer.complete(jobs.takeAll(), of: jobs) { _ in ending }
+    await completer.complete(jobs.removeAll(), of: jobs) { _ in ending }
   }
 
   /// Requeues jobs for a while, because too many are in these stages.
   private func postpone(_ jobs: FinishingJobs) async {
-    let moment = now() + room.delay(of: jobs.waiters.count, jobs.leader.owner)
-    await completer.complete(jobs.takeAll(), of: jobs) { _ in .postpone(until: moment) }
+    let moment = now() + capacity.delay(of: jobs.waiters.count, jobs.leader.owner)
+    await completer.complete(jobs.removeAll(), of: jobs) { _ in .postpone(until: moment) }
   }
 
   // MARK: Render
@@ -142,7 +144,7 @@ struct Finisher: Sendable {
         throw .failed(.fetch(.cancelled))
       }
     }
-    guard let slot = await room.renderSlots.acquire(for: job.owner) else {
+    guard let slot = await capacity.renderSlots.acquire(for: job.owner) else {
       throw .failed(.fetch(.cancelled))
     }
     defer { withExtendedLifetime(slot) {} }
@@ -224,11 +226,11 @@ struct Finisher: Sendable {
 
 /// Limits the jobs between their load and their end, and those that are rendered at the same time. The other jobs wait in
 /// the queue, where they use no memory.
-final class FinishingRoom: Sendable {
+final class FinishingCapacity: Sendable {
   /// Jobs in these stages at the same time.
-  static let mostJobs = 10_000
+  static let maxJobs = 10_000
   /// Jobs that are rendered at the same time. Each has at most eight variants, so half of the queue of renderings stays free.
-  static let mostRendered = 16
+  static let maxRendered = 16
   /// Jobs of one owner that return from the queue per second.
   private static let perSecond = 250
 
@@ -238,18 +240,20 @@ final class FinishingRoom: Sendable {
     var postponed: [Owner: ContinuousClock.Instant] = [:]
   }
 
-  let renderSlots = FairSemaphore<Owner>(mostRendered)
+  let renderSlots = FairSemaphore<Owner>(maxRendered)
   private let most: Int
   private let state = Mutex(State())
 
-  init(_ most: Int = mostJobs) { self.most = most }
+  init(_ most: Int = maxJobs) { self.most = most }
 
   /// Reserves capacity for jobs of one owner; false if there is too little. `count` is at most half of the capacity.
-  func enter(_ count: Int, _ owner: Owner, at moment: Timestamp) -> Bool {
-    state.withLock { $0.jobs.take(count, for: owner, within: most, at: moment) }
+  func acquire(_ count: Int, for owner: Owner, at moment: Timestamp) -> Bool {
+    state.withLock { $0.jobs.acquire(count, for: owner, within: most, at: moment) }
   }
 
-  func leave(_ count: Int, _ owner: Owner) { state.withLock { $0.jobs.release(count, of: owner) } }
+  func release(_ count: Int, of owner: Owner) {
+    state.withLock { $0.jobs.release(count, of: owner) }
+  }
 
   /// Returns the delay of jobs that found no capacity. Jobs of one owner become due one group after the other.
   func delay(of count: Int, _ owner: Owner) -> Duration {

@@ -5,7 +5,7 @@ internal import Synchronization
 protocol JobCarrier: AnyObject, Sendable {
   /// Removes a job that was cancelled or whose claim was lost.
   /// - Parameter forgetting: whether the received bytes of a transfer are deleted if no job is left.
-  func leave(_ claim: Claim, forgetting: Bool)
+  func remove(_ claim: Claim, discardingBytes: Bool)
 
   /// Changes the priority of a job.
   func prioritize(_ claim: Claim, _ priority: Priority)
@@ -57,7 +57,7 @@ final class FinishingJobs: JobCarrier {
     state.withLock { $0.waiters.values.map(\.priority).max() } ?? leader.priority
   }
 
-  func leave(_ claim: Claim, forgetting: Bool) { change { $0.waiters[claim] = nil } }
+  func remove(_ claim: Claim, discardingBytes: Bool) { change { $0.waiters[claim] = nil } }
 
   func prioritize(_ claim: Claim, _ priority: Priority) {
     change { $0.waiters[claim]?.priority = priority }
@@ -66,7 +66,7 @@ final class FinishingJobs: JobCarrier {
   func cancel() { change { $0.isCancelled = true } }
 
   /// Removes and returns all jobs. The caller must end them.
-  func takeAll() -> [Load.Waiter] {
+  func removeAll() -> [Load.Waiter] {
     state.withLock { state in
       defer { state.waiters = [:] }
       return Array(state.waiters.values)
@@ -74,10 +74,10 @@ final class FinishingJobs: JobCarrier {
   }
 
   /// Ends the jobs' own timeouts: deliveries have a timeout of their own.
-  func stopWatching() { state.withLock { $0.deadline = nil } }
+  func endTimeouts() { state.withLock { $0.deadline = nil } }
 
   /// Removes and returns the jobs whose deadline has passed. The caller must end them.
-  func takeLate(at now: Instant) -> [Load.Waiter] {
+  func removeLate(at now: Instant) -> [Load.Waiter] {
     var late: [Load.Waiter] = []
     change { state in
       guard let deadline = state.deadline, deadline <= now else { return }

@@ -44,13 +44,13 @@ struct ImageIngest: Sendable {
     do throws(JobFailure) {
       return try await decode(source, after: kept, to: staged, for: load)
     } catch {
-      if case .codec(.crashed(let how)) = error { tellCrash(how, of: staged) }
+      if case .codec(.crashed(let how)) = error { logCrash(how, of: staged) }
       throw error
     }
   }
 
   /// Logs the crash with the digest of the received bytes, by which an operator finds them.
-  private func tellCrash(_ how: String, of staged: any StagedImage) {
+  private func logCrash(_ how: String, of staged: any StagedImage) {
     staging.log.warning(
       "an image crashed its decoder",
       metadata: ["how": "\(how)", "sha256": "\(staged.finish().hex)"])
@@ -73,8 +73,8 @@ struct ImageIngest: Sendable {
     while let piece = try await decode.piece(of: source) {
       count += piece.count
       do throws(StoreError) { try staged.write(piece) } catch { throw JobFailure(error) }
-      if load.tracker.isWhole(with: count) {
-        decode.take(last: piece)
+      if load.tracker.isComplete(with: count) {
+        decode.append(last: piece)
       } else {
         try await decode.proceed(with: piece)
       }
@@ -84,11 +84,11 @@ struct ImageIngest: Sendable {
     // Bytes after the end of the content coding count too.
     load.received(bytes: source.codedCount)
     guard count > 0 else { throw .fetch(.noData) }
-    load.tracker.bodyCame()
+    load.tracker.bodyReceived()
     load.stages?.end(.fetch)
     let description = try await decode.finish(from: staged)
     load.stages?.end(.decode)
-    lastDecode.note()
+    lastDecode.record()
     load.tracker.advance(to: count, decodeTime: decode.time)
     let made = zip(wanted, decode.variants).compactMap { request, file in
       file.map { (request, $0) }
@@ -103,7 +103,7 @@ struct ImageIngest: Sendable {
 struct ImageStaging: Sendable {
   let spool: any ImageSpool
   let images: any ImageStore
-  let keeper: ImageKeeper
+  let keeper: ImageLifecycle
   /// The largest image, in bytes, that is stored in the job store instead of the image store.
   let largestEmbedded: Int
   let log: Logger
@@ -132,7 +132,7 @@ struct ImageStaging: Sendable {
     (loaded.wanted, loaded.variants) = (ingested.wanted, ingested.variants)
     if load.needsLeaderVariantsOnly, load.wantedVariants.allSatisfy({ loaded.variants[$0] != nil })
     {
-      loaded.isAtHand = false
+      loaded.isAvailable = false
       // An image that the load has reserved before is expected in a file, so it is not embedded. An image that will be
       // dropped is not embedded either, because a deleted file frees its space immediately.
     } else if !load.isBackground, load.reservation == nil, !load.dropsOriginal,
@@ -151,7 +151,7 @@ struct ImageStaging: Sendable {
     _ staged: any StagedImage, _ digest: ImageDigest, bytes: Int, as holder: JobID, for job: JobID
   ) async throws(JobFailure) {
     let isKept = try await storing(for: job) { () async throws(StoreError) in
-      try await keeper.keep(staged, digest, bytes: bytes, as: holder, limit: keeper.limit)
+      try await keeper.save(staged, digest, bytes: bytes, as: holder, limit: keeper.limit)
     }
     guard isKept else { throw .fetch(.cancelled) }
   }

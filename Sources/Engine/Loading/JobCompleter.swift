@@ -70,7 +70,7 @@ struct JobCompleter: Sendable {
     _ ending: (Load.Waiter) -> Ending
   ) async -> Left {
     guard !waiters.isEmpty || entry != nil || releasing != nil else { return Left() }
-    bytes.came(load.charge(waiters), at: outcomes.now())
+    bytes.add(load.charge(waiters), at: outcomes.now())
     let common = Common(progress: load.tracker.progress, moment: outcomes.now())
     var rest = waiters[...]
     var entry = entry
@@ -85,7 +85,7 @@ struct JobCompleter: Sendable {
         &left.unfinished, ending)
       entry = nil
     } while !rest.isEmpty
-    left.gathered = loads.bring(gathered, to: load)
+    left.gathered = loads.register(gathered, with: load)
     return left
   }
 
@@ -119,7 +119,7 @@ struct JobCompleter: Sendable {
       waiters.map(\.claim), entry: entry, image: image, releasing: releasing, gathers: gathers
     ) { job in
       guard let plan = ready[job.id] else { return false }
-      if let report = plan.report { job.take(report) }
+      if let report = plan.report { job.applyLastReport(report) }
       plan.change(&job)
       return true
     }
@@ -127,8 +127,8 @@ struct JobCompleter: Sendable {
     var jobs: [Job?] = waiters.map { _ in nil }
     switch written {
     case .durable(let completed):
-      publish(completed.jobs, stages?.told(storedSince: began) ?? [])
-      (gathered, jobs) = (completed.gathered, completed.jobs)
+      publish(completed.jobs, stages?.stages(storedSince: began) ?? [])
+      (gathered, jobs) = (completed.claimedEqual, completed.jobs)
     case .stopped: break
     case .noRoom:
       return await complete(
@@ -139,9 +139,9 @@ struct JobCompleter: Sendable {
     for (waiter, job) in zip(waiters, jobs) {
       // After a lost answer, the job may be loading under another claim.
       if let job, job.phase == .loading, plans[waiter.job.id]?.isPending == true {
-        unfinished.append(waiter.carrying(loads.rules.sharing(job)))
+        unfinished.append(waiter.with(loads.rules.sharing(job)))
       } else {
-        loads.forget(waiter)
+        loads.unregister(waiter)
       }
     }
     return gathered
@@ -149,7 +149,7 @@ struct JobCompleter: Sendable {
 
   /// Stores the failures of jobs that failed before their load has ended.
   func completeEarlyEnds(of load: Load) async {
-    let ends = load.takeEarlyEnds()
+    let ends = load.removeEarlyEnds()
     guard !ends.isEmpty else { return }
     let failures = Dictionary(
       ends.map { ($0.waiter.claim, $0.failure) }, uniquingKeysWith: { first, _ in first })
@@ -191,7 +191,7 @@ struct JobCompleter: Sendable {
 struct CompletionWriter: Sendable {
   let store: any JobQueue
   let lease: Lease
-  let keeper: ImageKeeper
+  let keeper: ImageLifecycle
   let cache: ResponseCache
   let loads: Loads
   let gate: QueueGate
@@ -219,17 +219,17 @@ struct CompletionWriter: Sendable {
       claims, by: lease.instance, entry: entry, cacheLimit: cache.limit, releasing: releasing,
       image: image, imageLimit: keeper.limit, change: change)
     completion.lastUse = cache.lastUse
-    completion.gathers = gathers
+    completion.claimsEqual = gathers
     var wait = Duration.milliseconds(50)
     while !loads.isOver {
       do throws(StoreError) {
         let completed = try await store.complete(completion)
-        gate.left(completed.gathered.lazy.map(\.job))
-        if let entry { cache.noteStored(entry) }
+        gate.recordDepartures(completed.claimedEqual.lazy.map(\.job))
+        if let entry { cache.recordStored(entry) }
         let fenced = zip(claims, completed.jobs).filter { $0.1 == nil }.map(\.0)
         lease.membership.metrics.fenced(fenced.count)
         // The change that ended them may not have been published, for example a cancel whose answer was lost.
-        for claim in fenced { lease.wasLost(claim) }
+        for claim in fenced { lease.recordLoss(of: claim) }
         await keeper.removeLater(completed.evicted)
         return .durable(completed)
       } catch {
@@ -273,7 +273,7 @@ struct JobOutcomes: Sendable {
     case .postpone(let moment): return { $0.postpone(until: moment) }
     case .reload:
       return {
-        $0.loseImage()
+        $0.markImageEvicted()
         $0.requeue()
       }
     case .success(let image, let cache, let deliveries):
@@ -282,7 +282,9 @@ struct JobOutcomes: Sendable {
           with: image, cache: cache, deliveries: deliveries, at: moment, keptFor: retention)
       }
     case .pending(let pending):
-      return refusal(of: pending.image, pending.cache, for: waiter, common) ?? { $0.keep(pending) }
+      return refusal(of: pending.image, pending.cache, for: waiter, common) ?? {
+        $0.setPending(pending)
+      }
     case .failure(let failure, let pending): return fail(waiter, failure, pending, common)
     }
   }
@@ -317,7 +319,7 @@ struct JobOutcomes: Sendable {
     let header = ImageHeader(
       format: image.description.format, width: image.description.width,
       height: image.description.height, decodingMemory: 0)
-    return limits.objection(bytes: image.bytes, header: header)
+    return limits.failure(bytes: image.bytes, header: header)
   }
 
   private func fail(
@@ -328,7 +330,7 @@ struct JobOutcomes: Sendable {
     let isOfURL = failure.isOfURL(after: pending)
     let failure = isOfURL ? retry.decisive(failure, or: job.lastFailure) : failure
     if isOfURL, let next = job.target.next(in: job.submission) {
-      return { $0.turn(to: next, after: failure) }
+      return { $0.continueTry(with: next, after: failure) }
     }
     let delay = retry.delay(
       after: failure, tries: job.tries, allowed: job.submission.maxAttempts,
@@ -337,12 +339,13 @@ struct JobOutcomes: Sendable {
       log.info(
         "job will be tried again",
         metadata: [
-          "job": "\(job.id)", "code": "\(failure.code.rawValue)", "delay": "\(delay.toldInSeconds)",
+          "job": "\(job.id)", "code": "\(failure.code.rawValue)",
+          "delay": "\(delay.roundedSeconds)",
           "error": "\(failure)",
         ])
       let first = network.firstCandidate(of: job.submission)
       return {
-        if let pending { $0.keep(pending) }
+        if let pending { $0.setPending(pending) }
         $0.retry(after: failure, from: first, notBefore: moment + delay)
       }
     }

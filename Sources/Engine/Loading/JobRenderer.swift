@@ -76,7 +76,7 @@ struct JobRenderer: Sendable {
       } else if let bytes = loaded.variants[recipe],
         let new = try? await renditions.stage(bytes, for: leader.owner, isKept: keeps)
       {
-        if keeps { await renditions.keep(new, of: rendition) }
+        if keeps { await renditions.save(new, of: rendition) }
         all.append(RenderedVariant(rendition: rendition, bytes: new.bytes))
       } else {
         return nil
@@ -94,7 +94,7 @@ struct JobRenderer: Sendable {
     let scaled = submission.dropsOriginal ? recipes : variants.scaled(recipes, of: image)
     return scaled.map { recipe in
       let rendition = variants.rendition(of: image, as: recipe)
-      return isShared ? rendition : rendition.apart(for: owner)
+      return isShared ? rendition : rendition.unshared(for: owner)
     }
   }
 
@@ -109,7 +109,7 @@ struct JobRenderer: Sendable {
     let bytes: RenderedBytes
     if let bundle = image.bundle {
       let whole = try await staging.open(bundle.digest)
-      bytes = RenderedBytes(whole.part(image.place(of: place)), entityTag: made.entityTag)
+      bytes = RenderedBytes(whole.part(image.range(of: place)), entityTag: made.entityTag)
     } else {
       guard let variants else { throw .failed(.internal) }
       let wanted = renditions(for: job.submission, of: image, job.owner, variants)[place]
@@ -189,7 +189,7 @@ extension Variants {
     var made: [MadeVariant] = []
     for request in scaled(requests, of: image) {
       var rendition = rendition(of: image, as: request)
-      if let owner { rendition = rendition.apart(for: owner) }
+      if let owner { rendition = rendition.unshared(for: owner) }
       guard let bytes = await renditions.bytes(of: rendition) else { return nil }
       made.append(MadeVariant(request.name, rendition, bytes))
     }

@@ -20,7 +20,7 @@ final class Load: JobCarrier {
     var priority: Priority
 
     /// Returns the same waiter with a newer version of the job.
-    func carrying(_ job: Job) -> Waiter {
+    func with(_ job: Job) -> Waiter {
       Waiter(job: job, claim: claim, limits: limits, deadline: deadline, priority: priority)
     }
   }
@@ -41,7 +41,7 @@ final class Load: JobCarrier {
     var firstDeadline: Instant?
     var earlyEnds: [EarlyEnd] = []
     /// Whether a task of the ``ProgressWatch`` is storing early ends.
-    var isEndingEarly = false
+    var storesEarlyEnds = false
     var header: ImageHeader?
     /// The number of tasks that move equal jobs from the queue into this load.
     var coalescers = 0
@@ -49,7 +49,7 @@ final class Load: JobCarrier {
     var isCoalesced = false
     /// No job may join: the end of the load is being stored.
     var isSealed = false
-    var forgetsBytes = false
+    var discardsBytes = false
     var task: Task<Void, Never>?
     var isCancelled = false
     var reserves = false
@@ -94,17 +94,17 @@ final class Load: JobCarrier {
       return waiter
     }
 
-    mutating func endEarly(_ waiter: Waiter, _ failure: JobFailure) {
+    mutating func failEarly(_ waiter: Waiter, _ failure: JobFailure) {
       guard remove(waiter.claim) != nil else { return }
       earlyEnds.append(EarlyEnd(waiter: waiter, failure: failure))
     }
 
     /// Fails the jobs whose limits are exceeded by the received bytes or by the size in the header.
-    mutating func endEarly(received: Int) {
+    mutating func failEarly(received: Int) {
       var least = Int.max
       for waiter in waiters.values {
-        if let failure = waiter.limits.objection(bytes: received, header: header) {
-          endEarly(waiter, failure)
+        if let failure = waiter.limits.failure(bytes: received, header: header) {
+          failEarly(waiter, failure)
         } else {
           least = min(least, waiter.limits.maxBytes)
         }
@@ -175,8 +175,8 @@ final class Load: JobCarrier {
       let received = tracker.received
       for waiter in waiters where waiter.limits.timeout <= longest {
         state.add(waiter)
-        if let failure = waiter.limits.objection(bytes: received, header: state.header) {
-          state.endEarly(waiter, failure)
+        if let failure = waiter.limits.failure(bytes: received, header: state.header) {
+          state.failEarly(waiter, failure)
         }
       }
       lane.move(to: state.priority ?? leader.priority)
@@ -274,10 +274,10 @@ final class Load: JobCarrier {
 
   /// Removes a job that was cancelled or whose claim was lost.
   /// - Parameter forgetting: whether the received bytes are deleted if no job is left.
-  func leave(_ claim: Claim, forgetting: Bool) {
+  func remove(_ claim: Claim, discardingBytes: Bool) {
     change { state in
       guard state.remove(claim) != nil else { return }
-      state.forgetsBytes = forgetting
+      state.discardsBytes = discardingBytes
     }
   }
 
@@ -294,7 +294,7 @@ final class Load: JobCarrier {
   /// Fails the jobs whose limit is lower than the number of bytes received or announced.
   func received(bytes: Int) {
     change { state in
-      if bytes > state.leastBytes { state.endEarly(received: bytes) }
+      if bytes > state.leastBytes { state.failEarly(received: bytes) }
     }
   }
 
@@ -302,7 +302,7 @@ final class Load: JobCarrier {
   func received(_ header: ImageHeader) {
     change { state in
       state.header = header
-      state.endEarly(received: 0)
+      state.failEarly(received: 0)
     }
   }
 
@@ -322,7 +322,7 @@ final class Load: JobCarrier {
           late.append(waiter)
         } else {
           let failure = FetchError.timeout(seconds: waiter.limits.timeout.inSeconds)
-          state.endEarly(waiter, .fetch(failure))
+          state.failEarly(waiter, .fetch(failure))
         }
       }
       // Jobs that wait for the fallback are checked again at its deadline.
@@ -350,7 +350,7 @@ final class Load: JobCarrier {
   /// Seals the load after its transfer was stopped for the fallback, and removes the jobs that still have time. The
   /// caller must requeue them.
   /// - Returns: nil if there is no fallback.
-  func takePatient() -> [Waiter]? {
+  func removeJobsWithTimeLeft() -> [Waiter]? {
     state.withLock { state -> [Waiter]? in
       guard let fallback = state.fallback else { return nil }
       state.isSealed = true
@@ -381,24 +381,24 @@ final class Load: JobCarrier {
   }
 
   /// Removes and returns the jobs that failed early. The caller must store their ends.
-  func takeEarlyEnds() -> [EarlyEnd] {
+  func removeEarlyEnds() -> [EarlyEnd] {
     state.withLock { state in
       defer { state.earlyEnds = [] }
       return state.earlyEnds
     }
   }
 
-  /// Registers a task that stores early ends while the load continues, until ``endEndingEarly()``.
+  /// Registers a task that stores early ends while the load continues, until ``endStoringEarlyEnds()``.
   /// - Returns: false if there are no early ends, or if another task stores them.
-  func beginEndingEarly() -> Bool {
+  func beginStoringEarlyEnds() -> Bool {
     state.withLock { state in
-      guard !state.earlyEnds.isEmpty, !state.isEndingEarly else { return false }
-      state.isEndingEarly = true
+      guard !state.earlyEnds.isEmpty, !state.storesEarlyEnds else { return false }
+      state.storesEarlyEnds = true
       return true
     }
   }
 
-  func endEndingEarly() { state.withLock { $0.isEndingEarly = false } }
+  func endStoringEarlyEnds() { state.withLock { $0.storesEarlyEnds = false } }
 
   /// Lets no job join from now on.
   /// - Returns: the waiting jobs, which the caller must end.
@@ -416,7 +416,7 @@ final class Load: JobCarrier {
   var isCancelled: Bool { state.withLock { $0.isCancelled } }
   var waiters: [Waiter] { state.withLock { Array($0.waiters.values) } }
   var waiterCount: Int { state.withLock { $0.waiters.count } }
-  var forgetsBytes: Bool { state.withLock { $0.forgetsBytes } }
+  var discardsBytes: Bool { state.withLock { $0.discardsBytes } }
 
   /// Changes the waiting jobs, and cancels the load if none is left.
   private func change(_ body: (inout State) -> Void) {
@@ -444,7 +444,7 @@ struct JobLimits: Sendable {
   }
 
   /// Returns the failure of this job for an image of that size; nil if the size is within its limits.
-  func objection(bytes: Int, header: ImageHeader?) -> JobFailure? {
+  func failure(bytes: Int, header: ImageHeader?) -> JobFailure? {
     if bytes > maxBytes { return .fetch(.tooLarge(limit: maxBytes)) }
     guard let header, header.width * header.height > maxPixels else { return nil }
     return .codec(

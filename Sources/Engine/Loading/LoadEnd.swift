@@ -60,7 +60,7 @@ struct LoadEnd {
       if wanted.deliveries.isEmpty { return .success(image, loaded.cache) }
     }
     // The image was not stored, because the leader's variants were enough. This job joined later and needs the image.
-    guard loaded.isAtHand || image.bundle != nil else { return .requeue }
+    guard loaded.isAvailable || image.bundle != nil else { return .requeue }
     return .pending(PendingResult(image, loaded.cache))
   }
 }

@@ -29,7 +29,7 @@ final class LoadStages: Sendable {
 
   /// Returns the stages for the traces of jobs that end now. Stages that have not ended count up to now.
   /// - Parameter began: the start of storing the jobs' end, which is the last stage.
-  func told(storedSince began: ContinuousClock.Instant) -> [JobStage] {
+  func stages(storedSince began: ContinuousClock.Instant) -> [JobStage] {
     let now = ContinuousClock.now
     let last = JobStage(.store, before: now - began, took: now - began)
     return stages.withLock { stages in

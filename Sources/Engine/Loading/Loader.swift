@@ -20,12 +20,12 @@ struct Loader: Sendable {
       let loaded = try await obtain(load, permits, refusal)
       // The image is complete: the time to store it does not count against the jobs' timeouts.
       load.pause()
-      if loaded.wasCut { await requeuePatient(load, permits) }
+      if loaded.replacesTimeout { await requeueJobsWithTimeLeft(load, permits) }
       await end(load, permits, with: loaded)
     } catch {
       var wasCut = false
       // The transfer was stopped for a stored response that cannot be used any more.
-      if case .fetch(.timeout) = error { wasCut = await requeuePatient(load, permits) }
+      if case .fetch(.timeout) = error { wasCut = await requeueJobsWithTimeLeft(load, permits) }
       await end(load, permits, after: error, gathers: !wasCut)
     }
     loads.end(load)
@@ -34,8 +34,8 @@ struct Loader: Sendable {
   /// Requeues the jobs that still have time. Their next transfer resumes after the received bytes.
   /// - Returns: whether the transfer was stopped for a fallback.
   @discardableResult
-  private func requeuePatient(_ load: Load, _ permits: OriginPermits) async -> Bool {
-    guard let patient = load.takePatient() else { return false }
+  private func requeueJobsWithTimeLeft(_ load: Load, _ permits: OriginPermits) async -> Bool {
+    guard let patient = load.removeJobsWithTimeLeft() else { return false }
     permits.release()
     await completer.complete(patient, of: load) { _ in .requeue }
     return true
@@ -70,7 +70,7 @@ struct Loader: Sendable {
     let waiters = await close(load, permits)
     var end = await LoadEnd.make(of: loaded, for: load, by: finisher.renderer)
     var gathered = await self.end(
-      waiters, of: load, &end, gathers: !loaded.wasCut && load.request != nil)
+      waiters, of: load, &end, gathers: !loaded.replacesTimeout && load.request != nil)
     if !gathered.isEmpty { gathered = await self.end(gathered, of: load, &end, gathers: false) }
   }
 

@@ -4,7 +4,7 @@ internal import Waiting
 
 /// The work of this process: its loads, found by their request, and the groups of jobs in the stages after a load. Both
 /// are also found by their jobs. A lock guards the state: workers, API calls and events use it from different threads.
-final class Loads: ClaimedJobs {
+final class Loads: ClaimHolder {
   /// The load that a claimed job entered.
   enum Entry: Sendable {
     /// The job joined a running load.
@@ -34,7 +34,7 @@ final class Loads: ClaimedJobs {
 
     /// Removes a job's run.
     /// - Returns: the load or group that carried it; nil if the run was already removed.
-    mutating func take(_ claim: Claim) -> (any JobCarrier)? {
+    mutating func removeRun(of claim: Claim) -> (any JobCarrier)? {
       let run = byJob[claim.job]?.removeValue(forKey: claim)
       if byJob[claim.job]?.isEmpty == true { byJob[claim.job] = nil }
       if let run { memory.release(run.part) }
@@ -88,7 +88,7 @@ final class Loads: ClaimedJobs {
       _ = load.join([waiter])
       state.all[ObjectIdentifier(load)] = load
       if let request { state.byRequest[request] = load }
-      note(waiter, in: load, state.memory.hold(waiter.job), &state)
+      register(waiter, in: load, state.memory.reserveUnchecked(waiter.job), &state)
       return .began(load)
     }
     switch entry {
@@ -119,7 +119,7 @@ final class Loads: ClaimedJobs {
   ) -> [Load.Waiter] {
     var parts: [Claim: WaitingMemory.Part] = [:]
     for waiter in waiters {
-      guard let part = state.memory.take(waiter.job, at: moment) else {
+      guard let part = state.memory.reserve(waiter.job, at: moment) else {
         state.close(load)
         load.refuseCoalescing()
         break
@@ -133,13 +133,13 @@ final class Loads: ClaimedJobs {
     }
     let joined = fitting.filter { parts[$0.claim] != nil }
     for waiter in joined {
-      if let part = parts[waiter.claim] { note(waiter, in: load, part, &state) }
+      if let part = parts[waiter.claim] { register(waiter, in: load, part, &state) }
     }
     return Array(joined)
   }
 
   /// The approximate number of further jobs that may join loads.
-  var places: Int { state.withLock { $0.memory.places } }
+  var capacity: Int { state.withLock { $0.memory.remainingJobs } }
 
   /// Moves jobs that were removed from a load because their deadline has passed into a load of their own. That load does
   /// not ask the origin: the stored response answers the jobs.
@@ -164,18 +164,20 @@ final class Loads: ClaimedJobs {
 
   /// Registers jobs that end together with a load that other jobs can no longer join. Until ``forget(_:)`` they are
   /// published, pinned and cancelled like jobs that waited for the load.
-  func bring(_ jobs: [ClaimedJob], to load: Load) -> [Load.Waiter] {
+  func register(_ jobs: [ClaimedJob], with load: Load) -> [Load.Waiter] {
     let waiters = jobs.map { waiter($0.job, $0.claim) }
     guard !waiters.isEmpty else { return [] }
     state.withLock { state in
-      for waiter in waiters { note(waiter, in: load, state.memory.hold(waiter.job), &state) }
+      for waiter in waiters {
+        register(waiter, in: load, state.memory.reserveUnchecked(waiter.job), &state)
+      }
     }
     metrics.joined(waiters.count)
     for waiter in waiters { show(waiter, in: load) }
     return waiters
   }
 
-  private func note(
+  private func register(
     _ waiter: Load.Waiter, in carrier: any JobCarrier, _ part: WaitingMemory.Part,
     _ state: inout State
   ) {
@@ -194,7 +196,7 @@ final class Loads: ClaimedJobs {
       if state.closedAt != nil, !isFromLoad { return false }
       for waiter in waiters {
         if !isFromLoad {
-          note(waiter, in: jobs, state.memory.hold(waiter.job), &state)
+          register(waiter, in: jobs, state.memory.reserveUnchecked(waiter.job), &state)
         } else if state.byJob[waiter.job.id]?[waiter.claim] != nil {
           state.byJob[waiter.job.id]?[waiter.claim]?.carrier = jobs
         } else {
@@ -207,10 +209,10 @@ final class Loads: ClaimedJobs {
       return true
     }
     guard begins else { return false }
-    for waiter in gone { jobs.leave(waiter.claim, forgetting: false) }
+    for waiter in gone { jobs.remove(waiter.claim, discardingBytes: false) }
     if !isFromLoad {
       for waiter in waiters where snapshots.publish(waiter.job)?.job.phase != .loading {
-        _ = leave(waiter.claim)
+        _ = stopWork(under: waiter.claim)
       }
     }
     signal.yield()
@@ -253,21 +255,21 @@ final class Loads: ClaimedJobs {
   }
 
   /// Removes a job that has ended.
-  func forget(_ waiter: Load.Waiter) {
-    if state.withLock({ $0.take(waiter.claim) }) != nil { snapshots.unpin(waiter.job.id) }
+  func unregister(_ waiter: Load.Waiter) {
+    if state.withLock({ $0.removeRun(of: waiter.claim) }) != nil { snapshots.unpin(waiter.job.id) }
   }
 
   /// Removes a job from a load because its claim was lost.
-  func leave(_ waiter: Load.Waiter, _ load: Load) {
-    load.leave(waiter.claim, forgetting: false)
-    forget(waiter)
+  func remove(_ waiter: Load.Waiter, from load: Load) {
+    load.remove(waiter.claim, discardingBytes: false)
+    unregister(waiter)
   }
 
   /// Removes the run of a claim that was lost.
   /// - Returns: false if the run had already ended here.
-  func leave(_ claim: Claim) -> Bool {
-    guard let carrier = state.withLock({ $0.take(claim) }) else { return false }
-    carrier.leave(claim, forgetting: false)
+  func stopWork(under claim: Claim) -> Bool {
+    guard let carrier = state.withLock({ $0.removeRun(of: claim) }) else { return false }
+    carrier.remove(claim, discardingBytes: false)
     snapshots.unpin(claim.job)
     return true
   }
@@ -288,13 +290,13 @@ final class Loads: ClaimedJobs {
 
   /// Removes a job from the loads that it joined at a lower version than this.
   /// - Parameter forgetting: whether the received bytes are deleted if no other job wants them.
-  func leave(_ id: JobID, before version: Int, forgetting: Bool = false) {
+  func remove(_ id: JobID, before version: Int, discardingBytes: Bool = false) {
     let left = state.withLock { state -> [(Claim, any JobCarrier)] in
       let claims = (state.byJob[id] ?? [:]).filter { $0.value.version < version }.keys
-      return claims.compactMap { claim in state.take(claim).map { (claim, $0) } }
+      return claims.compactMap { claim in state.removeRun(of: claim).map { (claim, $0) } }
     }
     for (claim, carrier) in left {
-      carrier.leave(claim, forgetting: forgetting)
+      carrier.remove(claim, discardingBytes: discardingBytes)
       snapshots.unpin(id)
     }
   }
@@ -367,7 +369,9 @@ final class Loads: ClaimedJobs {
 extension Loads {
   /// Publishes that a job is loading, and its progress. Removes the job if it was cancelled or purged meanwhile.
   func show(_ waiter: Load.Waiter, in load: Load) {
-    guard snapshots.publish(waiter.job)?.job.phase == .loading else { return leave(waiter, load) }
+    guard snapshots.publish(waiter.job)?.job.phase == .loading else {
+      return remove(waiter, from: load)
+    }
     let progress = load.tracker.progress
     if progress != LoadProgress() {
       snapshots.report(waiter.job.id, ProgressReport(of: waiter.job, progress))
@@ -376,7 +380,7 @@ extension Loads {
 
   /// Publishes the progress of a load if it changed since the last call.
   func showProgress(of load: Load) {
-    guard let progress = load.tracker.takeUnshown() else { return }
+    guard let progress = load.tracker.takeUnpublished() else { return }
     for waiter in load.waiters {
       snapshots.report(waiter.job.id, ProgressReport(of: waiter.job, progress))
     }

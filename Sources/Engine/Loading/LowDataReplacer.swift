@@ -23,7 +23,7 @@ struct LowDataReplacer: Sendable {
       var due: ContinuousClock.Instant?
       for await _ in queue.lowData {
         if let time = due, time <= .now { due = nil }
-        left = await replaceAll(queue.takeAll() ? nil : left, tries: tries)
+        left = await replaceAll(queue.takeFullPass() ? nil : left, tries: tries)
         guard let pause = left.pause else {
           tries = 1
           continue
@@ -85,7 +85,8 @@ struct LowDataReplacer: Sendable {
 
   /// The next jobs. Retries until the store answers; returns none once cancelled.
   private func jobs(after last: JobID?) async -> [Job] {
-    await insist("low-data images can't be looked up", log) { () async throws(StoreError) in
+    await retryUntilSuccess("low-data images can't be looked up", log) {
+      () async throws(StoreError) in
       try await store.jobsWithLowDataImages(after: last, count: 64)
     } ?? []
   }
@@ -139,7 +140,7 @@ struct LowDataReplacer: Sendable {
 
     init(_ job: Job) { deliveries = job.deliveries }
 
-    mutating func note(_ delivered: Delivered) {
+    mutating func record(_ delivered: Delivered) {
       if made < deliveries.count {
         deliveries[made] = delivered
       } else {
@@ -158,7 +159,7 @@ struct LowDataReplacer: Sendable {
       let slot = await deliverer.slots.acquire(request.target, for: job.owner)
       guard let slot, !load.isCancelled else { throw .failed(.fetch(.cancelled)) }
       defer { withExtendedLifetime(slot) {} }
-      places.note(
+      places.record(
         try await deliverer.deliver(request, of: image, for: job, until: &deadline))
     }
   }
@@ -231,10 +232,10 @@ struct LowDataReplacer: Sendable {
     let outcome = ChangeOutcome()
     do throws(StoreError) {
       let job = try await store.update(id, under: nil) { job in
-        guard outcome.begins(with: job), job.image?.variant == .lowData, job.phase == .success
+        guard outcome.beginAttempt(with: job), job.image?.variant == .lowData, job.phase == .success
         else { return false }
         change(&job)
-        outcome.note(.changed, finished: job)
+        outcome.record(.changed, finished: job)
         return true
       }
       return outcome.value == .changed ? job : nil

@@ -7,7 +7,7 @@ final class ProgressTracker: Sendable {
   private struct State {
     var progress = LoadProgress()
     var began = ContinuousClock.now
-    var isShown = true
+    var isPublished = true
     var preview: Preview?
   }
 
@@ -18,7 +18,7 @@ final class ProgressTracker: Sendable {
 
   /// A request is about to be sent. Resets the progress of the request before, except for the number of requests.
   func requestBegins() {
-    note { state in
+    update { state in
       state.began = .now
       state.progress.bytes = Progress()
       state.progress.previews = 0
@@ -28,12 +28,12 @@ final class ProgressTracker: Sendable {
   }
 
   /// The request was blocked before it was sent.
-  func requestWasRefused() { note { $0.progress.requests -= 1 } }
+  func requestWasRefused() { update { $0.progress.requests -= 1 } }
 
-  func expect(total: Int) { note { $0.progress.bytes.total = total } }
+  func expect(total: Int) { update { $0.progress.bytes.total = total } }
 
-  func responseCame(_ response: FetchedResponse) {
-    note { state in
+  func responseReceived(_ response: FetchedResponse) {
+    update { state in
       if response.status != 206 { state.progress.bytes.total = response.contentLength }
       state.progress.timings.dns = response.timings.dns
       state.progress.timings.connect = response.timings.connect
@@ -44,20 +44,20 @@ final class ProgressTracker: Sendable {
 
   /// The response continues a partial transfer of `count` bytes.
   func resumes(from count: Int, total: Int) {
-    note { state in
+    update { state in
       state.progress.bytes = Progress(completed: count, total: total, resumedFrom: count)
     }
   }
 
   func advance(to count: Int, decodeTime: Duration) {
-    note { state in
+    update { state in
       state.progress.bytes.completed = max(count, state.progress.bytes.completed)
       state.progress.timings.decode = decodeTime
     }
   }
 
-  func bodyCame() {
-    note { state in
+  func bodyReceived() {
+    update { state in
       let fetch = state.began.duration(to: .now)
       state.progress.timings.fetch = fetch
       state.progress.timings.body = state.progress.timings.firstByte.map { max(.zero, fetch - $0) }
@@ -65,8 +65,8 @@ final class ProgressTracker: Sendable {
   }
 
   /// A newer preview was made.
-  func made(_ preview: Preview) {
-    note { state in
+  func publish(_ preview: Preview) {
+    update { state in
       state.preview = preview
       state.progress.previews += 1
     }
@@ -81,21 +81,21 @@ final class ProgressTracker: Sendable {
   var received: Int { state.withLock { $0.progress.bytes.completed } }
 
   /// Whether `count` is the announced size of the image.
-  func isWhole(with count: Int) -> Bool { state.withLock { $0.progress.bytes.total == count } }
+  func isComplete(with count: Int) -> Bool { state.withLock { $0.progress.bytes.total == count } }
 
   /// The progress, if it changed since the last call; otherwise nil.
-  func takeUnshown() -> LoadProgress? {
+  func takeUnpublished() -> LoadProgress? {
     state.withLock { state in
-      guard !state.isShown else { return nil }
-      state.isShown = true
+      guard !state.isPublished else { return nil }
+      state.isPublished = true
       return state.progress
     }
   }
 
-  private func note(_ change: (inout State) -> Void) {
+  private func update(_ change: (inout State) -> Void) {
     state.withLock { state in
       change(&state)
-      state.isShown = false
+      state.isPublished = false
     }
   }
 }
@@ -118,10 +118,10 @@ struct ProgressWatch: Sendable {
           for load in loads.all {
             endLate(of: load, in: &group)
             if round.isMultiple(of: 2) { loads.showProgress(of: load) }
-            guard load.beginEndingEarly() else { continue }
+            guard load.beginStoringEarlyEnds() else { continue }
             group.addTask { [completer = loader.completer] in
               await completer.completeEarlyEnds(of: load)
-              load.endEndingEarly()
+              load.endStoringEarlyEnds()
             }
           }
           for jobs in loads.finishing { endLate(of: jobs, in: &group) }
@@ -134,7 +134,7 @@ struct ProgressWatch: Sendable {
 
   /// Fails jobs whose deadline has passed before their variants were made.
   private func endLate(of jobs: FinishingJobs, in group: inout DiscardingTaskGroup) {
-    let late = jobs.takeLate(at: .now)
+    let late = jobs.removeLate(at: .now)
     guard !late.isEmpty else { return }
     group.addTask { [completer = loader.completer] in
       await completer.complete(late, of: jobs) { waiter in

@@ -5,7 +5,7 @@ internal import Synchronization
 final class StagedCapture: ImageCapture {
   let staged: any StagedImage
   private let executor: any TaskExecutor
-  private let room: UploadQuota
+  private let quota: UploadQuota
   private let owner: Owner
   private let state = Mutex((bytes: 0, image: CapturedImage?.none))
 
@@ -14,11 +14,11 @@ final class StagedCapture: ImageCapture {
   ) {
     self.staged = staged
     self.executor = executor
-    (self.room, self.owner) = (room, owner)
+    (self.quota, self.owner) = (room, owner)
   }
 
   /// Releases the upload's quota. An accepted upload is counted as a stored image by then.
-  deinit { room.release(bytes, of: owner) }
+  deinit { quota.release(bytes, of: owner) }
 
   /// Bytes received so far.
   var bytes: Int { state.withLock { $0.bytes } }
@@ -27,7 +27,9 @@ final class StagedCapture: ImageCapture {
   var image: CapturedImage? { state.withLock { $0.image } }
 
   func write(_ bytes: [UInt8]) async throws(JobsError) {
-    do throws(StoreError) { try room.take(bytes.count, for: owner) } catch { throw .store(error) }
+    do throws(StoreError) { try quota.reserve(bytes.count, for: owner) } catch {
+      throw .store(error)
+    }
     state.withLock { $0.bytes += bytes.count }
     let staged = staged
     let failure = await Task(executorPreference: executor) { () -> StoreError? in

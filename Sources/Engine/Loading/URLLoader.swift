@@ -10,7 +10,7 @@ internal import Synchronization
 struct URLLoader: Sendable {
   let cache: ResponseCache
   let requests: OriginRequests
-  let kept: KeptTransfers
+  let kept: PartialTransfers
   let ingest: ImageIngest
   let background: BackgroundQueue
   let bytes: DailyBytes
@@ -40,7 +40,7 @@ private struct URLLoad: Sendable {
     switch await cache.answer(job, at: parts.now()) {
     case .use(let entry, let outcome, let isStale):
       if let loaded = try await reuse(entry, outcome) {
-        if isStale { parts.background.freshen(job) }
+        if isStale { parts.background.addRefresh(of: job) }
         return loaded
       }
       return try await ask(url, nil)
@@ -56,9 +56,9 @@ private struct URLLoad: Sendable {
   ) async throws(JobFailure) -> LoadedImage? {
     // No job waits any more. A reservation would have to be released.
     guard !load.isCancelled else { throw .fetch(.cancelled) }
-    switch await cache.hold(entry, as: load.reserving()) {
-    case .whole:
-      cache.used(entry, outcome.status, at: parts.now())
+    switch await cache.reserve(entry, as: load.reserving()) {
+    case .complete:
+      cache.recordUse(of: entry, outcome.status, at: parts.now())
       return LoadedImage(image: entry.image, cache: outcome)
     case .gone: return nil
     case .unknown:
@@ -76,14 +76,14 @@ private struct URLLoad: Sendable {
     if outcome(of: known, replacing: .timeout(seconds: 0)) != nil { load.beginFallback() }
     do throws(JobFailure) {
       if let refusal { throw .fetch(refusal) }
-      let loaded = try await exchange(url, known, await parts.kept.take(for: load))
+      let loaded = try await exchange(url, known, await parts.kept.claim(for: load))
       load.endFallback()
       return loaded
     } catch .fetch(let error) {
       guard let known, let outcome = outcome(of: known, replacing: error),
         var loaded = try await reuse(known, outcome)
       else {
-        // After a timeout the fallback stays: jobs that still have time are requeued, see ``Load/takePatient()``.
+        // After a timeout the fallback stays: jobs that still have time are requeued, see ``Load/removeJobsWithTimeLeft()``.
         if !error.isTimeout { load.endFallback() }
         throw .fetch(error)
       }
@@ -99,7 +99,7 @@ private struct URLLoad: Sendable {
   /// Sends one request, or a second one if the response to a range or a condition cannot be used.
   /// - Parameter looksElsewhere: whether stored responses of the URLs behind redirects are validated there.
   private func exchange(
-    _ url: SourceURL, _ known: CacheEntry?, _ kept: KeptTransfer?, looksElsewhere: Bool = true
+    _ url: SourceURL, _ known: CacheEntry?, _ kept: PartialTransfer?, looksElsewhere: Bool = true
   ) async throws(JobFailure) -> LoadedImage {
     let conditions = [known?.conditions(asking: url), kept?.conditions(asking: url)]
     let elsewhere =
@@ -113,7 +113,7 @@ private struct URLLoad: Sendable {
       if kept != nil, case .originStatus(416, _) = error {
         return try await exchangeAgain(url, known)
       }
-      if let kept { await parts.kept.setAside(kept.staged, of: load, after: .fetch(error)) }
+      if let kept { await parts.kept.keep(kept.staged, of: load, after: .fetch(error)) }
       throw .fetch(error)
     }
     if response.isStored {
@@ -122,8 +122,8 @@ private struct URLLoad: Sendable {
       guard let (entry, outcome) = elsewhere?.answer(at: response.url),
         try await reuse(entry, outcome) != nil
       else { return try await exchangeAgain(url, nil, looksElsewhere: false) }
-      return cache.redirected(
-        to: entry, outcome, by: response, for: job, began: began, at: parts.now())
+      return cache.redirectedImage(
+        entry, outcome, by: response, for: job, began: began, at: parts.now())
     }
     switch response.status {
     case 304:
@@ -164,16 +164,19 @@ private struct URLLoad: Sendable {
   private func confirm(
     _ known: CacheEntry, by response: FetchedResponse, _ began: Timestamp
   ) async -> LoadedImage? {
-    let loaded = cache.confirmed(known, by: response, for: job, began: began, at: parts.now())
-    guard let loaded, await cache.hold(known, as: load.reserving()) == .whole else { return nil }
-    cache.used(known, .revalidated, at: parts.now())
-    if loaded.entry == nil { await cache.drop([known]) }
+    let loaded = cache.revalidatedImage(
+      known, by: response, for: job, began: began, at: parts.now())
+    guard let loaded, await cache.reserve(known, as: load.reserving()) == .complete else {
+      return nil
+    }
+    cache.recordUse(of: known, .revalidated, at: parts.now())
+    if loaded.entry == nil { await cache.delete([known]) }
     return loaded
   }
 
   /// - Returns: nil if a 206 response had more bytes than its range, so that the image's bytes are unknown.
   private func ingest(
-    _ response: FetchedResponse, _ began: Timestamp, continuing kept: KeptTransfer?
+    _ response: FetchedResponse, _ began: Timestamp, continuing kept: PartialTransfer?
   ) async throws(JobFailure) -> LoadedImage? {
     let rest = kept.flatMap { RestOfImage(response, after: $0) }
     let total = rest?.total ?? response.contentLength
@@ -182,7 +185,7 @@ private struct URLLoad: Sendable {
     let staged = try await stage(for: response, continuing: kept)
     defer {
       let charges = load.charge(transferred: load.tracker.progress.bytes.arrived)
-      parts.bytes.came(charges, at: parts.now())
+      parts.bytes.add(charges, at: parts.now())
     }
     let ingested: ImageIngest.Ingested
     do throws(JobFailure) {
@@ -192,7 +195,7 @@ private struct URLLoad: Sendable {
     } catch {
       if let rest, rest.isExceeded { return nil }
       // The permit is released with the response, because the transfer may continue until then.
-      await parts.kept.setAside(staged, of: load, after: error)
+      await parts.kept.keep(staged, of: load, after: error)
       if case .codec(.unsupportedFormat) = error, let coding = response.unsupportedCoding {
         throw .fetch(.unsupportedCoding(coding))
       }
@@ -204,15 +207,15 @@ private struct URLLoad: Sendable {
       description: ingested.description, digest: ingested.digest, bytes: ingested.bytes,
       url: response.url, variant: .regular,
       modifiedAt: min(response.lastModified(now: moment) ?? moment, moment))
-    var loaded = cache.obtained(image, by: response, for: job, began: began, at: moment)
+    var loaded = cache.loadedImage(image, from: response, for: job, began: began, at: moment)
     if load.dropsOriginal { loaded.forgetResponse() }
-    await cache.dropSuperseded(by: response, keptAs: loaded.entry, for: job)
+    await cache.deleteSuperseded(by: response, replacedBy: loaded.entry, for: job)
     try await parts.ingest.staging.keep(ingested, in: &loaded, for: load)
     return loaded
   }
 
   private func stage(
-    for response: FetchedResponse, continuing kept: KeptTransfer?
+    for response: FetchedResponse, continuing kept: PartialTransfer?
   ) async throws(JobFailure) -> any StagedImage {
     if let kept { return kept.staged }
     let staged = try await parts.ingest.staging.stage(for: load.leader.id)
@@ -254,10 +257,10 @@ struct OriginRequests: Sendable {
       request.lookUp = { await elsewhere.lookUp($0, hasFields: $1) }
     }
     request.admission = { [origins, owner = load.leader.owner] origin async throws(FetchError) in
-      permits.lead()
+      permits.recordRedirect()
       permits.add(try await origins.admit(origin, for: owner))
     }
-    if let tracing, tracing.isPassedOn, let trace = load.leader.trace(by: tracing) {
+    if let tracing, tracing.isPropagated, let trace = load.leader.trace(by: tracing) {
       request.headers.append(trace.field(of: load.leader))
     }
     if permits.isEmpty {
@@ -272,13 +275,13 @@ struct OriginRequests: Sendable {
     load.stages?.begin(.fetch)
     do throws(FetchError) {
       let response = try await fetcher.fetch(request)
-      permits.noteAnswer()
-      load.tracker.responseCame(response)
+      permits.recordAnswer()
+      load.tracker.responseReceived(response)
       return response
     } catch {
       load.stages?.end(.fetch)
-      permits.note(error, path: String(url.pathAndQuery.prefix { $0 != "?" }))
-      if case .blocked = error, permits.areOfFirst { load.tracker.requestWasRefused() }
+      permits.recordFailure(error, path: String(url.pathAndQuery.prefix { $0 != "?" }))
+      if case .blocked = error, permits.hasNoRedirect { load.tracker.requestWasRefused() }
       throw error
     }
   }

@@ -28,27 +28,27 @@ struct WaitingMemory {
   private var defaults: [ObjectIdentifier: Defaults] = [:]
 
   /// The approximate number of further jobs of usual size that may join loads.
-  var places: Int { max(0, Self.capacity - shares.held) / Self.bytesPerJob }
+  var remainingJobs: Int { max(0, Self.capacity - shares.held) / Self.bytesPerJob }
 
   /// Reserves memory for a job that joins a load; nil if too little is left for its owner.
-  mutating func take(_ job: Job, at moment: Timestamp) -> Part? {
+  mutating func reserve(_ job: Job, at moment: Timestamp) -> Part? {
     let bytes = Self.bytes(of: job) + newBytes(of: job.submission.defaults)
-    guard shares.hasRoom(for: bytes, of: job.owner, within: Self.capacity, at: moment) else {
+    guard shares.hasCapacity(for: bytes, of: job.owner, within: Self.capacity, at: moment) else {
       return nil
     }
-    return hold(job)
+    return reserveUnchecked(job)
   }
 
   /// Reserves memory for a job that starts a load, even beyond the budget.
-  mutating func hold(_ job: Job) -> Part {
+  mutating func reserveUnchecked(_ job: Job) -> Part {
     let part = Part(
       owner: job.owner, bytes: Self.bytes(of: job), defaults: job.submission.defaults)
-    shares.hold(part.bytes, for: part.owner)
+    shares.acquireUnchecked(part.bytes, for: part.owner)
     guard let shared = part.defaults else { return part }
     let name = ObjectIdentifier(shared)
     if defaults[name] == nil {
       let new = Defaults(owner: job.owner, bytes: shared.memoryBytes, jobs: 0)
-      shares.hold(new.bytes, for: new.owner)
+      shares.acquireUnchecked(new.bytes, for: new.owner)
       defaults[name] = new
     }
     defaults[name]?.jobs += 1

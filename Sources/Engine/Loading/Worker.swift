@@ -10,7 +10,7 @@ internal import Logging
 //    It carries the load out on the decode threads, where all that follows runs too.
 // 2. `Load` is one transfer with its waiting jobs; `Loads` is the set of all loads.
 // 3. `Loader` carries a load from its source to its end. `URLLoader` asks the cache and the origin, `OriginRequests` sends
-//    a request, `KeptTransfers` resumes an earlier transfer.
+//    a request, `PartialTransfers` resumes an earlier transfer.
 // 4. `ImageIngest` and `Decode` hash, write and decode each piece of the image as it arrives.
 // 5. `JobCompleter` ends all jobs that want only the image, in one transaction. The others continue in `Finisher`.
 
@@ -41,20 +41,20 @@ actor Worker: QueueWorker {
   }
 
   /// Adds the job to a load on the caller's thread, so that its phase is `loading` immediately.
-  nonisolated func take(_ work: Dispatcher.Work) {
+  nonisolated func start(_ work: Dispatcher.Work) {
     let waiter = loads.waiter(work.job, work.claim)
     if work.job.pending != nil {
       guard finisher.begin([waiter]) else {
         Task.immediate { await refuse(work.claim) }
         return
       }
-      return dispatcher.isIdle(self)
+      return dispatcher.workerIsIdle(self)
     }
     switch loads.enter(waiter, on: lane) {
     case .joined(let load):
       loads.show(waiter, in: load)
       // Moving equal jobs together costs one transaction. Claimed one by one, each would cost a worker and a transaction.
-      guard work.isShared, load.beginCoalescing() else { return dispatcher.isIdle(self) }
+      guard work.isShared, load.beginCoalescing() else { return dispatcher.workerIsIdle(self) }
       Task.immediate { await coalesce(into: load) }
     case .began(let load):
       // Before the load runs, because it may end immediately.
@@ -77,17 +77,17 @@ actor Worker: QueueWorker {
     } else {
       await loader.carryOut(load, permits, refusal: refusal)
     }
-    dispatcher.isIdle(self)
+    dispatcher.workerIsIdle(self)
   }
 
   private func coalesce(into load: Load) async {
     await coalescer.coalesce(into: load)
-    dispatcher.isIdle(self)
+    dispatcher.workerIsIdle(self)
   }
 
   private func refuse(_ claim: Claim) async {
     await loader.completer.requeue([claim])
-    dispatcher.isIdle(self)
+    dispatcher.workerIsIdle(self)
   }
 }
 
@@ -109,12 +109,12 @@ struct Coalescer: Sendable {
     var left = limit
     do throws(StoreError) {
       while left > 0, !loads.isStopping, !load.isCancelled {
-        let wanted = min(left, JobCompleter.batch, loads.places)
+        let wanted = min(left, JobCompleter.batch, loads.capacity)
         guard wanted > 0 else { return }
-        let claimed = try await lease.holding { instance throws(StoreError) in
+        let claimed = try await lease.withLease { instance throws(StoreError) in
           try await store.claim(equalTo: request, count: wanted, for: instance)
         }
-        gate.left(claimed.lazy.map(\.job))
+        gate.recordDepartures(claimed.lazy.map(\.job))
         let haveJoined = await join(claimed, load)
         guard haveJoined, claimed.count == wanted, load.waiterCount < Load.mostWaiters else {
           return

@@ -16,7 +16,7 @@ final class DailyBytes: Sendable {
     /// Owners in `pending` whose counts are to be saved or read at the next ``save(in:at:_:)``.
     var due: Set<Owner> = []
 
-    mutating func turn(to day: Int) {
+    mutating func startDay(_ day: Int) {
       guard day != self.day else { return }
       (self.day, known) = (day, [:])
       for owner in pending.keys { pending[owner] = 0 }
@@ -32,13 +32,13 @@ final class DailyBytes: Sendable {
   }
 
   /// Counts bytes of a transfer. If jobs of several owners shared it, each owner is charged for all bytes, once.
-  func came(_ charges: [Owner: Int], at moment: Timestamp) {
-    for (owner, count) in charges { came(count, for: owner, at: moment) }
+  func add(_ charges: [Owner: Int], at moment: Timestamp) {
+    for (owner, count) in charges { add(count, for: owner, at: moment) }
   }
 
-  func came(_ count: Int, for owner: Owner, at moment: Timestamp) {
+  func add(_ count: Int, for owner: Owner, at moment: Timestamp) {
     state.withLock { state in
-      state.turn(to: moment.day)
+      state.startDay(moment.day)
       guard let before = state.pending[owner] else { return }
       state.pending[owner] = before + count
       state.due.insert(owner)
@@ -54,19 +54,19 @@ final class DailyBytes: Sendable {
   func refusal(of caller: Caller, at moment: Timestamp) -> JobsError? {
     guard let limit = caller.limits.maxBytesPerDay else { return nil }
     let had = state.withLock { state in
-      state.turn(to: moment.day)
+      state.startDay(moment.day)
       let pending = state.pending[caller.owner] ?? 0
       state.pending[caller.owner] = pending
       state.due.insert(caller.owner)
       return pending + (state.known[caller.owner] ?? 0)
     }
-    return had < limit ? nil : .bytesSpent(for: Timestamp(day: moment.day + 1) - moment)
+    return had < limit ? nil : .dailyBytesExceeded(for: Timestamp(day: moment.day + 1) - moment)
   }
 
   /// Adds the pending counts to the store, and reads the sums of all instances.
   func save(in store: any JobRecords, at moment: Timestamp, _ log: Logger) async {
     let (day, came) = state.withLock { state in
-      state.turn(to: moment.day)
+      state.startDay(moment.day)
       let came = state.pending.filter { state.due.contains($0.key) }
       for owner in came.keys { state.pending[owner] = 0 }
       state.due = []

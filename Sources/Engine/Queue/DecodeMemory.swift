@@ -9,7 +9,7 @@ internal import Waiting
 /// receive, or after a time without one.
 struct DecodeMemory: Sendable {
   /// A part of the memory, released when the value is destroyed.
-  typealias Share = AsyncSemaphore.Permit
+  typealias MemoryPermit = AsyncSemaphore.Permit
 
   /// A decode that needs at most this fraction (1/256) of the memory never waits.
   static let smallPart = 256
@@ -24,14 +24,15 @@ struct DecodeMemory: Sendable {
 
   /// Reserves `bytes` for an image that is still downloading. Returns nil if less than half of the memory would be left
   /// for complete images.
-  func shareWhileLoading(_ bytes: Int) -> Share? {
-    isSmall(bytes) ? free.overdraw(bytes) : free.acquire(bytes, leaving: total - total / 2)
+  func reserveWhileDownloading(_ bytes: Int) -> MemoryPermit? {
+    isSmall(bytes)
+      ? free.acquireImmediately(bytes) : free.acquire(bytes, leaving: total - total / 2)
   }
 
   /// Reserves `bytes`, or all memory if that is less, without waiting. Returns nil if a decode would have to wait for
   /// it.
-  func shareAtOnce(_ bytes: Int) -> Share? {
-    isSmall(bytes) ? free.overdraw(bytes) : free.acquire(min(bytes, total), leaving: 0)
+  func reserveNow(_ bytes: Int) -> MemoryPermit? {
+    isSmall(bytes) ? free.acquireImmediately(bytes) : free.acquire(min(bytes, total), leaving: 0)
   }
 
   /// Whether images that are still downloading have to release their memory, because a decode waits.
@@ -39,8 +40,8 @@ struct DecodeMemory: Sendable {
 
   /// Waits until `bytes` are free, or all memory if that is less, and reserves them. Returns nil if the task was
   /// cancelled.
-  func share(_ bytes: Int) async -> Share? {
-    isSmall(bytes) ? free.overdraw(bytes) : await free.acquire(bytes)
+  func reserve(_ bytes: Int) async -> MemoryPermit? {
+    isSmall(bytes) ? free.acquireImmediately(bytes) : await free.acquire(bytes)
   }
 
   func isSmall(_ bytes: Int) -> Bool { bytes <= total / Self.smallPart }

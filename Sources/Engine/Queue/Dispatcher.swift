@@ -6,7 +6,7 @@ internal import Waiting
 /// A worker: carries out one claimed job at a time.
 protocol QueueWorker: AnyObject, Sendable {
   /// Starts the job at once, without blocking. Calls ``Dispatcher/isIdle(_:)`` when the job has ended.
-  func take(_ work: Dispatcher.Work)
+  func start(_ work: Dispatcher.Work)
 }
 
 /// Claims queued jobs for idle workers.
@@ -14,7 +14,7 @@ protocol QueueWorker: AnyObject, Sendable {
 /// Input: idle workers, origins with room for a request, and the signal that jobs were queued. Output: one claimed job
 /// for each idle worker. The queue itself is in the store, so a waiting job uses no memory here. No method blocks.
 ///
-/// Owners share the workers (``OwnerRoom``). A worker counts for the owner of its job until it is idle again.
+/// Owners share the workers (``OwnerCapacity``). A worker counts for the owner of its job until it is idle again.
 ///
 /// The dispatcher asks the store only when there may be a job to claim. That is after jobs were queued, when an origin
 /// has room again, when a due time is reached, or when a worker becomes idle. If the store can lose answers
@@ -45,33 +45,33 @@ final class Dispatcher: Sendable {
     /// claim.
     var isEmpty = false
     /// Whether a claim is under way.
-    var isLooking = false
-    var look: Task<Void, Never>?
+    var isClaiming = false
+    var claimTask: Task<Void, Never>?
     /// Number of claims started so far.
-    var looks = 0
+    var claimCount = 0
     /// Something changed since the current claim started, so claim once more.
-    var looksAgain = false
+    var claimsAgain = false
     var alarm: Task<Void, Never>?
     var isStopped = false
 
     /// Whether no worker is busy and none will be.
-    var isOver: Bool { isStopped && !isLooking && idle.count == workers }
+    var isOver: Bool { isStopped && !isClaiming && idle.count == workers }
 
     /// How many workers each owner may have.
-    func ownerRoom(at moment: Timestamp) -> OwnerRoom<Owner> {
-      OwnerRoom(shares, of: workers, at: moment)
+    func ownerRoom(at moment: Timestamp) -> OwnerCapacity<Owner> {
+      OwnerCapacity(shares, of: workers, at: moment)
     }
 
     mutating func begin(_ worker: any QueueWorker, for owner: Owner) {
       owners[ObjectIdentifier(worker)] = owner
-      shares.hold(1, for: owner)
+      shares.acquireUnchecked(1, for: owner)
     }
 
-    mutating func end(_ worker: any QueueWorker, at moment: Timestamp) {
+    mutating func finish(_ worker: any QueueWorker, at moment: Timestamp) {
       idle.append(worker)
       guard let owner = owners.removeValue(forKey: ObjectIdentifier(worker)) else { return }
       shares.release(1, of: owner)
-      shares.note(owner, at: moment)
+      shares.recordDemand(of: owner, at: moment)
     }
   }
 
@@ -80,9 +80,9 @@ final class Dispatcher: Sendable {
   private let origins: OriginLimits
   private let positions: QueuePositions
   private let gate: QueueGate
-  private let storage: StorageRoom
+  private let storage: StorageState
   /// How long the queue counts as empty without asking the store; nil: until it is signaled.
-  private let patience: Duration?
+  private let maxEmptyTime: Duration?
   private let now: WallClock
   private let log: Logger
   private let state = Mutex(State())
@@ -90,7 +90,7 @@ final class Dispatcher: Sendable {
 
   init(
     store: any JobQueue, lease: Lease, origins: OriginLimits, positions: QueuePositions,
-    gate: QueueGate, storage: StorageRoom, signal: DispatcherSignal, patience: Duration? = nil,
+    gate: QueueGate, storage: StorageState, signal: DispatcherSignal, patience: Duration? = nil,
     now: @escaping WallClock, log: Logger
   ) {
     self.store = store
@@ -99,7 +99,7 @@ final class Dispatcher: Sendable {
     self.positions = positions
     self.gate = gate
     self.storage = storage
-    self.patience = patience
+    self.maxEmptyTime = patience
     self.now = now
     self.log = log
     signal.connect(self)
@@ -123,7 +123,7 @@ final class Dispatcher: Sendable {
   func stop() {
     let (look, alarm) = state.withLock { state in
       state.isStopped = true
-      return (state.look, state.alarm.take())
+      return (state.claimTask, state.alarm.take())
     }
     // The store searches a long queue until the task is cancelled.
     look?.cancel()
@@ -133,7 +133,7 @@ final class Dispatcher: Sendable {
 
   /// Signals that jobs were queued, or that waiting jobs may now be claimed.
   func wake() {
-    look { state in
+    startClaim { state in
       state.isEmpty = false
       return true
     }
@@ -144,23 +144,23 @@ final class Dispatcher: Sendable {
   ///   have, the store is not asked.
   func jobsWereQueued(by owner: Owner? = nil) {
     let moment = now()
-    look { state in
+    startClaim { state in
       state.isEmpty = false
-      return owner.map { state.ownerRoom(at: moment).has(for: $0) } ?? true
+      return owner.map { state.ownerRoom(at: moment).hasCapacity(for: $0) } ?? true
     }
-    lease.membership.tell(.queued)
+    lease.membership.publish(.queued)
   }
 
   /// Signals that an origin has room for a request again.
   func originHasRoom() {
-    look { _ in true }
+    startClaim { _ in true }
   }
 
   /// Signals that a worker has finished its job.
-  func isIdle(_ worker: some QueueWorker) {
+  func workerIsIdle(_ worker: some QueueWorker) {
     let moment = now()
-    look { state in
-      state.end(worker, at: moment)
+    startClaim { state in
+      state.finish(worker, at: moment)
       return true
     }
     endIfOver()
@@ -172,47 +172,47 @@ final class Dispatcher: Sendable {
 
   /// Starts a claim if one can succeed. If a claim is under way, it runs once more afterwards.
   /// - Parameter note: updates the state; returns whether there may be a job to claim.
-  private func look(_ note: (inout State) -> Bool) {
+  private func startClaim(_ note: (inout State) -> Bool) {
     let number = state.withLock { state -> Int? in
       let mayClaim = note(&state)
-      if state.isLooking {
-        state.looksAgain = true
+      if state.isClaiming {
+        state.claimsAgain = true
         return nil
       }
       guard mayClaim, !state.isStopped, !state.isEmpty, !state.idle.isEmpty else { return nil }
-      state.isLooking = true
-      state.looks += 1
-      return state.looks
+      state.isClaiming = true
+      state.claimCount += 1
+      return state.claimCount
     }
     guard let number else { return }
-    let task = Task.immediate { await lookAround() }
+    let task = Task.immediate { await claimRepeatedly() }
     let isLate = state.withLock { state in
       // The claim may already be over, and the next one under way.
-      if state.isLooking, state.looks == number { state.look = task }
+      if state.isClaiming, state.claimCount == number { state.claimTask = task }
       return state.isStopped
     }
     if isLate { task.cancel() }
   }
 
-  private func lookAround() async {
+  private func claimRepeatedly() async {
     repeat {
-      state.withLock { $0.looksAgain = false }
+      state.withLock { $0.claimsAgain = false }
       await claim()
-    } while !endsLooking()
+    } while !finishClaim()
     endIfOver()
   }
 
-  private func endsLooking() -> Bool {
+  private func finishClaim() -> Bool {
     state.withLock { state in
-      if state.looksAgain, !state.isStopped, !state.isEmpty, !state.idle.isEmpty { return false }
-      state.isLooking = false
-      state.look = nil
+      if state.claimsAgain, !state.isStopped, !state.isEmpty, !state.idle.isEmpty { return false }
+      state.isClaiming = false
+      state.claimTask = nil
       return true
     }
   }
 
   /// Claims jobs until no worker is idle or no job can be claimed. Claims nothing while the disk is full, because there
-  /// is no space for the images; ``StorageRoom`` signals when there is.
+  /// is no space for the images; ``StorageState`` signals when there is.
   private func claim() async {
     guard !storage.isFull else { return }
     do throws(StoreError) {
@@ -220,34 +220,36 @@ final class Dispatcher: Sendable {
       // The room at origins and the next alarm are computed for the time before the store was asked. Otherwise a change
       // during that call would be missed.
       var moment = origins.now
-      while let workers = takeIdle(leaving: 0) {
+      while let workers = removeIdle(leaving: 0) {
         moment = origins.now
         let claimed = try await claim(for: workers, room(at: moment, isSpare: false))
         nextDue = claimed.nextDue
         if claimed.isHeldBack {
-          let soon = now() + origins.patience
+          let soon = now() + origins.recheckInterval
           nextDue = nextDue.map { min($0, soon) } ?? soon
         }
-        positions.take(claimed.jobs.lazy.map(\.job).filter { $0.batch == nil })
-        await hand(over: claimed, to: workers)
+        positions.removeClaimed(claimed.jobs.lazy.map(\.job).filter { $0.batch == nil })
+        await assign(claimed, to: workers)
         guard claimed.jobs.count < workers.count else { continue }
         if !isSharing { positions.clear() }
         break
       }
       // Workers that no other job needs may try origins that are likely to be slow or to fail.
-      if !isEmpty, origins.hasSpareRoom(at: moment), let workers = takeIdle(leaving: kept) {
+      if !isEmpty, origins.hasSpareRoom(at: moment),
+        let workers = removeIdle(leaving: reservedWorkers)
+      {
         let room = room(at: moment, isSpare: true)
-        await hand(over: try await claim(for: workers, room), to: workers)
+        await assign(try await claim(for: workers, room), to: workers)
       }
       setAlarm(at: [nextDue, nextShare].compactMap(\.self).min(), since: moment)
     } catch {
       log.error("failed to claim jobs", metadata: ["error": "\(error)"])
-      storage.note(error)
+      storage.recordFailure(error)
       setAlarm(after: .seconds(1))
     }
   }
 
-  private func room(at moment: OriginLimits.Instant, isSpare: Bool) -> OriginRoom {
+  private func room(at moment: OriginLimits.Instant, isSpare: Bool) -> OriginCapacity {
     origins.room(at: moment, isSpare: isSpare, isShared: !lease.membership.isAlone)
   }
 
@@ -256,12 +258,12 @@ final class Dispatcher: Sendable {
 
   /// Workers reserved for origins that are known to answer: a quarter, in addition to those reserved for other owners.
   /// None if there is only one worker.
-  private var kept: Int {
+  private var reservedWorkers: Int {
     let workers = state.withLock { $0.workers }
-    return workers > 1 ? max(1, workers / 4) + OwnerRoom<Owner>.kept(of: workers) : 0
+    return workers > 1 ? max(1, workers / 4) + OwnerCapacity<Owner>.reserved(of: workers) : 0
   }
 
-  private var ownerRoom: OwnerRoom<Owner> {
+  private var ownerRoom: OwnerCapacity<Owner> {
     let moment = now()
     return state.withLock { $0.ownerRoom(at: moment) }
   }
@@ -276,7 +278,7 @@ final class Dispatcher: Sendable {
   }
 
   /// Takes all idle workers except `count` for a claim; nil if there are none.
-  private func takeIdle(leaving count: Int) -> [any QueueWorker]? {
+  private func removeIdle(leaving count: Int) -> [any QueueWorker]? {
     state.withLock { state in
       guard !state.isStopped, state.idle.count > count else { return nil }
       let workers = Array(state.idle.dropFirst(count))
@@ -286,17 +288,17 @@ final class Dispatcher: Sendable {
   }
 
   private func claim(
-    for workers: [any QueueWorker], _ room: OriginRoom
+    for workers: [any QueueWorker], _ room: OriginCapacity
   ) async throws(StoreError) -> Claimed {
     let owners = ownerRoom
     do throws(StoreError) {
-      let claimed = try await lease.beginning { [store] instance throws(StoreError) in
+      let claimed = try await lease.withFreshLease { [store] instance throws(StoreError) in
         try await store.claim(workers.count, for: instance, room: room, owners: owners)
       }
-      gate.left(claimed.jobs.lazy.map(\.job))
-      for request in claimed.awaited { lease.membership.tell(.awaited(request)) }
+      gate.recordDepartures(claimed.jobs.lazy.map(\.job))
+      for request in claimed.loadingElsewhere { lease.membership.publish(.equalQueued(request)) }
       // If jobs were queued during the call, another claim has been requested, so the queue is not empty.
-      state.withLock { if claimed.isQueueEmpty, !$0.looksAgain { $0.isEmpty = true } }
+      state.withLock { if claimed.isQueueEmpty, !$0.claimsAgain { $0.isEmpty = true } }
       return claimed
     } catch {
       state.withLock { $0.idle += workers }
@@ -304,7 +306,7 @@ final class Dispatcher: Sendable {
     }
   }
 
-  private func hand(over claimed: Claimed, to workers: [any QueueWorker]) async {
+  private func assign(_ claimed: Claimed, to workers: [any QueueWorker]) async {
     let isStopped = state.withLock { state in
       state.idle += workers.dropFirst(state.isStopped ? 0 : claimed.jobs.count)
       guard !state.isStopped else { return true }
@@ -316,7 +318,7 @@ final class Dispatcher: Sendable {
     guard !isStopped else { return await requeue(claimed.jobs.map(\.claim)) }
     for ((job, claim), worker) in zip(claimed.jobs, workers) {
       let isShared = !claimed.shared.isEmpty && job.request.map(claimed.shared.contains) ?? false
-      worker.take(work(job, claim, isShared: isShared))
+      worker.start(work(job, claim, isShared: isShared))
     }
   }
 
@@ -329,7 +331,7 @@ final class Dispatcher: Sendable {
           job.requeue()
           return true
         })
-      lease.membership.tell(.queued)
+      lease.membership.publish(.queued)
     } catch {
       log.error(
         "failed to requeue jobs while stopping, the next start requeues them",
@@ -351,7 +353,7 @@ final class Dispatcher: Sendable {
 
   /// - Parameter moment: time at which the origins were checked for room.
   private func setAlarm(at due: Timestamp?, since moment: OriginLimits.Instant) {
-    var delays = [patience]
+    var delays = [maxEmptyTime]
     if !isEmpty {
       delays.append(due.map { $0 - now() })
       delays.append(origins.nextChange(after: moment).map { origins.now.duration(to: $0) })
@@ -374,7 +376,7 @@ final class Dispatcher: Sendable {
   }
 
   private func timeHasPassed() {
-    if patience == nil { look { _ in true } } else { wake() }
+    if maxEmptyTime == nil { startClaim { _ in true } } else { wake() }
   }
 }
 

@@ -12,7 +12,7 @@ final class OriginLimits: Sendable {
   private struct Waiter {
     let number: UInt64
     /// Fulfilled when the load should try again.
-    var turn: OneShot<Void>
+    var signal: OneShot<Void>
   }
 
   private struct State {
@@ -42,11 +42,11 @@ final class OriginLimits: Sendable {
     mutating func tryBegin(
       _ origin: String, _ number: UInt64, for owner: Owner?, at now: Instant, _ rules: OriginRules
     ) -> Bool? {
-      let known = (origins[origin] ?? OriginState()).forThoseLed
+      let known = (origins[origin] ?? OriginState()).forRedirectedLoads
       guard lines[origin]?.first.map({ $0.number == number }) ?? true,
         begin(origin, as: known, for: owner, at: now, rules)
       else { return nil }
-      return leave(origin, number)
+      return removeWaiter(origin, number)
     }
 
     private mutating func begin(
@@ -70,16 +70,16 @@ final class OriginLimits: Sendable {
     /// - Returns: whether it is the first in line.
     mutating func wait(_ origin: String, _ number: UInt64, for turn: OneShot<Void>) -> Bool {
       if let place = lines[origin]?.firstIndex(where: { $0.number == number }) {
-        lines[origin]?[place].turn = turn
+        lines[origin]?[place].signal = turn
         return place == 0
       }
-      lines[origin, default: []].append(Waiter(number: number, turn: turn))
+      lines[origin, default: []].append(Waiter(number: number, signal: turn))
       origins[origin, default: OriginState()].waiting += 1
       return lines[origin]?.count == 1
     }
 
     /// - Returns: whether the load was in line.
-    mutating func leave(_ origin: String, _ number: UInt64) -> Bool {
+    mutating func removeWaiter(_ origin: String, _ number: UInt64) -> Bool {
       guard let place = lines[origin]?.firstIndex(where: { $0.number == number })
       else { return false }
       lines[origin]?.remove(at: place)
@@ -89,7 +89,7 @@ final class OriginLimits: Sendable {
     }
 
     /// The turn of the first load in line.
-    func turn(at origin: String) -> OneShot<Void>? { lines[origin]?.first?.turn }
+    func firstSignal(at origin: String) -> OneShot<Void>? { lines[origin]?.first?.signal }
   }
 
   /// The result of an attempt to begin a transfer.
@@ -127,23 +127,23 @@ final class OriginLimits: Sendable {
   /// - Parameters:
   ///   - isSpare: whether the workers would be idle otherwise.
   ///   - isShared: whether other instances send requests to the same origins.
-  func room(at moment: Instant, isSpare: Bool, isShared: Bool = false) -> OriginRoom {
+  func room(at moment: Instant, isSpare: Bool, isShared: Bool = false) -> OriginCapacity {
     state.withLock { state in
       state.tidy(at: moment, rules)
-      var room = OriginRoom(usual: OriginState().room(at: moment, rules, isSpare: isSpare))
+      var room = OriginCapacity(usual: OriginState().room(at: moment, rules, isSpare: isSpare))
       for (origin, known) in state.origins {
         room.exceptions[origin] = known.room(at: moment, rules, isSpare: isSpare)
       }
       guard isShared else { return room }
-      room.overall = OriginRoom.Overall(
+      room.overall = OriginCapacity.Overall(
         transfers: rules.maxTransfers, requestsPerSecond: rules.requestsPerSecond,
-        own: state.origins.mapValues { $0.running + $0.led }.filter { $0.value > 0 })
+        own: state.origins.mapValues { $0.running + $0.redirected }.filter { $0.value > 0 })
       return room
     }
   }
 
   /// Time after which other instances may have released room at an origin.
-  var patience: Duration {
+  var recheckInterval: Duration {
     let longest = Duration.milliseconds(500)
     guard rules.requestsPerSecond > 0 else { return longest }
     return min(longest, max(.milliseconds(10), .seconds(1 / rules.requestsPerSecond)))
@@ -170,9 +170,9 @@ final class OriginLimits: Sendable {
   // MARK: For displaying why a job waits
 
   /// Returns why no job of the origin is claimed, and for how long if only time matters; nil if one may be claimed.
-  func hold(on origin: String) -> (reason: WaitingFor.Reason, time: Duration?)? {
+  func waitReason(for origin: String) -> (reason: WaitingFor.Reason, time: Duration?)? {
     let now = clock()
-    let hold = state.withLock { $0.origins[origin]?.hold(at: now, rules) }
+    let hold = state.withLock { $0.origins[origin]?.waitReason(at: now, rules) }
     return hold.map { ($0.reason, $0.until.map { now.duration(to: $0) }) }
   }
 
@@ -185,7 +185,7 @@ final class OriginLimits: Sendable {
   func enter(_ origin: String, for owner: Owner? = nil) throws(FetchError) -> OriginPermit? {
     let now = clock()
     let (hasBegun, refusal) = state.withLock { state -> (Bool, FetchError?) in
-      state.origins[origin]?.use(by: owner, at: now, rules)
+      state.origins[origin]?.recordUse(by: owner, at: now, rules)
       if let refusal = self.refusal(of: origin, to: owner, in: state, at: now) {
         return (false, refusal)
       }
@@ -197,16 +197,16 @@ final class OriginLimits: Sendable {
 
   /// Records that an owner has jobs for these origins. If only another owner found an origin silent, the pause does not
   /// apply to this owner's jobs.
-  func want(_ origins: Set<String>, by owner: Owner) {
+  func recordDemand(for origins: Set<String>, by owner: Owner) {
     let now = clock()
     let opened = state.withLock { state in
       origins.filter { origin in
         guard let before = state.origins[origin]?.pause(at: now) else { return false }
-        state.origins[origin]?.use(by: owner, at: now, rules)
+        state.origins[origin]?.recordUse(by: owner, at: now, rules)
         return state.origins[origin]?.pause(at: now) != before
       }
     }
-    for origin in opened { passOn(origin) }
+    for origin in opened { signalRoom(at: origin) }
   }
 
   /// Begins a transfer once there is room, for a redirect or for a load whose room was used by another one. Each
@@ -269,42 +269,42 @@ final class OriginLimits: Sendable {
       throw error
     }
     // Another load is the first in line now, and the dispatcher has to recompute when the rate allows the next request.
-    if case .begun(hasWaited: true) = admission { passOn(origin) }
+    if case .begun(hasWaited: true) = admission { signalRoom(at: origin) }
     return admission
   }
 
   private func giveUp(_ origin: String, _ me: UInt64) {
-    _ = state.withLock { $0.leave(origin, me) }
-    passOn(origin)
+    _ = state.withLock { $0.removeWaiter(origin, me) }
+    signalRoom(at: origin)
   }
 
-  fileprivate func leave(_ origin: String, _ owner: Owner?, _ outcome: OriginState.Outcome) {
+  fileprivate func release(_ origin: String, _ owner: Owner?, _ outcome: OriginState.Outcome) {
     let now = clock()
     let pause = state.withLock { state -> Duration? in
       let before = state.origins[origin]?.pause(at: now)
-      state.origins[origin]?.end(outcome, by: owner, at: now, rules)
+      state.origins[origin]?.finish(outcome, by: owner, at: now, rules)
       // Other instances may reach the origin for other owners, so only a pause for all owners is published.
       guard before == nil, state.origins[origin]?.isSilentToOneOwner == false else { return nil }
       return state.origins[origin]?.pause(at: now)
     }
     if let pause { onPause(origin, pause) }
-    passOn(origin)
+    signalRoom(at: origin)
   }
 
-  fileprivate func lead(_ origin: String) {
+  fileprivate func recordRedirect(_ origin: String) {
     let now = clock()
-    state.withLock { $0.origins[origin]?.lead(at: now, rules) }
-    passOn(origin)
+    state.withLock { $0.origins[origin]?.recordRedirect(at: now, rules) }
+    signalRoom(at: origin)
   }
 
-  fileprivate func endLed(_ origin: String) {
-    state.withLock { $0.origins[origin]?.endLed() }
+  fileprivate func endRedirected(_ origin: String) {
+    state.withLock { $0.origins[origin]?.endRedirected() }
     onRoom()  // for queued jobs only: a waiting load could already use this room
   }
 
   /// Signals the first load in line and the dispatcher that a transfer may begin.
-  private func passOn(_ origin: String) {
-    state.withLock { $0.turn(at: origin) }?.fulfil()
+  private func signalRoom(at origin: String) {
+    state.withLock { $0.firstSignal(at: origin) }?.fulfil()
     onRoom()
   }
 
@@ -326,7 +326,7 @@ final class OriginLimits: Sendable {
       state.origins[origin, default: OriginState()].pause(until: now + time, rules)
     }
     // The loads that wait for it fail now.
-    passOn(origin)
+    signalRoom(at: origin)
   }
 
   /// Number of origins that are paused.
@@ -341,7 +341,7 @@ final class OriginPermit: Sendable {
   private enum Use {
     /// The result of the transfer, as far as it is known.
     case transfer(OriginState.Outcome)
-    case led
+    case redirected
   }
 
   fileprivate let origin: String
@@ -355,25 +355,25 @@ final class OriginPermit: Sendable {
 
   deinit {
     switch use.withLock({ $0 }) {
-    case .transfer(let outcome): origins.leave(origin, owner, outcome)
-    case .led: origins.endLed(origin)
+    case .transfer(let outcome): origins.release(origin, owner, outcome)
+    case .redirected: origins.endRedirected(origin)
     }
   }
 
   /// Records the result of the transfer; the last call counts.
-  func note(_ outcome: OriginState.Outcome) {
+  func record(_ outcome: OriginState.Outcome) {
     use.withLock { if case .transfer = $0 { $0 = .transfer(outcome) } }
   }
 
   /// Records that the transfer ended with a redirect to another origin, so that another redirected load can use its
   /// slot.
-  func lead() {
+  func recordRedirect() {
     let isFirst = use.withLock { use in
       guard case .transfer = use else { return false }
-      use = .led
+      use = .redirected
       return true
     }
-    if isFirst { origins.lead(origin) }
+    if isFirst { origins.recordRedirect(origin) }
   }
 }
 
@@ -388,7 +388,7 @@ final class OriginPermits: Sendable {
   var isEmpty: Bool { held.withLock { $0.isEmpty } }
 
   /// Whether no redirect led to another origin.
-  var areOfFirst: Bool { held.withLock { $0.count <= 1 } }
+  var hasNoRedirect: Bool { held.withLock { $0.count <= 1 } }
 
   /// Adds a permit. If a redirect leads back to an earlier origin, the new permit replaces the earlier one, because the
   /// load occupies one worker only.
@@ -402,17 +402,17 @@ final class OriginPermits: Sendable {
   }
 
   /// Records that the last origin redirected to another one.
-  func lead() { last?.lead() }
+  func recordRedirect() { last?.recordRedirect() }
 
   /// Records that a response arrived.
-  func noteAnswer() { last?.note(.answered) }
+  func recordAnswer() { last?.record(.answered) }
 
   /// Records that no response arrived, which counts against the last origin.
   ///
   /// - Parameter path: the path requested at the first origin. It is ignored after a redirect: otherwise a redirecting
   ///   origin could make one silent path of another origin look like many.
-  func note(_ error: FetchError, path: String) {
-    last?.note(OriginState.Outcome(error, path: areOfFirst ? path : ""))
+  func recordFailure(_ error: FetchError, path: String) {
+    last?.record(OriginState.Outcome(error, path: hasNoRedirect ? path : ""))
   }
 
   private var last: OriginPermit? { held.withLock { $0.last } }
@@ -427,7 +427,7 @@ final class OriginPermits: Sendable {
   }
 
   /// Releases the permits if redirects led to other origins, before the first origin is asked again.
-  func releaseRedirects() { if !areOfFirst { release() } }
+  func releaseRedirects() { if !hasNoRedirect { release() } }
 }
 
 extension OriginState.Outcome {

@@ -11,7 +11,7 @@ struct OriginRules: Sendable {
   /// Number of failed requests in a row that open the circuit.
   var maxFailures = 5
   /// Number of one owner's silent paths that count as failures for all owners, while other owners use the origin too.
-  var mostOfOwner: Int { (maxFailures + 1) / 2 }
+  var maxFailuresOfOwner: Int { (maxFailures + 1) / 2 }
   /// How long the circuit is open at first. The time doubles whenever the next attempt fails too.
   var firstPause: Duration = .seconds(5)
   /// The longest time that the circuit stays open.
@@ -95,7 +95,7 @@ struct OriginState: Sendable {
   private(set) var running = 0
   /// Loads that this origin redirected elsewhere and that have not ended. They run no transfer here, but each occupies
   /// a worker, so they count against the limit for claimed jobs.
-  private(set) var led = 0
+  private(set) var redirected = 0
   /// Loads that wait for a transfer here. They go before claimed jobs.
   var waiting = 0
   /// The circuit of all owners.
@@ -116,7 +116,7 @@ struct OriginState: Sendable {
   private var refilled: Instant?
 
   /// Number of owners that can have a circuit of their own. Above it, circuits that are not open are forgotten.
-  private static let mostCircuits = 64
+  private static let maxCircuits = 64
 
   /// Number of owners that have a circuit of their own.
   var ownCircuits: Int { circuits.count }
@@ -143,15 +143,15 @@ struct OriginState: Sendable {
 
   /// Records that an owner uses the origin or has jobs for it. Failures that only another owner caused then stop
   /// counting for all owners.
-  mutating func use(by owner: Owner?, at now: Instant, _ rules: OriginRules) {
+  mutating func recordUse(by owner: Owner?, at now: Instant, _ rules: OriginRules) {
     guard let owner else { return }
     users.removeAll { $0.owner == owner }
     users = users.suffix(1) + [(owner, now)]
     guard isSilentToOneOwner, let other = silentOfOwner.keys.first, other != owner,
-      circuit.failures > rules.mostOfOwner
+      circuit.failures > rules.maxFailuresOfOwner
     else { return }
-    if circuits[other] != nil || circuits.count < Self.mostCircuits { circuits[other] = circuit }
-    circuit.close(keeping: rules.mostOfOwner)
+    if circuits[other] != nil || circuits.count < Self.maxCircuits { circuits[other] = circuit }
+    circuit.close(keeping: rules.maxFailuresOfOwner)
   }
 
   private func isUsed(besides owner: Owner, at now: Instant, _ rules: OriginRules) -> Bool {
@@ -167,7 +167,7 @@ struct OriginState: Sendable {
     if circuit.openUntil != nil { return circuit.isProbing ? 0 : 1 }
     let isTrusted = isProven || isSpare
     let limit = isTrusted ? rules.maxTransfers : min(rules.unprovenTransfers, rules.maxTransfers)
-    let free = max(0, limit - running - led - waiting)
+    let free = max(0, limit - running - redirected - waiting)
     guard rules.requestsPerSecond > 0 else { return free }
     return min(free, max(0, Int(tokens(at: now, rules)) - waiting))
   }
@@ -183,7 +183,7 @@ struct OriginState: Sendable {
   /// Records that a transfer begins.
   mutating func begin(by owner: Owner? = nil, at now: Instant, _ rules: OriginRules) {
     running += 1
-    use(by: owner, at: now, rules)
+    recordUse(by: owner, at: now, rules)
     if circuit.openUntil != nil { circuit.isProbing = true }
     if let owner, let own = circuits[owner], own.openUntil != nil, own.pause(at: now) == nil {
       circuits[owner]?.isProbing = true
@@ -194,7 +194,7 @@ struct OriginState: Sendable {
   }
 
   /// Records that a transfer ends.
-  mutating func end(
+  mutating func finish(
     _ outcome: Outcome, by owner: Owner? = nil, at now: Instant, _ rules: OriginRules
   ) {
     running -= 1
@@ -224,15 +224,15 @@ struct OriginState: Sendable {
     // An owner that is alone can open the circuit with all its failures. While other owners use the origin, only some
     // of them count.
     let count = silentOfOwner[owner] ?? 0
-    guard !isShared || count < rules.mostOfOwner else { return }
+    guard !isShared || count < rules.maxFailuresOfOwner else { return }
     silentOfOwner[owner] = count + 1
     fail(at: now, rules)
   }
 
   private mutating func failOwn(_ owner: Owner, at now: Instant, _ rules: OriginRules) {
-    if circuits[owner] == nil, circuits.count >= Self.mostCircuits {
+    if circuits[owner] == nil, circuits.count >= Self.maxCircuits {
       circuits = circuits.filter { $0.value.pause(at: now) != nil }
-      guard circuits.count < Self.mostCircuits else { return }
+      guard circuits.count < Self.maxCircuits else { return }
     }
     if circuits[owner, default: Circuit()].fail(at: now, rules) { silent = [] }
   }
@@ -243,19 +243,19 @@ struct OriginState: Sendable {
   }
 
   /// Records that a transfer ends with a redirect to another origin.
-  mutating func lead(at now: Instant, _ rules: OriginRules) {
-    end(.answered, at: now, rules)
-    led += 1
+  mutating func recordRedirect(at now: Instant, _ rules: OriginRules) {
+    finish(.answered, at: now, rules)
+    redirected += 1
   }
 
   /// Records that a redirected load has ended or returned to this origin.
-  mutating func endLed() { led -= 1 }
+  mutating func endRedirected() { redirected -= 1 }
 
   /// The state as a redirected load sees it: without the loads that were redirected away and without those that wait.
   /// Otherwise two origins that redirect to each other would wait for each other.
-  var forThoseLed: OriginState {
+  var forRedirectedLoads: OriginState {
     var state = self
-    (state.led, state.waiting) = (0, 0)
+    (state.redirected, state.waiting) = (0, 0)
     return state
   }
 
@@ -266,7 +266,7 @@ struct OriginState: Sendable {
   }
 
   /// Whether no load uses the origin or waits for it.
-  var isIdle: Bool { running == 0 && led == 0 && waiting == 0 }
+  var isIdle: Bool { running == 0 && redirected == 0 && waiting == 0 }
 
   /// Whether the state can be deleted: the origin is idle and has no recent failures.
   func isForgettable(at now: Instant, _ rules: OriginRules) -> Bool {
@@ -278,7 +278,7 @@ struct OriginState: Sendable {
   init() {}
 
   private init(answeredBy earlier: OriginState) {
-    (running, led, waiting) = (earlier.running, earlier.led, earlier.waiting)
+    (running, redirected, waiting) = (earlier.running, earlier.redirected, earlier.waiting)
     (tokens, refilled) = (earlier.tokens, earlier.refilled)
     users = earlier.users
     isProven = true
@@ -298,8 +298,9 @@ struct OriginState: Sendable {
 
 extension OriginState {
   /// Returns why no job of the origin is claimed, and until when if only time matters; nil if one may be claimed.
-  func hold(at now: Instant, _ rules: OriginRules) -> (reason: WaitingFor.Reason, until: Instant?)?
-  {
+  func waitReason(at now: Instant, _ rules: OriginRules) -> (
+    reason: WaitingFor.Reason, until: Instant?
+  )? {
     guard room(at: now, rules, isSpare: false) <= 0 else { return nil }
     if failures >= rules.maxFailures {
       // After the pause, the first request decides whether the origin is paused again.

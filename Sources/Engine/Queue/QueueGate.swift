@@ -35,7 +35,7 @@ final class QueueGate: Sendable {
   /// A refusal by the store.
   private struct Refusal {
     /// Number of slots that were wanted. A submission that needs fewer is not covered by this refusal.
-    var places: Int
+    var slots: Int
     /// Departures that the store knew of when it refused, plus those already used to let a submission through.
     var departures: Int
     var until: Instant
@@ -48,13 +48,13 @@ final class QueueGate: Sendable {
 
     /// Returns the refusal that still applies to this many jobs.
     func refusal(of client: Client, for jobs: Int, at now: Instant) -> Refusal? {
-      guard let refusal = refusals.peek(client), jobs >= refusal.places, now < refusal.until
+      guard let refusal = refusals.peek(client), jobs >= refusal.slots, now < refusal.until
       else { return nil }
       return refusal
     }
   }
 
-  private let patience: Duration
+  private let refusalDuration: Duration
   private let clock: @Sendable () -> Instant
   private let state: Mutex<State>
 
@@ -64,7 +64,7 @@ final class QueueGate: Sendable {
   init(
     patience: Duration, clients: Int = 1_024, clock: @escaping @Sendable () -> Instant = { .now }
   ) {
-    self.patience = patience
+    self.refusalDuration = patience
     self.clock = clock
     state = Mutex(State(refusals: LRUCache(capacity: clients)))
   }
@@ -99,14 +99,14 @@ final class QueueGate: Sendable {
   }
 
   /// Records that the store refused this submission because it has fewer than `places` free slots.
-  func close(to admission: Admission, wanting places: Int) {
+  func recordRefusal(of admission: Admission, slots places: Int) {
     let now = clock()
     state.withLock { state in
       var refusal = Refusal(
-        places: places, departures: admission.departures, until: now + patience)
+        slots: places, departures: admission.departures, until: now + refusalDuration)
       if let known = state.refusals.peek(admission.client), now < known.until {
         // A refusal of more slots says nothing about submissions that need fewer.
-        guard places <= known.places else { return }
+        guard places <= known.slots else { return }
         refusal.departures = max(refusal.departures, known.departures)
       }
       state.refusals.set(refusal, for: admission.client)
@@ -114,7 +114,7 @@ final class QueueGate: Sendable {
   }
 
   /// Counts jobs that have left the queue. Jobs of batches are ignored, because they have a limit of their own.
-  func left(_ jobs: some Sequence<Job>) {
+  func recordDepartures(_ jobs: some Sequence<Job>) {
     let count = jobs.count { $0.batch == nil }
     if count > 0 { state.withLock { $0.departures += count } }
   }

@@ -25,10 +25,10 @@ final class QueuePositions: Sendable {
   }
 
   /// Removes jobs that were claimed in the order of the queue.
-  func take(_ jobs: some Sequence<Job>) {
+  func removeClaimed(_ jobs: some Sequence<Job>) {
     levels.withLock { levels in
       for job in jobs {
-        levels[job.priority.rawValue].take(job.id)
+        levels[job.priority.rawValue].removeClaimed(job.id)
         guard job.id.order >= start else { continue }
         // All jobs of higher priorities were claimed before this one, including jobs of earlier runs.
         for level in job.priority.rawValue..<levels.count { levels[level].isKnown = true }
@@ -81,13 +81,13 @@ final class QueuePositions: Sendable {
     private var runs: [Run] = []
     private(set) var count = 0
     /// The order of the last claimed job.
-    private var taken = 0
+    private var lastClaimed = 0
     /// Whether all waiting jobs of this priority were submitted since the start.
     var isKnown = false
 
     mutating func add(_ ids: [JobID]) {
       // The dispatcher may already have claimed some of them.
-      let waiting = ids.map(\.order).filter { $0 > taken }
+      let waiting = ids.map(\.order).filter { $0 > lastClaimed }
       guard let first = waiting.first, let last = waiting.last else { return }
       let run = Run(first: first, last: last, count: waiting.count)
       runs.append(run)
@@ -101,8 +101,8 @@ final class QueuePositions: Sendable {
       }
     }
 
-    mutating func take(_ id: JobID) {
-      taken = max(taken, id.order)
+    mutating func removeClaimed(_ id: JobID) {
+      lastClaimed = max(lastClaimed, id.order)
       let gone = runs.prefix { $0.last <= id.order }
       count -= gone.reduce(0) { $0 + $1.count }
       runs.removeFirst(gone.count)

@@ -22,28 +22,28 @@ struct ImageOpener: Sendable {
   }
 
   private func lost(_ digest: ImageDigest) async -> StoredBytes? {
-    await losses.note(digest)
+    await losses.handleLoss(of: digest)
     return nil
   }
 }
 
 /// Handles images whose bytes turn out to be missing or corrupt.
 struct ImageLosses: Sendable {
-  let keeper: ImageKeeper
+  let keeper: ImageLifecycle
   let cache: ResponseCache
   let snapshots: JobSnapshots
-  let views: Views
+  let views: ViewJobs
   let log: Logger
 
   /// Removes the image from its jobs and from the cache, with its variants. The next request fetches it again.
-  func note(_ image: ImageDigest) async {
-    guard let jobs = await keeper.lose(image) else { return }
+  func handleLoss(of image: ImageDigest) async {
+    guard let jobs = await keeper.removeLost(image) else { return }
     log.warning(
       "stored image is missing or corrupt, removed it from its jobs",
       metadata: ["image": "\(image.hex)", "jobs": "\(jobs.count)"])
     cache.memory.remove(image)
-    snapshots.lose(image, of: jobs)
+    snapshots.markLost(image, of: jobs)
     views.clear()
-    await cache.forgetVariants(of: image)
+    await cache.deleteVariants(of: image)
   }
 }

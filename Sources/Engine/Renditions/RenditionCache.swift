@@ -17,8 +17,8 @@ struct RenditionCache: Sendable {
   let spool: any ImageSpool
   let opener: ImageOpener
   let space: RenditionSpace
-  let keeper: ImageKeeper
-  let storage: StorageRoom
+  let keeper: ImageLifecycle
+  let storage: StorageState
   /// Limit for the bytes of all stored images.
   let storeLimit: Int
   let ids: JobIDSequence
@@ -31,17 +31,17 @@ struct RenditionCache: Sendable {
     if let digest = cache.variants.digest(of: rendition.id),
       let bytes = opener.memory.bytes(of: digest)
     {
-      cache.used(rendition.id, at: now())
+      cache.recordUse(of: rendition.id, at: now())
       return RenderedBytes(.memory(bytes), entityTag: digest.entityTag)
     }
     do throws(StoreError) {
       guard let kept = try await store.variant(rendition.id) else { return nil }
       guard let bytes = try await opener.open(kept.digest) else {
-        try await store.drop([kept.id])
+        try await store.delete([kept.id])
         return nil
       }
-      cache.used(kept.id, at: now())
-      cache.variants.note(kept.digest, of: kept.id)
+      cache.recordUse(of: kept.id, at: now())
+      cache.variants.set(kept.digest, of: kept.id)
       return RenderedBytes(bytes, entityTag: kept.digest.entityTag)
     } catch {
       log.error("failed to look up a variant", metadata: ["error": "\(error)"])
@@ -50,7 +50,7 @@ struct RenditionCache: Sendable {
   }
 
   /// Whether something of this size may be stored.
-  func takes(_ bytes: Int) -> Bool { cache.isOn && bytes <= cache.limit }
+  func mayStore(_ bytes: Int) -> Bool { cache.isOn && bytes <= cache.limit }
 
   /// Prepares rendered bytes for delivery to clients: in a file if there are more than ``StoredBytes/mostInMemory``.
   /// Call it on a thread that may block on the disk.
@@ -64,22 +64,22 @@ struct RenditionCache: Sendable {
     _ bytes: [UInt8], for owner: Owner, isKept: Bool
   ) async throws(StoreError) -> NewRendition {
     let isLarge = bytes.count > StoredBytes.mostInMemory
-    guard isLarge || isKept && takes(bytes.count) else {
+    guard isLarge || isKept && mayStore(bytes.count) else {
       return NewRendition(bytes: RenderedBytes(bytes), staged: nil)
     }
     let staged = try await spool.stage()
     try staged.write(bytes)
     let digest = staged.finish()
     let stored = isLarge ? try staged.bytes() : .memory(bytes)
-    let share = isLarge ? space.hold(bytes.count, for: owner) : nil
+    let share = isLarge ? space.reserve(bytes.count, for: owner) : nil
     return NewRendition(
       bytes: RenderedBytes(stored, entityTag: digest.entityTag, share: share), staged: staged)
   }
 
   /// Stores the rendition if there is space. Otherwise the next request renders it again.
-  func keep(_ new: NewRendition, of rendition: Rendition) async {
+  func save(_ new: NewRendition, of rendition: Rendition) async {
     let count = new.bytes.bytes.count
-    guard takes(count), !storage.isFull else { return }
+    guard mayStore(count), !storage.isFull else { return }
     let holder = ids.next(at: now())
     do throws(StoreError) {
       let staged = try await staged(new)
@@ -87,11 +87,11 @@ struct RenditionCache: Sendable {
         id: rendition.id, name: rendition.variant.name, digest: staged.finish(), bytes: count)
       if case .memory(let bytes) = new.bytes.bytes { opener.memory.insert(bytes, as: kept.digest) }
       guard
-        try await keeper.keep(staged, kept.digest, bytes: count, as: holder, limit: storeLimit)
+        try await keeper.save(staged, kept.digest, bytes: count, as: holder, limit: storeLimit)
       else { return }
-      try await store.keep(
+      try await store.save(
         kept, within: cache.limit, releasing: holder, lastUse: cache.lastUse)
-      cache.variants.note(kept.digest, of: kept.id)
+      cache.variants.set(kept.digest, of: kept.id)
     } catch {
       log.error("failed to store a variant", metadata: ["error": "\(error)"])
       await keeper.release(holder)

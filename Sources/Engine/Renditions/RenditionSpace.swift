@@ -15,17 +15,17 @@ final class RenditionSpace: Sendable {
 
   /// Whether a rendition may be made for this owner.
   func hasRoom(for owner: Owner) -> Bool {
-    shares.withLock { $0.hasRoom(for: 1, of: owner, within: capacity, at: now()) }
+    shares.withLock { $0.hasCapacity(for: 1, of: owner, within: capacity, at: now()) }
   }
 
   /// Reserves space for rendered bytes, even if that exceeds the limit.
   /// - Returns: the reservation, which ends when it is released.
-  func hold(_ bytes: Int, for owner: Owner) -> Share {
-    shares.withLock { $0.hold(bytes, for: owner) }
-    return Share(of: self, bytes, owner)
+  func reserve(_ bytes: Int, for owner: Owner) -> SpaceReservation {
+    shares.withLock { $0.acquireUnchecked(bytes, for: owner) }
+    return SpaceReservation(of: self, bytes, owner)
   }
 
-  final class Share: Sendable {
+  final class SpaceReservation: Sendable {
     private let space: RenditionSpace
     private let bytes: Int
     private let owner: Owner

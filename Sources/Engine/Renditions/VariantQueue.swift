@@ -48,7 +48,7 @@ struct VariantQueue {
     /// It waits together with earlier requests.
     case joined
     /// The rendition has just been made.
-    case told(Outcome)
+    case finished(Outcome)
     /// The queue is full, in total or for this owner.
     case refused
   }
@@ -62,7 +62,7 @@ struct VariantQueue {
   private var open: [CacheEntry.ID: UInt64] = [:]
   private var count: UInt64 = 0
   /// Slots of queued work, by owner.
-  private var places = SharedCapacity<Owner>()
+  private var slots = SharedCapacity<Owner>()
   /// The number at which each owner with queued work last began a rendering, or joined the queue.
   private var lastTurns: [Owner: UInt64] = [:]
   /// Whether the next turn goes to the most urgent work; otherwise the owner that has waited longest gets it.
@@ -76,7 +76,7 @@ struct VariantQueue {
     self.maxWaiting = max(1, maxWaiting)
   }
 
-  var waiting: Int { places.held }
+  var waiting: Int { slots.held }
   /// Number of decodes that run.
   var rendering: Int { works.values.count { $0.since != nil && $0.leader == nil } }
   private var keeping: Int { works.values.count { $0.outcome != nil } }
@@ -95,14 +95,16 @@ struct VariantQueue {
     lane: (Priority) -> any TaskLane
   ) -> Entry {
     if let number = open[rendition.id], let work = works[number] {
-      if let outcome = work.outcome { return .told(outcome) }
+      if let outcome = work.outcome { return .finished(outcome) }
       change(number) { work in
         work.waiters[me] = waiter
         work.keeps = work.keeps || waiter.keeps
       }
       return .joined
     }
-    guard places.take(1, for: waiter.owner, within: maxWaiting, at: moment) else { return .refused }
+    guard slots.acquire(1, for: waiter.owner, within: maxWaiting, at: moment) else {
+      return .refused
+    }
     // An owner that newly joins comes after the owners that wait.
     lastTurns[waiter.owner] = lastTurns[waiter.owner] ?? me
     works[me] = Work(
@@ -114,7 +116,7 @@ struct VariantQueue {
 
   /// Removes a request whose client is gone.
   /// - Returns: the task to stop, if no request waits for it any more; whether the work had not begun.
-  mutating func leave(
+  mutating func removeRequest(
     _ me: UInt64, _ id: CacheEntry.ID
   ) -> (task: Task<Void, Never>?, isForgotten: Bool) {
     guard let number = open[id], works[number]?.waiters[me] != nil else { return (nil, false) }
@@ -144,8 +146,8 @@ struct VariantQueue {
 
   /// Releases the slot of work that is no longer queued.
   private mutating func release(_ owner: Owner) {
-    places.release(1, of: owner)
-    if places.share(of: owner) == 0 { lastTurns[owner] = nil }
+    slots.release(1, of: owner)
+    if slots.share(of: owner) == 0 { lastTurns[owner] = nil }
   }
 
   /// Begins queued work while there is room. Renditions that are being stored count too, so that they don't pile up if
@@ -185,7 +187,7 @@ struct VariantQueue {
   /// Returns what the decode that is about to begin makes: the given rendition and other queued renditions of the same
   /// image, the most urgent first.
   /// - Parameter fits: whether these renditions can be made by one decode.
-  mutating func gather(
+  mutating func coalesce(
     _ number: UInt64, atMost most: Int, _ fits: ([Rendition]) -> Bool
   ) -> [(number: UInt64, rendition: Rendition)] {
     guard let leader = works[number] else { return [] }
@@ -205,7 +207,7 @@ struct VariantQueue {
   }
 
   /// Whether the result may be stored.
-  func keeps(_ number: UInt64) -> Bool { works[number]?.keeps ?? false }
+  func mayStore(_ number: UInt64) -> Bool { works[number]?.keeps ?? false }
 
   /// Records the result of a rendition.
   /// - Parameter isBeingKept: whether the result is being stored. Until ``end(_:)``, further requests get it from here.
@@ -217,12 +219,12 @@ struct VariantQueue {
     let waiters = work.waiters.values
     (work.waiters, work.since, work.leader, work.outcome) = ([:], nil, nil, outcome)
     works[number] = work
-    if !isBeingKept { end(number) }
+    if !isBeingKept { remove(number) }
     return Array(waiters)
   }
 
   /// Removes work whose result is stored, or won't be.
-  mutating func end(_ number: UInt64) {
+  mutating func remove(_ number: UInt64) {
     guard let work = works.removeValue(forKey: number) else { return }
     if open[work.rendition.id] == number { open[work.rendition.id] = nil }
   }
@@ -233,7 +235,7 @@ struct VariantQueue {
     isClosed = true
     let waiters = works.values.flatMap(\.waiters.values)
     works = works.filter { $0.value.task != nil }
-    places = SharedCapacity()
+    slots = SharedCapacity()
     lastTurns = [:]
     for number in works.keys { works[number]?.waiters = [:] }
     open = [:]

@@ -26,7 +26,7 @@ struct VariantRendering: Sendable {
     guard needed <= maxMemory else {
       throw .unrenderable(.tooMuchMemory(bytes: needed, limit: maxMemory))
     }
-    guard let share = await memory.share(needed) else { throw .abandoned }
+    guard let share = await memory.reserve(needed) else { throw .abandoned }
     defer { withExtendedLifetime(share) {} }
     var files = try await finish(try await begin(source, renditions.map(\.variant), content))
     var staged: [Result<NewRendition, JobsError>] = []
@@ -47,7 +47,7 @@ struct VariantRendering: Sendable {
     let variants = renditions.map(\.variant)
     return switch first.source {
     case .image(let image): renderer.memory(for: variants, from: image.description) + image.bytes
-    case .picture(let picture): renderer.memory(for: variants, from: picture.description)
+    case .placeholder(let picture): renderer.memory(for: variants, from: picture.description)
     case .drawing: renderer.memory(forDrawing: first.variant)
     }
   }
@@ -62,7 +62,7 @@ struct VariantRendering: Sendable {
       } else {
         try await renderer.render(bytes(of: image), of: image.description, as: variants)
       }
-    case .picture(let picture):
+    case .placeholder(let picture):
       renderer.render(picture.bytes, of: picture.description, as: variants)
     case .drawing(let placeholder): renderer.draw(placeholder, as: variants[0])
     }

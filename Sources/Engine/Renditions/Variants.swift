@@ -81,7 +81,7 @@ final class Variants: Sendable {
       if let outcome = if let answer { answer } else { await waiter.outcome.value() } {
         outcomes[rendition.id] = outcome
       } else {
-        leave(number, rendition.id, rendition.variant.format)
+        removeRequest(number, rendition.id, rendition.variant.format)
         outcomes[rendition.id] = .failure(.abandoned)
       }
     }
@@ -124,7 +124,7 @@ final class Variants: Sendable {
     let me = queue.withLock { $0.number() }
     if let answer = enter(rendition, me, waiter) { return answer }
     if let outcome = await waiter.outcome.value() { return outcome }
-    leave(me, rendition.id, rendition.variant.format)
+    removeRequest(me, rendition.id, rendition.variant.format)
     return .failure(.abandoned)
   }
 
@@ -149,7 +149,7 @@ final class Variants: Sendable {
         case .joined:
           metrics.variant(format, .joined)
           return nil
-        case .told(let outcome):
+        case .finished(let outcome):
           metrics.variant(format, .joined)
           return outcome
         case .refused:
@@ -162,8 +162,8 @@ final class Variants: Sendable {
     }
   }
 
-  private func leave(_ me: UInt64, _ id: CacheEntry.ID, _ format: OutputFormat) {
-    let left = queue.withLock { $0.leave(me, id) }
+  private func removeRequest(_ me: UInt64, _ id: CacheEntry.ID, _ format: OutputFormat) {
+    let left = queue.withLock { $0.removeRequest(me, id) }
     if left.isForgotten { metrics.variant(format, .abandoned) }
     left.task?.cancel()
   }
@@ -183,14 +183,14 @@ final class Variants: Sendable {
     if keeps(number), let kept = await renditions.bytes(of: rendition) {
       metrics.variant(rendition.variant.format, .hit)
       finish(number, .success(kept), isBeingKept: false)
-      end(number)
+      remove(number)
     } else if !renditions.space.hasRoom(for: owner) {
       // The space was used up while this request waited.
       metrics.variant(rendition.variant.format, .refused)
       finish(number, .failure(.renderingsFull), isBeingKept: false)
     } else {
       await render(
-        queue.withLock { $0.gather(number, atMost: VariantRequest.most, rendering.fits) },
+        queue.withLock { $0.coalesce(number, atMost: VariantRequest.most, rendering.fits) },
         for: owner)
     }
   }
@@ -205,10 +205,10 @@ final class Variants: Sendable {
       metrics.variant(work.rendition.variant.format, error == .abandoned ? .abandoned : .failed)
     }
     // All waiting requests get their results before anything is stored.
-    let kept = zip(works, results).filter { work, result in tell(work.number, result) }
+    let kept = zip(works, results).filter { work, result in deliver(work.number, result) }
     for (work, result) in kept {
-      if let new = try? result.get() { await renditions.keep(new, of: work.rendition) }
-      end(work.number)
+      if let new = try? result.get() { await renditions.save(new, of: work.rendition) }
+      remove(work.number)
     }
   }
 
@@ -237,15 +237,15 @@ final class Variants: Sendable {
   }
 
   /// - Returns: whether the result is to be stored.
-  private func tell(_ number: UInt64, _ result: Result<NewRendition, JobsError>) -> Bool {
+  private func deliver(_ number: UInt64, _ result: Result<NewRendition, JobsError>) -> Bool {
     let outcome = result.map(\.bytes)
     let count = (try? outcome.get())?.bytes.count
-    let isKept = count.map { keeps(number) && renditions.takes($0) } ?? false
+    let isKept = count.map { keeps(number) && renditions.mayStore($0) } ?? false
     finish(number, outcome, isBeingKept: isKept)
     return isKept
   }
 
-  private func keeps(_ number: UInt64) -> Bool { queue.withLock { $0.keeps(number) } }
+  private func keeps(_ number: UInt64) -> Bool { queue.withLock { $0.mayStore(number) } }
 
   private func finish(_ number: UInt64, _ outcome: Outcome, isBeingKept: Bool) {
     let waiters = queue.withLock { queue in
@@ -255,9 +255,9 @@ final class Variants: Sendable {
     for waiter in waiters { waiter.outcome.fulfil(outcome) }
   }
 
-  private func end(_ number: UInt64) {
+  private func remove(_ number: UInt64) {
     queue.withLock { queue in
-      queue.end(number)
+      queue.remove(number)
       startNext(&queue)
     }
   }

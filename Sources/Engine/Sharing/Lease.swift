@@ -4,13 +4,13 @@ internal import Synchronization
 internal import Waiting
 
 /// The jobs that this process works on under its lease.
-protocol ClaimedJobs: Sendable {
+protocol ClaimHolder: Sendable {
   /// The claims held here.
   var claims: Set<Claim> { get }
 
   /// Stops the work under a claim that was lost.
   /// - Returns: false if it had already ended.
-  func leave(_ claim: Claim) -> Bool
+  func stopWork(under claim: Claim) -> Bool
 }
 
 /// This process's lease with the store. While it is renewed, the store knows that the process is alive.
@@ -20,7 +20,7 @@ protocol ClaimedJobs: Sendable {
 final class Lease: Sendable {
   private let store: any InstanceLeases
   private let duration: Duration
-  private let loads: any ClaimedJobs
+  private let loads: any ClaimHolder
   private let clock: StoreClock
   private let log: Logger
   let membership: Membership
@@ -29,14 +29,14 @@ final class Lease: Sendable {
   private let renewed = Mutex<ContinuousClock.Instant?>(nil)
   private let hasEnded = Mutex(false)
   private let leading = Mutex(false)
-  private let losing = AsyncStream<JobID>.makeStream()
+  private let lostClaims = AsyncStream<JobID>.makeStream()
   /// Only one task renews at a time, because many can notice at once that the lease has expired.
   private let renewing = AsyncSemaphore(1)
 
   /// - Parameter duration: time without a renewal after which other instances may take the jobs over.
   init(
     store: any InstanceLeases, membership: Membership, duration: Duration,
-    loads: any ClaimedJobs, clock: StoreClock, log: Logger
+    loads: any ClaimHolder, clock: StoreClock, log: Logger
   ) {
     self.store = store
     self.membership = membership
@@ -77,10 +77,10 @@ final class Lease: Sendable {
   var leads: Bool { leading.withLock { $0 } }
 
   /// Jobs that were loaded here and whose claims were lost. Their new state has to be read from the store.
-  var lost: AsyncStream<JobID> { losing.stream }
+  var lost: AsyncStream<JobID> { lostClaims.stream }
 
   /// Records that a claim was found to be lost when its job was to be finished.
-  func wasLost(_ claim: Claim) { losing.continuation.yield(claim.job) }
+  func recordLoss(of claim: Claim) { lostClaims.continuation.yield(claim.job) }
 
   /// Registers this process with the store.
   func begin() async throws(StoreError) {
@@ -90,7 +90,7 @@ final class Lease: Sendable {
   }
 
   /// Renews the lease regularly, until cancelled.
-  func keep() async {
+  func run() async {
     while !Task.isCancelled {
       try? await Task.sleep(for: pause)
       if Task.isCancelled { return }
@@ -109,7 +109,7 @@ final class Lease: Sendable {
   }
 
   /// Ends the lease for good, so that other instances need not wait until it expires.
-  func end() async {
+  func retire() async {
     hasEnded.withLock { $0 = true }
     do throws(StoreError) { try await store.retire(instance) } catch {
       log.warning("failed to end the lease, it expires later", metadata: ["error": "\(error)"])
@@ -118,7 +118,7 @@ final class Lease: Sendable {
 
   /// Runs an operation that needs a lease. If the lease has expired, renews it or begins a new one, and runs the
   /// operation once more.
-  func holding<Value>(
+  func withLease<Value>(
     _ body: (Instance) async throws(StoreError) -> Value
   ) async throws(StoreError) -> Value {
     let instance = instance
@@ -129,13 +129,13 @@ final class Lease: Sendable {
     return try await body(membership.instance)
   }
 
-  /// Like ``holding(_:)``, for operations that begin long work. If half of the lease has passed, it is renewed first,
+  /// Like ``withLease(_:)``, for operations that begin long work. If half of the lease has passed, it is renewed first,
   /// and nothing begins if that fails. Otherwise other instances could take the work over while it still runs here.
-  func beginning<Value>(
+  func withFreshLease<Value>(
     _ body: (Instance) async throws(StoreError) -> Value
   ) async throws(StoreError) -> Value {
     if isHalfOver { try await renew(instance, onlyWhereHalfOver: true) }
-    return try await holding(body)
+    return try await withLease(body)
   }
 
   /// Renews the lease, or begins a new one if it has expired for good. Stops the work under claims that were lost.
@@ -149,13 +149,13 @@ final class Lease: Sendable {
     guard membership.instance == instance, !onlyWhereHalfOver || isHalfOver else { return }
     let claims = loads.claims
     let renewal = try await prolong(instance)
-    if renewal == nil { try await beginAnew(after: instance) }
-    for claim in claims.subtracting(renewal?.claims ?? []) where loads.leave(claim) {
-      losing.continuation.yield(claim.job)
+    if renewal == nil { try await replace(instance) }
+    for claim in claims.subtracting(renewal?.claims ?? []) where loads.stopWork(under: claim) {
+      lostClaims.continuation.yield(claim.job)
     }
   }
 
-  private func beginAnew(after lost: Instance) async throws(StoreError) {
+  private func replace(_ lost: Instance) async throws(StoreError) {
     log.error("the lease was lost, jobs loaded here start again")
     leading.withLock { $0 = false }
     membership.metrics.leaseWasLost()
@@ -172,7 +172,7 @@ final class Lease: Sendable {
     guard let renewal = try await store.renew(instance, for: duration) else { return nil }
     renewed.withLock { $0 = asked }
     leading.withLock { $0 = renewal.leads }
-    clock.take(renewal.moment, saidBetween: began, and: clock.own)
+    clock.synchronize(renewal.moment, reportedBetween: began, and: clock.own)
     return renewal
   }
 }

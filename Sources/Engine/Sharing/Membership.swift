@@ -3,11 +3,11 @@ internal import Synchronization
 
 /// The identity of this process in the cluster, and its events to the other instances.
 final class Membership: Sendable {
-  private let store: any StoreNews
+  private let store: any InstanceEvents
   private let current = Mutex(Instance.none)
   let metrics = SharingMetrics()
 
-  init(store: any StoreNews) { self.store = store }
+  init(store: any InstanceEvents) { self.store = store }
 
   /// The identity of this process, which owns its claims and reservations. ``Lease`` sets it.
   var instance: Instance { current.withLock { $0 } }
@@ -20,11 +20,11 @@ final class Membership: Sendable {
 
   /// Publishes an event to the other instances. Call it once the store has the change. Costs nothing in an exclusive
   /// store.
-  func tell(_ news: News) {
-    if !isAlone { metrics.told() }
-    store.tell(news, from: instance)
+  func publish(_ news: InstanceEvent) {
+    if !isAlone { metrics.published() }
+    store.publish(news, from: instance)
   }
 
   /// Returns the events of the other instances.
-  func news(for instance: Instance) -> AsyncStream<News> { store.news(for: instance) }
+  func events(for instance: Instance) -> AsyncStream<InstanceEvent> { store.events(for: instance) }
 }

@@ -9,7 +9,7 @@ struct SharingMetrics: Sendable {
   private let leasesLost = Counter(label: "imagefetch_leases_lost_total")
   private let takenOver = Counter(label: "imagefetch_jobs_taken_over_total")
   private let fenced = Counter(label: "imagefetch_jobs_fenced_total")
-  private let news = (
+  private let events = (
     told: Counter(label: "imagefetch_news_total", dimensions: [("direction", "told")]),
     heard: Counter(label: "imagefetch_news_total", dimensions: [("direction", "heard")])
   )
@@ -38,8 +38,8 @@ struct SharingMetrics: Sendable {
   func fenced(_ count: Int) { if count > 0 { fenced.increment(by: Int64(count)) } }
 
   /// Counts an event that was published.
-  func told() { news.told.increment() }
+  func published() { events.told.increment() }
 
   /// Counts an event that was received.
-  func heard() { news.heard.increment() }
+  func received() { events.heard.increment() }
 }

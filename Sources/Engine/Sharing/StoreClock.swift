@@ -16,7 +16,7 @@ final class StoreClock: Sendable {
 
   /// Updates the offset from a time that the store reported between two times of this machine's clock. If the reported
   /// time lies between them, the offset is zero, because the difference may only be the transfer time.
-  func take(_ moment: Timestamp, saidBetween first: Timestamp, and last: Timestamp) {
+  func synchronize(_ moment: Timestamp, reportedBetween first: Timestamp, and last: Timestamp) {
     let difference =
       moment < first ? moment - first : moment > last ? moment - last : Duration.zero
     offset.withLock { $0 = difference }

@@ -8,7 +8,7 @@ struct Housekeeping: Sendable {
   let lease: Lease
   let dispatcher: Dispatcher
   let images: any ImageStore
-  let keeper: ImageKeeper
+  let keeper: ImageLifecycle
   let snapshots: JobSnapshots
   let cache: ResponseCache
   let dailyBytes: DailyBytes
@@ -26,8 +26,8 @@ struct Housekeeping: Sendable {
     await onceASecond {
       await dailyBytes.save(in: store, at: now(), log)
       if lease.leads {
-        await tidy()
-        await forgetKeys()
+        await runRound()
+        await deleteExpiredKeys()
       } else {
         await finishOwn()
       }
@@ -61,7 +61,7 @@ struct Housekeeping: Sendable {
   }
 
   /// Runs one round: first this instance's own deletions, then expired jobs, then unreferenced images.
-  func tidy() async {
+  func runRound() async {
     await finishOwn()
     do throws(StoreError) {
       var expired: [JobID]
@@ -69,10 +69,11 @@ struct Housekeeping: Sendable {
         expired = try await store.expire(Self.batch)
         if !expired.isEmpty {
           snapshots.remove(expired)
-          // At most ``News/mostIDs`` ids in an event: a longer one is delivered as lost, and the other instances would
+          // At most ``InstanceEvent/mostIDs`` ids in an event: a longer one is delivered as lost, and the other instances would
           // clear their memory.
-          for some in stride(from: 0, to: expired.count, by: News.mostIDs) {
-            lease.membership.tell(.removed(Array(expired[some...].prefix(News.mostIDs))))
+          for some in stride(from: 0, to: expired.count, by: InstanceEvent.mostIDs) {
+            lease.membership.publish(
+              .removed(Array(expired[some...].prefix(InstanceEvent.mostIDs))))
           }
         }
       } while expired.count == Self.batch && !Task.isCancelled
@@ -87,14 +88,14 @@ struct Housekeeping: Sendable {
     if let failure = await keeper.retry() {
       log.error("housekeeping failed", metadata: ["error": "\(failure)"])
     }
-    await cache.noteUses()
+    await cache.saveUses()
   }
 
   /// Deletes images that a crash left without a reference. Scans all images once after the start, slowly enough not to
   /// disturb other work. In a cluster the leading instance scans, and repeats that once a day, because other instances
   /// may crash later. Runs until cancelled.
   func sweep() async {
-    do throws(StoreError) { try await images.tidy() } catch {
+    do throws(StoreError) { try await images.deleteTemporaryFiles() } catch {
       log.error("failed to delete old copies of images", metadata: ["error": "\(error)"])
     }
     repeat {
@@ -126,7 +127,8 @@ struct Housekeeping: Sendable {
   /// Marks unreferenced images for deletion before deleting them, so that no instance stores the same image at that
   /// moment.
   private func removeOrphans(among names: [ImageName]) async -> Int {
-    let orphans = await insist("failed to look up images", log) { () async throws(StoreError) in
+    let orphans = await retryUntilSuccess("failed to look up images", log) {
+      () async throws(StoreError) in
       try await store.markOrphans(names, for: lease.instance)
     }
     guard let orphans else { return 0 }
@@ -135,10 +137,10 @@ struct Housekeeping: Sendable {
   }
 
   /// Deletes expired idempotency keys, few at a time, because one key may name all jobs of a large batch.
-  private func forgetKeys() async {
+  private func deleteExpiredKeys() async {
     let batch = 64
     do throws(StoreError) {
-      while try await store.forgetKeys(olderThan: idempotencyTTL, count: batch) == batch {
+      while try await store.deleteKeys(olderThan: idempotencyTTL, count: batch) == batch {
         if Task.isCancelled { return }
       }
     } catch {
@@ -151,7 +153,7 @@ struct Housekeeping: Sendable {
     let end = ContinuousClock.now + .seconds(1)
     var abandoned: [ImageName]
     repeat {
-      abandoned = try await store.abandonedImages(Self.batch, for: lease.instance)
+      abandoned = try await store.unreferencedImages(Self.batch, for: lease.instance)
       await keeper.remove(abandoned)
     } while abandoned.count == Self.batch && !Task.isCancelled && .now < end
   }

@@ -15,7 +15,7 @@ struct WebhookMetrics: Sendable {
 
   func tried(_ message: WebhookMessage, _ answer: WebhookAnswer) {
     time.record(duration: answer.time)
-    tries(answer.isTaken ? "delivered" : answer.status == nil ? "unreachable" : "refused")
+    tries(answer.isDelivered ? "delivered" : answer.status == nil ? "unreachable" : "refused")
       .increment()
     if message.nextTry == nil { ended(message.state.rawValue).increment() }
   }

@@ -29,7 +29,7 @@ final class WebhookSender: Sendable {
     var isStopped = false
   }
 
-  private let store: any WebhookOutbox & StoreNews
+  private let store: any WebhookOutbox & InstanceEvents
   private let lease: Lease
   private let client: any WebhookClient
   private let rules: WebhookRules
@@ -39,12 +39,12 @@ final class WebhookSender: Sendable {
   private let log: Logger
   private let metrics = WebhookMetrics()
   private let state = Mutex(State())
-  private let bell = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
+  private let signal = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
   /// Interval for finding messages that other instances left or had no slots for.
   private static let round = Duration.seconds(5)
 
   init(
-    store: any WebhookOutbox & StoreNews, lease: Lease, client: any WebhookClient,
+    store: any WebhookOutbox & InstanceEvents, lease: Lease, client: any WebhookClient,
     rules: WebhookRules, body: @escaping @Sendable (WebhookMessage) -> [UInt8],
     clock: @escaping WallClock, log: Logger
   ) {
@@ -53,20 +53,20 @@ final class WebhookSender: Sendable {
   }
 
   /// Signals that there may be a message to send.
-  func ring() { bell.continuation.yield() }
+  func wake() { signal.continuation.yield() }
 
   /// Sends messages until cancelled.
   func run() async {
     await withDiscardingTaskGroup { group in
-      var rings = bell.stream.makeAsyncIterator()
-      var look = Look()
+      var rings = signal.stream.makeAsyncIterator()
+      var look = ClaimRound()
       while !Task.isCancelled {
-        look = await self.look(after: look.host)
+        look = await self.claimDue(after: look.host)
         for (message, instance) in look.taken {
           group.addTask { await self.send(message, for: instance) }
         }
         let next = look.next
-        async let _: Void = ring(at: next)
+        async let _: Void = wake(at: next)
         await rings.next()
       }
     }
@@ -87,19 +87,19 @@ final class WebhookSender: Sendable {
       waiting: try await store.waitingMessages(), sending: state.withLock { $0.sending.count })
   }
 
-  private func ring(at moment: Timestamp?) async {
+  private func wake(at moment: Timestamp?) async {
     let far = Duration.seconds(3_600)
     // At most a minute, so that a changed clock has little effect.
     let due = moment.map { min(max(.zero, $0 - clock()), .seconds(60)) }
     let wait = min(due ?? far, store.isExclusive ? far : Self.round)
     do { try await Task.sleep(for: wait) } catch { return }
-    ring()
+    wake()
   }
 }
 
 // Claiming due messages.
 extension WebhookSender {
-  private struct Look {
+  private struct ClaimRound {
     var taken: [(WebhookMessage, Instance)] = []
     /// The host to continue after; nil: start with the first host.
     var host: String?
@@ -108,16 +108,16 @@ extension WebhookSender {
   }
 
   /// Claims messages for the free slots: continues after the last host and goes around once.
-  private func look(after host: String?) async -> Look {
-    var look = Look(host: host)
+  private func claimDue(after host: String?) async -> ClaimRound {
+    var look = ClaimRound(host: host)
     var isRound = host == nil
     // The host at which an owner's slots ran out first in this search, or else in an earlier one.
     var (short, isNew) = (host, false)
     var wasUnreadable = false
     while let (sending, room) = openRoom {
-      let (taken, instance): (TakenMessages, Instance)
+      let (taken, instance): (ClaimedMessages, Instance)
       do throws(StoreError) {
-        (taken, instance) = try await take(room, besides: sending, after: look.host)
+        (taken, instance) = try await claim(room, inAdditionTo: sending, after: look.host)
       } catch {
         log.error("failed to claim webhook messages", metadata: ["error": "\(error)"])
         look.next = clock() + .seconds(1)
@@ -163,15 +163,15 @@ extension WebhookSender {
     return Set(byOwner.filter { $0.value >= free }.keys)
   }
 
-  private func take(
-    _ count: Int, besides sending: [WebhookMessage.ID: Owner], after host: String?
-  ) async throws(StoreError) -> (TakenMessages, Instance) {
-    try await lease.holding { instance throws(StoreError) in
+  private func claim(
+    _ count: Int, inAdditionTo sending: [WebhookMessage.ID: Owner], after host: String?
+  ) async throws(StoreError) -> (ClaimedMessages, Instance) {
+    try await lease.withLease { instance throws(StoreError) in
       let request = MessageRequest(
         by: instance, sending: Set(sending.keys),
         byOwner: sending.values.reduce(into: [:]) { $0[$1, default: 0] += 1 },
         count: count, perHost: rules.perHost, after: host)
-      return (try await store.takeMessages(request), instance)
+      return (try await store.claimMessages(request), instance)
     }
   }
 
@@ -189,12 +189,12 @@ extension WebhookSender {
   private func send(_ message: WebhookMessage, for instance: Instance) async {
     if let answer = await post(message) {
       var told = message
-      told.note(answer, under: rules.schedule, dice: .random(in: 0...1))
-      await settle(told, for: instance)
-      tell(told, answer)
+      told.recordAnswer(answer, under: rules.schedule, dice: .random(in: 0...1))
+      await saveResult(of: told, for: instance)
+      logResult(of: told, answer)
     }
     state.withLock { $0.sending[message.id] = nil }
-    ring()
+    wake()
   }
 
   /// - Returns: nil if the service stopped meanwhile.
@@ -219,10 +219,10 @@ extension WebhookSender {
   }
 
   /// Saves the result of a try. Retries until the store accepts it, because the message would otherwise be sent again.
-  private func settle(_ message: WebhookMessage, for instance: Instance) async {
+  private func saveResult(of message: WebhookMessage, for instance: Instance) async {
     var wait = Duration.milliseconds(50)
     while true {
-      do throws(StoreError) { return try await store.settle(message, by: instance) } catch {
+      do throws(StoreError) { return try await store.saveResult(message, by: instance) } catch {
         log.error(
           "failed to save the result of a webhook message, retrying",
           metadata: ["message": "\(message.id)", "error": "\(error)"])
@@ -232,13 +232,13 @@ extension WebhookSender {
     }
   }
 
-  private func tell(_ message: WebhookMessage, _ answer: WebhookAnswer) {
+  private func logResult(of message: WebhookMessage, _ answer: WebhookAnswer) {
     metrics.tried(message, answer)
     // Only the host: the rest of the URL may contain the receiver's secret.
     var metadata: Logger.Metadata = [
       "message": "\(message.id)", "type": "\(message.event.rawValue)",
       "host": "\(message.url.authority)", "tries": "\(message.tries.count)",
-      "seconds": "\(answer.time.toldInSeconds)",
+      "seconds": "\(answer.time.roundedSeconds)",
     ]
     if let status = answer.status { metadata["status"] = "\(status)" }
     if let error = answer.error { metadata["error"] = "\(error)" }
@@ -253,10 +253,10 @@ extension WebhookSender {
 }
 
 /// Connects the parts that signal new messages to the sender, which is created later.
-final class WebhookBell: Sendable {
+final class WebhookSignal: Sendable {
   private let sender = Mutex<WebhookSender?>(nil)
 
   func connect(_ sender: WebhookSender?) { self.sender.withLock { $0 = sender } }
 
-  func ring() { sender.withLock { $0 }?.ring() }
+  func wake() { sender.withLock { $0 }?.wake() }
 }

@@ -22,5 +22,5 @@ final class BrotliDecoder: CodingDecoder {
       isEnd: result == BROTLI_DECODER_RESULT_SUCCESS)
   }
 
-  func goesOn(with byte: UInt8) -> Bool { false }
+  func continues(with byte: UInt8) -> Bool { false }
 }

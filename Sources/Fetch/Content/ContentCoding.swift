@@ -69,7 +69,7 @@ protocol CodingDecoder: AnyObject {
   ) throws(BrokenCoding) -> CodingStep
 
   /// Whether the coding continues after its end if this byte follows.
-  func goesOn(with byte: UInt8) -> Bool
+  func continues(with byte: UInt8) -> Bool
 }
 
 struct CodingStep {

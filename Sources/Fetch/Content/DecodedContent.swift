@@ -66,7 +66,7 @@ final class DecodedContent: ImageBytes {
     while state.phase != .over, state.offset < state.input.count || state.mayHaveMore {
       if state.phase == .atEnd {
         guard state.offset < state.input.count else { return nil }
-        let goesOn = state.decoder.goesOn(with: state.input[state.offset])
+        let goesOn = state.decoder.continues(with: state.input[state.offset])
         state.phase = goesOn ? .decoding : .over
         continue
       }

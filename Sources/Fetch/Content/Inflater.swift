@@ -46,7 +46,7 @@ final class Inflater: CodingDecoder {
   }
 
   /// Whether another gzip member follows (RFC 1952 section 2.2): all members begin with the same byte.
-  func goesOn(with byte: UInt8) -> Bool {
+  func continues(with byte: UInt8) -> Bool {
     isGzip && byte == 0x1F && inflateReset(stream) == Z_OK
   }
 }

@@ -36,7 +36,7 @@ enum HostName: Equatable {
   }
 
   /// The host as the limits per origin compare it. An IPv4-mapped IPv6 address becomes its IPv4 address.
-  var one: String {
+  var originSpelling: String {
     switch self {
     case .address(let address): address.unmapped.description
     case .name(let name): name

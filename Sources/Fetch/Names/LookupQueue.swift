@@ -19,23 +19,23 @@ final class LookupQueue: Sendable {
     /// Lookups that have not begun, by the owners that requested them.
     var waiting: [Owner?: Deque<Lookup>] = [:]
     /// The round-robin order of the owners in `waiting`. Each owner occurs once.
-    var turns = Deque<Owner?>()
+    var ownerOrder = Deque<Owner?>()
     /// The threads whose lookup has a waiting caller.
     var running = SharedCapacity<Owner?>()
     /// All threads, including those of abandoned lookups.
     var threads = SharedCapacity<Owner?>()
-    var underWay: [String: Lookup] = [:]
+    var inFlight: [String: Lookup] = [:]
     var answers: [String: Answer] = [:]
 
     mutating func append(_ lookup: Lookup, for owner: Owner?) {
       guard lookup.owners.insert(owner).inserted else { return }
-      if waiting[owner] == nil { turns.append(owner) }
+      if waiting[owner] == nil { ownerOrder.append(owner) }
       waiting[owner, default: []].append(lookup)
     }
 
     /// Removes a lookup that no caller waits for.
     mutating func remove(_ lookup: Lookup) {
-      underWay[lookup.name] = nil
+      inFlight[lookup.name] = nil
       for owner in lookup.owners {
         waiting[owner]?.removeAll { $0 === lookup }
         forget(owner)
@@ -52,7 +52,7 @@ final class LookupQueue: Sendable {
     private mutating func forget(_ owner: Owner?) {
       guard waiting[owner]?.isEmpty == true else { return }
       waiting[owner] = nil
-      turns.removeAll { $0 == owner }
+      ownerOrder.removeAll { $0 == owner }
     }
   }
 
@@ -64,7 +64,7 @@ final class LookupQueue: Sendable {
   private let state = Mutex(State())
   private let resolver: any NameResolver
   private let threads: Int
-  private let last = ThreadPool(name: "fetch-names", threads: 1)
+  private let fallbackThread = ThreadPool(name: "fetch-names", threads: 1)
   private let cacheTime: Duration
   private let start = ContinuousClock.now
 
@@ -89,10 +89,10 @@ final class LookupQueue: Sendable {
     case .found(let addresses): return addresses
     case .failed(let detail): throw .dnsFailure(host: name, detail: detail)
     case nil where Task.isCancelled:
-      leave(name)
+      stopWaiting(for: name)
       throw .cancelled
     case nil:
-      leave(name)
+      stopWaiting(for: name)
       throw .dnsFailure(host: name, detail: "no answer within \(limit)")
     }
   }
@@ -109,8 +109,8 @@ final class LookupQueue: Sendable {
         state.answers[name] = nil
       }
       let waiter = OneShot<LookupResult>()
-      let lookup = state.underWay[name] ?? Lookup(name: name)
-      state.underWay[name] = lookup
+      let lookup = state.inFlight[name] ?? Lookup(name: name)
+      state.inFlight[name] = lookup
       lookup.waiters.append(waiter)
       // The lookup begins at the turn of any of the owners that wait for it.
       if !lookup.hasBegun { state.append(lookup, for: owner) }
@@ -122,9 +122,9 @@ final class LookupQueue: Sendable {
 
   /// Marks the name's lookup as abandoned if no caller waits for it. It stays abandoned if another caller
   /// joins later, because it has already used its time.
-  private func leave(_ name: String) {
+  private func stopWaiting(for name: String) {
     let begun = state.withLock { state -> [Lookup] in
-      guard let lookup = state.underWay[name], !lookup.isAbandoned, !lookup.isAwaited
+      guard let lookup = state.inFlight[name], !lookup.isAbandoned, !lookup.isAwaited
       else { return [] }
       guard lookup.hasBegun else {
         state.remove(lookup)
@@ -147,27 +147,30 @@ final class LookupQueue: Sendable {
   private func begin(_ state: inout State) -> [Lookup] {
     let moment = now
     var begun: [Lookup] = []
-    while let turn = state.turns.firstIndex(where: { hasRoom(for: $0, in: state, at: moment) }) {
-      let owner = state.turns.remove(at: turn)
-      state.turns.append(owner)
+    while let turn = state.ownerOrder.firstIndex(where: {
+      hasCapacity(for: $0, in: state, at: moment)
+    }) {
+      let owner = state.ownerOrder.remove(at: turn)
+      state.ownerOrder.append(owner)
       guard let lookup = state.popFirst(of: owner) else { continue }
       (lookup.hasBegun, lookup.payer) = (true, owner)
-      state.running.hold(1, for: owner)
-      state.threads.hold(1, for: owner)
+      state.running.acquireUnchecked(1, for: owner)
+      state.threads.acquireUnchecked(1, for: owner)
       begun.append(lookup)
     }
     return begun
   }
 
-  private func hasRoom(for owner: Owner?, in state: State, at moment: Timestamp) -> Bool {
+  private func hasCapacity(for owner: Owner?, in state: State, at moment: Timestamp) -> Bool {
     let all = threads * Self.threadsForEach
-    return state.running.room(for: owner, within: threads, keeping: threads / 4, at: moment) > 0
-      && state.threads.room(for: owner, within: all, keeping: all / 4, at: moment) > 0
+    return state.running.available(for: owner, within: threads, keeping: threads / 4, at: moment)
+      > 0
+      && state.threads.available(for: owner, within: all, keeping: all / 4, at: moment) > 0
   }
 
   private func release(_ lookup: Lookup, from shares: inout SharedCapacity<Owner?>) {
     shares.release(1, of: lookup.payer)
-    shares.note(lookup.payer, at: now)
+    shares.recordDemand(of: lookup.payer, at: now)
   }
 
   // MARK: Threads
@@ -175,7 +178,7 @@ final class LookupQueue: Sendable {
   private func work(on lookups: some Sequence<Lookup>) {
     for lookup in lookups {
       if !startThreadIfPossible(named: "fetch-names", { self.work(on: lookup) }) {
-        Task(executorPreference: last) { self.work(on: lookup) }
+        Task(executorPreference: fallbackThread) { self.work(on: lookup) }
       }
     }
   }
@@ -207,7 +210,7 @@ final class LookupQueue: Sendable {
           state.answers[lookup.name] = Answer(addresses: addresses, expires: now + cacheTime)
         }
       }
-      state.underWay[lookup.name] = nil
+      state.inFlight[lookup.name] = nil
       if !lookup.isAbandoned { release(lookup, from: &state.running) }
       release(lookup, from: &state.threads)
       return (lookup.waiters, begin(&state))
@@ -233,7 +236,7 @@ private final class Lookup: @unchecked Sendable {
   /// Whether every caller stopped waiting after the lookup had begun.
   var isAbandoned = false
 
-  var isAwaited: Bool { waiters.contains { !$0.isOver } }
+  var isAwaited: Bool { waiters.contains { !$0.isFinished } }
 
   init(name: String) { self.name = name }
 }

@@ -22,7 +22,7 @@ public struct SystemResolver: NameResolver {
   /// By default `getaddrinfo` blocks its thread for 20 s or longer if servers do not answer. The first
   /// resolver of the process therefore sets the environment variable `RES_OPTIONS` (resolv.conf(5)) to
   /// `timeout:2 attempts:2`, unless it is already set. Create it before other threads read the environment.
-  public init() { Self.boundPatience }
+  public init() { Self.limitQueryTime }
 
   /// Looks up IPv4 and IPv6 addresses with `getaddrinfo`. Returns at most 16.
   public func addresses(of name: String) throws(ResolutionError) -> [IPAddress] {
@@ -42,7 +42,7 @@ public struct SystemResolver: NameResolver {
     return found
   }
 
-  private static let boundPatience: Void = {
+  private static let limitQueryTime: Void = {
     _ = setenv("RES_OPTIONS", "timeout:2 attempts:2", 0)
   }()
 

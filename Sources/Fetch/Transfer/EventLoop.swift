@@ -35,7 +35,7 @@ final class EventLoop: @unchecked Sendable {  // `queue` is locked; only the thr
   let settings: TransferSettings
   private let onOpenTransfers: @Sendable (Int) -> Void
 
-  private let handles = SpareHandles()
+  private let handles = HandlePool()
   private var transfers: [UInt64: Transfer] = [:]
   /// Transfers beyond `maxConnections`, and their order. They wait here, because libcurl 8.14 counts the time
   /// in its own queue toward the connect timeout.
@@ -44,7 +44,7 @@ final class EventLoop: @unchecked Sendable {  // `queue` is locked; only the thr
   private var deadlines = DeadlineHeap()
   private var stopping = false
   /// Exchanges with new data for a waiting task, resumed at the end of each pass.
-  var fed: [Exchange] = []
+  var exchangesWithData: [TransferExchange] = []
   /// When libcurl must be called even if no socket is ready.
   var curlDeadline: ContinuousClock.Instant?
 
@@ -89,7 +89,7 @@ final class EventLoop: @unchecked Sendable {  // `queue` is locked; only the thr
       return (true, queue.commands.count == 1)
     }
     if isFirst { eventfd_write(wakeUp, 1) }
-    if !accepted, case .start(let plan) = command { plan.exchange.end(.cancelled) }
+    if !accepted, case .start(let plan) = command { plan.exchange.finish(.cancelled) }
   }
 
   /// Blocks until the thread has ended every transfer and stopped. Call it only after `post(.stop)`.
@@ -104,26 +104,26 @@ extension EventLoop {
   private func run() {
     blockBrokenPipeSignal()
     withUnsafeTemporaryAllocation(of: epoll_event.self, capacity: 256) { events in
-      while !stopping { turn(events) }
+      while !stopping { runOnce(events) }
     }
     let left = queue.withLock { queue in
       queue.isStopped = true
       return queue.commands
     }
-    for case .start(let plan) in left { plan.exchange.end(.cancelled) }
-    for plan in waiting.values { plan.exchange.end(.cancelled) }
+    for case .start(let plan) in left { plan.exchange.finish(.cancelled) }
+    for plan in waiting.values { plan.exchange.finish(.cancelled) }
     waiting = [:]
     for transfer in Array(transfers.values) { remove(transfer, ending: .cancelled) }
     ended.signal()
   }
 
-  private func turn(_ events: UnsafeMutableBufferPointer<epoll_event>) {
+  private func runOnce(_ events: UnsafeMutableBufferPointer<epoll_event>) {
     let count = epoll_wait(epoll, events.baseAddress!, Int32(events.count), pollTimeout())
     var running: Int32 = 0
     for event in events.prefix(max(0, Int(count))) {
       switch event.data.fd {
-      case wakeUp: obeyCommands()
-      case idle.epoll: idle.shutDownSpoken()
+      case wakeUp: performCommands()
+      case idle.epoll: idle.shutDownActive()
       default:
         curl_multi_socket_action(multi, event.data.fd, Self.curlEvents(event.events), &running)
       }
@@ -134,14 +134,14 @@ extension EventLoop {
       curl_multi_socket_action(multi, CURL_SOCKET_BAD, 0, &running)
     }
     finishDone()
-    handOver()
+    resumeWaiters()
     checkDeadlines(now)
   }
 
   /// Resumes waiting tasks once per pass: waking several tasks together needs fewer thread switches.
-  private func handOver() {
-    for exchange in fed { exchange.handOver() }
-    fed.removeAll(keepingCapacity: true)
+  private func resumeWaiters() {
+    for exchange in exchangesWithData { exchange.resumeWaiter() }
+    exchangesWithData.removeAll(keepingCapacity: true)
   }
 
   /// Returns the timeout of `epoll_wait` in milliseconds; -1 means no timeout.
@@ -159,7 +159,7 @@ extension EventLoop {
     return result
   }
 
-  private func obeyCommands() {
+  private func performCommands() {
     var count: eventfd_t = 0
     eventfd_read(wakeUp, &count)
     let commands = queue.withLock { queue in
@@ -167,10 +167,10 @@ extension EventLoop {
       queue.commands = []
       return commands
     }
-    for command in commands { obey(command) }
+    for command in commands { perform(command) }
   }
 
-  private func obey(_ command: Command) {
+  private func perform(_ command: Command) {
     switch command {
     case .start(let plan): start(plan)
     case .resume(let id): transfers[id]?.resume()
@@ -198,7 +198,7 @@ extension EventLoop {
         plan, settings: settings, handles: handles, idle: idle, epoll: epoll),
       curl_multi_add_handle(multi, transfer.easy) == CURLM_OK
     else {
-      plan.exchange.end(
+      plan.exchange.finish(
         .connectFailure(host: plan.route.host, detail: "the transfer could not be set up"))
       return
     }
@@ -209,7 +209,7 @@ extension EventLoop {
 
   /// Removes a transfer. The connection of an unfinished transfer is closed.
   private func remove(_ transfer: Transfer, ending error: FetchError?) {
-    transfer.exchange.end(error)
+    transfer.exchange.finish(error)
     if !transfer.isDone { transfer.forbidReuse() }
     curl_multi_remove_handle(multi, transfer.easy)
     transfers[transfer.exchange.id] = nil
@@ -230,7 +230,7 @@ extension EventLoop {
         continue
       }
       let code = message.pointee.data.result
-      guard let transfer = Transfer.of(easy: easy), !startsAgain(transfer, after: code) else {
+      guard let transfer = Transfer.of(easy: easy), !restart(transfer, after: code) else {
         continue
       }
       transfer.isDone = true
@@ -241,19 +241,19 @@ extension EventLoop {
   /// Sends the request again on a new connection if the kept connection was unusable, or if the origin
   /// violated HTTP/2.
   /// - Returns: Whether the transfer was started again.
-  private func startsAgain(_ transfer: Transfer, after code: CURLcode) -> Bool {
+  private func restart(_ transfer: Transfer, after code: CURLcode) -> Bool {
     let fallsBack = transfer.mayFallBack(after: code)
     guard transfer.needsNewConnection || fallsBack else { return false }
     curl_multi_remove_handle(multi, transfer.easy)
     if fallsBack { transfer.fallBack() }
-    transfer.takeNewConnection()
+    transfer.prepareNewConnection()
     return curl_multi_add_handle(multi, transfer.easy) == CURLM_OK
   }
 
   private func checkDeadlines(_ now: ContinuousClock.Instant) {
     while let entry = deadlines.pop(dueBy: now) {
       if let plan = waiting.removeValue(forKey: entry.id) {
-        plan.exchange.end(.timeout(seconds: plan.timeout.roundedSeconds))
+        plan.exchange.finish(.timeout(seconds: plan.timeout.roundedSeconds))
       }
       guard let transfer = transfers[entry.id], transfer.nextCheck == entry.at else { continue }
       if let error = transfer.overdue(at: now) {

@@ -32,7 +32,7 @@ struct HeaderSection {
   }
 
   /// Parses one line, including its line break.
-  mutating func take(_ line: UnsafeBufferPointer<UInt8>) -> Step {
+  mutating func parseLine(_ line: UnsafeBufferPointer<UInt8>) -> Step {
     bytes += line.count
     lines += 1
     guard bytes <= maxBytes else { return .tooLarge(.bytes(maxBytes)) }
@@ -43,13 +43,13 @@ struct HeaderSection {
     // libcurl treats a carriage return inside a line as an ordinary character.
     if content.contains(0x0D) || content.contains(0) { return .malformed }
     if expectsStatusLine {
-      guard begin(content) else { return .malformed }
+      guard parseStatusLine(content) else { return .malformed }
     } else if content.isEmpty {
       endField()
       expectsStatusLine = 100...199 ~= status
       return expectsStatusLine ? .more : .complete
     } else {
-      return add(content) ? .more : .malformed
+      return parseFieldLine(content) ? .more : .malformed
     }
     return .more
   }
@@ -61,7 +61,7 @@ struct HeaderSection {
 
   /// Parses a status line. Like libcurl, it accepts any number of spaces before the code.
   /// - Returns: Whether the line is a status line.
-  private mutating func begin(_ line: Slice<UnsafeBufferPointer<UInt8>>) -> Bool {
+  private mutating func parseStatusLine(_ line: Slice<UnsafeBufferPointer<UInt8>>) -> Bool {
     guard line.starts(with: "HTTP/".utf8) else { return false }
     let digits = line.drop { $0 != 0x20 }.drop(while: Self.isBlank).prefix(3)
     guard digits.count == 3, digits.allSatisfy({ 0x30...0x39 ~= $0 }) else { return false }
@@ -74,7 +74,7 @@ struct HeaderSection {
   /// Parses a field line or the continuation of one.
   /// - Returns: False if the line is neither. Also false for a framing field with blanks before its colon,
   ///   which libcurl and caches read differently.
-  private mutating func add(_ line: Slice<UnsafeBufferPointer<UInt8>>) -> Bool {
+  private mutating func parseFieldLine(_ line: Slice<UnsafeBufferPointer<UInt8>>) -> Bool {
     if Self.isBlank(line[line.startIndex]) { return fold(line) }
     endField()
     guard let colon = line.firstIndex(of: UInt8(ascii: ":")) else { return false }

@@ -28,14 +28,14 @@ final class IdleConnections {
   /// Shuts down the idle connections on which data arrived.
   /// - Returns: Whether there were any.
   @discardableResult
-  func shutDownSpoken() -> Bool {
+  func shutDownActive() -> Bool {
     withUnsafeTemporaryAllocation(of: epoll_event.self, capacity: 64) { events in
       var hasSpoken = false
       while true {
         let count = Int(epoll_wait(epoll, events.baseAddress!, Int32(events.count), 0))
         for event in events.prefix(max(0, count)) {
           remove(event.data.fd)
-          Self.end(event.data.fd)
+          Self.shutDown(event.data.fd)
         }
         hasSpoken = hasSpoken || count > 0
         if count < events.count { return hasSpoken }
@@ -45,7 +45,7 @@ final class IdleConnections {
 
   /// Shuts the socket down first, so that the kernel resets the connection if more data arrives. Then empties
   /// it, because libcurl checks only its first byte.
-  private static func end(_ socket: Int32) {
+  private static func shutDown(_ socket: Int32) {
     shutdown(socket, Int32(SHUT_RDWR))
     withUnsafeTemporaryAllocation(byteCount: 65_536, alignment: 1) { buffer in
       while recv(socket, buffer.baseAddress, buffer.count, Int32(MSG_DONTWAIT)) > 0 {}

@@ -8,12 +8,12 @@ extension Transfer {
   func installCallbacks() {
     let context = Unmanaged.passUnretained(self).toOpaque()
     CCurl_setPointer(easy, CURLOPT_PRIVATE, context)
-    CCurl_setWriteFunction(easy, CURLOPT_WRITEFUNCTION, takeBody)
+    CCurl_setWriteFunction(easy, CURLOPT_WRITEFUNCTION, bodyCallback)
     CCurl_setPointer(easy, CURLOPT_WRITEDATA, context)
-    CCurl_setWriteFunction(easy, CURLOPT_HEADERFUNCTION, takeHeaderLine)
+    CCurl_setWriteFunction(easy, CURLOPT_HEADERFUNCTION, headerLineCallback)
     CCurl_setPointer(easy, CURLOPT_HEADERDATA, context)
     if plan.content != nil {
-      CCurl_setReadFunction(easy, giveContent)
+      CCurl_setReadFunction(easy, contentCallback)
       CCurl_setPointer(easy, CURLOPT_READDATA, context)
       CCurl_setSeekFunction(easy, seekContent)
       CCurl_setPointer(easy, CURLOPT_SEEKDATA, context)
@@ -31,15 +31,15 @@ extension Transfer {
 
   /// Passes bytes of the body to the exchange.
   /// - Returns: The number of bytes, or the value that makes libcurl pause or stop.
-  fileprivate func take(_ body: UnsafeBufferPointer<UInt8>) -> Int {
+  fileprivate func receiveBody(_ body: UnsafeBufferPointer<UInt8>) -> Int {
     lastByte = .now
-    if let goesOn = tookUnwanted(body.count) { return goesOn ? body.count : Self.stop }
+    if let goesOn = countDiscarded(body.count) { return goesOn ? body.count : Self.stop }
     // Before its socket is watched, the transfer must not pause: its connection would count as idle although
     // data is pending. By then libcurl has read at most a hundred times its buffer size, which is 6.6 MB.
     switch exchange.append(body, mayHoldBack: socket != nil) {
     case .taken: return body.count
     case .holdBack:
-      holdBack()
+      pause()
       return Int(CURL_WRITEFUNC_PAUSE)
     case .refused: return Self.stop
     case .tooMany(let limit):
@@ -50,7 +50,7 @@ extension Transfer {
 
   /// Copies the next piece of the request's content into the buffer.
   /// - Returns: The number of bytes; 0 after the last; `CURL_READFUNC_ABORT` if they cannot be read.
-  fileprivate func give(into buffer: UnsafeMutableRawBufferPointer) -> Int {
+  fileprivate func readContent(into buffer: UnsafeMutableRawBufferPointer) -> Int {
     lastByte = .now
     guard let content = plan.content else { return 0 }
     let wanted = min(buffer.count, content.count - sent)
@@ -62,13 +62,13 @@ extension Transfer {
     return wanted
   }
 
-  fileprivate func take(headerLine line: UnsafeBufferPointer<UInt8>) -> Int {
+  fileprivate func receive(headerLine line: UnsafeBufferPointer<UInt8>) -> Int {
     let now = ContinuousClock.now
     lastByte = now
     firstByte = firstByte ?? now
     // Lines after the body are a trailer section, which is ignored.
     if hasHead { return line.count }
-    switch headerSection.take(line) {
+    switch headerSection.parseLine(line) {
     case .more: return line.count
     case .complete:
       guard headerSection.status == statusOfLibrary else { return malformed() }
@@ -154,36 +154,37 @@ extension Transfer {
   ///
   /// libcurl does not report which idle connection it chose. Data on any of them therefore makes the transfer
   /// use a new connection.
-  fileprivate func isUnspoken() -> Bool {
+  fileprivate func isConnectionUnused() -> Bool {
     let isNew = connectingSince != nil
     let hasUnread = !speaksHTTP2 && CCurl_hasUnreadPlaintext(easy) != 0
-    needsNewConnection = !isNew && (idle.shutDownSpoken() || hasUnread)
+    needsNewConnection = !isNew && (idle.shutDownActive() || hasUnread)
     return !needsNewConnection
   }
 }
 
-private func takeBody(
+private func bodyCallback(
   _ bytes: UnsafeMutablePointer<CChar>?, _ size: Int, _ count: Int,
   _ context: UnsafeMutableRawPointer?
 ) -> Int {
   guard let transfer = Transfer.at(context) else { return 0 }
-  return transfer.take(UnsafeBufferPointer(raw: bytes, count: size * count))
+  return transfer.receiveBody(UnsafeBufferPointer(raw: bytes, count: size * count))
 }
 
-private func takeHeaderLine(
+private func headerLineCallback(
   _ bytes: UnsafeMutablePointer<CChar>?, _ size: Int, _ count: Int,
   _ context: UnsafeMutableRawPointer?
 ) -> Int {
   guard let transfer = Transfer.at(context) else { return 0 }
-  return transfer.take(headerLine: UnsafeBufferPointer(raw: bytes, count: size * count))
+  return transfer.receive(headerLine: UnsafeBufferPointer(raw: bytes, count: size * count))
 }
 
-private func giveContent(
+private func contentCallback(
   _ bytes: UnsafeMutablePointer<CChar>?, _ size: Int, _ count: Int,
   _ context: UnsafeMutableRawPointer?
 ) -> Int {
   guard let transfer = Transfer.at(context) else { return Int(CURL_READFUNC_ABORT) }
-  return transfer.give(into: UnsafeMutableRawBufferPointer(start: bytes, count: size * count))
+  return transfer.readContent(
+    into: UnsafeMutableRawBufferPointer(start: bytes, count: size * count))
 }
 
 /// Rewinds the content when libcurl sends a request again, because its kept connection was closed.
@@ -223,7 +224,7 @@ private func judgePeer(
   _: UnsafeMutablePointer<CChar>?, _: Int32, _: Int32
 ) -> Int32 {
   guard let transfer = Transfer.at(context), let peer else { return CURL_PREREQFUNC_ABORT }
-  let sends = transfer.sends(to: String(cString: peer)) && transfer.isUnspoken()
+  let sends = transfer.sends(to: String(cString: peer)) && transfer.isConnectionUnused()
   return sends ? CURL_PREREQFUNC_OK : CURL_PREREQFUNC_ABORT
 }
 

@@ -4,7 +4,7 @@ internal import Jobs
 /// One libcurl transfer and the resources it needs. Only the loop's thread uses it.
 final class Transfer {
   let easy: UnsafeMutableRawPointer
-  let exchange: Exchange
+  let exchange: TransferExchange
   let plan: TransferPlan
   let settings: TransferSettings
   var headerSection: HeaderSection
@@ -25,7 +25,7 @@ final class Transfer {
   private var heldBackSince: ContinuousClock.Instant?
   /// The longest pause so far, which extends the stall timeout. After a pause, the sender retries at
   /// intervals that grew with it (RFC 9293 section 3.8), so it may be silent for as long again.
-  private var longestHold = Duration.zero
+  private var longestPause = Duration.zero
   var isHeldBack: Bool { heldBackSince != nil }
   var lastByte = ContinuousClock.now
   var firstByte: ContinuousClock.Instant?
@@ -46,17 +46,17 @@ final class Transfer {
   private var discardUntil: ContinuousClock.Instant?
   private var discarded = 0
   private var lists: [UnsafeMutablePointer<curl_slist>] = []
-  private let handles: SpareHandles
+  private let handles: HandlePool
   private let names: UnsafeMutableRawPointer
   private let message: UnsafeMutablePointer<CChar>
 
   init?(
-    _ plan: TransferPlan, settings: TransferSettings, handles: SpareHandles, idle: IdleConnections,
+    _ plan: TransferPlan, settings: TransferSettings, handles: HandlePool, idle: IdleConnections,
     epoll: Int32
   ) {
-    guard let easy = handles.take() else { return nil }
+    guard let easy = handles.makeHandle() else { return nil }
     guard let names = curl_share_init() else {
-      handles.giveBack(easy)
+      handles.recycle(easy)
       return nil
     }
     self.easy = easy
@@ -77,7 +77,7 @@ final class Transfer {
   }
 
   deinit {
-    handles.giveBack(easy)
+    handles.recycle(easy)
     curl_share_cleanup(names)
     for list in lists { curl_slist_free_all(list) }
     message.deallocate()
@@ -138,7 +138,7 @@ final class Transfer {
   func stopsWaiting(on socket: Int32) {
     if socket == self.socket { waitsFor = CURL_POLL_NONE }
     CCurl_unwatch(epoll, socket)
-    leave(socket)
+    markIdle(socket)
   }
 
   /// Watches the events that libcurl waits for, but not for reading while the transfer is paused: libcurl 8.5
@@ -150,7 +150,7 @@ final class Transfer {
 
   /// Marks the connection as idle, since no more data is expected on it. A paused transfer's connection is not
   /// idle. Neither is an HTTP/2 connection, where frames may arrive at any time and carry their stream's number.
-  private func leave(_ socket: Int32) {
+  private func markIdle(_ socket: Int32) {
     guard !isHeldBack, !speaksHTTP2 else { return }
     idle.insert(socket)
   }
@@ -163,7 +163,7 @@ final class Transfer {
   }
 
   /// Prepares to send the request again on a new connection.
-  func takeNewConnection() {
+  func prepareNewConnection() {
     CCurl_setLong(easy, CURLOPT_FRESH_CONNECT, 1)
     needsNewConnection = false
     isConnected = false
@@ -195,7 +195,7 @@ final class Transfer {
   }
 
   /// Pauses reading, because the exchange's buffer is full.
-  func holdBack() {
+  func pause() {
     heldBackSince = .now
     watchSocket()
   }
@@ -203,12 +203,12 @@ final class Transfer {
   func resume() {
     let now = ContinuousClock.now
     lastByte = now
-    longestHold = max(longestHold, heldBackSince?.duration(to: now) ?? .zero)
+    longestPause = max(longestPause, heldBackSince?.duration(to: now) ?? .zero)
     heldBackSince = nil
     curl_easy_pause(easy, CURLPAUSE_CONT)
     watchSocket()
     // All data had already been read, so libcurl does not wait for the socket again.
-    if let socket, waitsFor == CURL_POLL_NONE { leave(socket) }
+    if let socket, waitsFor == CURL_POLL_NONE { markIdle(socket) }
   }
 
   /// Reads a little of an unwanted body, so that the connection can be used again.
@@ -218,7 +218,7 @@ final class Transfer {
   }
 
   /// Counts discarded bytes. Returns whether to continue; nil if the body is not discarded.
-  func tookUnwanted(_ count: Int) -> Bool? {
+  func countDiscarded(_ count: Int) -> Bool? {
     guard discardUntil != nil else { return nil }
     discarded += count
     return discarded <= 16_384
@@ -234,7 +234,7 @@ final class Transfer {
       next = min((connectingSince ?? now) + settings.connectTimeout, now + settings.stallTimeout)
     } else {
       // While this service pauses the transfer, the origin cannot be stalling.
-      next = (isHeldBack ? now : lastByte + longestHold) + settings.stallTimeout
+      next = (isHeldBack ? now : lastByte + longestPause) + settings.stallTimeout
     }
     return min(next, plan.deadline)
   }

@@ -13,8 +13,8 @@ struct TransferSettings: Sendable {
 
 /// Everything that the loop needs to start one transfer.
 struct TransferPlan: Sendable {
-  var exchange: Exchange
-  var route: Route
+  var exchange: TransferExchange
+  var route: TransferRoute
   var method = OutgoingRequest.Method.get
   /// Checked fields of the request. Defaults such as `User-Agent` are added later.
   var headers: [HeaderField]

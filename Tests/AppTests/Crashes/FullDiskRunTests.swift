@@ -28,7 +28,7 @@ struct FullDiskRunTests {
 
     deinit {
       origin.stop()
-      disk.end()
+      disk.unmount()
       try? FileManager.default.removeItem(atPath: folder)
     }
 

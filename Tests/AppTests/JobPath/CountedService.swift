@@ -169,9 +169,9 @@ struct CountedService {
 
   private var counts: PathCounts {
     PathCounts(
-      calls: calls.all, libraries: ccounting_counts(), readers: Int(store.reading.handedOver),
-      writer: store.writer.committed.operations, files: Int(images.disk.handedOver),
-      decoders: Int(decoders.handedOver))
+      calls: calls.all, libraries: ccounting_counts(), readers: Int(store.reading.enqueuedCount),
+      writer: store.writer.committed.operations, files: Int(images.disk.enqueuedCount),
+      decoders: Int(decoders.enqueuedCount))
   }
 }
 

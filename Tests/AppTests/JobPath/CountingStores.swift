@@ -58,15 +58,15 @@ struct CountingJobStore: JobStore, CacheStore {
     return try await store.purge(id, refusedAfter: lines)
   }
 
-  func endStopped(
+  func endStoppedJobs(
     _ count: Int, keptFor retention: Duration,
-    forgetting cached: @escaping @Sendable (Job) -> CachedImage?
-  ) async throws(StoreError) -> BatchEnds {
-    try await store.endStopped(count, keptFor: retention, forgetting: cached)
+    deleting cached: @escaping @Sendable (Job) -> CachedImage?
+  ) async throws(StoreError) -> StoppedBatchJobs {
+    try await store.endStoppedJobs(count, keptFor: retention, deleting: cached)
   }
 
-  func tidyBatches(idleFor idle: Duration, _ count: Int) async throws(StoreError) -> Int {
-    try await store.tidyBatches(idleFor: idle, count)
+  func closeAndExpireBatches(idleFor idle: Duration, _ count: Int) async throws(StoreError) -> Int {
+    try await store.closeAndExpireBatches(idleFor: idle, count)
   }
 
   func finishBatches() async throws(StoreError) -> Bool { try await store.finishBatches() }
@@ -78,9 +78,9 @@ struct CountingJobStore: JobStore, CacheStore {
     return try await store.retry(query, change)
   }
 
-  func abandon(_ id: BatchID, after lines: Int) async throws(StoreError) {
+  func deleteUnused(_ id: BatchID, after lines: Int) async throws(StoreError) {
     calls.count()
-    try await store.abandon(id, after: lines)
+    try await store.deleteUnused(id, after: lines)
   }
 
   func batch(_ id: BatchID) async throws(StoreError) -> Batch? {
@@ -109,7 +109,7 @@ struct CountingJobStore: JobStore, CacheStore {
   }
 
   func claim(
-    _ count: Int, for instance: Instance, room: OriginRoom, owners: OwnerRoom<Owner>
+    _ count: Int, for instance: Instance, room: OriginCapacity, owners: OwnerCapacity<Owner>
   ) async throws(StoreError) -> Claimed {
     calls.count()
     return try await store.claim(count, for: instance, room: room, owners: owners)
@@ -172,18 +172,18 @@ struct CountingJobStore: JobStore, CacheStore {
     return try await store.expire(count)
   }
 
-  func abandonedImages(
+  func unreferencedImages(
     _ count: Int, for instance: Instance
   ) async throws(StoreError) -> [ImageName] {
     calls.count()
-    return try await store.abandonedImages(count, for: instance)
+    return try await store.unreferencedImages(count, for: instance)
   }
 
-  func leavingImages(
+  func imagesPendingDeletion(
     _ count: Int, of instance: Instance
   ) async throws(StoreError) -> [ImageName] {
     calls.count()
-    return try await store.leavingImages(count, of: instance)
+    return try await store.imagesPendingDeletion(count, of: instance)
   }
 
   func keptImage(_ digest: ImageDigest) async throws(StoreError) -> KeptImage? {
@@ -191,14 +191,15 @@ struct CountingJobStore: JobStore, CacheStore {
     return try await store.keptImage(digest)
   }
 
-  func forget(_ images: [ImageName]) async throws(StoreError) {
+  func confirmDeletion(_ images: [ImageName]) async throws(StoreError) {
     calls.count()
-    try await store.forget(images)
+    try await store.confirmDeletion(images)
   }
 
-  func lose(_ image: ImageDigest, for instance: Instance) async throws(StoreError) -> LostImage? {
+  func markLost(_ image: ImageDigest, for instance: Instance) async throws(StoreError) -> LostImage?
+  {
     calls.count()
-    return try await store.lose(image, for: instance)
+    return try await store.markLost(image, for: instance)
   }
 
   func markOrphans(
@@ -215,9 +216,9 @@ struct CountingJobStore: JobStore, CacheStore {
     return try await store.addBytes(came, on: day)
   }
 
-  func forgetKeys(olderThan age: Duration, count: Int) async throws(StoreError) -> Int {
+  func deleteKeys(olderThan age: Duration, count: Int) async throws(StoreError) -> Int {
     calls.count()
-    return try await store.forgetKeys(olderThan: age, count: count)
+    return try await store.deleteKeys(olderThan: age, count: count)
   }
 
   func register(for lease: Duration) async throws(StoreError) -> Instance {
@@ -235,14 +236,14 @@ struct CountingJobStore: JobStore, CacheStore {
     try await store.retire(instance)
   }
 
-  func takeMessages(_ request: MessageRequest) async throws(StoreError) -> TakenMessages {
+  func claimMessages(_ request: MessageRequest) async throws(StoreError) -> ClaimedMessages {
     calls.count()
-    return try await store.takeMessages(request)
+    return try await store.claimMessages(request)
   }
 
-  func settle(_ message: WebhookMessage, by instance: Instance) async throws(StoreError) {
+  func saveResult(_ message: WebhookMessage, by instance: Instance) async throws(StoreError) {
     calls.count()
-    try await store.settle(message, by: instance)
+    try await store.saveResult(message, by: instance)
   }
 
   func messages(of subject: JobID) async throws(StoreError) -> [WebhookMessage] {
@@ -274,9 +275,11 @@ struct CountingJobStore: JobStore, CacheStore {
 
   var isExclusive: Bool { store.isExclusive }
 
-  func news(for instance: Instance) -> AsyncStream<News> { store.news(for: instance) }
+  func events(for instance: Instance) -> AsyncStream<InstanceEvent> { store.events(for: instance) }
 
-  func tell(_ news: News, from instance: Instance) { store.tell(news, from: instance) }
+  func publish(_ news: InstanceEvent, from instance: Instance) {
+    store.publish(news, from: instance)
+  }
 
   func counts() async throws(StoreError) -> StoreCounts {
     calls.count()
@@ -293,19 +296,19 @@ struct CountingJobStore: JobStore, CacheStore {
     try await store.touch(uses)
   }
 
-  func drop(_ ids: [CacheEntry.ID]) async throws(StoreError) {
+  func delete(_ ids: [CacheEntry.ID]) async throws(StoreError) {
     calls.count()
-    try await store.drop(ids)
+    try await store.delete(ids)
   }
 
-  func drop(keys: [Fingerprint]) async throws(StoreError) -> Int {
+  func delete(keys: [Fingerprint]) async throws(StoreError) -> Int {
     calls.count()
-    return try await store.drop(keys: keys)
+    return try await store.delete(keys: keys)
   }
 
-  func drop(resource: Fingerprint, count: Int) async throws(StoreError) -> [ImageDigest] {
+  func delete(resource: Fingerprint, count: Int) async throws(StoreError) -> [ImageDigest] {
     calls.count()
-    return try await store.drop(resource: resource, count: count)
+    return try await store.delete(resource: resource, count: count)
   }
 
   func clear() async throws(StoreError) -> Int {
@@ -318,12 +321,12 @@ struct CountingJobStore: JobStore, CacheStore {
     return try await store.variant(id)
   }
 
-  func keep(
+  func save(
     _ variant: StoredVariant, within limit: Int, releasing holder: JobID,
     lastUse: @escaping CacheEntry.LastUse
   ) async throws(StoreError) {
     calls.count()
-    try await store.keep(variant, within: limit, releasing: holder, lastUse: lastUse)
+    try await store.save(variant, within: limit, releasing: holder, lastUse: lastUse)
   }
 
   func cacheCounts() async throws(StoreError) -> (entries: Int, bytes: Int) {
@@ -383,17 +386,17 @@ struct CountingImageSpool: ImageSpool {
     return try await spool.removeUnfinished()
   }
 
-  func take(_ key: Fingerprint) async throws(StoreError) -> KeptTransfer? {
+  func takePartial(_ key: Fingerprint) async throws(StoreError) -> PartialTransfer? {
     calls.count()
-    return try await spool.take(key)
+    return try await spool.takePartial(key)
   }
 
-  func drop(_ key: Fingerprint) async throws(StoreError) {
+  func deletePartial(_ key: Fingerprint) async throws(StoreError) {
     calls.count("dropPartial")
-    try await spool.drop(key)
+    try await spool.deletePartial(key)
   }
 
-  var keptBytes: Int { spool.keptBytes }
+  var partialBytes: Int { spool.partialBytes }
 }
 
 private final class CountingStagedImage: StagedImage {
@@ -418,8 +421,8 @@ private final class CountingStagedImage: StagedImage {
     image.identify(key, response)
   }
 
-  func setAside() async throws(StoreError) {
+  func keepPartial() async throws(StoreError) {
     calls.count()
-    try await image.setAside()
+    try await image.keepPartial()
   }
 }

@@ -42,7 +42,7 @@ struct BatchDefaultsTests {
     return Job(
       id: JobID(at: .at(1_000 + Int64(line))), owner: batch.owner, submission: new.submission,
       priority: .normal, tags: new.tags, createdAt: batch.createdAt,
-      batch: BatchPlace(id: batch.id, line: line))
+      batch: BatchPosition(id: batch.id, line: line))
   }
 
   /// Opens a batch. Most of its lines equal the template.
@@ -64,7 +64,7 @@ struct BatchDefaultsTests {
       }
     }
     let added = BatchLines(after: 0, count: lines, jobs: jobs)
-    guard case .taken = try await store.base.add(added, to: batch.id, capacity: .max) else {
+    guard case .accepted = try await store.base.add(added, to: batch.id, capacity: .max) else {
       throw StoreError.unavailable(detail: "the lines were not taken")
     }
     return (batch, jobs)
@@ -144,9 +144,9 @@ struct BatchDefaultsTests {
     #expect(bytes < 300 * 800, "\(bytes)")
 
     #expect(try await store.base.purge(batch.id, refusedAfter: nil))
-    var ends = BatchEnds()
+    var ends = StoppedBatchJobs()
     repeat {
-      ends = try await store.base.endStopped(100, keptFor: .seconds(1)) { _ in nil }
+      ends = try await store.base.endStoppedJobs(100, keptFor: .seconds(1)) { _ in nil }
     } while ends.isMore
     #expect(try await store.base.job(jobs[0].id) == nil)
     #expect(try place.count(of: "batch_defaults") == 1)

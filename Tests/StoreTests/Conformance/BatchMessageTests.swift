@@ -57,7 +57,7 @@ struct BatchMessageTests {
     #expect(subject.id == batch.id && subject.state == .finished && subject.counts[.failure] == 2)
     #expect(try await store.base.messages(of: untold.id).isEmpty)
     #expect(others.count == 1)
-    #expect(try await store.base.tidyBatches(idleFor: .seconds(60), 9) == 0)
+    #expect(try await store.base.closeAndExpireBatches(idleFor: .seconds(60), 9) == 0)
     #expect(try await store.base.messages(of: batch.id) == [stored])
     #expect(try await store.base.waitingMessages() == 1)
 
@@ -99,7 +99,7 @@ struct BatchMessageTests {
     _ = try await store.base.open(idle, key: nil)
     // The webhook can be sent with the lines.
     let telling = BatchLines(after: 0, webhook: Self.webhook)
-    guard case .taken(let batch) = try await store.base.add(telling, to: idle.id, capacity: 9)
+    guard case .accepted(let batch) = try await store.base.add(telling, to: idle.id, capacity: 9)
     else {
       Issue.record("not taken")
       return
@@ -121,7 +121,7 @@ struct BatchMessageTests {
     store.clock.set(.at(100_000))
     _ = try await Self.finish(store)
     _ = try await store.base.endStopped(9, keptFor: .seconds(60))
-    _ = try await store.base.tidyBatches(idleFor: .seconds(60), 9)
+    _ = try await store.base.closeAndExpireBatches(idleFor: .seconds(60), 9)
     _ = try await Self.finish(store)
     for (id, state) in [
       (rejected.id, Batch.State.finished), (idle.id, .finished), (dropped.id, .cancelled),
@@ -149,7 +149,7 @@ struct BatchMessageTests {
     }
     // The crash comes before the check for finished batches.
     let store = try await jobs.reopened()
-    _ = try await store.base.tidyBatches(idleFor: .seconds(60), 9)
+    _ = try await store.base.closeAndExpireBatches(idleFor: .seconds(60), 9)
     let stored = try await store.base.messages(of: batch.id)
     #expect(stored.count == 1)
     #expect(try await store.base.messages(of: purged.id).count == 1)
@@ -161,18 +161,18 @@ struct BatchMessageTests {
     let instance = try await store.instance
     store.clock.set(.at(40))
     var message = try #require(
-      try await store.base.takeMessages(
+      try await store.base.claimMessages(
         MessageRequest(by: instance, sending: [], count: 9, perHost: 9)
       ).messages.first)
     #expect(message == stored[0])
     store.clock.set(.at(1 << 30))
     _ = try await store.base.expire(9)
-    #expect(try await store.base.tidyBatches(idleFor: .seconds(60), 9) == 1)
+    #expect(try await store.base.closeAndExpireBatches(idleFor: .seconds(60), 9) == 1)
     #expect(try await store.base.batch(batch.id) == nil && lines.count == 1)
     #expect(try await store.base.messages(of: batch.id).count == 1)
-    message.note(
+    message.recordAnswer(
       WebhookAnswer(at: .at(1 << 30), time: .zero, status: 200), under: .standard, dice: 0)
-    try await store.base.settle(message, by: instance)
+    try await store.base.saveResult(message, by: instance)
     #expect(try await store.base.messages(of: batch.id).isEmpty)
     await store.close()
   }

@@ -15,7 +15,7 @@ struct BatchStoreTests {
     let batch = Batch.sample(1)
     #expect(try await store.base.open(batch, key: nil) == .opened)
     let lines = BatchLines.sample(batch, after: 0, lines: [1, 2, 4], rejected: [3], count: 5)
-    guard case .taken(let taken) = try await store.base.add(lines, to: batch.id, capacity: 3)
+    guard case .accepted(let taken) = try await store.base.add(lines, to: batch.id, capacity: 3)
     else {
       Issue.record("not taken")
       return
@@ -137,7 +137,7 @@ struct BatchStoreTests {
     #expect(try await store.base.open(.sample(2, key: "k"), key: key) == .repeated(batch.id))
     key.fingerprint = .sample(2)
     #expect(try await store.base.open(.sample(2, key: "k"), key: key) == .keyReused)
-    try await store.base.abandon(batch.id, after: 0)
+    try await store.base.deleteUnused(batch.id, after: 0)
     #expect(try await store.base.batch(batch.id) == nil)
     #expect(try await store.base.open(.sample(2, key: "k"), key: key) == .opened)
     await store.close()
@@ -156,7 +156,7 @@ struct BatchStoreTests {
       #expect(try await store.base.batch(batch.id)?.content == content)
       content.add("http://a/1".utf8, in: BatchContent.Context())
       let lines = BatchLines(after: 0, count: 1, content: content)
-      guard case .taken(let taken) = try await store.base.add(lines, to: batch.id, capacity: 9)
+      guard case .accepted(let taken) = try await store.base.add(lines, to: batch.id, capacity: 9)
       else { throw StoreError.full }
       #expect(taken.content == content)
       _ = try await store.base.add(BatchLines(after: 1, count: 1), to: batch.id, capacity: 9)
@@ -209,10 +209,10 @@ struct BatchStoreTests {
     #expect(try await store.base.batch(batch.id) == closed)
     #expect(try await store.base.open(.sample(3), key: key) == .repeated(batch.id))
     _ = try await store.base.open(empty, key: nil)
-    try await store.base.abandon(empty.id, after: 1)
+    try await store.base.deleteUnused(empty.id, after: 1)
     #expect(try await store.base.batch(empty.id)?.state == .receiving)
     _ = try await store.base.close(empty.id)
-    try await store.base.abandon(empty.id, after: 0)
+    try await store.base.deleteUnused(empty.id, after: 0)
     #expect(try await store.base.batch(empty.id)?.state == .finished)
     try await store.audit()
     await store.close()
@@ -228,7 +228,7 @@ struct BatchStoreTests {
     _ = try await store.base.add(lines, to: batch.id, capacity: 3)
     let webhook = Webhook(url: SourceURL("https://a.example/")!, events: [.batchFinished])
     let telling = BatchLines(after: 3, webhook: webhook)
-    guard case .taken(let now) = try await store.base.add(telling, to: batch.id, capacity: 1)
+    guard case .accepted(let now) = try await store.base.add(telling, to: batch.id, capacity: 1)
     else {
       Issue.record("not taken")
       return
@@ -433,7 +433,7 @@ struct BatchStoreTests {
           owner: batch.owner,
           submission: Submission(source: .url(SourceURL("\(long)\(line)")!, lowData: nil)),
           priority: .normal, tags: [], createdAt: batch.createdAt,
-          batch: BatchPlace(id: batch.id, line: line))
+          batch: BatchPosition(id: batch.id, line: line))
       }
       let rejected = Set(1...12).subtracting(taken).sorted().map {
         RejectedLine(line: $0, url: long, code: "invalid_url", detail: "none")
@@ -562,12 +562,12 @@ struct BatchStoreTests {
           return true
         })
       _ = try await store.reserve(.sample(20 + line), bytes: 3, as: holder, limit: .max / 2)
-      try await store.keep(Self.variant(line), within: .max, releasing: holder)
+      try await store.save(Self.variant(line), within: .max, releasing: holder)
     }
     #expect(try await store.cacheCounts() == (9, 30))
     #expect(try await store.base.purge(batch.id))
     for portion in 1...4 {
-      let ends = try await store.base.endStopped(1, keptFor: .seconds(60)) { job in
+      let ends = try await store.base.endStoppedJobs(1, keptFor: .seconds(60)) { job in
         job.batch.map { CachedImage(.sample($0.line), under: [Self.key($0.line)]) }
       }
       #expect(ends.removed.count == (portion < 4 ? 1 : 0))
@@ -583,7 +583,7 @@ struct BatchStoreTests {
       }
     }
     #expect(try await store.cacheCounts() == (3, 21))
-    let abandoned = try await store.abandonedImages(9)
+    let abandoned = try await store.unreferencedImages(9)
     #expect(Set(abandoned) == [.sample(21), .sample(22), .sample(23)])
     try await store.audit()
     await store.close()
@@ -719,9 +719,9 @@ struct BatchStoreTests {
     _ = try await store.base.add(
       .sample(batch, after: 0, lines: [1], rejected: [2]), to: batch.id, capacity: 9)
     store.clock.set(.at(1_000))
-    #expect(try await store.base.tidyBatches(idleFor: .seconds(1), 9) == 0)
+    #expect(try await store.base.closeAndExpireBatches(idleFor: .seconds(1), 9) == 0)
     store.clock.set(.at(3_000))
-    #expect(try await store.base.tidyBatches(idleFor: .seconds(1), 9) == 1)
+    #expect(try await store.base.closeAndExpireBatches(idleFor: .seconds(1), 9) == 1)
     #expect(try await store.base.batch(batch.id)?.state == .running)
     let claimed = try #require(try await store.claimOne(at: .at(3_000)))
     _ = try await store.complete(
@@ -732,9 +732,9 @@ struct BatchStoreTests {
     // The batch expires together with the last of its jobs.
     #expect(try await store.base.batch(batch.id)?.expiresAt == .at(7_204_000))
     store.clock.set(.at(7_203_000))
-    #expect(try await store.base.tidyBatches(idleFor: .seconds(1), 9) == 0)
+    #expect(try await store.base.closeAndExpireBatches(idleFor: .seconds(1), 9) == 0)
     #expect(try await store.expire(9, at: .at(7_204_001)).count == 1)
-    #expect(try await store.base.tidyBatches(idleFor: .seconds(1), 9) == 1)
+    #expect(try await store.base.closeAndExpireBatches(idleFor: .seconds(1), 9) == 1)
     #expect(try await store.base.batch(batch.id) == nil)
     try await store.audit()
     await store.close()
@@ -751,7 +751,7 @@ struct BatchStoreTests {
     _ = try await store.base.open(idle, key: nil)
     store.clock.set(.at(50_000))
     var tidied = 0
-    for _ in 0..<2 { tidied += try await store.base.tidyBatches(idleFor: .seconds(1), 9) }
+    for _ in 0..<2 { tidied += try await store.base.closeAndExpireBatches(idleFor: .seconds(1), 9) }
     #expect(tidied == 1)
     #expect(try await store.base.batch(idle.id)?.state == .finished)
     await store.close()
@@ -837,7 +837,7 @@ extension BatchLines {
         submission: Submission(
           source: .url(SourceURL("https://example.org/\(line)")!, lowData: nil)),
         priority: .normal, tags: [], createdAt: batch.createdAt,
-        batch: BatchPlace(id: batch.id, line: line))
+        batch: BatchPosition(id: batch.id, line: line))
     }
     let rejected = rejected.map {
       RejectedLine(line: $0, url: "x", code: "invalid_url", detail: "none")

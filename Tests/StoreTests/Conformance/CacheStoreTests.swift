@@ -50,7 +50,7 @@ struct CacheStoreTests {
     try await Self.keep(new, store)
     #expect(try await store.entries(for: [new.id.key]) == [[new]])
     #expect(try await store.cacheCounts() == (1, 20))
-    #expect(try await store.abandonedImages(9) == [.sample(1)])
+    #expect(try await store.unreferencedImages(9) == [.sample(1)])
     try await store.audit()
     await store.close()
   }
@@ -72,7 +72,7 @@ struct CacheStoreTests {
     _ = try await store.complete(Completion([], cacheLimit: 19) { _ in false })
     #expect(try await store.entries(for: keys).map(\.isEmpty) == [false, true, true, true])
     #expect(try await store.cacheCounts() == (1, 10))
-    #expect(try await store.abandonedImages(9).count == 3)
+    #expect(try await store.unreferencedImages(9).count == 3)
     try await store.audit()
     await store.close()
   }
@@ -123,8 +123,8 @@ struct CacheStoreTests {
     _ = try await store.complete(Completion([], entry: entry) { _ in false })
     #expect(try await store.cacheCounts() == (0, 0))
     try await Self.keep(entry, store)
-    try await store.drop([entry.id])
-    #expect(try await store.abandonedImages(9) == [.sample(1)])
+    try await store.delete([entry.id])
+    #expect(try await store.unreferencedImages(9) == [.sample(1)])
     _ = try await store.complete(Completion([], entry: entry) { _ in false })
     #expect(try await store.cacheCounts() == (0, 0))
     try await store.audit()
@@ -164,11 +164,11 @@ struct CacheStoreTests {
     let entry = try CacheEntry.sample(1, .sample(1), bytes: 10)
     try await Self.keep(entry, store)
     #expect(try await store.remove(job.id))
-    #expect(try await store.abandonedImages(9) == [])
+    #expect(try await store.unreferencedImages(9) == [])
     #expect(try await store.refers(to: .sample(1)))
-    #expect(try await store.drop(key: entry.id.key) == 1)
+    #expect(try await store.delete(key: entry.id.key) == 1)
     #expect(try await !store.refers(to: .sample(1)))
-    #expect(try await store.abandonedImages(9) == [.sample(1)])
+    #expect(try await store.unreferencedImages(9) == [.sample(1)])
     await store.close()
   }
 
@@ -189,12 +189,12 @@ struct CacheStoreTests {
     let found = try await store.entries(for: [entries[0].id.key, other.id.key])
     #expect(found == [Array(entries[8...]), [other]])
     #expect(try await store.cacheCounts() == (33, 170), "sixteen images, and the other's")
-    #expect(try await Set(store.abandonedImages(99)) == [.sample(0), .sample(2), .sample(3)])
+    #expect(try await Set(store.unreferencedImages(99)) == [.sample(0), .sample(2), .sample(3)])
     for number in 0..<40 {
       let variant = StoredVariant.sample(1, number, .sample(50), bytes: 10)
       let holder = JobID(at: .at(1))
       _ = try await store.reserve(variant.digest, bytes: 10, as: holder, limit: .max / 2)
-      try await store.keep(variant, within: .max, releasing: holder)
+      try await store.save(variant, within: .max, releasing: holder)
     }
     #expect(try await store.cacheCounts() == (73, 180))
     try await store.audit()
@@ -210,12 +210,12 @@ struct CacheStoreTests {
     for number in 0..<9 {
       try await Self.keep(.sample(number % 3, selector: number, .sample(number), bytes: 10), store)
     }
-    #expect(try await store.drop(key: Fingerprint(of: ["1"])) == 3)
-    #expect(try await store.drop(key: Fingerprint(of: ["1"])) == 0)
+    #expect(try await store.delete(key: Fingerprint(of: ["1"])) == 3)
+    #expect(try await store.delete(key: Fingerprint(of: ["1"])) == 0)
     #expect(try await store.clear() == 6)
     #expect(try await store.clear() == 0)
     #expect(try await store.cacheCounts() == (0, 0))
-    #expect(try await store.abandonedImages(99).count == 9)
+    #expect(try await store.unreferencedImages(99).count == 9)
     try await store.audit()
     await store.close()
   }
@@ -277,7 +277,7 @@ struct CachePartitionTests {
     let name = Fingerprint(of: ["1"])
     var gone: [ImageDigest] = []
     for count in [2, 1, 0] {
-      let some = try await store.drop(resource: name, count: 2)
+      let some = try await store.delete(resource: name, count: 2)
       #expect(some.count == count)
       gone += some
       try await store.audit()
@@ -307,7 +307,7 @@ struct CachePartitionTests {
     let variant = StoredVariant.sample(1, 1, .sample(6), bytes: 10)
     let holder = JobID(at: .at(1))
     _ = try await store.reserve(variant.digest, bytes: 10, as: holder, limit: .max / 2)
-    try await store.keep(variant, within: 40, releasing: holder) { _ in .at(20) }
+    try await store.save(variant, within: 40, releasing: holder) { _ in .at(20) }
     #expect(try await store.cacheCounts() == (2, 40))
     try await store.audit()
     await store.close()

@@ -88,7 +88,7 @@ struct ClaimingTests {
   func manyDue(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
-    let count = Dequeue.maxLooks + 1
+    let count = Dequeue.maxRowsPerClaim + 1
     let batch = (0..<Int64(count)).map { Job.sample($0, priority: $0 == 7 ? .high : .normal) }
     _ = try await store.submit(batch, key: nil, capacity: QueueCapacity(count))
     let claims = try await store.claim(count, at: .at(9)).jobs.map(\.claim)

@@ -106,7 +106,7 @@ struct CompletingTests {
       Completion([lost], entry: entry, releasing: holder, change: Self.succeed(.sample(1)))
     ).jobs
     #expect(completed == [nil])
-    #expect(try await store.abandonedImages(9) == [], "the entry refers to it")
+    #expect(try await store.unreferencedImages(9) == [], "the entry refers to it")
     #expect(try await store.cacheCounts() == (1, 10))
     try await store.audit()
     await store.close()
@@ -120,7 +120,7 @@ struct CompletingTests {
     let (job, claim) = try #require(await store.claimOne())
     let gone = try #require(await store.succeed(5, with: .sample(1), bytes: 10))
     #expect(try await store.remove(gone.id))
-    #expect(try await store.abandonedImages(9) == [.sample(1)])
+    #expect(try await store.unreferencedImages(9) == [.sample(1)])
     // The image is pending deletion and was not reserved.
     await #expect(throws: StoreError.self) {
       try await store.complete(Completion([claim], change: Self.succeed(.sample(1))))
@@ -173,10 +173,10 @@ struct AnsweredJobTests {
     #expect(try await store.submit(batch, key: key, capacity: 9) == .imageGone)
     let gone = try #require(await store.succeed(1, with: .sample(1), bytes: 10))
     #expect(try await store.remove(gone.id))
-    #expect(try await store.abandonedImages(9) == [.sample(1)])
+    #expect(try await store.unreferencedImages(9) == [.sample(1)])
     #expect(try await store.submit(batch, key: key, capacity: 9) == .imageGone)
     #expect(try await store.counts().jobs[.queued] == 0)
-    try await store.forget([.sample(1)])
+    try await store.confirmDeletion([.sample(1)])
     #expect(try await store.submit([.sample(3)], key: key, capacity: 9) == .accepted)
     try await store.audit()
     await store.close()
@@ -190,7 +190,7 @@ struct AnsweredJobTests {
     let gone = try #require(await store.succeed(1, with: .sample(1), bytes: 10))
     #expect(try await store.remove(gone.id))
     #expect(try await store.submit(Self.answered(2, .sample(1))) == .accepted)
-    #expect(try await store.abandonedImages(9) == [])
+    #expect(try await store.unreferencedImages(9) == [])
     await store.close()
   }
 }
@@ -273,7 +273,7 @@ extension CompletingTests {
     #expect(try await !store.refers(to: .sample(1)))
     #expect(try await store.job(job.id)?.image?.bundle?.bytes == 10)
     #expect(try await store.counts().imageBytes == 50)
-    #expect(try await store.abandonedImages(9) == [.sample(1)])
+    #expect(try await store.unreferencedImages(9) == [.sample(1)])
     try await store.audit()
     // The bundle of variants is evicted like an image.
     let made = try await store.reserve(.sample(3), bytes: 95, as: load, limit: 100)

@@ -50,7 +50,7 @@ struct CrowdedImageTests {
     #expect(try await Self.jobs(having: crowded, store) == 2 * portion + 102)
     #expect(
       try await store.reserve(.sample(4), bytes: 40, as: fourth, limit: 100)
-        == .noRoomYet(evicted: []))
+        == .incomplete(evicted: []))
     #expect(try await Self.jobs(having: crowded, store) == portion + 102)
     try await store.audit()
 
@@ -83,7 +83,7 @@ struct CrowdedImageTests {
     let digest = ImageDigest.sample(1)
     let first = try #require(await store.succeed(1, with: digest, bytes: 40))
     let sharing = try await Self.share(digest, by: Self.portion + 100, store)
-    #expect(try await Set(store.lose(digest) ?? []) == Set(sharing + [first.id]))
+    #expect(try await Set(store.markLost(digest) ?? []) == Set(sharing + [first.id]))
     #expect(try await !store.refers(to: digest))
     #expect(try await store.job(sharing[0])?.image?.isKept == false)
     #expect(

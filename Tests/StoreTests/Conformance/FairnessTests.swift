@@ -19,7 +19,7 @@ struct FairnessTests {
         submission: Submission(
           source: .url(SourceURL("https://o\(line % 50).example/\(number)/\(line)")!, lowData: nil)),
         priority: priority, tags: [], createdAt: .at(number),
-        batch: BatchPlace(id: batch.id, line: line))
+        batch: BatchPosition(id: batch.id, line: line))
     }
     _ = try await store.base.add(
       BatchLines(after: 0, count: count, jobs: jobs), to: batch.id, capacity: .max)
@@ -61,7 +61,7 @@ struct FairnessTests {
       _ = try await Self.batch(store, Int64(number), 60, priority: Priority.allCases[number])
     }
     // This parks some of anna's jobs.
-    let parking = OriginRoom(usual: 0)
+    let parking = OriginCapacity(usual: 0)
     #expect(try await store.claim(99, at: .at(20), room: parking).jobs.isEmpty)
     for number in 0..<40 {
       _ = try await store.submit(
@@ -70,20 +70,20 @@ struct FairnessTests {
           url: "https://b.example/\(number)"))
     }
     var workers = SharedCapacity<Owner>()
-    workers.hold(16, for: Owner("anna"))
-    workers.note(Owner("ben"), at: .at(89_000))
+    workers.acquireUnchecked(16, for: Owner("anna"))
+    workers.recordDemand(of: Owner("ben"), at: .at(89_000))
     // Anna's jobs are old, and every eighth claim considers the age.
-    let owners = OwnerRoom(workers, of: 32, at: .at(90_000))
+    let owners = OwnerCapacity(workers, of: 32, at: .at(90_000))
     let first = try await store.claim(16, at: .at(90_000), owners: owners)
     #expect(first.jobs.map(\.job.owner.name) == Array(repeating: "ben", count: 8))
     #expect(!first.isQueueEmpty)
-    workers.hold(8, for: Owner("ben"))
-    let none = OwnerRoom(workers, of: 32, at: .at(90_000))
+    workers.acquireUnchecked(8, for: Owner("ben"))
+    let none = OwnerCapacity(workers, of: 32, at: .at(90_000))
     #expect(try await store.claim(8, at: .at(90_000), owners: none).jobs.isEmpty)
     workers.release(4, of: Owner("anna"))
     workers.release(2, of: Owner("ben"))
     // Six jobs fit; anna may have four of them.
-    let rest = OwnerRoom(workers, of: 32, at: .at(90_000))
+    let rest = OwnerCapacity(workers, of: 32, at: .at(90_000))
     let next = try await store.claim(14, at: .at(90_000), owners: rest).jobs.map(\.job.owner.name)
     #expect(next.count == 6 && next.count { $0 == "anna" } == 4)
     try await store.audit()
@@ -104,11 +104,11 @@ struct FairnessTests {
       }
     }
     var workers = SharedCapacity<Owner>()
-    workers.hold(12, for: Owner("anna"))
-    let owners = OwnerRoom(workers, of: 16, at: .at(50))
+    workers.acquireUnchecked(12, for: Owner("anna"))
+    let owners = OwnerCapacity(workers, of: 16, at: .at(50))
     let claimed = try await store.claim(4, at: .at(50), owners: owners).jobs.map(\.job.owner.name)
     #expect(Set(claimed) == ["ben", "carl"] && claimed.count == 2)
-    let alone = OwnerRoom(SharedCapacity<Owner>(), of: 3, at: .at(50))
+    let alone = OwnerCapacity(SharedCapacity<Owner>(), of: 3, at: .at(50))
     #expect(try await store.claim(3, at: .at(50), owners: alone).jobs.count == 3)
     try await store.audit()
     await store.close()
@@ -147,7 +147,7 @@ struct FairnessTests {
       }
     }
     // One origin has no capacity at first.
-    var room = OriginRoom(usual: 1_000, exceptions: ["https://b.example": 0])
+    var room = OriginCapacity(usual: 1_000, exceptions: ["https://b.example": 0])
     var owners: Set<String> = []
     for _ in 0..<3 {
       owners.formUnion(

@@ -36,7 +36,7 @@ struct ImageReservationTests {
     #expect(reservation == .reserved(evicted: [.sample(1)]))
     for job in [first, sharing] {
       var expected = job
-      expected.loseImage()
+      expected.markImageEvicted()
       #expect(try await store.job(job.id) == expected)
     }
     #expect(try await store.job(second.id) == second)
@@ -58,18 +58,18 @@ struct ImageReservationTests {
     let other = try #require(await store.succeed(3, with: .sample(2), bytes: 40))
     let holder = JobID(at: .at(4))
     _ = try await store.reserve(.sample(1), bytes: 40, as: holder, limit: 200)
-    #expect(try await store.lose(.sample(1)) == nil)
+    #expect(try await store.markLost(.sample(1)) == nil)
     #expect(try await store.job(first.id) == first)
     try await store.release(holder)
-    #expect(try await Set(store.lose(.sample(1)) ?? []) == [first.id, sharing.id])
+    #expect(try await Set(store.markLost(.sample(1)) ?? []) == [first.id, sharing.id])
     #expect(try await store.job(first.id)?.image?.isKept == false)
     #expect(try await store.job(other.id) == other)
-    #expect(try await store.lose(.sample(1)) == nil, "it is pending deletion")
-    #expect(try await store.lose(.sample(9)) == nil)
+    #expect(try await store.markLost(.sample(1)) == nil, "it is pending deletion")
+    #expect(try await store.markLost(.sample(9)) == nil)
     #expect(try await store.counts().imageBytes == 40)
     #expect(
       try await store.reserve(.sample(1), bytes: 40, as: holder, limit: 200) == .pendingDeletion)
-    try await store.forget([.sample(1)])
+    try await store.confirmDeletion([.sample(1)])
     #expect(
       try await store.reserve(.sample(1), bytes: 40, as: holder, limit: 200)
         == .reserved(evicted: []))
@@ -133,7 +133,7 @@ struct ImageReservationTests {
       $0.succeed(with: .sample(1), bytes: 60, at: .at(5))
       return true
     }
-    #expect(try await store.abandonedImages(9) == [])
+    #expect(try await store.unreferencedImages(9) == [])
     let other = try await store.reserve(
       .sample(2), bytes: 60, as: JobID(at: .at(6)), limit: 100)
     #expect(other == .reserved(evicted: [.sample(1)]))
@@ -155,13 +155,13 @@ struct ImageReservationTests {
     _ = try await store.reserve(.sample(1), bytes: 10, as: holder, limit: 100)
     _ = try await store.reserve(.sample(2), bytes: 10, as: holder, limit: 100)
     _ = try await store.reserve(.sample(3), bytes: 10, as: other, limit: 100)
-    #expect(try await store.abandonedImages(9) == [])
+    #expect(try await store.unreferencedImages(9) == [])
     _ = try await store.update(job.id, under: claim) { $0.cancel(at: .at(4), keptFor: .zero) }
     #expect(
-      try await store.abandonedImages(9) == [], "the reservation does not belong to the claim")
+      try await store.unreferencedImages(9) == [], "the reservation does not belong to the claim")
     let completion = Completion([claim], releasing: holder) { _ in true }
     #expect(try await store.complete(completion).jobs == [nil])
-    #expect(try await Set(store.abandonedImages(9)) == [.sample(1), .sample(2)])
+    #expect(try await Set(store.unreferencedImages(9)) == [.sample(1), .sample(2)])
     #expect(try await store.refers(to: .sample(3)))
     try await store.audit()
     await store.close()
@@ -175,12 +175,12 @@ struct ImageReservationTests {
     let store = jobs.store
     let job = try #require(await store.succeed(1, with: .sample(1), bytes: 10))
     #expect(try await store.remove(job.id))
-    #expect(try await store.abandonedImages(9) == [.sample(1)])
-    #expect(try await store.abandonedImages(9) == [], "each image is returned once")
+    #expect(try await store.unreferencedImages(9) == [.sample(1)])
+    #expect(try await store.unreferencedImages(9) == [], "each image is returned once")
     let holder = JobID(at: .at(2))
     #expect(
       try await store.reserve(.sample(1), bytes: 10, as: holder, limit: 100) == .pendingDeletion)
-    try await store.forget([.sample(1)])
+    try await store.confirmDeletion([.sample(1)])
     let taken = try await store.reserve(.sample(1), bytes: 10, as: holder, limit: 100)
     #expect(taken == .reserved(evicted: []))
     await store.close()
@@ -204,7 +204,7 @@ struct ImageReservationTests {
     #expect(
       try await store.reserve(.sample(4), bytes: 10, as: publisher, limit: 100) == .pendingDeletion)
     #expect(try await store.counts().images == 3)
-    try await store.forget([.sample(4)])
+    try await store.confirmDeletion([.sample(4)])
     let taken = try await store.reserve(.sample(4), bytes: 10, as: publisher, limit: 100)
     #expect(taken == .reserved(evicted: []))
     try await store.audit()
@@ -213,7 +213,7 @@ struct ImageReservationTests {
     // is found again.
     let next = try await jobs.reopened()
     _ = try await next.recover()
-    #expect(try await next.abandonedImages(9).contains(.sample(5)) == false)
+    #expect(try await next.unreferencedImages(9).contains(.sample(5)) == false)
     #expect(try await next.markOrphans([.sample(5)]) == [.sample(5)])
     try await next.audit()
     await next.close()
@@ -225,7 +225,7 @@ struct ImageReservationTests {
   func forgottenTooLate(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     _ = try await jobs.store.succeed(1, with: .sample(1), bytes: 10)
-    try await jobs.store.forget([.sample(1), .sample(2)])
+    try await jobs.store.confirmDeletion([.sample(1), .sample(2)])
     #expect(try await jobs.store.refers(to: .sample(1)))
     #expect(try await jobs.store.counts().images == 1)
     await jobs.store.close()
@@ -238,7 +238,7 @@ struct ImageReservationTests {
     #expect(try await jobs.store.remove(job.id))
     let holder = JobID(at: .at(2))
     _ = try await jobs.store.reserve(.sample(1), bytes: 10, as: holder, limit: 100)
-    #expect(try await jobs.store.abandonedImages(9) == [])
+    #expect(try await jobs.store.unreferencedImages(9) == [])
     await jobs.store.close()
   }
 
@@ -249,7 +249,7 @@ struct ImageReservationTests {
     let jobs = try OpenJobs(adapter)
     let gone = try #require(await jobs.store.succeed(1, with: .sample(1), bytes: 10))
     _ = try await jobs.store.remove(gone.id)
-    #expect(try await jobs.store.abandonedImages(9) == [.sample(1)])
+    #expect(try await jobs.store.unreferencedImages(9) == [.sample(1)])
     _ = try await jobs.store.submit(.sample(2))
     let (job, claim) = try #require(await jobs.store.claimOne())
     _ = try await jobs.store.reserve(.sample(2), bytes: 10, as: claim.job, limit: 100)
@@ -261,9 +261,9 @@ struct ImageReservationTests {
     var requeued = job
     requeued.requeue()
     #expect(try await store.job(job.id) == requeued)
-    #expect(try await store.abandonedImages(2).count == 2)
-    #expect(try await store.abandonedImages(9).count == 1)
-    try await store.forget([.sample(1), .sample(2), .sample(3)])
+    #expect(try await store.unreferencedImages(2).count == 2)
+    #expect(try await store.unreferencedImages(9).count == 1)
+    try await store.confirmDeletion([.sample(1), .sample(2), .sample(3)])
     let counts = try await store.counts()
     #expect(counts.images == 0 && counts.imageBytes == 0)
     #expect(counts.jobs[.queued] == 1 && counts.jobs[.loading] == 0)

@@ -18,7 +18,7 @@ struct ImageShareTests {
     let holder = JobID(at: .at(number))
     let room = try await store.reserve(digest, bytes: bytes, as: holder, limit: limit)
     guard case .reserved(let evicted) = room else { throw StoreError.full }
-    try await store.forget(evicted)
+    try await store.confirmDeletion(evicted)
     let moment = moment ?? number
     _ = try await store.complete(
       Completion([claim], releasing: holder) {

@@ -149,14 +149,14 @@ struct LeaseTests {
       let digest = ImageDigest.sample(20 + number)
       _ = try await base.reserve(digest, bytes: 10, as: gone, of: instance, limit: 1_000)
       try await base.release(gone)
-      #expect(try await base.abandonedImages(1, for: instance).map(\.digest) == [digest])
+      #expect(try await base.unreferencedImages(1, for: instance).map(\.digest) == [digest])
     }
     #expect(try await base.counts().images == 2)
     two.store.clock.set(.at(10_001))
     #expect(try await base.recoverExpired(9).isEmpty)
     #expect(try await !two.store.refers(to: .sample(0)))
     #expect(try await two.store.refers(to: .sample(1)))
-    let left = try await base.abandonedImages(9, for: two.other).map(\.digest)
+    let left = try await base.unreferencedImages(9, for: two.other).map(\.digest)
     #expect(Set(left) == [.sample(0), .sample(20)], "its bytes may still exist")
     let orphans = try await base.markOrphans(
       [ImageName(.sample(10)), ImageName(.sample(11))], for: two.other)
@@ -188,31 +188,31 @@ struct LeaseTests {
   func news(adapter: StoreAdapter) async throws {
     let two = try await Two(adapter)
     let base = two.store.base
-    let (own, others) = (base.news(for: two.lost), base.news(for: two.other))
-    let published: [News] = [
-      .queued, .awaited(Fingerprint(of: ["y"])),
+    let (own, others) = (base.events(for: two.lost), base.events(for: two.other))
+    let published: [InstanceEvent] = [
+      .queued, .equalQueued(Fingerprint(of: ["y"])),
       .originPaused("https://a.example:81", .milliseconds(1_500)), .changed(two.claims[0].job),
       .removed([two.claims[0].job]),
       .purged(two.claims[0].job, partial: Fingerprint(of: ["x"])),
       .batchPurged(JobID(at: Timestamp(milliseconds: 5))), .followed([two.claims[0].job]),
       .progress(two.claims[0].job, version: 7, ProgressReport(of: .sample(1))),
-      .imagesGone([ImageDigest(of: [1]), ImageDigest(of: [2])]), .cacheDropped,
+      .imagesDeleted([ImageDigest(of: [1]), ImageDigest(of: [2])]), .cacheDeleted,
       .constrained(true),
     ]
-    for news in published { base.tell(news, from: two.lost) }
-    base.tell(.lost, from: two.other)
+    for news in published { base.publish(news, from: two.lost) }
+    base.publish(.lost, from: two.other)
     try await base.retire(two.lost)
     try await base.retire(two.other)
-    var received: [News] = []
+    var received: [InstanceEvent] = []
     for await news in others {
       // Heartbeats are sent from time to time.
-      if case .heard = news { continue }
+      if case .heartbeat = news { continue }
       received.append(news)
     }
     #expect(received == published)
     received = []
     for await news in own {
-      if case .heard = news { continue }
+      if case .heartbeat = news { continue }
       received.append(news)
     }
     #expect(received == [.lost])

@@ -93,12 +93,12 @@ struct MessageTests {
     for job in [near, far] { _ = try await store.update(job.id, under: nil, Self.cancel) }
     store.clock.set(.at(10))
     let request = MessageRequest(by: instance, sending: [], count: 9, perHost: 2)
-    for var message in try await store.base.takeMessages(request).messages {
+    for var message in try await store.base.claimMessages(request).messages {
       let moment = message.host == "b.example" ? 38 * day : 37 * day
-      message.note(Self.taken(status: 500, at: moment), under: .standard, dice: 0)
-      try await store.base.settle(message, by: instance)
+      message.recordAnswer(Self.taken(status: 500, at: moment), under: .standard, dice: 0)
+      try await store.base.saveResult(message, by: instance)
     }
-    let due = try await store.base.takeMessages(request)
+    let due = try await store.base.claimMessages(request)
     #expect(due.messages.map(\.host) == ["b.example"])
     #expect(due.nextDue == .at(37 * day + 5_000))
     await store.close()
@@ -117,11 +117,11 @@ struct MessageTests {
       _ = try await store.update(job.id, under: nil) { $0.fetchAgain(at: .at(8), from: .regular) }
     }
     func send() async throws -> WebhookMessage? {
-      let taken = try await store.base.takeMessages(
+      let taken = try await store.base.claimMessages(
         MessageRequest(by: instance, sending: [], count: 9, perHost: 2))
       guard var message = taken.messages.first else { return nil }
-      message.note(Self.taken(), under: .standard, dice: 0)
-      try await store.base.settle(message, by: instance)
+      message.recordAnswer(Self.taken(), under: .standard, dice: 0)
+      try await store.base.saveResult(message, by: instance)
       return message
     }
     _ = try await store.submit(job)
@@ -158,21 +158,21 @@ struct MessageTests {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let instance = try await store.instance
-    func take(_ sending: WebhookMessage...) async throws -> TakenMessages {
-      try await store.base.takeMessages(
+    func take(_ sending: WebhookMessage...) async throws -> ClaimedMessages {
+      try await store.base.claimMessages(
         MessageRequest(by: instance, sending: Set(sending.map(\.id)), count: 9, perHost: 2))
     }
     let job = Self.job(1)
     _ = try await store.submit(job)
-    #expect(try await take() == TakenMessages())
+    #expect(try await take() == ClaimedMessages())
     store.clock.set(.at(10))
     _ = try await store.update(job.id, under: nil, Self.cancel)
     var message = try #require(try await take().messages.first)
     #expect(try await take(message).messages.isEmpty)
 
-    message.note(
+    message.recordAnswer(
       Self.taken(status: 500), under: WebhookSchedule(waits: [.seconds(60)]), dice: 0)
-    try await store.base.settle(message, by: instance)
+    try await store.base.saveResult(message, by: instance)
     let later = try await take()
     #expect(later.messages.isEmpty && later.nextDue == .at(60_020))
     store.clock.set(.at(60_020))
@@ -180,9 +180,9 @@ struct MessageTests {
     // The answer was lost: the instance does not know that it holds the message.
     #expect(try await take().messages == [message])
 
-    message.note(Self.taken(), under: .standard, dice: 0)
-    try await store.base.settle(message, by: instance)
-    #expect(try await take() == TakenMessages())
+    message.recordAnswer(Self.taken(), under: .standard, dice: 0)
+    try await store.base.saveResult(message, by: instance)
+    #expect(try await take() == ClaimedMessages())
     #expect(try await store.base.messages(of: job.id) == [message])
     #expect(message.state == .delivered && message.tries.map(\.status) == [500, 200])
     let again = try #require(try await store.base.sendAgain(of: job.id))
@@ -200,7 +200,7 @@ struct MessageTests {
     let store = jobs.store
     let instance = try await store.instance
     func take(_ sending: WebhookMessage...) async throws -> [WebhookMessage] {
-      try await store.base.takeMessages(
+      try await store.base.claimMessages(
         MessageRequest(by: instance, sending: Set(sending.map(\.id)), count: 9, perHost: 2)
       ).messages
     }
@@ -213,14 +213,14 @@ struct MessageTests {
       var message = try #require(try await take().first)
       #expect(try await store.base.sendAgain(of: job.id)?.nextTry == message.nextTry)
       #expect(try await take(message).isEmpty)
-      message.note(Self.taken(status: status), under: .standard, dice: 0)
-      try await store.base.settle(message, by: instance)
+      message.recordAnswer(Self.taken(status: status), under: .standard, dice: 0)
+      try await store.base.saveResult(message, by: instance)
 
       var again = try #require(try await take().first)
       #expect(again.id == message.id && again.state == .pending && !again.isAskedFor)
       #expect(again.tries == message.tries && again.nextTry == .at(10))
-      again.note(Self.taken(), under: .standard, dice: 0)
-      try await store.base.settle(again, by: instance)
+      again.recordAnswer(Self.taken(), under: .standard, dice: 0)
+      try await store.base.saveResult(again, by: instance)
       #expect(try await take().isEmpty)
       #expect(try await store.base.messages(of: job.id) == [again])
     }
@@ -239,7 +239,7 @@ struct MessageTests {
     _ = try await store.submit(busy + others, key: nil, capacity: .max)
     for job in busy + others { _ = try await store.update(job.id, under: nil, Self.cancel) }
     store.clock.set(.at(10))
-    let first = try await store.base.takeMessages(
+    let first = try await store.base.claimMessages(
       MessageRequest(by: instance, sending: [], count: 99, perHost: 2))
     #expect(
       first.messages.map(\.host).sorted().prefix(3) == [
@@ -247,19 +247,19 @@ struct MessageTests {
       ])
     #expect(first.messages.count == 5 && first.after == nil)
     let sending = Set(first.messages.map(\.id))
-    let second = try await store.base.takeMessages(
+    let second = try await store.base.claimMessages(
       MessageRequest(by: instance, sending: sending, count: 9, perHost: 2))
     #expect(second.messages.isEmpty)
 
     // Another instance sends nothing to this host either.
     let other = try await store.base.register(for: .seconds(1_000))
-    let third = try await store.base.takeMessages(
+    let third = try await store.base.claimMessages(
       MessageRequest(by: other, sending: [], count: 9, perHost: 2))
     #expect(third.messages.isEmpty)
     var done = first.messages.first { $0.host == "busy.example" }!
-    done.note(Self.taken(), under: .standard, dice: 0)
-    try await store.base.settle(done, by: instance)
-    let fourth = try await store.base.takeMessages(
+    done.recordAnswer(Self.taken(), under: .standard, dice: 0)
+    try await store.base.saveResult(done, by: instance)
+    let fourth = try await store.base.claimMessages(
       MessageRequest(by: other, sending: [], count: 9, perHost: 2))
     #expect(fourth.messages.map(\.host) == ["busy.example"])
     await store.close()
@@ -278,7 +278,7 @@ struct MessageTests {
     store.clock.set(.at(10))
     var (sending, after, looks): (Set<WebhookMessage.ID>, String?, Int) = ([], nil, 0)
     repeat {
-      let taken = try await store.base.takeMessages(
+      let taken = try await store.base.claimMessages(
         MessageRequest(by: instance, sending: sending, count: 200, perHost: 2, after: after))
       sending.formUnion(taken.messages.map(\.id))
       (after, looks) = (taken.after, looks + 1)
@@ -309,7 +309,7 @@ struct MessageTests {
         count: 8 - taken.count, perHost: 2, after: after)
     }
     for _ in 0..<5 {
-      let some = try await store.base.takeMessages(request())
+      let some = try await store.base.claimMessages(request())
       taken += some.messages
       after = some.after
       if after == nil { break }
@@ -319,11 +319,11 @@ struct MessageTests {
 
     // No other owner's messages are due, so no host is searched.
     var stored = try #require(others.first)
-    stored.note(
+    stored.recordAnswer(
       Self.taken(status: 500), under: WebhookSchedule(waits: [.seconds(60)]), dice: 0)
-    try await store.base.settle(stored, by: instance)
+    try await store.base.saveResult(stored, by: instance)
     (taken, after) = (taken.filter { $0.id != stored.id }, "host110.example")
-    let none = try await store.base.takeMessages(request())
+    let none = try await store.base.claimMessages(request())
     #expect(none.messages.isEmpty && none.after == after && none.nextDue == stored.nextTry)
     await store.close()
   }
@@ -341,7 +341,7 @@ struct MessageTests {
     _ = try await store.update(job.id, under: nil, Self.cancel)
     store.clock.set(.at(10))
     func take(_ instance: Instance) async throws -> [WebhookMessage] {
-      try await store.base.takeMessages(
+      try await store.base.claimMessages(
         MessageRequest(by: instance, sending: [], count: 9, perHost: 2)
       ).messages
     }
@@ -351,8 +351,8 @@ struct MessageTests {
     _ = try await store.base.recoverExpired(99)
     #expect(try await take(other) == [message])
     let waiting = message
-    message.note(Self.taken(), under: .standard, dice: 0)
-    try await store.base.settle(message, by: lost)
+    message.recordAnswer(Self.taken(), under: .standard, dice: 0)
+    try await store.base.saveResult(message, by: lost)
     #expect(try await store.base.messages(of: job.id) == [waiting])
     await #expect(throws: StoreError.leaseLost) { try await take(lost) }
     await store.close()
@@ -376,20 +376,20 @@ struct MessageTests {
     #expect(try await store.base.messages(of: purged.id).isEmpty)
     let instance = try await store.instance
     store.clock.set(.at(10))
-    var taken = try await store.base.takeMessages(
+    var taken = try await store.base.claimMessages(
       MessageRequest(by: instance, sending: [], count: 9, perHost: 2)
     ).messages.sorted { $0.host < $1.host }
     #expect(taken.map(\.id.subject) == [expired.id, stored.id])
-    taken[1].note(Self.taken(), under: .standard, dice: 0)
-    try await store.base.settle(taken[1], by: instance)
+    taken[1].recordAnswer(Self.taken(), under: .standard, dice: 0)
+    try await store.base.saveResult(taken[1], by: instance)
     #expect(try await store.base.messages(of: stored.id).count == 1)
 
     store.clock.set(.at(20_000))
     #expect(try await store.base.expire(9).count == 2)
     #expect(try await store.base.messages(of: stored.id).isEmpty)
     #expect(try await store.base.messages(of: expired.id).count == 1)
-    taken[0].note(Self.taken(), under: .standard, dice: 0)
-    try await store.base.settle(taken[0], by: instance)
+    taken[0].recordAnswer(Self.taken(), under: .standard, dice: 0)
+    try await store.base.saveResult(taken[0], by: instance)
     #expect(try await store.base.messages(of: expired.id).isEmpty)
     #expect(try await store.base.waitingMessages() == 0)
     await store.close()

@@ -92,15 +92,15 @@ struct ModelTests {
         if Bool.random(using: &random) { _ = try await store.remove(job.id) }
       }
       _ = try await store.expire(1, at: .at(Int64(step)))
-      try await store.forget(store.abandonedImages(1))
+      try await store.confirmDeletion(store.unreferencedImages(1))
     }
   }
 
   private static func cleaned(
-    _ room: StoreUnderTest.Room, _ store: StoreUnderTest
+    _ room: StoreUnderTest.ReservationResult, _ store: StoreUnderTest
   ) async throws -> Bool {
     guard case .reserved(let evicted) = room else { return false }
-    try await store.forget(evicted)
+    try await store.confirmDeletion(evicted)
     return true
   }
 }

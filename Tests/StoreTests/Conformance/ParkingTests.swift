@@ -8,7 +8,7 @@ import Testing
 @Suite("Jobs whose origin has no capacity")
 struct ParkingTests {
   private static let dead = "https://dead.example"
-  private static let noneForDead = OriginRoom(usual: .max, exceptions: [dead: 0])
+  private static let noneForDead = OriginCapacity(usual: .max, exceptions: [dead: 0])
 
   private static func job(
     _ number: Int64, at origin: String = dead, priority: Priority = .normal
@@ -30,7 +30,7 @@ struct ParkingTests {
     #expect(others == [batch[3].id])
     let late = Self.job(5)
     _ = try await store.submit(late)
-    let room = OriginRoom(usual: 1, exceptions: [Self.dead: 3])
+    let room = OriginCapacity(usual: 1, exceptions: [Self.dead: 3])
     let rest = try await store.claim(9, at: .at(9), room: room).jobs.map(\.job.id)
     #expect(rest == [batch[1], batch[0], batch[2], batch[4]].map(\.id))
     let last = try await store.claim(9, at: .at(9), room: room).jobs.map(\.job.id)
@@ -51,7 +51,7 @@ struct ParkingTests {
       priority: .normal, tags: [], createdAt: .at(20))
     _ = local.edit(priority: .veryLow, tags: nil)
     _ = try await store.submit(batch + [local], key: nil, capacity: 99)
-    let room = OriginRoom(usual: 3, exceptions: ["https://b.example": -1])
+    let room = OriginCapacity(usual: 3, exceptions: ["https://b.example": -1])
     let claimed = try await store.claim(99, at: .at(30), room: room).jobs.map(\.job.id)
     #expect(claimed == [0, 2, 4].map { batch[$0].id } + [local.id])
     await store.close()
@@ -72,7 +72,7 @@ struct ParkingTests {
     }
     let before = store.writer.committed.transactions
     #expect(try await store.claim(1, at: .at(1), room: Self.noneForDead).jobs.isEmpty)
-    #expect(store.writer.committed.transactions - before == 10_000 / Dequeue.maxLooks + 1)
+    #expect(store.writer.committed.transactions - before == 10_000 / Dequeue.maxRowsPerClaim + 1)
     let crowded = try await Self.workOfClaim(store)
     #expect(crowded.changes == alone.changes)
     #expect(crowded.steps <= alone.steps + 20, "\(alone.steps)")
@@ -99,7 +99,7 @@ struct ParkingTests {
   func goesOn(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
-    let dead = (0..<Int64(Dequeue.maxLooks * 2)).map { Self.job($0, priority: .high) }
+    let dead = (0..<Int64(Dequeue.maxRowsPerClaim * 2)).map { Self.job($0, priority: .high) }
     _ = try await store.submit(dead + [.sample(1), .sample(2)], key: nil, capacity: .max)
     let claimed = try await store.claim(3, at: .at(9), room: Self.noneForDead).jobs
     #expect(
@@ -115,7 +115,7 @@ struct ParkingTests {
     _ = try await store.submit(Self.job(4), Self.job(0))
     #expect(try await store.claim(9, at: .at(9), room: Self.noneForDead).jobs.isEmpty)
     // After this claim, the next deferred job is unknown until it is queried.
-    let room = OriginRoom(usual: .max, exceptions: [Self.dead: 1])
+    let room = OriginCapacity(usual: .max, exceptions: [Self.dead: 1])
     #expect(try await store.claim(9, at: .at(9), room: room).jobs.count == 1)
     _ = try await store.submit(Self.job(1), Self.job(2, priority: .high), .sample(3))
     let parked = try await store.read {
@@ -233,7 +233,7 @@ struct AgeingTests {
   func parked(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let old = try await Self.fill(jobs.store, oldest: 60_000)
-    let room = OriginRoom(usual: .max, exceptions: ["https://busy.example": 0])
+    let room = OriginCapacity(usual: .max, exceptions: ["https://busy.example": 0])
     let first = try await jobs.store.claim(8, at: Self.now, room: room).jobs.map(\.job.id)
     #expect(first.last == old[0].id)
     let second = try await jobs.store.claim(8, at: Self.now).jobs.map(\.job.id)
@@ -263,7 +263,7 @@ struct EqualClaimTests {
       return true
     }
     // This defers two of them.
-    let room = OriginRoom(usual: 1, exceptions: ["https://busy.example": 0])
+    let room = OriginCapacity(usual: 1, exceptions: ["https://busy.example": 0])
     _ = try await store.claim(1, at: .at(9), room: room)
     let request = try #require(first.request)
     let some = try await store.claim(equalTo: request, count: 3, at: .at(9))

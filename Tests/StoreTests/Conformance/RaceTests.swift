@@ -20,13 +20,13 @@ struct RaceTests {
           var random = SeededNumbers(state: UInt64(worker))
           for step in 0..<20 {
             try await Self.work(step, store, images, &random)
-            try await Self.clean(store.abandonedImages(2), store, images)
+            try await Self.clean(store.unreferencedImages(2), store, images)
           }
         }
       }
       try await group.waitForAll()
     }
-    try await Self.clean(store.abandonedImages(99), store, images)
+    try await Self.clean(store.unreferencedImages(99), store, images)
     var query = JobQuery(owner: nil, now: .at(0), limit: 500)
     query.phases = [.success]
     let kept = try await store.jobs(query).jobs.compactMap(\.image).filter(\.isKept)
@@ -47,7 +47,7 @@ struct RaceTests {
     try staged.write([UInt8](repeating: .random(in: 0..<8, using: &random), count: 100))
     let digest = staged.finish()
     let holder = JobID(at: .at(1))
-    var room = StoreUnderTest.Room.pendingDeletion
+    var room = StoreUnderTest.ReservationResult.pendingDeletion
     let deadline = ContinuousClock.now + patience
     while room == .pendingDeletion, ContinuousClock.now < deadline {
       room = try await store.reserve(digest, bytes: 100, as: holder, limit: limit)
@@ -73,6 +73,6 @@ struct RaceTests {
     _ digests: [ImageDigest], _ store: StoreUnderTest, _ images: FileImageStore
   ) async throws {
     for digest in digests { try await images.remove(ImageName(digest)) }
-    try await store.forget(digests)
+    try await store.confirmDeletion(digests)
   }
 }

@@ -66,7 +66,7 @@ struct RecordLimitTests {
       try await store.base.add(some, to: batch.id, capacity: Self.capacity(6_000)) == .recordsFull)
     #expect(try await store.base.batch(batch.id)?.received == 0)
     guard
-      case .taken = try await store.base.add(some, to: batch.id, capacity: Self.capacity(30_000))
+      case .accepted = try await store.base.add(some, to: batch.id, capacity: Self.capacity(30_000))
     else {
       Issue.record("the lines were not taken")
       return
@@ -77,9 +77,9 @@ struct RecordLimitTests {
       try await store.base.add(rejected, to: batch.id, capacity: Self.capacity(30_000))
         == .recordsFull)
     #expect(try await store.base.purge(batch.id, refusedAfter: nil))
-    var ends = BatchEnds()
+    var ends = StoppedBatchJobs()
     repeat {
-      ends = try await store.base.endStopped(100, keptFor: .seconds(1)) { _ in nil }
+      ends = try await store.base.endStoppedJobs(100, keptFor: .seconds(1)) { _ in nil }
     } while ends.isMore
     #expect(try await store.base.batch(batch.id) == nil)
     try await store.audit()

@@ -43,7 +43,7 @@ struct SharedQueueTests {
     for job in equal[1...2] + [other] { _ = try await a.submit(job) }
     let claimed = try await b.claim(9, at: .at(10))
     #expect(claimed.jobs.map(\.job.id) == [other.id])
-    #expect(claimed.awaited == [try #require(equal[0].request)])
+    #expect(claimed.loadingElsewhere == [try #require(equal[0].request)])
     #expect(try await b.claim(9, at: .at(11)).jobs.isEmpty)
     #expect(try await a.counts().jobs[.queued] == 2)
     // No claim has read this job yet.
@@ -52,18 +52,18 @@ struct SharedQueueTests {
     let holder = JobID(at: .at(50))
     _ = try await a.reserve(.sample(1), bytes: 10, as: holder, limit: 99)
     var completion = Completion([claim], releasing: holder, change: Self.succeed)
-    completion.gathers = true
+    completion.claimsEqual = true
     let ended = try await a.complete(completion)
     #expect(ended.jobs.map { $0?.phase } == [.success])
-    #expect(ended.gathered.map(\.job.id) == equal[1...].map(\.id))
-    #expect(ended.gathered.allSatisfy { $0.job.phase == .loading })
+    #expect(ended.claimedEqual.map(\.job.id) == equal[1...].map(\.id))
+    #expect(ended.claimedEqual.allSatisfy { $0.job.phase == .loading })
     #expect(try await b.claim(9, at: .at(12)).jobs.isEmpty, "they are held by the other instance")
     #expect(try await a.remove(equal[0].id))
     #expect(try await a.refers(to: .sample(1)), "the reservation stays")
     let last = try await a.complete(
-      Completion(ended.gathered.map(\.claim), releasing: holder, change: Self.succeed))
+      Completion(ended.claimedEqual.map(\.claim), releasing: holder, change: Self.succeed))
     #expect(last.jobs.map { $0?.phase } == [.success, .success, .success])
-    #expect(last.gathered.isEmpty)
+    #expect(last.claimedEqual.isEmpty)
     try await two.close()
   }
 
@@ -82,10 +82,10 @@ struct SharedQueueTests {
       $0.requeue()
       return true
     }
-    completion.gathers = true
+    completion.claimsEqual = true
     let ended = try await a.complete(completion)
     #expect(ended.jobs.map { $0?.phase } == [.queued])
-    #expect(ended.gathered.map(\.job.id) == [jobs[1].id])
+    #expect(ended.claimedEqual.map(\.job.id) == [jobs[1].id])
     #expect(try await a.counts().jobs[.queued] == 1)
     try await two.close()
   }
@@ -101,7 +101,7 @@ struct SharedQueueTests {
     let (_, claim) = try #require(await a.claimOne())
     _ = try await a.submit(jobs[1])
     #expect(try await b.claim(9, at: .at(10)).jobs.isEmpty)
-    let news = b.base.news(for: try await b.instance)
+    let news = b.base.events(for: try await b.instance)
     switch how {
     case 0:
       _ = try await b.update(jobs[0].id, under: nil) { $0.cancel(at: .at(9), keptFor: .zero) }
@@ -176,14 +176,14 @@ struct SharedQueueTests {
     _ = try await a.base.open(batch, key: nil)
     _ = try await a.base.add(lines, to: batch.id, capacity: 9)
     let claimed = try await b.claim(9, at: .at(11))
-    #expect(claimed.jobs.isEmpty && claimed.awaited == [request])
+    #expect(claimed.jobs.isEmpty && claimed.loadingElsewhere == [request])
     _ = try await a.base.cancel(batch.id)
     #expect(try await a.claim(9, at: .at(12)).jobs.isEmpty)
     var completion = Completion([claim], change: Self.fail)
-    completion.gathers = true
+    completion.claimsEqual = true
     let ended = try await a.complete(completion)
     #expect(ended.jobs.map { $0?.phase } == [.failure])
-    #expect(ended.gathered.isEmpty)
+    #expect(ended.claimedEqual.isEmpty)
     for store in [a, b] { #expect(try await store.claim(9, at: .at(13)).jobs.isEmpty) }
     let ends = try await a.base.endStopped(9, keptFor: .seconds(60))
     #expect(ends.cancelled.map(\.id) == lines.jobs.map(\.id))
@@ -197,10 +197,10 @@ struct SharedQueueTests {
     let (a, b) = (two.a, two.b)
     let jobs = (0..<9).map { Job.sample($0, url: "\(Self.origin)/\($0)") }
     _ = try await a.submit(jobs, key: nil, capacity: 99)
-    func room(own: Int) -> OriginRoom {
-      OriginRoom(
+    func room(own: Int) -> OriginCapacity {
+      OriginCapacity(
         usual: 4 - own,
-        overall: OriginRoom.Overall(transfers: 4, own: own > 0 ? [Self.origin: own] : [:]))
+        overall: OriginCapacity.Overall(transfers: 4, own: own > 0 ? [Self.origin: own] : [:]))
     }
     let first = try await a.claim(3, at: .at(10), room: room(own: 0)).jobs
     #expect(first.count == 3)
@@ -227,7 +227,7 @@ struct SharedQueueTests {
     let two = try await Two(adapter)
     let jobs = (0..<9).map { Job.sample($0, url: "\(Self.origin)/\($0)") }
     _ = try await two.a.submit(jobs, key: nil, capacity: 99)
-    let room = OriginRoom(usual: 9, overall: OriginRoom.Overall(requestsPerSecond: 10))
+    let room = OriginCapacity(usual: 9, overall: OriginCapacity.Overall(requestsPerSecond: 10))
     for (moment, count): (Int64, Int) in [(0, 1), (0, 0), (99, 0), (100, 1), (350, 1), (449, 0)] {
       for (store, expected) in [(two.a, count), (two.b, 0)] {
         #expect(

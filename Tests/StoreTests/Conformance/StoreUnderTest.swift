@@ -60,8 +60,8 @@ extension StoreUnderTest {
   }
 
   func claim(
-    _ count: Int, at moment: Timestamp, room: OriginRoom = .unlimited,
-    owners: OwnerRoom<Owner> = .unlimited
+    _ count: Int, at moment: Timestamp, room: OriginCapacity = .unlimited,
+    owners: OwnerCapacity<Owner> = .unlimited
   ) async throws -> Claimed {
     clock.set(moment)
     return try await base.claim(count, for: instance, room: room, owners: owners)
@@ -148,8 +148,8 @@ extension StoreUnderTest {
     return try await base.expire(count)
   }
 
-  func forgetKeys(before moment: Timestamp, count: Int) async throws -> Int {
-    try await base.forgetKeys(olderThan: clock.now - moment, count: count)
+  func deleteKeys(before moment: Timestamp, count: Int) async throws -> Int {
+    try await base.deleteKeys(olderThan: clock.now - moment, count: count)
   }
 
   func counts() async throws -> StoreCounts { try await base.counts() }
@@ -158,15 +158,15 @@ extension StoreUnderTest {
 /// Images, by their digests. Generations differ between stores.
 extension StoreUnderTest {
   /// A ``Reservation``.
-  enum Room: Equatable {
+  enum ReservationResult: Equatable {
     case reserved(evicted: [ImageDigest])
     case full, pendingDeletion
-    case noRoomYet(evicted: [ImageDigest])
+    case incomplete(evicted: [ImageDigest])
   }
 
   func reserve(
     _ image: ImageDigest, bytes: Int, as holder: JobID, limit: Int
-  ) async throws -> Room {
+  ) async throws -> ReservationResult {
     let reservation = try await base.reserve(
       image, bytes: bytes, as: holder, of: instance, limit: limit)
     switch reservation {
@@ -174,27 +174,27 @@ extension StoreUnderTest {
       #expect(name.digest == image)
       return .reserved(evicted: evicted.map(\.digest))
     case .full: return .full
-    case .noRoomYet(let evicted): return .noRoomYet(evicted: evicted.map(\.digest))
+    case .incomplete(let evicted): return .incomplete(evicted: evicted.map(\.digest))
     case .pendingDeletion: return .pendingDeletion
     }
   }
 
   func release(_ holder: JobID) async throws { try await base.release(holder) }
 
-  func lose(_ image: ImageDigest) async throws -> [JobID]? {
-    try await base.lose(image, for: instance)?.jobs
+  func markLost(_ image: ImageDigest) async throws -> [JobID]? {
+    try await base.markLost(image, for: instance)?.jobs
   }
 
-  func abandonedImages(_ count: Int) async throws -> [ImageDigest] {
-    try await base.abandonedImages(count, for: instance).map(\.digest)
+  func unreferencedImages(_ count: Int) async throws -> [ImageDigest] {
+    try await base.unreferencedImages(count, for: instance).map(\.digest)
   }
 
-  func forget(_ images: [ImageDigest]) async throws {
+  func confirmDeletion(_ images: [ImageDigest]) async throws {
     var names: [ImageName] = []
     for image in images {
       names.append(try await base.keptImage(image)?.name ?? ImageName(image))
     }
-    try await base.forget(names)
+    try await base.confirmDeletion(names)
   }
 
   func markOrphans(_ images: [ImageDigest]) async throws -> [ImageDigest] {
@@ -210,23 +210,23 @@ extension StoreUnderTest {
 
   func touch(_ uses: [CacheEntry.ID: Timestamp]) async throws { try await base.touch(uses) }
 
-  func drop(_ ids: [CacheEntry.ID]) async throws { try await base.drop(ids) }
+  func delete(_ ids: [CacheEntry.ID]) async throws { try await base.delete(ids) }
 
-  func drop(key: Fingerprint) async throws -> Int { try await base.drop(key: key) }
+  func delete(key: Fingerprint) async throws -> Int { try await base.delete(key: key) }
 
-  func drop(resource: Fingerprint, count: Int) async throws -> [ImageDigest] {
-    try await base.drop(resource: resource, count: count)
+  func delete(resource: Fingerprint, count: Int) async throws -> [ImageDigest] {
+    try await base.delete(resource: resource, count: count)
   }
 
   func clear() async throws -> Int { try await base.clear() }
 
   func variant(_ id: CacheEntry.ID) async throws -> StoredVariant? { try await base.variant(id) }
 
-  func keep(
+  func save(
     _ variant: StoredVariant, within limit: Int, releasing holder: JobID,
     lastUse: @escaping CacheEntry.LastUse = { _ in nil }
   ) async throws {
-    try await base.keep(variant, within: limit, releasing: holder, lastUse: lastUse)
+    try await base.save(variant, within: limit, releasing: holder, lastUse: lastUse)
   }
 
   func cacheCounts() async throws -> (entries: Int, bytes: Int) { try await base.cacheCounts() }

@@ -235,7 +235,7 @@ struct SubmittingTests {
     for (job, key) in zip(first, keys) {
       _ = try await jobs.store.submit([job], key: key, capacity: 9)
     }
-    #expect(try await jobs.store.forgetKeys(before: .at(40), count: 2) == 2)
+    #expect(try await jobs.store.deleteKeys(before: .at(40), count: 2) == 2)
     let outcomes = try await keys.asyncMap {
       try await jobs.store.submit([.sample(50)], key: $0, capacity: 9)
     }
@@ -243,8 +243,8 @@ struct SubmittingTests {
       outcomes == [
         .repeated([.kept(first[0])]), .accepted, .repeated([.kept(first[2])]), .accepted,
       ])
-    #expect(try await jobs.store.forgetKeys(before: .at(40), count: 2) == 1)
-    #expect(try await jobs.store.forgetKeys(before: .at(40), count: 2) == 0)
+    #expect(try await jobs.store.deleteKeys(before: .at(40), count: 2) == 1)
+    #expect(try await jobs.store.deleteKeys(before: .at(40), count: 2) == 0)
     await jobs.store.close()
   }
 

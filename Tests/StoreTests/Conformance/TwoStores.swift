@@ -49,7 +49,7 @@ struct TwoStores {
     case 91..<93: try await expire()
     case 93..<94: try await forgetKeys()
     case 94..<96: try await remove()
-    default: try await look()
+    default: try await compareQueries()
     }
     if number(0..<60) == 0 { try await restart() }
     if number(0..<60) == 0 { try await loseInstance() }
@@ -76,8 +76,8 @@ extension TwoStores {
   private mutating func keepVariant() async throws {
     let (variant, limit) = (variant(), [0, 49, 120, 250, .max][number(0..<5)])
     let holder = holders.randomElement(using: &random) ?? JobID(at: moment, using: &random)
-    try await store.keep(variant, within: limit, releasing: holder)
-    try await model.keep(variant, within: limit, releasing: holder)
+    try await store.save(variant, within: limit, releasing: holder)
+    try await model.save(variant, within: limit, releasing: holder)
   }
 }
 
@@ -111,7 +111,7 @@ extension TwoStores {
   }
 
   private mutating func claim() async throws {
-    var room = OriginRoom(
+    var room = OriginCapacity(
       usual: number(0..<3), exceptions: ["https://a.example": number(0..<2)])
     var count = number(1..<12)
     var (first, second) = (store, model)
@@ -121,7 +121,7 @@ extension TwoStores {
       // and waiting jobs.
       (room.usual, count) = (30, 30)
       room.exceptions = ["https://a.example": 30 * number(0..<2)]
-      room.overall = OriginRoom.Overall(
+      room.overall = OriginCapacity.Overall(
         transfers: number(1..<9), requestsPerSecond: [0, 0, 0.15][number(0..<3)],
         own: ["https://b.example": number(0..<2)])
     }
@@ -133,11 +133,11 @@ extension TwoStores {
   }
 
   /// Returns a limit with some workers in use, or none.
-  private mutating func ownerRoom() -> OwnerRoom<Owner> {
+  private mutating func ownerRoom() -> OwnerCapacity<Owner> {
     guard number(0..<2) == 0 else { return .unlimited }
     var workers = SharedCapacity<Owner>()
-    for name in ["anna", "bert"] { workers.hold(number(0..<4), for: Owner(name)) }
-    return OwnerRoom(workers, of: number(4..<32), at: moment)
+    for name in ["anna", "bert"] { workers.acquireUnchecked(number(0..<4), for: Owner(name)) }
+    return OwnerCapacity(workers, of: number(4..<32), at: moment)
   }
 
   private mutating func claimEqual() async throws {
@@ -195,14 +195,14 @@ extension TwoStores {
     let (limit, change) = ([0, 49, 120, 250, .max][number(0..<5)], change())
     var real = Completion(
       some.map(\.real), entry: entry, cacheLimit: limit, releasing: holder, change: change)
-    real.gathers = number(0..<2) == 0
+    real.claimsEqual = number(0..<2) == 0
     var expected = real
     expected.claims = some.map(\.model)
     expected.instance = some.first?.model.instance ?? .none
     let (done, model) = (try await store.complete(real), try await model.complete(expected))
     #expect(done.jobs == model.jobs && done.evicted == model.evicted)
     compare(
-      done.gathered.map { ($0.job, $0.claim) }, model.gathered.map { ($0.job, $0.claim) })
+      done.claimedEqual.map { ($0.job, $0.claim) }, model.claimedEqual.map { ($0.job, $0.claim) })
   }
 
   private mutating func remove() async throws {
@@ -221,8 +221,8 @@ extension TwoStores {
     // The order of equally old keys differs, so delete all or none.
     let (moment, count) = (moment, [0, 999][number(0..<2)])
     try await isSame(
-      { try await $0.forgetKeys(before: moment + .seconds(-60), count: count) },
-      { try await $0.forgetKeys(before: moment + .seconds(-60), count: count) })
+      { try await $0.deleteKeys(before: moment + .seconds(-60), count: count) },
+      { try await $0.deleteKeys(before: moment + .seconds(-60), count: count) })
   }
 
   private mutating func restart() async throws {
@@ -273,15 +273,15 @@ extension TwoStores {
     guard case .reserved(let evicted) = real else { return }
     holders.append(name)
     // Later changes use any image, so no image may stay pending deletion.
-    try await store.forget(evicted)
-    try await model.forget(evicted)
+    try await store.confirmDeletion(evicted)
+    try await model.confirmDeletion(evicted)
   }
 
   private mutating func clean() async throws {
-    let real = try await store.abandonedImages(99)
-    #expect(try await Set(model.abandonedImages(99)) == Set(real))
-    try await store.forget(real)
-    try await model.forget(real)
+    let real = try await store.unreferencedImages(99)
+    #expect(try await Set(model.unreferencedImages(99)) == Set(real))
+    try await store.confirmDeletion(real)
+    try await model.confirmDeletion(real)
   }
 
   private mutating func useCache() async throws {
@@ -295,18 +295,18 @@ extension TwoStores {
     case 0: try await isSame({ try await $0.clear() }, { try await $0.clear() })
     case 1, 2:
       let key = fingerprint()
-      try await isSame({ try await $0.drop(key: key) }, { try await $0.drop(key: key) })
+      try await isSame({ try await $0.delete(key: key) }, { try await $0.delete(key: key) })
     case 3:
       let key = variant().id.key
-      try await isSame({ try await $0.drop(key: key) }, { try await $0.drop(key: key) })
+      try await isSame({ try await $0.delete(key: key) }, { try await $0.delete(key: key) })
     default:
       let ids = try [entry().id, entry().id]
-      try await store.drop(ids)
-      try await model.drop(ids)
+      try await store.delete(ids)
+      try await model.delete(ids)
     }
   }
 
-  private mutating func look() async throws {
+  private mutating func compareQueries() async throws {
     let keys = (0..<5).map { Fingerprint(of: ["\($0)"]) }
     try await isSame(
       { try await $0.entries(for: keys) }, { try await $0.entries(for: keys) })
@@ -321,8 +321,8 @@ extension TwoStores {
     let orphans = try await store.markOrphans([digest])
     #expect(try await model.markOrphans([digest]) == orphans)
     // Later changes use any image, so no image may stay pending deletion.
-    try await store.forget(orphans)
-    try await model.forget(orphans)
+    try await store.confirmDeletion(orphans)
+    try await model.confirmDeletion(orphans)
   }
 
   /// Expects the same content in both stores.

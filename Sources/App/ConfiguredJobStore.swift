@@ -1,0 +1,115 @@
+internal import Foundation
+internal import Jobs
+internal import PostgreSQL
+internal import Store
+
+/// The job store that the configuration selects, and how to close it.
+struct ConfiguredJobStore: Sendable {
+  let store: any JobStore & CacheStore & EmbeddedImages & ImageOwner
+  /// Closes the store. Call it after the last use of the store.
+  let close: @Sendable () async -> Void
+
+  /// Opens the store; blocks until it is open.
+  ///
+  /// - Parameters:
+  ///   - isDurable: whether jobs survive a crash of the machine. Only SQLite uses it.
+  ///   - adopting: whether a new database may take over images that already exist in the folder.
+  /// - Throws: `.operatorMistake` if the folder or the password file can't be used; `.unusableStore` if PostgreSQL can't.
+  init(
+    _ configuration: Configuration, isDurable: Bool, adopting: Bool = false
+  ) throws(StartError) {
+    self =
+      if let url = configuration.storage.jobs {
+        try Self.postgres(url, configuration, adopting: adopting)
+      } else {
+        try Self.sqlite(configuration, isDurable: isDurable)
+      }
+  }
+
+  private init(
+    _ store: any JobStore & CacheStore & EmbeddedImages & ImageOwner,
+    close: @escaping @Sendable () async -> Void
+  ) {
+    (self.store, self.close) = (store, close)
+  }
+
+  private static func sqlite(
+    _ service: Configuration, isDurable: Bool
+  ) throws(StartError) -> ConfiguredJobStore {
+    let store = try sqlite(service.storage.path) { path throws(StoreError) in
+      var configuration = SQLiteJobStore.Configuration(path: path)
+      configuration.isDurable = isDurable
+      configuration.reserve = isDurable ? service.storage.reserve : 0
+      configuration.longestWait = service.jobs.retryBackoff.maximum
+      return try SQLiteJobStore(configuration)
+    }
+    return ConfiguredJobStore(store) { await store.close() }
+  }
+
+  /// Calls `body` with the path of the folder's database, and translates its errors.
+  static func sqlite<Value>(
+    _ path: String, _ body: (_ path: String) throws(StoreError) -> Value
+  ) throws(StartError) -> Value {
+    do throws(StoreError) { return try body(path + "/jobs.sqlite") } catch {
+      throw .operatorMistake("storage.path: \"\(path)\" can't be used: \(error)")
+    }
+  }
+
+  /// Opens the PostgreSQL database, which records where its images are: in a bucket or in a folder.
+  ///
+  /// Several instances can share a bucket. With a folder, the folder's lock and name ensure that only one service at a
+  /// time uses the database.
+  private static func postgres(
+    _ url: String, _ service: Configuration, adopting: Bool
+  ) throws(StartError) -> ConfiguredJobStore {
+    let storage = service.storage
+    let home: StorageHome
+    do throws(StoreError) { home = try StorageHome(storage.path) } catch {
+      throw .operatorMistake("storage.path: \"\(storage.path)\" can't be used: \(error)")
+    }
+    var configuration = try database(url, storage)
+    configuration.leaseTimeout = max(service.cluster.lease / 3, .seconds(1))
+    (configuration.name, configuration.version) = (service.instanceName, App.version)
+    configuration.address = service.cluster.url
+    configuration.workers = service.jobs.workers
+    configuration.home =
+      storage.images.map { "\($0) at \(storage.s3.endpoint ?? "AWS")" } ?? home.name
+    // A bucket records its owner itself, see `BucketOwner`.
+    configuration.isHomeEmpty = storage.images != nil || home.isEmpty || adopting
+    configuration.isShared = storage.images != nil
+    do throws(StoreError) {
+      let store = try PostgresJobStore(configuration)
+      return ConfiguredJobStore(store) {
+        await store.close()
+        home.release()
+      }
+    } catch {
+      // Usually a temporary fault of the database or the network. The service manager starts the service again.
+      throw .unusableStore("storage.jobs: \(error)")
+    }
+  }
+
+  /// The connection settings of the database.
+  static func database(
+    _ url: String, _ storage: Configuration.Storage
+  ) throws(StartError) -> PostgresJobStore.Configuration {
+    var configuration = PostgresJobStore.Configuration(url: url)
+    if let path = storage.jobsPasswordFile {
+      let first = try password(path)
+      // The file may change while the service runs. If it can't be read, the first password is used.
+      configuration.password = { (try? password(path)) ?? first }
+    }
+    return configuration
+  }
+
+  private static func password(_ path: String) throws(StartError) -> String {
+    guard let text = try? String(contentsOfFile: path, encoding: .utf8) else {
+      throw .operatorMistake("storage.jobs_password_file: \"\(path)\" can't be read")
+    }
+    let password = text.prefix { !$0.isNewline }
+    guard !password.isEmpty else {
+      throw .operatorMistake("storage.jobs_password_file: \"\(path)\" is empty")
+    }
+    return String(password)
+  }
+}

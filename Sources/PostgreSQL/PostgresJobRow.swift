@@ -1,0 +1,274 @@
+internal import Jobs
+internal import Records
+
+/// A job as stored: its record, and the columns used for searches.
+struct JobRow: Sendable {
+  let id: JobID
+  let owner: [UInt8]
+  /// The phase of a finished job; `nil` while the job has a row in the queue.
+  var finished: Phase?
+  var finishedAt: Int64?
+  var expiresAt: Int64?
+  /// The digest of the result image; `nil` if the image is not stored.
+  var image: [UInt8]?
+  /// The digest of the image that the client sent; `nil` if it is not stored.
+  var source: [UInt8]?
+  var lastClaim: Int64?
+  var record: [UInt8]
+  /// Whether the job has a low-data image that is to be replaced.
+  var hasLowDataImage = false
+  /// The number of the job's batch; `nil` for a single job.
+  var batch: Int64?
+  /// The job's line number in its batch.
+  let line: Int64?
+  /// The failure code of a failed batch job, as UTF-8.
+  var code: [UInt8]?
+  /// The batch defaults that the record leaves out.
+  let defaults: SharedDefaults?
+  /// `nil` after the job has finished.
+  var queue: QueueRow?
+
+  /// The columns of `jobs AS j`, in the order that ``init(_:_:_:)`` reads them.
+  static let columns =
+    "j.id, j.owner, j.phase, j.finished_at, j.expires_at, j.image, j.source, j.last_claim, j.record, "
+    + "j.batch, j.line, j.code, j.defaults"
+  static let columnCount = 13
+  /// The size in bytes of a row of `jobs AS j`, including the defaults.
+  static let fullBytes =
+    "(octet_length(j.record) + coalesce((SELECT octet_length(d.record) FROM batch_defaults d "
+    + "WHERE d.batch = j.batch AND d.digest = j.defaults), 0))"
+  fileprivate static let batchColumn = 9
+  fileprivate static let defaultsColumn = 12
+
+  /// - Parameter known: the defaults that the rows refer to (``Transaction/defaults(of:)``).
+  /// - Throws: `.unreadable` if the row is invalid.
+  init(_ rows: Rows, _ row: Int, _ known: [ImageDigest: SharedDefaults]) throws {
+    guard let id = rows.id(row, 0), let owner = rows.bytes(row, 1), let record = rows.bytes(row, 8)
+    else { throw StoreError.unreadable(detail: "a job without an id, an owner or a record") }
+    (self.id, self.owner, self.record) = (id, owner, record)
+    (finishedAt, expiresAt) = (rows.int(row, 3), rows.int(row, 4))
+    (image, source, lastClaim) = (rows.bytes(row, 5), rows.bytes(row, 6), rows.int(row, 7))
+    (batch, line, code) = (rows.int(row, 9), rows.int(row, 10), rows.bytes(row, 11))
+    let name = rows.digest(row, Self.defaultsColumn)
+    defaults = name.flatMap { known[$0] }
+    guard name == nil || defaults != nil else {
+      throw unreadable("the batch's defaults are missing")
+    }
+    let number = Int(rows.int(row, 2) ?? -1)
+    guard let phase = Phase(code: number) else { throw unreadable("unknown phase \(number)") }
+    finished = phase.isFinished ? phase : nil
+  }
+
+  /// Creates the row of a new job.
+  init(_ job: Job) throws {
+    (id, owner) = (job.id, Array(job.owner.name.utf8))
+    defaults = job.submission.defaults
+    record = try Self.record(of: job)
+    source = job.capturedSource?.digest.bytes
+    line = job.batch.map { Int64($0.line) }
+    set(job)
+  }
+
+  /// The bytes that the job counts in ``QueueCapacity/recordBytes``: the record, the defaults' tags
+  /// twice (they are indexed), and 512 for the rest of the row and the other indexes.
+  var storedBytes: Int { 512 + record.count + 2 * (defaults?.tagBytes ?? 0) }
+
+  var phase: Phase { finished ?? (queue?.state == .loading ? .loading : .queued) }
+
+  /// The job in its current state.
+  ///
+  /// Claims and evictions may concern many jobs at once, so they write only columns. This method
+  /// applies the same changes to the decoded record.
+  ///
+  /// - Throws: `.unreadable` if the record can't be decoded, belongs to another job or contradicts
+  ///   the columns.
+  func job() throws -> Job {
+    var job: Job
+    let userInfo: [CodingUserInfoKey: Any] = defaults.map { [.defaults: $0] } ?? [:]
+    do { job = try RecordDecoder.decode(Job.self, from: record, userInfo: userInfo) } catch {
+      throw unreadable("\(error)")
+    }
+    if let claimedAt = queue?.claimedAt, let claim = queue?.claim {
+      guard job.phase == .queued else { throw unreadable("claimed in phase \(job.phase)") }
+      job.start(
+        at: Timestamp(milliseconds: claimedAt), by: ClaimNumbers.instance(of: claim))
+    }
+    guard finished != nil || queue != nil else { throw unreadable("no row in the queue") }
+    guard job.phase == phase else { throw unreadable("phase \(job.phase), row has \(phase)") }
+    guard job.id == id, job.owner.name.utf8.elementsEqual(owner) else {
+      throw unreadable("it belongs to another job")
+    }
+    if image == nil, job.keptImage != nil { job.markImageEvicted() }
+    return job
+  }
+
+  func unreadable(_ reason: String) -> StoreError {
+    .unreadable(detail: "the record of job \(id) can't be read: \(reason)")
+  }
+
+  /// Stores the changed job; its position in the queue and its claim stay.
+  mutating func update(to job: Job) throws {
+    record = try Self.record(of: job)
+    set(job)
+  }
+
+  private static func record(of job: Job) throws -> [UInt8] {
+    try RecordEncoder.encode(
+      job, userInfo: job.submission.defaults.map { [.defaults: $0] } ?? [:])
+  }
+
+  private mutating func set(_ job: Job) {
+    finished = job.phase.isFinished ? job.phase : nil
+    finishedAt = job.finishedAt?.milliseconds
+    expiresAt = job.expiresAt?.milliseconds
+    image = job.keptImage?.keptDigest.bytes
+    // A successful job that drops its original also drops the image that the client sent, because
+    // no retry needs it.
+    if job.submission.dropsOriginal, job.phase == .success { source = nil }
+    hasLowDataImage = job.hasLowDataImage
+    code = job.batch == nil ? nil : job.failure.map { Array($0.code.rawValue.utf8) }
+    queue = finished == nil ? QueueRow(job, record.count, before: queue) : nil
+  }
+
+  /// The claim that holds the job while it is loading.
+  var heldBy: Claim? {
+    guard let queue, queue.state == .loading, let claim = queue.claim else { return nil }
+    return Claim(job: id, instance: Instance(number: queue.instance ?? 0), number: claim)
+  }
+}
+
+extension Transaction {
+  /// Returns the defaults that rows of `jobs AS j` refer to, from memory or from the database.
+  /// Unreadable ones are left out.
+  func defaults(of rows: Rows) throws -> [ImageDigest: SharedDefaults] {
+    var known: [ImageDigest: SharedDefaults] = [:]
+    var unknown: [(batch: Int64, name: ImageDigest)] = []
+    for row in rows.all {
+      guard let name = rows.digest(row, JobRow.defaultsColumn), known[name] == nil else { continue }
+      if let defaults = KnownDefaults.find(name) {
+        known[name] = defaults
+      } else if let batch = rows.int(row, JobRow.batchColumn),
+        !unknown.contains(where: { $0.name == name })
+      {
+        unknown.append((batch, name))
+      }
+    }
+    guard !unknown.isEmpty else { return known }
+    let found = try execute(
+      """
+      SELECT d.digest, d.record FROM unnest($1, $2) AS n (batch, digest)
+        JOIN batch_defaults d ON d.batch = n.batch AND d.digest = n.digest
+      """, [.ints(unknown.map(\.batch)), .byteStrings(unknown.map(\.name.bytes))])
+    for row in found.all {
+      guard let name = found.digest(row, 0), let record = found.bytes(row, 1),
+        let defaults = try? SharedDefaults(
+          record, digest: name,
+          { try RecordDecoder.decode(DefaultsRecord.self, from: $0) })
+      else { continue }
+      KnownDefaults.remember(defaults, name)
+      known[name] = defaults
+    }
+    return known
+  }
+
+  /// Stores the defaults of batch lines, each once per batch.
+  func addDefaults(of rows: [JobRow]) throws {
+    var (batches, digests, records): ([Int64], [[UInt8]], [[UInt8]]) = ([], [], [])
+    var owners: [Int64: [UInt8]] = [:]
+    var last: (batch: Int64, defaults: SharedDefaults)?
+    for row in rows {
+      guard let batch = row.batch, let defaults = row.defaults,
+        last?.batch != batch || last?.defaults !== defaults
+      else { continue }
+      last = (batch, defaults)
+      owners[batch] = row.owner
+      let stored = try defaults.stored { try RecordEncoder.encode($0) }
+      KnownDefaults.remember(defaults, stored.digest)
+      batches.append(batch)
+      digests.append(stored.digest.bytes)
+      records.append(stored.record)
+    }
+    guard !batches.isEmpty else { return }
+    let added = try execute(
+      """
+      INSERT INTO batch_defaults (batch, digest, record) SELECT * FROM unnest($1, $2, $3)
+      ON CONFLICT DO NOTHING RETURNING batch, octet_length(record)
+      """, [.ints(batches), .byteStrings(digests), .byteStrings(records)])
+    for row in added.all {
+      guard let owner = added.int(row, 0).flatMap({ owners[$0] }) else { continue }
+      tallies[.stored(owner)] += added.int(row, 1).map { Int($0) } ?? 0
+    }
+  }
+}
+
+/// A job's position in the queue, or its claim while it is loading.
+struct QueueRow: Sendable {
+  /// The state of an unfinished job.
+  enum State: Int64 {
+    /// The job can be claimed.
+    case ready = 0
+    /// The job waits until `not_before`.
+    case due
+    /// The job is deferred because its origin had no capacity.
+    case parked
+    /// The job waits for the end of an equal load at another instance.
+    case awaiting
+    case loading
+  }
+
+  var priority: Int
+  var rank: Int64 = 0
+  var state: State
+  var notBefore: Int64?
+  /// The job's origin, as UTF-8.
+  var origin: [UInt8]?
+  /// The fingerprint of the job's request.
+  var request: [UInt8]?
+  /// The slots that the job occupies in the queue: one, and one more for each 4 KiB of its record.
+  var slots: Int
+  var instance: Int64?
+  var claim: Int64?
+  /// The time of the claim. The record does not contain it yet.
+  var claimedAt: Int64?
+  /// Whether the job leads a load, so that other jobs may wait for it.
+  var isLeading = false
+
+  /// The columns of `queue AS q`, in the order that ``init(_:_:from:)`` reads them.
+  static let columns = """
+    q.priority, q.rank, q.state, q.not_before, q.origin, q.request, q.places, q.instance, q.claim, q.claimed_at,
+    q.leads
+    """
+
+  /// Returns `nil` if there is no row or it is invalid.
+  init?(_ rows: Rows, _ row: Int, from first: Int) {
+    guard let priority = rows.int(row, first), let rank = rows.int(row, first + 1),
+      let state = rows.int(row, first + 2).flatMap(State.init)
+    else { return nil }
+    self.priority = min(max(0, Int(priority)), Priority.allCases.count - 1)
+    (self.rank, self.state) = (rank, state)
+    notBefore = rows.int(row, first + 3)
+    (origin, request) = (rows.bytes(row, first + 4), rows.bytes(row, first + 5))
+    slots = Int(rows.int(row, first + 6) ?? 1)
+    (instance, claim) = (rows.int(row, first + 7), rows.int(row, first + 8))
+    claimedAt = rows.int(row, first + 9)
+    isLeading = rows.bool(row, first + 10)
+  }
+
+  /// Creates the row of an unfinished job.
+  fileprivate init(_ job: Job, _ recordSize: Int, before old: QueueRow?) {
+    priority = job.priority.rawValue
+    notBefore = job.notBefore?.milliseconds
+    origin = job.origin.map { Array($0.utf8) }
+    request = job.request?.bytes
+    slots = 1 + recordSize / Self.recordBytesPerSlot
+    rank = old?.rank ?? 0
+    if job.phase == .loading {
+      state = .loading
+      (instance, claim) = (old?.instance, old?.claim)
+    } else {
+      state = notBefore == nil ? .ready : .due
+    }
+  }
+
+  static let recordBytesPerSlot = 4_096
+}
