@@ -29,7 +29,7 @@ let house: [SwiftSetting] =
 let dashboard: [Resource] = [
   "dashboard.html", "dashboard.css", "words.js", "access.js", "order.js", "export.js", "address.js",
   "events.js",
-  "jobs.js", "pictures.js", "card.js", "wall.js", "actions.js", "details.js", "submit.js",
+  "jobs.js", "images.js", "card.js", "wall.js", "actions.js", "details.js", "submit.js",
   "chart.js",
   "glance.js", "batches.js", "main.js",
 ].map { .embedInCode("Page/\($0)") }

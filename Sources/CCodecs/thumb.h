@@ -55,7 +55,7 @@ uint8_t thumb_mean(const Thumb *thumb, uint32_t column, uint32_t row, int channe
 void thumb_finish_planes(Thumb *thumb, int channels);
 /// Fills `rgba` from the added pixels.
 void thumb_finish_pixels(Thumb *thumb);
-/// Sets the thumbnail of `picture`. The thumbnail must live as long as `picture` is used.
-void thumb_report(const Thumb *thumb, CodecImageInfo *picture);
+/// Sets the thumbnail in `info`. The thumbnail must live as long as `info` is used.
+void thumb_report(const Thumb *thumb, CodecImageInfo *info);
 
 #endif

@@ -14,7 +14,7 @@ protocol ImageReader: AnyObject {
   /// Limits the reader to rows: it keeps nothing for previews and skips an animation next to the default image. Call
   /// it before the first step.
   func limitToRows()
-  /// Makes the next steps encode a preview of the scans counted in ``picture``, with this EXIF orientation.
+  /// Makes the next steps encode a preview of the scans counted so far, with this EXIF orientation.
   func requestPreview(orientation: Int)
   /// The preview, once it is complete. Its pointer is valid until the reader is used again.
   var preview: CodecPreview { get }

@@ -10,17 +10,17 @@ internal import Glibc
 /// - One more byte if there is alpha: its mean and range.
 /// - The coefficients, four bits each.
 enum ThumbHash {
-  /// - Parameter picture: at most 100 pixels a side.
-  static func encode(_ picture: Thumbnail) -> [UInt8] {
-    let hasAlpha = picture.pixels.contains { $0.alpha < 1 }
-    let (width, height) = (picture.width, picture.height)
+  /// - Parameter image: at most 100 pixels a side.
+  static func encode(_ image: Thumbnail) -> [UInt8] {
+    let hasAlpha = image.pixels.contains { $0.alpha < 1 }
+    let (width, height) = (image.width, image.height)
     // Lightness has fewer coefficients if alpha needs some of the bits.
     let limit = Double(hasAlpha ? 5 : 7)
     let longest = Double(max(width, height))
     let across = max(1, Int((limit * Double(width) / longest).rounded()))
     let down = max(1, Int((limit * Double(height) / longest).rounded()))
 
-    let planes = Planes(picture)
+    let planes = Planes(image)
     let waves = (across: Channel.waves(over: width), down: Channel.waves(over: height))
     func channel(_ samples: [Double], _ across: Int, _ down: Int) -> Channel {
       Channel(samples, waves.across, waves.down, across: across, down: down)
@@ -74,13 +74,13 @@ private struct Planes {
   let redGreen: [Double]
   let alpha: [Double]
 
-  init(_ picture: Thumbnail) {
+  init(_ image: Thumbnail) {
     var mean = Thumbnail.Pixel(red: 0, green: 0, blue: 0, alpha: 0)
-    for pixel in picture.pixels { mean.add(pixel) }
+    for pixel in image.pixels { mean.add(pixel) }
     let visible = max(mean.alpha, .leastNonzeroMagnitude)
     mean = .init(
       red: mean.red / visible, green: mean.green / visible, blue: mean.blue / visible, alpha: 1)
-    let painted = picture.pixels.map { pixel in
+    let painted = image.pixels.map { pixel in
       Thumbnail.Pixel(
         red: mean.red + (pixel.red - mean.red) * pixel.alpha,
         green: mean.green + (pixel.green - mean.green) * pixel.alpha,

@@ -105,11 +105,11 @@ final class VariantPlan {
   }
 
   /// Encodes for some milliseconds. Call it after the end of the image.
-  /// - Parameter picture: what the reader knows at the end.
+  /// - Parameter info: what the reader knows at the end.
   /// - Returns: true if nothing is left to do.
-  func finish(_ picture: CodecImageInfo) -> Bool {
+  func finish(_ info: CodecImageInfo) -> Bool {
     // An EXIF block may follow the pixels.
-    if orientation == nil, image.orientation != picture.orientation {
+    if orientation == nil, image.orientation != info.orientation {
       fail(.broken(format: image.format, detail: "the EXIF orientation follows the pixels"))
     }
     if !planned.isEmpty { fail(.cutShort) }

@@ -45,7 +45,7 @@ public struct DashboardPage: Sendable {
       PackageResources.words_js, PackageResources.access_js, PackageResources.order_js,
       PackageResources.export_js,
       PackageResources.address_js, PackageResources.events_js,
-      PackageResources.jobs_js, PackageResources.pictures_js, PackageResources.card_js,
+      PackageResources.jobs_js, PackageResources.images_js, PackageResources.card_js,
       PackageResources.wall_js, PackageResources.actions_js, PackageResources.details_js,
       PackageResources.submit_js, PackageResources.chart_js, PackageResources.glance_js,
       PackageResources.batches_js, PackageResources.main_js,

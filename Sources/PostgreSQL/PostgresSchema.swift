@@ -12,11 +12,11 @@ enum Schema {
       + functions
   ]
 
-  /// Says where the images are. Where nobody but this process uses them, what earlier ones held is given back without
-  /// waiting for their leases' end.
+  /// Records in the database which image store it uses. If no other process uses the images, the claims of earlier
+  /// instances are released without waiting for the ends of their leases.
   ///
-  /// - Parameter isEmpty: whether there are none: others' would be taken for left over.
-  /// - Throws: `.unavailable` where they are in another one, or where there are some of which the database was not told yet.
+  /// - Parameter isEmpty: whether the image store is empty. Unknown images would be deleted as unused.
+  /// - Throws: `.unavailable` if the database uses another image store, or if it is new and the image store has images.
   static func claimDatabase(
     forImagesIn home: String, isEmpty: Bool, isShared: Bool, _ session: Session
   ) throws {
@@ -47,12 +47,12 @@ enum Schema {
     }
   }
 
-  /// Nobody else's (pg_advisory_xact_lock).
+  /// The key of the advisory lock for migrations (pg_advisory_xact_lock).
   private static let lock = 7_210_014
 
-  /// Brings the database up to date. Of several who begin at once one does, and the others wait for it.
+  /// Runs the missing schema steps. If several instances start at the same time, one runs them and the others wait.
   ///
-  /// - Throws: `.unavailable` where a newer release wrote it.
+  /// - Throws: `.unavailable` if a newer release has changed the database.
   static func migrate(_ session: Session, by steps: [String] = Schema.steps) throws {
     var isCommitting = false
     try session.transaction(isSynced: true, isCommitting: &isCommitting) { transaction in
@@ -72,9 +72,9 @@ enum Schema {
     }
   }
 
-  /// The last step that was made; 0 where there are no tables.
+  /// The number of the last step that was run; 0 if there are no tables.
   ///
-  /// - Throws: `.unavailable` where a newer release wrote the database.
+  /// - Throws: `.unavailable` if a newer release has changed the database.
   static func version(_ session: Session) throws -> Int {
     try session.read { transaction in
       let isThere = try transaction.run("SELECT to_regclass('versions') IS NOT NULL").text(0, 0)
@@ -327,11 +327,11 @@ enum Schema {
 
     """
 
-  /// Of whoever takes messages (pg_advisory_xact_lock).
+  /// The key of the advisory lock for claiming webhook messages (pg_advisory_xact_lock).
   static let messagesLock = 7_210_016
 
-  // The server's clock, or what stands for it. Whether anything refers to an image, and whether anything needs it: callers
-  // have its row locked.
+  // Functions: the server's clock, which tests replace; whether an image has references, and whether any of them pins it.
+  // The caller has locked the image's row.
   private static let functions = """
     CREATE FUNCTION moment(given bigint) RETURNS bigint LANGUAGE sql VOLATILE AS $$
       SELECT coalesce(given, (extract(epoch FROM clock_timestamp()) * 1000)::bigint) $$;

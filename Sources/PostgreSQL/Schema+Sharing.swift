@@ -77,6 +77,6 @@ extension Schema {
 
     """
 
-  /// Of an origin (pg_advisory_xact_lock), beside its name's hash.
+  /// The first key of an origin's advisory lock (pg_advisory_xact_lock); the second one is the hash of its name.
   private static let originLock = 7_210_015
 }

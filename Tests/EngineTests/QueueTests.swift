@@ -162,7 +162,7 @@ struct QueueTests {
     try await Workshop.open({ $0.maxStoredBytes = 50 }) { shop in
       var ids: [JobID] = []
       for index in 0..<3 {
-        let bytes = Array("ok picture number \(index)".utf8)
+        let bytes = Array("ok image number \(index)".utf8)
         shop.fetcher.answer("http://\(index).example/", with: .pieces([bytes], total: nil))
         ids.append(try await shop.finished(shop.submit("http://\(index).example/")).id)
         shop.clock.advance(by: .seconds(1))

@@ -1,18 +1,18 @@
 // Creates the parts of the page and connects them.
 //
-// The scripts form one module and run in this order: words, access, order, export, address, events, jobs, pictures,
+// The scripts form one module and run in this order: words, access, order, export, address, events, jobs, images,
 // card, wall, actions, details, submit, chart, glance, batches, main.
 // Start reading at `Jobs` (jobs.js), which stores the jobs. `LiveEvents` and lists fill it, and `Wall` shows it.
 
 const jobs = new Jobs();
 const pictures = new Pictures();
 const actions = new Actions(jobs);
-const details = new Details(jobs, pictures, actions);
+const details = new Details(jobs, images, actions);
 const glance = new Glance(jobs);
 const batches = new Batches();
 const submitting = new Submitting(jobs);
 const selection = new Selection(jobs);
-const wall = new Wall(jobs, pictures, selection, { onCount: showCounts, onGone: imageGone });
+const wall = new Wall(jobs, images, selection, { onCount: showCounts, onGone: imageGone });
 
 jobs.onChange = (entry, isStructural, oldPhase) => {
   wall.note(entry, isStructural);

@@ -43,9 +43,9 @@ private struct URLLoad: Sendable {
         if isStale { parts.background.addRefresh(of: job) }
         return loaded
       }
-      return try await ask(url, nil)
-    case .validate(let entry): return try await ask(url, entry)
-    case .fetch: return try await ask(url, nil)
+      return try await requestImage(url, nil)
+    case .validate(let entry): return try await requestImage(url, entry)
+    case .fetch: return try await requestImage(url, nil)
     case .notCached: throw .notCached
     }
   }
@@ -71,7 +71,9 @@ private struct URLLoad: Sendable {
   // MARK: Asking the origin
 
   /// - Parameter known: a stored response to validate; nil if there is none.
-  private func ask(_ url: SourceURL, _ known: CacheEntry?) async throws(JobFailure) -> LoadedImage {
+  private func requestImage(_ url: SourceURL, _ known: CacheEntry?) async throws(JobFailure)
+    -> LoadedImage
+  {
     guard job.submission.asksOrigin else { throw .notCached }
     if outcome(of: known, replacing: .timeout(seconds: 0)) != nil { load.beginFallback() }
     do throws(JobFailure) {
