@@ -4,7 +4,7 @@ import Testing
 @Suite("An HTTP date")
 struct HTTPDateTests {
   @Test(
-    "is read in all three forms",
+    "an HTTP date is read in all three forms",
     arguments: [
       "Sun, 06 Nov 1994 08:49:37 GMT", "Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994",
       "Sun Nov 06 08:49:37 1994",
@@ -14,7 +14,7 @@ struct HTTPDateTests {
   }
 
   @Test(
-    "is read in any case",
+    "an HTTP date is read in any case",
     arguments: [
       "SUN, 06 Nov 1994 08:49:37 GMT", "Sun, 06 NOV 1994 08:49:37 GMT",
       "Sun, 06 Nov 1994 08:49:37 gMT", "sunday, 06-nov-94 08:49:37 gmt",
@@ -23,14 +23,16 @@ struct HTTPDateTests {
     #expect(HTTPDate(text, now: noon)?.seconds == 784_111_777)
   }
 
-  @Test("with a two-digit year is at most 50 years ahead", arguments: [(76, 2076), (77, 1977)])
+  @Test(
+    "an HTTP date with a two-digit year is at most 50 years ahead",
+    arguments: [(76, 2076), (77, 1977)])
   func twoDigits(written: Int, meant: Int) {
     let date = HTTPDate("Sunday, 06-Nov-\(written) 08:49:37 GMT", now: noon)
     #expect(date?.description.contains(" \(meant) ") == true)
   }
 
   @Test(
-    "with a two-digit year may be in the next century",
+    "an HTTP date with a two-digit year may be in the next century",
     arguments: [(99, 2099), (49, 2149), (50, 2050)])
   func endOfCentury(written: Int, meant: Int) throws {
     let now = try #require(HTTPDate("Thu, 01 Jan 2099 00:00:00 GMT", now: noon)).milliseconds
@@ -38,7 +40,7 @@ struct HTTPDateTests {
     #expect(date?.description.contains(" \(meant) ") == true)
   }
 
-  @Test("is written in the preferred form and can be read again")
+  @Test("an HTTP date is written in the preferred form and can be read again")
   func written() {
     #expect(
       HTTPDate(milliseconds: 784_111_777_999).description == "Sun, 06 Nov 1994 08:49:37 GMT")
@@ -48,14 +50,14 @@ struct HTTPDateTests {
     }
   }
 
-  @Test("is limited to the years 1970 to 9999")
+  @Test("an HTTP date is limited to the years 1970 to 9999")
   func ends() {
     #expect(HTTPDate(milliseconds: .max).description == "Fri, 31 Dec 9999 23:59:59 GMT")
     #expect(HTTPDate(milliseconds: .min).description == "Thu, 01 Jan 1970 00:00:00 GMT")
   }
 
   @Test(
-    "is not read from any other text",
+    "an HTTP date is not read from any other text",
     arguments: [
       "", "0", "-1", "x y z a b c", "Thu, 01 Jan 1970 00:00:00",
       "Thu, 01 Jan 99999999999999999999 00:00:00 GMT", "Wed, 31 Dec 1969 23:59:59 GMT",

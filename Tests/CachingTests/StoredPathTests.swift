@@ -30,7 +30,7 @@ struct StoredPathTests {
   }
 
   @Test(
-    "may be stored if each redirect may be stored",
+    "a response after redirects may be stored if each redirect may be stored",
     arguments: [
       (301, [], true), (308, [], true), (302, [], false), (303, [], false), (307, [], false),
       (300, ["Cache-Control: max-age=5"], false), (302, ["Cache-Control: max-age=5"], true),
@@ -51,7 +51,7 @@ struct StoredPathTests {
   }
 
   @Test(
-    "must be shareable if its requests carried credentials",
+    "a response after redirects must be shareable if its requests carried credentials",
     arguments: [
       (["Cache-Control: max-age=5"], ["Cache-Control: public"], true, false),
       (["Cache-Control: public, max-age=5"], ["Cache-Control: public"], true, true),
@@ -70,7 +70,7 @@ struct StoredPathTests {
     }
   }
 
-  @Test("is shareable only if all responses say so")
+  @Test("a response after redirects is shareable only if all responses say so")
   func forAll() {
     let (open, own) = (["Cache-Control: public, max-age=5"], ["Cache-Control: max-age=5"])
     for (first, last, isForAll) in [
@@ -82,7 +82,9 @@ struct StoredPathTests {
     }
   }
 
-  @Test("matches a request if the Vary of every response matches the fields of its own request")
+  @Test(
+    "a response after redirects matches a request if the Vary of every response matches the fields of its own request"
+  )
   func matching() {
     let client = [Field(name: "Accept-Language", value: "de")]
     let other = [Field(name: "Accept-Language", value: "en")]
@@ -100,7 +102,9 @@ struct StoredPathTests {
       "it replaces a response without redirects")
   }
 
-  @Test("is as fresh as the least fresh of all, and may be used stale only if all allow it")
+  @Test(
+    "a response after redirects is as fresh as the least fresh of all, and may be used stale only if all allow it"
+  )
   func freshness() {
     func freshness(
       _ first: [String], _ last: [String], at seconds: Int64, assigned: Int? = nil,
@@ -139,7 +143,7 @@ struct StoredPathTests {
     }
   }
 
-  @Test("keeps only the caching fields of redirects")
+  @Test("a response after redirects keeps only the caching fields of redirects")
   func kept() {
     let stored = redirect([
       "Location: /x?token=secret", "Set-Cookie: a=b", "ETag: \"1\"", "Cache-Control: max-age=5",

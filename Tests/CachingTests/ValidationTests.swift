@@ -12,7 +12,7 @@ struct ValidationTests {
   }
 
   @Test(
-    "sends the validators unchanged",
+    "a conditional request sends the validators unchanged",
     arguments: [
       ["\"abc\""], ["W/\"abc\""], ["abc"], ["w/\"abc\""],
     ])
@@ -25,7 +25,7 @@ struct ValidationTests {
       ])
   }
 
-  @Test("sends only a date, only a tag, or no condition")
+  @Test("a conditional request sends only a date, only a tag, or no condition")
   func few() {
     #expect(Validation.conditions(for: response([modified])).map(\.name) == ["If-Modified-Since"])
     #expect(Validation.conditions(for: response(["ETag: \"a\""])).map(\.name) == ["If-None-Match"])

@@ -85,7 +85,7 @@ struct VaryTests {
     #expect(selector("Foo, Bar", ["Foo: 1"]) != selector("Foo", ["Foo: 1"]))
   }
 
-  @Test("of several matching responses the newest by Date is used, then the last received")
+  @Test("the newest of several matching responses by Date is used, then the last received")
   func newest() {
     let old = response([date("Date", -20), "Vary: Foo"], to: ["Foo: 1"])
     let new = response([date("Date", -10)])

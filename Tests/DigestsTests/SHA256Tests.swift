@@ -4,7 +4,7 @@ import Testing
 @Suite("SHA-256")
 struct SHA256Tests {
   @Test(
-    "matches the examples of FIPS 180-4",
+    "SHA-256 matches the examples of FIPS 180-4",
     arguments: [
       ("", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
       ("abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
@@ -21,7 +21,7 @@ struct SHA256Tests {
     #expect(hex(hash.finalize()) == digest)
   }
 
-  @Test("a copy continues independently, and bytes may follow a result")
+  @Test("a copy of a hash continues independently, and bytes may follow a result")
   func copies() {
     var first = SHA256()
     first.update(data: "a".utf8)
@@ -39,7 +39,7 @@ struct SHA256Tests {
 struct HMACSHA256Tests {
   /// Test cases 1, 2 and 6 of RFC 4231, and the value for an empty key and text.
   @Test(
-    "matches the test cases of RFC 4231",
+    "HMAC matches the test cases of RFC 4231",
     arguments: [
       (
         Array(repeating: 0x0b, count: 20), "Hi There",

@@ -112,7 +112,7 @@ struct FinishingTests {
     }
   }
 
-  @Test("of a request whose load is being stored wait for its response, and ask no origin")
+  @Test("a job waits for an equal load that is being stored, and asks no origin")
   func following() async throws {
     try await Workshop.open { shop in
       let fields = [HeaderField(name: "Cache-Control", value: "max-age=600")]

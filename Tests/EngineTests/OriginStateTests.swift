@@ -204,7 +204,7 @@ struct OriginStateTests {
     #expect(origin.failures == 0)
   }
 
-  @Test("as many silent paths as failures open the circuit, and a failed probe prolongs it")
+  @Test("a circuit opens after as many silent paths as failures, and a failed probe prolongs it")
   func silentPaths() {
     var origin = OriginState()
     for path in 1...rules.maxFailures {

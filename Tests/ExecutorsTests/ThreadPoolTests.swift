@@ -6,7 +6,7 @@ import Testing
 
 @Suite("A thread pool")
 struct ThreadPoolTests {
-  @Test("runs a closure off the shared threads")
+  @Test("a thread pool runs a closure off the shared threads")
   func runsElsewhere() async {
     let pool = ThreadPool(name: "test-pool", threads: 1)
     let name = await pool.run {
@@ -15,7 +15,7 @@ struct ThreadPoolTests {
     #expect(name == "test-pool\n")
   }
 
-  @Test("lowers the priority of its threads by its niceness")
+  @Test("a thread pool lowers the priority of its threads by its niceness")
   func niceness() async {
     let which = __priority_which_t(PRIO_PROCESS.rawValue)
     let before = getpriority(which, 0)

@@ -68,7 +68,7 @@ struct PartialTransferTests {
     #expect(try await fixture.kept(.sample("b")) == imageBytes(50))
   }
 
-  @Test("of concurrent transfers with one key, the last one is stored completely")
+  @Test("the last of concurrent transfers with one key is stored completely")
   func concurrent() async throws {
     let (store, key) = (store, key)
     try await withThrowingTaskGroup(of: Void.self) { group in

@@ -59,7 +59,7 @@ struct PostgresMergeTests {
     await store.close()
   }
 
-  @Test("of several concurrent variants with one name, one is stored with its image")
+  @Test("one of several concurrent variants with one name is stored with its image")
   func oneName() async throws {
     let variants = (0..<4).map { StoredVariant.sample(1, 1, .sample($0), bytes: 10) }
     let holders = (0..<4).map { JobID(at: .at(Int64($0))) }

@@ -221,7 +221,9 @@ struct PostgresOutageTests {
     #expect(throws: Fault.self) { _ = try Connection(address) }
   }
 
-  @Test("is refused with a newer release's tables; of many who begin at once one makes them")
+  @Test(
+    "a start is refused with a newer release's tables, and one of many concurrent starts makes them"
+  )
   func migrations() async throws {
     let database = try TestDatabase(in: .shared)
     let stores = try await withThrowingTaskGroup(of: PostgresJobStore.self) { group in

@@ -57,7 +57,7 @@ struct PostgresPacingTests {
   }
 
   @Test(
-    "of two streams, neither delays the other by more than one transaction",
+    "neither of two streams delays the other by more than one transaction",
     arguments: [1, 4, 25], [[0, nil], [nil, 0]] as [[Int?]])
   func streams(milliseconds: Int, line: [Int?]) {
     let cost = Duration.milliseconds(milliseconds)

@@ -3,7 +3,7 @@ import Waiting
 
 @Suite("A semaphore", .timeLimit(.minutes(5)))
 struct AsyncSemaphoreTests {
-  @Test("grants its number of permits, and another one when one is released")
+  @Test("a semaphore grants its number of permits, and another one when one is released")
   func atOnce() async {
     let semaphore = AsyncSemaphore(2)
     var held = [await semaphore.acquire(), await semaphore.acquire()]
@@ -14,7 +14,7 @@ struct AsyncSemaphoreTests {
     #expect(held.count == 1)
   }
 
-  @Test("grants permits in the order of the requests")
+  @Test("a semaphore grants permits in the order of the requests")
   func order() async {
     let semaphore = AsyncSemaphore(1)
     var held = [await semaphore.acquire()]
@@ -37,7 +37,7 @@ struct AsyncSemaphoreTests {
     #expect(order == [0, 1, 2])
   }
 
-  @Test("grants all its permits to a request for more")
+  @Test("a semaphore grants all its permits to a request for more")
   func all() async {
     let semaphore = AsyncSemaphore(10)
     var all = await semaphore.acquire(100)
@@ -48,7 +48,7 @@ struct AsyncSemaphoreTests {
     #expect(await other.value)
   }
 
-  @Test("may be overdrawn, and others wait until the deficit is released")
+  @Test("a semaphore may be overdrawn, and others wait until the deficit is released")
   func overdrawn() async {
     let semaphore = AsyncSemaphore(1)
     var first = await semaphore.acquire()
@@ -62,7 +62,7 @@ struct AsyncSemaphoreTests {
     #expect(await third.value)
   }
 
-  @Test("resumes a cancelled waiter, and grants permits to those behind it")
+  @Test("a semaphore resumes a cancelled waiter, and grants permits to those behind it")
   func cancelled() async {
     let semaphore = AsyncSemaphore(10)
     let first = await semaphore.acquire(6)
@@ -76,7 +76,7 @@ struct AsyncSemaphoreTests {
     _ = first
   }
 
-  @Test("loses no permit if releasing and cancelling race")
+  @Test("a semaphore loses no permit if releasing and cancelling race")
   func race() async {
     let semaphore = AsyncSemaphore(1)
     for _ in 0..<500 {

@@ -3,7 +3,7 @@ import Waiting
 
 @Suite("A semaphore that clients share", .timeLimit(.minutes(1)))
 struct FairSemaphoreTests {
-  @Test("leaves a quarter of its permits to clients that hold none")
+  @Test("a shared semaphore leaves a quarter of its permits to clients that hold none")
   func quarter() async throws {
     let semaphore = FairSemaphore<String>(4)
     var held: [FairSemaphore<String>.Permit] = []
@@ -15,7 +15,9 @@ struct FairSemaphoreTests {
     #expect(semaphore.isIdle)
   }
 
-  @Test("grants the next permit to the client that holds the fewest, and serves each in order")
+  @Test(
+    "a shared semaphore grants the next permit to the client that holds the fewest, and serves each in order"
+  )
   func turns() async throws {
     let semaphore = FairSemaphore<String>(2)
     var first = await semaphore.acquire(for: "a")

@@ -3,7 +3,7 @@ import Waiting
 
 @Suite("A latch", .timeLimit(.minutes(5)))
 struct LatchTests {
-  @Test("resumes all waiting tasks when it opens, and later tasks do not wait")
+  @Test("a latch resumes all waiting tasks when it opens, and later tasks do not wait")
   func opened() async {
     let latch = Latch()
     let waiters = (0..<3).map { _ in Task { await latch.wait() } }
@@ -14,7 +14,7 @@ struct LatchTests {
     await latch.wait()
   }
 
-  @Test("delays neither a cancelled task nor one whose deadline has passed")
+  @Test("a latch delays neither a cancelled task nor one whose deadline has passed")
   func left() async {
     let latch = Latch()
     let waiter = Task { await latch.wait() }

@@ -3,7 +3,7 @@ import Waiting
 
 @Suite("A one-shot", .timeLimit(.minutes(5)))
 struct OneShotTests {
-  @Test("passes its value to the waiting task, before or after it waits")
+  @Test("a one-shot passes its value to the waiting task, before or after it waits")
   func order() async {
     let before = OneShot<Int>()
     before.fulfil(1)
@@ -15,7 +15,7 @@ struct OneShotTests {
     #expect(await value == 2)
   }
 
-  @Test("accepts only one value")
+  @Test("a one-shot accepts only one value")
   func once() async {
     let shot = OneShot<Int>()
     #expect(shot.fulfil(1))
@@ -24,7 +24,7 @@ struct OneShotTests {
     #expect(!shot.fulfil(3))
   }
 
-  @Test("resumes a cancelled task, and accepts no value after that")
+  @Test("a one-shot resumes a cancelled task, and accepts no value after that")
   func cancelled() async {
     let shot = OneShot<Int>()
     let waiter = Task { await shot.value() }
@@ -34,7 +34,7 @@ struct OneShotTests {
     #expect(!shot.fulfil(1))
   }
 
-  @Test("resumes a task that was cancelled before it started")
+  @Test("a one-shot resumes a task that was cancelled before it started")
   func cancelledBefore() async {
     let shot = OneShot<Int>()
     let waiter = Task {
@@ -44,7 +44,7 @@ struct OneShotTests {
     #expect(await waiter.value == nil)
   }
 
-  @Test("waits no longer than its deadline")
+  @Test("a one-shot waits no longer than its deadline")
   func deadline() async {
     #expect(await OneShot<Int>().value(before: .now + .milliseconds(5)) == nil)
     let shot = OneShot<Int>()
@@ -53,7 +53,7 @@ struct OneShotTests {
     #expect(await value == 1)
   }
 
-  @Test("loses no value if fulfilling and cancelling race")
+  @Test("a one-shot loses no value if fulfilling and cancelling race")
   func race() async {
     for _ in 0..<500 {
       let shot = OneShot<Int>()

@@ -3,7 +3,7 @@ import YAML
 
 @Suite("A YAML document")
 struct DocumentTests {
-  @Test("becomes a tree of nodes with lines and columns")
+  @Test("a YAML document becomes a tree of nodes with lines and columns")
   func tree() throws {
     let text = """
       # a comment
@@ -25,13 +25,14 @@ struct DocumentTests {
     #expect(root["note"]?.scalar == Scalar("two\nlines", style: .block))
   }
 
-  @Test("without content has no root", arguments: ["", "# only a comment\n", "\n\n"])
+  @Test(
+    "a YAML document without content has no root", arguments: ["", "# only a comment\n", "\n\n"])
   func empty(text: String) throws {
     #expect(try Document(text).root == nil)
   }
 
   @Test(
-    "resolves the type of a scalar",
+    "a YAML document resolves the type of a scalar",
     arguments: [
       ("null", .null), ("~", .null), ("", .null), ("'null'", .string), ("true", .boolean),
       ("FALSE", .boolean), ("yes", .string), ("12", .integer), ("-3", .integer), ("0x1F", .integer),
@@ -47,7 +48,7 @@ struct DocumentTests {
   }
 
   @Test(
-    "with a mistake is refused with line and column",
+    "a YAML document with a mistake is refused with line and column",
     arguments: [
       ("a: 1\nb: 2\na: 3", .duplicateKey(first: Location(line: 1, column: 1)), 3, 1, ["a"]),
       (
@@ -69,7 +70,7 @@ struct DocumentTests {
   }
 
   @Test(
-    "that is not YAML is refused with the place of the error",
+    "a text that is not YAML is refused with the place of the error",
     arguments: [
       ("a: [1, 2\n", 2, 1), ("a: 1\n\tb: 2", 2, 1), ("a: 'x", 1, 6), ("a: b: c", 1, 5),
       ("a: 1\nb: \u{0}", 2, 4), ("ä: 1\nü: \u{7}", 2, 4), ("a: %x", 1, 4), ("}", 1, 1),
@@ -80,7 +81,7 @@ struct DocumentTests {
     if case .syntax = error?.reason {} else { Issue.record("\(String(describing: error))") }
   }
 
-  @Test("reports all mistakes until one that ends the parsing")
+  @Test("a YAML document reports all mistakes until one that ends the parsing")
   func all() {
     let text = "a: *x\na: 1\nb: !t 2\nc: [\n"
     let document = Document(reading: Array(text.utf8))

@@ -7,12 +7,12 @@
 const jobs = new Jobs();
 const pictures = new Pictures();
 const actions = new Actions(jobs);
-const details = new Details(jobs, images, actions);
+const details = new Details(jobs, pictures, actions);
 const glance = new Glance(jobs);
 const batches = new Batches();
 const submitting = new Submitting(jobs);
 const selection = new Selection(jobs);
-const wall = new Wall(jobs, images, selection, { onCount: showCounts, onGone: imageGone });
+const wall = new Wall(jobs, pictures, selection, { onCount: showCounts, onGone: imageGone });
 
 jobs.onChange = (entry, isStructural, oldPhase) => {
   wall.note(entry, isStructural);

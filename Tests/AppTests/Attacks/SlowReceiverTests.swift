@@ -9,21 +9,23 @@ struct SlowReceiverTests {
     "jobs.workers": "4", "server.drain_timeout": "0s",
   ].merging(twoOwners) { $1 }
 
-  @Test("takes no workers of another tenant")
+  @Test("a tenant with slow receivers takes no workers of another tenant")
   func workers() async throws {
     try await withPipeline(Self.keys) { service, origin async throws in
       try await Self.attack([service], origin, ownURLs: true)
     }
   }
 
-  @Test("does not keep another tenant from a variant of the same URL")
+  @Test("a tenant with slow receivers does not keep another tenant from a variant of the same URL")
   func hostages() async throws {
     try await withPipeline(Self.keys) { service, origin async throws in
       try await Self.attack([service], origin, ownURLs: false)
     }
   }
 
-  @Test("takes nothing of another tenant at three instances either", arguments: [true, false])
+  @Test(
+    "a tenant with slow receivers takes nothing of another tenant at three instances either",
+    arguments: [true, false])
   func instances(ownURLs: Bool) async throws {
     try await Cluster.open(3, Self.keys) { cluster, origin in
       try await Self.attack(cluster.services, origin, ownURLs: ownURLs)

@@ -92,7 +92,7 @@ struct FairnessTests {
   }
 
   @Test(
-    "of the reserved workers, one is free for any owner, and the next one for another owner",
+    "one of the reserved workers is free for any owner, and the next one for another owner",
     arguments: StoreAdapter.allCases)
   func kept(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
