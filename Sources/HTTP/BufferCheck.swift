@@ -16,7 +16,7 @@ import Glibc
 /// One case cannot be detected: a line that ends with NUL and LF leaves the same bytes as one that ends with
 /// CRLF.
 ///
-/// Delete this file and its one call, in `headCame`, once 1.0 is the oldest supported release.
+/// Delete this file and its one call, in `headReceived`, once 1.0 is the oldest supported release.
 struct BufferCheck {
   private var next: UnsafePointer<CChar>
   private var isIntact = true

@@ -281,7 +281,7 @@ extension Transaction {
     guard !held.isEmpty else { return }
     let stored = try? WebhookMessage(held, 0)
     // The result was stored already by a call whose answer was lost. The next call of
-    // `takeMessages` releases the message.
+    // `claimMessages` releases the message.
     if let stored, stored.tries == message.tries { return }
     var message = message
     if stored?.isAskedFor == true, let now = held.int(0, 1) {

@@ -56,7 +56,7 @@ struct ArchitectureTests {
 
   @Test("the document names only existing types and modules")
   func types() {
-    let picture = Self.page.section("A job's way").matches(of: #/\b([A-Z][a-z]+){2,}\b/#)
+    let picture = Self.page.section("A job's path").matches(of: #/\b([A-Z][a-z]+){2,}\b/#)
     let ticked = Self.page.ticked.filter { $0.wholeMatch(of: #/[A-Z][a-z]+[A-Za-z]*/#) != nil }
     let named = Set(picture.map { String($0.0) } + ticked).subtracting(["Mutex"])
     #expect(named.count >= 25)
@@ -69,7 +69,7 @@ struct ArchitectureTests {
   @Test("the document has the engine's folders, and no folder has too many files")
   func stages() {
     let folders = Self.names("Sources/Engine").filter { !$0.hasSuffix(".swift") }
-    let told = Self.page.table("A job's way").compactMap { $0[0].firstMatch(of: #/`(\w+)`/#)?.1 }
+    let told = Self.page.table("A job's path").compactMap { $0[0].firstMatch(of: #/`(\w+)`/#)?.1 }
     #expect(Set(told.map(String.init)) == Set(folders))
     for folder in folders { #expect(Self.names("Sources/Engine/" + folder).count <= 30) }
   }
@@ -81,7 +81,7 @@ struct ArchitectureTests {
     #expect(graph.uses["Loading"]?["Queue"]?.contains("Dispatcher") == true)
     #expect(graph.cycle == nil, "\(graph.uses)")
     var above: Set<String> = []
-    for row in Self.page.table("A job's way") {
+    for row in Self.page.table("A job's path") {
       let folder = try #require(row[0].firstMatch(of: #/`(\w+)`/#).map { String($0.1) })
       let used = Set((graph.uses[folder] ?? [:]).keys)
       #expect(used.isSubset(of: above), "\(folder) uses \(used.subtracting(above))")

@@ -58,7 +58,7 @@ extension TransferExchange {
   /// The number of bytes of the body accepted so far.
   var received: Int { state.withLock { $0.received } }
 
-  /// Stores the response's head. ``handOver()`` passes it to a waiting task at the end of the pass: libcurl
+  /// Stores the response's head. ``resumeWaiter()`` passes it to a waiting task at the end of the pass: libcurl
   /// returns one read as many pieces, and waking a task costs more than appending a piece.
   func deliver(_ head: ResponseHead) {
     let isAwaited = state.withLock { state in
