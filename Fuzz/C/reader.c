@@ -79,7 +79,7 @@ static Reader *create(size_t max_memory) {
 static void prepare(Reader *reader, const Manner *manner) {
     (void)reader, (void)manner;
 #ifdef HAS_ROWS
-    if (manner->wants_rows) READ(_reader_want_rows)(reader);
+    if (manner->wants_rows) READ(_reader_request_rows)(reader);
 #endif
 #ifdef IS_PNG
     if (manner->wants_no_previews) png_reader_disable_previews(reader);
@@ -108,12 +108,12 @@ static void try_previews(Reader *reader, const CodecImageInfo *picture, Manner *
     CodecPreview preview = READ(_reader_preview)(reader);
     if (preview.bytes) touch(preview.bytes, preview.count);
     expect(!preview.bytes || preview.count, "bytes of a preview");
-    if ((preview.bytes && what < 12) || !what) READ(_reader_drop_preview)(reader);
+    if ((preview.bytes && what < 12) || !what) READ(_reader_discard_preview)(reader);
     if (!picture->scansToShow && what != 15) return;
 #ifdef IS_HEIC
     heic_reader_request_preview(reader);
 #else
-    READ(_reader_want_preview)(reader, (int)chance_below(&manner->chance, 10));
+    READ(_reader_request_preview)(reader, (int)chance_below(&manner->chance, 10));
 #endif
 #endif
 }

@@ -291,7 +291,7 @@ DEFINE_AGAIN(decode_ico, BMPReader, bmp, ico, bmp_reader_create(true, MAX_MEMORY
     Reader *reader = name##_reader_create(MAX_MEMORY);                                              \
     Samples samples[CODEC_MAX_PLANES] = {0};                                                        \
     if (!reader) fail("no reader");                                                                 \
-    name##_reader_want_rows(reader);                                                                \
+    name##_reader_request_rows(reader);                                                                \
     DECODE(Reader, name, bound, ADD_ROWS(name));                                                    \
     for (int plane = 0; plane < CODEC_MAX_PLANES; plane++) {                                        \
         if (samples[plane].count)                                                                   \
