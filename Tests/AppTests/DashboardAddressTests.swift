@@ -137,7 +137,7 @@ struct DashboardAddressTests {
       try await page.sees("cards.length === 1 && card('none.png')")
 
       for (words, names) in [
-        ("answered 404", ["none.png"]), ("code:blocked_address", ["b.png"]),
+        ("responded with 404", ["none.png"]), ("code:blocked_address", ["b.png"]),
         ("host:10.0.0.1", ["b.png"]),
         ("host:127.0.0.1 single", ["single.png"]), ("batch:\(batch) code:timeout", []),
         ("host:example.org", []),

@@ -195,8 +195,8 @@ struct GetCommandTests {
     let url = origin.url("/cat.png")
     try await inFolder { folder async throws in
       let cases: [(arguments: [String], settings: [String: String], says: String)] = [
-        (["--server", "http://127.0.0.1:1"], [:], "out of reach"),
-        (["--server", origin.url("")], [:], "not as an imagefetch service"),
+        (["--server", "http://127.0.0.1:1"], [:], "cannot reach"),
+        (["--server", origin.url("")], [:], "unexpected response from"),
         (["--server", "http://127.0.0.1:1", "--token-file", "none"], [:], "can't be read"),
         (["-o", "/dev/null/x/"], [:], "/dev/null"),
         (["-o", "/dev/full"], [:], "No space left on device"),
