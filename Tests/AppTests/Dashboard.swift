@@ -36,7 +36,7 @@ struct Dashboard {
     const text = (element) => element?.innerText ?? '';
     const card = (name) => cards.find((one) => text(one.querySelector('.name')) === name);
     const is = (name, phase) => card(name)?.dataset.phase === phase;
-    const shows = (name) => card(name)?.querySelector('.picture.there')?.naturalWidth > 0;
+    const shows = (name) => card(name)?.querySelector('.image.loaded')?.naturalWidth > 0;
     const $ = (id) => document.getElementById(id);
 
     """

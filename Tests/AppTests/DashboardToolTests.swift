@@ -91,7 +91,7 @@ struct DashboardToolTests {
 
       try await page.browser.click("#show-all")
       try await page.browser.click("#all [data-all=forget]")
-      try await page.browser.click("#sure-yes")
+      try await page.browser.click("#confirm-yes")
       try await page.sees("cards.length === 2 && card('a.png') && card('d.png')")
       try await page.sees("text($('show-all')) === 'Actions…' && $('choose-none').hidden")
     }
