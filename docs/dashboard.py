@@ -31,8 +31,8 @@ def landscape(seed, size=(1600, 1000)):
     """Hills before hills under a low sun."""
     chance = random.Random(seed)
     width, height = size
-    picture = Image.new("RGB", size)
-    draw = ImageDraw.Draw(picture)
+    image = Image.new("RGB", size)
+    draw = ImageDraw.Draw(image)
     sky, glow, land = ([chance.randrange(*bounds) for _ in range(3)] for bounds in ((70, 200), (170, 255), (20, 110)))
     for y in range(height):
         share = y / height
@@ -48,7 +48,7 @@ def landscape(seed, size=(1600, 1000)):
             at += slope
             line.append((x, at))
         draw.polygon(line + [(width, height)], fill=ground)
-    return picture.filter(ImageFilter.GaussianBlur(1))
+    return image.filter(ImageFilter.GaussianBlur(1))
 
 
 class Origin(http.server.BaseHTTPRequestHandler):
@@ -83,7 +83,7 @@ def submit(api, jobs):
     urllib.request.urlopen(request).close()
 
 
-def submit_list(api, name, urls):
+def submit_batch(api, name, urls):
     request = urllib.request.Request(
         f"{api}/batches?name={name}", "\n".join(urls).encode(), {"Content-Type": "text/uri-list"})
     urllib.request.urlopen(request).close()
@@ -106,7 +106,7 @@ def work(api):
             # Most of it the cache has; the last ones take their time.
             known = [at(f"{10 * i}/{NAMES[10 * i % len(NAMES)]}.jpg") for i in range(30)]
             others = [at(f"missing/{name}.jpg") for name in NAMES[:4]] + [at(f"slow/60/{970 + i}/lake.jpg") for i in range(3)]
-            submit_list(api, "catalogue", known + others)
+            submit_batch(api, "catalogue", known + others)
         time.sleep(1)
     submit(api, [{"url": "http://169.254.169.254/latest/meta-data"}])
     submit(api, [{"url": at(f"{900 + i}/{NAMES[i]}.jpg"), "tags": ["scenery"]} for i in range(2)])
@@ -141,19 +141,19 @@ def screenshot(url, work):
     try:
         time.sleep(2)
         browser = {"binary": "/usr/bin/chromium", "args": options}
-        wanted = {"alwaysMatch": {"browserName": "chrome", "goog:chromeOptions": browser}}
-        session = "/session/" + command("POST", "/session", capabilities=wanted)["sessionId"]
+        capabilities = {"alwaysMatch": {"browserName": "chrome", "goog:chromeOptions": browser}}
+        session = "/session/" + command("POST", "/session", capabilities=capabilities)["sessionId"]
         screen = {"width": 1280, "height": 1010, "deviceScaleFactor": 1, "mobile": False}
         command("POST", session + "/goog/cdp/execute", cmd="Emulation.setDeviceMetricsOverride", params=screen)
         command("POST", session + "/url", url=url + "#view=cards")
         work()
         time.sleep(5)
-        picture = base64.b64decode(command("GET", session + "/screenshot"))
+        image = base64.b64decode(command("GET", session + "/screenshot"))
         command("DELETE", session)
     finally:
         driver.terminate()
         driver.wait()
-    return Image.open(io.BytesIO(picture)).convert("RGB")
+    return Image.open(io.BytesIO(image)).convert("RGB")
 
 
 def name_this_machine():
@@ -178,11 +178,11 @@ def main():
         service = serve(sys.argv[1], folder)
         try:
             time.sleep(3)
-            picture = screenshot(f"{api}/", lambda: work(api))
+            image = screenshot(f"{api}/", lambda: work(api))
         finally:
             service.terminate()
             service.wait()
-    picture.save(HERE / "dashboard.png", optimize=True)
+    image.save(HERE / "dashboard.png", optimize=True)
 
 
 if __name__ == "__main__":
