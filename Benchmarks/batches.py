@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures batches: how fast a million lines are accepted, with how much memory, and when the first results are there.
+"""Measures batches: how fast a million lines are accepted, with how much memory, and when the first results are available.
 
 The origin of most lines never answers, so that only the submission is measured. SQLite alone, with the same table, shows
 for comparison what the disk and the library allow. Takes about three minutes.

@@ -46,7 +46,7 @@ def write_distinct(file, folder, count):
     """Writes `count` files 0.jpg, 1.jpg, … or 0.png, …, each with its number in a comment."""
     folder.mkdir(parents=True)
     is_png = file.startswith(b"\x89PNG")
-    # The comment's place: after a PNG's IHDR, or after a JPEG's SOI and APP0, which contains its length.
+    # The comment's offset: after a PNG's IHDR, or after a JPEG's SOI and APP0, which contains its length.
     start = 33 if is_png else 4 + int.from_bytes(file[4:6], "big")
     for number in range(count):
         comment = f"{number:08}".encode()

@@ -14,7 +14,7 @@ END_BYTES = 64
 
 
 class PausingOrigin:
-    """An origin that sends an image except for its end, and the end on command."""
+    """An origin that sends an image except for its last bytes, and these on command."""
 
     def __init__(self, body):
         self.body = body

@@ -27,7 +27,7 @@ class Listeners:
         self.receive(b"\nid: ", 60)
 
     def receive(self, mark, seconds):
-        """When each connection received data, on the monotonic clock. Raises if the data is not the mark."""
+        """Returns when each connection received data, on the monotonic clock. Waits until each has received the mark."""
         arrivals, deadline = {}, time.monotonic() + seconds
         while len(arrivals) < len(self.sockets):
             ready = self.poll.poll(1, len(self.sockets))

@@ -25,7 +25,7 @@ COST = {name: [part * US for part in MEASURED[name]] for name in ("submit", "cla
 LOG_BYTES = MEASURED["log bytes of a job"]
 WAKE, NOTIFY = MEASURED["wake"] * US, MEASURED["notify"] * US
 # From the sources: at most one notification per instance in 20 ms, completions 10 ms apart, 512 requests per transaction, 7
-# connections; queries of housekeeping per second, each counted as an empty claim.
+# connections; periodic queries per second, each counted as an empty claim.
 NOTIFY_EVERY, COMPLETE_EVERY, MAX_REQUESTS, CONNECTIONS, QUERIES = 20 * MS, 10 * MS, 512, 7, 5
 LOAD = 0.2  # assumed: seconds from claim to end, for origins that answer after 200 ms
 

@@ -28,7 +28,7 @@ NAMES = ["fjord", "dunes", "moor", "ridge", "valley", "coast", "mesa", "tundra",
 
 
 def landscape(seed, size=(1600, 1000)):
-    """Hills before hills under a low sun."""
+    """An image of hills, one range behind the other, under a low sun."""
     chance = random.Random(seed)
     width, height = size
     image = Image.new("RGB", size)
@@ -52,7 +52,7 @@ def landscape(seed, size=(1600, 1000)):
 
 
 class Origin(http.server.BaseHTTPRequestHandler):
-    """/NUMBER/NAME.jpg whole; /slow/PER CENT/NUMBER/NAME.jpg so much of a progressive one, and then nothing."""
+    """Serves /NUMBER/NAME.jpg completely. Of /slow/PER CENT/NUMBER/NAME.jpg, a progressive JPEG, it sends that part and then stalls."""
 
     protocol_version = "HTTP/1.1"
 
@@ -90,20 +90,20 @@ def submit_batch(api, name, urls):
 
 
 def work(api):
-    """A minute of jobs: most go well."""
+    """Submits jobs for a minute. Most succeed."""
     at = lambda name: f"{ORIGINS[sum(map(ord, name)) % 7 % 3]}/{name}"
     chance = random.Random(7)
     for second in range(60):
         number = second * 10
         names = [f"{number + i}/{NAMES[(number + i) % len(NAMES)]}.jpg" for i in range(chance.randrange(1, 4))]
         if second % 4 == 3:
-            # The cache has it.
+            # This image is in the cache.
             names.append(f"{number - 10}/{NAMES[(number - 10) % len(NAMES)]}.jpg")
         if second % 9 == 4:
             names.append("missing/lake.jpg")
         submit(api, [{"url": at(name), "tags": ["scenery"]} for name in names])
         if second == 30:
-            # Most of it the cache has; the last ones take their time.
+            # Most of these images are in the cache. The last ones are slow.
             known = [at(f"{10 * i}/{NAMES[10 * i % len(NAMES)]}.jpg") for i in range(30)]
             others = [at(f"missing/{name}.jpg") for name in NAMES[:4]] + [at(f"slow/60/{970 + i}/lake.jpg") for i in range(3)]
             submit_batch(api, "catalogue", known + others)
@@ -128,7 +128,7 @@ def serve(command, folder):
 
 
 def screenshot(url, work):
-    """The page after the work that it saw, by WebDriver."""
+    """Opens the page with WebDriver, runs the work, and returns a screenshot."""
     options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-proxy-server",
                "--window-size=1280,1010"]
     driver = subprocess.Popen(["chromedriver", "--port=9517"], stdout=subprocess.DEVNULL)

@@ -10,10 +10,11 @@ struct DashboardSubmittingTests {
       let urls = (0..<4).map { page.origin.url("/\($0).png") }
       let list = [urls[0], urls[1], urls[2], "ftp://a/b", urls[3]]
       try await page.browser.type(list.joined(separator: " ") + "\u{E007}", into: "#urls")
-      try await page.sees("text($('submit-message')).startsWith('4 jobs accepted, the others not:')")
-      let said = try await page.run("return text($('submit-message'))") as? String ?? ""
-      #expect(said.contains("ftp://a/b: Must be an absolute http"))
-      #expect(!said.contains("Nothing was accepted"))
+      try await page.sees(
+        "text($('submit-message')).startsWith('4 jobs accepted, the others not:')")
+      let message = try await page.run("return text($('submit-message'))") as? String ?? ""
+      #expect(message.contains("ftp://a/b: Must be an absolute http"))
+      #expect(!message.contains("Nothing was accepted"))
       try await page.sees("!$('urls').readOnly")
       #expect(try await page.run("return $('urls').value") as? String == "ftp://a/b")
       let jobs = try await page.service.get("/jobs").json()["jobs"] as? [[String: Any]] ?? []

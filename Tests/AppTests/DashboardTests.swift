@@ -97,7 +97,8 @@ struct DashboardTests {
         "cards.length === 0 && text($('nothing')).includes('No job matches the filter')")
 
       try await page.browser.type("ftp://a/b\u{E007}", into: "#urls")
-      try await page.sees("text($('submit-message')).includes('ftp://a/b: Must be an absolute http')")
+      try await page.sees(
+        "text($('submit-message')).includes('ftp://a/b: Must be an absolute http')")
       #expect(try await page.run("return $('urls').value") as? String == "ftp://a/b")
     }
   }

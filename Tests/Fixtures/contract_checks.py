@@ -8,7 +8,7 @@ import json
 import schemathesis
 from schemathesis.specs.openapi import checks
 
-# Rules that openapi.yaml does not express: errors describe them and name the place of the mistake, except these.
+# Rules that openapi.yaml does not express: errors describe them and name the field of the mistake, except these.
 WITHOUT_LOCATION = (
     "A batch has at least one job",
     # The members of a batch have an order, because its jobs are created while they arrive.
