@@ -54,11 +54,11 @@ class PostgreSQL:
 
     def run(self, statement, database="postgres", fails=False):
         """Returns a statement's only value, or its rows with values separated by a bar."""
-        told = subprocess.run(
+        result = subprocess.run(
             ["psql", "-XAtq", "-h", "127.0.0.1", "-p", str(self.port), "-U", USER, "-d", database,
              "-v", "ON_ERROR_STOP=1", "-c", statement],
             check=not fails, capture_output=True, text=True)
-        return told.stdout.strip()
+        return result.stdout.strip()
 
     def database(self):
         """Creates a database and returns its URL."""
@@ -82,7 +82,7 @@ class PostgreSQL:
             f" WHERE d.datname = 'bench_{self.databases}' ORDER BY s.total_exec_time DESC")
         return [row.split("|", 2) for row in rows.splitlines()]
 
-    def lanes(self):
+    def connection_seconds(self):
         """CPU seconds of the last database's connections so far, by purpose and backend."""
         rows = self.run(
             "SELECT pid, substr(application_name, length('imagefetch pg-') + 1) FROM pg_stat_activity"
@@ -149,14 +149,14 @@ class ObjectStore:
                 stdout=log, stderr=log)
         wait_for_port(self.port, self.process, seconds=60)
         for _ in range(300):
-            said = subprocess.run(
+            result = subprocess.run(
                 ["curl", "-sS", "--noproxy", "*", "--aws-sigv4", "aws:amz:us-east-1:s3",
                  "-u", ":".join(KEYS.values()), "-X", "PUT", "-o", "/dev/null", "-w", "%{http_code}",
                  f"http://127.0.0.1:{self.port}/bench"], capture_output=True, text=True)
-            if said.stdout == "200":
+            if result.stdout == "200":
                 return
             time.sleep(0.2)
-        raise RuntimeError(f"the S3 server did not create the bucket: {said.stdout} {said.stderr}")
+        raise RuntimeError(f"the S3 server did not create the bucket: {result.stdout} {result.stderr}")
 
     def settings(self):
         """Settings for the instances of a new service."""

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures batches: how fast a million lines are accepted, with how much memory, and when the first results are there.
+"""Measures batches: how fast a million lines are accepted, with how much memory, and when the first results are available.
 
 The origin of most lines never answers, so that only the submission is measured. SQLite alone, with the same table, shows
 for comparison what the disk and the library allow. Takes about three minutes.
@@ -24,20 +24,20 @@ MIB = 1 << 20
 PIECE = 1 << 20
 CANCELLED = 100_000
 # Lines per commit if they arrive fast.
-TOGETHER = 2_000
+LINES_PER_COMMIT = 2_000
 
 
 def pieces(lines, url):
     """Yields the lines of a batch, one MiB at a time."""
-    held, size = [], 0
+    buffer, size = [], 0
     for number in range(lines):
         line = f"{url}{number}\n".encode()
-        held.append(line)
+        buffer.append(line)
         size += len(line)
         if size >= PIECE:
-            yield b"".join(held)
-            held, size = [], 0
-    yield b"".join(held)
+            yield b"".join(buffer)
+            buffer, size = [], 0
+    yield b"".join(buffer)
 
 
 def upload(service, lines, url):
@@ -58,13 +58,13 @@ class Watch(threading.Thread):
 
     def __init__(self, service):
         super().__init__(daemon=True)
-        self.service, self.most, self.first, self.stopped = service, 0, None, threading.Event()
+        self.service, self.peak, self.first, self.stopped = service, 0, None, threading.Event()
         self.began = time.monotonic()
 
     def run(self):
         connection = http.client.HTTPConnection("127.0.0.1", self.service.port, timeout=60)
         while not self.stopped.wait(0.1):
-            self.most = max(self.most, self.service.resident_bytes())
+            self.peak = max(self.peak, self.service.resident_bytes())
             if self.first is not None:
                 continue
             connection.request("GET", "/batches?limit=1")
@@ -94,7 +94,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         stalled = Stalled()
-        with running(options.service, folder, "taking") as service:
+        with running(options.service, folder, "running") as service:
             time.sleep(2)
             idle = service.resident_bytes()
             watch = Watch(service)
@@ -105,17 +105,17 @@ def main():
             seconds, cpu = time.monotonic() - start, service.cpu_seconds() - cpu
             watch.stop()
             assert batch["received"] == options.lines, batch
-            taken = options.lines / seconds
-            print(f"accepted: {taken:,.0f} lines/s (goal 20,000), {cpu / options.lines * 1e6:.0f} µs CPU per line")
-            print(f"memory: {idle / MIB:.0f} MiB idle, {(watch.most - idle) / MIB:.0f} MiB peak increase (goal 50)")
+            rate = options.lines / seconds
+            print(f"accepted: {rate:,.0f} lines/s (goal 20,000), {cpu / options.lines * 1e6:.0f} µs CPU per line")
+            print(f"memory: {idle / MIB:.0f} MiB idle, {(watch.peak - idle) / MIB:.0f} MiB peak increase (goal 50)")
         inserts = compile_c("sqlite/inserts.c", folder / "inserts", "-lsqlite3")
         # After the service has stopped, all jobs are in the one file.
-        alone = peers.inserts(inserts, folder / "inserted", folder / "taking/data/jobs.sqlite", TOGETHER)
-        print(f"SQLite alone, {TOGETHER:,} rows per commit: {alone.wall:,.0f} rows/s; ratio {taken / alone.wall:.2f}")
+        alone = peers.inserts(inserts, folder / "inserted", folder / "running/data/jobs.sqlite", LINES_PER_COMMIT)
+        print(f"SQLite alone, {LINES_PER_COMMIT:,} rows per commit: {alone.wall:,.0f} rows/s; ratio {rate / alone.wall:.2f}")
         with running(options.service, folder, "cancelling") as service:
             batch = upload(service, CANCELLED, stalled.url(""))
             start = time.monotonic()
-            service.ask("DELETE", f"/batches/{batch['id']}")
+            service.request("DELETE", f"/batches/{batch['id']}")
             took = (time.monotonic() - start) * 1000
             print(f"cancelling {CANCELLED:,} queued jobs took {took:.0f} ms")
         with running(options.service, folder, "first") as service:

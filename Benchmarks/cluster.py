@@ -20,7 +20,7 @@ import costs
 import measures
 from backends import ObjectStore, PostgreSQL
 from origin import Delayed, Nginx, Stalled
-from pictures import photograph, write_distinct
+from images import photograph, write_distinct
 from service import DEFAULTS, Service, batches_of
 
 # Many, so that the last jobs, which run without others, have little influence.
@@ -37,18 +37,18 @@ class Benchmark:
         self.binary, self.folder, self.profile, self.started = binary, folder, profile, 0
         # If root starts it, PostgreSQL runs as another user.
         folder.chmod(0o711)
-        pictures = folder / "pictures"
-        write_distinct(photograph(1600, 1250, 85), pictures / "large", LARGE)
-        write_distinct(photograph(256, 192, 85), pictures / "small", SMALL)
+        images = folder / "images"
+        write_distinct(photograph(1600, 1250, 85), images / "large", LARGE)
+        write_distinct(photograph(256, 192, 85), images / "small", SMALL)
         self.stopping = contextlib.ExitStack()
-        self.nginx = self.kept(Nginx(folder))
-        self.stalled = self.kept(Stalled())
+        self.nginx = self.stopped_at_end(Nginx(folder))
+        self.stalled = self.stopped_at_end(Stalled())
         addresses = [f"127.0.3.{number + 1}" for number in range(LATE_ORIGINS)]
-        self.late = self.kept(Delayed(pictures / "small", addresses, LATE_MS))
-        self.postgres = self.kept(PostgreSQL(folder / "postgres"))
-        self.objects = self.kept(ObjectStore(weed, folder / "s3"))
+        self.late = self.stopped_at_end(Delayed(images / "small", addresses, LATE_MS))
+        self.postgres = self.stopped_at_end(PostgreSQL(folder / "postgres"))
+        self.objects = self.stopped_at_end(ObjectStore(weed, folder / "s3"))
 
-    def kept(self, server):
+    def stopped_at_end(self, server):
         self.stopping.callback(server.stop)
         return server
 
@@ -86,10 +86,10 @@ class Benchmark:
         if "jobs" in parts:
             for size, count in (("large", LARGE), ("small", SMALL)):
                 urls = [self.nginx.url(f"{size}/{job}.jpg") for job in range(count)]
-                self.by_turns(number, size, figures, lambda service: measures.jobs(service, urls), count)
+                self.compare_sides(number, size, figures, lambda service: measures.jobs(service, urls), count)
         if "submits" in parts:
-            urls = [self.stalled.url(f"pictures/of/a/usual/length/{job:08}.jpg") for job in range(SUBMITS)]
-            self.by_turns(
+            urls = [self.stalled.url(f"images/of/the/usual/length/{job:08}.jpg") for job in range(SUBMITS)]
+            self.compare_sides(
                 number, "submits", figures, lambda service: measures.submits(service, urls, BATCH), SUBMITS,
                 workers=1)
         if "reads" in parts:
@@ -104,7 +104,7 @@ class Benchmark:
             figures["idle"] = self.measure_idle()
         return figures
 
-    def by_turns(self, number, name, figures, measure, count, **options):
+    def compare_sides(self, number, name, figures, measure, count, **options):
         for side in ("alone", "shared")[::1 if number % 2 == 0 else -1]:
             with contextlib.ExitStack() as stack:
                 if side == "alone":
@@ -204,7 +204,7 @@ class Scale:
 def seconds_of_get(service, job, delays):
     """Reads a job and records how long the GET request took."""
     begin = time.monotonic()
-    found = service.ask("GET", f"/jobs/{job}")
+    found = service.request("GET", f"/jobs/{job}")
     delays.append(time.monotonic() - begin)
     return found
 
@@ -227,15 +227,15 @@ def print_table(rounds):
     ):
         if f"{name} alone" not in rounds[0]:
             continue
-        ours, beside = (medians(f"{name} {side}", "wall") for side in ("shared", "alone"))
+        ours, reference = (medians(f"{name} {side}", "wall") for side in ("shared", "alone"))
         if goal:
             # Subtract the S3 server's CPU time from the time of a job.
             objects = median(rounds, f"{name} shared, S3")
             apart = 1 / (1 / ours - objects / measures.CORES)
-            print(row.format(f"{title}, /s", f"{ours:,.0f}", f"{beside:,.0f}", f"{ours / beside:.2f}", ""))
-            print(row.format("  without the S3 server's cost", f"{apart:,.0f}", f"{beside:,.0f}", f"{apart / beside:.2f}", f"{goal}"))
+            print(row.format(f"{title}, /s", f"{ours:,.0f}", f"{reference:,.0f}", f"{ours / reference:.2f}", ""))
+            print(row.format("  without the S3 server's cost", f"{apart:,.0f}", f"{reference:,.0f}", f"{apart / reference:.2f}", f"{goal}"))
         else:
-            print(row.format(f"{title}, /s", f"{ours:,.0f}", f"{beside:,.0f}", f"{ours / beside:.2f}", "10,000"))
+            print(row.format(f"{title}, /s", f"{ours:,.0f}", f"{reference:,.0f}", f"{ours / reference:.2f}", "10,000"))
         costs = [1000 / medians(f"{name} {side}", "cpu") for side in ("shared", "alone")]
         print(row.format("  CPU ms, imagefetch", *(f"{cost:.3f}" for cost in costs), f"{costs[1] / costs[0]:.2f}", ""))
         for part in ("PostgreSQL", "S3", "origin", "client"):

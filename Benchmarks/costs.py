@@ -12,7 +12,7 @@ FILE = pathlib.Path(__file__).with_name("costs.json")
 SINGLE, BATCHES, BATCH = 1_000, 100, 100
 ALONE, TOGETHER = 300, 3_000
 # Events sent to another instance, which wakes up for each.
-TOLD = 200
+EVENTS = 200
 
 
 class Costs:
@@ -25,7 +25,7 @@ class Costs:
         alone, together = self.jobs(1, ALONE), self.jobs(64, TOGETHER)
         for lane, name in (("claim", "claim"), ("write", "complete")):
             costs[name] = line(alone[lane], together[lane])
-        costs["wake"], costs["notify"] = self.news()
+        costs["wake"], costs["notify"] = self.events()
         costs["log bytes of a job"] = together["log"]
         return costs
 
@@ -33,12 +33,12 @@ class Costs:
         """Seconds of a transaction with this number of jobs."""
         benchmark = self.benchmark
         with benchmark.cluster(1, workers=1) as (service,):
-            urls = [benchmark.stalled.url(f"pictures/of/a/usual/length/{job:08}.jpg") for job in range(count * size)]
+            urls = [benchmark.stalled.url(f"images/of/the/usual/length/{job:08}.jpg") for job in range(count * size)]
             batches = batches_of(size, urls)
             service.submit(batches[:5])
-            before = self.postgres.lanes()
+            before = self.postgres.connection_seconds()
             service.submit(batches[5:])
-            return (self.postgres.lanes() - before)["submit", 1] / (count - 5)
+            return (self.postgres.connection_seconds() - before)["submit", 1] / (count - 5)
 
     def jobs(self, workers, count):
         """For each lane the jobs per transaction and its seconds; also the bytes of the log per job."""
@@ -50,9 +50,9 @@ class Costs:
             urls = [benchmark.nginx.url(f"small/{job}.jpg") for job in range(count + 50)]
             run(urls[:50])
             self.postgres.track(True)
-            before, log = self.postgres.lanes(), self.postgres.log_bytes()
+            before, log = self.postgres.connection_seconds(), self.postgres.log_bytes()
             run(urls[50:])
-            used, log = self.postgres.lanes() - before, self.postgres.log_bytes() - log
+            used, log = self.postgres.connection_seconds() - before, self.postgres.log_bytes() - log
             claims = self.postgres.calls("UPDATE queue SET state = %, instance")
             ends = self.postgres.calls("UPDATE jobs SET phase")
             self.postgres.track(False)
@@ -60,18 +60,18 @@ class Costs:
                 "claim": (count / claims, used["claim", 1] / claims),
                 "write": (count / ends, used["write", 1] / ends), "log": round(log / count)}
 
-    def news(self):
+    def events(self):
         """Seconds of the server for one instance that receives an event, and for the instance that sends it."""
         with self.benchmark.cluster(2, workers=1) as (first, _):
             # Its worker now waits, so it sends no events.
             first.submit(batches_of(1, [self.benchmark.stalled.url("0.jpg")]))
             time.sleep(2)
-            before = self.postgres.lanes()
-            for number in range(TOLD):
+            before = self.postgres.connection_seconds()
+            for number in range(EVENTS):
                 first.submit(batches_of(1, [self.benchmark.stalled.url(f"{number + 1}.jpg")]))
                 time.sleep(0.025)
-            used = self.postgres.lanes() - before
-        return used["news", 2] / TOLD, used["news", 1] / TOLD
+            used = self.postgres.connection_seconds() - before
+        return used["news", 2] / EVENTS, used["news", 1] / EVENTS
 
 
 def line(few, many):

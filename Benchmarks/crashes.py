@@ -84,16 +84,16 @@ class Client(threading.Thread):
     def run(self):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
 
-        def ask(method, path, body=None):
+        def request(method, path, body=None):
             connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
             return json.loads(connection.getresponse().read())
 
         def end(job):
             while job["phase"] not in ("success", "failure", "cancelled"):
-                job = ask("GET", f"/jobs/{job['id']}?wait=30")
+                job = request("GET", f"/jobs/{job['id']}?wait=30")
             return (job.get("error") or {}).get("code")
 
-        def note(url, code, is_good):
+        def record(url, code, is_good):
             if code == "decoder_crashed":
                 self.lost += 1
             if code != (None if is_good else "decoder_crashed"):
@@ -103,7 +103,7 @@ class Client(threading.Thread):
             url, is_measured, is_good = self.url_of(number)
             start = self.due(number)
             time.sleep(max(0, start - time.monotonic()))
-            job = ask("POST", "/jobs", json.dumps({"url": url}))
+            job = request("POST", "/jobs", json.dumps({"url": url}))
             if "phase" not in job:
                 self.odd.append((url, job))
                 continue
@@ -113,9 +113,9 @@ class Client(threading.Thread):
             code = end(job)
             if is_measured:
                 self.times.append(time.monotonic() - start)
-            note(url, code, is_good)
+            record(url, code, is_good)
         for url, job in self.later:
-            note(url, end(job), False)
+            record(url, end(job), False)
         connection.close()
 
 
@@ -164,13 +164,13 @@ def main():
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        pictures = folder / "pictures"
-        pictures.mkdir()
+        images = folder / "images"
+        images.mkdir()
         small = (IMAGES / "small.jpg").read_bytes()
         for file, content in (
                 ("photo", (IMAGES / "photo.jpg").read_bytes()), ("good", small),
                 ("crash", of_width(small, CRASH)), ("hang", of_width(small, HANG))):
-            (pictures / f"{file}.jpg").write_bytes(content)
+            (images / f"{file}.jpg").write_bytes(content)
         origin, service = Nginx(folder), None
         try:
             service = Planted(options.service, folder)

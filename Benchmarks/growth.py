@@ -11,7 +11,7 @@ from pathlib import Path
 
 import measures
 from listening import allow_descriptors
-from pictures import photograph
+from images import photograph
 from service import batches_of
 
 # The numbers of jobs, and of transfers in flight, that are compared.
@@ -57,10 +57,10 @@ class Dripping:
     def answer(self, poll, descriptor):
         client = self.clients[descriptor]
         try:
-            asked = client[0].recv(65536)
+            received = client[0].recv(65536)
         except OSError:
-            asked = b""
-        if not asked:
+            received = b""
+        if not received:
             poll.unregister(descriptor)
             self.clients.pop(descriptor)[0].close()
         elif not client[1]:
@@ -101,7 +101,7 @@ def bytes_per_transfer(service, count, first=100, seconds=120):
 
 def long_queue(service, stalled, count, size=1000):
     """Resident bytes per queued job, and the submit rate of the last twentieth divided by that of the first."""
-    urls = [stalled.url(f"pictures/of/a/usual/length/{number:08}.jpg") for number in range(count)]
+    urls = [stalled.url(f"images/of/the/usual/length/{number:08}.jpg") for number in range(count)]
     part = max(size, count // 20)
     before = measures.settled_bytes(service)
     first = measures.submits(service, urls[:part], size).wall

@@ -19,26 +19,26 @@ import tempfile
 
 HERE = pathlib.Path(__file__).parent
 RECORD = HERE / "instructions.json"
-PICTURES = HERE.parent / "Tests/Fixtures/images"
+IMAGES = HERE.parent / "Tests/Fixtures/images"
 WORKS = ("proof", "ahead", "three", "render")
 NAMES = ("photo.jpg", "photo-progressive.jpg", "photo.png")
 FEW, MANY = 2, 12
 
 
-def instructions(renderer, work, rounds, picture):
+def instructions(renderer, work, rounds, image):
     """The number of all instructions that the process executes, including its start."""
     with tempfile.NamedTemporaryFile() as out:
-        said = subprocess.run(
+        result = subprocess.run(
             ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out.name}", renderer, work,
-             str(rounds), picture], capture_output=True, text=True)
-    found = re.search(r"Collected : (\d+)", said.stderr)
-    if said.returncode or not found:
-        sys.exit(said.stderr)
+             str(rounds), image], capture_output=True, text=True)
+    found = re.search(r"Collected : (\d+)", result.stderr)
+    if result.returncode or not found:
+        sys.exit(result.stderr)
     return int(found[1])
 
 
 def count(renderer, work, name):
-    few, many = (instructions(renderer, work, rounds, PICTURES / name) for rounds in (FEW, MANY))
+    few, many = (instructions(renderer, work, rounds, IMAGES / name) for rounds in (FEW, MANY))
     return (many - few) // (MANY - FEW)
 
 

@@ -14,7 +14,7 @@ import tempfile
 
 import measures
 from origin import Nginx
-from pictures import photograph, write_distinct
+from images import photograph, write_distinct
 from service import Service
 from thumbnails import THUMB
 
@@ -40,8 +40,8 @@ def main():
     figures, memory = {}, {side: [] for side in SIDES}
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        write_distinct(photograph(1600, 1250, 85), folder / "pictures/large", LARGE)
-        write_distinct(photograph(256, 192, 85), folder / "pictures/small", SMALL)
+        write_distinct(photograph(1600, 1250, 85), folder / "images/large", LARGE)
+        write_distinct(photograph(256, 192, 85), folder / "images/small", SMALL)
         origin = Nginx(folder)
         try:
             for turn in range(options.rounds):
@@ -65,8 +65,8 @@ def main():
     print_row("memory, MiB", *(statistics.median(memory[side]) for side in SIDES))
 
 
-def print_row(title, ours, beside):
-    print(f"{title:<34} {ours:>9,.1f} {beside:>9,.1f} {ours / beside:>6.2f}")
+def print_row(title, ours, reference):
+    print(f"{title:<34} {ours:>9,.1f} {reference:>9,.1f} {ours / reference:>6.2f}")
 
 
 if __name__ == "__main__":

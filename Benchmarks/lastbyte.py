@@ -6,19 +6,19 @@ import statistics
 import threading
 import time
 
-from pictures import photograph
+from images import photograph
 
 # Dimensions of images from 0.1 to 50 megapixels.
 SIZES = ((365, 274), (1600, 1250), (4000, 3000), (8100, 6100))
-HELD = 64
+END_BYTES = 64
 
 
-class Holding:
-    """An origin that sends an image except for its end, and the end on command."""
+class PausingOrigin:
+    """An origin that sends an image except for its last bytes, and these on command."""
 
     def __init__(self, body):
         self.body = body
-        self.held, self.told = threading.Event(), threading.Event()
+        self.paused, self.resumed = threading.Event(), threading.Event()
         self.sent = None
         self.listener = socket.create_server(("127.0.0.1", 0))
         threading.Thread(target=self.serve, daemon=True).start()
@@ -38,11 +38,11 @@ class Holding:
                 client.sendall(
                     b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nCache-Control: no-store\r\n"
                     b"Connection: close\r\n\r\n" % len(self.body))
-                client.sendall(self.body[:-HELD])
-                self.held.set()
-                self.told.wait(60)
+                client.sendall(self.body[:-END_BYTES])
+                self.paused.set()
+                self.resumed.wait(60)
                 self.sent = time.monotonic()
-                client.sendall(self.body[-HELD:])
+                client.sendall(self.body[-END_BYTES:])
 
     def stop(self):
         self.listener.close()
@@ -50,10 +50,10 @@ class Holding:
 
 def delay(service, origin, number):
     """Seconds for one image. Everything except its end is decoded before the end is sent."""
-    origin.held.clear()
-    origin.told.clear()
-    job = service.ask("POST", "/jobs", json.dumps({"url": origin.url(number)}))["id"]
-    if not origin.held.wait(60):
+    origin.paused.clear()
+    origin.resumed.clear()
+    job = service.request("POST", "/jobs", json.dumps({"url": origin.url(number)}))["id"]
+    if not origin.paused.wait(60):
         raise RuntimeError("the origin received no request")
     settled = service.cpu_seconds()
     while True:
@@ -62,12 +62,12 @@ def delay(service, origin, number):
         if now - settled < 0.02:
             break
         settled = now
-    threading.Timer(0.1, origin.told.set).start()
-    answer = service.ask("GET", f"/jobs/{job}?wait=60")
-    told = time.monotonic()
+    threading.Timer(0.1, origin.resumed.set).start()
+    answer = service.request("GET", f"/jobs/{job}?wait=60")
+    finished = time.monotonic()
     if answer["phase"] != "success":
         raise RuntimeError(f"{answer['phase']}: {answer['error']}")
-    return told - origin.sent
+    return finished - origin.sent
 
 
 def delays(start, count):
@@ -76,7 +76,7 @@ def delays(start, count):
     `start` starts a service.
     """
     for width, height in SIZES:
-        origin, service = Holding(photograph(width, height, 85)), start()
+        origin, service = PausingOrigin(photograph(width, height, 85)), start()
         try:
             all = [delay(service, origin, number) for number in range(count)]
         finally:

@@ -24,29 +24,29 @@ class Listeners:
             # Edge-triggered: each arrival is reported once. Data is read only after all connections have been reported.
             self.poll.register(client, select.EPOLLIN | select.EPOLLET)
             client.sendall(request)
-        self.hear(b"\nid: ", 60)
+        self.receive(b"\nid: ", 60)
 
-    def hear(self, mark, seconds):
-        """When each connection received data, on the monotonic clock. Raises if the data is not the mark."""
-        heard, deadline = {}, time.monotonic() + seconds
-        while len(heard) < len(self.sockets):
+    def receive(self, mark, seconds):
+        """Returns when each connection received data, on the monotonic clock. Waits until each has received the mark."""
+        arrivals, deadline = {}, time.monotonic() + seconds
+        while len(arrivals) < len(self.sockets):
             ready = self.poll.poll(1, len(self.sockets))
             now = time.monotonic()
             if now > deadline:
-                raise RuntimeError(f"{len(heard)} of {len(self.sockets)} clients received it within {seconds} s")
+                raise RuntimeError(f"{len(arrivals)} of {len(self.sockets)} clients received it within {seconds} s")
             for descriptor, _ in ready:
-                heard.setdefault(descriptor, now)
+                arrivals.setdefault(descriptor, now)
         for client in self.sockets.values():
-            said = b""
-            while mark not in said:
+            received = b""
+            while mark not in received:
                 piece = client.recv(65536)
                 if not piece:
                     raise RuntimeError("the connection of a listener was closed")
-                said += piece
+                received += piece
         # Discard data that belongs to no mark, such as the rest of a response that arrived in two pieces.
         time.sleep(0.2)
         self.poll.poll(0, len(self.sockets))
-        return list(heard.values())
+        return list(arrivals.values())
 
     def close(self):
         for client in self.sockets.values():
@@ -79,7 +79,7 @@ def median_delay(service, stalled, count):
         job = service.submit(batches_of(1, [stalled.url(f"cancelled/{number}.jpg")]))
         time.sleep(0.2)
         begin = time.monotonic()
-        service.ask("DELETE", f"/jobs/{job}")
-        delays += [moment - begin for moment in listeners.hear(job.encode(), 60)]
+        service.request("DELETE", f"/jobs/{job}")
+        delays += [moment - begin for moment in listeners.receive(job.encode(), 60)]
     listeners.close()
     return statistics.median(delays)

@@ -88,11 +88,11 @@ def delays_while_decoding(service, urls, job, pause=0.005):
 def cache_hits(service, urls):
     """The same jobs again after `jobs` has fetched them. The cache must answer each."""
     batches = batches_of(100, urls)
-    before = service.ask("GET", "/cache")
+    before = service.request("GET", "/cache")
     cpu, clock = service.cpu_seconds(), time.monotonic()
     service.wait_until_idle(service.submit(batches))
     clock, cpu = time.monotonic() - clock, service.cpu_seconds() - cpu
-    hits = service.ask("GET", "/cache")["hits"] - before["hits"]
+    hits = service.request("GET", "/cache")["hits"] - before["hits"]
     if hits != len(urls):
         raise RuntimeError(f"{hits} of {len(urls)} jobs were hits; the cache before: {before}")
     return Rate(len(urls) / clock, len(urls) / cpu)
@@ -106,7 +106,7 @@ def seconds_for_the_living(service, living, dead, limit=60):
     origins = [[{"url": url, "tags": ["living"]} for url in urls] for urls in living]
     origins += [[{"url": url} for url in urls] for urls in dead]
     # The dead origins are first in each round, so that a delay caused by them is visible.
-    batches = [batch for turn in zip(*reversed(origins)) for batch in batches_of(len(turn), turn)]
+    batches = [batch for jobs in zip(*reversed(origins)) for batch in batches_of(len(jobs), jobs)]
     clock = time.monotonic()
     last = service.submit(batches)
     service.wait_until_idle(last, limit, tag="living")
@@ -117,23 +117,23 @@ def seconds_for_the_living(service, living, dead, limit=60):
 
 def decodes(decoder, file, count):
     """libjpeg-turbo alone: the same number of decodes of the file, with one thread per core."""
-    said = subprocess.run(
+    output = subprocess.run(
         [decoder, file, str(count // CORES), str(CORES)],
         check=True, capture_output=True, text=True, timeout=60).stdout
-    rate, milliseconds = re.search(r"([\d.]+) images/s, ([\d.]+) CPU ms an image", said).groups()
+    rate, milliseconds = re.search(r"([\d.]+) images/s, ([\d.]+) CPU ms an image", output).groups()
     return Rate(float(rate), 1000 / float(milliseconds))
 
 
 def requests(url, used, seconds):
     """GET requests of one URL over 64 connections, all with status 200. `used` returns the server's CPU seconds."""
     cpu = used()
-    said = subprocess.run(
+    output = subprocess.run(
         ["wrk", "--threads", "1", "--connections", "64", "--duration", f"{seconds}s", url],
         check=True, capture_output=True, text=True, timeout=seconds + 20).stdout
     cpu = used() - cpu
-    if "Non-2xx" in said or "Socket errors" in said:
-        raise RuntimeError(f"{url}:\n{said}")
-    count, duration = re.search(r"(\d+) requests in ([\d.]+)s", said).groups()
+    if "Non-2xx" in output or "Socket errors" in output:
+        raise RuntimeError(f"{url}:\n{output}")
+    count, duration = re.search(r"(\d+) requests in ([\d.]+)s", output).groups()
     return Rate(int(count) / float(duration), int(count) / cpu)
 
 
@@ -152,7 +152,7 @@ def hello_requests(hello, body_bytes, seconds):
 def bytes_per_queued_job(service, stalled, count):
     """Growth of resident memory per queued job, while the only worker waits for an origin that never answers."""
     warm_up = [stalled.url(f"warm-up/{number}.jpg") for number in range(2_000)]
-    urls = [stalled.url(f"pictures/of/a/usual/length/{number:08}.jpg") for number in range(count)]
+    urls = [stalled.url(f"images/of/the/usual/length/{number:08}.jpg") for number in range(count)]
     service.submit(batches_of(1000, warm_up))
     before = settled_bytes(service)
     service.submit(batches_of(1000, urls))

@@ -29,7 +29,7 @@ http {{
   scgi_temp_path {folder}/scgi;
   server {{
     {listen}
-    root {folder}/pictures;
+    root {folder}/images;
     limit_rate {rate};
   }}
 }}
@@ -84,7 +84,7 @@ def wait_for_port(port, process, seconds=10, address="127.0.0.1"):
 
 
 class Nginx:
-    """Serves `folder`/pictures. Each of the addresses is a separate origin.
+    """Serves `folder`/images. Each of the addresses is a separate origin.
 
     `rate` is in bytes per second and response; 0 means no limit.
     """
@@ -152,14 +152,14 @@ class Stalled:
                 for key, _ in selector.select(timeout=1):
                     if key.fileobj is self.listener:
                         selector.register(self.listener.accept()[0], selectors.EVENT_READ)
-                    elif not self.is_asked(key.fileobj):
+                    elif not self.is_requested(key.fileobj):
                         selector.unregister(key.fileobj)
                         key.fileobj.close()
             for key in list(selector.get_map().values()):
                 key.fileobj.close()
 
     @staticmethod
-    def is_asked(connection):
+    def is_requested(connection):
         try:
             return connection.recv(65_536)
         except ConnectionError:

@@ -23,11 +23,11 @@ import tempfile
 import time
 
 from origin import Nginx
-from pictures import photograph, write_distinct
+from images import photograph, write_distinct
 from programs import compile_c
 from service import Service
 
-PICTURES = 400
+IMAGES = 400
 CONNECTIONS = 20
 QUEUED = 500
 
@@ -37,7 +37,7 @@ class Answers:
 
     def __init__(self, client, service, origin, tag, rate, seconds):
         text = subprocess.run(
-            [client, str(service.port), str(rate), str(seconds), str(CONNECTIONS), str(PICTURES), origin.url("")[:-1], tag],
+            [client, str(service.port), str(rate), str(seconds), str(CONNECTIONS), str(IMAGES), origin.url("")[:-1], tag],
             check=True, stdout=subprocess.PIPE, text=True).stdout
         *lines, last = text.splitlines()
         cpu, skipped, drain, unanswered = last.split()
@@ -56,7 +56,7 @@ def burn(share):
         time.sleep((1 - share) * period)
 
 
-def ask(service, method, path, body=None):
+def request(service, method, path, body=None):
     """Sends a request over a new connection, because idle connections are closed after minutes."""
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
     connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
@@ -66,7 +66,7 @@ def ask(service, method, path, body=None):
 
 
 def done(service):
-    text = ask(service, "GET", "/metrics")
+    text = request(service, "GET", "/metrics")
     return sum(
         float(line.split()[-1]) for line in text.splitlines()
         if line.startswith("imagefetch_jobs_finished_total") and 'phase="success"' in line)
@@ -88,7 +88,7 @@ def main():
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        write_distinct(photograph(1600, 1250, 85), folder / "pictures", PICTURES)
+        write_distinct(photograph(1600, 1250, 85), folder / "images", IMAGES)
         client = compile_c("offers/offers.c", folder / "offers")
         origin = Nginx(folder)
         service = Service(options.service, folder / "service", max_queued=QUEUED)
@@ -115,7 +115,7 @@ def measure(service, origin, client, options):
     # The time until all offered jobs were answered is included.
     start = time.monotonic() - offered.drain
     while True:
-        job = json.loads(ask(service, "POST", "/jobs?wait=30", json.dumps({"url": origin.url("0.jpg?last")})))
+        job = json.loads(request(service, "POST", "/jobs?wait=30", json.dumps({"url": origin.url("0.jpg?last")})))
         if job.get("phase") == "success":
             break
         if time.monotonic() - start > 60:
@@ -125,7 +125,7 @@ def measure(service, origin, client, options):
     # Measure the best rate again, with a client that is as busy as the one that offered the jobs.
     burning = multiprocessing.Process(target=burn, args=(min(1, max(0, offered.cpu - warm_client)),), daemon=True)
     burning.start()
-    beside, _ = rate_while(service, lambda: offer("b", 1.3 * capacity, 20))
+    reference, _ = rate_while(service, lambda: offer("b", 1.3 * capacity, 20))
     burning.kill()
     burning.join()
     others = {status: many[0] for status, many in offered.of.items() if status not in ("202", "429", "503")}
@@ -133,7 +133,7 @@ def measure(service, origin, client, options):
         others["unanswered"] = offered.unanswered
     print(f"best rate {peak:.0f} jobs/s; offered {options.times * peak:.0f}/s for {options.seconds:.0f} s, "
           f"by a client that used {offered.cpu:.2f} of a core, {warm_client:.2f} at the best rate")
-    print(f"goodput {goodput:.0f} jobs/s: {goodput / peak:.2f} of the best rate (goal 0.9), {goodput / beside:.2f} of the {beside:.0f} jobs/s "
+    print(f"goodput {goodput:.0f} jobs/s: {goodput / peak:.2f} of the best rate (goal 0.9), {goodput / reference:.2f} of the {reference:.0f} jobs/s "
           f"best rate with an equally busy client")
     print(f"the service used {each * 1000:.2f} ms of CPU per job at the best rate, {each_beside * 1000:.2f} including its part of the refusals")
     print(f"other statuses than 202, 429 and 503: {others or 'none'}; not offered because too many were unanswered: {offered.skipped:,}")

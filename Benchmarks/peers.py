@@ -30,7 +30,7 @@ def pool_jobs(python, urls, folder, side=None):
                 raise RuntimeError(f"the Python pool does not start: {worker.wait(START_SECONDS)}")
         cpu, clock = sum(cpu_seconds(worker.pid) for worker in workers), time.monotonic()
         for worker in workers:
-            go_on(worker)
+            resume(worker)
         counts = [worker.stdout.readline() for worker in workers]
         clock = time.monotonic() - clock
         cpu = sum(cpu_seconds(worker.pid) for worker in workers) - cpu
@@ -45,7 +45,7 @@ def pool_jobs(python, urls, folder, side=None):
             worker.stdout.close()
 
 
-def go_on(worker):
+def resume(worker):
     worker.stdin.write("\n")
     worker.stdin.flush()
 
@@ -53,8 +53,8 @@ def go_on(worker):
 def inserts(program, folder, database, batch):
     """SQLite alone: inserts a database's jobs again, several per transaction, each synced before the next."""
     folder.mkdir()
-    said = subprocess.run(
+    output = subprocess.run(
         [program, folder / "rows.sqlite", database, "jobs", str(batch)],
         check=True, capture_output=True, text=True, timeout=300).stdout
-    rate, milliseconds = re.search(r"([\d.]+) rows/s, ([\d.]+) CPU ms a row", said).groups()
+    rate, milliseconds = re.search(r"([\d.]+) rows/s, ([\d.]+) CPU ms a row", output).groups()
     return Rate(float(rate), 1000 / float(milliseconds))

@@ -15,14 +15,14 @@ import aiohttp
 from PIL import Image
 
 
-def look(body, side):
+def decode(body, side):
     """Decodes an image, or makes a thumbnail in Pillow's way: at the decoder's scale, then with Lanczos."""
-    with Image.open(io.BytesIO(body)) as picture:
+    with Image.open(io.BytesIO(body)) as image:
         if not side:
-            picture.load()
+            image.load()
             return
-        picture.thumbnail((side, side), Image.LANCZOS)
-        picture.convert("RGB").save(io.BytesIO(), "JPEG", quality=80)
+        image.thumbnail((side, side), Image.LANCZOS)
+        image.convert("RGB").save(io.BytesIO(), "JPEG", quality=80)
 
 
 async def work(session, urls, side):
@@ -33,7 +33,7 @@ async def work(session, urls, side):
             response.raise_for_status()
             body = await response.read()
         # On the event loop's thread. With one process per core, more threads would only compete.
-        look(body, side)
+        decode(body, side)
         count += 1
     return count
 

@@ -12,7 +12,7 @@ import tempfile
 
 from PIL import Image
 
-from pictures import photograph
+from images import photograph
 
 HERE = pathlib.Path(__file__).parent
 ROUNDS = 10
@@ -29,8 +29,8 @@ def main():
             check=True)
         for megapixels, size in ((2, (1600, 1250)), (12, (4000, 3000))):
             file = folder / f"progressive-{megapixels}-MP.jpg"
-            with Image.open(io.BytesIO(photograph(*size, 85))) as picture:
-                picture.save(file, quality=85, progressive=True)
+            with Image.open(io.BytesIO(photograph(*size, 85))) as image:
+                image.save(file, quality=85, progressive=True)
             print(f"progressive JPEG, {megapixels} MP", flush=True)
             subprocess.run([folder / "previews", file, str(ROUNDS)], check=True)
 

@@ -20,7 +20,7 @@ import listening
 import measures
 import peers
 from origin import Nginx, Stalled
-from pictures import photograph, write_distinct
+from images import photograph, write_distinct
 from programs import compile_c
 from service import DEFAULTS, Service
 
@@ -41,13 +41,13 @@ class Benchmark:
         self.decoder = compile_c("codec/decode.c", folder / "decode", "-ljpeg", "-lpng", "-lz")
         self.inserts = compile_c("sqlite/inserts.c", folder / "inserts", "-lsqlite3")
         self.hello = compile_c("hello/hello.c", folder / "hello", "-lmicrohttpd")
-        pictures = folder / "pictures"
-        write_distinct(photograph(1600, 1250, 85), pictures / "large", LARGE)
-        write_distinct(photograph(256, 192, 85), pictures / "small", max(SMALL, LIVING * JOBS))
+        images = folder / "images"
+        write_distinct(photograph(1600, 1250, 85), images / "large", LARGE)
+        write_distinct(photograph(256, 192, 85), images / "small", max(SMALL, LIVING * JOBS))
         self.nginx, self.stalled = Nginx(folder), Stalled()
         many = folder / "many"
         many.mkdir()
-        (many / "pictures").symlink_to(pictures)
+        (many / "images").symlink_to(images)
         addresses = [f"127.0.1.{number + 1}" for number in range(LIVING)]
         self.many = Nginx(many, addresses, rate)
         self.living = [
@@ -140,7 +140,7 @@ class Benchmark:
             figures[f"cost of {jobs:,} jobs, {in_flight:,} in flight"] = cost
 
     def measure_jobs(self, size, count, number, figures):
-        file = self.folder / f"pictures/{size}/0.jpg"
+        file = self.folder / f"images/{size}/0.jpg"
         urls = [self.nginx.url(f"{size}/{number}.jpg") for number in range(count)]
         sides = {
             "codec": lambda: measures.decodes(self.decoder, file, count),
@@ -169,7 +169,7 @@ class Benchmark:
 
     def measure_submits(self, figures):
         urls = [
-            self.stalled.url(f"pictures/of/a/usual/length/{number:08}.jpg")
+            self.stalled.url(f"images/of/the/usual/length/{number:08}.jpg")
             for number in range(SUBMITS)]
         with self.service(workers=1) as service:
             figures["submits"] = measures.submits(service, urls, BATCH)
@@ -194,7 +194,7 @@ class Benchmark:
         base = f"http://127.0.0.1:{service.port}"
         figures["hello"] = measures.hello_requests(self.hello, body_bytes, 3)
         figures["get"] = measures.requests(f"{base}/jobs/{job}", service.cpu_seconds, 3)
-        small = self.folder / "pictures/small/0.jpg"
+        small = self.folder / "images/small/0.jpg"
         view = f"{base}/image?url={self.nginx.url('small/0.jpg')}"
         figures["small hello"] = measures.hello_requests(self.hello, small.stat().st_size, 3)
         for name, query in (("view", ""), ("view variant", "&width=100")):
@@ -205,7 +205,7 @@ def print_table(rounds):
     """Yields the lines whose figures were measured."""
     row = "{:<34} {:>11} {:>11} {:>7} {:>7}"
     print(row.format("", "imagefetch", "compared", "ratio", "goal"))
-    for name, ours, beside, goal in (
+    for name, ours, reference, goal in (
         ("2-megapixel JPEGs, codec alone", "large imagefetch", "large codec", "0.85"),
         ("2-megapixel JPEGs, Python pool", "large imagefetch", "large Python", ""),
         ("10 kB JPEGs, codec alone", "small imagefetch", "small codec", "0.40"),
@@ -221,7 +221,7 @@ def print_table(rounds):
             continue
         for unit, goal in (("wall", goal), ("cpu", "")):
             left, right = (
-                [getattr(figures[key], unit) for figures in rounds] for key in (ours, beside))
+                [getattr(figures[key], unit) for figures in rounds] for key in (ours, reference))
             title = f"{name}, /s" if unit == "wall" else "  per CPU second of that side"
             ratio = statistics.median(left) / statistics.median(right)
             print(row.format(

@@ -25,8 +25,8 @@ COST = {name: [part * US for part in MEASURED[name]] for name in ("submit", "cla
 LOG_BYTES = MEASURED["log bytes of a job"]
 WAKE, NOTIFY = MEASURED["wake"] * US, MEASURED["notify"] * US
 # From the sources: at most one notification per instance in 20 ms, completions 10 ms apart, 512 requests per transaction, 7
-# connections; queries of housekeeping per second, each counted as an empty claim.
-NEWS_EVERY, ENDS_EVERY, MOST, CONNECTIONS, LOOKS = 20 * MS, 10 * MS, 512, 7, 5
+# connections; periodic queries per second, each counted as an empty claim.
+NOTIFY_EVERY, COMPLETE_EVERY, MAX_REQUESTS, CONNECTIONS, QUERIES = 20 * MS, 10 * MS, 512, 7, 5
 LOAD = 0.2  # assumed: seconds from claim to end, for origins that answer after 200 ms
 
 
@@ -61,7 +61,7 @@ class Simulation:
         self.events, self.order = [], 0
         self.waiting = {lane: [[] for _ in range(instances)] for lane in ("submit", "complete")}
         self.is_busy = {lane: [False] * instances for lane in ("submit", "claim", "complete")}
-        self.queue, self.head, self.tells = [], 0, [False] * instances
+        self.queue, self.head, self.is_notifying = [], 0, [False] * instances
         self.ended, self.acknowledged, self.sizes = [], [], {lane: [] for lane in COST}
         self.next_ends, self.is_paced = [0.0] * instances, [False] * instances
         self.claims = self.notifications = 0
@@ -73,7 +73,7 @@ class Simulation:
     def run(self, seconds):
         self.at(0, self.arrive)
         for instance in range(self.n):
-            self.at(random.random(), self.keep_house, instance)
+            self.at(random.random(), self.poll, instance)
         while self.events and self.events[0][0] < seconds:
             now, _, action, arguments = heapq.heappop(self.events)
             action(now, *arguments)
@@ -93,19 +93,19 @@ class Simulation:
             if now < self.next_ends[instance]:
                 if not self.is_paced[instance]:
                     self.is_paced[instance] = True
-                    self.at(self.next_ends[instance], self.go_on, instance)
+                    self.at(self.next_ends[instance], self.end_pause, instance)
                 return
-            self.next_ends[instance] = now + ENDS_EVERY
+            self.next_ends[instance] = now + COMPLETE_EVERY
         self.is_busy[lane][instance] = True
-        some = self.waiting[lane][instance][:MOST]
-        self.waiting[lane][instance] = self.waiting[lane][instance][MOST:]
+        some = self.waiting[lane][instance][:MAX_REQUESTS]
+        self.waiting[lane][instance] = self.waiting[lane][instance][MAX_REQUESTS:]
         jobs = [moment for request in some for moment in request]
         fixed, each = COST[lane]
         self.sizes[lane].append(len(jobs))
         computed = self.server.compute(now, fixed + each * len(jobs))
         self.at(computed, self.commit, lane, instance, jobs)
 
-    def go_on(self, now, instance):
+    def end_pause(self, now, instance):
         self.is_paced[instance] = False
         self.work(now, "complete", instance)
 
@@ -118,7 +118,7 @@ class Simulation:
             self.acknowledged += [now - moment for moment in jobs]
             self.queue += jobs
             self.claim(now, instance)
-            self.tell(now, instance)
+            self.notify(now, instance)
         else:
             self.ended += [now - moment - LOAD for moment in jobs]
             self.idle[instance] += len(jobs)
@@ -149,25 +149,25 @@ class Simulation:
         self.waiting["complete"][instance].append([moment + now - began - LOAD])
         self.work(now, "complete", instance)
 
-    def tell(self, now, instance):
-        if self.n > 1 and not self.tells[instance]:
-            self.tells[instance] = True
-            self.at(now + NEWS_EVERY, self.told, instance)
+    def notify(self, now, instance):
+        if self.n > 1 and not self.is_notifying[instance]:
+            self.is_notifying[instance] = True
+            self.at(now + NOTIFY_EVERY, self.notified, instance)
 
-    def told(self, now, instance):
-        self.tells[instance] = False
+    def notified(self, now, instance):
+        self.is_notifying[instance] = False
         self.notifications += 1
-        heard = self.server.compute(now, NOTIFY)
+        received = self.server.compute(now, NOTIFY)
         self.server.compute(now, WAKE * (self.n - 1))
         for other in range(self.n):
             if other != instance and self.head < len(self.queue):
-                self.at(heard, self.claim, other)
+                self.at(received, self.claim, other)
 
-    def keep_house(self, now, instance):
-        for _ in range(LOOKS):
+    def poll(self, now, instance):
+        for _ in range(QUERIES):
             self.server.compute(now, COST["claim"][0])
         self.claim(now, instance)
-        self.at(now + 1, self.keep_house, instance)
+        self.at(now + 1, self.poll, instance)
 
 
 def percentile(values, share):

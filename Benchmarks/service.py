@@ -70,7 +70,7 @@ class Service:
             time.sleep(0.01)
         raise RuntimeError("the service did not become ready")
 
-    def ask(self, method, path, body=None):
+    def request(self, method, path, body=None):
         """Returns the response's JSON. Raises for any status except 2xx."""
         headers = {"Content-Type": "application/json"} if body else {}
         self.connection.request(method, path, body, headers)
@@ -83,15 +83,15 @@ class Service:
     def submit(self, batches):
         """Submits batches made by `batches_of`. Returns the id of the last job."""
         for batch in batches:
-            answer = self.ask("POST", "/jobs", batch)
+            answer = self.request("POST", "/jobs", batch)
         return answer["jobs"][-1]["id"]
 
     def wait_until_idle(self, last, seconds=60, tag=None):
         """Waits until no job (with the tag) is unfinished. Waits for `last` first, to avoid frequent requests."""
         deadline = time.monotonic() + seconds
         unfinished = "/jobs?phase=queued&phase=loading&limit=1" + (f"&tag={tag}" if tag else "")
-        self.ask("GET", f"/jobs/{last}?wait={seconds}")
-        while self.ask("GET", unfinished)["jobs"]:
+        self.request("GET", f"/jobs/{last}?wait={seconds}")
+        while self.request("GET", unfinished)["jobs"]:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"jobs are unfinished after {seconds} s")
             time.sleep(self.look_pause)
@@ -101,11 +101,11 @@ class Service:
         found, path = 0, "/jobs?phase=success&limit=500"
         cursor = ""
         while cursor is not None:
-            page = self.ask("GET", path + (f"&cursor={cursor}" if cursor else ""))
+            page = self.request("GET", path + (f"&cursor={cursor}" if cursor else ""))
             found += len(page["jobs"])
             cursor = page["next_cursor"]
         if found != count:
-            failed = self.ask("GET", "/jobs?phase=failure&limit=1")["jobs"]
+            failed = self.request("GET", "/jobs?phase=failure&limit=1")["jobs"]
             raise RuntimeError(f"{found} of {count} jobs succeeded; a failed one: {failed}")
 
     def processes(self):

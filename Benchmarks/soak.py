@@ -27,7 +27,7 @@ import threading
 import time
 
 from origin import Nginx, Stalled
-from pictures import photograph, write_distinct
+from images import photograph, write_distinct
 from service import Service
 
 CLIENTS = 16
@@ -43,7 +43,7 @@ class Client(threading.Thread):
         self.connection = http.client.HTTPConnection("127.0.0.1", soak.service.port, timeout=120)
         self.faults = []
 
-    def ask(self, method, path, body=None, kind="application/json"):
+    def request(self, method, path, body=None, kind="application/json"):
         if isinstance(body, dict):
             body = json.dumps(body)
         self.connection.request(method, path, body, {"Content-Type": kind} if body else {})
@@ -53,7 +53,7 @@ class Client(threading.Thread):
 
     def run(self):
         for number in range(self.first, self.soak.jobs, CLIENTS):
-            self.soak.wait_for_turn(number)
+            self.soak.wait_until_due(number)
             try:
                 self.job(number)
             except Exception as error:  # noqa: BLE001: recorded as a fault
@@ -68,14 +68,14 @@ class Client(threading.Thread):
         if status not in (200, 202):
             raise RuntimeError(f"{kind}: {status} {job}")
         while job["phase"] not in ("success", "failure", "cancelled"):
-            status, job = self.ask("GET", f"/jobs/{job['id']}?wait=60")
+            status, job = self.request("GET", f"/jobs/{job['id']}?wait=60")
         end = (job.get("error") or {}).get("code") or job["phase"]
         if end not in wanted:
             raise RuntimeError(f"{kind} ended in {end}: {job}")
         self.ends[kind, end] += 1
 
     def submit(self, url, **members):
-        return self.ask("POST", "/jobs", {"url": url} | members)
+        return self.request("POST", "/jobs", {"url": url} | members)
 
 
 def photo(client, number):
@@ -96,7 +96,7 @@ def variants(client, number):
 
 
 def upload(client, number):
-    return client.ask("POST", "/jobs", client.soak.upload + number.to_bytes(4, "big"), "image/jpeg")
+    return client.request("POST", "/jobs", client.soak.upload + number.to_bytes(4, "big"), "image/jpeg")
 
 
 def broken(client, number):
@@ -113,8 +113,8 @@ def forbidden(client, number):
 
 def cancelled(client, number):
     _, job = client.submit(client.soak.stalled.url(f"{number}.jpg"))
-    client.ask("PATCH", f"/jobs/{job['id']}", {"priority": "high"})
-    return client.ask("DELETE", f"/jobs/{job['id']}")
+    client.request("PATCH", f"/jobs/{job['id']}", {"priority": "high"})
+    return client.request("DELETE", f"/jobs/{job['id']}")
 
 
 KINDS = {
@@ -133,17 +133,17 @@ KINDS = {
 class Soak:
     def __init__(self, options, folder):
         self.jobs, self.rate = options.jobs, options.rate
-        picture = photograph(256, 192, 85)
-        write_distinct(photograph(1600, 1250, 85), folder / "pictures/large", 40)
-        write_distinct(picture, folder / "pictures/small", 400)
-        (folder / "pictures/cut.jpg").write_bytes(picture[:len(picture) // 2])
-        self.upload = picture
+        image = photograph(256, 192, 85)
+        write_distinct(photograph(1600, 1250, 85), folder / "images/large", 40)
+        write_distinct(image, folder / "images/small", 400)
+        (folder / "images/cut.jpg").write_bytes(image[:len(image) // 2])
+        self.upload = image
         self.origin, self.stalled = Nginx(folder), Stalled()
         environment = {"IMAGEFETCH_JOBS_RETENTION": "30s", "IMAGEFETCH_STORAGE_MAX_BYTES": "512MiB"}
         self.service = Service(options.service, folder / "service", environment=environment)
         self.start = time.monotonic()
 
-    def wait_for_turn(self, number):
+    def wait_until_due(self, number):
         if self.rate:
             time.sleep(max(0, self.start + number / self.rate - time.monotonic()))
 
@@ -160,7 +160,7 @@ class Soak:
         self.origin.stop()
 
 
-class Asker(threading.Thread):
+class LatencyProbe(threading.Thread):
     """Continuously measures how long reading a job takes."""
 
     def __init__(self, soak):
@@ -170,18 +170,18 @@ class Asker(threading.Thread):
     def run(self):
         connection = http.client.HTTPConnection("127.0.0.1", self.soak.service.port, timeout=60)
 
-        def ask(method, path, body=None):
+        def request(method, path, body=None):
             connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
             return json.loads(connection.getresponse().read())
 
         job = {"phase": "success"}
         while not self.stopped.wait(0.02):
             if job["phase"] not in ("queued", "loading"):
-                job = ask("POST", "/jobs", json.dumps({"url": self.soak.stalled.url("asked.jpg")}))
+                job = request("POST", "/jobs", json.dumps({"url": self.soak.stalled.url("probe.jpg")}))
             began = time.monotonic()
-            job = ask("GET", f"/jobs/{job['id']}")
+            job = request("GET", f"/jobs/{job['id']}")
             self.times.append(time.monotonic() - began)
-        ask("DELETE", f"/jobs/{job['id']}")
+        request("DELETE", f"/jobs/{job['id']}")
 
 
 def quarter(samples, number, column):
@@ -208,8 +208,8 @@ def main():
 
 def run(soak, options):
     clients = [Client(soak, first) for first in range(CLIENTS)]
-    asker, samples = Asker(soak), []
-    for thread in [asker, *clients]:
+    probe, samples = LatencyProbe(soak), []
+    for thread in [probe, *clients]:
         thread.start()
     curve = open(options.curve or os.devnull, "w", buffering=1)
     print("seconds,MiB,descriptors,threads,processes", file=curve)
@@ -218,8 +218,8 @@ def run(soak, options):
         print("{:.0f},{:.1f},{},{},{}".format(*samples[-1]), file=curve)
         time.sleep(1)
     curve.close()
-    asker.stopped.set()
-    asker.join()
+    probe.stopped.set()
+    probe.join()
     faults = [fault for client in clients for fault in client.faults]
     for fault in faults:
         print(f"FAULT at {fault}")
@@ -233,8 +233,8 @@ def run(soak, options):
         has_grown = figures[3] > figures[1] * 1.1 + slack
         failed = failed or has_grown
         print(f"{name} by quarters: {', '.join(f'{figure:.0f}' for figure in figures)}{' GROWN' if has_grown else ''}")
-    p99 = sorted(asker.times)[int(len(asker.times) * 0.99)] * 1000
-    print(f"a job's state: p99 {p99:.1f} ms of {len(asker.times):,} (goal {GOAL})")
+    p99 = sorted(probe.times)[int(len(probe.times) * 0.99)] * 1000
+    print(f"a job's state: p99 {p99:.1f} ms of {len(probe.times):,} (goal {GOAL})")
     return failed or p99 > GOAL
 
 

@@ -51,7 +51,7 @@ def tree_seconds(pid):
 
 def gets(port, paths, pid):
     """Requests each path once over several connections. Each response must be an image."""
-    def ask(share):
+    def request_all(share):
         client = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
         for path in share:
             client.request("GET", path)
@@ -63,7 +63,7 @@ def gets(port, paths, pid):
 
     with concurrent.futures.ThreadPoolExecutor(IN_FLIGHT) as pool:
         cpu, clock = tree_seconds(pid), time.monotonic()
-        list(pool.map(ask, [paths[number::IN_FLIGHT] for number in range(IN_FLIGHT)]))
+        list(pool.map(request_all, [paths[number::IN_FLIGHT] for number in range(IN_FLIGHT)]))
         clock, cpu = time.monotonic() - clock, tree_seconds(pid) - cpu
     return Rate(len(paths) / clock, len(paths) / max(cpu, 1e-6))
 

@@ -24,7 +24,7 @@ import peers
 from lastbyte import delays
 from measures import CORES, Rate
 from origin import Nginx
-from pictures import photograph, progressive, png, write_distinct
+from images import photograph, progressive, png, write_distinct
 from programs import compile_c
 from service import Service, batches_of
 from thumbnailers import QUALITY, SIDE, gets, image_filter, thumbor, vips
@@ -37,11 +37,11 @@ QUERY = f"width={SIDE}&height={SIDE}&format=jpeg&quality={QUALITY}"
 SHARES = {"jpeg": 1, "progressive": 4, "png": 8, "huge": 20}
 
 
-class Pictures:
+class Images:
     """Distinct files of each kind, and their URLs."""
 
     def __init__(self, folder, count, kinds):
-        self.folder = folder / "pictures"
+        self.folder = folder / "images"
         self.counts = {kind: max(CORES, count // SHARES[kind]) for kind in kinds}
         for kind in kinds:
             jpeg = photograph(*((7200, 5000) if kind == "huge" else (1600, 1250)), 85)
@@ -60,8 +60,8 @@ class Pictures:
 class Sides:
     """Functions that return the rate of one side."""
 
-    def __init__(self, options, folder, pictures):
-        self.options, self.folder, self.pictures, self.started = options, folder, pictures, 0
+    def __init__(self, options, folder, images):
+        self.options, self.folder, self.images, self.started = options, folder, images, 0
         self.servers = []
         self.programs = {}
         for name in ("decode", "thumbnail"):
@@ -76,18 +76,18 @@ class Sides:
         return self.servers[-1]
 
     def alone(self, program, kind):
-        count = max(1, self.pictures.counts[kind] // CORES)
-        said = subprocess.run(
-            [self.programs[program], self.pictures.files(kind)[0], str(count), str(CORES)],
+        count = max(1, self.images.counts[kind] // CORES)
+        output = subprocess.run(
+            [self.programs[program], self.images.files(kind)[0], str(count), str(CORES)],
             check=True, capture_output=True, text=True).stdout
-        rate, milliseconds = re.search(r"([\d.]+) \w+/s, ([\d.]+) CPU ms", said).groups()
+        rate, milliseconds = re.search(r"([\d.]+) \w+/s, ([\d.]+) CPU ms", output).groups()
         return Rate(float(rate), 1000 / float(milliseconds))
 
     def jobs(self, kind, variants=()):
         """Jobs from the first submission to the end of the last one."""
         service = self.service()
         try:
-            return measures.jobs(service, self.pictures.urls(kind), seconds=600, variants=list(variants))
+            return measures.jobs(service, self.images.urls(kind), seconds=600, variants=list(variants))
         finally:
             service.stop()
 
@@ -95,9 +95,9 @@ class Sides:
         """Thumbnails of stored images, each requested once."""
         service = self.service()
         try:
-            batches = batches_of(100, self.pictures.urls(kind))
+            batches = batches_of(100, self.images.urls(kind))
             service.wait_until_idle(service.submit(batches), 600)
-            page = service.ask("GET", "/jobs?phase=success&limit=500")["jobs"]
+            page = service.request("GET", "/jobs?phase=success&limit=500")["jobs"]
             paths = [f"/jobs/{job['id']}/image?{QUERY}" for job in page]
             return gets(service.port, paths, service.process.pid)
         finally:
@@ -105,11 +105,11 @@ class Sides:
 
     def stored(self, server, kind):
         """The same with thumbor, which stores originals after the first request."""
-        server.rate(self.pictures.urls(kind))
-        return server.rate(self.pictures.urls(kind))
+        server.rate(self.images.urls(kind))
+        return server.rate(self.images.urls(kind))
 
 
-def lines(sides, options, pictures):
+def lines(sides, options, images):
     """Yields the lines of the table: the part, its title and its sides, imagefetch first."""
     def jobs(kind, variants=()):
         return lambda: sides.jobs(kind, variants)
@@ -121,11 +121,11 @@ def lines(sides, options, pictures):
         kind: {"imagefetch": jobs(kind), "decoder alone": alone("decode", kind)}
         for kind in ("jpeg", "progressive", "png")}
     for kind, made in proofs.items():
-        if kind in pictures.counts:
+        if kind in images.counts:
             yield "proof", f"{kind}, proved", made
     makers = {}
     if {"thumbs", "demand"} & set(options.only):
-        makers["nginx image filter"] = sides.server(image_filter, sides.folder, pictures.origin.port)
+        makers["nginx image filter"] = sides.server(image_filter, sides.folder, images.origin.port)
         if options.thumbor:
             makers["thumbor"] = sides.server(thumbor, options.thumbor.absolute(), sides.folder, False)
     for kind in ("jpeg", "png", "huge") if "thumbs" in options.only else ():
@@ -133,10 +133,10 @@ def lines(sides, options, pictures):
         if kind != "png":
             made["floor"] = alone("thumbnail", kind)
         for name, maker in makers.items():
-            made[name] = lambda maker=maker, kind=kind: maker.rate(pictures.urls(kind))
+            made[name] = lambda maker=maker, kind=kind: maker.rate(images.urls(kind))
         made["Python pool"] = lambda kind=kind: peers.pool_jobs(
-            options.python.absolute(), pictures.urls(kind), sides.folder, side=SIDE)
-        made["vipsthumbnail, files"] = lambda kind=kind: vips(pictures.files(kind), sides.folder)
+            options.python.absolute(), images.urls(kind), sides.folder, side=SIDE)
+        made["vipsthumbnail, files"] = lambda kind=kind: vips(images.files(kind), sides.folder)
         yield "thumbs", f"{kind}, fetch and make a thumbnail", made
     if "sizes" in options.only:
         yield "sizes", "jpeg, three sizes of each", {
@@ -146,7 +146,7 @@ def lines(sides, options, pictures):
         if options.thumbor:
             stored = sides.server(thumbor, options.thumbor.absolute(), sides.folder, True)
             made["thumbor, stored"] = lambda: sides.stored(stored, "jpeg")
-        made["vipsthumbnail, files"] = lambda: vips(pictures.files("jpeg"), sides.folder)
+        made["vipsthumbnail, files"] = lambda: vips(images.files("jpeg"), sides.folder)
         yield "demand", "jpeg, kept, a thumbnail on demand", made
 
 
@@ -201,10 +201,10 @@ def main():
     with tempfile.TemporaryDirectory(
             prefix="imagefetch-thumbnails-", ignore_cleanup_errors=True) as name:
         folder = pathlib.Path(name)
-        pictures = Pictures(folder, options.count, sorted(kinds))
-        sides = Sides(options, folder, pictures)
+        images = Images(folder, options.count, sorted(kinds))
+        sides = Sides(options, folder, images)
         try:
-            for part, title, made in lines(sides, options, pictures):
+            for part, title, made in lines(sides, options, images):
                 if part in options.only:
                     print_line(title, measure(made, options.rounds))
             if "last" in options.only:
@@ -212,7 +212,7 @@ def main():
                 for title, milliseconds in delays(sides.service, options.rounds * 5):
                     print(f"  {title:<42} {milliseconds:>9.1f}", flush=True)
         finally:
-            for server in (*sides.servers, pictures.origin):
+            for server in (*sides.servers, images.origin):
                 server.stop()
 
 

@@ -23,20 +23,20 @@ import time
 
 from PIL import Image
 
-from pictures import photograph
+from images import photograph
 
 FEW, MANY = 4, 24
 ROUNDS = 20
 
 
-def write_pictures(folder):
+def write_images(folder):
     large, middle = photograph(4000, 3000, 85), photograph(1600, 1250, 85)
     (folder / "12 MP.jpg").write_bytes(large)
     (folder / "2 MP.jpg").write_bytes(middle)
-    with Image.open(io.BytesIO(middle)) as picture:
-        picture.save(folder / "2 MP progressive.jpg", quality=85, progressive=True)
-        picture.save(folder / "2 MP.png")
-        picture.convert("RGBA").save(folder / "2 MP alpha.png")
+    with Image.open(io.BytesIO(middle)) as image:
+        image.save(folder / "2 MP progressive.jpg", quality=85, progressive=True)
+        image.save(folder / "2 MP.png")
+        image.convert("RGBA").save(folder / "2 MP alpha.png")
     return sorted(folder.iterdir())
 
 
@@ -49,11 +49,11 @@ def times(command, **options):
     return seconds, cpu
 
 
-def vips(picture, ending, folder):
+def vips(image, ending, folder):
     copies = []
     for number in range(MANY):
-        copies.append(folder / f"{number}{picture.suffix}")
-        shutil.copy(picture, copies[-1])
+        copies.append(folder / f"{number}{image.suffix}")
+        shutil.copy(image, copies[-1])
     output = f"{folder}/%s-thumbnail.{ending}" + ("[Q=80,strip]" if ending == "jpg" else "[strip]")
     command = ["vipsthumbnail", "--size", "512x512", "--output", output]
     environment = {**os.environ, "VIPS_CONCURRENCY": "1"}
@@ -62,11 +62,11 @@ def vips(picture, ending, folder):
     return [1e3 * (more - less) / (MANY - FEW) for more, less in zip(many, few)]
 
 
-def ours(renderer, picture, name):
-    said = subprocess.run(
-        [renderer, "512", "512", name, str(ROUNDS), "1", picture], check=True,
+def ours(renderer, image, name):
+    output = subprocess.run(
+        [renderer, "512", "512", name, str(ROUNDS), "1", image], check=True,
         capture_output=True, text=True).stdout
-    a_second, cpu = re.match(r"([\d.]+) variants/s, ([\d.]+) CPU ms", said).groups()
+    a_second, cpu = re.match(r"([\d.]+) variants/s, ([\d.]+) CPU ms", output).groups()
     return 1e3 / float(a_second), float(cpu)
 
 
@@ -76,16 +76,16 @@ def main():
     renderer = str(pathlib.Path(parser.parse_args().renderer).absolute())
     with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
         folder = pathlib.Path(name)
-        (folder / "pictures").mkdir()
+        (folder / "images").mkdir()
         (folder / "work").mkdir()
-        pictures = write_pictures(folder / "pictures")
+        images = write_images(folder / "images")
         print("| image | to | imagefetch ms (CPU) | vipsthumbnail ms (CPU) | ratio of CPU |")
         print("|---|---|---|---|---|")
-        for picture in pictures:
+        for image in images:
             for ending, format_name in (("jpg", "jpeg"), ("png", "png")):
-                wall, cpu = ours(renderer, picture, format_name)
-                their_wall, their_cpu = vips(picture, ending, folder / "work")
-                print(f"| {picture.name} | {format_name} | {wall:.1f} ({cpu:.1f}) "
+                wall, cpu = ours(renderer, image, format_name)
+                their_wall, their_cpu = vips(image, ending, folder / "work")
+                print(f"| {image.name} | {format_name} | {wall:.1f} ({cpu:.1f}) "
                       f"| {their_wall:.1f} ({their_cpu:.1f}) | {their_cpu / cpu:.2f} |")
                 sys.stdout.flush()
 

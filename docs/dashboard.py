@@ -28,11 +28,11 @@ NAMES = ["fjord", "dunes", "moor", "ridge", "valley", "coast", "mesa", "tundra",
 
 
 def landscape(seed, size=(1600, 1000)):
-    """Hills before hills under a low sun."""
+    """An image of hills, one range behind the other, under a low sun."""
     chance = random.Random(seed)
     width, height = size
-    picture = Image.new("RGB", size)
-    draw = ImageDraw.Draw(picture)
+    image = Image.new("RGB", size)
+    draw = ImageDraw.Draw(image)
     sky, glow, land = ([chance.randrange(*bounds) for _ in range(3)] for bounds in ((70, 200), (170, 255), (20, 110)))
     for y in range(height):
         share = y / height
@@ -48,11 +48,11 @@ def landscape(seed, size=(1600, 1000)):
             at += slope
             line.append((x, at))
         draw.polygon(line + [(width, height)], fill=ground)
-    return picture.filter(ImageFilter.GaussianBlur(1))
+    return image.filter(ImageFilter.GaussianBlur(1))
 
 
 class Origin(http.server.BaseHTTPRequestHandler):
-    """/NUMBER/NAME.jpg whole; /slow/PER CENT/NUMBER/NAME.jpg so much of a progressive one, and then nothing."""
+    """Serves /NUMBER/NAME.jpg completely. Of /slow/PER CENT/NUMBER/NAME.jpg, a progressive JPEG, it sends that part and then stalls."""
 
     protocol_version = "HTTP/1.1"
 
@@ -83,30 +83,30 @@ def submit(api, jobs):
     urllib.request.urlopen(request).close()
 
 
-def submit_list(api, name, urls):
+def submit_batch(api, name, urls):
     request = urllib.request.Request(
         f"{api}/batches?name={name}", "\n".join(urls).encode(), {"Content-Type": "text/uri-list"})
     urllib.request.urlopen(request).close()
 
 
 def work(api):
-    """A minute of jobs: most go well."""
+    """Submits jobs for a minute. Most succeed."""
     at = lambda name: f"{ORIGINS[sum(map(ord, name)) % 7 % 3]}/{name}"
     chance = random.Random(7)
     for second in range(60):
         number = second * 10
         names = [f"{number + i}/{NAMES[(number + i) % len(NAMES)]}.jpg" for i in range(chance.randrange(1, 4))]
         if second % 4 == 3:
-            # The cache has it.
+            # This image is in the cache.
             names.append(f"{number - 10}/{NAMES[(number - 10) % len(NAMES)]}.jpg")
         if second % 9 == 4:
             names.append("missing/lake.jpg")
         submit(api, [{"url": at(name), "tags": ["scenery"]} for name in names])
         if second == 30:
-            # Most of it the cache has; the last ones take their time.
+            # Most of these images are in the cache. The last ones are slow.
             known = [at(f"{10 * i}/{NAMES[10 * i % len(NAMES)]}.jpg") for i in range(30)]
             others = [at(f"missing/{name}.jpg") for name in NAMES[:4]] + [at(f"slow/60/{970 + i}/lake.jpg") for i in range(3)]
-            submit_list(api, "catalogue", known + others)
+            submit_batch(api, "catalogue", known + others)
         time.sleep(1)
     submit(api, [{"url": "http://169.254.169.254/latest/meta-data"}])
     submit(api, [{"url": at(f"{900 + i}/{NAMES[i]}.jpg"), "tags": ["scenery"]} for i in range(2)])
@@ -128,7 +128,7 @@ def serve(command, folder):
 
 
 def screenshot(url, work):
-    """The page after the work that it saw, by WebDriver."""
+    """Opens the page with WebDriver, runs the work, and returns a screenshot."""
     options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-proxy-server",
                "--window-size=1280,1010"]
     driver = subprocess.Popen(["chromedriver", "--port=9517"], stdout=subprocess.DEVNULL)
@@ -141,19 +141,19 @@ def screenshot(url, work):
     try:
         time.sleep(2)
         browser = {"binary": "/usr/bin/chromium", "args": options}
-        wanted = {"alwaysMatch": {"browserName": "chrome", "goog:chromeOptions": browser}}
-        session = "/session/" + command("POST", "/session", capabilities=wanted)["sessionId"]
+        capabilities = {"alwaysMatch": {"browserName": "chrome", "goog:chromeOptions": browser}}
+        session = "/session/" + command("POST", "/session", capabilities=capabilities)["sessionId"]
         screen = {"width": 1280, "height": 1010, "deviceScaleFactor": 1, "mobile": False}
         command("POST", session + "/goog/cdp/execute", cmd="Emulation.setDeviceMetricsOverride", params=screen)
         command("POST", session + "/url", url=url + "#view=cards")
         work()
         time.sleep(5)
-        picture = base64.b64decode(command("GET", session + "/screenshot"))
+        image = base64.b64decode(command("GET", session + "/screenshot"))
         command("DELETE", session)
     finally:
         driver.terminate()
         driver.wait()
-    return Image.open(io.BytesIO(picture)).convert("RGB")
+    return Image.open(io.BytesIO(image)).convert("RGB")
 
 
 def name_this_machine():
@@ -178,11 +178,11 @@ def main():
         service = serve(sys.argv[1], folder)
         try:
             time.sleep(3)
-            picture = screenshot(f"{api}/", lambda: work(api))
+            image = screenshot(f"{api}/", lambda: work(api))
         finally:
             service.terminate()
             service.wait()
-    picture.save(HERE / "dashboard.png", optimize=True)
+    image.save(HERE / "dashboard.png", optimize=True)
 
 
 if __name__ == "__main__":

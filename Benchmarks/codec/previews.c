@@ -23,11 +23,11 @@ static CodecStep step(Reader reader, const uint8_t *bytes, size_t count, bool en
                           : png_reader_step(reader.reader, bytes, count, ended);
 }
 
-static CodecImageInfo picture(Reader reader) {
+static CodecImageInfo image_info(Reader reader) {
     return reader.is_jpeg ? jpeg_reader_picture(reader.reader) : png_reader_picture(reader.reader);
 }
 
-static bool take_preview(Reader reader) {
+static bool discard_preview(Reader reader) {
     bool is_there = reader.is_jpeg ? jpeg_reader_preview(reader.reader).bytes != NULL
                                    : png_reader_preview(reader.reader).bytes != NULL;
     if (is_there && reader.is_jpeg) jpeg_reader_discard_preview(reader.reader);
@@ -35,7 +35,7 @@ static bool take_preview(Reader reader) {
     return is_there;
 }
 
-static void want_preview(Reader reader) {
+static void request_preview(Reader reader) {
     if (reader.is_jpeg) jpeg_reader_request_preview(reader.reader, 1);
     else png_reader_request_preview(reader.reader, 1);
 }
@@ -47,21 +47,21 @@ static int decode(const uint8_t *file, size_t size, bool previews, CodecImageInf
                                    : (void *)png_reader_create((size_t)1 << 30);
     if (!reader.reader) return -1;
     if (reader.is_jpeg) jpeg_reader_allow_scans(reader.reader, 100);
-    size_t used = 0, given = 0;
+    size_t used = 0, available = 0;
     int made = 0;
-    CodecStep said;
+    CodecStep result;
     do {
-        said = step(reader, file + used, given - used, given == size);
-        used += said.consumed;
-        made += take_preview(reader);
-        if (said.status != CodecStatusNeedsBytes) continue;
-        if (previews && picture(reader).scansToShow) want_preview(reader);
-        else given = size - given > PIECE ? given + PIECE : size;
-    } while (said.status != CodecStatusFinished && said.status != CodecStatusFailed);
-    *found = picture(reader);
+        result = step(reader, file + used, available - used, available == size);
+        used += result.consumed;
+        made += discard_preview(reader);
+        if (result.status != CodecStatusNeedsBytes) continue;
+        if (previews && image_info(reader).scansToShow) request_preview(reader);
+        else available = size - available > PIECE ? available + PIECE : size;
+    } while (result.status != CodecStatusFinished && result.status != CodecStatusFailed);
+    *found = image_info(reader);
     if (reader.is_jpeg) jpeg_reader_destroy(reader.reader);
     else png_reader_destroy(reader.reader);
-    return said.status == CodecStatusFinished ? made : -1;
+    return result.status == CodecStatusFinished ? made : -1;
 }
 
 // The cost of a placeholder from 4:2:0 planes. Loading the samples into the CPU cache is part of the decode's cost.

@@ -1,7 +1,7 @@
 // Offers jobs at a fixed rate, whether the service answers or not, and measures the response times. It is in C to use little
 // CPU time, because it shares the cores with the service, unlike a real client. See ../overload.py.
 //
-//   cc -O2 offers.c -o offers && ./offers PORT RATE SECONDS CONNECTIONS PICTURES URL TAG
+//   cc -O2 offers.c -o offers && ./offers PORT RATE SECONDS CONNECTIONS IMAGES URL TAG
 //
 // Prints a line for each status: the count, and the median and 99th percentile of the response time in ms, from when the
 // request was given to the kernel. Then its CPU seconds, the number of jobs that were not offered because too many were
@@ -113,11 +113,11 @@ static int compare(const void *one, const void *other) {
 
 int main(int count, char **arguments) {
   if (count != 8) {
-    fprintf(stderr, "usage: %s PORT RATE SECONDS CONNECTIONS PICTURES URL TAG\n", arguments[0]);
+    fprintf(stderr, "usage: %s PORT RATE SECONDS CONNECTIONS IMAGES URL TAG\n", arguments[0]);
     return 2;
   }
   const double rate = atof(arguments[2]), seconds = atof(arguments[3]);
-  const int connections = atoi(arguments[4]), pictures = atoi(arguments[5]);
+  const int connections = atoi(arguments[4]), images = atoi(arguments[5]);
   struct sockaddr_in address = {
       .sin_family = AF_INET,
       .sin_port = htons((unsigned short)atoi(arguments[1])),
@@ -146,7 +146,7 @@ int main(int count, char **arguments) {
           continue;
         }
         int length = snprintf(
-            body, sizeof body, "{\"url\": \"%s/%ld.jpg?%s%ld\", \"cache\": \"no-store\"}", arguments[6], sent % pictures,
+            body, sizeof body, "{\"url\": \"%s/%ld.jpg?%s%ld\", \"cache\": \"no-store\"}", arguments[6], sent % images,
             arguments[7], sent);
         int size = snprintf(
             request, sizeof request,

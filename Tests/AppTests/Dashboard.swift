@@ -27,7 +27,7 @@ struct Dashboard {
     return ["IMAGEFETCH_AUTH_TOKENS": "[" + tokens.joined(separator: ", ") + "]"]
   }
 
-  struct Unseen: Error, CustomStringConvertible { let description: String }
+  struct TimedOut: Error, CustomStringConvertible { let description: String }
 
   /// Names for scripts: `cards` are the cards on the page, `card(name)` is a job's card, `text(element)` is
   /// its text.
@@ -36,7 +36,7 @@ struct Dashboard {
     const text = (element) => element?.innerText ?? '';
     const card = (name) => cards.find((one) => text(one.querySelector('.name')) === name);
     const is = (name, phase) => card(name)?.dataset.phase === phase;
-    const shows = (name) => card(name)?.querySelector('.picture.there')?.naturalWidth > 0;
+    const shows = (name) => card(name)?.querySelector('.image.loaded')?.naturalWidth > 0;
     const $ = (id) => document.getElementById(id);
 
     """
@@ -50,19 +50,19 @@ struct Dashboard {
     let script = """
       const end = performance.now() + 50000;
       return new Promise((resolve) => {
-        (function look() {
+        (function check() {
           \(Self.prelude)
           const value = \(expression);
           if (value) resolve({ value });
           else if (performance.now() > end) resolve({ page: document.body.innerText });
-          else setTimeout(look, 20);
+          else setTimeout(check, 20);
         })();
       });
       """
     let result = try await browser.run(script) as? [String: Any]
     if let value = result?["value"] { return value }
     Issue.record("not seen: \(expression)", sourceLocation: location)
-    throw Unseen(description: "\(expression)\n\(result?["page"] ?? "")")
+    throw TimedOut(description: "\(expression)\n\(result?["page"] ?? "")")
   }
 
   /// Runs a script that can use the names of ``sees(_:_:)``.

@@ -103,8 +103,8 @@ struct DashboardAddressTests {
       try await page.run("document.querySelector('#details [data-close]').click()")
       try await page.sees("!$('details').open")
       let hosts = "[...document.querySelectorAll('.origins .host')]"
-      try await page.sees("\(hosts).some((one) => one.said === '10.0.0.1')")
-      try await page.run("\(hosts).find((one) => one.said === '10.0.0.1').click()")
+      try await page.sees("\(hosts).some((one) => one.shownText === '10.0.0.1')")
+      try await page.run("\(hosts).find((one) => one.shownText === '10.0.0.1').click()")
       try await page.sees(
         "card('b.png') && !card('a.png') && location.hash === '#q=host%3A10.0.0.1'")
     }

@@ -44,7 +44,7 @@ struct DashboardBatchTests {
       try await page.sees("\(Self.row).querySelector('.codes').children.length === 0")
 
       try await page.run("\(Self.row).querySelector('[data-batch=forget]').click()")
-      try await page.browser.click("#sure-yes")
+      try await page.browser.click("#confirm-yes")
       try await page.sees("!\(Self.row) && $('batches-shown').hidden")
     }
   }
@@ -93,8 +93,8 @@ struct DashboardBatchTests {
       let saved = try await page.sees("saved[0]")
       #expect("\(saved)".contains(#""line":1,"#) && !"\(saved)".contains(#""line":2,"#))
       try await page.run("\(Self.row).querySelector('[data-batch=cancel]').click()")
-      try await page.sees("text($('sure-text')).includes('1 job of Batch ')")
-      try await page.browser.click("#sure-yes")
+      try await page.sees("text($('confirm-text')).includes('1 job of Batch ')")
+      try await page.browser.click("#confirm-yes")
       try await page.sees("text(\(Self.row)).includes('1 done, 1 cancelled')")
       try await page.sees("text(\(Self.row)).includes('Cancelled')")
     }

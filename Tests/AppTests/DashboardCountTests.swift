@@ -66,7 +66,7 @@ struct DashboardCountTests {
       try await page.sees("text($('shown')) === '58 of 60 jobs'")
       // Lines that never began end without an event per line.
       try await page.run("document.querySelector('.batch [data-batch=cancel]').click()")
-      try await page.browser.click("#sure-yes")
+      try await page.browser.click("#confirm-yes")
       try await page.sees(Self.chip("queued", says: "0"))
       try await page.sees(Self.chip("cancelled", says: "60"))
     }

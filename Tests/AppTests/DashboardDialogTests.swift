@@ -36,14 +36,14 @@ struct DashboardDialogTests {
         #expect(try await page.run("return \(isDone)") as? Bool == false)
         try await page.browser.click("#show-all")
         try await page.browser.click("#all [data-all=cancel]")
-        try await page.sees("$('sure').open && text($('sure-title')) === 'Cancel 7 jobs?'")
-        try await page.browser.click("#sure \(answer)")
+        try await page.sees("$('confirm').open && text($('confirm-title')) === 'Cancel 7 jobs?'")
+        try await page.browser.click("#confirm \(answer)")
       }
       try await page.sees(isDone)
       try await page.browser.click("#show-all")
       try await page.browser.click("#all [data-all=forget]")
-      try await page.sees("$('sure').open && text($('sure-title')) === 'Forget 7 jobs?'")
-      try await page.browser.click("#sure-yes")
+      try await page.sees("$('confirm').open && text($('confirm-title')) === 'Forget 7 jobs?'")
+      try await page.browser.click("#confirm-yes")
       try await page.sees("cards.length === 0")
       #expect(try await page.service.get("/jobs").json()["jobs"] as? [String] == [])
     }

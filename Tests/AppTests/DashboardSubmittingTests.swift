@@ -10,10 +10,11 @@ struct DashboardSubmittingTests {
       let urls = (0..<4).map { page.origin.url("/\($0).png") }
       let list = [urls[0], urls[1], urls[2], "ftp://a/b", urls[3]]
       try await page.browser.type(list.joined(separator: " ") + "\u{E007}", into: "#urls")
-      try await page.sees("text($('submit-said')).startsWith('4 jobs accepted, the others not:')")
-      let said = try await page.run("return text($('submit-said'))") as? String ?? ""
-      #expect(said.contains("ftp://a/b: Must be an absolute http"))
-      #expect(!said.contains("Nothing was accepted"))
+      try await page.sees(
+        "text($('submit-message')).startsWith('4 jobs accepted, the others not:')")
+      let message = try await page.run("return text($('submit-message'))") as? String ?? ""
+      #expect(message.contains("ftp://a/b: Must be an absolute http"))
+      #expect(!message.contains("Nothing was accepted"))
       try await page.sees("!$('urls').readOnly")
       #expect(try await page.run("return $('urls').value") as? String == "ftp://a/b")
       let jobs = try await page.service.get("/jobs").json()["jobs"] as? [[String: Any]] ?? []
@@ -28,7 +29,7 @@ struct DashboardSubmittingTests {
         document.body.dispatchEvent(new ClipboardEvent('paste', { clipboardData: data, bubbles: true }));
         """
       try await page.run(paste, [urls[0]])
-      try await page.sees("text($('submit-said')).startsWith('Nothing was accepted:')")
+      try await page.sees("text($('submit-message')).startsWith('Nothing was accepted:')")
       let left = "ftp://a/b\n\(urls[0])"
       #expect(try await page.run("return $('urls').value") as? String == left)
     }
@@ -58,10 +59,10 @@ struct DashboardSubmittingTests {
       try await browser.open(origin.url("/"))
       try await seen.sees("$('connection').dataset.state === 'live'")
       try await browser.type("http://127.0.0.1/a.png\u{E007}", into: "#urls")
-      try await seen.sees("text($('submit-said')) === 'The service does not answer.'")
+      try await seen.sees("text($('submit-message')) === 'The service does not answer.'")
       gate.open()
       #expect(await origin.waitForRequests(to: "/events", count: 2))
-      try await seen.sees("$('connection').dataset.state === 'live' && !text($('submit-said'))")
+      try await seen.sees("$('connection').dataset.state === 'live' && !text($('submit-message'))")
       #expect(try await seen.run("return $('urls').value") as? String == "http://127.0.0.1/a.png")
       #expect(try await seen.complaints() == [])
       await browser.close()

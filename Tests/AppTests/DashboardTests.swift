@@ -23,7 +23,7 @@ struct DashboardTests {
       try await page.sees("text($('glance')).includes('1 done')")
       // The details, and the larger image.
       try await page.click("details", of: "cat.jpg")
-      try await page.sees("$('details').open && $('details-picture').naturalWidth === 480")
+      try await page.sees("$('details').open && $('details-image').naturalWidth === 480")
     }
   }
 
@@ -72,8 +72,8 @@ struct DashboardTests {
       try await page.click("cancel", of: "held.png")
       try await page.sees("is('next.png', 'success')")
       try await page.click("forget", of: "next.png")
-      try await page.sees("$('sure').open")
-      try await page.browser.click("#sure-yes")
+      try await page.sees("$('confirm').open")
+      try await page.browser.click("#confirm-yes")
       try await page.sees("!card('next.png') && card('held.png')")
       #expect(try await page.service.get("/jobs/\(id)").status == 404)
     }
@@ -97,7 +97,8 @@ struct DashboardTests {
         "cards.length === 0 && text($('nothing')).includes('No job matches the filter')")
 
       try await page.browser.type("ftp://a/b\u{E007}", into: "#urls")
-      try await page.sees("text($('submit-said')).includes('ftp://a/b: Must be an absolute http')")
+      try await page.sees(
+        "text($('submit-message')).includes('ftp://a/b: Must be an absolute http')")
       #expect(try await page.run("return $('urls').value") as? String == "ftp://a/b")
     }
   }
@@ -173,7 +174,7 @@ struct DashboardTests {
       try await page.sees("text($('cache-text')).includes('0 % of 1 job')")
       try await page.sees("text($('queue-text')).includes('0 of 64 workers busy')")
       try await page.browser.click("#clear-cache")
-      try await page.browser.click("#sure-yes")
+      try await page.browser.click("#confirm-yes")
       try await eventually {
         try await page.service.get("/cache").json()["entries"] as? Int == 0
       }

@@ -91,7 +91,7 @@ struct DashboardToolTests {
 
       try await page.browser.click("#show-all")
       try await page.browser.click("#all [data-all=forget]")
-      try await page.browser.click("#sure-yes")
+      try await page.browser.click("#confirm-yes")
       try await page.sees("cards.length === 2 && card('a.png') && card('d.png')")
       try await page.sees("text($('show-all')) === 'Actions…' && $('choose-none').hidden")
     }
@@ -118,7 +118,7 @@ struct DashboardToolTests {
         return sum("succeeded") == 2 && sum("failed") == 1
       }
       // One of the last three bars: a step may have ended between the jobs.
-      let told = try await page.sees(
+      let tip = try await page.sees(
         """
         (() => {
           const canvas = $('throughput-plot');
@@ -131,7 +131,7 @@ struct DashboardToolTests {
           return tips.find((tip) => / [12] done, [01] failed$/.test(tip));
         })()
         """)
-      #expect("\(told)".contains(#/^\d\d:\d\d:\d\d: /#))
+      #expect("\(tip)".contains(#/^\d\d:\d\d:\d\d: /#))
     }
   }
 
@@ -235,8 +235,8 @@ struct DashboardToolTests {
       try await page.click("details", of: "a.png")
       let tries =
         "[...document.querySelectorAll('.tries li')].map((one) => `${one.value} ${text(one)}`)"
-      let told = try #require(try await page.sees("\(tries).length === 2 && \(tries)") as? [String])
-      #expect(told[0].contains(#/^1 .*503/#) && told[1].contains(#/^2 .*502/#), "\(told)")
+      let rows = try #require(try await page.sees("\(tries).length === 2 && \(tries)") as? [String])
+      #expect(rows[0].contains(#/^1 .*503/#) && rows[1].contains(#/^2 .*502/#), "\(rows)")
     }
   }
 

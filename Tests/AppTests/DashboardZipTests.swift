@@ -49,9 +49,9 @@ struct DashboardZipTests {
       try await page.sees("!$('zip').open")
       let file = page.service.folder + "/images.zip"
       try #require(Data(base64Encoded: base64)).write(to: URL(fileURLWithPath: file))
-      let said = try await Shell.run(
+      let output = try await Shell.run(
         "/usr/bin/python3 - '\(file)' <<'END'\n\(Self.reader)\nEND", in: page.service.folder)
-      let found = try JSONDecoder().decode(Found.self, from: Data(said.utf8))
+      let found = try JSONDecoder().decode(Found.self, from: Data(output.utf8))
       #expect(found.damaged == nil)
       let names = found.images.keys.sorted()
       #expect(names == ["Katze-ü.jpg", "cat-2.png", "cat.png"])

@@ -8,13 +8,13 @@ import json
 import schemathesis
 from schemathesis.specs.openapi import checks
 
-# Rules that openapi.yaml does not express: errors describe them and name the place of the mistake, except these.
-WITHOUT_PLACE = (
+# Rules that openapi.yaml does not express: errors describe them and name the field of the mistake, except these.
+WITHOUT_LOCATION = (
     "A batch has at least one job",
     # The members of a batch have an order, because its jobs are created while they arrive.
     "before jobs",
 )
-PLACES = {"pointer", "parameter", "header"}
+LOCATIONS = {"pointer", "parameter", "header"}
 # Refused because of the length of the target or the header section, before they are parsed.
 TOO_LONG = {414, 431}
 
@@ -52,14 +52,14 @@ def is_explained(response):
     if response.status_code != 422:
         return False
     problem = problem_of(response)
-    if any(words in problem.get("detail", "") for words in WITHOUT_PLACE):
+    if any(words in problem.get("detail", "") for words in WITHOUT_LOCATION):
         return True
     errors = problem.get("errors") or []
-    return bool(errors) and all(PLACES & error.keys() and error.get("detail") for error in errors)
+    return bool(errors) and all(LOCATIONS & error.keys() and error.get("detail") for error in errors)
 
 
 @schemathesis.check
-def described_requests_are_taken(ctx, response, case):
+def valid_requests_are_accepted(ctx, response, case):
     """positive_data_acceptance, except if a version, a range or a size decides, or if the refusal is explained."""
     if response.status_code in TOO_LONG | {412, 413, 416} or is_explained(response):
         return None
@@ -67,7 +67,7 @@ def described_requests_are_taken(ctx, response, case):
 
 
 @schemathesis.check
-def other_requests_are_refused(ctx, response, case):
+def invalid_requests_are_rejected(ctx, response, case):
     """negative_data_rejection, except for refusals by length, and for a repeated batch, which returns the first one."""
     is_repeated = case.operation.path == "/batches" and response.status_code == 200 and case.method == "POST"
     if is_repeated or response.status_code in TOO_LONG | {413}:
@@ -82,13 +82,13 @@ def required_fields_are_required(ctx, response, case):
 
 
 @schemathesis.check
-def other_methods_are_refused(ctx, response, case):
+def other_methods_are_rejected(ctx, response, case):
     """unsupported_method, except for header sections that are too long."""
     return None if response.status_code in TOO_LONG else checks.unsupported_method(ctx, response, case)
 
 
 @schemathesis.check
-def what_was_made_is_there(ctx, response, case):
+def created_resources_exist(ctx, response, case):
     """ensure_resource_availability, except for images and previews that do not exist, and for messages without a receiver."""
     problem = problem_of(response)
     if problem.get("code") == "image_unavailable" or " has no webhook messages" in problem.get("detail", ""):
@@ -96,7 +96,7 @@ def what_was_made_is_there(ctx, response, case):
     return checks.ensure_resource_availability(ctx, response, case)
 
 
-def is_the_servers(response):
+def is_from_libmicrohttpd(response):
     """Whether the header section exceeds the connection's memory. libmicrohttpd then answers itself, in HTML."""
     return response.status_code in TOO_LONG and b"<title>Request too big</title>" in response.content
 
@@ -104,16 +104,16 @@ def is_the_servers(response):
 @schemathesis.check
 def types_are_described(ctx, response, case):
     """content_type_conformance"""
-    return None if is_the_servers(response) else checks.content_type_conformance(ctx, response, case)
+    return None if is_from_libmicrohttpd(response) else checks.content_type_conformance(ctx, response, case)
 
 
 @schemathesis.check
 def fields_are_described(ctx, response, case):
     """response_headers_conformance"""
-    return None if is_the_servers(response) else checks.response_headers_conformance(ctx, response, case)
+    return None if is_from_libmicrohttpd(response) else checks.response_headers_conformance(ctx, response, case)
 
 
 @schemathesis.check
 def contents_are_described(ctx, response, case):
     """response_schema_conformance"""
-    return None if is_the_servers(response) else checks.response_schema_conformance(ctx, response, case)
+    return None if is_from_libmicrohttpd(response) else checks.response_schema_conformance(ctx, response, case)

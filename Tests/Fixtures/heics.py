@@ -18,11 +18,11 @@ def write(name, data, width, height, orientation=1, has_alpha=False, frames=1):
     SHOWN.mkdir(exist_ok=True)
     # libheif does not read sequences.
     subprocess.run(["heif-convert", FOLDER / name, SHOWN / f"{name}.png"], stdout=subprocess.DEVNULL)
-    told = {"format": "heic", "width": width, "height": height, "orientation": orientation}
-    return {name: told | {"progressive": False, "has_alpha": has_alpha, "frames": frames}}
+    expected = {"format": "heic", "width": width, "height": height, "orientation": orientation}
+    return {name: expected | {"progressive": False, "has_alpha": has_alpha, "frames": frames}}
 
 
-def encoded(name, image, *options, source=None, **told):
+def encoded(name, image, *options, source=None, **expected):
     with tempfile.TemporaryDirectory() as folder:
         source = source or f"{folder}/source.png"
         if image:
@@ -31,7 +31,7 @@ def encoded(name, image, *options, source=None, **told):
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         data = pathlib.Path(f"{folder}/out.heic").read_bytes()
         with Image.open(source) as image:
-            return write(name, data, image.width, image.height, **told)
+            return write(name, data, image.width, image.height, **expected)
 
 
 def single(image, *properties, options=("-q", "60")):
@@ -107,35 +107,35 @@ def make(photo, blinking, wide_profile):
     with tempfile.TemporaryDirectory() as folder:
         wide = f"{folder}/deep.png"
         sixteen(small, wide)
-        told = encoded("deep.heic", None, "-q", "70", "-b", "10", source=wide)
-    told |= encoded("small.heic", photo(24, 16), "-q", "60")
-    told |= encoded("odd.heic", photo(67, 45), "-q", "60")
-    told |= encoded("lossless.heic", small, "-L", "-p", "chroma=444", "--matrix_coefficients=0")
-    told |= encoded("half-chroma.heic", small, "-q", "80", "-p", "chroma=422")
-    told |= encoded("grey.heic", grey, "-q", "60")
+        expected = encoded("deep.heic", None, "-q", "70", "-b", "10", source=wide)
+    expected |= encoded("small.heic", photo(24, 16), "-q", "60")
+    expected |= encoded("odd.heic", photo(67, 45), "-q", "60")
+    expected |= encoded("lossless.heic", small, "-L", "-p", "chroma=444", "--matrix_coefficients=0")
+    expected |= encoded("half-chroma.heic", small, "-q", "80", "-p", "chroma=422")
+    expected |= encoded("grey.heic", grey, "-q", "60")
     clear = small.convert("RGBA")
     clear.putalpha(grey)
-    told |= encoded("alpha.heic", clear, "-q", "60", has_alpha=True)
-    told |= write("premultiplied.heic", with_alpha(small, grey, True).bytes(), 72, 64, has_alpha=True)
-    told |= write("wide.heic", single(small, heif.icc(wide_profile())).bytes(), 72, 64)
-    told |= write("bt709.heic", single(small, heif.nclx(1, 0)).bytes(), 72, 64)
-    told |= write("clap.heic", single(small, heif.clap(40, 30, (-3, 1), (5, 1))).bytes(), 40, 30)
-    turns = {2: (0, 1), 3: (2, None), 4: (0, 0), 5: (3, 1), 6: (3, None), 7: (3, 0), 8: (1, None)}
-    for orientation, (angle, axis) in turns.items():
+    expected |= encoded("alpha.heic", clear, "-q", "60", has_alpha=True)
+    expected |= write("premultiplied.heic", with_alpha(small, grey, True).bytes(), 72, 64, has_alpha=True)
+    expected |= write("wide.heic", single(small, heif.icc(wide_profile())).bytes(), 72, 64)
+    expected |= write("bt709.heic", single(small, heif.nclx(1, 0)).bytes(), 72, 64)
+    expected |= write("clap.heic", single(small, heif.clap(40, 30, (-3, 1), (5, 1))).bytes(), 40, 30)
+    rotations = {2: (0, 1), 3: (2, None), 4: (0, 0), 5: (3, 1), 6: (3, None), 7: (3, 0), 8: (1, None)}
+    for orientation, (angle, axis) in rotations.items():
         properties = ([heif.irot(angle)] if angle else []) + ([heif.imir(axis)] if axis is not None else [])
         name = f"turned-{orientation}.heic"
-        told |= write(name, single(small, *properties).bytes(), 72, 64, orientation=orientation)
+        expected |= write(name, single(small, *properties).bytes(), 72, 64, orientation=orientation)
     cropped = heif.clap(40, 32), heif.irot(3), heif.imir(1)
-    told |= write("all.heic", single(small, *cropped).bytes(), 40, 32, orientation=5)
+    expected |= write("all.heic", single(small, *cropped).bytes(), 40, 32, orientation=5)
     mirrored = heif.imir(1), heif.irot(1)
-    told |= write("mirrored-first.heic", single(small, *mirrored).bytes(), 72, 64, orientation=5)
+    expected |= write("mirrored-first.heic", single(small, *mirrored).bytes(), 72, 64, orientation=5)
     large = tiled(photo(125, 93).resize((500, 370)), 64, 500, 370, heif.irot(3))
-    told |= write("grid.heic", large.bytes(), 500, 370, orientation=6)
-    told |= write("thumbnail.heic", thumbnailed(photo).bytes(), 192, 144, orientation=6)
+    expected |= write("grid.heic", large.bytes(), 500, 370, orientation=6)
+    expected |= write("thumbnail.heic", thumbnailed(photo).bytes(), 192, 144, orientation=6)
     frames = [photo(72, 64, seed) for seed in range(5)]
-    told |= write("sequence.heic", sequence(frames, True), 72, 64, frames=5)
-    told |= write("track.heic", sequence(frames, False), 72, 64, frames=5)
-    return told
+    expected |= write("sequence.heic", sequence(frames, True), 72, 64, frames=5)
+    expected |= write("track.heic", sequence(frames, False), 72, 64, frames=5)
+    return expected
 
 
 def sixteen(image, name):

@@ -26,10 +26,10 @@ from PIL import Image, ImageChops, ImageOps
 import variants
 
 SECONDS = 30
-LANES = 2
-MOST_PIXELS = 50_000_000
+PROCESSES = 2
+MAX_PIXELS = 50_000_000
 # avifdec does not apply rotation and mirroring.
-TURNS = {2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM,
+TRANSPOSES = {2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM,
          5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_270, 7: Image.Transpose.TRANSVERSE,
          8: Image.Transpose.ROTATE_90}
 
@@ -59,8 +59,8 @@ def by_tool(path, *command):
                               timeout=SECONDS - 1, check=False)
         files = sorted(pathlib.Path(folder).glob("shown*.png"))
         if done.returncode != 0 or not files:
-            said = (done.stderr + done.stdout).decode(errors="replace").strip().splitlines()
-            raise Refused(said[-1] if said else f"exit {done.returncode}")
+            message = (done.stderr + done.stdout).decode(errors="replace").strip().splitlines()
+            raise Refused(message[-1] if message else f"exit {done.returncode}")
         return [file.read_bytes() for file in files]
 
 
@@ -100,11 +100,11 @@ def opened(data, is_upright=False):
     image = Image.open(io.BytesIO(data))
     if image.format not in ("PNG", "JPEG", "MPO", "WEBP", "GIF", "BMP", "DIB", "ICO"):
         raise Refused(f"{image.format} is not looked at")
-    if image.width * image.height > MOST_PIXELS:
+    if image.width * image.height > MAX_PIXELS:
         raise Refused("over our limit of pixels")
     profile = image.info.get("icc_profile")
     image.load()
-    turn = image.getexif().get(0x112, 1)
+    transpose = image.getexif().get(0x112, 1)
     if image.format == "PNG":
         try:
             image = exact_png(data) or image
@@ -113,7 +113,7 @@ def opened(data, is_upright=False):
     if not (profile and image.mode == "LA"):
         image = variants.eight_bits(image)
     image = in_srgb(image, profile)
-    return image if is_upright or turn not in TURNS else image.transpose(TURNS[turn])
+    return image if is_upright or transpose not in TRANSPOSES else image.transpose(TRANSPOSES[transpose])
 
 
 def references(case):
@@ -122,9 +122,9 @@ def references(case):
     data = pathlib.Path(path).read_bytes()
     kind = kind_of(data[:32])
     if kind == "avif":
-        turn = TURNS.get(case.get("orientation", 1))
+        transpose = TRANSPOSES.get(case.get("orientation", 1))
         images = [opened(shown, True) for shown in by_tool(path, "avifdec", "--depth", "8", "IN", "OUT")]
-        return [image.transpose(turn) if turn is not None else image for image in images]
+        return [image.transpose(transpose) if transpose is not None else image for image in images]
     if kind == "heic":
         return [opened(shown, True) for shown in by_tool(path, "heif-convert", "--quiet", "IN", "OUT")]
     if kind == "jxl":
@@ -155,16 +155,16 @@ def verdict(case):
     try:
         expected = references(case)
         if not case.get("ours"):
-            return {"accepts": True, "said": f"{expected[0].width} x {expected[0].height}"}
+            return {"accepts": True, "message": f"{expected[0].width} x {expected[0].height}"}
         with Image.open(case["ours"]) as ours:
             found = [compared(image, ours) for image in expected]
         return {"accepts": True, **min(found, key=lambda one: one.get("mean", 256))}
     except (TimeoutError, subprocess.TimeoutExpired):
-        return {"accepts": False, "isLate": True, "said": f"nothing after {SECONDS} seconds"}
+        return {"accepts": False, "isLate": True, "message": f"nothing after {SECONDS} seconds"}
     except Refused as refusal:
-        return {"accepts": False, "said": str(refusal)}
+        return {"accepts": False, "message": str(refusal)}
     except Exception as error:  # every exception of Pillow counts as a refusal
-        return {"accepts": False, "said": f"{type(error).__name__}: {error}"[:200]}
+        return {"accepts": False, "message": f"{type(error).__name__}: {error}"[:200]}
     finally:
         signal.alarm(0)
 
@@ -179,7 +179,7 @@ def work(cases, results):
     results.close()
 
 
-def share(cases, verdicts):
+def check_in_process(cases, verdicts):
     """Checks files in another process. If a file ends it, continues with the next one."""
     left = list(cases)
     while left:
@@ -189,20 +189,20 @@ def share(cases, verdicts):
         sender.close()
         try:
             while True:
-                number, said = results.recv()
-                verdicts[number] = said
+                number, result = results.recv()
+                verdicts[number] = result
                 left.pop(0)
         except EOFError:
             process.join()
         if left:
-            verdicts[left.pop(0)[0]] = {"accepts": False, "said": f"ended by {process.exitcode}"}
+            verdicts[left.pop(0)[0]] = {"accepts": False, "message": f"ended by {process.exitcode}"}
 
 
 def main():
     cases = list(enumerate(json.loads(pathlib.Path(sys.argv[1]).read_text())))
     verdicts = [None] * len(cases)
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        list(pool.map(lambda lane: share(cases[lane::LANES], verdicts), range(LANES)))
+        list(pool.map(lambda lane: check_in_process(cases[lane::PROCESSES], verdicts), range(PROCESSES)))
     json.dump(verdicts, sys.stdout)
 
 

@@ -187,7 +187,7 @@ def make_gifs():
     frames[0].save(path("animated.gif"), **options)
 
 
-def avif(name, images, *options, **told):
+def avif(name, images, *options, **expected):
     """Pillow can't read these, so the facts are the encoder's settings."""
     with tempfile.TemporaryDirectory() as folder:
         sources = [f"{folder}/{index}.png" for index in range(len(images))]
@@ -196,7 +196,7 @@ def avif(name, images, *options, **told):
         run("avifenc", "--jobs", "1", "--speed", "8", *options, *sources, path(name))
     known = {"format": "avif", "width": images[0].width, "height": images[0].height}
     known |= {"orientation": 1, "progressive": False, "has_alpha": False}
-    return known | {"frames": len(images)} | told
+    return known | {"frames": len(images)} | expected
 
 
 def make_avifs():
@@ -204,7 +204,7 @@ def make_avifs():
     clear = small.convert("RGBA")
     clear.putalpha(small.convert("L"))
     lossy = ("--min", "20", "--max", "40")
-    told = {
+    expected = {
         "small.avif": avif("small.avif", [photo(24, 16)], *lossy, "--yuv", "420"),
         "alpha.avif": avif("alpha.avif", [clear], *lossy, has_alpha=True),
         "deep.avif": avif("deep.avif", [small], *lossy, "--depth", "10"),
@@ -224,11 +224,11 @@ def make_avifs():
         8: ("--irot", "1"),
     }.items():
         name = f"turned-{orientation}.avif"
-        told[name] = avif(name, [photo(12, 9)], *lossy, *options, orientation=orientation)
-    return told
+        expected[name] = avif(name, [photo(12, 9)], *lossy, *options, orientation=orientation)
+    return expected
 
 
-def jxl(name, source, *options, duration=100, **told):
+def jxl(name, source, *options, duration=100, **expected):
     """Like avif(): Pillow can't read these. The source is a file, an image, or an array of them."""
     with tempfile.TemporaryDirectory() as folder:
         images = source if isinstance(source, list) else [source]
@@ -240,7 +240,7 @@ def jxl(name, source, *options, duration=100, **told):
         with Image.open(source) as image:
             known = {"format": "jxl", "width": image.width, "height": image.height}
             known |= {"orientation": 1, "progressive": False, "has_alpha": "A" in image.mode}
-    return known | {"frames": len(images)} | told
+    return known | {"frames": len(images)} | expected
 
 
 def turned_jxl(name, source, orientation):
@@ -259,7 +259,7 @@ def make_jxls():
     deep = grey.convert("I").point(lambda v: v * 257).convert("I;16")
     jpeg = path("ycbcr-420.jpg")
     layers = [Image.new("RGB", (200, 200), (10 * index, 20, 30)) for index in range(20)]
-    told = {
+    expected = {
         "small.jxl": jxl("small.jxl", photo(24, 16), "-d", "2"),
         "small-lossless.jxl": jxl("small-lossless.jxl", photo(24, 16), "-d", "0"),
         "boxed.jxl": jxl("boxed.jxl", small, "-d", "2", "--container=1"),
@@ -281,8 +281,8 @@ def make_jxls():
     }
     for orientation in range(2, 9):
         name = f"turned-{orientation}.jxl"
-        told[name] = turned_jxl(name, photo(12, 9), orientation)
-    return told
+        expected[name] = turned_jxl(name, photo(12, 9), orientation)
+    return expected
 
 
 def is_interlaced(image):

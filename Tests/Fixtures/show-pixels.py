@@ -3,7 +3,7 @@
 
 For an image that it can't decode, the line is null.
 
-    show-pixels.py OUTPUT PICTURE...
+    show-pixels.py OUTPUT IMAGE...
 """
 import json
 import sys

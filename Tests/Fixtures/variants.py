@@ -51,11 +51,11 @@ def rgb16_png(image):
 
 def profile(space, kind, connection, tags):
     """An ICC profile (ICC.1, 7) with these tags."""
-    place, table, content = 128 + 4 + 12 * len(tags), struct.pack(">I", len(tags)), b""
+    offset, table, content = 128 + 4 + 12 * len(tags), struct.pack(">I", len(tags)), b""
     for name, data in tags.items():
-        table += name + struct.pack(">II", place + len(content), len(data))
+        table += name + struct.pack(">II", offset + len(content), len(data))
         content += data + bytes(-len(data) % 4)
-    head = struct.pack(">I4sI4s4s4s12x4s", place + len(content), b"test", 0x02400000, kind, space,
+    head = struct.pack(">I4sI4s4s4s12x4s", offset + len(content), b"test", 0x02400000, kind, space,
                        connection, b"acsp")
     head = head.ljust(68, b"\0") + struct.pack(">iii", 63190, 65536, 54061)
     return head.ljust(128, b"\0") + table + content

@@ -45,7 +45,7 @@ enum Corpora {
       let image = (try? one.result.get()).map { "\($0.format.rawValue) \($0.width)x\($0.height)" }
       return [
         one.name, Difference(one)?.word ?? "-", one.code, image ?? "\(one.result)",
-        one.verdict.said ?? "-", one.verdict.worst.map { "\($0)" } ?? "-",
+        one.verdict.message ?? "-", one.verdict.worst.map { "\($0)" } ?? "-",
         one.verdict.mean.map { "\($0)" } ?? "-",
       ].joined(separator: "\t")
     }

@@ -65,6 +65,6 @@ struct DifferentialTests {
     let parts = judged.name.split(separator: "/", maxSplits: 1)
     let isCut = parts[1].contains("-cut-")
     let ours: String? = if case .failure(let error) = judged.result { "\(error)" } else { nil }
-    return "\(parts[0])/\(isCut ? "cut" : "changed")/\(ours ?? judged.verdict.said ?? "")"
+    return "\(parts[0])/\(isCut ? "cut" : "changed")/\(ours ?? judged.verdict.message ?? "")"
   }
 }

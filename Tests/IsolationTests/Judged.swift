@@ -12,7 +12,7 @@ struct Judged: Sendable {
     /// Whether it accepts the file.
     var accepts: Bool
     /// Its error.
-    var said: String?
+    var message: String?
     /// Whether it did not finish in time.
     var isLate: Bool?
     /// If both accept the file: the largest difference of a channel (0 to 255), and the average over all pixels of

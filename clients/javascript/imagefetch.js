@@ -66,7 +66,7 @@ export class InvalidWebhook extends Error {
 /** The longest time in seconds that the service may delay a response. Common proxies have longer idle timeouts. */
 const longestWait = 30;
 
-const idOf = (job) => (typeof job === 'string' ? job : job.id);
+const jobID = (job) => (typeof job === 'string' ? job : job.id);
 
 export const isFinished = (job) => job.phase !== 'queued' && job.phase !== 'loading';
 
@@ -101,7 +101,7 @@ function query(members) {
 }
 
 /** Returns the JSON object in the text; an empty one if the text is anything else. */
-function parsed(text) {
+function parseObject(text) {
   try {
     const value = JSON.parse(text);
     return value instanceof Object ? value : {};
@@ -157,15 +157,15 @@ export class Client {
 
   /** Returns the current state of a job. */
   async job(job, { signal } = {}) {
-    return this.#job(await this.#send('GET', `/jobs/${idOf(job)}`, { signal }));
+    return this.#job(await this.#send('GET', `/jobs/${jobID(job)}`, { signal }));
   }
 
   /** Iterates over all jobs, newest first. Pages are requested when needed. `phase` and `tag` filter. */
   async *jobs({ signal, ...members } = {}) {
     let cursor;
     do {
-      const answer = await this.#send('GET', `/jobs${query({ ...members, cursor })}`, { signal });
-      const page = await this.#json(answer, 'jobs', 'next_cursor');
+      const response = await this.#send('GET', `/jobs${query({ ...members, cursor })}`, { signal });
+      const page = await this.#json(response, 'jobs', 'next_cursor');
       yield* page.jobs;
       cursor = page.next_cursor;
     } while (cursor !== null);
@@ -184,11 +184,11 @@ export class Client {
       const wait = onProgress && !known ? 0 : longestWait;
       const headers = known ? { 'If-None-Match': known } : {};
       const options = { headers, signal, accepted: [200, 304] };
-      const answer = await this.#send('GET', `/jobs/${idOf(job)}?wait=${wait}`, options);
-      if (answer.status === 304) continue;
-      job = await this.#job(answer);
+      const response = await this.#send('GET', `/jobs/${jobID(job)}?wait=${wait}`, options);
+      if (response.status === 304) continue;
+      job = await this.#job(response);
       if (onProgress) {
-        known = answer.headers.get('ETag');
+        known = response.headers.get('ETag');
         onProgress(job);
       }
       if (job.phase === 'success') return job;
@@ -217,54 +217,54 @@ export class Client {
    * the name of one of the `variants` that the job was submitted with.
    */
   async image(job, { signal, ...variant } = {}) {
-    const answer = await this.#send('GET', `/jobs/${idOf(job)}/image${query(variant)}`, { signal });
-    return this.#reached(answer.blob(), signal);
+    const response = await this.#send('GET', `/jobs/${jobID(job)}/image${query(variant)}`, { signal });
+    return this.#reach(response.blob(), signal);
   }
 
   /** Returns the URL of the image or of a variant, for `<img src>`, if the service requires no token. */
   imageURL(job, variant = {}) {
-    return `${this.#base}/jobs/${idOf(job)}/image${query(variant)}`;
+    return `${this.#base}/jobs/${jobID(job)}/image${query(variant)}`;
   }
 
   /** Cancels the job. A finished job is not changed. */
   async cancel(job, { signal } = {}) {
-    return this.#job(await this.#send('DELETE', `/jobs/${idOf(job)}`, { signal }));
+    return this.#job(await this.#send('DELETE', `/jobs/${jobID(job)}`, { signal }));
   }
 
   /** Deletes the job and its image. */
   async forget(job, { signal } = {}) {
-    await this.#send('DELETE', `/jobs/${idOf(job)}?purge=true`, { signal, accepted: [204] });
+    await this.#send('DELETE', `/jobs/${jobID(job)}?purge=true`, { signal, accepted: [204] });
   }
 
   /** Queues a job again that failed, was cancelled, or whose image was deleted. */
   async fetchAgain(job, { signal } = {}) {
-    return this.#job(await this.#send('POST', `/jobs/${idOf(job)}/fetch`, { signal }));
+    return this.#job(await this.#send('POST', `/jobs/${jobID(job)}/fetch`, { signal }));
   }
 
   /** Changes `priority` and `tags`, even while the job runs. */
   async edit(job, changes, { signal } = {}) {
-    return this.#job(await this.#send('PATCH', `/jobs/${idOf(job)}`, { body: changes, signal }));
+    return this.#job(await this.#send('PATCH', `/jobs/${jobID(job)}`, { body: changes, signal }));
   }
 
-  async #submit(source, { idempotencyKey, signal, ...members }, keepsAnswer = false) {
+  async #submit(source, { idempotencyKey, signal, ...members }, keepsResponse = false) {
     const body = typeof source === 'string' ? { url: source, ...members } : { ...source, ...members };
-    const options = { body, idempotencyKey, signal, keepsAnswer, accepted: [202] };
+    const options = { body, idempotencyKey, signal, keepsResponse, accepted: [202] };
     return this.#job(await this.#send('POST', '/jobs', options));
   }
 
-  #job(answer) {
-    return this.#json(answer, 'id', 'phase');
+  #job(response) {
+    return this.#json(response, 'id', 'phase');
   }
 
   /** Returns the body's JSON object. Rejects if a member is missing: the server is not an imagefetch service. */
-  async #json(answer, ...members) {
-    const value = parsed(await this.#reached(answer.text()));
+  async #json(response, ...members) {
+    const value = parseObject(await this.#reach(response.text()));
     if (members.every((name) => value[name] !== undefined)) return value;
-    throw new Refused(answer.status, {}, null, this.#base);
+    throw new Refused(response.status, {}, null, this.#base);
   }
 
   /** Settles like a promise of `fetch`, with network errors as `Unreachable`. An abort by the signal is passed on. */
-  async #reached(promise, signal) {
+  async #reach(promise, signal) {
     try {
       return await promise;
     } catch (error) {
@@ -274,11 +274,11 @@ export class Client {
   }
 
   /**
-   * @param {boolean} keepsAnswer whether the signal only prevents that the request is sent again: an aborted
+   * @param {boolean} keepsResponse whether the signal only prevents that the request is sent again: an aborted
    *   submission could leave a job whose id is unknown
    */
   async #send(method, path, {
-    body, content, type, headers = {}, idempotencyKey, signal, keepsAnswer = false, accepted = [200],
+    body, content, type, headers = {}, idempotencyKey, signal, keepsResponse = false, accepted = [200],
   } = {}) {
     const all = { ...this.#headers, ...headers };
     if (body !== undefined) {
@@ -293,13 +293,13 @@ export class Client {
       signal?.throwIfAborted();
       // Without the browser's cache, which would turn a 304 into an older 200.
       const options = { method, headers: all, body: content, cache: 'no-store' };
-      if (!keepsAnswer) options.signal = signal;
-      const answer = await this.#reached(fetch(this.#base + path, options), signal);
-      if (accepted.includes(answer.status)) return answer;
-      const after = Number(answer.headers.get('Retry-After') ?? NaN);
+      if (!keepsResponse) options.signal = signal;
+      const response = await this.#reach(fetch(this.#base + path, options), signal);
+      if (accepted.includes(response.status)) return response;
+      const after = Number(response.headers.get('Retry-After') ?? NaN);
       const refused = new Refused(
-        answer.status, parsed(await answer.text().catch(() => '')), Number.isNaN(after) ? null : after, this.#base);
-      const isBusy = answer.status === 429 || answer.status === 503;
+        response.status, parseObject(await response.text().catch(() => '')), Number.isNaN(after) ? null : after, this.#base);
+      const isBusy = response.status === 429 || response.status === 503;
       if (!isBusy || refused.retryAfter === null || Date.now() + after * 1000 > deadline) throw refused;
       await pause(after, signal);
     }
@@ -340,10 +340,10 @@ export async function verifyWebhook(body, headers, secrets, { tolerance = 300 } 
   for (const secret of [secrets].flat()) {
     if (!secret.replace(/^whsec_/, '')) throw new TypeError('A webhook secret is empty.');
     const key = await subtle.importKey(
-      'raw', decoded(secret.replace(/^whsec_/, '')), { name: 'HMAC', hash: 'SHA-256' }, false, ['verify']);
+      'raw', decodeBase64(secret.replace(/^whsec_/, '')), { name: 'HMAC', hash: 'SHA-256' }, false, ['verify']);
     for (const signature of signatures.split(' ').filter((one) => /^v1,[A-Za-z0-9+/]{43}=$/.test(one))) {
       // Compares in constant time.
-      if (await subtle.verify('HMAC', key, decoded(signature.slice(3)), signed)) isValid = true;
+      if (await subtle.verify('HMAC', key, decodeBase64(signature.slice(3)), signed)) isValid = true;
     }
   }
   if (!isValid) throw new InvalidWebhook('No signature of the message matches a secret.');
@@ -351,4 +351,4 @@ export async function verifyWebhook(body, headers, secrets, { tolerance = 300 } 
 }
 
 /** Decodes base64. */
-const decoded = (base64) => Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+const decodeBase64 = (base64) => Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));

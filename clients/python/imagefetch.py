@@ -123,7 +123,7 @@ class _Request:
         return cls(method, path, body=body, headers={"Content-Type": "application/json", **(headers or {})}, **rest)
 
 
-class _Answer:
+class _Response:
     def __init__(self, status, headers, body, service):
         self.status, self.headers, self.body, self.service = status, headers, body, service
 
@@ -180,54 +180,54 @@ class _Steps:
     # The timeout in seconds for reading the id of a job that is to be cancelled.
     _LAST_WAIT = 5.0
 
-    def _ask(self, request, accepted=(200,)):
+    def _request(self, request, accepted=(200,)):
         """Sends a request. Repeats it after `Retry-After` while the service is overloaded and `patience` lasts."""
         deadline = time.monotonic() + self.patience
         while True:
             request.is_under_way = True
-            answer = yield request
+            response = yield request
             request.is_under_way = False
-            if answer.status in accepted:
-                return answer
-            refusal = answer.refusal()
+            if response.status in accepted:
+                return response
+            refusal = response.refusal()
             pause = refusal.retry_after
-            if answer.status not in (429, 503) or pause is None or time.monotonic() + pause > deadline:
+            if response.status not in (429, 503) or pause is None or time.monotonic() + pause > deadline:
                 raise refusal
             yield _Pause(pause)
 
     def _submit(self, source, options, key):
-        return (yield from self._submitted(self._submission(source, options, key)))
+        return (yield from self._send_submission(self._submission(source, options, key)))
 
     def _submission(self, source, options, key):
         body = {"url": source, **options} if source is not None else options
-        return _Request.of_json("POST", "/jobs", body, self._keyed(key))
+        return _Request.of_json("POST", "/jobs", body, self._idempotency_header(key))
 
     def _submit_many(self, jobs, key):
         bodies = [{"url": job} if isinstance(job, str) else job for job in jobs]
-        request = _Request.of_json("POST", "/jobs/batch", bodies, self._keyed(key))
-        answer = yield from self._ask(request, (202,))
-        return [Job(job) for job in answer.json("jobs")["jobs"]]
+        request = _Request.of_json("POST", "/jobs/batch", bodies, self._idempotency_header(key))
+        response = yield from self._request(request, (202,))
+        return [Job(job) for job in response.json("jobs")["jobs"]]
 
     def _upload(self, data, content_type, options, key):
-        headers = {"Content-Type": content_type, **self._keyed(key)}
-        return (yield from self._submitted(_Request("POST", "/jobs/upload", options, data, headers)))
+        headers = {"Content-Type": content_type, **self._idempotency_header(key)}
+        return (yield from self._send_submission(_Request("POST", "/jobs/upload", options, data, headers)))
 
-    def _submitted(self, request):
-        answer = yield from self._ask(request, (202,))
-        return answer.job()
+    def _send_submission(self, request):
+        response = yield from self._request(request, (202,))
+        return response.job()
 
     @staticmethod
-    def _keyed(key):
+    def _idempotency_header(key):
         # If the request is sent again after a connection error, the key prevents a second job.
         return {"Idempotency-Key": key or str(uuid.uuid4())}
 
     def _job(self, job):
-        answer = yield from self._ask(_Request("GET", f"/jobs/{_id(job)}"))
-        return answer.job()
+        response = yield from self._request(_Request("GET", f"/jobs/{_id(job)}"))
+        return response.job()
 
     def _page(self, query):
-        answer = yield from self._ask(_Request("GET", "/jobs", query))
-        return answer.json("jobs", "next_cursor")
+        response = yield from self._request(_Request("GET", "/jobs", query))
+        return response.json("jobs", "next_cursor")
 
     def _wait(self, job, timeout, progress):
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -238,12 +238,12 @@ class _Steps:
             if deadline is not None:
                 left = max(0.0, min(left, deadline - time.monotonic()))
             request = _Request("GET", f"/jobs/{_id(job)}", {"wait": round(left, 3)}, headers=headers, wait=left)
-            answer = yield from self._ask(request, (200, 304))
-            if answer.status == 200:
-                job = answer.job()
+            response = yield from self._request(request, (200, 304))
+            if response.status == 200:
+                job = response.job()
                 if progress:
                     # With the ETag, the next response arrives as soon as the job changes.
-                    headers = {"If-None-Match": answer.headers["ETag"]}
+                    headers = {"If-None-Match": response.headers["ETag"]}
                     progress(job)
                 if job.is_finished:
                     break
@@ -258,7 +258,7 @@ class _Steps:
     def _fetch(self, url, options, timeout, progress, key):
         request = self._submission(url, options, key)
         try:
-            job = yield from self._submitted(request)
+            job = yield from self._send_submission(request)
         except (Exception, GeneratorExit):
             # The service refused the job or could not be reached. With a key of its own, the caller may submit again.
             raise
@@ -267,9 +267,9 @@ class _Steps:
             if request.is_under_way:
                 request.limit = self._LAST_WAIT
                 try:
-                    answer = yield request
-                    if answer.status == 202:
-                        yield _Request("DELETE", f"/jobs/{answer.job().id}")
+                    response = yield request
+                    if response.status == 202:
+                        yield _Request("DELETE", f"/jobs/{response.job().id}")
                 except Exception:
                     pass
             raise
@@ -286,17 +286,17 @@ class _Steps:
             raise
 
     def _image(self, job, variant):
-        answer = yield from self._ask(_Request("GET", f"/jobs/{_id(job)}/image", variant))
-        return answer.body
+        response = yield from self._request(_Request("GET", f"/jobs/{_id(job)}/image", variant))
+        return response.body
 
     def _change(self, method, path, query=None, accepted=(200,)):
-        answer = yield from self._ask(_Request(method, path, query), accepted)
-        return answer.job() if answer.status == 200 else None
+        response = yield from self._request(_Request(method, path, query), accepted)
+        return response.job() if response.status == 200 else None
 
     def _edit(self, job, changes):
         request = _Request.of_json("PATCH", f"/jobs/{_id(job)}", changes)
-        answer = yield from self._ask(request)
-        return answer.job()
+        response = yield from self._request(request)
+        return response.job()
 
 
 class _Base(_Steps):
@@ -332,14 +332,14 @@ class Client(_Base):
 
     def _run(self, steps):
         try:
-            wanted = next(steps)
+            step = next(steps)
             while True:
                 try:
-                    answer = time.sleep(wanted.seconds) if isinstance(wanted, _Pause) else self._send(wanted)
+                    response = time.sleep(step.seconds) if isinstance(step, _Pause) else self._send(step)
                 except BaseException as error:
-                    wanted = steps.throw(error)
+                    step = steps.throw(error)
                 else:
-                    wanted = steps.send(answer)
+                    step = steps.send(response)
         except StopIteration as end:
             return end.value
 
@@ -351,8 +351,8 @@ class Client(_Base):
             headers = {**self._headers, **request.headers, "Connection": "close"}
             connection.request(request.method, self._path + request.path, request.body, headers)
             try:
-                answer = connection.getresponse()
-                return _Answer(answer.status, answer.headers, answer.read(), self._name)
+                response = connection.getresponse()
+                return _Response(response.status, response.headers, response.read(), self._name)
             except ValueError as error:
                 raise ConnectionError("the response is not HTTP") from error
         except (OSError, http.client.HTTPException) as error:
@@ -434,17 +434,17 @@ class AsyncClient(_Base):
 
     async def _run(self, steps):
         try:
-            wanted = next(steps)
+            step = next(steps)
             while True:
                 try:
-                    if isinstance(wanted, _Pause):
-                        answer = await asyncio.sleep(wanted.seconds)
+                    if isinstance(step, _Pause):
+                        response = await asyncio.sleep(step.seconds)
                     else:
-                        answer = await self._timed(wanted)
+                        response = await self._timed(step)
                 except BaseException as error:
-                    wanted = steps.throw(error)
+                    step = steps.throw(error)
                 else:
-                    wanted = steps.send(answer)
+                    step = steps.send(response)
         except StopIteration as end:
             return end.value
 
@@ -483,7 +483,7 @@ class AsyncClient(_Base):
             while not text.endswith(b"\r\n\r\n") and text != b"\r\n":
                 text += await reader.readuntil(b"\r\n")
             fields = http.client.parse_headers(io.BytesIO(text))
-            return _Answer(status, fields, await self._content(reader, status, fields), self._name)
+            return _Response(status, fields, await self._content(reader, status, fields), self._name)
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
             raise ConnectionError("the response is incomplete") from error
         except (ValueError, http.client.HTTPException) as error:
@@ -582,14 +582,14 @@ def verify_webhook(body, headers, secrets, *, tolerance=300):
         raise InvalidWebhook("webhook-timestamp is too far from this machine's clock.")
     body = body.encode() if isinstance(body, str) else bytes(body)
     signed = f"{fields['webhook-id']}.{timestamp}.".encode() + body
-    given = [text.encode() for text in fields["webhook-signature"].split()]
+    signatures = [text.encode() for text in fields["webhook-signature"].split()]
     is_valid = False
     for secret in [secrets] if isinstance(secrets, str) else secrets:
         key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
         if not key:
             raise ValueError("A webhook secret is empty.")
         expected = b"v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest())
-        for signature in given:
+        for signature in signatures:
             # Compares in constant time.
             is_valid |= hmac.compare_digest(expected, signature)
     if not is_valid:

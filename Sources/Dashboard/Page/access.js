@@ -3,23 +3,23 @@
 const $ = (id) => document.getElementById(id);
 
 /** Access to the browser's storage. Without storage nothing is kept. */
-const kept = {
-  get(place, name) {
+const storage = {
+  get(area, name) {
     try {
-      return place().getItem(name);
+      return area().getItem(name);
     } catch {
       return null;
     }
   },
-  set(place, name, value) {
+  set(area, name, value) {
     try {
-      if (value === null) place().removeItem(name);
-      else place().setItem(name, value);
+      if (value === null) area().removeItem(name);
+      else area().setItem(name, value);
     } catch { /* Not kept. */ }
   },
 };
-const forTab = () => window.sessionStorage;
-const forEver = () => window.localStorage;
+const tabStorage = () => window.sessionStorage;
+const browserStorage = () => window.localStorage;
 
 /** A failed request: a problem document (RFC 9457), or no response. */
 class Problem extends Error {
@@ -46,7 +46,7 @@ const clock = {
   now() {
     return Date.now() + this.offset;
   },
-  note(response) {
+  synchronize(response) {
     const date = Date.parse(response.headers.get('Date') ?? '');
     if (Number.isNaN(date)) return;
     // `Date` has whole seconds, so differences below two seconds are ignored.
@@ -57,23 +57,23 @@ const clock = {
 
 /** The token, and the dialog that asks for it. */
 const access = {
-  token: kept.get(forTab, 'token') ?? kept.get(forEver, 'token') ?? '',
-  isAsking: false,
+  token: storage.get(tabStorage, 'token') ?? storage.get(browserStorage, 'token') ?? '',
+  isDialogOpen: false,
   waiting: [],
 
   /** Asks for a token. Resolves when there is a new one. */
-  wanted(refused) {
+  requestToken(refused) {
     // The user entered a new token while this request was running.
     if (refused !== this.token) return Promise.resolve();
     return new Promise((resolve) => {
       this.waiting.push(resolve);
-      if (this.isAsking) return;
-      this.isAsking = true;
-      this.ask(this.token ? 'The token is not valid.' : '');
+      if (this.isDialogOpen) return;
+      this.isDialogOpen = true;
+      this.openDialog(this.token ? 'The token is not valid.' : '');
     });
   },
 
-  ask(why) {
+  openDialog(why) {
     $('token-why').textContent = why;
     $('token-why').hidden = !why;
     $('token-value').value = '';
@@ -81,42 +81,42 @@ const access = {
     $('token-value').focus();
   },
 
-  take(token, isKept) {
+  setToken(token, isRemembered) {
     this.token = token;
-    this.isAsking = false;
-    kept.set(forTab, 'token', token);
-    kept.set(forEver, 'token', isKept ? token : null);
+    this.isDialogOpen = false;
+    storage.set(tabStorage, 'token', token);
+    storage.set(browserStorage, 'token', isRemembered ? token : null);
     $('token').close();
-    this.showWhetherTaken();
+    this.updateLinks();
     this.waiting.splice(0).forEach((resolve) => resolve());
   },
 
   /** Links can't send a token, so the link to the metrics is hidden. */
-  showWhetherTaken() {
+  updateLinks() {
     $('forget-token').hidden = !this.token;
     $('metrics-link').hidden = Boolean(this.token);
   },
 
   forget() {
-    kept.set(forTab, 'token', null);
-    kept.set(forEver, 'token', null);
+    storage.set(tabStorage, 'token', null);
+    storage.set(browserStorage, 'token', null);
     // A reload removes everything that was loaded with the token.
     location.reload();
   },
 
   start() {
-    this.showWhetherTaken();
+    this.updateLinks();
     $('forget-token').addEventListener('click', () => this.forget());
     // The page is useless without a token, so the dialog is opened again. `closedby` is not supported by every browser,
     // and none lets a page block Esc for ever.
     $('token').addEventListener('close', () => {
-      if (this.isAsking && !$('token').open) $('token').showModal();
+      if (this.isDialogOpen && !$('token').open) $('token').showModal();
     });
     $('token-form').addEventListener('submit', (event) => {
       event.preventDefault();
       const token = $('token-value').value.trim();
-      if (/^[\x21-\x7e]+$/.test(token)) this.take(token, $('token-keep').checked);
-      else this.ask('A token has visible ASCII characters only.');
+      if (/^[\x21-\x7e]+$/.test(token)) this.setToken(token, $('token-keep').checked);
+      else this.openDialog('A token has visible ASCII characters only.');
     });
   },
 };
@@ -125,7 +125,7 @@ const access = {
  * Sends a request. Paths are relative to the page, because the service may be behind a path prefix.
  * @throws {Problem} for every response that is not a success.
  */
-async function ask(path, options = {}) {
+async function request(path, options = {}) {
   const headers = new Headers(options.headers);
   const { token } = access;
   if (token) headers.set('Authorization', `Bearer ${token}`);
@@ -136,11 +136,11 @@ async function ask(path, options = {}) {
     if (error.name === 'AbortError') throw error;
     throw new Problem(0, { detail: 'The service does not answer.' });
   }
-  clock.note(response);
+  clock.synchronize(response);
   if (response.ok) return response;
   if (response.status === 401) {
-    await access.wanted(token);
-    return ask(path, options);
+    await access.requestToken(token);
+    return request(path, options);
   }
   throw await Problem.of(response);
 }

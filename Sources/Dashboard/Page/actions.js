@@ -5,7 +5,7 @@ let toastEnd;
 /** Shows a message for six seconds, above everything else. */
 function toast(text) {
   const element = $('toast');
-  say(element, cut(text, 400));
+  setText(element, cut(text, 400));
   // Hiding and showing moves it above a dialog that was opened later.
   element.hidePopover();
   element.showPopover();
@@ -14,11 +14,11 @@ function toast(text) {
 }
 
 /** Asks for confirmation. Resolves to whether the user agreed. */
-function sure(title, text, yes) {
-  say($('sure-title'), title);
-  say($('sure-text'), text);
-  say($('sure-yes'), yes);
-  const dialog = $('sure');
+function confirmed(title, text, yes) {
+  setText($('confirm-title'), title);
+  setText($('confirm-text'), text);
+  setText($('confirm-yes'), yes);
+  const dialog = $('confirm');
   dialog.returnValue = 'no';
   dialog.showModal();
   return new Promise((resolve) => {
@@ -82,32 +82,32 @@ class Actions {
    */
   offerAll(entries, isChosen) {
     this.offered = entries;
-    say($('all-title'), isChosen ? count(entries.length, 'selected job') : `All ${count(entries.length, 'job')} shown`);
+    setText($('all-title'), isChosen ? count(entries.length, 'selected job') : `All ${count(entries.length, 'job')} shown`);
     $('all-hint').hidden = isChosen;
     for (const button of $('all').querySelectorAll('[data-all]')) {
       const { all } = button.dataset;
       const n = entries.filter((entry) => allowed(entry, all)).length;
       button.disabled = n === 0;
-      say(button, allWords[all](n));
+      setText(button, allWords[all](n));
     }
     $('all').showModal();
   }
 
   /** The offered jobs for which the action is still possible. */
-  fit(name) {
+  eligible(name) {
     return this.offered.filter((entry) => this.jobs.get(entry.id) && allowed(entry, name));
   }
 
-  async isMeant(name) {
-    const n = this.fit(name).length;
+  async isConfirmed(name) {
+    const n = this.eligible(name).length;
     const question = questions[name];
     if (!question || n < question.from) return true;
-    return sure(question.title(count(n, 'job')), question.text, allWords[name](n));
+    return confirmed(question.title(count(n, 'job')), question.text, allWords[name](n));
   }
 
   async runAll(name) {
-    if (!await this.isMeant(name)) return;
-    const waiting = this.fit(name);
+    if (!await this.isConfirmed(name)) return;
+    const waiting = this.eligible(name);
     const all = waiting.length;
     let failed = 0;
     const work = async () => {
@@ -115,7 +115,7 @@ class Actions {
         try {
           await (name === 'forget' ? this.purge(entry) : this[name](entry));
         } catch (problem) {
-          if (problem.status === 404) this.jobs.drop(entry.id);
+          if (problem.status === 404) this.jobs.remove(entry.id);
           else failed += 1;
         }
       }
@@ -131,18 +131,18 @@ class Actions {
     try {
       await this[name.replace(/-./, (match) => match[1].toUpperCase())](entry);
     } catch (problem) {
-      this.failed(problem, entry);
+      this.reportFailure(problem, entry);
     }
   }
 
-  failed(problem, entry) {
+  reportFailure(problem, entry) {
     if (!(problem instanceof Problem)) throw problem;
-    if (problem.status === 404) this.jobs.drop(entry.id);
+    if (problem.status === 404) this.jobs.remove(entry.id);
     toast(problem.status === 404 ? 'The service no longer has this job.' : problem.message);
   }
 
   async change(entry, path, options) {
-    this.jobs.take(await (await ask(`jobs/${entry.id}${path}`, options)).json());
+    this.jobs.merge(await (await request(`jobs/${entry.id}${path}`, options)).json());
   }
 
   cancel(entry) {
@@ -158,28 +158,28 @@ class Actions {
     try {
       await this.change(entry, '', patch);
     } catch (problem) {
-      this.failed(problem, entry);
+      this.reportFailure(problem, entry);
     }
   }
 
   async forget(entry) {
     const text = `${cut(entry.name, 80)}: the job and its image are deleted from the service.`;
-    if (await sure('Forget this job?', text, 'Forget')) await this.purge(entry);
+    if (await confirmed('Forget this job?', text, 'Forget')) await this.purge(entry);
   }
 
   async purge(entry) {
-    await ask(`jobs/${entry.id}?purge=true`, { method: 'DELETE' });
-    this.jobs.drop(entry.id);
+    await request(`jobs/${entry.id}?purge=true`, { method: 'DELETE' });
+    this.jobs.remove(entry.id);
   }
 
   /** Opens the menu with a job's actions, for rows that have no space for buttons. */
   menu(entry) {
     this.chosen = entry;
-    say($('menu-title'), cut(entry.name, 120));
-    say($('menu-text'), `${phaseWords[entry.job.phase]} · ${told(entry)[0]}`);
+    setText($('menu-title'), cut(entry.name, 120));
+    setText($('menu-text'), `${phaseWords[entry.job.phase]} · ${summary(entry)[0]}`);
     for (const button of $('menu').querySelectorAll('[data-do]')) {
       button.hidden = !allowed(entry, button.dataset.do);
-      if (button.dataset.do === 'open') say(button, openWord('image'));
+      if (button.dataset.do === 'open') setText(button, openWord('image'));
     }
     $('menu').showModal();
   }
@@ -189,12 +189,12 @@ class Actions {
     const link = document.createElement('a');
     link.rel = 'noreferrer noopener';
     if (access.token) {
-      const blob = await (await ask(picturePath(entry.job))).blob();
+      const blob = await (await request(imagePath(entry.job))).blob();
       link.href = URL.createObjectURL(blob);
       link.download = `${entry.id}.${entry.job.image.format}`;
       setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
     } else {
-      link.href = picturePath(entry.job);
+      link.href = imagePath(entry.job);
       link.target = '_blank';
     }
     link.click();

@@ -51,18 +51,18 @@ class Batches {
   /** Requests the batches every two seconds while the page is visible. */
   async follow() {
     for (;;) {
-      await events.seen();
+      await events.whenVisible();
       await this.load();
       await pause(pollInterval);
     }
   }
 
   async load() {
-    const asked = this.changes;
+    const changesBefore = this.changes;
     try {
-      const { batches } = await (await ask('batches?limit=50', { cache: 'no-store' })).json();
+      const { batches } = await (await request('batches?limit=50', { cache: 'no-store' })).json();
       // A change made after the request is newer than the response.
-      if (asked === this.changes) {
+      if (changesBefore === this.changes) {
         const known = new Set(this.batches.map(({ id }) => id));
         const isNew = (batch) => isOpen(batch) && !known.has(batch.id);
         const hasNew = batches.some(isNew);
@@ -92,7 +92,7 @@ class Batches {
     const shown = this.batches.filter((batch) => this.areAll || few.has(batch));
     $('batches-shown').hidden = this.batches.length === 0;
     $('batches-more').hidden = few.size === this.batches.length;
-    say($('batches-more'), this.areAll ? 'Show fewer' : `Show all ${number.format(this.batches.length)}`);
+    setText($('batches-more'), this.areAll ? 'Show fewer' : `Show all ${number.format(this.batches.length)}`);
     const ids = new Set(shown.map(({ id }) => id));
     for (const [id, row] of this.rows) {
       if (ids.has(id)) continue;
@@ -123,7 +123,7 @@ class Batches {
   /** Sends a request and updates the batch from the response. */
   async change(batch, path, options) {
     this.changes += 1;
-    const answer = await ask(`batches/${batch.id}${path}`, options);
+    const answer = await request(`batches/${batch.id}${path}`, options);
     if (answer.status === 204) this.batches = this.batches.filter(({ id }) => id !== batch.id);
     else Object.assign(batch, await answer.json());
     this.show();
@@ -132,7 +132,7 @@ class Batches {
   async cancel(batch) {
     const rest = batch.counts.queued + batch.counts.loading;
     const text = `${count(rest, 'job')} of ${batchName(batch)} ${rest === 1 ? 'has' : 'have'} not finished.`;
-    if (await sure('Cancel the rest of this batch?', text, 'Cancel the rest')) {
+    if (await confirmed('Cancel the rest of this batch?', text, 'Cancel the rest')) {
       await this.change(batch, '', { method: 'DELETE' });
     }
   }
@@ -147,7 +147,7 @@ class Batches {
 
   async forget(batch) {
     const text = `${batchName(batch)}: its jobs and their images are deleted from the service.`;
-    if (await sure('Forget this batch?', text, 'Forget')) await this.change(batch, '?purge=true', { method: 'DELETE' });
+    if (await confirmed('Forget this batch?', text, 'Forget')) await this.change(batch, '?purge=true', { method: 'DELETE' });
   }
 
   /** Saves the results. With a token, which a link can't send, the page fetches them. */
@@ -156,7 +156,7 @@ class Batches {
     link.download = `${batch.id}.ndjson`;
     link.href = `batches/${batch.id}/results`;
     if (access.token) {
-      link.href = URL.createObjectURL(await (await ask(link.getAttribute('href'))).blob());
+      link.href = URL.createObjectURL(await (await request(link.getAttribute('href'))).blob());
       setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
     }
     link.click();
@@ -187,26 +187,26 @@ function showBatch(row, batch) {
   const isReceiving = state === 'receiving';
   row.dataset.state = state;
   const name = row.querySelector('.name a');
-  say(name, batchName(batch));
+  setText(name, batchName(batch));
   setLink(name, `batch:${batch.id}`);
   row.title = `${batch.id}, since ${moment(batch.created_at)}`;
-  say(row.querySelector('.state'), batchWords[state]);
+  setText(row.querySelector('.state'), batchWords[state]);
   const bar = row.querySelector('.share');
   bar.ariaLabel = `${batchName(batch)}: finished lines`;
   // While lines arrive, their final number is unknown, so a part of the bar stays open.
   const whole = isReceiving ? 90 : 100;
   bar.ariaValueNow = isReceiving ? null : all ? Math.floor((100 * ended) / all) : 0;
   for (const piece of bar.children) piece.style.width = `${all ? (whole * counts[piece.dataset.phase]) / all : 0}%`;
-  say(row.querySelector('.far'), `${number.format(ended)} of ${number.format(all)}${isReceiving ? ' so far' : ''}`);
+  setText(row.querySelector('.far'), `${number.format(ended)} of ${number.format(all)}${isReceiving ? ' so far' : ''}`);
   const parts = Object.entries(lineWords).filter(([one]) => counts[one])
     .map(([one, word]) => `${number.format(counts[one])} ${word}`);
-  say(row.querySelector('.counts'), parts.join(', ') || 'No job yet');
+  setText(row.querySelector('.counts'), parts.join(', ') || 'No job yet');
   const pace = [
     isUnder && batch.rate > 0 && `${number.format(batch.rate)} a second`,
     isUnder && batch.eta !== null && `${remaining(batch.eta)} left`,
     batch.bytes > 0 && size(batch.bytes),
   ].filter(Boolean);
-  say(row.querySelector('.pace'), pace.join(', '));
+  setText(row.querySelector('.pace'), pace.join(', '));
   showCodes(row.querySelector('.codes'), batch);
   const can = {
     cancel: isUnder, retry: counts.failure > 0 && state !== 'cancelled', results: ended > 0, forget: !isUnder,
@@ -228,7 +228,7 @@ function showCodes(list, { id, codes }) {
   while (list.children.length > Math.min(shown.length, fewCodes)) list.lastChild.remove();
   shown.slice(0, fewCodes).forEach(([code, n], index) => {
     const [link, button] = list.children[index].children;
-    say(link, `${code} ${number.format(n)}`);
+    setText(link, `${code} ${number.format(n)}`);
     setLink(link, `batch:${id} code:${code}`);
     link.dataset.code = code;
     link.title = `Show these jobs. ${remedies[code] ?? ''}`;

@@ -2,14 +2,14 @@
 // as markup.
 
 /** Sets the text unless it is the same. The last text is remembered, because reading the DOM is slow. */
-function say(element, text) {
-  if (element.said === text) return;
-  element.said = text;
+function setText(element, text) {
+  if (element.shownText === text) return;
+  element.shownText = text;
   element.textContent = text;
 }
 
 /** The two lines under the name of a job: a short fact and a longer detail. */
-function told(entry) {
+function summary(entry) {
   const { job } = entry;
   const { progress } = job;
   const tags = job.tags.map((tag) => `#${tag}`).join(' ');
@@ -63,7 +63,7 @@ function allowed(entry, action) {
     case 'again':
       // An uploaded image that was evicted can't be fetched again.
       if (entry.isGone) return entry.job.source.captured === undefined;
-      return entry.job.phase === 'cancelled' || (entry.job.phase === 'failure' && !isLasting(entry.job));
+      return entry.job.phase === 'cancelled' || (entry.job.phase === 'failure' && !isPermanent(entry.job));
     case 'open': return entry.job.phase === 'success' && !entry.isGone;
     case 'forget': return !isUnfinished(entry.job);
     default: return true;
@@ -71,13 +71,13 @@ function allowed(entry, action) {
 }
 
 class Card {
-  constructor(pictures, onGone) {
-    this.pictures = pictures;
+  constructor(imageLoader, onGone) {
+    this.imageLoader = imageLoader;
     this.onGone = onGone;
     this.element = $('card-template').content.firstElementChild.cloneNode(true);
     const find = (selector) => this.element.querySelector(selector);
     this.parts = {
-      media: find('.media'), hash: find('.hash'), sign: find('.sign'), why: find('.why'), picture: find('.picture'),
+      media: find('.media'), hash: find('.hash'), sign: find('.sign'), why: find('.why'), image: find('.image'),
       mark: find('.mark'), word: find('.word'), bar: find('.bar'), fill: find('.fill'),
       name: find('.name'), age: find('.age'), brief: find('.brief'), menu: find('.menu'), where: find('.where'), facts: find('.facts'), detail: find('.detail'), times: find('.times'),
       priority: find('.priority'), pick: find('.pick'),
@@ -85,7 +85,7 @@ class Card {
     this.buttons = [...this.element.querySelectorAll('.acts [data-do]')];
     this.controls = [this.parts.name, this.parts.pick, this.parts.menu, this.parts.priority, ...this.buttons];
     fillPriorities(this.parts.priority);
-    this.parts.picture.addEventListener('load', () => this.parts.picture.classList.add('there'));
+    this.parts.image.addEventListener('load', () => this.parts.image.classList.add('loaded'));
     this.isCurrent = null;
     this.setCurrent(false);
   }
@@ -108,18 +108,18 @@ class Card {
 
   /** Removes the image and its placeholder, and cancels requests for them. */
   clear() {
-    this.takeBack?.();
-    this.takeBack = null;
+    this.cancelRequest?.();
+    this.cancelRequest = null;
     clearTimeout(this.retry);
     this.thumbnail = null;
     this.preview = 0;
-    this.isAsking = false;
+    this.isRequesting = false;
     this.parts.hash.hidden = true;
     this.parts.media.style.removeProperty('--tint');
     this.show(null);
   }
 
-  place(x, y, index, all) {
+  moveTo(x, y, index, all) {
     this.element.style.transform = `translate(${x}px, ${y}px)`;
     this.element.setAttribute('aria-posinset', index + 1);
     this.element.setAttribute('aria-setsize', all);
@@ -130,7 +130,7 @@ class Card {
     this.element.style.width = `${box.width}px`;
     this.element.style.height = `${box.height}px`;
     this.parts.media.style.height = `${box.media}px`;
-    if (this.thumbnail) this.askForThumbnail();
+    if (this.thumbnail) this.requestThumbnail();
   }
 
   /** Only the controls of the current card can be reached with Tab. */
@@ -149,26 +149,26 @@ class Card {
   update() {
     const { entry, parts } = this;
     const { job } = entry;
-    const [facts, detail] = told(entry);
-    say(parts.name, cut(entry.name, 120));
-    say(parts.where, job.attempts > 1 ? `${entry.host} · ${count(job.attempts, 'request')}` : entry.host);
-    say(parts.facts, facts);
-    say(parts.brief, [cut(facts, 120), entry.host].filter(Boolean).join(' · '));
+    const [facts, detail] = summary(entry);
+    setText(parts.name, cut(entry.name, 120));
+    setText(parts.where, job.attempts > 1 ? `${entry.host} · ${count(job.attempts, 'request')}` : entry.host);
+    setText(parts.facts, facts);
+    setText(parts.brief, [cut(facts, 120), entry.host].filter(Boolean).join(' · '));
     this.updateAge();
-    say(parts.detail, cut(detail, 300));
-    say(parts.times, times(job));
+    setText(parts.detail, cut(detail, 300));
+    setText(parts.times, times(job));
     if (this.phase !== job.phase || this.wasGone !== entry.isGone) this.enterPhase(job);
     if (parts.priority.value !== job.priority && document.activeElement !== parts.priority) {
       parts.priority.value = job.priority;
     }
     if (job.phase === 'loading') this.progress(job.progress);
-    if (job.phase === 'success' && !entry.isGone) this.askForThumbnail();
+    if (job.phase === 'success' && !entry.isGone) this.requestThumbnail();
   }
 
   /** The time since the job finished or was submitted. Shown in rows on a phone. */
   updateAge() {
     const { created_at: from, finished_at: end } = this.entry.job;
-    say(this.parts.age, ago(clock.now() - Date.parse(end ?? from)));
+    setText(this.parts.age, ago(clock.now() - Date.parse(end ?? from)));
   }
 
   enterPhase(job) {
@@ -181,15 +181,15 @@ class Card {
     element.setAttribute('aria-label', `${cut(this.entry.name, 120)}, ${phaseWords[job.phase]}`);
     parts.pick.setAttribute('aria-label', `Select ${cut(this.entry.name, 120)}`);
     parts.menu.setAttribute('aria-label', `Actions for ${cut(this.entry.name, 120)}`);
-    say(parts.mark, phaseSigns[job.phase]);
-    say(parts.sign, phaseSigns[job.phase]);
-    say(parts.word, phaseWords[job.phase]);
-    say(parts.why.firstElementChild, job.error ? `${job.error.title}.` : '');
-    say(parts.why.lastElementChild, job.error ? cut(job.error.detail, 300) : '');
+    setText(parts.mark, phaseSigns[job.phase]);
+    setText(parts.sign, phaseSigns[job.phase]);
+    setText(parts.word, phaseWords[job.phase]);
+    setText(parts.why.firstElementChild, job.error ? `${job.error.title}.` : '');
+    setText(parts.why.lastElementChild, job.error ? cut(job.error.detail, 300) : '');
     const focused = document.activeElement;
     for (const button of this.buttons) {
       button.hidden = !allowed(this.entry, button.dataset.do);
-      if (button.dataset.do === 'open') say(button, openWord());
+      if (button.dataset.do === 'open') setText(button, openWord());
     }
     parts.priority.hidden = !isUnfinished(job);
     parts.bar.setAttribute('aria-hidden', job.phase !== 'loading');
@@ -208,39 +208,39 @@ class Card {
       fill.style.transform = '';
       bar.removeAttribute('aria-valuenow');
     }
-    if (previews > this.preview && !this.isAsking) this.askForPreview(previews);
+    if (previews > this.preview && !this.isRequesting) this.requestPreview(previews);
   }
 
-  askForPreview(previews) {
+  requestPreview(previews) {
     this.preview = previews;
-    this.isAsking = true;
+    this.isRequesting = true;
     const { entry } = this;
-    this.takeBack = this.pictures.want(`jobs/${entry.id}/preview`, null, (result) => {
-      this.isAsking = false;
+    this.cancelRequest = this.imageLoader.request(`jobs/${entry.id}/preview`, null, (result) => {
+      this.isRequesting = false;
       if (typeof result !== 'string') return;
       // The thumbnail may have been requested or shown in the meantime.
       if (entry.job.phase === 'loading') this.show(result, true);
       else URL.revokeObjectURL(result);
-      if (entry.job.progress.previews > previews) this.askForPreview(entry.job.progress.previews);
+      if (entry.job.progress.previews > previews) this.requestPreview(entry.job.progress.previews);
     });
   }
 
-  askForThumbnail(attempt = 0) {
-    const { entry, pictures } = this;
+  requestThumbnail(attempt = 0) {
+    const { entry, imageLoader } = this;
     const { path, key, isSmall } = thumbnail(entry, this.box);
     if (this.thumbnail === key && attempt === 0) return;
     this.thumbnail = key;
-    this.takeBack?.();
-    this.takeBack = null;
-    this.parts.picture.classList.toggle('small', isSmall);
+    this.cancelRequest?.();
+    this.cancelRequest = null;
+    this.parts.image.classList.toggle('small', isSmall);
     this.paint(entry.job.image);
-    const held = pictures.held(key);
-    if (held) {
-      this.show(held);
+    const cached = imageLoader.cached(key);
+    if (cached) {
+      this.show(cached);
       return;
     }
-    this.takeBack = pictures.want(path, key, (result) => {
-      this.takeBack = null;
+    this.cancelRequest = imageLoader.request(path, key, (result) => {
+      this.cancelRequest = null;
       if (typeof result === 'string') this.show(result);
       else if (result instanceof Problem) this.thumbnailFailed(result, attempt);
     });
@@ -250,7 +250,7 @@ class Card {
     if (problem.status === 404 || problem.status === 410) {
       this.onGone(this.entry, problem.status);
     } else if ([0, 429, 503].includes(problem.status) && attempt < 5) {
-      this.retry = setTimeout(() => this.askForThumbnail(attempt + 1), 1000 * (problem.retryAfter ?? 2));
+      this.retry = setTimeout(() => this.requestThumbnail(attempt + 1), 1000 * (problem.retryAfter ?? 2));
     }
   }
 
@@ -264,14 +264,14 @@ class Card {
 
   /** @param isOurs whether this card must revoke the URL. */
   show(url, isOurs = false) {
-    const { picture } = this.parts;
+    const { image } = this.parts;
     const old = this.ours;
     this.ours = isOurs ? url : null;
     if (url) {
-      picture.src = url;
+      image.src = url;
     } else {
-      picture.classList.remove('there');
-      picture.removeAttribute('src');
+      image.classList.remove('loaded');
+      image.removeAttribute('src');
     }
     if (old) URL.revokeObjectURL(old);
   }
@@ -281,14 +281,14 @@ class Card {
  * The variant that fills a card. Widths are multiples of 64 pixels, so that resizing the window requests few variants.
  */
 function thumbnail({ id, job: { image } }, box) {
-  const width = Math.ceil(box.picture / 64) * 64;
-  const height = Math.ceil((width * box.media) / box.picture);
+  const width = Math.ceil(box.imageWidth / 64) * 64;
+  const height = Math.ceil((width * box.media) / box.imageWidth);
   const dpr = Math.min(3, Math.ceil(window.devicePixelRatio || 1));
   const [fullWidth, fullHeight] = upright(image);
   // Images smaller than their card are not enlarged.
-  const isSmall = fullWidth < box.picture || fullHeight < box.media;
+  const isSmall = fullWidth < box.imageWidth || fullHeight < box.media;
   const query = `width=${width}&height=${height}&fit=${isSmall ? 'scale-down' : 'cover'}&dpr=${dpr}&format=auto`;
-  return { path: picturePath({ id, image }, width * dpr, query), key: `${image.etag} ${query}`, isSmall };
+  return { path: imagePath({ id, image }, width * dpr, query), key: `${image.etag} ${query}`, isSmall };
 }
 
 function fillPriorities(select) {

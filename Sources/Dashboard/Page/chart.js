@@ -32,10 +32,10 @@ class Chart {
     this.draw();
     const most = (key) => Math.max(0, ...bars.map((bar) => bar[key]));
     const [up, down] = [most('up'), most('down')];
-    say(this.parts.up, up ? number.format(up) : '');
-    say(this.parts.down, down ? number.format(down) : '');
-    say(this.parts.from, `${Math.round((bars.length * step) / 60)} min ago`);
-    say(this.parts.to, 'now');
+    setText(this.parts.up, up ? number.format(up) : '');
+    setText(this.parts.down, down ? number.format(down) : '');
+    setText(this.parts.from, `${Math.round((bars.length * step) / 60)} min ago`);
+    setText(this.parts.to, 'now');
     this.point(this.pointer);
   }
 
@@ -48,7 +48,7 @@ class Chart {
     tip.hidden = !bar;
     if (!bar) return;
     const time = this.end - (this.bars.length - index) * this.step * 1000;
-    say(tip, `${clockTime(time)}: ${number.format(bar.up)} ${this.names.up}, ${number.format(bar.down)} ${this.names.down}`);
+    setText(tip, `${clockTime(time)}: ${number.format(bar.up)} ${this.names.up}, ${number.format(bar.down)} ${this.names.down}`);
     // The tooltip stays within the chart.
     const share = (index + 0.5) / this.bars.length;
     tip.style.insetInline = share < 0.5 ? `${100 * share}% auto` : `auto ${100 * (1 - share)}%`;

@@ -1,14 +1,14 @@
 // The dialog with everything about one job. It is updated while the job changes.
 
 class Details {
-  constructor(jobs, pictures, actions) {
+  constructor(jobs, imageLoader, actions) {
     this.jobs = jobs;
-    this.pictures = pictures;
+    this.imageLoader = imageLoader;
     this.dialog = $('details');
     this.buttons = [...this.dialog.querySelectorAll('[data-do]')];
     this.dialog.addEventListener('close', () => this.closed());
     for (const id of ['variant-width', 'variant-format']) {
-      $(id).addEventListener('change', () => say($('variant-shown'), this.variant().path));
+      $(id).addEventListener('change', () => setText($('variant-shown'), this.variant().path));
     }
     for (const button of $('variant').querySelectorAll('[data-copy]')) {
       button.addEventListener('click', () => this.copyVariant(button.dataset.copy));
@@ -20,7 +20,7 @@ class Details {
 
   open(entry) {
     this.entry = entry;
-    this.picture = null;
+    this.shownEtag = null;
     this.update(entry);
     if (!this.dialog.open) this.dialog.showModal();
     address.write({ job: entry.id }, true);
@@ -33,8 +33,8 @@ class Details {
       if (history.state?.isOpened) history.back();
       else address.write({ job: null });
     }
-    this.takeBack?.();
-    $('details-picture').removeAttribute('src');
+    this.cancelRequest?.();
+    $('details-image').removeAttribute('src');
     if (this.url) URL.revokeObjectURL(this.url);
     this.url = null;
   }
@@ -47,17 +47,17 @@ class Details {
       return;
     }
     const { job } = entry;
-    say($('details-title'), cut(entry.name, 200));
+    setText($('details-title'), cut(entry.name, 200));
     for (const button of this.buttons) {
       button.hidden = !allowed(entry, button.dataset.do);
-      if (button.dataset.do === 'open') say(button, openWord('image'));
+      if (button.dataset.do === 'open') setText(button, openWord('image'));
     }
-    this.say(job);
+    this.showError(job);
     // A job without its original has only the variants that its facts list.
     $('variant').hidden = job.phase !== 'success' || Boolean(entry.isGone) || job.image.original === 'drop';
-    if (!$('variant').hidden) say($('variant-shown'), this.variant().path);
+    if (!$('variant').hidden) setText($('variant-shown'), this.variant().path);
     this.showFacts(facts(entry));
-    this.showPicture(job);
+    this.showImage(job);
   }
 
   /** Updates only the cells that differ, so that the user can select text while a job loads. */
@@ -69,8 +69,8 @@ class Details {
     rows.forEach(([, content], index) => {
       const cell = list.children[2 * index + 1];
       const text = content.textContent ?? content;
-      if (cell.said !== text) cell.replaceChildren(content);
-      cell.said = text;
+      if (cell.shownText !== text) cell.replaceChildren(content);
+      cell.shownText = text;
     });
   }
 
@@ -102,7 +102,7 @@ class Details {
     copy(...texts[what]);
   }
 
-  say(job) {
+  showError(job) {
     const { error } = job;
     $('details-error').hidden = !error;
     if (!error) return;
@@ -114,21 +114,21 @@ class Details {
     $('details-error').replaceChildren(...lines);
   }
 
-  showPicture({ id, image, phase }) {
-    const frame = $('details-picture').parentElement;
+  showImage({ id, image, phase }) {
+    const frame = $('details-image').parentElement;
     frame.hidden = phase !== 'success' || Boolean(this.entry.isGone);
-    if (frame.hidden || this.picture === image.etag) return;
-    this.picture = image.etag;
+    if (frame.hidden || this.shownEtag === image.etag) return;
+    this.shownEtag = image.etag;
     const [width, height] = upright(image);
     // The size is set in advance, so that nothing moves when the image arrives.
-    Object.assign($('details-picture'), { width, height });
+    Object.assign($('details-image'), { width, height });
     frame.style.backgroundColor = image.dominant_color ?? '';
-    const path = picturePath({ id, image }, 960, 'width=960&height=720&fit=scale-down&format=auto');
-    this.takeBack = this.pictures.want(path, null, (result) => {
+    const path = imagePath({ id, image }, 960, 'width=960&height=720&fit=scale-down&format=auto');
+    this.cancelRequest = this.imageLoader.request(path, null, (result) => {
       if (typeof result !== 'string') return;
       if (this.url) URL.revokeObjectURL(this.url);
       this.url = result;
-      $('details-picture').src = result;
+      $('details-image').src = result;
     });
   }
 }

@@ -7,7 +7,7 @@ class EventParser {
     this.onEvent = onEvent;
     this.lastID = '';
     this.retry = null;
-    this.rest = '';
+    this.buffer = '';
     this.endedWithCR = false;
     this.clear();
   }
@@ -19,10 +19,10 @@ class EventParser {
 
   push(text) {
     if (!text) return;
-    const whole = this.endedWithCR && text.startsWith('\n') ? text.slice(1) : text;
-    this.endedWithCR = whole.endsWith('\r');
-    const lines = (this.rest + whole).split(/\r\n|\n|\r/);
-    this.rest = lines.pop();
+    const chunk = this.endedWithCR && text.startsWith('\n') ? text.slice(1) : text;
+    this.endedWithCR = chunk.endsWith('\r');
+    const lines = (this.buffer + chunk).split(/\r\n|\n|\r/);
+    this.buffer = lines.pop();
     for (const line of lines) this.line(line);
   }
 
@@ -68,15 +68,15 @@ class LiveEvents {
     this.onState = onState;
     this.failures = 0;
     this.parser = new EventParser(({ data }) => onJob(JSON.parse(data)));
-    this.hurry = () => {};
-    window.addEventListener('online', () => this.hurry());
-    document.addEventListener('visibilitychange', () => this.look());
+    this.retryNow = () => {};
+    window.addEventListener('online', () => this.retryNow());
+    document.addEventListener('visibilitychange', () => this.updateStream());
   }
 
-  look() {
-    clearTimeout(this.leaving);
-    if (document.hidden) this.leaving = setTimeout(() => this.abort?.abort(), 60_000);
-    else this.hurry();
+  updateStream() {
+    clearTimeout(this.closeTimer);
+    if (document.hidden) this.closeTimer = setTimeout(() => this.abort?.abort(), 60_000);
+    else this.retryNow();
   }
 
   async run() {
@@ -91,39 +91,39 @@ class LiveEvents {
       }
       if (document.hidden) {
         this.onState('paused', '');
-        await this.seen();
+        await this.whenVisible();
         continue;
       }
       this.failures += 1;
       this.onState(this.failures > 2 || !navigator.onLine ? 'offline' : 'reconnecting', why);
-      await this.rest(wait);
+      await this.backOff(wait);
     }
   }
 
-  async seen() {
+  async whenVisible() {
     while (document.hidden) {
       await new Promise((resolve) => document.addEventListener('visibilitychange', resolve, { once: true }));
     }
   }
 
   /** Waits before the next attempt. The wait ends early when the network or the page is back. */
-  async rest(atLeast) {
+  async backOff(minimum) {
     const backoff = (this.parser.retry ?? 500) * 2 ** Math.min(this.failures - 1, 5);
-    const wait = Math.max(atLeast, Math.min(backoff, 15_000) * (0.5 + Math.random() / 2));
-    await Promise.race([pause(wait), new Promise((resolve) => { this.hurry = resolve; })]);
-    this.hurry = () => {};
+    const wait = Math.max(minimum, Math.min(backoff, 15_000) * (0.5 + Math.random() / 2));
+    await Promise.race([pause(wait), new Promise((resolve) => { this.retryNow = resolve; })]);
+    this.retryNow = () => {};
   }
 
   async listen() {
     const abort = new AbortController();
     this.abort = abort;
     const { parser } = this;
-    parser.rest = '';
+    parser.buffer = '';
     parser.endedWithCR = false;
     parser.clear();
     const headers = { Accept: 'text/event-stream' };
     if (parser.lastID) headers['Last-Event-ID'] = parser.lastID;
-    const response = await ask('events', { headers, signal: abort.signal, cache: 'no-store' });
+    const response = await request('events', { headers, signal: abort.signal, cache: 'no-store' });
     this.onOpen();
     this.onState('live', '');
     this.failures = 0;
@@ -137,7 +137,7 @@ class LiveEvents {
         const { done, value } = await reader.read();
         if (done) return;
         parser.push(value);
-        await breath();
+        await yieldToBrowser();
       }
     } catch (error) {
       throw new Problem(0, { detail: abort.signal.aborted ? 'The stream was silent for too long.' : 'The stream was interrupted.' });
@@ -148,15 +148,15 @@ class LiveEvents {
   }
 }
 
-let breathed = performance.now();
+let lastYield = performance.now();
 
 /** Yields to the browser after 8 ms of work, half a frame. */
-async function breath() {
-  if (performance.now() - breathed < 8) return;
+async function yieldToBrowser() {
+  if (performance.now() - lastYield < 8) return;
   await new Promise((resolve) => {
     const { port1, port2 } = new MessageChannel();
     port1.onmessage = resolve;
     port2.postMessage(null);
   });
-  breathed = performance.now();
+  lastYield = performance.now();
 }

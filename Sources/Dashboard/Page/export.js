@@ -140,9 +140,9 @@ async function packImages(entries) {
   try {
     for (const [done, { name, job }] of wanted.entries()) {
       $('zip-progress').value = done;
-      say($('zip-text'), `${number.format(done)} of ${count(wanted.length, 'image')}`);
+      setText($('zip-text'), `${number.format(done)} of ${count(wanted.length, 'image')}`);
       try {
-        const response = await ask(picturePath(job), { signal: stop.signal });
+        const response = await request(imagePath(job), { signal: stop.signal });
         const image = new Uint8Array(await response.arrayBuffer());
         const [, format = job.image.format] = (response.headers.get('Content-Type') ?? '').match(/^image\/([a-z]+)/) ?? [];
         zip.add(zip.name(name, format === 'jpeg' ? 'jpg' : format), new Date(job.finished_at), image);

@@ -55,9 +55,9 @@ class Glance {
   /** Requests and draws the figures every two seconds while the page is visible. */
   async run() {
     for (;;) {
-      await events.seen();
-      await Promise.all([this.askMetrics(), this.askActivity(), this.askCache(), this.askInstances(),
-        this.askNetwork()]);
+      await events.whenVisible();
+      await Promise.all([this.requestMetrics(), this.requestActivity(), this.requestCache(), this.requestInstances(),
+        this.requestNetwork()]);
       this.jobs.expire();
       this.sample();
       this.draw();
@@ -71,14 +71,14 @@ class Glance {
     if (this.refused.get(path) === access.token) return null;
     this.refused.delete(path);
     try {
-      return await ask(path, { cache: 'no-store' });
+      return await request(path, { cache: 'no-store' });
     } catch (problem) {
       if (problem.status === 403) this.refused.set(path, access.token);
       return null;
     }
   }
 
-  async askMetrics() {
+  async requestMetrics() {
     const response = await this.poll('metrics');
     if (response) {
       this.metrics = parseMetrics(await response.text());
@@ -88,7 +88,7 @@ class Glance {
     }
   }
 
-  async askActivity() {
+  async requestActivity() {
     // The service publishes a step one second after its end, when all instances have recorded it.
     const { end = 0, interval = 0 } = this.activity ?? {};
     if (clock.now() < Date.parse(end) + (interval + 1) * 1000) return;
@@ -97,20 +97,20 @@ class Glance {
     else if (this.refused.has('activity')) this.activity = null;
   }
 
-  async askCache() {
+  async requestCache() {
     const response = await this.poll('cache');
     this.isAdmin = !this.refused.has('cache') && (this.isAdmin || response !== null);
     if (response) this.showCache(await response.json());
-    this.note('cache', response);
+    this.showAccess('cache', response);
   }
 
-  async askNetwork() {
+  async requestNetwork() {
     const response = await this.poll('network');
     if (response && !this.isSetting) $('constrained').checked = (await response.json()).constrained;
-    this.note('network', response);
+    this.showAccess('network', response);
   }
 
-  async askInstances() {
+  async requestInstances() {
     const response = await this.poll('instances');
     if (!response) {
       if (!this.refused.has('instances')) return;
@@ -119,13 +119,13 @@ class Glance {
       return;
     }
     const { instances } = await response.json();
-    this.noteLost(instances);
+    this.recordLost(instances);
     const byName = (a, b) => (a.name ?? '').localeCompare(b.name ?? '', 'en', { numeric: true }) || a.number - b.number;
     this.instances = instances.sort(byName);
     // A single instance is not listed.
     const rows = [...this.instances, ...this.lost].sort(byName);
     $('instances-shown').hidden = rows.length < 2;
-    say($('instances-count'), number.format(instances.length));
+    setText($('instances-count'), number.format(instances.length));
     const list = $('instances');
     while (list.children.length > rows.length) list.lastChild.remove();
     while (list.children.length < rows.length) list.append(document.createElement('li'));
@@ -133,7 +133,7 @@ class Glance {
   }
 
   /** Remembers lost instances for 15 minutes, or until a newer instance has their name. */
-  noteLost(instances) {
+  recordLost(instances) {
     const now = clock.now();
     const isThere = ({ number: id }) => instances.some((one) => one.number === id);
     const isReplaced = (lost) => instances.some((one) => one.name === lost.name && Date.parse(one.since) > lost.seen);
@@ -154,12 +154,12 @@ class Glance {
     };
   }
 
-  note(path, response) {
+  showAccess(path, response) {
     const isRefused = this.refused.has(path);
     if (response) $(`${path}-shown`).hidden = false;
     if (isRefused) $(`${path}-shown`).hidden = true;
     $(`${path}-note`).hidden = !isRefused;
-    say($(`${path}-note`), isRefused ? 'Visible with a token that has the scope admin.' : '');
+    setText($(`${path}-note`), isRefused ? 'Visible with a token that has the scope admin.' : '');
   }
 
   // MARK: Showing
@@ -208,12 +208,12 @@ class Glance {
   draw() {
     this.showFigures();
     const { success, failure, seconds } = this.lastMinute;
-    say($('figure-time'), seconds < 60 ? `last ${number.format(seconds)} s` : 'last minute');
-    say($('figure-rate'), number.format(success));
-    say($('figure-failed'), number.format(failure));
+    setText($('figure-time'), seconds < 60 ? `last ${number.format(seconds)} s` : 'last minute');
+    setText($('figure-rate'), number.format(success));
+    setText($('figure-failed'), number.format(failure));
     if (!this.element.open) return;
     const minutes = this.activity ? '15 minutes' : 'five minutes, of the jobs seen here';
-    for (const id of ['throughput-time', 'queue-time']) say($(id), minutes);
+    for (const id of ['throughput-time', 'queue-time']) setText($(id), minutes);
     this.drawThroughput();
     this.drawQueue();
     this.showOrigins();
@@ -225,14 +225,14 @@ class Glance {
    */
   showFigures() {
     const { queued, running } = this.loadWords;
-    say($('figure-running'), running);
-    say($('figure-queued'), queued);
+    setText($('figure-running'), running);
+    setText($('figure-queued'), queued);
     const { work } = this;
     const text = `${queued} queued above, ${running} running below`
       + (work?.workers ? `; ${number.format(work.busy)} of ${count(work.workers, 'worker')} busy` : '')
       + (work?.oldest >= 1 ? `; the longest for ${span(work.oldest * 1000)}` : '');
-    if ($('queue-text').said === text) return;
-    say($('queue-text'), text);
+    if ($('queue-text').shownText === text) return;
+    setText($('queue-text'), text);
     $('queue-plot').setAttribute('aria-label', text);
   }
 
@@ -267,7 +267,7 @@ class Glance {
     const peak = Math.max(0, ...bars.map((bar) => bar.up)) / step;
     const text = `${number.format(sum('up'))} done, ${number.format(sum('down'))} failed; `
       + `peak ${number.format(Math.round(peak * 10) / 10)}/s`;
-    say($('throughput-text'), text);
+    setText($('throughput-text'), text);
     $('throughput-plot').setAttribute('aria-label', text);
   }
 
@@ -285,9 +285,9 @@ class Glance {
     const all = cache.hits + cache.revalidations + cache.misses;
     const share = all ? (cache.hits + cache.revalidations) / all : 0;
     $('cache-share').style.transform = `scaleX(${share.toFixed(3)})`;
-    say($('cache-text'), all
+    setText($('cache-text'), all
       ? `${Math.round(share * 100)} % of ${count(all, 'job')} from the cache` : 'No job has used it yet');
-    say($('cache-held'), `${count(cache.entries, 'entry', 'entries')}, ${size(cache.bytes)}; `
+    setText($('cache-held'), `${count(cache.entries, 'entry', 'entries')}, ${size(cache.bytes)}; `
       + `${size(cache.memory_bytes)} in memory; ${number.format(cache.revalidations)} revalidated`);
     $('clear-cache').disabled = cache.entries === 0;
   }
@@ -305,20 +305,20 @@ class Glance {
       more > 0 && `and ${count(more, 'other')}`,
       phases.some((phase) => this.jobs.mayMiss(phase)) && `of ${count(this.jobs.order.length, 'job')} shown here`,
     ].filter(Boolean);
-    say($('origins-text'), origins.length === 0 ? 'No job has an origin yet' : words.join('; '));
+    setText($('origins-text'), origins.length === 0 ? 'No job has an origin yet' : words.join('; '));
     const paused = this.metrics?.get('imagefetch_paused_origins') ?? 0;
-    say($('origins-paused'), paused ? `${number.format(paused)} paused` : '');
+    setText($('origins-paused'), paused ? `${number.format(paused)} paused` : '');
   }
 
   // MARK: Doing
 
   async clearCache() {
     const text = 'Jobs keep their images. New jobs fetch from the origins again.';
-    if (!await sure('Clear the cache?', text, 'Clear')) return;
+    if (!await confirmed('Clear the cache?', text, 'Clear')) return;
     try {
-      const { removed } = await (await ask('cache', { method: 'DELETE' })).json();
+      const { removed } = await (await request('cache', { method: 'DELETE' })).json();
       toast(`${count(removed, 'entry', 'entries')} removed.`);
-      await this.askCache();
+      await this.requestCache();
     } catch (problem) {
       toast(problem.message);
     }
@@ -327,7 +327,7 @@ class Glance {
   async constrain(isConstrained) {
     this.isSetting = true;
     try {
-      await ask('network', asJSON('PUT', { constrained: isConstrained }));
+      await request('network', asJSON('PUT', { constrained: isConstrained }));
     } catch (problem) {
       $('constrained').checked = !isConstrained;
       toast(problem.message);
@@ -352,7 +352,7 @@ function originRow() {
   host.type = 'button';
   host.title = 'Show only its jobs';
   host.addEventListener('click', () => {
-    $('search').value = `host:${host.said}`;
+    $('search').value = `host:${host.shownText}`;
     $('search').dispatchEvent(new Event('input'));
   });
   return row;
@@ -360,14 +360,14 @@ function originRow() {
 
 function showOrigin(row, origin, most) {
   const [host, share, text] = row.children;
-  say(host, cut(origin.host, 60));
+  setText(host, cut(origin.host, 60));
   for (const piece of share.children) {
     piece.style.width = `${(100 * origin[piece.dataset.phase]) / most}%`;
   }
   const words = [
     [origin.loading, 'loading'], [origin.queued, 'queued'], [origin.success, 'done'], [origin.failure, 'failed'],
   ].filter(([n]) => n).map(([n, word]) => `${number.format(n)} ${word}`);
-  say(text, words.join(', '));
+  setText(text, words.join(', '));
 }
 
 function showInstance(row, instance) {
@@ -375,13 +375,13 @@ function showInstance(row, instance) {
   row.classList.toggle('lost', Boolean(lost));
   const who = cut(name ?? `number ${id}`, 40);
   if (lost) {
-    say(row, `${who}: gone since ${moment(lost)}`);
+    setText(row, `${who}: gone since ${moment(lost)}`);
   } else {
     const words = [
       `${number.format(loading)} loading`, workers && `${number.format(running)} of ${count(workers, 'worker')} busy`,
       since && `since ${moment(since)}`,
     ].filter(Boolean).join(', ');
-    say(row, `${who}: ${words}${leads ? ' (leads)' : ''}`);
+    setText(row, `${who}: ${words}${leads ? ' (leads)' : ''}`);
   }
   row.title = `Instance ${id}${version ? `, release ${version}` : ''}`;
 }

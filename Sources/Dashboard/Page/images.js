@@ -25,7 +25,7 @@ function paintThumbHash(canvas, base64, aspect) {
  * The path of a job's image with the given query. For a job without its original: the smallest variant of at least that
  * width, else the largest one.
  */
-function picturePath({ id, image }, width = Infinity, query = '') {
+function imagePath({ id, image }, width = Infinity, query = '') {
   if (image?.original !== 'drop') return `jobs/${id}/image${query && `?${query}`}`;
   const variants = [...image.variants].sort((a, b) => a.width - b.width);
   return `jobs/${id}/image?variant=${(variants.find((one) => one.width >= width) ?? variants.at(-1)).name}`;
@@ -92,9 +92,9 @@ class ThumbHash {
 }
 
 /** Fetches images as blobs, few at the same time so that other requests do not wait, and caches some. */
-class Pictures {
+class ImageLoader {
   static atOnce = 3;
-  static held = 240;
+  static maxCached = 240;
 
   constructor() {
     this.waiting = [];
@@ -104,7 +104,7 @@ class Pictures {
   }
 
   /** Returns the image's URL if it is cached. */
-  held(key) {
+  cached(key) {
     const url = this.urls.get(key);
     if (url) {
       this.urls.delete(key);
@@ -119,48 +119,48 @@ class Pictures {
    * @param onDone called later with an object URL, with null if there is no image, or with a Problem.
    * @returns {function} cancels the request.
    */
-  want(path, key, onDone) {
-    const wish = { path, key, onDone, abort: new AbortController() };
-    this.waiting.push(wish);
+  request(path, key, onDone) {
+    const task = { path, key, onDone, abort: new AbortController() };
+    this.waiting.push(task);
     queueMicrotask(() => this.next());
     return () => {
-      wish.onDone = null;
-      wish.abort.abort();
-      this.waiting = this.waiting.filter((other) => other !== wish);
+      task.onDone = null;
+      task.abort.abort();
+      this.waiting = this.waiting.filter((other) => other !== task);
     };
   }
 
   async next() {
-    if (this.running >= Pictures.atOnce || this.waiting.length === 0) return;
-    const wish = this.waiting.shift();
+    if (this.running >= ImageLoader.atOnce || this.waiting.length === 0) return;
+    const task = this.waiting.shift();
     this.running += 1;
     let result;
     try {
-      result = await this.load(wish);
+      result = await this.load(task);
     } catch (problem) {
       result = problem;
     }
     this.running -= 1;
     // If the request was cancelled meanwhile, the URL is revoked here.
-    if (wish.onDone) wish.onDone(result);
-    else if (wish.key === null && typeof result === 'string') URL.revokeObjectURL(result);
+    if (task.onDone) task.onDone(result);
+    else if (task.key === null && typeof result === 'string') URL.revokeObjectURL(result);
     this.next();
   }
 
   async load({ path, key, abort }) {
     const headers = { Accept: 'image/webp,image/*;q=0.9' };
-    const response = await ask(path, { headers, signal: abort.signal });
+    const response = await request(path, { headers, signal: abort.signal });
     if (response.status !== 200) return null;
     const url = URL.createObjectURL(await response.blob());
-    if (key !== null) this.hold(key, url);
+    if (key !== null) this.store(key, url);
     return url;
   }
 
-  hold(key, url) {
+  store(key, url) {
     this.revoke(key);
     this.urls.set(key, url);
     for (const oldest of this.urls.keys()) {
-      if (this.urls.size <= Pictures.held) break;
+      if (this.urls.size <= ImageLoader.maxCached) break;
       this.revoke(oldest);
     }
   }

@@ -4,12 +4,12 @@
  * The maximum number of jobs in memory. If the service has more, finished and running ones and the newest queued ones
  * are kept.
  */
-const maxHeld = 4000;
+const maxJobs = 4000;
 /** The number of jobs to load at the start. */
-const firstListed = 1000;
+const initialJobs = 1000;
 const pageSize = 500;
 /** The maximum number of empty pages to read in a row. */
-const mostEmptyPages = 20;
+const maxEmptyPages = 20;
 
 const isUnfinished = (job) => job.phase === 'queued' || job.phase === 'loading';
 
@@ -39,7 +39,7 @@ class List {
 }
 
 /** The index of an id in a list of ids, newest first, or where it would be inserted. */
-function placeIn(ids, id) {
+function indexIn(ids, id) {
   let low = 0;
   let high = ids.length;
   while (low < high) {
@@ -61,17 +61,17 @@ class Jobs {
     this.names = new Map();
     /** The filter: phases (empty: all), words, and the terms that the service can filter by. */
     this.wanted = [];
-    this.sought = { words: [], terms: {} };
+    this.parsedSearch = { words: [], terms: {} };
     /** The queries that were started, by name. */
     this.lists = new Map([['', new List([])]]);
     /** Phases with jobs that were removed from memory. */
-    this.cramped = new Set();
+    this.evictedPhases = new Set();
     /** Phases in which the service has more jobs than the page, and the number of polls in a row that showed it. */
     this.behind = new Set();
     this.timesBehind = new Map();
     /** The last query for missing jobs. */
     this.caughtUp = null;
-    this.look([], this.sought);
+    this.setFilter([], this.parsedSearch);
     /** Called with an entry, whether it is new, gone or in another phase, and its former phase. */
     this.onChange = () => {};
   }
@@ -91,11 +91,11 @@ class Jobs {
   }
 
   /** Adds or updates a job. */
-  take(job) {
+  merge(job) {
     const known = this.byID.get(job.id);
     if (known) this.update(known, job);
-    else if (this.hasRoom(job)) this.add(job);
-    else this.throughput.note(job, null);
+    else if (this.makeRoom(job)) this.add(job);
+    else this.throughput.record(job, null);
   }
 
   update(entry, job) {
@@ -109,42 +109,42 @@ class Jobs {
     }
     entry.job = job;
     entry.text = null;
-    entry.pace.note(job);
-    noteTry(entry);
+    entry.pace.record(job);
+    recordAttempt(entry);
     if (old.phase !== job.phase) {
       this.counts[old.phase] -= 1;
       this.counts[job.phase] += 1;
       entry.isGone = false;
     }
-    this.throughput.note(job, old.finished_at);
+    this.throughput.record(job, old.finished_at);
     this.onChange(entry, old.phase !== job.phase, old.phase);
   }
 
   add(job) {
     const { name, host } = source(job);
     const entry = { id: job.id, pace: new Pace(), job, name: this.names.get(job.id) ?? name, host, text: null, tries: [] };
-    noteTry(entry);
+    recordAttempt(entry);
     this.byID.set(job.id, entry);
-    this.order.splice(this.place(job.id), 0, job.id);
+    this.order.splice(this.indexOf(job.id), 0, job.id);
     this.counts[job.phase] += 1;
-    this.throughput.note(job, null);
+    this.throughput.record(job, null);
     this.onChange(entry, true, null);
   }
 
   /** Returns whether the job can be added. If the memory is full, removes the oldest of the least important jobs. */
-  hasRoom(job) {
-    if (this.order.length < maxHeld) return true;
-    const worth = (id) => this.worth(this.byID.get(id));
-    const oldest = (least) => this.order.findLast((id) => worth(id) === least);
+  makeRoom(job) {
+    if (this.order.length < maxJobs) return true;
+    const importance = (id) => this.importance(this.byID.get(id));
+    const oldest = (least) => this.order.findLast((id) => importance(id) === least);
     const victim = oldest(0) ?? oldest(1) ?? oldest(2);
     // Jobs of the same importance that are older than the oldest one in memory are not added.
-    const worthOfNew = this.worth({ job, ...source(job) });
-    if (victim === undefined || (worthOfNew <= worth(victim) && job.id < victim)) {
-      this.cramped.add(job.phase);
+    const importanceOfNew = this.importance({ job, ...source(job) });
+    if (victim === undefined || (importanceOfNew <= importance(victim) && job.id < victim)) {
+      this.evictedPhases.add(job.phase);
       return false;
     }
-    this.cramped.add(this.byID.get(victim).job.phase);
-    this.drop(victim);
+    this.evictedPhases.add(this.byID.get(victim).job.phase);
+    this.remove(victim);
     return true;
   }
 
@@ -152,7 +152,7 @@ class Jobs {
    * The importance of a job. Running jobs are never removed. Then come jobs that match the filter, then finished jobs,
    * then queued ones.
    */
-  worth(entry) {
+  importance(entry) {
     const { phase } = entry.job;
     if (phase === 'loading') return 3;
     if (this.list.name !== '' && this.isOfList(entry)) return 2;
@@ -166,48 +166,48 @@ class Jobs {
 
   /** Whether all jobs in the phase have been read and none was removed from memory. */
   isListed(phase) {
-    return !this.cramped.has(phase) && [...this.lists.values()].some((list) => list.covers(phase));
+    return !this.evictedPhases.has(phase) && [...this.lists.values()].some((list) => list.covers(phase));
   }
 
   /**
    * Compares the service's figures with the jobs on the page. No event reports the queued lines of a batch, so jobs may
    * be missing.
    * @param figures the number of jobs by phase.
-   * @param isSure whether the figures are current. Otherwise they are some seconds old and may be too high once.
+   * @param areCurrent whether the figures are current. Otherwise they are some seconds old and may be too high once.
    */
-  compare(figures, isSure) {
+  compare(figures, areCurrent) {
     const { success, failure } = this.throughput.sum(2);
     // A job that changed its phase in the meantime is not missing.
-    const slack = isSure ? 0 : success + failure;
+    const slack = areCurrent ? 0 : success + failure;
     for (const [phase, figure] of Object.entries(figures)) {
       const isMore = figure > this.counts[phase] + slack && this.isListed(phase);
       const times = isMore ? (this.timesBehind.get(phase) ?? 0) + 1 : 0;
       this.timesBehind.set(phase, times);
       if (times === 0) this.behind.delete(phase);
-      else if (isSure || times > 1) this.behind.add(phase);
+      else if (areCurrent || times > 1) this.behind.add(phase);
     }
   }
 
   /** Sets the filter. */
-  look(wanted, sought) {
-    [this.wanted, this.sought] = [wanted, sought];
-    const list = new List(wanted, sought.terms);
+  setFilter(wanted, parsedSearch) {
+    [this.wanted, this.parsedSearch] = [wanted, parsedSearch];
+    const list = new List(wanted, parsedSearch.terms);
     this.list = this.lists.get(list.name) ?? list;
   }
 
   /** Whether the job passes the part of the filter that the service applies. */
   isOfList({ job, host }) {
     if (this.wanted.length && !this.wanted.includes(job.phase)) return false;
-    const { batch, host: wantedHost, code } = this.sought.terms;
+    const { batch, host: wantedHost, code } = this.parsedSearch.terms;
     if (batch && !job.batch?.id.startsWith(batch)) return false;
     if (wantedHost && host !== wantedHost && withoutPort(host) !== wantedHost) return false;
     return !code || Boolean(job.error?.code.startsWith(code));
   }
 
   /** Whether the job passes the filter. */
-  fits(entry) {
+  matches(entry) {
     if (!this.isOfList(entry)) return false;
-    const { words } = this.sought;
+    const { words } = this.parsedSearch;
     if (!words.length) return true;
     const text = this.textOf(entry);
     return words.every((word) => text.includes(word));
@@ -216,34 +216,34 @@ class Jobs {
   /** The query with a next page; null if everything that matches the filter has been read. */
   get next() {
     if (this.list.cursor) return this.list;
-    return this.behindOf.length && this.caughtUp?.cursor ? this.caughtUp : null;
+    return this.incompletePhases.length && this.caughtUp?.cursor ? this.caughtUp : null;
   }
 
   /** The phases that the filter includes and that miss jobs. */
-  get behindOf() {
+  get incompletePhases() {
     return phases.filter((phase) => this.behind.has(phase) && (!this.wanted.length || this.wanted.includes(phase)));
   }
 
   /** Whether there is a next page, and memory for it. */
-  get goesOn() {
+  get hasMore() {
     const of = this.wanted.length ? this.wanted : phases;
-    return this.next !== null && of.reduce((all, phase) => all + this.counts[phase], 0) < maxHeld;
+    return this.next !== null && of.reduce((all, phase) => all + this.counts[phase], 0) < maxJobs;
   }
 
   /** Removes a job that was purged, has expired, or is not visible to the token. */
-  drop(id) {
+  remove(id) {
     const entry = this.byID.get(id);
     if (!entry) return;
     this.byID.delete(id);
     this.names.delete(id);
-    this.order.splice(this.place(id), 1);
+    this.order.splice(this.indexOf(id), 1);
     this.counts[entry.job.phase] -= 1;
     this.onChange(entry, true, entry.job.phase);
   }
 
   /** The index of the id in the order, or where it would be inserted. */
-  place(id) {
-    return placeIn(this.order, id);
+  indexOf(id) {
+    return indexIn(this.order, id);
   }
 
   /** Reads the list from its start. Removes jobs that should have been in it but were not. */
@@ -252,7 +252,7 @@ class Jobs {
     const listed = new Set();
     let last = '';
     let cursor = null;
-    this.cramped.clear();
+    this.evictedPhases.clear();
     do {
       const page = await this.page(new URLSearchParams(), cursor);
       for (const job of page.jobs) {
@@ -260,18 +260,18 @@ class Jobs {
         last = job.id;
       }
       cursor = page.next_cursor;
-      await breath();
-    } while (cursor && listed.size < firstListed);
+      await yieldToBrowser();
+    } while (cursor && listed.size < initialJobs);
     const all = new List([]);
     all.cursor = cursor;
     this.lists = new Map([['', all]]);
     this.behind.clear();
     this.timesBehind.clear();
     this.caughtUp = null;
-    this.look(this.wanted, this.sought);
+    this.setFilter(this.wanted, this.parsedSearch);
     this.throughput.since = cursor ? clock.now() : 0;
     if (!cursor) last = '';
-    for (const id of before) if (id >= last && !listed.has(id)) this.drop(id);
+    for (const id of before) if (id >= last && !listed.has(id)) this.remove(id);
   }
 
   /** Starts the query for the filter, if the page may not have all of its jobs. */
@@ -279,19 +279,19 @@ class Jobs {
     const { list } = this;
     const of = this.wanted.length ? this.wanted : phases;
     if (this.lists.has(list.name) || !of.some((phase) => this.mayMiss(phase))) return;
-    await this.goOn(list, null);
+    await this.readPages(list, null);
   }
 
   /** Reads the next page. */
   async older() {
     const { next } = this;
-    if (next) await this.goOn(next, next.cursor);
+    if (next) await this.readPages(next, next.cursor);
   }
 
   /** Reads the newest of the missing jobs. */
   async catchUp() {
-    const list = new List(this.behindOf);
-    await this.goOn(list, null);
+    const list = new List(this.incompletePhases);
+    await this.readPages(list, null);
     // Queries that had been read to their end may be incomplete now.
     for (const [name, { cursor, phases: of }] of this.lists) {
       if (cursor === null && name !== '' && of.some((phase) => this.behind.has(phase))) this.lists.delete(name);
@@ -300,9 +300,9 @@ class Jobs {
   }
 
   /** Reads pages until one has a job. Pages of a filtered list may be empty. */
-  async goOn(list, from) {
+  async readPages(list, from) {
     let cursor = from;
-    for (let pages = 0; pages < mostEmptyPages; pages += 1) {
+    for (let pages = 0; pages < maxEmptyPages; pages += 1) {
       const page = await this.page(list.query, cursor);
       cursor = page.next_cursor;
       if (page.jobs.length || cursor === null) break;
@@ -315,8 +315,8 @@ class Jobs {
     const query = new URLSearchParams(filter);
     query.set('limit', pageSize);
     if (cursor) query.set('cursor', cursor);
-    const page = await (await ask(`jobs?${query}`, { cache: 'no-store' })).json();
-    for (const job of page.jobs) this.take(job);
+    const page = await (await request(`jobs?${query}`, { cache: 'no-store' })).json();
+    for (const job of page.jobs) this.merge(job);
     return page;
   }
 
@@ -325,7 +325,7 @@ class Jobs {
     const now = new Date(clock.now()).toISOString();
     for (const id of [...this.order]) {
       const { expires_at: end } = this.byID.get(id).job;
-      if (end && end < now) this.drop(id);
+      if (end && end < now) this.remove(id);
     }
   }
 
@@ -355,7 +355,7 @@ class Jobs {
 }
 
 /** Records the error of each failed attempt. The service reports only the last one. */
-function noteTry({ job: { attempts, last_error: last, error, finished_at: end }, tries }) {
+function recordAttempt({ job: { attempts, last_error: last, error, finished_at: end }, tries }) {
   const failed = error ?? last;
   if (!failed || tries.at(-1)?.attempts === attempts) return;
   // A job that is fetched again counts its attempts from 0.
@@ -369,7 +369,7 @@ class Pace {
     this.samples = [];
   }
 
-  note({ phase, progress }) {
+  record({ phase, progress }) {
     const { completed } = progress;
     const now = performance.now();
     // A new transfer starts from 0.
@@ -397,12 +397,12 @@ class Throughput {
   }
 
   /** Whether all jobs that finished in the last seconds are known. */
-  isWhole(seconds) {
+  isComplete(seconds) {
     return this.since < clock.now() - seconds * 1000;
   }
 
   /** @param known the end of the job that was counted before. */
-  note(job, known) {
+  record(job, known) {
     if (!job.finished_at || job.finished_at === known || job.phase === 'cancelled') return;
     const second = Math.floor(Date.parse(job.finished_at) / 1000);
     if (second < clock.now() / 1000 - Throughput.seconds) return;

@@ -5,20 +5,20 @@
 // Start reading at `Jobs` (jobs.js), which stores the jobs. `LiveEvents` and lists fill it, and `Wall` shows it.
 
 const jobs = new Jobs();
-const pictures = new Pictures();
+const imageLoader = new ImageLoader();
 const actions = new Actions(jobs);
-const details = new Details(jobs, pictures, actions);
+const details = new Details(jobs, imageLoader, actions);
 const glance = new Glance(jobs);
 const batches = new Batches();
 const submitting = new Submitting(jobs);
 const selection = new Selection(jobs);
-const wall = new Wall(jobs, pictures, selection, { onCount: showCounts, onGone: imageGone });
+const wall = new Wall(jobs, imageLoader, selection, { onCount: showCounts, onGone: imageGone });
 
 jobs.onChange = (entry, isStructural, oldPhase) => {
-  wall.note(entry, isStructural);
+  wall.jobChanged(entry, isStructural);
   details.update(entry);
-  if (!jobs.get(entry.id)) selection.drop(entry.id);
-  if (isStructural && oldPhase !== null && oldPhase !== entry.job.phase) news.add(entry);
+  if (!jobs.get(entry.id)) selection.remove(entry.id);
+  if (isStructural && oldPhase !== null && oldPhase !== entry.job.phase) announcements.add(entry);
 };
 glance.onFigures = showCounts;
 glance.onMetrics = compareFigures;
@@ -29,24 +29,24 @@ actions.onDetails = (entry) => details.open(entry);
 
 function imageGone(entry, status) {
   if (status === 404) {
-    jobs.drop(entry.id);
+    jobs.remove(entry.id);
     return;
   }
   entry.isGone = true;
-  wall.note(entry, false);
+  wall.jobChanged(entry, false);
 }
 
 // MARK: The connection
 
 function showConnection(state, why) {
   $('connection').dataset.state = state;
-  say($('connection-text'), why ? `${state}. ${cut(why, 120)}` : state);
+  setText($('connection-text'), why ? `${state}. ${cut(why, 120)}` : state);
   $('try-now').hidden = state !== 'offline';
   if (state === 'live') submitting.answered();
 }
 
 const events = new LiveEvents({
-  onJob: (job) => jobs.take(job),
+  onJob: (job) => jobs.merge(job),
   // Events do not report purged jobs, so the list is read again.
   onOpen: () => loadList(),
   onState: showConnection,
@@ -103,8 +103,8 @@ function compareBatches(hasNew) {
 
 /** Reads missing jobs if the filter includes them: one page, at most every five seconds. */
 async function catchUp(isNew) {
-  const held = jobs.behindOf.reduce((all, phase) => all + jobs.counts[phase], 0);
-  if (!jobs.behindOf.length || (held >= pageSize && !isNew)) return;
+  const jobCount = jobs.incompletePhases.reduce((all, phase) => all + jobs.counts[phase], 0);
+  if (!jobs.incompletePhases.length || (jobCount >= pageSize && !isNew)) return;
   if (performance.now() < caughtUpAt + catchUpInterval) return;
   caughtUpAt = performance.now();
   try {
@@ -157,8 +157,8 @@ function makeChips() {
 function applyFilter() {
   const wanted = phases.filter((phase) => chips.get(phase).chip.getAttribute('aria-pressed') === 'true');
   address.write({ phases: wanted, q: $('search').value });
-  jobs.look(wanted, searched($('search').value));
-  batches.mark(jobs.sought.terms.batch);
+  jobs.setFilter(wanted, parseSearch($('search').value));
+  batches.mark(jobs.parsedSearch.terms.batch);
   wall.filter();
   findSoon();
 }
@@ -211,7 +211,7 @@ async function goToAddress() {
   }
   try {
     // The job may be older than the jobs on the page.
-    if (!jobs.get(job)) jobs.take(await (await ask(`jobs/${job}`, { cache: 'no-store' })).json());
+    if (!jobs.get(job)) jobs.merge(await (await request(`jobs/${job}`, { cache: 'no-store' })).json());
     if (jobs.get(job) && address.read().job === job) details.open(jobs.get(job));
   } catch (problem) {
     address.write({ job: null });
@@ -220,15 +220,15 @@ async function goToAddress() {
 }
 
 /** No event reports what queued jobs wait for, so the visible ones are requested again. */
-async function askWhy() {
-  const seen = [...wall.cards.keys()].map((id) => jobs.get(id)).filter((entry) => entry?.job.phase === 'queued');
+async function refreshQueued() {
+  const visible = [...wall.cards.keys()].map((id) => jobs.get(id)).filter((entry) => entry?.job.phase === 'queued');
   if (document.hidden || isLoading) return;
   const opened = details.entry?.job.phase === 'queued' ? [details.entry] : [];
-  for (const { id } of new Set([...opened, ...seen.slice(0, 12)])) {
+  for (const { id } of new Set([...opened, ...visible.slice(0, 12)])) {
     try {
-      jobs.take(await (await ask(`jobs/${id}`, { cache: 'no-store' })).json());
+      jobs.merge(await (await request(`jobs/${id}`, { cache: 'no-store' })).json());
     } catch (problem) {
-      if (problem.status === 404) jobs.drop(id);
+      if (problem.status === 404) jobs.remove(id);
       else return;
     }
   }
@@ -245,38 +245,38 @@ function showTotal(shown) {
   const { n, mayBeMore } = total(phases);
   const all = `${atLeast(n, mayBeMore && shown < n)} ${n === 1 ? 'job' : 'jobs'}`;
   const words = shown < n ? `${number.format(shown)} of ${all}` : all + (mayBeMore ? '; the service has more' : '');
-  say($('shown'), n > 0 ? words : '');
+  setText($('shown'), n > 0 ? words : '');
 }
 
 function showCounts() {
   for (const [phase, { number: element }] of chips) {
     const { n, mayBeMore } = total([phase]);
-    say(element, atLeast(n, mayBeMore));
+    setText(element, atLeast(n, mayBeMore));
     element.title = mayBeMore ? 'The service may have more than the number shown here.' : '';
   }
-  const [shown, held] = [wall.view.length + wall.newer, jobs.order.length];
+  const [shown, loadedCount] = [wall.view.length + wall.newer, jobs.order.length];
   showTotal(shown);
   glance.showFigures();
   // Hidden at first, because it would jump when the wall gets its height.
   $('foot').hidden = !wall.hasLoaded;
   $('show-all').disabled = wall.view.length === 0 && selection.ids.size === 0;
   $('newer').hidden = wall.newer === 0;
-  say($('newer'), `↑ ${count(wall.newer, 'newer job')}`);
-  $('older').hidden = !jobs.goesOn;
-  showNothing(shown, held);
+  setText($('newer'), `↑ ${count(wall.newer, 'newer job')}`);
+  $('older').hidden = !jobs.hasMore;
+  showNothing(shown, loadedCount);
 }
 
-function showNothing(shown, held) {
+function showNothing(shown, loadedCount) {
   const nothing = $('nothing');
   nothing.hidden = shown > 0 || !wall.hasLoaded || searches > 0;
   if (nothing.hidden) return;
   const isAll = !(jobs.wanted.length ? jobs.wanted : phases).some((phase) => jobs.mayMiss(phase));
-  const kind = !held ? 'empty' : isAll ? 'filtered' : 'partial';
+  const kind = !loadedCount ? 'empty' : isAll ? 'filtered' : 'partial';
   if (nothing.dataset.kind === kind) return;
   nothing.dataset.kind = kind;
   const text = document.createElement('p');
   nothing.replaceChildren(text);
-  if (!held) {
+  if (!loadedCount) {
     text.textContent = 'No jobs yet. Enter a URL above, or drop an image here.';
     return;
   }
@@ -289,17 +289,17 @@ function showNothing(shown, held) {
 }
 
 /** Announces finished jobs to screen readers, at most every five seconds. */
-const news = {
+const announcements = {
   ends: { success: 0, failure: 0, cancelled: 0 },
   add({ job }) {
     if (!(job.phase in this.ends)) return;
     this.ends[job.phase] += 1;
-    this.timer ??= setTimeout(() => this.tell(), 5000);
+    this.timer ??= setTimeout(() => this.announce(), 5000);
   },
-  tell() {
+  announce() {
     const { success, failure, cancelled } = this.ends;
     const parts = [success && `${success} done`, failure && `${failure} failed`, cancelled && `${cancelled} cancelled`];
-    say($('told'), parts.filter(Boolean).join(', '));
+    setText($('announcements'), parts.filter(Boolean).join(', '));
     this.ends = { success: 0, failure: 0, cancelled: 0 };
     this.timer = undefined;
   },
@@ -365,24 +365,24 @@ document.addEventListener('keydown', (event) => {
 
 for (const dialog of document.querySelectorAll('dialog')) {
   dialog.querySelector('[data-close]')?.addEventListener('click', () => dialog.close());
-  if (dialog.id !== 'token' && dialog.id !== 'zip') closeBeside(dialog);
+  if (dialog.id !== 'token' && dialog.id !== 'zip') closeOnOutsideClick(dialog);
 }
 
 /** Closes a dialog when a click begins and ends outside of it. A text selection in the dialog may end outside. */
-function closeBeside(dialog) {
-  const isBeside = ({ target, clientX: x, clientY: y }) => {
+function closeOnOutsideClick(dialog) {
+  const isOutside = ({ target, clientX: x, clientY: y }) => {
     const { left, right, top, bottom } = dialog.getBoundingClientRect();
     return target === dialog && (x < left || x > right || y < top || y > bottom);
   };
   let hasBegun = false;
-  dialog.addEventListener('pointerdown', (event) => { hasBegun = isBeside(event); });
+  dialog.addEventListener('pointerdown', (event) => { hasBegun = isOutside(event); });
   // Not `pointerup`: on touch screens the click would reach the element behind the dialog.
-  dialog.addEventListener('click', (event) => hasBegun && isBeside(event) && dialog.close());
+  dialog.addEventListener('click', (event) => hasBegun && isOutside(event) && dialog.close());
 }
 
 $('show-help').addEventListener('click', () => $('help').showModal());
-$('keys-on').checked = kept.get(forEver, 'keys') !== 'off';
-$('keys-on').addEventListener('change', () => kept.set(forEver, 'keys', $('keys-on').checked ? null : 'off'));
+$('keys-on').checked = storage.get(browserStorage, 'keys') !== 'off';
+$('keys-on').addEventListener('change', () => storage.set(browserStorage, 'keys', $('keys-on').checked ? null : 'off'));
 $('show-all').addEventListener('click', () => offerAll());
 $('choose-none').addEventListener('click', () => selection.setAll([]));
 for (const [name, { word }] of Object.entries(orders)) $('sort').add(new Option(word, name));
@@ -400,12 +400,12 @@ function offerAll() {
 
 selection.onChange = () => {
   const n = selection.ids.size;
-  say($('show-all'), n ? `Actions on ${number.format(n)}…` : 'Actions…');
+  setText($('show-all'), n ? `Actions on ${number.format(n)}…` : 'Actions…');
   $('choose-none').hidden = n === 0;
   $('show-all').disabled = n === 0 && wall.view.length === 0;
   wall.showChosen();
 };
-$('try-now').addEventListener('click', () => events.hurry());
+$('try-now').addEventListener('click', () => events.retryNow());
 $('newer').addEventListener('click', () => wall.toTop());
 $('older').addEventListener('click', async () => {
   try {
@@ -421,7 +421,7 @@ $('table').addEventListener('click', () => {
   address.write({ view: wall.isTable ? 'table' : 'cards' });
 });
 window.addEventListener('popstate', goToAddress);
-setInterval(askWhy, 3000);
+setInterval(refreshQueued, 3000);
 setInterval(() => {
   if (Wall.phone.query.matches) for (const card of wall.cards.values()) card.updateAge();
 }, 10_000);

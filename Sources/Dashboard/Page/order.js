@@ -58,7 +58,7 @@ class Selection {
     this.onChange();
   }
 
-  drop(id) {
+  remove(id) {
     if (this.ids.delete(id)) this.onChange();
   }
 

@@ -23,7 +23,7 @@ class Submitting {
       event.preventDefault();
       this.submitField();
     });
-    this.field.addEventListener('input', () => this.fit());
+    this.field.addEventListener('input', () => this.resizeField());
     $('files').addEventListener('change', () => {
       this.sendFiles([...$('files').files]);
       $('files').value = '';
@@ -33,7 +33,7 @@ class Submitting {
   }
 
   /** Adapts the height of the field to its lines, up to the limit in the style. */
-  fit() {
+  resizeField() {
     this.field.style.height = 'auto';
     this.field.style.height = `${this.field.scrollHeight + 2}px`;
   }
@@ -55,7 +55,7 @@ class Submitting {
   async submitField() {
     const urls = wordsOf(this.field.value);
     if (!urls.length) {
-      this.say('Enter a URL first.', true);
+      this.showMessage('Enter a URL first.', true);
       this.field.focus();
       return;
     }
@@ -74,7 +74,7 @@ class Submitting {
   /** Fills the field with URLs, one per line. */
   fill(urls) {
     this.field.value = urls.join('\n');
-    this.fit();
+    this.resizeField();
   }
 
   /**
@@ -98,30 +98,30 @@ class Submitting {
         } else if (problem.status === 413 && batch.length > 1) {
           this.maxBatch = Math.ceil(batch.length / 2);
         } else {
-          this.refused(problem, batch, accepted, bad);
+          this.showRefused(problem, batch, accepted, bad);
           return [...bad.map(({ url }) => url), ...rest];
         }
       }
     }
-    if (bad.length) this.refusedSome(accepted, bad);
-    else this.say(`${count(accepted, 'job')} accepted.`);
+    if (bad.length) this.showPartlyRefused(accepted, bad);
+    else this.showMessage(`${count(accepted, 'job')} accepted.`);
     return bad.map(({ url }) => url);
   }
 
-  refusedSome(accepted, bad) {
+  showPartlyRefused(accepted, bad) {
     const before = accepted ? `${count(accepted, 'job')} accepted, the others not` : 'Nothing was accepted';
-    this.say(`${before}:`, true, bad.map(({ line }) => line));
+    this.showMessage(`${before}:`, true, bad.map(({ line }) => line));
   }
 
   async submitBatch(urls) {
     const all = urls.map((url) => ({ url: withScheme(url), ...this.urlOptions }));
-    const response = await ask('jobs', asJSON('POST', all.length === 1 ? all[0] : all));
+    const response = await request('jobs', asJSON('POST', all.length === 1 ? all[0] : all));
     const answer = await response.json();
-    for (const job of answer.jobs ?? [answer]) this.jobs.take(job);
+    for (const job of answer.jobs ?? [answer]) this.jobs.merge(job);
   }
 
   /** Shows which URLs were refused, and why. */
-  refused(problem, urls, accepted, bad) {
+  showRefused(problem, urls, accepted, bad) {
     if (!(problem instanceof Problem)) throw problem;
     const lines = problem.errors.map(({ pointer, parameter, detail }) => {
       const index = urls.length === 1 ? 0 : Number(pointer?.match(/^\/(\d+)/)?.[1]);
@@ -132,18 +132,18 @@ class Submitting {
     const before = accepted ? `${count(accepted, 'job')} accepted, the others not` : 'Nothing was accepted';
     const why = accepted ? `${before}. ${problem.message}` : problem.message;
     const all = [...bad.map(({ line }) => line), ...lines];
-    this.say(all.length ? `${before}:` : why, true, all.length && !lines.length ? [...all, problem.message] : all);
+    this.showMessage(all.length ? `${before}:` : why, true, all.length && !lines.length ? [...all, problem.message] : all);
     this.isUnanswered = problem.status === 0;
   }
 
   /** Called when the service answers again: removes the message that it did not. */
   answered() {
-    if (this.isUnanswered) this.hush();
+    if (this.isUnanswered) this.clearMessage();
   }
 
-  say(text, isError = false, lines = []) {
+  showMessage(text, isError = false, lines = []) {
     this.isUnanswered = false;
-    const said = $('submit-said');
+    const message = $('submit-message');
     const head = document.createElement('p');
     head.textContent = text;
     const list = document.createElement('ul');
@@ -153,17 +153,17 @@ class Submitting {
       list.append(item);
     }
     if (lines.length > 12) list.append(`and ${lines.length - 12} more`);
-    said.replaceChildren(head, ...(lines.length ? [list] : []));
-    said.classList.toggle('error', isError);
+    message.replaceChildren(head, ...(lines.length ? [list] : []));
+    message.classList.toggle('error', isError);
     // A success replaces the hint, so that nothing moves.
     $('submit-hint').hidden = !isError;
-    clearTimeout(this.quiet);
-    if (!isError) this.quiet = setTimeout(() => this.hush(), 6000);
+    clearTimeout(this.messageTimer);
+    if (!isError) this.messageTimer = setTimeout(() => this.clearMessage(), 6000);
   }
 
-  hush() {
+  clearMessage() {
     this.isUnanswered = false;
-    $('submit-said').replaceChildren();
+    $('submit-message').replaceChildren();
     $('submit-hint').hidden = false;
   }
 
@@ -186,41 +186,41 @@ class Submitting {
           problems.push(`${cut(file.name, 80)}: ${problem.errors?.[0]?.detail ?? problem.message}`);
         }
         sent += 1;
-        if (waiting.length) this.say(`Sent ${sent} of ${files.length}…`);
+        if (waiting.length) this.showMessage(`Sent ${sent} of ${files.length}…`);
       }
     };
-    this.say(`Sending ${count(files.length, 'file')}…`);
+    this.showMessage(`Sending ${count(files.length, 'file')}…`);
     await Promise.all(Array.from({ length: uploadsAtOnce }, send));
     const accepted = files.length - problems.length;
-    if (problems.length) this.say(`${accepted} of ${count(files.length, 'file')} accepted.`, true, problems);
-    else this.say(`${count(accepted, 'file')} accepted.`);
+    if (problems.length) this.showMessage(`${accepted} of ${count(files.length, 'file')} accepted.`, true, problems);
+    else this.showMessage(`${count(accepted, 'file')} accepted.`);
   }
 
   async sendFile(file, query) {
     const type = file.type.startsWith('image/') ? file.type : 'application/octet-stream';
     const path = query.size ? `jobs?${query}` : 'jobs';
-    const response = await ask(path, { method: 'POST', headers: { 'Content-Type': type }, body: file });
+    const response = await request(path, { method: 'POST', headers: { 'Content-Type': type }, body: file });
     const job = await response.json();
     // The service does not know file names. The event for the job may have arrived before the response.
     this.jobs.name(job.id, file.name);
-    this.jobs.take(job);
+    this.jobs.merge(job);
   }
 
   // MARK: Anywhere on the page
 
   /** Submits the URLs in the data, or else its files. Ignores everything else. */
-  take(data) {
+  submitTransfer(data) {
     const links = data.getData('text/uri-list').split(/\r?\n/).filter((line) => line && !line.startsWith('#'));
     const urls = (links.length ? links : wordsOf(data.getData('text/plain'))).filter(webURL);
     const files = [...data.files];
     // An image dragged from another page has both a URL and a file.
-    if (urls.length) this.submitTaken(urls);
+    if (urls.length) this.submitTransferred(urls);
     else if (files.length) this.sendFiles(files);
     return urls.length + files.length > 0;
   }
 
   /** Refused URLs are put into the field, where the user can correct them or send them again. */
-  async submitTaken(urls) {
+  async submitTransferred(urls) {
     const left = await this.submitURLs(urls);
     if (left.length) this.fill([...wordsOf(this.field.value), ...left]);
   }
@@ -233,7 +233,7 @@ class Submitting {
         if (event.target !== this.field || !files.length) return;
         this.sendFiles([...files]);
         event.preventDefault();
-      } else if (this.take(event.clipboardData)) {
+      } else if (this.submitTransfer(event.clipboardData)) {
         event.preventDefault();
       }
     });
@@ -243,13 +243,13 @@ class Submitting {
     let isOurs = false;
     const show = (isShown) => { $('drop').hidden = !isShown; };
     // Text can be dropped into a field. A dropped file would make the browser leave the page.
-    const takes = ({ dataTransfer: { types }, target }) => !isOurs && (types.includes('Files')
+    const accepts = ({ dataTransfer: { types }, target }) => !isOurs && (types.includes('Files')
       || (!target.closest?.('input, textarea') && types.some((type) => /^text\/(uri-list|plain)$/.test(type))));
     // Content dragged from this page is ignored.
     document.addEventListener('dragstart', () => { isOurs = true; });
     document.addEventListener('dragend', () => { isOurs = false; });
     document.addEventListener('dragover', (event) => {
-      if (!takes(event)) return;
+      if (!accepts(event)) return;
       event.preventDefault();
       event.dataTransfer.dropEffect = 'copy';
       show(true);
@@ -257,9 +257,9 @@ class Submitting {
     document.addEventListener('dragleave', (event) => event.relatedTarget || show(false));
     document.addEventListener('drop', (event) => {
       show(false);
-      if (!takes(event)) return;
+      if (!accepts(event)) return;
       event.preventDefault();
-      if (!this.take(event.dataTransfer)) this.say('This is neither an image nor a link.', true);
+      if (!this.submitTransfer(event.dataTransfer)) this.showMessage('This is neither an image nor a link.', true);
     });
   }
 }

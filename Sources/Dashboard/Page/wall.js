@@ -6,14 +6,14 @@
 class Wall {
   static minWidth = 250;
   /** Heights of a row and of the image in it, in CSS pixels. On a phone rows have two lines. */
-  static row = { height: 36, picture: 48 };
+  static row = { height: 36, imageWidth: 48 };
   static phone = { query: window.matchMedia('(max-width: 36rem)'), height: 60 };
 
   /** @param onCount called when the shown jobs or their number has changed. */
-  constructor(jobs, pictures, selection, { onCount, onGone }) {
+  constructor(jobs, imageLoader, selection, { onCount, onGone }) {
     this.jobs = jobs;
     this.selection = selection;
-    this.pictures = pictures;
+    this.imageLoader = imageLoader;
     this.onCount = onCount;
     this.onGone = onGone;
     this.element = $('wall');
@@ -21,7 +21,7 @@ class Wall {
     this.isTable = false;
     this.view = [];
     /** The index of each id in the view. */
-    this.places = new Map();
+    this.indices = new Map();
     this.sorting = 'newest';
     this.cards = new Map();
     this.spare = [];
@@ -45,7 +45,7 @@ class Wall {
   // MARK: What changes
 
   /** Called when a job is new, changed or gone. */
-  note(entry, isStructural) {
+  jobChanged(entry, isStructural) {
     if (isStructural) this.isStale = true;
     this.changed.add(entry.id);
     this.request();
@@ -98,13 +98,13 @@ class Wall {
     const cell = Math.floor((width - this.gap * (columns - 1)) / columns);
     // In a single column more than one card should be visible.
     const media = Math.round(cell * (columns === 1 ? 0.5 : 0.625));
-    return { width: cell, picture: cell, media, height: media + Math.round(rem * 10.3) };
+    return { width: cell, imageWidth: cell, media, height: media + Math.round(rem * 10.3) };
   }
 
   rowBox(width) {
-    const { picture } = Wall.row;
+    const { imageWidth } = Wall.row;
     const { height } = Wall.phone.query.matches ? Wall.phone : Wall.row;
-    return { width, picture, media: height - 1, height };
+    return { width, imageWidth, media: height - 1, height };
   }
 
   /** Switches between cards and rows. */
@@ -129,7 +129,7 @@ class Wall {
     if (!this.box) return;
     // Layout is read before anything is written.
     let { top } = this.element.getBoundingClientRect();
-    if (this.holdBack(top)) this.isStale = true;
+    if (this.updateCeiling(top)) this.isStale = true;
     if (this.isStale) top -= this.renew(top);
     this.mount(...this.range(top));
     for (const id of this.changed) this.cards.get(id)?.update();
@@ -138,10 +138,10 @@ class Wall {
   }
 
   /** @returns {boolean} whether jobs were withheld until now and no longer are. */
-  holdBack(top) {
+  updateCeiling(top) {
     const isAway = top < -this.rowHeight / 2;
     if (isAway && this.ceiling === null && this.view.length) {
-      this.ceiling = this.jobs.order.find((id) => this.places.has(id)) ?? null;
+      this.ceiling = this.jobs.order.find((id) => this.indices.has(id)) ?? null;
     }
     if (isAway || this.ceiling === null) return false;
     this.ceiling = null;
@@ -157,7 +157,7 @@ class Wall {
     const old = this.rowOf(first);
     const current = this.indexOf(this.current);
     this.view = inOrder(this.filtered(), this.sorting, this.jobs);
-    this.places = new Map(this.view.map((id, index) => [id, index]));
+    this.indices = new Map(this.view.map((id, index) => [id, index]));
     this.isStale = false;
     this.isMoved = true;
     const rows = Math.ceil(this.view.length / this.columns);
@@ -174,7 +174,7 @@ class Wall {
     const { jobs, ceiling } = this;
     this.newer = 0;
     return jobs.order.filter((id) => {
-      if (!jobs.fits(jobs.get(id))) return false;
+      if (!jobs.matches(jobs.get(id))) return false;
       if (ceiling === null || id <= ceiling) return true;
       this.newer += 1;
       return false;
@@ -194,11 +194,11 @@ class Wall {
     for (const [id, card] of this.cards) {
       if (!wanted.has(id) && !this.isPinned(id, card)) this.unmount(id, card);
     }
-    for (let index = from; index < to; index += 1) this.put(this.view[index], index);
+    for (let index = from; index < to; index += 1) this.mountCard(this.view[index], index);
     if (!this.isMoved) return;
     for (const [id, card] of this.cards) {
       const index = this.indexOf(id);
-      card.place(...this.corner(index), index, this.view.length);
+      card.moveTo(...this.corner(index), index, this.view.length);
     }
     if (this.sorting !== 'newest') this.arrange();
   }
@@ -230,18 +230,18 @@ class Wall {
     if (this.spare.length < 40) this.spare.push(card);
   }
 
-  put(id, index) {
+  mountCard(id, index) {
     if (this.cards.has(id)) return;
-    const card = this.spare.pop() ?? new Card(this.pictures, this.onGone);
+    const card = this.spare.pop() ?? new Card(this.imageLoader, this.onGone);
     card.bind(this.jobs.get(id), this.box);
     card.setCurrent(id === this.current);
-    card.place(...this.corner(index), index, this.view.length);
+    card.moveTo(...this.corner(index), index, this.view.length);
     card.setChosen(this.selection.has(id));
     // Inserted in the visible order, for keyboards and screen readers. Only few cards are mounted.
     let next = null;
     for (const [other, { element }] of this.cards) {
-      const place = this.indexOf(other);
-      if (place > index && (next === null || place < this.indexOf(next.dataset.id))) next = element;
+      const otherIndex = this.indexOf(other);
+      if (otherIndex > index && (next === null || otherIndex < this.indexOf(next.dataset.id))) next = element;
     }
     this.cards.set(id, card);
     this.element.insertBefore(card.element, next);
@@ -254,7 +254,7 @@ class Wall {
 
   /** The index of an id in the view; -1 if it is not there. */
   indexOf(id) {
-    return this.places.get(id) ?? -1;
+    return this.indices.get(id) ?? -1;
   }
 
   rowOf(id) {
@@ -278,9 +278,9 @@ class Wall {
 
   /**
    * If the current card is no longer in the view, moves the focus to the card at its place.
-   * @param place the former index of the current card.
+   * @param index the former index of the current card.
    */
-  keepCurrent(place) {
+  keepCurrent(index) {
     if (!this.isTouched) {
       this.setCurrent(this.view[0] ?? null);
       return;
@@ -289,7 +289,7 @@ class Wall {
     const card = this.cards.get(this.current);
     const hadFocus = card?.element.contains(document.activeElement);
     const older = this.view.findIndex((id) => id < this.current);
-    const next = this.sorting !== 'newest' ? place : older < 0 ? this.view.length - 1 : older;
+    const next = this.sorting !== 'newest' ? index : older < 0 ? this.view.length - 1 : older;
     this.setCurrent(this.view[Math.max(0, Math.min(next, this.view.length - 1))] ?? null);
     if (hadFocus && this.current !== null) queueMicrotask(() => this.focus(this.current));
   }
@@ -305,7 +305,7 @@ class Wall {
     const index = this.indexOf(id);
     if (index < 0) return;
     this.visit(id);
-    this.put(id, index);
+    this.mountCard(id, index);
     const { top } = this.element.getBoundingClientRect();
     const [, y] = this.corner(index);
     const bar = document.querySelector('.top').offsetHeight + this.gap;

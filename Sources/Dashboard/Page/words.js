@@ -46,7 +46,7 @@ const remedies = {
 };
 
 // The same for uploaded images: no origin is involved, and fetching again can't change the bytes.
-const sentRemedies = {
+const uploadRemedies = {
   no_data: 'The file is empty: send another.',
   unsupported_format: 'Send a JPEG, PNG, WebP, GIF, AVIF, JPEG XL or HEIC image.',
   truncated: 'The file is incomplete: send a complete copy.',
@@ -55,11 +55,11 @@ const sentRemedies = {
 };
 
 /** Whether the job failed because of its uploaded bytes, so that another attempt would fail too. */
-const isLasting = (job) => job.source.captured !== undefined && job.error?.code in sentRemedies;
+const isPermanent = (job) => job.source.captured !== undefined && job.error?.code in uploadRemedies;
 
 function remedy(job) {
   const { code, retryable } = job.error;
-  if (isLasting(job)) return sentRemedies[code];
+  if (isPermanent(job)) return uploadRemedies[code];
   const words = remedies[code] ?? '';
   return retryable ? `${words} It may work later.` : words;
 }
@@ -93,14 +93,14 @@ function waiting({ attempts, waiting_for: reason, last_error: error }) {
 const withoutPort = (host) => host.replace(/:[0-9]+$/, '');
 
 /** Parses a search text: words, and the terms `batch:`, `host:` and `code:` with a value. */
-function searched(text) {
-  const sought = { words: [], terms: {} };
+function parseSearch(text) {
+  const parsed = { words: [], terms: {} };
   for (const word of text.toLowerCase().split(/\s+/).filter(Boolean)) {
     const [, name, value] = word.match(/^(batch|host|code):(.*)$/) ?? [];
-    if (value) sought.terms[name] = value;
-    else if (!name) sought.words.push(word);
+    if (value) parsed.terms[name] = value;
+    else if (!name) parsed.words.push(word);
   }
-  return sought;
+  return parsed;
 }
 
 const number = new Intl.NumberFormat('en');

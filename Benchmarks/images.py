@@ -14,14 +14,14 @@ from PIL import Image
 def photograph(width, height, quality):
     """A JPEG of soft shapes with some detail: about 1.5 bits per pixel at quality 85."""
     noise = random.Random(1)
-    picture = None
+    image = None
     for cell, share in ((200, 1.0), (40, 0.5), (8, 0.25), (2, 0.24)):
         size = (max(2, width // cell), max(2, height // cell))
         layer = Image.frombytes("RGB", size, noise.randbytes(3 * size[0] * size[1]))
         layer = layer.resize((width, height), Image.BICUBIC)
-        picture = layer if picture is None else Image.blend(picture, layer, share / 2)
+        image = layer if image is None else Image.blend(image, layer, share / 2)
     file = io.BytesIO()
-    picture.save(file, "JPEG", quality=quality)
+    image.save(file, "JPEG", quality=quality)
     return file.getvalue()
 
 
@@ -36,9 +36,9 @@ def png(jpeg):
 
 
 def saved(jpeg, kind, **options):
-    with Image.open(io.BytesIO(jpeg)) as picture:
+    with Image.open(io.BytesIO(jpeg)) as image:
         file = io.BytesIO()
-        picture.save(file, kind, **options)
+        image.save(file, kind, **options)
         return file.getvalue()
 
 
@@ -46,7 +46,7 @@ def write_distinct(file, folder, count):
     """Writes `count` files 0.jpg, 1.jpg, … or 0.png, …, each with its number in a comment."""
     folder.mkdir(parents=True)
     is_png = file.startswith(b"\x89PNG")
-    # The comment's place: after a PNG's IHDR, or after a JPEG's SOI and APP0, which contains its length.
+    # The comment's offset: after a PNG's IHDR, or after a JPEG's SOI and APP0, which contains its length.
     start = 33 if is_png else 4 + int.from_bytes(file[4:6], "big")
     for number in range(count):
         comment = f"{number:08}".encode()
