@@ -55,7 +55,7 @@ final class DecoderPool: Sendable {
     }
   }
 
-  /// Whether the number of used decoders has reached `crowd`. Then an arriving image should wait for more of its
+  /// Whether the number of used decoders has reached ``IsolatedCodec/Configuration/busyThreshold``. Then an arriving image should wait for more of its
   /// bytes.
   var isNearCapacity: Bool { state.withLock { $0.lent >= configuration.busyThreshold } }
 

@@ -9,7 +9,7 @@ public protocol JobQueue: Sendable {
   ///
   /// - Parameters:
   ///   - key: The client's idempotency key, with a digest of the request. Its age is counted from the first
-  ///     job's `createdAt`. It stays until ``JobRecords/forgetKeys(olderThan:count:)``, whatever happens to
+  ///     job's `createdAt`. It stays until ``JobRecords/deleteKeys(olderThan:count:)``, whatever happens to
   ///     the jobs.
   ///   - capacity: The limits of the queue.
   func submit(_ jobs: [Job], key: IdempotencyKey?, capacity: QueueCapacity) async throws(StoreError)
@@ -128,7 +128,7 @@ public enum SubmitOutcome: Sendable, Equatable {
   case queueFull(wanting: Int)
   /// The job records would exceed ``QueueCapacity/recordBytes`` or the owner's share of it.
   case recordsFull
-  /// An image from the cache is no longer kept. Nothing was saved.
+  /// An image from the cache is no longer stored. Nothing was saved.
   case imageGone
 }
 

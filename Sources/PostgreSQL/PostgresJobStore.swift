@@ -15,8 +15,8 @@ internal import Synchronization
 /// one transaction. Events go to other instances through ``EventConnection``.
 ///
 /// Read in this order: Schema (tables), Session and Connection (transactions), Lane (threads),
-/// Submitting, Claiming with Handover and Turns, Changing with JobChanges, References and
-/// Transaction+Room (eviction of images), Batches, Messages, Leases.
+/// Submitting, Claiming with JobSelection and RoundRobin, Changing with JobChanges, References
+/// and Transaction+Eviction (eviction of images), Batches, Messages, Leases.
 public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
   /// The settings of the store.
   public struct Configuration: Sendable {

@@ -19,7 +19,7 @@ internal import Synchronization
 /// and local source images (``LocalFolder``).
 ///
 /// Read in this order: Schema (tables), GroupCommit (writing thread), WriteTransaction and its
-/// extensions, Dequeue with Lanes and ParkedHeads (queue order), the other extensions of this
+/// extensions, Dequeue with ReadyQueues and ParkedJobs (queue order), the other extensions of this
 /// class, then FileImageStore, ImageFolder and StagedFile.
 public final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
   /// The settings of the store.

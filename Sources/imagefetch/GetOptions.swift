@@ -77,7 +77,7 @@ struct ServiceOptions: ParsableArguments {
     let token = given.trimmingCharacters(in: .whitespacesAndNewlines)
     guard ServiceAddress.isToken(token) else {
       let place = tokenFile.map { "--token-file: \"\($0)\"" } ?? variable + ":"
-      throw OperatorMistakes(lines: ["\(place) has no token"])
+      throw OperatorMistakes(lines: ["\(place) contains no token"])
     }
     return token
   }

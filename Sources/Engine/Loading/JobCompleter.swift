@@ -235,7 +235,7 @@ struct CompletionWriter: Sendable {
       } catch {
         if error == .full, image != nil { return .noRoom }
         // No other instance has this result, so it is worth retrying.
-        log.error("the store takes no result", metadata: ["error": "\(error)"])
+        log.error("failed to save a job's result, retrying", metadata: ["error": "\(error)"])
         completion.isRepeated = true
         if loads.closing.isOpen { return .stopped }
         await pause(wait)
@@ -337,7 +337,7 @@ struct JobOutcomes: Sendable {
       dice: common.dice)
     if let delay, pending?.deliverUntil.map({ moment + delay < $0 }) ?? true {
       log.info(
-        "job will be tried again",
+        "job failed, will retry",
         metadata: [
           "job": "\(job.id)", "code": "\(failure.code.rawValue)",
           "delay": "\(delay.roundedSeconds)",

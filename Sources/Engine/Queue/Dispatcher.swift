@@ -5,7 +5,7 @@ internal import Waiting
 
 /// A worker: carries out one claimed job at a time.
 protocol QueueWorker: AnyObject, Sendable {
-  /// Starts the job at once, without blocking. Calls ``Dispatcher/isIdle(_:)`` when the job has ended.
+  /// Starts the job at once, without blocking. Calls ``Dispatcher/workerIsIdle(_:)`` when the job has ended.
   func start(_ work: Dispatcher.Work)
 }
 
