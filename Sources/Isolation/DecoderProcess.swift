@@ -58,7 +58,7 @@ final class DecoderProcess: @unchecked Sendable {
   }
 
   /// Sends a request that has a reply.
-  /// - Parameter piece: bytes for the shared memory, at most ``SharedMemory/room``.
+  /// - Parameter piece: bytes for the shared memory, at most ``SharedMemory/halfSize``.
   func sendRequest(_ request: DecoderRequest, with piece: ArraySlice<UInt8> = [])
     throws(DecoderLoss)
   {

@@ -24,7 +24,7 @@ public protocol JobQueue: Sendable {
   ///
   /// If other instances share the store (``InstanceEvents/isExclusive`` is false), their claims count too. A job
   /// waits while another instance loads an equal request. It can be claimed when that load ends
-  /// (``Completion/gathers``) or its claim is released. No origin exceeds ``OriginCapacity/overall``, counted
+  /// (``Completion/claimsEqual``) or its claim is released. No origin exceeds ``OriginCapacity/overall``, counted
   /// over all instances. Jobs claimed by ``claim(equalTo:count:for:)`` do not count as transfers.
   ///
   /// - Throws: `.leaseLost` if the instance's lease has ended.
@@ -193,7 +193,7 @@ public struct Completed: Sendable, Equatable {
   public var jobs: [Job?]
   /// Evicted images, whose bytes have to be removed.
   public var evicted: [ImageName]
-  /// Jobs that were claimed because of ``Completion/gathers``. They have to end with the same result. If
+  /// Jobs that were claimed because of ``Completion/claimsEqual``. They have to end with the same result. If
   /// there are any, the reservation has not ended.
   public var claimedEqual: [ClaimedJob] = []
 

@@ -198,7 +198,7 @@ struct JobOptions: ParsableArguments {
 
   @Option(
     help: ArgumentHelp(
-      "Jobs, or with a list and --server downloads, at the same time: 1 to 256; by default 32.",
+      "Jobs (with a list and --server: downloads) at the same time: 1 to 256; by default 32.",
       valueName: "n"),
     transform: number(in: 1...256))
   var parallel = 32

@@ -30,7 +30,7 @@ struct JobCompleter: Sendable {
     case reload
   }
 
-  /// The jobs that are not at their end.
+  /// The jobs that have not ended yet.
   struct Left {
     /// Jobs that waited for the load at other instances: the caller ends them in the same way.
     var gathered: [Load.Waiter] = []
@@ -91,7 +91,9 @@ struct JobCompleter: Sendable {
 
   /// Stores the end of the stages after a load.
   ///
-  /// - Parameters: as above.
+  /// - Parameters:
+  ///   - image: an image to store in the job store.
+  ///   - releasing: the reservation of an image in the image store. The last transaction releases it.
   /// - Returns: jobs with a pending result, in their stored state.
   @discardableResult
   func complete(

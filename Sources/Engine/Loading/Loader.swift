@@ -154,7 +154,7 @@ struct FileLoader: Sendable {
 }
 
 extension StoredImage {
-  /// Returns the image as a job sees it that asked for `target`.
+  /// Returns the image as a job sees it whose URL is `target`: the regular or the low-data one.
   func seen(as target: URLCandidate) -> StoredImage {
     var image = self
     image.variant = target == .lowData ? .lowData : .regular

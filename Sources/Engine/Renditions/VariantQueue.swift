@@ -210,7 +210,7 @@ struct VariantQueue {
   func mayStore(_ number: UInt64) -> Bool { works[number]?.keeps ?? false }
 
   /// Records the result of a rendition.
-  /// - Parameter isBeingKept: whether the result is being stored. Until ``end(_:)``, further requests get it from here.
+  /// - Parameter isBeingKept: whether the result is being stored. Until ``remove(_:)``, further requests get it from here.
   /// - Returns: the requests that wait for it.
   mutating func finish(
     _ number: UInt64, _ outcome: Outcome, isBeingKept: Bool

@@ -117,7 +117,7 @@ final class Lease: Sendable {
   }
 
   /// Runs an operation that needs a lease. If the lease has expired, renews it or begins a new one, and runs the
-  /// operation once more.
+  /// operation again.
   func withLease<Value>(
     _ body: (Instance) async throws(StoreError) -> Value
   ) async throws(StoreError) -> Value {
