@@ -1,7 +1,7 @@
 internal import Jobs
 internal import Waiting
 
-/// Decides which renditions are made next, and keeps track of who waits for them. Pure rules: it renders nothing.
+/// Decides which renditions are made next, and keeps track of the requests that wait for them. Pure rules: it renders nothing.
 ///
 /// One decode makes all waiting renditions of an image that are read at the same scale. Requests that arrive during a
 /// decode wait for its end and share the next one. Slots in the queue and rendering turns are shared among owners, so

@@ -52,7 +52,7 @@ final class Lease: Sendable {
   /// The state of the last renewal.
   private struct LastRenewal {
     var hasFailed = false
-    /// Start of the renewal that is under way; nil: none is.
+    /// Start of the current renewal; nil if there is none.
     var began: ContinuousClock.Instant?
   }
 
@@ -67,7 +67,7 @@ final class Lease: Sendable {
   /// Time between two renewals.
   private var pause: Duration { duration / 6 }
 
-  /// Whether half of the lease has passed without a renewal. Renewals come three times as often, so the store or this
+  /// Whether half of the lease has passed without a renewal. Renewals are three times as frequent, so the store or this
   /// process was suspended.
   private var isHalfOver: Bool {
     renewed.withLock { $0.map { ContinuousClock.now - $0 > duration / 2 } ?? false }
