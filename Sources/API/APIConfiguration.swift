@@ -91,7 +91,7 @@ public struct Token: Sendable, Equatable {
   public var scopes: Set<Scope>
   /// The limits of its owner.
   public var limits = OwnerLimits()
-  /// The request rate of its client; nil: ``Configuration/rateLimit``.
+  /// The request rate of its client; nil: ``APIConfiguration/rateLimit``.
   public var rateLimit: RateLimit?
 
   public init(owner: Owner, digest: ImageDigest, scopes: Set<Scope>) {

@@ -30,7 +30,7 @@ final class Authentication: Sendable {
 
   /// Replaces all tokens. Ends the streams whose token is gone, or now has another owner or other scopes.
   func replace(_ tokens: [Token]) {
-    // Revoked outside the lock: releasing a stream calls `forget`, which takes the lock.
+    // Revoked outside the lock: releasing a stream calls ``removeStream(_:)``, which takes the lock.
     let streams = state.withLock { state in
       state.tokens = tokens
       return state.streams.values.compactMap(\.stream)

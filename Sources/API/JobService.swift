@@ -68,7 +68,7 @@ public protocol JobService: BatchService {
   /// Subscribes to the job. The first event is its current state, unless it has the version `seen`. Later events are
   /// its changes, until it has finished or is deleted.
   ///
-  /// - Parameter cancelsAtLeaving: whether an unfinished job is cancelled when the last subscription with this flag
+  /// - Parameter cancelsOnDisconnect: whether an unfinished job is cancelled when the last subscription with this flag
   ///   ends.
   func subscribe(to id: JobID, for caller: Caller, seen: Int?, cancelsOnDisconnect: Bool)
     async throws(JobsError) -> any JobSubscription

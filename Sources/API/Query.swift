@@ -1,5 +1,5 @@
 /// The parameters of a query (`application/x-www-form-urlencoded` of the URL standard). Handlers read and remove the
-/// parameters they know. Any that are left are unknown, and ``finish(with:)`` reports them.
+/// parameters they know. Any that are left are unknown, and ``checkComplete(with:)`` reports them.
 struct Query {
   private var items: [(name: String, value: String)] = []
   /// The names that handlers asked for, to suggest corrections.

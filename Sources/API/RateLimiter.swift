@@ -31,7 +31,7 @@ struct TokenBucket: Sendable {
 struct RateLimitState: Sendable {
   private let limit: RateLimit
   private let level: Double
-  /// Nil if the request is allowed; else the seconds until the next one is.
+  /// Nil if the request is allowed; otherwise the seconds until the next request is allowed.
   let wait: Double?
 
   init(_ limit: RateLimit, level: Double, wait: Double?) {

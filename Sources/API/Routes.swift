@@ -110,7 +110,7 @@ public struct Routes: Sendable {
     let took = ContinuousClock.now - start
     requestMetrics.record(destination.route, request.method, response.status, took: took)
     log.debug(
-      "answered",
+      "request answered",
       metadata: [
         "request_id": "\(requestID)", "method": "\(request.method)", "path": "\(request.path)",
         "status": "\(response.status.code)",

@@ -122,7 +122,7 @@ struct Parts: Sendable {
     routes.replaceTokens(configuration.routesConfiguration.tokens)
   }
 
-  /// Opens the port. From now on probes are answered. Jobs are accepted once ``work(_:)`` calls `onReady`.
+  /// Opens the port. From now on probes are answered. Jobs are accepted once ``run(_:onReady:)`` calls `onReady`.
   func listen() throws(StartError) -> (host: String, port: Int) {
     do throws(ServerError) { return try server.start() } catch {
       throw StartError(error, configuration.server)
@@ -202,7 +202,8 @@ extension StartError {
       self = .operatorMistake("server.port: can't listen on \(host) port \(port): \(reason)")
     case .invalidCertificate(let detail):
       self = .operatorMistake("server.tls: not a usable certificate and key: \(detail)")
-    case .resourcesExhausted(let detail): self = .internalFault("no threads or memory: \(detail)")
+    case .resourcesExhausted(let detail):
+      self = .internalFault("not enough threads or memory: \(detail)")
     case .libraryTooOld(let version, let oldest):
       self = .operatorMistake(
         "libmicrohttpd \(version) is installed. Install \(oldest) or a later version.")

@@ -33,7 +33,7 @@ public enum Probe {
     // A service that listens on all addresses also listens on loopback.
     let host = ["0.0.0.0": "127.0.0.1", "::": "::1"][server.host] ?? server.host
     guard getaddrinfo(host, String(server.port), &hints, &found) == 0, let address = found else {
-      throw Failure(description: "\(host) is no address")
+      throw Failure(description: "\(host) is not an address")
     }
     defer { freeaddrinfo(found) }
     let descriptor = socket(address.pointee.ai_family, Int32(SOCK_STREAM.rawValue), 0)

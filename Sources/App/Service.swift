@@ -9,11 +9,11 @@ internal import UnixSignals
 // Input: flags, environment variables and the configuration file, from the executable `imagefetch`. Output: the running
 // service, its log and its metrics. The files, in reading order:
 //
-// 1. `Configuration/`: reads and validates the configuration. `Configuration+Keys` lists every key, `Loader` applies the
-//    sources, `ValueFormat` reads one value, `Rule` checks keys against each other.
+// 1. `Configuration/`: reads and validates the configuration. `Configuration+Keys` lists every key, `ConfigurationLoader`
+//    applies the sources, `ValueFormat` reads one value, `Rule` checks keys against each other.
 // 2. `Service`: runs until a signal or for one command, and stops. `Reloader` applies changed tokens.
 // 3. `Parts`: creates all modules' objects. `Configuration+Parts` translates the configuration for them; `ConfiguredJobStore`,
-//    `ConfiguredImageStore`, `ConfiguredDestinations` and `Decoding` select implementations.
+//    `ConfiguredImageStore`, `ConfiguredDestinations` and `ImageDecoding` select implementations.
 // 4. `Observability/`: log lines (`LineLogHandler`, `LogWriter`), metrics (`PrometheusRegistry`) and traces
 //    (`TraceExporter`).
 // 5. `Migration/`, `LocalService`, `Probe`, `ViewURL`: the work of the other commands.

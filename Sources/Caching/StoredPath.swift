@@ -65,7 +65,7 @@ public struct StoredPath: Sendable, Equatable, Codable {
         request: hadFields ? client : [], response: response.fields, status: status)
   }
 
-  /// Whether each response on the path declares itself shareable, see ``Storing/isForAll(_:)``.
+  /// Whether each response on the path declares itself shareable, see ``Storing/isShareable(_:)``.
   public func isShareable(_ response: StoredResponse) -> Bool {
     redirects.allSatisfy { Storing.isShareable($0.response.fields) }
       && Storing.isShareable(response.fields)

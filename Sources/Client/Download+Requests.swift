@@ -16,7 +16,7 @@ extension Download {
   }
 
   /// Sends a request. Retries while the service is overloaded or, for a limited time, unreachable.
-  /// - Parameter again: Called before each retry.
+  /// - Parameter beforeRetry: Called before each retry.
   func sendUntilAnswered(
     _ request: ServiceConnection.Request, beforeRetry: () throws(EndOfRun) -> Void = {}
   ) throws(EndOfRun) -> ServiceConnection.Response {

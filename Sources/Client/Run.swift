@@ -9,8 +9,8 @@ internal import Synchronization
 //
 // 1. `Run` (this file): starts the threads, collects outcomes and ends the run.
 // 2. `URLList`, `URLLineReader`: read the URLs. `Naming`, `NameTemplate`, `FileName`: name the files.
-// 3. `Download`: carries one URL from its job's submission to its file. `Connection` sends its requests with
-//    libcurl.
+// 3. `Download`: carries one URL from its job's submission to its file. `ServiceConnection` sends its requests
+//    with libcurl.
 // 4. `List/`: sends lists as batches to a remote service.
 // 5. `Output`, `PartialFile`: save images. `Printer`, `ProgressDisplay`: show outcomes.
 //

@@ -2,7 +2,7 @@ internal import Jobs
 
 /// Answers jobs from the cache when they are submitted, so that they never wait in the queue.
 extension JobEngine {
-  /// Returns the jobs in the same order. A job that the cache can answer comes back finished; the others are unchanged.
+  /// Returns the jobs in the same order. A job that the cache can answer is returned finished; the others are unchanged.
   func answeringFromCache(_ jobs: [Job]) async -> [Job] {
     let moment = now()
     let asked = candidates(jobs)

@@ -168,8 +168,8 @@ extension JobEngine {
 
   /// Makes the ``RequeueCheck`` that decides whether an owner's jobs may be queued again.
   /// - Parameters:
-  ///   - telling: whether any of the jobs may have a webhook.
-  ///   - areAllTold: whether every job has one, because its batch has.
+  ///   - withWebhook: whether any of the jobs may have a webhook.
+  ///   - allWithWebhook: whether every job has a webhook, because its batch has one.
   func requeuing(
     of owner: Owner, withWebhook: Bool, allWithWebhook: Bool = false, for caller: Caller
   ) async throws(JobsError) -> RequeueCheck {

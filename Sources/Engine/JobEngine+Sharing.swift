@@ -11,7 +11,9 @@ extension JobEngine {
 
   /// Applies the events of other instances until cancelled: shows their changes, stops work that was cancelled or taken
   /// over, and claims jobs that they queued.
-  /// - Parameter news: the events for the instance that this process is at first.
+  /// - Parameters:
+  ///   - news: the events that other instances publish to this one.
+  ///   - first: the identity of this process at the start; a new lease changes it.
   func receiveEvents(_ news: AsyncStream<InstanceEvent>, as first: Instance) async {
     var (news, instance) = (news, first)
     recordReceived(until: now())

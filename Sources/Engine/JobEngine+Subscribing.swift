@@ -8,7 +8,7 @@ extension JobEngine {
   ///
   /// - Parameters:
   ///   - seen: the version that the client already has. The first update is left out if the job still has this version.
-  ///   - cancelsAtLeaving: whether the job is cancelled when the last subscription that asked for this ends. Stopping
+  ///   - cancelsOnDisconnect: whether the job is cancelled when the last subscription with this flag ends. Stopping
   ///     the service cancels no job.
   public func subscribe(
     to id: JobID, for caller: Caller, seen: Int?, cancelsOnDisconnect: Bool

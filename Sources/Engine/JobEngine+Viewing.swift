@@ -23,7 +23,7 @@ extension JobEngine {
     return snapshot
   }
 
-  /// - Returns: false if the job ended in a way that says nothing about this view; try once more with another job.
+  /// - Returns: false if the job ended in a way that says nothing about this view; try again with another job.
   private func waitForView(
     _ snapshot: inout JobSnapshot, _ new: NewJob, atMost limit: Duration
   ) async throws(JobsError) -> Bool {

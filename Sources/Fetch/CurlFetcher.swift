@@ -14,7 +14,7 @@ internal import Synchronization
 // 2. `Router`, `Names/`, `Addresses/`: resolve the host and check every address against the `AddressPolicy`.
 // 3. `Transfer/EventLoop`: the thread `fetch-loop`, which drives all transfers with epoll and libcurl's multi
 //    handle.
-// 4. `Transfer/Transfer`: one libcurl transfer. `Transfer/Exchange` passes its bytes from that thread to the
+// 4. `Transfer/Transfer`: one libcurl transfer. `Transfer/TransferExchange` passes its bytes from that thread to the
 //    reading task.
 // 5. `Content/`: decodes content codings on the reader's thread.
 //

@@ -9,8 +9,8 @@ import Synchronization
 // 1. `HTTPServer` (this file): start, stop, statistics. `HTTPServer+Configuration`: limits.
 // 2. `Monitor`: the monitor thread. It accepts connections, enforces deadlines and stops the server.
 // 3. `Daemon`, `Callbacks`: libmicrohttpd's threads and the functions that they call.
-// 4. `Connection`: one client. `Connection+Request` reads a request, `Connection+Handler` runs the handler,
-//    `Connection+Answer` sends the response.
+// 4. `ClientConnection`: one client. `ClientConnection+Request` reads a request, `ClientConnection+Handler` runs the
+//    handler, `ClientConnection+Response` sends the response.
 // 5. `RequestHead`, `FieldReader`, `RequestTarget`: check a request (RFC 9112).
 // 6. `StreamWriter`: responses that are produced over time.
 

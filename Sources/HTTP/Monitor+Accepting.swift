@@ -53,7 +53,7 @@ extension Monitor {
   }
 
   /// Accepts again after a pause, if there is a free slot.
-  /// - Parameter looking: Accept even without a free slot, because a connection may be evicted for the next
+  /// - Parameter mayEvict: Accept even without a free slot, because a connection may be evicted for the next
   ///   client.
   func resumeAccepting(mayEvict: Bool = false) {
     guard isListening, !isAccepting,

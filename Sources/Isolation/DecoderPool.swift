@@ -55,8 +55,8 @@ final class DecoderPool: Sendable {
     }
   }
 
-  /// Whether the number of used decoders has reached `crowd`. Then an arriving image should wait for more of its
-  /// bytes.
+  /// Whether the number of used decoders has reached ``IsolatedCodec/Configuration/busyThreshold``. Then an
+  /// arriving image should wait for more of its bytes.
   var isNearCapacity: Bool { state.withLock { $0.lent >= configuration.busyThreshold } }
 
   /// - Returns: whether `count` more bytes may be kept. Call it with the negative number to release them.

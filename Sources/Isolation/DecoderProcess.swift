@@ -8,7 +8,7 @@ final class DecoderProcess: @unchecked Sendable {
   private var decoder: CIsolationDecoder
   /// Identifies the process that forked it. A decoder of another one may have the same process ID.
   let generation: Int
-  /// The sandbox layers, as the process reported them in `meet`.
+  /// The sandbox layers, as the process reported them to ``waitUntilReady()``.
   private(set) var layers = IsolatedCodec.SandboxLayers(hasFilter: false, landlock: nil)
   /// How many images it has begun.
   private(set) var imageCount = 0
@@ -23,7 +23,7 @@ final class DecoderProcess: @unchecked Sendable {
   /// When it was last seen to compute, and its CPU time then.
   private var (seen, computed) = (ContinuousClock.now, Int64(0))
 
-  /// The process ID; 0 until `meet` has returned.
+  /// The process ID; 0 until ``waitUntilReady()`` has returned.
   var id: pid_t { decoder.process }
 
   init(_ decoder: CIsolationDecoder, generation: Int) {
@@ -58,7 +58,7 @@ final class DecoderProcess: @unchecked Sendable {
   }
 
   /// Sends a request that has a reply.
-  /// - Parameter piece: bytes for the shared memory, at most ``SharedMemory/room``.
+  /// - Parameter piece: bytes for the shared memory, at most ``SharedMemory/halfSize``.
   func sendRequest(_ request: DecoderRequest, with piece: ArraySlice<UInt8> = [])
     throws(DecoderLoss)
   {
@@ -87,9 +87,9 @@ final class DecoderProcess: @unchecked Sendable {
 
   /// Waits for the reply, at most for a slice.
   /// - Parameters:
-  ///   - hasRested: whether there was a pause. If so, this does not wait for a decoder with lowered priority.
+  ///   - hasPaused: whether there was a pause. If so, this does not wait for a decoder with lowered priority.
   /// - Returns: the content after the reply's number; nil if it has not arrived.
-  /// - Throws: ``DecoderLoss/late`` if the decoder has computed for too long, ``DecoderLoss/hung`` if it has neither
+  /// - Throws: ``DecoderLoss/timedOut`` if the decoder has computed for too long, ``DecoderLoss/hung`` if it has neither
   ///   computed nor waited for a core.
   func receiveReply(
     _ configuration: IsolatedCodec.Configuration, hasPaused: Bool

@@ -189,8 +189,8 @@ final class DecoderSession {
   /// Ends the decoder because of a protocol violation.
   func protocolViolation(_ what: String) -> CodecError { handleLoss(.protocolViolation(what)) }
 
-  /// Finishes the image and returns its decoder to the pool. `isForgotten` means that the decoder has already
-  /// discarded the image.
+  /// Finishes the image and returns its decoder to the pool.
+  /// - Parameter isImageDiscarded: whether the decoder has already discarded the image.
   func finish(isImageDiscarded: Bool) {
     releaseRetained()
     releaseDecoder(isImageDiscarded: isImageDiscarded)

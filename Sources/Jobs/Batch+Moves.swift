@@ -1,6 +1,6 @@
 /// State changes of a batch. None of them reads a clock: the caller passes the moment.
 extension Batch {
-  /// Adds lines that are durable. ``count(_:at:)`` counts their jobs.
+  /// Adds lines that are durable. ``applyChange(_:at:)`` counts their jobs.
   package mutating func addLines(_ lines: BatchLines, at moment: Timestamp) {
     received += lines.count
     counts.rejected += lines.rejected.count

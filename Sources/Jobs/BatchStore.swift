@@ -25,12 +25,12 @@ public protocol BatchStore: Sendable {
   /// later request continued stays.
   func deleteUnused(_ id: BatchID, after lines: Int) async throws(StoreError)
 
-  /// Cancels the batch. Its queued jobs are no longer claimed; ``endStopped(_:keptFor:forgetting:)`` cancels
+  /// Cancels the batch. Its queued jobs are no longer claimed; ``endStoppedJobs(_:keptFor:deleting:)`` cancels
   /// them.
   /// - Returns: The updated batch; nil if there is no such batch.
   func cancel(_ id: BatchID) async throws(StoreError) -> Batch?
 
-  /// Marks the batch as purged, which hides it from clients. ``endStopped(_:keptFor:forgetting:)`` deletes
+  /// Marks the batch as purged, which hides it from clients. ``endStoppedJobs(_:keptFor:deleting:)`` deletes
   /// its jobs and then the batch.
   ///
   /// - Parameter lines: The number of lines after which the first request was refused. Its key is then

@@ -3,7 +3,7 @@ public import Caching
 /// Stores the metadata of cached responses and variants. Their bytes are images in the image store.
 ///
 /// A cache entry refers to its image like a finished job does. The image stays while an entry or a job refers
-/// to it. When the image is evicted (``JobStore/reserve(_:bytes:as:limit:)``), its entries are deleted with
+/// to it. When the image is evicted (``ImageReferences/reserve(_:bytes:as:limit:)``), its entries are deleted with
 /// it.
 public protocol CacheStore: Sendable {
   /// Returns the entries under each of the keys, in the order of the keys.

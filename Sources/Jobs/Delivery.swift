@@ -94,7 +94,7 @@ public enum DeliveryError: Error, Sendable, Equatable, Codable {
   case refused(to: String, status: Int, code: String?)
   /// The receiver did not answer, or the network rules forbid the request.
   case unreachable(to: String, FetchError)
-  /// The receiver stored other bytes than those sent.
+  /// The receiver stored different bytes than were sent.
   case differs(to: String)
   /// The configuration no longer has this destination.
   case unknown(to: String)

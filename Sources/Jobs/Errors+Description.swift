@@ -36,7 +36,7 @@ extension JobsError: CustomStringConvertible {
     case .keyReused: "another request has used the idempotency key"
     case .invalidLocalNames: "a path leads out of the folder of local images"
     case .versionDiffers: "the job has another version"
-    case .imageGone: "the image is no longer kept"
+    case .imageGone: "the image is no longer stored"
     case .renderingsFull: "the queue of variants is full"
     case .unrenderable(let error): "the variant cannot be made: \(error.code.rawValue)"
     case .abandoned: "the client closed the connection"
@@ -126,9 +126,9 @@ extension DeliveryError: CustomStringConvertible {
   public var description: String {
     switch self {
     case .refused(let to, let status, let code):
-      "\(to) answered \(status)" + (code.map { " \($0)" } ?? "")
+      "\(to) responded with \(status)" + (code.map { " \($0)" } ?? "")
     case .unreachable(let to, let error): "\(to): \(error)"
-    case .differs(let to): "\(to) stored other bytes than those sent"
+    case .differs(let to): "\(to) stored different bytes than were sent"
     case .unknown(let to): "the destination \(to) does not exist"
     case .noCredentials(let to): "the credentials for \(to) are missing"
     case .longKey(let to): "the key for \(to) is too long"

@@ -15,7 +15,7 @@ extension ImageCodec {
 
 /// Decodes one complete image in short steps. Used by one task at a time, on a thread that may compute.
 ///
-/// Call ``append(_:)`` with bytes as they arrive, and ``end()`` after the last. After each of these calls,
+/// Call ``append(_:)`` with bytes as they arrive, and ``finishInput()`` after the last. After each of these calls,
 /// call ``step()`` until it returns `.needsBytes` or `.finished`.
 public protocol ImageDecoder: AnyObject {
   /// Appends bytes. Decodes nothing yet.
@@ -36,14 +36,14 @@ public protocol ImageDecoder: AnyObject {
   var hasMoreToShow: Bool { get }
 
   /// Starts a preview of what is decoded so far. The next steps compute it before they consume more bytes.
-  /// Its memory is included in ``ImageHeader/decodingMemory``. After ``end()`` no preview starts, and one in
+  /// Its memory is included in ``ImageHeader/decodingMemory``. After ``finishInput()`` no preview starts, and one in
   /// progress is discarded.
   func beginPreview()
 
   /// Returns the finished preview, once. Returns nil if there is none or if making it failed.
   func takePreview() -> Preview?
 
-  /// Discards a preview in progress. The caller promises to start no other one, because ``end()`` follows.
+  /// Discards a preview in progress. The caller promises to start no other one, because ``finishInput()`` follows.
   func discardPreview()
 
   /// The files of the requested variants, in order, after ``DecodeStep/finished(_:)``. An element is nil if
@@ -68,7 +68,7 @@ extension ImageDecoder {
 
 /// The result of one step.
 public enum DecodeStep: Sendable, Equatable {
-  /// The decoder needs more bytes or ``ImageDecoder/end()``.
+  /// The decoder needs more bytes or ``ImageDecoder/finishInput()``.
   case needsBytes
   /// The header is valid and within the limits. Returned once, before memory for the pixels is allocated.
   case header(ImageHeader)

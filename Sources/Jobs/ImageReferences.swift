@@ -28,14 +28,14 @@ public protocol ImageReferences: Sendable {
   func release(_ holder: JobID) async throws(StoreError)
 
   /// Gives up an image whose bytes are missing or corrupt. Treats it like an evicted image and marks it as
-  /// pending deletion until ``forget(_:)``.
+  /// pending deletion until ``confirmDeletion(_:)``.
   ///
   /// - Returns: The jobs that had the image. Nil, without a change, if the image is unknown, reserved or
   ///   needed by an unfinished job.
   func markLost(_ image: ImageDigest, for instance: Instance) async throws(StoreError) -> LostImage?
 
   /// Returns up to `count` images without references, and marks each as pending deletion. A marked image
-  /// cannot be reserved until ``forget(_:)`` confirms that its bytes are gone.
+  /// cannot be reserved until ``confirmDeletion(_:)`` confirms that its bytes are gone.
   func unreferencedImages(_ count: Int, for instance: Instance) async throws(StoreError)
     -> [ImageName]
 
@@ -48,7 +48,7 @@ public protocol ImageReferences: Sendable {
   func confirmDeletion(_ images: [ImageName]) async throws(StoreError)
 
   /// Returns the names that the store does not know, and marks them as pending deletion. They cannot be
-  /// reserved until ``forget(_:)``.
+  /// reserved until ``confirmDeletion(_:)``.
   func markOrphans(_ images: [ImageName], for instance: Instance) async throws(StoreError)
     -> [ImageName]
 
@@ -78,6 +78,6 @@ public enum Reservation: Sendable, Equatable {
   /// Call again: the image to evict is shared by so many jobs that one call could not evict it. The images in
   /// `evicted` were evicted.
   case incomplete(evicted: [ImageName])
-  /// The same image is pending deletion. Try again after ``ImageReferences/forget(_:)``.
+  /// The same image is pending deletion. Try again after ``ImageReferences/confirmDeletion(_:)``.
   case pendingDeletion
 }

@@ -1,7 +1,7 @@
 /// Stores images on this machine while they arrive, before they move to the image store.
 ///
 /// The spool also keeps partial transfers, which survive a crash of the service. When space runs out, it
-/// deletes the oldest partial transfers first. ``StagedImage/setAside()`` saves them.
+/// deletes the oldest partial transfers first. ``StagedImage/keepPartial()`` saves them.
 public protocol ImageSpool: Sendable {
   /// Creates a file for an image whose digest is not known yet.
   func stage() async throws(StoreError) -> any StagedImage

@@ -9,7 +9,7 @@ public protocol JobQueue: Sendable {
   ///
   /// - Parameters:
   ///   - key: The client's idempotency key, with a digest of the request. Its age is counted from the first
-  ///     job's `createdAt`. It stays until ``JobRecords/forgetKeys(olderThan:count:)``, whatever happens to
+  ///     job's `createdAt`. It stays until ``JobRecords/deleteKeys(olderThan:count:)``, whatever happens to
   ///     the jobs.
   ///   - capacity: The limits of the queue.
   func submit(_ jobs: [Job], key: IdempotencyKey?, capacity: QueueCapacity) async throws(StoreError)
@@ -24,7 +24,7 @@ public protocol JobQueue: Sendable {
   ///
   /// If other instances share the store (``InstanceEvents/isExclusive`` is false), their claims count too. A job
   /// waits while another instance loads an equal request. It can be claimed when that load ends
-  /// (``Completion/gathers``) or its claim is released. No origin exceeds ``OriginCapacity/overall``, counted
+  /// (``Completion/claimsEqual``) or its claim is released. No origin exceeds ``OriginCapacity/overall``, counted
   /// over all instances. Jobs claimed by ``claim(equalTo:count:for:)`` do not count as transfers.
   ///
   /// - Throws: `.leaseLost` if the instance's lease has ended.
@@ -128,7 +128,7 @@ public enum SubmitOutcome: Sendable, Equatable {
   case queueFull(wanting: Int)
   /// The job records would exceed ``QueueCapacity/recordBytes`` or the owner's share of it.
   case recordsFull
-  /// An image from the cache is no longer kept. Nothing was saved.
+  /// An image from the cache is no longer stored. Nothing was saved.
   case imageGone
 }
 
@@ -193,7 +193,7 @@ public struct Completed: Sendable, Equatable {
   public var jobs: [Job?]
   /// Evicted images, whose bytes have to be removed.
   public var evicted: [ImageName]
-  /// Jobs that were claimed because of ``Completion/gathers``. They have to end with the same result. If
+  /// Jobs that were claimed because of ``Completion/claimsEqual``. They have to end with the same result. If
   /// there are any, the reservation has not ended.
   public var claimedEqual: [ClaimedJob] = []
 

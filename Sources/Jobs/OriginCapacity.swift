@@ -56,7 +56,7 @@ public struct OriginCapacity: Sendable, Equatable {
 
   /// Returns how many transfers to the origin may begin, with regard to other instances' transfers and the
   /// rate.
-  /// - Parameter mayAsk: Whether the rate over all instances allows a request now.
+  /// - Parameter mayRequest: Whether the rate over all instances allows a request now.
   public func remaining(at origin: String, besides others: Int, mayRequest: Bool) -> Int {
     let room = self[origin]
     guard let overall, room < .max else { return room }

@@ -6,7 +6,7 @@
 /// priorities of one owner do not block other owners.
 ///
 /// About every eighth job is chosen by age instead: the oldest among the first jobs of all levels, if it is
-/// older than ``patience``. So no job waits forever. Instances that share a store count these turns
+/// older than ``oldAge``. So no job waits forever. Instances that share a store count these turns
 /// separately, which is accurate enough.
 public enum QueueOrder {
   /// One out of this many claimed jobs is chosen by its age.

@@ -3,7 +3,7 @@
 /// synchronizes access.
 ///
 /// Another client counts as needing capacity if it holds a part, or if it was refused or passed to
-/// ``note(_:at:)`` within the last minute. Thus a client that arrives late gets capacity as soon as the
+/// ``recordDemand(of:at:)`` within the last minute. Thus a client that arrives late gets capacity as soon as the
 /// client that holds all of it releases some.
 public struct SharedCapacity<Client: Hashable & Sendable>: Sendable {
   /// How long a refused client counts as needing capacity.
@@ -12,7 +12,7 @@ public struct SharedCapacity<Client: Hashable & Sendable>: Sendable {
   /// The total amount that clients hold.
   public private(set) var held = 0
   private var shares: [Client: Int] = [:]
-  /// The last two clients that were refused or noted. Two are enough, because one of them differs from any
+  /// The last two clients that were refused or recorded. Two are enough, because one of them differs from any
   /// client that asks.
   private var demands: [(client: Client, at: Timestamp)] = []
 

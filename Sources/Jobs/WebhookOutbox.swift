@@ -3,7 +3,7 @@
 public protocol WebhookOutbox: Sendable {
   /// Claims messages that are due, host by host, so that an unreachable receiver delays no other host's
   /// messages. Skips owners that have used their share (``MessageShares``). The instance holds each message
-  /// until ``settle(_:by:)`` or the end of its lease.
+  /// until ``saveResult(_:by:)`` or the end of its lease.
   ///
   /// - Throws: `.leaseLost` if the instance's lease has ended.
   func claimMessages(_ request: MessageRequest) async throws(StoreError) -> ClaimedMessages

@@ -71,12 +71,12 @@ extension PostgresJobStore: BatchStore {
     }
   }
 
-  /// Marks the batch; ``endStopped(_:keptFor:forgetting:)`` cancels its jobs.
+  /// Marks the batch; ``endStoppedJobs(_:keptFor:deleting:)`` cancels its jobs.
   public func cancel(_ id: BatchID) async throws(StoreError) -> Batch? {
     try await change(id) { $0.cancel(at: $1) }
   }
 
-  /// Marks the batch; ``endStopped(_:keptFor:forgetting:)`` deletes its jobs.
+  /// Marks the batch; ``endStoppedJobs(_:keptFor:deleting:)`` deletes its jobs.
   public func purge(_ id: BatchID, refusedAfter lines: Int?) async throws(StoreError) -> Bool {
     let batch = try await change(id, forgettingKey: lines != nil) { batch, _ in
       batch.purge(refusedAfter: lines)

@@ -124,7 +124,7 @@ extension Transaction {
     """
 
   /// Deletes the messages of deleted jobs or batches.
-  /// - Parameter waiting: whether to delete unsent messages too.
+  /// - Parameter includingUnsent: whether to delete unsent messages too.
   func deleteMessages(of subjects: [JobID], includingUnsent: Bool) throws {
     guard !subjects.isEmpty else { return }
     try add(

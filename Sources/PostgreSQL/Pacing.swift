@@ -1,4 +1,4 @@
-/// Selects the next request for a lane's thread.
+/// Selects the next request for a thread of ``RequestThreads``.
 ///
 /// Transactions of one kind keep a minimum interval, so that more requests share each of them.
 /// Other requests gain nothing by waiting: they run as soon as possible, also ahead of requests of

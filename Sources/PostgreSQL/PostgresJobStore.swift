@@ -10,13 +10,13 @@ internal import Synchronization
 /// the server has confirmed the commit. Memory holds no state that other instances need: the
 /// database is the only source.
 ///
-/// Each kind of work has its own thread and connection (a ``Lane``), so that for example a claim
-/// does not wait for the commit of submissions. Calls that wait at the same time are merged into
-/// one transaction. Events go to other instances through ``EventConnection``.
+/// Each kind of work has its own threads and connections (``RequestThreads``), so that for example a
+/// claim does not wait for the commit of submissions. Calls that wait at the same time are merged
+/// into one transaction. Events go to other instances through ``EventConnection``.
 ///
-/// Read in this order: Schema (tables), Session and Connection (transactions), Lane (threads),
-/// Submitting, Claiming with Handover and Turns, Changing with JobChanges, References and
-/// Transaction+Room (eviction of images), Batches, Messages, Leases.
+/// Read in this order: PostgresSchema (tables), Session and PostgresConnection (transactions),
+/// RequestThreads (threads), Submitting, Claiming with JobSelection and RoundRobin, Changing with
+/// JobChanges, References and Transaction+Eviction (eviction of images), Batches, Messages, Leases.
 public final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
   /// The settings of the store.
   public struct Configuration: Sendable {
@@ -234,7 +234,7 @@ extension Session.Settings {
   }
 }
 
-/// Runs bodies on the lanes' threads.
+/// Runs bodies on the threads of ``RequestThreads``.
 extension PostgresJobStore {
   /// Carries a body's result back to the caller.
   private final class Slot<Value: Sendable>: Sendable {
@@ -255,7 +255,7 @@ extension PostgresJobStore {
     try await perform(on: reading, body)
   }
 
-  /// Runs a body in its own transaction on a lane.
+  /// Runs a body in its own transaction on one of these threads.
   func perform<Value: Sendable>(
     on lane: RequestThreads<Body, Void>, _ body: @escaping @Sendable (Transaction) throws -> Value
   ) async throws(StoreError) -> Value {

@@ -64,7 +64,7 @@ final class RequestQueue<Request: Sendable, Outcome: Sendable>: @unchecked Senda
 
   var count: Int { locked { waiting.count } }
 
-  /// - Returns: `false` if the line is closed.
+  /// - Returns: `false` if the queue is closed.
   func add(_ entry: Entry) -> Bool {
     locked {
       guard !isClosed else { return false }
@@ -77,7 +77,7 @@ final class RequestQueue<Request: Sendable, Outcome: Sendable>: @unchecked Senda
   }
 
   /// Waits for the next request and returns it with the requests that can be merged. Returns an
-  /// empty array once the line is closed and empty.
+  /// empty array once the queue is closed and empty.
   func dequeue(
     _ limit: Int, by pacing: inout Pacing, _ now: () -> ContinuousClock.Instant
   ) -> [Entry] {

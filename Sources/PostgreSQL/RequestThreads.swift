@@ -12,11 +12,11 @@ internal import Synchronization
 final class RequestThreads<Request: Sendable, Answer: Sendable>: Sendable {
   typealias Outcome = Result<Answer, StoreError>
 
-  /// The settings of a lane.
+  /// The kind of work and its limits.
   struct Settings: Sendable {
     /// The maximum number of requests in one transaction.
     var limit = 512
-    /// `false` for a lane that only reads: each request runs its own queries.
+    /// `false` if the requests only read: each request runs its own queries.
     var writes = true
     /// Requests of the same kind share a transaction; a request without a kind has its own.
     var kind: @Sendable (Request) -> Int? = { _ in nil }
@@ -69,7 +69,7 @@ final class RequestThreads<Request: Sendable, Answer: Sendable>: Sendable {
   }
 }
 
-/// One thread of a lane.
+/// One thread with its connection.
 private struct RequestThread<Request: Sendable, Answer: Sendable> {
   typealias Outcome = Result<Answer, StoreError>
   private let line: RequestQueue<Request, Outcome>

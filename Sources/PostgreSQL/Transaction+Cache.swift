@@ -48,7 +48,7 @@ struct CacheRow: Sendable {
 extension Transaction {
   /// Stores entries. An existing entry with the same id is deleted even if the new one is not
   /// stored, because it is outdated.
-  /// - Parameter isKept: whether the entry's image is stored.
+  /// - Parameter isStored: whether the entry's image is stored.
   func saveEntries(_ rows: [CacheRow], isStored: ([UInt8]) -> Bool) throws {
     guard !rows.isEmpty else { return }
     // If several entries have the same id, the last one wins.

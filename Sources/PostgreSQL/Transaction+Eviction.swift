@@ -27,7 +27,7 @@ struct EvictionState {
 /// of several owners counts for none of them.
 ///
 /// Removing a reference writes a row, and a transaction has limited time. So it removes at most
-/// ``portion`` references, from as many images as time allows. An image with more references is
+/// ``maxRemovedReferences`` references, from as many images as time allows. An image with more references is
 /// skipped, so that other images free space at once. Each transaction that skips it removes a
 /// portion of its references. Until few are left, the image is stored and can get new references.
 extension Transaction {
@@ -150,7 +150,7 @@ extension Transaction {
     return image
   }
 
-  /// Counts the references to an image, up to one more than ``portion``. Reservations are not
+  /// Counts the references to an image, up to one more than ``maxRemovedReferences``. Reservations are not
   /// counted: they keep the image in use.
   func references(to digest: [UInt8]) throws -> Int {
     let rows = try execute(

@@ -64,8 +64,6 @@ public final class S3Bucket: Sendable {
   /// - Parameters:
   ///   - sender: must be allowed to connect to the endpoint.
   ///   - timeout: for one try. It is extended by one second for each MiB of the response's limit.
-  ///   - firstPause: the approximate pause before the second try; each further one is three times
-  ///     as long.
   public convenience init(
     _ place: Address, sender: CurlFetcher, credentials: S3CredentialSource,
     timeout: Duration = .seconds(60), tries: Int = 4, now: @escaping WallClock, log: Logger
@@ -75,7 +73,10 @@ public final class S3Bucket: Sendable {
       credentials: credentials, timeout: timeout, tries: tries, now: now, log: log)
   }
 
-  /// - Parameter send: sends a request to the endpoint.
+  /// - Parameters:
+  ///   - send: sends a request to the endpoint.
+  ///   - firstPause: the approximate pause before the second try; each further one is three times
+  ///     as long.
   public init(
     _ place: Address,
     send: @escaping @Sendable (OutgoingRequest) async throws(FetchError) -> FetchedResponse,
@@ -115,7 +116,7 @@ public final class S3Bucket: Sendable {
 
   static let checksum = "x-amz-checksum-sha256"
 
-  /// Reads the entity tag. Throws `.otherBytes` if the store reports a checksum that differs from
+  /// Reads the entity tag. Throws `.checksumMismatch` if the store reports a checksum that differs from
   /// the digest.
   static func entityTag(
     of response: FetchedResponse, with digest: ImageDigest
@@ -231,7 +232,7 @@ extension S3Bucket {
       try? await Task.sleep(for: pause * Double.random(in: 0.5...1))
       pause = min(pause * 3, .seconds(5))
     }
-    throw .unexpected("no try was made")
+    throw .unexpected("no attempt was made")
   }
 
   private func sendOnce(

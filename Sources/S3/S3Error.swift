@@ -44,7 +44,7 @@ extension S3Error: CustomStringConvertible {
     switch self {
     case .unreachable(let error): "the object store can't be reached: \(error)"
     case .refused(let status, let code, let message):
-      "the object store answers \(status) \(code): \(message)"
+      "the object store responded with \(status) \(code): \(message)"
     case .unexpected(let what): "the request to the object store failed: \(what)"
     case .checksumMismatch: "the object store's checksum differs from the bytes sent"
     case .noCredentials(let why): "no credentials for the object store: \(why)"

@@ -10,7 +10,7 @@ internal import Synchronization
 /// bytes of each record are therefore in one of the two folders, and bytes without a record can be
 /// deleted.
 ///
-/// Every method blocks, except ``bytes`` and ``holds(_:)``.
+/// Every method blocks, except ``bytes`` and ``contains(_:)``.
 final class PartialFolder: Sendable {
   let folder: ImageFolder
   /// The id of the current boot; `nil` if unknown.

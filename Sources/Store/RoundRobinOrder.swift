@@ -72,7 +72,7 @@ struct RoundRobinOrder: Sendable {
     lanes[key]?.levels[level].insert(LaneTurn(turn: lane, batch: place.lane.batch))
   }
 
-  /// Removes a position; the turns must be those with which it was added.
+  /// Removes a position; the ranks must be those with which it was added.
   mutating func remove(_ place: ReadyQueues.Position, of owner: Rank, _ lane: Rank) {
     let (level, key) = (level(place.priority), place.lane.owner)
     lanes[key]?.levels[level].remove(LaneTurn(turn: lane, batch: place.lane.batch))
@@ -83,7 +83,7 @@ struct RoundRobinOrder: Sendable {
     owners.remove(OwnerTurn(turn: owner, owner: key))
   }
 
-  /// Updates the order after an owner's turn changed.
+  /// Updates the order after an owner's rank changed.
   mutating func updateRank(of: Data, from old: Rank, to new: Rank) {
     guard old != new, let known = lanes[of] else { return }
     lanes[of]?.turn = new
@@ -97,7 +97,7 @@ struct RoundRobinOrder: Sendable {
 
   // MARK: Round robin
 
-  /// Returns candidates for the next position: one, or several if owners' turns are equal.
+  /// Returns candidates for the next position: one, or several if owners' ranks are equal.
   /// - Parameters:
   ///   - ownersFirst: whether to compare owners before priorities.
   ///   - isMeant: whether to consider an owner's positions.

@@ -44,12 +44,12 @@ extension SQLiteJobStore: BatchStore {
     try await writer.perform { try $0.deleteUnused(id, after: lines) }
   }
 
-  /// Marks the batch; ``endStopped(_:keptFor:forgetting:)`` cancels its jobs.
+  /// Marks the batch; ``endStoppedJobs(_:keptFor:deleting:)`` cancels its jobs.
   public func cancel(_ id: BatchID) async throws(StoreError) -> Batch? {
     try await writer.perform { [now] in try $0.update(batch: id) { $0.cancel(at: now()) } }
   }
 
-  /// Marks the batch; ``endStopped(_:keptFor:forgetting:)`` deletes its jobs.
+  /// Marks the batch; ``endStoppedJobs(_:keptFor:deleting:)`` deletes its jobs.
   public func purge(_ id: BatchID, refusedAfter lines: Int?) async throws(StoreError) -> Bool {
     try await writer.perform { try $0.purge(batch: id, refusedAfter: lines) }
   }

@@ -18,8 +18,8 @@ internal import Synchronization
 /// The module also contains the file store for images (``FileImageStore``), its partial transfers,
 /// and local source images (``LocalFolder``).
 ///
-/// Read in this order: Schema (tables), GroupCommit (writing thread), WriteTransaction and its
-/// extensions, Dequeue with Lanes and ParkedHeads (queue order), the other extensions of this
+/// Read in this order: SQLiteSchema (tables), GroupCommit (writing thread), WriteTransaction and its
+/// extensions, Dequeue with ReadyQueues and ParkedJobs (queue order), the other extensions of this
 /// class, then FileImageStore, ImageFolder and StagedFile.
 public final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
   /// The settings of the store.

@@ -18,7 +18,7 @@ struct ReferenceRemoval: Sendable {
 /// others have just fetched. An image with jobs of several owners counts for none of them.
 ///
 /// Removing a reference writes a row, and all other writes wait. So a transaction removes at most
-/// ``portion`` references. An image with more references is skipped, so that other images free
+/// ``maxRemovedReferences`` references. An image with more references is skipped, so that other images free
 /// space at once. Each transaction that skips it removes a portion of its references. Until few are
 /// left, the image is stored and can get new references.
 extension WriteTransaction {

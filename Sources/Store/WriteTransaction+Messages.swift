@@ -28,7 +28,7 @@ extension WriteTransaction {
     """
 
   /// Deletes the messages of a deleted job or batch.
-  /// - Parameter waiting: whether to delete unsent messages too.
+  /// - Parameter includingUnsent: whether to delete unsent messages too.
   func deleteMessages(of subject: Data, includingUnsent: Bool) throws {
     try execute(
       "DELETE FROM messages WHERE subject = ? AND (next_at IS NULL OR ?)",

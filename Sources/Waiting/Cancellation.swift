@@ -7,7 +7,7 @@ public func withCancellation<Value>(
   onCancel: @Sendable () -> Void
 ) async -> Value {
   await withTaskCancellationHandler {
-    _ = isolation  // whoever captures it stays on it
+    _ = isolation  // a closure that captures it stays on the actor
     return await operation()
   } onCancel: {
     onCancel()

@@ -77,7 +77,7 @@ struct ServiceOptions: ParsableArguments {
     let token = given.trimmingCharacters(in: .whitespacesAndNewlines)
     guard ServiceAddress.isToken(token) else {
       let place = tokenFile.map { "--token-file: \"\($0)\"" } ?? variable + ":"
-      throw OperatorMistakes(lines: ["\(place) has no token"])
+      throw OperatorMistakes(lines: ["\(place) contains no token"])
     }
     return token
   }
@@ -198,7 +198,7 @@ struct JobOptions: ParsableArguments {
 
   @Option(
     help: ArgumentHelp(
-      "Jobs, or with a list and --server downloads, at the same time: 1 to 256; by default 32.",
+      "Jobs (with a list and --server: downloads) at the same time: 1 to 256; by default 32.",
       valueName: "n"),
     transform: number(in: 1...256))
   var parallel = 32

@@ -66,7 +66,7 @@ struct OutputOptions: ParsableArguments {
       case .oneOnly(let path):
         throw UsageMistake(
           line:
-            "--output: \"\(path)\" is a file and can have one image only; add a final slash for a folder"
+            "--output: \"\(path)\" is a file, which can hold only one image; add a final slash for a folder"
         )
       case .unusable(let text): throw OperatorMistakes(lines: [text])
       }

@@ -22,7 +22,7 @@ struct Sign: ParsableCommand {
   var expiresIn = "1d"
 
   @Option(
-    help: ArgumentHelp("The service's URL, put before the path of a made URL.", valueName: "url"))
+    help: ArgumentHelp("The service's URL, which the signed URL begins with.", valueName: "url"))
   var server: String?
 
   func validate() throws {

@@ -117,7 +117,7 @@ struct ConfigurationRuleTests {
       ),
       (
         "{ name: a, token_file: /dev/null, scopes: [jobs] }",
-        "[0].token_file: \"/dev/null\" holds no token"
+        "[0].token_file: \"/dev/null\" contains no token"
       ),
       (
         "{ name: a, sha256: \(hash), scopes: [jobs] }, { name: a, sha256: \(hash), scopes: [jobs] }",

@@ -124,7 +124,8 @@ struct ObjectStoreServiceTests {
       try await self.serve(bucket, in: folder, more)
     }
     let wrong = try await serve("AWS_SECRET_ACCESS_KEY=open-sesame")
-    #expect(wrong.contains("storage.images: the object store answers 403 SignatureDoesNotMatch"))
+    #expect(
+      wrong.contains("storage.images: the object store responded with 403 SignatureDoesNotMatch"))
     #expect(wrong.hasSuffix("\nstatus 70\n"), "\(wrong)")
     #expect(!wrong.contains("sesame"), "\(wrong)")
     let none = try await serve("AWS_SECRET_ACCESS_KEY=")
@@ -135,7 +136,8 @@ struct ObjectStoreServiceTests {
     #expect(
       neither.contains("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set"), "\(neither)")
     let gone = try await serve("IMAGEFETCH_STORAGE_IMAGES=s3://no-such-bucket-here")
-    #expect(gone.contains("storage.images: the object store answers 404 NoSuchBucket"), "\(gone)")
+    #expect(
+      gone.contains("storage.images: the object store responded with 404 NoSuchBucket"), "\(gone)")
     for said in [wrong, gone] {
       #expect(!said.contains("internal fault"), "\(said)")
     }

@@ -2,7 +2,7 @@ internal import Jobs
 
 /// Converts the lines of an upload to jobs or rejections.
 struct BatchLineReader {
-  /// The complete parts read since the last ``take()``. They come before ``lines``.
+  /// The complete parts read since the last ``dequeueLines()``. They come before ``lines``.
   private var parts: [NewLines] = []
   private var lines: NewLines
   /// The number of lines received in earlier uploads.

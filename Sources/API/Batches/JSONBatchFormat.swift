@@ -135,7 +135,7 @@ private struct ValueBytes {
   private var isEscaped = false
   /// Whether a value has begun but not ended.
   private(set) var isOpen = false
-  /// Whether the last byte passed to ``takes(_:)`` belongs to the value.
+  /// Whether the last byte passed to ``consume(_:)`` belongs to the value.
   private(set) var consumedLast = true
 
   mutating func begin(_ byte: UInt8) throws(Problem) {

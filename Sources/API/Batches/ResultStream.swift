@@ -46,7 +46,7 @@ final class ResultStream: ContentStream {
   private let turns: RoundRobinQueue
   private let log: Logger
 
-  /// - Parameter turns: limits how many pages are made at once.
+  /// - Parameter turns: the queue in which clients wait to make a page. It limits how many pages are made at once.
   init(
     _ query: ResultQuery, of batch: Batch, for caller: Caller, _ client: RateLimiter.Client,
     _ service: any BatchService, turns: RoundRobinQueue, log: Logger

@@ -52,7 +52,7 @@ enum FileText {
     let isSpace: (UInt8) -> Bool = { [0x20, 0x09, 0x0A, 0x0D].contains($0) }
     var token = bytes.drop(while: isSpace)
     while let last = token.last, isSpace(last) { token.removeLast() }
-    return token.isEmpty ? .wrong("holds no token") : .bytes(Array(SHA256.hash(data: token)))
+    return token.isEmpty ? .wrong("contains no token") : .bytes(Array(SHA256.hash(data: token)))
   }
 
   /// Reads the webhook secrets in a file: one per line. Empty lines and lines that start with `#` are ignored.
@@ -68,7 +68,7 @@ enum FileText {
         let why = "secret \(wrong + 1) is not whsec_ and 24…64 bytes in base64"
         return .failure(InvalidSecrets(why: why))
       }
-      guard !secrets.isEmpty else { return .failure(InvalidSecrets(why: "holds no secret")) }
+      guard !secrets.isEmpty else { return .failure(InvalidSecrets(why: "contains no secret")) }
       return .success(secrets.compactMap(\.self))
     }
   }

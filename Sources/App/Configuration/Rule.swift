@@ -106,7 +106,7 @@ struct Rule: Sendable {
       if let bad = keys.firstIndex(where: { $0.map { $0.count < 16 } ?? true }) {
         return "\"\(path)\": key \(bad + 1) is not 32 or more hexadecimal digits"
       }
-      if keys.isEmpty { return "\"\(path)\" holds no key" }
+      if keys.isEmpty { return "\"\(path)\" contains no key" }
       configuration.view.keys = keys.compactMap(\.self)
       return nil
     }

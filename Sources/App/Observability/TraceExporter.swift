@@ -8,8 +8,8 @@ internal import Synchronization
 
 /// Sends the traces of jobs to a collector, by OTLP over HTTP as JSON.
 ///
-/// `ended(_:_:)` is called with each finished job, on any thread. It queues the job, or counts it as dropped if the queue
-/// is full. Once a second, one task converts the queued jobs to spans and sends them. Jobs never wait for this.
+/// `recordEnd(of:stages:)` is called with each finished job, on any thread. It queues the job, or counts it as dropped if
+/// the queue is full. Once a second, one task converts the queued jobs to spans and sends them. Jobs never wait for this.
 final class TraceExporter: JobTracer {
   /// The data of a finished job that spans are made from.
   struct FinishedJob: Sendable {

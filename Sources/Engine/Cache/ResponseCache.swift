@@ -77,7 +77,7 @@ final class ResponseCache: Sendable {
   ) async -> CachePolicy.Answer {
     let policy = CachePolicy(job.redirected(to: url, withFields: hasFields))
     guard isOn, policy.mode != .noStore, policy.mode != .reload else { return .fetch }
-    // Only responses of this URL itself. A response reached by other redirects is only as fresh as those are.
+    // Use only responses of this URL itself. A response reached by other redirects is only as fresh as those are.
     let stored = await entries(for: policy.keys).flatMap(\.self)
       .filter(\.path.redirects.isEmpty)
     let direct = known.flatMap { policy.direct($0, at: url, hasFields: hasFields) }

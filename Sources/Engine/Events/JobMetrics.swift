@@ -63,7 +63,7 @@ struct JobMetrics: Sendable {
     var cache: CacheCounts
     /// Running loads.
     var running: Int
-    /// Loads that run longer than any should.
+    /// Loads that run longer than ``CanaryRules/maxLoadTime``.
     var stuck: Int
     var workers: Int
     /// Age of the oldest running load.

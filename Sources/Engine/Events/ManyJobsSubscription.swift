@@ -207,7 +207,7 @@ extension ManyJobsSubscription {
 
   /// Adds a page that was read.
   /// - Parameters:
-  ///   - listing: the value of ``wanted`` that was read. The page is ignored if the subscription has restarted since.
+  ///   - listing: the value of ``nextPage`` that was read. The page is ignored if the subscription has restarted since.
   ///   - next: the next page; nil if this was the last one.
   func addPage(_ jobs: [JobSnapshot], of listing: Listing, next: Listing?) {
     let wake = state.withLock { state in

@@ -60,7 +60,7 @@ final class BackgroundQueue: Sendable {
     freshening.yield()
   }
 
-  /// Starts the next refresh, which ``done(_:)`` ends.
+  /// Starts the next refresh, which ``endRefresh(of:)`` ends.
   /// - Returns: nil if no owner with stale responses has capacity.
   fileprivate func nextStale() -> Job? {
     let moment = now()
@@ -174,8 +174,8 @@ struct BackgroundLoader: Sendable {
   let keeper: ImageLifecycle
   let log: Logger
 
-  /// Obtains the job's image, caches the response, and then calls `use` while the image is reserved; also after a failure.
-  /// - Returns: the result of `use`; or the reason why the origin may not be asked.
+  /// Fetches the job's image, caches the response, and then calls `use` while the image is reserved; also after a failure.
+  /// - Returns: the result of `use`; or the reason why no request may be sent to the origin.
   @discardableResult
   func load(
     _ job: Job,
@@ -204,7 +204,7 @@ struct BackgroundLoader: Sendable {
   }
 }
 
-/// Obtains an image on the decode threads, like a ``Worker``.
+/// Fetches an image on the decode threads, like a ``Worker``.
 private actor BackgroundTransfer {
   nonisolated let unownedExecutor: UnownedSerialExecutor
   nonisolated let lane: any WorkerLane
@@ -232,7 +232,7 @@ private actor BackgroundTransfer {
   ) async -> Result<LoadedImage, JobFailure> {
     do throws(JobFailure) { return .success(try await urls.obtain(for: load, permits)) } catch {
       log.info(
-        "an image could not be loaded in the background",
+        "failed to load an image in the background",
         metadata: ["origin": "\(load.leader.origin ?? "")", "code": "\(error.code.rawValue)"])
       return .failure(error)
     }

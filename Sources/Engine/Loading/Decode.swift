@@ -207,7 +207,7 @@ extension Decode {
     isolation: isolated (any Actor)? = #isolation
   ) async throws(JobFailure) -> [UInt8]? {
     let piece = await withTaskGroup(of: Event.self) { group -> Result<[UInt8]?, JobFailure>? in
-      _ = isolation  // whoever captures it stays on it: a preview computes
+      _ = isolation  // keeps the closure on this actor: a preview computes
       let arrival = Arrival()
       group.addTask {
         defer { arrival.happened() }

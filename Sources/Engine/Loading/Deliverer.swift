@@ -56,7 +56,7 @@ struct Deliverer: Sendable {
       if error == .cancelled { throw .failed(.fetch(.cancelled)) }
       counters.failed.increment()
       log.warning(
-        "an image could not be delivered", metadata: ["job": "\(job.id)", "error": "\(error)"])
+        "failed to deliver an image", metadata: ["job": "\(job.id)", "error": "\(error)"])
       throw .failed(.delivery(error))
     }
   }

@@ -86,7 +86,7 @@ struct Finisher: Sendable {
     defer { capacity.release(count, of: jobs.leader.owner) }
     guard var pending = jobs.leader.pending else { return }
     let ending: JobCompleter.Ending
-    // Held until its delivery is stored. Otherwise all deliveries made while the store is unreachable would be repeated
+    // The slot is held until its delivery is stored. Otherwise all deliveries made while the store is unreachable would be repeated
     // after a crash.
     var slot: DeliverySlots.Slot?
     defer { withExtendedLifetime(slot) {} }

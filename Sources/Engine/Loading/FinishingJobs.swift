@@ -4,7 +4,7 @@ internal import Synchronization
 /// Works on claimed jobs: a ``Load``, or ``FinishingJobs`` after it.
 protocol JobCarrier: AnyObject, Sendable {
   /// Removes a job that was cancelled or whose claim was lost.
-  /// - Parameter forgetting: whether the received bytes of a transfer are deleted if no job is left.
+  /// - Parameter discardingBytes: whether the received bytes of a transfer are deleted if no job is left.
   func remove(_ claim: Claim, discardingBytes: Bool)
 
   /// Changes the priority of a job.

@@ -118,7 +118,7 @@ struct ImageStaging: Sendable {
     do throws(StoreError) {
       if let stored = try await images.open(digest) { return stored }
     } catch {
-      log.error("an image can't be read", metadata: ["error": "\(error)"])
+      log.error("failed to read a stored image", metadata: ["error": "\(error)"])
       throw .failed(JobFailure(error))
     }
     throw .imageGone
@@ -161,7 +161,7 @@ struct ImageStaging: Sendable {
   ) async throws(JobFailure) -> Value {
     do throws(StoreError) { return try await body() } catch {
       log.error(
-        "an image could not be stored", metadata: ["job": "\(job)", "error": "\(error)"])
+        "failed to store an image", metadata: ["job": "\(job)", "error": "\(error)"])
       throw JobFailure(error)
     }
   }

@@ -30,7 +30,7 @@ struct JobCompleter: Sendable {
     case reload
   }
 
-  /// The jobs that are not at their end.
+  /// The jobs that have not ended yet.
   struct Left {
     /// Jobs that waited for the load at other instances: the caller ends them in the same way.
     var gathered: [Load.Waiter] = []
@@ -91,7 +91,9 @@ struct JobCompleter: Sendable {
 
   /// Stores the end of the stages after a load.
   ///
-  /// - Parameters: as above.
+  /// - Parameters:
+  ///   - image: an image to store in the job store.
+  ///   - releasing: the reservation of an image in the image store. The last transaction releases it.
   /// - Returns: jobs with a pending result, in their stored state.
   @discardableResult
   func complete(
@@ -235,7 +237,7 @@ struct CompletionWriter: Sendable {
       } catch {
         if error == .full, image != nil { return .noRoom }
         // No other instance has this result, so it is worth retrying.
-        log.error("the store takes no result", metadata: ["error": "\(error)"])
+        log.error("failed to save a job's result, retrying", metadata: ["error": "\(error)"])
         completion.isRepeated = true
         if loads.closing.isOpen { return .stopped }
         await pause(wait)
@@ -337,7 +339,7 @@ struct JobOutcomes: Sendable {
       dice: common.dice)
     if let delay, pending?.deliverUntil.map({ moment + delay < $0 }) ?? true {
       log.info(
-        "job will be tried again",
+        "job failed, will retry",
         metadata: [
           "job": "\(job.id)", "code": "\(failure.code.rawValue)",
           "delay": "\(delay.roundedSeconds)",

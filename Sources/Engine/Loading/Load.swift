@@ -273,7 +273,7 @@ final class Load: JobCarrier {
   // MARK: Ends of waits
 
   /// Removes a job that was cancelled or whose claim was lost.
-  /// - Parameter forgetting: whether the received bytes are deleted if no job is left.
+  /// - Parameter discardingBytes: whether the received bytes are deleted if no job is left.
   func remove(_ claim: Claim, discardingBytes: Bool) {
     change { state in
       guard state.remove(claim) != nil else { return }

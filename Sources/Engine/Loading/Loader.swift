@@ -14,7 +14,7 @@ struct Loader: Sendable {
 
   /// Never throws: every outcome is stored, published and logged.
   ///
-  /// - Parameter refusal: the reason why the origin may not be asked; the cache may still have the image.
+  /// - Parameter refusal: the reason why no request may be sent to the origin; the cache may still have the image.
   func carryOut(_ load: Load, _ permits: OriginPermits, refusal: FetchError?) async {
     do throws(JobFailure) {
       let loaded = try await obtain(load, permits, refusal)
@@ -121,7 +121,7 @@ struct FileLoader: Sendable {
     let stored: StoredBytes
     do throws(LocalImageError) { stored = try await locals.open(name) } catch {
       log.warning(
-        "a local image can't be read", metadata: ["name": "\(name)", "error": "\(error)"])
+        "failed to read a local image", metadata: ["name": "\(name)", "error": "\(error)"])
       throw .localNotFound(name: name)
     }
     return try await ingest(stored, for: load)
@@ -132,7 +132,7 @@ struct FileLoader: Sendable {
       if let stored = try await images.open(digest) { return stored }
       throw .unavailable(detail: "the captured bytes are gone")
     } catch {
-      log.error("captured bytes can't be read", metadata: ["error": "\(error)"])
+      log.error("failed to read an uploaded image", metadata: ["error": "\(error)"])
       throw JobFailure(error)
     }
   }
@@ -154,7 +154,7 @@ struct FileLoader: Sendable {
 }
 
 extension StoredImage {
-  /// Returns the image as a job sees it that asked for `target`.
+  /// Returns the image as a job sees it whose URL is `target`: the regular or the low-data one.
   func seen(as target: URLCandidate) -> StoredImage {
     var image = self
     image.variant = target == .lowData ? .lowData : .regular

@@ -162,7 +162,7 @@ final class Loads: ClaimHolder {
     }
   }
 
-  /// Registers jobs that end together with a load that other jobs can no longer join. Until ``forget(_:)`` they are
+  /// Registers jobs that end together with a load that other jobs can no longer join. Until ``unregister(_:)`` they are
   /// published, pinned and cancelled like jobs that waited for the load.
   func register(_ jobs: [ClaimedJob], with load: Load) -> [Load.Waiter] {
     let waiters = jobs.map { waiter($0.job, $0.claim) }
@@ -245,7 +245,7 @@ final class Loads: ClaimHolder {
   /// The load that a job with this request can join; nil if there is none.
   func load(for request: Fingerprint) -> Load? { state.withLock { $0.byRequest[request] } }
 
-  /// Lets no job join the load from now on. The caller ends the jobs that waited, and calls ``forget(_:)`` for each.
+  /// Lets no job join the load from now on. The caller ends the jobs that waited, and calls ``unregister(_:)`` for each.
   func seal(_ load: Load) -> [Load.Waiter] {
     state.withLock { state in
       state.close(load)
@@ -289,7 +289,7 @@ final class Loads: ClaimHolder {
   }
 
   /// Removes a job from the loads that it joined at a lower version than this.
-  /// - Parameter forgetting: whether the received bytes are deleted if no other job wants them.
+  /// - Parameter discardingBytes: whether the received bytes are deleted if no other job wants them.
   func remove(_ id: JobID, before version: Int, discardingBytes: Bool = false) {
     let left = state.withLock { state -> [(Claim, any JobCarrier)] in
       let claims = (state.byJob[id] ?? [:]).filter { $0.value.version < version }.keys

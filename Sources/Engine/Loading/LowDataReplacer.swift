@@ -126,7 +126,7 @@ struct LowDataReplacer: Sendable {
       return nil
     } catch {
       log.info(
-        "a low-data image can't be replaced",
+        "failed to replace a low-data image",
         metadata: ["job": "\(job.id)", "code": "\(error.code.rawValue)"])
       await keepImage(of: job, delivered.deliveries, load)
       return error
@@ -241,7 +241,7 @@ struct LowDataReplacer: Sendable {
       return outcome.value == .changed ? job : nil
     } catch {
       log.error(
-        "a low-data image can't be replaced", metadata: ["job": "\(id)", "error": "\(error)"])
+        "failed to replace a low-data image", metadata: ["job": "\(id)", "error": "\(error)"])
       throw JobFailure(error)
     }
   }

@@ -19,7 +19,7 @@ struct PartialTransfers: Sendable {
     await loads.awaitEnds(of: key, before: load)
     do throws(StoreError) { return try await spool.takePartial(key) } catch {
       log.warning(
-        "kept bytes can't be read", metadata: ["job": "\(job.id)", "error": "\(error)"])
+        "failed to read a partial transfer", metadata: ["job": "\(job.id)", "error": "\(error)"])
       return nil
     }
   }
@@ -38,7 +38,7 @@ struct PartialTransfers: Sendable {
     guard case .fetch = failure, !load.discardsBytes else { return }
     do throws(StoreError) { try await staged.keepPartial() } catch {
       log.warning(
-        "broken-off bytes can't be kept",
+        "failed to store a partial transfer",
         metadata: ["job": "\(load.leader.id)", "error": "\(error)"])
     }
   }
@@ -46,7 +46,7 @@ struct PartialTransfers: Sendable {
   /// Deletes the partial transfer of a purged job, by its ``Job/partial``.
   func delete(_ key: Fingerprint) async {
     do throws(StoreError) { try await spool.deletePartial(key) } catch {
-      log.error("kept bytes can't be removed", metadata: ["error": "\(error)"])
+      log.error("failed to delete a partial transfer", metadata: ["error": "\(error)"])
     }
   }
 }

@@ -122,7 +122,7 @@ struct Coalescer: Sendable {
         left -= wanted
       }
     } catch {
-      log.error("the store hands over no jobs", metadata: ["error": "\(error)"])
+      log.error("failed to claim equal jobs", metadata: ["error": "\(error)"])
     }
   }
 

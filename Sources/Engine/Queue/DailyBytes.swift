@@ -45,7 +45,7 @@ final class DailyBytes: Sendable {
     }
   }
 
-  /// - Throws: `.bytesSpent` if the owner has reached its limit for today.
+  /// - Throws: `.dailyBytesExceeded` if the owner has reached its limit for today.
   func check(_ caller: Caller, at moment: Timestamp) throws(JobsError) {
     if let refusal = refusal(of: caller, at: moment) { throw refusal }
   }

@@ -5,7 +5,7 @@ internal import Waiting
 
 /// A worker: carries out one claimed job at a time.
 protocol QueueWorker: AnyObject, Sendable {
-  /// Starts the job at once, without blocking. Calls ``Dispatcher/isIdle(_:)`` when the job has ended.
+  /// Starts the job at once, without blocking. Calls ``Dispatcher/workerIsIdle(_:)`` when the job has ended.
   func start(_ work: Dispatcher.Work)
 }
 
@@ -17,9 +17,9 @@ protocol QueueWorker: AnyObject, Sendable {
 /// Owners share the workers (``OwnerCapacity``). A worker counts for the owner of its job until it is idle again.
 ///
 /// The dispatcher asks the store only when there may be a job to claim. That is after jobs were queued, when an origin
-/// has room again, when a due time is reached, or when a worker becomes idle. If the store can lose answers
-/// (`patience`), it also asks every 30 seconds, because a lost answer may hide queued jobs. The caller's thread runs
-/// the first step of a claim, up to the switch to the store's thread.
+/// has room again, when a due time is reached, or when a worker becomes idle. If the store can lose answers, it
+/// also asks after ``maxEmptyTime``, because a lost answer may hide queued jobs. The caller's thread runs the first step
+/// of a claim, up to the switch to the store's thread.
 final class Dispatcher: Sendable {
   /// A claimed job for a worker.
   struct Work: Sendable {
@@ -49,7 +49,7 @@ final class Dispatcher: Sendable {
     var claimTask: Task<Void, Never>?
     /// Number of claims started so far.
     var claimCount = 0
-    /// Something changed since the current claim started, so claim once more.
+    /// Something changed since the current claim started, so claim again.
     var claimsAgain = false
     var alarm: Task<Void, Never>?
     var isStopped = false
@@ -170,7 +170,7 @@ final class Dispatcher: Sendable {
 
   // MARK: Claiming
 
-  /// Starts a claim if one can succeed. If a claim is under way, it runs once more afterwards.
+  /// Starts a claim if one can succeed. If a claim is under way, it runs again afterwards.
   /// - Parameter note: updates the state; returns whether there may be a job to claim.
   private func startClaim(_ note: (inout State) -> Bool) {
     let number = state.withLock { state -> Int? in

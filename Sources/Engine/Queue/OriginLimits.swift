@@ -66,7 +66,7 @@ final class OriginLimits: Sendable {
       return count
     }
 
-    /// Adds the load to the line, or replaces its `turn` if it is already there.
+    /// Adds the load to the line, or replaces its signal if it is already there.
     /// - Returns: whether it is the first in line.
     mutating func wait(_ origin: String, _ number: UInt64, for turn: OneShot<Void>) -> Bool {
       if let place = lines[origin]?.firstIndex(where: { $0.number == number }) {
@@ -88,7 +88,7 @@ final class OriginLimits: Sendable {
       return true
     }
 
-    /// The turn of the first load in line.
+    /// The signal of the first load in line.
     func firstSignal(at origin: String) -> OneShot<Void>? { lines[origin]?.first?.signal }
   }
 

@@ -16,8 +16,8 @@ final class RequeueCheck: Sendable {
 
   /// - Parameters:
   ///   - bytesSpent: the error if the owner may fetch no more bytes today; nil otherwise.
-  ///   - untold: the error if the owner's limit of undelivered messages is reached; nil otherwise.
-  ///   - areAllTold: whether every job has a webhook, because its batch has one.
+  ///   - messagesFull: the error if the owner's limit of undelivered messages is reached; nil otherwise.
+  ///   - allHaveWebhook: whether every job has a webhook, because its batch has one.
   init(
     at moment: Timestamp, from network: NetworkState, bytesSpent: JobsError?,
     messagesFull: JobsError?,

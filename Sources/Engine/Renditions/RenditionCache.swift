@@ -59,7 +59,7 @@ struct RenditionCache: Sendable {
   /// is open. It uses ``space`` until the bytes are released.
   /// - Parameters:
   ///   - owner: the owner whose share of the space is used.
-  ///   - isKept: whether ``keep(_:of:)`` is likely to follow.
+  ///   - isKept: whether ``save(_:of:)`` is likely to follow.
   func stage(
     _ bytes: [UInt8], for owner: Owner, isKept: Bool
   ) async throws(StoreError) -> NewRendition {

@@ -1,7 +1,7 @@
 internal import Jobs
 internal import Waiting
 
-/// Decides which renditions are made next, and keeps track of who waits for them. Pure rules: it renders nothing.
+/// Decides which renditions are made next, and keeps track of the requests that wait for them. Pure rules: it renders nothing.
 ///
 /// One decode makes all waiting renditions of an image that are read at the same scale. Requests that arrive during a
 /// decode wait for its end and share the next one. Slots in the queue and rendering turns are shared among owners, so
@@ -210,7 +210,7 @@ struct VariantQueue {
   func mayStore(_ number: UInt64) -> Bool { works[number]?.keeps ?? false }
 
   /// Records the result of a rendition.
-  /// - Parameter isBeingKept: whether the result is being stored. Until ``end(_:)``, further requests get it from here.
+  /// - Parameter isBeingKept: whether the result is being stored. Until ``remove(_:)``, further requests get it from here.
   /// - Returns: the requests that wait for it.
   mutating func finish(
     _ number: UInt64, _ outcome: Outcome, isBeingKept: Bool

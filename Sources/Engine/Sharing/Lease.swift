@@ -52,7 +52,7 @@ final class Lease: Sendable {
   /// The state of the last renewal.
   private struct LastRenewal {
     var hasFailed = false
-    /// Start of the renewal that is under way; nil: none is.
+    /// Start of the current renewal; nil if there is none.
     var began: ContinuousClock.Instant?
   }
 
@@ -67,7 +67,7 @@ final class Lease: Sendable {
   /// Time between two renewals.
   private var pause: Duration { duration / 6 }
 
-  /// Whether half of the lease has passed without a renewal. Renewals come three times as often, so the store or this
+  /// Whether half of the lease has passed without a renewal. Renewals are three times as frequent, so the store or this
   /// process was suspended.
   private var isHalfOver: Bool {
     renewed.withLock { $0.map { ContinuousClock.now - $0 > duration / 2 } ?? false }
@@ -117,7 +117,7 @@ final class Lease: Sendable {
   }
 
   /// Runs an operation that needs a lease. If the lease has expired, renews it or begins a new one, and runs the
-  /// operation once more.
+  /// operation again.
   func withLease<Value>(
     _ body: (Instance) async throws(StoreError) -> Value
   ) async throws(StoreError) -> Value {

@@ -88,7 +88,7 @@ final class DecodeHealth: Sendable {
 
   // MARK: Workers
 
-  /// Loads that run longer than any should.
+  /// Loads that run longer than ``CanaryRules/maxLoadTime``.
   func stuck(at moment: Timestamp) -> [Load] {
     loads.all.filter { moment - $0.since > rules.maxLoadTime }
   }

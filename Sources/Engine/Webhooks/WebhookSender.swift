@@ -143,13 +143,13 @@ extension WebhookSender {
       }
       let hasMoved = taken.after != look.host
       (look.host, look.next) = (taken.after, taken.nextDue)
-      // The remaining messages belong to owners that have their share. The end of one of theirs signals.
+      // The remaining messages belong to owners that have their share. The end of one of their messages signals.
       guard hasMoved else { break }
       guard taken.after == nil else { continue }
       if isRound { break }
       isRound = true
     }
-    // Otherwise the owner's free slots would always go to its first hosts, and later hosts would never be served.
+    // Continue there. Otherwise the owner's free slots would always go to its first hosts, and later hosts would never be served.
     if look.host == nil { look.host = short }
     // Messages behind the unreadable ones are claimed at once.
     if wasUnreadable { look.next = clock() }

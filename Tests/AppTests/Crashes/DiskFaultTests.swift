@@ -88,7 +88,7 @@ struct DiskFaultTests {
       #expect(try await service.get("/jobs?limit=10").status == 200)
       try await Self.expectAll(jobs, on: service)
       // The image has arrived, but the result cannot be saved yet.
-      try await eventually { service.log.contains("the store takes no result") }
+      try await eventually { service.log.contains("failed to save a job's result, retrying") }
       #expect(try await service.job(id).phase == "loading")
       disk[.isReadOnly] = 0
       jobs.append((id, late))
