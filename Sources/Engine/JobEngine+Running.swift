@@ -81,13 +81,13 @@ extension JobEngine {
     ProgressWatch(loads: loads, loader: loader, threads: threads)
   }
 
-  var freshener: Freshener {
-    Freshener(loader: backgroundLoader, cache: cache, ids: ids, now: clock)
+  var refresher: CacheRefresher {
+    CacheRefresher(loader: backgroundLoader, cache: cache, ids: ids, now: clock)
   }
 
   private var backgroundWorker: BackgroundWorker {
     BackgroundWorker(
-      queue: background, freshener: freshener,
+      queue: background, refresher: refresher,
       replacer: lowDataReplacer())
   }
 

@@ -98,7 +98,8 @@ struct OpenAPIWordsTests {
     #expect(lists.map(\.name).sorted() == ["get /batches", "get /jobs"])
     for (name, operation) in lists {
       let words = "even none. Continue while `next_cursor` is present"
-      let described = operation["description"]?.string?.split(separator: "\n").joined(separator: " ")
+      let described = operation["description"]?.string?.split(separator: "\n").joined(
+        separator: " ")
       #expect(described?.contains(words) == true, "\(name)")
     }
   }

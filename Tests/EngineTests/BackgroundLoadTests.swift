@@ -21,7 +21,7 @@ struct BackgroundLoadTests {
       let job = try await shop.finished(shop.submit(url) { $0.source = source })
       #expect(job.image?.variant == .lowData)
       shop.clock.advance(by: .seconds(61))
-      for _ in 0..<2 { await shop.engine.freshener.addRefresh(of: job) }
+      for _ in 0..<2 { await shop.engine.refresher.refresh(job) }
       #expect(shop.fetcher.requests.map(\.url.string) == [low, low])
     }
   }

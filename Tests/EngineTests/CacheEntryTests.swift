@@ -95,10 +95,10 @@ struct CacheEntryTests {
     try await Workshop.open({ $0.cache.defaultTTL = .seconds(60) }) { shop in
       shop.fetcher.answer("http://a.example/x", with: .pieces([ok], total: ok.count))
       let job = try await shop.finished(shop.submit("http://a.example/x"))
-      await shop.engine.freshener.addRefresh(of: job)
+      await shop.engine.refresher.refresh(job)
       #expect(shop.fetcher.requests.count == 1)
       shop.clock.advance(by: .seconds(61))
-      await shop.engine.freshener.addRefresh(of: job)
+      await shop.engine.refresher.refresh(job)
       #expect(shop.fetcher.requests.count == 2)
     }
   }
@@ -150,10 +150,10 @@ struct CacheEntryTests {
         "http://a.example/x", with: .pieces([ok], total: ok.count), .silent)
       let job = try await shop.finished(shop.submit("http://a.example/x"))
       shop.clock.advance(by: .seconds(61))
-      await shop.engine.freshener.addRefresh(of: job)
+      await shop.engine.refresher.refresh(job)
       #expect(shop.fetcher.requests.map(\.timeout).last == .milliseconds(400))
       let place = try await shop.engine.origins.admit("http://a.example")
-      await shop.engine.freshener.addRefresh(of: job)
+      await shop.engine.refresher.refresh(job)
       #expect(shop.fetcher.requests.count == 2, "it was not asked")
       withExtendedLifetime(place) {}
     }

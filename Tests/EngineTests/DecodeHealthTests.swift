@@ -104,7 +104,7 @@ struct DecodeHealthTests {
         "http://a.example/", with: .pieces([ok], total: ok.count), .hangs(after: ok))
       let job = try await shop.finished(shop.submit("http://a.example/"))
       shop.clock.advance(by: .seconds(61))
-      async let freshening: Void = shop.engine.freshener.addRefresh(of: job)
+      async let freshening: Void = shop.engine.refresher.refresh(job)
       try await Self.until { shop.engine.loads.count == 1 }
       #expect(shop.engine.vitality.stuck(at: shop.clock.now).isEmpty)
       shop.clock.advance(by: .seconds(301))

@@ -115,7 +115,7 @@ final class BackgroundQueue: Sendable {
 /// Carries out the loads of the ``BackgroundQueue``. The limits of origins apply to them too.
 struct BackgroundWorker: Sendable {
   let queue: BackgroundQueue
-  let freshener: Freshener
+  let refresher: CacheRefresher
   let replacer: LowDataReplacer
 
   /// Runs until the queue is stopped.
@@ -125,7 +125,7 @@ struct BackgroundWorker: Sendable {
       for await _ in queue.stale {
         while let job = queue.nextStale() {
           group.addTask {
-            await freshener.addRefresh(of: job)
+            await refresher.refresh(job)
             queue.endRefresh(of: job)
           }
         }
@@ -136,14 +136,14 @@ struct BackgroundWorker: Sendable {
 }
 
 /// Validates or replaces stored responses that were served stale.
-struct Freshener: Sendable {
+struct CacheRefresher: Sendable {
   let loader: BackgroundLoader
   let cache: ResponseCache
   let ids: JobIDSequence
   let now: WallClock
 
   /// Refreshes a job's stored response. After a failure the next job that gets it adds another refresh.
-  func addRefresh(of job: Job) async {
+  func refresh(_ job: Job) async {
     if await isFresh(for: job) { return }
     var submission = job.submission
     submission.cacheMode = .noCache

@@ -33,7 +33,7 @@ struct JobCompleter: Sendable {
   /// The jobs that have not ended yet.
   struct Left {
     /// Jobs that waited for the load at other instances: the caller ends them in the same way.
-    var gathered: [Load.Waiter] = []
+    var claimedEqual: [Load.Waiter] = []
     /// Jobs with a pending result, in their stored state. Their claims continue.
     var unfinished: [Load.Waiter] = []
   }
@@ -62,11 +62,11 @@ struct JobCompleter: Sendable {
   ///   - entry: a response to store in the cache, in the first transaction.
   ///   - image: an image to store in the job store.
   ///   - releasing: the reservation of an image in the image store. The last transaction releases it.
-  ///   - gathers: whether to claim the jobs that wait for this load at other instances.
+  ///   - claimsEqual: whether to claim the jobs that wait for this load at other instances.
   @discardableResult
   func complete(
     _ waiters: [Load.Waiter], of load: Load, entry: CacheEntry? = nil,
-    image: EmbeddedImage? = nil, releasing: JobID? = nil, gathers: Bool = false,
+    image: EmbeddedImage? = nil, releasing: JobID? = nil, claimsEqual: Bool = false,
     _ ending: (Load.Waiter) -> Ending
   ) async -> Left {
     guard !waiters.isEmpty || entry != nil || releasing != nil else { return Left() }
@@ -75,17 +75,17 @@ struct JobCompleter: Sendable {
     var rest = waiters[...]
     var entry = entry
     var left = Left()
-    var gathered: [ClaimedJob] = []
+    var claimedEqual: [ClaimedJob] = []
     repeat {
       let some = rest.prefix(Self.batch)
       rest = rest.dropFirst(Self.batch)
-      gathered += await complete(
+      claimedEqual += await complete(
         Array(some), entry: entry, image: image, releasing: rest.isEmpty ? releasing : nil,
-        gathers: gathers && rest.isEmpty && !loads.isStopping, common, load.stages,
+        claimsEqual: claimsEqual && rest.isEmpty && !loads.isStopping, common, load.stages,
         &left.unfinished, ending)
       entry = nil
     } while !rest.isEmpty
-    left.gathered = loads.register(gathered, with: load)
+    left.claimedEqual = loads.register(claimedEqual, with: load)
     return left
   }
 
@@ -103,14 +103,14 @@ struct JobCompleter: Sendable {
     var unfinished: [Load.Waiter] = []
     guard !waiters.isEmpty || releasing != nil else { return unfinished }
     _ = await complete(
-      waiters, entry: nil, image: image, releasing: releasing, gathers: false,
+      waiters, entry: nil, image: image, releasing: releasing, claimsEqual: false,
       Common(progress: nil, moment: outcomes.now()), jobs.stages, &unfinished, ending)
     return unfinished
   }
 
   private func complete(
     _ waiters: [Load.Waiter], entry: CacheEntry?, image: EmbeddedImage?, releasing: JobID?,
-    gathers: Bool, _ common: Common, _ stages: LoadStages?, _ unfinished: inout [Load.Waiter],
+    claimsEqual: Bool, _ common: Common, _ stages: LoadStages?, _ unfinished: inout [Load.Waiter],
     _ ending: (Load.Waiter) -> Ending
   ) async -> [ClaimedJob] {
     let began = ContinuousClock.now
@@ -118,23 +118,24 @@ struct JobCompleter: Sendable {
     for waiter in waiters { plans[waiter.job.id] = plan(ending(waiter), for: waiter, common) }
     let ready = plans
     let written = await writer.write(
-      waiters.map(\.claim), entry: entry, image: image, releasing: releasing, gathers: gathers
+      waiters.map(\.claim), entry: entry, image: image, releasing: releasing,
+      claimsEqual: claimsEqual
     ) { job in
       guard let plan = ready[job.id] else { return false }
       if let report = plan.report { job.applyLastReport(report) }
       plan.change(&job)
       return true
     }
-    var gathered: [ClaimedJob] = []
+    var claimedEqual: [ClaimedJob] = []
     var jobs: [Job?] = waiters.map { _ in nil }
     switch written {
     case .durable(let completed):
       publish(completed.jobs, stages?.stages(storedSince: began) ?? [])
-      (gathered, jobs) = (completed.claimedEqual, completed.jobs)
+      (claimedEqual, jobs) = (completed.claimedEqual, completed.jobs)
     case .stopped: break
-    case .noRoom:
+    case .full:
       return await complete(
-        waiters, entry: nil, image: nil, releasing: releasing, gathers: false, common, stages,
+        waiters, entry: nil, image: nil, releasing: releasing, claimsEqual: false, common, stages,
         &unfinished
       ) { _ in .failure(.storageFull) }
     }
@@ -146,7 +147,7 @@ struct JobCompleter: Sendable {
         loads.unregister(waiter)
       }
     }
-    return gathered
+    return claimedEqual
   }
 
   /// Stores the failures of jobs that failed before their load has ended.
@@ -204,7 +205,7 @@ struct CompletionWriter: Sendable {
     /// The transaction is durable.
     case durable(Completed)
     /// The storage is full, so that the image cannot be stored. Nothing was changed.
-    case noRoom
+    case full
     /// The service stops. The jobs run again after the next start.
     case stopped
   }
@@ -214,14 +215,14 @@ struct CompletionWriter: Sendable {
   /// - Parameters: see ``Completion``.
   func write(
     _ claims: [Claim], entry: CacheEntry? = nil, image: EmbeddedImage? = nil,
-    releasing: JobID? = nil, gathers: Bool = false,
+    releasing: JobID? = nil, claimsEqual: Bool = false,
     _ change: @escaping @Sendable (inout Job) -> Bool
   ) async -> Written {
     var completion = Completion(
       claims, by: lease.instance, entry: entry, cacheLimit: cache.limit, releasing: releasing,
       image: image, imageLimit: keeper.limit, change: change)
     completion.lastUse = cache.lastUse
-    completion.claimsEqual = gathers
+    completion.claimsEqual = claimsEqual
     var wait = Duration.milliseconds(50)
     while !loads.isOver {
       do throws(StoreError) {
@@ -235,7 +236,7 @@ struct CompletionWriter: Sendable {
         await keeper.removeLater(completed.evicted)
         return .durable(completed)
       } catch {
-        if error == .full, image != nil { return .noRoom }
+        if error == .full, image != nil { return .full }
         // No other instance has this result, so it is worth retrying.
         log.error("failed to save a job's result, retrying", metadata: ["error": "\(error)"])
         completion.isRepeated = true

@@ -26,7 +26,7 @@ struct Loader: Sendable {
       var wasCut = false
       // The transfer was stopped for a stored response that cannot be used any more.
       if case .fetch(.timeout) = error { wasCut = await requeueJobsWithTimeLeft(load, permits) }
-      await end(load, permits, after: error, gathers: !wasCut)
+      await end(load, permits, after: error, claimsEqual: !wasCut)
     }
     loads.end(load)
   }
@@ -53,39 +53,42 @@ struct Loader: Sendable {
   }
 
   private func end(
-    _ load: Load, _ permits: OriginPermits, after failure: JobFailure, gathers: Bool
+    _ load: Load, _ permits: OriginPermits, after failure: JobFailure, claimsEqual: Bool
   ) async {
     let waiters = await close(load, permits)
     // A load that is cancelled while jobs wait for it: the service stops.
     let isStopped = failure == .fetch(.cancelled)
     let ending = isStopped ? JobCompleter.Ending.requeue : .failure(failure)
     let left = await completer.complete(
-      waiters, of: load, releasing: load.reservation, gathers: gathers && !isStopped
+      waiters, of: load, releasing: load.reservation, claimsEqual: claimsEqual && !isStopped
     ) { _ in ending }
-    guard !left.gathered.isEmpty else { return }
-    await completer.complete(left.gathered, of: load, releasing: load.reservation) { _ in ending }
+    guard !left.claimedEqual.isEmpty else { return }
+    await completer.complete(left.claimedEqual, of: load, releasing: load.reservation) { _ in ending
+    }
   }
 
   private func end(_ load: Load, _ permits: OriginPermits, with loaded: LoadedImage) async {
     let waiters = await close(load, permits)
     var end = await LoadEnd.make(of: loaded, for: load, by: finisher.renderer)
-    var gathered = await self.end(
-      waiters, of: load, &end, gathers: !loaded.replacesTimeout && load.request != nil)
-    if !gathered.isEmpty { gathered = await self.end(gathered, of: load, &end, gathers: false) }
+    var claimedEqual = await self.end(
+      waiters, of: load, &end, claimsEqual: !loaded.replacesTimeout && load.request != nil)
+    if !claimedEqual.isEmpty {
+      claimedEqual = await self.end(claimedEqual, of: load, &end, claimsEqual: false)
+    }
   }
 
   /// - Returns: jobs that waited for this load at other instances.
   private func end(
-    _ waiters: [Load.Waiter], of load: Load, _ end: inout LoadEnd, gathers: Bool
+    _ waiters: [Load.Waiter], of load: Load, _ end: inout LoadEnd, claimsEqual: Bool
   ) async -> [Load.Waiter] {
     let left = await completer.complete(
       waiters, of: load, entry: end.loaded.entry,
       image: end.bundle?.embedded ?? end.loaded.embedded, releasing: load.reservation,
-      gathers: gathers
+      claimsEqual: claimsEqual
     ) { end.ending(of: $0.job) }
     end.loaded.entry = nil
     finisher.begin(left.unfinished, after: load)
-    return left.gathered
+    return left.claimedEqual
   }
 
   private func obtain(
