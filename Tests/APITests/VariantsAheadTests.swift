@@ -39,7 +39,7 @@ struct VariantsAheadTests {
     let query = "variants=%5B%7B%22width%22:0%7D%5D"
     let upload = await client.send(.post, "/jobs/upload?\(query)", [.contentType: "image/png"])
     #expect(upload.mistakes == ["variants invalid_option"])
-    #expect(upload.detail?.hasPrefix("/0/width: Must be a whole number") == true)
+    #expect(upload.detail?.hasPrefix("/0/width: Must be an integer") == true)
   }
 
   @Test("an empty array of variants makes none")

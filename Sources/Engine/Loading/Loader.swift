@@ -94,10 +94,11 @@ struct Loader: Sendable {
   private func obtain(
     _ load: Load, _ permits: OriginPermits, _ refusal: FetchError?
   ) async throws(JobFailure) -> LoadedImage {
+    await load.awaitPredecessor()
     switch load.leader.submission.source {
-    case .url: try await urls.obtain(for: load, permits, refusal: refusal)
-    case .captured(let digest, _, _): try await files.obtain(captured: digest, for: load)
-    case .local(let name): try await files.obtain(local: name, for: load)
+    case .url: return try await urls.obtain(for: load, permits, refusal: refusal)
+    case .captured(let digest, _, _): return try await files.obtain(captured: digest, for: load)
+    case .local(let name): return try await files.obtain(local: name, for: load)
     }
   }
 }

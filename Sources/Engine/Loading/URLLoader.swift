@@ -36,7 +36,6 @@ private struct URLLoad: Sendable {
 
   func obtain() async throws(JobFailure) -> LoadedImage {
     guard let url = job.url else { throw .internal }
-    await load.awaitPredecessor()
     switch await cache.answer(job, at: parts.now()) {
     case .use(let entry, let outcome, let isStale):
       if let loaded = try await reuse(entry, outcome) {
