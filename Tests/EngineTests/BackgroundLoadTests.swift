@@ -118,6 +118,37 @@ struct BackgroundLoadTests {
     }
   }
 
+  @Test("regular images that hang delay only the other jobs of their owner")
+  func hanging() async throws {
+    try await Workshop.open({ $0.isConstrained = true }) { shop in
+      shop.fetcher.answer(low, with: .pieces([ok], total: ok.count))
+      shop.fetcher.answer(url, with: .pieces([ok + [1]], total: ok.count + 1))
+      func submit(_ regular: String, by owner: String) async throws -> JobID {
+        let source = Source.url(SourceURL(regular)!, lowData: SourceURL(low))
+        let new = NewJob(submission: Submission(source: source), priority: .normal)
+        let caller = Caller(owner: Owner(owner), isAdmin: false)
+        return try await shop.engine.submit([new], by: caller, key: nil)[0].id
+      }
+      let count = LowDataReplacer.maxOfOwner + 10
+      var ids: [JobID] = []
+      for number in 0..<count {
+        let hanging = "http://hangs\(number).example/"
+        shop.fetcher.answer(hanging, with: .hangs(after: []))
+        ids.append(try await submit(hanging, by: "me"))
+      }
+      for id in ids { #expect(try await shop.finished(id).image?.variant == .lowData) }
+      let other = Caller(owner: Owner("other"), isAdmin: false)
+      let last = try await submit(url, by: "other")
+      _ = try await shop.engine.wait(last, for: other, until: .finished, atMost: .seconds(10))
+      _ = try await shop.engine.setConstrained(false)
+      try await until {
+        shop.engine.peek(last, for: other)?.job.image?.variant == .regular
+      }
+      let hanging = shop.fetcher.requests.count { $0.url.string.contains("hangs") }
+      #expect(hanging == LowDataReplacer.maxOfOwner)
+    }
+  }
+
   @Test("a regular image is delivered again, and each delivery and request is recorded")
   func delivered() async throws {
     let receiver = Receiver()

@@ -14,6 +14,13 @@ struct LowDataReplacer: Sendable {
   /// The delays before failed replacements are retried.
   let retry: RetryPolicy
 
+  /// Replacements that run at the same time.
+  static let maxRunning = 256
+  /// Replacements of one owner that run at the same time.
+  static let maxOfOwner = 64
+  /// The time without a finished replacement after which an owner's other jobs are skipped.
+  private static let patience = Duration.seconds(5)
+
   /// Runs one pass after the other when the queue asks for it, until the queue is stopped. After a delay, runs a pass over
   /// the failed replacements that can be retried.
   func run(for queue: BackgroundQueue) async {
@@ -42,34 +49,84 @@ struct LowDataReplacer: Sendable {
     }
   }
 
-  /// Runs one pass, until the network is constrained again.
+  /// Runs one pass, until the network is constrained again. If an owner's replacements make no progress, its other jobs
+  /// wait for the next pass, so that they do not delay those of other owners.
   /// - Parameters:
   ///   - chosen: the jobs to retry; nil for all jobs.
   ///   - tries: the number of passes over the failed replacements, including this one.
-  /// - Returns: the failed replacements that will be retried.
+  /// - Returns: the failed and skipped replacements that will be retried.
   @discardableResult
   func replaceAll(_ chosen: LowDataLeft? = nil, tries: Int = 1) async -> LowDataLeft {
-    var left = LowDataLeft()
-    var last: JobID?
-    while !Task.isCancelled, !network.isConstrained, !loader.loads.isStopping {
-      let jobs = await jobs(after: last)
-      guard !jobs.isEmpty else { break }
-      last = jobs.last?.id
-      let failed = await withTaskGroup(of: Failed?.self) { group -> [Failed] in
+    await withTaskGroup(of: Event.self) { group in
+      var pass = Pass()
+      var last: JobID?
+      while !Task.isCancelled, !network.isConstrained, !loader.loads.isStopping {
+        let jobs = await jobs(after: last)
+        guard !jobs.isEmpty else { break }
+        last = jobs.last?.id
         for job in jobs where chosen?.contains(job.id) ?? true {
-          group.addTask { () -> Failed? in
-            await replaceImage(of: job).map { (job: job.id, failure: $0) }
+          guard await waitForCapacity(for: job.owner, &pass, in: &group, tries) else {
+            pass.left.add(job.id, retry.initialBackoff)
+            continue
           }
+          pass.running[job.owner, default: 0] += 1
+          group.addTask { .ended(job, await replaceImage(of: job)) }
         }
-        var failed: [Failed] = []
-        for await job in group { if let job { failed.append(job) } }
-        return failed
       }
-      for (job, failure) in failed {
-        if let pause = pause(after: failure, tries: tries) { left.add(job, pause) }
+      while !pass.running.isEmpty, let event = await group.next() { apply(event, to: &pass, tries) }
+      group.cancelAll()
+      return pass.left
+    }
+  }
+
+  private enum Event: Sendable {
+    case ended(Job, JobFailure?)
+    /// The end of a wait with this number.
+    case waited(Int)
+  }
+
+  private struct Pass {
+    var left = LowDataLeft()
+    /// The running replacements of each owner.
+    var running: [Owner: Int] = [:]
+    /// Owners whose replacements make no progress.
+    var stuck: Set<Owner> = []
+    var waits = 0
+  }
+
+  /// Waits until the owner may start another replacement.
+  /// - Returns: false if none of its replacements ended during ``patience``.
+  private func waitForCapacity(
+    for owner: Owner, _ pass: inout Pass, in group: inout TaskGroup<Event>, _ tries: Int
+  ) async -> Bool {
+    while pass.running.values.reduce(0, +) >= Self.maxRunning, let event = await group.next() {
+      apply(event, to: &pass, tries)
+    }
+    guard pass.running[owner, default: 0] >= Self.maxOfOwner else { return true }
+    guard !pass.stuck.contains(owner) else { return false }
+    pass.waits += 1
+    let number = pass.waits
+    group.addTask {
+      try? await Task.sleep(for: Self.patience)
+      return .waited(number)
+    }
+    while pass.running[owner, default: 0] >= Self.maxOfOwner, let event = await group.next() {
+      apply(event, to: &pass, tries)
+      if case .waited(number) = event {
+        pass.stuck.insert(owner)
+        return false
       }
     }
-    return left
+    return true
+  }
+
+  private func apply(_ event: Event, to pass: inout Pass, _ tries: Int) {
+    guard case .ended(let job, let failure) = event else { return }
+    let running = pass.running[job.owner, default: 1] - 1
+    pass.running[job.owner] = running > 0 ? running : nil
+    if let failure, let pause = pause(after: failure, tries: tries) {
+      pass.left.add(job.id, pause)
+    }
   }
 
   /// The delay before a job's replacement is retried; nil if the job keeps its low-data image.
@@ -80,8 +137,6 @@ struct LowDataReplacer: Sendable {
     }
     return retry.delay(after: failure, tries: tries, allowed: Int.max, dice: 1)
   }
-
-  private typealias Failed = (job: JobID, failure: JobFailure)
 
   /// The next jobs. Retries until the store answers; returns none once cancelled.
   private func jobs(after last: JobID?) async -> [Job] {
