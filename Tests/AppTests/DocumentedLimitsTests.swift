@@ -112,6 +112,7 @@ struct DocumentedLimitsTests {
         "\(fetcher.maxLookups); \(fetcher.maxLookups * LookupQueue.threadsForEach) with abandoned ones",
       "refreshes of stale responses": "\(BackgroundQueue.maxRefreshes)",
       "refreshes that wait": "\(BackgroundQueue.mostWaiting)",
+      "low-data images being replaced": "\(LowDataReplacer.maxRunning)",
       "webhooks being sent": "\(webhooks.atOnce); \(webhooks.perHost) per host",
       "`/events` streams": "\(API.APIConfiguration.maxEventStreams) per client",
       "memory for JSON": "\(API.APIConfiguration().bodyLimits.budget >> 20) MiB",

@@ -60,11 +60,14 @@ struct EqualRequestTests {
       try await until { shop.engine.loads.count == 2 }
       // Loads that begin from here on succeed.
       shop.fetcher.answer(url, with: .pieces([ok], total: nil))
-      let waiting = Set(jobs.map(\.id).filter { !shop.engine.loads.loads(of: $0).isEmpty })
+      // The job of the second load is cancelled first: queued jobs could join it once there is memory.
+      let waiting = shop.engine.loads.all.sorted { $0.waiterCount < $1.waiterCount }
+        .flatMap { $0.waiters.map(\.job.id) }
       #expect((90..<110).contains(waiting.count))
       for id in waiting { _ = try await shop.engine.cancel(id, for: Workshop.me) }
       for job in jobs where !waiting.contains(job.id) {
-        #expect(try await shop.finished(job.id).phase == .success)
+        let job = try await shop.finished(job.id)
+        #expect(job.phase == .success, "\(job.phase) \(job.failure.map { "\($0)" } ?? "")")
       }
       try await until { shop.engine.loads.capacity == WaitingMemory().remainingJobs }
     }
