@@ -141,7 +141,7 @@ public struct ImageOptions: Sendable {
 
   /// A batch submission with the header fields and no jobs. The service validates the fields before any
   /// line is sent. Nil if there are no header fields.
-  var headerSubmission: [UInt8]? {
+  var headersOnlyBatch: [UInt8]? {
     submissionOptions.headers.map { Self.json(HeaderList(defaults: Submission(headers: $0))) }
   }
 

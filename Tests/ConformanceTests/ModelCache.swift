@@ -22,20 +22,20 @@ struct ModelCache {
         $0.matches(request)
       }
     guard let found, let entry = stored[step.query]?[found] else {
-      return (step.mode == "only-if-cached" ? .failed : self.request(step, request, nil), nil)
+      return (step.mode == "only-if-cached" ? .failed : fetch(step, request, nil), nil)
     }
     let freshness = Freshness(of: entry.response, at: now, assigned: nil, fallback: nil)
     if freshness.isFresh, step.mode != "no-cache" {
       return (.cached(from: entry.step), freshness.age)
     }
     if step.mode == "force-cache" { return (.stale(asks: false), freshness.age) }
-    let outcome = self.request(step, request, found)
+    let outcome = fetch(step, request, found)
     let mayBeStale =
       freshness.permitsStaleWhileRevalidating || outcome == .failed && freshness.permitsStaleIfError
     return (mayBeStale ? .stale(asks: true) : outcome, nil)
   }
 
-  private mutating func request(_ step: Step, _ request: [Field], _ found: Int?) -> Expected {
+  private mutating func fetch(_ step: Step, _ request: [Field], _ found: Int?) -> Expected {
     let conditions =
       found.flatMap { stored[step.query]?[$0] }.map { Validation.conditions(for: $0.response) }
       ?? []

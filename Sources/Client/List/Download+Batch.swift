@@ -9,7 +9,7 @@ extension Download {
     if let defaults = options.defaults { path += "&defaults=\(Self.percentEncoded(defaults))" }
     // The key makes the service return the same batch if an earlier attempt had arrived.
     let key = String(UInt64.random(in: .min ... .max), radix: 36)
-    let body = options.headerSubmission
+    let body = options.headersOnlyBatch
     let request = ServiceConnection.Request(
       method: "POST", path: path,
       fields: ["Idempotency-Key: get-\(key)"] + (body == nil ? ["Content-Length: 0"] : []),
