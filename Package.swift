@@ -25,6 +25,11 @@ let house: [SwiftSetting] =
     .enableUpcomingFeature("NonisolatedNonsendingByDefault"),
   ]
 
+/// The folders of CCodecs, whose files include each other's headers by name alone.
+let codecFolders: [CSetting] = [
+  "avif", "bmp", "gif", "heic", "jpeg", "jxl", "pixels", "png", "shared", "webp",
+].map { .headerSearchPath($0) }
+
 /// The parts of the dashboard's page, which the target joins.
 let dashboard: [Resource] = [
   "dashboard.html", "dashboard.css", "words.js", "access.js", "order.js", "export.js", "address.js",
@@ -130,7 +135,7 @@ let package = Package(
     .systemLibrary(name: "CYAML", pkgConfig: "yaml-0.1", providers: [.apt(["libyaml-dev"])]),
     .target(
       name: "CCodecs",
-      cSettings: [.unsafeFlags(["-O2", "-Wall", "-Wextra", "-Werror"])],
+      cSettings: codecFolders + [.unsafeFlags(["-O2", "-Wall", "-Wextra", "-Werror"])],
       linkerSettings: [
         "avif", "de265", "jpeg", "jxl", "lcms2", "m", "png", "webp", "webpdemux", "webpmux",
         "z",

@@ -22,10 +22,11 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         sources = HERE.parent / "Sources" / "CCodecs"
+        includes = [f"-I{folder}" for folder in sources.iterdir()]
         subprocess.run(
-            ["cc", "-O2", "-Wno-attributes", f"-I{sources}/include", f"-I{sources}", "-o", folder / "previews",
-             HERE / "codec" / "previews.c", *sources.glob("*.c"),
-             "-lavif", "-ljpeg", "-llcms2", "-lpng", "-lwebp", "-lz", "-lm"],
+            ["cc", "-O2", "-Wno-attributes", *includes, "-o", folder / "previews",
+             HERE / "codec" / "previews.c", *sources.glob("*/*.c"),
+             *(f"-l{name}" for name in ("avif", "de265", "jpeg", "jxl", "lcms2", "m", "png", "webp", "webpdemux", "webpmux", "z"))],
             check=True)
         for megapixels, size in ((2, (1600, 1250)), (12, (4000, 3000))):
             file = folder / f"progressive-{megapixels}-MP.jpg"

@@ -1,9 +1,7 @@
 // Measures the cost of previews and placeholders. Decodes one progressive JPEG or interlaced PNG with this service's
 // readers, with a preview of each scan and without. For the placeholder it reads as many pixels as a decode does.
 //
-//   clang -O2 -ISources/CCodecs/include -ISources/CCodecs -o previews Benchmarks/codec/previews.c \
-//     Sources/CCodecs/*.c -ljpeg -lpng -lz
-//   ./previews photo.jpg 20
+// Benchmarks/previews.py compiles and runs it: previews photo.jpg 20
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

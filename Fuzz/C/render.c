@@ -27,8 +27,8 @@
 #define kernel_across_lines plain_kernel_across_lines
 #undef __x86_64__
 void resampler_close(Resampler *resampler);
-#include "../../Sources/CCodecs/resampler.c"
-#include "../../Sources/CCodecs/resampler_kernels.c"
+#include "../../Sources/CCodecs/pixels/resampler.c"
+#include "../../Sources/CCodecs/pixels/resampler_kernels.c"
 #undef resampler_open
 #undef resampler_close
 #undef resampler_push

@@ -20,7 +20,7 @@ private let targets: [String: Target] = [
 ]
 
 @_cdecl("LLVMFuzzerTestOneInput")
-public func fuzzOne(_ start: UnsafePointer<UInt8>?, _ count: Int) -> CInt {
+package func fuzzOne(_ start: UnsafePointer<UInt8>?, _ count: Int) -> CInt {
   chosen(Array(UnsafeBufferPointer(start: start, count: count)))
   return 0
 }

@@ -1,7 +1,7 @@
-public import Jobs
+package import Jobs
 
 /// The batch operations that the API needs from the job engine. A batch of another owner is treated as unknown.
-public protocol BatchService: Sendable {
+package protocol BatchService: Sendable {
   /// Creates a batch durably; it accepts lines from then on. If an earlier batch has the same `key`, returns that
   /// batch, even if the owner may create no new ones.
   func createBatch(_ new: NewBatch, by caller: Caller, key: IdempotencyKey?)

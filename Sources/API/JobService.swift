@@ -1,8 +1,8 @@
-public import Jobs
+package import Jobs
 
 /// The job operations that the API needs from the job engine. A job of another owner is treated as unknown
 /// (`.unknownJob`).
-public protocol JobService: BatchService {
+package protocol JobService: BatchService {
   /// The job from memory, without waiting. Returns nil if it is not there: use ``job(_:for:)``.
   func peek(_ id: JobID, for caller: Caller) -> JobSnapshot?
 

@@ -1,10 +1,10 @@
 internal import CMalloc
 
 /// Settings of glibc's allocator that return freed memory to the system after a burst of work.
-public enum Allocator {
+package enum Allocator {
   /// Applies the settings. Call it before the first thread starts: once eight threads have allocated memory, glibc uses
   /// eight arenas per core and ignores M_ARENA_MAX.
-  public static func configure() {
+  package static func configure() {
     // Each arena retains the memory that was freed in it.
     mallopt(M_ARENA_MAX, 2)
     // Blocks of 1 MiB or more, such as variants, are mapped separately and unmapped when freed. By default glibc raises

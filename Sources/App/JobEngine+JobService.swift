@@ -1,5 +1,5 @@
-public import API
-public import Engine
+package import API
+package import Engine
 
 /// The engine serves the API's requests.
 extension JobEngine: JobService {}

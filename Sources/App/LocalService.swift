@@ -7,12 +7,12 @@ internal import Logging
 ///
 /// The service listens on a free loopback port and accepts only a random token. Its data is in a temporary folder, which
 /// is deleted when the command ends.
-public enum LocalService {
+package enum LocalService {
   /// The address of the service and the token for its requests.
-  public struct Endpoint: Sendable {
+  package struct Endpoint: Sendable {
     /// `http://127.0.0.1:40123`
-    public let address: String
-    public let token: String
+    package let address: String
+    package let token: String
   }
 
   /// Runs `body` while the service runs, and returns its result.
@@ -21,7 +21,7 @@ public enum LocalService {
   ///   - configuration: as for `serve`. Its settings for listening, tokens and storage are replaced.
   ///   - body: called once the service answers requests. It gets the results of jobs from the API; the log contains only
   ///     errors of the service.
-  public static func run<Outcome: Sendable>(
+  package static func run<Outcome: Sendable>(
     _ configuration: Configuration,
     _ body: @escaping @Sendable (Endpoint) async -> Outcome
   ) async throws(StartError) -> Outcome {

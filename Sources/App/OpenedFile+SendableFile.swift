@@ -1,5 +1,5 @@
-public import HTTP
-public import Store
+package import HTTP
+package import Store
 
 /// Lets the HTTP server send a stored image with sendfile(2), without copying it into the process.
 extension OpenedFile: SendableFile {}

@@ -2,15 +2,15 @@ internal import Foundation
 internal import Glibc
 
 /// The health check of the `health` command: one HTTP request to a service on this machine, over a plain socket.
-public enum Probe {
+package enum Probe {
   /// Why the check failed.
-  public struct Failure: Error, CustomStringConvertible {
+  package struct Failure: Error, CustomStringConvertible {
     /// One line of text.
-    public let description: String
+    package let description: String
   }
 
   /// Sends a GET request and waits up to two seconds for status 200. With TLS it only checks that a connection opens.
-  public static func check(_ path: String, of server: Configuration.Server) throws(Failure) {
+  package static func check(_ path: String, of server: Configuration.Server) throws(Failure) {
     let descriptor = try connect(to: server)
     defer { close(descriptor) }
     guard server.tls.certificate == nil else { return }

@@ -1,6 +1,6 @@
 internal import Executors
 internal import Glibc
-public import Logging
+package import Logging
 internal import Metrics
 internal import UnixSignals
 
@@ -21,7 +21,7 @@ internal import UnixSignals
 // Most of it runs once, on the main task. `LogWriter` has its own thread; `Service` runs the periodic tasks.
 
 /// Why the service did not start, or had to stop.
-public enum StartError: Error, Sendable, Equatable {
+package enum StartError: Error, Sendable, Equatable {
   /// The operator can fix it. The text says what is wrong and where.
   case operatorMistake(String)
   /// A store can't be used at the moment. The text says which, and why.
@@ -31,9 +31,9 @@ public enum StartError: Error, Sendable, Equatable {
 }
 
 /// Runs the service with a configuration, until a signal or for the duration of a closure.
-public enum Service {
+package enum Service {
   /// The reason why no command can run on this machine; nil if there is none.
-  public static var startProblem: String? { canStartThreads(8) ? nil : noThreadsMessage }
+  package static var startProblem: String? { canStartThreads(8) ? nil : noThreadsMessage }
 
   /// Serves until SIGTERM or SIGINT. A second signal ends the process at once; accepted jobs are not lost.
   ///
@@ -41,7 +41,7 @@ public enum Service {
   /// the terminal was closed.
   ///
   /// - Parameter read: reads the configuration again.
-  public static func run(
+  package static func run(
     _ configuration: Configuration, log: Logger,
     read: @escaping @Sendable () throws(Configuration.Mistakes) -> Configuration
   ) async throws(StartError) {
@@ -111,7 +111,7 @@ public enum Service {
   /// Checks the configuration and the files that it names, without starting the service.
   ///
   /// - Returns: Warnings about settings that are valid but have no effect, one line each.
-  public static func check(_ configuration: Configuration) throws(StartError) -> [String] {
+  package static func check(_ configuration: Configuration) throws(StartError) -> [String] {
     let placeholders = configuration.placeholders
     if placeholders.loading != nil || placeholders.failure != nil {
       let quiet = Logger(label: "imagefetch") { _ in SwiftLogNoOpLogHandler() }

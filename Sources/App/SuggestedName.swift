@@ -1,7 +1,7 @@
 internal import API
 
 /// Returns the known name that is most similar to a misspelled one; nil if none is similar.
-public func suggestedName(for name: String, among names: [String]) -> String? {
+package func suggestedName(for name: String, among names: [String]) -> String? {
   Suggestion.name(for: name, among: names)
 }
 

@@ -1,21 +1,21 @@
-public import Executors
-public import Jobs
+package import Executors
+package import Jobs
 
 /// Lets the engine use a `ThreadPool` as its decode threads. Each task or worker has its own lane in the pool.
 extension ThreadPool: ComputeThreads {
-  public func lane(at priority: Priority) -> any TaskLane { lane(priority: priority.level) }
+  package func lane(at priority: Priority) -> any TaskLane { lane(priority: priority.level) }
 
-  public func workerLane(at priority: Priority) -> any WorkerLane {
+  package func workerLane(at priority: Priority) -> any WorkerLane {
     serialLane(priority: priority.level)
   }
 }
 
 extension ThreadPool.Lane: ComputeLane {
-  public func move(to priority: Priority) { setPriority(priority.level) }
+  package func move(to priority: Priority) { setPriority(priority.level) }
 }
 
 extension ThreadPool.SerialLane: ComputeLane {
-  public func move(to priority: Priority) { setPriority(priority.level) }
+  package func move(to priority: Priority) { setPriority(priority.level) }
 }
 
 extension Priority {

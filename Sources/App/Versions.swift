@@ -8,9 +8,9 @@ internal import Store
 internal import YAML
 
 /// The versions of imagefetch and of every linked library, as printed by `imagefetch version`.
-public enum Versions {
+package enum Versions {
   /// Names and versions, imagefetch first.
-  public static var all: [(name: String, version: String)] {
+  package static var all: [(name: String, version: String)] {
     [
       ("imagefetch", App.buildVersion),
       ("libavif", CodecLibraries.avifVersion),

@@ -1,10 +1,10 @@
 internal import API
-public import Foundation
+package import Foundation
 
 /// A URL of `GET /image` that the command `imagefetch sign` signs.
-public struct ViewURL: Sendable {
+package struct ViewURL: Sendable {
   /// Why the URL can't be signed.
-  public enum Refusal: Error, Sendable, Equatable {
+  package enum Refusal: Error, Sendable, Equatable {
     /// The text is neither a URL of `GET /image` nor the URL of an image.
     case notAURL
     /// `server` is not an http or https URL, or the text already contains a server.
@@ -26,7 +26,7 @@ public struct ViewURL: Sendable {
   ///
   /// - Parameter server: the service's URL, such as `https://img.example`. Only allowed with the URL of an image.
   /// - Throws: `notAURL`, `unusableServer`, `unknownMember`.
-  public init(_ text: String, server: String? = nil) throws(Refusal) {
+  package init(_ text: String, server: String? = nil) throws(Refusal) {
     guard !text.utf8.contains(where: { $0 <= 0x20 || $0 >= 0x7F }) else { throw .notAURL }
     let address = text.prefixMatch(of: #/https?://[^/?#]+/#).map { String($0.output) } ?? ""
     let rest = text.dropFirst(address.count).prefix { $0 != "#" }
@@ -59,7 +59,7 @@ public struct ViewURL: Sendable {
   ///
   /// - Parameter expires: when the URL stops being valid, rounded down to whole seconds.
   /// - Throws: `noKey`.
-  public func signed(
+  package func signed(
     by configuration: Configuration, expires: Date
   ) throws(Refusal) -> String {
     let signature = ViewSignature(keys: configuration.view.keys)

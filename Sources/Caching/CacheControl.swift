@@ -1,7 +1,7 @@
 /// The `Cache-Control` directives of a request or a response (RFC 9111 section 5.2). Unknown directives are ignored.
-public struct CacheControl: Sendable, Equatable {
+package struct CacheControl: Sendable, Equatable {
   /// The known directives, from RFC 9111, RFC 5861 and RFC 8246.
-  public enum Directive: String, Sendable, CaseIterable {
+  package enum Directive: String, Sendable, CaseIterable {
     case maxAge = "max-age"
     case sharedMaxAge = "s-maxage"
     case maxStale = "max-stale"
@@ -24,7 +24,7 @@ public struct CacheControl: Sendable, Equatable {
   private var arguments: [Directive: [String?]] = [:]
 
   /// Parses the directives of all `Cache-Control` lines.
-  public init(_ fields: [Field]) {
+  package init(_ fields: [Field]) {
     for member in fields.members("cache-control") {
       let parts = member.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
       // The grammar does not allow blanks around `=`. The directive is used nevertheless, so that `no-store =1` forbids
@@ -39,24 +39,24 @@ public struct CacheControl: Sendable, Equatable {
   }
 
   /// Whether the directive is present, with or without an argument.
-  public func has(_ directive: Directive) -> Bool { arguments[directive] != nil }
+  package func has(_ directive: Directive) -> Bool { arguments[directive] != nil }
 
   /// The directive's argument in seconds, quoted or not, at most 2^31; nil if the directive is absent.
   ///
   /// If the directive occurs several times, the first is used. An argument that is not a number counts as 0, because section
   /// 4.2.1 treats such responses as stale.
-  public func seconds(_ directive: Directive) -> Int? {
+  package func seconds(_ directive: Directive) -> Int? {
     guard let first = arguments[directive]?.first else { return nil }
     return first.flatMap { DeltaSeconds.read(FieldList.unquoted($0) ?? $0) } ?? 0
   }
 
   /// Whether a `no-cache` or `private` applies to the whole response and not only to listed fields.
-  public func concernsAll(_ directive: Directive) -> Bool {
+  package func concernsAll(_ directive: Directive) -> Bool {
     arguments[directive]?.contains { Self.names($0).isEmpty } ?? false
   }
 
   /// The names of the fields, in lower case, that a `no-cache` or `private` lists (sections 5.2.2.4 and 5.2.2.7).
-  public func fieldNames(_ directive: Directive) -> Set<String> {
+  package func fieldNames(_ directive: Directive) -> Set<String> {
     Set(arguments[directive]?.flatMap(Self.names) ?? [])
   }
 

@@ -10,12 +10,12 @@
 // 5. `CacheControl`, `FieldList`, `DeltaSeconds`, `HTTPDate`: parsing.
 
 /// A header field of a request or a response.
-public struct Field: Sendable, Hashable, Codable {
+package struct Field: Sendable, Hashable, Codable {
   /// The name as received. Comparisons ignore case.
-  public var name: String
-  public var value: String
+  package var name: String
+  package var value: String
 
-  public init(name: String, value: String) {
+  package init(name: String, value: String) {
     self.name = name
     self.value = value
   }

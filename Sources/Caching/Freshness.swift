@@ -1,24 +1,24 @@
 /// The age of a stored response at a given time, and how it may be used (RFC 9111 section 4.2).
-public struct Freshness: Sendable, Equatable {
+package struct Freshness: Sendable, Equatable {
   /// How long the response is fresh: 0…2^31 seconds.
-  public var lifetime: Int
+  package var lifetime: Int
   /// The response's age: 0…2^31 seconds (section 4.2.3).
-  public var age: Int
+  package var age: Int
   /// Whether the response may be used without validation: younger than its lifetime, and without `no-cache`.
-  public var isFresh: Bool
+  package var isFresh: Bool
   /// When the response becomes stale, in milliseconds since the Unix epoch; nil if it always needs validation.
-  public var freshUntil: Int64?
+  package var freshUntil: Int64?
   /// Whether the response must be validated before each use (`no-cache`).
-  public var needsValidation: Bool
+  package var needsValidation: Bool
   /// Whether the stale response may be used if the origin can't be reached (section 4.2.4). False with `must-revalidate`,
   /// `proxy-revalidate`, `s-maxage` or `no-cache`.
-  public var permitsStale: Bool
+  package var permitsStale: Bool
   /// Whether the stale response may be used now while it is validated (RFC 5861 section 3).
-  public var permitsStaleWhileRevalidating: Bool
+  package var permitsStaleWhileRevalidating: Bool
   /// Whether the stale response may be used now after an error (RFC 5861 section 4).
-  public var permitsStaleIfError: Bool
+  package var permitsStaleIfError: Bool
   /// Whether the response does not change while it is fresh (RFC 8246).
-  public var isImmutable: Bool
+  package var isImmutable: Bool
 
   /// Evaluates a response. If it does not state its lifetime, `assigned` applies, then the lifetime stored with it, then
   /// `fallback`.
@@ -28,7 +28,7 @@ public struct Freshness: Sendable, Equatable {
   ///   - assigned: the lifetime in seconds that the requesting job assigns.
   ///   - fallback: the lifetime in seconds that the operator assigns; nil for section 4.2.2's heuristic. It also limits a
   ///     lifetime that another job stored with the response.
-  public init(of response: StoredResponse, at now: Int64, assigned: Int?, fallback: Int?) {
+  package init(of response: StoredResponse, at now: Int64, assigned: Int?, fallback: Int?) {
     let control = CacheControl(response.fields)
     let initialAge = Self.initialAge(response)
     lifetime = DeltaSeconds.saturated(

@@ -1,16 +1,16 @@
 /// A date in a header field (RFC 9110 section 5.6.7), in whole seconds.
-public struct HTTPDate: Hashable, Sendable {
+package struct HTTPDate: Hashable, Sendable {
   /// Seconds since 1970-01-01T00:00:00Z.
-  public let seconds: Int64
+  package let seconds: Int64
 
   /// The date of a time in milliseconds since the Unix epoch. Fractions of a second are dropped. Times outside the years
   /// 1970 to 9999 are moved to the nearest time inside.
-  public init(milliseconds: Int64) {
+  package init(milliseconds: Int64) {
     seconds = min(max(milliseconds, 0), 253_402_300_799_999) / 1000
   }
 
   /// Milliseconds since the Unix epoch.
-  public var milliseconds: Int64 { seconds * 1000 }
+  package var milliseconds: Int64 { seconds * 1000 }
 
   /// Parses a date in one of three forms: IMF-fixdate, RFC 850 or asctime.
   ///
@@ -18,7 +18,7 @@ public struct HTTPDate: Hashable, Sendable {
   /// means the latest such year that is at most 50 years after `now`.
   /// - Parameter now: milliseconds since the Unix epoch.
   /// - Returns: Nil for any other text, and for times before 1970.
-  public init?(_ text: String, now: Int64) {
+  package init?(_ text: String, now: Int64) {
     let words = text.split(separator: " ", omittingEmptySubsequences: false)
     let date =
       DateText(fixed: words) ?? DateText(asctime: words)
@@ -36,7 +36,7 @@ extension HTTPDate: CustomStringConvertible {
   private static let weekdays = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"]
 
   /// The preferred form: `Sun, 06 Nov 1994 08:49:37 GMT`.
-  public var description: String {
+  package var description: String {
     let date = CivilDay(sinceEpoch: seconds / 86_400)
     let time = Int(seconds % 86_400)
     let weekday = Self.weekdays[Int(seconds / 86_400 % 7)]

@@ -1,7 +1,7 @@
 /// Selects the stored response for a request (RFC 9111 section 4.1).
-public enum Selection {
+package enum Selection {
   /// The index of the newest matching response, by `Date` and then by the time when it was received; nil if none matches.
-  public static func newest(
+  package static func newest(
     of stored: [StoredResponse], where fits: (StoredResponse) -> Bool = { _ in true }
   ) -> Int? {
     stored.indices.filter { fits(stored[$0]) }.max { a, b in

@@ -1,11 +1,11 @@
 /// A redirect that led to a stored response (RFC 9110 section 15.4).
-public struct StoredRedirect: Sendable, Equatable, Codable {
+package struct StoredRedirect: Sendable, Equatable, Codable {
   /// 301, 302, 303, 307 or 308.
-  public let status: Int
+  package let status: Int
   /// The redirect with only the fields that control its caching.
-  public let response: StoredResponse
+  package let response: StoredResponse
   /// Whether the request for it carried the client's fields. A redirect to another origin drops them.
-  public let hadFields: Bool
+  package let hadFields: Bool
 
   /// - Parameters:
   ///   - client: the client's fields, whether or not the request carried them.
@@ -13,7 +13,7 @@ public struct StoredRedirect: Sendable, Equatable, Codable {
   ///   - fields: the header fields of the redirect.
   ///   - requestTime: when the request was sent, in milliseconds since the Unix epoch.
   ///   - responseTime: when the response's header section was received, in milliseconds since the Unix epoch.
-  public init(
+  package init(
     status: Int, to client: [Field], hadFields: Bool, fields: [Field], requestTime: Int64,
     responseTime: Int64
   ) {
@@ -35,25 +35,25 @@ public struct StoredRedirect: Sendable, Equatable, Codable {
 }
 
 /// The redirects that led to a stored response. The response may be used only if each redirect may be used too.
-public struct StoredPath: Sendable, Equatable, Codable {
+package struct StoredPath: Sendable, Equatable, Codable {
   /// The redirects, first to last.
-  public var redirects: [StoredRedirect]
+  package var redirects: [StoredRedirect]
   /// Whether the last request carried the client's fields.
-  public var hadFields: Bool
+  package var hadFields: Bool
 
-  public init(redirects: [StoredRedirect], hadFields: Bool) {
+  package init(redirects: [StoredRedirect], hadFields: Bool) {
     self.redirects = redirects
     self.hadFields = hadFields
   }
 
   /// The path without redirects.
-  public static let direct = StoredPath(redirects: [], hadFields: true)
+  package static let direct = StoredPath(redirects: [], hadFields: true)
 
   /// Whether a shared cache may store the response and the redirects that led to it.
   /// - Parameters:
   ///   - status: the status of the response.
   ///   - client: the client's fields.
-  public func permitsStoring(
+  package func permitsStoring(
     _ response: StoredResponse, status: Int, client: [Field]
   ) -> Bool {
     redirects.allSatisfy { redirect in
@@ -66,27 +66,27 @@ public struct StoredPath: Sendable, Equatable, Codable {
   }
 
   /// Whether each response on the path declares itself shareable, see ``Storing/isShareable(_:)``.
-  public func isShareable(_ response: StoredResponse) -> Bool {
+  package func isShareable(_ response: StoredResponse) -> Bool {
     redirects.allSatisfy { Storing.isShareable($0.response.fields) }
       && Storing.isShareable(response.fields)
   }
 
   /// Whether each response on the path has `public`, see ``Storing/isPublic(_:)``.
-  public func isPublic(_ response: StoredResponse) -> Bool {
+  package func isPublic(_ response: StoredResponse) -> Bool {
     redirects.allSatisfy { Storing.isPublic($0.response.fields) }
       && Storing.isPublic(response.fields)
   }
 
   /// Whether any request on the path carried the client's fields.
-  public var everHadFields: Bool { hadFields || redirects.contains(where: \.hadFields) }
+  package var everHadFields: Bool { hadFields || redirects.contains(where: \.hadFields) }
 
   /// Whether the response and all redirects match the request (RFC 9111 section 4.1).
-  public func matches(_ response: StoredResponse, client: [Field]) -> Bool {
+  package func matches(_ response: StoredResponse, client: [Field]) -> Bool {
     redirects.allSatisfy { $0.matches(client) } && response.matches(hadFields ? client : [])
   }
 
   /// Identifies a stored response among those for the same URL. A response replaces a stored one with an equal selector.
-  public func selector(of response: StoredResponse) -> String {
+  package func selector(of response: StoredResponse) -> String {
     let ways = redirects.enumerated().filter { !$0.element.response.selector.isEmpty }
     guard !ways.isEmpty else { return response.selector }
     return ways.map { "\($0.offset)\n\($0.element.response.selector)\n" }.joined()
@@ -99,7 +99,7 @@ extension Freshness {
   /// of the response.
   ///
   /// `assigned` can only shorten the operator's `fallback` for redirects that do not state a lifetime.
-  public init(
+  package init(
     of response: StoredResponse, over path: StoredPath, at now: Int64, assigned: Int?,
     fallback: Int?
   ) {

@@ -1,18 +1,18 @@
 /// A response in the cache (RFC 9111 section 3). Times are milliseconds since the Unix epoch.
-public struct StoredResponse: Sendable, Equatable, Codable {
+package struct StoredResponse: Sendable, Equatable, Codable {
   /// The response's header fields, except those that section 3.1 excludes: connection-specific fields and those listed by a
   /// qualified `no-cache` or `private`. That section keeps `Set-Cookie`. There is always a `Date`.
-  public var fields: [Field]
+  package var fields: [Field]
   /// When the request was sent.
-  public var requestTime: Int64
+  package var requestTime: Int64
   /// When the response's header section was received.
-  public var responseTime: Int64
+  package var responseTime: Int64
   /// The request's fields that `Vary` names, sorted by name.
-  public var selecting: [SelectingField]
+  package var selecting: [SelectingField]
   /// The lifetime in seconds that the fetching job assigned, for a response that does not state one; nil for none.
-  public var assignedLifetime: Int?
+  package var assignedLifetime: Int?
 
-  public init(
+  package init(
     to request: [Field], fields: [Field], requestTime: Int64, responseTime: Int64,
     assignedLifetime: Int?
   ) {
@@ -29,10 +29,10 @@ public struct StoredResponse: Sendable, Equatable, Codable {
   }
 
   /// The value of `ETag`; nil if there is none.
-  public var entityTag: String? { fields.first("etag").flatMap { $0.isEmpty ? nil : $0 } }
+  package var entityTag: String? { fields.first("etag").flatMap { $0.isEmpty ? nil : $0 } }
 
   /// `Last-Modified` in milliseconds since the Unix epoch; nil if it is absent or invalid.
-  public var lastModified: Int64? { date("last-modified") }
+  package var lastModified: Int64? { date("last-modified") }
 
   /// When the origin generated the response: its `Date`, or the time of receipt if `Date` is invalid.
   var generated: Int64 { date("date") ?? responseTime }

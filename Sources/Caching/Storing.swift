@@ -1,10 +1,10 @@
 /// Decides which responses may be stored (RFC 9111 section 3).
-public enum Storing {
+package enum Storing {
   /// Whether a shared cache may store this response to a GET request. Partial responses (206) are never stored.
   ///
   /// A request with `Cookie` is treated like one with `Authorization` (section 3.5), because both can select a private
   /// response. A response with `Vary: *` is not stored, because it could never be used.
-  public static func permits(request: [Field], response: [Field], status: Int) -> Bool {
+  package static func permits(request: [Field], response: [Field], status: Int) -> Bool {
     let control = CacheControl(response)
     guard 200...299 ~= status, status != 206, !Vary(response).isAny,
       !CacheControl(request).has(.noStore), !forbids(control, status: status)
@@ -17,7 +17,7 @@ public enum Storing {
   ///
   /// 301 and 308 are heuristically cacheable. The other statuses need an explicit lifetime (RFC 9110 section 15.4);
   /// `public` alone does not state one.
-  public static func permits(redirect: [Field], status: Int, to request: [Field]) -> Bool {
+  package static func permits(redirect: [Field], status: Int, to request: [Field]) -> Bool {
     let control = CacheControl(redirect)
     guard !Vary(redirect).isAny, !CacheControl(request).has(.noStore),
       !forbids(control, status: status), permitsCredentials(in: request, control)
@@ -33,10 +33,10 @@ public enum Storing {
   ///
   /// That requires `public`. A response that is shareable only because of `s-maxage` or `must-revalidate` must be validated
   /// when it is stale (RFC 9111 sections 5.2.2.2 and 5.2.2.10).
-  public static func isPublic(_ response: [Field]) -> Bool { CacheControl(response).has(.public) }
+  package static func isPublic(_ response: [Field]) -> Bool { CacheControl(response).has(.public) }
 
   /// Whether the response declares itself shareable (`public` or `s-maxage`), whatever credentials its request carried.
-  public static func isShareable(_ response: [Field]) -> Bool {
+  package static func isShareable(_ response: [Field]) -> Bool {
     let control = CacheControl(response)
     return control.has(.public) || control.has(.sharedMaxAge)
   }

@@ -1,8 +1,8 @@
 /// Asks the origin whether a stored response is still current (RFC 9111 section 4.3).
-public enum Validation {
+package enum Validation {
   /// The fields `If-None-Match` and `If-Modified-Since` for the validators of the response, unchanged (section 4.3.1). Empty
   /// if the response has no validator.
-  public static func conditions(for response: StoredResponse) -> [Field] {
+  package static func conditions(for response: StoredResponse) -> [Field] {
     var conditions: [Field] = []
     if let tag = response.entityTag {
       conditions.append(Field(name: "If-None-Match", value: tag))
@@ -17,7 +17,7 @@ public enum Validation {
   ///
   /// - Returns: Nil if the 304 does not match the stored response: it has another entity tag, or another `Last-Modified` if
   ///   there are no tags.
-  public static func freshen(
+  package static func freshen(
     _ stored: StoredResponse, with fields: [Field], requestTime: Int64, responseTime: Int64
   ) -> StoredResponse? {
     var updates = StoredResponse.kept(fields).filter { !unchanging.contains($0.name.lowercased()) }

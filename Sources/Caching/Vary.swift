@@ -1,18 +1,18 @@
 /// A request field that selects a stored response, because `Vary` names it (RFC 9111 section 4.1).
-public struct SelectingField: Sendable, Hashable, Codable {
+package struct SelectingField: Sendable, Hashable, Codable {
   /// In lower case.
-  public var name: String
+  package var name: String
   /// The normalized value of all lines; nil if the request lacks the field.
-  public var value: String?
+  package var value: String?
 
-  public init(name: String, value: String?) {
+  package init(name: String, value: String?) {
     self.name = name
     self.value = value
   }
 
   /// Reads the field from a request.
   /// - Parameter name: in lower case.
-  public init(name: String, of request: [Field]) {
+  package init(name: String, of request: [Field]) {
     self.init(name: name, value: Vary.normalized(request, name))
   }
 }
@@ -51,7 +51,7 @@ struct Vary {
 extension StoredResponse {
   /// Whether the response matches the request: the fields that `Vary` names are equal. A response with `Vary: *` never
   /// matches.
-  public func matches(_ request: [Field]) -> Bool {
+  package func matches(_ request: [Field]) -> Bool {
     let vary = Vary(fields)
     // A 304 response may have added names to `Vary` whose values were not stored.
     guard !vary.isAny, Set(vary.names).isSubset(of: selecting.map(\.name)) else { return false }
@@ -59,7 +59,7 @@ extension StoredResponse {
   }
 
   /// Identifies a stored response among those for the same URL. A response replaces a stored one with an equal selector.
-  public var selector: String {
+  package var selector: String {
     if Vary(fields).isAny { return "*" }
     return selecting.map { field in field.value.map { "\(field.name): \($0)" } ?? field.name }
       .joined(separator: "\n")

@@ -1,15 +1,15 @@
 internal import FoundationEssentials
 
 /// The options for every image of a run, in the API's terms.
-public struct ImageOptions: Sendable {
+package struct ImageOptions: Sendable {
   /// How the image is fitted to width and height.
-  public enum Fit: String, Sendable, CaseIterable {
+  package enum Fit: String, Sendable, CaseIterable {
     case contain, cover, fill
     case scaleDown = "scale-down"
   }
 
   /// The formats that images can be saved in.
-  public enum Format: String, Sendable, CaseIterable {
+  package enum Format: String, Sendable, CaseIterable {
     case jpeg, png, webp, avif
 
     /// - Parameter ending: A file extension without its dot. Nil if images cannot be saved in that
@@ -21,7 +21,7 @@ public struct ImageOptions: Sendable {
   }
 
   /// The Fetch standard's cache modes.
-  public enum CacheMode: String, Sendable, CaseIterable {
+  package enum CacheMode: String, Sendable, CaseIterable {
     case standard = "default"
     case noStore = "no-store"
     case reload
@@ -31,38 +31,38 @@ public struct ImageOptions: Sendable {
   }
 
   /// The API's job priorities.
-  public enum Priority: String, Sendable, CaseIterable {
+  package enum Priority: String, Sendable, CaseIterable {
     case veryLow = "very_low"
     case low, normal, high
     case veryHigh = "very_high"
   }
 
-  public var width: Int?
-  public var height: Int?
-  public var fit: Fit?
-  public var format: Format?
-  public var quality: Int?
+  package var width: Int?
+  package var height: Int?
+  package var fit: Fit?
+  package var format: Format?
+  package var quality: Int?
   /// Six hexadecimal digits.
-  public var background: String?
-  public var dpr: Double?
+  package var background: String?
+  package var dpr: Double?
   /// Whether all frames of an animation are kept.
-  public var isAnimated = false
-  public var cache: CacheMode?
-  public var priority: Priority?
-  public var headers: [HeaderField] = []
-  public var tags: [String] = []
+  package var isAnimated = false
+  package var cache: CacheMode?
+  package var priority: Priority?
+  package var headers: [HeaderField] = []
+  package var tags: [String] = []
 
   /// No options.
-  public init() {}
+  package init() {}
 
   /// A header field for the origin.
-  public struct HeaderField: Sendable, Equatable {
+  package struct HeaderField: Sendable, Equatable {
     let name: String
     let value: String
 
     /// - Parameter line: `Name: value`.
     /// - Returns: Nil if the line has another form.
-    public init?(_ line: String) {
+    package init?(_ line: String) {
       guard let colon = line.utf8.firstIndex(of: UInt8(ascii: ":")) else { return nil }
       let name = line[..<colon]
       let value = line[line.index(after: colon)...].drop { $0 == " " || $0 == "\t" }

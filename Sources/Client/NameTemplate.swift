@@ -4,7 +4,7 @@
 /// Only letters and digits of all scripts, `.`, `-` and `_` of a URL are used
 /// (``FileName/part(_:atMost:)``). No URL can therefore name a file outside the folder, a hidden file
 /// or a command's option.
-public struct NameTemplate: Sendable, Equatable {
+package struct NameTemplate: Sendable, Equatable {
   /// The placeholders, written in braces.
   enum Placeholder: String, CaseIterable {
     /// The URL's host, without its port.
@@ -22,8 +22,8 @@ public struct NameTemplate: Sendable, Equatable {
   }
 
   /// Why a text is not a valid template; shown to the user.
-  public struct Mistake: Error, Equatable {
-    public let text: String
+  package struct Mistake: Error, Equatable {
+    package let text: String
   }
 
   private enum Part: Equatable {
@@ -40,7 +40,7 @@ public struct NameTemplate: Sendable, Equatable {
 
   /// - Throws: `Mistake` if the path leaves the folder, a placeholder is unknown, or the extension
   ///   would come from the URL.
-  public init(_ text: String) throws(Mistake) {
+  package init(_ text: String) throws(Mistake) {
     guard 1...512 ~= text.utf8.count, !text.utf8.contains(where: { $0 < 0x20 || $0 == 0x7F }) else {
       throw Mistake(text: "The name must be a relative path of 1 to 512 bytes.")
     }

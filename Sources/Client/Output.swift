@@ -1,7 +1,7 @@
 internal import Glibc
 
 /// Where images are saved.
-public enum Output: Sendable, Equatable {
+package enum Output: Sendable, Equatable {
   /// Into a folder, under names that do not exist there yet.
   case folder(String)
   /// Into one file, which is replaced if it exists.
@@ -10,7 +10,7 @@ public enum Output: Sendable, Equatable {
   case standardOutput
 
   /// Why an output cannot be used.
-  public enum Mistake: Error, Equatable {
+  package enum Mistake: Error, Equatable {
     /// There may be several images, but the output takes one.
     case oneOnly(String)
     /// The output cannot be used; the text is for the user.
@@ -21,7 +21,7 @@ public enum Output: Sendable, Equatable {
   ///   - text: The argument of `-o`; nil for the working directory. With a slash at its end it is a folder,
   ///     which is created when the first image is saved.
   ///   - isMany: Whether there may be more than one image.
-  public init(_ text: String?, isMany: Bool) throws(Mistake) {
+  package init(_ text: String?, isMany: Bool) throws(Mistake) {
     switch text {
     case nil: self = .folder(".")
     case "-": self = .standardOutput

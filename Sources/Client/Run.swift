@@ -20,28 +20,28 @@ internal import Synchronization
 ///
 /// Each thread carries one URL at a time from its submission to its file. There are never more threads than
 /// URLs.
-public final class Run: Sendable {
+package final class Run: Sendable {
   /// What to fetch, through which service, and where to save it.
-  public struct Settings: Sendable {
-    public var address: ServiceAddress
+  package struct Settings: Sendable {
+    package var address: ServiceAddress
     /// The sources of URLs, in the order in which they are used.
-    public var sources: [Source]
-    public var output: Output
+    package var sources: [Source]
+    package var output: Output
     /// How files in a folder are named. Nil: by the last part of the URL's path.
-    public var template: NameTemplate?
+    package var template: NameTemplate?
     /// Whether a URL is skipped if its file exists in the folder.
-    public var skipsExisting = false
-    public var options: ImageOptions
+    package var skipsExisting = false
+    package var options: ImageOptions
     /// The number of jobs that run at once.
-    public var parallel: Int
+    package var parallel: Int
     /// Whether only failures are printed.
-    public var isQuiet: Bool
+    package var isQuiet: Bool
     /// Whether outcomes are printed as JSON.
-    public var isJSON = false
+    package var isJSON = false
     /// The environment variables. `TERM`, `NO_COLOR` and the locale are used.
-    public var environment: [String: String]
+    package var environment: [String: String]
 
-    public init(
+    package init(
       address: ServiceAddress, sources: [Source], output: Output,
       options: ImageOptions = ImageOptions(),
       parallel: Int = 32, isQuiet: Bool = false, environment: [String: String] = [:]
@@ -53,13 +53,13 @@ public final class Run: Sendable {
   }
 
   /// A source of URLs.
-  public enum Source: Sendable {
+  package enum Source: Sendable {
     case url(String)
     case list(URLList)
   }
 
   /// How the run ended.
-  public enum Ending: Sendable, Equatable {
+  package enum Ending: Sendable, Equatable {
     /// Every URL was processed.
     case complete(failed: Int)
     /// The service rejects an option of the command line.
@@ -95,7 +95,7 @@ public final class Run: Sendable {
   private let state = Mutex(State())
 
   /// Prepares a run. No request is sent yet.
-  public init(_ settings: Settings) {
+  package init(_ settings: Settings) {
     self.settings = settings
     let sources = Sources(settings.sources)
     self.sources = sources
@@ -125,7 +125,7 @@ public final class Run: Sendable {
   }
 
   /// Runs until all URLs are processed or the run ends early.
-  public func run() async -> Ending {
+  package func run() async -> Ending {
     // If the reader of the output closes it, writing must fail instead of ending the process.
     signal(SIGPIPE, SIG_IGN)
     if display != nil { startThread(named: "count") { [sources] in sources.count() } }
@@ -140,14 +140,14 @@ public final class Run: Sendable {
   }
 
   /// Starts nothing more, cancels the running jobs at a remote service, and ends ``run()``.
-  public func interrupt() { endRun(.interrupted) }
+  package func interrupt() { endRun(.interrupted) }
 
   /// Prints lines above the bars.
   /// - Returns: False if there is no progress display.
-  public func show(_ lines: String) -> Bool { display?.show(lines) ?? false }
+  package func show(_ lines: String) -> Bool { display?.show(lines) ?? false }
 
   /// Makes the terminal's cursor visible again. For a process that ends at once.
-  public func restoreCursor() {
+  package func restoreCursor() {
     if display != nil { try? Descriptor.write(Screen.cursor, to: STDERR_FILENO) }
   }
 }

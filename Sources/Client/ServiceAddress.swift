@@ -1,5 +1,5 @@
 /// The address of a service and the token for it.
-public struct ServiceAddress: Sendable {
+package struct ServiceAddress: Sendable {
   /// For example `http://127.0.0.1:8080`, without a slash at its end.
   let base: String
   /// Sent as `Authorization: Bearer …`.
@@ -19,7 +19,7 @@ public struct ServiceAddress: Sendable {
   ///   - token: Nil for a service without tokens.
   ///   - isOurs: Whether the service runs in this process.
   /// - Returns: Nil if `base` is not such a URL, or has a query, fragment or user.
-  public init?(_ base: String, token: String?, isOurs: Bool = false) {
+  package init?(_ base: String, token: String?, isOurs: Bool = false) {
     let lowercase = base.lowercased()
     guard lowercase.hasPrefix("http://") || lowercase.hasPrefix("https://"),
       base.utf8.allSatisfy({ 0x21...0x7E ~= $0 }), !base.contains(where: { "@?#\\".contains($0) }),
@@ -33,7 +33,7 @@ public struct ServiceAddress: Sendable {
   }
 
   /// Whether the text can be a bearer token (RFC 6750 section 2.1) of at most 4,096 bytes.
-  public static func isToken(_ text: String) -> Bool {
+  package static func isToken(_ text: String) -> Bool {
     1...4096 ~= text.utf8.count && text.utf8.allSatisfy { 0x21...0x7E ~= $0 }
   }
 }

@@ -2,10 +2,10 @@ internal import Glibc
 internal import Synchronization
 
 /// A list of URLs, one per line, from a file or standard input.
-public final class URLList: Sendable {
+package final class URLList: Sendable {
   /// Why the list cannot be read; shown to the user.
-  public struct Mistake: Error, Equatable {
-    public let text: String
+  package struct Mistake: Error, Equatable {
+    package let text: String
   }
 
   let descriptor: Int32
@@ -13,7 +13,7 @@ public final class URLList: Sendable {
   let name: String
 
   /// - Parameter path: A file's path; `-` for standard input.
-  public init(_ path: String) throws(Mistake) {
+  package init(_ path: String) throws(Mistake) {
     name = path
     descriptor = path == "-" ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC)
     guard descriptor >= 0 else {

@@ -2,7 +2,7 @@
 ///
 /// The build copies the file's bytes into the module. It is a module of its own because the bytes take long to compile.
 /// `Routes` serves them at `/openapi.yaml`. There is no state and no thread.
-public enum OpenAPIDocument {
+package enum OpenAPIDocument {
   /// The bytes of the document, UTF-8.
-  public static var bytes: [UInt8] { PackageResources.openapi_yaml }
+  package static var bytes: [UInt8] { PackageResources.openapi_yaml }
 }

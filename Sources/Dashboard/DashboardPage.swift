@@ -7,15 +7,15 @@ internal import FoundationEssentials
 /// security policy. The document is made once; it has no state and runs on the caller's thread.
 ///
 /// Reading order: `dashboard.html`, then `main.js`, which names the other scripts.
-public struct DashboardPage: Sendable {
+package struct DashboardPage: Sendable {
   /// The document, UTF-8.
-  public let bytes: [UInt8]
+  package let bytes: [UInt8]
   /// The value of `Content-Security-Policy`. It allows only the document's own script and style (by digest) and requests
   /// to its own service. Scripts can't turn text into markup.
-  public let contentSecurityPolicy: String
+  package let contentSecurityPolicy: String
 
   /// - Parameter version: shown next to the name. Characters other than letters, digits and ` .-+()` are removed.
-  public init(version: String) {
+  package init(version: String) {
     let plain = version.filter { $0.isLetter || $0.isNumber || " .-+()".contains($0) }
     self.init(
       markup: Self.inserting(

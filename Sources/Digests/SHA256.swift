@@ -7,23 +7,23 @@ internal import CCrypto
 /// A SHA-256 (FIPS 180-4) of bytes that may be added in several pieces, computed by OpenSSL's libcrypto.
 ///
 /// It is a value type: a copy and the original continue independently.
-public struct SHA256: Sendable {
+package struct SHA256: Sendable {
   private var state = State()
 
   /// A hash of zero bytes.
-  public init() {}
+  package init() {}
 
   /// Appends bytes to the hashed data.
-  public mutating func update(data: some Collection<UInt8>) {
+  package mutating func update(data: some Collection<UInt8>) {
     if !isKnownUniquelyReferenced(&state) { state = State(state) }
     data.withBytes(state.add)
   }
 
   /// The 32 bytes of the hash so far. More bytes may follow.
-  public func finalize() -> [UInt8] { State(state).finish() }
+  package func finalize() -> [UInt8] { State(state).finish() }
 
   /// The 32 bytes of the hash of `data`.
-  public static func hash(data: some Collection<UInt8>) -> [UInt8] {
+  package static func hash(data: some Collection<UInt8>) -> [UInt8] {
     data.withBytes { bytes in
       State.result {
         EVP_Digest(bytes.baseAddress, bytes.count, $0, nil, Algorithm.sha256.method, nil)
@@ -33,11 +33,11 @@ public struct SHA256: Sendable {
 }
 
 /// HMAC (RFC 2104) with SHA-256: authentication codes that only the holder of the key can compute.
-public enum HMACSHA256 {
+package enum HMACSHA256 {
   /// The 32 bytes of the code for `data`.
   ///
   /// - Parameter key: of any length.
-  public static func authenticationCode(
+  package static func authenticationCode(
     for data: some Collection<UInt8>, key: some Collection<UInt8>
   ) -> [UInt8] {
     data.withBytes { data in

@@ -1,4 +1,4 @@
-public import Jobs
+package import Jobs
 internal import Logging
 
 /// Operations on many jobs of a batch at once. Each transaction changes at most ``portion`` jobs, so that other writers
@@ -8,7 +8,7 @@ extension JobEngine {
   private static let portion = 500
 
   /// Cancels a batch. No job of the batch starts after this returns; its jobs are cancelled in the background.
-  public func cancel(batch id: BatchID, for caller: Caller) async throws(JobsError) -> Batch {
+  package func cancel(batch id: BatchID, for caller: Caller) async throws(JobsError) -> Batch {
     _ = try await batch(id, for: caller)
     let batch = try await withStore { () async throws(StoreError) in try await store.cancel(id) }
     guard let batch else { throw .unknownBatch }
@@ -22,7 +22,7 @@ extension JobEngine {
   ///   idempotency key is removed too, so that the client can send the batch again. Nil for other batches.
   /// - Throws: `.unknownBatch` if there is no such batch, or if more than `lines` lines were received meanwhile; the
   ///   batch stays then.
-  public func purge(
+  package func purge(
     batch id: BatchID, refusedAfter lines: Int?, for caller: Caller
   ) async throws(JobsError) {
     _ = try await batch(id, for: caller)
@@ -40,7 +40,7 @@ extension JobEngine {
   /// queued stay queued.
   ///
   /// - Parameter codes: the failure codes to retry; empty: all failures that may succeed without a change.
-  public func retry(
+  package func retry(
     batch id: BatchID, codes: Set<FailureCode>, for caller: Caller
   ) async throws(JobsError) -> Batch {
     let batch = try await batch(id, for: caller)

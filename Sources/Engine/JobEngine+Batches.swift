@@ -1,4 +1,4 @@
-public import Jobs
+package import Jobs
 
 /// Batches: sets of jobs that the store keeps and counts. Their jobs are queued by the thousand and not published one
 /// by one. This process knows a job of a batch once a worker claims it or a client reads it.
@@ -7,7 +7,7 @@ extension JobEngine {
   ///
   /// - Parameter key: a repeated request with the same key returns the batch that the first one created.
   /// - Throws: `.keyReused` if the key was used with another request; `.tooManyBatches`.
-  public func createBatch(
+  package func createBatch(
     _ new: NewBatch, by caller: Caller, key: IdempotencyKey?
   ) async throws(JobsError) -> BegunBatch {
     try requireAccepting()
@@ -41,7 +41,7 @@ extension JobEngine {
   }
 
   /// Stores lines of a batch. Their jobs may start at once, before later lines arrive.
-  public func add(
+  package func add(
     _ new: NewLines, to batch: Batch, by caller: Caller
   ) async throws(JobsError) -> Batch {
     try requireAccepting()
@@ -94,7 +94,7 @@ extension JobEngine {
   }
 
   /// Closes a batch: no more lines can be added.
-  public func close(_ id: BatchID, for caller: Caller) async throws(JobsError) -> Batch {
+  package func close(_ id: BatchID, for caller: Caller) async throws(JobsError) -> Batch {
     _ = try await batch(id, for: caller)
     let batch = try await withStore { () async throws(StoreError) in try await store.close(id) }
     return try checked(batch, caller)
@@ -102,14 +102,14 @@ extension JobEngine {
 
   /// Deletes a batch that received `lines` lines, none of them a valid job. Does nothing if more lines were
   /// received meanwhile.
-  public func deleteEmptyBatch(_ id: BatchID, after lines: Int) async throws(JobsError) {
+  package func deleteEmptyBatch(_ id: BatchID, after lines: Int) async throws(JobsError) {
     try await withStore { () async throws(StoreError) in
       try await store.deleteUnused(id, after: lines)
     }
   }
 
   /// Returns the batch as it is now.
-  public func batch(_ id: BatchID, for caller: Caller) async throws(JobsError) -> Batch {
+  package func batch(_ id: BatchID, for caller: Caller) async throws(JobsError) -> Batch {
     try checked(
       try await withStore { () async throws(StoreError) in try await store.batch(id) }, caller)
   }
@@ -122,12 +122,12 @@ extension JobEngine {
   }
 
   /// Returns the batches that match the query, newest first.
-  public func batches(_ query: BatchQuery) async throws(JobsError) -> BatchPage {
+  package func batches(_ query: BatchQuery) async throws(JobsError) -> BatchPage {
     try await withStore { () async throws(StoreError) in try await store.batches(query) }
   }
 
   /// Returns the results of lines of a batch. The caller has checked that the client may see the batch.
-  public func results(_ query: ResultQuery) async throws(JobsError) -> BatchResults {
+  package func results(_ query: ResultQuery) async throws(JobsError) -> BatchResults {
     let results = try await withStore { () async throws(StoreError) in
       try await store.results(query)
     }
@@ -137,7 +137,7 @@ extension JobEngine {
 
   /// Returns the batch once its revision differs from `revision` (nil: once the batch is over), or once `limit` has
   /// passed.
-  public func wait(
+  package func wait(
     _ id: BatchID, for caller: Caller, beyond revision: Int?, atMost limit: Duration
   ) async throws(JobsError) -> Batch {
     @Sendable func isThere(_ batch: Batch) -> Bool {
@@ -165,7 +165,7 @@ extension JobEngine {
   }
 
   /// Returns a stream of the batch's state now and after each change. Yields nil and ends once the batch is deleted.
-  public func follow(_ id: BatchID) -> AsyncStream<Batch?> { batchWatches.follow(id) }
+  package func follow(_ id: BatchID) -> AsyncStream<Batch?> { batchWatches.follow(id) }
 }
 
 extension RejectedLine {

@@ -1,11 +1,11 @@
-public import Jobs
+package import Jobs
 internal import Logging
 internal import Synchronization
 
 /// Operations that change a job.
 extension JobEngine {
   /// Cancels the job. A job that has finished stays as it is.
-  public func cancel(
+  package func cancel(
     _ id: JobID, for caller: Caller, ifVersion expected: [Int]? = nil
   ) async throws(JobsError) -> JobSnapshot {
     let job = try await job(id, for: caller).job
@@ -21,7 +21,7 @@ extension JobEngine {
   /// Purges the job, its partial transfer and its cache entries, and its image unless another job has the same.
   ///
   /// - Throws: `.versionDiffers` if the job has none of the versions in `expected`.
-  public func purge(
+  package func purge(
     _ id: JobID, for caller: Caller, ifVersion expected: [Int]? = nil
   ) async throws(JobsError) {
     let seen = try await job(id, for: caller).job
@@ -135,7 +135,7 @@ extension JobEngine {
   }
 
   /// Changes priority and tags. Nil leaves the value unchanged.
-  public func edit(
+  package func edit(
     _ id: JobID, for caller: Caller, priority: Priority?, tags: [String]?,
     ifVersion expected: [Int]? = nil
   ) async throws(JobsError) -> JobSnapshot {
@@ -149,7 +149,7 @@ extension JobEngine {
 
   /// Queues a failed or cancelled job again, and a successful job whose image is no longer stored. Other jobs stay as
   /// they are.
-  public func refetch(
+  package func refetch(
     _ id: JobID, for caller: Caller, ifVersion expected: [Int]? = nil
   ) async throws(JobsError) -> JobSnapshot {
     let found = try await job(id, for: caller).job
@@ -235,7 +235,7 @@ extension JobEngine {
 /// The cache and the network, for operators.
 extension JobEngine {
   /// Returns the size of the cache, and its hits, revalidations and misses summed over all live instances.
-  public func cacheCounts() async throws(JobsError) -> CacheCounts {
+  package func cacheCounts() async throws(JobsError) -> CacheCounts {
     try await withStore { () async throws(StoreError) in
       var counts = try await cache.counts()
       for other in try await store.presentInstances() where other.instance != membership.instance {
@@ -251,7 +251,7 @@ extension JobEngine {
   /// Deletes cache entries of one URL, or all of them. Jobs keep their images.
   /// - Parameter url: nil: everything.
   /// - Returns: the number of deleted responses and variants.
-  public func deleteFromCache(_ url: SourceURL?) async throws(JobsError) -> Int {
+  package func deleteFromCache(_ url: SourceURL?) async throws(JobsError) -> Int {
     let removed = try await withStore { () async throws(StoreError) in
       try await cache.deleteEntries(of: url)
     }
@@ -263,11 +263,11 @@ extension JobEngine {
   }
 
   /// Whether low-data images are loaded instead of the regular ones.
-  public var isConstrained: Bool { network.isConstrained }
+  package var isConstrained: Bool { network.isConstrained }
 
   /// Sets whether the network is constrained. When it no longer is, regular images replace the low-data ones in the
   /// background.
-  public func setConstrained(_ isConstrained: Bool) async throws(JobsError) {
+  package func setConstrained(_ isConstrained: Bool) async throws(JobsError) {
     if !membership.isAlone {
       try await withStore { () async throws(StoreError) in
         try await store.setConstrained(isConstrained)

@@ -1,72 +1,72 @@
-public import Jobs
+package import Jobs
 
 extension JobEngine {
   /// The engine's settings, as the operator configured them.
-  public struct Configuration: Sendable {
+  package struct Configuration: Sendable {
     /// Number of workers: loads that run at the same time.
-    public var workers = 64
+    package var workers = 64
     /// Queued jobs. Above this limit submissions are refused.
-    public var maxQueued = 100_000
+    package var maxQueued = 100_000
     /// After the store reported a full queue, submissions are refused for this long without asking the store again,
     /// unless a job has left the queue.
-    public var refusalDuration: Duration = .milliseconds(200)
+    package var refusalDuration: Duration = .milliseconds(200)
     /// Owners whose tokens limit the bytes fetched per day, at the start of the service.
-    public var limitedOwners: Set<Owner> = []
+    package var limitedOwners: Set<Owner> = []
     /// Queued jobs of batches. Above this limit no lines are accepted.
-    public var maxQueuedLines = 4_000_000
+    package var maxQueuedLines = 4_000_000
     /// Bytes of the records of all jobs, queued or finished. Above this limit submissions are refused.
-    public var maxRecordBytes = 4_000_000_000
+    package var maxRecordBytes = 4_000_000_000
     /// Unfinished batches of one owner. Above this limit no batch can be created.
-    public var maxBatches = 1_000
+    package var maxBatches = 1_000
     /// Undelivered messages of one owner. Above this limit jobs and batches with a webhook are refused.
-    public var maxWaitingMessages = 100_000
+    package var maxWaitingMessages = 100_000
     /// An open batch that receives no lines for this long is closed.
-    public var batchIdle: Duration = .seconds(3600)
+    package var batchIdle: Duration = .seconds(3600)
     /// How long a finished job is kept, unless the job sets its own `retention`.
-    public var retention: Duration = .seconds(3600)
+    package var retention: Duration = .seconds(3600)
     /// How long an idempotency key is stored, at least, even if its jobs are purged earlier.
-    public var idempotencyTTL: Duration = .seconds(86_400)
+    package var idempotencyTTL: Duration = .seconds(86_400)
     /// When failed loads are tried again.
-    public var retry = RetryPolicy()
+    package var retry = RetryPolicy()
     /// Time for a whole transfer. A job can only set a shorter one.
-    public var timeout: Duration = .seconds(60)
+    package var timeout: Duration = .seconds(60)
     /// Time for all deliveries of a job together, from the start of the first one.
-    public var deliverTimeout: Duration = .seconds(300)
+    package var deliverTimeout: Duration = .seconds(300)
     /// Bytes of one image. A job can only set a lower limit.
-    public var maxBytes = 32 << 20
+    package var maxBytes = 32 << 20
     /// Limits of decoding. `maxMemory` also limits what all decodes together may use.
-    public var limits = DecodeLimits()
+    package var limits = DecodeLimits()
     /// The lease of this process: if it is not renewed within this time, other instances may take its jobs over. It is
     /// renewed six times as often.
-    public var lease: Duration = .seconds(8)
+    package var lease: Duration = .seconds(8)
     /// The name and the release of this process, for display.
-    public var name: String?
-    public var version: String?
+    package var name: String?
+    package var version: String?
     /// Bytes of all stored images.
-    public var maxStoredBytes = 10_000_000_000
+    package var maxStoredBytes = 10_000_000_000
     /// Whether the network is constrained: low-data images are preferred.
-    public var isConstrained = false
+    package var isConstrained = false
     /// Jobs whose newest state is cached in memory, about 1.5 KB each. Up to twice as many are held.
-    public var snapshotCapacity = 16_384
+    package var snapshotCapacity = 16_384
 
     /// Transfers at the same time to one origin.
-    public var maxPerOrigin = 6
+    package var maxPerOrigin = 6
     /// New requests per second to one origin; 0: no limit.
-    public var requestsPerSecondPerOrigin = 0.0
+    package var requestsPerSecondPerOrigin = 0.0
     /// Variants rendered at the same time.
-    public var renderingsAtOnce = 2
+    package var renderingsAtOnce = 2
     /// Variants that wait to be rendered. Above this limit requests for variants are refused.
-    public var maxWaitingRenderings = 256
+    package var maxWaitingRenderings = 256
     /// Images of the operator's that are returned as placeholders. For the others the service draws one.
-    public var placeholders: [Placeholder: PlaceholderImage] = [:]
-    public var cache = CacheConfiguration()
+    package var placeholders: [Placeholder: PlaceholderImage] = [:]
+    package var cache = CacheConfiguration()
     /// When and how it is checked whether images can be decoded.
-    public var canary = CanaryRules()
+    package var canary = CanaryRules()
     /// Which jobs are traced; nil: none.
-    public var tracing: TraceRules?
+    package var tracing: TraceRules?
 
     /// The defaults.
-    public init() {}
+    package init() {}
   }
 }
 

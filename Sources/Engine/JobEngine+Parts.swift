@@ -1,34 +1,34 @@
-public import Jobs
+package import Jobs
 
 extension JobEngine {
   /// The adapters that the engine works with.
-  public struct Parts: Sendable {
+  package struct Parts: Sendable {
     /// Stores jobs and cache entries.
-    public var store: any JobStore & CacheStore
+    package var store: any JobStore & CacheStore
     /// Stores the bytes of images.
-    public var images: any ImageStore
+    package var images: any ImageStore
     /// Holds images while they are received, and partial transfers.
-    public var spool: any ImageSpool
+    package var spool: any ImageSpool
     /// Fetches images from origins.
-    public var fetcher: any ImageFetcher
+    package var fetcher: any ImageFetcher
     /// Decodes images.
-    public var codec: any ImageCodec
+    package var codec: any ImageCodec
     /// Renders variants; nil: variants are not offered.
-    public var renderer: (any ImageRenderer)?
+    package var renderer: (any ImageRenderer)?
     /// Opens local images; nil: there are none.
-    public var locals: (any LocalImages)?
+    package var locals: (any LocalImages)?
     /// Reads previews from other instances; nil: they can't be reached.
-    public var peers: (any InstancePeers)?
+    package var peers: (any InstancePeers)?
     /// Sends webhook messages; nil: webhooks are off.
-    public var webhooks: Webhooks?
+    package var webhooks: Webhooks?
     /// Uploads images for `deliver`; nil: deliveries are off.
-    public var destinations: (any ImageDestinations)?
+    package var destinations: (any ImageDestinations)?
     /// Receives the end of each job and its stages; nil: tracing is off.
-    public var tracer: (any JobTracer)?
+    package var tracer: (any JobTracer)?
     /// Threads on which hashing, decoding and file access may block.
-    public var threads: any ComputeThreads
+    package var threads: any ComputeThreads
 
-    public init(
+    package init(
       store: any JobStore & CacheStore, images: any ImageStore,
       spool: any ImageSpool,
       fetcher: any ImageFetcher, codec: any ImageCodec,
@@ -52,15 +52,15 @@ extension JobEngine {
     }
   }
   /// The parts that send webhook messages.
-  public struct Webhooks: Sendable {
+  package struct Webhooks: Sendable {
     /// Sends one request.
-    public var client: any WebhookClient
+    package var client: any WebhookClient
     /// Timing and limits of the requests.
-    public var rules: WebhookRules
+    package var rules: WebhookRules
     /// Returns the request body of a message: the same bytes for every try.
-    public var body: @Sendable (WebhookMessage) -> [UInt8]
+    package var body: @Sendable (WebhookMessage) -> [UInt8]
 
-    public init(
+    package init(
       client: any WebhookClient, rules: WebhookRules,
       body: @escaping @Sendable (WebhookMessage) -> [UInt8]
     ) {

@@ -1,17 +1,17 @@
-public import Jobs
+package import Jobs
 
 /// Operations that only read.
 extension JobEngine {
   /// Returns the job if it is in memory and the caller may see it. Nil does not mean that the job is unknown: use
   /// ``job(_:for:)`` then.
-  public func peek(_ id: JobID, for caller: Caller) -> JobSnapshot? {
+  package func peek(_ id: JobID, for caller: Caller) -> JobSnapshot? {
     guard let snapshot = snapshots.current(id), caller.sees(snapshot.job), isAlive(snapshot.job)
     else { return nil }
     return snapshot
   }
 
   /// Returns the job as it is now, from memory or from the store.
-  public func job(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot {
+  package func job(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot {
     if let snapshot = snapshots.current(id) { return try checked(snapshot, caller) }
     let found: Job?
     do throws(JobsError) {
@@ -29,7 +29,7 @@ extension JobEngine {
   }
 
   /// Returns the reason why a queued job, or a job whose image is loaded, waits; nil for any other job. Reads memory only.
-  public func waiting(of job: Job) -> WaitingFor? {
+  package func waiting(of job: Job) -> WaitingFor? {
     if job.phase == .loading, let pending = job.pending {
       return WaitingFor(pending.isRendered(for: job.submission) ? .deliver : .render, origin: nil)
     }
@@ -47,13 +47,13 @@ extension JobEngine {
 
   /// Returns the newest preview of a job that is loaded here; nil if there is none. The caller has checked that the
   /// client may see the job.
-  public func preview(of id: JobID) -> Preview? {
+  package func preview(of id: JobID) -> Preview? {
     loads.loads(of: id).lazy.compactMap(\.tracker.preview).first
   }
 
   /// Returns the newest preview of a job that another instance loads; nil if there is none or that instance can't be
   /// reached.
-  public func remotePreview(of id: JobID, authorization: String?) async -> Preview? {
+  package func remotePreview(of id: JobID, authorization: String?) async -> Preview? {
     guard let peers, loads.loads(of: id).isEmpty,
       let address = try? await store.address(ofLoading: id)
     else { return nil }
@@ -61,7 +61,7 @@ extension JobEngine {
   }
 
   /// Returns the jobs that match the query, newest first.
-  public func jobs(_ query: JobQuery) async throws(JobsError) -> JobPage {
+  package func jobs(_ query: JobQuery) async throws(JobsError) -> JobPage {
     var wanted = query
     wanted.hostSpelling = query.host.map { fetcher.canonicalSpelling(of: $0) }
     var page = try await withStore { [wanted] () async throws(StoreError) in
@@ -82,7 +82,7 @@ extension JobEngine {
   }
 
   /// Returns the job once the condition is met or `limit` has passed.
-  public func wait(
+  package func wait(
     _ id: JobID, for caller: Caller, until goal: WaitCondition, atMost limit: Duration
   ) async throws(JobsError) -> JobSnapshot {
     let deadline = ContinuousClock.now + limit
@@ -99,12 +99,12 @@ extension JobEngine {
   }
 
   /// Moves bytes out of memory into a temporary file, which is deleted when it is no longer open.
-  public func file(_ bytes: [UInt8]) async throws(JobsError) -> StoredBytes {
+  package func file(_ bytes: [UInt8]) async throws(JobsError) -> StoredBytes {
     try await withStore { () async throws(StoreError) in try await spool.unnamedFile(bytes) }
   }
 
   /// Returns an image's bytes; nil if they are no longer stored. Bytes that are often read come from memory.
-  public func openImage(_ digest: ImageDigest) async throws(JobsError) -> StoredBytes? {
+  package func openImage(_ digest: ImageDigest) async throws(JobsError) -> StoredBytes? {
     try await withStore { () async throws(StoreError) in try await opener.open(digest) }
   }
 }

@@ -1,4 +1,4 @@
-public import Jobs
+package import Jobs
 internal import Logging
 internal import Synchronization
 internal import Waiting
@@ -9,7 +9,7 @@ extension JobEngine {
   ///
   /// - Parameter onReady: called once submissions are accepted.
   /// - Throws: if the store can't be read at the start.
-  public func run(onReady: () -> Void = {}) async throws(StoreError) {
+  package func run(onReady: () -> Void = {}) async throws(StoreError) {
     try await lease.begin()
     let instance = membership.instance
     let news = membership.events(for: instance)
@@ -107,7 +107,7 @@ extension JobEngine {
 
   /// Refuses new jobs, waits up to `limit` for the running ones, and queues the rest again. ``run(onReady:)`` returns
   /// within a second after that. Jobs that could not be queued again are recovered by the next start.
-  public func drain(within limit: Duration) async {
+  package func drain(within limit: Duration) async {
     let deadline = ContinuousClock.now + limit
     lifecycle.withLock { $0 = .draining }
     background.stop()
@@ -126,7 +126,7 @@ extension JobEngine {
 
   /// Updates the gauges that need a count in the store. If counting takes longer than two seconds, they keep their last
   /// values, so that reading the metrics never takes long.
-  public func observe() async {
+  package func observe() async {
     membership.metrics.observe(
       configuration.name, release: configuration.version, leads: lease.leads)
     await sharedCount.run(atMost: .seconds(2)) { [self] in await count() }

@@ -1,4 +1,4 @@
-public import Jobs
+package import Jobs
 internal import Logging
 
 /// Events between this process and the other instances that share the store.
@@ -143,7 +143,7 @@ extension JobEngine {
 /// The instances, for operators.
 extension JobEngine {
   /// Returns the instances whose lease is valid, the leading one first.
-  public func instances() async throws(JobsError) -> [PresentInstance] {
+  package func instances() async throws(JobsError) -> [PresentInstance] {
     let present = try await withStore { () async throws(StoreError) in
       try await store.presentInstances()
     }
@@ -157,16 +157,16 @@ extension JobEngine {
   }
 
   /// Publishes this instance's activity of one time step to the instances that share the store.
-  public func record(_ step: Activity.Step) async throws(StoreError) {
+  package func record(_ step: Activity.Step) async throws(StoreError) {
     guard !store.isExclusive else { return }
     try await store.record(step, cache.ownCounts, of: membership.instance)
   }
 
   /// Returns the activity of all instances; nil in an exclusive store.
-  public func activity() async throws(JobsError) -> Activity? {
+  package func activity() async throws(JobsError) -> Activity? {
     try await withStore { () async throws(StoreError) in try await store.activity() }
   }
 
   /// The identity of this process in the cluster.
-  public var instance: Instance { membership.instance }
+  package var instance: Instance { membership.instance }
 }

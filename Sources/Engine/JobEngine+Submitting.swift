@@ -1,11 +1,11 @@
-public import Jobs
+package import Jobs
 
 /// Submission of new jobs.
 extension JobEngine {
   /// Accepts jobs, all or none. They are durable when this returns.
   ///
   /// - Parameter key: a repeated request with the same key returns the jobs of the first one.
-  public func submit(
+  package func submit(
     _ jobs: [NewJob], by caller: Caller, key: IdempotencyKey?
   ) async throws(JobsError) -> [SubmittedJob] {
     try requireAccepting()
@@ -186,7 +186,7 @@ extension JobEngine {
   }
 
   /// Returns a staging file for an image that a client is about to upload.
-  public func beginCapture(by owner: Owner) async throws(JobsError) -> any ImageCapture {
+  package func beginCapture(by owner: Owner) async throws(JobsError) -> any ImageCapture {
     try requireAccepting()
     try storage.requireSpace()
     let staged = try await withStore { () async throws(StoreError) in try await spool.stage() }
@@ -196,7 +196,7 @@ extension JobEngine {
 
   /// Accepts a job for an uploaded image, and makes the image durable with it. The source of `new` is the image that
   /// ``ImageCapture/finish()`` returned.
-  public func submit(
+  package func submit(
     captured capture: any ImageCapture, as new: NewJob, by caller: Caller, key: IdempotencyKey?
   ) async throws(JobsError) -> SubmittedJob {
     guard let capture = capture as? StagedCapture, let image = capture.image else {

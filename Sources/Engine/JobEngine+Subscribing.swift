@@ -1,4 +1,4 @@
-public import Jobs
+package import Jobs
 internal import Logging
 
 /// Subscriptions of clients to changes of jobs.
@@ -10,7 +10,7 @@ extension JobEngine {
   ///   - seen: the version that the client already has. The first update is left out if the job still has this version.
   ///   - cancelsOnDisconnect: whether the job is cancelled when the last subscription with this flag ends. Stopping
   ///     the service cancels no job.
-  public func subscribe(
+  package func subscribe(
     to id: JobID, for caller: Caller, seen: Int?, cancelsOnDisconnect: Bool
   ) async throws(JobsError) -> any JobSubscription {
     let snapshot = try await job(id, for: caller)
@@ -31,7 +31,7 @@ extension JobEngine {
 
   /// Subscribes to all jobs that the caller may see and that match the query. The subscription first yields the jobs as
   /// they are, then changes.
-  public func subscribe(_ query: SubscriptionQuery) -> any JobSubscription {
+  package func subscribe(_ query: SubscriptionQuery) -> any JobSubscription {
     snapshots.subscribers.subscribe(query, now: clock)
   }
 

@@ -1,12 +1,12 @@
-public import Jobs
+package import Jobs
 
 /// Variants of stored images.
 extension JobEngine {
   /// The formats that variants can be written in. Empty if variants are not offered.
-  public var outputFormats: Set<OutputFormat> { variants?.rendering.renderer.formats ?? [] }
+  package var outputFormats: Set<OutputFormat> { variants?.rendering.renderer.formats ?? [] }
 
   /// Returns what a variant of an image will be, without rendering it; nil if variants are not offered.
-  public func rendition(of image: StoredImage, as variant: Variant) -> Rendition? {
+  package func rendition(of image: StoredImage, as variant: Variant) -> Rendition? {
     variants.map { Rendition(of: image, as: variant, by: $0.rendering.renderer) }
   }
 
@@ -16,7 +16,7 @@ extension JobEngine {
   /// Renditions for a `no-store` job are not cached. If the original was dropped, only the job's own variants are
   /// available.
   /// - Throws: `.renderingsFull`, `.imageGone`, `.unrenderable`, `.abandoned`, `.draining`, `.store`.
-  public func open(
+  package func open(
     _ rendition: Rendition, for job: Job
   ) async throws(JobsError) -> RenderedBytes {
     guard let variants = variants else { throw .unrenderable(.unsupportedFormat(name: nil)) }
@@ -46,13 +46,13 @@ extension JobEngine {
 /// Placeholders for images that are not available.
 extension JobEngine {
   /// Returns the operator's placeholder image; nil if the built-in one is drawn.
-  public func placeholderImage(for placeholder: Placeholder) -> PlaceholderImage? {
+  package func placeholderImage(for placeholder: Placeholder) -> PlaceholderImage? {
     configuration.placeholders[placeholder]
   }
 
   /// Returns the bytes of a placeholder's rendition. Placeholders have the lowest priority.
   /// - Throws: `.renderingsFull`, `.unrenderable`, `.abandoned`, `.draining`.
-  public func openPlaceholder(
+  package func openPlaceholder(
     _ rendition: Rendition, for job: Job
   ) async throws(JobsError) -> RenderedBytes {
     guard let variants = variants else { throw .unrenderable(.unsupportedFormat(name: nil)) }
@@ -61,7 +61,7 @@ extension JobEngine {
 
   /// Returns what a variant of a placeholder will be, without rendering it; nil if variants are not offered.
   /// - Parameter variant: for a built-in placeholder `fit` is ignored: it is drawn at the given width and height.
-  public func rendition(of placeholder: Placeholder, as variant: Variant) -> Rendition? {
+  package func rendition(of placeholder: Placeholder, as variant: Variant) -> Rendition? {
     variants.map { variants in
       guard let picture = placeholderImage(for: placeholder) else {
         return Rendition(drawing: placeholder, as: variant)

@@ -1,4 +1,4 @@
-public import Jobs
+package import Jobs
 
 /// Views: requests for an image by its URL, without a job of the client's.
 extension JobEngine {
@@ -13,7 +13,7 @@ extension JobEngine {
   /// Equal views share a job, whatever sizes they ask for; its priority is the highest of theirs. If no job fits, a new
   /// one is submitted. The job is cancelled when all views that wait for it are cancelled, so that abandoned views
   /// don't occupy workers.
-  public func view(_ new: NewJob, atMost limit: Duration) async throws(JobsError) -> JobSnapshot {
+  package func view(_ new: NewJob, atMost limit: Duration) async throws(JobsError) -> JobSnapshot {
     let end = ContinuousClock.now + limit
     var snapshot = try await jobForView(new)
     if try await waitForView(&snapshot, new, atMost: limit) { return snapshot }

@@ -1,9 +1,9 @@
-public import Jobs
+package import Jobs
 
 /// Webhook messages about finished jobs and batches.
 extension JobEngine {
   /// Returns the messages of a job, oldest first.
-  public func messages(of id: JobID, for caller: Caller) async throws(JobsError)
+  package func messages(of id: JobID, for caller: Caller) async throws(JobsError)
     -> [WebhookMessage]
   {
     _ = try await job(id, for: caller)
@@ -12,7 +12,7 @@ extension JobEngine {
 
   /// Sends the newest message of a job again, now.
   /// - Returns: the message; nil if the job has none.
-  public func resendWebhook(of id: JobID, for caller: Caller) async throws(JobsError)
+  package func resendWebhook(of id: JobID, for caller: Caller) async throws(JobsError)
     -> WebhookMessage?
   {
     _ = try await job(id, for: caller)
@@ -20,7 +20,7 @@ extension JobEngine {
   }
 
   /// Returns the messages of a batch, oldest first.
-  public func messages(ofBatch id: BatchID, for caller: Caller) async throws(JobsError)
+  package func messages(ofBatch id: BatchID, for caller: Caller) async throws(JobsError)
     -> [WebhookMessage]
   {
     _ = try await batch(id, for: caller)
@@ -29,7 +29,7 @@ extension JobEngine {
 
   /// Sends the newest message of a batch again, now.
   /// - Returns: the message; nil if the batch has none.
-  public func resendWebhook(ofBatch id: BatchID, for caller: Caller) async throws(JobsError)
+  package func resendWebhook(ofBatch id: BatchID, for caller: Caller) async throws(JobsError)
     -> WebhookMessage?
   {
     _ = try await batch(id, for: caller)

@@ -1,5 +1,5 @@
-public import Jobs
-public import Logging
+package import Jobs
+package import Logging
 internal import Synchronization
 
 // Engine: from a submission to a finished job.
@@ -23,7 +23,7 @@ internal import Synchronization
 ///
 /// A change is durable when the method that makes it returns. ``peek(_:for:)`` never suspends. The initializer makes
 /// all parts of the engine and passes each of them only the parts that it uses.
-public final class JobEngine: Sendable {
+package final class JobEngine: Sendable {
   let configuration: Configuration
   let store: any JobStore
   let images: any ImageStore
@@ -94,7 +94,7 @@ public final class JobEngine: Sendable {
   let vitality: DecodeHealth
 
   /// - Parameter now: the wall clock of this machine.
-  public init(
+  package init(
     _ configuration: Configuration, _ parts: Parts, now: @escaping WallClock, log: Logger
   ) {
     self.configuration = configuration
@@ -233,7 +233,7 @@ public final class JobEngine: Sendable {
   }
 
   /// The state of the service, which decides whether it accepts jobs.
-  public var state: ServiceState {
+  package var state: ServiceState {
     let state = lifecycle.withLock { $0 }
     guard state == .ready else { return state }
     if lease.isFailing { return .starting }
@@ -242,7 +242,7 @@ public final class JobEngine: Sendable {
   }
 
   /// The store's wall-clock time, as far as it is known here.
-  public func now() -> Timestamp { clock() }
+  package func now() -> Timestamp { clock() }
 
   // MARK: Rules that every method shares
 

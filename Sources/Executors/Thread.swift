@@ -11,7 +11,7 @@ internal import Synchronization
 ///   - name: the name in `top -H` and debuggers; Linux keeps 15 bytes of it.
 ///   - niceness: 0…19, lowers the thread's scheduling priority (nice(2), which applies to one thread on Linux). Threads
 ///     that it starts inherit it.
-public func startThread(
+package func startThread(
   named name: String, niceness: Int = 0, _ body: @escaping @Sendable () -> Void
 ) {
   let start = Start {
@@ -31,12 +31,12 @@ public func startThread(
 }
 
 /// The error message for operators if the system refuses new threads.
-public let noThreadsMessage =
+package let noThreadsMessage =
   "no thread can be started: raise TasksMax or the process limit of the container or user"
 
 /// Starts a thread that runs `body`.
 /// - Returns: False if the system can't create a thread now.
-public func startThreadIfPossible(named name: String, _ body: @escaping @Sendable () -> Void)
+package func startThreadIfPossible(named name: String, _ body: @escaping @Sendable () -> Void)
   -> Bool
 {
   create(
@@ -47,7 +47,7 @@ public func startThreadIfPossible(named name: String, _ body: @escaping @Sendabl
 }
 
 /// Whether the system can run `count` more threads. If it can't, Swift's own thread pool hangs without a message.
-public func canStartThreads(_ count: Int) -> Bool {
+package func canStartThreads(_ count: Int) -> Bool {
   let gate = Gate()
   return gate.mutex.withLock { _ in
     // Each thread waits for the mutex, so that all of them exist at the same time.

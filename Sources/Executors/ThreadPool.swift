@@ -16,14 +16,14 @@ internal import Synchronization
 /// Set the pool as a task's preferred executor: nonisolated functions and default actors that the task calls then run
 /// here (SE-0417). Or pass a closure to ``run(_:)``. Jobs run in order of priority; equal priorities run in the order in
 /// which they were enqueued.
-public final class ThreadPool: TaskExecutor {
+package final class ThreadPool: TaskExecutor {
   private let line: JobQueue
 
   /// - Parameters:
   ///   - name: the threads' name in `top` and in debuggers; Linux keeps 15 bytes of it.
   ///   - threads: the number of threads; 0 for one per core.
   ///   - niceness: 0…19, lowers the threads' scheduling priority (nice(2)).
-  public init(name: String, threads: Int, niceness: Int = 0) {
+  package init(name: String, threads: Int, niceness: Int = 0) {
     let line = JobQueue()
     self.line = line
     let count = threads > 0 ? threads : max(1, sysconf(Int32(_SC_NPROCESSORS_ONLN)))
@@ -42,10 +42,10 @@ public final class ThreadPool: TaskExecutor {
   }
 
   /// Creates an executor on this pool for one task, with a priority that can be changed: see ``Lane``.
-  public func lane(priority: UInt8) -> Lane { Lane(of: self, line, priority: priority) }
+  package func lane(priority: UInt8) -> Lane { Lane(of: self, line, priority: priority) }
 
   /// Creates an executor on this pool for one actor, with a priority that can be changed: see ``SerialLane``.
-  public func serialLane(priority: UInt8) -> SerialLane {
+  package func serialLane(priority: UInt8) -> SerialLane {
     SerialLane(of: self, line, priority: priority)
   }
 
@@ -54,14 +54,14 @@ public final class ThreadPool: TaskExecutor {
   /// The number of jobs and closures enqueued so far. Tests use it to count how often work changes threads.
   package var enqueuedCount: UInt64 { line.enqueuedCount }
 
-  public func enqueue(_ job: consuming ExecutorJob) {
+  package func enqueue(_ job: consuming ExecutorJob) {
     let priority = job.priority.rawValue
     line.add(.job(UnownedJob(job), nil), priority: priority)
   }
 
   /// Runs one task's jobs on the pool's threads. Unlike a task's own priority, the lane's priority can be raised and lowered
   /// while the task runs.
-  public final class Lane: TaskExecutor {
+  package final class Lane: TaskExecutor {
     private let pool: ThreadPool
     private let line: JobQueue
     private let priority: Atomic<UInt8>
@@ -72,20 +72,20 @@ public final class ThreadPool: TaskExecutor {
       self.priority = Atomic(priority)
     }
 
-    public func enqueue(_ job: consuming ExecutorJob) {
+    package func enqueue(_ job: consuming ExecutorJob) {
       let work = Work.job(UnownedJob(job), UnownedExecutor(self))
       line.add(work, priority: priority.load(ordering: .relaxed))
     }
 
     /// Changes the priority of jobs that are enqueued from now on.
-    public func setPriority(_ priority: UInt8) { self.priority.store(priority, ordering: .relaxed) }
+    package func setPriority(_ priority: UInt8) { self.priority.store(priority, ordering: .relaxed) }
   }
 
   /// Runs one actor's jobs on the pool's threads, one at a time and in order.
   ///
   /// Use it as the actor's `unownedExecutor`. Nonisolated functions that the actor calls also run here, because they
   /// inherit the caller's isolation (SE-0461). So a task changes threads only when it suspends.
-  public final class SerialLane: SerialExecutor {
+  package final class SerialLane: SerialExecutor {
     private struct State {
       var jobs = Deque<UnownedJob>()
       var priority: UInt8
@@ -117,14 +117,14 @@ public final class ThreadPool: TaskExecutor {
       state = Mutex(State(priority: priority))
     }
 
-    public func enqueue(_ job: consuming ExecutorJob) {
+    package func enqueue(_ job: consuming ExecutorJob) {
       let job = UnownedJob(job)
       change { $0.jobs.append(job) }
     }
 
     /// Changes the priority of the jobs that wait for a thread and of later ones. A lower priority applies only after the
     /// next job.
-    public func setPriority(_ priority: UInt8) { change { $0.priority = priority } }
+    package func setPriority(_ priority: UInt8) { change { $0.priority = priority } }
 
     private func change(_ body: (inout State) -> Void) {
       let entry = state.withLock { state in
@@ -147,7 +147,7 @@ public final class ThreadPool: TaskExecutor {
   }
 
   /// Runs `body` on one of the threads, where it may block. Cancelling the task does not stop it.
-  public func run<Value: Sendable>(_ body: @escaping @Sendable () -> Value) async -> Value {
+  package func run<Value: Sendable>(_ body: @escaping @Sendable () -> Value) async -> Value {
     await withCheckedContinuation { continuation in
       line.add(
         .closure { continuation.resume(returning: body()) }, priority: Task.currentPriority.rawValue

@@ -1,43 +1,43 @@
 extension CurlFetcher {
   /// The settings of a fetcher. The configuration file's reader has checked the bounds; only the errors of
   /// ``CurlFetcher/init(_:)`` are detected here.
-  public struct Configuration: Sendable {
+  package struct Configuration: Sendable {
     /// Limits the name's lookup, and separately the TCP and TLS handshakes together.
-    public var connectTimeout: Duration = .seconds(5)
+    package var connectTimeout: Duration = .seconds(5)
     /// The longest time without a byte while the reader wants more.
-    public var stallTimeout: Duration = .seconds(15)
+    package var stallTimeout: Duration = .seconds(15)
     /// The number of redirects that are followed; one more is an error.
-    public var maxRedirects = 5
+    package var maxRedirects = 5
     /// The `User-Agent` field of requests that have none of their own.
-    public var userAgent = "imagefetch"
+    package var userAgent = "imagefetch"
     /// An egress proxy, `http://[user:password@]host:port` or `https://…`. The fetcher sends it a CONNECT
     /// request for an address that the policy allows. Nil: no proxy; environment variables such as
     /// `http_proxy` are ignored.
-    public var proxy: String?
+    package var proxy: String?
     /// Where the fetcher may go.
-    public var policy = AddressPolicy()
+    package var policy = AddressPolicy()
     /// A PEM file of the certificate authorities to trust instead of the system's.
-    public var certificateAuthorities: String?
+    package var certificateAuthorities: String?
     /// The most connections at once. Further transfers wait in a queue, within their timeout.
-    public var maxConnections = 10_000
+    package var maxConnections = 10_000
     /// Connections kept open for later requests.
-    public var maxIdleConnections = 256
+    package var maxIdleConnections = 256
     /// The most bytes of one response buffered for its reader. When the buffer is full, the transfer pauses.
-    public var bufferSize = 262_144
+    package var bufferSize = 262_144
     /// The largest header section of a response in bytes, including interim responses.
-    public var maxHeaderBytes = 65_536
+    package var maxHeaderBytes = 65_536
     /// Finds the addresses of names.
-    public var resolver: any NameResolver = SystemResolver()
+    package var resolver: any NameResolver = SystemResolver()
     /// The most names looked up at once, each on its own thread. Threads of abandoned lookups come in
     /// addition, up to four times this number of threads in total.
-    public var maxLookups = 64
+    package var maxLookups = 64
     /// How long the addresses of a name are cached. It is short, because the cache only serves bursts of
     /// requests.
-    public var lookupCacheTime: Duration = .seconds(5)
+    package var lookupCacheTime: Duration = .seconds(5)
 
     /// Whether the metric `imagefetch_fetch_open_transfers` counts this fetcher's transfers.
-    public var isCounted = true
+    package var isCounted = true
 
-    public init() {}
+    package init() {}
   }
 }

@@ -1,10 +1,10 @@
-public import Jobs
+package import Jobs
 
 /// A request that does not fetch an image. It goes to a service that the operator configured, or to a URL
 /// that a client named for a webhook or a delivery.
-public struct OutgoingRequest: Sendable {
+package struct OutgoingRequest: Sendable {
   /// The request method (RFC 9110 section 9).
-  public enum Method: String, Sendable {
+  package enum Method: String, Sendable {
     /// Methods without content.
     case get = "GET"
     case delete = "DELETE"
@@ -13,20 +13,20 @@ public struct OutgoingRequest: Sendable {
     case post = "POST"
   }
 
-  public var method: Method
-  public var url: SourceURL
+  package var method: Method
+  package var url: SourceURL
   /// The owner of the job that the request is sent for. Nil: the service itself.
-  public var owner: Owner?
+  package var owner: Owner?
   /// Header fields, sent as they are.
-  public var fields: [HeaderField]
+  package var fields: [HeaderField]
   /// The request's content, for `put` and `post` only.
-  public var content: OutgoingContent?
+  package var content: OutgoingContent?
   /// The time until the end of the response.
-  public var timeout: Duration
+  package var timeout: Duration
   /// The limit for the response's content, in bytes.
-  public var maxBytes: Int
+  package var maxBytes: Int
 
-  public init(
+  package init(
     _ method: Method, _ url: SourceURL, for owner: Owner? = nil, fields: [HeaderField] = [],
     content: OutgoingContent? = nil, timeout: Duration, maxBytes: Int
   ) {
@@ -41,20 +41,20 @@ public struct OutgoingRequest: Sendable {
 
 /// The content of a request. The transfer thread reads it piece by piece, so `read` must not block for long.
 /// A file should have been written or read just before, so that it is in the page cache.
-public struct OutgoingContent: Sendable {
+package struct OutgoingContent: Sendable {
   /// The content's length in bytes.
-  public let count: Int
+  package let count: Int
   /// Returns up to `count` bytes from `offset` on. The transfer fails if it returns fewer.
-  public let read: @Sendable (_ offset: Int, _ count: Int) -> [UInt8]
+  package let read: @Sendable (_ offset: Int, _ count: Int) -> [UInt8]
 
   /// Content that `read` supplies.
-  public init(count: Int, read: @escaping @Sendable (_ offset: Int, _ count: Int) -> [UInt8]) {
+  package init(count: Int, read: @escaping @Sendable (_ offset: Int, _ count: Int) -> [UInt8]) {
     self.count = count
     self.read = read
   }
 
   /// Content in memory.
-  public init(_ bytes: [UInt8]) {
+  package init(_ bytes: [UInt8]) {
     count = bytes.count
     read = { offset, count in Array(bytes.dropFirst(offset).prefix(count)) }
   }
@@ -62,7 +62,7 @@ public struct OutgoingContent: Sendable {
 
 extension CurlFetcher {
   /// Returns a sender with its own policy that uses this fetcher's thread and proxy.
-  public func sender(under policy: AddressPolicy) -> CurlSender {
+  package func sender(under policy: AddressPolicy) -> CurlSender {
     CurlSender(self, router.under(policy))
   }
 
@@ -70,7 +70,7 @@ extension CurlFetcher {
   /// and decodes no content coding. The address policy applies.
   ///
   /// - Throws: The reason why there is no response.
-  public func send(_ request: OutgoingRequest) async throws(FetchError) -> FetchedResponse {
+  package func send(_ request: OutgoingRequest) async throws(FetchError) -> FetchedResponse {
     try await response(to: request, by: router)
   }
 
@@ -97,7 +97,7 @@ extension CurlFetcher {
 }
 
 /// Sends requests to URLs that clients name, under its own address policy. It follows no redirect.
-public struct CurlSender: Sendable {
+package struct CurlSender: Sendable {
   private let fetcher: CurlFetcher
   private let router: Router
 
@@ -106,7 +106,7 @@ public struct CurlSender: Sendable {
   }
 
   /// Sends a request as it is and returns the response; see ``CurlFetcher/send(_:)``.
-  public func send(_ request: OutgoingRequest) async throws(FetchError) -> FetchedResponse {
+  package func send(_ request: OutgoingRequest) async throws(FetchError) -> FetchedResponse {
     try await fetcher.response(to: request, by: router)
   }
 
@@ -120,7 +120,7 @@ public struct CurlSender: Sendable {
 
 extension CurlSender: WebhookClient {
   /// Posts the request's body as JSON.
-  public func post(_ request: WebhookRequest) async throws(FetchError) -> WebhookResponse {
+  package func post(_ request: WebhookRequest) async throws(FetchError) -> WebhookResponse {
     let fields = [
       HeaderField(name: "Content-Type", value: "application/json"),
       HeaderField(name: "Accept", value: "*/*"),
@@ -152,7 +152,7 @@ private final class SentBody: ImageBytes {
 
 extension AddressPolicy {
   /// Allows every address and port: services that the operator configured may be in a private network.
-  public static var everywhere: AddressPolicy {
+  package static var everywhere: AddressPolicy {
     var policy = AddressPolicy()
     policy.allowPorts = []
     policy.allowNetworks = ["0.0.0.0/0", "::/0"].compactMap(CIDR.init)

@@ -1,5 +1,5 @@
 internal import Glibc
-public import Jobs
+package import Jobs
 internal import Logging
 internal import Metrics
 internal import Synchronization
@@ -25,7 +25,7 @@ internal import Synchronization
 /// The fetcher resolves names itself and checks every address against the policy before it opens a socket. It
 /// also follows redirects itself and checks each of them like the first URL. It never blocks Swift's shared
 /// threads.
-public final class CurlFetcher: ImageFetcher {
+package final class CurlFetcher: ImageFetcher {
   private let configuration: Configuration
   let router: Router
   let running: RunningLoop
@@ -35,7 +35,7 @@ public final class CurlFetcher: ImageFetcher {
 
   /// Starts the thread that drives the transfers.
   /// - Throws: ``FetcherSetupError``.
-  public init(_ configuration: Configuration = Configuration()) throws(FetcherSetupError) {
+  package init(_ configuration: Configuration = Configuration()) throws(FetcherSetupError) {
     if let path = configuration.certificateAuthorities, access(path, R_OK) != 0 {
       throw .unreadableCertificates(path: path)
     }
@@ -50,7 +50,7 @@ public final class CurlFetcher: ImageFetcher {
 
   /// Cancels every transfer and stops the thread. Returns when both are done. Later fetches throw
   /// `.cancelled`. Blocks for some milliseconds.
-  public func shutdown() {
+  package func shutdown() {
     running.loop.post(.stop)
     running.loop.waitForEnd()
   }
@@ -59,7 +59,7 @@ public final class CurlFetcher: ImageFetcher {
   ///
   /// If the request has `conditions`, the response may also have the status 206 or 304. Without conditions
   /// these statuses throw `.originStatus`. `maxBytes` limits the received body; for a 206 that is the part.
-  public func fetch(_ request: FetchRequest) async throws(FetchError) -> FetchedResponse {
+  package func fetch(_ request: FetchRequest) async throws(FetchError) -> FetchedResponse {
     do throws(FetchError) {
       return try await followRedirects(request)
     } catch {
@@ -72,7 +72,7 @@ public final class CurlFetcher: ImageFetcher {
   }
 
   /// The one spelling of a host by which origins are compared; see ``HostName``.
-  public func canonicalSpelling(of host: String) -> String {
+  package func canonicalSpelling(of host: String) -> String {
     HostName(host)?.originSpelling ?? host
   }
 

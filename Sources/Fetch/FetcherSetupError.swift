@@ -1,7 +1,7 @@
 internal import Glibc
 
 /// The reason why a fetcher could not be created.
-public enum FetcherSetupError: Error, Sendable, Equatable {
+package enum FetcherSetupError: Error, Sendable, Equatable {
   /// libcurl could not be initialized.
   case curlUnavailable
   /// The process has no free file descriptor.
@@ -14,7 +14,7 @@ public enum FetcherSetupError: Error, Sendable, Equatable {
 
 extension FetcherSetupError: CustomStringConvertible {
   /// The reason, for the operator.
-  public var description: String {
+  package var description: String {
     switch self {
     case .curlUnavailable: "initialization failed"
     case .noDescriptor(let code): "no free file descriptor: \(String(cString: strerror(code)))"

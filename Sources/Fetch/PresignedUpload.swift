@@ -1,14 +1,14 @@
-public import Jobs
+package import Jobs
 
 /// Uploads bytes to presigned URLs. The signature allows only this one upload, so the service needs no
 /// credentials.
-public struct PresignedUpload: Sendable {
+package struct PresignedUpload: Sendable {
   private let sender: CurlSender
   /// The waits between attempts. A random part of up to a half is added.
   private static let waits: [Duration] = [.milliseconds(400), .seconds(2)]
 
   /// - Parameter sender: Its address policy decides where clients may upload to.
-  public init(_ sender: CurlSender) { self.sender = sender }
+  package init(_ sender: CurlSender) { self.sender = sender }
 
   /// Uploads bytes to a URL with PUT. Makes up to three attempts if the error may be temporary. A redirect
   /// counts as a refusal.
@@ -17,7 +17,7 @@ public struct PresignedUpload: Sendable {
   ///   - owner: The owner of the job. Nil: the service itself.
   ///   - headers: Fields that the URL was signed with. A `Content-Type` among them replaces `contentType`.
   /// - Returns: The `ETag` of the response, if it has one.
-  public func put(
+  package func put(
     _ content: StoredBytes, as contentType: String, to url: SourceURL, for owner: Owner? = nil,
     headers: [HeaderField]
   ) async throws(DeliveryError) -> String? {

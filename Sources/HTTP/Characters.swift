@@ -1,7 +1,7 @@
 /// The characters that HTTP's grammar allows at each place.
 extension UInt8 {
   /// Whether the byte is a `tchar`, the characters of methods and field names (RFC 9110, section 5.6.2).
-  public var isTokenCharacter: Bool {
+  package var isTokenCharacter: Bool {
     self < 128 && (self < 64 ? tokenLow >> self : tokenHigh >> (self - 64)) & 1 == 1
   }
 

@@ -4,7 +4,7 @@
 /// slow client. A stream without data uses no thread and no timer. When the stream is over, the server only
 /// releases it. This happens when the client disconnects, when the last piece was sent, and when the server
 /// stops.
-public protocol ContentStream: AnyObject, Sendable {
+package protocol ContentStream: AnyObject, Sendable {
   /// Stores a function to call, from any thread, when ``next()`` returned `.nothingYet` and may now return
   /// more. The server calls `attach` once, before anything else. Extra calls of `wake` are harmless.
   func attach(_ wake: @escaping @Sendable () -> Void)
@@ -25,11 +25,11 @@ public protocol ContentStream: AnyObject, Sendable {
 
 extension ContentStream {
   /// Does nothing.
-  public func willAbort() {}
+  package func willAbort() {}
 }
 
 /// The result of asking a stream for its next piece.
-public enum StreamPiece: Sendable, Equatable {
+package enum StreamPiece: Sendable, Equatable {
   case bytes([UInt8])
   /// Nothing at the moment.
   case nothingYet
@@ -40,12 +40,12 @@ public enum StreamPiece: Sendable, Equatable {
 }
 
 /// Bytes without meaning, sent so that neither side nor a proxy closes a silent stream.
-public struct KeepAlive: Sendable, Equatable {
-  public var bytes: [UInt8]
+package struct KeepAlive: Sendable, Equatable {
+  package var bytes: [UInt8]
   /// The longest silence. It may last up to one second longer.
-  public var interval: Duration
+  package var interval: Duration
 
-  public init(bytes: [UInt8], interval: Duration) {
+  package init(bytes: [UInt8], interval: Duration) {
     self.bytes = bytes
     self.interval = interval
   }

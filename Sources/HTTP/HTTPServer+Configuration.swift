@@ -1,43 +1,43 @@
 extension HTTPServer {
   /// The server's address and its limits for clients.
-  public struct Configuration: Sendable {
+  package struct Configuration: Sendable {
     /// The address to listen on, or a name that resolves to one. `::` accepts IPv4, too.
-    public var host = "127.0.0.1"
+    package var host = "127.0.0.1"
     /// The port; 0 selects a free one.
-    public var port = 8080
+    package var port = 8080
     /// The number of threads that serve connections; 0 means one per core.
-    public var threads = 0
+    package var threads = 0
     /// The most connections open at once. At the limit, connections that wait for a request are closed to
     /// admit new ones.
-    public var maxConnections = 10_000
+    package var maxConnections = 10_000
     /// The paths of health probes, and the number of extra connections for them. When `maxConnections` is
     /// reached, these connections admit new clients but answer only probes. Without paths, further clients
     /// wait in the listen queue.
-    public var probes: (paths: Set<String>, connections: Int) = ([], 64)
+    package var probes: (paths: Set<String>, connections: Int) = ([], 64)
     /// The longest time from a request's first byte to its last. A slower connection is closed.
-    public var requestTimeout: Duration = .seconds(30)
+    package var requestTimeout: Duration = .seconds(30)
     /// The longest silence between requests, or while a response is sent.
-    public var idleTimeout: Duration = .seconds(60)
+    package var idleTimeout: Duration = .seconds(60)
     /// The largest content of a request in bytes.
-    public var maxBody = 32 << 20
+    package var maxBody = 32 << 20
     /// Whether a path accepts streamed content. It may be larger than `maxBody`, and `requestTimeout` applies
     /// to each piece. The handler must limit its size.
-    public var takesStreams: @Sendable (_ path: String) -> Bool = { _ in false }
+    package var takesStreams: @Sendable (_ path: String) -> Bool = { _ in false }
     /// The longest request target in bytes.
-    public var maxTarget = 8 << 10
+    package var maxTarget = 8 << 10
     /// The largest header section in bytes, including the request line.
     ///
     /// libmicrohttpd stores it in a memory pool of fixed size per connection (`poolSize`). The pool has space
     /// for this many bytes and for the fields' bookkeeping, so this server normally refuses a request before
     /// the library does. If a header section fills the pool before it is complete, libmicrohttpd itself
     /// responds with 414 or 431, in HTML. openapi.yaml and docs/limits.md describe this.
-    public var maxHeader = 12 << 10
+    package var maxHeader = 12 << 10
     /// The largest number of header fields.
-    public var maxFields = 100
+    package var maxFields = 100
     /// The certificate chain and its key, both PEM text; nil: no TLS.
-    public var tls: (certificate: String, key: String)?
+    package var tls: (certificate: String, key: String)?
 
-    public init() {}
+    package init() {}
 
     /// The number of connection slots for probes.
     var probeSlots: Int { probes.paths.isEmpty ? 0 : probes.connections }

@@ -1,4 +1,4 @@
-public import Logging
+package import Logging
 import Synchronization
 
 // HTTP: an HTTP/1.1 server on libmicrohttpd.
@@ -25,7 +25,7 @@ import Synchronization
 /// About 90 KiB are buffered; the client must wait with the rest. A response returned before the content
 /// closes the connection. A response returned in the middle of the content is sent after the content's end;
 /// the rest is read and dropped, up to a limit.
-public final class HTTPServer: Sendable {
+package final class HTTPServer: Sendable {
   private let service: ServerState
   private let monitor = Mutex<Monitor?>(nil)
 
@@ -33,7 +33,7 @@ public final class HTTPServer: Sendable {
   /// - Parameters:
   ///   - handler: Responds to each well-formed request.
   ///   - refusal: Creates the response to any other request; the connection is closed after it.
-  public init(
+  package init(
     _ configuration: Configuration, handler: @escaping RequestHandler,
     refusal: @escaping RefusalHandler, log: Logger = Logger(label: "http")
   ) {
@@ -42,7 +42,7 @@ public final class HTTPServer: Sendable {
 
   /// Starts to listen and serve, until `stop`.
   /// - Returns: The address and port that the server listens on.
-  public func start() throws(ServerError) -> (host: String, port: Int) {
+  package func start() throws(ServerError) -> (host: String, port: Int) {
     let service = service
     try MicroHTTPDLibrary.check(log: service.log)
     let started = try monitor.withLock { (monitor) throws(ServerError) in
@@ -56,25 +56,25 @@ public final class HTTPServer: Sendable {
   }
 
   /// Closes the listening socket. Open connections continue and are closed after their next response.
-  public func stopAccepting() { monitor.withLock { $0 }?.stopAccepting() }
+  package func stopAccepting() { monitor.withLock { $0 }?.stopAccepting() }
 
   /// Stops the server. Accepts no more connections, ends streams, and lets requests finish within `grace`.
   /// Then cancels the remaining handlers, gives them 5 s to return a response, and closes all connections.
-  public func stop(within grace: Duration) async {
+  package func stop(within grace: Duration) async {
     await monitor.withLock { $0 }?.stop(by: now() + grace.nanoseconds)
   }
 
   /// The server's current load.
-  public struct Statistics: Sendable, Equatable {
+  package struct Statistics: Sendable, Equatable {
     /// Open connections.
-    public var connections: Int
+    package var connections: Int
     /// Requests since the start, including refused ones.
-    public var requests: Int
+    package var requests: Int
     /// Requests that are being read, handled or answered.
-    public var active: Int
+    package var active: Int
   }
 
-  public var statistics: Statistics {
+  package var statistics: Statistics {
     Statistics(
       connections: monitor.withLock { $0 }.map { $0.taken + $0.takenByProbes } ?? 0,
       requests: service.requests,

@@ -2,8 +2,8 @@ internal import CMicroHTTPD
 import Logging
 
 /// The libmicrohttpd that the process uses.
-public enum MicroHTTPDLibrary {
-  public static var version: String { String(cString: MHD_get_version()) }
+package enum MicroHTTPDLibrary {
+  package static var version: String { String(cString: MHD_get_version()) }
 
   /// The releases that the tests passed with, oldest first. The server does not start with an older release.
   static let tested = ["0.9.75", "1.0.0", "1.0.1", "1.0.10"]

@@ -1,19 +1,19 @@
-public import HTTPTypes
+package import HTTPTypes
 
 /// One request whose header section is complete and well-formed (RFC 9112).
-public struct Request: Sendable {
-  public var method: HTTPRequest.Method
+package struct Request: Sendable {
+  package var method: HTTPRequest.Method
   /// The target's path as sent: nothing is decoded or removed.
-  public var path: String
+  package var path: String
   /// The target's query as sent, without its question mark. Nil if there is no question mark.
-  public var query: String?
-  public var fields: HTTPFields
+  package var query: String?
+  package var fields: HTTPFields
   /// The client's address without its port.
-  public var remoteAddress: String
+  package var remoteAddress: String
   /// The content, as it arrives.
-  public var body: RequestBody
+  package var body: RequestBody
 
-  public init(
+  package init(
     method: HTTPRequest.Method, path: String, query: String? = nil, fields: HTTPFields = [:],
     remoteAddress: String = "127.0.0.1", body: RequestBody = .empty
   ) {
@@ -27,13 +27,13 @@ public struct Request: Sendable {
 }
 
 /// A request's content. One task reads it in order. While it does not read, the client cannot send more.
-public struct RequestBody: Sendable {
+package struct RequestBody: Sendable {
   /// The value of `Content-Length`; 0 without content, nil if it is sent in chunks.
-  public let declaredLength: Int?
+  package let declaredLength: Int?
   private let take: @Sendable () async throws(BodyError) -> [UInt8]?
 
   /// A body whose bytes `take` returns; nil after the last.
-  public init(
+  package init(
     declaredLength: Int?, take: @escaping @Sendable () async throws(BodyError) -> [UInt8]?
   ) {
     self.declaredLength = declaredLength
@@ -41,14 +41,14 @@ public struct RequestBody: Sendable {
   }
 
   /// No content.
-  public static let empty = RequestBody(declaredLength: 0) { () throws(BodyError) in nil }
+  package static let empty = RequestBody(declaredLength: 0) { () throws(BodyError) in nil }
 
   /// Waits for bytes and returns all that have arrived; nil after the last.
-  public func next() async throws(BodyError) -> [UInt8]? { try await take() }
+  package func next() async throws(BodyError) -> [UInt8]? { try await take() }
 }
 
 /// Why a request's content is incomplete.
-public enum BodyError: Error, Sendable, Equatable {
+package enum BodyError: Error, Sendable, Equatable {
   /// The content is larger than allowed.
   case tooLarge(limit: Int)
   /// The client disconnected, or was disconnected for being too slow.

@@ -1,15 +1,15 @@
-public import HTTPTypes
+package import HTTPTypes
 
 /// A response. The server adds `Content-Length`, `Date` and `Connection`.
-public struct Response: Sendable {
-  public var status: HTTPResponse.Status
-  public var fields: HTTPFields
+package struct Response: Sendable {
+  package var status: HTTPResponse.Status
+  package var fields: HTTPFields
   /// The content. For HEAD and 304 only its length is sent.
-  public var content: Content
+  package var content: Content
   /// An object that is released once the response was sent or the client disconnected.
-  public var retained: (any Sendable & AnyObject)?
+  package var retained: (any Sendable & AnyObject)?
 
-  public init(
+  package init(
     status: HTTPResponse.Status, fields: HTTPFields = [:], content: Content = .none,
     keeping: (any Sendable & AnyObject)? = nil
   ) {
@@ -20,7 +20,7 @@ public struct Response: Sendable {
   }
 
   /// The content after the header section.
-  public enum Content: Sendable {
+  package enum Content: Sendable {
     /// No content.
     case none
     /// Bytes in memory.
@@ -39,19 +39,19 @@ public struct Response: Sendable {
 }
 
 /// An open file that the kernel can send from. It is closed when the last reference is released.
-public protocol SendableFile: AnyObject, Sendable {
+package protocol SendableFile: AnyObject, Sendable {
   var descriptor: Int32 { get }
 }
 
 /// Responds to requests. A handler that never suspends is the fastest. A waiting handler occupies no thread;
 /// its task is cancelled when the client disconnects.
-public typealias RequestHandler = nonisolated(nonsending) @Sendable (Request) async -> Response
+package typealias RequestHandler = nonisolated(nonsending) @Sendable (Request) async -> Response
 
 /// Creates the response to a refused request. `origin` is the request's `Origin` field, if it has one.
-public typealias RefusalHandler = @Sendable (Refusal, _ origin: String?) -> Response
+package typealias RefusalHandler = @Sendable (Refusal, _ origin: String?) -> Response
 
 /// Why the server refuses a request before it reaches the handler.
-public enum Refusal: Sendable, Equatable {
+package enum Refusal: Sendable, Equatable {
   /// The framing or the header section violates RFC 9112; `detail` says how.
   case malformed(detail: String)
   /// The request target is longer than `limit`.

@@ -1,5 +1,5 @@
 /// Why the server could not be started.
-public enum ServerError: Error, Sendable, Equatable {
+package enum ServerError: Error, Sendable, Equatable {
   /// The host is neither an address nor a name that resolves to one.
   case unknownHost(String)
   /// Listening on the address failed with `errno`.

@@ -5,16 +5,16 @@ internal import Glibc
 internal import Jobs
 
 /// The decoder process: receives one image after another from the service, and has access to nothing else.
-public enum DecoderServer {
+package enum DecoderServer {
   /// The hidden command that starts the program as this process.
-  public static let argument = "decoder"
+  package static let argument = "decoder"
 
   /// Written before any decoder is forked.
   nonisolated(unsafe) private static var warm: WarmDecoder?
 
   /// Forks decoders for the service that started this process, until the service ends. Call it before any thread is
   /// started.
-  public static func run() -> Never {
+  package static func run() -> Never {
     warm = WarmDecoder()
     CIsolation_serve { channel, memory, count in
       guard let memory, count == SharedMemory.count else { return }

@@ -1,6 +1,6 @@
 internal import Codec
-public import Jobs
-public import Logging
+package import Jobs
+package import Logging
 
 /// Decodes and renders images in sandboxed decoder processes. They have no access to files, sockets, other processes
 /// or the service's memory, and may use only the time and memory of one image.
@@ -17,55 +17,55 @@ public import Logging
 ///
 /// A step blocks its thread for at most about 10 ms. It runs on the threads that the engine uses for decoding.
 /// `DecoderPool` and `DecoderZygote` may be used from any thread; each has one lock.
-public struct IsolatedCodec: Sendable {
+package struct IsolatedCodec: Sendable {
   /// The settings of the decoder processes.
-  public struct Configuration: Sendable {
+  package struct Configuration: Sendable {
     /// The program that calls ``DecoderServer/run()`` if its first argument is ``DecoderServer/argument``.
-    public var program = "/proc/self/exe"
+    package var program = "/proc/self/exe"
     /// How many bytes one decoder may allocate.
-    public var maxMemory = 2 << 30
+    package var maxMemory = 2 << 30
     /// CPU time that one image may take, in whole seconds.
-    public var maxTime = Duration.seconds(60)
+    package var maxTime = Duration.seconds(60)
     /// CPU time that a step may take for any image, even before its size is known. Large images may take more.
-    public var longestStep = Duration.milliseconds(100)
+    package var longestStep = Duration.milliseconds(100)
     /// How long a decoder may owe a reply without computing or waiting for a core.
-    public var replyTimeout = Duration.seconds(5)
+    package var replyTimeout = Duration.seconds(5)
     /// A process is replaced after this many images.
-    public var imagesPerProcess = 100
+    package var imagesPerProcess = 100
     /// The most bytes of all images together that are kept for a second decoder, not counting the first 256 KiB of
     /// each image.
-    public var maxRetainedBytes = 32 << 20
+    package var maxRetainedBytes = 32 << 20
     /// How many idle processes are kept for the next images.
-    public var maxIdle = 16
+    package var maxIdle = 16
 
     /// If this many decoders are in use, further images start only once 64 KiB, or all, of their bytes have arrived.
     /// So slow origins do not occupy a process each.
-    public var busyThreshold = 128
+    package var busyThreshold = 128
 
     /// The defaults.
-    public init() {}
+    package init() {}
   }
 
   /// The sandbox layers of the decoders.
-  public struct SandboxLayers: Sendable, Equatable {
+  package struct SandboxLayers: Sendable, Equatable {
     /// Whether seccomp limits their system calls.
-    public var hasFilter: Bool
+    package var hasFilter: Bool
     /// The version of Landlock that denies access to files and sockets; nil if it is not available here.
-    public var landlock: Int?
+    package var landlock: Int?
   }
 
   private let pool: DecoderPool
   private let arithmetic = StreamingRenderer()
 
   /// Starts the process that forks decoders, without waiting until it is ready.
-  public init(_ configuration: Configuration, log: Logger) {
+  package init(_ configuration: Configuration, log: Logger) {
     pool = DecoderPool(configuration, log: log)
     try? pool.start()
   }
 
   /// Starts a real decoder and blocks until it has entered its sandbox.
   /// - Returns: its sandbox layers, or the reason why no decoder is available.
-  public func probe() -> Result<SandboxLayers, ProbeError> {
+  package func probe() -> Result<SandboxLayers, ProbeError> {
     do throws(DecoderUnavailable) {
       return .success(try pool.layers())
     } catch {
@@ -74,40 +74,40 @@ public struct IsolatedCodec: Sendable {
   }
 
   /// Why no decoder is available.
-  public struct ProbeError: Error, CustomStringConvertible {
-    public let description: String
+  package struct ProbeError: Error, CustomStringConvertible {
+    package let description: String
   }
 }
 
 extension IsolatedCodec: ImageCodec {
-  public func makeDecoder(limits: DecodeLimits, variants: [VariantRequest]) -> any ImageDecoder {
+  package func makeDecoder(limits: DecodeLimits, variants: [VariantRequest]) -> any ImageDecoder {
     IsolatedDecoder(pool, limits: limits, variants: variants)
   }
 }
 
 extension IsolatedCodec: ImageRenderer {
   // These functions do not read an image's bytes, so they run in this process.
-  public var formats: Set<OutputFormat> { arithmetic.formats }
+  package var formats: Set<OutputFormat> { arithmetic.formats }
 
-  public func size(of variant: Variant, from image: ImageDescription) -> (width: Int, height: Int) {
+  package func size(of variant: Variant, from image: ImageDescription) -> (width: Int, height: Int) {
     arithmetic.size(of: variant, from: image)
   }
 
-  public func shrink(for variant: Variant, from image: ImageDescription) -> Int {
+  package func shrink(for variant: Variant, from image: ImageDescription) -> Int {
     arithmetic.shrink(for: variant, from: image)
   }
 
-  public func memory(for variants: [Variant], from image: ImageDescription) -> Int {
+  package func memory(for variants: [Variant], from image: ImageDescription) -> Int {
     arithmetic.memory(for: variants, from: image)
   }
 
-  public func memory(forDrawing variant: Variant) -> Int { arithmetic.memory(forDrawing: variant) }
+  package func memory(forDrawing variant: Variant) -> Int { arithmetic.memory(forDrawing: variant) }
 
-  public func draw(_ placeholder: Placeholder, as variant: Variant) -> any Rendering {
+  package func draw(_ placeholder: Placeholder, as variant: Variant) -> any Rendering {
     arithmetic.draw(placeholder, as: variant)
   }
 
-  public func render(
+  package func render(
     _ bytes: [UInt8], of image: ImageDescription, as variants: [Variant]
   ) -> any Rendering {
     IsolatedRendering(

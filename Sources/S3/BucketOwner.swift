@@ -1,6 +1,6 @@
 internal import Fetch
 internal import Foundation
-public import Jobs
+package import Jobs
 
 /// Records which job store owns the images below a bucket's prefix. The object `home` contains the
 /// job store's name.
@@ -8,9 +8,9 @@ public import Jobs
 /// A job store deletes images that it does not know. Therefore a prefix with another store's images
 /// is refused before anything is deleted. If several job stores claim an empty prefix at once, one
 /// of them gets it.
-public struct BucketOwner: Sendable {
+package struct BucketOwner: Sendable {
   /// Why a job store may not use the prefix.
-  public enum Refusal: Error, Sendable, Equatable {
+  package enum Refusal: Error, Sendable, Equatable {
     /// It belongs to another job store, or it contains images but names no owner.
     case ownedByOther(by: String?, notBy: String)
     /// The request to the bucket failed.
@@ -20,7 +20,7 @@ public struct BucketOwner: Sendable {
   }
 
   /// The object's key below the prefix. No image has this key.
-  public static let key = "home"
+  package static let key = "home"
   private static let maxNameBytes = 256
   private let bucket: S3Bucket
   /// If the server ignores conditions, another job store that saw no owner may still be writing
@@ -28,12 +28,12 @@ public struct BucketOwner: Sendable {
   private let conflictDelay: Duration
 
   /// - Parameter bucket: the bucket and prefix to check.
-  public init(of bucket: S3Bucket, patience: Duration = .seconds(1)) {
+  package init(of bucket: S3Bucket, patience: Duration = .seconds(1)) {
     (self.bucket, self.conflictDelay) = (bucket, patience)
   }
 
   /// Verifies that the prefix belongs to this job store. Claims it if it has no owner and no images.
-  public func claim(for store: any ImageOwner) async throws(Refusal) {
+  package func claim(for store: any ImageOwner) async throws(Refusal) {
     let name: String
     do throws(StoreError) { name = try await store.name() } catch { throw .store(error) }
     var owner = try await self.owner()
@@ -101,7 +101,7 @@ public struct BucketOwner: Sendable {
 
 extension BucketOwner.Refusal: CustomStringConvertible {
   /// The problem and what to do about it.
-  public var description: String {
+  package var description: String {
     switch self {
     case .ownedByOther(let owner, let name):
       """

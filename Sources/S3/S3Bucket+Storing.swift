@@ -2,17 +2,17 @@ internal import Digests
 internal import Executors
 internal import Fetch
 internal import Foundation
-public import Jobs
+package import Jobs
 
 /// Objects of any size. Large ones are sent in parts, and a part that fails is sent again alone.
 extension S3Bucket {
   /// The maximum size in bytes of an object that is sent in one request.
-  public static let largestWhole = 64 << 20
+  package static let largestWhole = 64 << 20
   private static let part = 16 << 20
 
   /// Stores an object and replaces an existing one.
   /// - Returns: its entity tag, if the store sent one.
-  public func store(
+  package func store(
     _ key: String, _ content: StoredBytes, digest: ImageDigest, type: String? = nil
   ) async throws(S3Error) -> String? {
     guard content.count > Self.largestWhole else {

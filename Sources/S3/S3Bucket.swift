@@ -1,8 +1,8 @@
 internal import Executors
-public import Fetch
+package import Fetch
 internal import Foundation
-public import Jobs
-public import Logging
+package import Jobs
+package import Logging
 internal import Synchronization
 
 /// One bucket of an S3-compatible object store, with a key prefix.
@@ -17,22 +17,22 @@ internal import Synchronization
 /// Read in this order: Signature and S3CredentialSource (signing), this file (requests),
 /// S3Bucket+Storing (multipart uploads), S3ImageStore (images and their local copies), BucketOwner
 /// (protection against a foreign bucket).
-public final class S3Bucket: Sendable {
+package final class S3Bucket: Sendable {
   /// The bucket's address.
-  public struct Address: Sendable {
+  package struct Address: Sendable {
     /// The URL of the service, without a path.
-    public var endpoint: SourceURL
+    package var endpoint: SourceURL
     /// The region in the signature.
-    public var region: String
+    package var region: String
     /// The bucket's name.
-    public var bucket: String
+    package var bucket: String
     /// The prefix of all keys: empty or ending with a slash.
-    public var prefix: String
+    package var prefix: String
     /// Whether the bucket's name is part of the path; otherwise it is part of the host name.
-    public var isPathStyle: Bool
+    package var isPathStyle: Bool
 
     /// Creates an address; a slash is added to a prefix without one.
-    public init(
+    package init(
       endpoint: SourceURL, region: String, bucket: String, prefix: String = "", isPathStyle: Bool
     ) {
       self.endpoint = endpoint
@@ -64,7 +64,7 @@ public final class S3Bucket: Sendable {
   /// - Parameters:
   ///   - sender: must be allowed to connect to the endpoint.
   ///   - timeout: for one try. It is extended by one second for each MiB of the response's limit.
-  public convenience init(
+  package convenience init(
     _ place: Address, sender: CurlFetcher, credentials: S3CredentialSource,
     timeout: Duration = .seconds(60), tries: Int = 4, now: @escaping WallClock, log: Logger
   ) {
@@ -77,7 +77,7 @@ public final class S3Bucket: Sendable {
   ///   - send: sends a request to the endpoint.
   ///   - firstPause: the approximate pause before the second try; each further one is three times
   ///     as long.
-  public init(
+  package init(
     _ place: Address,
     send: @escaping @Sendable (OutgoingRequest) async throws(FetchError) -> FetchedResponse,
     credentials: S3CredentialSource, timeout: Duration, tries: Int,
@@ -101,7 +101,7 @@ public final class S3Bucket: Sendable {
   ///   ignore this.
   /// - Returns: its entity tag, if the store sent one.
   @discardableResult
-  public func put(
+  package func put(
     _ key: String, _ content: OutgoingContent, digest: ImageDigest, type: String? = nil,
     isNew: Bool = false
   ) async throws(S3Error) -> String? {
@@ -129,7 +129,7 @@ public final class S3Bucket: Sendable {
   ///
   /// - Parameter limit: the maximum size in bytes, at least 65,536. The stream of a larger object
   ///   ends with `.tooLarge`.
-  public func get(
+  package func get(
     _ key: String, atMost limit: Int
   ) async throws(S3Error) -> (any ImageBytes)? {
     var request = Request(.get, key: key)
@@ -138,13 +138,13 @@ public final class S3Bucket: Sendable {
   }
 
   /// Returns up to `limit` bytes of a small object; `nil` if it does not exist.
-  public func content(of key: String, atMost limit: Int) async throws(S3Error) -> [UInt8]? {
+  package func content(of key: String, atMost limit: Int) async throws(S3Error) -> [UInt8]? {
     guard let response = try await sendIfFound(Request(.get, key: key)) else { return nil }
     return Array(try await Self.content(of: response, atMost: limit).prefix(limit))
   }
 
   /// Deletes an object, if it exists.
-  public func remove(_ key: String) async throws(S3Error) {
+  package func remove(_ key: String) async throws(S3Error) {
     _ = try await sendIfFound(Request(.delete, key: key))
   }
 
@@ -154,7 +154,7 @@ public final class S3Bucket: Sendable {
   ///   - token: the previous page's token; `nil` for the first page.
   ///   - limit: the maximum number of keys; the service caps it at 1,000.
   /// - Returns: the keys and the next page's token, which is `nil` after the last page.
-  public func list(
+  package func list(
     after token: String? = nil, atMost limit: Int = 1_000
   ) async throws(S3Error) -> (keys: [String], next: String?) {
     var request = Request(.get, key: nil)

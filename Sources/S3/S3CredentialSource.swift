@@ -5,7 +5,7 @@ internal import Synchronization
 
 /// Provides credentials from a file in the format of AWS's tools, or from the environment. A
 /// changed file is read again, so that keys can be exchanged without a restart.
-public final class S3CredentialSource: Sendable {
+package final class S3CredentialSource: Sendable {
   private struct Read {
     var credentials: S3Credentials
     var versions: [Version]
@@ -50,7 +50,7 @@ public final class S3CredentialSource: Sendable {
   private let read = Mutex<Read?>(nil)
 
   /// Provides fixed credentials.
-  public init(_ credentials: S3Credentials) {
+  package init(_ credentials: S3Credentials) {
     fixed = credentials
     files = nil
     disk = nil
@@ -60,14 +60,14 @@ public final class S3CredentialSource: Sendable {
   ///   - file: an INI file whose section `default` contains `aws_access_key_id`,
   ///     `aws_secret_access_key` and optionally `aws_session_token`. If it is `nil`, the
   ///     environment variables with these names in upper case are used.
-  public init(file: String?, environment: [String: String]) {
+  package init(file: String?, environment: [String: String]) {
     files = file.map(Files.shared)
     disk = file.map { _ in ThreadPool(name: "store-s3", threads: 1) }
     fixed = file == nil ? S3Credentials { environment[$0.uppercased()] } : nil
   }
 
   /// - Parameters: two files, each with one part of the key and optional white space.
-  public init(accessKeyFile: String, secretKeyFile: String) {
+  package init(accessKeyFile: String, secretKeyFile: String) {
     files = .separate(access: accessKeyFile, secret: secretKeyFile)
     disk = ThreadPool(name: "store-s3", threads: 1)
     fixed = nil
@@ -75,7 +75,7 @@ public final class S3CredentialSource: Sendable {
 
   /// Returns the current credentials.
   /// - Throws: `.noCredentials` if they can't be read.
-  public func current() async throws(S3Error) -> S3Credentials {
+  package func current() async throws(S3Error) -> S3Credentials {
     if let fixed { return fixed }
     guard let files, let disk else {
       throw .noCredentials("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set")

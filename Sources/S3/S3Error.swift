@@ -1,7 +1,7 @@
-public import Jobs
+package import Jobs
 
 /// Errors of an object store.
-public enum S3Error: Error, Sendable, Equatable {
+package enum S3Error: Error, Sendable, Equatable {
   /// No response, or an incomplete one.
   case unreachable(FetchError)
   /// The store answered with an error: the status, and the code and message of its XML if present.
@@ -40,7 +40,7 @@ public enum S3Error: Error, Sendable, Equatable {
 
 extension S3Error: CustomStringConvertible {
   /// A description for the log.
-  public var description: String {
+  package var description: String {
     switch self {
     case .unreachable(let error): "the object store can't be reached: \(error)"
     case .refused(let status, let code, let message):

@@ -1,7 +1,7 @@
 internal import Executors
 internal import Fetch
-public import Jobs
-public import Logging
+package import Jobs
+package import Logging
 internal import Synchronization
 internal import Waiting
 
@@ -12,7 +12,7 @@ internal import Waiting
 /// with its digest before it is copied. Concurrent downloads of one image are shared. Only
 /// ``remove(_:)`` deletes objects: an object that was corrupt may have been stored again since it
 /// was read.
-public final class S3ImageStore: ImageStore {
+package final class S3ImageStore: ImageStore {
   private typealias Download = Result<StoredBytes?, StoreError>
 
   private let bucket: S3Bucket
@@ -27,7 +27,7 @@ public final class S3ImageStore: ImageStore {
   private let log: Logger
 
   /// Returns the name of a stored image and its size in bytes.
-  public typealias KeptImages =
+  package typealias KeptImages =
     @Sendable (ImageDigest) async throws(StoreError) -> KeptImage?
 
   /// - Parameters:
@@ -35,7 +35,7 @@ public final class S3ImageStore: ImageStore {
   ///     used copies are removed.
   ///   - spool: where copies are written first.
   ///   - keptImage: called before each download.
-  public init(
+  package init(
     _ bucket: S3Bucket, copies: any ImageStore, spool: any ImageSpool, maxCopyBytes: Int,
     keptImage: @escaping KeptImages, log: Logger
   ) {
@@ -49,7 +49,7 @@ public final class S3ImageStore: ImageStore {
   }
 
   /// Stores the object, in parts if it is large, and keeps the spooled bytes as its local copy.
-  public func put(_ staged: any StagedImage, as name: ImageName) async throws(StoreError) {
+  package func put(_ staged: any StagedImage, as name: ImageName) async throws(StoreError) {
     let bytes = try staged.bytes()
     do throws(S3Error) {
       _ = try await bucket.store(Self.key(of: name), bytes, digest: name.digest)
@@ -63,7 +63,7 @@ public final class S3ImageStore: ImageStore {
   }
 
   /// Opens the local copy; downloads the image if there is none.
-  public func open(_ digest: ImageDigest) async throws(StoreError) -> StoredBytes? {
+  package func open(_ digest: ImageDigest) async throws(StoreError) -> StoredBytes? {
     if let copy = try await copies.open(digest) {
       await recordCopy(digest, copy.count)
       return copy
@@ -73,13 +73,13 @@ public final class S3ImageStore: ImageStore {
 
   /// Verifies the local copy; downloads the image if there is none, because it is about to be
   /// served.
-  public func verify(_ digest: ImageDigest, bytes: Int) async throws(StoreError) -> Bool {
+  package func verify(_ digest: ImageDigest, bytes: Int) async throws(StoreError) -> Bool {
     if try await copies.verify(digest, bytes: bytes) { return true }
     return try await open(digest)?.count == bytes
   }
 
   /// Deletes the object first, because a remaining copy alone would be served indefinitely.
-  public func remove(_ name: ImageName) async throws(StoreError) {
+  package func remove(_ name: ImageName) async throws(StoreError) {
     do throws(S3Error) { try await bucket.remove(Self.key(of: name)) } catch {
       throw StoreError(error)
     }
@@ -88,13 +88,13 @@ public final class S3ImageStore: ImageStore {
   }
 
   /// Whether little space for copies is left on this machine. The bucket has no limit.
-  public func isLow() async -> Bool { await copies.isLow() }
+  package func isLow() async -> Bool { await copies.isLow() }
 
   /// Whether this machine has space for copies.
-  public func hasRoom() async -> Bool { await copies.hasRoom() }
+  package func hasRoom() async -> Bool { await copies.hasRoom() }
 
   /// Lists the bucket. Objects whose keys are not image names are ignored.
-  public func sweep(
+  package func sweep(
     _ remove: @Sendable ([ImageName]) async -> Int
   ) async throws(StoreError) -> Int {
     var removed = 0
@@ -127,7 +127,7 @@ extension S3ImageStore {
   }
 
   /// Removes a copy, including one that an earlier run left.
-  public func deleteCopy(of digest: ImageDigest) async {
+  package func deleteCopy(of digest: ImageDigest) async {
     copySizes.withLock { _ = $0.remove(digest) }
     await removeCopy(of: digest)
   }
@@ -139,7 +139,7 @@ extension S3ImageStore {
   }
 
   /// Removes copies that an earlier run left and that were not opened since.
-  public func deleteTemporaryFiles() async throws(StoreError) {
+  package func deleteTemporaryFiles() async throws(StoreError) {
     _ = try await copies.sweep { names in
       let forgotten = names.map(\.digest).filter { digest in
         self.copySizes.withLock { $0.peek(digest) == nil }

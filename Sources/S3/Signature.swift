@@ -3,15 +3,15 @@ internal import Foundation
 internal import Jobs
 
 /// The credentials for an object store.
-public struct S3Credentials: Sendable, Equatable {
+package struct S3Credentials: Sendable, Equatable {
   /// The access key's id.
-  public var accessKey: String
+  package var accessKey: String
   /// The secret access key.
-  public var secretKey: String
+  package var secretKey: String
   /// The session token of temporary credentials.
-  public var sessionToken: String?
+  package var sessionToken: String?
 
-  public init(accessKey: String, secretKey: String, sessionToken: String? = nil) {
+  package init(accessKey: String, secretKey: String, sessionToken: String? = nil) {
     self.accessKey = accessKey
     self.secretKey = secretKey
     self.sessionToken = sessionToken

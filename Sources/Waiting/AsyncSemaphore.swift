@@ -10,9 +10,9 @@ internal import Synchronization
 /// A semaphore for tasks: it limits how many operations run, or resources are in use, at the same time.
 ///
 /// Tasks that ask for more permits than are free wait in a queue, first in, first out.
-public final class AsyncSemaphore: Sendable {
+package final class AsyncSemaphore: Sendable {
   /// One or more permits. They are released when the object is deallocated.
-  public final class Permit: Sendable {
+  package final class Permit: Sendable {
     private let semaphore: AsyncSemaphore
     private let count: Int
 
@@ -38,19 +38,19 @@ public final class AsyncSemaphore: Sendable {
   private let state: Mutex<State>
 
   /// - Parameter permits: the total number of permits.
-  public init(_ permits: Int) {
+  package init(_ permits: Int) {
     total = max(0, permits)
     state = Mutex(State(free: total))
   }
 
   /// The number of waiting tasks.
-  public var waiting: Int { state.withLock { $0.waiters.count } }
+  package var waiting: Int { state.withLock { $0.waiters.count } }
 
   /// Waits for permits.
   ///
   /// - Parameter count: the number of permits, limited to the total.
   /// - Returns: Nil if the task is cancelled first.
-  public func acquire(_ count: Int = 1) async -> Permit? {
+  package func acquire(_ count: Int = 1) async -> Permit? {
     let count = min(max(0, count), total)
     let permit = OneShot<Permit>()
     let isGranted = state.withLock { state in
@@ -68,7 +68,7 @@ public final class AsyncSemaphore: Sendable {
   }
 
   /// Acquires permits without waiting. Returns nil if tasks are waiting, or if fewer than `rest` permits would stay free.
-  public func acquire(_ count: Int, leaving rest: Int) -> Permit? {
+  package func acquire(_ count: Int, leaving rest: Int) -> Permit? {
     let isGranted = state.withLock { state in
       guard state.waiters.isEmpty, state.free - count >= rest else { return false }
       state.free -= count
@@ -78,7 +78,7 @@ public final class AsyncSemaphore: Sendable {
   }
 
   /// Acquires permits without waiting, even if they are not free. Other tasks then wait until the deficit is released.
-  public func acquireImmediately(_ count: Int) -> Permit {
+  package func acquireImmediately(_ count: Int) -> Permit {
     let count = max(0, count)
     state.withLock { $0.free -= count }
     return Permit(count, of: self)

@@ -2,7 +2,7 @@
 ///
 /// Like `withTaskCancellationHandler`, but the operation stays on the caller's actor. The standard library is compiled
 /// without SE-0461, so its function would cost two changes of thread per call.
-public func withCancellation<Value>(
+package func withCancellation<Value>(
   isolation: isolated (any Actor)? = #isolation, _ operation: () async -> Value,
   onCancel: @Sendable () -> Void
 ) async -> Value {

@@ -6,9 +6,9 @@ internal import Synchronization
 ///
 /// A client may hold three quarters of the permits while no other client waits, and half of them otherwise. The last
 /// quarter is reserved for clients that hold no permit.
-public final class FairSemaphore<Client: Hashable & Sendable>: Sendable {
+package final class FairSemaphore<Client: Hashable & Sendable>: Sendable {
   /// One permit. It is released when the object is deallocated.
-  public final class Permit: Sendable {
+  package final class Permit: Sendable {
     private let semaphore: FairSemaphore
     private let client: Client
 
@@ -59,13 +59,13 @@ public final class FairSemaphore<Client: Hashable & Sendable>: Sendable {
   private let state = Mutex(State())
 
   /// - Parameter permits: the total number of permits, at least 1.
-  public init(_ permits: Int) { self.permits = max(1, permits) }
+  package init(_ permits: Int) { self.permits = max(1, permits) }
 
   /// Whether no permit is held and no task waits.
-  public var isIdle: Bool { state.withLock { $0.heldInAll == 0 && $0.queues.isEmpty } }
+  package var isIdle: Bool { state.withLock { $0.heldInAll == 0 && $0.queues.isEmpty } }
 
   /// Waits for a permit. Returns nil if the task is cancelled first.
-  public func acquire(for client: Client) async -> Permit? {
+  package func acquire(for client: Client) async -> Permit? {
     let permit = OneShot<Permit>()
     let isGranted = state.withLock { state in
       guard state.queues[client] == nil, mayAcquire(client, state) else {

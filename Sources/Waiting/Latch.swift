@@ -1,7 +1,7 @@
 internal import Synchronization
 
 /// An event that happens once. Any number of tasks can wait for it.
-public final class Latch: Sendable {
+package final class Latch: Sendable {
   private struct State {
     var isOpen = false
     var waiters: [UInt64: CheckedContinuation<Void, Never>] = [:]
@@ -11,12 +11,12 @@ public final class Latch: Sendable {
   private let state = Mutex(State())
 
   /// A closed latch.
-  public init() {}
+  package init() {}
 
-  public var isOpen: Bool { state.withLock { $0.isOpen } }
+  package var isOpen: Bool { state.withLock { $0.isOpen } }
 
   /// Opens the latch permanently and resumes all waiting tasks.
-  public func open() {
+  package func open() {
     let waiters = state.withLock { state in
       state.isOpen = true
       defer { state.waiters = [:] }
@@ -26,7 +26,7 @@ public final class Latch: Sendable {
   }
 
   /// Waits until the latch is open or the task is cancelled.
-  public func wait() async {
+  package func wait() async {
     let token = state.withLock { state in
       state.count += 1
       return state.count
@@ -46,7 +46,7 @@ public final class Latch: Sendable {
   }
 
   /// Waits until the latch is open, the task is cancelled or the deadline passes.
-  public func wait(until deadline: ContinuousClock.Instant) async {
+  package func wait(until deadline: ContinuousClock.Instant) async {
     await withTaskGroup { group in
       group.addTask { await self.wait() }
       group.addTask { try? await Task.sleep(until: deadline, clock: .continuous) }

@@ -1,7 +1,7 @@
 internal import Synchronization
 
 /// Passes one value to the one task that waits for it.
-public final class OneShot<Value: Sendable>: Sendable {
+package final class OneShot<Value: Sendable>: Sendable {
   private enum State {
     case empty
     case awaited(CheckedContinuation<Value?, Never>)
@@ -12,13 +12,13 @@ public final class OneShot<Value: Sendable>: Sendable {
 
   private let state = Mutex(State.empty)
 
-  public init() {}
+  package init() {}
 
   /// Passes the value to the task that waits for it, now or later.
   /// - Returns: False if there already was a value, or if the waiting task was cancelled or timed out. The value is then
   ///   discarded.
   @discardableResult
-  public func fulfil(_ value: Value) -> Bool {
+  package func fulfil(_ value: Value) -> Bool {
     let (isTaken, waiter) = state.withLock { state -> (Bool, CheckedContinuation<Value?, Never>?) in
       switch state {
       case .empty:
@@ -36,7 +36,7 @@ public final class OneShot<Value: Sendable>: Sendable {
 
   /// Waits for the value. Only one task may call it, once.
   /// - Returns: Nil if the task is cancelled first.
-  public func value() async -> Value? {
+  package func value() async -> Value? {
     await withCancellation {
       await withCheckedContinuation { continuation in
         let answer = state.withLock { state -> Value?? in
@@ -61,7 +61,7 @@ public final class OneShot<Value: Sendable>: Sendable {
   }
 
   /// Waits for the value. Returns nil if the deadline passes or the task is cancelled first.
-  public func value(before deadline: ContinuousClock.Instant) async -> Value? {
+  package func value(before deadline: ContinuousClock.Instant) async -> Value? {
     let alarm = Task {
       try? await Task.sleep(until: deadline, clock: .continuous)
       if !Task.isCancelled { giveUp() }
@@ -71,7 +71,7 @@ public final class OneShot<Value: Sendable>: Sendable {
   }
 
   /// Whether a value was passed, or the waiting task was cancelled or timed out.
-  public var isFinished: Bool {
+  package var isFinished: Bool {
     state.withLock { state in
       switch state {
       case .empty, .awaited: false
@@ -99,5 +99,5 @@ public final class OneShot<Value: Sendable>: Sendable {
 extension OneShot where Value == Void {
   /// Resumes the waiting task.
   @discardableResult
-  public func fulfil() -> Bool { fulfil(()) }
+  package func fulfil() -> Bool { fulfil(()) }
 }

@@ -5,29 +5,29 @@
 // `EventReader` (libyaml). Parsing is synchronous on the caller's thread.
 
 /// One YAML 1.2 document. Limits apply, because the text is not trusted.
-public struct Document: Sendable, Equatable {
+package struct Document: Sendable, Equatable {
   /// Limits of the text.
-  public struct Limits: Sendable, Equatable {
+  package struct Limits: Sendable, Equatable {
     /// Maximum bytes of the text: 1 MiB.
-    public var bytes = 1 << 20
+    package var bytes = 1 << 20
     /// Maximum depth of nested sequences and mappings.
-    public var depth = 32
+    package var depth = 32
     /// Maximum number of scalars, sequences and mappings, including keys.
-    public var nodes = 100_000
+    package var nodes = 100_000
 
-    public init() {}
+    package init() {}
   }
 
   /// The document's root node. Nil if the text is empty or contains only comments, or if a mistake ended the parsing.
-  public let root: Node?
+  package let root: Node?
   /// All mistakes, in the order of the text.
-  public let mistakes: [YAMLError]
+  package let mistakes: [YAMLError]
 
   /// Parses a text and collects as many mistakes as possible.
   ///
   /// After some mistakes parsing continues: a duplicate key (the first one is kept), an alias and an unknown tag (both are
   /// read as null).
-  public init(reading text: [UInt8], limits: Limits = Limits()) {
+  package init(reading text: [UInt8], limits: Limits = Limits()) {
     var mistakes: [YAMLError] = []
     do throws(YAMLError) {
       try Document.check(text, limits)
@@ -44,7 +44,7 @@ public struct Document: Sendable, Equatable {
   /// Parses a text.
   ///
   /// - Throws: The first mistake, if there is any.
-  public init(_ text: String, limits: Limits = Limits()) throws(YAMLError) {
+  package init(_ text: String, limits: Limits = Limits()) throws(YAMLError) {
     self.init(reading: Array(text.utf8), limits: limits)
     if let first = mistakes.first { throw first }
   }

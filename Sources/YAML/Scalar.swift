@@ -1,7 +1,7 @@
 /// The text of a scalar with its style and tag, which determine whether it is a string, a number, a boolean or null.
-public struct Scalar: Sendable, Equatable {
+package struct Scalar: Sendable, Equatable {
   /// How the scalar is written.
-  public enum Style: Sendable, Equatable {
+  package enum Style: Sendable, Equatable {
     /// Without quotes: a string, a number, a boolean or null.
     case plain
     /// In single or double quotes: a string.
@@ -11,7 +11,7 @@ public struct Scalar: Sendable, Equatable {
   }
 
   /// The type of a scalar in YAML 1.2's core schema (section 10.3.2).
-  public enum Kind: Sendable, Equatable {
+  package enum Kind: Sendable, Equatable {
     /// `null`, `~` or empty.
     case null
     /// `true` or `false`, also as `True` or `TRUE`.
@@ -25,17 +25,17 @@ public struct Scalar: Sendable, Equatable {
   }
 
   /// The text with resolved escapes.
-  public let text: String
-  public let style: Style
+  package let text: String
+  package let style: Style
   /// The full tag, such as `tag:yaml.org,2002:str`; nil if the scalar has none.
-  public let tag: String?
+  package let tag: String?
 
-  public init(_ text: String, style: Style, tag: String? = nil) {
+  package init(_ text: String, style: Style, tag: String? = nil) {
     (self.text, self.style, self.tag) = (text, style, tag)
   }
 
   /// The scalar's type. A tag has precedence over the text.
-  public var kind: Kind {
+  package var kind: Kind {
     switch tag {
     case "tag:yaml.org,2002:str", "!": .string
     case "tag:yaml.org,2002:null": .null

@@ -1,7 +1,7 @@
 /// A mistake in a YAML text, with its location.
-public struct YAMLError: Error, Sendable, Equatable {
+package struct YAMLError: Error, Sendable, Equatable {
   /// The kind of mistake.
-  public enum Reason: Sendable, Equatable {
+  package enum Reason: Sendable, Equatable {
     /// The text has more bytes than the limit.
     case tooLarge(limit: Int)
     /// The text contains bytes that are not UTF-8.
@@ -26,19 +26,19 @@ public struct YAMLError: Error, Sendable, Equatable {
     case outOfMemory
   }
 
-  public let reason: Reason
-  public let location: Location
+  package let reason: Reason
+  package let location: Location
   /// The keys and indices (`[2]`) from the root to the mistake; empty if unknown.
-  public let path: [String]
+  package let path: [String]
 
-  public init(_ reason: Reason, at location: Location, path: [String] = []) {
+  package init(_ reason: Reason, at location: Location, path: [String] = []) {
     (self.reason, self.location, self.path) = (reason, location, path)
   }
 }
 
 extension YAMLError.Reason: CustomStringConvertible {
   /// The reason as text, without the location.
-  public var description: String {
+  package var description: String {
     switch self {
     case .tooLarge(let limit): "is larger than \(limit) bytes"
     case .invalidUTF8: "is not UTF-8"
@@ -57,7 +57,7 @@ extension YAMLError.Reason: CustomStringConvertible {
 
 extension YAMLError: CustomStringConvertible {
   /// The mistake as `line:column: path: reason`.
-  public var description: String {
+  package var description: String {
     let keys = path.joined(separator: ".").replacing(".[", with: "[")
     return "\(location.line):\(location.column): \(keys.isEmpty ? "" : keys + ": ")\(reason)"
   }

@@ -1,6 +1,6 @@
 internal import App
-public import ArgumentParser
-public import Client
+package import ArgumentParser
+package import Client
 internal import Foundation
 
 /// The options that select the service.

@@ -1,20 +1,20 @@
-public import Foundation
+package import Foundation
 internal import Synchronization
 
 /// A headless Chromium, controlled through WebDriver (https://www.w3.org/TR/webdriver2/). It can reach only 127.0.0.1.
 ///
 /// Chromium takes longer to start than most tests of a page. So a closed browser is kept for the next test, which gets a new
 /// tab without the data that pages stored, cached or logged.
-public final class Browser: Sendable {
+package final class Browser: Sendable {
   /// Why the browser failed, in WebDriver's words.
-  public struct Failure: Error, CustomStringConvertible {
+  package struct Failure: Error, CustomStringConvertible {
     /// The error and its message.
-    public let description: String
+    package let description: String
   }
 
   /// Whether the distribution packages Chromium, or Chromium is installed. Ubuntu's package only installs from the snap
   /// store.
-  public static let isAvailable: Bool = {
+  package static let isAvailable: Bool = {
     let release = try? String(contentsOfFile: "/etc/os-release", encoding: .utf8)
     let isUbuntu = release?.split(separator: "\n").contains("ID=ubuntu") == true
     return !isUbuntu || [program, driverProgram].allSatisfy(FileManager.default.isExecutableFile)
@@ -42,7 +42,7 @@ public final class Browser: Sendable {
   /// - Parameters:
   ///   - width: the page's width in CSS pixels.
   ///   - height: the page's height in CSS pixels.
-  public init(width: Int = 1280, height: Int = 900) async throws {
+  package init(width: Int = 1280, height: Int = 900) async throws {
     if let idle = Self.idle.withLock({ $0.popLast() }) {
       process = idle
     } else {
@@ -93,7 +93,7 @@ public final class Browser: Sendable {
   }
 
   /// Empties the browser and keeps it for the next test.
-  public func close() async {
+  package func close() async {
     let wasClosed = isClosed.withLock { isClosed in
       defer { isClosed = true }
       return isClosed
@@ -124,7 +124,7 @@ public final class Browser: Sendable {
   }
 
   /// Opens a page and waits until it is loaded.
-  public func open(_ url: String) async throws {
+  package func open(_ url: String) async throws {
     try await command("POST", "/url", ["url": url])
   }
 
@@ -133,31 +133,31 @@ public final class Browser: Sendable {
   ///
   /// - Returns: The result as a JSON value; nil for null and undefined.
   @discardableResult
-  public func run(_ body: String, _ arguments: [Any] = []) async throws -> Any? {
+  package func run(_ body: String, _ arguments: [Any] = []) async throws -> Any? {
     let value = try await command(
       "POST", "/execute/sync", ["script": body, "args": arguments])
     return value is NSNull ? nil : value
   }
 
   /// Clicks the center of the first element that matches the CSS selector.
-  public func click(_ selector: String) async throws {
+  package func click(_ selector: String) async throws {
     try await command("POST", "/element/\(element(selector))/click", [:])
   }
 
   /// Types into the first element that matches the CSS selector. For a file input, the text is the path of the file to choose.
-  public func type(_ text: String, into selector: String) async throws {
+  package func type(_ text: String, into selector: String) async throws {
     try await command("POST", "/element/\(element(selector))/value", ["text": text])
   }
 
   /// Presses a key on the focused element: a character, or one of WebDriver's codes for other keys.
-  public func press(_ key: String) async throws {
+  package func press(_ key: String) async throws {
     let presses = ["keyDown", "keyUp"].map { ["type": $0, "value": key] }
     let keyboard: [String: Any] = ["type": "key", "id": "keyboard", "actions": presses]
     try await command("POST", "/actions", ["actions": [keyboard]])
   }
 
   /// Changes the page's size or its color scheme (light or dark).
-  public func emulate(width: Int, height: Int, isDark: Bool) async throws {
+  package func emulate(width: Int, height: Int, isDark: Bool) async throws {
     let metrics: [String: Any] = [
       "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false,
     ]
@@ -167,7 +167,7 @@ public final class Browser: Sendable {
   }
 
   /// A screenshot of the page as PNG.
-  public func screenshot() async throws -> Data {
+  package func screenshot() async throws -> Data {
     let value = try await command("GET", "/screenshot") as? String
     guard let data = value.flatMap({ Data(base64Encoded: $0) }) else {
       throw Failure(description: "no screenshot")
@@ -176,7 +176,7 @@ public final class Browser: Sendable {
   }
 
   /// Errors that the page logged since the last call: script errors, and loads that failed or were refused.
-  public func complaints() async throws -> [String] {
+  package func complaints() async throws -> [String] {
     let entries = try await command("POST", "/se/log", ["type": "browser"]) as? [[String: Any]]
     return (entries ?? []).compactMap { $0["message"] as? String }
   }

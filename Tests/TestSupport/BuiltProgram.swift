@@ -1,17 +1,17 @@
 internal import Foundation
 
 /// Programs that the tests start.
-public enum BuiltProgram {
+package enum BuiltProgram {
   /// The variable that names the `imagefetch` to test instead of the one that was built with the tests. `make check-release` sets it.
   /// Its name does not start with IMAGEFETCH_, because the service rejects unknown keys.
-  public static let variable = "TESTED_EXECUTABLE"
+  package static let variable = "TESTED_EXECUTABLE"
 
   /// The `imagefetch` under test.
-  public static let imagefetch =
+  package static let imagefetch =
     ProcessInfo.processInfo.environment[variable] ?? path("imagefetch")
 
   /// A program that was built with these tests.
-  public static func path(_ name: String) -> String {
+  package static func path(_ name: String) -> String {
     var folder = URL(fileURLWithPath: CommandLine.arguments[0]).deletingLastPathComponent()
     while folder.path != "/" {
       let candidate = folder.appendingPathComponent(name).path

@@ -1,5 +1,5 @@
 import CSpawn
-public import Foundation
+package import Foundation
 import Synchronization
 
 /// A child process that a test runs.
@@ -9,9 +9,9 @@ import Synchronization
 ///
 /// A separate thread waits for each process, so that it is reaped at once. Swift Testing loops if it finds an ended process that
 /// is not its own and not reaped.
-public final class ChildProcess: Sendable {
+package final class ChildProcess: Sendable {
   /// Where one of the three standard streams is connected to.
-  public enum Stream: Sendable {
+  package enum Stream: Sendable {
     /// The test process's own stream.
     case inherited
     /// `/dev/null`.
@@ -23,12 +23,12 @@ public final class ChildProcess: Sendable {
   }
 
   /// Why the program could not be started.
-  public struct Failure: Error, CustomStringConvertible {
-    public let description: String
+  package struct Failure: Error, CustomStringConvertible {
+    package let description: String
   }
 
   /// The process id. After the process has ended, another process may have it.
-  public var id: Int32 { life.id }
+  package var id: Int32 { life.id }
   private let life: Life
   private let endsWithOwner: Bool
 
@@ -67,7 +67,7 @@ public final class ChildProcess: Sendable {
   ///   - environment: nil for the test process's environment.
   ///   - directory: the working directory; nil for the test process's.
   ///   - endsWithOwner: whether the process is killed when this object is deallocated.
-  public init(
+  package init(
     _ arguments: [String], environment: [String: String]? = nil, in directory: String? = nil,
     input: Stream = .inherited, output: Stream = .inherited, errors: Stream = .inherited,
     endsWithOwner: Bool = false
@@ -114,36 +114,36 @@ public final class ChildProcess: Sendable {
   }
 
   /// Whether the process is running.
-  public var isRunning: Bool { status == nil }
+  package var isRunning: Bool { status == nil }
 
   /// The exit status, or the number of the signal that ended the process; nil while it runs.
-  public var status: Int32? { life.reap().map(Self.status) }
+  package var status: Int32? { life.reap().map(Self.status) }
 
   /// Blocks the thread until the process has ended.
   /// - Returns: The exit status, or the number of the signal that ended it.
   @discardableResult
-  public func wait() -> Int32 {
+  package func wait() -> Int32 {
     if let status { return status }
     life.wait()
     return status ?? -1
   }
 
   /// Sends a signal to the process unless it has ended.
-  public func signal(_ number: Int32) { life.signal(number) }
+  package func signal(_ number: Int32) { life.signal(number) }
 
   private static func status(_ word: Int32) -> Int32 {
     word & 0x7f == 0 ? (word >> 8) & 0xff : word & 0x7f
   }
 
   /// The result of a program that has ended.
-  public struct Ended: Sendable {
+  package struct Ended: Sendable {
     /// The exit status, or the number of the signal that ended it.
-    public let status: Int32
+    package let status: Int32
     /// The bytes of standard output.
-    public let output: Data
+    package let output: Data
 
     /// Standard output as text.
-    public var text: String { String(decoding: output, as: UTF8.self) }
+    package var text: String { String(decoding: output, as: UTF8.self) }
   }
 
   /// Runs a program and blocks the thread until it ends.
@@ -151,7 +151,7 @@ public final class ChildProcess: Sendable {
   ///   - input: the bytes for standard input, written before the output is read; nil to inherit standard input.
   ///   - errors: where standard error goes. A pipe must be able to hold all of it.
   @discardableResult
-  public static func run(
+  package static func run(
     _ arguments: [String], environment: [String: String]? = nil, in directory: String? = nil,
     input: Data? = nil, errors: Stream = .inherited
   ) throws -> Ended {
@@ -180,7 +180,7 @@ public final class ChildProcess: Sendable {
 
   /// Runs a program to its end. A separate thread waits for it, because Swift's shared threads must not block.
   @discardableResult
-  public static func run(
+  package static func run(
     _ arguments: [String], environment: [String: String]? = nil, in directory: String? = nil,
     input: Data? = nil, errors: Stream = .inherited
   ) async throws -> Ended {

@@ -1,18 +1,18 @@
 internal import CCompressors
 
 /// Bytes with a content coding applied (RFC 9110 section 8.4.1).
-public enum Compressed {
+package enum Compressed {
   /// One gzip member.
-  public static func gzip(_ bytes: [UInt8]) -> [UInt8] { deflated(bytes, windowBits: 15 + 16) }
+  package static func gzip(_ bytes: [UInt8]) -> [UInt8] { deflated(bytes, windowBits: 15 + 16) }
 
   /// zlib's format, which HTTP calls deflate.
-  public static func deflate(_ bytes: [UInt8]) -> [UInt8] { deflated(bytes, windowBits: 15) }
+  package static func deflate(_ bytes: [UInt8]) -> [UInt8] { deflated(bytes, windowBits: 15) }
 
   /// Raw deflate data without zlib's header, which some origins send as deflate.
-  public static func bareDeflate(_ bytes: [UInt8]) -> [UInt8] { deflated(bytes, windowBits: -15) }
+  package static func bareDeflate(_ bytes: [UInt8]) -> [UInt8] { deflated(bytes, windowBits: -15) }
 
   /// Brotli.
-  public static func brotli(_ bytes: [UInt8]) -> [UInt8] {
+  package static func brotli(_ bytes: [UInt8]) -> [UInt8] {
     var size = BrotliEncoderMaxCompressedSize(bytes.count)
     return [UInt8](unsafeUninitializedCapacity: size) { output, count in
       let isDone = BrotliEncoderCompress(

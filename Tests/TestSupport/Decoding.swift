@@ -1,21 +1,21 @@
 import Glibc
-public import Jobs
+package import Jobs
 
 /// Everything that a decoder returned until its end.
-public struct Decoding: Equatable, Sendable {
+package struct Decoding: Equatable, Sendable {
   /// The header; nil if decoding failed before.
-  public private(set) var headers: [ImageHeader] = []
+  package private(set) var headers: [ImageHeader] = []
   /// The description, or the error at the end.
-  public private(set) var result: Result<ImageDescription, CodecError>
+  package private(set) var result: Result<ImageDescription, CodecError>
   /// The number of calls of `step()`.
-  public private(set) var steps = 0
+  package private(set) var steps = 0
   /// Variants made while decoding.
-  public private(set) var variants: [[UInt8]?] = []
+  package private(set) var variants: [[UInt8]?] = []
   /// The longest CPU time of a step.
-  public private(set) var longestStep = Duration.zero
+  package private(set) var longestStep = Duration.zero
 
   /// Passes the bytes in pieces of this size and steps until the end.
-  public init(
+  package init(
     _ bytes: [UInt8], by codec: some ImageCodec, pieces size: Int = .max,
     limits: DecodeLimits = DecodeLimits(), variants wanted: [VariantRequest] = []
   ) {
@@ -49,7 +49,7 @@ public struct Decoding: Equatable, Sendable {
   }
 
   /// Whether the other decoding had the same result, ignoring time.
-  public static func == (one: Decoding, other: Decoding) -> Bool {
+  package static func == (one: Decoding, other: Decoding) -> Bool {
     one.headers == other.headers && one.result == other.result && one.variants == other.variants
   }
 
@@ -67,23 +67,23 @@ public struct Decoding: Equatable, Sendable {
   }
 
   /// The description without the placeholder, which other libraries do not compute.
-  public var description: ImageDescription? {
+  package var description: ImageDescription? {
     var description = try? result.get()
     description?.lqip = nil
     return description
   }
 
   /// The placeholder.
-  public var lqip: LQIP? { try? result.get().lqip }
+  package var lqip: LQIP? { try? result.get().lqip }
 
   /// The error, if there is no image.
-  public var error: CodecError? {
+  package var error: CodecError? {
     if case .failure(let error) = result { return error }
     return nil
   }
 
   /// Whether the bytes violate their format.
-  public var isBroken: Bool {
+  package var isBroken: Bool {
     if case .broken = error { return true }
     return false
   }

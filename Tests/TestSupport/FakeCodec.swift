@@ -1,9 +1,9 @@
 internal import Glibc
-public import Jobs
+package import Jobs
 internal import Synchronization
 
 /// A codec that accepts bytes that start with `ok` as an image and rejects all others. Bytes with `cut` must also contain `end`.
-public final class FakeCodec: ImageCodec {
+package final class FakeCodec: ImageCodec {
   private let decoders = Atomic(0)
   private let state = State()
 
@@ -18,36 +18,36 @@ public final class FakeCodec: ImageCodec {
     let decoded = Mutex<[[UInt8]]>([])
   }
 
-  public init() {}
+  package init() {}
 
   /// The number of decoders that received bytes.
-  public var begun: Int { decoders.load(ordering: .relaxed) }
+  package var begun: Int { decoders.load(ordering: .relaxed) }
 
   /// The bytes of the decoders that finished, in the order in which they finished.
-  public var decoded: [[UInt8]] { state.decoded.withLock { $0 } }
+  package var decoded: [[UInt8]] { state.decoded.withLock { $0 } }
 
   /// Sets the memory that headers state.
-  public func needs(memory: Int) { state.memory.store(memory, ordering: .relaxed) }
+  package func needs(memory: Int) { state.memory.store(memory, ordering: .relaxed) }
 
   /// Sets after how many bytes headers are reported. Shorter images report them at their end.
-  public func headerComes(after count: Int) { state.headerAt.store(count, ordering: .relaxed) }
+  package func headerComes(after count: Int) { state.headerAt.store(count, ordering: .relaxed) }
 
   /// Bytes of decoders that are still retained.
-  public var held: Int { state.held.load(ordering: .relaxed) }
+  package var held: Int { state.held.load(ordering: .relaxed) }
 
   /// Sets whether each step of a decoder crashes.
-  public func crashes(_ crashes: Bool) { state.crashes.store(crashes, ordering: .relaxed) }
+  package func crashes(_ crashes: Bool) { state.crashes.store(crashes, ordering: .relaxed) }
 
   /// Sets whether decoders never finish.
-  public func hangs(_ hangs: Bool) { state.hangs.store(hangs, ordering: .relaxed) }
+  package func hangs(_ hangs: Bool) { state.hangs.store(hangs, ordering: .relaxed) }
 
   /// Sets whether each decoder pauses five times for 100 ms, as if it computed elsewhere. If the caller does not wait, the decoder
   /// reports a crash.
-  public func isElsewhere(_ isElsewhere: Bool) {
+  package func isElsewhere(_ isElsewhere: Bool) {
     state.isElsewhere.store(isElsewhere, ordering: .relaxed)
   }
 
-  public func makeDecoder(limits: DecodeLimits, variants: [VariantRequest]) -> any ImageDecoder {
+  package func makeDecoder(limits: DecodeLimits, variants: [VariantRequest]) -> any ImageDecoder {
     decoders.add(1, ordering: .relaxed)
     return Decoder(limits: limits, state)
   }

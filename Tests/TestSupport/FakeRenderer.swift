@@ -1,8 +1,8 @@
-public import Jobs
+package import Jobs
 import Synchronization
 
 /// Renders variants in a few steps. Each result is a text that describes the request. It can be held and can be made to fail.
-public final class FakeRenderer: ImageRenderer {
+package final class FakeRenderer: ImageRenderer {
   private struct State {
     var heldAfter = Int.max
     var error: CodecError?
@@ -15,42 +15,42 @@ public final class FakeRenderer: ImageRenderer {
     var memory = 1_000
   }
 
-  public let formats: Set<OutputFormat>
+  package let formats: Set<OutputFormat>
   private let state = Mutex(State())
 
-  public init(formats: Set<OutputFormat> = [.jpeg, .png, .webp]) { self.formats = formats }
+  package init(formats: Set<OutputFormat> = [.jpeg, .png, .webp]) { self.formats = formats }
 
   /// Renderings that were started, each of one or several variants.
-  public var begun: Int { state.withLock { $0.begun } }
+  package var begun: Int { state.withLock { $0.begun } }
   /// Renderings that produced an image.
-  public var finished: Int { state.withLock { $0.finished } }
+  package var finished: Int { state.withLock { $0.finished } }
   /// Renderings in progress.
-  public var underWay: Int { state.withLock { $0.underWay } }
+  package var underWay: Int { state.withLock { $0.underWay } }
   /// The maximum number of renderings in progress at one time.
-  public var mostUnderWay: Int { state.withLock { $0.mostUnderWay } }
+  package var mostUnderWay: Int { state.withLock { $0.mostUnderWay } }
   /// The started renderings, in order.
-  public var order: [Variant] { state.withLock { $0.order } }
+  package var order: [Variant] { state.withLock { $0.order } }
 
   /// Sets whether renderings are held before their end.
-  public func hold(_ isHeld: Bool = true) { state.withLock { $0.heldAfter = isHeld ? 0 : .max } }
+  package func hold(_ isHeld: Bool = true) { state.withLock { $0.heldAfter = isHeld ? 0 : .max } }
   /// Lets at most this many renderings finish.
-  public func hold(after count: Int) { state.withLock { $0.heldAfter = count } }
+  package func hold(after count: Int) { state.withLock { $0.heldAfter = count } }
   /// Makes renderings fail from now on; nil to stop that.
-  public func fail(with error: CodecError?) { state.withLock { $0.error = error } }
+  package func fail(with error: CodecError?) { state.withLock { $0.error = error } }
   /// Makes each image at least this many bytes long.
-  public func pad(to bytes: Int) { state.withLock { $0.padding = bytes } }
+  package func pad(to bytes: Int) { state.withLock { $0.padding = bytes } }
   /// Sets the memory that a rendering reports.
-  public func need(_ bytes: Int) { state.withLock { $0.memory = bytes } }
+  package func need(_ bytes: Int) { state.withLock { $0.memory = bytes } }
 
   /// The image that is produced.
-  public static func picture(
+  package static func picture(
     _ variant: Variant, of bytes: [UInt8], padding: Int = 0
   ) -> [UInt8] {
     let text = Array("\(variant) of \(bytes.count) bytes, the first \(bytes.first ?? 0)".utf8)
     return text + [UInt8](repeating: 0, count: max(0, padding - text.count))
   }
 
-  public func size(of variant: Variant, from image: ImageDescription) -> (width: Int, height: Int) {
+  package func size(of variant: Variant, from image: ImageDescription) -> (width: Int, height: Int) {
     let own =
       image.orientation > 4 ? (image.height, image.width) : (image.width, image.height)
     let (width, height) = (Double(own.0), Double(own.1))
@@ -67,19 +67,19 @@ public final class FakeRenderer: ImageRenderer {
     }
   }
 
-  public func memory(for variants: [Variant], from image: ImageDescription) -> Int {
+  package func memory(for variants: [Variant], from image: ImageDescription) -> Int {
     state.withLock { $0.memory } * variants.count
   }
 
-  public func render(
+  package func render(
     _ bytes: [UInt8], of image: ImageDescription, as variants: [Variant]
   ) -> any Rendering {
     Run(self, bytes, variants)
   }
 
-  public func memory(forDrawing variant: Variant) -> Int { state.withLock { $0.memory } }
+  package func memory(forDrawing variant: Variant) -> Int { state.withLock { $0.memory } }
 
-  public func draw(_ placeholder: Placeholder, as variant: Variant) -> any Rendering {
+  package func draw(_ placeholder: Placeholder, as variant: Variant) -> any Rendering {
     Run(self, Array(placeholder.rawValue.utf8), [variant])
   }
 

@@ -5,9 +5,9 @@ internal import Synchronization
 ///
 /// The fault is looked up when bytes arrive, so a change also affects existing connections. Each connection has two threads with
 /// small stacks.
-public final class FaultyProxy: Sendable {
+package final class FaultyProxy: Sendable {
   /// What happens to bytes.
-  public enum Fault: Sendable {
+  package enum Fault: Sendable {
     /// They are forwarded.
     case none
     /// They wait until the fault changes. If a connection ends meanwhile, its end waits too.
@@ -34,10 +34,10 @@ public final class FaultyProxy: Sendable {
   private let listener: Int32
   private let target: Int
   /// The port on 127.0.0.1 that clients connect to.
-  public let port: Int
+  package let port: Int
 
   /// Listens, and forwards connections to a port of 127.0.0.1.
-  public init(to target: Int) throws {
+  package init(to target: Int) throws {
     raiseDescriptorLimit()
     self.target = target
     (listener, port) = try listen(on: "127.0.0.1", port: 0)
@@ -48,7 +48,7 @@ public final class FaultyProxy: Sendable {
   deinit { stop() }
 
   /// Ends all connections and stops listening.
-  public func stop() {
+  package func stop() {
     let links = state.withLock { state in
       state.isStopped = true
       return Array(state.links.values)
@@ -58,7 +58,7 @@ public final class FaultyProxy: Sendable {
   }
 
   /// Sets the fault for all bytes, in both directions.
-  public func become(_ fault: Fault) {
+  package func become(_ fault: Fault) {
     let cut = state.withLock { state in
       state.fault = fault
       guard case .cut = fault else { return [Link]() }
@@ -68,13 +68,13 @@ public final class FaultyProxy: Sendable {
   }
 
   /// Sets a function that inspects each piece that a client sends, at most 64 KiB; nil to remove it.
-  public func judge(_ rule: (@Sendable ([UInt8]) -> Fault)?) { state.withLock { $0.rule = rule } }
+  package func judge(_ rule: (@Sendable ([UInt8]) -> Fault)?) { state.withLock { $0.rule = rule } }
 
   /// The number of pieces that wait at the moment.
-  public var stalled: Int { state.withLock { $0.stalled } }
+  package var stalled: Int { state.withLock { $0.stalled } }
 
   /// A refusal in the form of an object store.
-  public static func refusal(_ status: Int, _ code: String) -> [UInt8] {
+  package static func refusal(_ status: Int, _ code: String) -> [UInt8] {
     let xml = "<?xml version=\"1.0\"?><Error><Code>\(code)</Code><Message>refused</Message></Error>"
     return Array(
       """

@@ -1,10 +1,10 @@
-public import Foundation
+package import Foundation
 import Glibc
 
 extension FileHandle {
   /// Passes on data as it arrives, on a separate thread, until the end. `readabilityHandler` uses a Dispatch source, which can
   /// crash the process if its descriptor is closed and reused at the same moment.
-  public func readPieces(_ take: @escaping @Sendable (Data) -> Void) {
+  package func readPieces(_ take: @escaping @Sendable (Data) -> Void) {
     // A duplicate descriptor, which no other code closes.
     let descriptor = dup(fileDescriptor)
     Thread.detachNewThread {

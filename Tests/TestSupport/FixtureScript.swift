@@ -1,11 +1,11 @@
-public import Foundation
+package import Foundation
 import Glibc
 
 /// Runs scripts of Tests/Fixtures with Debian's Python, which has Pillow.
-public enum FixtureScript {
+package enum FixtureScript {
   /// Returns the script's output.
   /// - Throws: If it can't be started or exits with a failure.
-  public static func run(_ name: String, _ arguments: String...) throws -> Data {
+  package static func run(_ name: String, _ arguments: String...) throws -> Data {
     let script =
       String(#filePath.dropLast("TestSupport/FixtureScript.swift".count)) + "Fixtures/\(name)"
     let words = ["/usr/bin/python3", script] + arguments

@@ -1,22 +1,22 @@
 /// A GIF file with four colors, written code by code.
-public struct GIFFixture {
+package struct GIFFixture {
   /// One frame.
-  public struct Frame: Sendable {
+  package struct Frame: Sendable {
     /// The frame's rectangle on the canvas, in pixels.
-    public var left = 0, top = 0, width: Int, height: Int
+    package var left = 0, top = 0, width: Int, height: Int
     /// The minimum code size: 2 for four colors. Codes then have three bits until the table grows.
-    public var codeSize = 2
+    package var codeSize = 2
     /// LZW codes; nil for as many zeros as there are pixels.
-    public var codes: [Int]?
+    package var codes: [Int]?
     /// Whether rows are stored in four interlaced passes.
-    public var isInterlaced = false
+    package var isInterlaced = false
     /// A local table of four colors; empty to use the file's.
-    public var table: [UInt8] = []
+    package var table: [UInt8] = []
     /// Extensions before the frame.
-    public var control: [UInt8] = []
+    package var control: [UInt8] = []
 
     /// A frame of the first color.
-    public init(left: Int = 0, top: Int = 0, width: Int, height: Int) {
+    package init(left: Int = 0, top: Int = 0, width: Int, height: Int) {
       (self.left, self.top, self.width, self.height) = (left, top, width, height)
     }
 
@@ -30,40 +30,40 @@ public struct GIFFixture {
   }
 
   /// The size of the canvas in pixels.
-  public var width: Int, height: Int
+  package var width: Int, height: Int
   /// Bytes before the first frame.
-  public var before: [UInt8] = []
+  package var before: [UInt8] = []
   /// The frames in order.
-  public var frames: [Frame]
+  package var frames: [Frame]
 
   /// One frame that fills the canvas.
-  public init(width: Int, height: Int) {
+  package init(width: Int, height: Int) {
     (self.width, self.height) = (width, height)
     frames = [Frame(width: width, height: height)]
   }
 
   /// The file.
-  public var bytes: [UInt8] {
+  package var bytes: [UInt8] {
     Array("GIF89a".utf8) + Self.short(width) + Self.short(height) + [0x81, 0, 0]
       + [0, 0, 0, 255, 0, 0, 0, 255, 0, 0, 0, 255]
       + before + frames.flatMap(\.bytes) + [0x3B]
   }
 
   /// The codes of `count` indices 0, with clear codes so that the table does not grow.
-  public static func zeros(_ count: Int) -> [Int] {
+  package static func zeros(_ count: Int) -> [Int] {
     codes(Array(repeating: 0, count: count))
   }
 
   /// The codes of indices below four.
-  public static func codes(_ indices: [Int]) -> [Int] {
+  package static func codes(_ indices: [Int]) -> [Int] {
     indices.enumerated().flatMap { $0.isMultiple(of: 2) ? [4, $1] : [$1] } + [5]
   }
 
   /// An extension that makes an index transparent in the next frame.
-  public static func transparent(_ index: UInt8) -> [UInt8] { [0x21, 0xF9, 4, 1, 0, 0, index, 0] }
+  package static func transparent(_ index: UInt8) -> [UInt8] { [0x21, 0xF9, 4, 1, 0, 0, index, 0] }
 
   /// An extension with the next frame's disposal, duration and transparent index.
-  public static func control(disposal: UInt8, hundredths: Int = 10, clear: UInt8? = nil) -> [UInt8]
+  package static func control(disposal: UInt8, hundredths: Int = 10, clear: UInt8? = nil) -> [UInt8]
   {
     [0x21, 0xF9, 4, disposal << 2 | (clear == nil ? 0 : 1)] + short(hundredths) + [clear ?? 0, 0]
   }

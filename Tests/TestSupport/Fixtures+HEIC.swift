@@ -1,27 +1,27 @@
 /// A HEIC file that consists only of boxes and a sequence parameter set. Its slices have no pixels.
-public struct HEICFixture {
+package struct HEICFixture {
   /// The width in its boxes and its parameter set.
-  public var width = 64
+  package var width = 64
   /// The height in its boxes and its parameter set.
-  public var height = 64
+  package var height = 64
   /// Slices of the coded image.
-  public var slices = 1
+  package var slices = 1
   /// The dimensions in the boxes, if they differ from those of the parameter set.
-  public var boxSides: (Int, Int)?
+  package var boxSides: (Int, Int)?
   /// Whether the file is a grid of tiles in a row, each the same coded image.
-  public var isGrid = false
+  package var isGrid = false
   /// The width and height of a grid's tile.
-  public var tileSide = 64
+  package var tileSide = 64
   /// The number of tiles of a grid.
-  public var tiles = 1
+  package var tiles = 1
   /// The offset of the last tile's bytes; nil for that of the other tiles.
-  public var lastTile: Int?
+  package var lastTile: Int?
   /// The part of a grid that is shown, from its center; nil for all.
-  public var crop: (Int, Int)?
+  package var crop: (Int, Int)?
 
-  public init() {}
+  package init() {}
 
-  public var bytes: [UInt8] {
+  package var bytes: [UInt8] {
     let head = Self.box("ftyp", Array("heic\0\0\0\0mif1heic".utf8))
     let start = head.count + meta(start: 0).count + 8
     return head + meta(start: start) + Self.box("mdat", data)

@@ -1,7 +1,7 @@
 extension PNGFixture {
   /// An interlaced file with 8 bits per channel. A function returns the pixels, with as many bytes as ``colourType`` has channels.
   /// Also returns the offset where each non-empty pass ends.
-  public func file(_ pixel: (Int, Int) -> [UInt8]) -> (bytes: [UInt8], passEnds: [Int]) {
+  package func file(_ pixel: (Int, Int) -> [UInt8]) -> (bytes: [UInt8], passEnds: [Int]) {
     let places =
       isInterlaced
       ? [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2)]
@@ -33,7 +33,7 @@ extension PNGFixture {
 
 extension JPEGFixture {
   /// The offset where each scan's data ends.
-  public var scanEnds: [Int] {
+  package var scanEnds: [Int] {
     var count = 0
     return segments.compactMap { segment in
       count += segment.bytes.count

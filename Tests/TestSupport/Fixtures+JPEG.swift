@@ -1,24 +1,24 @@
 /// A JPEG split into marker segments, so that each can be changed, repeated or removed.
-public struct JPEGFixture: Sendable {
+package struct JPEGFixture: Sendable {
   /// One marker with its parameters and, after SOS, the scan's data.
-  public struct Segment: Sendable {
+  package struct Segment: Sendable {
     /// The second byte of the marker.
-    public var marker: UInt8
+    package var marker: UInt8
     /// The bytes from the marker's FF to the next marker.
-    public var bytes: [UInt8]
+    package var bytes: [UInt8]
 
     /// A segment with its bytes.
-    public init(marker: UInt8, bytes: [UInt8]) {
+    package init(marker: UInt8, bytes: [UInt8]) {
       self.marker = marker
       self.bytes = bytes
     }
   }
 
   /// The segments from SOI to EOI, in order.
-  public var segments: [Segment]
+  package var segments: [Segment]
 
   /// Splits a valid file.
-  public init(_ file: [UInt8]) {
+  package init(_ file: [UInt8]) {
     segments = []
     var start = 0
     while start + 1 < file.count {
@@ -40,18 +40,18 @@ public struct JPEGFixture: Sendable {
   }
 
   /// The file.
-  public var bytes: [UInt8] { segments.flatMap(\.bytes) }
+  package var bytes: [UInt8] { segments.flatMap(\.bytes) }
 
   /// The index of the first segment with this marker.
-  public func index(of marker: UInt8) -> Int? { segments.firstIndex { $0.marker == marker } }
+  package func index(of marker: UInt8) -> Int? { segments.firstIndex { $0.marker == marker } }
 
   /// Inserts bytes after SOI.
-  public mutating func insert(_ bytes: [UInt8]) {
+  package mutating func insert(_ bytes: [UInt8]) {
     segments.insert(Segment(marker: bytes.count > 1 ? bytes[1] : 0, bytes: bytes), at: 1)
   }
 
   /// Changes the dimensions in the frame header.
-  public mutating func resize(width: UInt16, height: UInt16) {
+  package mutating func resize(width: UInt16, height: UInt16) {
     guard let frame = segments.firstIndex(where: { 0xC0...0xCF ~= $0.marker && $0.marker != 0xC4 })
     else { return }
     segments[frame].bytes.replaceSubrange(
@@ -59,24 +59,24 @@ public struct JPEGFixture: Sendable {
   }
 
   /// Repeats the last scan this many times.
-  public mutating func repeatLastScan(times: Int) {
+  package mutating func repeatLastScan(times: Int) {
     guard let last = segments.lastIndex(where: { $0.marker == 0xDA }) else { return }
     segments.insert(contentsOf: Array(repeating: segments[last], count: times), at: last)
   }
 
   /// A marker segment including its length.
-  public static func segment(_ marker: UInt8, _ content: [UInt8]) -> [UInt8] {
+  package static func segment(_ marker: UInt8, _ content: [UInt8]) -> [UInt8] {
     let length = content.count + 2
     return [0xFF, marker, UInt8(length >> 8), UInt8(length & 255)] + content
   }
 }
 
 /// EXIF blocks, valid and unusual.
-public enum EXIFFixture {
+package enum EXIFFixture {
   /// A TIFF file with one directory that has one entry.
   ///
   /// - Parameter type: 3 SHORT, 4 LONG.
-  public static func tiff(
+  package static func tiff(
     orientation: UInt16, isBigEndian: Bool, type: UInt16 = 3, directory: UInt32 = 8,
     entries: UInt16 = 1
   ) -> [UInt8] {
@@ -94,7 +94,7 @@ public enum EXIFFixture {
   }
 
   /// As an APP1 segment.
-  public static func app1(_ tiff: [UInt8]) -> [UInt8] {
+  package static func app1(_ tiff: [UInt8]) -> [UInt8] {
     JPEGFixture.segment(0xE1, Array("Exif\0\0".utf8) + tiff)
   }
 }

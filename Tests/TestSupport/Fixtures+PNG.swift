@@ -1,50 +1,50 @@
 /// A PNG built chunk by chunk, so that each chunk can be invalid.
-public struct PNGFixture: Sendable {
+package struct PNGFixture: Sendable {
   /// In pixels.
-  public var width: UInt32
+  package var width: UInt32
   /// In pixels.
-  public var height: UInt32
+  package var height: UInt32
   /// 1, 2, 4, 8 or 16.
-  public var depth: UInt8 = 8
+  package var depth: UInt8 = 8
   /// 0 grey, 2 RGB, 3 palette, 4 grey with alpha, 6 RGB with alpha.
-  public var colourType: UInt8 = 2
+  package var colourType: UInt8 = 2
   /// Whether pixels are stored in the seven passes of Adam7.
-  public var isInterlaced = false
+  package var isInterlaced = false
   /// Chunks between IHDR and the image data.
-  public var before: [[UInt8]] = []
+  package var before: [[UInt8]] = []
   /// Chunks between the image data and IEND.
-  public var after: [[UInt8]] = []
+  package var after: [[UInt8]] = []
 
   /// An image of 8-bit RGB.
-  public init(width: UInt32, height: UInt32) {
+  package init(width: UInt32, height: UInt32) {
     self.width = width
     self.height = height
   }
 
   /// The 15 valid pairs of color type and depth.
-  public static let kinds: [(colourType: UInt8, depth: UInt8)] =
+  package static let kinds: [(colourType: UInt8, depth: UInt8)] =
     [1, 2, 4, 8, 16].map { (0, $0) } + [8, 16].map { (2, $0) } + [1, 2, 4, 8].map { (3, $0) }
     + [8, 16].map { (4, $0) } + [8, 16].map { (6, $0) }
 
   /// The whole file.
-  public var bytes: [UInt8] { start + Self.chunk("IDAT", Self.zlib(rows)) + end }
+  package var bytes: [UInt8] { start + Self.chunk("IDAT", Self.zlib(rows)) + end }
 
   /// Signature, IHDR, PLTE if required, and ``before``.
-  public var start: [UInt8] {
+  package var start: [UInt8] {
     let palette = colourType == 3 ? Self.chunk("PLTE", Array(repeating: 7, count: 6)) : []
     return Self.signature + Self.chunk("IHDR", header) + palette + before.flatMap { $0 }
   }
 
   /// ``after`` and IEND.
-  public var end: [UInt8] { after.flatMap { $0 } + Self.chunk("IEND", []) }
+  package var end: [UInt8] { after.flatMap { $0 } + Self.chunk("IEND", []) }
 
   /// The content of IHDR.
-  public var header: [UInt8] {
+  package var header: [UInt8] {
     Self.big(width) + Self.big(height) + [depth, colourType, 0, 0, isInterlaced ? 1 : 0]
   }
 
   /// The rows of each pass: filter type 0, then zeros.
-  public var rows: [UInt8] {
+  package var rows: [UInt8] {
     passes.flatMap { pass in
       let row = [UInt8](repeating: 0, count: 1 + (pass.width * bitsPerPixel + 7) / 8)
       return pass.width == 0 ? [] : (0..<pass.height).flatMap { _ in row }
@@ -68,16 +68,16 @@ public struct PNGFixture: Sendable {
   }
 
   /// The eight bytes that every PNG starts with.
-  public static let signature: [UInt8] = [0x89, 0x50, 0x4E, 0x47, 0x0D, 0x0A, 0x1A, 0x0A]
+  package static let signature: [UInt8] = [0x89, 0x50, 0x4E, 0x47, 0x0D, 0x0A, 0x1A, 0x0A]
 
   /// Length, type, content, checksum.
-  public static func chunk(_ type: String, _ content: [UInt8]) -> [UInt8] {
+  package static func chunk(_ type: String, _ content: [UInt8]) -> [UInt8] {
     let checked = Array(type.utf8) + content
     return big(UInt32(content.count)) + checked + big(crc32(checked))
   }
 
   /// A zlib stream of stored blocks.
-  public static func zlib(_ content: [UInt8]) -> [UInt8] {
+  package static func zlib(_ content: [UInt8]) -> [UInt8] {
     var stream: [UInt8] = [0x78, 0x01]
     var rest = content[...]
     repeat {
@@ -92,12 +92,12 @@ public struct PNGFixture: Sendable {
   }
 
   /// Four bytes, highest first.
-  public static func big(_ value: UInt32) -> [UInt8] {
+  package static func big(_ value: UInt32) -> [UInt8] {
     [24, 16, 8, 0].map { UInt8(truncatingIfNeeded: value >> $0) }
   }
 
   /// The CRC-32 of bytes (ISO 3309).
-  public static func crc32(_ bytes: [UInt8]) -> UInt32 {
+  package static func crc32(_ bytes: [UInt8]) -> UInt32 {
     ~bytes.reduce(~0) { sum, byte in
       (0..<8).reduce(sum ^ UInt32(byte)) { sum, _ in sum >> 1 ^ (sum & 1 == 1 ? 0xEDB8_8320 : 0) }
     }

@@ -1,10 +1,10 @@
-public import Jobs
+package import Jobs
 
 extension Fixtures {
   /// An image like those in public bug reports about other decoders: see Tests/Fixtures/reported.
-  public struct Reported: Sendable {
-    public var name: String
-    public var description: ImageDescription
+  package struct Reported: Sendable {
+    package var name: String
+    package var description: ImageDescription
 
     init(
       _ name: String, _ format: ImageFormat, _ width: Int, _ height: Int, frames: Int = 1,
@@ -17,17 +17,17 @@ extension Fixtures {
       description.hasAlpha = hasAlpha
     }
 
-    public var bytes: [UInt8] { Fixtures.image("../reported/" + name) }
+    package var bytes: [UInt8] { Fixtures.image("../reported/" + name) }
 
     /// The same image in a form that Pillow decodes.
-    public var sound: [UInt8] {
+    package var sound: [UInt8] {
       // Pillow needs the end of a progressive JPEG.
       name == "prog-noeoi.jpg" ? bytes + [0xFF, 0xD9] : bytes
     }
   }
 
   /// The files that are images, with what browsers show of them.
-  public static let reported = [
+  package static let reported = [
     // No trailer.
     Reported("notrailer.gif", .gif, 160, 120, isProgressive: true),
     Reported("anim-notrailer.gif", .gif, 160, 120, frames: 3),

@@ -1,33 +1,33 @@
 /// A WebP file as chunks that can be changed (RFC 9649, section 2.3).
-public struct WebPFixture {
+package struct WebPFixture {
   /// One chunk, without its padding.
-  public struct Chunk: Sendable {
+  package struct Chunk: Sendable {
     /// Four characters.
-    public var tag: String
+    package var tag: String
     /// The payload, which the chunk's length counts.
-    public var content: [UInt8]
+    package var content: [UInt8]
 
     /// A chunk.
-    public init(tag: String, content: [UInt8]) {
+    package init(tag: String, content: [UInt8]) {
       self.tag = tag
       self.content = content
     }
   }
 
   /// The chunks in the order of the file.
-  public var chunks: [Chunk] = []
+  package var chunks: [Chunk] = []
 
   /// Creates a file from chunks.
-  public init(chunks: [Chunk]) { self.chunks = chunks }
+  package init(chunks: [Chunk]) { self.chunks = chunks }
 
   /// A VP8X chunk that declares an animation. The frames must follow.
-  public static func animation(width: Int, height: Int) -> WebPFixture {
+  package static func animation(width: Int, height: Int) -> WebPFixture {
     WebPFixture(chunks: [.canvas(width: width, height: height, flags: 0x02)])
   }
 
   /// A lossless image of one color. It has about a dozen bytes whatever its dimensions, because no pixel needs a bit
   /// (RFC 9649, 3.7.2.1.1).
-  public static func flat(width: Int, height: Int, argb: UInt32) -> Chunk {
+  package static func flat(width: Int, height: Int, argb: UInt32) -> Chunk {
     var bits = Bits()
     bits.append(0x2F, width: 8)
     bits.append(UInt32(width - 1), width: 14)
@@ -60,7 +60,7 @@ public struct WebPFixture {
   }
 
   /// - Parameter file: a valid file.
-  public init(_ file: [UInt8]) {
+  package init(_ file: [UInt8]) {
     var offset = 12
     while offset + 8 <= file.count {
       let size = file[offset + 4..<offset + 8].reversed().reduce(0) { $0 << 8 | Int($1) }
@@ -74,7 +74,7 @@ public struct WebPFixture {
   }
 
   /// The file with correct lengths.
-  public var bytes: [UInt8] {
+  package var bytes: [UInt8] {
     let body = chunks.flatMap(\.bytes)
     return Array("RIFF".utf8) + Self.length(body.count + 4) + Array("WEBP".utf8) + body
   }
@@ -86,18 +86,18 @@ public struct WebPFixture {
 
 extension WebPFixture.Chunk {
   /// The chunk with its header and padding.
-  public var bytes: [UInt8] {
+  package var bytes: [UInt8] {
     Array(tag.utf8) + WebPFixture.length(content.count) + content
       + [UInt8](repeating: 0, count: content.count % 2)
   }
 
   /// VP8X.
-  public static func canvas(width: Int, height: Int, flags: UInt8) -> Self {
+  package static func canvas(width: Int, height: Int, flags: UInt8) -> Self {
     Self(tag: "VP8X", content: [flags, 0, 0, 0] + three(width - 1) + three(height - 1))
   }
 
   /// An ANMF chunk that contains these chunks.
-  public static func frame(_ chunks: Self..., width: Int, height: Int) -> Self {
+  package static func frame(_ chunks: Self..., width: Int, height: Int) -> Self {
     let head = three(0) + three(0) + three(width - 1) + three(height - 1) + three(100) + [0]
     return Self(tag: "ANMF", content: head + chunks.flatMap(\.bytes))
   }

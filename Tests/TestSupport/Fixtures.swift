@@ -1,10 +1,10 @@
 import Foundation
-public import Jobs
+package import Jobs
 
 /// Test images. Files are created by Tests/Fixtures/make-fixtures.py.
-public enum Fixtures {
+package enum Fixtures {
   /// A file of Tests/Fixtures/images, such as `photo.jpg`.
-  public static func image(_ name: String) -> [UInt8] {
+  package static func image(_ name: String) -> [UInt8] {
     guard let data = FileManager.default.contents(atPath: folder + "/" + name) else {
       fatalError("no fixture \(name): run Tests/Fixtures/make-fixtures.py")
     }
@@ -12,30 +12,30 @@ public enum Fixtures {
   }
 
   /// Another decoder's rendering of a file that Pillow can't decode, as a file that Pillow can decode.
-  public static func shown(_ name: String) -> [UInt8] { image("../shown/" + name + ".png") }
+  package static func shown(_ name: String) -> [UInt8] { image("../shown/" + name + ".png") }
 
   /// Whether that rendering exists.
-  public static func hasShown(_ name: String) -> Bool {
+  package static func hasShown(_ name: String) -> Bool {
     FileManager.default.fileExists(atPath: folder + "/../shown/" + name + ".png")
   }
 
   /// A 480 x 320 baseline JPEG of 23 kB.
-  public static let jpeg = image("photo.jpg")
+  package static let jpeg = image("photo.jpg")
   /// The same image as a progressive JPEG.
-  public static let progressiveJPEG = image("photo-progressive.jpg")
+  package static let progressiveJPEG = image("photo-progressive.jpg")
   /// A 160 x 120 PNG of 28 kB.
-  public static let png = image("photo.png")
+  package static let png = image("photo.png")
   /// A JPEG of a few hundred bytes, 24 x 16.
-  public static let smallJPEG = image("small.jpg")
+  package static let smallJPEG = image("small.jpg")
   /// A PNG of 300 bytes, 12 x 9.
-  public static let smallPNG = image("small.png")
+  package static let smallPNG = image("small.png")
   /// The same in 70 kB. Images of this size are stored in a file, not in the database.
-  public static let filedPNG: [UInt8] =
+  package static let filedPNG: [UInt8] =
     smallPNG.dropLast(12) + PNGFixture.chunk("teSt", [UInt8](repeating: 7, count: 70_000))
     + smallPNG.suffix(12)
 
   /// Every file's name and Pillow's facts about it.
-  public static let known: [(name: String, description: ImageDescription)] =
+  package static let known: [(name: String, description: ImageDescription)] =
     facts.sorted { $0.key < $1.key }.map { ($0.key, $0.value.description) }
 
   private static let facts: [String: Facts] = {
@@ -46,7 +46,7 @@ public enum Fixtures {
 
   /// CRC-32 of the first frame's RGBA as decoded by Pillow, with transparent pixels set to 0. Only for files whose pixels do not
   /// depend on the decoder.
-  public static let pixelSums: [String: UInt32] = facts.compactMapValues(\.pixels)
+  package static let pixelSums: [String: UInt32] = facts.compactMapValues(\.pixels)
 
   private static let folder =
     String(#filePath.dropLast("TestSupport/Fixtures.swift".count))

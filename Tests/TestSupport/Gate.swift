@@ -2,13 +2,13 @@ internal import Glibc
 internal import Synchronization
 
 /// Holds back replies of a ``ScriptedOrigin`` until it is opened. It can't be closed again.
-public final class Gate: Sendable {
+package final class Gate: Sendable {
   /// Becomes readable when the gate is open.
   let descriptor: Int32
   private let other: Mutex<Int32?>
 
   /// A closed gate.
-  public init() {
+  package init() {
     var ends: [Int32] = [-1, -1]
     // A child process must not inherit the descriptor and keep the gate closed.
     precondition(pipe(&ends) == 0, "no descriptor is left")
@@ -23,7 +23,7 @@ public final class Gate: Sendable {
   }
 
   /// Opens the gate.
-  public func open() {
+  package func open() {
     let end = other.withLock { $0.take() }
     if let end { close(end) }
   }

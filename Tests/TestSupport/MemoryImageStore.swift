@@ -1,10 +1,10 @@
-public import Jobs
+package import Jobs
 import Synchronization
 
 /// Stores images in memory. Its digest is not SHA-256, but differs for different bytes.
-public final class MemoryImageStore: ImageStore {
+package final class MemoryImageStore: ImageStore {
   /// The spool, which is in memory too.
-  public let spool = MemoryImageSpool()
+  package let spool = MemoryImageSpool()
   private let images = Mutex<[ImageDigest: [UInt8]]>([:])
   private let room = Mutex(true)
   private let isFailing = Mutex(false)
@@ -18,18 +18,18 @@ public final class MemoryImageStore: ImageStore {
     var waiting = 0
   }
 
-  public init() {}
+  package init() {}
 
   /// The stored images.
-  public var digests: Set<ImageDigest> { images.withLock { Set($0.keys) } }
+  package var digests: Set<ImageDigest> { images.withLock { Set($0.keys) } }
 
-  public func put(_ staged: any StagedImage, as name: ImageName) async throws(StoreError) {
+  package func put(_ staged: any StagedImage, as name: ImageName) async throws(StoreError) {
     let stored = try staged.bytes()
     let bytes = stored.read(at: 0, count: stored.count)
     images.withLock { $0[name.digest] = bytes }
   }
 
-  public func open(_ digest: ImageDigest) async throws(StoreError) -> StoredBytes? {
+  package func open(_ digest: ImageDigest) async throws(StoreError) -> StoredBytes? {
     images.withLock { images in
       guard let bytes = images[digest] else { return nil }
       guard Self.digest(of: bytes) == digest else {
@@ -40,7 +40,7 @@ public final class MemoryImageStore: ImageStore {
     }
   }
 
-  public func verify(_ digest: ImageDigest, bytes: Int) async throws(StoreError) -> Bool {
+  package func verify(_ digest: ImageDigest, bytes: Int) async throws(StoreError) -> Bool {
     if isFailing.withLock({ $0 }) { throw .unavailable(detail: "requested by the test") }
     return images.withLock { images in
       guard let image = images[digest] else { return false }
@@ -52,32 +52,32 @@ public final class MemoryImageStore: ImageStore {
 
   /// Stores an image that no job store refers to, as after a crash.
   /// - Returns: The image's name.
-  public func leaveOrphan(_ bytes: [UInt8]) -> ImageDigest {
+  package func leaveOrphan(_ bytes: [UInt8]) -> ImageDigest {
     let digest = Self.digest(of: bytes)
     images.withLock { $0[digest] = bytes }
     return digest
   }
 
   /// Sets whether the store fails to verify images.
-  public func failVerifying(_ isFailing: Bool) { self.isFailing.withLock { $0 = isFailing } }
+  package func failVerifying(_ isFailing: Bool) { self.isFailing.withLock { $0 = isFailing } }
 
   /// Replaces an image's bytes, like a failing disk.
-  public func harm(_ digest: ImageDigest, with bytes: [UInt8]) {
+  package func harm(_ digest: ImageDigest, with bytes: [UInt8]) {
     images.withLock { $0[digest] = bytes }
   }
 
   /// Sets the image whose removal fails.
-  public func stick(_ digest: ImageDigest?) { stuck.withLock { $0 = digest } }
+  package func stick(_ digest: ImageDigest?) { stuck.withLock { $0 = digest } }
 
   /// Sets whether removals wait, except that of the image `spared`.
-  public func holdRemovals(_ areHeld: Bool = true, but spared: ImageDigest? = nil) {
+  package func holdRemovals(_ areHeld: Bool = true, but spared: ImageDigest? = nil) {
     removals.withLock { ($0.areHeld, $0.spared) = (areHeld, spared) }
   }
 
   /// The number of removals that wait.
-  public var heldRemovals: Int { removals.withLock { $0.waiting } }
+  package var heldRemovals: Int { removals.withLock { $0.waiting } }
 
-  public func remove(_ name: ImageName) async throws(StoreError) {
+  package func remove(_ name: ImageName) async throws(StoreError) {
     removals.withLock { $0.waiting += 1 }
     while removals.withLock({ $0.areHeld && $0.spared != name.digest }), !Task.isCancelled {
       try? await Task.sleep(for: .milliseconds(1))
@@ -87,17 +87,17 @@ public final class MemoryImageStore: ImageStore {
     images.withLock { $0[name.digest] = nil }
   }
 
-  public func hasRoom() async -> Bool { room.withLock { $0 } }
+  package func hasRoom() async -> Bool { room.withLock { $0 } }
 
   /// Sets whether the store reports free space.
-  public func setRoom(_ hasRoom: Bool) { room.withLock { $0 = hasRoom } }
+  package func setRoom(_ hasRoom: Bool) { room.withLock { $0 = hasRoom } }
 
-  public func sweep(
+  package func sweep(
     _ remove: @Sendable ([ImageName]) async -> Int
   ) async throws(StoreError) -> Int { await remove(digests.map { ImageName($0) }) }
 
   /// The name of these bytes in this store.
-  public static func digest(of bytes: [UInt8]) -> ImageDigest {
+  package static func digest(of bytes: [UInt8]) -> ImageDigest {
     var words: [UInt64] = [0xcbf2_9ce4_8422_2325, 1, 2, 3]
     for (index, byte) in bytes.enumerated() {
       words[index % 4] = (words[index % 4] ^ UInt64(byte)) &* 0x100_0000_01b3
@@ -109,7 +109,7 @@ public final class MemoryImageStore: ImageStore {
 }
 
 /// Spools images in memory.
-public final class MemoryImageSpool: ImageSpool {
+package final class MemoryImageSpool: ImageSpool {
   /// The first bytes of an image.
   private struct Partial {
     let response: PartialResponse
@@ -118,27 +118,27 @@ public final class MemoryImageSpool: ImageSpool {
 
   private let partials = Mutex<[Fingerprint: Partial]>([:])
 
-  public init() {}
+  package init() {}
 
-  public func stage() async throws(StoreError) -> any StagedImage { Staged(spool: self) }
+  package func stage() async throws(StoreError) -> any StagedImage { Staged(spool: self) }
 
-  public func removeUnfinished() async throws(StoreError) -> Int { 0 }
+  package func removeUnfinished() async throws(StoreError) -> Int { 0 }
 
-  public func takePartial(_ key: Fingerprint) async throws(StoreError) -> PartialTransfer? {
+  package func takePartial(_ key: Fingerprint) async throws(StoreError) -> PartialTransfer? {
     guard let partial = partials.withLock({ $0.removeValue(forKey: key) }) else { return nil }
     return PartialTransfer(
       response: partial.response, count: partial.bytes.count, bytes: .memory(partial.bytes),
       staged: Staged(spool: self, bytes: partial.bytes, identity: (key, partial.response)))
   }
 
-  public func deletePartial(_ key: Fingerprint) async throws(StoreError) {
+  package func deletePartial(_ key: Fingerprint) async throws(StoreError) {
     partials.withLock { $0[key] = nil }
   }
 
-  public var partialBytes: Int { partials.withLock { $0.values.reduce(0) { $0 + $1.bytes.count } } }
+  package var partialBytes: Int { partials.withLock { $0.values.reduce(0) { $0 + $1.bytes.count } } }
 
   /// Stores the first bytes of an image unless some are stored, like an interrupted transfer.
-  public func keep(_ bytes: [UInt8], of response: PartialResponse, for key: Fingerprint) {
+  package func keep(_ bytes: [UInt8], of response: PartialResponse, for key: Fingerprint) {
     guard !bytes.isEmpty else { return }
     partials.withLock { $0[key] = Partial(response: response, bytes: bytes) }
   }

@@ -1,20 +1,20 @@
-public import Jobs
+package import Jobs
 
 extension BatchStore {
   /// The limits of other owners do not apply.
-  public func open(
+  package func open(
     _ batch: Batch, key: IdempotencyKey?
   ) async throws(StoreError) -> BatchOpening {
     try await open(batch, key: key, atMost: .max)
   }
 
   /// The idempotency key remains valid for the batch.
-  public func purge(_ id: BatchID) async throws(StoreError) -> Bool {
+  package func purge(_ id: BatchID) async throws(StoreError) -> Bool {
     try await purge(id, refusedAfter: nil)
   }
 
   /// Whatever the cache has of them.
-  public func endStopped(
+  package func endStopped(
     _ count: Int, keptFor retention: Duration
   ) async throws(StoreError) -> StoppedBatchJobs {
     try await endStoppedJobs(count, keptFor: retention) { _ in nil }
@@ -23,7 +23,7 @@ extension BatchStore {
 
 /// Batches. Their jobs are counted when they are read.
 extension MemoryJobStore: BatchStore {
-  public func open(
+  package func open(
     _ batch: Batch, key: IdempotencyKey?, atMost limit: Int
   ) async throws(StoreError) -> BatchOpening {
     try await mayFail()
@@ -39,7 +39,7 @@ extension MemoryJobStore: BatchStore {
     return .opened
   }
 
-  public func add(
+  package func add(
     _ lines: BatchLines, to id: BatchID, capacity: QueueCapacity
   ) async throws(StoreError) -> BatchAddition {
     try await mayFail()
@@ -57,12 +57,12 @@ extension MemoryJobStore: BatchStore {
     return .accepted(counted(id) ?? batch)
   }
 
-  public func close(_ id: BatchID) async throws(StoreError) -> Batch? {
+  package func close(_ id: BatchID) async throws(StoreError) -> Batch? {
     try await mayFail()
     return change(id) { $0.close(at: now) }
   }
 
-  public func deleteUnused(_ id: BatchID, after lines: Int) async throws(StoreError) {
+  package func deleteUnused(_ id: BatchID, after lines: Int) async throws(StoreError) {
     try await mayFail()
     guard let batch = counted(id), batch.isUnused(after: lines) else { return }
     batches[id] = nil
@@ -74,12 +74,12 @@ extension MemoryJobStore: BatchStore {
     if let name, keys[name]?.jobs == [batch.id] { keys[name] = nil }
   }
 
-  public func cancel(_ id: BatchID) async throws(StoreError) -> Batch? {
+  package func cancel(_ id: BatchID) async throws(StoreError) -> Batch? {
     try await mayFail()
     return change(id) { $0.cancel(at: now) }
   }
 
-  public func purge(_ id: BatchID, refusedAfter lines: Int?) async throws(StoreError) -> Bool {
+  package func purge(_ id: BatchID, refusedAfter lines: Int?) async throws(StoreError) -> Bool {
     try await mayFail()
     guard let batch = change(id, { $0.purge(refusedAfter: lines) }), batch.isPurged
     else { return false }
@@ -88,14 +88,14 @@ extension MemoryJobStore: BatchStore {
     return true
   }
 
-  public func finishBatches() async throws(StoreError) -> Bool {
+  package func finishBatches() async throws(StoreError) -> Bool {
     try await mayFail()
     countBatches()
     defer { isBatchTold = false }
     return isBatchTold
   }
 
-  public func endStoppedJobs(
+  package func endStoppedJobs(
     _ count: Int, keptFor retention: Duration,
     deleting cached: @escaping @Sendable (Job) -> CachedImage?
   ) async throws(StoreError) -> StoppedBatchJobs {
@@ -129,7 +129,7 @@ extension MemoryJobStore: BatchStore {
     return ends
   }
 
-  public func closeAndExpireBatches(idleFor idle: Duration, _ count: Int) async throws(StoreError)
+  package func closeAndExpireBatches(idleFor idle: Duration, _ count: Int) async throws(StoreError)
     -> Int
   {
     try await mayFail()
@@ -153,7 +153,7 @@ extension MemoryJobStore: BatchStore {
     forgetMessages(of: id, waiting: false)
   }
 
-  public func retry(
+  package func retry(
     _ query: RetryQuery, _ change: @escaping @Sendable (inout Job) -> Bool
   ) async throws(StoreError) -> BatchRetry? {
     try await mayFail()
@@ -174,13 +174,13 @@ extension MemoryJobStore: BatchStore {
     return retry
   }
 
-  public func batch(_ id: BatchID) async throws(StoreError) -> Batch? {
+  package func batch(_ id: BatchID) async throws(StoreError) -> Batch? {
     try await mayFail()
     looksAtBatches += 1
     return counted(id)
   }
 
-  public func batches(_ query: BatchQuery) async throws(StoreError) -> BatchPage {
+  package func batches(_ query: BatchQuery) async throws(StoreError) -> BatchPage {
     try await mayFail()
     let fitting = batches.keys.compactMap(counted).filter { batch in
       (query.owner == nil || batch.owner == query.owner)
@@ -192,7 +192,7 @@ extension MemoryJobStore: BatchStore {
       batches: Array(fitting.prefix(query.limit)), hasMore: fitting.count > query.limit)
   }
 
-  public func results(_ query: ResultQuery) async throws(StoreError) -> BatchResults? {
+  package func results(_ query: ResultQuery) async throws(StoreError) -> BatchResults? {
     try await mayFail()
     guard let batch = counted(query.batch) else { return nil }
     var through = min(query.through, batch.received)

@@ -1,4 +1,4 @@
-public import Jobs
+package import Jobs
 
 /// A cache entry, with the times when it was stored and last used.
 struct CachedEntry {
@@ -28,7 +28,7 @@ struct CachedEntry {
 }
 
 extension MemoryJobStore: CacheStore {
-  public func entries(for keys: [Fingerprint]) async throws(StoreError) -> [[CacheEntry]] {
+  package func entries(for keys: [Fingerprint]) async throws(StoreError) -> [[CacheEntry]] {
     try await mayFail(.cache)
     return keys.map { key in
       cache.filter { $0.key.key == key }.values.sorted { $0.number < $1.number }
@@ -36,19 +36,19 @@ extension MemoryJobStore: CacheStore {
     }
   }
 
-  public func touch(_ uses: [CacheEntry.ID: Timestamp]) async throws(StoreError) {
+  package func touch(_ uses: [CacheEntry.ID: Timestamp]) async throws(StoreError) {
     try await mayFail()
     for (id, moment) in uses {
       if let used = cache[id]?.used { cache[id]?.used = max(used, moment) }
     }
   }
 
-  public func delete(_ ids: [CacheEntry.ID]) async throws(StoreError) {
+  package func delete(_ ids: [CacheEntry.ID]) async throws(StoreError) {
     try await mayFail()
     for id in ids { cache[id] = nil }
   }
 
-  public func delete(keys: [Fingerprint]) async throws(StoreError) -> Int {
+  package func delete(keys: [Fingerprint]) async throws(StoreError) -> Int {
     try await mayFail()
     let before = cache.count
     cache = cache.filter { !keys.contains($0.key.key) }
@@ -62,7 +62,7 @@ extension MemoryJobStore: CacheStore {
     }
   }
 
-  public func delete(
+  package func delete(
     resource: Fingerprint, count: Int
   ) async throws(StoreError) -> [ImageDigest] {
     try await mayFail()
@@ -74,22 +74,22 @@ extension MemoryJobStore: CacheStore {
     return gone.map(\.value.image.digest)
   }
 
-  public func clear() async throws(StoreError) -> Int {
+  package func clear() async throws(StoreError) -> Int {
     try await mayFail()
     defer { cache = [:] }
     return cache.count
   }
 
-  public func cacheCounts() async throws(StoreError) -> (entries: Int, bytes: Int) {
+  package func cacheCounts() async throws(StoreError) -> (entries: Int, bytes: Int) {
     (cache.count, cachedBytes)
   }
 
-  public func variant(_ id: CacheEntry.ID) async throws(StoreError) -> StoredVariant? {
+  package func variant(_ id: CacheEntry.ID) async throws(StoreError) -> StoredVariant? {
     try await mayFail()
     return cache[id]?.variant
   }
 
-  public func save(
+  package func save(
     _ variant: StoredVariant, within limit: Int, releasing holder: JobID,
     lastUse: @escaping CacheEntry.LastUse
   ) async throws(StoreError) {

@@ -1,8 +1,8 @@
-public import Jobs
+package import Jobs
 
 /// References to images, and their sizes.
 extension MemoryJobStore {
-  public func reserve(
+  package func reserve(
     _ image: ImageDigest, bytes: Int, as holder: JobID, of instance: Instance, limit: Int
   ) async throws(StoreError) -> Reservation {
     try await mayFail()
@@ -25,7 +25,7 @@ extension MemoryJobStore {
     return .reserved(name(of: image), evicted: evicted)
   }
 
-  public func markLost(_ image: ImageDigest, for instance: Instance) async throws(StoreError)
+  package func markLost(_ image: ImageDigest, for instance: Instance) async throws(StoreError)
     -> LostImage?
   {
     try await mayFail()
@@ -37,12 +37,12 @@ extension MemoryJobStore {
     return LostImage(name(of: image), jobs: jobs.map(\.id))
   }
 
-  public func release(_ holder: JobID) async throws(StoreError) {
+  package func release(_ holder: JobID) async throws(StoreError) {
     try await mayFail()
     reservations[holder] = nil
   }
 
-  public func markOrphans(
+  package func markOrphans(
     _ images: [ImageName], for instance: Instance
   ) async throws(StoreError) -> [ImageName] {
     try await mayFail(.orphans)
@@ -52,11 +52,11 @@ extension MemoryJobStore {
     return unknown
   }
 
-  public func keptImage(_ digest: ImageDigest) async throws(StoreError) -> KeptImage? {
+  package func keptImage(_ digest: ImageDigest) async throws(StoreError) -> KeptImage? {
     sizes[digest].map { KeptImage(name(of: digest), bytes: $0) }
   }
 
-  public func unreferencedImages(
+  package func unreferencedImages(
     _ count: Int, for instance: Instance
   ) async throws(StoreError) -> [ImageName] {
     try await mayFail()
@@ -70,7 +70,7 @@ extension MemoryJobStore {
     return names
   }
 
-  public func imagesPendingDeletion(
+  package func imagesPendingDeletion(
     _ count: Int, of instance: Instance
   ) async throws(StoreError) -> [ImageName] {
     let images = Array(unheard.prefix(count))
@@ -78,7 +78,7 @@ extension MemoryJobStore {
     return images
   }
 
-  public func confirmDeletion(_ images: [ImageName]) async throws(StoreError) {
+  package func confirmDeletion(_ images: [ImageName]) async throws(StoreError) {
     await mayWait(.forget)
     try loseAnswer(of: .forget)
     unheard.removeAll { images.contains($0) }
@@ -89,7 +89,7 @@ extension MemoryJobStore {
     try loseAnswer(of: .forgetAnswer)
   }
 
-  public func refers(to image: ImageDigest) async throws(StoreError) -> Bool { isReferred(image) }
+  package func refers(to image: ImageDigest) async throws(StoreError) -> Bool { isReferred(image) }
 
   /// The images to evict: those without references first, then the one whose finished job or cache entry is oldest. If an owner
   /// has more than half, only that owner's images are considered.
@@ -143,5 +143,5 @@ extension Timestamp {
 }
 
 extension MemoryJobStore: ImageOwner {
-  public func name() async throws(StoreError) -> String { "\(ObjectIdentifier(self))" }
+  package func name() async throws(StoreError) -> String { "\(ObjectIdentifier(self))" }
 }

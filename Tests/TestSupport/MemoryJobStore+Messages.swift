@@ -1,4 +1,4 @@
-public import Jobs
+package import Jobs
 
 /// Webhook messages.
 extension MemoryJobStore: WebhookOutbox {
@@ -8,7 +8,7 @@ extension MemoryJobStore: WebhookOutbox {
   }
 
   /// Queues a message; nil if there is no receiver.
-  public func enqueueMessage(_ message: WebhookMessage?) {
+  package func enqueueMessage(_ message: WebhookMessage?) {
     guard let message else { return }
     messages[message.id] = KeptMessage(message: message)
   }
@@ -19,7 +19,7 @@ extension MemoryJobStore: WebhookOutbox {
     }
   }
 
-  public func claimMessages(_ request: MessageRequest) async throws(StoreError) -> ClaimedMessages {
+  package func claimMessages(_ request: MessageRequest) async throws(StoreError) -> ClaimedMessages {
     try await mayFail()
     try check(request.instance)
     countBatches()
@@ -70,7 +70,7 @@ extension MemoryJobStore: WebhookOutbox {
     return taken
   }
 
-  public func saveResult(_ message: WebhookMessage, by instance: Instance) async throws(StoreError)
+  package func saveResult(_ message: WebhookMessage, by instance: Instance) async throws(StoreError)
   {
     try await mayFail()
     guard let kept = messages[message.id], kept.holder == instance else { return }
@@ -86,7 +86,7 @@ extension MemoryJobStore: WebhookOutbox {
     for message in told.dropLast(WebhookMessage.mostOfSubject) { messages[message.id] = nil }
   }
 
-  public func messages(of subject: JobID) async throws(StoreError) -> [WebhookMessage] {
+  package func messages(of subject: JobID) async throws(StoreError) -> [WebhookMessage] {
     try await mayFail()
     countBatches()
     let all = messages.values.map(\.message).filter { $0.id.subject == subject }
@@ -94,7 +94,7 @@ extension MemoryJobStore: WebhookOutbox {
     return Array(all.suffix(WebhookMessage.mostOfSubject))
   }
 
-  public func sendAgain(of subject: JobID) async throws(StoreError) -> WebhookMessage? {
+  package func sendAgain(of subject: JobID) async throws(StoreError) -> WebhookMessage? {
     guard var message = try await messages(of: subject).last else { return nil }
     let holder = messages[message.id]?.holder
     if holder == nil { message.sendAgain(at: now) } else { message.requestAgain() }
@@ -102,7 +102,7 @@ extension MemoryJobStore: WebhookOutbox {
     return message
   }
 
-  public func waitingMessages(
+  package func waitingMessages(
     of owner: Owner, upTo limit: Int
   ) async throws(StoreError) -> Int {
     countBatches()
@@ -110,7 +110,7 @@ extension MemoryJobStore: WebhookOutbox {
       limit, messages.values.count { $0.message.nextTry != nil && $0.message.owner == owner })
   }
 
-  public func waitingMessages() async throws(StoreError) -> Int {
+  package func waitingMessages() async throws(StoreError) -> Int {
     countBatches()
     return messages.values.count { $0.message.nextTry != nil }
   }

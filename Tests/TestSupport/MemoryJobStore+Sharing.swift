@@ -1,8 +1,8 @@
-public import Jobs
+package import Jobs
 
 /// Leases of instances, which expire by the store's clock.
 extension MemoryJobStore: InstanceLeases, InstanceEvents {
-  public func register(for lease: Duration) async throws(StoreError) -> Instance {
+  package func register(for lease: Duration) async throws(StoreError) -> Instance {
     lastInstance += 1
     if !leases.values.contains(where: { $0 > now }) { constrained = nil }
     let instance = Instance(number: lastInstance)
@@ -10,7 +10,7 @@ extension MemoryJobStore: InstanceLeases, InstanceEvents {
     return instance
   }
 
-  public func renew(
+  package func renew(
     _ instance: Instance, for lease: Duration
   ) async throws(StoreError) -> Renewal? {
     guard leases[instance] != nil else { return nil }
@@ -20,12 +20,12 @@ extension MemoryJobStore: InstanceLeases, InstanceEvents {
     return Renewal(at: now, holding: Set(claims), leads: leads)
   }
 
-  public func retire(_ instance: Instance) async throws(StoreError) {
+  package func retire(_ instance: Instance) async throws(StoreError) {
     leases[instance] = nil
     exchange.close(instance)
   }
 
-  public func recoverExpired(_ count: Int) async throws(StoreError) -> [Job] {
+  package func recoverExpired(_ count: Int) async throws(StoreError) -> [Job] {
     let moment = now
     leases = leases.filter { $0.value > moment }
     let lost = rows.values.filter { row in row.claim.map { leases[$0.instance] == nil } ?? false }
@@ -53,7 +53,7 @@ extension MemoryJobStore: InstanceLeases, InstanceEvents {
   }
 
   /// Ends all instances at once, like a machine that loses power.
-  public func loseInstances() {
+  package func loseInstances() {
     leases = [:]
     handedOver = 0
     served = [:]
@@ -61,7 +61,7 @@ extension MemoryJobStore: InstanceLeases, InstanceEvents {
 
   /// Undoes a claim, like a crash of a shared store that had not synced it. Another instance then claims and changes the job.
   /// - Returns: The changed job; nil if there is no claim to undo.
-  public func undoClaim(
+  package func undoClaim(
     of id: JobID, for other: Instance, _ change: @Sendable (inout Job) -> Bool
   ) throws(StoreError) -> Job? {
     guard var row = rows[id], row.claim != nil, let before = unclaimed[id] else { return nil }
@@ -69,17 +69,17 @@ extension MemoryJobStore: InstanceLeases, InstanceEvents {
     return try make(change, to: id, under: claimRow(row, for: other, at: now).claim)
   }
 
-  public func isConstrained() async throws(StoreError) -> Bool? { isExclusive ? nil : constrained }
+  package func isConstrained() async throws(StoreError) -> Bool? { isExclusive ? nil : constrained }
 
-  public func setConstrained(_ isConstrained: Bool) async throws(StoreError) {
+  package func setConstrained(_ isConstrained: Bool) async throws(StoreError) {
     if !isExclusive { constrained = isConstrained }
   }
 
-  public nonisolated func events(for instance: Instance) -> AsyncStream<InstanceEvent> {
+  package nonisolated func events(for instance: Instance) -> AsyncStream<InstanceEvent> {
     exchange.events(for: instance)
   }
 
-  public nonisolated func publish(_ news: InstanceEvent, from instance: Instance) {
+  package nonisolated func publish(_ news: InstanceEvent, from instance: Instance) {
     exchange.publish(news, from: instance)
   }
 }

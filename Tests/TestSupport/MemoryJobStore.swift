@@ -1,7 +1,7 @@
-public import Jobs
+package import Jobs
 
 /// Stores jobs in memory with the same contract as the real stores. Its calls can be made to fail.
-public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
+package actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   struct Row {
     var job: Job
     var rank: Double
@@ -45,7 +45,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   /// Whether a message about a batch's end is due although no client has read the batch.
   var isBatchTold = false
   /// How often a batch was read.
-  public internal(set) var looksAtBatches = 0
+  package internal(set) var looksAtBatches = 0
   var rejectedLines: [BatchID: [RejectedLine]] = [:]
   /// The jobs of batches, as of the last count.
   var countedMembers: [BatchID: [JobID: BatchChange.Member]] = [:]
@@ -57,9 +57,9 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   /// Jobs that no page lists, as if their records were unreadable.
   private var spoilt: Set<JobID> = []
   /// The number of calls that submit jobs.
-  public private(set) var submissions = 0
+  package private(set) var submissions = 0
   /// The number of calls that ask which images are unknown to the store.
-  public internal(set) var looksForOrphans = 0
+  package internal(set) var looksForOrphans = 0
   private var witness: (@Sendable (_ before: Job?, _ after: Job) -> Void)?
   private var isTorn = false
   private var tryAgain: TryAgain?
@@ -67,14 +67,14 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   private var heldCall: Call?
   private var held: [CheckedContinuation<Void, Never>] = []
   nonisolated let exchange = InstanceEventBus()
-  public nonisolated let isExclusive: Bool
+  package nonisolated let isExclusive: Bool
   private let generation: Int64
 
   /// - Parameters:
   ///   - isExclusive: whether the store reports that no other instance uses it.
   ///   - generation: the generation in the names of images.
   ///   - now: the store's clock.
-  public init(
+  package init(
     isExclusive: Bool = true, generation: Int64 = 0,
     now: @escaping WallClock = { ManualClock().now }
   ) {
@@ -87,26 +87,26 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   func name(of image: ImageDigest) -> ImageName { ImageName(image, generation: generation) }
 
   /// Hides these jobs from all pages.
-  public func spoil(_ ids: Set<JobID>) { spoilt.formUnion(ids) }
+  package func spoil(_ ids: Set<JobID>) { spoilt.formUnion(ids) }
 
   /// Lets the next completion evict this image.
-  public func giveWay(_ image: ImageDigest) { givingWay = image }
+  package func giveWay(_ image: ImageDigest) { givingWay = image }
 
   /// Replaces the clock.
-  public func use(_ clock: @escaping WallClock) { self.clock = clock }
+  package func use(_ clock: @escaping WallClock) { self.clock = clock }
 
   var now: Timestamp { clock() }
 
   /// Reports each change of a job's phase to `witness`, in order.
-  public func show(to witness: @escaping @Sendable (_ before: Job?, _ after: Job) -> Void) {
+  package func show(to witness: @escaping @Sendable (_ before: Job?, _ after: Job) -> Void) {
     self.witness = witness
   }
 
   /// Makes updates overwrite concurrent changes. Used to test that lost updates are detected.
-  public func tear() { isTorn = true }
+  package func tear() { isTorn = true }
 
   /// Descriptions of unreleased claims and reservations; empty if no worker is active.
-  public var leftovers: [String] {
+  package var leftovers: [String] {
     rows.values.filter { $0.claim != nil || $0.job.phase == .loading }.map {
       "the claim of \($0.job.id)"
     }
@@ -117,7 +117,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
 
   /// Makes a change as another instance of the store would.
   /// - Parameter errors: errors for the next reads of a job, one each.
-  public func changeAsAnother(
+  package func changeAsAnother(
     _ id: JobID, _ change: @escaping @Sendable (inout Job) -> Bool,
     thenFailing errors: [StoreError] = []
   ) async throws {
@@ -127,7 +127,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   }
 
   /// Calls that can be made to fail separately.
-  public enum Call: Sendable {
+  package enum Call: Sendable {
     case cache, job, lowData, orphans, abandonedAnswer, endStopped, complete, forget
     // These calls succeed, and then throw.
     case submitAnswer, completeAnswer, forgetAnswer, removeAnswer
@@ -136,10 +136,10 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   }
 
   /// Makes the next calls throw these errors, one each.
-  public func fail(with errors: [StoreError]) { failures += errors }
+  package func fail(with errors: [StoreError]) { failures += errors }
 
   /// Makes the next calls of this kind throw these errors, one each.
-  public func fail(with errors: [StoreError], of call: Call) {
+  package func fail(with errors: [StoreError], of call: Call) {
     failuresOf[call, default: []] += errors
   }
 
@@ -159,20 +159,20 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   }
 
   /// Makes all calls wait until ``letGo()``.
-  public func hold() { isHeld = true }
+  package func hold() { isHeld = true }
 
   /// Makes calls of this kind wait until ``letGo()``.
-  public func hold(_ call: Call) { heldCall = call }
+  package func hold(_ call: Call) { heldCall = call }
 
   /// Resumes the calls that wait.
-  public func letGo() {
+  package func letGo() {
     (isHeld, heldCall) = (false, nil)
     for call in held { call.resume() }
     held = []
   }
 
   /// The number of calls that wait.
-  public var heldCalls: Int { held.count }
+  package var heldCalls: Int { held.count }
 
   /// Runs at the start of every call.
   func mayFail() async throws(StoreError) {
@@ -180,7 +180,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     if !failures.isEmpty { throw failures.removeFirst() }
   }
 
-  public func submit(
+  package func submit(
     _ jobs: [Job], key: IdempotencyKey?, capacity: QueueCapacity
   ) async throws(StoreError) -> SubmitOutcome {
     submissions += 1
@@ -238,12 +238,12 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     return false
   }
 
-  public func job(_ id: JobID) async throws(StoreError) -> Job? {
+  package func job(_ id: JobID) async throws(StoreError) -> Job? {
     try await mayFail(.job)
     return rows[id]?.job
   }
 
-  public func jobs(_ query: JobQuery) async throws(StoreError) -> JobPage {
+  package func jobs(_ query: JobQuery) async throws(StoreError) -> JobPage {
     try await mayFail()
     let fitting = rows.values.map(\.job).filter { job in
       (query.owner == nil || job.owner == query.owner)
@@ -266,7 +266,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     return page
   }
 
-  public func claim(
+  package func claim(
     _ count: Int, for instance: Instance, room: OriginCapacity, owners: OwnerCapacity<Owner>
   ) async throws(StoreError) -> Claimed {
     try await mayFail()
@@ -373,7 +373,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     return (row.job, claim)
   }
 
-  public func claim(
+  package func claim(
     equalTo request: Fingerprint, count: Int, for instance: Instance
   ) async throws(StoreError) -> [(job: Job, claim: Claim)] {
     try await mayFail()
@@ -383,14 +383,14 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     }
   }
 
-  public func update(
+  package func update(
     _ id: JobID, under claim: Claim?, _ change: @escaping @Sendable (inout Job) -> Bool
   ) async throws(StoreError) -> Job? {
     try await begin(change, to: id, under: claim)
     return try make(change, to: id, under: claim)
   }
 
-  public func update(
+  package func update(
     _ id: JobID, within capacity: QueueCapacity,
     _ change: @escaping @Sendable (inout Job) -> Bool
   ) async throws(StoreError) -> UpdateOutcome {
@@ -418,7 +418,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   }
 
   /// Why a store makes a change a second time.
-  public enum TryAgain: Sendable {
+  package enum TryAgain: Sendable {
     /// A concurrent change was committed first, so the change is undone and repeated.
     case afterAnother(@Sendable (inout Job) -> Bool)
     /// The result of the commit was lost, although it had succeeded.
@@ -426,7 +426,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   }
 
   /// Makes the next update, or the next removal after its commit, run twice.
-  public func makeAgain(_ tryAgain: TryAgain) { self.tryAgain = tryAgain }
+  package func makeAgain(_ tryAgain: TryAgain) { self.tryAgain = tryAgain }
 
   /// Makes a change, unless it would queue a finished job and the queue is full.
   func make(
@@ -503,7 +503,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     imageOwners[image] = known == nil || known == owner ? owner : Owner("")
   }
 
-  public func complete(_ completion: Completion) async throws(StoreError) -> Completed {
+  package func complete(_ completion: Completion) async throws(StoreError) -> Completed {
     try await mayFail(.complete)
     let before = (rows, sizes)
     let messagesBefore = messages
@@ -535,7 +535,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     return completed
   }
 
-  public func jobsWithLowDataImages(
+  package func jobsWithLowDataImages(
     after id: JobID?, count: Int
   ) async throws(StoreError) -> [Job] {
     try await mayFail(.lowData)
@@ -546,7 +546,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     return Array(fitting.sorted { $0.id < $1.id }.prefix(count))
   }
 
-  public func remove(
+  package func remove(
     _ id: JobID, if condition: @escaping @Sendable (Job) -> Bool
   ) async throws(StoreError) -> Removal {
     try await mayFail()
@@ -569,7 +569,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     return .removed(row.job)
   }
 
-  public func addBytes(
+  package func addBytes(
     _ came: [Owner: Int], on day: Int
   ) async throws(StoreError) -> [Owner: Int] {
     try await mayFail()
@@ -578,7 +578,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     return ownerBytes[day, default: [:]].filter { came[$0.key] != nil }
   }
 
-  public func deleteKeys(olderThan age: Duration, count: Int) async throws(StoreError) -> Int {
+  package func deleteKeys(olderThan age: Duration, count: Int) async throws(StoreError) -> Int {
     try await mayFail()
     let moment = now + (.zero - age)
     let due = keys.filter { $0.value.at < moment }.sorted { $0.value.at < $1.value.at }
@@ -587,7 +587,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     return due.count
   }
 
-  public func expire(_ count: Int) async throws(StoreError) -> [JobID] {
+  package func expire(_ count: Int) async throws(StoreError) -> [JobID] {
     try await mayFail()
     let moment = now
     let due = rows.values.map(\.job).filter { $0.expiresAt.map { $0 <= moment } ?? false }
@@ -599,7 +599,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     return due.map(\.id)
   }
 
-  public func counts() async throws(StoreError) -> StoreCounts {
+  package func counts() async throws(StoreError) -> StoreCounts {
     var jobs = Dictionary(uniqueKeysWithValues: Phase.allCases.map { ($0, 0) })
     for row in rows.values { jobs[row.job.phase, default: 0] += 1 }
     return StoreCounts(
@@ -609,7 +609,7 @@ public actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
 
 extension JobQueue {
   /// Claims jobs of any owner.
-  public func claim(
+  package func claim(
     _ count: Int, for instance: Instance, room: OriginCapacity
   ) async throws(StoreError) -> Claimed {
     try await claim(count, for: instance, room: room, owners: .unlimited)

@@ -1,15 +1,15 @@
 /// SplitMix64: a random number generator with the same numbers in every run.
-public struct SeededRandom: RandomNumberGenerator {
+package struct SeededRandom: RandomNumberGenerator {
   private var state: UInt64
 
-  public init(_ seed: UInt64) { state = seed }
+  package init(_ seed: UInt64) { state = seed }
 
   /// A generator whose seed is a name.
-  public init(for name: String) {
+  package init(for name: String) {
     self.init(UInt64(name.utf8.reduce(7) { $0 &* 31 &+ UInt64($1) }))
   }
 
-  public mutating func next() -> UInt64 {
+  package mutating func next() -> UInt64 {
     state &+= 0x9E37_79B9_7F4A_7C15
     var value = state
     value = (value ^ value >> 30) &* 0xBF58_476D_1CE4_E5B9
@@ -18,7 +18,7 @@ public struct SeededRandom: RandomNumberGenerator {
   }
 
   /// The bytes with one to six changes: bytes replaced, removed or repeated.
-  public mutating func mutant(of seed: [UInt8]) -> [UInt8] {
+  package mutating func mutant(of seed: [UInt8]) -> [UInt8] {
     var bytes = seed
     for _ in 0..<Int.random(in: 1...6, using: &self) {
       let index = Int.random(in: 2..<bytes.count, using: &self)

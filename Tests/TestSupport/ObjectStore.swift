@@ -3,25 +3,25 @@ internal import Glibc
 
 /// A real S3 server that verifies signatures (SeaweedFS) on 127.0.0.1. All tests of a process share it. It ends with the
 /// process.
-public struct ObjectStore: Sendable {
+package struct ObjectStore: Sendable {
   /// Why the server could not be started.
-  public struct Failure: Error, CustomStringConvertible {
+  package struct Failure: Error, CustomStringConvertible {
     /// The end of its output.
-    public let description: String
+    package let description: String
   }
 
   /// The port that it listens on.
-  public let port: Int
+  package let port: Int
   /// The only access key that it accepts.
-  public static let accessKey = "AKTEST"
+  package static let accessKey = "AKTEST"
   /// The secret key, with characters that must be escaped in a URL.
-  public static let secretKey = "SKTEST/+secret"
+  package static let secretKey = "SKTEST/+secret"
 
   /// The server's URL without a path.
-  public var endpoint: String { "http://127.0.0.1:\(port)" }
+  package var endpoint: String { "http://127.0.0.1:\(port)" }
 
   /// The process's server. The first use starts it, which takes some seconds.
-  public static func shared() async throws -> ObjectStore { try await starting.value }
+  package static func shared() async throws -> ObjectStore { try await starting.value }
 
   private static let starting = Task { try await start() }
 

@@ -3,24 +3,24 @@ internal import Glibc
 
 /// OpenStack Swift with its S3 middleware, as packaged by Debian, on 127.0.0.1. Unlike ``ObjectStore`` it verifies the body's
 /// digest and the region. It has four processes, which end with this one. The start takes about ten seconds.
-public struct OpenStackSwift: Sendable {
+package struct OpenStackSwift: Sendable {
   /// The port that it listens on.
-  public let port: Int
+  package let port: Int
   /// The only access key that it accepts.
-  public static let accessKey = "test:tester"
+  package static let accessKey = "test:tester"
   /// The secret key.
-  public static let secretKey = "SKTEST"
+  package static let secretKey = "SKTEST"
 
   /// The server's URL without a path.
-  public var endpoint: String { "http://127.0.0.1:\(port)" }
+  package var endpoint: String { "http://127.0.0.1:\(port)" }
 
   /// Whether it is installed on this machine.
-  public static var isInstalled: Bool {
+  package static var isInstalled: Bool {
     FileManager.default.isExecutableFile(atPath: "/usr/bin/swift-proxy-server")
   }
 
   /// Starts a server.
-  public init() async throws {
+  package init() async throws {
     port = ObjectStore.freePorts(4)
     let folder = FileManager.default.temporaryDirectory.appending(
       path: "openstack-\(UUID().uuidString)")

@@ -6,14 +6,14 @@ internal import Synchronization
 /// process.
 ///
 /// If the tests run as root, it runs as the user of Debian's package, because PostgreSQL refuses to run as root.
-public final class PostgresServer: Sendable {
+package final class PostgresServer: Sendable {
   /// Why the server could not be started.
-  public struct Failure: Error, CustomStringConvertible {
-    public let description: String
+  package struct Failure: Error, CustomStringConvertible {
+    package let description: String
   }
 
   /// The port that it listens on.
-  public let port: Int
+  package let port: Int
   private let folder: String
   private let isDurable: Bool
   private let hasUpkeep: Bool
@@ -26,12 +26,12 @@ public final class PostgresServer: Sendable {
   }
 
   /// The user that needs a password, if it exists.
-  public static let secured = "secured"
+  package static let secured = "secured"
 
   private static let one = Result { try PostgresServer() }
 
   /// The server that many tests share. Each test has its own database. Its data may be lost if the machine crashes.
-  public static var shared: PostgresServer { get throws { try one.get() } }
+  package static var shared: PostgresServer { get throws { try one.get() } }
 
   /// Creates a server and starts it.
   /// - Parameters:
@@ -39,7 +39,7 @@ public final class PostgresServer: Sendable {
   ///   - primary: the server whose synchronous standby this is; nil for none.
   ///   - hasUpkeep: whether autovacuum runs.
   ///   - small: the part on a small disk that can be filled (``SmallDisk/isPossible``); nil for none.
-  public init(
+  package init(
     isDurable: Bool = false, standbyOf primary: PostgresServer? = nil, hasUpkeep: Bool = true,
     onSmallDisk small: SmallDisk.Content? = nil
   ) throws {
@@ -99,7 +99,7 @@ public final class PostgresServer: Sendable {
   }
 
   /// Promotes a standby, so that it accepts writes.
-  public func promote() throws { try run("SELECT pg_promote()") }
+  package func promote() throws { try run("SELECT pg_promote()") }
 
   deinit {
     crash()
@@ -109,7 +109,7 @@ public final class PostgresServer: Sendable {
   private let data: String
 
   /// Fills its disk, or frees the space again.
-  public func fillDisk(_ isFull: Bool) throws {
+  package func fillDisk(_ isFull: Bool) throws {
     if isFull { try disk?.fill() } else { disk?.empty() }
   }
 
@@ -122,14 +122,14 @@ public final class PostgresServer: Sendable {
 
   /// The URL of a database, in libpq's format.
   /// - Parameter port: the port of a proxy before the server; nil for the server's port.
-  public func url(of database: String, at port: Int? = nil) -> String {
+  package func url(of database: String, at port: Int? = nil) -> String {
     "postgresql://imagefetch@127.0.0.1:\(port ?? self.port)/\(database)"
   }
 
   /// Runs a statement in the default database.
   /// - Returns: The rows, one per line.
   @discardableResult
-  public func run(_ statement: String, in database: String = "postgres") throws -> String {
+  package func run(_ statement: String, in database: String = "postgres") throws -> String {
     try Self.run([
       "psql", "-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-d", url(of: database), "-c",
       statement,
@@ -137,7 +137,7 @@ public final class PostgresServer: Sendable {
   }
 
   /// Starts the server and waits until it accepts connections.
-  public func start() throws {
+  package func start() throws {
     let log = folder + "/log"
     _ = FileManager.default.createFile(atPath: log, contents: nil)
     let arguments =
@@ -170,7 +170,7 @@ public final class PostgresServer: Sendable {
   }
 
   /// Kills the server like a crash: nothing more is written, and every connection breaks.
-  public func crash() {
+  package func crash() {
     guard let running = running.withLock({ $0 }), running.identifier > 0 else { return }
     let process = running.process.withLock { $0 }
     process?.signal(SIGQUIT)
@@ -179,10 +179,10 @@ public final class PostgresServer: Sendable {
   }
 
   /// Stops all of its processes: connections stay open, but nothing responds.
-  public func pause() { signal(SIGSTOP) }
+  package func pause() { signal(SIGSTOP) }
 
   /// Resumes its processes.
-  public func resume() { signal(SIGCONT) }
+  package func resume() { signal(SIGCONT) }
 
   private func signal(_ number: Int32) {
     guard let parent = running.withLock({ $0?.identifier }), parent > 0 else { return }
@@ -194,16 +194,16 @@ public final class PostgresServer: Sendable {
 }
 
 /// A database for one test. It is dropped when this object is deallocated.
-public final class TestDatabase: Sendable {
+package final class TestDatabase: Sendable {
   /// The URL in libpq's format.
-  public let url: String
+  package let url: String
   /// The server of the database.
-  public let server: PostgresServer
+  package let server: PostgresServer
   /// The name of the database.
-  public let name: String
+  package let name: String
 
   /// Creates an empty database.
-  public init(in server: PostgresServer) throws {
+  package init(in server: PostgresServer) throws {
     self.server = server
     name = "t" + String(UInt64.random(in: .min ... .max), radix: 36)
     url = server.url(of: name)
@@ -236,7 +236,7 @@ extension PostgresServer {
   }()
 
   /// A port that is free at this moment.
-  public static func freePort() throws -> Int {
+  package static func freePort() throws -> Int {
     let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
     defer { close(descriptor) }
     var address = sockaddr_in()

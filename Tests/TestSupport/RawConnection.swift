@@ -1,14 +1,14 @@
 import Glibc
 
 /// A raw TCP connection to a server on this machine. It sends the given bytes and closes when it is deallocated.
-public final class RawConnection: Sendable {
+package final class RawConnection: Sendable {
   private let descriptor: Int32
 
   /// Why there is no connection.
-  public struct Failure: Error { let code: Int32 }
+  package struct Failure: Error { let code: Int32 }
 
   /// Connects.
-  public init(_ port: Int) throws(Failure) {
+  package init(_ port: Int) throws(Failure) {
     descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
     var limit = timeval(tv_sec: 0, tv_usec: 200_000)
     setsockopt(
@@ -30,7 +30,7 @@ public final class RawConnection: Sendable {
   /// Sends bytes until the server does not accept more for 200 ms.
   /// - Returns: Whether all bytes were sent.
   @discardableResult
-  public func send(_ text: String) -> Bool {
+  package func send(_ text: String) -> Bool {
     var rest = Array(text.utf8)[...]
     while !rest.isEmpty {
       let count = rest.withUnsafeBytes {
@@ -43,7 +43,7 @@ public final class RawConnection: Sendable {
   }
 
   /// Whether a response starts within ten seconds. It is not read.
-  public var isAnswered: Bool {
+  package var isAnswered: Bool {
     var waiting = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
     return poll(&waiting, 1, 10_000) == 1 && waiting.revents & Int16(POLLHUP | POLLERR) == 0
   }

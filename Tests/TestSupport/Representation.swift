@@ -1,33 +1,33 @@
 /// An image as a well-behaved origin serves it: completely or, with a validator, in part.
-public struct Representation: Sendable {
+package struct Representation: Sendable {
   /// The complete body.
-  public var body: [UInt8]
+  package var body: [UInt8]
   /// Header fields such as `ETag`, `Last-Modified` and `Date`.
-  public var headers: [(String, String)]
+  package var headers: [(String, String)]
 
   /// A body and its header fields.
-  public init(_ body: [UInt8], headers: [(String, String)] = []) {
+  package init(_ body: [UInt8], headers: [(String, String)] = []) {
     self.body = body
     self.headers = headers
   }
 
   /// A body with an entity tag.
-  public init(_ body: [UInt8], etag: String) { self.init(body, headers: [("ETag", etag)]) }
+  package init(_ body: [UInt8], etag: String) { self.init(body, headers: [("ETag", etag)]) }
 
   /// The complete response, or the requested part if `If-Range` names this representation.
-  public func reply(to request: ScriptedRequest) -> ScriptedReply {
+  package func reply(to request: ScriptedRequest) -> ScriptedReply {
     let start = start(for: request)
     return ScriptedReply(.send(head(from: start) + body[start...]))
   }
 
   /// The same response, cut off at this offset of the complete body.
-  public func reply(to request: ScriptedRequest, breakingAt end: Int) -> ScriptedReply {
+  package func reply(to request: ScriptedRequest, breakingAt end: Int) -> ScriptedReply {
     let start = start(for: request)
     return ScriptedReply(.send(head(from: start) + body[start..<max(start, end)]), .close)
   }
 
   /// The same response, held back at this offset of the complete body.
-  public func reply(
+  package func reply(
     to request: ScriptedRequest, holdingAt end: Int, for gate: Gate
   ) -> ScriptedReply {
     let start = start(for: request)
@@ -37,7 +37,7 @@ public struct Representation: Sendable {
   }
 
   /// A 206 with any `Content-Range`, sent as if it were correct.
-  public func part(from start: Int, contentRange: String) -> ScriptedReply {
+  package func part(from start: Int, contentRange: String) -> ScriptedReply {
     .status(206, headers: headers + [("Content-Range", contentRange)], body: Array(body[start...]))
   }
 

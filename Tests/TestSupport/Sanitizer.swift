@@ -2,15 +2,15 @@ internal import Foundation
 internal import Glibc
 
 /// AddressSanitizer or ThreadSanitizer, if the tests were built with one.
-public enum Sanitizer {
+package enum Sanitizer {
   /// Whether the tests were built with a sanitizer.
-  public static let isHere = ["__asan_init", "__tsan_init"].contains { (name: String) in
+  package static let isHere = ["__asan_init", "__tsan_init"].contains { (name: String) in
     dlsym(nil, name) != nil
   }
 
   /// Environment variables that a child process with its own environment needs for the sanitizer: its options, and the path of
   /// its symbolizer. Empty without a sanitizer.
-  public static let environment: [String: String] =
+  package static let environment: [String: String] =
     isHere
     ? ProcessInfo.processInfo.environment.filter {
       ["ASAN_OPTIONS", "PATH", "TSAN_OPTIONS"].contains($0.key)

@@ -1,10 +1,10 @@
-public import Jobs
+package import Jobs
 import Synchronization
 
 /// Answers each URL with a scripted response, and records the requests.
-public final class ScriptedFetcher: ImageFetcher {
+package final class ScriptedFetcher: ImageFetcher {
   /// The response to a request for a URL.
-  public enum Answer: Sendable {
+  package enum Answer: Sendable {
     /// The body arrives in these pieces.
     case pieces([[UInt8]], total: Int?)
     /// The body starts with these bytes, then waits until the task is cancelled.
@@ -30,24 +30,24 @@ public final class ScriptedFetcher: ImageFetcher {
   private let spellings: [String: String]
 
   /// - Parameter spellings: alternative spellings of hosts, with the normal ones.
-  public init(spellings: [String: String] = [:]) { self.spellings = spellings }
+  package init(spellings: [String: String] = [:]) { self.spellings = spellings }
 
-  public func canonicalSpelling(of host: String) -> String { spellings[host] ?? host }
+  package func canonicalSpelling(of host: String) -> String { spellings[host] ?? host }
 
   /// Scripts the responses of a URL, in order. The last one is repeated.
-  public func answer(_ url: String, with answers: Answer...) {
+  package func answer(_ url: String, with answers: Answer...) {
     state.withLock { $0.answers[SourceURL(url)!.string] = answers }
   }
 
   /// Makes the responses of a URL come from another URL through redirects.
-  public func redirect(_ url: String, over redirects: [FetchedRedirect], to target: String) {
+  package func redirect(_ url: String, over redirects: [FetchedRedirect], to target: String) {
     state.withLock { $0.redirects[SourceURL(url)!.string] = (redirects, SourceURL(target)!) }
   }
 
   /// The requests, in order.
-  public var requests: [FetchRequest] { state.withLock { $0.requests } }
+  package var requests: [FetchRequest] { state.withLock { $0.requests } }
 
-  public func fetch(_ request: FetchRequest) async throws(FetchError) -> FetchedResponse {
+  package func fetch(_ request: FetchRequest) async throws(FetchError) -> FetchedResponse {
     let answer = state.withLock { state -> Answer in
       state.requests.append(request)
       guard let answers = state.answers[request.url.string], let first = answers.first else {

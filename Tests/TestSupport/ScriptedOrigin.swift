@@ -13,20 +13,20 @@ internal import Synchronization
 /// ```
 ///
 /// Each connection has a thread with a small stack, so that thousands can stall. Unknown paths are answered with 404.
-public final class ScriptedOrigin: Sendable {
+package final class ScriptedOrigin: Sendable {
   private let log: OriginLog
   private let listener: Int32
 
   /// The address that it listens on.
-  public let host: String
+  package let host: String
   /// The port that the system chose.
-  public let port: Int
+  package let port: Int
 
   /// Listens and accepts connections.
   /// - Parameters:
   ///   - host: an IPv4 or IPv6 address of this machine.
   ///   - port: 0 for a free one.
-  public init(host: String = "127.0.0.1", port: Int = 0) throws {
+  package init(host: String = "127.0.0.1", port: Int = 0) throws {
     raiseDescriptorLimit()
     (listener, self.port) = try listen(on: host, port: port)
     self.host = host
@@ -37,27 +37,27 @@ public final class ScriptedOrigin: Sendable {
   deinit { stop() }
 
   /// Closes the listening socket and every connection.
-  public func stop() {
+  package func stop() {
     if log.stop() { shutdown(listener, Int32(SHUT_RDWR)) }
   }
 
   /// `http://host:port` and the path.
-  public func url(_ path: String) -> String {
+  package func url(_ path: String) -> String {
     "http://\(host.contains(":") ? "[\(host)]" : host):\(port)\(path)"
   }
 
   /// Answers every request for the path (its query is ignored) with this reply. Replaces earlier scripts of the path.
-  public func on(_ path: String, _ reply: ScriptedReply) { on(path) { _ in reply } }
+  package func on(_ path: String, _ reply: ScriptedReply) { on(path) { _ in reply } }
 
   /// Calls a function for the reply to each request for the path, on the connection's thread.
-  public func on(
+  package func on(
     _ path: String, _ script: @escaping @Sendable (ScriptedRequest) -> ScriptedReply
   ) {
     log.state.withLock { $0.scripts[path] = script }
   }
 
   /// Answers the requests for the path with these scripts, one after the other. The last one is repeated.
-  public func on(
+  package func on(
     _ path: String, inOrder scripts: (@Sendable (ScriptedRequest) -> ScriptedReply)...
   ) {
     let turns = Turns(scripts)
@@ -65,22 +65,22 @@ public final class ScriptedOrigin: Sendable {
   }
 
   /// Answers the requests for the path with these replies in turn. The last one is repeated.
-  public func on(_ path: String, inOrder replies: [ScriptedReply]) {
+  package func on(_ path: String, inOrder replies: [ScriptedReply]) {
     let turns = Turns(replies)
     on(path) { _ in turns.next() }
   }
 
   /// The maximum number of requests that waited for the end of their responses at the same time.
-  public var mostAtOnce: Int { log.state.withLock { $0.most.count } }
+  package var mostAtOnce: Int { log.state.withLock { $0.most.count } }
 
   /// The same for the requests for a path.
-  public func mostAtOnce(to path: String) -> Int {
+  package func mostAtOnce(to path: String) -> Int {
     log.state.withLock { $0.byPath[path]?.most ?? 0 }
   }
 
   /// The requests that waited when the maximum was first reached, in the order of arrival.
   /// - Parameter path: nil for all paths.
-  public func requestsAtMost(to path: String? = nil) -> [ScriptedRequest] {
+  package func requestsAtMost(to path: String? = nil) -> [ScriptedRequest] {
     log.state.withLock { state in
       let step = path.map { state.byPath[$0]?.step ?? 0 } ?? state.most.step
       return state.unanswered(at: step).filter { path == nil || $0.path == path }
@@ -88,36 +88,36 @@ public final class ScriptedOrigin: Sendable {
   }
 
   /// The number of requests that wait for the end of their responses now.
-  public var unanswered: Int { log.state.withLock { $0.unanswered } }
+  package var unanswered: Int { log.state.withLock { $0.unanswered } }
 
   /// All requests so far, in the order of arrival.
-  public var requests: [ScriptedRequest] { log.state.withLock { $0.requests } }
+  package var requests: [ScriptedRequest] { log.state.withLock { $0.requests } }
 
   /// The requests for a path.
-  public func requests(to path: String) -> [ScriptedRequest] {
+  package func requests(to path: String) -> [ScriptedRequest] {
     requests.filter { $0.path == path }
   }
 
   /// Connections accepted so far.
-  public var acceptedConnections: Int { log.state.withLock { $0.accepted } }
+  package var acceptedConnections: Int { log.state.withLock { $0.accepted } }
 
   /// The number of open connections.
-  public var openConnections: Int { log.state.withLock { $0.open.count } }
+  package var openConnections: Int { log.state.withLock { $0.open.count } }
 
   /// Bytes that the kernel accepted for a connection.
-  public func sentBytes(on connection: Int) -> Int {
+  package func sentBytes(on connection: Int) -> Int {
     log.state.withLock { $0.sent[connection] ?? 0 }
   }
 
   /// When the client closed a connection; nil if it is open.
-  public func closed(_ connection: Int) -> ContinuousClock.Instant? {
+  package func closed(_ connection: Int) -> ContinuousClock.Instant? {
     log.state.withLock { $0.closed[connection] }
   }
 
   /// Waits until this number of requests for the path has arrived.
   /// - Returns: False if the time passed first.
   @discardableResult
-  public func waitForRequests(
+  package func waitForRequests(
     to path: String, count: Int = 1, within limit: Duration = patience
   ) async -> Bool {
     await poll(within: limit) { self.requests(to: path).count >= count }
@@ -125,7 +125,7 @@ public final class ScriptedOrigin: Sendable {
 
   /// Waits until the client has closed a connection.
   /// - Returns: When it was closed; nil if the time passed first.
-  public func waitForClose(
+  package func waitForClose(
     of connection: Int, within limit: Duration = patience
   ) async -> ContinuousClock.Instant? {
     await poll(within: limit) { self.closed(connection) != nil }
@@ -134,12 +134,12 @@ public final class ScriptedOrigin: Sendable {
 }
 
 /// How long a test waits for an event, unless the time itself is tested. Sufficient for a machine that builds at the same time.
-public let patience = Duration.seconds(120)
+package let patience = Duration.seconds(120)
 
 /// Checks the condition every millisecond until it holds.
 /// - Returns: False if the time passed first.
 @discardableResult
-public func poll(within limit: Duration = patience, _ condition: () -> Bool) async -> Bool {
+package func poll(within limit: Duration = patience, _ condition: () -> Bool) async -> Bool {
   let deadline = ContinuousClock.now + limit
   while !condition() {
     guard ContinuousClock.now < deadline else { return false }

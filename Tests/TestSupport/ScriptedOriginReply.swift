@@ -1,7 +1,7 @@
 /// The steps that a ``ScriptedOrigin`` carries out for one request. The connection then takes the next request or is closed.
-public struct ScriptedReply: Sendable {
+package struct ScriptedReply: Sendable {
   /// One step on the connection.
-  public enum Step: Sendable {
+  package enum Step: Sendable {
     /// Sends bytes.
     case send([UInt8])
     /// Sends bytes in pieces of `size`, with a pause after each.
@@ -21,26 +21,26 @@ public struct ScriptedReply: Sendable {
   }
 
   /// The steps.
-  public var steps: [Step]
+  package var steps: [Step]
 
   /// A reply with these steps. Without `.close` at the end the connection accepts another request.
-  public init(_ steps: [Step]) { self.steps = steps }
+  package init(_ steps: [Step]) { self.steps = steps }
 
   /// A reply with these steps. Without `.close` at the end the connection accepts another request.
-  public init(_ steps: Step...) { self.steps = steps }
+  package init(_ steps: Step...) { self.steps = steps }
 }
 
 // Correct responses.
 extension ScriptedReply {
   /// Status 200 with `Content-Length` and the body.
-  public static func ok(
+  package static func ok(
     _ body: [UInt8], type: String = "image/png", headers: [(String, String)] = []
   ) -> Self {
     .status(200, headers: [("Content-Type", type)] + headers, body: body)
   }
 
   /// Status 200 with the body. Only `count` bytes of it are sent before the gate is open.
-  public static func held(
+  package static func held(
     _ body: [UInt8], after count: Int = 0, by gate: Gate, headers: [(String, String)] = []
   ) -> Self {
     let head = head(200, headers + [("Content-Length", "\(body.count)")])
@@ -50,7 +50,7 @@ extension ScriptedReply {
   }
 
   /// Any status, with `Content-Length` and the body.
-  public static func status(
+  package static func status(
     _ status: Int, headers: [(String, String)] = [], body: [UInt8] = []
   ) -> Self {
     let length = status == 204 || status == 304 ? [] : [("Content-Length", "\(body.count)")]
@@ -58,13 +58,13 @@ extension ScriptedReply {
   }
 
   /// Status 200 with a complete body in chunks.
-  public static func chunked(_ chunks: [[UInt8]]) -> Self {
+  package static func chunked(_ chunks: [[UInt8]]) -> Self {
     let framed = chunks.filter { !$0.isEmpty }.map(chunk).joined()
     return Self(.send(head(200, [("Transfer-Encoding", "chunked")]) + framed + chunk([])))
   }
 
   /// A redirect.
-  public static func redirect(to location: String, status: Int = 302) -> Self {
+  package static func redirect(to location: String, status: Int = 302) -> Self {
     .status(status, headers: [("Location", location)])
   }
 }
@@ -72,42 +72,42 @@ extension ScriptedReply {
 // Incorrect responses.
 extension ScriptedReply {
   /// Announces the whole body, sends `count` bytes of it and closes.
-  public static func truncated(_ body: [UInt8], after count: Int) -> Self {
+  package static func truncated(_ body: [UInt8], after count: Int) -> Self {
     .lying(length: body.count, body: Array(body.prefix(count)))
   }
 
   /// Announces a wrong `Content-Length`, sends the body and closes.
-  public static func lying(length: Int, body: [UInt8]) -> Self {
+  package static func lying(length: Int, body: [UInt8]) -> Self {
     Self(.send(head(200, [("Content-Length", "\(length)")]) + body), .close)
   }
 
   /// Sends `count` bytes of the body, then nothing until the client closes.
-  public static func stalled(_ body: [UInt8], after count: Int) -> Self {
+  package static func stalled(_ body: [UInt8], after count: Int) -> Self {
     let header = head(200, [("Content-Length", "\(body.count)")])
     return Self(.send(header + body.prefix(count)), .waitForClose)
   }
 
   /// Sends the body in pieces, with a pause after each.
-  public static func dripped(_ body: [UInt8], size: Int, every pause: Duration) -> Self {
+  package static func dripped(_ body: [UInt8], size: Int, every pause: Duration) -> Self {
     Self(
       .send(head(200, [("Content-Length", "\(body.count)")])),
       .drip(body, size: size, every: pause))
   }
 
   /// A body of unknown length that never ends.
-  public static func endless(_ bytes: [UInt8] = [UInt8](repeating: 0x61, count: 65_536)) -> Self {
+  package static func endless(_ bytes: [UInt8] = [UInt8](repeating: 0x61, count: 65_536)) -> Self {
     Self(.send(head(200, [("Connection", "close")])), .repeating(bytes))
   }
 
   /// Some chunks, then a chunk size that is not a number, then the end.
-  public static func brokenChunks(_ chunks: [[UInt8]]) -> Self {
+  package static func brokenChunks(_ chunks: [[UInt8]]) -> Self {
     let framed = chunks.map(chunk).joined()
     let header = head(200, [("Transfer-Encoding", "chunked")])
     return Self(.send(header + framed + Array("zz\r\n".utf8)), .close)
   }
 
   /// Sends `count` bytes of the body, then a TCP reset.
-  public static func resetting(_ body: [UInt8], after count: Int) -> Self {
+  package static func resetting(_ body: [UInt8], after count: Int) -> Self {
     let header = head(200, [("Content-Length", "\(body.count)")])
     // The pause gives the client time to read: a reset discards the bytes that wait in the client's
     // kernel.
@@ -115,38 +115,38 @@ extension ScriptedReply {
   }
 
   /// Accepts the request and never answers.
-  public static var silent: Self { Self(.waitForClose) }
+  package static var silent: Self { Self(.waitForClose) }
 
   /// Accepts the request and closes.
-  public static var closed: Self { Self(.close) }
+  package static var closed: Self { Self(.close) }
 
   /// Raw bytes, then the end of the connection.
-  public static func raw(_ text: String) -> Self { Self(.send(Array(text.utf8)), .close) }
+  package static func raw(_ text: String) -> Self { Self(.send(Array(text.utf8)), .close) }
 
   /// Status 200 with a header section of at least this many bytes.
-  public static func hugeHeader(bytes: Int) -> Self {
+  package static func hugeHeader(bytes: Int) -> Self {
     let value = String(repeating: "x", count: 1_000)
     let fields = (0...bytes / 1_000).map { ("X-Padding-\($0)", value) }
     return .status(200, headers: fields, body: Array("body".utf8))
   }
 
   /// Interim responses before the final one.
-  public static func interim(_ status: Int, times: Int = 1, then reply: Self) -> Self {
+  package static func interim(_ status: Int, times: Int = 1, then reply: Self) -> Self {
     let interim = Array("HTTP/1.1 \(status) Interim\r\nX-Interim: yes\r\n\r\n".utf8)
     return Self([.send(Array((0..<times).map { _ in interim }.joined()))] + reply.steps)
   }
 
   /// A pause before the first byte.
-  public func delayed(by pause: Duration) -> Self { Self([.pause(pause)] + steps) }
+  package func delayed(by pause: Duration) -> Self { Self([.pause(pause)] + steps) }
 
   /// A status line and header section.
-  public static func head(_ status: Int, _ headers: [(String, String)]) -> [UInt8] {
+  package static func head(_ status: Int, _ headers: [(String, String)]) -> [UInt8] {
     let lines = headers.map { "\($0): \($1)\r\n" }.joined()
     return Array("HTTP/1.1 \(status) Scripted\r\n\(lines)\r\n".utf8)
   }
 
   /// One chunk of the chunked coding; an empty one is the last.
-  public static func chunk(_ bytes: [UInt8]) -> [UInt8] {
+  package static func chunk(_ bytes: [UInt8]) -> [UInt8] {
     Array("\(String(bytes.count, radix: 16))\r\n".utf8) + bytes + Array("\r\n".utf8)
   }
 }

@@ -1,23 +1,23 @@
 /// A request that a ``ScriptedOrigin`` received.
-public struct ScriptedRequest: Sendable {
+package struct ScriptedRequest: Sendable {
   /// The number of the connection, from 1 in the order of acceptance.
-  public var connection: Int
+  package var connection: Int
   /// The method, such as `GET`.
-  public var method: String
+  package var method: String
   /// Path and query as sent.
-  public var target: String
+  package var target: String
   /// The header fields as sent, in order.
-  public var headers: [(name: String, value: String)]
+  package var headers: [(name: String, value: String)]
   /// The content, if the request has a length.
-  public var content: [UInt8] = []
+  package var content: [UInt8] = []
   /// When the header section was complete.
-  public var received: ContinuousClock.Instant
+  package var received: ContinuousClock.Instant
 
   /// The target without its query.
-  public var path: String { String(target.prefix { $0 != "?" }) }
+  package var path: String { String(target.prefix { $0 != "?" }) }
 
   /// The first value of a field. The case of its name is ignored.
-  public func header(_ name: String) -> String? {
+  package func header(_ name: String) -> String? {
     headers.first { $0.name.lowercased() == name.lowercased() }?.value
   }
 

@@ -2,11 +2,11 @@ internal import Foundation
 internal import Glibc
 
 /// A system call that failed.
-public struct OriginError: Error {
+package struct OriginError: Error {
   /// The name of the system call.
-  public var call: String
+  package var call: String
   /// Its error number.
-  public var code: Int32
+  package var code: Int32
 }
 
 /// - Returns: The listening socket and its port.

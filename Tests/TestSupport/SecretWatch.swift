@@ -1,15 +1,15 @@
-public import Foundation
+package import Foundation
 internal import Synchronization
 
 /// Secrets of all services that the tests of this process run. Tests search their logs, metrics and responses for them.
 ///
 /// A test registers secrets that it configures. Credentials that clients send are registered automatically.
-public final class SecretWatch: Sendable {
+package final class SecretWatch: Sendable {
   /// The instance for all services of these tests.
-  public static let shared = SecretWatch()
+  package static let shared = SecretWatch()
 
   /// Where the secret must not appear.
-  public enum Audience: Sendable {
+  package enum Audience: Sendable {
     /// In logs and metrics. Its owner may see it, such as the URL of a submitted job.
     case operators
     /// Anywhere.
@@ -26,14 +26,14 @@ public final class SecretWatch: Sendable {
   private let secrets = Mutex<[String: Secret]>([:])
 
   /// An empty watch.
-  public init() {}
+  package init() {}
 
   /// Shorter texts may be ordinary words, so they are not registered.
   private static let shortest = 12
 
   /// Registers a secret.
   /// - Parameter what: a description for reports.
-  public func plant(_ secret: String, _ what: String, from audience: Audience = .everybody) {
+  package func plant(_ secret: String, _ what: String, from audience: Audience = .everybody) {
     guard secret.utf8.count >= Self.shortest else { return }
     let encoded = secret.addingPercentEncoding(withAllowedCharacters: .alphanumerics) ?? secret
     let spellings = Set([
@@ -48,7 +48,7 @@ public final class SecretWatch: Sendable {
 
   /// Descriptions of the secrets that a text contains.
   /// - Parameter isAnswer: whether the text is a response to the owner and not for operators.
-  public func found(in text: Data, isAnswer: Bool) -> [String] {
+  package func found(in text: Data, isAnswer: Bool) -> [String] {
     let all = secrets.withLock { Array($0.values) }
     return all.filter { secret in
       if isAnswer, secret.audience == .operators { return false }
@@ -57,14 +57,14 @@ public final class SecretWatch: Sendable {
   }
 
   /// The number of registered secrets.
-  public var count: Int { secrets.withLock { $0.count } }
+  package var count: Int { secrets.withLock { $0.count } }
 }
 
 // MARK: Automatic registration
 
 extension SecretWatch {
   /// The secrets in a configuration's environment variables and in the files that these name.
-  public func plant(environment: [String: String]) {
+  package func plant(environment: [String: String]) {
     for (name, value) in environment {
       let isSecret = ["KEYS", "SECRETS", "PASSWORD", "SECRET_ACCESS_KEY", "SESSION_TOKEN"]
         .contains(where: name.hasSuffix)
@@ -87,7 +87,7 @@ extension SecretWatch {
   }
 
   /// The secrets in a request: the client's credentials, and those for origins, receivers and stores.
-  public func plant(path: String, headers: [String: String], body: Data?) {
+  package func plant(path: String, headers: [String: String], body: Data?) {
     plant(fields: headers, "a client's")
     plant(queryOf: path, "a request's", from: .everybody)
     guard let body, body.count < 1 << 20, headers.values.contains(where: { $0.contains("json") }),

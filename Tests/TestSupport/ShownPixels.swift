@@ -1,7 +1,7 @@
 import Foundation
 
 /// An image as decoded by Pillow.
-public struct ShownPixels: Sendable {
+package struct ShownPixels: Sendable {
   private struct Facts: Decodable {
     var format: String
     var width, height, orientation: Int
@@ -9,28 +9,28 @@ public struct ShownPixels: Sendable {
   }
 
   /// Pillow's name, such as `JPEG`.
-  public let format: String
+  package let format: String
   /// The stored width in pixels.
-  public let width: Int
+  package let width: Int
   /// The stored height in pixels.
-  public let height: Int
+  package let height: Int
   /// EXIF's orientation; 1 without EXIF.
-  public let orientation: Int
+  package let orientation: Int
   /// Whether the file is a progressive JPEG.
-  public let isProgressive: Bool
+  package let isProgressive: Bool
   /// RGBA, top row first.
-  public let pixels: [UInt8]
+  package let pixels: [UInt8]
 
   /// Pixels of an image that Pillow can't decode.
   /// - Parameter pixels: RGBA, top row first.
-  public init(width: Int, height: Int, orientation: Int, pixels: [UInt8]) {
+  package init(width: Int, height: Int, orientation: Int, pixels: [UInt8]) {
     precondition(pixels.count == 4 * width * height)
     (self.width, self.height, self.pixels) = (width, height, pixels)
     (self.orientation, format, isProgressive) = (orientation, "", false)
   }
 
   /// Decodes files with Pillow, in order. Returns nil for files that it can't decode.
-  public static func of(_ files: [[UInt8]]) async throws -> [ShownPixels?] {
+  package static func of(_ files: [[UInt8]]) async throws -> [ShownPixels?] {
     let folder = FileManager.default.temporaryDirectory.appending(path: "pixels-\(UUID())")
     try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
     defer { try? FileManager.default.removeItem(at: folder) }
@@ -48,7 +48,7 @@ public struct ShownPixels: Sendable {
   }
 
   /// Returns nil if Pillow can't decode the file.
-  public init?(_ file: [UInt8]) async throws {
+  package init?(_ file: [UInt8]) async throws {
     guard let only = try await Self.of([file])[0] else { return nil }
     self = only
   }
@@ -71,7 +71,7 @@ public struct ShownPixels: Sendable {
   }
 
   /// The peak signal-to-noise ratio against an image of the same size, in dB; infinite if they are equal.
-  public func likeness(to other: ShownPixels) -> Double {
+  package func likeness(to other: ShownPixels) -> Double {
     precondition(pixels.count == other.pixels.count, "images of different sizes")
     var sum = 0
     pixels.withUnsafeBufferPointer { ours in
@@ -86,13 +86,13 @@ public struct ShownPixels: Sendable {
   }
 
   /// The largest difference of a channel's value from an image of the same size: 0 to 255.
-  public func worstDifference(to other: ShownPixels) -> Int {
+  package func worstDifference(to other: ShownPixels) -> Int {
     precondition(pixels.count == other.pixels.count, "images of different sizes")
     return zip(pixels, other.pixels).reduce(0) { max($0, abs(Int($1.0) - Int($1.1))) }
   }
 
   /// The mean colors of equal parts, RGBA from 0 to 1, alpha not premultiplied.
-  public func means(columns: Int, rows: Int) -> [[Double]] {
+  package func means(columns: Int, rows: Int) -> [[Double]] {
     (0..<rows * columns).map { cell in
       let (column, row) = (cell % columns, cell / columns)
       var sums = [0.0, 0, 0, 0]

@@ -2,14 +2,14 @@ internal import Foundation
 internal import Glibc
 
 /// A disk of some megabytes in memory, which a test fills and empties. It requires root.
-public final class SmallDisk: Sendable {
+package final class SmallDisk: Sendable {
   /// The part of a PostgreSQL server that is on the disk.
-  public enum Content: Sendable { case tables, log }
+  package enum Content: Sendable { case tables, log }
 
   private let path: String
 
   /// Whether this process may mount such a disk.
-  public static let isPossible: Bool = {
+  package static let isPossible: Bool = {
     let path = NSTemporaryDirectory() + "/imagefetch-disk-\(getpid())"
     guard getuid() == 0, mkdir(path, 0o755) == 0 else { return false }
     defer { rmdir(path) }
@@ -28,7 +28,7 @@ public final class SmallDisk: Sendable {
 
   /// Mounts a disk.
   /// - Parameter size: such as `96m`.
-  public init(at path: String, size: String) throws {
+  package init(at path: String, size: String) throws {
     self.path = path
     mkdir(path, 0o755)
     guard mount("tmpfs", path, "tmpfs", 0, "size=\(size),mode=755") == 0 else {
@@ -38,7 +38,7 @@ public final class SmallDisk: Sendable {
 
   /// Fills the disk with a file.
   /// - Parameter rest: the number of bytes that stay free.
-  public func fill(leaving rest: Int = 0) throws {
+  package func fill(leaving rest: Int = 0) throws {
     let descriptor = open(path + "/ballast", O_CREAT | O_WRONLY | O_APPEND, 0o644)
     guard descriptor >= 0 else {
       throw PostgresServer.Failure(description: "\(path): \(String(cString: strerror(errno)))")
@@ -53,14 +53,14 @@ public final class SmallDisk: Sendable {
   }
 
   /// Removes the file that fills the disk.
-  public func empty() { unlink(path + "/ballast") }
+  package func empty() { unlink(path + "/ballast") }
 
   /// The number of free bytes.
-  public var free: Int {
+  package var free: Int {
     var status = statvfs()
     return statvfs(path, &status) == 0 ? Int(status.f_bavail * status.f_frsize) : 0
   }
 
   /// Unmounts the disk.
-  public func unmount() { umount2(path, Int32(MNT_DETACH)) }
+  package func unmount() { umount2(path, Int32(MNT_DETACH)) }
 }

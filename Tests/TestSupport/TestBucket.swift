@@ -1,23 +1,23 @@
 internal import Digests
 internal import Fetch
 internal import Foundation
-public import Jobs
+package import Jobs
 internal import Logging
-public import S3
+package import S3
 
 /// A bucket of the real S3 server for one test. The name is unique, because concurrent tests create buckets too.
-public struct TestBucket: Sendable {
+package struct TestBucket: Sendable {
   /// The bucket with its prefix.
-  public let bucket: S3Bucket
+  package let bucket: S3Bucket
   /// The bucket's name.
-  public let name: String
+  package let name: String
   private let prefix: String
   private let store: ObjectStore
 
   /// - Parameters:
   ///   - isMade: whether the bucket is created.
   ///   - secretKey: the key for signatures.
-  public init(
+  package init(
     prefix: String = "", isMade: Bool = true, secretKey: String = ObjectStore.secretKey
   ) async throws {
     store = try await ObjectStore.shared()
@@ -29,10 +29,10 @@ public struct TestBucket: Sendable {
   }
 
   /// The server's port.
-  public var port: Int { store.port }
+  package var port: Int { store.port }
 
   /// Environment variables for a service that stores its images in the bucket.
-  public var settings: [String: String] {
+  package var settings: [String: String] {
     [
       "IMAGEFETCH_STORAGE_IMAGES": "s3://\(name)/\(prefix)",
       "IMAGEFETCH_STORAGE_S3_ENDPOINT": store.endpoint,
@@ -42,7 +42,7 @@ public struct TestBucket: Sendable {
   }
 
   /// The keys of all objects, except the one that names the owner.
-  public var keys: [String] {
+  package var keys: [String] {
     get async throws {
       var (keys, next): ([String], String?) = ([], nil)
       repeat {
@@ -55,17 +55,17 @@ public struct TestBucket: Sendable {
   }
 
   /// Puts bytes under any key.
-  public func put(_ key: String, _ bytes: [UInt8]) async throws {
+  package func put(_ key: String, _ bytes: [UInt8]) async throws {
     try await bucket.put(key, OutgoingContent(bytes), digest: Self.digest(of: bytes))
   }
 
   /// Puts an object with the name of an image that no service knows.
-  public func leaveOrphan(_ bytes: [UInt8]) async throws {
+  package func leaveOrphan(_ bytes: [UInt8]) async throws {
     try await put(S3ImageStore.key(of: ImageName(Self.digest(of: bytes))), bytes)
   }
 
   /// The SHA-256 of bytes.
-  public static func digest(of bytes: [UInt8]) -> ImageDigest {
+  package static func digest(of bytes: [UInt8]) -> ImageDigest {
     ImageDigest(bytes: Array(SHA256.hash(data: Data(bytes))))!
   }
 }
@@ -74,7 +74,7 @@ extension S3Bucket {
   /// A bucket of a server on this machine.
   ///
   /// - Parameter timeout: the timeout of one attempt.
-  public static func forTests(
+  package static func forTests(
     at endpoint: String, named name: String, prefix: String = "", _ credentials: S3Credentials,
     region: String = "us-east-1", timeout: Duration = .seconds(20), tries: Int = 4
   ) throws -> S3Bucket {
@@ -90,7 +90,7 @@ extension S3Bucket {
   }
 
   /// The size of an object in bytes; nil if it does not exist.
-  public func count(of key: String) async throws(S3Error) -> Int? {
+  package func count(of key: String) async throws(S3Error) -> Int? {
     guard let bytes = try await get(key, atMost: .max) else { return nil }
     var count = 0
     do throws(FetchError) {
@@ -100,12 +100,12 @@ extension S3Bucket {
   }
 
   /// Creates the bucket.
-  public func create() async throws(S3Error) { _ = try await send(Request(.put, key: nil)) }
+  package func create() async throws(S3Error) { _ = try await send(Request(.put, key: nil)) }
 }
 
 extension TestBucket {
   /// A URL that is signed for one PUT request of an object and valid for an hour (SigV4 in the query).
-  public func presignedPut(_ key: String) -> String {
+  package func presignedPut(_ key: String) -> String {
     let date = ISO8601DateFormatter().string(from: Date()).filter { !"-:".contains($0) }
     let day = String(date.prefix(8))
     let scope = "\(day)/us-east-1/s3/aws4_request"
@@ -140,7 +140,7 @@ extension TestBucket {
 
   /// The configuration of a service that uses the bucket as a destination, with key files in the folder.
   /// - Parameter owners: the names of the tokens that may use it; empty to omit `owners`.
-  public func destination(
+  package func destination(
     _ destination: String, prefix: String, owners: [String] = [], in folder: String
   ) throws -> String {
     try ObjectStore.accessKey.write(

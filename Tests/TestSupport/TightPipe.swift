@@ -1,12 +1,12 @@
 internal import Glibc
 
 /// A pipe with a capacity of one page.
-public final class TightPipe: Sendable {
-  public let reader: Int32
-  public let writer: Int32
+package final class TightPipe: Sendable {
+  package let reader: Int32
+  package let writer: Int32
 
   /// An empty pipe.
-  public init() {
+  package init() {
     var ends: [Int32] = [0, 0]
     precondition(pipe(&ends) == 0, "no descriptors are left")
     for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
@@ -18,10 +18,10 @@ public final class TightPipe: Sendable {
   // Its ends are never closed, because a writer's thread may still use them.
 
   /// Makes the pipe non-blocking, as a parent process may have done.
-  public func setNonBlocking() { _ = fcntl(writer, F_SETFL, O_WRONLY | O_NONBLOCK) }
+  package func setNonBlocking() { _ = fcntl(writer, F_SETFL, O_WRONLY | O_NONBLOCK) }
 
   /// Fills the pipe.
-  public func fill() throws {
+  package func fill() throws {
     _ = fcntl(writer, F_SETFL, O_WRONLY | O_NONBLOCK)
     let page = [UInt8](repeating: UInt8(ascii: "\n"), count: 4096)
     while write(writer, page, page.count) > 0 {}
@@ -29,7 +29,7 @@ public final class TightPipe: Sendable {
   }
 
   /// Waits for this number of lines. The bytes of ``fill()`` do not count.
-  public func lines(_ count: Int) -> [String] {
+  package func lines(_ count: Int) -> [String] {
     var lines: [String] = []
     var line: [UInt8] = []
     var byte: UInt8 = 0

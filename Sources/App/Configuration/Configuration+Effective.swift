@@ -1,7 +1,7 @@
 extension Configuration {
   /// Every key with its value, as YAML. Secrets of tokens, signing keys and URLs are shown as `hidden`; everything else can
   /// be read again.
-  public func effective() -> String {
+  package func effective() -> String {
     var lines: [String] = []
     var sections: [Substring] = []
     for key in Configuration.keys {

@@ -3,7 +3,7 @@ internal import Logging
 extension Configuration {
   /// Every key, section by section. Files, environment variables, flags, printing and the documentation tests all use this
   /// table. The default of a key is the initial value of its property.
-  public static let keys: [Key] =
+  package static let keys: [Key] =
     servingKeys + workingKeys + storageKeys + [
       Key("view.enabled", \.view.enabled, .boolean),
       Key("view.keys", \.view.keys, .list(.secretHex(16...1024))),

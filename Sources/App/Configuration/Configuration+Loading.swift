@@ -1,21 +1,21 @@
 extension Configuration {
   /// A value from the command line.
-  public struct Flag: Sendable, Equatable {
+  package struct Flag: Sendable, Equatable {
     /// The flag with its dashes, for messages.
-    public let name: String
+    package let name: String
     /// The key that it sets.
-    public let key: String
+    package let key: String
     /// The value as it was written.
-    public let value: String
+    package let value: String
 
     /// A flag that sets a key.
-    public init(name: String, key: String, value: String) {
+    package init(name: String, key: String, value: String) {
       (self.name, self.key, self.value) = (name, key, value)
     }
   }
 
   /// The variable that `imagefetch get` reads its token from. It belongs to no key, and is accepted by all commands.
-  public static let tokenVariable = Key.environmentPrefix + "TOKEN"
+  package static let tokenVariable = Key.environmentPrefix + "TOKEN"
 
   /// Loads the configuration. Flags override the environment, which overrides the file, which overrides the defaults.
   ///
@@ -27,7 +27,7 @@ extension Configuration {
   ///   - environment: all variables. A variable that starts with `IMAGEFETCH_` and belongs to no key is a mistake. The
   ///     exceptions are ``tokenVariable`` and the variables that Kubernetes sets for a Service named `imagefetch`.
   /// - Throws: All mistakes at once.
-  public static func load(
+  package static func load(
     file: String? = nil, environment: [String: String] = [:], flags: [Flag] = []
   ) throws(Mistakes) -> Configuration {
     var loader = ConfigurationLoader()
@@ -38,7 +38,7 @@ extension Configuration {
   /// Loads the configuration from the text of a file.
   ///
   /// - Parameter name: the file's name in messages.
-  public static func load(
+  package static func load(
     yaml: String, name: String, environment: [String: String] = [:], flags: [Flag] = []
   ) throws(Mistakes) -> Configuration {
     var loader = ConfigurationLoader()

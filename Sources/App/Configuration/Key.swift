@@ -2,16 +2,16 @@ internal import YAML
 
 extension Configuration {
   /// One key of the configuration: its name, its environment variable, its values and its default.
-  public struct Key: Sendable {
+  package struct Key: Sendable {
     /// The name with its sections: `fetch.max_bytes`.
-    public let path: String
+    package let path: String
     /// A description of the values for messages and documentation: a range (`1ms…10m`) or a form (`true or false`).
-    public let allowedValues: String
+    package let allowedValues: String
     let form: TextForm
     let read: @Sendable (Node, inout Configuration, inout [Complaint]) -> Void
     let show: @Sendable (Configuration) -> String
     /// Whether two configurations have the same value. Compares values, because `show` hides secrets.
-    public let isEqual: @Sendable (Configuration, Configuration) -> Bool
+    package let isEqual: @Sendable (Configuration, Configuration) -> Bool
 
     init<Value: Equatable>(
       _ path: String, _ property: any WritableKeyPath<Configuration, Value> & Sendable,
@@ -27,12 +27,12 @@ extension Configuration {
     }
 
     /// The environment variable of the key, such as `IMAGEFETCH_FETCH_MAX_BYTES`.
-    public var environmentName: String {
+    package var environmentName: String {
       Key.environmentPrefix + path.uppercased().replacing(".", with: "_")
     }
 
     /// The default, in YAML's flow style.
-    public var defaultText: String { show(Configuration()) }
+    package var defaultText: String { show(Configuration()) }
 
     static let environmentPrefix = "IMAGEFETCH_"
   }

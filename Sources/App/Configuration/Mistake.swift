@@ -2,9 +2,9 @@ internal import YAML
 
 extension Configuration {
   /// One mistake in the configuration. Its description is one line.
-  public struct Mistake: Error, Sendable, Equatable, CustomStringConvertible {
+  package struct Mistake: Error, Sendable, Equatable, CustomStringConvertible {
     /// The source of a value.
-    public enum Source: Sendable, Equatable {
+    package enum Source: Sendable, Equatable {
       /// The built-in default.
       case defaults
       /// A file, with line and column from 1 if they are known.
@@ -15,15 +15,15 @@ extension Configuration {
       case flag(String)
     }
 
-    public let source: Source
+    package let source: Source
     /// The key, such as `fetch.timeout` or `auth.tokens[0].scopes`; nil if the mistake is not about a key.
-    public let key: String?
+    package let key: String?
     /// The mistake, without its source and key.
-    public let message: String
+    package let message: String
 
     /// Such as `imagefetch.yaml:12:3: fetch.timeout: "0s" is not within 1ms…10m`, `IMAGEFETCH_FETCH_TIMEOUT: …` or
     /// `--port: …`.
-    public var description: String {
+    package var description: String {
       let parts: [String?] =
         switch source {
         case .defaults: [key, message]
@@ -42,12 +42,12 @@ extension Configuration {
   }
 
   /// All mistakes of a configuration; never empty.
-  public struct Mistakes: Error, Sendable, Equatable, CustomStringConvertible {
+  package struct Mistakes: Error, Sendable, Equatable, CustomStringConvertible {
     /// Mistakes of the file, then of the environment, of flags, and of keys that contradict each other.
-    public let all: [Mistake]
+    package let all: [Mistake]
 
     /// One line per mistake.
-    public var description: String { all.map(\.description).joined(separator: "\n") }
+    package var description: String { all.map(\.description).joined(separator: "\n") }
   }
 }
 

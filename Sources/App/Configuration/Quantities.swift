@@ -70,7 +70,7 @@ extension [Unit] {
 extension Duration {
   /// Parses a duration as in a configuration: `90s`, `12h`, `30d`, or a number of seconds. Returns nil if the text is not a
   /// duration or is longer than 100 years.
-  public static func configured(_ text: String) -> Duration? {
+  package static func configured(_ text: String) -> Duration? {
     guard let nanoseconds = Unit.durations.quantity(text, plain: 1_000_000_000),
       nanoseconds <= 100 * 366 * 86_400_000_000_000
     else { return nil }

@@ -1,14 +1,14 @@
 internal import Foundation
 internal import Glibc
 internal import Jobs
-public import Logging
+package import Logging
 internal import PostgreSQL
 internal import Store
 
 /// The `migrate` and `move` commands: they work on the configured stores without starting the service.
-public enum Migration {
+package enum Migration {
   /// The schema version of the job store, and the latest one that this release knows.
-  public static func versions(
+  package static func versions(
     _ configuration: Configuration
   ) throws(StartError) -> (found: Int, latest: Int) {
     let versions = try tables(configuration)
@@ -29,7 +29,7 @@ public enum Migration {
   }
 
   /// Migrates the job store's tables to the latest schema version.
-  public static func run(_ configuration: Configuration) async throws(StartError) {
+  package static func run(_ configuration: Configuration) async throws(StartError) {
     umask(0o077)
     let storage = configuration.storage
     guard let url = storage.jobs else {
@@ -50,7 +50,7 @@ public enum Migration {
   ///   - folder: an earlier `storage.path`. Only its tables change: they are migrated to the latest schema version.
   ///   - report: called with the totals after each batch.
   /// - Throws: `.operatorMistake` if the folder does not exist or another service uses it.
-  public static func move(
+  package static func move(
     from folder: String, to configuration: Configuration, log: Logger,
     report: @escaping @Sendable (MoveTotals) -> Void
   ) async throws(StartError) -> MoveTotals {

@@ -1,13 +1,13 @@
 internal import Jobs
 
 /// Counts of what a move has copied so far.
-public struct MoveTotals: Sendable, Equatable {
+package struct MoveTotals: Sendable, Equatable {
   /// Counts of one kind of record.
-  public struct Counts: Sendable, Equatable {
+  package struct Counts: Sendable, Equatable {
     /// Moved by this run.
-    public var moved = 0
+    package var moved = 0
     /// Already in the target, from an earlier run.
-    public var found = 0
+    package var found = 0
 
     mutating func count(_ all: Int, new: Int) {
       moved += new
@@ -18,21 +18,21 @@ public struct MoveTotals: Sendable, Equatable {
   }
 
   /// The number of jobs in the source.
-  public var expected = 0
-  public var jobs = Counts()
+  package var expected = 0
+  package var jobs = Counts()
   /// Cache entries, including variants.
-  public var entries = Counts()
-  public var batches = Counts()
+  package var entries = Counts()
+  package var batches = Counts()
   /// Idempotency keys.
-  public var keys = Counts()
+  package var keys = Counts()
   /// Webhook messages.
-  public var messages = Counts()
+  package var messages = Counts()
   /// Images; equal images count once.
-  public var images = Counts()
+  package var images = Counts()
   /// Records other than jobs that can't be read.
-  public var unreadable = 0
+  package var unreadable = 0
   /// Bytes of the images that this run moved.
-  public var bytes = 0
+  package var bytes = 0
   /// Images whose bytes are missing or corrupt. Their jobs and cache entries are moved without them.
   var missing: Set<ImageDigest> = []
 
@@ -49,13 +49,13 @@ public struct MoveTotals: Sendable, Equatable {
   }
 
   /// The progress as one line of text.
-  public var progress: String {
+  package var progress: String {
     "\(jobs.all) of \(expected) jobs, \(entries.all) cache entries, \(images.moved) images "
       + "(\(size(bytes)))"
   }
 
   /// The totals as text, one line per kind.
-  public var summary: [String] {
+  package var summary: [String] {
     var lines = [
       line("jobs", jobs), line("batches", batches), line("cache entries", entries),
       line("idempotency keys", keys),

@@ -1,8 +1,8 @@
 internal import Glibc
-public import Logging
+package import Logging
 
 /// The format of log lines.
-public enum LogFormat: String, Sendable, Equatable, CaseIterable {
+package enum LogFormat: String, Sendable, Equatable, CaseIterable {
   /// Text on a terminal, JSON otherwise.
   case auto
   /// `2026-11-21T09:30:00.123Z info  listening address=127.0.0.1 port=8080`.
@@ -18,7 +18,7 @@ public enum LogFormat: String, Sendable, Equatable, CaseIterable {
   /// Sets up logging to standard error. Call it once, before the first logger is created.
   ///
   /// - Returns: The service's logger.
-  public static func start(_ configuration: Configuration.Log) -> Logger {
+  package static func start(_ configuration: Configuration.Log) -> Logger {
     let format = configuration.format.resolved(for: STDERR_FILENO)
     let writer = StandardError.writer(format)
     LoggingSystem.bootstrap { label in

@@ -1,9 +1,9 @@
 internal import Glibc
 
 /// Linux's statistics of this process, under the metric names of Prometheus's client libraries.
-public enum ProcessMetrics {
+package enum ProcessMetrics {
   /// The metrics in Prometheus's text format; empty if `/proc` is not mounted.
-  public static func render() -> String {
+  package static func render() -> String {
     guard let stat = text("/proc/self/stat"), let end = stat.lastIndex(of: ")") else { return "" }
     // The fields after the command's name, which may contain spaces and parentheses. The first one is the state.
     let fields = stat[end...].split(separator: " ").dropFirst().map { Double($0) ?? 0 }

@@ -1,4 +1,4 @@
-public import CoreMetrics
+package import CoreMetrics
 internal import Synchronization
 
 /// Keeps the process's metrics and writes them in Prometheus's text format 0.0.4.
@@ -6,42 +6,42 @@ internal import Synchronization
 /// Counting is an atomic addition. Creating a metric object takes a lock, so create it once if it is used often. Series
 /// stay until the process ends, even if their metric is destroyed: Prometheus would interpret a counter that disappears
 /// and returns as a restart.
-public final class PrometheusRegistry: MetricsFactory, Sendable {
+package final class PrometheusRegistry: MetricsFactory, Sendable {
   /// Help texts, buckets and limits. Keys are metric names as written, without `_total` and with `_seconds`, such as
   /// `imagefetch_fetch_duration_seconds`.
-  public struct Configuration: Sendable {
+  package struct Configuration: Sendable {
     /// Texts for `# HELP`, by default those of this service's metrics. A metric without a text uses its label.
-    public var help: [String: String] = MetricHelp.sentences
+    package var help: [String: String] = MetricHelp.sentences
     /// Upper bounds of individual histograms, ascending.
-    public var buckets = [
+    package var buckets = [
       "imagefetch_store_commit_operations": (0...9).map { Double(1 << $0) }
     ]
     /// Bounds of timers without an entry in `buckets`, in seconds. From 1 ms to 60 s by default.
-    public var durationBuckets = [
+    package var durationBuckets = [
       0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
     ]
     /// Bounds of other histograms without an entry in `buckets`, in bytes. From 1 KiB to 64 MiB by default.
-    public var valueBuckets = (5...13).map { Double(1 << (2 * $0)) }
+    package var valueBuckets = (5...13).map { Double(1 << (2 * $0)) }
     /// Maximum number of series per metric. Further values are counted in one series whose labels are all `other`.
-    public var maxSeries = 200
+    package var maxSeries = 200
     /// Exceptions from `maxSeries`. Requests have one series for each route, method and status. Alerts select series by
     /// status, so none may be merged into `other`.
-    public var maxSeriesOf = ["imagefetch_http_requests": 4_096]
+    package var maxSeriesOf = ["imagefetch_http_requests": 4_096]
     /// Maximum number of metrics. Further metrics are not counted.
-    public var maxMetrics = 1000
+    package var maxMetrics = 1000
 
-    public init() {}
+    package init() {}
   }
 
   private let configuration: Configuration
   private let families = Mutex<[String: MetricFamily]>([:])
 
-  public init(_ configuration: Configuration = Configuration()) {
+  package init(_ configuration: Configuration = Configuration()) {
     self.configuration = configuration
   }
 
   /// All metrics as text, sorted by name and labels.
-  public func render() -> String {
+  package func render() -> String {
     let families = families.withLock { Array($0.values) }.sorted { $0.name < $1.name }
     var text = ""
     for family in families { family.render(into: &text) }
@@ -55,13 +55,13 @@ public final class PrometheusRegistry: MetricsFactory, Sendable {
   }
 
   /// A counter; its name ends in `_total`.
-  public func makeCounter(label: String, dimensions: [(String, String)]) -> any CounterHandler {
+  package func makeCounter(label: String, dimensions: [(String, String)]) -> any CounterHandler {
     let name = MetricName.counter(label)
     return cell(.counter, name, label, dimensions) { CounterCell() } ?? DiscardingCell()
   }
 
   /// A counter of fractions; its name ends in `_total`.
-  public func makeFloatingPointCounter(
+  package func makeFloatingPointCounter(
     label: String, dimensions: [(String, String)]
   ) -> any FloatingPointCounterHandler {
     let name = MetricName.counter(label)
@@ -70,12 +70,12 @@ public final class PrometheusRegistry: MetricsFactory, Sendable {
   }
 
   /// A gauge.
-  public func makeMeter(label: String, dimensions: [(String, String)]) -> any MeterHandler {
+  package func makeMeter(label: String, dimensions: [(String, String)]) -> any MeterHandler {
     gauge(label, dimensions)
   }
 
   /// A histogram, or a gauge if `aggregate` is false.
-  public func makeRecorder(
+  package func makeRecorder(
     label: String, dimensions: [(String, String)], aggregate: Bool
   ) -> any RecorderHandler {
     guard aggregate else { return gauge(label, dimensions) }
@@ -84,17 +84,17 @@ public final class PrometheusRegistry: MetricsFactory, Sendable {
   }
 
   /// A histogram in seconds; its name ends in `_seconds`.
-  public func makeTimer(label: String, dimensions: [(String, String)]) -> any TimerHandler {
+  package func makeTimer(label: String, dimensions: [(String, String)]) -> any TimerHandler {
     let name = MetricName.timer(label)
     return histogram(name, label, dimensions, configuration.durationBuckets)
   }
 
   // Destroying a metric does nothing: its series stay.
-  public func destroyCounter(_ handler: any CounterHandler) {}
-  public func destroyFloatingPointCounter(_ handler: any FloatingPointCounterHandler) {}
-  public func destroyMeter(_ handler: any MeterHandler) {}
-  public func destroyRecorder(_ handler: any RecorderHandler) {}
-  public func destroyTimer(_ handler: any TimerHandler) {}
+  package func destroyCounter(_ handler: any CounterHandler) {}
+  package func destroyFloatingPointCounter(_ handler: any FloatingPointCounterHandler) {}
+  package func destroyMeter(_ handler: any MeterHandler) {}
+  package func destroyRecorder(_ handler: any RecorderHandler) {}
+  package func destroyTimer(_ handler: any TimerHandler) {}
 
   private func gauge(_ label: String, _ dimensions: [(String, String)]) -> NumberCell {
     cell(.gauge, MetricName.sanitized(label), label, dimensions) { NumberCell(isMonotonic: false) }

@@ -5,24 +5,24 @@ internal import Metrics
 internal import Synchronization
 
 /// The process's standard error. Log lines and messages of commands go through one queue, so that their order is kept.
-public enum StandardError {
+package enum StandardError {
   /// How long the end of the process waits for the lines to be written.
   static let flushTimeout: Duration = .seconds(2)
   private static let shared = Mutex<LogWriter?>(nil)
   private static let display = Mutex<(@Sendable (String) -> Bool)?>(nil)
 
   /// Writes a message after all earlier log lines. Waits up to two seconds.
-  public static func printLine(_ line: String) {
+  package static func printLine(_ line: String) {
     let writer = writer(.text)
     writer.add(line + "\n")
     writer.flush(within: flushTimeout)
   }
 
   /// Waits up to two seconds until all log lines are written. Call it before the process ends.
-  public static func flush() { flush(within: flushTimeout) }
+  package static func flush() { flush(within: flushTimeout) }
 
   /// Waits up to 100 ms until all log lines are written, for a process that must end at once.
-  public static func flushBriefly() { flush(within: .milliseconds(100)) }
+  package static func flushBriefly() { flush(within: .milliseconds(100)) }
 
   private static func flush(within limit: Duration) {
     _ = shared.withLock { $0 }?.flush(within: limit)
@@ -42,7 +42,7 @@ public enum StandardError {
   /// Passes lines to a display that draws on the same terminal; nil ends that.
   ///
   /// - Parameter display: returns false if it did not show the lines, which are then written to standard error.
-  public static func show(by display: (@Sendable (String) -> Bool)?) {
+  package static func show(by display: (@Sendable (String) -> Bool)?) {
     self.display.withLock { $0 = display }
   }
 
@@ -61,7 +61,7 @@ public enum StandardError {
   ///
   /// Otherwise the next file that is opened would get that descriptor, and messages would be written into it. Call it
   /// before anything else is opened.
-  public static func fillStandardDescriptors() {
+  package static func fillStandardDescriptors() {
     for descriptor in [STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO]
     where fcntl(descriptor, F_GETFD) < 0 {
       // open() returns the lowest free descriptor, which is this one.

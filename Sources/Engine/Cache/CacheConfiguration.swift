@@ -1,15 +1,15 @@
 /// The operator's settings of the cache.
-public struct CacheConfiguration: Sendable, Equatable {
+package struct CacheConfiguration: Sendable, Equatable {
   /// Whether responses are cached.
-  public var isEnabled = true
+  package var isEnabled = true
   /// Bytes of images cached in memory.
-  public var memory = 100_000_000
+  package var memory = 100_000_000
   /// Bytes of cached images on disk.
-  public var disk = 1_000_000_000
+  package var disk = 1_000_000_000
   /// Whether a job may be answered with a response that another owner's job fetched.
-  public var isShared = true
+  package var isShared = true
   /// Freshness of responses that state none; zero: use the heuristics of RFC 9111 section 4.2.2.
-  public var defaultTTL: Duration = .seconds(86_400)
+  package var defaultTTL: Duration = .seconds(86_400)
 
-  public init() {}
+  package init() {}
 }

@@ -1,21 +1,21 @@
-public import Jobs
+package import Jobs
 internal import Logging
 internal import Synchronization
 
 /// Timing and limits of webhook messages.
-public struct WebhookRules: Sendable {
+package struct WebhookRules: Sendable {
   /// When a message that was not accepted is sent again.
-  public var schedule = WebhookSchedule.standard
+  package var schedule = WebhookSchedule.standard
   /// Time from the start of a try to the header of the response.
-  public var timeout: Duration = .seconds(15)
+  package var timeout: Duration = .seconds(15)
   /// Messages being sent at the same time; those of one owner at most half of them (``MessageShares``).
-  public var atOnce = 64
+  package var atOnce = 64
   /// Messages being sent to one host at the same time, by all instances together.
-  public var perHost = 2
+  package var perHost = 2
   /// Returns the secrets that sign an owner's messages, from the configuration at the time of sending.
-  public var secrets: @Sendable (Owner) -> [WebhookSecret] = { _ in [] }
+  package var secrets: @Sendable (Owner) -> [WebhookSecret] = { _ in [] }
 
-  public init() {}
+  package init() {}
 }
 
 /// Sends webhook messages, and sends those again that were not accepted.

@@ -1,32 +1,32 @@
-public import Jobs
+package import Jobs
 
 /// Decides which URLs and addresses the fetcher may use. Pure rules over scheme, host name, port and address.
 ///
 /// A deny rule wins over every allow rule. Addresses are judged independently of names: allowing a host does
 /// not allow the private network that its name may resolve to.
-public struct AddressPolicy: Sendable {
+package struct AddressPolicy: Sendable {
   /// The URL schemes that may be fetched. An empty set means http and https.
-  public var allowSchemes: Set<String> = ["http", "https"]
+  package var allowSchemes: Set<String> = ["http", "https"]
   /// Networks exempt from the built-in block list.
   ///
   /// An IPv4 network also covers the IPv6 addresses that embed its addresses. An IPv6 network covers embedded
   /// IPv4 addresses only if its prefix is long enough to determine how they are embedded.
-  public var allowNetworks: [CIDR] = []
+  package var allowNetworks: [CIDR] = []
   /// Networks that are never fetched from.
-  public var denyNetworks: [CIDR] = []
+  package var denyNetworks: [CIDR] = []
   /// Exact host names, or `*.example.org` for every name below `example.org`. Empty: all names are allowed.
-  public var allowHosts: [String] = []
+  package var allowHosts: [String] = []
   /// Like `allowHosts`, but these names are never fetched from.
-  public var denyHosts: [String] = []
+  package var denyHosts: [String] = []
   /// The ports that may be connected to. Empty: all.
-  public var allowPorts: Set<Int> = [80, 443]
+  package var allowPorts: Set<Int> = [80, 443]
 
   /// The configuration's defaults: the public internet on ports 80 and 443.
-  public init() {}
+  package init() {}
 
   /// Returns why a URL's scheme, port or host is refused, or nil if it is allowed.
   /// - Parameter host: In its ASCII form, lower case, without a trailing dot.
-  public func objection(scheme: String, host: String, port: Int) -> BlockReason? {
+  package func objection(scheme: String, host: String, port: Int) -> BlockReason? {
     if !allowSchemes.isEmpty, !allowSchemes.contains(scheme) { return .scheme(scheme) }
     if !allowPorts.isEmpty, !allowPorts.contains(port) { return .port(port) }
     if denyHosts.contains(where: { Self.matches(host, $0) }) { return .host }
@@ -37,7 +37,7 @@ public struct AddressPolicy: Sendable {
   }
 
   /// Returns why an address is refused, or nil if it is allowed.
-  public func objection(to address: IPAddress) -> BlockReason? {
+  package func objection(to address: IPAddress) -> BlockReason? {
     forbiddingName(of: address).map { .address(address.description, name: $0) }
   }
 

@@ -1,13 +1,13 @@
 /// A network: all addresses with the same leading bits (RFC 4632).
-public struct CIDR: Hashable, Sendable, CustomStringConvertible {
+package struct CIDR: Hashable, Sendable, CustomStringConvertible {
   /// The first address of the network.
-  public let network: IPAddress
+  package let network: IPAddress
   /// The number of leading bits that all addresses of the network share.
-  public let prefixLength: Int
+  package let prefixLength: Int
 
   /// Reads `10.0.0.0/8`, `fc00::/7`, or a single address without a length. Returns nil if bits beyond the
   /// prefix length are set, since that is usually a typing error.
-  public init?(_ text: some StringProtocol) {
+  package init?(_ text: some StringProtocol) {
     let parts = text.split(separator: "/", maxSplits: 1, omittingEmptySubsequences: false)
     guard let address = IPAddress(parts[0]) else { return nil }
     var length = address.family.bits
@@ -24,12 +24,12 @@ public struct CIDR: Hashable, Sendable, CustomStringConvertible {
   }
 
   /// Whether the network contains the address. An IPv4 network contains no IPv6 address, and vice versa.
-  public func contains(_ address: IPAddress) -> Bool {
+  package func contains(_ address: IPAddress) -> Bool {
     address.family == network.family
       && address.value & Self.mask(prefixLength, of: network.family) == network.value
   }
 
-  public var description: String { "\(network)/\(prefixLength)" }
+  package var description: String { "\(network)/\(prefixLength)" }
 
   private static func mask(_ length: Int, of family: IPAddress.Family) -> UInt128 {
     let ones = family == .v4 ? UInt128(UInt32.max) : UInt128.max

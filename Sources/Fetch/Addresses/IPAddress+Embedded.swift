@@ -5,13 +5,13 @@
 extension IPAddress {
   /// The IPv4 address of an IPv4-mapped address (`::ffff:a.b.c.d`), which the kernel connects to over IPv4.
   /// Any other address is returned unchanged.
-  public var unmapped: IPAddress {
+  package var unmapped: IPAddress {
     family == .v6 && value >> 32 == 0xFFFF ? low32 : self
   }
 
   /// The IPv4 addresses embedded in an IPv4-compatible, translated (NAT64, SIIT), 6to4, Teredo or ISATAP
   /// address. Empty for any other address.
-  public var embedded: [IPAddress] {
+  package var embedded: [IPAddress] {
     // `::` and `::1` match `::/96` but embed no IPv4 address.
     guard family == .v6, value > 1 else { return [] }
     switch Self.forms.first(where: { $0.prefix.contains(self) })?.form {

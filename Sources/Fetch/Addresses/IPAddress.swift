@@ -1,32 +1,32 @@
 internal import Glibc
 
 /// An IPv4 or IPv6 address as a number. A zone ("%eth0") is never part of it.
-public struct IPAddress: Hashable, Sendable, CustomStringConvertible {
-  public enum Family: Hashable, Sendable {
+package struct IPAddress: Hashable, Sendable, CustomStringConvertible {
+  package enum Family: Hashable, Sendable {
     case v4, v6
 
     /// The length of an address in bits.
-    public var bits: Int { self == .v4 ? 32 : 128 }
+    package var bits: Int { self == .v4 ? 32 : 128 }
   }
 
   /// IPv4 or IPv6. An IPv4-mapped address counts as IPv6; ``unmapped`` converts it.
-  public let family: Family
+  package let family: Family
   /// The address in host byte order. An IPv4 address uses the low 32 bits.
-  public let value: UInt128
+  package let value: UInt128
 
-  public init(v4 value: UInt32) {
+  package init(v4 value: UInt32) {
     family = .v4
     self.value = UInt128(value)
   }
 
-  public init(v6 value: UInt128) {
+  package init(v6 value: UInt128) {
     family = .v6
     self.value = value
   }
 
   /// Reads four decimal numbers, or the IPv6 notation of RFC 4291 section 2.2. ``NumericHost`` reads the
   /// lenient IPv4 spellings of host names, such as `0x7f.1`.
-  public init?(_ text: some StringProtocol) {
+  package init?(_ text: some StringProtocol) {
     let text = String(text)
     guard !text.utf8.contains(0) else { return nil }
     var v4 = in_addr()
@@ -54,7 +54,7 @@ public struct IPAddress: Hashable, Sendable, CustomStringConvertible {
   }
 
   /// The canonical notation (RFC 5952 for IPv6), without brackets.
-  public var description: String {
+  package var description: String {
     withUnsafeTemporaryAllocation(of: CChar.self, capacity: Int(INET6_ADDRSTRLEN)) { buffer in
       let size = socklen_t(buffer.count)
       if family == .v4 {

@@ -3,15 +3,15 @@
 ///
 /// The most specific row decides about an address. A row that the registry does not mark as globally
 /// reachable ("False", or "N/A" for deprecated blocks) is never fetched from.
-public enum SpecialPurposeRegistry {
+package enum SpecialPurposeRegistry {
   /// One row of a registry.
-  public struct Row: Sendable {
+  package struct Row: Sendable {
     /// The address block.
-    public let network: CIDR
+    package let network: CIDR
     /// The block's name in the registry.
-    public let name: String
+    package let name: String
     /// Whether the registry says "Globally Reachable: True".
-    public let isGloballyReachable: Bool
+    package let isGloballyReachable: Bool
 
     init(_ network: String, _ name: String, reachable: Bool = false) {
       self.network = CIDR(network)!  // the tables below are constants, and every row is tested
@@ -21,7 +21,7 @@ public enum SpecialPurposeRegistry {
   }
 
   /// Returns the name of the row that forbids an address, or nil for a public address.
-  public static func forbiddingName(of address: IPAddress) -> String? {
+  package static func forbiddingName(of address: IPAddress) -> String? {
     let rows = address.family == .v4 ? ipv4 : ipv6
     let row = rows.filter { $0.network.contains(address) }
       .max { $0.network.prefixLength < $1.network.prefixLength }
@@ -35,7 +35,7 @@ public enum SpecialPurposeRegistry {
   private static let globalUnicast = CIDR("2000::/3")!
 
   /// https://www.iana.org/assignments/iana-ipv4-special-registry, and the additions at its end.
-  public static let ipv4: [Row] = [
+  package static let ipv4: [Row] = [
     Row("0.0.0.0/8", "\"This network\""),
     Row("0.0.0.0/32", "\"This host on this network\""),
     Row("10.0.0.0/8", "Private-Use"),
@@ -68,7 +68,7 @@ public enum SpecialPurposeRegistry {
   ]
 
   /// https://www.iana.org/assignments/iana-ipv6-special-registry, and the additions at its end.
-  public static let ipv6: [Row] = [
+  package static let ipv6: [Row] = [
     Row("::1/128", "Loopback Address"),
     Row("::/128", "Unspecified Address"),
     Row("::ffff:0:0/96", "IPv4-mapped Address"),

@@ -1,31 +1,31 @@
 internal import Glibc
 
 /// Finds the addresses of a name. It is called on threads that may block.
-public protocol NameResolver: Sendable {
+package protocol NameResolver: Sendable {
   /// - Parameter name: Lower case ASCII, without a trailing dot; never a number.
   /// - Returns: At least one address, in the order in which to try them.
   func addresses(of name: String) throws(ResolutionError) -> [IPAddress]
 }
 
 /// Why a name has no address.
-public struct ResolutionError: Error, Sendable, Equatable {
+package struct ResolutionError: Error, Sendable, Equatable {
   /// The resolver's error message.
-  public var detail: String
+  package var detail: String
 
-  public init(detail: String) { self.detail = detail }
+  package init(detail: String) { self.detail = detail }
 }
 
 /// The system's resolver: `/etc/hosts`, DNS and other sources in nsswitch.conf.
-public struct SystemResolver: NameResolver {
+package struct SystemResolver: NameResolver {
   /// Creates the resolver and limits the time that DNS queries take.
   ///
   /// By default `getaddrinfo` blocks its thread for 20 s or longer if servers do not answer. The first
   /// resolver of the process therefore sets the environment variable `RES_OPTIONS` (resolv.conf(5)) to
   /// `timeout:2 attempts:2`, unless it is already set. Create it before other threads read the environment.
-  public init() { Self.limitQueryTime }
+  package init() { Self.limitQueryTime }
 
   /// Looks up IPv4 and IPv6 addresses with `getaddrinfo`. Returns at most 16.
-  public func addresses(of name: String) throws(ResolutionError) -> [IPAddress] {
+  package func addresses(of name: String) throws(ResolutionError) -> [IPAddress] {
     var hints = addrinfo()
     hints.ai_family = AF_UNSPEC
     hints.ai_socktype = Int32(SOCK_STREAM.rawValue)

@@ -1,0 +1,144 @@
+internal import CCodecs
+package import Jobs
+
+/// Everything the codec knows about a format: its signature, its reader, the memory and time it needs, and where it
+/// may be decoded.
+struct FormatTraits {
+  /// The usual name, for people.
+  let name: String
+  let signature: FormatSignature
+  /// Creates the decoder. Returns nil if out of memory.
+  let reader: (DecodeLimits) -> (any ImageReader)?
+  /// Reads the image's pixels for variants.
+  let reading: PixelReading
+  /// CPU time that no single step may exceed, in milliseconds per megapixel: at least ten times the slowest
+  /// measurement.
+  let stepTime: Int
+  /// Whether the smallest variant takes more memory than decoding does. See
+  /// ``DecodeLimits/checkVariantMemory(of:fileBytes:)``.
+  var checksVariantMemory = false
+  /// Whether the format is decoded only in a sandboxed decoder process. Either its library has had bugs that execute
+  /// foreign code, or it takes time and memory that cannot be known from the header.
+  var needsIsolation = false
+}
+
+extension ImageFormat {
+  /// Formats that may also be decoded in the service's own process.
+  package static let decodedAnywhere = Set(allCases.filter { !$0.traits.needsIsolation })
+  /// Formats that are decoded only in sandboxed decoder processes.
+  package static let needingIsolation = Set(allCases.filter(\.traits.needsIsolation))
+
+  /// The usual name, for people.
+  package var name: String { traits.name }
+
+  /// Whether a file begins with this format's signature. Used because browsers trust the signature.
+  package func begins(_ file: [UInt8]) -> Bool { traits.signature.matches(file) }
+
+  var reading: PixelReading { traits.reading }
+
+  // The one table that maps formats to their readers.
+  var traits: FormatTraits {
+    switch self {
+    case .jpeg:
+      FormatTraits(
+        name: "JPEG", signature: .jpeg, reader: { JPEGImageReader(maxMemory: $0.maxMemory) },
+        reading: PixelReading(open: nil, memory: ReadingMemory.jpeg), stepTime: 20)
+    case .png:
+      FormatTraits(
+        name: "PNG", signature: .png, reader: { PNGImageReader(maxMemory: $0.maxMemory) },
+        reading: PixelReading(open: nil, memory: ReadingMemory.png), stepTime: 20)
+    case .webp:
+      FormatTraits(
+        name: "WebP", signature: .webp, reader: { WebPImageReader(maxMemory: $0.maxMemory) },
+        reading: PixelReading(open: webp_pixels_open, memory: ReadingMemory.webp), stepTime: 200)
+    case .gif:
+      FormatTraits(
+        name: "GIF", signature: .gif, reader: { GIFImageReader(maxMemory: $0.maxMemory) },
+        reading: PixelReading(open: gif_pixels_open, memory: ReadingMemory.gif), stepTime: 20)
+    case .avif:
+      FormatTraits(
+        name: "AVIF", signature: .avif,
+        reader: { AVIFImageReader(maxMemory: $0.maxMemory, maxFrames: $0.maxFrames) },
+        reading: PixelReading(open: avif_pixels_open, memory: ReadingMemory.avif), stepTime: 5_000,
+        checksVariantMemory: true)
+    case .jxl:
+      FormatTraits(
+        name: "JPEG XL", signature: .jxl, reader: { JXLImageReader(maxMemory: $0.maxMemory) },
+        // All layers of a frame are one step, and their number is not known in advance.
+        reading: PixelReading(open: jxl_pixels_open, memory: ReadingMemory.jxl), stepTime: 10_000,
+        checksVariantMemory: true, needsIsolation: true)
+    case .heic:
+      FormatTraits(
+        name: "HEIC", signature: .heic, reader: { HEICImageReader(maxMemory: $0.maxMemory) },
+        reading: PixelReading(open: heic_pixels_open, memory: ReadingMemory.heic), stepTime: 2_000,
+        checksVariantMemory: true, needsIsolation: true)
+    case .bmp:
+      FormatTraits(
+        name: "BMP", signature: .bmp,
+        reader: { BMPImageReader(isIcon: false, maxMemory: $0.maxMemory) },
+        reading: PixelReading(open: bmp_pixels_open, memory: ReadingMemory.bmp), stepTime: 20,
+        needsIsolation: true)
+    case .ico:
+      FormatTraits(
+        name: "ICO", signature: .ico,
+        reader: { BMPImageReader(isIcon: true, maxMemory: $0.maxMemory) },
+        reading: PixelReading(open: ico_pixels_open, memory: ReadingMemory.bmp), stepTime: 20,
+        needsIsolation: true)
+    }
+  }
+}
+
+/// Upper bounds of the memory that the libraries need. Computed from the image's description, without its bytes.
+private enum ReadingMemory {
+  /// The color profile, what Little CMS computes from it, and memory that does not depend on the image. For formats
+  /// that may have profiles for printing.
+  static let printing = 16 << 20
+  /// The same for formats whose profiles are limited to the size of screen profiles. It includes what a few bytes of
+  /// PNG can inflate to at once.
+  static let screens = 16 << 20
+
+  /// A file can have many scans without being progressive, and four components without subsampling. Each coefficient
+  /// then has two bytes.
+  static func jpeg(_ image: ImageDescription) -> Int {
+    let blocks = (image.width / 8 + 5) * (image.height / 8 + 5) * 4
+    return printing + blocks * 130 + image.width * 4 * 80
+  }
+
+  /// An interlaced image is read whole. For others, the rows that a few bytes can inflate to.
+  static func png(_ image: ImageDescription) -> Int {
+    screens + image.width * 4 * (image.isProgressive ? image.height + 4 : 24) + 8 * image.height
+  }
+
+  static func webp(_ image: ImageDescription) -> Int {
+    printing
+      + webp_pixels_memory(
+        UInt32(clamping: image.width), UInt32(clamping: image.height), image.hasAlpha)
+  }
+
+  static func gif(_ image: ImageDescription) -> Int {
+    gif_pixels_memory(UInt32(clamping: image.width), UInt32(clamping: image.height))
+  }
+
+  static func avif(_ image: ImageDescription) -> Int {
+    printing
+      + avif_pixels_memory(
+        UInt32(clamping: image.width), UInt32(clamping: image.height), image.hasAlpha)
+  }
+
+  static func bmp(_ image: ImageDescription) -> Int {
+    screens + bmp_pixels_memory(UInt32(clamping: image.width), UInt32(clamping: image.height))
+  }
+
+  static func heic(_ image: ImageDescription) -> Int {
+    printing
+      + heic_pixels_memory(
+        UInt32(clamping: image.width), UInt32(clamping: image.height), image.hasAlpha)
+  }
+
+  static func jxl(_ image: ImageDescription) -> Int {
+    printing + (image.extraMemory ?? 0)
+      + jxl_pixels_memory(
+        UInt32(clamping: image.width), UInt32(clamping: image.height), image.hasAlpha,
+        image.frames > 1)
+  }
+}

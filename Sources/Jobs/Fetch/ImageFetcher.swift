@@ -1,0 +1,249 @@
+/// Fetches the bytes behind a source URL.
+package protocol ImageFetcher: Sendable {
+  /// Sends the request, follows redirects, and returns once the header section of the final response has
+  /// arrived. The body has not been read.
+  ///
+  /// - Throws: A ``FetchError``. It is `.cancelled` if the calling task is cancelled; the connection is then
+  ///   closed and not reused.
+  func fetch(_ request: FetchRequest) async throws(FetchError) -> FetchedResponse
+
+  /// Returns the canonical spelling of a host: one spelling for all names and addresses that the fetcher
+  /// treats as the same host. Returns any other host unchanged. Called once for each URL of a job.
+  /// - Parameter host: The ``SourceURL/host`` of a URL whose ``SourceURL/hasPlainHost`` is false.
+  func canonicalSpelling(of host: String) -> String
+}
+
+extension ImageFetcher {
+  /// Returns the host unchanged.
+  package func canonicalSpelling(of host: String) -> String { host }
+
+  /// Returns the origin of the URL as the per-origin limits identify it.
+  package func origin(of url: SourceURL) -> String {
+    url.hasPlainHost ? url.origin : url.origin(spelling: canonicalSpelling(of: url.host))
+  }
+}
+
+/// A GET request for one image.
+package struct FetchRequest: Sendable {
+  package var url: SourceURL
+  /// The owner of the request, for limits that owners share; nil for the service itself.
+  package var owner: Owner?
+  /// Additional header fields. `Authorization`, `Cookie` and every other field that the client set go to the
+  /// first origin only: a redirect to another origin drops them (Fetch standard, section 4.4).
+  package var headers: [HeaderField]
+  /// Conditional or range fields, for each URL with a stored response or a partial transfer.
+  package var conditions: [FetchConditions] = []
+  /// Called before a redirect is followed, to look up what is stored for the new URL. `hasFields` is true if
+  /// ``headers`` would be sent there. Nil means that nothing is stored.
+  package var lookUp: (@Sendable (_ url: SourceURL, _ hasFields: Bool) async -> KnownResponse)?
+  /// Called before a redirect to another origin is followed (``ImageFetcher/origin(of:)``). It may wait until
+  /// that origin has capacity. Nil means that no permit is needed.
+  package var admission: (@Sendable (_ origin: String) async throws(FetchError) -> Void)?
+  /// The time limit from the start to the last byte of the body, including redirects.
+  package var timeout: Duration
+  /// The limit of the body in bytes. It applies to the bytes sent and to the bytes after content decoding.
+  package var maxBytes: Int
+
+  package init(
+    url: SourceURL, for owner: Owner? = nil, headers: [HeaderField] = [],
+    conditions: [FetchConditions] = [], timeout: Duration, maxBytes: Int
+  ) {
+    (self.url, self.owner) = (url, owner)
+    self.headers = headers
+    self.conditions = conditions
+    self.timeout = timeout
+    self.maxBytes = maxBytes
+  }
+}
+
+/// What the caller has stored for the URL of a redirect.
+package enum KnownResponse: Sendable, Equatable {
+  /// A stored response answers the request. Nothing is sent, and the fetch ends with
+  /// ``FetchedResponse/isStored``.
+  case answers
+  /// The request gets these conditional fields, unless ``FetchRequest/conditions`` has some for the URL.
+  case conditions([HeaderField])
+}
+
+/// Header fields that make the request for one URL conditional or a range request (RFC 9110 sections 13 and
+/// 14.2).
+///
+/// They are bound to the URL because validators of two URLs can be equal by chance or by intent. Requests for
+/// other URLs of a redirect chain ask for the complete representation.
+package struct FetchConditions: Sendable, Equatable {
+  /// The only URL that is requested with these fields.
+  package var url: SourceURL
+  /// `Range`, `If-Range`, `If-None-Match`, `If-Modified-Since`.
+  package var fields: [HeaderField]
+
+  package init(url: SourceURL, fields: [HeaderField]) {
+    self.url = url
+    self.fields = fields
+  }
+}
+
+/// A redirect response.
+package struct FetchedRedirect: Sendable, Equatable {
+  /// The URL that answered.
+  package var url: SourceURL
+  /// 301, 302, 303, 307 or 308.
+  package var status: Int
+  /// The response's header fields.
+  package var headers: [HeaderField]
+  /// Whether the request contained the client's own header fields.
+  package var hadFields: Bool
+  /// Time from the start of the fetch to this request.
+  package var asked: Duration
+  /// Time from the start of the fetch to this response.
+  package var answered: Duration
+
+  package init(
+    url: SourceURL, status: Int, headers: [HeaderField], hadFields: Bool, asked: Duration,
+    answered: Duration
+  ) {
+    self.url = url
+    self.status = status
+    self.headers = headers
+    self.hadFields = hadFields
+    self.asked = asked
+    self.answered = answered
+  }
+}
+
+/// A final response whose body is still arriving.
+package struct FetchedResponse: Sendable {
+  /// The URL that answered, after redirects.
+  package var url: SourceURL
+  /// The redirects before it, in order.
+  package var redirects: [FetchedRedirect] = []
+  /// Whether the last request contained the client's own header fields.
+  package var hadFields = true
+  /// Whether the caller's stored response answers (``KnownResponse/answers``). Nothing was sent to `url`
+  /// then: `headers` is empty, there is no content, and the status is 200.
+  package var isStored = false
+  /// The status (RFC 9110 section 15): 200 or 203, 206 for a range request, 304 for a conditional request.
+  package var status: Int
+  /// The response's header fields.
+  package var headers: [HeaderField]
+  /// The value of `Content-Length` in bytes; nil if the field is absent or the body is content-coded.
+  package var contentLength: Int?
+  /// The content as it arrives. The content codings of a 200 or 203 (RFC 9110 section 8.4) are already
+  /// decoded.
+  package var body: any ImageBytes
+  /// The name of a content coding that the fetcher does not support. `body` is then still coded, unless the
+  /// origin declared the coding by mistake.
+  package var unsupportedCoding: String?
+  /// Duration of each step of the transfer.
+  package var timings: TransferTimings
+
+  package init(
+    url: SourceURL, status: Int, headers: [HeaderField], contentLength: Int?,
+    body: any ImageBytes, timings: TransferTimings
+  ) {
+    self.url = url
+    self.status = status
+    self.headers = headers
+    self.contentLength = contentLength
+    self.body = body
+    self.timings = timings
+  }
+}
+
+/// The body of one response, read in order by one task. Releasing it stops the transfer.
+package protocol ImageBytes: AnyObject, Sendable {
+  /// Waits for bytes and returns all that have arrived; nil after the last. While the caller does not read, a
+  /// bounded buffer of 64 to 256 KiB fills up, and then the sender has to wait.
+  ///
+  /// - Throws: `.cancelled` if the calling task is cancelled.
+  func next() async throws(FetchError) -> [UInt8]?
+
+  /// Bytes received, before content decoding, for the data that ``next()`` has returned; 0 if the body is not
+  /// coded.
+  var codedCount: Int { get }
+}
+
+extension ImageBytes {
+  /// The body is not coded.
+  package var codedCount: Int { 0 }
+}
+
+/// Duration of each step of a transfer; of the last request if there were redirects.
+package struct TransferTimings: Sendable, Equatable {
+  /// Name resolution; zero on a reused connection.
+  package var dns: Duration = .zero
+  /// The TCP handshake.
+  package var connect: Duration = .zero
+  /// The TLS handshake.
+  package var tls: Duration = .zero
+  /// From the start to the first byte of the response.
+  package var firstByte: Duration = .zero
+
+  package init() {}
+}
+
+/// Why a fetch failed.
+package enum FetchError: Error, Sendable, Equatable, Codable {
+  /// The built-in or configured network rules forbid the address. Nothing was sent.
+  case blocked(target: String, BlockReason)
+  /// The name has no address, or name resolution timed out.
+  case dnsFailure(host: String, detail: String)
+  /// The host is neither an address nor a valid name: it has an empty or too long label, or invalid
+  /// characters.
+  case badHost(String)
+  /// No TCP connection.
+  case connectFailure(host: String, detail: String)
+  /// A connection, but no valid HTTP response. The host is reachable.
+  case noResponse(host: String, detail: String)
+  /// The origin is paused because `failures` requests in a row could not reach it. Nothing was sent. The next
+  /// attempt is possible after `seconds`.
+  case unreachable(origin: String, failures: Int, seconds: Double)
+  /// No trusted TLS session.
+  case tlsFailure(host: String, detail: String)
+  /// The transfer exceeded its time limit.
+  case timeout(seconds: Double)
+  /// No byte arrived for this time.
+  case stalled(seconds: Double)
+  /// More redirects than `limit`.
+  case tooManyRedirects(limit: Int)
+  /// A redirect without a usable `Location`.
+  case badRedirect(status: Int, location: String?)
+  /// A final status without an image. `retryAfter` is the `Retry-After` field in seconds (RFC 9110 section
+  /// 10.2.3).
+  case originStatus(Int, retryAfter: Double?)
+  /// The body is empty.
+  case noData
+  /// The declared or actual size exceeds `limit` bytes.
+  case tooLarge(limit: Int)
+  /// The header section, including interim responses, exceeds a limit.
+  case headerTooLarge(HeaderLimit)
+  /// The body ended early. `expected` is the declared size in bytes, if known.
+  case truncated(received: Int, expected: Int?)
+  /// The body has an unsupported content coding and is no image as it is. Thrown by the caller of the
+  /// fetcher: see ``FetchedResponse/unsupportedCoding``.
+  case unsupportedCoding(String)
+  /// The body violates its declared content coding, or ends within the coded stream.
+  case brokenCoding(String)
+  /// The calling task was cancelled.
+  case cancelled
+}
+
+/// A limit of a response's header section.
+package enum HeaderLimit: Sendable, Equatable, Codable {
+  /// The number of lines: the status line and one per field.
+  case lines(Int)
+  /// The total bytes of all lines.
+  case bytes(Int)
+}
+
+/// Why network rules forbid a request.
+package enum BlockReason: Sendable, Equatable, Codable {
+  /// The address belongs to a blocked network. `name` comes from the IANA registry or the configuration
+  /// ("Loopback", "Private-Use", "deny_networks").
+  case address(String, name: String)
+  /// The host name is denied or not allowed.
+  case host
+  /// The port is not allowed.
+  case port(Int)
+  /// The scheme is not allowed.
+  case scheme(String)
+}
