@@ -9,7 +9,7 @@ import Waiting
 
 @testable import API
 
-@Suite("Many clients", .timeLimit(.minutes(5)))
+@Suite("Many clients", .timeLimit(.minutes(15)))
 struct CrowdTests {
   private static func events(_ address: String, _ routes: Routes) async -> Response {
     await routes.respond(

@@ -232,7 +232,7 @@ struct WaitingForDocumentTests {
 struct WaitTests {
   let client = Client { $0.maxWait = .milliseconds(200) }
 
-  @Test("a request with wait is answered when the job finishes", .timeLimit(.minutes(5)))
+  @Test("a request with wait is answered when the job finishes", .timeLimit(.minutes(15)))
   func untilFinished() async throws {
     let client = Client()
     let id = try await client.submitted()

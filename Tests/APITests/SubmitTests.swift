@@ -402,7 +402,7 @@ struct SubmitTests {
   }
 }
 
-@Suite("Submitting with wait", .timeLimit(.minutes(5)))
+@Suite("Submitting with wait", .timeLimit(.minutes(15)))
 struct SubmitWaitTests {
   let client = Client()
 

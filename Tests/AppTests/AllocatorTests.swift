@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("The service's allocator", .timeLimit(.minutes(5)))
+@Suite("The service's allocator", .timeLimit(.minutes(15)))
 struct AllocatorTests {
   @Test(
     "the process has at most two arenas, however many threads allocate",

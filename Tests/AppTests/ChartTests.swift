@@ -1,6 +1,6 @@
 import Testing
 
-@Suite("The Helm chart", .timeLimit(.minutes(5)))
+@Suite("The Helm chart", .timeLimit(.minutes(15)))
 struct ChartTests {
   @Test("the chart has the objects of the plain manifests, and values change them")
   func rendered() async throws {

@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-@Suite("A compose file", .timeLimit(.minutes(5)))
+@Suite("A compose file", .timeLimit(.minutes(15)))
 struct ComposeTests {
   @Test(
     "the file has a valid configuration, and all files and services that it names exist",

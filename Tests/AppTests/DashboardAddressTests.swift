@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("The dashboard's details and addresses", .browser, .timeLimit(.minutes(5)))
+@Suite("The dashboard's details and addresses", .browser, .timeLimit(.minutes(15)))
 struct DashboardAddressTests {
   @Test("the dashboard says why a job waits, on its card and in its details")
   func waits() async throws {

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("Batches on the dashboard", .browser, .timeLimit(.minutes(5)))
+@Suite("Batches on the dashboard", .browser, .timeLimit(.minutes(15)))
 struct DashboardBatchTests {
   private static let row = "document.querySelector('.batch')"
 

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("The dashboard's counts", .browser, .timeLimit(.minutes(5)))
+@Suite("The dashboard's counts", .browser, .timeLimit(.minutes(15)))
 struct DashboardCountTests {
   @Test("an admin sees the service's counts, and the search finds older jobs")
   func countsAll() async throws {

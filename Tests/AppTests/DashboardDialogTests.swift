@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("The dashboard's dialogs", .browser, .timeLimit(.minutes(5)))
+@Suite("The dashboard's dialogs", .browser, .timeLimit(.minutes(15)))
 struct DashboardDialogTests {
   private static let escape = "\u{E00C}"
 

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("Submitting on the dashboard", .browser, .timeLimit(.minutes(5)))
+@Suite("Submitting on the dashboard", .browser, .timeLimit(.minutes(15)))
 struct DashboardSubmittingTests {
   @Test("a list is sent in several requests, and the refused URLs stay in the field")
   func sendsLists() async throws {

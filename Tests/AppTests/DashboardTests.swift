@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("The dashboard", .browser, .timeLimit(.minutes(5)))
+@Suite("The dashboard", .browser, .timeLimit(.minutes(15)))
 struct DashboardTests {
   @Test("the page shows a loading job, its preview and its image")
   func submits() async throws {
@@ -210,7 +210,7 @@ struct DashboardTests {
   }
 }
 
-@Suite("The dashboard's wall", .browser, .timeLimit(.minutes(5)))
+@Suite("The dashboard's wall", .browser, .timeLimit(.minutes(15)))
 struct DashboardWallTests {
   @Test("a thousand jobs need few elements, and the keyboard moves over them")
   func holdsMany() async throws {

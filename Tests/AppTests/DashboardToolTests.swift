@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("Many jobs on the dashboard", .browser, .timeLimit(.minutes(5)))
+@Suite("Many jobs on the dashboard", .browser, .timeLimit(.minutes(15)))
 struct DashboardToolTests {
   /// The names of the shown jobs, from top to bottom.
   private static let names = """

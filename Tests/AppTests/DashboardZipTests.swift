@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("Image downloads from the dashboard", .browser, .timeLimit(.minutes(5)))
+@Suite("Image downloads from the dashboard", .browser, .timeLimit(.minutes(15)))
 struct DashboardZipTests {
   /// The contents of an archive as another program reads them.
   private struct Found: Decodable {

@@ -126,7 +126,7 @@ struct DecoderProcessTests {
   @Test(
     "hanging decoder processes make the service not ready until they respond",
     .enabled(if: ProcessInfo.processInfo.environment["LONG_TESTS"] == "1"),
-    .timeLimit(.minutes(5)))
+    .timeLimit(.minutes(15)))
   func standing() async throws {
     try await withService { service in
       try await eventually { Self.descendants(of: service.processIdentifier).count >= 2 }

@@ -10,7 +10,7 @@ import YAML
 @testable import Jobs
 
 /// Compares the facts in docs/ with the sources.
-@Suite("The documentation", .timeLimit(.minutes(5)))
+@Suite("The documentation", .timeLimit(.minutes(15)))
 struct DocumentationTests {
   @Test("links lead to existing files and headings", arguments: Documentation.pages.map(\.path))
   func links(path: String) throws {

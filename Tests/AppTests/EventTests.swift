@@ -58,7 +58,7 @@ struct Event: Decodable {
   }
 }
 
-@Suite("Events of the service", .timeLimit(.minutes(5)))
+@Suite("Events of the service", .timeLimit(.minutes(15)))
 struct EventTests {
   private let png = Fixtures.png
 

@@ -5,7 +5,7 @@ import Testing
 
 /// Checks every build of the executable. `make check-release` runs these tests, and all other suites that
 /// start the executable, with the released build.
-@Suite("The executable", .timeLimit(.minutes(5)))
+@Suite("The executable", .timeLimit(.minutes(15)))
 struct ExecutableTests {
   /// Runs one subcommand for its purpose.
   private typealias Run = @Sendable () async throws -> Void

@@ -13,7 +13,7 @@ import Testing
 @testable import Engine
 
 /// The whole service with a real store, but without sockets and origins.
-@Suite("A submission to a full queue", .timeLimit(.minutes(5)))
+@Suite("A submission to a full queue", .timeLimit(.minutes(15)))
 struct FullQueueRunTests {
   enum Keeping: CaseIterable { case sqlite, postgres }
 

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("The get command with a list and a remote service", .timeLimit(.minutes(5)))
+@Suite("The get command with a list and a remote service", .timeLimit(.minutes(15)))
 struct GetBatchTests {
   @Test("a list becomes one batch, and its lines are reported like single jobs")
   func lines() async throws {

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("The get command with its own service", .timeLimit(.minutes(5)))
+@Suite("The get command with its own service", .timeLimit(.minutes(15)))
 struct GetCommandTests {
   @Test("images are saved unchanged with a line each, and the exit status reports failures")
   func saves() async throws {

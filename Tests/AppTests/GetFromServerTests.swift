@@ -3,7 +3,7 @@ import Synchronization
 import TestSupport
 import Testing
 
-@Suite("The get command with a remote service", .timeLimit(.minutes(5)))
+@Suite("The get command with a remote service", .timeLimit(.minutes(15)))
 struct GetFromServerTests {
   @Test("the options of the command become options of each job")
   func wishes() async throws {

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("Repeated runs with lists", .timeLimit(.minutes(5)))
+@Suite("Repeated runs with lists", .timeLimit(.minutes(15)))
 struct GetListTests {
   @Test("a list is read from a file, in addition to arguments")
   func input() async throws {
@@ -149,7 +149,7 @@ struct GetListTests {
   }
 }
 
-@Suite("A failed start of the service", .timeLimit(.minutes(5)))
+@Suite("A failed start of the service", .timeLimit(.minutes(15)))
 struct FailedStartTests {
   @Test("a failed start deletes only the data folder that it created")
   func folder() async throws {

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("The get command on a terminal", .timeLimit(.minutes(5)))
+@Suite("The get command on a terminal", .timeLimit(.minutes(15)))
 struct GetTerminalTests {
   @Test("bars are redrawn in place below finished lines, and the terminal is restored")
   func bars() async throws {

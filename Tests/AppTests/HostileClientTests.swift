@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("Malicious clients", .timeLimit(.minutes(5)))
+@Suite("Malicious clients", .timeLimit(.minutes(15)))
 struct HostileClientTests {
   private static let crowd = 150
 

@@ -4,7 +4,7 @@ import TestSupport
 import Testing
 
 /// Only the service's own processor time is counted, so that other processes do not matter.
-@Suite("A service without work", .timeLimit(.minutes(5)))
+@Suite("A service without work", .timeLimit(.minutes(15)))
 struct IdleTests {
   @Test(
     "an idle service hardly uses the processor, even with jobs that wait for their origin"

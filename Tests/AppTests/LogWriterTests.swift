@@ -7,7 +7,7 @@ import Testing
 
 @testable import App
 
-@Suite("The log's writer", .timeLimit(.minutes(5)))
+@Suite("The log's writer", .timeLimit(.minutes(15)))
 struct LogWriterTests {
   @Test("lines are written in order, many in one write")
   func order() throws {
@@ -145,7 +145,7 @@ struct LogWriterTests {
   }
 }
 
-@Suite("A service whose log is not read", .timeLimit(.minutes(5)))
+@Suite("A service whose log is not read", .timeLimit(.minutes(15)))
 struct UnreadLogTests {
   @Test(
     "the service works and ends normally, and counts dropped lines",

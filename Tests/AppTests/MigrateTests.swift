@@ -4,7 +4,7 @@ import Synchronization
 import TestSupport
 import Testing
 
-@Suite("imagefetch migrate", .timeLimit(.minutes(5)))
+@Suite("imagefetch migrate", .timeLimit(.minutes(15)))
 struct MigrateTests {
   private let filed = Fixtures.filedPNG
 

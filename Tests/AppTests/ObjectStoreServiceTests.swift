@@ -5,7 +5,7 @@ import S3
 import TestSupport
 import Testing
 
-@Suite("A service with images in a bucket", .timeLimit(.minutes(5)))
+@Suite("A service with images in a bucket", .timeLimit(.minutes(15)))
 struct ObjectStoreServiceTests {
   @Test("images are available after a start on another machine with the same jobs")
   func survives() async throws {

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("An image that a browser opens directly", .browser, .timeLimit(.minutes(5)))
+@Suite("An image that a browser opens directly", .browser, .timeLimit(.minutes(15)))
 struct OpenedImageTests {
   @Test("the image is shown as without the security policy, and nothing is blocked")
   func shown() async throws {

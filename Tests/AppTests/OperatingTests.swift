@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 /// Performs what docs/operating.md tells operators to do.
-@Suite("The operator's tasks", .timeLimit(.minutes(5)))
+@Suite("The operator's tasks", .timeLimit(.minutes(15)))
 struct OperatingTests {
   @Test("a copy of the stopped service's folder can be restored")
   func backup() async throws {

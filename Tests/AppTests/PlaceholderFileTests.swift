@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("The operator's placeholders", .timeLimit(.minutes(5)))
+@Suite("The operator's placeholders", .timeLimit(.minutes(15)))
 struct PlaceholderFileTests {
   private let images = Readme.root + "Tests/Fixtures/images/"
 

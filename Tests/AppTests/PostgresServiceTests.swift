@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("A service that keeps its jobs in PostgreSQL", .timeLimit(.minutes(5)))
+@Suite("A service that keeps its jobs in PostgreSQL", .timeLimit(.minutes(15)))
 struct PostgresServiceTests {
   @Test("after a kill the service has its jobs and continues them")
   func killed() async throws {

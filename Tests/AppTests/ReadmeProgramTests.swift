@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 /// Runs the commands that the README and docs/clients.md tell readers to type.
-@Suite("The README's commands", .timeLimit(.minutes(5)))
+@Suite("The README's commands", .timeLimit(.minutes(15)))
 struct ReadmeProgramTests {
   /// The site that the README's commands fetch from. In tests the local origin replaces it.
   private static let site = "https://www.python.org"

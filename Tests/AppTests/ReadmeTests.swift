@@ -4,7 +4,7 @@ import TestSupport
 import Testing
 
 /// Compares the README with the service: runs its examples and checks its lists.
-@Suite("The README", .timeLimit(.minutes(5)))
+@Suite("The README", .timeLimit(.minutes(15)))
 struct ReadmeTests {
   @Test("the tour shows what the service returns, command by command")
   func examples() async throws {

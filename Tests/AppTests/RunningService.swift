@@ -16,6 +16,7 @@ final class RunningService: Sendable {
   /// The text that the process has written to standard error.
   private final class Output: Sendable {
     let text = Mutex("")
+    let hasEnded = Mutex(false)
   }
 
   /// The executable under test.
@@ -63,9 +64,11 @@ final class RunningService: Sendable {
           text += line + "\n"
         }
         output.text.withLock { $0 = text }
+        output.hasEnded.withLock { $0 = true }
       }
     } else {
-      pipe.fileHandleForReading.readPieces { piece in
+      pipe.fileHandleForReading.readPieces(atEnd: { output.hasEnded.withLock { $0 = true } }) {
+        piece in
         output.text.withLock { $0 += String(decoding: piece, as: UTF8.self) }
       }
     }
@@ -84,7 +87,8 @@ final class RunningService: Sendable {
     while ContinuousClock.now < deadline {
       let text = output.text.withLock { $0 }
       if let match = text.firstMatch(of: pattern) { return "http://127.0.0.1:\(match.1)" }
-      guard process.isRunning else { break }
+      // A process that has ended may have written lines that are not read yet.
+      if !process.isRunning, output.hasEnded.withLock({ $0 }) { break }
       try await Task.sleep(for: .milliseconds(5))
     }
     throw Unstarted(log: output.text.withLock { $0 })

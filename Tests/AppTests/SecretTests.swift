@@ -4,7 +4,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("Secrets", .timeLimit(.minutes(5)))
+@Suite("Secrets", .timeLimit(.minutes(15)))
 struct SecretTests {
   @Test("a secret is found in a log or a response in every spelling, except by its owner")
   func watch() {

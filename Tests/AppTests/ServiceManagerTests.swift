@@ -2,7 +2,7 @@ import Foundation
 import Synchronization
 import Testing
 
-@Suite("A service manager", .timeLimit(.minutes(5)))
+@Suite("A service manager", .timeLimit(.minutes(15)))
 struct ServiceManagerTests {
   @Test("the manager is notified when the service is ready, lives and stops")
   func hears() async throws {

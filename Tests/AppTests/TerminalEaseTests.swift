@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 /// Features that make the manual unnecessary at a terminal.
-@Suite("A user at a terminal", .timeLimit(.minutes(5)))
+@Suite("A user at a terminal", .timeLimit(.minutes(15)))
 struct TerminalEaseTests {
   @Test("a file's extension selects the format, and an image of that format stays unchanged")
   func endings() async throws {

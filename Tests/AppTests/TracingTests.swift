@@ -3,7 +3,7 @@ import Jobs
 import TestSupport
 import Testing
 
-@Suite("Traces of jobs", .timeLimit(.minutes(5)))
+@Suite("Traces of jobs", .timeLimit(.minutes(15)))
 struct TracingTests {
   /// A span in OTLP's JSON, parsed so strictly that everything a collector need not know is refused.
   struct Span {

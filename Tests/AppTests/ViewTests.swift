@@ -3,7 +3,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("GET /image", .timeLimit(.minutes(5)))
+@Suite("GET /image", .timeLimit(.minutes(15)))
 struct ViewTests {
   private static let key = String(repeating: "0f", count: 32)
 

@@ -4,7 +4,7 @@ import Jobs
 import TestSupport
 import Testing
 
-@Suite("The built service", .timeLimit(.minutes(5)))
+@Suite("The built service", .timeLimit(.minutes(15)))
 struct WholeRunTests {
   @Test("an image is served with the origin's bytes, its properties and safe header fields")
   func success() async throws {

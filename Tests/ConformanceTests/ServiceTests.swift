@@ -1,6 +1,6 @@
 import Testing
 
-@Suite("HTTP caching through the service, case by case", .timeLimit(.minutes(5)))
+@Suite("HTTP caching through the service, case by case", .timeLimit(.minutes(15)))
 struct ServiceTests {
   @Test("the service passes each case", arguments: Group.all.filter { !$0.cases.isEmpty })
   func cases(group: Group) async throws {

@@ -5,7 +5,7 @@ import Testing
 
 @testable import Engine
 
-@Suite("Background loads", .timeLimit(.minutes(5)))
+@Suite("Background loads", .timeLimit(.minutes(15)))
 struct BackgroundLoadTests {
   private let url = "http://a.example/x"
   private let low = "http://a.example/low"

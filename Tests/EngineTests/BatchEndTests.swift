@@ -4,7 +4,7 @@ import Testing
 @testable import Engine
 @testable import Jobs
 
-@Suite("Cleaning up a stopped batch", .timeLimit(.minutes(5)))
+@Suite("Cleaning up a stopped batch", .timeLimit(.minutes(15)))
 struct BatchEndTests {
   @Test(
     "a purged batch leaves nothing in the cache, even if the store fails and the service stops")

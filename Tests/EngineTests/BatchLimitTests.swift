@@ -4,7 +4,7 @@ import Testing
 
 @testable import Engine
 
-@Suite("Limits for one owner", .timeLimit(.minutes(5)))
+@Suite("Limits for one owner", .timeLimit(.minutes(15)))
 struct BatchLimitTests {
   @Test("an owner can begin another batch once one of its batches is over")
   func batches() async throws {

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Engine
 
-@Suite("Following a batch", .timeLimit(.minutes(5)))
+@Suite("Following a batch", .timeLimit(.minutes(15)))
 struct BatchWatchTests {
   private static func batch(_ store: MemoryJobStore) async throws -> Batch {
     let batch = Batch(

@@ -5,7 +5,7 @@ import Waiting
 
 @testable import Engine
 
-@Suite("Entries of the cache", .timeLimit(.minutes(5)))
+@Suite("Entries of the cache", .timeLimit(.minutes(15)))
 struct CacheEntryTests {
   @Test("an entry is kept while the store can't verify its image")
   func storeFails() async throws {

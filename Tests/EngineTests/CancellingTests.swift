@@ -4,7 +4,7 @@ import Testing
 
 @testable import Engine
 
-@Suite("Cancelling, purging, draining", .timeLimit(.minutes(5)))
+@Suite("Cancelling, purging, draining", .timeLimit(.minutes(15)))
 struct CancellingTests {
   private let url = "http://a.example/x.png"
 

@@ -6,7 +6,7 @@ import Testing
 @testable import Engine
 @testable import Jobs
 
-@Suite("Concurrent changes", .timeLimit(.minutes(5)))
+@Suite("Concurrent changes", .timeLimit(.minutes(15)))
 struct ChangingTests {
   private let url = "http://a.example/x.png"
 

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Engine
 
-@Suite("Checking that images can be decoded", .timeLimit(.minutes(5)))
+@Suite("Checking that images can be decoded", .timeLimit(.minutes(15)))
 struct DecodeHealthTests {
   private static func quick(_ configuration: inout JobEngine.Configuration) {
     configuration.canary.interval = .milliseconds(5)

@@ -5,7 +5,7 @@ import Waiting
 @testable import Engine
 @testable import Jobs
 
-@Suite("Memory shared by decodes", .timeLimit(.minutes(5)))
+@Suite("Memory shared by decodes", .timeLimit(.minutes(15)))
 struct DecodeMemoryTests {
   @Test("decodes that need more memory than is free wait and are served in order")
   func order() async throws {

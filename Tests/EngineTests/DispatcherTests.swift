@@ -6,7 +6,7 @@ import Testing
 @testable import Engine
 @testable import Jobs
 
-@Suite("Claiming jobs for workers", .timeLimit(.minutes(5)))
+@Suite("Claiming jobs for workers", .timeLimit(.minutes(15)))
 struct DispatcherTests {
   /// A clock that a test can move ahead.
   private final class Clock: Sendable {

@@ -6,7 +6,7 @@ import Testing
 
 @testable import Engine
 
-@Suite("Jobs that drop the original", .timeLimit(.minutes(5)))
+@Suite("Jobs that drop the original", .timeLimit(.minutes(15)))
 struct DroppedOriginalTests {
   private let url = "http://a.example/x.png"
 

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Engine
 
-@Suite("Jobs with equal requests", .timeLimit(.minutes(5)))
+@Suite("Jobs with equal requests", .timeLimit(.minutes(15)))
 struct EqualRequestTests {
   private let url = "http://a.example/x.png"
 

@@ -7,7 +7,7 @@ import Waiting
 @testable import Engine
 @testable import Jobs
 
-@Suite("A store that fails for a while", .timeLimit(.minutes(5)))
+@Suite("A store that fails for a while", .timeLimit(.minutes(15)))
 struct FailingStoreTests {
   private let url = "http://a.example/x.png"
   private let failure = StoreError.unavailable(detail: "away")
@@ -377,7 +377,7 @@ struct NoJobs: ClaimHolder {
   func stopWork(under claim: Claim) -> Bool { false }
 }
 
-@Suite("The sweep after a start", .timeLimit(.minutes(5)))
+@Suite("The sweep after a start", .timeLimit(.minutes(15)))
 struct SweepTests {
   private let url = "http://a.example/x.png"
 

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Engine
 
-@Suite("Jobs between their load and their success", .timeLimit(.minutes(5)))
+@Suite("Jobs between their load and their success", .timeLimit(.minutes(15)))
 struct FinishingTests {
   private let url = "http://a.example/x.png"
 

@@ -6,7 +6,7 @@ import Testing
 @testable import Engine
 @testable import Jobs
 
-@Suite("Two instances that share a store", .timeLimit(.minutes(5)))
+@Suite("Two instances that share a store", .timeLimit(.minutes(15)))
 struct InstancesTests {
   private let url = "http://a.example/x.png"
 

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Engine
 
-@Suite("The job engine", .timeLimit(.minutes(5)))
+@Suite("The job engine", .timeLimit(.minutes(15)))
 struct JobEngineTests {
   private let url = "http://a.example/x.png"
 

@@ -4,7 +4,7 @@ import Testing
 @testable import Engine
 @testable import Jobs
 
-@Suite("A store whose answers are lost", .timeLimit(.minutes(5)))
+@Suite("A store whose answers are lost", .timeLimit(.minutes(15)))
 struct LostAnswerTests {
   private let url = "http://a.example/x.png"
   private let failure = StoreError.unavailable(detail: "late")

@@ -7,7 +7,7 @@ import Testing
 
 /// Counts rows and transactions instead of time, so that the results do not depend on the load of the
 /// machine.
-@Suite("Many jobs for one origin", .serialized, .timeLimit(.minutes(5)))
+@Suite("Many jobs for one origin", .serialized, .timeLimit(.minutes(15)))
 struct ManyJobsTests {
   /// Fewer jobs with a sanitizer, where each takes ten times as long.
   private static let many = Sanitizer.isHere ? 500 : 5_000

@@ -307,7 +307,7 @@ struct OriginStateTests {
   }
 }
 
-@Suite("Permits for requests to origins", .timeLimit(.minutes(5)))
+@Suite("Permits for requests to origins", .timeLimit(.minutes(15)))
 struct OriginLimitsTests {
   private let origin = "http://a.example"
 

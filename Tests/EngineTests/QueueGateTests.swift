@@ -123,7 +123,7 @@ struct QueueGateTests {
 }
 
 /// The engine in front of a full queue. Its only worker is busy for the whole test.
-@Suite("A full queue", .timeLimit(.minutes(5)))
+@Suite("A full queue", .timeLimit(.minutes(15)))
 struct FullQueueTests {
   private static let anna = Caller(owner: Owner("anna"), isAdmin: false)
   private static let ben = Caller(owner: Owner("ben"), isAdmin: false)

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Engine
 
-@Suite("The queue", .timeLimit(.minutes(5)))
+@Suite("The queue", .timeLimit(.minutes(15)))
 struct QueueTests {
   @Test(
     "jobs start by priority and then in order of submission, and a raised job goes last in its level"

@@ -4,7 +4,7 @@ import Testing
 @testable import Engine
 @testable import Jobs
 
-@Suite("Requeuing finished jobs", .timeLimit(.minutes(5)))
+@Suite("Requeuing finished jobs", .timeLimit(.minutes(15)))
 struct RequeueTests {
   private let busy = "http://busy.example/"
   private let webhook = Webhook(url: SourceURL("https://a.example/")!, events: WebhookEvent.jobEnds)

@@ -166,7 +166,7 @@ struct ResumingRuleTests {
   }
 }
 
-@Suite("Asking an origin again", .timeLimit(.minutes(5)))
+@Suite("Asking an origin again", .timeLimit(.minutes(15)))
 struct AskingAgainTests {
   @Test(
     "a repeated request waits for no slot that its own load holds", arguments: [206, 304])

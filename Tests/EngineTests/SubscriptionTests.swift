@@ -32,7 +32,7 @@ private final class Count: Sendable {
   func up() { value.add(1, ordering: .relaxed) }
 }
 
-@Suite("A subscription to a job", .timeLimit(.minutes(5)))
+@Suite("A subscription to a job", .timeLimit(.minutes(15)))
 struct SubscriptionTests {
   private let url = "http://a.example/x.png"
 
@@ -337,7 +337,7 @@ struct SubscriptionTests {
   }
 }
 
-@Suite("A subscription to all jobs", .timeLimit(.minutes(5)))
+@Suite("A subscription to all jobs", .timeLimit(.minutes(15)))
 struct ManyJobsSubscriptionTests {
   private let url = "http://a.example/x.png"
   private func query(_ adjust: (inout SubscriptionQuery) -> Void = { _ in }) -> SubscriptionQuery {

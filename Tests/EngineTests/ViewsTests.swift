@@ -4,7 +4,7 @@ import Testing
 @testable import Engine
 @testable import Jobs
 
-@Suite("Views", .timeLimit(.minutes(5)))
+@Suite("Views", .timeLimit(.minutes(15)))
 struct ViewsTests {
   private let url = "http://a.example/x.png"
   private let viewer = Caller(owner: .view, isAdmin: false)

@@ -4,7 +4,7 @@ import Testing
 @testable import Engine
 @testable import Jobs
 
-@Suite("The reason that a queued job waits", .timeLimit(.minutes(5)))
+@Suite("The reason that a queued job waits", .timeLimit(.minutes(15)))
 struct WaitingForTests {
   private let busy = "http://busy.example/"
 

@@ -6,7 +6,7 @@ import Testing
 @Suite(
   "A decoder that never ends",
   .disabled(if: Sanitizer.isOfThreads, "decoders could not start under ThreadSanitizer"),
-  .timeLimit(.minutes(5))
+  .timeLimit(.minutes(15))
 )
 struct EndlessDecoderTests {
   private static let endless = Array("compute".utf8) + [UInt8](repeating: 0, count: 64)

@@ -7,7 +7,7 @@ import Testing
 
 @testable import S3
 
-@Suite("Ownership of a bucket's images", .timeLimit(.minutes(5)))
+@Suite("Ownership of a bucket's images", .timeLimit(.minutes(15)))
 struct BucketOwnerTests {
   /// A job store of that name.
   private struct Store: ImageOwner {

@@ -8,7 +8,7 @@ import Testing
 
 /// Long: starts four processes and needs 60 packages.
 @Suite(
-  "A bucket of a server that verifies digests and the region", .timeLimit(.minutes(5)),
+  "A bucket of a server that verifies digests and the region", .timeLimit(.minutes(15)),
   .enabled(if: ProcessInfo.processInfo.environment["LONG_TESTS"] == "1"))
 struct OtherObjectStoreTests {
   @Test("a bucket stores, returns, lists and deletes objects, and rejects wrong signatures")

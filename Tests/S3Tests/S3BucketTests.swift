@@ -9,7 +9,7 @@ import Testing
 @testable import S3
 
 /// Tests with a real server that checks signatures.
-@Suite("A bucket", .timeLimit(.minutes(5)))
+@Suite("A bucket", .timeLimit(.minutes(15)))
 struct S3BucketTests {
   static func read(_ bytes: any ImageBytes) async throws -> [UInt8] {
     var all: [UInt8] = []
@@ -102,7 +102,7 @@ struct S3BucketTests {
 }
 
 /// Tests with a scripted server.
-@Suite("A bucket with a faulty server", .timeLimit(.minutes(5)))
+@Suite("A bucket with a faulty server", .timeLimit(.minutes(15)))
 struct S3TroubleTests {
   private let origin: ScriptedOrigin
 

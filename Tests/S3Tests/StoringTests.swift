@@ -8,7 +8,7 @@ import Testing
 
 @testable import S3
 
-@Suite("Storing objects in a bucket", .timeLimit(.minutes(5)))
+@Suite("Storing objects in a bucket", .timeLimit(.minutes(15)))
 struct StoringTests {
   /// Returns bytes whose blocks of 64 KiB all differ.
   private static func bytes(_ count: Int) -> [UInt8] {

@@ -6,7 +6,7 @@ import Testing
 
 @testable import Store
 
-@Suite("Cancelled reads in SQLite", .timeLimit(.minutes(5)))
+@Suite("Cancelled reads in SQLite", .timeLimit(.minutes(15)))
 struct CancelledReadTests {
   @Test("a long read that is cancelled while it waits is skipped, and other reads are not")
   func left() async throws {

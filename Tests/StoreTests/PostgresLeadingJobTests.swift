@@ -6,7 +6,7 @@ import Testing
 
 /// Each transfer must be counted, even if a claim and the end of a load run concurrently and do not
 /// see each other.
-@Suite("Leading jobs in PostgreSQL", .timeLimit(.minutes(5)))
+@Suite("Leading jobs in PostgreSQL", .timeLimit(.minutes(15)))
 struct PostgresLeadingJobTests {
   private static let origin = "https://a.example"
   private static let url = "\(origin)/x"

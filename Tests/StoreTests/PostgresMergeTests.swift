@@ -4,7 +4,7 @@ import Testing
 
 @testable import PostgreSQL
 
-@Suite("Merged transactions in PostgreSQL", .timeLimit(.minutes(5)))
+@Suite("Merged transactions in PostgreSQL", .timeLimit(.minutes(15)))
 struct PostgresMergeTests {
   private let database: TestDatabase
   private let postgres: PostgresJobStore

@@ -5,7 +5,7 @@ import Testing
 
 @testable import PostgreSQL
 
-@Suite("A PostgreSQL server that fails", .timeLimit(.minutes(5)))
+@Suite("A PostgreSQL server that fails", .timeLimit(.minutes(15)))
 struct PostgresOutageTests {
   private static func open(
     _ database: TestDatabase, timeout: Duration = .seconds(10)

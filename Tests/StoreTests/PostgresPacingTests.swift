@@ -4,7 +4,7 @@ import Testing
 
 @testable import PostgreSQL
 
-@Suite("The order of requests to PostgreSQL", .timeLimit(.minutes(5)))
+@Suite("The order of requests to PostgreSQL", .timeLimit(.minutes(15)))
 struct PostgresPacingTests {
   private static let pace = Duration.milliseconds(10)
 

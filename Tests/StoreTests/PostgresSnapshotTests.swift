@@ -4,7 +4,7 @@ import Testing
 
 @testable import PostgreSQL
 
-@Suite("Snapshots in PostgreSQL", .timeLimit(.minutes(5)))
+@Suite("Snapshots in PostgreSQL", .timeLimit(.minutes(15)))
 struct PostgresSnapshotTests {
   /// Selects the transactions that wait for the queue table.
   private static let waiting = """

@@ -5,7 +5,7 @@ import Store
 import TestSupport
 import Testing
 
-@Suite("Local copies of a bucket's images", .timeLimit(.minutes(5)))
+@Suite("Local copies of a bucket's images", .timeLimit(.minutes(15)))
 struct S3CopyTests {
   private let folder: TemporaryFolder
   private let bucket: S3Bucket

@@ -1,7 +1,7 @@
 import Testing
 import Waiting
 
-@Suite("A semaphore", .timeLimit(.minutes(5)))
+@Suite("A semaphore", .timeLimit(.minutes(15)))
 struct AsyncSemaphoreTests {
   @Test("a semaphore grants its number of permits, and another one when one is released")
   func atOnce() async {

@@ -1,7 +1,7 @@
 import Testing
 import Waiting
 
-@Suite("A latch", .timeLimit(.minutes(5)))
+@Suite("A latch", .timeLimit(.minutes(15)))
 struct LatchTests {
   @Test("a latch resumes all waiting tasks when it opens, and later tasks do not wait")
   func opened() async {

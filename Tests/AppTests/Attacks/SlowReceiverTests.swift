@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 /// One tenant has images delivered to receivers that never answer. Other tenants' jobs go on as if it were not there.
-@Suite("A tenant whose receivers never answer", .timeLimit(.minutes(5)))
+@Suite("A tenant whose receivers never answer", .timeLimit(.minutes(15)))
 struct SlowReceiverTests {
   private static let keys = [
     "jobs.workers": "4", "server.drain_timeout": "0s",

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("Batches of instances that share a store", .timeLimit(.minutes(5)))
+@Suite("Batches of instances that share a store", .timeLimit(.minutes(15)))
 struct ClusterBatchTests {
   private static let keys = [
     "webhooks.allow_networks": "127.0.0.0/8", "webhooks.allow_http": "true",

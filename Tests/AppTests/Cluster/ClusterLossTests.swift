@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("Lost instances", .timeLimit(.minutes(5)))
+@Suite("Lost instances", .timeLimit(.minutes(15)))
 struct ClusterLossTests {
   /// Jobs that one instance loads and whose images are incomplete. Every other image is too large for the
   /// database.

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 /// Each test runs while jobs are submitted.
-@Suite("Instances whose database or bucket fails", .timeLimit(.minutes(5)))
+@Suite("Instances whose database or bucket fails", .timeLimit(.minutes(15)))
 struct ClusterOutageTests {
   @Test("nothing is lost when PostgreSQL crashes and restarts")
   func crash() async throws {

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("Instances that share their limits and results", .timeLimit(.minutes(5)))
+@Suite("Instances that share their limits and results", .timeLimit(.minutes(15)))
 struct ClusterSharingTests {
   /// Submits jobs for these URLs, to one instance after the other.
   private static func submit(

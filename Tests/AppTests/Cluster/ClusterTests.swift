@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("A service of several instances", .timeLimit(.minutes(5)))
+@Suite("A service of several instances", .timeLimit(.minutes(15)))
 struct ClusterTests {
   private let filed = Fixtures.filedPNG
 

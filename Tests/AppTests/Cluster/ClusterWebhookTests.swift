@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("Webhooks of instances that share a store", .timeLimit(.minutes(5)))
+@Suite("Webhooks of instances that share a store", .timeLimit(.minutes(15)))
 struct ClusterWebhookTests {
   private static let keys = [
     "webhooks.allow_networks": "127.0.0.0/8", "webhooks.allow_http": "true",

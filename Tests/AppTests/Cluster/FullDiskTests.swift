@@ -4,7 +4,7 @@ import Testing
 
 @Suite(
   "Instances whose PostgreSQL has a full disk", .enabled(if: SmallDisk.isPossible),
-  .timeLimit(.minutes(5)))
+  .timeLimit(.minutes(15)))
 struct FullDiskTests {
   private static let keys = ["cluster.lease": "3s", "fetch.max_per_host": "64"]
 

@@ -3,7 +3,7 @@ import Synchronization
 import TestSupport
 import Testing
 
-@Suite("A late deletion from the bucket", .timeLimit(.minutes(5)))
+@Suite("A late deletion from the bucket", .timeLimit(.minutes(15)))
 struct LateRemovalTests {
   /// Blocks the first request that begins with certain bytes, until it is released.
   private final class Held: Sendable {

@@ -4,7 +4,7 @@ import TestSupport
 import Testing
 
 /// Three processes behind a real nginx with round robin.
-@Suite("Instances behind nginx", .timeLimit(.minutes(5)))
+@Suite("Instances behind nginx", .timeLimit(.minutes(15)))
 struct ProxiedClusterTests {
   @Test("the instances behave as one service: events, waits, changes, cancellation, images")
   func whole() async throws {

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("A killed service", .timeLimit(.minutes(5)))
+@Suite("A killed service", .timeLimit(.minutes(15)))
 struct CrashTests {
   @Test(
     "all of 200 acknowledged jobs finish after the restart, with the origin's bytes")

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("A service whose disk is slow or fails", .timeLimit(.minutes(5)))
+@Suite("A service whose disk is slow or fails", .timeLimit(.minutes(15)))
 struct DiskFaultTests {
   /// Runs the body with a service on a disk that the test controls.
   private static func withDisk(

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("A service that runs out of descriptors or threads", .timeLimit(.minutes(5)))
+@Suite("A service that runs out of descriptors or threads", .timeLimit(.minutes(15)))
 struct ExhaustionTests {
   /// Returns a script that starts the service with limits of the system.
   private static func limited(_ limits: String, in folder: String) throws -> String {

@@ -4,7 +4,7 @@ import Testing
 
 @Suite(
   "A service with a full disk", .enabled(if: SmallDisk.isPossible),
-  .timeLimit(.minutes(5)))
+  .timeLimit(.minutes(15)))
 struct FullDiskRunTests {
   enum End: String, CaseIterable { case term, kill }
 

@@ -4,7 +4,7 @@ import TestSupport
 import Testing
 
 /// Limits the cost of a job apart from its bytes, so that an increase is noticed.
-@Suite("The cost of a job", .timeLimit(.minutes(5)))
+@Suite("The cost of a job", .timeLimit(.minutes(15)))
 struct JobPathTests {
   /// The limits for one job from `POST` to `success`: cold cache, known host, a small image, an idle service.
   /// If an improvement lowers a count, lower its limit.

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("Submissions that wait for their result", .timeLimit(.minutes(5)))
+@Suite("Submissions that wait for their result", .timeLimit(.minutes(15)))
 struct AwaitedTests {
   private let png = Fixtures.smallPNG
 

@@ -3,7 +3,7 @@ import Synchronization
 import TestSupport
 import Testing
 
-@Suite("Webhooks of batches at a running service", .timeLimit(.minutes(5)))
+@Suite("Webhooks of batches at a running service", .timeLimit(.minutes(15)))
 struct BatchWebhookRunTests {
   private static let keys = [
     "webhooks.allow_networks": "127.0.0.0/8", "webhooks.allow_http": "true",

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("The cache", .timeLimit(.minutes(5)))
+@Suite("The cache", .timeLimit(.minutes(15)))
 struct CacheTests {
   private let png = Fixtures.smallPNG
   private static let fresh = [("Cache-Control", "max-age=600"), ("ETag", "\"v1\"")]

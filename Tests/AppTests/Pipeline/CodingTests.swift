@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("Images with a content coding", .timeLimit(.minutes(5)))
+@Suite("Images with a content coding", .timeLimit(.minutes(15)))
 struct CodingTests {
   private let png = Fixtures.png
   private let gzip = Compressed.gzip(Fixtures.png)

@@ -4,7 +4,7 @@ import S3
 import TestSupport
 import Testing
 
-@Suite("Deliveries of a running service", .timeLimit(.minutes(5)))
+@Suite("Deliveries of a running service", .timeLimit(.minutes(15)))
 struct DeliveryRunTests {
   private struct Shown: Decodable {
     struct Delivery: Decodable {

@@ -3,7 +3,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("A dropped original", .timeLimit(.minutes(5)))
+@Suite("A dropped original", .timeLimit(.minutes(15)))
 struct DroppedOriginalTests {
   private static var wanted: [[String: Any]] {
     [["width": 120], ["name": "card", "width": 60, "height": 60, "fit": "cover", "format": "png"]]

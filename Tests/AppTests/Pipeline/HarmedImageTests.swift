@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("Corrupt images on the disk", .timeLimit(.minutes(5)))
+@Suite("Corrupt images on the disk", .timeLimit(.minutes(15)))
 struct HarmedImageTests {
   private let png = Fixtures.filedPNG
 

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("An image without an origin", .timeLimit(.minutes(5)))
+@Suite("An image without an origin", .timeLimit(.minutes(15)))
 struct LocalAndCapturedTests {
   private let png = Fixtures.smallPNG
 

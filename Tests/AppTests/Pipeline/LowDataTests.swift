@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("Jobs on a constrained network", .timeLimit(.minutes(5)))
+@Suite("Jobs on a constrained network", .timeLimit(.minutes(15)))
 struct LowDataTests {
   private static let constrained = ["network.constrained": "true"]
   private let small = Fixtures.smallPNG

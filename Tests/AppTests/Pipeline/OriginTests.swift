@@ -1,7 +1,7 @@
 import TestSupport
 import Testing
 
-@Suite("An origin", .timeLimit(.minutes(5)))
+@Suite("An origin", .timeLimit(.minutes(15)))
 struct OriginTests {
   private let png = Fixtures.smallPNG
 

@@ -1,7 +1,7 @@
 import TestSupport
 import Testing
 
-@Suite("The order of jobs", .timeLimit(.minutes(5)))
+@Suite("The order of jobs", .timeLimit(.minutes(15)))
 struct PriorityTests {
   /// Runs the body while a first job blocks the only worker, and then releases it.
   /// - Returns: The paths requested after that, once there are `count` requests.

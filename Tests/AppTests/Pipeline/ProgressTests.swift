@@ -1,7 +1,7 @@
 import TestSupport
 import Testing
 
-@Suite("A job's progress", .timeLimit(.minutes(5)))
+@Suite("A job's progress", .timeLimit(.minutes(15)))
 struct ProgressTests {
   private let png = Fixtures.png
   private var half: Int { png.count / 2 }

@@ -1,7 +1,7 @@
 import TestSupport
 import Testing
 
-@Suite("The cache and redirects", .timeLimit(.minutes(5)))
+@Suite("The cache and redirects", .timeLimit(.minutes(15)))
 struct RedirectCacheTests {
   private typealias Fields = [(String, String)]
   private static let credential = ["Authorization": "Basic YQ=="]

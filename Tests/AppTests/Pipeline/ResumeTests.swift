@@ -3,7 +3,7 @@ import Synchronization
 import TestSupport
 import Testing
 
-@Suite("Resumed transfers", .timeLimit(.minutes(5)))
+@Suite("Resumed transfers", .timeLimit(.minutes(15)))
 struct ResumeTests {
   private let png = Fixtures.png
   private var half: Int { png.count / 2 }

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("Failed attempts", .timeLimit(.minutes(5)))
+@Suite("Failed attempts", .timeLimit(.minutes(15)))
 struct RetryTests {
   private let png = Fixtures.smallPNG
 

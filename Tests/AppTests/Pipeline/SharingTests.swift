@@ -1,7 +1,7 @@
 import TestSupport
 import Testing
 
-@Suite("Equal jobs", .timeLimit(.minutes(5)))
+@Suite("Equal jobs", .timeLimit(.minutes(15)))
 struct SharingTests {
   private let png = Fixtures.png
   private var half: Int { png.count / 2 }

@@ -15,7 +15,7 @@ let (anna, bert) = (
   ["Authorization": "Bearer alpha"], ["Authorization": "Bearer beta"]
 )
 
-@Suite("Responses fetched by one owner", .timeLimit(.minutes(5)))
+@Suite("Responses fetched by one owner", .timeLimit(.minutes(15)))
 struct TenantTests {
   private static let fresh = [("Cache-Control", "max-age=600")]
 

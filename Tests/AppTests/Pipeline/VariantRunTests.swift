@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("Variants of images", .timeLimit(.minutes(5)))
+@Suite("Variants of images", .timeLimit(.minutes(15)))
 struct VariantRunTests {
   /// Decodes an image with Pillow and returns its format and size: `JPEG 60x40`.
   private static func seen(_ picture: Data) throws -> String {

@@ -2,7 +2,7 @@ import Foundation
 import TestSupport
 import Testing
 
-@Suite("Variants requested with a job", .timeLimit(.minutes(5)))
+@Suite("Variants requested with a job", .timeLimit(.minutes(15)))
 struct VariantsAheadRunTests {
   private static func rendered(_ service: RunningService) async throws -> Int {
     let text = String(decoding: try await service.get("/metrics").body, as: UTF8.self)

@@ -4,7 +4,7 @@ import Synchronization
 import TestSupport
 import Testing
 
-@Suite("Webhooks of a running service", .timeLimit(.minutes(5)))
+@Suite("Webhooks of a running service", .timeLimit(.minutes(15)))
 struct WebhookRunTests {
   private static let secrets = [
     "whsec_" + Data((0..<32).map { UInt8($0) }).base64EncodedString(),
