@@ -35,7 +35,7 @@ struct ArchitectureTests {
     var targets: [String: Set<String>] = [:]
     for match in text.matches(of: target) {
       let name = String(match.1)
-      let files = try? FileManager.default.contentsOfDirectory(
+      let files = try? FileManager.default.subpathsOfDirectory(
         atPath: Readme.root + "Sources/\(name)")
       guard let files, files.contains(where: { $0.hasSuffix(".swift") }) else { continue }
       let list = match.2.firstMatch(of: #/dependencies: \[([^\]]*)\]/#)?.1 ?? ""
