@@ -78,7 +78,9 @@ package final class ThreadPool: TaskExecutor {
     }
 
     /// Changes the priority of jobs that are enqueued from now on.
-    package func setPriority(_ priority: UInt8) { self.priority.store(priority, ordering: .relaxed) }
+    package func setPriority(_ priority: UInt8) {
+      self.priority.store(priority, ordering: .relaxed)
+    }
   }
 
   /// Runs one actor's jobs on the pool's threads, one at a time and in order.

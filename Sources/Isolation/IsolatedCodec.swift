@@ -89,7 +89,8 @@ extension IsolatedCodec: ImageRenderer {
   // These functions do not read an image's bytes, so they run in this process.
   package var formats: Set<OutputFormat> { arithmetic.formats }
 
-  package func size(of variant: Variant, from image: ImageDescription) -> (width: Int, height: Int) {
+  package func size(of variant: Variant, from image: ImageDescription) -> (width: Int, height: Int)
+  {
     arithmetic.size(of: variant, from: image)
   }
 

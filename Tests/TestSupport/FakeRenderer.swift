@@ -50,7 +50,8 @@ package final class FakeRenderer: ImageRenderer {
     return text + [UInt8](repeating: 0, count: max(0, padding - text.count))
   }
 
-  package func size(of variant: Variant, from image: ImageDescription) -> (width: Int, height: Int) {
+  package func size(of variant: Variant, from image: ImageDescription) -> (width: Int, height: Int)
+  {
     let own =
       image.orientation > 4 ? (image.height, image.width) : (image.width, image.height)
     let (width, height) = (Double(own.0), Double(own.1))

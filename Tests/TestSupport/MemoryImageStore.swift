@@ -135,7 +135,9 @@ package final class MemoryImageSpool: ImageSpool {
     partials.withLock { $0[key] = nil }
   }
 
-  package var partialBytes: Int { partials.withLock { $0.values.reduce(0) { $0 + $1.bytes.count } } }
+  package var partialBytes: Int {
+    partials.withLock { $0.values.reduce(0) { $0 + $1.bytes.count } }
+  }
 
   /// Stores the first bytes of an image unless some are stored, like an interrupted transfer.
   package func keep(_ bytes: [UInt8], of response: PartialResponse, for key: Fingerprint) {

@@ -19,7 +19,8 @@ extension MemoryJobStore: WebhookOutbox {
     }
   }
 
-  package func claimMessages(_ request: MessageRequest) async throws(StoreError) -> ClaimedMessages {
+  package func claimMessages(_ request: MessageRequest) async throws(StoreError) -> ClaimedMessages
+  {
     try await mayFail()
     try check(request.instance)
     countBatches()

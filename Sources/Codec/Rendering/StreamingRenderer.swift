@@ -18,7 +18,8 @@ package struct StreamingRenderer: ImageRenderer {
 
   package var formats: Set<OutputFormat> { Set(OutputFormat.allCases) }
 
-  package func size(of variant: Variant, from image: ImageDescription) -> (width: Int, height: Int) {
+  package func size(of variant: Variant, from image: ImageDescription) -> (width: Int, height: Int)
+  {
     let size = VariantGeometry(of: variant, from: image).size
     return (size.width, size.height)
   }

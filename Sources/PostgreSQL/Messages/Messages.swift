@@ -6,7 +6,8 @@ internal import Records
 extension PostgresJobStore: WebhookOutbox {
   /// Searches along the index of hosts. A lock ensures that only one instance at a time does this,
   /// so that the counts are exact.
-  package func claimMessages(_ request: MessageRequest) async throws(StoreError) -> ClaimedMessages {
+  package func claimMessages(_ request: MessageRequest) async throws(StoreError) -> ClaimedMessages
+  {
     try await perform(on: messaging) { transaction in
       try transaction.execute(
         "SELECT pg_advisory_xact_lock($1)", [.int(Int64(Schema.messagesLock))])

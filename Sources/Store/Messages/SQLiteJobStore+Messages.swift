@@ -8,7 +8,8 @@ internal import Synchronization
 extension SQLiteJobStore: WebhookOutbox {
   /// Searches along the index of hosts, on the writing thread. Writes only if a message is
   /// unreadable.
-  package func claimMessages(_ request: MessageRequest) async throws(StoreError) -> ClaimedMessages {
+  package func claimMessages(_ request: MessageRequest) async throws(StoreError) -> ClaimedMessages
+  {
     let moment = now()
     return try await writer.perform(isSynced: false) { [leases, heldMessages] transaction in
       try leases.check(request.instance)
