@@ -7,19 +7,19 @@ extension JobEngine {
     let moment = now()
     let asked = candidates(jobs)
     guard !asked.isEmpty else { return jobs }
-    let answers = await cache.answers(asked.map(\.job), at: moment)
+    let answers = await caching.responses.answers(asked.map(\.job), at: moment)
     var jobs = jobs
     for (candidate, answer) in zip(asked, answers) where jobs[candidate.place].phase == .queued {
       guard case .use(let entry, let outcome, let isStale) = answer,
-        fits(entry.image, candidate.job), await cache.state(of: entry) == .complete
+        fits(entry.image, candidate.job), await caching.responses.state(of: entry) == .complete
       else { continue }
       var image = entry.image.seen(as: candidate.job.target)
       if !candidate.job.submission.variants.isEmpty {
         guard let made = await storedVariants(for: candidate.job, of: entry.image) else { continue }
         image.variants = made
       }
-      cache.recordUse(of: entry, outcome.status, at: moment)
-      if isStale { background.addRefresh(of: candidate.job) }
+      caching.responses.recordUse(of: entry, outcome.status, at: moment)
+      if isStale { loading.background.addRefresh(of: candidate.job) }
       let retention = candidate.job.submission.retention ?? configuration.retention
       jobs[candidate.place].target = candidate.job.target
       jobs[candidate.place].succeedFromCache(
@@ -31,7 +31,7 @@ extension JobEngine {
   /// Returns the job's variants if all of them are stored; nil otherwise.
   private func storedVariants(for job: Job, of image: StoredImage) async -> [MadeVariant]? {
     guard job.submission.cacheMode != .noStore else { return nil }
-    return await variants?.kept(
+    return await renditions.variants?.kept(
       job.submission.variants, of: image,
       apartFor: configuration.cache.isShared ? nil : job.owner)
   }
@@ -51,7 +51,7 @@ extension JobEngine {
     let header = ImageHeader(
       format: image.description.format, width: image.description.width,
       height: image.description.height, decodingMemory: 0)
-    let limits = JobLimits(of: job, within: loads.rules)
+    let limits = JobLimits(of: job, within: loading.loads.rules)
     return limits.failure(bytes: image.bytes, header: header) == nil
   }
 }

@@ -1,5 +1,6 @@
 package import Jobs
 internal import Logging
+internal import Waiting
 
 /// Operations on many jobs of a batch at once. Each transaction changes at most ``portion`` jobs, so that other writers
 /// get their turn.
@@ -12,7 +13,7 @@ extension JobEngine {
     _ = try await batch(id, for: caller)
     let batch = try await withStore { () async throws(StoreError) in try await store.cancel(id) }
     guard let batch else { throw .unknownBatch }
-    batchSignal.continuation.yield()
+    upkeep.stoppedBatches.send()
     return batch
   }
 
@@ -31,9 +32,9 @@ extension JobEngine {
     }
     guard isThere else { throw .unknownBatch }
     // From now on no job of the batch is visible, even while the store is still deleting them.
-    snapshots.purge(batch: id)
-    membership.publish(.batchPurged(id))
-    batchSignal.continuation.yield()
+    events.snapshots.purge(batch: id)
+    sharing.membership.publish(.batchPurged(id))
+    upkeep.stoppedBatches.send()
   }
 
   /// Queues failed jobs of a batch again. If one of them is refused or the queue is full, the jobs that are already
@@ -58,8 +59,8 @@ extension JobEngine {
         }
       }
       guard let retry else { throw .unknownBatch }
-      for job in retry.jobs { publisher.publish(job, hasEnded: false) }
-      if !retry.jobs.isEmpty { dispatcher.jobsWereQueued() }
+      for job in retry.jobs { events.publisher.publish(job, hasEnded: false) }
+      if !retry.jobs.isEmpty { queue.dispatcher.jobsWereQueued() }
       if let refusal = again.refusal { throw refusal }
       guard !retry.isQueueFull else { throw .queueFull }
       guard let next = retry.next else { return try await self.batch(id, for: caller) }
@@ -77,8 +78,8 @@ extension JobEngine {
     async let ending: Void = endStoppedOnSignal()
     var round = 0
     while !Task.isCancelled {
-      let isDue = round.isMultiple(of: 5) && lease.leads
-      if isDue || loadsBatchJobs { batchSignal.continuation.yield() }
+      let isDue = round.isMultiple(of: 5) && sharing.lease.leads
+      if isDue || loadsBatchJobs { upkeep.stoppedBatches.send() }
       if isDue { await closeAndExpireBatches() }
       await finishBatches()
       round += 1
@@ -89,11 +90,11 @@ extension JobEngine {
 
   /// Whether jobs of batches are being loaded here.
   private var loadsBatchJobs: Bool {
-    loads.waiters.contains { $0.job.batch != nil }
+    loading.loads.waiters.contains { $0.job.batch != nil }
   }
 
   private func endStoppedOnSignal() async {
-    for await _ in batchSignal.stream { await endStopped() }
+    for await _ in upkeep.stoppedBatches.arrivals { await endStopped() }
   }
 
   private func endStopped() async {
@@ -101,11 +102,11 @@ extension JobEngine {
     while isMore, !Task.isCancelled {
       do throws(StoreError) {
         let ends = try await store.endStoppedJobs(Self.portion, keptFor: configuration.retention) {
-          [rules = loads.rules] in ResponseCache.image(of: rules.sharing($0))
+          [rules = loading.loads.rules] in ResponseCache.image(of: rules.sharing($0))
         }
         // Cancel the running jobs first: they send requests to origins.
         await cancelLoading(of: Set(ends.batches))
-        for job in ends.cancelled { publisher.publish(job, hasEnded: true) }
+        for job in ends.cancelled { events.publisher.publish(job, hasEnded: true) }
         await removePurged(ends.removed)
         isMore = ends.isMore
       } catch {
@@ -118,21 +119,21 @@ extension JobEngine {
   /// Cancels the jobs of these batches that are being loaded here.
   private func cancelLoading(of batches: Set<BatchID>) async {
     guard !batches.isEmpty else { return }
-    var waiters = loads.waiters.filter { waiter in
+    var waiters = loading.loads.waiters.filter { waiter in
       waiter.job.batch.map { batches.contains($0.id) } ?? false
     }[...]
     let (moment, retention) = (now(), configuration.retention)
     while !waiters.isEmpty {
       let some = waiters.prefix(Self.portion)
       waiters = waiters.dropFirst(Self.portion)
-      let written = await completer.writer.write(some.map(\.claim)) { job in
+      let written = await loading.completer.writer.write(some.map(\.claim)) { job in
         job.cancel(at: moment, keptFor: job.submission.retention ?? retention)
       }
       guard case .durable(let completed) = written else { return }
       for job in completed.jobs.lazy.compactMap(\.self) {
         // A job that ended before was published then.
-        publisher.publish(job, hasEnded: job.phase == .cancelled)
-        loads.remove(job.id, before: job.version)
+        events.publisher.publish(job, hasEnded: job.phase == .cancelled)
+        loading.loads.remove(job.id, before: job.version)
       }
     }
   }
@@ -140,7 +141,7 @@ extension JobEngine {
   /// Finishes batches whose jobs have all ended, and wakes the webhook sender if any of them has a webhook.
   private func finishBatches() async {
     do throws(StoreError) {
-      if try await store.finishBatches() { webhooks?.wake() }
+      if try await store.finishBatches() { webhooks.sender?.wake() }
     } catch {
       log.error("failed to record finished batches", metadata: ["error": "\(error)"])
     }
@@ -151,9 +152,9 @@ extension JobEngine {
     guard !jobs.isEmpty else { return }
     let moment = now()
     for job in jobs {
-      snapshots.purge(job.id)
+      events.snapshots.purge(job.id)
       removeFromMemory(job)
-      publisher.recordPurge(of: job, at: moment)
+      events.publisher.recordPurge(of: job, at: moment)
       await deletePartial(of: job)
     }
   }

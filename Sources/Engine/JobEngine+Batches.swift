@@ -45,8 +45,8 @@ extension JobEngine {
     _ new: NewLines, to batch: Batch, by caller: Caller
   ) async throws(JobsError) -> Batch {
     try requireAccepting()
-    try storage.requireSpace()
-    try dailyBytes.check(caller, at: now())
+    try caching.storage.requireSpace()
+    try queue.dailyBytes.check(caller, at: now())
     let lines = await lines(new, of: batch)
     if lines.webhook != nil || lines.jobs.contains(where: { $0.submission.webhook != nil }) {
       try await checkMessages(of: batch.owner)
@@ -57,9 +57,9 @@ extension JobEngine {
     }
     switch addition {
     case .accepted(let batch):
-      metrics.submitted(lines.jobs.count)
-      origins.recordDemand(for: Set(lines.jobs.compactMap(\.origin)), by: batch.owner)
-      if !lines.jobs.isEmpty { dispatcher.jobsWereQueued(by: batch.owner) }
+      events.metrics.submitted(lines.jobs.count)
+      queue.origins.recordDemand(for: Set(lines.jobs.compactMap(\.origin)), by: batch.owner)
+      if !lines.jobs.isEmpty { queue.dispatcher.jobsWereQueued(by: batch.owner) }
       return batch
     case .refused(let batch): throw .batchContinuesElsewhere(batch)
     case .queueFull: throw .queueFull
@@ -80,7 +80,7 @@ extension JobEngine {
       }
       var new = line.job
       if let given = new.submission.defaults {
-        if shared?.given !== given { shared = (given, given.spelled(by: fetcher)) }
+        if shared?.given !== given { shared = (given, given.spelled(by: parts.fetcher)) }
         new.submission.defaults = shared?.spelled
       }
       jobs.append(
@@ -165,7 +165,7 @@ extension JobEngine {
   }
 
   /// Returns a stream of the batch's state now and after each change. Yields nil and ends once the batch is deleted.
-  package func follow(_ id: BatchID) -> AsyncStream<Batch?> { batchWatches.follow(id) }
+  package func follow(_ id: BatchID) -> AsyncStream<Batch?> { events.batchWatches.follow(id) }
 }
 
 extension RejectedLine {

@@ -117,7 +117,7 @@ struct DecodeMemoryTests {
       shop.codec.needs(memory: 3000)
       shop.fetcher.answer("http://b.example/", with: .pieces([ok], total: ok.count))
       let large = try await shop.submit("http://b.example/")
-      while shop.engine.loader.urls.ingest.memory.waiting < 1 { await Task.yield() }
+      while shop.engine.loading.loader.urls.ingest.memory.waiting < 1 { await Task.yield() }
       goesOn.open()
       #expect(try await shop.finished(large).phase == .success)
       let job = try await shop.finished(slow)
@@ -146,7 +146,7 @@ struct DecodeMemoryTests {
   func lateHeader() async throws {
     let goesOn = Latch()
     try await Workshop.open({ $0.limits.maxMemory = 64 << 20 }) { shop in
-      let memory = shop.engine.loader.urls.ingest.memory
+      let memory = shop.engine.loading.loader.urls.ingest.memory
       var all = await memory.reserve(64 << 20)
       let id = try await Self.begin(shop, goesOn)
       try #require(shop.codec.held == 0)
@@ -163,7 +163,7 @@ struct DecodeMemoryTests {
   func lateShare() async throws {
     let goesOn = Latch()
     try await Workshop.open({ $0.limits.maxMemory = 64 << 20 }) { shop in
-      let memory = shop.engine.loader.urls.ingest.memory
+      let memory = shop.engine.loading.loader.urls.ingest.memory
       let id = try await Self.begin(shop, goesOn)
       #expect(shop.codec.held == Self.start.count)
       #expect(memory.reserveNow(64 << 20) == nil, "some of it is in use")
@@ -179,7 +179,7 @@ struct DecodeMemoryTests {
   @Test("images with late headers hold no memory while they wait, so that they can't deadlock")
   func lateHeaders() async throws {
     try await Workshop.open({ $0.limits.maxMemory = 64 << 20 }) { shop in
-      let memory = shop.engine.loader.urls.ingest.memory
+      let memory = shop.engine.loading.loader.urls.ingest.memory
       // The rest is enough for their bytes, but not for what their headers ask for.
       var most = await memory.reserve(8 << 20)
       let (start, rest) = (Self.start, Self.rest)

@@ -50,13 +50,12 @@ final class Loads: ClaimHolder {
   /// The time limit for storing the ends of cancelled loads. Later ones are repeated after the next start.
   static let grace = Duration.milliseconds(500)
 
-  /// Yields when a load starts.
-  let beginnings: AsyncStream<Void>
+  /// Sent when a load starts.
+  let beginnings = Signal()
   /// Opens when the service stops and the last load has ended.
   let emptied = Latch()
   /// Opens when the service stops and has cancelled all loads.
   let closing = Latch()
-  private let signal: AsyncStream<Void>.Continuation
   private let state = Mutex(State())
   private let factory: LoadFactory
   private let snapshots: JobSnapshots
@@ -64,7 +63,6 @@ final class Loads: ClaimHolder {
 
   init(_ factory: LoadFactory, snapshots: JobSnapshots, metrics: JobMetrics) {
     (self.factory, self.snapshots, self.metrics) = (factory, snapshots, metrics)
-    (beginnings, signal) = AsyncStream.makeStream(bufferingPolicy: .bufferingNewest(1))
   }
 
   /// The configured limits of each load.
@@ -93,7 +91,7 @@ final class Loads: ClaimHolder {
     }
     switch entry {
     case .refused: break
-    case .began: signal.yield()
+    case .began: beginnings.send()
     case .joined: metrics.joined(1)
     }
     return entry
@@ -215,7 +213,7 @@ final class Loads: ClaimHolder {
         _ = stopWork(under: waiter.claim)
       }
     }
-    signal.yield()
+    beginnings.send()
     return true
   }
 
@@ -238,7 +236,7 @@ final class Loads: ClaimHolder {
       return true
     }
     guard begins else { return nil }
-    signal.yield()
+    beginnings.send()
     return load
   }
 

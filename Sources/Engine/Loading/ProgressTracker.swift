@@ -1,5 +1,6 @@
 internal import Jobs
 internal import Synchronization
+internal import Waiting
 
 /// The progress of one load. ``ProgressWatch`` publishes it ten times a second, so that the newest state is always
 /// published, even if nothing follows it.
@@ -112,7 +113,7 @@ struct ProgressWatch: Sendable {
   /// Watches until cancelled.
   func run() async {
     await withDiscardingTaskGroup { group in
-      for await _ in loads.beginnings {
+      for await _ in loads.beginnings.arrivals {
         var round = 0
         while !Task.isCancelled, !loads.isEmpty {
           for load in loads.all {

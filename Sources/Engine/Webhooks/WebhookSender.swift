@@ -1,6 +1,7 @@
 package import Jobs
 internal import Logging
 internal import Synchronization
+internal import Waiting
 
 /// Timing and limits of webhook messages.
 package struct WebhookRules: Sendable {
@@ -39,26 +40,27 @@ final class WebhookSender: Sendable {
   private let log: Logger
   private let metrics = WebhookMetrics()
   private let state = Mutex(State())
-  private let signal = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
+  private let signal: Signal
   /// Interval for finding messages that other instances left or had no slots for.
   private static let round = Duration.seconds(5)
 
+  /// - Parameter signal: sent when there may be a message to send.
   init(
     store: any WebhookOutbox & InstanceEvents, lease: Lease, client: any WebhookClient,
-    rules: WebhookRules, body: @escaping @Sendable (WebhookMessage) -> [UInt8],
+    rules: WebhookRules, body: @escaping @Sendable (WebhookMessage) -> [UInt8], signal: Signal,
     clock: @escaping WallClock, log: Logger
   ) {
     (self.store, self.lease, self.client, self.rules) = (store, lease, client, rules)
-    (self.body, self.clock, self.log) = (body, clock, log)
+    (self.body, self.signal, self.clock, self.log) = (body, signal, clock, log)
   }
 
   /// Signals that there may be a message to send.
-  func wake() { signal.continuation.yield() }
+  func wake() { signal.send() }
 
   /// Sends messages until cancelled.
   func run() async {
     await withDiscardingTaskGroup { group in
-      var rings = signal.stream.makeAsyncIterator()
+      var rings = signal.arrivals.makeAsyncIterator()
       var look = ClaimRound()
       while !Task.isCancelled {
         look = await self.claimDue(after: look.host)
@@ -250,13 +252,4 @@ extension WebhookSender {
     case .failed: log.warning("webhook failed, giving up", metadata: metadata)
     }
   }
-}
-
-/// Connects the parts that signal new messages to the sender, which is created later.
-final class WebhookSignal: Sendable {
-  private let sender = Mutex<WebhookSender?>(nil)
-
-  func connect(_ sender: WebhookSender?) { self.sender.withLock { $0 = sender } }
-
-  func wake() { sender.withLock { $0 }?.wake() }
 }
