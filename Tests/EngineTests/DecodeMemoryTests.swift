@@ -103,6 +103,28 @@ struct DecodeMemoryTests {
     }
   }
 
+  @Test("an image whose decoder lost its bytes is decoded again from all of them")
+  func again() async throws {
+    let goesOn = Latch()
+    try await Workshop.open { shop in
+      shop.codec.losesBytes(true)
+      let rest = Array(" and more".utf8)
+      shop.fetcher.answer(
+        "http://a.example/", with: .waits(after: ok, { await goesOn.wait() }, then: rest))
+      shop.fetcher.answer("http://b.example/", with: .pieces([ok], total: ok.count))
+      let parts = try await shop.submit("http://a.example/")
+      try await loads(shop, after: 1)
+      goesOn.open()
+      let whole = try await shop.submit("http://b.example/")
+      for (id, bytes) in [(parts, ok + rest), (whole, ok)] {
+        let job = try await shop.finished(id)
+        #expect(job.phase == .success && job.image?.digest == MemoryImageStore.digest(of: bytes))
+        #expect(shop.codec.decoded.contains(bytes))
+      }
+      #expect(shop.codec.begun == 2)
+    }
+  }
+
   @Test("memory of an image that is downloading is released for one that needs more than is free")
   func givenBack() async throws {
     let goesOn = Latch()

@@ -102,8 +102,9 @@ struct ImageIngest: Sendable {
 
 /// One running decode, with its share of the decode memory.
 ///
-/// It decodes bytes as they arrive. If it gets no memory meanwhile, or must give it back, it is deferred until all bytes
-/// are staged, and then decodes them from there. A decode that waits for memory holds no memory and few bytes.
+/// It decodes bytes as they arrive. It is deferred until all bytes are staged, and then decodes them from there, if it gets
+/// no memory meanwhile, if it must give its memory back, or if its decoder's process failed and needs the bytes again. A
+/// decode that waits for memory holds no memory and few bytes.
 struct Decode {
   private let makeDecoder: () -> any ImageDecoder
   private var decoder: any ImageDecoder
@@ -142,7 +143,9 @@ struct Decode {
   var variants: [[UInt8]?] { decoder.variants }
 
   mutating func proceed(with piece: [UInt8]) async throws(JobFailure) {
-    if share != nil, !memory.isSmall(neededMemory), memory.isWanted { deferDecoding() }
+    if share != nil, !memory.isSmall(neededMemory), memory.isWanted {
+      deferDecoding(by: makeDecoder())
+    }
     append(piece)
     guard !isDeferred else { return }
     _ = try await steps()
@@ -178,7 +181,7 @@ struct Decode {
     let needed = Self.memory(unread: count)
     guard count > Self.freeBytes, needed > neededMemory else { return }
     share = nil
-    if !reserve(needed) { deferDecoding() }
+    if !reserve(needed) { deferDecoding(by: makeDecoder()) }
   }
 
   /// Reserves memory without waiting; false if there is too little.
@@ -194,11 +197,12 @@ struct Decode {
     decoder.discardPreview()
   }
 
-  private mutating func deferDecoding() {
+  /// - Parameter decoder: gets all bytes, from the first one.
+  private mutating func deferDecoding(by decoder: any ImageDecoder) {
     stopPreviews()
     isDeferred = true
     appendedBytes = 0
-    decoder = makeDecoder()
+    self.decoder = decoder
     share = nil
   }
 
@@ -248,7 +252,7 @@ struct Decode {
   private mutating func steps() async throws(JobFailure) -> ImageDescription? {
     while true {
       switch try slice() {
-      case .needsBytes: return nil
+      case .needsBytes, .again: return nil
       case .finished(let description): return description
       case .hasMore: time += await decoder.pause()
       case .header(let header):
@@ -269,7 +273,7 @@ struct Decode {
     share = nil
     if reserve(header.decodingMemory) { return }
     // Only once: a decoder that reports more memory each time would restart forever.
-    if isFirst, appendedBytes > Self.freeBytes { return deferDecoding() }
+    if isFirst, appendedBytes > Self.freeBytes { return deferDecoding(by: makeDecoder()) }
     if isComplete { return await awaitShare() }
     isDeferred = true
     stopPreviews()
@@ -290,6 +294,7 @@ struct Decode {
       step = try decoder.step()
     } catch { throw .codec(error) }
     publishPreview(after: step)
+    if step == .again { deferDecoding(by: decoder) }
     return step
   }
 }
