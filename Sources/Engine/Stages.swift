@@ -207,11 +207,10 @@ struct LoadingStage: Sendable {
         largestEmbedded: parts.store.largestEmbedded, log: log),
       completer: completer, lastDecode: lastDecode)
     let urls = URLLoader(
-      cache: caching.responses,
-      requests: OriginRequests(
-        fetcher: parts.fetcher, origins: queue.origins, tracing: configuration.tracing,
-        maxBytes: configuration.maxBytes, timeout: configuration.timeout),
-      kept: kept, ingest: ingest, background: background, bytes: queue.dailyBytes, now: now)
+      cache: caching.responses, fetcher: parts.fetcher, origins: queue.origins, kept: kept,
+      ingest: ingest, background: background, bytes: queue.dailyBytes,
+      tracing: configuration.tracing, maxBytes: configuration.maxBytes,
+      timeout: configuration.timeout, now: now)
     let renderer = JobRenderer(
       variants: renditions.variants, staging: ingest.staging,
       isShared: configuration.cache.isShared)

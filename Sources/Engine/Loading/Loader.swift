@@ -52,11 +52,18 @@ struct Loader: Sendable {
 /// Runs on the decode threads; the transfer itself runs on the fetcher's thread.
 struct URLLoader: Sendable {
   let cache: ResponseCache
-  let requests: OriginRequests
+  let fetcher: any ImageFetcher
+  let origins: OriginLimits
   let kept: PartialTransfers
   let ingest: ImageIngest
   let background: BackgroundQueue
   let bytes: DailyBytes
+  /// Nil if tracing is off.
+  let tracing: TraceRules?
+  /// The largest response, in bytes. The load enforces the jobs' own limits.
+  let maxBytes: Int
+  /// The timeout of a request that no job waits for. The load enforces the jobs' own timeouts.
+  let timeout: Duration
   let now: WallClock
 
   /// - Parameter refusal: the reason why the origin may not be asked now; nil if it may.
@@ -151,8 +158,7 @@ private struct URLLoad: Sendable {
     let began = parts.now()
     let response: FetchedResponse
     do throws(FetchError) {
-      response = try await parts.requests.send(
-        url, conditions.compactMap(\.self), elsewhere, for: load, permits)
+      response = try await send(url, conditions.compactMap(\.self), elsewhere)
     } catch {
       if kept != nil, case .originStatus(416, _) = error {
         return try await exchangeAgain(url, known)
@@ -201,6 +207,48 @@ private struct URLLoad: Sendable {
   ) async throws(JobFailure) -> LoadedImage {
     permits.releaseRedirects()
     return try await exchange(url, known, nil, looksElsewhere: looksElsewhere)
+  }
+
+  /// Sends one request, and follows its redirects within the origins' limits. Records the outcome in the load's progress
+  /// and in the origins' circuit breakers.
+  private func send(
+    _ url: SourceURL, _ conditions: [FetchConditions], _ elsewhere: KnownElsewhere?
+  ) async throws(FetchError) -> FetchedResponse {
+    let (owner, origins) = (job.owner, parts.origins)
+    var request = FetchRequest(
+      url: url, for: owner, headers: job.submission.headers, conditions: conditions,
+      timeout: load.isBackground ? parts.timeout : load.timeLeft ?? .seconds(86_400),
+      maxBytes: parts.maxBytes)
+    if let elsewhere {
+      request.lookUp = { await elsewhere.lookUp($0, hasFields: $1) }
+    }
+    request.admission = { [permits] origin async throws(FetchError) in
+      permits.recordRedirect()
+      permits.add(try await origins.admit(origin, for: owner))
+    }
+    if let tracing = parts.tracing, tracing.isPropagated, let trace = job.trace(by: tracing) {
+      request.headers.append(trace.field(of: job))
+    }
+    if permits.isEmpty {
+      let origin = job.submission.origin(of: url)
+      permits.add(try await origins.admit(origin, for: owner, within: request.timeout))
+      if let left = load.timeLeft { request.timeout = left }
+    }
+    // The load may be cancelled before its task is known to it: see ``Load/run(as:)``.
+    guard !load.isCancelled else { throw .cancelled }
+    load.tracker.requestBegins()
+    load.stages?.begin(.fetch)
+    do throws(FetchError) {
+      let response = try await parts.fetcher.fetch(request)
+      permits.recordAnswer()
+      load.tracker.responseReceived(response)
+      return response
+    } catch {
+      load.stages?.end(.fetch)
+      permits.recordFailure(error, path: String(url.pathAndQuery.prefix { $0 != "?" }))
+      if case .blocked = error, permits.hasNoRedirect { load.tracker.requestWasRefused() }
+      throw error
+    }
   }
 
   // MARK: The answer
@@ -273,61 +321,6 @@ extension LoadedImage {
   fileprivate mutating func forgetResponse() {
     entry = nil
     cache?.freshUntil = nil
-  }
-}
-
-/// Sends the requests of loads to origins.
-struct OriginRequests: Sendable {
-  let fetcher: any ImageFetcher
-  let origins: OriginLimits
-  /// Nil if tracing is off.
-  let tracing: TraceRules?
-  /// The largest response, in bytes. The load enforces the jobs' own limits.
-  let maxBytes: Int
-  /// The timeout of a request that no job waits for. The load enforces the jobs' own timeouts.
-  let timeout: Duration
-
-  /// Sends one request, and follows its redirects within the origins' limits. Records the outcome in the load's progress
-  /// and in the origins' circuit breakers.
-  fileprivate func send(
-    _ url: SourceURL, _ conditions: [FetchConditions], _ elsewhere: KnownElsewhere?,
-    for load: Load, _ permits: OriginPermits
-  ) async throws(FetchError) -> FetchedResponse {
-    var request = FetchRequest(
-      url: url, for: load.leader.owner, headers: load.leader.submission.headers,
-      conditions: conditions,
-      timeout: load.isBackground ? timeout : load.timeLeft ?? .seconds(86_400), maxBytes: maxBytes)
-    if let elsewhere {
-      request.lookUp = { await elsewhere.lookUp($0, hasFields: $1) }
-    }
-    request.admission = { [origins, owner = load.leader.owner] origin async throws(FetchError) in
-      permits.recordRedirect()
-      permits.add(try await origins.admit(origin, for: owner))
-    }
-    if let tracing, tracing.isPropagated, let trace = load.leader.trace(by: tracing) {
-      request.headers.append(trace.field(of: load.leader))
-    }
-    if permits.isEmpty {
-      let origin = load.leader.submission.origin(of: url)
-      permits.add(
-        try await origins.admit(origin, for: load.leader.owner, within: request.timeout))
-      if let left = load.timeLeft { request.timeout = left }
-    }
-    // The load may be cancelled before its task is known to it: see ``Load/run(as:)``.
-    guard !load.isCancelled else { throw .cancelled }
-    load.tracker.requestBegins()
-    load.stages?.begin(.fetch)
-    do throws(FetchError) {
-      let response = try await fetcher.fetch(request)
-      permits.recordAnswer()
-      load.tracker.responseReceived(response)
-      return response
-    } catch {
-      load.stages?.end(.fetch)
-      permits.recordFailure(error, path: String(url.pathAndQuery.prefix { $0 != "?" }))
-      if case .blocked = error, permits.hasNoRedirect { load.tracker.requestWasRefused() }
-      throw error
-    }
   }
 }
 

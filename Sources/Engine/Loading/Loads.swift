@@ -11,8 +11,8 @@ internal import Waiting
 // 1. Here: `Worker`, an actor, joins the load of an equal request or starts one, on the thread on which the store answers.
 //    `Coalescer` adds equal jobs from the queue. `Loads` is the set of all loads.
 // 2. `Load` is one transfer with its waiting jobs.
-// 3. `Loader` carries a load from its source to its end. `URLLoader` asks the cache and the origin, `OriginRequests` sends
-//    a request, `PartialTransfers` resumes an earlier transfer.
+// 3. `Loader` carries a load from its source to its end. `URLLoader` asks the cache and the origin, `PartialTransfers`
+//    resumes an earlier transfer.
 // 4. `ImageIngest` and `Decode` hash, write and decode each piece of the image as it arrives. `ImageStaging` stores the
 //    image.
 // 5. `JobCompleter` ends all jobs that want only the image, in one transaction. The others continue in `Finisher`.
