@@ -73,8 +73,7 @@ extension JobEngine {
       (0..<configuration.workers).map { _ in
         Worker(
           on: parts.threads.workerLane(at: .normal), dispatcher: queue.dispatcher,
-          loads: loading.loads,
-          coalescer: loading.coalescer, loader: loading.loader)
+          loads: loading.loads, coalescer: loading.coalescer, loader: loading.loader)
       })
   }
 
@@ -88,24 +87,21 @@ extension JobEngine {
 
   private var backgroundWorker: BackgroundWorker {
     BackgroundWorker(
-      queue: loading.background, refresher: refresher,
-      replacer: lowDataReplacer())
+      queue: loading.background, refresher: refresher, replacer: lowDataReplacer())
   }
 
   func lowDataReplacer(retry: RetryPolicy = .ofRegularImages) -> LowDataReplacer {
     LowDataReplacer(
       loader: loading.backgroundLoader, store: store, network: queue.network,
-      publisher: events.publisher,
-      renderer: loading.loader.finisher.renderer, deliverer: loading.loader.finisher.deliverer,
-      log: log,
-      retry: retry)
+      publisher: events.publisher, renderer: loading.loader.finisher.renderer,
+      deliverer: loading.loader.finisher.deliverer, log: log, retry: retry)
   }
 
   var housekeeping: Housekeeping {
     Housekeeping(
       store: store, lease: sharing.lease, dispatcher: queue.dispatcher, images: parts.images,
-      keeper: caching.keeper,
-      snapshots: events.snapshots, cache: caching.responses, dailyBytes: queue.dailyBytes,
+      keeper: caching.keeper, snapshots: events.snapshots, cache: caching.responses,
+      dailyBytes: queue.dailyBytes,
       idempotencyTTL: configuration.idempotencyTTL, now: clock, log: log)
   }
 
@@ -141,8 +137,7 @@ extension JobEngine {
       events.metrics.observe(
         JobMetrics.Counts(
           store: try await store.counts(), cache: try await caching.responses.counts(),
-          running: loading.loads.count,
-          stuck: upkeep.health.stuck(at: now()).count,
+          running: loading.loads.count, stuck: upkeep.health.stuck(at: now()).count,
           workers: configuration.workers, oldest: loading.loads.oldest.map { now() - $0 } ?? .zero,
           renderings: renditions.variants?.load, pausedOrigins: queue.origins.paused,
           partialBytes: loading.kept.bytes))

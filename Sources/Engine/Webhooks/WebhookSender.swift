@@ -1,5 +1,6 @@
 package import Jobs
 internal import Logging
+internal import Metrics
 internal import Synchronization
 internal import Waiting
 
@@ -251,5 +252,66 @@ extension WebhookSender {
       log.info("webhook not accepted, will retry", metadata: metadata)
     case .failed: log.warning("webhook failed, giving up", metadata: metadata)
     }
+  }
+}
+
+/// Checks whether an owner may have more undelivered messages. The answer of the store is reused for five seconds, so
+/// that the jobs of a large batch do not ask the store each.
+final class MessageQuota: Sendable {
+  private struct CachedAnswer {
+    let hasRoom: Bool
+    let moment: ContinuousClock.Instant
+  }
+
+  private let store: any WebhookOutbox
+  private let limit: Int
+  private let cachedAnswers = Mutex<[Owner: CachedAnswer]>([:])
+  private static let cacheTime = Duration.seconds(5)
+
+  /// - Parameter limit: maximum of undelivered messages of one owner.
+  init(store: any WebhookOutbox, limit: Int) { (self.store, self.limit) = (store, limit) }
+
+  func hasRoom(for owner: Owner) async throws(StoreError) -> Bool {
+    let known = cachedAnswers.withLock { looks in
+      looks = looks.filter { .now - $0.value.moment < Self.cacheTime }
+      return looks[owner]
+    }
+    if let known { return known.hasRoom }
+    let hasRoom = try await store.waitingMessages(of: owner, upTo: limit) < limit
+    cachedAnswers.withLock { $0[owner] = CachedAnswer(hasRoom: hasRoom, moment: .now) }
+    return hasRoom
+  }
+}
+
+/// The metrics of webhooks, as `GET /metrics` shows them.
+struct WebhookMetrics: Sendable {
+  private let waiting = Gauge(label: "imagefetch_webhooks_waiting")
+  private let sending = Gauge(label: "imagefetch_webhooks_sending")
+  private let time = Timer(label: "imagefetch_webhook_seconds")
+
+  init() {
+    // Initialized with zero, so that the first message shows as an increase.
+    for outcome in ["delivered", "refused", "unreachable"] { tries(outcome).increment(by: 0) }
+    for state in ["delivered", "failed"] { ended(state).increment(by: 0) }
+  }
+
+  func tried(_ message: WebhookMessage, _ answer: WebhookAnswer) {
+    time.record(duration: answer.time)
+    tries(answer.isDelivered ? "delivered" : answer.status == nil ? "unreachable" : "refused")
+      .increment()
+    if message.nextTry == nil { ended(message.state.rawValue).increment() }
+  }
+
+  func observe(waiting: Int, sending: Int) {
+    self.waiting.record(waiting)
+    self.sending.record(sending)
+  }
+
+  private func tries(_ outcome: String) -> Counter {
+    Counter(label: "imagefetch_webhook_tries_total", dimensions: [("outcome", outcome)])
+  }
+
+  private func ended(_ state: String) -> Counter {
+    Counter(label: "imagefetch_webhooks_ended_total", dimensions: [("state", state)])
   }
 }
