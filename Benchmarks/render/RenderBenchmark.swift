@@ -88,7 +88,7 @@ enum RenderBenchmark {
         case .finished:
           guard !decoder.variants.contains(nil) else { throw CodecError.cutShort }
           return
-        case .header, .hasMore: continue
+        case .header, .hasMore, .again: continue
         case .needsBytes:
           decoder.append(Array(rest.prefix(16_384)))
           rest = rest.dropFirst(16_384)

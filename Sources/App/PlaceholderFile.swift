@@ -44,6 +44,9 @@ enum PlaceholderFile {
     decoder.finishInput()
     while true {
       switch try decoder.step() {
+      case .again:
+        decoder.append(bytes)
+        decoder.finishInput()
       case .finished(let description): return description
       case .needsBytes: throw .cutShort
       case .header(let header):

@@ -14,7 +14,7 @@ extension JobEngine {
     let snapshot = try await change(id, ifVersion: expected) {
       $0.cancel(at: moment, keptFor: retention)
     }
-    if snapshot.job.phase == .cancelled { loads.remove(id, before: snapshot.job.version) }
+    if snapshot.job.phase == .cancelled { loading.loads.remove(id, before: snapshot.job.version) }
     return snapshot
   }
 
@@ -39,16 +39,16 @@ extension JobEngine {
 
   /// Records a purge: counts it, publishes it and removes what is left of the job.
   private func record(purged job: Job) async {
-    if job.phase == .queued { queueGate.recordDepartures([job]) }
-    publisher.recordPurge(of: job, at: now())
+    if job.phase == .queued { queue.gate.recordDepartures([job]) }
+    events.publisher.recordPurge(of: job, at: now())
     await removePurged(job)
-    await cleanupRounds.requestAndWait()
+    await upkeep.cleanup.requestAndWait()
   }
 
   /// Removes a purged job from memory and reports the purge to the other instances.
   private func removePurged(_ job: Job) async {
-    snapshots.purge(job.id)
-    loads.remove(job.id, before: .max, discardingBytes: true)
+    events.snapshots.purge(job.id)
+    loading.loads.remove(job.id, before: .max, discardingBytes: true)
     await deletePartial(of: job)
   }
 
@@ -87,7 +87,7 @@ extension JobEngine {
     } catch {
       if let job = found.withLock(\.self) {
         let patience = store.losesAnswers ? Self.longestDelay : .zero
-        unconfirmedPurges.continuation.yield((job, ContinuousClock.now + patience))
+        events.unconfirmedPurges.continuation.yield((job, ContinuousClock.now + patience))
       }
       throw error
     }
@@ -99,7 +99,9 @@ extension JobEngine {
   /// Checks whether the store carried out purges that it reported as failed, and publishes those. Otherwise clients and
   /// other instances would go on showing the job. Runs until cancelled.
   func confirmPurges() async {
-    for await (job, limit) in unconfirmedPurges.stream { await confirmPurge(of: job, until: limit) }
+    for await (job, limit) in events.unconfirmedPurges.stream {
+      await confirmPurge(of: job, until: limit)
+    }
   }
 
   private func confirmPurge(of job: Job, until limit: ContinuousClock.Instant) async {
@@ -117,21 +119,21 @@ extension JobEngine {
   /// Deletes the cache entries of a job's image.
   private func deleteCacheEntries(of job: Job) async throws(StoreError) {
     removeFromMemory(job)
-    guard let image = ResponseCache.image(of: loads.rules.sharing(job)) else { return }
-    try await cache.deleteEntries(of: image)
+    guard let image = ResponseCache.image(of: loading.loads.rules.sharing(job)) else { return }
+    try await caching.responses.deleteEntries(of: image)
   }
 
   /// Removes the bytes of a purged job's image from memory.
   func removeFromMemory(_ job: Job) {
     guard let image = job.image else { return }
-    for digest in [image.digest, image.keptDigest] { cache.memory.remove(digest) }
+    for digest in [image.digest, image.keptDigest] { caching.responses.memory.remove(digest) }
   }
 
   /// Deletes the partial transfer of a purged job, here and at the other instances.
   func deletePartial(of job: Job) async {
-    let partial = job.phase == .success ? nil : loads.rules.sharing(job).partial
-    if let partial { await kept.delete(partial) }
-    membership.publish(.purged(job.id, partial: partial))
+    let partial = job.phase == .success ? nil : loading.loads.rules.sharing(job).partial
+    if let partial { await loading.kept.delete(partial) }
+    sharing.membership.publish(.purged(job.id, partial: partial))
   }
 
   /// Changes priority and tags. Nil leaves the value unchanged.
@@ -143,7 +145,7 @@ extension JobEngine {
     let snapshot = try await change(id, ifVersion: expected) {
       $0.edit(priority: priority, tags: tags)
     }
-    if let priority { loads.prioritize(id, priority) }
+    if let priority { loading.loads.prioritize(id, priority) }
     return snapshot
   }
 
@@ -162,7 +164,7 @@ extension JobEngine {
     }
     if let refusal = again.refusal { throw refusal }
     if let request = snapshot.job.request { await join(request, 1) }
-    dispatcher.jobsWereQueued()
+    queue.dispatcher.jobsWereQueued()
     return snapshot
   }
 
@@ -176,7 +178,7 @@ extension JobEngine {
     let mayBeTold = try await withWebhook ? hasRoomForMessages(of: owner) : true
     let moment = now()
     return RequeueCheck(
-      at: moment, from: network, bytesSpent: dailyBytes.refusal(of: caller, at: moment),
+      at: moment, from: queue.network, bytesSpent: queue.dailyBytes.refusal(of: caller, at: moment),
       messagesFull: mayBeTold ? nil : .tooManyMessages, allHaveWebhook: allWithWebhook)
   }
 
@@ -189,7 +191,7 @@ extension JobEngine {
     _ id: JobID, ifVersion expected: [Int]? = nil, within capacity: QueueCapacity = .max,
     _ change: @escaping @Sendable (inout Job) -> Bool
   ) async throws(JobsError) -> JobSnapshot {
-    loads.showProgress(of: id)
+    loading.loads.showProgress(of: id)
     let outcome = ChangeOutcome()
     let noted = recordingChange(outcome, of: id, ifVersion: expected, change)
     let update = try await withStore { () async throws(StoreError) in
@@ -202,8 +204,8 @@ extension JobEngine {
     case .queueFull: throw .queueFull
     case .unknown: throw .unknownJob
     }
-    if outcome.value == .ended(from: .queued) { queueGate.recordDepartures([job]) }
-    guard let snapshot = publisher.publish(job, hasEnded: outcome.value.isEnd) else {
+    if outcome.value == .ended(from: .queued) { queue.gate.recordDepartures([job]) }
+    guard let snapshot = events.publisher.publish(job, hasEnded: outcome.value.isEnd) else {
       throw .unknownJob
     }
     return snapshot
@@ -214,7 +216,7 @@ extension JobEngine {
     _ outcome: ChangeOutcome, of id: JobID, ifVersion expected: [Int]?,
     _ change: @escaping @Sendable (inout Job) -> Bool
   ) -> @Sendable (inout Job) -> Bool {
-    { [snapshots] job in
+    { [snapshots = events.snapshots] job in
       guard outcome.beginAttempt(with: job) else { return false }
       guard job.isUnchanged(since: expected) else {
         outcome.record(.versionDiffers)
@@ -237,8 +239,9 @@ extension JobEngine {
   /// Returns the size of the cache, and its hits, revalidations and misses summed over all live instances.
   package func cacheCounts() async throws(JobsError) -> CacheCounts {
     try await withStore { () async throws(StoreError) in
-      var counts = try await cache.counts()
-      for other in try await store.presentInstances() where other.instance != membership.instance {
+      var counts = try await caching.responses.counts()
+      for other in try await store.presentInstances()
+      where other.instance != sharing.membership.instance {
         counts.hits += other.cache.hits
         counts.revalidations += other.cache.revalidations
         counts.misses += other.cache.misses
@@ -253,36 +256,36 @@ extension JobEngine {
   /// - Returns: the number of deleted responses and variants.
   package func deleteFromCache(_ url: SourceURL?) async throws(JobsError) -> Int {
     let removed = try await withStore { () async throws(StoreError) in
-      try await cache.deleteEntries(of: url)
+      try await caching.responses.deleteEntries(of: url)
     }
     // Views would otherwise still be answered from the images of earlier jobs.
-    views.clear()
-    membership.publish(.cacheDeleted)
-    await cleanupRounds.requestAndWait()
+    caching.views.clear()
+    sharing.membership.publish(.cacheDeleted)
+    await upkeep.cleanup.requestAndWait()
     return removed
   }
 
   /// Whether low-data images are loaded instead of the regular ones.
-  package var isConstrained: Bool { network.isConstrained }
+  package var isConstrained: Bool { queue.network.isConstrained }
 
   /// Sets whether the network is constrained. When it no longer is, regular images replace the low-data ones in the
   /// background.
   package func setConstrained(_ isConstrained: Bool) async throws(JobsError) {
-    if !membership.isAlone {
+    if !sharing.membership.isAlone {
       try await withStore { () async throws(StoreError) in
         try await store.setConstrained(isConstrained)
       }
       // Always published: an instance that missed an earlier event has another state, even if nothing changes here.
-      membership.publish(.constrained(isConstrained))
+      sharing.membership.publish(.constrained(isConstrained))
     }
     guard setNetwork(isConstrained) else { return }
     // One instance replaces the low-data images of all.
-    if !isConstrained { background.replaceLowData() }
+    if !isConstrained { loading.background.replaceLowData() }
   }
 
   /// - Returns: whether the state changed.
   func setNetwork(_ isConstrained: Bool) -> Bool {
-    guard network.set(isConstrained) else { return false }
+    guard queue.network.set(isConstrained) else { return false }
     log.notice("network state changed", metadata: ["constrained": "\(isConstrained)"])
     return true
   }

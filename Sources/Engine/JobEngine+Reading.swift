@@ -5,25 +5,26 @@ extension JobEngine {
   /// Returns the job if it is in memory and the caller may see it. Nil does not mean that the job is unknown: use
   /// ``job(_:for:)`` then.
   package func peek(_ id: JobID, for caller: Caller) -> JobSnapshot? {
-    guard let snapshot = snapshots.current(id), caller.sees(snapshot.job), isAlive(snapshot.job)
+    guard let snapshot = events.snapshots.current(id), caller.sees(snapshot.job),
+      isAlive(snapshot.job)
     else { return nil }
     return snapshot
   }
 
   /// Returns the job as it is now, from memory or from the store.
   package func job(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot {
-    if let snapshot = snapshots.current(id) { return try checked(snapshot, caller) }
+    if let snapshot = events.snapshots.current(id) { return try checked(snapshot, caller) }
     let found: Job?
     do throws(JobsError) {
       found = try await withStore { () async throws(StoreError) in try await store.job(id) }
     } catch {
       // A job that is loaded here is still known while the store is unavailable.
-      guard case .store(.unavailable) = error, snapshots.isPinned(id),
-        let snapshot = snapshots.peek(id)
+      guard case .store(.unavailable) = error, events.snapshots.isPinned(id),
+        let snapshot = events.snapshots.peek(id)
       else { throw error }
       return try checked(snapshot, caller)
     }
-    guard let found, let snapshot = snapshots.publish(found, .read)
+    guard let found, let snapshot = events.snapshots.publish(found, .read)
     else { throw .unknownJob }
     return try checked(snapshot, caller)
   }
@@ -38,23 +39,23 @@ extension JobEngine {
     if let due = job.notBefore, due > moment {
       return WaitingFor(.retry, origin: origin, until: due)
     }
-    if storage.isFull { return WaitingFor(.storage, origin: origin) }
-    if let origin, let hold = origins.waitReason(for: origin) {
+    if caching.storage.isFull { return WaitingFor(.storage, origin: origin) }
+    if let origin, let hold = queue.origins.waitReason(for: origin) {
       return WaitingFor(hold.reason, origin: origin, until: hold.time.map { moment + $0 })
     }
-    return WaitingFor(.worker, origin: origin, ahead: positions.ahead(of: job))
+    return WaitingFor(.worker, origin: origin, ahead: queue.positions.ahead(of: job))
   }
 
   /// Returns the newest preview of a job that is loaded here; nil if there is none. The caller has checked that the
   /// client may see the job.
   package func preview(of id: JobID) -> Preview? {
-    loads.loads(of: id).lazy.compactMap(\.tracker.preview).first
+    loading.loads.loads(of: id).lazy.compactMap(\.tracker.preview).first
   }
 
   /// Returns the newest preview of a job that another instance loads; nil if there is none or that instance can't be
   /// reached.
   package func remotePreview(of id: JobID, authorization: String?) async -> Preview? {
-    guard let peers, loads.loads(of: id).isEmpty,
+    guard let peers = parts.peers, loading.loads.loads(of: id).isEmpty,
       let address = try? await store.address(ofLoading: id)
     else { return nil }
     return await peers.preview(of: id, at: address, authorization: authorization)
@@ -63,14 +64,14 @@ extension JobEngine {
   /// Returns the jobs that match the query, newest first.
   package func jobs(_ query: JobQuery) async throws(JobsError) -> JobPage {
     var wanted = query
-    wanted.hostSpelling = query.host.map { fetcher.canonicalSpelling(of: $0) }
+    wanted.hostSpelling = query.host.map { parts.fetcher.canonicalSpelling(of: $0) }
     var page = try await withStore { [wanted] () async throws(StoreError) in
       try await store.jobs(wanted)
     }
     let last = page.last ?? page.jobs.last?.id
     page.jobs = page.jobs.map { job in
       // Newer progress is known in memory only.
-      guard let shown = snapshots.peek(job.id)?.job, shown.version > job.version else {
+      guard let shown = events.snapshots.peek(job.id)?.job, shown.version > job.version else {
         return job
       }
       return shown
@@ -89,22 +90,22 @@ extension JobEngine {
     while true {
       let snapshot = try await job(id, for: caller)
       if goal.isMet(by: snapshot.job) || deadline <= .now || Task.isCancelled
-        || snapshots.isClosed
+        || events.snapshots.isClosed
       {
         return snapshot
       }
       requestRemoteProgress(of: [snapshot.job])
-      await snapshots.wait(for: goal, of: id, until: deadline)
+      await events.snapshots.wait(for: goal, of: id, until: deadline)
     }
   }
 
   /// Moves bytes out of memory into a temporary file, which is deleted when it is no longer open.
   package func file(_ bytes: [UInt8]) async throws(JobsError) -> StoredBytes {
-    try await withStore { () async throws(StoreError) in try await spool.unnamedFile(bytes) }
+    try await withStore { () async throws(StoreError) in try await parts.spool.unnamedFile(bytes) }
   }
 
   /// Returns an image's bytes; nil if they are no longer stored. Bytes that are often read come from memory.
   package func openImage(_ digest: ImageDigest) async throws(JobsError) -> StoredBytes? {
-    try await withStore { () async throws(StoreError) in try await opener.open(digest) }
+    try await withStore { () async throws(StoreError) in try await renditions.opener.open(digest) }
   }
 }

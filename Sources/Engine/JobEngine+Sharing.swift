@@ -5,7 +5,9 @@ internal import Logging
 extension JobEngine {
   /// Adopts the network state that an operator set at the instances that are already running.
   func adoptNetworkState() async throws(StoreError) {
-    guard !membership.isAlone, let isConstrained = try await store.isConstrained() else { return }
+    guard !sharing.membership.isAlone, let isConstrained = try await store.isConstrained() else {
+      return
+    }
     _ = setNetwork(isConstrained)
   }
 
@@ -20,12 +22,12 @@ extension JobEngine {
     while !Task.isCancelled {
       for await news in news {
         await receive(news)
-        if membership.instance != instance { break }
+        if sharing.membership.instance != instance { break }
       }
       // The stream ends with the lease. The process may have a new lease by now.
-      if membership.instance == instance { return }
-      instance = membership.instance
-      news = membership.events(for: instance)
+      if sharing.membership.instance == instance { return }
+      instance = sharing.membership.instance
+      news = sharing.membership.events(for: instance)
       // Events between the end of the last lease and now were lost.
       await receive(.lost)
     }
@@ -33,38 +35,39 @@ extension JobEngine {
 
   private func receive(_ news: InstanceEvent) async {
     if case .heartbeat(let asked) = news { return recordHeartbeat(since: asked) }
-    membership.metrics.received()
+    sharing.membership.metrics.received()
     switch news {
-    case .queued: dispatcher.wake()
+    case .queued: queue.dispatcher.wake()
     case .equalQueued(let request): await join(request, JobCompleter.batch)
-    case .originPaused(let origin, let time): origins.pause(origin, for: time)
-    case .changed(let id): if snapshots.removeUnlessInUse(id) { await applyChange(of: id) }
+    case .originPaused(let origin, let time): queue.origins.pause(origin, for: time)
+    case .changed(let id): if events.snapshots.removeUnlessInUse(id) { await applyChange(of: id) }
     case .removed(let ids):
-      snapshots.remove(ids)
-      for id in ids { loads.remove(id, before: .max) }
+      events.snapshots.remove(ids)
+      for id in ids { loading.loads.remove(id, before: .max) }
     case .purged(let id, let partial):
-      snapshots.purge(id)
-      loads.remove(id, before: .max, discardingBytes: true)
-      if let partial { await kept.delete(partial) }
-    case .batchPurged(let id): snapshots.purge(batch: id)
+      events.snapshots.purge(id)
+      loading.loads.remove(id, before: .max, discardingBytes: true)
+      if let partial { await loading.kept.delete(partial) }
+    case .batchPurged(let id): events.snapshots.purge(batch: id)
     case .imagesDeleted(let digests):
       for digest in digests {
-        cache.memory.remove(digest)
-        await images.deleteCopy(of: digest)
+        caching.responses.memory.remove(digest)
+        await parts.images.deleteCopy(of: digest)
       }
-    case .followed(let ids): snapshots.startPublishingProgress(of: ids)
-    case .progress(let id, let version, let report): snapshots.report(id, report, at: version)
+    case .followed(let ids): events.snapshots.startPublishingProgress(of: ids)
+    case .progress(let id, let version, let report):
+      events.snapshots.report(id, report, at: version)
     case .cacheDeleted: clearCaches()
     case .constrained(let isConstrained): _ = setNetwork(isConstrained)
     case .lost:
-      dispatcher.wake()
+      queue.dispatcher.wake()
       clearCaches()
       do throws(StoreError) { try await adoptNetworkState() } catch {
         log.error("failed to read the network state", metadata: ["error": "\(error)"])
       }
-      let (moment, held) = (now(), snapshots.removeUnused())
+      let (moment, held) = (now(), events.snapshots.removeUnused())
       // An instance that lost its lease may not have published what it did while the lease lasted.
-      snapshots.subscribers.relist(after: configuration.lease)
+      events.snapshots.subscribers.relist(after: configuration.lease)
       recordReceived(until: moment)
       for id in held { await applyChange(of: id) }
     // Handled above: this is no event of another instance.
@@ -82,13 +85,13 @@ extension JobEngine {
 
   private func recordReceived(until moment: Timestamp) {
     // There are no other instances.
-    guard !membership.isAlone else { return }
-    snapshots.subscribers.recordReceived(until: moment)
+    guard !sharing.membership.isAlone else { return }
+    events.snapshots.subscribers.recordReceived(until: moment)
   }
 
   private func clearCaches() {
-    cache.clearMemory()
-    views.clear()
+    caching.responses.clearMemory()
+    caching.views.clear()
   }
 
   /// Reads a job that another instance changed, and applies its new state here. If the store does not answer, retries
@@ -114,29 +117,31 @@ extension JobEngine {
   /// version.
   private func stored(_ id: JobID) async throws(StoreError) -> Job? {
     let found = try await store.job(id)
-    guard let shown = snapshots.peek(id)?.job, found?.isBehind(shown) == true else { return found }
+    guard let shown = events.snapshots.peek(id)?.job, found?.isBehind(shown) == true else {
+      return found
+    }
     let lifted = try await store.update(id, under: nil) { $0.raiseRevision(above: shown) }
-    membership.publish(.changed(id))
+    sharing.membership.publish(.changed(id))
     return lifted
   }
 
   private func apply(_ job: Job?, as id: JobID) {
     guard let job else {
-      snapshots.remove([id])
-      return loads.remove(id, before: .max)
+      events.snapshots.remove([id])
+      return loading.loads.remove(id, before: .max)
     }
-    snapshots.publish(job, .changedElsewhere)
-    guard job.phase == .loading else { return loads.remove(id, before: job.version) }
-    loads.prioritize(id, job.priority)
+    events.snapshots.publish(job, .changedElsewhere)
+    guard job.phase == .loading else { return loading.loads.remove(id, before: job.version) }
+    loading.loads.prioritize(id, job.priority)
     requestRemoteProgress(of: [job])
   }
 
   /// Asks the instances that load these jobs to publish their progress, because a client here follows them. Does
   /// nothing in an exclusive store.
   func requestRemoteProgress(of jobs: [Job]) {
-    guard !membership.isAlone else { return }
-    let ids = jobs.filter { $0.phase == .loading && !snapshots.isPinned($0.id) }.map(\.id)
-    if !ids.isEmpty { membership.publish(.followed(ids)) }
+    guard !sharing.membership.isAlone else { return }
+    let ids = jobs.filter { $0.phase == .loading && !events.snapshots.isPinned($0.id) }.map(\.id)
+    if !ids.isEmpty { sharing.membership.publish(.followed(ids)) }
   }
 }
 
@@ -149,17 +154,17 @@ extension JobEngine {
     }
     guard present.isEmpty else { return present }
     var this = PresentInstance(
-      membership.instance, name: configuration.name, version: configuration.version,
-      since: since, loading: loads.claims.count)
-    (this.running, this.workers) = (loads.count, configuration.workers)
-    this.oldest = loads.oldest.map { now() - $0 } ?? .zero
+      sharing.membership.instance, name: configuration.name, version: configuration.version,
+      since: since, loading: loading.loads.claims.count)
+    (this.running, this.workers) = (loading.loads.count, configuration.workers)
+    this.oldest = loading.loads.oldest.map { now() - $0 } ?? .zero
     return [this]
   }
 
   /// Publishes this instance's activity of one time step to the instances that share the store.
   package func record(_ step: Activity.Step) async throws(StoreError) {
     guard !store.isExclusive else { return }
-    try await store.record(step, cache.ownCounts, of: membership.instance)
+    try await store.record(step, caching.responses.ownCounts, of: sharing.membership.instance)
   }
 
   /// Returns the activity of all instances; nil in an exclusive store.
@@ -168,5 +173,5 @@ extension JobEngine {
   }
 
   /// The identity of this process in the cluster.
-  package var instance: Instance { membership.instance }
+  package var instance: Instance { sharing.membership.instance }
 }

@@ -14,7 +14,7 @@ extension JobEngine {
     to id: JobID, for caller: Caller, seen: Int?, cancelsOnDisconnect: Bool
   ) async throws(JobsError) -> any JobSubscription {
     let snapshot = try await job(id, for: caller)
-    let subscription = snapshots.subscribers.subscribe(
+    let subscription = events.snapshots.subscribers.subscribe(
       to: snapshot, seen: seen, holds: cancelsOnDisconnect, for: caller)
     // A change between reading the job and subscribing was not delivered.
     do throws(JobsError) {
@@ -32,13 +32,13 @@ extension JobEngine {
   /// Subscribes to all jobs that the caller may see and that match the query. The subscription first yields the jobs as
   /// they are, then changes.
   package func subscribe(_ query: SubscriptionQuery) -> any JobSubscription {
-    snapshots.subscribers.subscribe(query, now: clock)
+    events.snapshots.subscribers.subscribe(query, now: clock)
   }
 
   /// Reads pages of jobs for new subscriptions to many jobs, one page at a time, the owners in round robin.
   func readPagesForSubscribers() async {
-    for await _ in snapshots.subscribers.pageRequests {
-      guard let subscription = snapshots.subscribers.nextPageRequest(),
+    for await _ in events.snapshots.subscribers.pageRequests {
+      guard let subscription = events.snapshots.subscribers.nextPageRequest(),
         let listing = subscription.nextPage
       else { continue }
       let (jobs, next) = await read(listing, for: subscription.query)
@@ -70,9 +70,9 @@ extension JobEngine {
 
   /// Cancels jobs that were to be cancelled when their last subscription ended.
   func cancelAbandoned() async {
-    for await (id, caller) in snapshots.subscribers.abandoned {
-      guard !snapshots.subscribers.holds(id),
-        snapshots.peek(id)?.job.phase.isFinished != true
+    for await (id, caller) in events.snapshots.subscribers.abandoned {
+      guard !events.snapshots.subscribers.holds(id),
+        events.snapshots.peek(id)?.job.phase.isFinished != true
       else { continue }
       do throws(JobsError) { _ = try await cancel(id, for: caller) } catch {
         guard error != .unknownJob else { continue }

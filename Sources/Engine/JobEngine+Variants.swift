@@ -3,11 +3,13 @@ package import Jobs
 /// Variants of stored images.
 extension JobEngine {
   /// The formats that variants can be written in. Empty if variants are not offered.
-  package var outputFormats: Set<OutputFormat> { variants?.rendering.renderer.formats ?? [] }
+  package var outputFormats: Set<OutputFormat> {
+    renditions.variants?.rendering.renderer.formats ?? []
+  }
 
   /// Returns what a variant of an image will be, without rendering it; nil if variants are not offered.
   package func rendition(of image: StoredImage, as variant: Variant) -> Rendition? {
-    variants.map { Rendition(of: image, as: variant, by: $0.rendering.renderer) }
+    renditions.variants.map { Rendition(of: image, as: variant, by: $0.rendering.renderer) }
   }
 
   /// Returns the bytes of a rendition of the job's image, from the cache or rendered now.
@@ -19,7 +21,9 @@ extension JobEngine {
   package func open(
     _ rendition: Rendition, for job: Job
   ) async throws(JobsError) -> RenderedBytes {
-    guard let variants = variants else { throw .unrenderable(.unsupportedFormat(name: nil)) }
+    guard let variants = renditions.variants else {
+      throw .unrenderable(.unsupportedFormat(name: nil))
+    }
     var rendition = rendition
     if let image = job.image {
       let wanted = job.submission.variants
@@ -55,14 +59,16 @@ extension JobEngine {
   package func openPlaceholder(
     _ rendition: Rendition, for job: Job
   ) async throws(JobsError) -> RenderedBytes {
-    guard let variants = variants else { throw .unrenderable(.unsupportedFormat(name: nil)) }
+    guard let variants = renditions.variants else {
+      throw .unrenderable(.unsupportedFormat(name: nil))
+    }
     return try await variants.placeholder(rendition, for: job.owner, at: .veryLow)
   }
 
   /// Returns what a variant of a placeholder will be, without rendering it; nil if variants are not offered.
   /// - Parameter variant: for a built-in placeholder `fit` is ignored: it is drawn at the given width and height.
   package func rendition(of placeholder: Placeholder, as variant: Variant) -> Rendition? {
-    variants.map { variants in
+    renditions.variants.map { variants in
       guard let picture = placeholderImage(for: placeholder) else {
         return Rendition(drawing: placeholder, as: variant)
       }

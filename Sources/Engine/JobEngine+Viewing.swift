@@ -29,7 +29,7 @@ extension JobEngine {
   ) async throws(JobsError) -> Bool {
     let id = snapshot.job.id
     guard !snapshot.job.phase.isFinished, limit > .zero else { return true }
-    views.addViewer(of: id)
+    caching.views.addViewer(of: id)
     let outcome: Result<JobSnapshot, JobsError>
     do throws(JobsError) {
       outcome = .success(
@@ -37,7 +37,7 @@ extension JobEngine {
     } catch {
       outcome = .failure(error)
     }
-    let isLast = views.removeViewer(of: id)
+    let isLast = caching.views.removeViewer(of: id)
     snapshot = try outcome.get()
     if isLast, Task.isCancelled, !snapshot.job.phase.isFinished {
       snapshot = try await cancel(id, for: Self.viewer)
@@ -53,7 +53,7 @@ extension JobEngine {
       view = new.fingerprintWithVariants
       if let snapshot = try await existingJob(for: view, new) { return snapshot }
     }
-    return try await views.submit(view) {
+    return try await caching.views.submit(view) {
       do throws(JobsError) {
         guard let snapshot = try await self.submit([new], by: Self.viewer, key: nil).first?.snapshot
         else {
@@ -69,7 +69,7 @@ extension JobEngine {
   private func existingJob(for view: Fingerprint, _ new: NewJob) async throws(JobsError)
     -> JobSnapshot?
   {
-    guard let id = views.job(for: view) else { return nil }
+    guard let id = caching.views.job(for: view) else { return nil }
     do throws(JobsError) {
       let snapshot = try await job(id, for: Self.viewer)
       guard snapshot.job.answersViews(at: now()) else { return nil }

@@ -43,7 +43,7 @@ extension JobEngine {
 
   func hasRoomForMessages(of owner: Owner) async throws(JobsError) -> Bool {
     try await withStore { () async throws(StoreError) in
-      try await waitingMessages.hasRoom(for: owner)
+      try await webhooks.quota.hasRoom(for: owner)
     }
   }
 
@@ -55,7 +55,7 @@ extension JobEngine {
     let message = try await withStore { () async throws(StoreError) in
       try await store.sendAgain(of: subject)
     }
-    webhooks?.wake()
+    webhooks.sender?.wake()
     return message
   }
 }

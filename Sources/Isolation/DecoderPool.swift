@@ -13,8 +13,6 @@ final class DecoderPool: Sendable {
     /// Forked in advance, possibly not ready yet.
     var coming: [DecoderProcess] = []
     var lent = 0
-    /// Bytes of images kept for a second decoder.
-    var remembered = 0
   }
 
   let configuration: IsolatedCodec.Configuration
@@ -58,15 +56,6 @@ final class DecoderPool: Sendable {
   /// Whether the number of used decoders has reached ``IsolatedCodec/Configuration/busyThreshold``. Then an
   /// arriving image should wait for more of its bytes.
   var isNearCapacity: Bool { state.withLock { $0.lent >= configuration.busyThreshold } }
-
-  /// - Returns: whether `count` more bytes may be kept. Call it with the negative number to release them.
-  func reserveRetained(_ count: Int) -> Bool {
-    state.withLock { state in
-      guard count <= configuration.maxRetainedBytes - state.remembered else { return false }
-      state.remembered += count
-      return true
-    }
-  }
 
   private func decrementBorrowed() { state.withLock { $0.lent -= 1 } }
 

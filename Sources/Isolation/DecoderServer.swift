@@ -173,7 +173,7 @@ final class DecoderRequestHandler {
     let end = ContinuousClock.now + SharedMemory.slice
     steps: while true {
       switch try decoder.step() {
-      case .needsBytes:
+      case .needsBytes, .again:
         reply.outcome = .needsBytes
         break steps
       case .hasMore:

@@ -12,8 +12,6 @@ final class DecoderSession {
   private var (wasReused, isSecondAttempt) = (false, false)
   /// Whether the lost decoder ran endlessly.
   private var wasEndless = false
-  /// How many of the kept bytes count toward the pool's limit.
-  private var remembered = 0
   /// Previews that were requested and not received yet.
   private var previews = 0
   /// Whether there was a pause since the last check for a reply.
@@ -22,7 +20,6 @@ final class DecoderSession {
   init(_ pool: DecoderPool) { self.pool = pool }
 
   deinit {
-    releaseRetained()
     guard let process else { return }
     if isReplyPending {
       pool.discard(process)
@@ -153,37 +150,7 @@ final class DecoderSession {
   func shouldRestart(after error: CodecError) -> Bool {
     guard case .crashed = error, wasReused, !isSecondAttempt else { return false }
     isSecondAttempt = true
-    releaseRetained()
     return true
-  }
-
-  /// Whether the image could start again if its decoder were lost now.
-  var canRestart: Bool { !isSecondAttempt && (process?.imageCount ?? .max) > 1 }
-
-  /// Switches to a fresh decoder before anything has failed.
-  func switchDecoder() {
-    releaseDecoder(isImageDiscarded: false)
-    isSecondAttempt = true
-    releaseRetained()
-  }
-
-  /// - Parameter count: how many bytes of the image have arrived so far.
-  /// - Returns: whether they may be kept for a second decoder.
-  func reserveRetained(_ count: Int) -> Bool {
-    let more = max(0, count - Self.rememberedFreely) - remembered
-    guard more > 0 else { return true }
-    guard pool.reserveRetained(more) else { return false }
-    remembered += more
-    return true
-  }
-
-  private static let rememberedFreely = 256 << 10
-
-  /// Releases the bytes kept for a second decoder: it has started, or will not be needed.
-  func releaseRetained() {
-    guard remembered > 0 else { return }
-    _ = pool.reserveRetained(-remembered)
-    remembered = 0
   }
 
   /// Ends the decoder because of a protocol violation.
@@ -192,11 +159,6 @@ final class DecoderSession {
   /// Finishes the image and returns its decoder to the pool.
   /// - Parameter isImageDiscarded: whether the decoder has already discarded the image.
   func finish(isImageDiscarded: Bool) {
-    releaseRetained()
-    releaseDecoder(isImageDiscarded: isImageDiscarded)
-  }
-
-  private func releaseDecoder(isImageDiscarded: Bool) {
     guard let process else { return }
     self.process = nil
     release(process, isClean: isImageDiscarded)

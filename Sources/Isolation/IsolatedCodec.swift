@@ -32,9 +32,6 @@ package struct IsolatedCodec: Sendable {
     package var replyTimeout = Duration.seconds(5)
     /// A process is replaced after this many images.
     package var imagesPerProcess = 100
-    /// The most bytes of all images together that are kept for a second decoder, not counting the first 256 KiB of
-    /// each image.
-    package var maxRetainedBytes = 32 << 20
     /// How many idle processes are kept for the next images.
     package var maxIdle = 16
 

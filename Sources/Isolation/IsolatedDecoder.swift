@@ -24,9 +24,6 @@ final class IsolatedDecoder: ImageDecoder {
   /// The result that arrived in the same reply as the header.
   private var next: Result<DecodeStep, CodecError>?
   private var (preview, wantsPreview) = (Preview?.none, false)
-  /// All bytes that arrived, for a second decoder. Nil if there can be none.
-  private var kept: [[UInt8]]? = []
-  private var keptCount = 0
   /// The first decoder's header, if this is the second decoder.
   private var firstHeader: ImageHeader?
   private(set) var hasMoreToShow = false
@@ -40,24 +37,7 @@ final class IsolatedDecoder: ImageDecoder {
   func append(_ bytes: [UInt8]) {
     guard case .decoding = state else { return }
     if pending.isEmpty { pending = bytes[...] } else { pending += bytes }
-    retain(bytes)
   }
-
-  /// Joins small pieces. Each piece may have a much larger buffer, and the origin determines how many pieces there
-  /// are.
-  private func retain(_ bytes: [UInt8]) {
-    guard var pieces = kept.take() else { return }
-    keptCount += bytes.count
-    if bytes.count >= Self.keptAsItIs {
-      pieces.append(bytes)
-    } else {
-      if pieces.last.map({ $0.count >= Self.keptAsItIs }) ?? true { pieces.append([]) }
-      pieces[pieces.count - 1] += bytes
-    }
-    kept = pieces
-  }
-
-  private static let keptAsItIs = 32 << 10
 
   func finishInput() {
     hasEnded = true
@@ -93,25 +73,21 @@ final class IsolatedDecoder: ImageDecoder {
       case .decoding: return try advance()
       }
     } catch {
-      if let kept, session.shouldRestart(after: error) {
-        restart(with: kept)
-        return .hasMore
+      pending = []
+      if session.shouldRestart(after: error) {
+        restart()
+        return .again
       }
       state = .failed(error)
-      (pending, kept) = ([], nil)
       throw error
     }
   }
 
   func pause() async -> Duration { await session.pause() }
 
-  private func restart(with all: [[UInt8]]) {
-    var joined: [UInt8] = []
-    joined.reserveCapacity(keptCount)
-    for piece in all { joined += piece }
-    pending = joined[...]
-    (hasBegun, hasSentEnd, hasMore, previewRequest) = (false, false, false, .none)
-    (kept, wantsPreview, hasMoreToShow) = (nil, false, false)
+  private func restart() {
+    (hasBegun, hasEnded, hasSentEnd, hasMore) = (false, false, false, false)
+    (previewRequest, wantsPreview, hasMoreToShow) = (.none, false, false)
     (firstHeader, header) = (header, nil)
   }
 
@@ -139,7 +115,6 @@ final class IsolatedDecoder: ImageDecoder {
     else {
       return nil
     }
-    reserveRetainedBytes()
     let isLast = hasEnded && pending.count <= SharedMemory.halfSize
     let piece = pending.prefix(SharedMemory.halfSize)
     pending = pending.dropFirst(piece.count)
@@ -150,20 +125,6 @@ final class IsolatedDecoder: ImageDecoder {
   }
 
   private static let mostHeld = 64 << 10
-
-  /// Keeps the bytes in case a second decoder is needed. If the limit of kept bytes is reached, switches to a fresh
-  /// decoder at once. So no image depends on a decoder that has decoded other images.
-  private func reserveRetainedBytes() {
-    guard let kept else { return }
-    guard session.canRestart else {
-      self.kept = nil
-      session.releaseRetained()
-      return
-    }
-    guard !session.reserveRetained(keptCount) else { return }
-    session.switchDecoder()
-    restart(with: kept)
-  }
 
   private func handle(_ answer: CompleteReply) throws(CodecError) -> DecodeStep {
     let reply = answer.reply
@@ -210,7 +171,7 @@ final class IsolatedDecoder: ImageDecoder {
     }
     session.finish(isImageDiscarded: answer.reply.areInMemory)
     state = .finished(found)
-    (pending, kept) = ([], nil)
+    pending = []
   }
 
   /// Checks that the header is within the limits, and accepts it once. The engine reserves memory for it.

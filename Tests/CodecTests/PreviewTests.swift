@@ -220,7 +220,7 @@ struct PreviewRun {
       if case .finished(let description) = step { result = description }
       switch step {
       case .needsBytes, .finished: return
-      case .hasMore, .header: continue
+      case .hasMore, .header, .again: continue
       }
     }
   }

@@ -74,7 +74,7 @@ struct BackgroundLoadTests {
       ]
       for id in ids { #expect(try await shop.finished(id).image?.variant == .lowData) }
       let engine = shop.engine
-      _ = engine.network.set(false)
+      _ = engine.queue.network.set(false)
       await engine.lowDataReplacer().replaceAll()
       var variants: [SourceVariant?] = []
       for id in ids {
@@ -100,7 +100,7 @@ struct BackgroundLoadTests {
         #expect(try await shop.finished(id).image?.variant == .lowData)
       }
       let engine = shop.engine
-      _ = engine.network.set(false)
+      _ = engine.queue.network.set(false)
       var retry = RetryPolicy()
       retry.initialBackoff = .milliseconds(1)
       let queue = BackgroundQueue { shop.clock.now }
@@ -165,7 +165,7 @@ struct BackgroundLoadTests {
       }
       _ = try await shop.finished(id)
       let engine = shop.engine
-      _ = engine.network.set(false)
+      _ = engine.queue.network.set(false)
       let replacer = engine.lowDataReplacer()
       let (busy, expired) = (
         DeliveryError.refused(to: "b", status: 503, code: nil),

@@ -152,7 +152,7 @@ struct CacheEntryTests {
       shop.clock.advance(by: .seconds(61))
       await shop.engine.refresher.refresh(job)
       #expect(shop.fetcher.requests.map(\.timeout).last == .milliseconds(400))
-      let place = try await shop.engine.origins.admit("http://a.example")
+      let place = try await shop.engine.queue.origins.admit("http://a.example")
       await shop.engine.refresher.refresh(job)
       #expect(shop.fetcher.requests.count == 2, "it was not asked")
       withExtendedLifetime(place) {}

@@ -244,10 +244,10 @@ struct CancellingTests {
       await shop.store.hold()
       async let drained: Void = shop.engine.drain(within: .zero)
       try await until { await shop.store.heldCalls > 0 }
-      #expect(shop.engine.loads.count == 1)
+      #expect(shop.engine.loading.loads.count == 1)
       await shop.store.letGo()
       await drained
-      #expect(shop.engine.loads.count == 0)
+      #expect(shop.engine.loading.loads.count == 0)
       #expect(try await shop.store.job(id)?.phase == .queued)
     }
   }

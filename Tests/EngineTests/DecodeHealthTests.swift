@@ -83,10 +83,10 @@ struct DecodeHealthTests {
       shop.fetcher.answer("http://a.example/", with: .hangs(after: ok))
       let id = try await shop.submit("http://a.example/")
       _ = try await shop.reached(.loading, id)
-      #expect(shop.engine.vitality.stuck(at: shop.clock.now).isEmpty)
+      #expect(shop.engine.upkeep.health.stuck(at: shop.clock.now).isEmpty)
       shop.clock.advance(by: .seconds(301))
       try await Self.until { lines.count("a worker is stuck") == 1 }
-      let stuck = shop.engine.vitality.stuck(at: shop.clock.now)
+      let stuck = shop.engine.upkeep.health.stuck(at: shop.clock.now)
       #expect(stuck.map(\.leader.id) == [id])
       try await Task.sleep(for: .milliseconds(50))
       #expect(lines.count("a worker is stuck") == 1)
@@ -105,11 +105,11 @@ struct DecodeHealthTests {
       let job = try await shop.finished(shop.submit("http://a.example/"))
       shop.clock.advance(by: .seconds(61))
       async let freshening: Void = shop.engine.refresher.refresh(job)
-      try await Self.until { shop.engine.loads.count == 1 }
-      #expect(shop.engine.vitality.stuck(at: shop.clock.now).isEmpty)
+      try await Self.until { shop.engine.loading.loads.count == 1 }
+      #expect(shop.engine.upkeep.health.stuck(at: shop.clock.now).isEmpty)
       shop.clock.advance(by: .seconds(301))
-      #expect(shop.engine.vitality.stuck(at: shop.clock.now).count == 1)
-      shop.engine.loads.stop()
+      #expect(shop.engine.upkeep.health.stuck(at: shop.clock.now).count == 1)
+      shop.engine.loading.loads.stop()
       await freshening
     }
   }

@@ -103,6 +103,28 @@ struct DecodeMemoryTests {
     }
   }
 
+  @Test("an image whose decoder lost its bytes is decoded again from all of them")
+  func again() async throws {
+    let goesOn = Latch()
+    try await Workshop.open { shop in
+      shop.codec.losesBytes(true)
+      let rest = Array(" and more".utf8)
+      shop.fetcher.answer(
+        "http://a.example/", with: .waits(after: ok, { await goesOn.wait() }, then: rest))
+      shop.fetcher.answer("http://b.example/", with: .pieces([ok], total: ok.count))
+      let parts = try await shop.submit("http://a.example/")
+      try await loads(shop, after: 1)
+      goesOn.open()
+      let whole = try await shop.submit("http://b.example/")
+      for (id, bytes) in [(parts, ok + rest), (whole, ok)] {
+        let job = try await shop.finished(id)
+        #expect(job.phase == .success && job.image?.digest == MemoryImageStore.digest(of: bytes))
+        #expect(shop.codec.decoded.contains(bytes))
+      }
+      #expect(shop.codec.begun == 2)
+    }
+  }
+
   @Test("memory of an image that is downloading is released for one that needs more than is free")
   func givenBack() async throws {
     let goesOn = Latch()
@@ -117,7 +139,7 @@ struct DecodeMemoryTests {
       shop.codec.needs(memory: 3000)
       shop.fetcher.answer("http://b.example/", with: .pieces([ok], total: ok.count))
       let large = try await shop.submit("http://b.example/")
-      while shop.engine.loader.urls.ingest.memory.waiting < 1 { await Task.yield() }
+      while shop.engine.loading.loader.urls.ingest.memory.waiting < 1 { await Task.yield() }
       goesOn.open()
       #expect(try await shop.finished(large).phase == .success)
       let job = try await shop.finished(slow)
@@ -146,7 +168,7 @@ struct DecodeMemoryTests {
   func lateHeader() async throws {
     let goesOn = Latch()
     try await Workshop.open({ $0.limits.maxMemory = 64 << 20 }) { shop in
-      let memory = shop.engine.loader.urls.ingest.memory
+      let memory = shop.engine.loading.loader.urls.ingest.memory
       var all = await memory.reserve(64 << 20)
       let id = try await Self.begin(shop, goesOn)
       try #require(shop.codec.held == 0)
@@ -163,7 +185,7 @@ struct DecodeMemoryTests {
   func lateShare() async throws {
     let goesOn = Latch()
     try await Workshop.open({ $0.limits.maxMemory = 64 << 20 }) { shop in
-      let memory = shop.engine.loader.urls.ingest.memory
+      let memory = shop.engine.loading.loader.urls.ingest.memory
       let id = try await Self.begin(shop, goesOn)
       #expect(shop.codec.held == Self.start.count)
       #expect(memory.reserveNow(64 << 20) == nil, "some of it is in use")
@@ -179,7 +201,7 @@ struct DecodeMemoryTests {
   @Test("images with late headers hold no memory while they wait, so that they can't deadlock")
   func lateHeaders() async throws {
     try await Workshop.open({ $0.limits.maxMemory = 64 << 20 }) { shop in
-      let memory = shop.engine.loader.urls.ingest.memory
+      let memory = shop.engine.loading.loader.urls.ingest.memory
       // The rest is enough for their bytes, but not for what their headers ask for.
       var most = await memory.reserve(8 << 20)
       let (start, rest) = (Self.start, Self.rest)

@@ -30,8 +30,8 @@ struct DispatcherTests {
   @Test("an origin whose pause ends during a claim gets its job right after it")
   func pauseEnds() async throws {
     let clock = Clock()
-    let signal = DispatcherSignal()
-    let origins = OriginLimits(OriginRules(), clock: { clock.now }) { signal.wake() }
+    let room = RoomSignal()
+    let origins = OriginLimits(OriginRules(), clock: { clock.now }) { room.send() }
     let job = Self.queued("http://gone.example/")
     for _ in 0..<5 { try origins.enter("http://gone.example")?.record(.unreached) }
     #expect(origins.paused == 1)
@@ -52,7 +52,7 @@ struct DispatcherTests {
       gate: QueueGate(patience: .zero),
       storage: StorageState(
         images: MemoryImageStore(), records: store,
-        log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }), signal: signal,
+        log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }), room: room,
       now: { Self.moment }, log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     clock.begin(.seconds(6))
     let (works, handed) = AsyncStream.makeStream(of: Dispatcher.Work.self)
@@ -67,8 +67,8 @@ struct DispatcherTests {
 
   @Test("a silent origin with many jobs leaves workers for other origins")
   func reserve() async throws {
-    let signal = DispatcherSignal()
-    let origins = OriginLimits(OriginRules()) { signal.wake() }
+    let room = RoomSignal()
+    let origins = OriginLimits(OriginRules()) { room.send() }
     let store = MemoryJobStore()
     let silent = (0..<20).map { Self.queued("http://silent.example/\($0)") }
     #expect(try await store.submit(silent, key: nil, capacity: 100) == .accepted)
@@ -83,7 +83,7 @@ struct DispatcherTests {
       gate: QueueGate(patience: .zero),
       storage: StorageState(
         images: MemoryImageStore(), records: store,
-        log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }), signal: signal,
+        log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }), room: room,
       now: { Self.moment },
       log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     let taken = AsyncStream<Dispatcher.Work>.makeStream()
@@ -108,8 +108,8 @@ struct DispatcherTests {
 
   @Test("an empty queue is checked again after a time if the store can lose answers")
   func untold() async throws {
-    let signal = DispatcherSignal()
-    let origins = OriginLimits(OriginRules()) { signal.wake() }
+    let room = RoomSignal()
+    let origins = OriginLimits(OriginRules()) { room.send() }
     let store = MemoryJobStore()
     let log = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
     let lease = Lease(
@@ -121,7 +121,7 @@ struct DispatcherTests {
       gate: QueueGate(patience: .zero),
       storage: StorageState(
         images: MemoryImageStore(), records: store,
-        log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }), signal: signal,
+        log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }), room: room,
       patience: .milliseconds(5),
       now: { Self.moment }, log: log)
     let (works, handed) = AsyncStream.makeStream(of: Dispatcher.Work.self)

@@ -66,7 +66,8 @@ struct DroppedOriginalTests {
     let job = try await shop.finished(id)
     let image = try #require(job.image)
     for request in job.submission.variants {
-      let rendition = try #require(shop.engine.variants?.rendition(of: image, as: request))
+      let rendition = try #require(
+        shop.engine.renditions.variants?.rendition(of: image, as: request))
       let opened = try await shop.engine.open(rendition, for: job).bytes
       #expect(
         opened.read(at: 0, count: opened.count)

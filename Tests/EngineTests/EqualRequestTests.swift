@@ -57,11 +57,11 @@ struct EqualRequestTests {
         [NewJob](repeating: NewJob(submission: submission), count: 130), by: Workshop.me,
         key: nil)
       // The second load begins with a job that the first one has no memory for.
-      try await until { shop.engine.loads.count == 2 }
+      try await until { shop.engine.loading.loads.count == 2 }
       // Loads that begin from here on succeed.
       shop.fetcher.answer(url, with: .pieces([ok], total: nil))
       // The job of the second load is cancelled first: queued jobs could join it once there is memory.
-      let waiting = shop.engine.loads.all.sorted { $0.waiterCount < $1.waiterCount }
+      let waiting = shop.engine.loading.loads.all.sorted { $0.waiterCount < $1.waiterCount }
         .flatMap { $0.waiters.map(\.job.id) }
       #expect((90..<110).contains(waiting.count))
       for id in waiting { _ = try await shop.engine.cancel(id, for: Workshop.me) }
@@ -69,7 +69,7 @@ struct EqualRequestTests {
         let job = try await shop.finished(job.id)
         #expect(job.phase == .success, "\(job.phase) \(job.failure.map { "\($0)" } ?? "")")
       }
-      try await until { shop.engine.loads.capacity == WaitingMemory().remainingJobs }
+      try await until { shop.engine.loading.loads.capacity == WaitingMemory().remainingJobs }
     }
   }
 
@@ -234,7 +234,7 @@ struct EqualRequestTests {
         others.append(try await submit(widths, at: priority, shop))
         // The second job waits for two variants.
         let waiting = others.count > 1 ? others.count + 1 : 1
-        try await until { shop.engine.variants?.load.waiting == waiting }
+        try await until { shop.engine.renditions.variants?.load.waiting == waiting }
       }
       for id in others.dropFirst() {
         _ = try await shop.engine.edit(id, for: Workshop.me, priority: .veryHigh, tags: nil)

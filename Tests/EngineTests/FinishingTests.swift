@@ -61,7 +61,7 @@ struct FinishingTests {
       for id in [rendered, delivered] {
         #expect(try await shop.engine.cancel(id, for: Workshop.me).job.phase == .cancelled)
       }
-      try await until { receiver.brokenOff == 1 && shop.engine.loads.isEmpty }
+      try await until { receiver.brokenOff == 1 && shop.engine.loading.loads.isEmpty }
       renderer.hold(false)
     }
   }
@@ -87,7 +87,7 @@ struct FinishingTests {
         }
       }
       renderer.hold(false)
-      try await until { receiver.brokenOff == 1 && shop.engine.loads.isEmpty }
+      try await until { receiver.brokenOff == 1 && shop.engine.loading.loads.isEmpty }
       #expect(await shop.store.leftovers == [])
     }
   }

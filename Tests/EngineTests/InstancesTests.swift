@@ -53,7 +53,7 @@ struct InstancesTests {
 
     /// Waits until nothing is loaded and all workers are idle.
     func expectIdle() async throws {
-      try await until { back.engine.loads.count == 0 }
+      try await until { back.engine.loading.loads.count == 0 }
     }
   }
 
@@ -145,7 +145,7 @@ struct InstancesTests {
       }
       pair.back.codec.hangs(false)
       try await until { receiver.begun == 2 }
-      let snapshots = pair.back.engine.snapshots
+      let snapshots = pair.back.engine.events.snapshots
       for id in ids {
         #expect(snapshots.peek(id)?.job.phase == .loading && snapshots.isPinned(id))
       }
@@ -184,7 +184,7 @@ struct InstancesTests {
         let read = try await pair.front.engine.job(job.id, for: Workshop.me).job
         #expect(read.tags == ["\(number)"])
       }
-      #expect(pair.back.engine.loads.count == 1)
+      #expect(pair.back.engine.loading.loads.count == 1)
     }
   }
 
@@ -310,7 +310,8 @@ struct InstancesTests {
       _ = try await pair.back.engine.job(id, for: Workshop.me)
       pair.front.clock.advance(by: .seconds(61))
       try await until {
-        pair.front.engine.snapshots.peek(id) == nil && pair.back.engine.snapshots.peek(id) == nil
+        pair.front.engine.events.snapshots.peek(id) == nil
+          && pair.back.engine.events.snapshots.peek(id) == nil
       }
     }
   }
@@ -345,9 +346,9 @@ struct InstancesTests {
       pair.back.fetcher.answer(url, with: .pieces([ok], total: ok.count))
       let job = try await pair.front.finished(pair.front.submit(url))
       _ = try await pair.back.engine.openImage(#require(job.image).digest)
-      #expect(pair.back.engine.cache.memory.bytes == ok.count)
+      #expect(pair.back.engine.caching.responses.memory.bytes == ok.count)
       _ = try await pair.front.engine.deleteFromCache(nil)
-      try await until { pair.back.engine.cache.memory.bytes == 0 }
+      try await until { pair.back.engine.caching.responses.memory.bytes == 0 }
       try await pair.front.engine.setConstrained(true)
       try await until { pair.back.engine.isConstrained }
       try await pair.back.engine.setConstrained(false)
@@ -366,9 +367,9 @@ struct InstancesTests {
       store.publish(.lost, from: .none)
       var tags: [String]?
       try await until {
-        tags = pair.front.engine.snapshots.peek(job.id)?.job.tags
+        tags = pair.front.engine.events.snapshots.peek(job.id)?.job.tags
         return tags == ["unheard"]
-          && pair.back.engine.snapshots.peek(job.id)?.job.tags == tags
+          && pair.back.engine.events.snapshots.peek(job.id)?.job.tags == tags
       }
       withExtendedLifetime(subscription) {}
     }
@@ -409,7 +410,7 @@ struct InstancesTests {
   func horizon() async throws {
     try await Pair.open({ $0.lease = .seconds(3_600) }) { pair in
       let (store, clock) = (pair.front.store, pair.front.clock)
-      let subscribers = pair.front.engine.snapshots.subscribers
+      let subscribers = pair.front.engine.events.snapshots.subscribers
       let start = clock.now
       try await until { subscribers.horizon(at: start + .seconds(9)) == start }
       clock.advance(by: .seconds(100))
@@ -455,12 +456,12 @@ struct InstancesTests {
   @Test("an instance that lost its lease registers once and receives events again")
   func leaseLost() async throws {
     try await Pair.open { pair in
-      let first = pair.back.engine.lease.instance
+      let first = pair.back.engine.sharing.lease.instance
       await pair.front.store.loseInstances()
       pair.back.fetcher.answer(url, with: .pieces([ok], total: ok.count))
       // The claim fails because the lease is lost.
       #expect(try await pair.front.finished(pair.back.submit(url)).phase == .success)
-      #expect(pair.back.engine.lease.instance.number > first.number)
+      #expect(pair.back.engine.sharing.lease.instance.number > first.number)
       let job = try await pair.loading("http://b.example/")
       _ = try await pair.front.engine.cancel(job.id, for: Workshop.me)
       try await pair.expectIdle()

@@ -16,7 +16,7 @@ struct LostAnswerTests {
       let new = NewJob(submission: Submission(source: .url(SourceURL(url)!, lowData: nil)))
       let key = IdempotencyKey(
         owner: Workshop.me.owner, key: "k", fingerprint: MemoryImageStore.digest(of: ok))
-      try await until { shop.engine.dispatcher.isEmpty }
+      try await until { shop.engine.queue.dispatcher.isEmpty }
       await shop.store.fail(with: [failure], of: .submitAnswer)
       await #expect(throws: JobsError.store(failure)) {
         try await shop.engine.submit([new], by: Workshop.me, key: key)

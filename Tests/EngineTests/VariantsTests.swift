@@ -113,7 +113,7 @@ struct VariantsTests {
       }
       // A cancelled request does not affect the decode of the others.
       let left = studio.request(try studio.rendition { $0.width = 5 })
-      try await Self.eventually { studio.engine.variants?.load.waiting == 4 }
+      try await Self.eventually { studio.engine.renditions.variants?.load.waiting == 4 }
       left.cancel()
       #expect(await left.value == .failure(.abandoned))
       #expect(studio.renderer.begun == 1)
@@ -138,7 +138,7 @@ struct VariantsTests {
       for width in 2...4 {
         requests.append(studio.request(try studio.rendition { $0.width = width }))
       }
-      try await Self.eventually { studio.engine.variants?.load.waiting == 3 }
+      try await Self.eventually { studio.engine.renditions.variants?.load.waiting == 3 }
       studio.renderer.hold(false)
       for request in requests { #expect((try? await request.value.get()) != nil) }
       #expect(studio.renderer.begun == 3)
@@ -203,7 +203,7 @@ struct VariantsTests {
             try studio.rendition { ($0.width, $0.format) = (width, .avif) }, at: priority))
         if width < 3 { try await Self.eventually { studio.renderer.begun == width } }
       }
-      try await Self.eventually { studio.engine.variants?.load.waiting == 3 }
+      try await Self.eventually { studio.engine.renditions.variants?.load.waiting == 3 }
       let refused = try studio.rendition { ($0.width, $0.format) = (6, .avif) }
       #expect(await studio.request(refused).value == .failure(.renderingsFull))
       studio.renderer.hold(false)
@@ -229,7 +229,7 @@ struct VariantsTests {
             ? studio.request(rendition, at: .veryHigh)
             : studio.request(rendition, by: Owner("another owner")))
         try await Self.eventually {
-          studio.renderer.begun == 1 && studio.engine.variants?.load.waiting == width - 1
+          studio.renderer.begun == 1 && studio.engine.renditions.variants?.load.waiting == width - 1
         }
       }
       studio.renderer.hold(false)
@@ -253,7 +253,7 @@ struct VariantsTests {
       var requests = [try ask(1, by: "a")]
       try await Self.eventually { studio.renderer.begun == 1 }
       for width in 2...5 { requests.append(try ask(width, by: "a")) }
-      try await Self.eventually { studio.engine.variants?.load.waiting == 4 }
+      try await Self.eventually { studio.engine.renditions.variants?.load.waiting == 4 }
       let refused = try ask(6, by: "b")
       #expect(await refused.value == .failure(.renderingsFull))
       // The next free slot is for the other owner.
@@ -263,7 +263,7 @@ struct VariantsTests {
       let again = try ask(5, by: "a")
       try await Task.sleep(for: .milliseconds(20))
       requests.append(try ask(6, by: "b"))
-      try await Self.eventually { studio.engine.variants?.load.waiting == 4 }
+      try await Self.eventually { studio.engine.renditions.variants?.load.waiting == 4 }
       studio.renderer.hold(false)
       for request in requests { #expect((try? await request.value.get()) != nil) }
       #expect(await again.value == .failure(.renderingsFull))

@@ -161,7 +161,7 @@ struct ViewsTests {
       }
       try await until { shop.fetcher.requests.count == 1 }
       let id = try await shop.engine.view(new(), atMost: .zero).job.id
-      try await until { shop.engine.views.viewers(of: id) == 3 }
+      try await until { shop.engine.caching.views.viewers(of: id) == 3 }
       for other in viewers.dropLast() {
         other.cancel()
         _ = await other.result

@@ -28,6 +28,7 @@ package struct Decoding: Equatable, Sendable {
         switch try timed(decoder) {
         case .header(let header): headers.append(header)
         case .hasMore: break
+        case .again: (rest, hasEnded) = (bytes[...], false)
         case .finished(let description):
           result = .success(description)
           variants = decoder.variants

@@ -12,6 +12,7 @@ package final class FakeCodec: ImageCodec {
     let crashes = Atomic(false)
     let hangs = Atomic(false)
     let isElsewhere = Atomic(false)
+    let losesBytes = Atomic(false)
     let memory = Atomic(1000)
     let headerAt = Atomic(2)
     let held = Atomic(0)
@@ -47,6 +48,11 @@ package final class FakeCodec: ImageCodec {
     state.isElsewhere.store(isElsewhere, ordering: .relaxed)
   }
 
+  /// Sets whether each decoder loses its bytes once, after the header.
+  package func losesBytes(_ losesBytes: Bool) {
+    state.losesBytes.store(losesBytes, ordering: .relaxed)
+  }
+
   package func makeDecoder(limits: DecodeLimits, variants: [VariantRequest]) -> any ImageDecoder {
     decoders.add(1, ordering: .relaxed)
     return Decoder(limits: limits, state)
@@ -58,6 +64,7 @@ package final class FakeCodec: ImageCodec {
     private var bytes: [UInt8] = []
     private var isEnded = false
     private var hasHeader = false
+    private var hasLostBytes = false
     private var (looks, pauses) = (0, 0)
 
     init(limits: DecodeLimits, _ state: State) { (self.limits, self.state) = (limits, state) }
@@ -99,6 +106,11 @@ package final class FakeCodec: ImageCodec {
         let memory = state.memory.load(ordering: .relaxed)
         return .header(
           ImageHeader(format: .png, width: 10, height: 10, decodingMemory: memory))
+      }
+      if state.losesBytes.load(ordering: .relaxed), !hasLostBytes {
+        state.held.subtract(bytes.count, ordering: .relaxed)
+        (bytes, isEnded, hasLostBytes) = ([], false, true)
+        return .again
       }
       guard isEnded else { return .needsBytes }
       if state.isElsewhere.load(ordering: .relaxed), looks < 5 {

@@ -45,7 +45,7 @@ final class DecodedRendering: Rendering {
         throw otherImageError
       }
       return plan.results
-    case .hasMore, .needsBytes: return nil
+    case .hasMore, .needsBytes, .again: return nil
     }
   }
 

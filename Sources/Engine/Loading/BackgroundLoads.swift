@@ -2,6 +2,7 @@ internal import DequeModule
 internal import Jobs
 internal import Logging
 internal import Synchronization
+internal import Waiting
 
 /// The queue of background loads, which have no waiting jobs: stale responses to refresh, and regular images that replace low-data ones.
 ///
@@ -29,21 +30,15 @@ final class BackgroundQueue: Sendable {
     var running = SharedCapacity<Owner>()
   }
 
-  /// Yields when a stored response may be refreshed (RFC 5861 section 3): see ``nextStale()``.
-  let stale: AsyncStream<Void>
-  /// Yields when low-data images may be replaced.
-  let lowData: AsyncStream<Void>
-  private let freshening: AsyncStream<Void>.Continuation
-  private let replacing: AsyncStream<Void>.Continuation
+  /// Sent when a stored response may be refreshed (RFC 5861 section 3): see ``nextStale()``.
+  let stale = Signal()
+  /// Sent when low-data images may be replaced.
+  let lowData = Signal()
   private let state = Mutex(State())
   private let replacesAll = Atomic(false)
   private let now: WallClock
 
-  init(now: @escaping WallClock) {
-    self.now = now
-    (stale, freshening) = AsyncStream.makeStream(bufferingPolicy: .bufferingNewest(1))
-    (lowData, replacing) = AsyncStream.makeStream(bufferingPolicy: .bufferingNewest(1))
-  }
+  init(now: @escaping WallClock) { self.now = now }
 
   /// Adds a refresh of a job's stored response, unless the owner has one that waits or runs.
   func addRefresh(of job: Job) {
@@ -57,7 +52,7 @@ final class BackgroundQueue: Sendable {
       if state.waiting[owner] == nil { state.turns.append(owner) }
       state.waiting[owner, default: []].append(job)
     }
-    freshening.yield()
+    stale.send()
   }
 
   /// Starts the next refresh, which ``endRefresh(of:)`` ends.
@@ -86,12 +81,12 @@ final class BackgroundQueue: Sendable {
   /// Starts a pass over all jobs with a low-data image. Calls before it starts lead to one pass.
   func replaceLowData() {
     replacesAll.store(true, ordering: .relaxed)
-    replacing.yield()
+    lowData.send()
   }
 
   func stop() {
-    freshening.finish()
-    replacing.finish()
+    stale.finish()
+    lowData.finish()
   }
 
   /// Ends a refresh, successful or not.
@@ -102,11 +97,11 @@ final class BackgroundQueue: Sendable {
       state.running.release(1, of: job.owner)
       state.running.recordDemand(of: job.owner, at: moment)
     }
-    freshening.yield()
+    stale.send()
   }
 
   /// Starts a pass over the jobs whose replacement failed and is due for a retry.
-  func replaceLeft() { replacing.yield() }
+  func replaceLeft() { lowData.send() }
 
   /// Returns and resets whether a pass over all jobs is due.
   func takeFullPass() -> Bool { replacesAll.exchange(false, ordering: .relaxed) }
@@ -122,7 +117,7 @@ struct BackgroundWorker: Sendable {
   func run() async {
     await withDiscardingTaskGroup { group in
       group.addTask { await replacer.run(for: queue) }
-      for await _ in queue.stale {
+      for await _ in queue.stale.arrivals {
         while let job = queue.nextStale() {
           group.addTask {
             await refresher.refresh(job)

@@ -2,6 +2,117 @@ internal import Jobs
 internal import Logging
 internal import Waiting
 
+// The end of a load.
+extension Loader {
+  /// Requeues the jobs that still have time. Their next transfer resumes after the received bytes.
+  /// - Returns: whether the transfer was stopped for a fallback.
+  @discardableResult
+  func requeueJobsWithTimeLeft(_ load: Load, _ permits: OriginPermits) async -> Bool {
+    guard let patient = load.removeJobsWithTimeLeft() else { return false }
+    permits.release()
+    await completer.complete(patient, of: load) { _ in .requeue }
+    return true
+  }
+
+  /// - Parameter claimsEqual: whether the jobs that wait for this load at other instances end with it.
+  func end(
+    _ load: Load, _ permits: OriginPermits, after failure: JobFailure, claimsEqual: Bool
+  ) async {
+    let waiters = await close(load, permits)
+    // A load that is cancelled while jobs wait for it: the service stops.
+    let isStopped = failure == .fetch(.cancelled)
+    await completer.complete(
+      waiters, of: load, releasing: load.reservation, claimsEqual: claimsEqual && !isStopped
+    ) { _ in isStopped ? .requeue : .failure(failure) }
+  }
+
+  func end(_ load: Load, _ permits: OriginPermits, with loaded: LoadedImage) async {
+    let waiters = await close(load, permits)
+    let end = await LoadEnd.make(of: loaded, for: load, by: finisher.renderer)
+    let unfinished = await completer.complete(
+      waiters, of: load, entry: loaded.entry, image: end.bundle?.embedded ?? loaded.embedded,
+      releasing: load.reservation, claimsEqual: !loaded.replacesTimeout && load.request != nil
+    ) { end.ending(of: $0.job) }
+    finisher.begin(unfinished, after: load)
+  }
+
+  /// Lets no job join any more. A job that is being moved from the queue shares the load's end, even a failure: otherwise
+  /// it would ask the origin again immediately.
+  /// - Returns: the jobs to end.
+  private func close(_ load: Load, _ permits: OriginPermits) async -> [Load.Waiter] {
+    permits.release()
+    await load.coalesced()
+    let waiters = loads.seal(load)
+    await completer.completeEarlyEnds(of: load)
+    return waiters
+  }
+}
+
+/// Decides what each job gets when its load ends: the image, the image with the leader's variants, or a pending result.
+struct LoadEnd {
+  private let loaded: LoadedImage
+  /// The variants that the leading job wants.
+  private let recipes: [VariantRequest]
+  private let rendered: [RenderedVariant]?
+  /// The leader's variants, which replace the image; nil if the jobs keep the image.
+  private(set) var bundle: KeptBundle?
+  private var bundleFailure: JobFailure?
+
+  private init(_ loaded: LoadedImage, _ recipes: [VariantRequest], _ rendered: [RenderedVariant]?) {
+    (self.loaded, self.recipes, self.rendered) = (loaded, recipes, rendered)
+  }
+
+  /// Stores the variants that the load's decode made for its leader. Not an `async` initializer, which would change threads.
+  static func make(
+    of loaded: LoadedImage, for load: Load, by renderer: JobRenderer
+  ) async -> LoadEnd {
+    let leader = load.leader
+    let areMade = !loaded.variants.isEmpty
+    if areMade { load.stages?.begin(.variants) }
+    let rendered = await renderer.variants(of: loaded, for: leader)
+    if areMade { load.stages?.end(.variants) }
+    var end = LoadEnd(loaded, leader.submission.recipes, rendered)
+    guard load.dropsOriginal, let rendered else { return end }
+    do throws(JobFailure) {
+      end.bundle = try await renderer.staging.keepBundle(
+        of: rendered, as: load.reserving, for: leader.id)
+    } catch {
+      end.bundleFailure = error
+    }
+    return end
+  }
+
+  /// Whether the job stores the bundle of variants instead of the image.
+  func isBundled(_ job: Job) -> Bool {
+    rendered != nil && job.submission.dropsOriginal && job.submission.recipes == recipes
+      // Deliveries of the image itself must happen before the bundle replaces it.
+      && job.submission.deliveries.allSatisfy { $0.variant != nil }
+  }
+
+  func ending(of job: Job) -> JobCompleter.Ending {
+    let wanted = job.submission
+    // The stored response replaced an error of the origin. A job that requires another digest fails with that error.
+    if let error = loaded.replaced, let expected = wanted.integrity,
+      expected != loaded.image.digest
+    {
+      return .failure(.fetch(error))
+    }
+    var image = loaded.image.seen(as: job.target)
+    if wanted.wantsImageOnly { return .success(image, loaded.cache) }
+    if isBundled(job) || (!wanted.dropsOriginal && wanted.recipes == recipes), let rendered {
+      image = image.with(rendered, for: wanted)
+      if wanted.dropsOriginal {
+        guard let bundle else { return .failure(bundleFailure ?? .internal) }
+        image.bundle = bundle.bundle
+      }
+      if wanted.deliveries.isEmpty { return .success(image, loaded.cache) }
+    }
+    // The image was not stored, because the leader's variants were enough. This job joined later and needs the image.
+    guard loaded.isAvailable || image.bundle != nil else { return .requeue }
+    return .pending(PendingResult(image, loaded.cache))
+  }
+}
+
 /// Ends work on jobs: first in the store, and once that is durable, for the clients that wait for them.
 struct JobCompleter: Sendable {
   let writer: CompletionWriter
@@ -30,14 +141,6 @@ struct JobCompleter: Sendable {
     case reload
   }
 
-  /// The jobs that have not ended yet.
-  struct Left {
-    /// Jobs that waited for the load at other instances: the caller ends them in the same way.
-    var claimedEqual: [Load.Waiter] = []
-    /// Jobs with a pending result, in their stored state. Their claims continue.
-    var unfinished: [Load.Waiter] = []
-  }
-
   /// The values that all jobs of one transaction share.
   struct Common {
     /// Nil if the progress was stored earlier.
@@ -62,31 +165,34 @@ struct JobCompleter: Sendable {
   ///   - entry: a response to store in the cache, in the first transaction.
   ///   - image: an image to store in the job store.
   ///   - releasing: the reservation of an image in the image store. The last transaction releases it.
-  ///   - claimsEqual: whether to claim the jobs that wait for this load at other instances.
+  ///   - claimsEqual: whether the jobs that wait for this load at other instances end in the same way.
+  /// - Returns: jobs with a pending result, in their stored state. Their claims continue.
   @discardableResult
   func complete(
     _ waiters: [Load.Waiter], of load: Load, entry: CacheEntry? = nil,
     image: EmbeddedImage? = nil, releasing: JobID? = nil, claimsEqual: Bool = false,
     _ ending: (Load.Waiter) -> Ending
-  ) async -> Left {
-    guard !waiters.isEmpty || entry != nil || releasing != nil else { return Left() }
-    bytes.add(load.charge(waiters), at: outcomes.now())
+  ) async -> [Load.Waiter] {
+    guard !waiters.isEmpty || entry != nil || releasing != nil else { return [] }
     let common = Common(progress: load.tracker.progress, moment: outcomes.now())
-    var rest = waiters[...]
-    var entry = entry
-    var left = Left()
-    var claimedEqual: [ClaimedJob] = []
+    bytes.add(load.charge(waiters), at: common.moment)
+    var (rest, entry, claimsEqual) = (waiters[...], entry, claimsEqual)
+    var unfinished: [Load.Waiter] = []
     repeat {
       let some = rest.prefix(Self.batch)
       rest = rest.dropFirst(Self.batch)
-      claimedEqual += await complete(
-        Array(some), entry: entry, image: image, releasing: rest.isEmpty ? releasing : nil,
-        claimsEqual: claimsEqual && rest.isEmpty && !loads.isStopping, common, load.stages,
-        &left.unfinished, ending)
+      let isLast = rest.isEmpty
+      let claimed = await complete(
+        Array(some), entry: entry, image: image, releasing: isLast ? releasing : nil,
+        claimsEqual: claimsEqual && isLast && !loads.isStopping, common, load.stages, &unfinished,
+        ending)
       entry = nil
+      guard isLast, claimsEqual else { continue }
+      claimsEqual = false
+      rest = loads.register(claimed, with: load)[...]
+      bytes.add(load.charge(Array(rest)), at: common.moment)
     } while !rest.isEmpty
-    left.claimedEqual = loads.register(claimedEqual, with: load)
-    return left
+    return unfinished
   }
 
   /// Stores the end of the stages after a load.

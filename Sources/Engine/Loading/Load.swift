@@ -131,12 +131,12 @@ final class Load: JobCarrier {
   /// Opens when the load has ended, and all jobs that waited for it have ended too.
   let end = Latch()
   private let allCoalesced = Latch()
-  private let state = Mutex(State())
+  private let state: Mutex<State>
 
   init(
     for leader: Job, request: Fingerprint?, holder: JobID, since: Timestamp,
-    lane: any ComputeLane, isBackground: Bool = false, progress: LoadProgress = LoadProgress(),
-    stages: LoadStages? = nil
+    lane: any ComputeLane, isBackground: Bool, predecessor: Load?, progress: LoadProgress,
+    stages: LoadStages?
   ) {
     self.stages = stages
     self.leader = leader
@@ -146,6 +146,7 @@ final class Load: JobCarrier {
     self.lane = lane
     self.isBackground = isBackground
     tracker = ProgressTracker(progress)
+    state = Mutex(State(predecessor: predecessor))
   }
 
   /// Sets the task that carries out the load. Cancels the task if the load was already cancelled.
@@ -156,9 +157,6 @@ final class Load: JobCarrier {
     }
     if isCancelled { task.cancel() }
   }
-
-  /// Sets the load of the same request whose end is being stored.
-  func follow(_ predecessor: Load?) { state.withLock { $0.predecessor = predecessor } }
 
   /// Waits, at most 2 s, until the load before this one has ended: the cache can then answer with its response.
   func awaitPredecessor() async {
@@ -449,5 +447,58 @@ struct JobLimits: Sendable {
     guard let header, header.width * header.height > maxPixels else { return nil }
     return .codec(
       .tooManyPixels(width: header.width, height: header.height, limit: maxPixels))
+  }
+}
+
+/// Makes loads and waiters with the configured limits.
+struct LoadFactory: Sendable {
+  let rules: LoadRules
+  let ids: JobIDSequence
+  let now: WallClock
+
+  /// Returns the waiter for a job that enters a load now.
+  func waiter(_ job: Job, _ claim: Claim) -> Load.Waiter {
+    let job = rules.sharing(job)
+    let limits = JobLimits(of: job, within: rules)
+    return Load.Waiter(
+      job: job, claim: claim, limits: limits, deadline: .now + limits.timeout,
+      priority: job.priority)
+  }
+
+  /// Makes a load for a job.
+  /// - Parameters:
+  ///   - request: the request of other jobs that may join; nil if none may.
+  ///   - predecessor: the load of the same request whose end is being stored.
+  ///   - progress: the progress of an earlier load of the same jobs.
+  func load(
+    for job: Job, request: Fingerprint?, on lane: any ComputeLane, isBackground: Bool = false,
+    following predecessor: Load? = nil, after progress: LoadProgress = LoadProgress()
+  ) -> Load {
+    let moment = now()
+    return Load(
+      for: rules.sharing(job), request: request, holder: ids.next(at: moment), since: moment,
+      lane: lane, isBackground: isBackground, predecessor: predecessor, progress: progress,
+      stages: rules.isTraced ? LoadStages() : nil)
+  }
+}
+
+/// The configured limits of each load.
+struct LoadRules: Sendable {
+  /// The timeout of a whole transfer.
+  var timeout: Duration
+  /// Bytes of one image.
+  var maxBytes: Int
+  /// Pixels of one image.
+  var maxPixels: Int
+  /// Whether jobs of different owners share loads and the cache.
+  var isShared: Bool
+  /// Whether traces record the times of the stages.
+  var isTraced = false
+
+  /// Applies the present setting of `cache.shared`, which may have changed since the job was submitted.
+  func sharing(_ job: Job) -> Job {
+    var job = job
+    job.isApart = !isShared
+    return job
   }
 }

@@ -1,6 +1,145 @@
 internal import Jobs
+internal import Logging
 internal import Synchronization
 internal import Waiting
+
+// Loading: the path of a claimed job from the queue to its end.
+//
+// Input: a claimed job from the `Dispatcher`. Output: its end (an image, a failure or a retry), stored and then published
+// to clients. Five files, in this order:
+//
+// 1. Here: `Worker`, an actor, joins the load of an equal request or starts one, on the thread on which the store answers.
+//    `Coalescer` adds equal jobs from the queue. `Loads` is the set of all loads.
+// 2. `Load` is one transfer with its waiting jobs.
+// 3. `Loader` carries a load from its source to its end. `URLLoader` asks the cache and the origin, `PartialTransfers`
+//    resumes an earlier transfer.
+// 4. `ImageIngest` and `Decode` hash, write and decode each piece of the image as it arrives. `ImageStaging` stores the
+//    image.
+// 5. `JobCompleter` ends all jobs that want only the image, in one transaction. The others continue in `Finisher`.
+//
+// The worker carries a load out on the decode threads, where all that follows runs too.
+
+/// One worker of the pool: carries a claimed job to its end, and then is idle again.
+///
+/// It runs on a lane of the decode threads, which has the priority of the load. The functions that it calls run there too,
+/// so a load changes threads only when it waits for something.
+actor Worker: QueueWorker {
+  nonisolated let unownedExecutor: UnownedSerialExecutor
+  private nonisolated let lane: any WorkerLane
+  private nonisolated let loads: Loads
+  private nonisolated let dispatcher: Dispatcher
+  private let coalescer: Coalescer
+  private let loader: Loader
+  private nonisolated let finisher: Finisher
+
+  init(
+    on lane: any WorkerLane, dispatcher: Dispatcher, loads: Loads, coalescer: Coalescer,
+    loader: Loader
+  ) {
+    finisher = loader.finisher
+    self.lane = lane
+    unownedExecutor = lane.asUnownedSerialExecutor()
+    self.dispatcher = dispatcher
+    self.loads = loads
+    self.coalescer = coalescer
+    self.loader = loader
+  }
+
+  /// Adds the job to a load on the caller's thread, so that its phase is `loading` immediately.
+  nonisolated func start(_ work: Dispatcher.Work) {
+    let waiter = loads.waiter(work.job, work.claim)
+    if work.job.pending != nil {
+      guard finisher.begin([waiter]) else {
+        Task.immediate { await refuse(work.claim) }
+        return
+      }
+      return dispatcher.workerIsIdle(self)
+    }
+    switch loads.enter(waiter, on: lane) {
+    case .joined(let load):
+      loads.show(waiter, in: load)
+      // Moving equal jobs together costs one transaction. Claimed one by one, each would cost a worker and a transaction.
+      guard work.isShared, load.beginCoalescing() else { return dispatcher.workerIsIdle(self) }
+      Task.immediate { await coalesce(into: load) }
+    case .began(let load):
+      // Before the load runs, because it may end immediately.
+      let coalesces = work.isShared && load.beginCoalescing()
+      loads.show(waiter, in: load)
+      let (permits, refusal) = (OriginPermits(work.permit), work.refusal)
+      load.run(as: Task.immediate { await carryOut(load, permits, refusal, coalesces) })
+    case .refused:
+      Task.immediate { await refuse(work.claim) }
+    }
+  }
+
+  private func carryOut(
+    _ load: Load, _ permits: OriginPermits, _ refusal: FetchError?, _ coalesces: Bool
+  ) async {
+    if coalesces {
+      async let coalescing: Void = coalescer.coalesce(into: load)
+      await loader.carryOut(load, permits, refusal: refusal)
+      await coalescing
+    } else {
+      await loader.carryOut(load, permits, refusal: refusal)
+    }
+    dispatcher.workerIsIdle(self)
+  }
+
+  private func coalesce(into load: Load) async {
+    await coalescer.coalesce(into: load)
+    dispatcher.workerIsIdle(self)
+  }
+
+  private func refuse(_ claim: Claim) async {
+    await loader.completer.requeue([claim])
+    dispatcher.workerIsIdle(self)
+  }
+}
+
+/// Moves queued jobs with the same request as a load into it, regardless of their position in the queue.
+struct Coalescer: Sendable {
+  let store: any JobQueue
+  let lease: Lease
+  let loads: Loads
+  let completer: JobCompleter
+  let gate: QueueGate
+  let log: Logger
+
+  /// Ends what ``Load/beginCoalescing()`` started. Jobs that the load refuses return to the queue, and end the move.
+  ///
+  /// - Parameter limit: the most jobs to move.
+  func coalesce(into load: Load, atMost limit: Int = .max) async {
+    defer { load.endCoalescing() }
+    guard let request = load.request else { return }
+    var left = limit
+    do throws(StoreError) {
+      while left > 0, !loads.isStopping, !load.isCancelled {
+        let wanted = min(left, JobCompleter.batch, loads.capacity)
+        guard wanted > 0 else { return }
+        let claimed = try await lease.withLease { instance throws(StoreError) in
+          try await store.claim(equalTo: request, count: wanted, for: instance)
+        }
+        gate.recordDepartures(claimed.lazy.map(\.job))
+        let haveJoined = await join(claimed, load)
+        guard haveJoined, claimed.count == wanted, load.waiterCount < Load.mostWaiters else {
+          return
+        }
+        left -= wanted
+      }
+    } catch {
+      log.error("failed to claim equal jobs", metadata: ["error": "\(error)"])
+    }
+  }
+
+  private func join(_ jobs: [(job: Job, claim: Claim)], _ load: Load) async -> Bool {
+    guard !jobs.isEmpty else { return false }
+    let joined = loads.enter(jobs.map { loads.waiter($0.job, $0.claim) }, load)
+    for waiter in joined { loads.show(waiter, in: load) }
+    let refused = Set(jobs.map(\.claim)).subtracting(joined.map(\.claim))
+    if !refused.isEmpty { await completer.requeue(Array(refused)) }
+    return refused.isEmpty
+  }
+}
 
 /// The work of this process: its loads, found by their request, and the groups of jobs in the stages after a load. Both
 /// are also found by their jobs. A lock guards the state: workers, API calls and events use it from different threads.
@@ -50,13 +189,12 @@ final class Loads: ClaimHolder {
   /// The time limit for storing the ends of cancelled loads. Later ones are repeated after the next start.
   static let grace = Duration.milliseconds(500)
 
-  /// Yields when a load starts.
-  let beginnings: AsyncStream<Void>
+  /// Sent when a load starts.
+  let beginnings = Signal()
   /// Opens when the service stops and the last load has ended.
   let emptied = Latch()
   /// Opens when the service stops and has cancelled all loads.
   let closing = Latch()
-  private let signal: AsyncStream<Void>.Continuation
   private let state = Mutex(State())
   private let factory: LoadFactory
   private let snapshots: JobSnapshots
@@ -64,7 +202,6 @@ final class Loads: ClaimHolder {
 
   init(_ factory: LoadFactory, snapshots: JobSnapshots, metrics: JobMetrics) {
     (self.factory, self.snapshots, self.metrics) = (factory, snapshots, metrics)
-    (beginnings, signal) = AsyncStream.makeStream(bufferingPolicy: .bufferingNewest(1))
   }
 
   /// The configured limits of each load.
@@ -83,8 +220,9 @@ final class Loads: ClaimHolder {
       if let request, let load = state.byRequest[request] {
         if !join([waiter], load, at: moment, &state).isEmpty { return .joined(load) }
       }
-      let load = factory.load(for: waiter.job, request: request, on: lane)
-      if let request { load.follow(state.ending[request]) }
+      let load = factory.load(
+        for: waiter.job, request: request, on: lane,
+        following: request.flatMap { state.ending[$0] })
       _ = load.join([waiter])
       state.all[ObjectIdentifier(load)] = load
       if let request { state.byRequest[request] = load }
@@ -93,7 +231,7 @@ final class Loads: ClaimHolder {
     }
     switch entry {
     case .refused: break
-    case .began: signal.yield()
+    case .began: beginnings.send()
     case .joined: metrics.joined(1)
     }
     return entry
@@ -215,7 +353,7 @@ final class Loads: ClaimHolder {
         _ = stopWork(under: waiter.claim)
       }
     }
-    signal.yield()
+    beginnings.send()
     return true
   }
 
@@ -238,7 +376,7 @@ final class Loads: ClaimHolder {
       return true
     }
     guard begins else { return nil }
-    signal.yield()
+    beginnings.send()
     return load
   }
 
@@ -388,56 +526,4 @@ extension Loads {
 
   /// Publishes the progress of a job's loads, so that it precedes the next event of the job.
   func showProgress(of id: JobID) { for load in loads(of: id) { showProgress(of: load) } }
-}
-
-/// Makes loads and waiters with the configured limits.
-struct LoadFactory: Sendable {
-  let rules: LoadRules
-  let ids: JobIDSequence
-  let now: WallClock
-
-  /// Returns the waiter for a job that enters a load now.
-  func waiter(_ job: Job, _ claim: Claim) -> Load.Waiter {
-    let job = rules.sharing(job)
-    let limits = JobLimits(of: job, within: rules)
-    return Load.Waiter(
-      job: job, claim: claim, limits: limits, deadline: .now + limits.timeout,
-      priority: job.priority)
-  }
-
-  /// Makes a load for a job.
-  /// - Parameters:
-  ///   - request: the request of other jobs that may join; nil if none may.
-  ///   - progress: the progress of an earlier load of the same jobs.
-  func load(
-    for job: Job, request: Fingerprint?, on lane: any ComputeLane, isBackground: Bool = false,
-    after progress: LoadProgress = LoadProgress()
-  ) -> Load {
-    let moment = now()
-    return Load(
-      for: rules.sharing(job), request: request, holder: ids.next(at: moment), since: moment,
-      lane: lane, isBackground: isBackground, progress: progress,
-      stages: rules.isTraced ? LoadStages() : nil)
-  }
-}
-
-/// The configured limits of each load.
-struct LoadRules: Sendable {
-  /// The timeout of a whole transfer.
-  var timeout: Duration
-  /// Bytes of one image.
-  var maxBytes: Int
-  /// Pixels of one image.
-  var maxPixels: Int
-  /// Whether jobs of different owners share loads and the cache.
-  var isShared: Bool
-  /// Whether traces record the times of the stages.
-  var isTraced = false
-
-  /// Applies the present setting of `cache.shared`, which may have changed since the job was submitted.
-  func sharing(_ job: Job) -> Job {
-    var job = job
-    job.isApart = !isShared
-    return job
-  }
 }

@@ -1,6 +1,7 @@
 internal import Jobs
 internal import Logging
 internal import Synchronization
+internal import Waiting
 
 /// Replaces the low-data images of jobs by their regular ones, and repeats the deliveries with them.
 struct LowDataReplacer: Sendable {
@@ -28,7 +29,7 @@ struct LowDataReplacer: Sendable {
       var left = LowDataLeft()
       var tries = 1
       var due: ContinuousClock.Instant?
-      for await _ in queue.lowData {
+      for await _ in queue.lowData.arrivals {
         if let time = due, time <= .now { due = nil }
         left = await replaceAll(queue.takeFullPass() ? nil : left, tries: tries)
         guard let pause = left.pause else {

@@ -1,5 +1,6 @@
 internal import Jobs
 internal import Synchronization
+internal import Waiting
 
 /// The progress of one load. ``ProgressWatch`` publishes it ten times a second, so that the newest state is always
 /// published, even if nothing follows it.
@@ -112,7 +113,7 @@ struct ProgressWatch: Sendable {
   /// Watches until cancelled.
   func run() async {
     await withDiscardingTaskGroup { group in
-      for await _ in loads.beginnings {
+      for await _ in loads.beginnings.arrivals {
         var round = 0
         while !Task.isCancelled, !loads.isEmpty {
           for load in loads.all {
@@ -158,5 +159,42 @@ struct ProgressWatch: Sendable {
         await task.value
       }
     }
+  }
+}
+
+/// The times at which the stages of a load started and ended, for traces of its jobs.
+final class LoadStages: Sendable {
+  private typealias Instant = ContinuousClock.Instant
+
+  private typealias Stage = (name: JobStage.Name, began: Instant, ended: Instant?)
+
+  private let stages: Mutex<[Stage]>
+
+  init() { stages = Mutex([]) }
+
+  private init(_ stages: [Stage]) { self.stages = Mutex(stages) }
+
+  /// A copy of the stages so far, for jobs that continue after the load.
+  func copy() -> LoadStages { LoadStages(stages.withLock { $0 }) }
+
+  func begin(_ name: JobStage.Name) { stages.withLock { $0.append((name, .now, nil)) } }
+
+  func end(_ name: JobStage.Name) {
+    stages.withLock { stages in
+      guard let last = stages.lastIndex(where: { $0.name == name && $0.ended == nil }) else {
+        return
+      }
+      stages[last].ended = .now
+    }
+  }
+
+  /// Returns the stages for the traces of jobs that end now. Stages that have not ended count up to now.
+  /// - Parameter began: the start of storing the jobs' end, which is the last stage.
+  func stages(storedSince began: ContinuousClock.Instant) -> [JobStage] {
+    let now = ContinuousClock.now
+    let last = JobStage(.store, before: now - began, took: now - began)
+    return stages.withLock { stages in
+      stages.map { JobStage($0.name, before: now - $0.began, took: ($0.ended ?? now) - $0.began) }
+    } + [last]
   }
 }

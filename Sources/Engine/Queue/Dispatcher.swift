@@ -81,6 +81,7 @@ final class Dispatcher: Sendable {
   private let positions: QueuePositions
   private let gate: QueueGate
   private let storage: StorageState
+  private let roomSignal: RoomSignal
   /// How long the queue counts as empty without asking the store; nil: until it is signaled.
   private let maxEmptyTime: Duration?
   private let now: WallClock
@@ -90,7 +91,7 @@ final class Dispatcher: Sendable {
 
   init(
     store: any JobQueue, lease: Lease, origins: OriginLimits, positions: QueuePositions,
-    gate: QueueGate, storage: StorageState, signal: DispatcherSignal, patience: Duration? = nil,
+    gate: QueueGate, storage: StorageState, room: RoomSignal, patience: Duration? = nil,
     now: @escaping WallClock, log: Logger
   ) {
     self.store = store
@@ -99,10 +100,10 @@ final class Dispatcher: Sendable {
     self.positions = positions
     self.gate = gate
     self.storage = storage
+    roomSignal = room
     self.maxEmptyTime = patience
     self.now = now
     self.log = log
-    signal.connect(self)
   }
 
   /// Claims jobs for these workers until ``stop()``. Returns once all workers are idle.
@@ -111,6 +112,8 @@ final class Dispatcher: Sendable {
       state.idle = workers
       state.workers = workers.count
     }
+    roomSignal.listen { self.startClaim { _ in true } }
+    defer { roomSignal.endListening() }
     wake()
     await over.wait()
     state.withLock { state in
@@ -149,11 +152,6 @@ final class Dispatcher: Sendable {
       return owner.map { state.ownerRoom(at: moment).hasCapacity(for: $0) } ?? true
     }
     lease.membership.publish(.queued)
-  }
-
-  /// Signals that an origin has room for a request again.
-  func originHasRoom() {
-    startClaim { _ in true }
   }
 
   /// Signals that a worker has finished its job.
@@ -380,15 +378,20 @@ final class Dispatcher: Sendable {
   }
 }
 
-/// Connects ``OriginLimits`` to the dispatcher, which is created later.
-final class DispatcherSignal: Sendable {
-  // A struct around the reference: a closure stored directly in a generic type would be wrapped again at each access.
-  private struct Target { weak var dispatcher: Dispatcher? }
+/// The signal that queued jobs may be claimed which could not be claimed before, because an origin has room or the disk has
+/// free space. The parts that notice this send it; the dispatcher listens while it runs.
+final class RoomSignal: Sendable {
+  // A struct around the closure: one stored directly in a generic type would be wrapped again at each access.
+  private struct Listener { let receive: @Sendable () -> Void }
 
-  private let target = Mutex(Target())
+  private let listener = Mutex<Listener?>(nil)
 
-  /// - Parameter dispatcher: receives the signals from now on.
-  func connect(_ dispatcher: Dispatcher) { target.withLock { $0.dispatcher = dispatcher } }
+  /// Calls the listener on this thread. Does nothing while none listens.
+  func send() { listener.withLock { $0 }?.receive() }
 
-  func wake() { target.withLock { $0.dispatcher }?.originHasRoom() }
+  fileprivate func listen(_ receive: @escaping @Sendable () -> Void) {
+    listener.withLock { $0 = Listener(receive: receive) }
+  }
+
+  fileprivate func endListening() { listener.withLock { $0 = nil } }
 }

@@ -7,23 +7,23 @@ internal import Waiting
 /// two seconds at most, in case an object store does not respond; the job store remembers what is still to be deleted.
 final class CleanupRounds: Sendable {
   private let asked = Mutex<[OneShot<Void>]>([])
-  private let wake = AsyncStream<Void>.makeStream(bufferingPolicy: .bufferingNewest(1))
+  private let wake = Signal()
   private static let maxWait = Duration.seconds(2)
 
   /// Requests a round without waiting for it.
-  func request() { wake.continuation.yield() }
+  func request() { wake.send() }
 
   /// Requests a round. Returns when it is over, or after two seconds.
   func requestAndWait() async {
     let end = OneShot<Void>()
     asked.withLock { $0.append(end) }
-    wake.continuation.yield()
+    wake.send()
     _ = await end.value(before: .now + Self.maxWait)
   }
 
   /// Runs the requested rounds until cancelled.
   func run(_ round: () async -> Void) async {
-    for await _ in wake.stream {
+    for await _ in wake.arrivals {
       let served = asked.withLock { asked in
         defer { asked = [] }
         return asked

@@ -159,6 +159,9 @@ private actor Canary {
         switch try decoder.step() {
         case .finished: return nil
         case .needsBytes: return "the decoder asked for more bytes than the test image has"
+        case .again:
+          decoder.append(picture)
+          decoder.finishInput()
         case .header, .hasMore: break
         }
         _ = await decoder.pause()

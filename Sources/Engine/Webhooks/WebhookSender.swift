@@ -1,6 +1,8 @@
 package import Jobs
 internal import Logging
+internal import Metrics
 internal import Synchronization
+internal import Waiting
 
 /// Timing and limits of webhook messages.
 package struct WebhookRules: Sendable {
@@ -39,26 +41,27 @@ final class WebhookSender: Sendable {
   private let log: Logger
   private let metrics = WebhookMetrics()
   private let state = Mutex(State())
-  private let signal = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
+  private let signal: Signal
   /// Interval for finding messages that other instances left or had no slots for.
   private static let round = Duration.seconds(5)
 
+  /// - Parameter signal: sent when there may be a message to send.
   init(
     store: any WebhookOutbox & InstanceEvents, lease: Lease, client: any WebhookClient,
-    rules: WebhookRules, body: @escaping @Sendable (WebhookMessage) -> [UInt8],
+    rules: WebhookRules, body: @escaping @Sendable (WebhookMessage) -> [UInt8], signal: Signal,
     clock: @escaping WallClock, log: Logger
   ) {
     (self.store, self.lease, self.client, self.rules) = (store, lease, client, rules)
-    (self.body, self.clock, self.log) = (body, clock, log)
+    (self.body, self.signal, self.clock, self.log) = (body, signal, clock, log)
   }
 
   /// Signals that there may be a message to send.
-  func wake() { signal.continuation.yield() }
+  func wake() { signal.send() }
 
   /// Sends messages until cancelled.
   func run() async {
     await withDiscardingTaskGroup { group in
-      var rings = signal.stream.makeAsyncIterator()
+      var rings = signal.arrivals.makeAsyncIterator()
       var look = ClaimRound()
       while !Task.isCancelled {
         look = await self.claimDue(after: look.host)
@@ -252,11 +255,63 @@ extension WebhookSender {
   }
 }
 
-/// Connects the parts that signal new messages to the sender, which is created later.
-final class WebhookSignal: Sendable {
-  private let sender = Mutex<WebhookSender?>(nil)
+/// Checks whether an owner may have more undelivered messages. The answer of the store is reused for five seconds, so
+/// that the jobs of a large batch do not ask the store each.
+final class MessageQuota: Sendable {
+  private struct CachedAnswer {
+    let hasRoom: Bool
+    let moment: ContinuousClock.Instant
+  }
 
-  func connect(_ sender: WebhookSender?) { self.sender.withLock { $0 = sender } }
+  private let store: any WebhookOutbox
+  private let limit: Int
+  private let cachedAnswers = Mutex<[Owner: CachedAnswer]>([:])
+  private static let cacheTime = Duration.seconds(5)
 
-  func wake() { sender.withLock { $0 }?.wake() }
+  /// - Parameter limit: maximum of undelivered messages of one owner.
+  init(store: any WebhookOutbox, limit: Int) { (self.store, self.limit) = (store, limit) }
+
+  func hasRoom(for owner: Owner) async throws(StoreError) -> Bool {
+    let known = cachedAnswers.withLock { looks in
+      looks = looks.filter { .now - $0.value.moment < Self.cacheTime }
+      return looks[owner]
+    }
+    if let known { return known.hasRoom }
+    let hasRoom = try await store.waitingMessages(of: owner, upTo: limit) < limit
+    cachedAnswers.withLock { $0[owner] = CachedAnswer(hasRoom: hasRoom, moment: .now) }
+    return hasRoom
+  }
+}
+
+/// The metrics of webhooks, as `GET /metrics` shows them.
+struct WebhookMetrics: Sendable {
+  private let waiting = Gauge(label: "imagefetch_webhooks_waiting")
+  private let sending = Gauge(label: "imagefetch_webhooks_sending")
+  private let time = Timer(label: "imagefetch_webhook_seconds")
+
+  init() {
+    // Initialized with zero, so that the first message shows as an increase.
+    for outcome in ["delivered", "refused", "unreachable"] { tries(outcome).increment(by: 0) }
+    for state in ["delivered", "failed"] { ended(state).increment(by: 0) }
+  }
+
+  func tried(_ message: WebhookMessage, _ answer: WebhookAnswer) {
+    time.record(duration: answer.time)
+    tries(answer.isDelivered ? "delivered" : answer.status == nil ? "unreachable" : "refused")
+      .increment()
+    if message.nextTry == nil { ended(message.state.rawValue).increment() }
+  }
+
+  func observe(waiting: Int, sending: Int) {
+    self.waiting.record(waiting)
+    self.sending.record(sending)
+  }
+
+  private func tries(_ outcome: String) -> Counter {
+    Counter(label: "imagefetch_webhook_tries_total", dimensions: [("outcome", outcome)])
+  }
+
+  private func ended(_ state: String) -> Counter {
+    Counter(label: "imagefetch_webhooks_ended_total", dimensions: [("state", state)])
+  }
 }

@@ -70,6 +70,9 @@ extension ImageDecoder {
 package enum DecodeStep: Sendable, Equatable {
   /// The decoder needs more bytes or ``ImageDecoder/finishInput()``.
   case needsBytes
+  /// The decoder has lost the bytes, because its process failed. It needs all of them again, from the first one, and
+  /// then ``ImageDecoder/finishInput()``. Returned at most once, and only by a decoder in another process.
+  case again
   /// The header is valid and within the limits. Returned once, before memory for the pixels is allocated.
   case header(ImageHeader)
   /// Bytes are left to decode: call ``ImageDecoder/step()`` again.
