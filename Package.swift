@@ -87,7 +87,7 @@ let package = Package(
     .target(name: "Codec", dependencies: ["CCodecs", "Jobs"], swiftSettings: house),
     .target(
       name: "Isolation",
-      dependencies: ["CIsolation", "CMalloc", "Codec", "Jobs", .log, .metrics],
+      dependencies: ["CIsolation", "CMalloc", "Codec", "Jobs", "Records", .log, .metrics],
       swiftSettings: house),
     .target(
       name: "Store",

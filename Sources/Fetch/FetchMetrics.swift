@@ -5,24 +5,14 @@ internal import Metrics
 final class FetchMetrics: Sendable {
   let bytes = Counter(label: "imagefetch_fetch_bytes_total")
   let openTransfers = Gauge(label: "imagefetch_fetch_open_transfers")
-  private let outcomes: [String: Counter]
-
-  init() {
-    outcomes = Dictionary(
-      uniqueKeysWithValues: Self.names.map { name in
-        (name, Counter(label: "imagefetch_fetch_requests_total", dimensions: [("outcome", name)]))
-      })
-  }
 
   /// Counts a finished fetch.
   /// - Parameter error: Nil if the whole body was read.
-  func count(_ error: FetchError?) { outcomes[Self.name(error)]?.increment() }
-
-  private static let names = ["success", "cancelled"] + codes.map(\.rawValue)
-  private static let codes: [FailureCode] = [
-    .blockedAddress, .dnsFailure, .connectFailure, .tlsFailure, .timeout, .stalled,
-    .tooManyRedirects, .originStatus, .noData, .tooLarge, .truncated, .decodeFailed,
-  ]
+  func count(_ error: FetchError?) {
+    Counter(
+      label: "imagefetch_fetch_requests_total", dimensions: [("outcome", Self.name(error))]
+    ).increment()
+  }
 
   /// The value of the label `outcome`: a failure code, `success` or `cancelled`.
   static func name(_ error: FetchError?) -> String {

@@ -1,4 +1,5 @@
 internal import Jobs
+internal import Records
 
 /// A decoder process's reply to a step.
 struct DecoderReply {
@@ -140,32 +141,9 @@ extension MessageWriter {
   }
 
   private mutating func add(_ error: CodecError) {
-    func add(_ number: UInt8, _ values: Int...) {
-      self.add(number)
-      for value in values { self.add(value) }
-    }
-    switch error {
-    case .unsupportedFormat(let name):
-      add(0)
-      self.add(name) { $0.add($1.prefix(bytes: CodecError.longestDetail)) }
-    case .tooManyPixels(let width, let height, let limit): add(1, width, height, limit)
-    case .dimensionTooLarge(let width, let height, let limit): add(2, width, height, limit)
-    case .tooManyScans(let limit): add(3, limit)
-    case .tooManyFrames(let limit): add(4, limit)
-    case .tooMuchMemory(let bytes, let limit): add(5, bytes, limit)
-    case .cutShort: add(6)
-    case .broken(let format, let detail):
-      add(7)
-      self.add(choice: format)
-      self.add(detail.prefix(bytes: CodecError.longestDetail))
-    case .crashed, .noDecoder: add(8)
-    }
+    // An error has only texts and integers, which JSON can express.
+    add((try? RecordEncoder.encode(error)) ?? [])
   }
-}
-
-extension CodecError {
-  /// The most bytes of a library's message.
-  static let longestDetail = 256
 }
 
 extension MessageReader {
@@ -211,23 +189,15 @@ extension MessageReader {
   }
 
   private mutating func error() throws(MalformedMessage) -> CodecError {
-    switch try byte() {
-    case 0:
-      .unsupportedFormat(
-        name: try optional { (r) throws(MalformedMessage) in
-          try r.text(max: 4 * CodecError.longestDetail)
-        })
-    case 1:
-      .tooManyPixels(width: try integer(), height: try integer(), limit: try integer())
-    case 2:
-      .dimensionTooLarge(width: try integer(), height: try integer(), limit: try integer())
-    case 3: .tooManyScans(limit: try integer())
-    case 4: .tooManyFrames(limit: try integer())
-    case 5: .tooMuchMemory(bytes: try integer(), limit: try integer())
-    case 6: .cutShort
-    case 7:
-      .broken(format: try choice(), detail: try text(max: 4 * CodecError.longestDetail))
-    default: throw MalformedMessage()
+    let record = Array(try text(max: 1024).utf8)
+    // An escape could put other characters into the texts.
+    guard !record.contains(UInt8(ascii: "\\")),
+      let error = try? RecordDecoder.decode(CodecError.self, from: record)
+    else { throw MalformedMessage() }
+    switch error {
+    // Only the service can find out these.
+    case .crashed, .noDecoder: throw MalformedMessage()
+    default: return error
     }
   }
 }

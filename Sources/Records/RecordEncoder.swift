@@ -1,4 +1,4 @@
-// Records: a fast JSON encoder and decoder for the records that the stores save.
+// Records: a fast JSON encoder and decoder for the records that the stores save and the errors of decoder processes.
 //
 // Input and output: `RecordEncoder` turns an `Encodable` value into JSON bytes, `RecordDecoder` turns such bytes into a
 // `Decodable` value.

@@ -1,4 +1,5 @@
 import HTTPTypes
+import Jobs
 import Testing
 
 @testable import API
@@ -12,6 +13,9 @@ struct ProblemPageTests {
     #expect(answer.fields[.contentType] == "text/html; charset=utf-8")
     #expect(answer.text.contains("<h1>\(code.row.title)</h1>"))
     #expect(answer.text.contains("<code>\(code.name)</code>"))
+    for part in code.row.meaning?.split(separator: "`") ?? [] {
+      #expect(answer.text.contains(part))
+    }
     let advice = try #require(answer.text.firstMatch(of: #/What to do</h2>\n<p>(.+)</p>/#)?.1)
     #expect(advice.hasSuffix("."))
     #expect(advice.count > 40)
@@ -28,6 +32,25 @@ struct ProblemPageTests {
     }
     #expect(answer.text.contains("<main>\n<h1>"))
     #expect(await Client().send(.head, path).status == 200)
+  }
+
+  @Test(
+    "a program gets all problems with their advice as JSON", arguments: ["/problems/", "/problems"])
+  func list(path: String) async throws {
+    let answer = await Client().get(path, [.accept: "application/json"])
+    #expect(answer.status == 200)
+    #expect(answer.fields[.contentType] == "application/json")
+    #expect(answer.fields[.vary] == "Accept")
+    for (name, codes) in [
+      ("requests", RequestCode.allCases.map { ProblemCode.request($0) }),
+      ("jobs", FailureCode.allCases.map { ProblemCode.job($0) }),
+    ] {
+      let listed = try #require(answer.json?[name]?.array)
+      #expect(listed.map { $0["code"]?.string } == codes.map(\.name))
+      #expect(listed.map { $0["title"]?.string } == codes.map(\.row.title))
+      #expect(listed.map { $0["advice"]?.string } == codes.map(\.row.advice))
+      #expect(listed.map { $0["type"]?.string } == codes.map(\.type))
+    }
   }
 
   @Test(

@@ -79,8 +79,8 @@ struct DashboardSubmittingTests {
         try await page.browser.type(file, into: "#files")
       }
       try await page.sees("is('cut.jpg', 'failure') && is('README.md', 'failure')")
-      try await page.sees("text(card('cut.jpg')).includes('send an intact copy')")
-      try await page.sees("text(card('README.md')).includes('Send a JPEG, PNG')")
+      try await page.sees("text(card('cut.jpg')).includes('Only an intact copy')")
+      try await page.sees("text(card('README.md')).includes('Use a JPEG, PNG')")
       try await page.sees("cards.every((one) => one.querySelector('[data-do=again]').hidden)")
     }
   }

@@ -337,10 +337,10 @@ static bool lie(const char *what, Reply *reply) {
 static void add_broken(Reply *reply, const char *detail) {
     add_byte(reply, 0);
     add_byte(reply, 4);
-    add_byte(reply, 7);
-    add_byte(reply, 0);
-    add_number(reply, (int64_t)strlen(detail));
-    add(reply, (int)strlen(detail), (const uint8_t *)detail);
+    char error[256];
+    const int count = snprintf(error, sizeof error, "{\"broken\":{\"format\":\"jpeg\",\"detail\":\"%s\"}}", detail);
+    add_number(reply, count);
+    add(reply, count, (const uint8_t *)error);
     add_files(reply, 0, 0, 0);
 }
 

@@ -68,7 +68,8 @@ struct RetryPolicyTests {
       (.storageFull, true), (.internal, true), (.fetch(.cancelled), true), (.notCached, false),
       (.fetch(.connectFailure(host: "a", detail: "")), true),
       (.fetch(.noResponse(host: "a", detail: "")), true),
-      (.fetch(.dnsFailure(host: "a", detail: "")), true),
+      (.fetch(.dnsFailure(host: "a", detail: "")), true), (.fetch(.badHost("a..b")), false),
+      (.codec(.noDecoder), true), (.fetch(.badRedirect(status: 503, location: nil)), false),
     ])
   func retryable(failure: JobFailure, expected: Bool) {
     #expect(failure.isRetryable == expected)

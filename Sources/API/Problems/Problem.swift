@@ -98,16 +98,16 @@ struct FieldError: Equatable, Sendable {
 extension JobFailure {
   /// The `error` member of a failed job.
   func write(to writer: inout JSONWriter) {
-    let (detail, originStatus) = clientDetail
-    let code = ProblemCode.job(self.code)
+    let explanation = explanation
+    let code = ProblemCode.job(explanation.code)
     writer.object { json in
       json.member("type", code.type)
       json.member("title", code.row.title)
-      json.member("detail", detail)
+      json.member("detail", explanation.detail)
       json.member("code", code.name)
-      json.member("retryable", isRetryable)
-      json.member("origin_status", originStatus)
-      if let reason { json.member("reason", reason) }
+      json.member("retryable", explanation.isRetryable)
+      json.member("origin_status", explanation.originStatus)
+      if let reason = explanation.reason { json.member("reason", reason) }
     }
   }
 }

@@ -12,13 +12,26 @@ enum ProblemCode: Hashable, CaseIterable, Sendable {
     /// The default status of the response.
     let status: HTTPResponse.Status
     let title: String
+    /// What happened, with names in backticks; nil if the title is enough.
+    let meaning: String?
     /// What the client or the operator can do. Plain text without `&` and `<`.
     let advice: String
 
-    init(_ status: HTTPResponse.Status, _ title: String, _ advice: String) {
-      self.status = status
-      self.title = title
-      self.advice = advice
+    fileprivate init(_ status: HTTPResponse.Status, _ title: String, _ advice: String) {
+      (self.status, self.title, self.meaning, self.advice) = (status, title, nil, advice)
+    }
+
+    /// A failed job is still a 200. The status is used only for the failures that a request can have too.
+    fileprivate init(_ row: FailureCode.Row) {
+      status =
+        switch row.fault {
+        case .client: .unprocessableContent
+        case .origin: .badGateway
+        case .slowOrigin: .gatewayTimeout
+        case .service: .internalServerError
+        case .fullService: .serviceUnavailable
+        }
+      (title, meaning, advice) = (row.title, row.meaning, row.advice)
     }
   }
 
@@ -43,7 +56,7 @@ enum ProblemCode: Hashable, CaseIterable, Sendable {
   var row: Row {
     switch self {
     case .request(let code): code.row
-    case .job(let code): code.row
+    case .job(let code): Row(code.row)
     }
   }
 

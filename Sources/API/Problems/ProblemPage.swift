@@ -12,6 +12,7 @@ extension ProblemCode {
       <p><code>\(name)</code></p>
       <h1>\(row.title)</h1>
       <p>\(kind) The <code>detail</code> says what happened in this case.</p>
+      \(meaning)
       \(advice)
       """)
   }
@@ -23,6 +24,12 @@ extension ProblemCode {
     }
   }
 
+  private var meaning: String {
+    let parts = row.meaning?.split(separator: "`", omittingEmptySubsequences: false) ?? []
+    let marked = parts.enumerated().map { $0.isMultiple(of: 2) ? $1 : "<code>\($1)</code>" }
+    return parts.isEmpty ? "" : "<p>\(marked.joined())</p>"
+  }
+
   fileprivate var advice: String {
     """
     <h2>What to do</h2>
@@ -32,25 +39,48 @@ extension ProblemCode {
   }
 }
 
-/// HTML pages about problems.
+/// HTML pages about problems, and the list of problems for programs.
 enum ProblemPage {
-  /// `GET /problems/`: all codes with their titles.
-  static var index: WebPage {
+  /// `GET /problems/`: all codes with their titles; for programs also with their advice.
+  static func index(asJSON: Bool) -> WebPage { asJSON ? list : index }
+
+  private static var requests: [ProblemCode] { RequestCode.allCases.map { .request($0) } }
+  private static var jobs: [ProblemCode] { FailureCode.allCases.map { .job($0) } }
+
+  private static var list: WebPage {
+    var writer = JSONWriter()
+    writer.object { json in
+      let lists: [(StaticString, [ProblemCode])] = [("requests", requests), ("jobs", jobs)]
+      for (name, codes) in lists {
+        json.key(name)
+        json.array(codes) { json, code in
+          json.object { json in
+            json.member("type", code.type)
+            json.member("title", code.row.title)
+            json.member("code", code.name)
+            json.member("advice", code.row.advice)
+          }
+        }
+      }
+    }
+    return WebPage(
+      writer.bytes, contentType: "application/json", contentSecurityPolicy: "default-src 'none'")
+  }
+
+  private static var index: WebPage {
     func list(_ codes: [ProblemCode]) -> String {
       let items = codes.map {
         "<li><a href=\"\($0.type)\"><code>\($0.name)</code></a>: \($0.row.title)</li>"
       }
       return "<ul>\n\(items.joined(separator: "\n"))\n</ul>"
     }
-    let codes = ProblemCode.allCases
-    let jobs = codes.filter { if case .job = $0 { true } else { false } }
     return page(
       title: "Problems",
       """
       <h1>Problems</h1>
       <p>The meaning of each <code>code</code>, and what to do.</p>
       <h2>Requests</h2>
-      \(list(codes.filter { !jobs.contains($0) }))
+      \(list(requests))
       <h2>Jobs</h2>
       \(list(jobs))
       """)

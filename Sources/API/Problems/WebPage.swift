@@ -2,20 +2,23 @@ internal import HTTP
 internal import HTTPTypes
 internal import Jobs
 
-/// An HTML page that is the same for all clients and requests until the next version of the service.
+/// A document that is the same for all clients and requests until the next version of the service.
 package struct WebPage: Sendable {
   private let bytes: [UInt8]
   private let fields: HTTPFields
   private let entityTag: String
 
   /// - Parameters:
-  ///   - bytes: HTML in UTF-8.
+  ///   - bytes: the text in UTF-8.
   ///   - contentSecurityPolicy: the value of the header field.
-  package init(_ bytes: [UInt8], contentSecurityPolicy: String) {
+  package init(
+    _ bytes: [UInt8], contentType: String = "text/html; charset=utf-8",
+    contentSecurityPolicy: String
+  ) {
     self.bytes = bytes
     entityTag = ImageDigest(of: bytes).entityTag
     fields = [
-      .contentType: "text/html; charset=utf-8",
+      .contentType: contentType,
       // Revalidated at each visit, so that a new version of the service never runs with an old page.
       .cacheControl: "no-cache",
       .eTag: entityTag,

@@ -16,7 +16,7 @@ extension Routes {
     case .openAPI: return text(openAPI, "application/yaml")
     case .openAPIJSON: return text(openAPIJSON(), "application/json")
     case .problem: return try problemPage(exchange)
-    case .problems: return ProblemPage.index.answer(exchange.fields)
+    case .problems: return problems(exchange.fields)
     case .dashboard: return dashboard().answer(exchange.fields)
     case .jobs, .batch, .upload, .form, .job, .fetch, .webhooks, .sendWebhook, .image, .preview,
       .jobEvents, .events, .cache, .network, .view, .batches, .ofBatch, .batchLines, .batchClose,
@@ -58,6 +58,13 @@ extension Routes {
       .with(.retryAfter, "5")
     case .draining: throw Problem(JobsError.draining)
     }
+  }
+
+  private func problems(_ fields: HTTPFields) -> Response {
+    let isProgram = Accept(fields[.accept]).names("application/json")
+    var response = ProblemPage.index(asJSON: isProgram).answer(fields)
+    response.fields[.vary] = "Accept"
+    return response
   }
 
   private func problemPage(_ exchange: AuthorizedRequest) throws(Problem) -> Response {

@@ -35,11 +35,13 @@ extension CodecError {
     _ fault: CodecFault, of reader: any ImageReader, format: ImageFormat, limits: DecodeLimits
   ) {
     let (width, height) = (Int(reader.properties.width), Int(reader.properties.height))
+    // A library's message may quote bytes of the image. `DecoderReply` accepts only plain texts.
+    let message = reader.message.filter { (" "..."~").contains($0) && $0 != "\"" && $0 != "\\" }
     switch fault {
     case .cutShort:
       self = .cutShort
     case .unsupported:
-      self = .unsupportedFormat(name: "\(format.name) (\(reader.message))")
+      self = .unsupportedFormat(name: "\(format.name) (\(message))")
     case .tooLarge:
       // The library's own limit (JPEG_MAX_DIMENSION).
       let limit = min(limits.maxDimension, 65_500)
@@ -58,7 +60,7 @@ extension CodecError {
         bytes: max(Int(clamping: reader.properties.decodingMemory), limits.maxMemory),
         limit: limits.maxMemory)
     case .none, .broken:
-      self = .broken(format: format, detail: reader.message)
+      self = .broken(format: format, detail: message)
     }
   }
 }

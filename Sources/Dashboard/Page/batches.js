@@ -231,7 +231,7 @@ function showCodes(list, { id, codes }) {
     setText(link, `${code} ${number.format(n)}`);
     setLink(link, `batch:${id} code:${code}`);
     link.dataset.code = code;
-    link.title = `Show these jobs. ${remedies[code] ?? ''}`;
+    link.title = `Show these jobs. ${advice.get(code) ?? ''}`;
     button.dataset.code = code;
     button.title = `Retry ${count(n, 'job')}`;
     button.ariaLabel = `${button.title}: ${code}`;

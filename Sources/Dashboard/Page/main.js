@@ -429,6 +429,10 @@ setInterval(() => {
 makeChips();
 showCounts();
 access.start();
+try {
+  // Before the first search, which may be for a code.
+  await loadAdvice();
+} catch { /* The page works without it. */ }
 goToAddress();
 events.run();
 glance.run();

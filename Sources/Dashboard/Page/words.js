@@ -20,47 +20,21 @@ const cacheWords = {
   stale: 'from the cache, stale', bypass: 'from the origin, bypassing the cache',
 };
 
-// What to do about a failure, by `error.code`. The pages at /problems/{code} say the same in more words.
-const remedies = {
-  blocked_address: 'The operator can allow it: fetch.allow_networks, allow_hosts, allow_ports or allow_schemes.',
-  dns_failure: 'Check the host name in the URL. If it is right, its name servers did not answer.',
-  connect_failure: 'Check the host and the port. If they are right, only the origin’s operator can fix it.',
-  tls_failure: 'Only the origin’s operator can fix its certificate.',
-  timeout: 'Set a longer timeout, or request a smaller image.',
-  stalled: 'The origin, or the network to it, is too slow.',
-  too_many_redirects: 'Check the URL for a redirect loop, or submit the final URL.',
-  origin_status: 'Check the URL, or ask its operator.',
-  no_data: 'Only the origin’s operator can fix it.',
-  too_large: 'If the image is too large, the operator can raise fetch.max_bytes.',
-  too_many_pixels: 'The operator can raise the limit of decode that the error names.',
-  unsupported_format: 'Use a JPEG, PNG, WebP, GIF, AVIF, JPEG XL or HEIC image.',
-  truncated: 'The connection to the origin was interrupted.',
-  decode_failed: 'Only an intact copy of the file helps.',
-  decoder_crashed: 'The file is corrupt, or it is an attack.',
-  integrity_mismatch: 'The file has changed, or the digest belongs to another file.',
-  not_cached: 'Submit the job without the cache mode only-if-cached.',
-  local_not_found: 'Check the name, or ask the operator to add the file.',
-  delivery_failure: 'The image is stored. Fetch again to deliver it.',
-  storage_full: 'The operator can free disk space, or raise storage.max_bytes.',
-  internal: 'The operator finds the cause in the log.',
-};
+/** What to do about a failure, by `error.code`, as the service lists it. */
+const advice = new Map();
 
-// The same for uploaded images: no origin is involved, and fetching again can't change the bytes.
-const uploadRemedies = {
-  no_data: 'The file is empty: send another.',
-  unsupported_format: 'Send a JPEG, PNG, WebP, GIF, AVIF, JPEG XL or HEIC image.',
-  truncated: 'The file is incomplete: send a complete copy.',
-  decode_failed: 'The file is corrupt: send an intact copy.',
-  integrity_mismatch: 'The file has changed, or the digest belongs to another file.',
-};
+async function loadAdvice() {
+  const response = await request('problems/', { headers: { Accept: 'application/json' } });
+  for (const problem of (await response.json()).jobs) advice.set(problem.code, problem.advice);
+}
+
+const faultsOfImages = new Set(['no_data', 'unsupported_format', 'decode_failed', 'integrity_mismatch']);
 
 /** Whether the job failed because of its uploaded bytes, so that another attempt would fail too. */
-const isPermanent = (job) => job.source.captured !== undefined && job.error?.code in uploadRemedies;
+const isPermanent = (job) => job.source.captured !== undefined && faultsOfImages.has(job.error?.code);
 
-function remedy(job) {
-  const { code, retryable } = job.error;
-  if (isPermanent(job)) return uploadRemedies[code];
-  const words = remedies[code] ?? '';
+function remedy({ error: { code, retryable } }) {
+  const words = advice.get(code) ?? '';
   return retryable ? `${words} It may work later.` : words;
 }
 

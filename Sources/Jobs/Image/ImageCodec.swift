@@ -176,28 +176,3 @@ package struct DecodeLimits: Sendable, Equatable {
     self.maxMemory = maxMemory
   }
 }
-
-/// Why an image is rejected.
-package enum CodecError: Error, Sendable, Equatable, Codable {
-  /// The format is not accepted. `name` is the detected format ("GIF", "PSD"), nil if the bytes are of no
-  /// known format.
-  case unsupportedFormat(name: String?)
-  /// Width × height exceeds the limit.
-  case tooManyPixels(width: Int, height: Int, limit: Int)
-  /// The width or the height exceeds the limit.
-  case dimensionTooLarge(width: Int, height: Int, limit: Int)
-  /// The image has more scans than the limit.
-  case tooManyScans(limit: Int)
-  /// The number of frames, or of their pixels, exceeds the limit.
-  case tooManyFrames(limit: Int)
-  /// The decode would need more memory than one image may use.
-  case tooMuchMemory(bytes: Int, limit: Int)
-  /// The bytes end before the last pixel.
-  case cutShort
-  /// The bytes violate the format; `detail` is the library's message.
-  case broken(format: ImageFormat, detail: String)
-  /// The decoder process ended, was killed or violated its protocol; `how` says which.
-  case crashed(how: String)
-  /// No decoder process could be started. This is a fault of the service.
-  case noDecoder
-}

@@ -87,33 +87,3 @@ package protocol ImageDestinations: Sendable {
   /// - Throws: `.cancelled` if the calling task is cancelled.
   func deliver(_ parcel: DeliveryUpload) async throws(DeliveryError) -> String?
 }
-
-/// Why a delivery failed. Contains no credentials and no part of the request.
-package enum DeliveryError: Error, Sendable, Equatable, Codable {
-  /// The receiver answered with an error: its status, and S3's error code if there is one.
-  case refused(to: String, status: Int, code: String?)
-  /// The receiver did not answer, or the network rules forbid the request.
-  case unreachable(to: String, FetchError)
-  /// The receiver stored different bytes than were sent.
-  case differs(to: String)
-  /// The configuration no longer has this destination.
-  case unknown(to: String)
-  /// The operator's credentials are missing.
-  case noCredentials(to: String)
-  /// The key is longer than ``DeliveryKey/longest``.
-  case longKey(to: String)
-  /// The bytes cannot be read from the image store.
-  case unreadable(to: String)
-  /// The calling task was cancelled.
-  case cancelled
-
-  /// Whether a retry may succeed.
-  package var isPassing: Bool {
-    switch self {
-    case .refused(_, let status, _): TransientStatus.contains(status)
-    case .unreachable(_, .blocked), .unreachable(_, .badHost), .unreachable(_, .cancelled): false
-    case .unreachable: true
-    case .differs, .unknown, .noCredentials, .longKey, .unreadable, .cancelled: false
-    }
-  }
-}
