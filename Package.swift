@@ -73,7 +73,7 @@ let package = Package(
       ],
       swiftSettings: house),
     .target(name: "Caching", swiftSettings: house),
-    .target(name: "Jobs", dependencies: ["Caching", "Digests"], swiftSettings: house),
+    .target(name: "Jobs", dependencies: ["Caching", "Digests", .deque], swiftSettings: house),
     .target(
       name: "Engine", dependencies: ["Caching", "Jobs", "Waiting", .deque, .log, .metrics],
       swiftSettings: house),
@@ -116,7 +116,7 @@ let package = Package(
       name: "Dashboard", dependencies: ["Digests"], resources: dashboard, swiftSettings: house),
     .target(name: "Digests", dependencies: ["CCrypto"], swiftSettings: house),
     .target(name: "Executors", dependencies: [.deque, .heap], swiftSettings: house),
-    .target(name: "Waiting", dependencies: [.deque], swiftSettings: house),
+    .target(name: "Waiting", dependencies: ["Jobs", .deque], swiftSettings: house),
 
     .systemLibrary(
       name: "CMicroHTTPD", pkgConfig: "libmicrohttpd", providers: [.apt(["libmicrohttpd-dev"])]),
@@ -219,7 +219,7 @@ let package = Package(
     .testTarget(name: "DigestsTests", dependencies: ["Digests"], swiftSettings: house),
     .testTarget(name: "YAMLTests", dependencies: ["YAML"], swiftSettings: house),
     .testTarget(name: "ExecutorsTests", dependencies: ["Executors"], swiftSettings: house),
-    .testTarget(name: "WaitingTests", dependencies: ["Waiting"], swiftSettings: house),
+    .testTarget(name: "WaitingTests", dependencies: ["Jobs", "Waiting"], swiftSettings: house),
     .testTarget(
       name: "APITests",
       dependencies: [

@@ -121,4 +121,6 @@ package struct RateLimit: Sendable, Equatable {
     self.requestsPerSecond = requestsPerSecond
     self.burst = max(1, burst > 0 ? burst : requestsPerSecond)
   }
+
+  var rate: TokenBucket.Rate { TokenBucket.Rate(perSecond: requestsPerSecond, burst: burst) }
 }

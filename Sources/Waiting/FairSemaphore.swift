@@ -1,11 +1,8 @@
-internal import DequeModule
+package import Jobs
 internal import Synchronization
 
-/// A semaphore whose permits are shared fairly by clients. The next free permit goes to the waiting client that holds the
-/// fewest. Requests of one client are served first in, first out.
-///
-/// A client may hold three quarters of the permits while no other client waits, and half of them otherwise. The last
-/// quarter is reserved for clients that hold no permit.
+/// A semaphore whose permits are shared fairly by clients (``FairShare``). Waiting clients are served round robin, and the
+/// requests of one client first in, first out (``FairQueue``).
 package final class FairSemaphore<Client: Hashable & Sendable>: Sendable {
   /// One permit. It is released when the object is deallocated.
   package final class Permit: Sendable {
@@ -19,92 +16,81 @@ package final class FairSemaphore<Client: Hashable & Sendable>: Sendable {
     deinit { semaphore.release(client) }
   }
 
-  private struct Waiter {
-    let permit: OneShot<Permit>
-    let number: UInt64
-  }
+  private typealias Waiter = OneShot<Permit>
 
   private struct State {
-    var held: [Client: Int] = [:]
-    var heldInAll = 0
-    var queues: [Client: Deque<Waiter>] = [:]
-    var count: UInt64 = 0
+    var held = FairShare<Client>()
+    var waiters = FairQueue<Client, Waiter>()
 
-    mutating func acquire(_ client: Client) {
-      held[client, default: 0] += 1
-      heldInAll += 1
-    }
-
-    mutating func release(_ client: Client) {
-      let left = held[client, default: 0] - 1
-      held[client] = left > 0 ? left : nil
-      heldInAll -= 1
-    }
-
-    /// Removes and returns the next waiter. It belongs to the client that holds the fewest permits; if several hold equally
-    /// few, to the one that has waited longest.
-    mutating func next(_ mayTake: (Client, State) -> Bool) -> (client: Client, waiter: Waiter)? {
-      let first = queues.keys.filter { mayTake($0, self) }.min { a, b in
-        (held[a] ?? 0, queues[a]?.first?.number ?? 0) < (
-          held[b] ?? 0, queues[b]?.first?.number ?? 0
-        )
-      }
-      guard let first, let waiter = queues[first]?.popFirst() else { return nil }
-      if queues[first]?.isEmpty == true { queues[first] = nil }
-      return (first, waiter)
+    func mayAcquire(_ client: Client, _ bounds: ShareBounds, at moment: Timestamp) -> Bool {
+      held.available(for: client, within: bounds, at: moment) > 0
     }
   }
 
-  private let permits: Int
+  private let bounds: ShareBounds
   private let state = Mutex(State())
 
-  /// - Parameter permits: the total number of permits, at least 1.
-  package init(_ permits: Int) { self.permits = max(1, permits) }
+  /// - Parameter bounds: The number of permits, at least 1, and how they are shared.
+  package init(_ bounds: ShareBounds) {
+    var bounds = bounds
+    bounds.all = max(1, bounds.all)
+    self.bounds = bounds
+  }
 
   /// Whether no permit is held and no task waits.
-  package var isIdle: Bool { state.withLock { $0.heldInAll == 0 && $0.queues.isEmpty } }
+  package var isIdle: Bool { state.withLock { $0.held.held == 0 && $0.waiters.isEmpty } }
+
+  /// The number of waiting tasks.
+  package var waiting: Int { state.withLock { $0.waiters.count } }
 
   /// Waits for a permit. Returns nil if the task is cancelled first.
   package func acquire(for client: Client) async -> Permit? {
-    let permit = OneShot<Permit>()
-    let isGranted = state.withLock { state in
-      guard state.queues[client] == nil, mayAcquire(client, state) else {
-        state.count += 1
-        state.queues[client, default: []].append(Waiter(permit: permit, number: state.count))
-        return false
+    let moment = Timestamp.monotonic
+    let waiter = state.withLock { state -> Waiter? in
+      guard state.waiters.contains(client) || !state.mayAcquire(client, bounds, at: moment) else {
+        state.held.acquireUnchecked(1, for: client)
+        return nil
       }
-      state.acquire(client)
-      return true
+      let waiter = Waiter()
+      state.waiters.append(waiter, for: client)
+      return waiter
     }
-    if isGranted { return Permit(client, of: self) }
-    if let permit = await permit.value() { return permit }
-    grant { state in
-      state.queues[client]?.removeAll { $0.permit === permit }
-      if state.queues[client]?.isEmpty == true { state.queues[client] = nil }
-    }
+    guard let waiter else { return Permit(client, of: self) }
+    if let permit = await waiter.value() { return permit }
+    grant { state, _ in state.waiters.removeAll(of: client) { $0 === waiter } }
     return nil
   }
 
-  private func mayAcquire(_ client: Client, _ state: State) -> Bool {
-    guard state.heldInAll < permits else { return false }
-    guard let held = state.held[client] else { return true }
-    let othersWait = state.queues.contains { $0.key != client }
-    return held < (othersWait ? permits - permits / 2 : permits - permits / 4)
+  /// Runs `body` with a permit.
+  /// - Returns: What `body` returns. Nil if the task is cancelled before it gets a permit.
+  package func withPermit<Value>(
+    for client: Client, _ body: () async -> Value?
+  ) async -> Value? {
+    guard let permit = await acquire(for: client) else { return nil }
+    defer { withExtendedLifetime(permit) {} }
+    return await body()
   }
 
-  private func release(_ client: Client) { grant { $0.release(client) } }
+  private func release(_ client: Client) { grant { $0.held.release(1, of: client, at: $1) } }
 
-  private func grant(after change: (inout State) -> Void) {
+  private func grant(after change: (inout State, Timestamp) -> Void) {
+    let moment = Timestamp.monotonic
     let granted = state.withLock { state in
-      change(&state)
+      change(&state, moment)
+      // Waiting clients need permits, however long they have waited.
+      for client in state.waiters.clients.prefix(2) {
+        state.held.recordDemand(of: client, at: moment)
+      }
       var granted: [(client: Client, waiter: Waiter)] = []
-      while let next = state.next(mayAcquire) {
-        state.acquire(next.client)
-        granted.append(next)
+      while let client = state.waiters.next(where: { state.mayAcquire($0, bounds, at: moment) }),
+        let waiter = state.waiters.popFirst(of: client)
+      {
+        state.held.acquireUnchecked(1, for: client)
+        granted.append((client, waiter))
       }
       return granted
     }
     // If the waiter was cancelled meanwhile, its permit is deallocated, and so released, at once.
-    for (client, waiter) in granted { waiter.permit.fulfil(Permit(client, of: self)) }
+    for (client, waiter) in granted { waiter.fulfil(Permit(client, of: self)) }
   }
 }

@@ -43,12 +43,11 @@ struct CrowdTests {
   @Test("a client that disconnects before its turn leaves the queue for result pages")
   func leaves() async throws {
     let client = Client()
-    let pages = client.routes.resultPages
-    let turns = pages.all
+    let turns = client.routes.resultPages
     let list: HTTPFields = [.contentType: "text/plain"]
     let upload = await client.send(.post, "/batches", list, body: Array("http://a/".utf8))
     let id = try #require(upload.json?["id"]?.string)
-    let others = await turns.acquire(2)
+    let others = await Self.both(turns)
     var streams = [try await Self.results(of: id, client.routes)]
     let first = streams[0].next()
     #expect(first == .nothingYet)
@@ -56,7 +55,14 @@ struct CrowdTests {
     streams.removeAll()
     try await Self.until { turns.waiting == 0 }
     withExtendedLifetime(others) {}
-    try await Self.until { pages.clients == 0 }
+    try await Self.until { turns.isIdle }
+  }
+
+  /// Both permits for pages, held by two other clients.
+  private static func both(
+    _ turns: FairSemaphore<RateLimiter.Client>
+  ) async -> [FairSemaphore<RateLimiter.Client>.Permit?] {
+    [await turns.acquire(for: .address("one")), await turns.acquire(for: .address("two"))]
   }
 
   @Test("a client with many result streams delays another client by at most one page")
@@ -66,8 +72,8 @@ struct CrowdTests {
     let list: HTTPFields = [.contentType: "text/plain"]
     let upload = await client.send(.post, "/batches", list, body: Array("none".utf8))
     let id = try #require(upload.json?["id"]?.string)
-    var others = await turns.all.acquire(2)
-    #expect(others != nil)
+    var others = await Self.both(turns)
+    #expect(others.allSatisfy { $0 != nil })
     var streams: [any ContentStream] = []
     for _ in 0..<20 {
       let stream = try await Self.results(of: id, client.routes, from: "192.0.2.9")
@@ -75,17 +81,17 @@ struct CrowdTests {
       #expect(first == .nothingYet)
       streams.append(stream)
     }
-    try await Self.until { turns.all.waiting == 1 && turns.clients == 1 }
+    try await Self.until { turns.waiting == 20 }
     let single = try await Self.results(of: id, client.routes)
     let first = single.next()
     #expect(first == .nothingYet)
-    try await Self.until { turns.all.waiting == 2 && turns.clients == 2 }
+    try await Self.until { turns.waiting == 21 }
     // Each client gets its turn in the end.
-    others = nil
+    others = []
     for stream in streams + [single] {
       try await Self.until { stream.next() != .nothingYet }
     }
-    try await Self.until { turns.clients == 0 }
+    try await Self.until { turns.isIdle }
   }
 
   private static func results(
@@ -109,7 +115,7 @@ struct CrowdTests {
     let space = String(repeating: " ", count: BodyParser.threshold)
     let long = Array(("[" + space + #"{"url":"http://a/"}]"#).utf8)
     let list = Array((space + "\n" + space + "\nhttp://a/").utf8)
-    let busy = Mutex(await turns.all.acquire())
+    let busy = Mutex(await turns.acquire(for: .address("busy")))
     await withTaskGroup(of: Int.self) { group in
       for _ in 0..<5 {
         group.addTask {
@@ -123,14 +129,14 @@ struct CrowdTests {
           pieces: 60_000
         ).status
       }
-      try? await Self.until { turns.all.waiting == 3 && turns.clients == 3 }
-      #expect(turns.all.waiting == 3, "one body of each client")
+      try? await Self.until { turns.waiting == 7 }
+      #expect(turns.waiting == 7, "all long bodies")
       #expect(await client.post(#"{"url":"http://a/"}"#).status == 202)
-      #expect(turns.all.waiting == 3)
+      #expect(turns.waiting == 7)
       busy.withLock { $0 = nil }
       for await status in group { #expect(status == 202) }
     }
-    #expect(turns.clients == 0)
+    #expect(turns.isIdle)
   }
 
   @Test(

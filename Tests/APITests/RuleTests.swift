@@ -6,19 +6,6 @@ import Testing
 
 @Suite("Rules of the API")
 struct RuleTests {
-  @Test("a token bucket allows its burst at once, then its rate")
-  func bucket() {
-    let limit = RateLimit(requestsPerSecond: 2, burst: 3)
-    let start = ContinuousClock.now
-    var bucket = TokenBucket(limit, at: start)
-    for _ in 0..<3 { #expect(bucket.consume(limit, at: start).wait == nil) }
-    #expect(bucket.consume(limit, at: start).wait == 0.5)
-    #expect(bucket.consume(limit, at: start + .milliseconds(250)).wait == 0.25)
-    #expect(bucket.consume(limit, at: start + .milliseconds(500)).wait == nil)
-    #expect(bucket.consume(limit, at: start + .seconds(3600)).wait == nil)
-    #expect(bucket.consume(limit, at: start).wait == nil)
-  }
-
   @Test("the rate limiter's memory is limited, and an active client is not evicted")
   func limiterIsBounded() {
     let (limiter, limit) = (

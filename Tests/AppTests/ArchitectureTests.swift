@@ -88,6 +88,32 @@ struct ArchitectureTests {
     }
   }
 
+  /// Modules that store, fetch, decode and serve what they are asked to.
+  private static let adapters = [
+    "Codec", "Executors", "HTTP", "Isolation", "PostgreSQL", "Records", "S3", "Store", "YAML",
+  ]
+  /// Words in names of types that decide how much clients get and who is next.
+  private static let policies =
+    #/\b(?:actor|class|struct|enum|protocol) (\w*(?:Budget|Fair|Limiter|Pacing|Quota|RoundRobin|Semaphore|Share[A-Zs]|Throttle|TokenBucket|Turn)\w*)/#
+
+  @Test("adapters declare no types for rates, shares and turns")
+  func policyTypes() throws {
+    // The queues inside the stores.
+    let known: Set = ["LaneTurn", "OwnerTurn", "Pacing", "RoundRobin", "RoundRobinOrder"]
+    var found: Set<String> = []
+    for module in Self.adapters {
+      let code = try FolderGraph.code(below: Readme.root + "Sources/" + module)
+      found.formUnion(code.matches(of: Self.policies).map { String($0.1) })
+      for name in ["FairQueue", "TokenBucket", "FairSemaphore"] {
+        #expect(!code.contains(name), "\(module) uses \(name)")
+      }
+    }
+    #expect(found.subtracting(known) == [])
+    let rules = try FolderGraph.code(below: Readme.root + "Sources/Jobs/Fairness")
+    let declared = Set(rules.matches(of: Self.policies).map { String($0.1) })
+    #expect(declared == ["FairQueue", "FairShare", "ShareBounds", "TokenBucket"])
+  }
+
   @Test("the check detects a cycle of folders, even an indirect one, and ignores comments")
   func cycles() {
     let (a, b) = (("A", "struct One { let two: Two }"), ("B", "final class Two {} // One"))

@@ -144,9 +144,8 @@ struct DocumentedLimitsTests {
         #expect(row[2] == "fixed" && row[1] == fixed[row[0]], "\(row)")
       }
     }
-    #expect(
-      OwnerCapacity<Owner>.reserved(of: 4) == 1 && OwnerCapacity<Owner>.reserved(of: 3) == 0
-        && OwnerCapacity<Owner>.reserved(of: engine.workers) * 4 == engine.workers)
+    let reserved = [3, 4, engine.workers].map { ShareBounds.keepingQuarter(of: $0).reserved }
+    #expect(reserved == [0, 1, engine.workers / 4])
   }
 
   @Test("the silence of an event stream is shorter than the timeouts of proxies")

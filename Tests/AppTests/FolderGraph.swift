@@ -37,6 +37,13 @@ struct FolderGraph {
     self.init(files)
   }
 
+  /// The text of all files below a folder, without comments.
+  static func code(below root: String) throws -> String {
+    try FileManager.default.subpathsOfDirectory(atPath: root).filter { $0.hasSuffix(".swift") }
+      .map { withoutComments(try String(contentsOfFile: root + "/" + $0, encoding: .utf8)) }
+      .joined(separator: "\n")
+  }
+
   /// A cycle of folders, in which each uses the next and the last uses the first. Nil if there is none.
   var cycle: [String]? {
     var done: Set<String> = []

@@ -41,7 +41,7 @@ struct QueueTests {
         shop.fetcher.answer(url, with: .hangs(after: ok))
         _ = try await shop.submit(url, priority: .veryHigh)
       }
-      let most = workers - OwnerCapacity<Owner>.reserved(of: workers)
+      let most = workers - ShareBounds.keepingQuarter(of: workers).reserved
       try await until { shop.fetcher.requests.count == most }
       for number in 0..<3 {
         let url = "http://other\(number).example/"

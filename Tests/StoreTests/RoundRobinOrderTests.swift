@@ -70,7 +70,7 @@ struct RoundRobinOrderTests {
     let jobs = try OpenJobs(.sqlite)
     let store = jobs.store
     try await queue(400, in: store) { "\($0 % 2).example" }
-    var workers = SharedCapacity<Owner>()
+    var workers = FairShare<Owner>()
     workers.acquireUnchecked(3, for: Owner("anna"))
     let owners = OwnerCapacity(workers, of: 4, at: .at(90_000))
     let parking = OriginCapacity(usual: 6, exceptions: ["https://1.example": 0])

@@ -31,15 +31,15 @@ extension MemoryJobStore: WebhookOutbox {
       if !isSent { messages[id]?.holder = nil }
     }
     var taken = ClaimedMessages()
-    var shares = MessageShares(request)
+    var owners = request.owners
     let waiting = messages.values.map(\.message).filter { $0.nextTry != nil }
     taken.after = request.after
     func isDue(_ next: Timestamp) -> Bool {
       next <= moment || next > moment + WebhookSchedule.longestWait
     }
     func isAnyoneServed() -> Bool {
-      shares.full.isEmpty
-        || waiting.contains { isDue($0.nextTry!) && shares.hasSlot(for: $0.owner) }
+      owners.full.isEmpty
+        || waiting.contains { isDue($0.nextTry!) && owners.hasCapacity(for: $0.owner) }
     }
     let nextDue = messages.values.filter { $0.holder == nil }.compactMap(\.message.nextTry)
       .filter { !isDue($0) }.min()
@@ -56,7 +56,7 @@ extension MemoryJobStore: WebhookOutbox {
       }.map(\.message).sorted { $0.nextTry! < $1.nextTry! }
       let room = min(request.perHost - busy, request.count - taken.messages.count)
       let end = taken.messages.count + room
-      for message in due where taken.messages.count < end && shares.acquireSlot(for: message.owner)
+      for message in due where taken.messages.count < end && owners.acquireSlot(for: message.owner)
       {
         messages[message.id]?.holder = request.instance
         taken.messages.append(message)

@@ -40,7 +40,7 @@ package actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   var nextAsking: [String: Int64] = [:]
   var constrained: Bool?
   /// The owners that were refused recently, for lines of batches and for other jobs. They hold no capacity.
-  private var refusals: [Bool: SharedCapacity<Owner>] = [:]
+  private var refusals: [Bool: FairShare<Owner>] = [:]
   var batches: [BatchID: Batch] = [:]
   /// Whether a message about a batch's end is due although no client has read the batch.
   var isBatchTold = false
@@ -226,15 +226,14 @@ package actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     for count: Int, of owner: Owner, ofBatch: Bool, within capacity: QueueCapacity,
     at moment: Timestamp
   ) -> Bool {
-    var places = refusals[ofBatch, default: SharedCapacity()]
+    var places = refusals[ofBatch, default: FairShare()]
     for row in rows.values where row.job.phase == .queued && (row.job.batch != nil) == ofBatch {
       places.acquireUnchecked(1, for: row.job.owner)
     }
     guard count <= capacity.ofOwner - places.share(of: owner) else { return false }
-    if places.hasCapacity(for: count, of: owner, within: capacity.all, at: moment) { return true }
+    if places.hasCapacity(for: count, of: owner, within: capacity.slots, at: moment) { return true }
     // Record only the refusal.
-    _ = refusals[ofBatch, default: SharedCapacity()]
-      .hasCapacity(for: .max, of: owner, within: 0, at: moment)
+    refusals[ofBatch, default: FairShare()].recordDemand(of: owner, at: moment)
     return false
   }
 

@@ -1,3 +1,5 @@
+import Jobs
+import Synchronization
 import Testing
 import Waiting
 
@@ -5,7 +7,7 @@ import Waiting
 struct FairSemaphoreTests {
   @Test("a shared semaphore leaves a quarter of its permits to clients that hold none")
   func quarter() async throws {
-    let semaphore = FairSemaphore<String>(4)
+    let semaphore = FairSemaphore<String>(.keepingQuarter(of: 4))
     var held: [FairSemaphore<String>.Permit] = []
     for _ in 0..<3 { held.append(try #require(await semaphore.acquire(for: "a"))) }
     #expect(await hasToWait(for: "a", semaphore))
@@ -16,7 +18,7 @@ struct FairSemaphoreTests {
   }
 
   @Test(
-    "a shared semaphore grants the next permit to the client that holds the fewest, and serves each in order"
+    "a shared semaphore grants the next permit to a waiting client that holds fewer, and serves each in order"
   )
   func turns() async throws {
     let semaphore = FairSemaphore<String>(2)
@@ -29,6 +31,76 @@ struct FairSemaphoreTests {
     #expect(await other.value != nil && first == nil)
     second = nil
     #expect(await third.value != nil && second == nil)
+  }
+
+  @Test("waiting clients are served round robin, and a client at its limit does not block others")
+  func roundRobin() async throws {
+    let semaphore = FairSemaphore<String>(ShareBounds(2, ofClient: 1))
+    var held = [
+      "x": try #require(await semaphore.acquire(for: "x")),
+      "y": try #require(await semaphore.acquire(for: "y")),
+    ]
+    let served = Mutex<[String]>([])
+    await withDiscardingTaskGroup { group in
+      for client in ["a", "a", "a", "y", "b", "b"] {
+        let before = semaphore.waiting
+        group.addTask {
+          _ = await semaphore.withPermit(for: client) { served.withLock { $0.append(client) } }
+        }
+        while semaphore.waiting == before { await Task.yield() }
+      }
+      // "y" holds its permit, so only the other one is passed on.
+      held["x"] = nil
+      while semaphore.waiting > 1 { await Task.yield() }
+      #expect(served.withLock(\.self) == ["a", "b", "a", "b", "a"])
+      held["y"] = nil
+    }
+    #expect(served.withLock { $0.last } == "y" && semaphore.isIdle)
+  }
+
+  private struct Use {
+    var held: [Int: Int] = [:]
+    var most = 0
+    var mostOfClient = 0
+    var finished = 0
+
+    mutating func begin(_ client: Int) {
+      held[client, default: 0] += 1
+      most = max(most, held.values.reduce(0, +))
+      mostOfClient = max(mostOfClient, held[client] ?? 0)
+    }
+
+    mutating func end(_ client: Int) {
+      held[client]? -= 1
+      finished += 1
+    }
+  }
+
+  @Test(
+    "many tasks, some of them cancelled, never exceed the bounds, and each of the others is served")
+  func many() async {
+    let semaphore = FairSemaphore<Int>(ShareBounds(6, ofClient: 3, reserved: 1))
+    let use = Mutex(Use())
+    await withDiscardingTaskGroup { group in
+      for number in 0..<400 {
+        // Most tasks belong to the first client.
+        let client = max(0, number % 8 - 4)
+        group.addTask {
+          let task = Task {
+            _ = await semaphore.withPermit(for: client) {
+              use.withLock { $0.begin(client) }
+              for _ in 0..<number % 7 { await Task.yield() }
+              use.withLock { $0.end(client) }
+            }
+          }
+          if number % 5 == 0 { task.cancel() }
+          await task.value
+        }
+      }
+    }
+    let result = use.withLock(\.self)
+    #expect(result.most <= 6 && result.mostOfClient <= 3)
+    #expect(result.finished >= 320 && semaphore.isIdle && semaphore.waiting == 0)
   }
 
   /// Whether a client has to wait. A free permit is granted even to a cancelled task.

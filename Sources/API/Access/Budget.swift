@@ -3,14 +3,13 @@ internal import Synchronization
 
 /// Limits an amount (bytes, streams, connections) for all requests together and for each client.
 final class Budget: Sendable {
-  let capacity: Int
-  /// The limit of one client, even if no other client uses any.
-  private let ofClient: Int
-  private let allocations = Mutex(SharedCapacity<RateLimiter.Client>())
+  private let bounds: ShareBounds
+  private let allocations = Mutex(FairShare<RateLimiter.Client>())
   private let now: WallClock
 
+  /// - Parameter ofClient: the limit of one client, even if no other client uses any.
   init(_ capacity: Int, ofClient: Int = .max, now: @escaping WallClock) {
-    (self.capacity, self.ofClient) = (capacity, ofClient)
+    bounds = ShareBounds(capacity, ofClient: ofClient)
     self.now = now
   }
 
@@ -23,20 +22,12 @@ final class Budget: Sendable {
   }
 
   fileprivate func isAvailable(_ amount: Int, for client: RateLimiter.Client) -> Bool {
-    allocations.withLock { $0.hasCapacity(for: amount, of: client, within: limits, at: now()) }
+    allocations.withLock { $0.hasCapacity(for: amount, of: client, within: bounds, at: now()) }
   }
 
   fileprivate func reserve(_ amount: Int, for client: RateLimiter.Client) -> Bool {
-    allocations.withLock { shares in
-      guard shares.hasCapacity(for: amount, of: client, within: limits, at: now()) else {
-        return false
-      }
-      shares.acquireUnchecked(amount, for: client)
-      return true
-    }
+    allocations.withLock { $0.acquire(amount, for: client, within: bounds, at: now()) }
   }
-
-  private var limits: QueueCapacity { QueueCapacity(capacity, ofOwner: ofClient) }
 
   fileprivate func forceReserve(_ amount: Int, for client: RateLimiter.Client) {
     allocations.withLock { $0.acquireUnchecked(amount, for: client) }

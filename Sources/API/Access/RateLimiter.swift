@@ -2,31 +2,6 @@ internal import Glibc
 internal import Jobs
 internal import Synchronization
 
-/// The rate limit of one client. The caller passes the time.
-struct TokenBucket: Sendable {
-  private var level: Double
-  private var filledAt: ContinuousClock.Instant
-
-  /// Starts with a full bucket.
-  init(_ limit: RateLimit, at now: ContinuousClock.Instant) {
-    level = limit.burst
-    filledAt = now
-  }
-
-  /// Removes one request's token if there is one.
-  mutating func consume(_ limit: RateLimit, at now: ContinuousClock.Instant) -> RateLimitState {
-    let passed = (now - filledAt).components
-    let seconds = Double(passed.seconds) + Double(passed.attoseconds) * 1e-18
-    level = min(limit.burst, level + max(0, seconds) * limit.requestsPerSecond)
-    filledAt = now
-    guard level >= 1 else {
-      return RateLimitState(limit, level: level, wait: (1 - level) / limit.requestsPerSecond)
-    }
-    level -= 1
-    return RateLimitState(limit, level: level, wait: nil)
-  }
-}
-
 /// The result of one request against a rate limit.
 struct RateLimitState: Sendable {
   private let limit: RateLimit
@@ -71,10 +46,12 @@ final class RateLimiter: Sendable {
     _ client: Client, _ limit: RateLimit, at now: ContinuousClock.Instant = .now
   ) -> RateLimitState {
     buckets.withLock { buckets in
-      var bucket = buckets.peek(client) ?? TokenBucket(limit, at: now)
-      let allowance = bucket.consume(limit, at: now)
+      var bucket = buckets.peek(client) ?? TokenBucket(limit.rate, at: now)
+      let isAllowed = bucket.consume(at: now, limit.rate)
       buckets.set(bucket, for: client)
-      return allowance
+      return RateLimitState(
+        limit, level: bucket.tokens(at: now, limit.rate),
+        wait: isAllowed ? nil : bucket.wait(for: 1, at: now, limit.rate))
     }
   }
 

@@ -2,6 +2,7 @@ internal import HTTP
 internal import Jobs
 internal import Logging
 internal import Synchronization
+internal import Waiting
 
 /// Streams the results of a batch line by line. A page is read from the store when the client can receive more.
 final class ResultStream: ContentStream {
@@ -43,13 +44,13 @@ final class ResultStream: ContentStream {
   private let caller: Caller
   private let service: any BatchService
   private let client: RateLimiter.Client
-  private let turns: RoundRobinQueue
+  private let turns: FairSemaphore<RateLimiter.Client>
   private let log: Logger
 
   /// - Parameter turns: the queue in which clients wait to make a page. It limits how many pages are made at once.
   init(
     _ query: ResultQuery, of batch: Batch, for caller: Caller, _ client: RateLimiter.Client,
-    _ service: any BatchService, turns: RoundRobinQueue, log: Logger
+    _ service: any BatchService, turns: FairSemaphore<RateLimiter.Client>, log: Logger
   ) {
     state = Mutex(State(query: query))
     (last, self.batch, self.caller, self.client) = (batch.received, batch.id, caller, client)
@@ -85,7 +86,7 @@ final class ResultStream: ContentStream {
   private static func read(for stream: () -> ResultStream?) async {
     guard let (service, batch, caller, client, turns) = stream()?.subject else { return }
     // The stream is retained only during a read, not while this task waits.
-    while let next = await turns.run(for: client, { await stream()?.tryReadPage() }) {
+    while let next = await turns.withPermit(for: client, { await stream()?.tryReadPage() }) {
       switch next {
       case .sent: return
       case .again: break
@@ -98,9 +99,9 @@ final class ResultStream: ContentStream {
     }
   }
 
-  private var subject: (any BatchService, BatchID, Caller, RateLimiter.Client, RoundRobinQueue) {
-    (service, batch, caller, client, turns)
-  }
+  private var subject:
+    (any BatchService, BatchID, Caller, RateLimiter.Client, FairSemaphore<RateLimiter.Client>)
+  { (service, batch, caller, client, turns) }
 
   private func tryReadPage() async -> Next {
     do throws(JobsError) { return try await readPage() } catch {

@@ -1,5 +1,6 @@
 internal import Executors
 internal import Jobs
+internal import Waiting
 
 /// Parses long request bodies: one at a time, on a thread of its own, round robin between clients.
 ///
@@ -9,7 +10,7 @@ final class BodyParser: Sendable {
   /// In bytes. Longer bodies wait for their turn; shorter ones are parsed at once.
   static let threshold = 64 << 10
 
-  let turns = RoundRobinQueue(atOnce: 1)
+  let turns = FairSemaphore<RateLimiter.Client>(1)
   private let thread = ThreadPool(name: "json", threads: 1)
 
   /// Runs `body`. If `count`, the bytes to parse, is above the threshold, waits for the client's turn first.
@@ -19,7 +20,7 @@ final class BodyParser: Sendable {
     _ body: @escaping @Sendable () throws(Problem) -> Value
   ) async throws(Problem) -> Value {
     guard count > Self.threshold else { return try body() }
-    let result = await turns.run(for: client) {
+    let result = await turns.withPermit(for: client) {
       await thread.run { Result<Value, Problem> { () throws(Problem) in try body() } }
     }
     guard let result else { throw Problem(JobsError.abandoned) }

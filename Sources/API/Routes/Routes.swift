@@ -2,6 +2,7 @@ package import HTTP
 internal import HTTPTypes
 package import Jobs
 package import Logging
+internal import Waiting
 
 /// The HTTP API: turns a ``Request`` into a ``Response``.
 ///
@@ -37,7 +38,7 @@ package struct Routes: Sendable {
   /// Open streams of `GET /events`.
   let eventStreams: Budget
   /// Limits concurrent pages of batch results.
-  let resultPages = RoundRobinQueue(atOnce: 2)
+  let resultPages = FairSemaphore<RateLimiter.Client>(ShareBounds(2, ofClient: 1))
   /// Parses long bodies.
   let bodyParser = BodyParser()
   private let requestIDs = RequestIDs()

@@ -352,7 +352,7 @@ extension ImageLifecycle {
 final class UploadQuota: Sendable {
   private let capacity: Int
   private let now: WallClock
-  private let shares = Mutex(SharedCapacity<Owner>())
+  private let shares = Mutex(FairShare<Owner>())
 
   init(_ capacity: Int, now: @escaping WallClock) {
     (self.capacity, self.now) = (capacity, now)
@@ -363,7 +363,8 @@ final class UploadQuota: Sendable {
 
   /// - Throws: `.full` if there is not enough room.
   func reserve(_ bytes: Int, for owner: Owner) throws(StoreError) {
-    let isTaken = shares.withLock { $0.acquire(bytes, for: owner, within: capacity, at: now()) }
+    let bounds = ShareBounds(capacity)
+    let isTaken = shares.withLock { $0.acquire(bytes, for: owner, within: bounds, at: now()) }
     guard isTaken else { throw .full }
   }
 

@@ -76,7 +76,8 @@ final class Subscribers: Sendable {
   /// All changes of other instances up to this time have been received; nil in an exclusive store.
   private let receivedUntil = Mutex<Timestamp?>(nil)
   private let signal = Signal()
-  private let listings = Mutex(PageQueue())
+  /// Subscriptions to many jobs that wait for their next page of jobs.
+  private let listings = Mutex(FairQueue<Owner, ManyJobsSubscription>())
   private let listingSignal = AsyncStream<Void>.makeStream()
   private let abandonments = AsyncStream<(JobID, Caller)>.makeStream()
 
@@ -184,7 +185,7 @@ final class Subscribers: Sendable {
 
   /// Requests a page of jobs for a subscription.
   func requestPage(for subscription: ManyJobsSubscription) {
-    listings.withLock { $0.append(subscription) }
+    listings.withLock { $0.append(subscription, for: subscription.query.caller.owner) }
     listingSignal.continuation.yield()
   }
 

@@ -1,4 +1,3 @@
-internal import DequeModule
 internal import Jobs
 internal import Logging
 internal import Synchronization
@@ -6,8 +5,8 @@ internal import Waiting
 
 /// The queue of background loads, which have no waiting jobs: stale responses to refresh, and regular images that replace low-data ones.
 ///
-/// Owners share the refreshes that run and those that wait (``SharedCapacity``), and they take turns. So origins that hang
-/// delay only the refreshes of their own owner.
+/// Owners share the refreshes that run and those that wait (``FairShare``), and they take turns (``FairQueue``). So origins
+/// that hang delay only the refreshes of their own owner.
 final class BackgroundQueue: Sendable {
   /// Refreshes that run at the same time: at most half for one owner while another owner waits, and a quarter for owners
   /// that have none.
@@ -16,6 +15,8 @@ final class BackgroundQueue: Sendable {
   /// that gets the stale response adds them again.
   static let mostWaiting = 1_024
 
+  private static let bounds = ShareBounds.keepingQuarter(of: maxRefreshes)
+
   private struct Refresh: Hashable {
     let key: Fingerprint
     let owner: Owner
@@ -23,11 +24,9 @@ final class BackgroundQueue: Sendable {
 
   private struct State {
     var known: Set<Refresh> = []
-    var waiting: [Owner: Deque<Job>] = [:]
-    /// The owners of the waiting refreshes, in round-robin order.
-    var turns = Deque<Owner>()
-    var places = SharedCapacity<Owner>()
-    var running = SharedCapacity<Owner>()
+    var waiting = FairQueue<Owner, Job>()
+    var slots = FairShare<Owner>()
+    var running = FairShare<Owner>()
   }
 
   /// Sent when a stored response may be refreshed (RFC 5861 section 3): see ``nextStale()``.
@@ -46,11 +45,10 @@ final class BackgroundQueue: Sendable {
     let (owner, moment) = (job.owner, now())
     state.withLock { state in
       guard !state.known.contains(Refresh(key: key, owner: owner)),
-        state.places.acquire(1, for: owner, within: Self.mostWaiting, at: moment)
+        state.slots.acquire(1, for: owner, within: ShareBounds(Self.mostWaiting), at: moment)
       else { return }
       state.known.insert(Refresh(key: key, owner: owner))
-      if state.waiting[owner] == nil { state.turns.append(owner) }
-      state.waiting[owner, default: []].append(job)
+      state.waiting.append(job, for: owner)
     }
     stale.send()
   }
@@ -60,21 +58,13 @@ final class BackgroundQueue: Sendable {
   fileprivate func nextStale() -> Job? {
     let moment = now()
     return state.withLock { state in
-      let turn = state.turns.firstIndex { owner in
-        state.running.available(
-          for: owner, within: Self.maxRefreshes, keeping: Self.maxRefreshes / 4, at: moment) > 0
+      let owner = state.waiting.next { owner in
+        state.running.available(for: owner, within: Self.bounds, at: moment) > 0
       }
-      guard let turn else { return nil }
-      let owner = state.turns.remove(at: turn)
-      let job = state.waiting[owner]?.popFirst()
-      if state.waiting[owner]?.isEmpty == true {
-        state.waiting[owner] = nil
-      } else {
-        state.turns.append(owner)
-      }
-      state.places.release(1, of: owner)
+      guard let owner else { return nil }
+      state.slots.release(1, of: owner)
       state.running.acquireUnchecked(1, for: owner)
-      return job
+      return state.waiting.popFirst(of: owner)
     }
   }
 
@@ -94,8 +84,7 @@ final class BackgroundQueue: Sendable {
     let moment = now()
     state.withLock { state in
       if let key = job.cacheKey { state.known.remove(Refresh(key: key, owner: job.owner)) }
-      state.running.release(1, of: job.owner)
-      state.running.recordDemand(of: job.owner, at: moment)
+      state.running.release(1, of: job.owner, at: moment)
     }
     stale.send()
   }

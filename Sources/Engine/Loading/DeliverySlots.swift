@@ -16,7 +16,7 @@ final class DeliverySlots: Sendable {
     fileprivate let slot: FairSemaphore<Owner>.Permit
   }
 
-  private let slots = FairSemaphore<Owner>(atOnce)
+  private let slots = FairSemaphore<Owner>(.keepingQuarter(of: atOnce))
   private let hosts = Mutex<[String: (slots: FairSemaphore<Owner>, users: Int)]>([:])
   /// The circuit breakers. Their limits of transfers are never reached, because the slots are narrower.
   private let circuits: OriginLimits
@@ -40,7 +40,7 @@ final class DeliverySlots: Sendable {
 
   private func acquire(host: String, for owner: Owner) async -> FairSemaphore<Owner>.Permit? {
     let slots = hosts.withLock { hosts in
-      hosts[host, default: (FairSemaphore(Self.perHost), 0)].users += 1
+      hosts[host, default: (FairSemaphore(.keepingQuarter(of: Self.perHost)), 0)].users += 1
       return hosts[host]?.slots
     }
     defer { releaseHost(host) }

@@ -329,24 +329,25 @@ final class FinishingCapacity: Sendable {
   static let maxJobs = 10_000
   /// Jobs that are rendered at the same time. Each has at most eight variants, so half of the queue of renderings stays free.
   static let maxRendered = 16
-  /// Jobs of one owner that return from the queue per second.
-  private static let perSecond = 250
+  /// Jobs of one owner that return from the queue per second, beginning after ``firstDelay``.
+  private static let rate = TokenBucket.Rate(perSecond: 250, burst: 0)
+  private static let firstDelay = Duration.seconds(1)
 
   private struct State {
-    var jobs = SharedCapacity<Owner>()
-    /// The moment at which the last of an owner's postponed jobs is due.
-    var postponed: [Owner: ContinuousClock.Instant] = [:]
+    var jobs = FairShare<Owner>()
+    /// The owners with postponed jobs that are not due.
+    var postponed: [Owner: TokenBucket] = [:]
   }
 
-  let renderSlots = FairSemaphore<Owner>(maxRendered)
-  private let most: Int
+  let renderSlots = FairSemaphore<Owner>(.keepingQuarter(of: maxRendered))
+  private let bounds: ShareBounds
   private let state = Mutex(State())
 
-  init(_ most: Int = maxJobs) { self.most = most }
+  init(_ most: Int = maxJobs) { bounds = ShareBounds(most) }
 
   /// Reserves capacity for jobs of one owner; false if there is too little. `count` is at most half of the capacity.
   func acquire(_ count: Int, for owner: Owner, at moment: Timestamp) -> Bool {
-    state.withLock { $0.jobs.acquire(count, for: owner, within: most, at: moment) }
+    state.withLock { $0.jobs.acquire(count, for: owner, within: bounds, at: moment) }
   }
 
   func release(_ count: Int, of owner: Owner) {
@@ -357,11 +358,12 @@ final class FinishingCapacity: Sendable {
   func delay(of count: Int, _ owner: Owner) -> Duration {
     state.withLock { state in
       let now = ContinuousClock.now
-      let first = now + .seconds(1)
-      let last = max(state.postponed[owner] ?? first, first) + .seconds(1) * count / Self.perSecond
-      state.postponed = state.postponed.filter { $0.value > now }
-      state.postponed[owner] = last
-      return now.duration(to: last)
+      let first = now + Self.firstDelay
+      state.postponed = state.postponed.filter { $0.value.tokens(at: now, Self.rate) < 0 }
+      var bucket = state.postponed[owner] ?? TokenBucket(Self.rate, at: first)
+      bucket.borrow(Double(count), at: first, Self.rate)
+      state.postponed[owner] = bucket
+      return Self.firstDelay + .seconds(bucket.wait(for: 0, at: first, Self.rate))
     }
   }
 }

@@ -70,11 +70,11 @@ struct LowDataReplacer: Sendable {
             pass.left.add(job.id, retry.initialBackoff)
             continue
           }
-          pass.running[job.owner, default: 0] += 1
+          pass.running.acquireUnchecked(1, for: job.owner)
           group.addTask { .ended(job, await replaceImage(of: job)) }
         }
       }
-      while !pass.running.isEmpty, let event = await group.next() { apply(event, to: &pass, tries) }
+      while pass.running.held > 0, let event = await group.next() { apply(event, to: &pass, tries) }
       group.cancelAll()
       return pass.left
     }
@@ -89,7 +89,7 @@ struct LowDataReplacer: Sendable {
   private struct Pass {
     var left = LowDataLeft()
     /// The running replacements of each owner.
-    var running: [Owner: Int] = [:]
+    var running = FairShare<Owner>()
     /// Owners whose replacements make no progress.
     var stuck: Set<Owner> = []
     var waits = 0
@@ -100,10 +100,10 @@ struct LowDataReplacer: Sendable {
   private func waitForCapacity(
     for owner: Owner, _ pass: inout Pass, in group: inout TaskGroup<Event>, _ tries: Int
   ) async -> Bool {
-    while pass.running.values.reduce(0, +) >= Self.maxRunning, let event = await group.next() {
+    while pass.running.held >= Self.maxRunning, let event = await group.next() {
       apply(event, to: &pass, tries)
     }
-    guard pass.running[owner, default: 0] >= Self.maxOfOwner else { return true }
+    guard pass.running.share(of: owner) >= Self.maxOfOwner else { return true }
     guard !pass.stuck.contains(owner) else { return false }
     pass.waits += 1
     let number = pass.waits
@@ -111,7 +111,7 @@ struct LowDataReplacer: Sendable {
       try? await Task.sleep(for: Self.patience)
       return .waited(number)
     }
-    while pass.running[owner, default: 0] >= Self.maxOfOwner, let event = await group.next() {
+    while pass.running.share(of: owner) >= Self.maxOfOwner, let event = await group.next() {
       apply(event, to: &pass, tries)
       if case .waited(number) = event {
         pass.stuck.insert(owner)
@@ -123,8 +123,7 @@ struct LowDataReplacer: Sendable {
 
   private func apply(_ event: Event, to pass: inout Pass, _ tries: Int) {
     guard case .ended(let job, let failure) = event else { return }
-    let running = pass.running[job.owner, default: 1] - 1
-    pass.running[job.owner] = running > 0 ? running : nil
+    pass.running.release(1, of: job.owner)
     if let failure, let pause = pause(after: failure, tries: tries) {
       pass.left.add(job.id, pause)
     }

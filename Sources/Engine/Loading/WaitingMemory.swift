@@ -23,7 +23,7 @@ struct WaitingMemory {
   /// Bytes for a job without long texts: its copies in its load and in ``JobSnapshots``.
   static let bytesPerJob = 6 << 10
 
-  private var shares = SharedCapacity<Owner>()
+  private var shares = FairShare<Owner>()
   /// Defaults that jobs of a batch share. They are counted once.
   private var defaults: [ObjectIdentifier: Defaults] = [:]
 
@@ -33,7 +33,8 @@ struct WaitingMemory {
   /// Reserves memory for a job that joins a load; nil if too little is left for its owner.
   mutating func reserve(_ job: Job, at moment: Timestamp) -> Part? {
     let bytes = Self.bytes(of: job) + newBytes(of: job.submission.defaults)
-    guard shares.hasCapacity(for: bytes, of: job.owner, within: Self.capacity, at: moment) else {
+    let bounds = ShareBounds(Self.capacity)
+    guard shares.hasCapacity(for: bytes, of: job.owner, within: bounds, at: moment) else {
       return nil
     }
     return reserveUnchecked(job)

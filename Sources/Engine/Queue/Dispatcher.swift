@@ -40,7 +40,7 @@ final class Dispatcher: Sendable {
     var workers = 0
     /// The owner of each busy worker's job.
     var owners: [ObjectIdentifier: Owner] = [:]
-    var shares = SharedCapacity<Owner>()
+    var shares = FairShare<Owner>()
     /// Whether the queue is empty, as far as this instance knows. Then neither free origins nor idle workers start a
     /// claim.
     var isEmpty = false
@@ -70,8 +70,7 @@ final class Dispatcher: Sendable {
     mutating func finish(_ worker: any QueueWorker, at moment: Timestamp) {
       idle.append(worker)
       guard let owner = owners.removeValue(forKey: ObjectIdentifier(worker)) else { return }
-      shares.release(1, of: owner)
-      shares.recordDemand(of: owner, at: moment)
+      shares.release(1, of: owner, at: moment)
     }
   }
 
@@ -258,7 +257,7 @@ final class Dispatcher: Sendable {
   /// None if there is only one worker.
   private var reservedWorkers: Int {
     let workers = state.withLock { $0.workers }
-    return workers > 1 ? max(1, workers / 4) + OwnerCapacity<Owner>.reserved(of: workers) : 0
+    return workers > 1 ? max(1, workers / 4) + ShareBounds.keepingQuarter(of: workers).reserved : 0
   }
 
   private var ownerRoom: OwnerCapacity<Owner> {

@@ -6,6 +6,8 @@ struct OriginRules: Sendable {
   var maxTransfers = 6
   /// New requests per second; 0: no limit.
   var requestsPerSecond = 0.0
+  /// ``requestsPerSecond``, evenly spread.
+  var rate: TokenBucket.Rate { TokenBucket.Rate(perSecond: requestsPerSecond, burst: 1) }
   /// Transfers at the same time to an origin that has not answered yet, while other jobs need the workers.
   var unprovenTransfers = 2
   /// Number of failed requests in a row that open the circuit.
@@ -112,8 +114,8 @@ struct OriginState: Sendable {
   private var users: [(owner: Owner, at: Instant)] = []
   private var lastFailure: Instant?
   private var isProven = false
-  private var tokens = 1.0
-  private var refilled: Instant?
+  /// The rate of requests; nil before the first one.
+  private var bucket: TokenBucket?
 
   /// Number of owners that can have a circuit of their own. Above it, circuits that are not open are forgotten.
   private static let maxCircuits = 64
@@ -189,8 +191,9 @@ struct OriginState: Sendable {
       circuits[owner]?.isProbing = true
     }
     guard rules.requestsPerSecond > 0 else { return }
-    tokens = tokens(at: now, rules) - 1
-    refilled = now
+    var bucket = bucket ?? TokenBucket(rules.rate, at: now)
+    bucket.borrow(1, at: now, rules.rate)
+    self.bucket = bucket
   }
 
   /// Records that a transfer ends.
@@ -279,8 +282,7 @@ struct OriginState: Sendable {
 
   private init(answeredBy earlier: OriginState) {
     (running, redirected, waiting) = (earlier.running, earlier.redirected, earlier.waiting)
-    (tokens, refilled) = (earlier.tokens, earlier.refilled)
-    users = earlier.users
+    (bucket, users) = (earlier.bucket, earlier.users)
     isProven = true
   }
 
@@ -290,9 +292,7 @@ struct OriginState: Sendable {
   }
 
   private func tokens(at now: Instant, _ rules: OriginRules) -> Double {
-    guard let refilled else { return 1 }
-    let added = refilled.duration(to: now).inSeconds * rules.requestsPerSecond
-    return min(1, tokens + added)
+    bucket?.tokens(at: now, rules.rate) ?? rules.rate.burst
   }
 }
 

@@ -4,18 +4,18 @@ internal import Synchronization
 /// The disk space of renditions that are being sent to clients, shared among owners. It is limited because a slow
 /// client can hold a rendition for long.
 final class RenditionSpace: Sendable {
-  private let capacity: Int
+  private let bounds: ShareBounds
   private let now: WallClock
-  private let shares = Mutex(SharedCapacity<Owner>())
+  private let shares = Mutex(FairShare<Owner>())
 
   /// - Parameter capacity: in bytes. Renditions that are being made when it is reached may exceed it.
   init(_ capacity: Int, now: @escaping WallClock) {
-    (self.capacity, self.now) = (max(1, capacity), now)
+    (bounds, self.now) = (ShareBounds(max(1, capacity)), now)
   }
 
   /// Whether a rendition may be made for this owner.
   func hasRoom(for owner: Owner) -> Bool {
-    shares.withLock { $0.hasCapacity(for: 1, of: owner, within: capacity, at: now()) }
+    shares.withLock { $0.hasCapacity(for: 1, of: owner, within: bounds, at: now()) }
   }
 
   /// Reserves space for rendered bytes, even if that exceeds the limit.

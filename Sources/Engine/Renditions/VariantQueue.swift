@@ -62,11 +62,9 @@ struct VariantQueue {
   private var open: [CacheEntry.ID: UInt64] = [:]
   private var count: UInt64 = 0
   /// Slots of queued work, by owner.
-  private var slots = SharedCapacity<Owner>()
-  /// The number at which each owner with queued work last began a rendering, or joined the queue.
-  private var lastTurns: [Owner: UInt64] = [:]
-  /// Whether the next turn goes to the most urgent work; otherwise the owner that has waited longest gets it.
-  private var isForUrgent = true
+  private var slots = FairShare<Owner>()
+  /// The numbers of queued work.
+  private var queue = FairQueue<Owner, UInt64>()
 
   /// - Parameters:
   ///   - atOnce: renderings at the same time.
@@ -102,11 +100,10 @@ struct VariantQueue {
       }
       return .joined
     }
-    guard slots.acquire(1, for: waiter.owner, within: maxWaiting, at: moment) else {
+    guard slots.acquire(1, for: waiter.owner, within: ShareBounds(maxWaiting), at: moment) else {
       return .refused
     }
-    // An owner that newly joins comes after the owners that wait.
-    lastTurns[waiter.owner] = lastTurns[waiter.owner] ?? me
+    queue.append(me, for: waiter.owner)
     works[me] = Work(
       rendition: rendition, owner: waiter.owner, lane: lane(waiter.priority()),
       waiters: [me: waiter], keeps: waiter.keeps)
@@ -126,7 +123,7 @@ struct VariantQueue {
     open[id] = nil
     if work.task == nil {
       works[number] = nil
-      release(work.owner)
+      removeQueued(number, of: work.owner)
     }
     return (isAwaited(work.leader ?? number) ? nil : work.task, work.task == nil)
   }
@@ -144,36 +141,29 @@ struct VariantQueue {
     works[number] = work
   }
 
-  /// Releases the slot of work that is no longer queued.
-  private mutating func release(_ owner: Owner) {
+  /// Removes work from the queue and releases its slot.
+  private mutating func removeQueued(_ number: UInt64, of owner: Owner) {
+    queue.removeAll(of: owner) { $0 == number }
     slots.release(1, of: owner)
-    if slots.share(of: owner) == 0 { lastTurns[owner] = nil }
   }
 
   /// Begins queued work while there is room. Renditions that are being stored count too, so that they don't pile up if
   /// storing is slower than rendering.
   mutating func startNext(_ begin: (UInt64, Work) -> Task<Void, Never>) {
-    while rendering < atOnce, keeping < atOnce, let (number, work) = next {
+    while rendering < atOnce, keeping < atOnce, let number = popNext(), let work = works[number] {
+      slots.release(1, of: work.owner)
       works[number]?.since = .now
       works[number]?.task = begin(number, work)
-      lastTurns[work.owner] = self.number()
-      release(work.owner)
-      isForUrgent.toggle()
     }
   }
 
-  /// Every second turn compares owners before priorities, so that the high priorities of one owner don't block another
-  /// one.
-  private var next: (UInt64, Work)? {
+  /// Removes the next work from the queue whose image is not being decoded.
+  private mutating func popNext() -> UInt64? {
+    guard !queue.isEmpty else { return nil }
+    let works = works
     let decodes = Set(works.values.lazy.filter { $0.since != nil }.compactMap(\.rendition.decode))
-    return works.filter { _, work in
-      work.task == nil && !(work.rendition.decode.map(decodes.contains) ?? false)
-    }.max { a, b in
-      let (first, second) = (a.value.priority, b.value.priority)
-      let (mine, other) = (lastTurns[a.value.owner] ?? 0, lastTurns[b.value.owner] ?? 0)
-      return isForUrgent
-        ? (second, mine, a.key) > (first, other, b.key)
-        : (mine, second, a.key) > (other, first, b.key)
+    return queue.popFirst(by: { works[$0]?.priority ?? .veryLow }) {
+      !(works[$0]?.rendition.decode.map(decodes.contains) ?? false)
     }
   }
 
@@ -201,7 +191,7 @@ struct VariantQueue {
       works[other]?.leader = number
       works[other]?.since = leader.since
       works[other]?.task = leader.task
-      release(work.owner)
+      removeQueued(other, of: work.owner)
     }
     return gathered
   }
@@ -235,8 +225,7 @@ struct VariantQueue {
     isClosed = true
     let waiters = works.values.flatMap(\.waiters.values)
     works = works.filter { $0.value.task != nil }
-    slots = SharedCapacity()
-    lastTurns = [:]
+    (slots, queue) = (FairShare(), FairQueue())
     for number in works.keys { works[number]?.waiters = [:] }
     open = [:]
     return (waiters, works.values.compactMap(\.task))

@@ -10,8 +10,11 @@ package struct WebhookRules: Sendable {
   package var schedule = WebhookSchedule.standard
   /// Time from the start of a try to the header of the response.
   package var timeout: Duration = .seconds(15)
-  /// Messages being sent at the same time; those of one owner at most half of them (``MessageShares``).
+  /// Messages being sent at the same time; those of one owner at most half of them (``slots``).
   package var atOnce = 64
+  /// ``atOnce`` as shared by owners. Some slots are reserved for owners that use none, so that an owner whose receivers
+  /// are all unreachable delays no other owner.
+  var slots: ShareBounds { .keepingQuarter(of: atOnce, ofClient: ShareBounds(atOnce).half) }
   /// Messages being sent to one host at the same time, by all instances together.
   package var perHost = 2
   /// Returns the secrets that sign an owner's messages, from the configuration at the time of sending.
@@ -161,9 +164,13 @@ extension WebhookSender {
 
   /// Returns the owners that have used up their share of the slots when messages of these owners are being sent.
   private func full(with owners: [Owner]) -> Set<Owner> {
-    let free = rules.atOnce - owners.count
-    let byOwner = owners.reduce(into: [Owner: Int]()) { $0[$1, default: 0] += 1 }
-    return Set(byOwner.filter { $0.value >= free }.keys)
+    capacity(besides: owners).full
+  }
+
+  private func capacity(besides owners: some Sequence<Owner>) -> OwnerCapacity<Owner> {
+    var shares = FairShare<Owner>()
+    for owner in owners { shares.acquireUnchecked(1, for: owner) }
+    return OwnerCapacity(shares, within: rules.slots, at: clock())
   }
 
   private func claim(
@@ -172,8 +179,8 @@ extension WebhookSender {
     try await lease.withLease { instance throws(StoreError) in
       let request = MessageRequest(
         by: instance, sending: Set(sending.keys),
-        byOwner: sending.values.reduce(into: [:]) { $0[$1, default: 0] += 1 },
-        count: count, perHost: rules.perHost, after: host)
+        owners: capacity(besides: sending.values), count: count, perHost: rules.perHost,
+        after: host)
       return (try await store.claimMessages(request), instance)
     }
   }

@@ -1,4 +1,3 @@
-internal import DequeModule
 internal import Executors
 internal import Jobs
 internal import Synchronization
@@ -11,48 +10,28 @@ internal import Waiting
 /// limits the lookups that a caller waits for; `threadsForEach` times as many limits all threads, including
 /// those of abandoned lookups.
 ///
-/// Owners share both limits (``SharedCapacity``) and are served round robin, so names with dead servers delay
+/// Owners share both limits (``FairShare``) and are served round robin (``FairQueue``), so names with dead servers delay
 /// only the lookups of their own owner. Threads are started on demand. One permanent thread does the work if
 /// the system refuses to start more.
 final class LookupQueue: Sendable {
   private struct State {
     /// Lookups that have not begun, by the owners that requested them.
-    var waiting: [Owner?: Deque<Lookup>] = [:]
-    /// The round-robin order of the owners in `waiting`. Each owner occurs once.
-    var ownerOrder = Deque<Owner?>()
+    var waiting = FairQueue<Owner?, Lookup>()
     /// The threads whose lookup has a waiting caller.
-    var running = SharedCapacity<Owner?>()
+    var running = FairShare<Owner?>()
     /// All threads, including those of abandoned lookups.
-    var threads = SharedCapacity<Owner?>()
+    var threads = FairShare<Owner?>()
     var inFlight: [String: Lookup] = [:]
     var answers: [String: Answer] = [:]
 
     mutating func append(_ lookup: Lookup, for owner: Owner?) {
-      guard lookup.owners.insert(owner).inserted else { return }
-      if waiting[owner] == nil { ownerOrder.append(owner) }
-      waiting[owner, default: []].append(lookup)
+      if lookup.owners.insert(owner).inserted { waiting.append(lookup, for: owner) }
     }
 
     /// Removes a lookup that no caller waits for.
     mutating func remove(_ lookup: Lookup) {
       inFlight[lookup.name] = nil
-      for owner in lookup.owners {
-        waiting[owner]?.removeAll { $0 === lookup }
-        forget(owner)
-      }
-    }
-
-    /// Returns the owner's next lookup. Nil if it has none, or if the lookup already began for another owner.
-    mutating func popFirst(of owner: Owner?) -> Lookup? {
-      guard let lookup = waiting[owner]?.popFirst() else { return nil }
-      forget(owner)
-      return lookup.hasBegun ? nil : lookup
-    }
-
-    private mutating func forget(_ owner: Owner?) {
-      guard waiting[owner]?.isEmpty == true else { return }
-      waiting[owner] = nil
-      ownerOrder.removeAll { $0 == owner }
+      for owner in lookup.owners { waiting.removeAll(of: owner) { $0 === lookup } }
     }
   }
 
@@ -63,14 +42,14 @@ final class LookupQueue: Sendable {
 
   private let state = Mutex(State())
   private let resolver: any NameResolver
-  private let threads: Int
+  private let bounds: (running: ShareBounds, threads: ShareBounds)
   private let fallbackThread = ThreadPool(name: "fetch-names", threads: 1)
   private let cacheTime: Duration
-  private let start = ContinuousClock.now
 
   init(resolver: any NameResolver, threads: Int, cacheTime: Duration) {
     self.resolver = resolver
-    self.threads = max(1, threads)
+    let threads = max(1, threads)
+    bounds = (.keepingQuarter(of: threads), .keepingQuarter(of: threads * Self.threadsForEach))
     self.cacheTime = cacheTime
   }
 
@@ -139,20 +118,15 @@ final class LookupQueue: Sendable {
 
   // MARK: Round robin of owners
 
-  private var now: Timestamp {
-    Timestamp(milliseconds: Int64(start.duration(to: .now) / .milliseconds(1)))
-  }
-
   /// Begins lookups, one owner after the other, while both limits allow it.
   private func begin(_ state: inout State) -> [Lookup] {
-    let moment = now
+    let moment = Timestamp.monotonic
     var begun: [Lookup] = []
-    while let turn = state.ownerOrder.firstIndex(where: {
-      hasCapacity(for: $0, in: state, at: moment)
-    }) {
-      let owner = state.ownerOrder.remove(at: turn)
-      state.ownerOrder.append(owner)
-      guard let lookup = state.popFirst(of: owner) else { continue }
+    while let owner = state.waiting.next(where: { hasCapacity(for: $0, in: state, at: moment) }),
+      let lookup = state.waiting.popFirst(of: owner)
+    {
+      // It may have begun for another owner.
+      guard !lookup.hasBegun else { continue }
       (lookup.hasBegun, lookup.payer) = (true, owner)
       state.running.acquireUnchecked(1, for: owner)
       state.threads.acquireUnchecked(1, for: owner)
@@ -162,15 +136,12 @@ final class LookupQueue: Sendable {
   }
 
   private func hasCapacity(for owner: Owner?, in state: State, at moment: Timestamp) -> Bool {
-    let all = threads * Self.threadsForEach
-    return state.running.available(for: owner, within: threads, keeping: threads / 4, at: moment)
-      > 0
-      && state.threads.available(for: owner, within: all, keeping: all / 4, at: moment) > 0
+    state.running.available(for: owner, within: bounds.running, at: moment) > 0
+      && state.threads.available(for: owner, within: bounds.threads, at: moment) > 0
   }
 
-  private func release(_ lookup: Lookup, from shares: inout SharedCapacity<Owner?>) {
-    shares.release(1, of: lookup.payer)
-    shares.recordDemand(of: lookup.payer, at: now)
+  private func release(_ lookup: Lookup, from shares: inout FairShare<Owner?>) {
+    shares.release(1, of: lookup.payer, at: .monotonic)
   }
 
   // MARK: Threads

@@ -1,43 +1,50 @@
-/// The owners whose jobs may be claimed now. Divides an instance's workers among owners with
-/// ``SharedCapacity``.
-///
-/// While other owners have jobs, an owner gets at most half of the workers. A quarter of the workers is
-/// reserved for owners that have no worker, so a single owner gets three quarters. With fewer than four
-/// workers, nothing is reserved.
+/// The owners that may use one more of some slots now: an instance's workers, or its slots for webhooks. A snapshot
+/// of a ``FairShare`` for a store.
 package struct OwnerCapacity<Name: Hashable & Sendable>: Sendable {
-  private var workers: SharedCapacity<Name>
-  private let count: Int
+  private var shares: FairShare<Name>
+  private let bounds: ShareBounds
   private let moment: Timestamp
 
+  /// - Parameter shares: The slots in use, by owner.
+  package init(_ shares: FairShare<Name>, within bounds: ShareBounds, at moment: Timestamp) {
+    (self.shares, self.bounds, self.moment) = (shares, bounds, moment)
+  }
+
+  /// Divides workers among owners. A quarter is reserved for owners that have none.
+  ///
   /// - Parameters:
   ///   - workers: The busy workers, by the owner of their job.
   ///   - count: The number of all workers.
-  package init(_ workers: SharedCapacity<Name>, of count: Int, at moment: Timestamp) {
-    (self.workers, self.count, self.moment) = (workers, count, moment)
+  package init(_ workers: FairShare<Name>, of count: Int, at moment: Timestamp) {
+    self.init(workers, within: .keepingQuarter(of: count), at: moment)
   }
 
   /// No limits.
   package static var unlimited: Self {
-    Self(SharedCapacity(), of: .max, at: Timestamp(milliseconds: 0))
+    Self(FairShare(), within: ShareBounds(.max), at: Timestamp(milliseconds: 0))
   }
 
-  /// The number of workers reserved for owners that have none.
-  package static func reserved(of workers: Int) -> Int { workers / 4 }
-
-  /// Whether another job of the owner may be claimed.
+  /// Whether the owner may use one more slot.
   package func hasCapacity(for owner: Name) -> Bool {
-    workers.available(for: owner, within: count, keeping: Self.reserved(of: count), at: moment) > 0
+    shares.available(for: owner, within: bounds, at: moment) > 0
   }
 
   /// Counts one more claimed job of the owner.
-  package mutating func countJob(of owner: Name) { workers.acquireUnchecked(1, for: owner) }
+  package mutating func countJob(of owner: Name) { shares.acquireUnchecked(1, for: owner) }
 
-  /// The owners that have workers and may have no more. Every other owner may have one more as long as a
-  /// worker is idle.
-  package var full: Set<Name> { Set(workers.clients.filter { !hasCapacity(for: $0) }) }
+  /// Counts one more slot if the owner may use one; returns whether it may.
+  package mutating func acquireSlot(for owner: Name) -> Bool {
+    guard hasCapacity(for: owner) else { return false }
+    shares.acquireUnchecked(1, for: owner)
+    return true
+  }
+
+  /// The owners that use slots and may have no more. Every other owner may have one more as long as a slot is
+  /// free.
+  package var full: Set<Name> { Set(shares.clients.filter { !hasCapacity(for: $0) }) }
 
   /// The same state with other identifiers of the owners.
   package func renamed<Other>(_ name: (Name) -> Other) -> OwnerCapacity<Other> {
-    OwnerCapacity<Other>(workers.renamed(name), of: count, at: moment)
+    OwnerCapacity<Other>(shares.renamed(name), within: bounds, at: moment)
   }
 }

@@ -18,11 +18,11 @@ package struct OwnerLimits: Sendable, Equatable {
 /// The approximate limits of the queue. A job takes one slot, and one more for each 4 kB of its stored
 /// record.
 package struct QueueCapacity: Sendable, Equatable, ExpressibleByIntegerLiteral {
-  /// Slots for the jobs of all owners. ``SharedCapacity`` divides them among owners.
+  /// Slots for the jobs of all owners. ``FairShare`` divides them among owners.
   package var all: Int
   /// Slots for the jobs of the calling owner.
   package var ofOwner: Int
-  /// Bytes of the records of all jobs, queued or finished. ``SharedCapacity`` divides them among owners.
+  /// Bytes of the records of all jobs, queued or finished. ``FairShare`` divides them among owners.
   package var recordBytes: Int
 
   /// - Parameters:
@@ -31,6 +31,9 @@ package struct QueueCapacity: Sendable, Equatable, ExpressibleByIntegerLiteral {
   package init(_ all: Int, ofOwner: Int? = nil, recordBytes: Int = .max) {
     (self.all, self.ofOwner, self.recordBytes) = (all, ofOwner ?? .max, recordBytes)
   }
+
+  /// ``all`` and ``ofOwner`` as bounds of a ``FairShare``.
+  package var slots: ShareBounds { ShareBounds(all, ofClient: ofOwner) }
 
   /// A queue with this number of slots and no limit per owner.
   package init(integerLiteral all: Int) { self.init(all) }

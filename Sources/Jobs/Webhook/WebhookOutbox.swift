@@ -2,7 +2,7 @@
 /// batch (``WebhookMessage/init(endOf:after:)``, ``WebhookMessage/init(endOf:wasOver:)``).
 package protocol WebhookOutbox: Sendable {
   /// Claims messages that are due, host by host, so that an unreachable receiver delays no other host's
-  /// messages. Skips owners that have used their share (``MessageShares``). The instance holds each message
+  /// messages. Skips owners that have used their share (``MessageRequest/owners``). The instance holds each message
   /// until ``saveResult(_:by:)`` or the end of its lease.
   ///
   /// - Throws: `.leaseLost` if the instance's lease has ended.
@@ -34,8 +34,8 @@ package struct MessageRequest: Sendable {
   /// The messages that the instance is sending. It may hold others, if the answer of an earlier claim was
   /// lost.
   package var sending: Set<WebhookMessage.ID>
-  /// The number of messages in ``sending`` for each owner.
-  package var byOwner: [Owner: Int]
+  /// The owners that may use one more slot.
+  package var owners: OwnerCapacity<Owner>
   /// The number of free slots, which is the maximum of messages to claim.
   package var count: Int
   /// The limit of messages in transit to one host, over all instances.
@@ -44,10 +44,10 @@ package struct MessageRequest: Sendable {
   package var after: String?
 
   package init(
-    by instance: Instance, sending: Set<WebhookMessage.ID>, byOwner: [Owner: Int] = [:],
-    count: Int, perHost: Int, after: String? = nil
+    by instance: Instance, sending: Set<WebhookMessage.ID>,
+    owners: OwnerCapacity<Owner> = .unlimited, count: Int, perHost: Int, after: String? = nil
   ) {
-    (self.instance, self.sending, self.byOwner) = (instance, sending, byOwner)
+    (self.instance, self.sending, self.owners) = (instance, sending, owners)
     (self.count, self.perHost, self.after) = (count, perHost, after)
   }
 
@@ -67,27 +67,4 @@ package struct ClaimedMessages: Sendable, Equatable {
   package var unreadable = 0
 
   package init() {}
-}
-
-/// Divides an instance's slots for messages among owners. An owner may get a slot while it uses fewer slots
-/// than are free. So a single owner gets half of the slots, and the next one half of the rest. An owner whose
-/// receivers are all unreachable delays no other owner.
-package struct MessageShares {
-  private var free: Int
-  private var byOwner: [Owner: Int]
-
-  package init(_ request: MessageRequest) { (free, byOwner) = (request.count, request.byOwner) }
-
-  /// Owners that may get no slot now. They are few, because they use most of the slots.
-  package var full: [Owner] { byOwner.filter { $0.value >= free }.map(\.key) }
-
-  package func hasSlot(for owner: Owner) -> Bool { byOwner[owner, default: 0] < free }
-
-  /// - Returns: Whether a slot was free for the owner.
-  package mutating func acquireSlot(for owner: Owner) -> Bool {
-    guard hasSlot(for: owner) else { return false }
-    byOwner[owner, default: 0] += 1
-    free -= 1
-    return true
-  }
 }

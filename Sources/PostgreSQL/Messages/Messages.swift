@@ -163,8 +163,8 @@ extension Transaction {
   {
     try makeOverdueMessagesDue(at: moment)
     var taken = ClaimedMessages()
-    var shares = MessageShares(request)
-    let full = shares.full.map { Array($0.name.utf8) }
+    var owners = request.owners
+    let full = owners.full.map { Array($0.name.utf8) }
     guard try hasDueMessages(exceptOwners: full, at: moment) else {
       (taken.after, taken.nextDue) = (request.after, try nextDueMessage(after: moment))
       return taken
@@ -189,7 +189,7 @@ extension Transaction {
     if taken.unreadable > 0 {
       try disableUnreadable(rows.all.filter { (try? WebhookMessage(rows, $0)) == nil }, of: rows)
     }
-    taken.messages = found.filter { shares.acquireSlot(for: $0.owner) }
+    taken.messages = found.filter { owners.acquireSlot(for: $0.owner) }
     try setHolder(of: taken.messages.map(\.id), to: request.instance)
     if rows.count == request.count || taken.messages.count < found.count {
       taken.after = taken.messages.last?.host

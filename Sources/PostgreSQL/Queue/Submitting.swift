@@ -40,7 +40,7 @@ enum SubmitAnswer: Sendable {
 /// Owners that were refused recently; the free capacity is shared with them. Entries matter for one
 /// minute only, so they are held in memory.
 final class Refusals: Sendable {
-  private let refused = Mutex(SharedCapacity<[UInt8]>())
+  private let refused = Mutex(FairShare<[UInt8]>())
 
   /// Returns whether the owner may add this much to the queue; records a refusal if not.
   func hasCapacity(
@@ -52,7 +52,7 @@ final class Refusals: Sendable {
   }
 
   /// Returns the shared capacity with what each owner holds now and with the recent refusals.
-  func queue(holding held: [[UInt8]: Int]) -> SharedCapacity<[UInt8]> {
+  func queue(holding held: [[UInt8]: Int]) -> FairShare<[UInt8]> {
     var queue = refused.withLock(\.self)
     for (owner, places) in held { queue.acquireUnchecked(places, for: owner) }
     return queue
@@ -60,13 +60,13 @@ final class Refusals: Sendable {
 
   /// Reserves capacity for the owner; records a refusal if there is not enough.
   func acquire(
-    _ places: Int, for owner: [UInt8], of queue: inout SharedCapacity<[UInt8]>,
+    _ places: Int, for owner: [UInt8], of queue: inout FairShare<[UInt8]>,
     within capacity: QueueCapacity, at moment: Timestamp
   ) -> Bool {
     guard places <= capacity.ofOwner - queue.share(of: owner) else { return false }
-    if queue.acquire(places, for: owner, within: capacity.all, at: moment) { return true }
+    if queue.acquire(places, for: owner, within: capacity.slots, at: moment) { return true }
     // Copy only the refusal to the shared state.
-    refused.withLock { _ = $0.hasCapacity(for: .max, of: owner, within: 0, at: moment) }
+    refused.withLock { $0.recordDemand(of: owner, at: moment) }
     return false
   }
 }

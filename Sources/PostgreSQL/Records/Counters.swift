@@ -118,7 +118,7 @@ extension Transaction {
     guard let name = rows.bytes(0, 0) else { return nil }
     let owner = Array(name.dropFirst(prefix.count))
     let bytes = Int(rows.int(0, 1) ?? 0) + tallies[.imageBytesOf(owner)]
-    return bytes > limit - limit / 2 && bytes < totals[.imageBytes] ? owner : nil
+    return bytes > ShareBounds(limit).half && bytes < totals[.imageBytes] ? owner : nil
   }
 
   /// Adds an image's bytes to the total and to its owner's counter.

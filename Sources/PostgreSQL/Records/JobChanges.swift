@@ -187,7 +187,7 @@ struct QueueFull: Error {}
 
 /// The queue slots of each owner, including those that this transaction has added.
 private struct HeldSlots {
-  private var places, lines: SharedCapacity<[UInt8]>
+  private var places, lines: FairShare<[UInt8]>
   private let moment: Timestamp
 
   init(in transaction: Transaction, _ room: QueueLimits) throws {

@@ -51,7 +51,7 @@ extension WriteTransaction {
     // Lines without jobs need no slots in the queue.
     guard
       places == 0
-        || counters.lines.hasCapacity(for: places, of: owner, within: capacity, at: moment)
+        || counters.lines.hasCapacity(for: places, of: owner, within: capacity.slots, at: moment)
     else { return .queueFull }
     let rejected = try lines.rejected.map {
       (line: $0.line, record: Data(try RecordEncoder.encode($0)))
@@ -63,7 +63,7 @@ extension WriteTransaction {
     guard
       bytes == 0
         || counters.records.hasCapacity(
-          for: bytes, of: owner, within: capacity.recordBytes, at: moment)
+          for: bytes, of: owner, within: ShareBounds(capacity.recordBytes), at: moment)
     else { return .recordsFull }
     counters.records.acquireUnchecked(rejectedBytes, for: owner)
     try addDefaults(of: rows, to: row.number)

@@ -1,6 +1,7 @@
 internal import Foundation
 internal import GRDB
 internal import HashTreeCollections
+internal import Jobs
 
 /// The bytes of images that belong to one owner alone; see ``ImageRow/owner``.
 struct ImageOwners: Sendable, Equatable {
@@ -39,7 +40,7 @@ struct ImageOwners: Sendable, Equatable {
   /// Returns the owner that uses more than half of `limit`, if other owners have images too.
   /// - Parameter total: the bytes of all images.
   func ownerOverShare(of limit: Int, total: Int) -> Data? {
-    guard let most = shares.last, most.bytes > limit - limit / 2, most.bytes < total
+    guard let most = shares.last, most.bytes > ShareBounds(limit).half, most.bytes < total
     else { return nil }
     return most.owner
   }

@@ -74,9 +74,9 @@ extension WriteTransaction {
   ) throws -> ClaimedMessages {
     try makeOverdueMessagesDue(at: moment)
     var taken = ClaimedMessages()
-    var shares = MessageShares(request)
+    var owners = request.owners
     taken.after = request.after
-    guard try hasDueMessages(shares, at: moment) else {
+    guard try hasDueMessages(owners, at: moment) else {
       taken.nextDue = try nextDueMessage(after: moment)
       return taken
     }
@@ -97,20 +97,20 @@ extension WriteTransaction {
       let room = min(request.perHost - busy, request.count - taken.messages.count)
       taken.after = name
       guard room > 0 else { continue }
-      let rows = try due(to: found, at: moment, room + busy, but: shares.full)
+      let rows = try due(to: found, at: moment, room + busy, but: Array(owners.full))
       let end = taken.messages.count + room
       for row in rows where taken.messages.count < end {
-        guard shares.hasSlot(for: Owner(row[1] as Data)) else { continue }
+        guard owners.hasCapacity(for: Owner(row[1] as Data)) else { continue }
         guard let message = try? MessageRecord.message(row) else {
           taken.unreadable += 1
           try disableUnreadable(row)
           continue
         }
-        guard held[message.id] == nil, shares.acquireSlot(for: message.owner) else { continue }
+        guard held[message.id] == nil, owners.acquireSlot(for: message.owner) else { continue }
         taken.messages.append(message)
       }
       if taken.messages.count == request.count { break }
-      guard try hasDueMessages(shares, at: moment) else { break }
+      guard try hasDueMessages(owners, at: moment) else { break }
     }
     return taken
   }
@@ -159,8 +159,8 @@ extension WriteTransaction {
 
   /// Returns whether a due message belongs to an owner below its share. If not, no host has to be
   /// searched.
-  private func hasDueMessages(_ shares: MessageShares, at moment: Timestamp) throws -> Bool {
-    guard !shares.full.isEmpty else { return true }
+  private func hasDueMessages(_ owners: OwnerCapacity<Owner>, at moment: Timestamp) throws -> Bool {
+    guard !owners.full.isEmpty else { return true }
     var least = Data()
     while let row = try one(
       """
@@ -169,7 +169,7 @@ extension WriteTransaction {
       """, [least])
     {
       let (owner, next): (Data, Int64) = (row[0], row[1])
-      if next <= moment.milliseconds, shares.hasSlot(for: Owner(owner)) { return true }
+      if next <= moment.milliseconds, owners.hasCapacity(for: Owner(owner)) { return true }
       // The smallest name greater than this one.
       least = owner
       least.append(0)

@@ -19,7 +19,7 @@ extension WriteTransaction {
     if let first = jobs.first {
       let hasRoom = counters.records.hasCapacity(
         for: jobs.reduce(0) { $0 + $1.row.storedBytes }, of: first.row.owner,
-        within: capacity.recordBytes, at: first.job.createdAt)
+        within: ShareBounds(capacity.recordBytes), at: first.job.createdAt)
       guard hasRoom else { return .recordsFull }
     }
     for image in jobs.compactMap(\.row.image) {
@@ -50,7 +50,7 @@ extension WriteTransaction {
     guard let first = queued.first else { return nil }
     let places = queued.reduce(0) { $0 + $1.row.slots }
     let hasRoom = counters.queue.hasCapacity(
-      for: places, of: first.row.owner, within: capacity, at: first.job.createdAt)
+      for: places, of: first.row.owner, within: capacity.slots, at: first.job.createdAt)
     return hasRoom ? nil : places
   }
 
@@ -64,8 +64,8 @@ extension WriteTransaction {
     }
     let (places, owner) = (row.slots, row.owner)
     return row.batch > 0
-      ? counters.lines.hasCapacity(for: places, of: owner, within: capacity, at: moment)
-      : counters.queue.hasCapacity(for: places, of: owner, within: capacity, at: moment)
+      ? counters.lines.hasCapacity(for: places, of: owner, within: capacity.slots, at: moment)
+      : counters.queue.hasCapacity(for: places, of: owner, within: capacity.slots, at: moment)
   }
 
   func insertKey(_ key: IdempotencyKey, for ids: [JobID], at moment: Timestamp) throws {

@@ -7,11 +7,11 @@ internal import Jobs
 struct StoreCounters: Sendable {
   private(set) var jobs = [Int](repeating: 0, count: Phase.allCases.count)
   /// The queue slots of each owner's single jobs.
-  var queue = SharedCapacity<Data>()
+  var queue = FairShare<Data>()
   /// The queue slots of each owner's batch jobs, which have their own limit.
-  var lines = SharedCapacity<Data>()
+  var lines = FairShare<Data>()
   /// The bytes of each owner's records: of jobs, of rejected lines and of batches' defaults.
-  var records = SharedCapacity<Data>()
+  var records = FairShare<Data>()
   /// The changes to jobs of batches that are not written to their batches yet.
   var batches = BatchChanges()
   /// The number of the last receiving batch that was checked. After the last batch, the next check

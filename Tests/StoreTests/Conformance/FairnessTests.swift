@@ -69,7 +69,7 @@ struct FairnessTests {
           1_000 + Int64(number), owner: "ben", priority: .veryLow,
           url: "https://b.example/\(number)"))
     }
-    var workers = SharedCapacity<Owner>()
+    var workers = FairShare<Owner>()
     workers.acquireUnchecked(16, for: Owner("anna"))
     workers.recordDemand(of: Owner("ben"), at: .at(89_000))
     // Anna's jobs are old, and every eighth claim considers the age.
@@ -103,12 +103,12 @@ struct FairnessTests {
           .sample(Int64(number), owner: owner, url: "https://\(owner).example/\(number)"))
       }
     }
-    var workers = SharedCapacity<Owner>()
+    var workers = FairShare<Owner>()
     workers.acquireUnchecked(12, for: Owner("anna"))
     let owners = OwnerCapacity(workers, of: 16, at: .at(50))
     let claimed = try await store.claim(4, at: .at(50), owners: owners).jobs.map(\.job.owner.name)
     #expect(Set(claimed) == ["ben", "carl"] && claimed.count == 2)
-    let alone = OwnerCapacity(SharedCapacity<Owner>(), of: 3, at: .at(50))
+    let alone = OwnerCapacity(FairShare<Owner>(), of: 3, at: .at(50))
     #expect(try await store.claim(3, at: .at(50), owners: alone).jobs.count == 3)
     try await store.audit()
     await store.close()
