@@ -31,7 +31,6 @@ package final class JobEngine: Sendable {
   let fetcher: any ImageFetcher
   let locals: (any LocalImages)?
   let threads: any ComputeThreads
-  let peers: (any InstancePeers)?
   let ids = JobIDSequence()
   /// The store's clock, as far as it is known here.
   let clock: WallClock
@@ -100,7 +99,7 @@ package final class JobEngine: Sendable {
     self.configuration = configuration
     (store, images, spool) = (parts.store, parts.images, parts.spool)
     fetcher = parts.fetcher
-    (locals, threads, peers) = (parts.locals, parts.threads, parts.peers)
+    (locals, threads) = (parts.locals, parts.threads)
     self.log = log
     let storeClock = StoreClock(machine: now)
     let now: WallClock = { storeClock.now }

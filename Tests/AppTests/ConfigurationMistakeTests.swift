@@ -61,7 +61,7 @@ struct ConfigurationMistakeTests {
       ("fetch: { allow_schemes: [] }", "1:25: fetch.allow_schemes: must not be empty"),
       (
         "decode: { formats: [tga] }",
-        "1:21: decode.formats[0]: \"tga\" is not one of jpeg, png, webp, gif, avif, jxl, heic, bmp, ico"
+        "1:21: decode.formats[0]: \"tga\" is not one of jpeg, png, webp, gif, avif, jxl, heic, ico"
       ),
       (
         "fetch: { proxy: ftp://x }",

@@ -2,7 +2,7 @@ package import Jobs
 
 /// Decodes images while their bytes arrive, and renders variants from them.
 ///
-/// Input: the bytes of a JPEG, PNG, WebP, GIF, AVIF, JPEG XL, HEIC, BMP or ICO file, in pieces of any size. Output:
+/// Input: the bytes of a JPEG, PNG, WebP, GIF, AVIF, JPEG XL, HEIC or ICO file, in pieces of any size. Output:
 /// the header, the image's description, previews, and the encoded variants. Every frame is decoded to its end; pixels
 /// are kept only for previews.
 ///

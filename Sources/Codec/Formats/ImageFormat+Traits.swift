@@ -72,17 +72,10 @@ extension ImageFormat {
         name: "HEIC", signature: .heic, reader: { HEICImageReader(maxMemory: $0.maxMemory) },
         reading: PixelReading(open: heic_pixels_open, memory: ReadingMemory.heic), stepTime: 2_000,
         checksVariantMemory: true, needsIsolation: true)
-    case .bmp:
-      FormatTraits(
-        name: "BMP", signature: .bmp,
-        reader: { BMPImageReader(isIcon: false, maxMemory: $0.maxMemory) },
-        reading: PixelReading(open: bmp_pixels_open, memory: ReadingMemory.bmp), stepTime: 20,
-        needsIsolation: true)
     case .ico:
       FormatTraits(
-        name: "ICO", signature: .ico,
-        reader: { BMPImageReader(isIcon: true, maxMemory: $0.maxMemory) },
-        reading: PixelReading(open: ico_pixels_open, memory: ReadingMemory.bmp), stepTime: 20,
+        name: "ICO", signature: .ico, reader: { ICOImageReader(maxMemory: $0.maxMemory) },
+        reading: PixelReading(open: ico_pixels_open, memory: ReadingMemory.ico), stepTime: 20,
         needsIsolation: true)
     }
   }
@@ -125,8 +118,8 @@ private enum ReadingMemory {
         UInt32(clamping: image.width), UInt32(clamping: image.height), image.hasAlpha)
   }
 
-  static func bmp(_ image: ImageDescription) -> Int {
-    screens + bmp_pixels_memory(UInt32(clamping: image.width), UInt32(clamping: image.height))
+  static func ico(_ image: ImageDescription) -> Int {
+    screens + ico_pixels_memory(UInt32(clamping: image.width), UInt32(clamping: image.height))
   }
 
   static func heic(_ image: ImageDescription) -> Int {

@@ -130,7 +130,7 @@ package struct ImageDescription: Sendable, Equatable, Codable {
 
 /// The formats that can be decoded.
 package enum ImageFormat: String, Sendable, CaseIterable, Codable {
-  case jpeg, png, webp, gif, avif, jxl, heic, bmp, ico
+  case jpeg, png, webp, gif, avif, jxl, heic, ico
 
   /// The formats accepted by default.
   package static let usual: [ImageFormat] = [.jpeg, .png, .webp, .gif, .avif, .jxl, .heic]
