@@ -95,9 +95,9 @@ extension FailureCode {
       Row(
         .badGateway, "The image format is not supported",
         """
-        Supported are JPEG, PNG, WebP, GIF, AVIF, JPEG XL and HEIC, as far as decode.formats lists them. JPEG XL and \
-        HEIC also need decoder processes (decode.isolation). The usual cause is a web page in place of the image: \
-        some origins send one to programs.
+        Supported are \(ImageFormat.allCases.phrase), as far as decode.formats lists them. \
+        \(ImageFormat.needingIsolation.phrase) also need decoder processes (decode.isolation). The usual cause is a \
+        web page in place of the image: some origins send one to programs.
         """)
     case .truncated:
       Row(

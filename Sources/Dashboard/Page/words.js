@@ -33,7 +33,7 @@ const remedies = {
   no_data: 'Only the origin’s operator can fix it.',
   too_large: 'If the image is too large, the operator can raise fetch.max_bytes.',
   too_many_pixels: 'The operator can raise the limit of decode that the error names.',
-  unsupported_format: 'Use a JPEG, PNG, WebP, GIF, AVIF, JPEG XL or HEIC image.',
+  unsupported_format: 'Use an image in a common format, such as JPEG, PNG or WebP.',
   truncated: 'The connection to the origin was interrupted.',
   decode_failed: 'Only an intact copy of the file helps.',
   decoder_crashed: 'The file is corrupt, or it is an attack.',
@@ -48,7 +48,7 @@ const remedies = {
 // The same for uploaded images: no origin is involved, and fetching again can't change the bytes.
 const uploadRemedies = {
   no_data: 'The file is empty: send another.',
-  unsupported_format: 'Send a JPEG, PNG, WebP, GIF, AVIF, JPEG XL or HEIC image.',
+  unsupported_format: 'Send an image in a common format, such as JPEG, PNG or WebP.',
   truncated: 'The file is incomplete: send a complete copy.',
   decode_failed: 'The file is corrupt: send an intact copy.',
   integrity_mismatch: 'The file has changed, or the digest belongs to another file.',
