@@ -27,7 +27,7 @@ let house: [SwiftSetting] =
 
 /// The folders of CCodecs, whose files include each other's headers by name alone.
 let codecFolders: [CSetting] = [
-  "avif", "bmp", "gif", "heic", "jpeg", "jxl", "pixels", "png", "shared", "webp",
+  "avif", "gif", "heic", "ico", "jpeg", "jxl", "pixels", "png", "shared", "webp",
 ].map { .headerSearchPath($0) }
 
 /// The parts of the dashboard's page, which the target joins.
@@ -73,7 +73,11 @@ let package = Package(
       ],
       swiftSettings: house),
     .target(name: "Caching", swiftSettings: house),
-    .target(name: "Jobs", dependencies: ["Caching", "Digests", .deque], swiftSettings: house),
+    .target(
+      name: "Jobs", dependencies: ["Caching", "Digests", .deque],
+      resources: ["loading", "failure"].map {
+        .embedInCode("Submission/Placeholders/\($0).png")
+      }, swiftSettings: house),
     .target(
       name: "Engine", dependencies: ["Caching", "Jobs", "Waiting", .deque, .log, .metrics],
       swiftSettings: house),

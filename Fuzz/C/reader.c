@@ -20,13 +20,7 @@
 #define NAMED(one, other) JOINED(one, other)
 #define OF(name) NAMED(FORMAT, name)
 
-#ifdef IS_ICON
-typedef BMPReader Reader;
-#define READ(name) NAMED(bmp, name)
-#else
 typedef READER Reader;
-#define READ(name) OF(name)
-#endif
 
 #if defined(IS_JPEG) || defined(IS_PNG)
 #define HAS_ROWS
@@ -65,11 +59,7 @@ static bool tells_oddly(const char *message) {
 }
 
 static Reader *create(size_t max_memory) {
-#if defined(IS_ICON)
-    return bmp_reader_create(true, max_memory);
-#elif defined(IS_BITMAP)
-    return bmp_reader_create(false, max_memory);
-#elif defined(IS_AVIF)
+#if defined(IS_AVIF)
     return avif_reader_create(max_memory, 100);
 #else
     return OF(_reader_create)(max_memory);
@@ -79,7 +69,7 @@ static Reader *create(size_t max_memory) {
 static void prepare(Reader *reader, const Manner *manner) {
     (void)reader, (void)manner;
 #ifdef HAS_ROWS
-    if (manner->wants_rows) READ(_reader_request_rows)(reader);
+    if (manner->wants_rows) OF(_reader_request_rows)(reader);
 #endif
 #ifdef IS_PNG
     if (manner->wants_no_previews) png_reader_disable_previews(reader);
@@ -92,7 +82,7 @@ static void bound(Reader *reader, const Manner *manner) {
     (void)reader, (void)manner;
 #if defined(HAS_FRAMES)
     CodecFrameLimits limits = {manner->max_frames, MAX_PIXELS, 16 * (uint64_t)MAX_PIXELS};
-    READ(_reader_allow_frames)(reader, limits);
+    OF(_reader_allow_frames)(reader, limits);
 #elif defined(IS_JPEG)
     jpeg_reader_allow_scans(reader, manner->max_frames < 20 ? (int)manner->max_frames : 20);
     if (manner->eighths) jpeg_reader_scale(reader, manner->eighths);
@@ -105,15 +95,15 @@ static void try_previews(Reader *reader, const CodecImageInfo *picture, Manner *
 #if defined(IS_JPEG) || defined(IS_PNG) || defined(IS_HEIC)
     if (!manner->wants_previews) return;
     uint64_t what = chance_below(&manner->chance, 16);
-    CodecPreview preview = READ(_reader_preview)(reader);
+    CodecPreview preview = OF(_reader_preview)(reader);
     if (preview.bytes) touch(preview.bytes, preview.count);
     expect(!preview.bytes || preview.count, "bytes of a preview");
-    if ((preview.bytes && what < 12) || !what) READ(_reader_discard_preview)(reader);
+    if ((preview.bytes && what < 12) || !what) OF(_reader_discard_preview)(reader);
     if (!picture->scansToShow && what != 15) return;
 #ifdef IS_HEIC
     heic_reader_request_preview(reader);
 #else
-    READ(_reader_request_preview)(reader, (int)chance_below(&manner->chance, 10));
+    OF(_reader_request_preview)(reader, (int)chance_below(&manner->chance, 10));
 #endif
 #endif
 }
@@ -121,11 +111,11 @@ static void try_previews(Reader *reader, const CodecImageInfo *picture, Manner *
 static void take_rows(Reader *reader, Verdict *verdict) {
     (void)reader, (void)verdict;
 #ifdef HAS_ROWS
-    CodecPixels pixels = READ(_reader_pixels)(reader);
+    CodecPixels pixels = OF(_reader_pixels)(reader);
     if (pixels.icc) touch(pixels.icc, pixels.icc_count);
     expect(pixels.planes > 0 && pixels.planes <= CODEC_MAX_PLANES, "planes");
     for (int plane = 0; plane < pixels.planes; plane++) {
-        CodecRows rows = READ(_reader_rows)(reader, plane);
+        CodecRows rows = OF(_reader_rows)(reader, plane);
         for (int row = 0; row < rows.count; row++) touch(rows.rows[row], (size_t)rows.width * (size_t)pixels.channels);
         verdict->rows[plane] += (uint32_t)rows.count;
         verdict->heights[plane] = rows.height;
@@ -180,9 +170,9 @@ static Verdict read_all(const uint8_t *bytes, size_t count, Manner manner) {
         // sometimes NULL.
         uint8_t *part = end > start || chance_below(&manner.chance, 2) ? malloc(end - start) : NULL;
         if (end > start) memcpy(part, bytes + start, end - start);
-        CodecStep step = READ(_reader_step)(reader, part, end - start, has_ended);
+        CodecStep step = OF(_reader_step)(reader, part, end - start, has_ended);
         expect(step.consumed <= end - start, "no more bytes consumed than given");
-        CodecImageInfo picture = READ(_reader_picture)(reader);
+        CodecImageInfo picture = OF(_reader_picture)(reader);
         switch (step.status) {
         case CodecStatusNeedsBytes: expect(!has_ended, "no request for bytes beyond the end"); break;
         case CodecStatusHeader:
@@ -204,7 +194,7 @@ static Verdict read_all(const uint8_t *bytes, size_t count, Manner manner) {
             check_rows(&verdict, &manner);
             break;
         case CodecStatusFailed:
-            verdict.is_odd = tells_oddly(READ(_reader_message)(reader));
+            verdict.is_odd = tells_oddly(OF(_reader_message)(reader));
             expect(step.fault != CodecFaultNone, "a fault after a failure");
             verdict.status = step.status;
             verdict.fault = step.fault;
@@ -224,7 +214,7 @@ static Verdict read_all(const uint8_t *bytes, size_t count, Manner manner) {
         end = manner.piece < count - end ? end + manner.piece : count;
         if (end == count && !manner.ends_apart) has_ended = true;
     }
-    READ(_reader_destroy)(reader);
+    OF(_reader_destroy)(reader);
     return verdict;
 }
 

@@ -85,21 +85,17 @@ package protocol JobService: BatchService {
   /// The newest preview of a job that this instance is loading; nil if there is none.
   func preview(of id: JobID) -> Preview?
 
-  /// The same for a job that another instance is loading. The client's `Authorization` is passed on to it.
-  func remotePreview(of id: JobID, authorization: String?) async -> Preview?
-
   /// The formats that variants can be written in; empty if the service makes no variants.
   var outputFormats: Set<OutputFormat> { get }
 
   /// The format and size of a variant of an image, without rendering it; nil if the service makes no variants.
   func rendition(of image: StoredImage, as variant: Variant) -> Rendition?
 
-  /// The operator's placeholder image; nil: the built-in one is drawn.
-  func placeholderImage(for placeholder: Placeholder) -> PlaceholderImage?
+  /// The operator's placeholder image, or the built-in one.
+  func placeholderImage(for placeholder: Placeholder) -> PlaceholderImage
 
-  /// The format and size of a placeholder, without rendering it. A built-in one has the variant's width and height. Nil
-  /// if the service makes no variants.
-  func rendition(of placeholder: Placeholder, as variant: Variant) -> Rendition?
+  /// The format and size of a variant of a placeholder, without rendering it; nil if the service makes no variants.
+  func rendition(of image: PlaceholderImage, as variant: Variant) -> Rendition?
 
   /// The bytes of a variant of the job's image. They are rendered now if they are not cached, once for all concurrent
   /// requests. Stops waiting if the caller's task is cancelled.

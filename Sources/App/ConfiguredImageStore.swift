@@ -10,8 +10,6 @@ internal import Store
 struct ConfiguredImageStore: Sendable {
   let store: any ImageStore
   let spool: any ImageSpool
-  /// Sends requests to the object store and to other instances; nil if images are stored in files.
-  let sender: CurlFetcher?
   /// Checks that the store is usable and belongs to this job store. Returns nil if so, otherwise the error.
   let check: @Sendable (any ImageOwner) async -> StartError?
   /// Cancels open requests. Call it after the last use of the store.
@@ -33,7 +31,7 @@ struct ConfiguredImageStore: Sendable {
       // A store that is not durable starts in an empty temporary folder, so there is nothing to sweep.
       let files = try Self.files(
         storage.path + "/images", storage, isDurable: isDurable, isSwept: isDurable)
-      (store, spool, sender) = (files, files.spool, nil)
+      (store, spool) = (files, files.spool)
       check = { _ in nil }
       close = {}
       return
@@ -50,7 +48,7 @@ struct ConfiguredImageStore: Sendable {
     store = S3ImageStore(
       remote, copies: copies, spool: copies.spool, maxCopyBytes: storage.localCache,
       keptImage: { digest throws(StoreError) in try await references.keptImage(digest) }, log: log)
-    (spool, self.sender) = (copies.spool, sender)
+    spool = copies.spool
     check = { jobs in
       do throws(BucketOwner.Refusal) {
         try await BucketOwner(of: remote).claim(for: jobs)

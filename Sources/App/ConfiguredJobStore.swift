@@ -70,7 +70,6 @@ struct ConfiguredJobStore: Sendable {
     var configuration = try database(url, storage)
     configuration.leaseTimeout = max(service.cluster.lease / 3, .seconds(1))
     (configuration.name, configuration.version) = (service.instanceName, App.version)
-    configuration.address = service.cluster.url
     configuration.workers = service.jobs.workers
     configuration.home =
       storage.images.map { "\($0) at \(storage.s3.endpoint ?? "AWS")" } ?? home.name

@@ -53,7 +53,7 @@ struct Parts: Sendable {
       JobEngine.Parts(
         store: jobs.store, images: TieredImageStore(jobs: jobs.store, files: images.store),
         spool: images.spool, fetcher: fetcher, codec: decoding.codec,
-        renderer: decoding.renderer, locals: locals, peers: images.sender.map(Peers.init),
+        renderer: decoding.renderer, locals: locals,
         webhooks: JobEngine.Webhooks(
           client: fetcher.sender(under: configuration.webhookPolicy),
           rules: tokens.rules(configuration.webhookRules), body: WebhookBody.encode),

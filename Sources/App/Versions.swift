@@ -11,23 +11,15 @@ internal import YAML
 package enum Versions {
   /// Names and versions, imagefetch first.
   package static var all: [(name: String, version: String)] {
-    [
-      ("imagefetch", App.buildVersion),
-      ("libavif", CodecLibraries.avifVersion),
-      ("libbrotli", CodingLibraries.brotliVersion),
-      ("libcurl", CurlLibrary.version),
-      ("libde265", CodecLibraries.de265Version),
-      ("libjpeg-turbo", CodecLibraries.jpegVersion),
-      ("libjxl", CodecLibraries.jxlVersion),
-      ("liblcms2", CodecLibraries.lcmsVersion),
-      ("libmicrohttpd", MicroHTTPDLibrary.version),
-      ("libpng", CodecLibraries.pngVersion),
-      ("libpq", PostgresJobStore.libraryVersion),
-      ("libwebp", CodecLibraries.webpVersion),
-      ("libyaml", YAMLLibrary.version),
-      ("SQLite", SQLiteLibrary.version),
-      ("zlib", CodingLibraries.zlibVersion),
-    ]
+    let libraries: [(name: String, version: String)] =
+      CodecLibrary.all.map { ($0.name, $0.version) } + [
+        ("libbrotli", CodingLibraries.brotliVersion), ("libcurl", CurlLibrary.version),
+        ("libmicrohttpd", MicroHTTPDLibrary.version), ("libpq", PostgresJobStore.libraryVersion),
+        ("libyaml", YAMLLibrary.version), ("SQLite", SQLiteLibrary.version),
+        ("zlib", CodingLibraries.zlibVersion),
+      ]
+    return [("imagefetch", App.buildVersion)]
+      + libraries.sorted { $0.name.lowercased() < $1.name.lowercased() }
   }
 
   /// Logs and exports the versions, so that an operator can see which instances a security advisory concerns.

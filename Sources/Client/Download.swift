@@ -169,7 +169,9 @@ extension Download {
     if answer.status == 202 { return nil }
     guard answer.status == 200 else { return try refusal(answer) }
     let type = answer.fields["content-type"]
-    if options.format == nil, let ending = output.foreignEnding, type != "image/\(ending)" {
+    if options.format == nil, let ending = output.foreignEnding,
+      FileName.ending(of: type) != ending
+    {
       return .failed(
         code: "unsupported_format",
         detail: "The image is not \(ending). It can be saved as .jpg, .png, .webp or .avif.")

@@ -1,18 +1,18 @@
 /// Names of files, made from URLs and media types, which are not trusted.
 enum FileName {
-  /// The file extensions of all formats, without their dots.
-  static let endings = ["jpg", "png", "webp", "gif", "avif", "jxl", "heic", "bmp", "ico"]
+  /// The media types of images, and the file extension of each, without its dot.
+  static let types: KeyValuePairs = [
+    "image/jpeg": "jpg", "image/png": "png", "image/webp": "webp", "image/gif": "gif",
+    "image/avif": "avif", "image/jxl": "jxl", "image/heic": "heic",
+    "image/vnd.microsoft.icon": "ico",
+  ]
+  static let endings = types.map(\.value)
 
   /// Returns the file extension for a media type, without its dot. The URL's own extension is never
   /// used, so that a server cannot make the client write an executable file, for example.
   static func ending(of type: String?) -> String {
     let essence = (type ?? "").prefix { $0 != ";" }.lowercased()
-    let endings = [
-      "image/jpeg": "jpg", "image/png": "png", "image/webp": "webp", "image/gif": "gif",
-      "image/avif": "avif", "image/jxl": "jxl", "image/heic": "heic",
-      "image/bmp": "bmp", "image/vnd.microsoft.icon": "ico",
-    ]
-    return endings[essence] ?? "bin"
+    return types.first { $0.key == essence }?.value ?? "bin"
   }
 
   /// Converts a part of a URL to a part of a file name.

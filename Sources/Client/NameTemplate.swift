@@ -13,7 +13,7 @@ package struct NameTemplate: Sendable, Equatable {
     case path
     /// The last part of the URL's path, without its extension.
     case name
-    /// The image's format: `jpg`, `png`, `webp`, `gif`, `avif`, `jxl`, `heic`, `bmp` or `ico`.
+    /// The file extension of the image's format, such as `jpg`: one of ``FileName/endings``.
     case ext
     /// The number of the URL in the run, from 1 on.
     case index

@@ -48,8 +48,8 @@ package enum Output: Sendable, Equatable {
   var foreignEnding: String? {
     guard case .file(let path) = self, let dot = path.lastIndex(of: ".") else { return nil }
     let ending = path[path.index(after: dot)...].lowercased()
-    return ["bmp", "gif", "heic", "ico", "jxl", "svg", "tif", "tiff"].contains(ending)
-      ? ending : nil
+    let isImage = (FileName.endings + ["bmp", "svg", "tif", "tiff"]).contains(ending)
+    return format == nil && isImage ? ending : nil
   }
 
   /// Returns an errno if files cannot be created in the folder, which may not exist yet. Otherwise nil.

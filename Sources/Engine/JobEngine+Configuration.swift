@@ -57,7 +57,7 @@ extension JobEngine {
     package var renderingsAtOnce = 2
     /// Variants that wait to be rendered. Above this limit requests for variants are refused.
     package var maxWaitingRenderings = 256
-    /// Images of the operator's that are returned as placeholders. For the others the service draws one.
+    /// The operator's placeholder images, in place of the built-in ones.
     package var placeholders: [Placeholder: PlaceholderImage] = [:]
     package var cache = CacheConfiguration()
     /// When and how it is checked whether images can be decoded.

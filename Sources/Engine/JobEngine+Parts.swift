@@ -17,8 +17,6 @@ extension JobEngine {
     package var renderer: (any ImageRenderer)?
     /// Opens local images; nil: there are none.
     package var locals: (any LocalImages)?
-    /// Reads previews from other instances; nil: they can't be reached.
-    package var peers: (any InstancePeers)?
     /// Sends webhook messages; nil: webhooks are off.
     package var webhooks: Webhooks?
     /// Uploads images for `deliver`; nil: deliveries are off.
@@ -33,7 +31,7 @@ extension JobEngine {
       spool: any ImageSpool,
       fetcher: any ImageFetcher, codec: any ImageCodec,
       renderer: (any ImageRenderer)? = nil, locals: (any LocalImages)? = nil,
-      peers: (any InstancePeers)? = nil, webhooks: Webhooks? = nil,
+      webhooks: Webhooks? = nil,
       destinations: (any ImageDestinations)? = nil, tracer: (any JobTracer)? = nil,
       threads: any ComputeThreads
     ) {
@@ -44,7 +42,6 @@ extension JobEngine {
       self.codec = codec
       self.renderer = renderer
       self.locals = locals
-      self.peers = peers
       self.webhooks = webhooks
       self.destinations = destinations
       self.tracer = tracer

@@ -52,15 +52,6 @@ extension JobEngine {
     loading.loads.loads(of: id).lazy.compactMap(\.tracker.preview).first
   }
 
-  /// Returns the newest preview of a job that another instance loads; nil if there is none or that instance can't be
-  /// reached.
-  package func remotePreview(of id: JobID, authorization: String?) async -> Preview? {
-    guard let peers = parts.peers, loading.loads.loads(of: id).isEmpty,
-      let address = try? await store.address(ofLoading: id)
-    else { return nil }
-    return await peers.preview(of: id, at: address, authorization: authorization)
-  }
-
   /// Returns the jobs that match the query, newest first.
   package func jobs(_ query: JobQuery) async throws(JobsError) -> JobPage {
     var wanted = query

@@ -49,9 +49,9 @@ extension JobEngine {
 
 /// Placeholders for images that are not available.
 extension JobEngine {
-  /// Returns the operator's placeholder image; nil if the built-in one is drawn.
-  package func placeholderImage(for placeholder: Placeholder) -> PlaceholderImage? {
-    configuration.placeholders[placeholder]
+  /// Returns the operator's placeholder image, or the built-in one.
+  package func placeholderImage(for placeholder: Placeholder) -> PlaceholderImage {
+    configuration.placeholders[placeholder] ?? .builtIn(for: placeholder)
   }
 
   /// Returns the bytes of a placeholder's rendition. Placeholders have the lowest priority.
@@ -66,13 +66,7 @@ extension JobEngine {
   }
 
   /// Returns what a variant of a placeholder will be, without rendering it; nil if variants are not offered.
-  /// - Parameter variant: for a built-in placeholder `fit` is ignored: it is drawn at the given width and height.
-  package func rendition(of placeholder: Placeholder, as variant: Variant) -> Rendition? {
-    renditions.variants.map { variants in
-      guard let picture = placeholderImage(for: placeholder) else {
-        return Rendition(drawing: placeholder, as: variant)
-      }
-      return Rendition(of: picture, as: variant, by: variants.rendering.renderer)
-    }
+  package func rendition(of image: PlaceholderImage, as variant: Variant) -> Rendition? {
+    renditions.variants.map { Rendition(of: image, as: variant, by: $0.rendering.renderer) }
   }
 }

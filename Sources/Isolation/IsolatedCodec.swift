@@ -99,12 +99,6 @@ extension IsolatedCodec: ImageRenderer {
     arithmetic.memory(for: variants, from: image)
   }
 
-  package func memory(forDrawing variant: Variant) -> Int { arithmetic.memory(forDrawing: variant) }
-
-  package func draw(_ placeholder: Placeholder, as variant: Variant) -> any Rendering {
-    arithmetic.draw(placeholder, as: variant)
-  }
-
   package func render(
     _ bytes: [UInt8], of image: ImageDescription, as variants: [Variant]
   ) -> any Rendering {

@@ -2,7 +2,7 @@ internal import Codec
 internal import Jobs
 
 /// Does, before decoders are forked, what each decoder would otherwise do for the first time: type lookups, symbol
-/// binding, tables in libraries, memory allocation. It uses images drawn here, never a client's bytes.
+/// binding, tables in libraries, memory allocation. It uses images made here, never a client's bytes.
 struct WarmDecoder {
   private let memory = UnsafeMutablePointer<UInt8>.allocate(capacity: SharedMemory.count)
   private let server: DecoderRequestHandler
@@ -33,7 +33,9 @@ struct WarmDecoder {
   private static func picture(_ width: Int, _ height: Int, _ format: OutputFormat) -> [UInt8] {
     var variant = Variant(format: format)
     (variant.width, variant.height) = (width, height)
-    let rendering = StreamingRenderer().draw(.loading, as: variant)
+    variant.fit = .fill
+    let seed = PlaceholderImage.builtIn(for: .loading)
+    let rendering = StreamingRenderer().render(seed.bytes, of: seed.description, as: variant)
     do throws(CodecError) {
       while true {
         if let made = try rendering.step() { return try made.first?.get() ?? [] }

@@ -112,7 +112,6 @@ final class FakeJobService: JobService {
     ]
   }
 
-  func remotePreview(of id: JobID, authorization: String?) async -> Preview? { nil }
 
   func now() -> Timestamp { kept.withLock { Timestamp(milliseconds: $0.milliseconds) } }
 
@@ -293,24 +292,18 @@ final class FakeJobService: JobService {
     renderer.map { Rendition(of: image, as: variant, by: $0) }
   }
 
-  func placeholderImage(for placeholder: Placeholder) -> PlaceholderImage? {
-    kept.withLock { $0.pictures[placeholder] }
+  func placeholderImage(for placeholder: Placeholder) -> PlaceholderImage {
+    kept.withLock { $0.pictures[placeholder] } ?? .builtIn(for: placeholder)
   }
 
-  func rendition(of placeholder: Placeholder, as variant: Variant) -> Rendition? {
-    renderer.map { renderer in
-      guard let picture = placeholderImage(for: placeholder) else {
-        return Rendition(drawing: placeholder, as: variant)
-      }
-      return Rendition(of: picture, as: variant, by: renderer)
-    }
+  func rendition(of image: PlaceholderImage, as variant: Variant) -> Rendition? {
+    renderer.map { Rendition(of: image, as: variant, by: $0) }
   }
 
   private func source(of rendition: Rendition) -> [UInt8]? {
     switch rendition.source {
     case .image(let image): kept.withLock { $0.images[image.digest] }
     case .placeholder(let picture): picture.bytes
-    case .drawing(let placeholder): Array(placeholder.rawValue.utf8)
     }
   }
 

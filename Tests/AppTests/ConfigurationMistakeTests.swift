@@ -1,5 +1,8 @@
 import App
+import Jobs
 import Testing
+
+private let formats = ImageFormat.allCases.map(\.rawValue).joined(separator: ", ")
 
 @Suite("A mistake in the configuration")
 struct ConfigurationMistakeTests {
@@ -61,7 +64,7 @@ struct ConfigurationMistakeTests {
       ("fetch: { allow_schemes: [] }", "1:25: fetch.allow_schemes: must not be empty"),
       (
         "decode: { formats: [tga] }",
-        "1:21: decode.formats[0]: \"tga\" is not one of jpeg, png, webp, gif, avif, jxl, heic, bmp, ico"
+        "1:21: decode.formats[0]: \"tga\" is not one of \(formats)"
       ),
       (
         "fetch: { proxy: ftp://x }",

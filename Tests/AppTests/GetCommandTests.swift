@@ -170,7 +170,7 @@ struct GetCommandTests {
   @Test(
     "a wrong command line is a usage error before anything is fetched",
     arguments: [
-      ["--quality", "101"], ["--width", "0"], ["--fit", "squeeze"], ["--format", "bmp"],
+      ["--quality", "101"], ["--width", "0"], ["--fit", "squeeze"], ["--format", "gif"],
       ["--dpr", "9"], ["--background", "red"], ["--cache", "sometimes"], ["--priority", "urgent"],
       ["--header", "no field"], ["--header", "Host: a"], ["--tag", ""], ["--parallel", "0"],
       ["--server", "localhost"], ["--token-file", "x"], ["-o", "-", "http://127.0.0.1/second"],

@@ -40,7 +40,7 @@ struct TerminalEaseTests {
     origin.on("/cat", .ok(Fixtures.jpeg, type: "image/jpeg"))
     origin.on("/cat.gif", .ok(Fixtures.image("animated.gif"), type: "image/gif"))
     try await inFolder { folder async throws in
-      for name in ["a.gif", "a.BMP"] {
+      for name in ["a.gif", "a.ICO"] {
         let result = try await GetCommand.run([origin.url("/cat"), "-o", name], in: folder)
         #expect(result.status == 3 && result.lines.first?[1] == "unsupported_format", "\(result)")
       }

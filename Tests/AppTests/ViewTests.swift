@@ -29,7 +29,7 @@ struct ViewTests {
       let url = origin.url("/photo.jpg")
       let size = "&width=240&height=100&dpr=2"
       let loading = try await browser.run(show, [view(url, size + "&placeholder=true&wait=0")])
-      #expect(loading as? [Int] == [480, 200])
+      #expect(loading as? [Int] == [267, 200])
       gate.open()
       let shown = try await browser.run(show, [view(url, "&width=240&format=auto")])
       #expect(shown as? [Int] == [240, 160])

@@ -65,24 +65,20 @@ struct WholeRunTests {
     }
   }
 
-  @Test(
-    "BMP and ICO are fetched if decode.formats names them, and have variants",
-    arguments: [
-      ("palette.bmp", "bmp", "image/bmp"),
-      ("old.ico", "ico", "image/vnd.microsoft.icon"),
-    ])
-  func furtherFormats(name: String, format: String, type: String) async throws {
+  @Test("an ICO is fetched if decode.formats names it, and has variants")
+  func furtherFormats() async throws {
     let origin = try ScriptedOrigin()
     defer { origin.stop() }
-    let file = Fixtures.image(name)
+    let file = Fixtures.image("old.ico")
     origin.on("/whole", .ok(file))
-    try await withService(["IMAGEFETCH_DECODE_FORMATS": "jpeg,bmp,ico"]) { service in
+    try await withService(["IMAGEFETCH_DECODE_FORMATS": "jpeg,ico"]) { service in
       let job = try await service.finished(service.submit(url: origin.url("/whole")))
       let image = try #require(job["image"] as? [String: Any], "\(job)")
-      #expect(image["format"] as? String == format)
+      #expect(image["format"] as? String == "ico")
       let link = try #require((job["links"] as? [String: String])?["image"])
       let answer = try await service.get(link)
-      #expect(Array(answer.body) == file && answer.headers["content-type"] == type)
+      #expect(Array(answer.body) == file)
+      #expect(answer.headers["content-type"] == "image/vnd.microsoft.icon")
       let small = try await service.get(link + "?width=16&format=png")
       #expect(Decoding(Array(small.body), by: StreamingCodec()).description?.width == 16)
     }

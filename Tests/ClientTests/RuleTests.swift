@@ -15,6 +15,13 @@ struct RuleTests {
     #expect(FileName.ending(of: type) == ending)
   }
 
+  @Test("the media types of the command are those of the service", arguments: ImageFormat.allCases)
+  func types(format: ImageFormat) {
+    let type = FileName.types.first { $0.key == format.contentType }
+    #expect(type?.value == format.fileExtension, "FileName.swift: \(format.contentType)")
+    #expect(FileName.types.count == ImageFormat.allCases.count)
+  }
+
   @Test(
     "a URL without a scheme that begins with a host is read as https",
     arguments: [

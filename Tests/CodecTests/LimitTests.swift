@@ -12,7 +12,7 @@ struct LimitTests {
       "photo.jpg", "photo-progressive.jpg", "photo.png", "photo.webp", "alpha.webp",
       "animated.webp", "photo.gif", "alpha.avif", "deep.avif",
       "alpha.jxl", "deep.jxl", "boxed.jxl", "animated.jxl", "small.heic", "alpha.heic", "deep.heic",
-      "small.bmp",
+      "small.ico",
     ])
   func header(name: String) throws {
     let whole = Fixtures.image(name)

@@ -90,7 +90,6 @@ extension ImageFormat {
     case .avif: avif_pixels_open
     case .jxl: jxl_pixels_open
     case .heic: heic_pixels_open
-    case .bmp: bmp_pixels_open
     case .ico: ico_pixels_open
     }
   }

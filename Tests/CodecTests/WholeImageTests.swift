@@ -47,7 +47,7 @@ struct WholeImageTests {
     arguments: [
       "photo.jpg", "photo.png", "photo.webp", "animated.webp", "photo.gif", "small.avif",
       "animated.avif", "small.jxl", "boxed.jxl", "recompressed.jxl", "animated.jxl",
-      "small.heic", "grid.heic", "sequence.heic", "small.bmp", "small.ico",
+      "small.heic", "grid.heic", "sequence.heic", "small.ico", "old.ico",
     ])
   func trailingBytes(name: String) {
     let image = Fixtures.image(name)

@@ -273,8 +273,7 @@ DEFINE_AGAIN(decode_gif, GIFReader, gif, gif, gif_reader_create(MAX_MEMORY), FRA
 DEFINE_AGAIN(decode_avif, AVIFReader, avif, avif, avif_reader_create(MAX_MEMORY, 1000), )
 DEFINE_AGAIN(decode_jxl, JXLReader, jxl, jxl, jxl_reader_create(MAX_MEMORY), )
 DEFINE_AGAIN(decode_heic, HEICReader, heic, heic, heic_reader_create(MAX_MEMORY), )
-DEFINE_AGAIN(decode_bmp, BMPReader, bmp, bmp, bmp_reader_create(false, MAX_MEMORY), )
-DEFINE_AGAIN(decode_ico, BMPReader, bmp, ico, bmp_reader_create(true, MAX_MEMORY), )
+DEFINE_AGAIN(decode_ico, ICOReader, ico, ico, ico_reader_create(MAX_MEMORY), )
 
 /// Adds the rows of each plane.
 #define ADD_ROWS(name)                                                                              \
@@ -322,7 +321,7 @@ static const struct {
     void (*decode)(const File *);
 } formats[] = {
     {"jpg", decode_jpeg}, {"png", decode_png}, {"webp", decode_webp}, {"gif", decode_gif}, {"avif", decode_avif},
-    {"jxl", decode_jxl}, {"heic", decode_heic}, {"bmp", decode_bmp}, {"ico", decode_ico},
+    {"jxl", decode_jxl}, {"heic", decode_heic}, {"ico", decode_ico},
 };
 
 /// libaom uses floating point, so its files differ between processors. The decoded pixels are compared instead.

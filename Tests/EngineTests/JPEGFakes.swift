@@ -66,10 +66,4 @@ final class ScalingRenderer: ImageRenderer {
   ) -> any Rendering {
     fake.render(bytes, of: image, as: variants)
   }
-
-  func memory(forDrawing variant: Variant) -> Int { fake.memory(forDrawing: variant) }
-
-  func draw(_ placeholder: Placeholder, as variant: Variant) -> any Rendering {
-    fake.draw(placeholder, as: variant)
-  }
 }

@@ -4,7 +4,7 @@
     judge.py CASES      reads a JSON array of cases, writes an array of verdicts in the same order
 
 A case is a file's path and, if we have decoded it, its format, its orientation and our pixels as a PNG. The reference is
-Pillow, which has its own readers of PNG, GIF, BMP and ICO, and the library's own tool for AVIF, HEIC and JPEG XL.
+Pillow, which has its own readers of PNG, GIF and ICO, and the library's own tool for AVIF, HEIC and JPEG XL.
 Each file has a time limit. If a file ends the process, only that file is affected.
 """
 import concurrent.futures
@@ -98,7 +98,7 @@ def in_srgb(image, profile):
 def opened(data, is_upright=False):
     """The first image decoded by Pillow, upright and in sRGB."""
     image = Image.open(io.BytesIO(data))
-    if image.format not in ("PNG", "JPEG", "MPO", "WEBP", "GIF", "BMP", "DIB", "ICO"):
+    if image.format not in ("PNG", "JPEG", "MPO", "WEBP", "GIF", "ICO"):
         raise Refused(f"{image.format} is not looked at")
     if image.width * image.height > MAX_PIXELS:
         raise Refused("over our limit of pixels")

@@ -13,7 +13,7 @@ import zlib
 
 from PIL import Image, ImageFilter
 
-import bitmaps
+import icons
 import heics
 from variants import grey_profile, wide_profile
 
@@ -311,7 +311,7 @@ def facts(file):
             "has_alpha": alpha,
             "frames": getattr(image, "n_frames", 1),
         }
-        if image.format in ("GIF", "BMP", "ICO") or "lossless" in file.name:
+        if image.format in ("GIF", "ICO") or "lossless" in file.name:
             known["pixels"] = pixels_sum(image)
         return known
 
@@ -322,10 +322,10 @@ def main():
     make_pngs()
     make_webps()
     make_gifs()
-    bitmaps.make(FOLDER, photo)
+    icons.make(FOLDER, photo)
     known = make_avifs() | make_jxls() | heics.make(photo, blinking, wide_profile)
     for file in FOLDER.iterdir():
-        if file.suffix in (".jpg", ".png", ".webp", ".gif", ".bmp", ".ico"):
+        if file.suffix in (".jpg", ".png", ".webp", ".gif", ".ico"):
             known[file.name] = facts(file)
     lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(known[name])}" for name in sorted(known))
     (FOLDER / "facts.json").write_text("{\n" + lines + "\n}\n")

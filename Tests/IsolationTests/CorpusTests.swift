@@ -18,7 +18,7 @@ struct CorpusTests {
     let folder = try Corpora.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: folder) }
     let (sets, files) = (try Corpora.sets(), try Corpora.files())
-    #expect(files.count > (Corpora.isLong ? 3_500 : 2_750), "make corpora")
+    #expect(files.count > (Corpora.isLong ? 2_250 : 1_650), "make corpora")
     let judged = try await Judged.all(files, in: folder)
     try Corpora.report(judged, as: "corpora")
     #expect(judged.count == files.count)

@@ -54,8 +54,6 @@ enum Difference: Hashable {
       // Exact, except for one step if a profile is applied with another precision.
       case .png: (worst, mean) = (1, 0.01)
       case .webp, .gif, .ico, .avif: break
-      // Colors of 5, 6 and 16 bits are rounded here but truncated by Pillow; so are inks.
-      case .bmp: (worst, mean) = (1, 1)
       // Converted to RGB from scaled planes here, with different rounding.
       case .jpeg: (worst, mean) = (2, 0.3)
       // Rounded from floating point.

@@ -78,12 +78,6 @@ package final class FakeRenderer: ImageRenderer {
     Run(self, bytes, variants)
   }
 
-  package func memory(forDrawing variant: Variant) -> Int { state.withLock { $0.memory } }
-
-  package func draw(_ placeholder: Placeholder, as variant: Variant) -> any Rendering {
-    Run(self, Array(placeholder.rawValue.utf8), [variant])
-  }
-
   private final class Run: Rendering {
     private let renderer: FakeRenderer
     private let bytes: [UInt8]

@@ -8,14 +8,14 @@ struct FormatChoice {
   let own: OutputFormat?
   /// Whether the variant may have transparent pixels, which JPEG can't store.
   let isTransparent: Bool
-  /// Whether the image's format is lossy. A PNG of it would be many times larger and no better.
+  /// See ``ImageFormat/isLossy``.
   private let isLossy: Bool
 
   init(_ formats: Set<OutputFormat>, for image: ImageDescription, isTransparent: Bool) {
     self.formats = formats
     own = OutputFormat(rawValue: image.format.rawValue).flatMap { formats.contains($0) ? $0 : nil }
     self.isTransparent = isTransparent
-    isLossy = [.jpeg, .webp, .avif, .heic, .jxl].contains(image.format)
+    isLossy = image.format.isLossy
   }
 
   /// The format if the client sends no `Accept`: the image's own, else PNG or JPEG.

@@ -9,7 +9,6 @@ extension HTTPField.Name {
   static let hostField = HTTPField.Name("Host")!
   static let idempotencyKey = HTTPField.Name("Idempotency-Key")!
   /// Marks a request that another instance sends for its client.
-  static let imagefetchPeer = HTTPField.Name("Imagefetch-Peer")!
   static let imagePhase = HTTPField.Name("Image-Phase")!
   static let imagePreview = HTTPField.Name("Image-Preview")!
   static let lastEventID = HTTPField.Name("Last-Event-ID")!

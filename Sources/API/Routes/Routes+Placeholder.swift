@@ -7,21 +7,18 @@ extension Routes {
   func placeholder(
     _ placeholder: Placeholder, for job: Job, _ wish: VariantQuery?, _ exchange: AuthorizedRequest
   ) async throws(Problem) -> Response {
-    let picture = service.placeholderImage(for: placeholder)
-    // Without options for a variant, the operator's image is sent as it is.
-    if wish == nil, let picture {
+    let image = service.placeholderImage(for: placeholder)
+    // Without options for a variant, the image is sent as it is.
+    guard let wish else {
       // All responses share these bytes.
-      return answer(.memory(picture.bytes), picture.description.format.contentType, for: job)
+      return answer(.memory(image.bytes), image.description.format.contentType, for: job)
     }
-    let accept = Accept(exchange.fields[.accept])
-    let wish = wish ?? VariantQuery()
     let variant = wish.variant(
-      of: picture?.description ?? Self.drawn, accept, formats: service.outputFormats)
-    guard let rendition = service.rendition(of: placeholder, as: variant) else {
+      of: image.description, Accept(exchange.fields[.accept]), formats: service.outputFormats)
+    guard let rendition = service.rendition(of: image, as: variant) else {
       throw Problem(JobsError.unrenderable(.unsupportedFormat(name: nil)))
     }
-    // A built-in placeholder is never too large.
-    if picture != nil { try check(rendition, wish) }
+    try check(rendition, wish)
     let rendered = try await callEngine { () throws(JobsError) in
       try await service.openPlaceholder(rendition, for: job)
     }
@@ -31,9 +28,6 @@ extension Routes {
     if wish.format == .auto { response.fields[.vary] = "Accept" }
     return response
   }
-
-  /// PNG, because a drawing is small in that format.
-  private static let drawn = ImageDescription(format: .png, width: 1, height: 1)
 
   private func answer(_ bytes: StoredBytes, _ contentType: String, for job: Job) -> Response {
     // The job succeeded, but its image is no longer stored.

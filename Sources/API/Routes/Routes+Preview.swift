@@ -8,7 +8,8 @@ extension Routes {
     try exchange.checkNoQuery()
     let job = try await current(exchange).job
     if let response = try await image(of: job, exchange) { return response }
-    guard let preview = await preview(of: job, exchange) else {
+    // Only the instance that loads the job has its preview.
+    guard let preview = service.preview(of: job.id) else {
       return Response(status: .noContent, fields: [.cacheControl: "no-store"])
     }
     let fields: HTTPFields = [
@@ -21,14 +22,5 @@ extension Routes {
     let (bytes, share) = try await sendable(.memory(preview.bytes), exchange)
     return Response(
       status: .ok, fields: fields, content: bytes.content(0..<bytes.count), keeping: share)
-  }
-
-  /// The preview from this instance, or from the instance that loads the job. A request from another instance is not
-  /// forwarded again.
-  private func preview(of job: Job, _ exchange: AuthorizedRequest) async -> Preview? {
-    if let preview = service.preview(of: job.id) { return preview }
-    guard job.phase == .loading, exchange.fields[.imagefetchPeer] == nil else { return nil }
-    return await service.remotePreview(
-      of: job.id, authorization: exchange.fields[.authorization])
   }
 }

@@ -9,7 +9,6 @@ extension Configuration {
       Key("view.keys", \.view.keys, .list(.secretHex(16...1024))),
       Key("view.keys_file", \.view.keysFile, .optional(.file)),
       Key("cluster.name", \.cluster.name, .optional(.name)),
-      Key("cluster.url", \.cluster.url, .optional(.endpoint)),
       Key("cluster.lease", \.cluster.lease, .duration(.seconds(1)...tenMinutes)),
       Key("network.constrained", \.network.constrained, .boolean),
       Key("log.level", \.log.level, .choice()),

@@ -25,8 +25,6 @@ extension Configuration {
   package struct Cluster: Sendable, Equatable {
     /// The instance's name; nil for the host name.
     package var name: String?
-    /// The URL at which other instances reach this one; nil if they can't.
-    package var url: String?
     /// How long an instance keeps its jobs without renewing its lease.
     package var lease: Duration = .seconds(8)
   }

@@ -1,9 +1,9 @@
 // Decodes and encodes images, over libjpeg-turbo, libpng, libwebp, libavif, libjxl, libde265 and Little CMS.
-// BMP, ICO, GIF, and the HEIF container are read without a library.
+// ICO, GIF, and the HEIF container are read without a library.
 //
 // Input: the bytes of a file, in pieces of any size. Output: the header, a thumbnail, previews, rows of pixels,
 // and encoded files. Each format has a decoder (`jpeg_reader_step` and so on; jpeg.c, png.c, webp.c, gif.c,
-// avif.c, heic.c, jxl.c, bmp.c). Some have a reader of pixels for stored files (`webp_pixels_open` and so on;
+// avif.c, heic.c, jxl.c, ico.c). Some have a reader of pixels for stored files (`webp_pixels_open` and so on;
 // *_pixels.c). resampler.c scales rows, colour_transform.c converts them, *_encoder.c writes them.
 //
 // Read this header first, then gif.c as the simplest decoder, then the decoder that you need.
@@ -234,8 +234,8 @@ const char *codecs_webp_version(void);
 /// one thread at a time.
 const char *codecs_avif_version(void);
 
-#include "bmp.h"
 #include "heic.h"
+#include "ico.h"
 #include "jxl.h"
 
 #endif

@@ -2,9 +2,8 @@ package import Jobs
 
 /// Decodes images while their bytes arrive, and renders variants from them.
 ///
-/// Input: the bytes of a JPEG, PNG, WebP, GIF, AVIF, JPEG XL, HEIC, BMP or ICO file, in pieces of any size. Output:
-/// the header, the image's description, previews, and the encoded variants. Every frame is decoded to its end; pixels
-/// are kept only for previews.
+/// Input: the bytes of a file of any ``ImageFormat``, in pieces of any size. Output: the header, the image's
+/// description, previews, and the encoded variants. Every frame is decoded to its end; pixels are kept only for previews.
 ///
 /// Everything runs synchronously on the calling thread, in steps of about 10 ms. Only one thread may use a decoder at
 /// a time. The module starts no thread or task.

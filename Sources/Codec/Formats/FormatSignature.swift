@@ -54,15 +54,6 @@ struct FormatSignature: Sendable {
         && Array("ftyphe".utf8).starts(with: $0.dropFirst(4))
     })
 
-  /// Many texts begin with the two letters, so the size of the following header is checked too.
-  static let bmp = FormatSignature(
-    matches: { $0.count > 17 && $0.starts(with: "BM".utf8) && isBitmapHeader($0[14...17]) },
-    isBegun: { _ in false })
-
-  private static func isBitmapHeader(_ size: ArraySlice<UInt8>) -> Bool {
-    [12, 40, 52, 56, 64, 108, 124].contains(size.reversed().reduce(0) { $0 << 8 | Int($1) })
-  }
-
   /// The number of images is below 256. Other formats begin with a box of 256 bytes, which has letters in this place.
   static let ico = FormatSignature(matches: isIcon, isBegun: { _ in false })
 

@@ -1,11 +1,8 @@
 internal import CCodecs
 package import Jobs
 
-/// Everything the codec knows about a format: its signature, its reader, the memory and time it needs, and where it
-/// may be decoded.
+/// What only the codec knows about a format: its signature, its reader, the memory and time it needs, and its library.
 struct FormatTraits {
-  /// The usual name, for people.
-  let name: String
   let signature: FormatSignature
   /// Creates the decoder. Returns nil if out of memory.
   let reader: (DecodeLimits) -> (any ImageReader)?
@@ -17,20 +14,11 @@ struct FormatTraits {
   /// Whether the smallest variant takes more memory than decoding does. See
   /// ``DecodeLimits/checkVariantMemory(of:fileBytes:)``.
   var checksVariantMemory = false
-  /// Whether the format is decoded only in a sandboxed decoder process. Either its library has had bugs that execute
-  /// foreign code, or it takes time and memory that cannot be known from the header.
-  var needsIsolation = false
+  /// The library that decodes the format; nil if none is needed.
+  var library: CodecLibrary?
 }
 
 extension ImageFormat {
-  /// Formats that may also be decoded in the service's own process.
-  package static let decodedAnywhere = Set(allCases.filter { !$0.traits.needsIsolation })
-  /// Formats that are decoded only in sandboxed decoder processes.
-  package static let needingIsolation = Set(allCases.filter(\.traits.needsIsolation))
-
-  /// The usual name, for people.
-  package var name: String { traits.name }
-
   /// Whether a file begins with this format's signature. Used because browsers trust the signature.
   package func begins(_ file: [UInt8]) -> Bool { traits.signature.matches(file) }
 
@@ -41,49 +29,44 @@ extension ImageFormat {
     switch self {
     case .jpeg:
       FormatTraits(
-        name: "JPEG", signature: .jpeg, reader: { JPEGImageReader(maxMemory: $0.maxMemory) },
-        reading: PixelReading(open: nil, memory: ReadingMemory.jpeg), stepTime: 20)
+        signature: .jpeg, reader: { JPEGImageReader(maxMemory: $0.maxMemory) },
+        reading: PixelReading(open: nil, memory: ReadingMemory.jpeg), stepTime: 20,
+        library: CodecLibrary("libjpeg-turbo", codecs_jpeg_version))
     case .png:
       FormatTraits(
-        name: "PNG", signature: .png, reader: { PNGImageReader(maxMemory: $0.maxMemory) },
-        reading: PixelReading(open: nil, memory: ReadingMemory.png), stepTime: 20)
+        signature: .png, reader: { PNGImageReader(maxMemory: $0.maxMemory) },
+        reading: PixelReading(open: nil, memory: ReadingMemory.png), stepTime: 20,
+        library: CodecLibrary("libpng", codecs_png_version))
     case .webp:
       FormatTraits(
-        name: "WebP", signature: .webp, reader: { WebPImageReader(maxMemory: $0.maxMemory) },
-        reading: PixelReading(open: webp_pixels_open, memory: ReadingMemory.webp), stepTime: 200)
+        signature: .webp, reader: { WebPImageReader(maxMemory: $0.maxMemory) },
+        reading: PixelReading(open: webp_pixels_open, memory: ReadingMemory.webp), stepTime: 200,
+        library: CodecLibrary("libwebp", codecs_webp_version))
     case .gif:
       FormatTraits(
-        name: "GIF", signature: .gif, reader: { GIFImageReader(maxMemory: $0.maxMemory) },
+        signature: .gif, reader: { GIFImageReader(maxMemory: $0.maxMemory) },
         reading: PixelReading(open: gif_pixels_open, memory: ReadingMemory.gif), stepTime: 20)
     case .avif:
       FormatTraits(
-        name: "AVIF", signature: .avif,
+        signature: .avif,
         reader: { AVIFImageReader(maxMemory: $0.maxMemory, maxFrames: $0.maxFrames) },
         reading: PixelReading(open: avif_pixels_open, memory: ReadingMemory.avif), stepTime: 5_000,
-        checksVariantMemory: true)
+        checksVariantMemory: true, library: CodecLibrary("libavif", codecs_avif_version))
     case .jxl:
       FormatTraits(
-        name: "JPEG XL", signature: .jxl, reader: { JXLImageReader(maxMemory: $0.maxMemory) },
+        signature: .jxl, reader: { JXLImageReader(maxMemory: $0.maxMemory) },
         // All layers of a frame are one step, and their number is not known in advance.
         reading: PixelReading(open: jxl_pixels_open, memory: ReadingMemory.jxl), stepTime: 10_000,
-        checksVariantMemory: true, needsIsolation: true)
+        checksVariantMemory: true, library: CodecLibrary("libjxl", codecs_jxl_version))
     case .heic:
       FormatTraits(
-        name: "HEIC", signature: .heic, reader: { HEICImageReader(maxMemory: $0.maxMemory) },
+        signature: .heic, reader: { HEICImageReader(maxMemory: $0.maxMemory) },
         reading: PixelReading(open: heic_pixels_open, memory: ReadingMemory.heic), stepTime: 2_000,
-        checksVariantMemory: true, needsIsolation: true)
-    case .bmp:
-      FormatTraits(
-        name: "BMP", signature: .bmp,
-        reader: { BMPImageReader(isIcon: false, maxMemory: $0.maxMemory) },
-        reading: PixelReading(open: bmp_pixels_open, memory: ReadingMemory.bmp), stepTime: 20,
-        needsIsolation: true)
+        checksVariantMemory: true, library: CodecLibrary("libde265", codecs_de265_version))
     case .ico:
       FormatTraits(
-        name: "ICO", signature: .ico,
-        reader: { BMPImageReader(isIcon: true, maxMemory: $0.maxMemory) },
-        reading: PixelReading(open: ico_pixels_open, memory: ReadingMemory.bmp), stepTime: 20,
-        needsIsolation: true)
+        signature: .ico, reader: { ICOImageReader(maxMemory: $0.maxMemory) },
+        reading: PixelReading(open: ico_pixels_open, memory: ReadingMemory.ico), stepTime: 20)
     }
   }
 }
@@ -125,8 +108,8 @@ private enum ReadingMemory {
         UInt32(clamping: image.width), UInt32(clamping: image.height), image.hasAlpha)
   }
 
-  static func bmp(_ image: ImageDescription) -> Int {
-    screens + bmp_pixels_memory(UInt32(clamping: image.width), UInt32(clamping: image.height))
+  static func ico(_ image: ImageDescription) -> Int {
+    screens + ico_pixels_memory(UInt32(clamping: image.width), UInt32(clamping: image.height))
   }
 
   static func heic(_ image: ImageDescription) -> Int {

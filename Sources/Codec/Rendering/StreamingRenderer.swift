@@ -53,18 +53,6 @@ package struct StreamingRenderer: ImageRenderer {
     image.format.reading.open == nil
       ? DecodedRendering(bytes, image, variants) : StreamingRendering(bytes, image, variants)
   }
-
-  package func memory(forDrawing variant: Variant) -> Int {
-    let (size, writing) = (PlaceholderDrawing.size(of: variant), variant.format.writing)
-    let quality = Int32(clamping: variant.quality ?? writing.defaultQuality)
-    let file = writing.maxBytes(
-      UInt32(clamping: size.width), UInt32(clamping: size.height), 3, quality)
-    return writing.memory(size) + 2 * file + StreamingRendering.batch * size.width * 3 * 2
-  }
-
-  package func draw(_ placeholder: Placeholder, as variant: Variant) -> any Rendering {
-    PlaceholderDrawing(placeholder, variant)
-  }
 }
 
 /// The result for an image whose format is not read here: it always throws.

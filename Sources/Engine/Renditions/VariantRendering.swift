@@ -48,7 +48,6 @@ struct VariantRendering: Sendable {
     return switch first.source {
     case .image(let image): renderer.memory(for: variants, from: image.description) + image.bytes
     case .placeholder(let picture): renderer.memory(for: variants, from: picture.description)
-    case .drawing: renderer.memory(forDrawing: first.variant)
     }
   }
 
@@ -64,7 +63,6 @@ struct VariantRendering: Sendable {
       }
     case .placeholder(let picture):
       renderer.render(picture.bytes, of: picture.description, as: variants)
-    case .drawing(let placeholder): renderer.draw(placeholder, as: variants[0])
     }
   }
 

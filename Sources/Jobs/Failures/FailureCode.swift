@@ -152,8 +152,9 @@ package enum FailureCode: String, Sendable, CaseIterable {
         .origin, retry: false, "The image format is not supported",
         "The bytes are not an image, or of a format that `decode.formats` lacks.",
         """
-        Use a JPEG, PNG, WebP, GIF, AVIF, JPEG XL or HEIC image. JPEG XL and HEIC need decoder processes \
-        (decode.isolation). The usual cause is a web page in place of the image: some origins send one to programs.
+        Supported are \(ImageFormat.allCases.phrase), as far as decode.formats lists them. \
+        \(ImageFormat.needingIsolation.phrase) also need decoder processes (decode.isolation). The usual cause is a \
+        web page in place of the image: some origins send one to programs.
         """)
     case .truncated:
       Row(

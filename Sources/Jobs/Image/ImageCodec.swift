@@ -131,21 +131,6 @@ package struct ImageDescription: Sendable, Equatable, Codable {
   }
 }
 
-/// The formats that can be decoded.
-package enum ImageFormat: String, Sendable, CaseIterable, Codable {
-  case jpeg, png, webp, gif, avif, jxl, heic, bmp, ico
-
-  /// The formats accepted by default.
-  package static let usual: [ImageFormat] = [.jpeg, .png, .webp, .gif, .avif, .jxl, .heic]
-
-  /// The media type in responses.
-  package var contentType: String {
-    self == .ico ? "image/vnd.microsoft.icon" : "image/\(rawValue)"
-  }
-  /// The usual file extension, without the dot.
-  package var fileExtension: String { self == .jpeg ? "jpg" : rawValue }
-}
-
 /// The limits of a decode.
 package struct DecodeLimits: Sendable, Equatable {
   /// The accepted formats.

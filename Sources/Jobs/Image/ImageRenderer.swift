@@ -18,13 +18,6 @@ package protocol ImageRenderer: Sendable {
   /// - Parameter bytes: The complete image.
   func render(_ bytes: [UInt8], of image: ImageDescription, as variants: [Variant])
     -> any Rendering
-
-  /// An upper bound for the memory of drawing a placeholder, in bytes.
-  func memory(forDrawing variant: Variant) -> Int
-
-  /// Prepares to draw the built-in placeholder at the variant's width and height. It is opaque, on the
-  /// variant's background color.
-  func draw(_ placeholder: Placeholder, as variant: Variant) -> any Rendering
 }
 
 /// Renders variants of one image in short steps. Used by one task at a time, on a thread that may compute.

@@ -13,14 +13,3 @@ package struct Preview: Sendable, Equatable {
     self.scan = scan
   }
 }
-
-/// Requests data from other instances that only they have.
-package protocol InstancePeers: Sendable {
-  /// Returns the newest preview of a job that another instance loads; nil if there is none or the instance
-  /// does not answer.
-  ///
-  /// - Parameters:
-  ///   - address: The address of the other instance.
-  ///   - authorization: The client's `Authorization` field, which the other instance checks again.
-  func preview(of id: JobID, at address: String, authorization: String?) async -> Preview?
-}

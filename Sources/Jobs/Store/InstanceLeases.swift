@@ -47,10 +47,6 @@ package protocol InstanceLeases: Sendable {
 
   /// Returns the activity of all instances; nil from a store with a single process.
   func activity() async throws(StoreError) -> Activity?
-
-  /// Returns the address of the instance that loads a job; nil if no instance loads it or if that instance
-  /// has no address.
-  func address(ofLoading id: JobID) async throws(StoreError) -> String?
 }
 
 /// For a store with a single process.
@@ -62,8 +58,6 @@ extension InstanceLeases {
   ) async throws(StoreError) {}
 
   package func activity() async throws(StoreError) -> Activity? { nil }
-
-  package func address(ofLoading id: JobID) async throws(StoreError) -> String? { nil }
 }
 
 /// An instance with a valid lease, as shown to people.

@@ -8,7 +8,7 @@ package enum Placeholder: String, Sendable, CaseIterable {
   case failure
 }
 
-/// A placeholder image from the configuration.
+/// A placeholder image: the operator's, or a built-in one.
 package struct PlaceholderImage: Sendable, Equatable {
   /// The complete file.
   package let bytes: [UInt8]
@@ -20,6 +20,23 @@ package struct PlaceholderImage: Sendable, Equatable {
     self.bytes = bytes
     self.description = description
     digest = ImageDigest(bytes: SHA256.hash(data: bytes))!  // a SHA-256 has 32 bytes
+  }
+
+  /// The image that is returned if the operator has not configured one.
+  package static func builtIn(for placeholder: Placeholder) -> PlaceholderImage {
+    switch placeholder {
+    case .loading: builtInLoading
+    case .failure: builtInFailure
+    }
+  }
+
+  private static let builtInLoading = PlaceholderImage(builtIn: PackageResources.loading_png)
+  private static let builtInFailure = PlaceholderImage(builtIn: PackageResources.failure_png)
+
+  /// - Parameter builtIn: An opaque PNG of 480 × 360 pixels.
+  private init(builtIn: [UInt8]) {
+    self.init(
+      bytes: builtIn, description: ImageDescription(format: .png, width: 480, height: 360))
   }
 
   /// Equal if the bytes are.

@@ -5,10 +5,8 @@ package struct Rendition: Sendable, Equatable {
   package enum Source: Sendable, Equatable {
     /// A stored image.
     case image(StoredImage)
-    /// A placeholder image from the configuration.
+    /// A placeholder image.
     case placeholder(PlaceholderImage)
-    /// The built-in placeholder.
-    case drawing(Placeholder)
   }
 
   /// Increased by each release that produces other bytes from the same image. Older renditions are then no
@@ -42,33 +40,6 @@ package struct Rendition: Sendable, Equatable {
     let size = renderer.size(of: variant, from: picture.description)
     let variant = variant.normalised(to: size, of: picture.description)
     self.init(.placeholder(picture), variant, size, key: Self.key(of: picture.digest))
-  }
-
-  /// The limits of a drawn placeholder. Browsers can enlarge it without a visible loss.
-  private static let drawnPixels = 4_194_304
-  private static let drawnSide = 8_192
-
-  /// - Parameter variant: Without a width and height, the size is 480 × 360. With one of them, the other
-  ///   follows from this ratio. Sizes over 4 megapixels, or over 8,192 pixels on a side, are reduced.
-  package init(drawing placeholder: Placeholder, as variant: Variant) {
-    // Limited, so that the arithmetic cannot overflow.
-    let asked = [variant.width, variant.height].map { $0.map { min(max(1, $0), 1 << 24) } }
-    var width = asked[0] ?? asked[1].map { max(1, $0 * 4 / 3) } ?? 480
-    var height = asked[1] ?? max(1, width * 3 / 4)
-    (width, height) = Self.drawn(width, height)
-    var plain = variant
-    (plain.width, plain.height, plain.fit) = (width, height, .fill)
-    if plain.format == .png { plain.quality = nil }
-    let key = Fingerprint(of: ["drawings", placeholder.rawValue])
-    self.init(.drawing(placeholder), plain, (width, height), key: key)
-  }
-
-  private static func drawn(_ width: Int, _ height: Int) -> (width: Int, height: Int) {
-    let (across, down) = (Double(width), Double(height))
-    let scale = min(
-      1, (Double(drawnPixels) / (across * down)).squareRoot(), Double(drawnSide) / max(across, down)
-    )
-    return (max(1, Int(across * scale)), max(1, Int(down * scale)))
   }
 
   private init(

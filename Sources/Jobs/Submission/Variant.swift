@@ -79,7 +79,7 @@ package enum OutputFormat: String, Sendable, CaseIterable, Codable {
   }
 
   /// The media type in responses.
-  package var contentType: String { "image/\(rawValue)" }
+  package var contentType: String { imageFormat.contentType }
   /// The usual file extension, without the dot.
-  package var fileExtension: String { self == .jpeg ? "jpg" : rawValue }
+  package var fileExtension: String { imageFormat.fileExtension }
 }

@@ -9,8 +9,8 @@ extension PostgresJobStore: InstanceLeases, InstanceEvents {
     let instance = try await perform(on: leaseThread) { [description, workers] transaction in
       let number = try transaction.execute(
         """
-        INSERT INTO instances (lease_until, since, name, version, url, workers)
-        VALUES (moment($1) + $2, moment($1), $3, $4, $5, $6) RETURNING number
+        INSERT INTO instances (lease_until, since, name, version, workers)
+        VALUES (moment($1) + $2, moment($1), $3, $4, $5) RETURNING number
         """,
         [transaction.moment, .int(lease.inMilliseconds)]
           + description.map { .bytes($0.map { Array($0.utf8) }) } + [.int(workers.map(Int64.init))]
@@ -183,18 +183,6 @@ extension PostgresJobStore: InstanceLeases, InstanceEvents {
         next = number + 1
       }
       return Activity(end: Activity.end(of: next - 1), steps: steps)
-    }
-  }
-
-  /// Reads the address of the instance that is loading the job.
-  package func address(ofLoading id: JobID) async throws(StoreError) -> String? {
-    try await read {
-      try $0.execute(
-        """
-        SELECT i.url FROM queue q JOIN instances i ON i.number = q.instance
-        WHERE q.id = $1 AND q.state = 4 AND NOT i.ended
-        """, [.id(id)]
-      ).bytes(0, 0).map { String(decoding: $0, as: UTF8.self) }
     }
   }
 

@@ -51,8 +51,6 @@ package final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     /// The instance's name and version, for display.
     package var name: String?
     package var version: String?
-    /// The address at which other instances reach this one.
-    package var address: String?
     /// The number of jobs that the instance loads at once, for display; `nil` if unknown.
     package var workers: Int?
     /// Replaces the server's clock in tests.
@@ -90,7 +88,7 @@ package final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
   package let largestEmbedded: Int
   let eventConnection: EventConnection
   let isShared: Bool
-  /// The instance's name, version and address.
+  /// The instance's name and version.
   let description: [String?]
   let workers: Int?
 
@@ -145,7 +143,7 @@ package final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     largestEmbedded = configuration.largestEmbedded
     eventConnection = EventConnection(settings, exchange)
     isShared = configuration.isShared
-    description = [configuration.name, configuration.version, configuration.address]
+    description = [configuration.name, configuration.version]
     workers = configuration.workers
   }
 

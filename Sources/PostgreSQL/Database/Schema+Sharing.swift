@@ -1,7 +1,7 @@
 /// The tables and the function by which instances share the work.
 extension Schema {
   // A row is one run of one process; its number is never used again. Once an instance has `ended`, the others release what it
-  // held. `name` and `version` are for operators; `url` is where other instances reach it.
+  // held. `name` and `version` are for operators.
   //
   // The remaining columns and `activity` are figures that each instance publishes, so that every instance can show the sums. An
   // instance writes only its own rows, so that one that hangs in a transaction delays no other. The rows of `activity` remain
@@ -13,7 +13,6 @@ extension Schema {
       ended boolean NOT NULL DEFAULT false,
       name bytea,
       version bytea,
-      url bytea,
       since bigint NOT NULL,
       workers int,
       cache_hits bigint NOT NULL DEFAULT 0,

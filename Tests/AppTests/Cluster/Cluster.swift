@@ -86,12 +86,6 @@ final class Cluster: Sendable {
   }
 
   private func start(in folder: String) async throws -> Member {
-    var settings = settings
-    if settings["IMAGEFETCH_CLUSTER_URL"] == Self.ownAddress {
-      let port = try PostgresServer.freePort()
-      settings["IMAGEFETCH_SERVER_PORT"] = "\(port)"
-      settings["IMAGEFETCH_CLUSTER_URL"] = "http://127.0.0.1:\(port)"
-    }
     let service = try await Self.service(in: folder, settings)
     let told = try run("SELECT max(number) FROM instances")
     return Member(service: service, number: try #require(Int(told.filter(\.isNumber))))
@@ -111,9 +105,6 @@ final class Cluster: Sendable {
     }
     return try await RunningService(folder: folder, settings: settings)
   }
-
-  /// The value of `cluster.url` for services that announce their own address.
-  static let ownAddress = "its own"
 
   var services: [RunningService] { members.withLock { $0.map(\.service) } }
 

@@ -1,9 +1,8 @@
 #include "bitmap.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-enum { PLAIN, RLE8, RLE4, FIELDS, ALPHA_FIELDS = 6 };
+enum { PLAIN, FIELDS = 3, ALPHA_FIELDS = 6 };
 
 static uint32_t u16(const uint8_t *bytes) {
     return bytes[0] | (uint32_t)bytes[1] << 8;
@@ -24,8 +23,8 @@ static CodecFault read_masks(Bitmap *bitmap, const uint8_t *header, uint32_t hea
     int channels = compression == ALPHA_FIELDS || header_size >= 56 ? 4 : 3;
     if (!is_told) {
         memcpy(bitmap->masks, bitmap->bits == 16 ? usual16 : usual32, sizeof usual16);
-        // In an icon, the fourth byte is alpha if any pixel uses it; see bitmap_row().
-        if (bitmap->is_icon && bitmap->bits == 32) bitmap->masks[3] = 0xFF000000;
+        // The fourth byte is alpha if any pixel uses it; see bitmap_open().
+        if (bitmap->bits == 32) bitmap->masks[3] = 0xFF000000;
         return CodecFaultNone;
     }
     // The masks follow a header of 40 bytes. Longer headers contain them at the same offset.
@@ -37,7 +36,7 @@ static CodecFault read_masks(Bitmap *bitmap, const uint8_t *header, uint32_t hea
     return CodecFaultNone;
 }
 
-// Checks for the known header sizes. In an icon, the field could have any value.
+// Checks for the known header sizes, because the field could have any value.
 static bool is_header(uint32_t size) {
     switch (size) {
     case 12: case 40: case 52: case 56: case 64: case 108: case 124: return true;
@@ -45,8 +44,8 @@ static bool is_header(uint32_t size) {
     }
 }
 
-CodecFault bitmap_read_header(Bitmap *bitmap, const uint8_t *bytes, size_t count, uint64_t at, uint64_t pixels, bool is_icon) {
-    *bitmap = (Bitmap){.is_icon = is_icon, .colour_bytes = 4};
+CodecFault bitmap_read_header(Bitmap *bitmap, const uint8_t *bytes, size_t count, uint64_t at) {
+    *bitmap = (Bitmap){.colour_bytes = 4};
     if (!is_there(at, 4, count)) return CodecFaultCutShort;
     uint32_t size = u32(bytes + at), compression = PLAIN, colours = 0;
     if (!is_header(size)) return CodecFaultUnsupported;
@@ -67,15 +66,12 @@ CodecFault bitmap_read_header(Bitmap *bitmap, const uint8_t *bytes, size_t count
     }
     bitmap->is_top_down = height < 0;
     if (height < 0) height = -height;
-    // The height of an icon's bitmap includes its mask.
-    if (is_icon) height /= 2;
+    // The height includes the mask.
+    height /= 2;
     if (!bitmap->width || bitmap->width > INT32_MAX || !height) return CodecFaultBroken;
     bitmap->height = (uint32_t)height;
-    bitmap->is_coded = compression == RLE8 || compression == RLE4;
     int bits = bitmap->bits;
     bool is_known = compression == PLAIN ? bits == 1 || bits == 4 || bits == 8 || bits == 16 || bits == 24 || bits == 32
-        : compression == RLE8            ? bits == 8 && !is_icon && !bitmap->is_top_down
-        : compression == RLE4            ? bits == 4 && !is_icon && !bitmap->is_top_down
                                          : (compression == FIELDS || compression == ALPHA_FIELDS) && (bits == 16 || bits == 32);
     if (!is_known) return CodecFaultUnsupported;
     at += size;
@@ -84,74 +80,17 @@ CodecFault bitmap_read_header(Bitmap *bitmap, const uint8_t *bytes, size_t count
         if (fault) return fault;
     }
     if (bits <= 8 && (!colours || colours > 1u << bits)) colours = 1u << bits;
-    // Pixels must not begin within the header.
-    if (pixels && pixels < at) return CodecFaultBroken;
     bitmap->palette = at;
     bitmap->colours = bits <= 8 ? colours : 0;
-    uint64_t behind = at + (uint64_t)colours * (uint64_t)bitmap->colour_bytes;
-    // Some writers declare that the pixels begin where the palette must be. A palette is needed, so it is
-    // assumed to be there.
-    if (pixels == at && bits <= 8) pixels = behind;
-    // The palette is shorter than declared if the pixels begin within it.
-    if (pixels && pixels < behind && bits <= 8) bitmap->colours = (uint32_t)((pixels - at) / (uint64_t)bitmap->colour_bytes);
-    bitmap->pixels = pixels ? pixels : behind;
+    bitmap->pixels = at + (uint64_t)colours * (uint64_t)bitmap->colour_bytes;
     bitmap->stride = ((uint64_t)bitmap->width * (uint64_t)bits + 31) / 32 * 4;
     bitmap->mask = bitmap->pixels + bitmap->stride * bitmap->height;
     bitmap->mask_stride = ((uint64_t)bitmap->width + 31) / 32 * 4;
-    bitmap->end = bitmap->is_coded ? UINT64_MAX : bitmap->mask + (is_icon && bits < 32 ? bitmap->mask_stride * bitmap->height : 0);
-    bitmap->has_alpha = is_icon || bitmap->masks[3] || bitmap->is_coded;
+    bitmap->end = bitmap->mask + (bits < 32 ? bitmap->mask_stride * bitmap->height : 0);
     return CodecFaultNone;
 }
 
-// An index that no RLE code has set. It is transparent.
-#define UNSET 0xFFFF
-
-static void set(uint16_t *indices, const Bitmap *bitmap, uint32_t x, uint32_t y, uint8_t index) {
-    if (x < bitmap->width) indices[(size_t)y * bitmap->width + x] = index;
-}
-
-static uint32_t at_most(uint32_t value, uint32_t limit) {
-    return value < limit ? value : limit;
-}
-
-// Decodes runs and literal pixels, from the bottom row up ([MS-WMF] 3.1.6). Pixels beyond the end of a row are
-// dropped, as in other decoders: some writers pad rows to whole bytes or words.
-static CodecFault decode(const Bitmap *bitmap, const uint8_t *at, const uint8_t *end, uint16_t *indices) {
-    uint32_t x = 0, y = 0, width = bitmap->width;
-    bool is_half = bitmap->bits == 4;
-    while (end - at >= 2) {
-        uint32_t count = at[0], value = at[1];
-        at += 2;
-        if (count) {
-            if (y >= bitmap->height) return CodecFaultBroken;
-            for (uint32_t index = 0; index < count; index++)
-                set(indices, bitmap, x + index, y, (uint8_t)(is_half ? index % 2 ? value & 15 : value >> 4 : value));
-            x = at_most(x + count, width);
-        } else if (value == 0) {
-            x = 0;
-            y++;
-        } else if (value == 1) {
-            return CodecFaultNone;
-        } else if (value == 2) {
-            if (end - at < 2) return CodecFaultCutShort;
-            x += at[0];
-            y += at[1];
-            at += 2;
-            if (x > width || y > bitmap->height) return CodecFaultBroken;
-        } else {
-            size_t bytes = is_half ? (value + 1) / 2 : value;
-            if (y >= bitmap->height) return CodecFaultBroken;
-            if ((size_t)(end - at) < bytes + bytes % 2) return CodecFaultCutShort;
-            for (uint32_t index = 0; index < value; index++)
-                set(indices, bitmap, x + index, y, is_half ? (index % 2 ? at[index / 2] & 15 : at[index / 2] >> 4) : at[index]);
-            x = at_most(x + value, width);
-            at += bytes + bytes % 2;
-        }
-    }
-    return CodecFaultCutShort;
-}
-
-// Whether any pixel of an icon uses the fourth byte.
+// Whether any pixel uses the fourth byte.
 static bool has_fourth(const Bitmap *bitmap) {
     const uint8_t *pixels = bitmap->bytes + bitmap->pixels;
     for (uint64_t at = 3; at < bitmap->stride * bitmap->height; at += 4)
@@ -161,25 +100,11 @@ static bool has_fourth(const Bitmap *bitmap) {
 
 CodecFault bitmap_open(Bitmap *bitmap, const uint8_t *bytes, size_t count) {
     bitmap->bytes = bytes;
-    if (!bitmap->is_coded) {
-        if (bitmap->mask > count) return CodecFaultCutShort;
-        // Some icons have no mask.
-        if (bitmap->is_icon && bitmap->bits == 32 && !has_fourth(bitmap)) bitmap->masks[3] = 0;
-        bitmap->has_mask = bitmap->is_icon && !bitmap->masks[3] && bitmap->mask + bitmap->mask_stride * bitmap->height <= count;
-        return CodecFaultNone;
-    }
-    if (bitmap->pixels > count) return CodecFaultCutShort;
-    size_t pixels = (size_t)bitmap->width * bitmap->height;
-    uint16_t *indices = malloc(2 * pixels);
-    if (!indices) return CodecFaultTooMuchMemory;
-    memset(indices, 0xFF, 2 * pixels);
-    bitmap->indices = indices;
-    return decode(bitmap, bytes + bitmap->pixels, bytes + count, indices);
-}
-
-void bitmap_close(Bitmap *bitmap) {
-    free(bitmap->indices);
-    bitmap->indices = NULL;
+    if (bitmap->mask > count) return CodecFaultCutShort;
+    if (bitmap->bits == 32 && !has_fourth(bitmap)) bitmap->masks[3] = 0;
+    // Some icons have no mask.
+    bitmap->has_mask = !bitmap->masks[3] && bitmap->mask + bitmap->mask_stride * bitmap->height <= count;
+    return CodecFaultNone;
 }
 
 static void paint(const Bitmap *bitmap, uint32_t index, uint8_t *rgba) {
@@ -229,14 +154,6 @@ static void paint_pixel(const Bitmap *bitmap, const uint8_t *row, uint32_t x, ui
 
 void bitmap_row(const Bitmap *bitmap, uint32_t y, uint8_t *rgba) {
     size_t row = bitmap->is_top_down ? y : bitmap->height - 1 - y;
-    if (bitmap->is_coded) {
-        const uint16_t *indices = bitmap->indices + row * bitmap->width;
-        for (uint32_t x = 0; x < bitmap->width; x++, rgba += 4) {
-            if (indices[x] == UNSET) memset(rgba, 0, 4);
-            else paint(bitmap, indices[x], rgba);
-        }
-        return;
-    }
     const uint8_t *pixels = bitmap->bytes + bitmap->pixels + row * bitmap->stride;
     const uint8_t *mask = bitmap->bytes + bitmap->mask + row * bitmap->mask_stride;
     for (uint32_t x = 0; x < bitmap->width; x++, rgba += 4) {

@@ -1,9 +1,9 @@
-// Decodes BMP and ICO without a library. Bytes are collected up to the image's end and then decoded. A PNG
+// Decodes ICO without a library. Bytes are collected up to the image's end and then decoded. A PNG
 // within an icon is passed to the PNG reader.
 #include "CCodecs.h"
 #include "collected.h"
 #include "avif_decoder.h"
-#include "bmp_file.h"
+#include "ico_file.h"
 #include "frame_budget.h"
 #include "thumb.h"
 
@@ -17,12 +17,11 @@
 
 typedef enum { LOOK, GATHER, DECODE, FINISHED, FAILED } Stage;
 
-struct BMPReader {
+struct ICOReader {
     Stage stage;
     CodecFault fault;
-    bool is_icon;
     CodecImageInfo picture;
-    BMPFile file;
+    ICOFile file;
     uint8_t *bytes;
     size_t count, capacity, max_memory;
     PNGReader *png;
@@ -33,35 +32,33 @@ struct BMPReader {
 };
 
 // Records a failure in `stage`. Callers must return at once.
-static void fail(BMPReader *reader, CodecFault fault, const char *message) {
+static void fail(ICOReader *reader, CodecFault fault, const char *message) {
     if (reader->stage == FAILED) return;
     reader->stage = FAILED;
     reader->fault = fault;
     snprintf(reader->message, sizeof reader->message, "%s", message);
 }
 
-BMPReader *bmp_reader_create(bool is_icon, size_t max_memory) {
-    BMPReader *reader = calloc(1, sizeof *reader);
+ICOReader *ico_reader_create(size_t max_memory) {
+    ICOReader *reader = calloc(1, sizeof *reader);
     if (!reader) return NULL;
-    reader->is_icon = is_icon;
     reader->max_memory = max_memory;
     reader->frames = frame_budget_unbounded().limits;
     return reader;
 }
 
-void bmp_reader_allow_frames(BMPReader *reader, CodecFrameLimits limits) {
+void ico_reader_allow_frames(ICOReader *reader, CodecFrameLimits limits) {
     reader->frames = limits;
 }
 
-void bmp_reader_destroy(BMPReader *reader) {
+void ico_reader_destroy(ICOReader *reader) {
     if (!reader) return;
     png_reader_destroy(reader->png);
-    bitmap_close(&reader->file.bitmap);
     free(reader->bytes);
     free(reader);
 }
 
-CodecImageInfo bmp_reader_picture(const BMPReader *reader) {
+CodecImageInfo ico_reader_picture(const ICOReader *reader) {
     CodecImageInfo picture = reader->picture;
     if (reader->png) picture.maxFrames = png_reader_picture(reader->png).maxFrames;
     if (reader->stage != FINISHED) return picture;
@@ -76,12 +73,12 @@ CodecImageInfo bmp_reader_picture(const BMPReader *reader) {
     return picture;
 }
 
-const char *bmp_reader_message(const BMPReader *reader) {
+const char *ico_reader_message(const ICOReader *reader) {
     return reader->message;
 }
 
 // Appends the bytes that are needed. Their number is bounded even while the image's end is not known.
-static void gather(BMPReader *reader, const uint8_t *bytes, size_t count) {
+static void gather(ICOReader *reader, const uint8_t *bytes, size_t count) {
     bool is_known = reader->stage != LOOK && reader->file.end != UINT64_MAX;
     uint64_t most = is_known ? reader->file.end : AVIF_MAX_UNPARSED;
     if (most > reader->max_memory) most = reader->max_memory;
@@ -97,7 +94,7 @@ static void gather(BMPReader *reader, const uint8_t *bytes, size_t count) {
     }
 }
 
-static bool open_png(BMPReader *reader) {
+static bool open_png(ICOReader *reader) {
     reader->png_taken = 0;
     reader->png = png_reader_create(PNG_MEMORY);
     if (reader->png) png_reader_disable_previews(reader->png);
@@ -106,8 +103,8 @@ static bool open_png(BMPReader *reader) {
 }
 
 // Runs one step of the PNG reader on the bytes present.
-static CodecStep step_png(BMPReader *reader, bool ended) {
-    const BMPFile *file = &reader->file;
+static CodecStep step_png(ICOReader *reader, bool ended) {
+    const ICOFile *file = &reader->file;
     uint64_t end = file->png + file->png_count;
     size_t seen = end < reader->count ? (size_t)end : reader->count;
     size_t at = (size_t)file->png + reader->png_taken;
@@ -117,7 +114,7 @@ static CodecStep step_png(BMPReader *reader, bool ended) {
 }
 
 // Reads the PNG's header, which becomes the icon's header.
-static bool read_png_header(BMPReader *reader) {
+static bool read_png_header(ICOReader *reader) {
     if (!open_png(reader)) return true;
     PNGReader *png = reader->png;
     CodecStep step;
@@ -139,10 +136,10 @@ static bool read_png_header(BMPReader *reader) {
 }
 
 // Returns true once the header is read or reading has failed.
-static bool read_file_header(BMPReader *reader, bool ended) {
-    BMPFile *file = &reader->file;
+static bool read_file_header(ICOReader *reader, bool ended) {
+    ICOFile *file = &reader->file;
     CodecImageInfo *picture = &reader->picture;
-    CodecFault fault = bmp_look(file, reader->is_icon, reader->bytes, reader->count);
+    CodecFault fault = ico_read_header(file, reader->bytes, reader->count);
     if (fault == CodecFaultCutShort && !ended) return false;
     if (fault) {
         fail(reader, fault, fault == CodecFaultUnsupported ? "unsupported kind of bitmap" : "no bitmap");
@@ -157,8 +154,7 @@ static bool read_file_header(BMPReader *reader, bool ended) {
     if (!file->is_png) {
         picture->width = file->bitmap.width;
         picture->height = file->bitmap.height;
-        picture->hasAlpha = file->bitmap.has_alpha;
-        if (file->bitmap.is_coded) held += (uint64_t)2 * picture->width * picture->height;
+        picture->hasAlpha = true;
     }
     bool is_known = file->end != UINT64_MAX;
     picture->fileBytes = is_known ? (size_t)file->end : 0;
@@ -169,13 +165,13 @@ static bool read_file_header(BMPReader *reader, bool ended) {
 }
 
 // Decodes an animation's frames too, like other readers, although only the default image is shown.
-static void start_png(BMPReader *reader) {
+static void start_png(ICOReader *reader) {
     if (!open_png(reader)) return;
     png_reader_allow_frames(reader->png, reader->frames);
     reader->stage = DECODE;
 }
 
-static void decode_png(BMPReader *reader) {
+static void decode_png(ICOReader *reader) {
     CodecStep step;
     do step = step_png(reader, true);
     while (step.status == CodecStatusHeader);
@@ -184,14 +180,14 @@ static void decode_png(BMPReader *reader) {
     else fail(reader, step.fault ? step.fault : CodecFaultBroken, png_reader_message(reader->png));
 }
 
-static void decode_bitmap(BMPReader *reader) {
+static void decode_bitmap(ICOReader *reader) {
     Bitmap *bitmap = &reader->file.bitmap;
     size_t seen = reader->file.end < reader->count ? (size_t)reader->file.end : reader->count;
     CodecFault fault = bitmap_open(bitmap, reader->bytes, seen);
     uint8_t *row = fault ? NULL : malloc((size_t)4 * bitmap->width);
     if (!fault && !row) fault = CodecFaultTooMuchMemory;
     if (fault) {
-        fail(reader, fault, "RLE codes end too early or exceed the image");
+        fail(reader, fault, "the bytes end before the image");
         return;
     }
     thumb_start(&reader->thumb, bitmap->width, bitmap->height);
@@ -206,7 +202,7 @@ static void decode_bitmap(BMPReader *reader) {
     reader->stage = FINISHED;
 }
 
-static CodecStatus run(BMPReader *reader, bool ended) {
+static CodecStatus run(ICOReader *reader, bool ended) {
     if (reader->stage == LOOK) {
         if (!read_file_header(reader, ended)) return CodecStatusNeedsBytes;
         return reader->stage == FAILED ? CodecStatusFailed : CodecStatusHeader;
@@ -224,7 +220,7 @@ static CodecStatus run(BMPReader *reader, bool ended) {
                                      : CodecStatusHasMore;
 }
 
-CodecStep bmp_reader_step(BMPReader *reader, const uint8_t *bytes, size_t count, bool ended) {
+CodecStep ico_reader_step(ICOReader *reader, const uint8_t *bytes, size_t count, bool ended) {
     if (reader->stage == FINISHED) return (CodecStep){CodecStatusFinished, CodecFaultNone, count};
     if (reader->stage == FAILED) return (CodecStep){CodecStatusFailed, reader->fault, count};
     gather(reader, bytes, count);

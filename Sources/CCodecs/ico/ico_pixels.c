@@ -1,5 +1,5 @@
 #include "CCodecs.h"
-#include "bmp_file.h"
+#include "ico_file.h"
 #include "pixels_open.h"
 #include "slice.h"
 
@@ -7,7 +7,7 @@
 
 typedef struct {
     Pixels pixels;
-    BMPFile file;
+    ICOFile file;
     PNGReader *png;   // NULL once it is read
     const uint8_t *bytes;
     size_t count;     // bytes of the PNG that its reader has not consumed
@@ -84,30 +84,22 @@ static bool read_png(Context *context) {
     return true;
 }
 
-static CodecFault start(void *reader, const PixelsFile *file, bool is_icon) {
+static CodecFault start(void *reader, const PixelsFile *file) {
     Context *context = reader;
     Pixels *pixels = &context->pixels;
-    BMPFile *found = &context->file;
-    if (bmp_look(found, is_icon, file->bytes, file->count) || !file->checked.width || !file->checked.height) return CodecFaultBroken;
+    ICOFile *found = &context->file;
+    if (ico_read_header(found, file->bytes, file->count) || !file->checked.width || !file->checked.height) return CodecFaultBroken;
     if (found->end != UINT64_MAX && found->end > file->count) return CodecFaultBroken;
     pixels->width = file->checked.width;
     pixels->height = file->checked.height;
     pixels->channels = file->checked.has_alpha ? 4 : 3;
     if (found->is_png) return open_png(context, file);
     const Bitmap *bitmap = &found->bitmap;
-    if (!checked_is(&file->checked, bitmap->width, bitmap->height, bitmap->has_alpha, false)) return CodecFaultBroken;
+    if (!checked_is(&file->checked, bitmap->width, bitmap->height, true, false)) return CodecFaultBroken;
     context->row = malloc((size_t)4 * bitmap->width);
     if (!context->row) return CodecFaultTooMuchMemory;
     size_t seen = found->end < file->count ? (size_t)found->end : file->count;
     return bitmap_open(&found->bitmap, file->bytes, seen);
-}
-
-static CodecFault start_bitmap(void *reader, const PixelsFile *file) {
-    return start(reader, file, false);
-}
-
-static CodecFault start_icon(void *reader, const PixelsFile *file) {
-    return start(reader, file, true);
 }
 
 static int read_rows(Pixels *pixels, uint8_t *out, size_t stride, int count) {
@@ -131,27 +123,19 @@ static int read_rows(Pixels *pixels, uint8_t *out, size_t stride, int count) {
 static void close_pixels(Pixels *pixels) {
     Context *context = pixels->context;
     png_reader_destroy(context->png);
-    bitmap_close(&context->file.bitmap);
     free(context->row);
     free(context->picture);
     free(context);
 }
 
-Pixels *bmp_pixels_open(
-    const uint8_t *bytes, size_t count, CheckedImage checked, uint32_t min_width,
-    uint32_t min_height, CodecFault *fault) {
-    static const PixelsReader reader = {sizeof(Context), start_bitmap, read_rows, close_pixels};
-    return pixels_open(&reader, (PixelsFile){bytes, count, checked, min_width, min_height}, fault);
-}
-
 Pixels *ico_pixels_open(
     const uint8_t *bytes, size_t count, CheckedImage checked, uint32_t min_width,
     uint32_t min_height, CodecFault *fault) {
-    static const PixelsReader reader = {sizeof(Context), start_icon, read_rows, close_pixels};
+    static const PixelsReader reader = {sizeof(Context), start, read_rows, close_pixels};
     return pixels_open(&reader, (PixelsFile){bytes, count, checked, min_width, min_height}, fault);
 }
 
-size_t bmp_pixels_memory(uint32_t width, uint32_t height) {
+size_t ico_pixels_memory(uint32_t width, uint32_t height) {
     // The pixels of a PNG, and a second copy if it is interlaced.
     return (size_t)width * height * 8 + (size_t)width * 4 * 100 + 1024 * 1024;
 }

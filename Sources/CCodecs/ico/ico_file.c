@@ -1,19 +1,11 @@
-#include "bmp_file.h"
+#include "ico_file.h"
 
 #include <string.h>
 
-#define FILE_HEADER 14
 #define ENTRY 16
 
 static uint64_t u32(const uint8_t *bytes) {
     return bytes[0] | (uint64_t)bytes[1] << 8 | (uint64_t)bytes[2] << 16 | (uint64_t)bytes[3] << 24;
-}
-
-static CodecFault read_bmp_header(BMPFile *file, const uint8_t *bytes, size_t count) {
-    if (count < FILE_HEADER) return CodecFaultCutShort;
-    CodecFault fault = bitmap_read_header(&file->bitmap, bytes, count, FILE_HEADER, u32(bytes + 10), false);
-    file->end = file->bitmap.end;
-    return fault;
 }
 
 // Orders icon entries: by the declared size, then by the bits per pixel.
@@ -22,7 +14,8 @@ static uint32_t size_of(const uint8_t *entry) {
     return width * height << 8 | entry[6];
 }
 
-static CodecFault read_icon_header(BMPFile *file, const uint8_t *bytes, size_t count) {
+CodecFault ico_read_header(ICOFile *file, const uint8_t *bytes, size_t count) {
+    *file = (ICOFile){0};
     static const uint8_t png[8] = {0x89, 'P', 'N', 'G', 13, 10, 26, 10};
     if (count < 6) return CodecFaultCutShort;
     size_t entries = bytes[4] | (size_t)bytes[5] << 8;
@@ -45,15 +38,10 @@ static CodecFault read_icon_header(BMPFile *file, const uint8_t *bytes, size_t c
     if (file->is_png) return CodecFaultNone;
     // The bitmap must lie within the bytes that its entry declares.
     size_t seen = file->end < count ? (size_t)file->end : count;
-    CodecFault fault = bitmap_read_header(&file->bitmap, bytes, seen, at, 0, true);
+    CodecFault fault = bitmap_read_header(&file->bitmap, bytes, seen, at);
     if (fault == CodecFaultCutShort && seen == file->end) return CodecFaultBroken;
     if (fault) return fault;
     // Some writers omit the mask too. Then the entry ends after the pixels.
     if (!has_length) file->end = file->bitmap.end;
     return file->bitmap.mask > file->end ? CodecFaultBroken : CodecFaultNone;
-}
-
-CodecFault bmp_look(BMPFile *file, bool is_icon, const uint8_t *bytes, size_t count) {
-    *file = (BMPFile){.is_icon = is_icon};
-    return is_icon ? read_icon_header(file, bytes, count) : read_bmp_header(file, bytes, count);
 }
