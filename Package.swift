@@ -220,6 +220,9 @@ let package = Package(
     .executableTarget(
       name: "PlantedService", dependencies: ["App", "CPlant", "Isolation"],
       path: "Tests/PlantedService", swiftSettings: house),
+    .executableTarget(
+      name: "FunctionTrace", path: "Tests/FunctionTrace",
+      cSettings: [.unsafeFlags(["-O2", "-Wall", "-Wextra", "-Werror"])]),
     .testTarget(name: "DigestsTests", dependencies: ["Digests"], swiftSettings: house),
     .testTarget(name: "YAMLTests", dependencies: ["YAML"], swiftSettings: house),
     .testTarget(name: "ExecutorsTests", dependencies: ["Executors"], swiftSettings: house),
@@ -234,8 +237,8 @@ let package = Package(
       name: "AppTests",
       dependencies: [
         "API", "App", "Caching", "CCounting", "Codec", "CPlant", "Digests", "Engine", "Executors",
-        "Fetch", "HTTP", "imagefetch", "Jobs", "PlantedService", "S3", "Store", "TestSupport",
-        "YAML",
+        "Fetch", "FunctionTrace", "HTTP", "imagefetch", "Jobs", "PlantedService", "S3", "Store",
+        "TestSupport", "YAML",
         .grdb, .httpTypes, .log, .metrics,
       ],
       swiftSettings: house),
