@@ -340,8 +340,8 @@ extension CodecError {
 
   private static func withArticle(_ name: String) -> String {
     if others.contains(name) { return name }
-    let article = ["AVIF", "ICO", "MNG", "OpenEXR", "SVG", "XCF"].contains(name) ? "an" : "a"
-    return "\(article) \(name) image"
+    let isAn = "AEIO".contains(name.prefix(1)) || ["MNG", "SVG", "XCF"].contains(name)
+    return "\(isAn ? "an" : "a") \(name) image"
   }
 
   /// The exceeded limit of `too_many_pixels`; nil for other codes.
