@@ -11,7 +11,7 @@ struct FormatListTests {
       "docs/formats.md",
       "**Read:** \(ImageFormat.usual.phrase); \(ImageFormat.optional.phrase) if `decode.formats`"
     ),
-    ("docs/operating.md", "\(ImageFormat.needingIsolation.phrase) need the sandbox"),
+    ("docs/formats.md", "\(ImageFormat.needingIsolation.phrase) need the sandbox"),
     ("openapi.yaml", "The detected format: \(ticked). Later versions"),
   ]
 

@@ -26,3 +26,13 @@ final class AVIFImageReader: ImageReader {
     avif_reader_allow_frames(reader, limits.frames)
   }
 }
+
+extension FormatSignature {
+  /// The word follows its box's length, which has 32 bits and is small.
+  static let avif = FormatSignature(
+    matches: { ISOMediaBrands($0)?.isAVIF == true },
+    isBegun: {
+      (5..<12).contains($0.count) && $0.starts(with: [0, 0, 0])
+        && Array("ftypavi".utf8).starts(with: $0.dropFirst(4))
+    })
+}

@@ -24,3 +24,7 @@ final class GIFImageReader: ImageReader {
     gif_reader_allow_frames(reader, limits.frames)
   }
 }
+
+extension FormatSignature {
+  static let gif = FormatSignature(["GIF87a", "GIF89a"].map { Array($0.utf8) })
+}

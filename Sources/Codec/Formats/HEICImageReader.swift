@@ -30,3 +30,13 @@ final class HEICImageReader: ImageReader {
   var previewFormat: ImageFormat? { .jpeg }
   func discardPreview() { heic_reader_discard_preview(reader) }
 }
+
+extension FormatSignature {
+  /// Like AVIF. A file that could be both is AVIF.
+  static let heic = FormatSignature(
+    matches: { ISOMediaBrands($0)?.isHEIC == true },
+    isBegun: {
+      (5..<12).contains($0.count) && $0.starts(with: [0, 0, 0])
+        && Array("ftyphe".utf8).starts(with: $0.dropFirst(4))
+    })
+}

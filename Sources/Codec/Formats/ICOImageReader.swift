@@ -25,3 +25,12 @@ final class ICOImageReader: ImageReader {
     ico_reader_allow_frames(reader, limits.frames)
   }
 }
+
+extension FormatSignature {
+  /// The number of images is below 256. Other formats begin with a box of 256 bytes, which has letters in this place.
+  static let ico = FormatSignature(matches: isIcon, isBegun: { _ in false })
+
+  @Sendable private static func isIcon(_ start: [UInt8]) -> Bool {
+    start.count > 5 && start.starts(with: [0, 0, 1, 0]) && start[5] == 0
+  }
+}

@@ -49,3 +49,12 @@ final class JPEGImageReader: ImageReader {
     }
   }
 }
+
+extension FormatSignature {
+  private static let jpegStart: [UInt8] = [0xFF, 0xD8, 0xFF]
+
+  /// The fourth byte is the first marker. 0xF7 is JPEG-LS.
+  static let jpeg = FormatSignature(
+    matches: { $0.count > 3 && $0.starts(with: jpegStart) && $0[3] != 0xF7 },
+    isBegun: { jpegStart.starts(with: $0) })
+}

@@ -24,3 +24,15 @@ final class JXLImageReader: ImageReader {
     jxl_reader_allow_frames(reader, limits.frames)
   }
 }
+
+extension FormatSignature {
+  /// A bare codestream, or a container that begins with a signature box.
+  static let jxl: FormatSignature = {
+    let box = FormatSignature(
+      [[0, 0, 0, 12] + Array("JXL ".utf8) + [0x0D, 0x0A, 0x87, 0x0A]], least: 5)
+    let naked = FormatSignature([[0xFF, 0x0A]])
+    return FormatSignature(
+      matches: { naked.matches($0) || box.matches($0) },
+      isBegun: { naked.isBegun($0) || box.isBegun($0) })
+  }()
+}

@@ -48,3 +48,7 @@ final class PNGImageReader: ImageReader {
 
   var rows: [SampleRows] { [SampleRows(png_reader_rows(reader, 0))].compactMap { $0 } }
 }
+
+extension FormatSignature {
+  static let png = FormatSignature([[0x89, 0x50, 0x4E, 0x47, 0x0D, 0x0A, 0x1A, 0x0A]])
+}

@@ -24,3 +24,15 @@ final class WebPImageReader: ImageReader {
     webp_reader_allow_frames(reader, limits.frames)
   }
 }
+
+extension FormatSignature {
+  private static let riff = Array("RIFF".utf8)
+  private static let webpWord = Array("WEBP".utf8)
+
+  /// The four bytes between the two words are the file's length.
+  static let webp = FormatSignature(
+    matches: { $0.starts(with: riff) && $0.dropFirst(8).starts(with: webpWord) },
+    isBegun: {
+      riff.starts(with: $0.prefix(4)) && $0.count < 12 && webpWord.starts(with: $0.dropFirst(8))
+    })
+}

@@ -73,7 +73,7 @@ extension CodecError: ExplainedError {
 
   private static func withArticle(_ name: String) -> String {
     if others.contains(name) { return name }
-    let article = ["AVIF", "ICO", "MNG", "OpenEXR", "SVG", "XCF"].contains(name) ? "an" : "a"
-    return "\(article) \(name) image"
+    let isAn = "AEIO".contains(name.prefix(1)) || ["MNG", "SVG", "XCF"].contains(name)
+    return "\(isAn ? "an" : "a") \(name) image"
   }
 }

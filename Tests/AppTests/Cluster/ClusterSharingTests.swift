@@ -241,7 +241,7 @@ struct ClusterSharingTests {
       let gate = Gate()
       origin.on("/x", .held(file, after: shown, by: gate))
       let id = try await cluster[0].post(["url": origin.url("/x")])
-      func answers() async throws -> [Answer] {
+      func answers() async throws -> [RunningService.Answer] {
         try await cluster.services.asyncMap { try await $0.get("/jobs/\(id)/preview") }
       }
       try await eventually {
