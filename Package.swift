@@ -73,7 +73,8 @@ let package = Package(
       ],
       swiftSettings: house),
     .target(name: "Caching", swiftSettings: house),
-    .target(name: "Jobs", dependencies: ["Caching", "Digests"], swiftSettings: house),
+    .target(
+      name: "Jobs", dependencies: ["Caching", "Digests", .hashTrees], swiftSettings: house),
     .target(
       name: "Engine", dependencies: ["Caching", "Jobs", "Waiting", .deque, .log, .metrics],
       swiftSettings: house),

@@ -1,6 +1,7 @@
 internal import Foundation
 internal import GRDB
 internal import HashTreeCollections
+internal import Jobs
 
 /// The bytes of images that belong to one owner alone; see ``ImageRow/owner``.
 struct ImageOwners: Sendable, Equatable {
