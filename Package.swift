@@ -74,7 +74,7 @@ let package = Package(
       swiftSettings: house),
     .target(name: "Caching", swiftSettings: house),
     .target(
-      name: "Jobs", dependencies: ["Caching", "Digests", .deque],
+      name: "Jobs", dependencies: ["Caching", "Digests", .deque, .hashTrees],
       resources: ["loading", "failure"].map {
         .embedInCode("Submission/Placeholders/\($0).png")
       }, swiftSettings: house),

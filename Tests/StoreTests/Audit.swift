@@ -62,7 +62,6 @@ extension SQLiteJobStore {
   /// Expects the queue state in memory to match the database.
   func auditWaiting(_ location: SourceLocation = #_sourceLocation) async throws {
     let wrong = try await writer.perform { transaction in
-      var looked = try ParkedJobs(transaction.db)
       var wrong: [String] = []
       let counted = try StoreCounters(counting: transaction.db)
       for held in transaction.held.rows.values {
@@ -80,18 +79,20 @@ extension SQLiteJobStore {
       if try next.moment(transaction.db) != transaction.counters.nextDue.moment(transaction.db) {
         wrong.append("the next due time")
       }
-      for origin in Set(looked.origins).union(transaction.counters.parked.origins) {
-        func places(_ heads: ParkedJobs) -> Set<ReadyQueues.Position> {
-          Set(heads.places(of: origin, ownedBy: { _ in true }, last: false) { _ in true })
+      let deferred = counted.queues.deferred
+      for origin in Set(deferred.origins).union(transaction.counters.queues.deferred.origins) {
+        func places(_ jobs: DeferredJobs) -> Set<QueuePosition> {
+          Set(jobs.positions(of: origin, ownedBy: { _ in true }, last: false) { _ in true })
         }
-        let all = places(looked).union(places(transaction.counters.parked))
-        for place in all {
-          let head = try looked.first(origin, place, transaction.db)
-          let known = try transaction.counters.parked.first(origin, place, transaction.db)
-          if head != known { wrong.append("\(origin) at \(place)") }
+        for place in places(deferred).union(places(transaction.counters.queues.deferred)) {
+          try transaction.counters.queues.deferred.readFirst(origin, place, transaction.db)
+          let known = transaction.counters.queues.deferred.first(of: origin, at: place)
+          if deferred.first(of: origin, at: place) != known {
+            wrong.append("\(origin) at \(place)")
+          }
         }
       }
-      if !counted.readyQueues.hasSameReadyJobs(as: transaction.counters.readyQueues) {
+      if !counted.queues.ready.hasSameReadyJobs(as: transaction.counters.queues.ready) {
         wrong.append("the ready jobs")
       }
       wrong += Self.imageOwners(counted, transaction.counters)

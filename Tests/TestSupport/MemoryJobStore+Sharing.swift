@@ -55,8 +55,7 @@ extension MemoryJobStore: InstanceLeases, InstanceEvents {
   /// Ends all instances at once, like a machine that loses power.
   package func loseInstances() {
     leases = [:]
-    handedOver = 0
-    served = [:]
+    served = ServedQueues()
   }
 
   /// Undoes a claim, like a crash of a shared store that had not synced it. Another instance then claims and changes the job.
@@ -95,8 +94,8 @@ extension MemoryJobStore {
 
   /// Whether another instance loads an equal job.
   func isAwaited(_ job: Job, among loaded: Set<Fingerprint>) -> Bool {
-    guard !loaded.isEmpty, job.origin != nil, let request = job.request else { return false }
-    return loaded.contains(request)
+    !loaded.isEmpty
+      && QueueOrder.isAwaited(origin: job.origin, request: job.request, among: loaded)
   }
 
   /// Returns the part of the origins' capacity that other instances leave.

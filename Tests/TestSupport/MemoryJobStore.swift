@@ -4,7 +4,7 @@ package import Jobs
 package actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   struct Row {
     var job: Job
-    var rank: Double
+    var rank: Int64
     var claim: Claim?
     /// The number of the claim that last changed the job's phase.
     var lastClaim: Int64?
@@ -28,14 +28,14 @@ package actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   var messages: [WebhookMessage.ID: KeptMessage] = [:]
   private var clock: WallClock
   var lastEntry = 0
-  private var lastRank = 0.0
+  private var lastRank: Int64 = 0
   private var lastClaim: Int64 = 0
   var lastInstance: Int64 = 0
   var leases: [Instance: Timestamp] = [:]
-  var handedOver = 0
-  /// The number of the turn in which each lane was last served.
-  var served: [Lane: Int] = [:]
-  var turns = 0
+  /// The earlier claims.
+  var served = ServedQueues()
+  /// The numbers of batches in ``QueuePosition``.
+  private var batchNumbers: [BatchID: Int64] = [:]
   /// The earliest time of an origin's next request under its rate limit, in microseconds.
   var nextAsking: [String: Int64] = [:]
   var constrained: Bool?
@@ -272,76 +272,68 @@ package actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     try check(instance)
     let moment = now
     let rate = room.overall?.requestsPerSecond ?? 0
-    var (room, owners) = (left(of: room, for: instance, at: moment), owners)
-    var claimed: [(job: Job, claim: Claim)] = []
-    while claimed.count < count, let row = next(at: moment, room: room, owners, for: instance) {
-      claimed.append(claimRow(row, for: instance, at: moment))
-      if !isExclusive { lead(row.job, by: rate, at: moment) }
-      handedOver += 1
-      turns += 1
-      served[Lane(row.job)] = turns
-      room.countTransfer(to: row.job.origin)
-      owners.countJob(of: row.job.owner)
+    let loaded = loaded(besides: instance)
+    let due = queue {
+      QueueOrder.isDue($0.notBefore, at: moment) && !isAwaited($0, among: loaded)
     }
+    var (queues, jobs) = claimable(due)
+    var chooser = ClaimChooser(
+      count, at: moment, room: left(of: room, for: instance, at: moment), owners: owners)
+    var claimed: [(job: Job, claim: Claim)] = []
+    claiming: while true {
+      switch chooser.next(from: &queues) {
+      case .claim(let job):
+        let row = due[Int(job.number)]
+        claimed.append(claimRow(row, for: instance, at: moment))
+        if !isExclusive { lead(row.job, by: rate, at: moment) }
+        queues.ready.addLoading(1, of: job.position.queue)
+      case .readReady(let position, _):
+        chooser.add(jobs.removeValue(forKey: position) ?? [], at: position, hasMore: false)
+      // This claim passes over the job; the next one finds it in its old place.
+      case .deferJob, .postpone, .readDeferred: continue
+      case .end: break claiming
+      }
+    }
+    served = queues.ready.served
     let next = rows.values.filter { $0.job.phase == .queued }.compactMap(\.job.notBefore)
       .filter { $0 > moment }.min()
     var handover = Claimed(jobs: claimed, nextDue: next)
     let queued = Set(rows.values.filter { $0.job.phase == .queued }.compactMap(\.job.request))
     handover.shared = queued.intersection(claimed.compactMap(\.job.request))
     handover.isQueueEmpty = !rows.values.contains { $0.job.phase == .queued }
-    let loaded = loaded(besides: instance)
     handover.loadingElsewhere = Set(
       queue { $0.notBefore ?? moment <= moment && isAwaited($0, among: loaded) }
         .compactMap(\.job.request))
     return handover
   }
 
-  private func next(
-    at moment: Timestamp, room: OriginCapacity, _ owners: OwnerCapacity<Owner>,
-    for instance: Instance
-  ) -> Row? {
-    let loaded = loaded(besides: instance)
-    let due = queue {
-      $0.notBefore ?? moment <= moment && room[$0.origin] > 0 && owners.hasCapacity(for: $0.owner)
-        && !isAwaited($0, among: loaded)
+  /// Returns the queues of these jobs and all loading jobs, and the jobs of each position in order. A job's number
+  /// is its index.
+  private func claimable(_ due: [Row]) -> (ClaimableJobs, [QueuePosition: [QueuedCandidate]]) {
+    var queues = ClaimableJobs(after: served)
+    for row in rows.values where row.job.phase == .loading {
+      queues.ready.addLoading(1, of: position(of: row.job).queue)
     }
-    let heads = heads(of: due)
-    let oldest = heads.min { $0.job.id < $1.job.id }
-    if QueueOrder.choosesByAge(after: handedOver), let oldest,
-      QueueOrder.isOld(oldest.job.id, at: moment)
-    {
-      return oldest
+    var jobs: [QueuePosition: [QueuedCandidate]] = [:]
+    for (index, row) in due.enumerated() {
+      let position = position(of: row.job)
+      queues.ready.addReady(1, at: position)
+      jobs[position, default: []].append(
+        QueuedCandidate(
+          number: Int64(index), id: row.job.id, position: position, rank: row.rank,
+          notBefore: row.job.notBefore, origin: row.job.origin))
     }
-    let owners = QueueOrder.choosesByOwner(after: handedOver)
-    return heads.map { (row: $0, turn: turn(of: $0.job)) }.min { a, b in
-      a.turn.comesBefore(b.turn, owners: owners)
-        ?? (Lane(a.row.job).name < Lane(b.row.job).name)
-    }?.row
+    return (queues, jobs)
   }
 
-  /// Jobs that are served in the order of submission.
-  struct Lane: Hashable {
-    let owner: Owner
-    let batch: BatchID?
-
-    init(_ job: Job) { (owner, batch) = (job.owner, job.batch?.id) }
-
-    var name: String { "\(owner.name) \(batch?.description ?? "")" }
-  }
-
-  /// The first job of each lane and priority.
-  private func heads(of queue: [Row]) -> [Row] {
-    var seen: [Priority: Set<Lane>] = [:]
-    return queue.filter { seen[$0.job.priority, default: []].insert(Lane($0.job)).inserted }
-  }
-
-  private func turn(of job: Job) -> RoundRobinState {
-    let loading = rows.values.map(\.job).filter { $0.phase == .loading && $0.owner == job.owner }
-    let lane = Lane(job)
-    let ofOwner = served.filter { $0.key.owner == job.owner }.values.max() ?? 0
-    return RoundRobinState(
-      priority: job.priority.rawValue, owner: (loading.count, ofOwner),
-      lane: (loading.count { Lane($0) == lane }, served[lane] ?? 0))
+  private func position(of job: Job) -> QueuePosition {
+    var batch: Int64 = 0
+    if let id = job.batch?.id {
+      batch = batchNumbers[id] ?? Int64(batchNumbers.count + 1)
+      batchNumbers[id] = batch
+    }
+    return QueuePosition(
+      priority: job.priority.rawValue, queue: JobQueueName(owner: job.owner, batch: batch))
   }
 
   /// Whether the job's batch was cancelled, so that the job will be cancelled.

@@ -16,46 +16,55 @@ package enum QueueOrder {
 
   /// Whether the next job is chosen by its age.
   /// - Parameter count: The number of jobs claimed before.
-  package static func choosesByAge(after count: Int) -> Bool { count % agedEvery == agedEvery - 1 }
+  static func choosesByAge(after count: Int) -> Bool { count % agedEvery == agedEvery - 1 }
 
   /// Whether the next job is chosen by owner before priority.
   /// - Parameter count: The number of jobs claimed before.
-  package static func choosesByOwner(after count: Int) -> Bool { count % 2 == 0 }
+  static func choosesByOwner(after count: Int) -> Bool { count % 2 == 0 }
 
   /// Whether a job is so old that its priority is ignored.
-  package static func isOld(_ id: JobID, at moment: Timestamp) -> Bool {
+  static func isOld(_ id: JobID, at moment: Timestamp) -> Bool {
     moment - id.moment > oldAge
+  }
+
+  /// Whether a job's due time has passed.
+  /// - Parameter longestWait: A due time further away than this can only come from a clock that was later set
+  ///   back. Such a job is treated as due.
+  package static func isDue(
+    _ notBefore: Timestamp?, at moment: Timestamp, longestWait: Duration? = nil
+  ) -> Bool {
+    guard let notBefore, notBefore > moment else { return true }
+    return longestWait.map { notBefore > moment + $0 } ?? false
+  }
+
+  /// Whether a job waits because another instance loads an equal request. A job without an origin never does.
+  package static func isAwaited(
+    origin: String?, request: Fingerprint?, among loading: Set<Fingerprint>
+  ) -> Bool {
+    origin != nil && (request.map(loading.contains) ?? false)
   }
 }
 
 /// The round-robin position of one queue: an owner's single jobs, or one of the owner's batches, at one
 /// priority.
-package struct RoundRobinState: Sendable {
+struct RoundRobinState: Sendable {
   let priority: Int
-  /// For the owner and for this queue: the number of loading jobs, and the turn in which it was last served.
-  let owner: (loading: Int, served: Int)
-  let queue: (loading: Int, served: Int)
-
-  package init(
-    priority: Int, owner: (loading: Int, served: Int), lane: (loading: Int, served: Int)
-  ) {
-    (self.priority, self.owner, self.queue) = (priority, owner, lane)
-  }
+  let owner: RoundRobinOrder.Rank
+  let queue: RoundRobinOrder.Rank
 
   /// Whether this queue comes before `other`; nil if they are equal.
   /// - Parameter owners: Whether owners are compared before priorities.
-  package func comesBefore(_ other: RoundRobinState, owners: Bool) -> Bool? {
+  func comesBefore(_ other: RoundRobinState, owners: Bool) -> Bool? {
     let byPriority = Self.order(other.priority, priority)
-    let byOwner =
-      Self.order(owner.loading, other.owner.loading)
-      ?? Self.order(owner.served, other.owner.served)
+    let byOwner = Self.order(owner, other.owner)
     return (owners ? byOwner ?? byPriority : byPriority ?? byOwner)
-      ?? Self.order(queue.loading, other.queue.loading)
-      ?? Self.order(queue.served, other.queue.served)
+      ?? Self.order(queue, other.queue)
   }
 
-  /// Whether the first number is less; nil if they are equal.
-  private static func order(_ a: Int, _ b: Int) -> Bool? { a == b ? nil : a < b }
+  /// Whether the first value is less; nil if they are equal.
+  private static func order<Value: Comparable>(_ a: Value, _ b: Value) -> Bool? {
+    a == b ? nil : a < b
+  }
 }
 
 /// How a change of a job moves it in the queue.

@@ -68,9 +68,7 @@ package final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
   let messaging: RequestThreads<Body, Void>
   let exchange = InstanceEventBus()
   let log = Logger(label: "store")
-  /// The number of jobs claimed in queue order since the start.
-  let claimedCount = Atomic<Int>(0)
-  /// The queue with which the next claim starts, and when each queue was served.
+  /// The queue with which the next claim starts, and the earlier claims.
   let roundRobin = Mutex<(cursor: QueueCursor, served: ServedQueues)>(
     (QueueCursor(), ServedQueues()))
   /// The number of claims since the start. Each instance numbers its own claims.

@@ -12,17 +12,15 @@ extension PostgresJobStore {
   ) async throws(StoreError) -> Claimed {
     var claimed = Claimed(jobs: [], nextDue: nil)
     var (cursor, served) = roundRobin.withLock { $0 }
-    var step = ClaimStep(
-      room: room, owners: owners.renamed { Array($0.name.utf8) }, cursor: cursor)
+    var step = ClaimStep(room: room, owners: owners, cursor: cursor, served: served)
     // A claim that starts in the middle of the queues continues with the first ones afterwards.
     var mayBeginAnew = !cursor.isAtStart
     repeat {
       do throws(StoreError) {
         let request = ClaimRequest(
           count: count - claimed.jobs.count, instance: instance, room: step.room,
-          owners: step.owners, page: step.nextPage, before: claimedCount.load(ordering: .relaxed),
-          isShared: isShared,
-          cursor: cursor, served: served)
+          owners: step.owners, page: step.nextPage, isShared: isShared, cursor: cursor,
+          served: served)
         step = try await claiming { [self] transaction, attempt in
           try transaction.claim(request) { attempt.record(numbers($0, $1)) }
         }
@@ -32,8 +30,7 @@ extension PostgresJobStore {
         log.error("failed to claim more jobs", metadata: ["error": "\(error)"])
         break
       }
-      claimedCount.add(step.jobs.count, ordering: .relaxed)
-      for lane in step.served { served.serve(lane) }
+      served = step.served
       for job in step.jobs {
         do throws(StoreError) { claimed.jobs.append(try job.get()) } catch {
           log.error("skipping unreadable queued job", metadata: ["error": "\(error)"])
@@ -118,16 +115,14 @@ struct ClaimRequest: Sendable {
   var count: Int
   var instance: Instance
   var room: OriginCapacity
-  var owners: OwnerCapacity<[UInt8]>
+  var owners: OwnerCapacity<Owner>
   /// The maximum number of ready jobs to read.
   var page: Int?
-  /// The number of jobs claimed before.
-  var before: Int
   /// Whether other instances may use the store.
   var isShared: Bool
   /// The queue to start with.
   var cursor: QueueCursor
-  /// When each queue was served last.
+  /// The earlier claims.
   var served: ServedQueues
 
   /// The number of jobs to read first. In a cluster it is only slightly more than requested,
@@ -145,7 +140,7 @@ struct ClaimStep: Sendable {
   var equalQueued: Set<Fingerprint> = []
   /// The remaining capacity.
   var room: OriginCapacity
-  var owners: OwnerCapacity<[UInt8]>
+  var owners: OwnerCapacity<Owner>
   var nextDue: Timestamp?
   var isQueueEmpty = false
   var isDone = false
@@ -154,13 +149,15 @@ struct ClaimStep: Sendable {
   var isHeldBack = false
   /// See ``ClaimRequest/page``.
   var nextPage: Int?
-  /// The queues of the claimed jobs, in order.
-  var served: [JobQueueName] = []
+  /// The claims so far.
+  var served: ServedQueues
   /// The queue to continue with.
   var cursor: QueueCursor
 
-  init(room: OriginCapacity, owners: OwnerCapacity<[UInt8]>, cursor: QueueCursor) {
-    (self.room, self.owners, self.cursor) = (room, owners, cursor)
+  init(
+    room: OriginCapacity, owners: OwnerCapacity<Owner>, cursor: QueueCursor, served: ServedQueues
+  ) {
+    (self.room, self.owners, self.cursor, self.served) = (room, owners, cursor, served)
   }
 }
 
@@ -177,53 +174,62 @@ extension Transaction {
     _ request: ClaimRequest, _ numbers: (Instance, Int) -> [Int64]
   ) throws -> ClaimStep {
     let moment = try checkLease(of: request.instance)
-    var step = ClaimStep(room: request.room, owners: request.owners, cursor: request.cursor)
+    var step = ClaimStep(
+      room: request.room, owners: request.owners, cursor: request.cursor, served: request.served)
     guard try makeDueJobsReady(at: moment) else { return step }
     let page = request.page ?? request.firstPage(atMost: Self.maxRowsPerClaim)
-    let lanes = try claimQueues(from: request.cursor, of: request.owners)
-    step.cursor = lanes.next
-    let plan = ClaimPlan(
-      RoundRobin(loading: lanes.loading, served: request.served), owners: request.owners,
-      after: request.before, at: moment)
-    let (pages, aside) = try queuedJobs(lanes.pages, page: page, request, by: plan)
+    let queues = try claimQueues(
+      from: request.cursor, of: request.owners, after: request.served)
+    step.cursor = queues.next
+    func chooser(within room: OriginCapacity) -> ClaimChooser {
+      var chooser = ClaimChooser(request.count, at: moment, room: room, owners: request.owners)
+      for page in queues.pages {
+        chooser.addHead(page.head.id, rank: page.head.rank, at: page.place)
+      }
+      return chooser
+    }
+    let (pages, aside) = try queuedJobs(
+      of: queues, page: page, request, by: chooser(within: request.room))
     step.cursor.update(with: aside)
     let jobs = pages.flatMap(\.jobs) + aside
     let around =
       try request.isShared
       ? clusterLoad(for: jobs, as: request.instance, at: moment) : ClusterLoad()
     let left = around.remainingCapacity(of: request.room, for: jobs)
-    var handover = JobSelection(
-      request.count, of: pages, aside, around: around, room: left, by: plan)
-    handover.run()
-    step.served = handover.selected.map(\.place.queue)
-    try setState(of: handover.parked, to: .parked)
-    try setState(of: handover.notDue, to: .due)
-    try setState(of: handover.awaiting.map(\.id), to: .awaiting)
-    let claims = numbers(request.instance, handover.selected.count)
+    var selection = JobSelection(
+      of: pages, aside, in: queues.jobs, around: around, by: chooser(within: left), at: moment)
+    selection.run()
+    step.served = selection.served
+    try setState(of: selection.parked, to: .parked)
+    try setState(of: selection.notDue, to: .due)
+    try setState(of: selection.awaiting.map(\.id), to: .awaiting)
+    let claims = numbers(request.instance, selection.selected.count)
     let leaders =
       try request.isShared
-      ? self.leadingJobs(among: handover.selected, around, of: request.instance) : []
+      ? self.leadingJobs(among: selection.selected, around, of: request.instance) : []
     step.jobs = try markLoading(
-      handover.selected, for: request.instance, at: moment, claims, leading: Set(leaders.map(\.id)))
+      selection.selected, for: request.instance, at: moment, claims, leading: Set(leaders.map(\.id))
+    )
     try recordRequests(
       rate: request.room.overall?.requestsPerSecond ?? 0, at: leaders.compactMap(\.origin),
       at: moment)
-    step.owners = handover.owners
-    for job in handover.selected { step.room.countTransfer(to: job.origin) }
+    step.owners = selection.chooser.owners
+    for job in selection.selected { step.room.countTransfer(to: job.origin) }
     for origin in Set(jobs.compactMap(\.origin)) {
-      step.room.exceptions[origin] = min(step.room[origin], handover.origins[origin])
+      step.room.exceptions[origin] = min(step.room[origin], selection.chooser.room[origin])
     }
     // Further jobs may be queued behind the deferred ones.
     step.isDone =
-      handover.isDone && (handover.awaiting.isEmpty || handover.selected.count >= request.count)
-    step.loadingElsewhere = Set(handover.awaiting.compactMap(\.request))
-    let taken = Set(handover.selected.map(\.id))
+      selection.isDone
+      && (selection.awaiting.isEmpty || selection.selected.count >= request.count)
+    step.loadingElsewhere = Set(selection.awaiting.compactMap(\.request))
+    let taken = Set(selection.selected.map(\.id))
     step.isHeldBack = jobs.contains {
       left[$0.origin] < request.room[$0.origin] && !around.isAwaited($0) && !taken.contains($0.id)
     }
     // If most of a page could not be claimed, the next page probably can't either, so read more.
-    step.nextPage = handover.parked.count > page / 2 ? Self.maxRowsPerClaim : page
-    try readNextClaimState(&step, handover.selected.compactMap(\.request), at: moment)
+    step.nextPage = selection.parked.count > page / 2 ? Self.maxRowsPerClaim : page
+    try readNextClaimState(&step, selection.selected.compactMap(\.request), at: moment)
     return step
   }
 
@@ -296,7 +302,8 @@ extension Transaction {
       tallies[.phase(.queued)] -= 1
       tallies[.phase(.loading)] += 1
       let lane = job.place.queue
-      tallies[lane.batch == 0 ? .places(lane.owner) : .lines(lane.owner)] -= job.places
+      let owner = lane.owner.bytes
+      tallies[lane.batch == 0 ? .places(owner) : .lines(owner)] -= job.places
       batches.recordPhaseChange(in: lane.batch == 0 ? nil : lane.batch, from: .queued, to: .loading)
     }
     let rows = try self.jobs(ids)

@@ -40,7 +40,7 @@ struct ClusterLoad: Sendable {
 
   /// Returns whether another instance is loading the job's request.
   func isAwaited(_ job: QueuedJob) -> Bool {
-    job.origin != nil && (job.request.map(loadingElsewhere.contains) ?? false)
+    QueueOrder.isAwaited(origin: job.origin, request: job.request, among: loadingElsewhere)
   }
 
   /// Returns the capacity that remains at these jobs' origins.

@@ -25,13 +25,39 @@ struct QueueCursor: Sendable {
   }
 }
 
+/// The ready jobs of one position that were read.
+struct QueuePage: Sendable {
+  let place: QueuePosition
+  /// The first job, which may not be read yet.
+  let head: (id: JobID, rank: Int64)
+  /// The jobs in order.
+  var jobs: [QueuedJob] = []
+  /// Whether more jobs may follow.
+  var isCut = true
+
+  /// Whether no job was read yet.
+  var isUnread: Bool { isCut && jobs.isEmpty }
+}
+
 /// The queues with ready jobs, and the number of loading jobs of each queue.
 struct ClaimQueues {
   /// The queues with ready jobs; none of these jobs was read yet.
   var pages: [QueuePage] = []
-  var loading: [JobQueueName: Int] = [:]
+  var jobs: ClaimableJobs
   /// The start of the next claim.
   var next = QueueCursor()
+
+  init(after served: ServedQueues) { jobs = ClaimableJobs(after: served) }
+
+  /// Returns the number of ready jobs to read of each page, so that few rows are read in vain.
+  func wanted(_ count: Int, of pages: [QueuePage], by chooser: ClaimChooser) -> [Int] {
+    var available: [QueuePosition: Int?] = [:]
+    for page in pages where page.isCut || !page.jobs.isEmpty {
+      available[page.place] = .some(page.isCut ? nil : page.jobs.count)
+    }
+    let wanted = chooser.prediction(of: count, from: jobs, available: available)
+    return pages.map { wanted[$0.place] ?? 0 }
+  }
 }
 
 /// The queries of a claim.
@@ -44,7 +70,7 @@ extension Transaction {
   /// Finds the queues that have ready jobs, with one index search per queue, however many jobs are
   /// queued. Does not lock jobs. An owner without free capacity costs one search.
   func claimQueues(
-    from cursor: QueueCursor, of owners: OwnerCapacity<[UInt8]>
+    from cursor: QueueCursor, of owners: OwnerCapacity<Owner>, after served: ServedQueues
   ) throws -> ClaimQueues {
     let full = owners.full
     func next(_ priority: String, after lane: String) -> String {
@@ -74,38 +100,39 @@ extension Transaction {
           WHERE q.state = 4 AND q.owner = o.owner LIMIT \(Self.mostLoading)) q GROUP BY 2, 3)
       """,
       [
-        .byteStrings(cursor.ready.map { $0?.owner ?? [] }),
-        .ints(cursor.ready.map { $0?.batch ?? -1 }), .byteStrings(Array(full)),
+        .byteStrings(cursor.ready.map { $0?.owner.bytes ?? [] }),
+        .ints(cursor.ready.map { $0?.batch ?? -1 }), .byteStrings(full.map(\.bytes)),
       ])
-    var lanes = ClaimQueues()
+    var lanes = ClaimQueues(after: served)
     for row in rows.all {
       guard let owner = rows.bytes(row, 1), let batch = rows.int(row, 2),
         let number = rows.int(row, 4)
       else { continue }
-      let lane = JobQueueName(owner: owner, batch: batch)
+      let lane = JobQueueName(owner: Owner(bytes: owner), batch: batch)
       guard let priority = rows.int(row, 0).map({ Int($0) }), let id = rows.id(row, 3),
         let rank = rows.int(row, 6)
       else {
-        lanes.loading[lane] = Int(number)
+        lanes.jobs.ready.addLoading(Int(number), of: lane)
         continue
       }
       if number == QueueCursor.maxQueues { lanes.next.ready[priority] = lane }
-      guard !rows.bool(row, 5), !full.contains(owner) else { continue }
-      lanes.pages.append(
-        QueuePage(place: QueuePosition(priority: priority, queue: lane), head: (id, rank)))
+      guard !rows.bool(row, 5), !full.contains(lane.owner) else { continue }
+      let place = QueuePosition(priority: priority, queue: lane)
+      lanes.pages.append(QueuePage(place: place, head: (id, rank)))
+      lanes.jobs.ready.addReady(1, at: place)
     }
     return lanes
   }
 
-  /// Reads and locks the ready jobs that are next by the plan. In the first round also reads the
+  /// Reads and locks the ready jobs that are probably next. In the first round also reads the
   /// first parked jobs of each origin with free capacity, and some jobs that wait for a load of
   /// this instance.
   func queuedJobs(
-    _ found: [QueuePage], page: Int, _ request: ClaimRequest, by plan: ClaimPlan
+    of queues: ClaimQueues, page: Int, _ request: ClaimRequest, by chooser: ClaimChooser
   ) throws -> (pages: [QueuePage], aside: [QueuedJob]) {
-    var (pages, aside): ([QueuePage], [QueuedJob]) = (found, [])
+    var (pages, aside): ([QueuePage], [QueuedJob]) = (queues.pages, [])
     for round in 0..<Self.mostRounds {
-      let wanted = plan.wanted(page, of: pages)
+      let wanted = queues.wanted(page, of: pages, by: chooser)
       let short = pages.indices.filter { pages[$0].isCut && wanted[$0] > pages[$0].jobs.count }
       if round > 0, short.isEmpty { break }
       let counts = short.map { wanted[$0] - pages[$0].jobs.count }
@@ -135,7 +162,7 @@ extension Transaction {
       """
     let places: [SQLValue] = [
       .ints(wanted.map { Int64($0.page.place.priority) }),
-      .byteStrings(wanted.map(\.page.place.queue.owner)),
+      .byteStrings(wanted.map(\.page.place.queue.owner.bytes)),
       .ints(wanted.map(\.page.place.queue.batch)),
       .ints(wanted.map { $0.page.jobs.last?.rank ?? .min }), .ints(wanted.map { Int64($0.count) }),
     ]
@@ -150,8 +177,8 @@ extension Transaction {
       .int(Int64(page)), .int(Int64(request.count)), .int(Int64(clamping: room.usual)),
       .byteStrings(room.exceptions.keys.map { Array($0.utf8) }),
       .ints(room.exceptions.values.map { Int64(clamping: $0) }),
-      .bytes(after?.owner ?? []), .int(after?.batch ?? -1),
-      .byteStrings(Array(request.owners.full)),
+      .bytes(after?.owner.bytes ?? []), .int(after?.batch ?? -1),
+      .byteStrings(request.owners.full.map(\.bytes)),
     ]
     let rows = try execute(Self.aside + ready + Self.parked + own, places + rooms + instance)
     return rows.all.compactMap { QueuedJob(rows, $0) }
@@ -206,4 +233,11 @@ extension Transaction {
         AND coalesce(q.batch, 0) = l.batch AND NOT EXISTS (SELECT FROM batches b WHERE b.number = l.batch AND b.stage >= 4)
       ORDER BY q.rank LIMIT l.room FOR UPDATE SKIP LOCKED) q
     """
+}
+
+extension Owner {
+  /// The owner's column.
+  var bytes: [UInt8] { Array(name.utf8) }
+
+  init(bytes: [UInt8]) { self.init(String(decoding: bytes, as: UTF8.self)) }
 }

@@ -46,9 +46,9 @@ extension WriteTransaction {
     let limit = count - ends.count
     let rows = try JobRow.fetchAll(
       "batch = ? AND line > ? AND phase = 0 ORDER BY line LIMIT ?",
-      [number, counters.readyQueues.stoppedLine(of: number) ?? 0, limit], db)
+      [number, counters.queues.ready.stoppedLine(of: number) ?? 0, limit], db)
     // Remember the line, so that the next portion does not read finished jobs again.
-    counters.readyQueues.stop(number, after: rows.count < limit ? 0 : rows.last?.line)
+    counters.queues.ready.stop(number, after: rows.count < limit ? 0 : rows.last?.line)
     var references = ReferenceChanges()
     for row in rows {
       do {

@@ -134,10 +134,10 @@ extension WriteTransaction {
   }
 
   mutating func write(_ row: BatchRow) throws {
-    counters.readyQueues.stop(
+    counters.queues.ready.stop(
       row.number,
-      after: row.batch.isCancelling ? counters.readyQueues.stoppedLine(of: row.number) ?? 0 : nil,
-      owner: row.batch.owner.data)
+      after: row.batch.isCancelling ? counters.queues.ready.stoppedLine(of: row.number) ?? 0 : nil,
+      owner: row.batch.owner)
     try execute(
       "UPDATE batches SET stage = ?, expires_at = ?, record = ? WHERE number = ?",
       [
@@ -199,7 +199,7 @@ extension WriteTransaction {
     deletableLines -= lines
     guard lines < most else { return false }
     deletableLines -= 1
-    counters.readyQueues.stop(number, after: nil)
+    counters.queues.ready.stop(number, after: nil)
     _ = counters.batches.remove(number)
     for row in try all(
       "DELETE FROM batch_defaults WHERE batch = ? RETURNING length(record)", [number])

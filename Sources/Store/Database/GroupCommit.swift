@@ -218,7 +218,7 @@ private final class WritingThread: @unchecked Sendable {
     published = Mutex(
       Published(
         counts: counters.counts, cache: counters.cacheCounts,
-        hasStoppedBatches: !counters.readyQueues.stopped.isEmpty, requests: counters.requests))
+        hasStoppedBatches: counters.queues.ready.hasStoppedBatches, requests: counters.requests))
   }
 
   func run() {
@@ -296,7 +296,7 @@ private final class WritingThread: @unchecked Sendable {
     published.withLock {
       $0.counts = counters.counts
       $0.cache = counters.cacheCounts
-      $0.hasStoppedBatches = !counters.readyQueues.stopped.isEmpty
+      $0.hasStoppedBatches = counters.queues.ready.hasStoppedBatches
       $0.requests = counters.requests
       $0.toldBatches = counters.finishedBatchesWithWebhook
       $0.transactions += 1

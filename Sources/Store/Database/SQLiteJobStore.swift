@@ -19,7 +19,7 @@ internal import Synchronization
 /// and local source images (``LocalFolder``).
 ///
 /// Read in this order: SQLiteSchema (tables), GroupCommit (writing thread), WriteTransaction and its
-/// extensions, Dequeue with ReadyQueues and ParkedJobs (queue order), the other extensions of this
+/// extensions, Dequeue (claims), the other extensions of this
 /// class, then FileImageStore, ImageFolder and StagedFile.
 package final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
   /// The settings of the store.
@@ -233,7 +233,7 @@ extension SQLiteJobStore {
       try db.execute(sql: "PRAGMA journal_size_limit = 67108864")
     }
     try Schema.migrator.migrate(database)
-    try database.write(ReadyQueues.repairPriorities)
+    try database.write { try JobRow.repairPriorities($0) }
     return database
   }
 }

@@ -41,7 +41,9 @@ extension WriteTransaction {
   /// could not be claimed before that one.
   mutating func insert(_ new: JobRow) throws {
     var row = new
-    if row.waiting == .ready, try counters.parked.isAhead(of: row, db) { row.waiting = .parked }
+    if row.waiting == .ready, try counters.queues.deferred.isAhead(of: row, db) {
+      row.waiting = .parked
+    }
     let defaults = try row.defaults?.stored()
     try execute(
       """

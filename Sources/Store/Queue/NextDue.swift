@@ -10,21 +10,17 @@ struct NextDue: Sendable {
   }
 
   private var known = Known.unknown
-  /// A due time further away than this can only come from a clock that was later set back. Such a
-  /// job is treated as due.
+  /// See ``QueueOrder/isDue(_:at:longestWait:)``.
   var longestWait = Duration.seconds(86_400)
 
   /// Returns whether jobs may have become due.
   func mayHaveDueJobs(at moment: Timestamp) -> Bool {
     switch known {
     case .unknown: true
-    case .at(let next): next.map { isDue($0, at: moment) } ?? false
+    case .at(nil): false
+    case .at(let next?):
+      QueueOrder.isDue(Timestamp(milliseconds: next), at: moment, longestWait: longestWait)
     }
-  }
-
-  /// Returns whether a due time has passed, or is beyond the longest wait.
-  func isDue(_ next: Int64, at moment: Timestamp) -> Bool {
-    next <= moment.milliseconds || next > latest(at: moment)
   }
 
   /// The latest valid due time, in milliseconds.

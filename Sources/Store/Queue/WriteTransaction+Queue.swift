@@ -112,7 +112,7 @@ extension WriteTransaction {
         [request, block, count], db)
     }.sorted { ($1.priority, $0.rank) < ($0.priority, $1.rank) }
     // Jobs of stopped batches are few and will be cancelled soon.
-    return try rows.prefix(count).filter { counters.readyQueues.stoppedLine(of: $0.batch) == nil }
+    return try rows.prefix(count).filter { counters.queues.ready.stoppedLine(of: $0.batch) == nil }
       .map { try markLoading($0, for: instance, at: moment) }
   }
 
@@ -128,9 +128,8 @@ extension WriteTransaction {
     ] where looks > 0 {
       let woken = try all(Self.makeReadyStatement(notBefore: condition), [bound, looks])
       for row in woken {
-        let lane = ReadyQueues.Queue(owner: row[1], batch: row[2])
-        counters.readyQueues.addReadyJob(
-          at: ReadyQueues.Position(priority: JobRow.validPriority(row[0]), lane: lane))
+        counters.queues.ready.addReady(
+          1, at: QueuePosition(priority: row[0], owner: row[1], batch: row[2]))
       }
       looks -= woken.count
     }

@@ -66,7 +66,7 @@ extension SQLiteJobStore {
   ) async throws(StoreError) -> Claimed {
     let moment = now()
     var claimed = Claimed(jobs: [], nextDue: nil)
-    var step = Step(room: room, owners: owners.renamed { Data($0.name.utf8) })
+    var step = Step(room: room, owners: owners)
     var isDone = false
     repeat {
       do throws(StoreError) {
@@ -101,27 +101,27 @@ extension SQLiteJobStore {
     /// The requests of claimed jobs that further queued jobs have too.
     var shared: Set<Fingerprint> = []
     var room: OriginCapacity
-    var owners: OwnerCapacity<Data>
+    var owners: OwnerCapacity<Owner>
     var nextDue: Timestamp?
     var isQueueEmpty = false
     var isDone = false
 
-    init(room: OriginCapacity, owners: OwnerCapacity<Data>) {
+    init(room: OriginCapacity, owners: OwnerCapacity<Owner>) {
       (self.room, self.owners) = (room, owners)
     }
 
     init(
       _ count: Int, for instance: Instance, at moment: Timestamp, room: OriginCapacity,
-      owners: OwnerCapacity<Data>, in transaction: inout WriteTransaction
+      owners: OwnerCapacity<Owner>, in transaction: inout WriteTransaction
     ) throws {
       (self.room, self.owners) = (room, owners)
       guard try transaction.makeDueJobsReady(at: moment) else { return }
-      var handover = Dequeue(
-        count, for: instance, at: moment, room: room, owners: owners, of: transaction)
-      try handover.run(in: &transaction)
-      transaction.counters.comparedPositions += handover.inspected
-      (rows, self.room, self.owners) = (handover.claimed, handover.room, handover.owners)
-      isDone = handover.isDone
+      var dequeue = Dequeue(count, at: moment, room: room, owners: owners, of: transaction)
+      try dequeue.run(for: instance, at: moment, in: &transaction)
+      let chooser = dequeue.chooser
+      transaction.counters.comparedPositions += chooser.inspected
+      (rows, self.room, self.owners) = (dequeue.claimed, chooser.room, chooser.owners)
+      isDone = chooser.isDone
       shared = try transaction.equalQueuedRequests(of: rows)
       nextDue = try transaction.counters.nextDue.moment(transaction.db)
       isQueueEmpty = transaction.counters[.queued] == 0

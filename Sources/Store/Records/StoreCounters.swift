@@ -40,16 +40,12 @@ struct StoreCounters: Sendable {
   /// means image bytes.
   var cacheSize: Int { cacheBytes + max(0, cacheRecordBytes - 1 << 20) }
 
-  /// The queues of owners and batches.
-  var readyQueues: ReadyQueues
-  /// The parked jobs of each origin.
-  var parked: ParkedJobs
+  /// The queues of owners and batches, and the deferred jobs of each origin.
+  var queues: ClaimableJobs
   /// The requests of queued jobs, for finding equal ones.
   var requests: QueuedRequests
   /// The earliest due time of waiting jobs.
   var nextDue = NextDue()
-  /// The number of jobs claimed in queue order since the start.
-  var claimedCount = 0
   /// The number of positions compared to find the next job, since the start.
   var comparedPositions = 0
 
@@ -101,15 +97,13 @@ struct StoreCounters: Sendable {
     if let old {
       self[old.phase] -= 1
       if old.phase == .queued { release(old) }
-      readyQueues.remove(old)
-      parked.remove(old)
+      queues.remove(old)
       nextDue.remove(old)
     }
     if let new {
       self[new.phase] += 1
       if new.phase == .queued { addSlots(new.slots, for: new.owner, ofBatch: new.batch > 0) }
-      readyQueues.add(new)
-      parked.add(new)
+      queues.add(new)
       nextDue.add(new)
     }
     requests.recordChange(from: old, to: new)
@@ -142,8 +136,7 @@ struct StoreCounters: Sendable {
 
   /// Loads the counters from the database.
   init(counting db: Database) throws {
-    readyQueues = try ReadyQueues(counting: db)
-    parked = try ParkedJobs(db)
+    queues = try ClaimableJobs(db)
     requests = try QueuedRequests(counting: db)
     let phases = try Row.fetchCursor(db, sql: "SELECT phase, count(*) FROM jobs GROUP BY phase")
     while let row = try phases.next() {

@@ -1,11 +1,13 @@
 /// A sorted set stored in chunks. A change copies one chunk, even while copies of the set exist.
-struct SortedElements<Element: Comparable & Sendable>: Sendable {
+package struct SortedElements<Element: Comparable & Sendable>: Sendable {
   /// No chunk is empty, and the chunks are in ascending order.
   private var chunks: [[Element]] = []
   private static var most: Int { 64 }
 
-  var isEmpty: Bool { chunks.isEmpty }
-  var last: Element? { chunks.last?.last }
+  package init() {}
+
+  package var isEmpty: Bool { chunks.isEmpty }
+  package var last: Element? { chunks.last?.last }
 
   /// The elements in ascending order.
   var ascending: some Sequence<Element> { chunks.lazy.joined() }
@@ -13,7 +15,7 @@ struct SortedElements<Element: Comparable & Sendable>: Sendable {
   var descending: some Sequence<Element> { chunks.reversed().lazy.map { $0.reversed() }.joined() }
 
   /// Inserts an element that the set does not contain.
-  mutating func insert(_ element: Element) {
+  package mutating func insert(_ element: Element) {
     guard !chunks.isEmpty else { return chunks = [[element]] }
     let chunk = min(self.chunk(of: element), chunks.count - 1)
     chunks[chunk].insert(element, at: Self.index(of: element, in: chunks[chunk]))
@@ -24,7 +26,7 @@ struct SortedElements<Element: Comparable & Sendable>: Sendable {
   }
 
   /// Removes an element, if the set contains it.
-  mutating func remove(_ element: Element) {
+  package mutating func remove(_ element: Element) {
     let chunk = self.chunk(of: element)
     guard chunk < chunks.count else { return }
     let index = Self.index(of: element, in: chunks[chunk])

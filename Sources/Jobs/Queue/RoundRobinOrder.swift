@@ -1,4 +1,3 @@
-internal import Foundation
 internal import HashTreeCollections
 
 /// Positions with ready jobs in round-robin order. A claim finds the next one without comparing all
@@ -25,10 +24,10 @@ struct RoundRobinOrder: Sendable {
 
   private struct OwnerTurn: Comparable, Sendable {
     let turn: Rank
-    let owner: Data
+    let owner: Owner
 
     static func < (a: Self, b: Self) -> Bool {
-      a.turn == b.turn ? a.owner.lexicographicallyPrecedes(b.owner) : a.turn < b.turn
+      a.turn == b.turn ? a.owner.name < b.owner.name : a.turn < b.turn
     }
   }
 
@@ -41,7 +40,7 @@ struct RoundRobinOrder: Sendable {
   /// The maximum number of owners of equal rank whose queues are compared.
   private static let mostEqual = 32
 
-  private var lanes: TreeDictionary<Data, OwnerLanes> = [:]
+  private var lanes: TreeDictionary<Owner, OwnerLanes> = [:]
   private var owners = SortedElements<OwnerTurn>()
   /// The owners with ready jobs, by priority.
   private var levels: [SortedElements<OwnerTurn>]
@@ -56,11 +55,11 @@ struct RoundRobinOrder: Sendable {
     min(max(priority - lowest, 0), levels.count - 1)
   }
 
-  func contains(owner: Data) -> Bool { lanes[owner] != nil }
+  func contains(owner: Owner) -> Bool { lanes[owner] != nil }
 
   /// Adds a position that is not present.
-  mutating func insert(_ place: ReadyQueues.Position, of owner: Rank, _ lane: Rank) {
-    let (level, key) = (level(place.priority), place.lane.owner)
+  mutating func insert(_ place: QueuePosition, of owner: Rank, _ lane: Rank) {
+    let (level, key) = (level(place.priority), place.queue.owner)
     if lanes[key] == nil {
       lanes[key] = OwnerLanes(
         turn: owner, levels: Array(repeating: SortedElements(), count: levels.count))
@@ -69,13 +68,13 @@ struct RoundRobinOrder: Sendable {
     if lanes[key]?.levels[level].isEmpty == true {
       levels[level].insert(OwnerTurn(turn: owner, owner: key))
     }
-    lanes[key]?.levels[level].insert(LaneTurn(turn: lane, batch: place.lane.batch))
+    lanes[key]?.levels[level].insert(LaneTurn(turn: lane, batch: place.queue.batch))
   }
 
   /// Removes a position; the ranks must be those with which it was added.
-  mutating func remove(_ place: ReadyQueues.Position, of owner: Rank, _ lane: Rank) {
-    let (level, key) = (level(place.priority), place.lane.owner)
-    lanes[key]?.levels[level].remove(LaneTurn(turn: lane, batch: place.lane.batch))
+  mutating func remove(_ place: QueuePosition, of owner: Rank, _ lane: Rank) {
+    let (level, key) = (level(place.priority), place.queue.owner)
+    lanes[key]?.levels[level].remove(LaneTurn(turn: lane, batch: place.queue.batch))
     guard let rest = lanes[key], rest.levels[level].isEmpty else { return }
     levels[level].remove(OwnerTurn(turn: owner, owner: key))
     guard rest.levels.allSatisfy(\.isEmpty) else { return }
@@ -84,7 +83,7 @@ struct RoundRobinOrder: Sendable {
   }
 
   /// Updates the order after an owner's rank changed.
-  mutating func updateRank(of: Data, from old: Rank, to new: Rank) {
+  mutating func updateRank(of: Owner, from old: Rank, to new: Rank) {
     guard old != new, let known = lanes[of] else { return }
     lanes[of]?.turn = new
     owners.remove(OwnerTurn(turn: old, owner: of))
@@ -104,9 +103,9 @@ struct RoundRobinOrder: Sendable {
   ///   - skipped: positions to ignore.
   ///   - inspected: incremented by the number of compared positions.
   func first(
-    ownersFirst: Bool, of isMeant: (Data) -> Bool, except skipped: Set<ReadyQueues.Position>,
+    ownersFirst: Bool, of isMeant: (Owner) -> Bool, except skipped: Set<QueuePosition>,
     _ inspected: inout Int
-  ) -> [ReadyQueues.Position] {
+  ) -> [QueuePosition] {
     guard !ownersFirst else {
       return first(
         in: owners, isMeant, of: levels.indices.reversed(), except: skipped, &inspected)
@@ -120,10 +119,10 @@ struct RoundRobinOrder: Sendable {
   }
 
   private func first(
-    in owners: SortedElements<OwnerTurn>, _ isMeant: (Data) -> Bool, of levels: some Sequence<Int>,
-    except skipped: Set<ReadyQueues.Position>, _ inspected: inout Int
-  ) -> [ReadyQueues.Position] {
-    var places: [ReadyQueues.Position] = []
+    in owners: SortedElements<OwnerTurn>, _ isMeant: (Owner) -> Bool, of levels: some Sequence<Int>,
+    except skipped: Set<QueuePosition>, _ inspected: inout Int
+  ) -> [QueuePosition] {
+    var places: [QueuePosition] = []
     var turn: Rank?
     for owner in owners.ascending {
       if let turn, turn != owner.turn || places.count >= Self.mostEqual { break }
@@ -137,9 +136,9 @@ struct RoundRobinOrder: Sendable {
   }
 
   private func first(
-    of owner: Data, _ levels: some Sequence<Int>, except skipped: Set<ReadyQueues.Position>,
+    of owner: Owner, _ levels: some Sequence<Int>, except skipped: Set<QueuePosition>,
     _ inspected: inout Int
-  ) -> ReadyQueues.Position? {
+  ) -> QueuePosition? {
     guard let lanes = lanes[owner] else { return nil }
     for level in levels {
       for lane in lanes.levels[level].ascending {
@@ -154,10 +153,10 @@ struct RoundRobinOrder: Sendable {
   /// Returns the last `count` positions in the order that compares owners before priorities.
   /// - Parameter isMeant: whether to consider an owner's positions.
   func last(
-    _ count: Int, of isMeant: (Data) -> Bool, except skipped: Set<ReadyQueues.Position>,
+    _ count: Int, of isMeant: (Owner) -> Bool, except skipped: Set<QueuePosition>,
     _ inspected: inout Int
-  ) -> [ReadyQueues.Position] {
-    var places: [ReadyQueues.Position] = []
+  ) -> [QueuePosition] {
+    var places: [QueuePosition] = []
     for owner in owners.descending where isMeant(owner.owner) {
       guard let lanes = lanes[owner.owner] else { continue }
       for level in levels.indices {
@@ -172,8 +171,8 @@ struct RoundRobinOrder: Sendable {
     return places
   }
 
-  private func place(_ level: Int, _ owner: Data, _ lane: LaneTurn) -> ReadyQueues.Position {
-    ReadyQueues.Position(
-      priority: level + lowest, lane: ReadyQueues.Queue(owner: owner, batch: lane.batch))
+  private func place(_ level: Int, _ owner: Owner, _ lane: LaneTurn) -> QueuePosition {
+    QueuePosition(
+      priority: level + lowest, queue: JobQueueName(owner: owner, batch: lane.batch))
   }
 }

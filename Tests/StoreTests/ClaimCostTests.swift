@@ -4,29 +4,8 @@ import Testing
 
 @testable import Store
 
-@Suite("Round-robin order")
-struct RoundRobinOrderTests {
-  @Test("elements stay in order, whatever is inserted and removed", arguments: 1...4)
-  func sorted(seed: UInt64) {
-    var random = SeededNumbers(state: seed)
-    var (elements, model) = (SortedElements<Int>(), Set<Int>())
-    for _ in 0..<5_000 {
-      let element = Int.random(in: 0..<700, using: &random)
-      if model.insert(element).inserted {
-        elements.insert(element)
-      } else if Bool.random(using: &random) {
-        elements.remove(element)
-        model.remove(element)
-      }
-      elements.remove(700 + element)
-    }
-    #expect(Array(elements.ascending) == model.sorted())
-    #expect(Array(elements.descending) == model.sorted(by: >))
-    #expect(elements.last == model.max())
-    for element in model { elements.remove(element) }
-    #expect(elements.isEmpty)
-  }
-
+@Suite("The cost of a claim")
+struct ClaimCostTests {
   /// Adds batches of one owner with a line of each priority, and one batch of another owner.
   private func queue(
     _ count: Int, in store: StoreUnderTest, host: @Sendable (Int64) -> String

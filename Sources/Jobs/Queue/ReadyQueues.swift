@@ -1,0 +1,215 @@
+internal import HashTreeCollections
+
+/// A queue of jobs served in submission order: an owner's single jobs, or the jobs of one batch.
+package struct JobQueueName: Hashable, Sendable {
+  package let owner: Owner
+  /// The batch's number in the store; 0 for single jobs.
+  package let batch: Int64
+
+  package init(owner: Owner, batch: Int64) { (self.owner, self.batch) = (owner, batch) }
+
+  /// An arbitrary order, for queues that are equal otherwise.
+  func isBefore(_ other: Self) -> Bool {
+    owner == other.owner ? batch < other.batch : owner.name < other.owner.name
+  }
+}
+
+/// The jobs of one priority in a queue.
+package struct QueuePosition: Hashable, Sendable {
+  package let priority: Int
+  package let queue: JobQueueName
+
+  package init(priority: Int, queue: JobQueueName) {
+    (self.priority, self.queue) = (priority, queue)
+  }
+}
+
+/// When each queue and each owner was served last, counted in claimed jobs. Each instance knows only its own
+/// claims. This is accurate enough, because the number of loading jobs is compared first.
+package struct ServedQueues: Sendable {
+  private(set) var queues: TreeDictionary<JobQueueName, Int> = [:]
+  private(set) var owners: TreeDictionary<Owner, Int> = [:]
+  /// The number of jobs claimed so far.
+  package private(set) var turns = 0
+  /// The number of queues beyond which those served long ago are forgotten.
+  private var most = 4_096
+
+  package init() {}
+
+  /// Counts a claimed job.
+  fileprivate mutating func serve(_ queue: JobQueueName) {
+    turns += 1
+    queues[queue] = turns
+    owners[queue.owner] = turns
+  }
+
+  /// Forgets queues not served in the last 2,048 claims, if there are many.
+  /// - Parameters:
+  ///   - isKept: Queues to remember nevertheless.
+  ///   - isKeptOwner: Owners to remember nevertheless.
+  fileprivate mutating func forget(
+    except isKept: (JobQueueName) -> Bool, _ isKeptOwner: (Owner) -> Bool
+  ) {
+    guard queues.count > most else { return }
+    let oldest = turns - 2_048
+    queues = queues.filter { $0.value > oldest || isKept($0.key) }
+    owners = owners.filter { $0.value > oldest || isKeptOwner($0.key) }
+    most = max(4_096, 2 * queues.count)
+  }
+}
+
+/// The positions with ready jobs and the numbers of loading jobs, in round-robin order between owners and batches.
+///
+/// Stores copy this value to restore it after a failure. Persistent trees make the copy cheap, whatever the
+/// number of queues.
+package struct ReadyQueues: Sendable {
+  /// The number of ready jobs at each position. Positions without any have no entry.
+  private var ready: TreeDictionary<QueuePosition, Int> = [:]
+  private var loadingOfOwner: TreeDictionary<Owner, Int> = [:]
+  private var loading: TreeDictionary<JobQueueName, Int> = [:]
+  package private(set) var served: ServedQueues
+  /// The positions with ready jobs in round-robin order, without stopped batches.
+  private var order = RoundRobinOrder(priorities: 0...Priority.allCases.count - 1)
+  /// Cancelled or purged batches, whose jobs are not claimed. Each value is the last line that was processed.
+  private var stopped: TreeDictionary<Int64, Int> = [:]
+
+  /// - Parameter served: The earlier claims.
+  package init(after served: ServedQueues = ServedQueues()) { self.served = served }
+
+  /// Whether any batch is stopped.
+  package var hasStoppedBatches: Bool { !stopped.isEmpty }
+
+  /// Returns the last processed line of a stopped batch; nil if the batch is not stopped.
+  package func stoppedLine(of batch: Int64) -> Int? { stopped[batch] }
+
+  /// Marks a batch as stopped, with its last processed line, or as not stopped if `line` is nil.
+  /// - Parameter owner: Nil if the batch was stopped before or has no queued jobs.
+  package mutating func stop(_ batch: Int64, after line: Int?, owner: Owner? = nil) {
+    guard stopped[batch] != line else { return }
+    guard let owner else { return stopped[batch] = line }
+    let positions = readyPositions(of: JobQueueName(owner: owner, batch: batch))
+    for position in positions { removeFromOrder(position) }
+    stopped[batch] = line
+    for position in positions { addToOrder(position) }
+  }
+
+  /// Adds ready jobs; removes some if `count` is negative.
+  package mutating func addReady(_ count: Int, at position: QueuePosition) {
+    let wasReady = isReady(position)
+    Self.add(count, at: position, in: &ready)
+    if isReady(position) == wasReady { return }
+    if wasReady { removeFromOrder(position) } else { addToOrder(position) }
+  }
+
+  /// Adds loading jobs; removes some if `count` is negative.
+  package mutating func addLoading(_ count: Int, of queue: JobQueueName) {
+    changeRank(of: queue) { queues in
+      Self.add(count, at: queue.owner, in: &queues.loadingOfOwner)
+      Self.add(count, at: queue, in: &queues.loading)
+    }
+  }
+
+  private static func add<Key>(
+    _ change: Int, at key: Key, in counts: inout TreeDictionary<Key, Int>
+  ) {
+    let count = (counts[key] ?? 0) + change
+    counts[key] = count > 0 ? count : nil
+  }
+
+  /// Records that a job of this queue was claimed.
+  mutating func recordClaim(of queue: JobQueueName) {
+    // The order is computed from the turns of the queues in it, so these are kept.
+    served.forget(except: hasReadyJobs, order.contains)
+    changeRank(of: queue) { $0.served.serve(queue) }
+  }
+
+  /// Whether both have the same ready jobs.
+  package func hasSameReadyJobs(as other: ReadyQueues) -> Bool { ready == other.ready }
+
+  /// Whether a position has ready jobs.
+  func isReady(_ position: QueuePosition) -> Bool { ready[position] != nil }
+
+  private func hasReadyJobs(_ queue: JobQueueName) -> Bool {
+    Priority.allCases.indices.contains { isReady(QueuePosition(priority: $0, queue: queue)) }
+  }
+
+  private func readyPositions(of queue: JobQueueName) -> [QueuePosition] {
+    Priority.allCases.indices.map { QueuePosition(priority: $0, queue: queue) }.filter(isReady)
+  }
+
+  // MARK: The order
+
+  private func rank(of owner: Owner) -> RoundRobinOrder.Rank {
+    RoundRobinOrder.Rank(loading: loadingOfOwner[owner] ?? 0, served: served.owners[owner] ?? 0)
+  }
+
+  private func rank(of queue: JobQueueName) -> RoundRobinOrder.Rank {
+    RoundRobinOrder.Rank(loading: loading[queue] ?? 0, served: served.queues[queue] ?? 0)
+  }
+
+  private mutating func addToOrder(_ position: QueuePosition) {
+    guard stopped[position.queue.batch] == nil else { return }
+    order.insert(position, of: rank(of: position.queue.owner), rank(of: position.queue))
+  }
+
+  private mutating func removeFromOrder(_ position: QueuePosition) {
+    guard stopped[position.queue.batch] == nil else { return }
+    order.remove(position, of: rank(of: position.queue.owner), rank(of: position.queue))
+  }
+
+  /// Applies a change that affects the ranks of a queue and its owner, and updates the order.
+  private mutating func changeRank(of queue: JobQueueName, _ change: (inout ReadyQueues) -> Void) {
+    let positions = readyPositions(of: queue)
+    for position in positions { removeFromOrder(position) }
+    let before = rank(of: queue.owner)
+    change(&self)
+    order.updateRank(of: queue.owner, from: before, to: rank(of: queue.owner))
+    for position in positions { addToOrder(position) }
+  }
+
+  /// Candidates for the next position: see ``RoundRobinOrder/first(ownersFirst:of:except:_:)``.
+  func next(
+    ownersFirst: Bool, of isMeant: (Owner) -> Bool, except skipped: Set<QueuePosition>,
+    _ inspected: inout Int
+  ) -> [QueuePosition] {
+    order.first(ownersFirst: ownersFirst, of: isMeant, except: skipped, &inspected)
+  }
+
+  /// Returns the last `count` positions in round-robin order.
+  /// - Parameter isMeant: Whether to consider an owner's positions.
+  func last(
+    _ count: Int, of isMeant: (Owner) -> Bool, except skipped: Set<QueuePosition>,
+    _ inspected: inout Int
+  ) -> [QueuePosition] {
+    order.last(count, of: isMeant, except: skipped, &inspected)
+  }
+
+  /// Returns the position that is next.
+  /// - Parameter owners: Whether to compare owners before priorities.
+  func first(of positions: [QueuePosition], owners: Bool) -> QueuePosition? {
+    guard positions.count > 1 else { return positions.first }
+    return positions.lazy.map { (position: $0, state: state(of: $0)) }
+      .min { Self.isBefore($0, $1, owners: owners) }?.position
+  }
+
+  /// Sorts positions in round-robin order.
+  func sorted(_ positions: [QueuePosition], owners: Bool) -> [QueuePosition] {
+    guard positions.count > 1 else { return positions }
+    return positions.map { (position: $0, state: state(of: $0)) }
+      .sorted { Self.isBefore($0, $1, owners: owners) }.map(\.position)
+  }
+
+  private func state(of position: QueuePosition) -> RoundRobinState {
+    RoundRobinState(
+      priority: position.priority, owner: rank(of: position.queue.owner),
+      queue: rank(of: position.queue))
+  }
+
+  private static func isBefore(
+    _ a: (position: QueuePosition, state: RoundRobinState),
+    _ b: (position: QueuePosition, state: RoundRobinState), owners: Bool
+  ) -> Bool {
+    a.state.comesBefore(b.state, owners: owners)
+      ?? a.position.queue.isBefore(b.position.queue)
+  }
+}
