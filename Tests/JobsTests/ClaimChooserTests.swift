@@ -329,7 +329,7 @@ struct ClaimChooserTests {
       if Int.random(in: 0..<60, using: &random) == 0 { bench.stop(1, of: "a") }
       var room = OriginCapacity(usual: Int.random(in: 0...4, using: &random))
       room.exceptions["b"] = Int.random(in: -1...2, using: &random)
-      var workers = SharedCapacity<Owner>()
+      var workers = FairShare<Owner>()
       for number in bench.loading {
         workers.acquireUnchecked(1, for: bench.entries[number]!.job.position.queue.owner)
       }
