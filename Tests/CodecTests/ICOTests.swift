@@ -49,7 +49,7 @@ struct ICOTests {
   private static let palette: [UInt8] = [0, 0, 0, 0, 0, 0, 255, 0, 0, 255, 0, 0, 255, 0, 0, 0]
   /// One row of four pixels. The last index is not in the palette.
   private static let indexed = icon(
-    header(4, 2, bits: 8, colours: 4) + palette + [1, 2, 3, 4] + [0x10, 0, 0, 0])
+    header(4, 2, bits: 8, colours: 4) + palette + [1, 2, 3, 4] + [0, 0, 0, 0])
   private static let oldIcon: [UInt8] = {
     let pixels: [UInt8] = [1, 2, 3, 4, 5, 6, 0, 0, 7, 8, 9, 10, 11, 12, 0, 0]
     let mask: [UInt8] = [0x80, 0, 0, 0, 0, 0, 0, 0]

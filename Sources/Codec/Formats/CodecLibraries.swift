@@ -4,13 +4,15 @@ internal import Jobs
 /// A linked codec library.
 package struct CodecLibrary: Sendable {
   package let name: String
-  /// For example `1.6.39`; of libavif also the versions of its AV1 codecs.
-  package let version: String
+  /// A sandboxed decoder must not call it: some libraries are not loaded there.
+  private let readVersion: @Sendable () -> UnsafePointer<CChar>?
 
-  init(_ name: String, _ version: () -> UnsafePointer<CChar>?) {
-    self.name = name
-    self.version = version().map { String(cString: $0) } ?? ""
+  init(_ name: String, _ version: @escaping @Sendable () -> UnsafePointer<CChar>?) {
+    (self.name, readVersion) = (name, version)
   }
+
+  /// For example `1.6.39`; of libavif also the versions of its AV1 codecs.
+  package var version: String { readVersion().map { String(cString: $0) } ?? "" }
 
   /// The libraries of all formats, and Little CMS, which applies color profiles.
   package static var all: [CodecLibrary] {
