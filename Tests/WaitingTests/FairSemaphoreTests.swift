@@ -33,6 +33,12 @@ struct FairSemaphoreTests {
     #expect(await third.value != nil && second == nil)
   }
 
+  private final class Log: Sendable {
+    private let state = Mutex<[String]>([])
+    var clients: [String] { state.withLock(\.self) }
+    func append(_ client: String) { state.withLock { $0.append(client) } }
+  }
+
   @Test("waiting clients are served round robin, and a client at its limit does not block others")
   func roundRobin() async throws {
     let semaphore = FairSemaphore<String>(ShareBounds(2, ofClient: 1))
@@ -40,39 +46,48 @@ struct FairSemaphoreTests {
       "x": try #require(await semaphore.acquire(for: "x")),
       "y": try #require(await semaphore.acquire(for: "y")),
     ]
-    let served = Mutex<[String]>([])
+    let served = Log()
     await withDiscardingTaskGroup { group in
       for client in ["a", "a", "a", "y", "b", "b"] {
         let before = semaphore.waiting
         group.addTask {
-          _ = await semaphore.withPermit(for: client) { served.withLock { $0.append(client) } }
+          _ = await semaphore.withPermit(for: client) { served.append(client) }
         }
         while semaphore.waiting == before { await Task.yield() }
       }
       // "y" holds its permit, so only the other one is passed on.
       held["x"] = nil
       while semaphore.waiting > 1 { await Task.yield() }
-      #expect(served.withLock(\.self) == ["a", "b", "a", "b", "a"])
+      #expect(served.clients == ["a", "b", "a", "b", "a"])
       held["y"] = nil
     }
-    #expect(served.withLock { $0.last } == "y" && semaphore.isIdle)
+    #expect(served.clients.last == "y" && semaphore.isIdle)
   }
 
-  private struct Use {
-    var held: [Int: Int] = [:]
-    var most = 0
-    var mostOfClient = 0
-    var finished = 0
-
-    mutating func begin(_ client: Int) {
-      held[client, default: 0] += 1
-      most = max(most, held.values.reduce(0, +))
-      mostOfClient = max(mostOfClient, held[client] ?? 0)
+  private final class Use: Sendable {
+    struct Counts {
+      var held: [Int: Int] = [:]
+      var most = 0
+      var mostOfClient = 0
+      var finished = 0
     }
 
-    mutating func end(_ client: Int) {
-      held[client]? -= 1
-      finished += 1
+    private let state = Mutex(Counts())
+    var counts: Counts { state.withLock(\.self) }
+
+    func begin(_ client: Int) {
+      state.withLock { counts in
+        counts.held[client, default: 0] += 1
+        counts.most = max(counts.most, counts.held.values.reduce(0, +))
+        counts.mostOfClient = max(counts.mostOfClient, counts.held[client] ?? 0)
+      }
+    }
+
+    func end(_ client: Int) {
+      state.withLock { counts in
+        counts.held[client]? -= 1
+        counts.finished += 1
+      }
     }
   }
 
@@ -80,7 +95,7 @@ struct FairSemaphoreTests {
     "many tasks, some of them cancelled, never exceed the bounds, and each of the others is served")
   func many() async {
     let semaphore = FairSemaphore<Int>(ShareBounds(6, ofClient: 3, reserved: 1))
-    let use = Mutex(Use())
+    let use = Use()
     await withDiscardingTaskGroup { group in
       for number in 0..<400 {
         // Most tasks belong to the first client.
@@ -88,9 +103,9 @@ struct FairSemaphoreTests {
         group.addTask {
           let task = Task {
             _ = await semaphore.withPermit(for: client) {
-              use.withLock { $0.begin(client) }
+              use.begin(client)
               for _ in 0..<number % 7 { await Task.yield() }
-              use.withLock { $0.end(client) }
+              use.end(client)
             }
           }
           if number % 5 == 0 { task.cancel() }
@@ -98,7 +113,7 @@ struct FairSemaphoreTests {
         }
       }
     }
-    let result = use.withLock(\.self)
+    let result = use.counts
     #expect(result.most <= 6 && result.mostOfClient <= 3)
     #expect(result.finished >= 320 && semaphore.isIdle && semaphore.waiting == 0)
   }

@@ -49,10 +49,10 @@ package struct FairQueue<Client: Hashable & Sendable, Element: Sendable>: Sendab
   /// - Parameters:
   ///   - priority: The element's priority; the greatest is the most urgent.
   ///   - isReady: Whether the element may be removed now.
-  package mutating func popFirst<Priority: Comparable>(
-    by priority: (Element) -> Priority, where isReady: (Element) -> Bool
+  package mutating func popFirst<Urgency: Comparable>(
+    by priority: (Element) -> Urgency, where isReady: (Element) -> Bool
   ) -> Element? {
-    var next: (client: Client, index: Int, priority: Priority)?
+    var next: (client: Client, index: Int, priority: Urgency)?
     for client in order {
       guard let first = mostUrgent(of: client, by: priority, where: isReady) else { continue }
       // Of equal priorities, the client that is first in the order wins.
@@ -78,10 +78,10 @@ package struct FairQueue<Client: Hashable & Sendable, Element: Sendable>: Sendab
   }
 
   /// The client's most urgent element; of equal priorities, the one that arrived first.
-  private func mostUrgent<Priority: Comparable>(
-    of client: Client, by priority: (Element) -> Priority, where isReady: (Element) -> Bool
-  ) -> (index: Int, priority: Priority)? {
-    var first: (index: Int, priority: Priority)?
+  private func mostUrgent<Urgency: Comparable>(
+    of client: Client, by priority: (Element) -> Urgency, where isReady: (Element) -> Bool
+  ) -> (index: Int, priority: Urgency)? {
+    var first: (index: Int, priority: Urgency)?
     for (index, element) in (elements[client] ?? []).enumerated() where isReady(element) {
       let priority = priority(element)
       if first.map({ $0.priority < priority }) ?? true { first = (index, priority) }
