@@ -303,9 +303,12 @@ struct MessageTests {
     store.clock.set(.at(10))
     var (taken, after): ([WebhookMessage], String?) = ([], nil)
     func request() -> MessageRequest {
-      MessageRequest(
-        by: instance, sending: Set(taken.map(\.id)),
-        byOwner: taken.reduce(into: [:]) { $0[$1.owner, default: 0] += 1 },
+      var shares = FairShare<Owner>()
+      for message in taken { shares.acquireUnchecked(1, for: message.owner) }
+      let owners = OwnerCapacity(
+        shares, within: .keepingQuarter(of: 8, ofClient: 4), at: .at(10))
+      return MessageRequest(
+        by: instance, sending: Set(taken.map(\.id)), owners: owners,
         count: 8 - taken.count, perHost: 2, after: after)
     }
     for _ in 0..<5 {
