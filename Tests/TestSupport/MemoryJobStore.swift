@@ -329,8 +329,12 @@ package actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   private func position(of job: Job) -> QueuePosition {
     var batch: Int64 = 0
     if let id = job.batch?.id {
-      batch = batchNumbers[id] ?? Int64(batchNumbers.count + 1)
-      batchNumbers[id] = batch
+      if batchNumbers[id] == nil {
+        for id in batches.keys.sorted() where batchNumbers[id] == nil {
+          batchNumbers[id] = Int64(batchNumbers.count + 1)
+        }
+      }
+      batch = batchNumbers[id] ?? 0
     }
     return QueuePosition(
       priority: job.priority.rawValue, queue: JobQueueName(owner: job.owner, batch: batch))

@@ -29,7 +29,7 @@ extension CodecError: ExplainedError {
     case .unsupportedFormat(let name?):
       Explanation(
         .unsupportedFormat,
-        "The file is \(Self.withArticle(name.shortened)), which is not supported.")
+        "The file is \(Self.withArticle(name)), which is not supported.")
     case .unsupportedFormat(nil):
       Explanation(.unsupportedFormat, "The bytes are not an image of a known format.")
     case .tooManyPixels(let width, let height, let limit):
@@ -57,9 +57,9 @@ extension CodecError: ExplainedError {
     case .cutShort: Explanation(.decodeFailed, "The image ends before its last pixel.")
     case .broken(let format, let detail):
       Explanation(
-        .decodeFailed, "The image is not valid \(format.rawValue): \(detail.shortened).")
+        .decodeFailed, "The image is not valid \(format.rawValue): \(detail).")
     case .crashed(let how):
-      Explanation(.decoderCrashed, "The decoder process failed: \(how.shortened).")
+      Explanation(.decoderCrashed, "The decoder process failed: \(how).")
     case .noDecoder: .fault(log: "no decoder process is available")
     }
   }

@@ -31,30 +31,28 @@ package enum DeliveryError: Error, Sendable, Equatable, Codable {
 extension DeliveryError: ExplainedError {
   package var explanation: Explanation {
     switch self {
-    case .refused(let to, let status, let code):
-      failure(
-        "\(to.shortened) responded with \(status)" + (code.map { " (\($0.shortened))." } ?? "."))
+    case .refused(let to, let status, let code?):
+      failure("\(to) responded with \(status) (\(code)).")
+    case .refused(let to, let status, nil): failure("\(to) responded with \(status).")
     case .unreachable(let to, let error):
       switch error {
       case .timeout, .stalled:
-        failure("\(to.shortened) did not accept the image in time.", log: "\(to): \(error)")
+        failure("\(to) did not accept the image in time.", log: "\(to): \(error)")
       default:
-        failure(
-          "\(to.shortened) could not be reached: \(error.explanation.detail)",
-          log: "\(to): \(error)")
+        failure("\(to) could not be reached: \(error)", log: "\(to): \(error)")
       }
-    case .differs(let to): failure("\(to.shortened) stored different bytes than were sent.")
-    case .unknown(let to): failure("The destination \(to.shortened) is no longer configured.")
+    case .differs(let to): failure("\(to) stored different bytes than were sent.")
+    case .unknown(let to): failure("The destination \(to) is no longer configured.")
     case .noCredentials(let to):
-      failure("The service has no credentials for \(to.shortened). See its log.")
-    case .longKey(let to): failure("The key at \(to.shortened) is longer than 1,024 bytes.")
+      failure("The service has no credentials for \(to). See its log.")
+    case .longKey(let to): failure("The key at \(to) is longer than 1,024 bytes.")
     case .unreadable(let to):
       .fault(.deliveryFailure, log: "the image for \(to) cannot be read")
     case .cancelled: .fault(.deliveryFailure, log: "the delivery was cancelled")
     }
   }
 
-  private func failure(_ detail: String, log: String? = nil) -> Explanation {
+  private func failure(_ detail: Sentence, log: String? = nil) -> Explanation {
     Explanation(.deliveryFailure, detail, log: log)
   }
 }

@@ -235,7 +235,7 @@ package struct Explanation: Sendable {
   package let code: FailureCode
   /// What happened, for clients. A sentence that reveals no address inside the network.
   package let detail: String
-  /// What happened, for the operator's log.
+  /// What happened, for the operator's log. Has all texts of the error in full.
   package let log: String
   /// The exceeded limit or violated rule in one word; nil if the code is enough.
   package let reason: String?
@@ -248,10 +248,10 @@ package struct Explanation: Sendable {
   ///   - log: nil: the detail.
   ///   - isRetryable: nil: as for the code.
   init(
-    _ code: FailureCode, _ detail: String, log: String? = nil, reason: String? = nil,
+    _ code: FailureCode, _ detail: Sentence, log: String? = nil, reason: String? = nil,
     originStatus: Int? = nil, isRetryable: Bool? = nil
   ) {
-    (self.code, self.detail, self.log) = (code, detail, log ?? Self.fragment(detail))
+    (self.code, self.detail, self.log) = (code, detail.short, log ?? Self.fragment(detail.full))
     (self.reason, self.originStatus) = (reason, originStatus)
     self.isRetryable = isRetryable ?? code.row.isRetryable
   }
@@ -265,6 +265,36 @@ package struct Explanation: Sendable {
   private static func fragment(_ sentence: String) -> String {
     let text = sentence.hasSuffix(".") ? sentence.dropLast() : sentence[...]
     return text.hasPrefix("The") ? "t" + text.dropFirst() : String(text)
+  }
+}
+
+/// What happened. Clients get at most 256 bytes of each text that the sentence quotes.
+struct Sentence: ExpressibleByStringInterpolation {
+  let full: String
+  let short: String
+
+  init(stringLiteral text: String) { (full, short) = (text, text) }
+  init(stringInterpolation parts: StringInterpolation) { (full, short) = (parts.full, parts.short) }
+
+  struct StringInterpolation: StringInterpolationProtocol {
+    fileprivate private(set) var full = ""
+    fileprivate private(set) var short = ""
+
+    init(literalCapacity: Int, interpolationCount: Int) {}
+
+    mutating func appendLiteral(_ text: String) {
+      full += text
+      short += text
+    }
+    mutating func appendInterpolation(_ text: String) {
+      full += text
+      short += text.shortened
+    }
+    mutating func appendInterpolation(_ number: Int) { appendLiteral("\(number)") }
+    mutating func appendInterpolation(_ error: FetchError) {
+      full += error.explanation.log
+      short += error.explanation.detail
+    }
   }
 }
 

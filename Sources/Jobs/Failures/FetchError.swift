@@ -71,23 +71,23 @@ extension FetchError: ExplainedError {
     case .blocked(let target, let reason):
       let texts = reason.texts("fetch", "from")
       return Explanation(
-        .blockedAddress, "\(target.shortened) \(texts.detail)", log: "\(target): \(texts.log)",
+        .blockedAddress, "\(target) \(texts.detail)", log: "\(target): \(texts.log)",
         reason: texts.word)
     case .dnsFailure(let host, let detail):
-      return Explanation(.dnsFailure, "\(host.shortened): \(detail.shortened).")
+      return Explanation(.dnsFailure, "\(host): \(detail).")
     case .badHost(let host):
       return Explanation(
-        .dnsFailure, "\(host.shortened) is not a valid host name.", isRetryable: false)
+        .dnsFailure, "\(host) is not a valid host name.", isRetryable: false)
     case .connectFailure(let host, let detail), .noResponse(let host, let detail):
-      return Explanation(.connectFailure, "\(host.shortened): \(detail.shortened).")
+      return Explanation(.connectFailure, "\(host): \(detail).")
     case .unreachable(let origin, let failures, let seconds):
       let requests = failures == 1 ? "1 request" : "\(failures) requests in a row"
       let pause = Int(max(0, min(seconds, 86_400)).rounded(.up))
       return Explanation(
         .connectFailure,
-        "\(origin.shortened) failed \(requests) and is paused. The next attempt is in \(pause) s.")
+        "\(origin) failed \(requests) and is paused. The next attempt is in \(pause) s.")
     case .tlsFailure(let host, let detail):
-      return Explanation(.tlsFailure, "\(host.shortened): \(detail.shortened).")
+      return Explanation(.tlsFailure, "\(host): \(detail).")
     case .timeout(let seconds):
       return Explanation(
         .timeout, "The origin did not send the whole image within \(seconds.plain) s.",
@@ -125,9 +125,9 @@ extension FetchError: ExplainedError {
         .truncated, "The transfer ended early, after \(received)\(all) bytes.")
     case .unsupportedCoding(let coding):
       return Explanation(
-        .unsupportedFormat, "The content coding \(coding.shortened) is not supported.")
+        .unsupportedFormat, "The content coding \(coding) is not supported.")
     case .brokenCoding(let coding):
-      return Explanation(.decodeFailed, "The content is not valid \(coding.shortened).")
+      return Explanation(.decodeFailed, "The content is not valid \(coding).")
     // Never shown, because a cancelled load does not fail its job.
     case .cancelled: return Explanation(.internal, "The transfer was cancelled.")
     }

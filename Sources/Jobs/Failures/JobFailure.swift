@@ -34,7 +34,7 @@ extension JobFailure: ExplainedError {
       Explanation(
         .notCached, "The cache has no response for this URL, and the job must not ask the origin.")
     case .localNotFound(let name):
-      Explanation(.localNotFound, "There is no local image named \(name.shortened).")
+      Explanation(.localNotFound, "There is no local image named \(name).")
     case .delivery(let error): error.explanation
     case .storageFull:
       Explanation(
