@@ -111,9 +111,9 @@ struct HostileDecoderTests {
     while try decoder.step() != .again {}
     decoder.append(Self.bytes("crash"))
     decoder.finishInput()
-    #expect(throws: CodecError.self) {
-      while true { #expect(try decoder.step() != .again) }
-    }
+    var steps: [DecodeStep] = []
+    do { while steps.count < 1_000 { steps.append(try decoder.step()) } } catch {}
+    #expect(steps.count < 1_000 && !steps.contains(.again))
   }
 
   @Test("a decoder that does nothing is ended after the same time")
