@@ -56,38 +56,43 @@ let package = Package(
   targets: [
     .executableTarget(
       name: "imagefetch",
-      dependencies: ["App", "Client", "Isolation", .argumentParser, .unixSignals],
+      dependencies: ["App", "Client", "Isolation", "Settings", .argumentParser, .unixSignals],
       swiftSettings: house),
     .target(
       name: "App",
       dependencies: [
         "API", "CBuild", "CMalloc", "Codec", "Contract", "Dashboard", "Digests", "Engine",
-        "Executors", "Fetch", "HTTP", "Isolation", "Jobs", "PostgreSQL", "S3", "Store", "YAML",
-        .log, .metrics, .unixSignals,
+        "Executors", "Fetch", "HTTP", "Isolation", "Jobs", "PostgreSQL", "S3", "Settings", "Store",
+        "YAML", .log, .metrics, .unixSignals,
       ],
       swiftSettings: house),
     .target(
       name: "API",
       dependencies: [
-        "Digests", "Executors", "HTTP", "Jobs", "Waiting", .httpTypes, .log, .metrics,
+        "Digests", "Executors", "HTTP", "Jobs", "Settings", "Waiting", .httpTypes, .log, .metrics,
       ],
       swiftSettings: house),
     .target(name: "Caching", swiftSettings: house),
-    .target(name: "Jobs", dependencies: ["Caching", "Digests"], swiftSettings: house),
     .target(
-      name: "Engine", dependencies: ["Caching", "Jobs", "Waiting", .deque, .log, .metrics],
+      name: "Jobs", dependencies: ["Caching", "Digests", "Settings"], swiftSettings: house),
+    .target(
+      name: "Engine",
+      dependencies: ["Caching", "Jobs", "Settings", "Waiting", .deque, .log, .metrics],
       swiftSettings: house),
     .target(
-      name: "HTTP", dependencies: ["CMicroHTTPD", .httpTypes, .log, .metrics], swiftSettings: house),
+      name: "HTTP", dependencies: ["CMicroHTTPD", "Settings", .httpTypes, .log, .metrics],
+      swiftSettings: house),
     .target(
       name: "Fetch",
-      dependencies: ["CCodings", "CCurl", "Executors", "Jobs", "Waiting", .deque, .log, .metrics],
+      dependencies: [
+        "CCodings", "CCurl", "Executors", "Jobs", "Settings", "Waiting", .deque, .log, .metrics,
+      ],
       swiftSettings: house),
     .target(name: "Client", dependencies: ["CCurl", "Digests", "Executors"], swiftSettings: house),
     .target(name: "Codec", dependencies: ["CCodecs", "Jobs"], swiftSettings: house),
     .target(
       name: "Isolation",
-      dependencies: ["CIsolation", "CMalloc", "Codec", "Jobs", .log, .metrics],
+      dependencies: ["CIsolation", "CMalloc", "Codec", "Jobs", "Settings", .log, .metrics],
       swiftSettings: house),
     .target(
       name: "Store",
@@ -109,6 +114,7 @@ let package = Package(
       swiftSettings: house + [
         .unsafeFlags(["-enforce-exclusivity=unchecked"], .when(configuration: .release))
       ]),
+    .target(name: "Settings", dependencies: ["YAML"], swiftSettings: house),
     .target(name: "YAML", dependencies: ["CYAML"], swiftSettings: house),
     .target(
       name: "Contract", resources: [.embedInCode("openapi.yaml")], swiftSettings: house),
@@ -230,9 +236,8 @@ let package = Package(
       name: "AppTests",
       dependencies: [
         "API", "App", "Caching", "CCounting", "Codec", "CPlant", "Digests", "Engine", "Executors",
-        "Fetch", "HTTP", "imagefetch", "Jobs", "PlantedService", "S3", "Store", "TestSupport",
-        "YAML",
-        .grdb, .httpTypes, .log, .metrics,
+        "Fetch", "HTTP", "imagefetch", "Jobs", "PlantedService", "S3", "Settings", "Store",
+        "TestSupport", "YAML", .grdb, .httpTypes, .log, .metrics,
       ],
       swiftSettings: house),
     .testTarget(

@@ -1,6 +1,7 @@
 internal import Codec
 package import Jobs
 package import Logging
+package import Settings
 
 /// Decodes and renders images in sandboxed decoder processes. They have no access to files, sockets, other processes
 /// or the service's memory, and may use only the time and memory of one image.
@@ -41,6 +42,13 @@ package struct IsolatedCodec: Sendable {
     /// If this many decoders are in use, further images start only once 64 KiB, or all, of their bytes have arrived.
     /// So slow origins do not occupy a process each.
     package var busyThreshold = 128
+
+    /// The key that sets one of them.
+    package static let settings: [Setting<Configuration>] = [
+      Setting(
+        "decode.max_time", \.maxTime, .duration(.seconds(1) ... .hours(1)),
+        "Maximum computing time of one image in a decoder process, in whole seconds.")
+    ]
 
     /// The defaults.
     package init() {}
@@ -89,7 +97,8 @@ extension IsolatedCodec: ImageRenderer {
   // These functions do not read an image's bytes, so they run in this process.
   package var formats: Set<OutputFormat> { arithmetic.formats }
 
-  package func size(of variant: Variant, from image: ImageDescription) -> (width: Int, height: Int) {
+  package func size(of variant: Variant, from image: ImageDescription) -> (width: Int, height: Int)
+  {
     arithmetic.size(of: variant, from: image)
   }
 

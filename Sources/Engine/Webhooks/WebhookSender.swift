@@ -1,5 +1,6 @@
 package import Jobs
 internal import Logging
+package import Settings
 internal import Synchronization
 
 /// Timing and limits of webhook messages.
@@ -16,6 +17,19 @@ package struct WebhookRules: Sendable {
   package var secrets: @Sendable (Owner) -> [WebhookSecret] = { _ in [] }
 
   package init() {}
+}
+
+extension WebhookRules {
+  /// The keys that set them.
+  package static let settings: [Setting<WebhookRules>] = [
+    Setting(
+      "webhooks.timeout", \.timeout, .duration(.milliseconds(1) ... .minutes(10)),
+      "Maximum time of one attempt."),
+    Setting(
+      "webhooks.retry", \.schedule.waits, .list(.duration(.milliseconds(1) ... .days(30))),
+      "How long to wait after each failed attempt, plus up to a quarter. If the attempt after the last wait fails, the message is dropped."
+    ),
+  ]
 }
 
 /// Sends webhook messages, and sends those again that were not accepted.
