@@ -163,6 +163,10 @@ check-platforms: ## check in root file systems that it builds, runs and passes t
 # OpenStack Swift, an object store that also checks the body's digest and the region, unlike the one that tests usually use.
 LONG_TEST_PACKAGES := swift-proxy swift-account swift-container swift-object
 
+.PHONY: configuration
+configuration: build-packages ## write deploy/imagefetch.yaml and the table of docs/configuration.md from the declared keys
+	UPDATE_CONFIGURATION=1 swift test --filter ConfigurationSampleTests
+
 .PHONY: test-long
 test-long: export LONG_TESTS := 1
 test-long: ## run long tests: kills, power cuts, replaced instances, interleavings, another S3 server

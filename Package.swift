@@ -56,42 +56,48 @@ let package = Package(
   targets: [
     .executableTarget(
       name: "imagefetch",
-      dependencies: ["App", "Client", "Isolation", .argumentParser, .unixSignals],
+      dependencies: ["App", "Client", "Isolation", "Settings", .argumentParser, .unixSignals],
       swiftSettings: house),
     .target(
       name: "App",
       dependencies: [
         "API", "CBuild", "CMalloc", "Codec", "Contract", "Dashboard", "Digests", "Engine",
-        "Executors", "Fetch", "HTTP", "Isolation", "Jobs", "PostgreSQL", "S3", "Store", "YAML",
-        .log, .metrics, .unixSignals,
+        "Executors", "Fetch", "HTTP", "Isolation", "Jobs", "PostgreSQL", "S3", "Settings", "Store",
+        "YAML", .log, .metrics, .unixSignals,
       ],
       swiftSettings: house),
     .target(
       name: "API",
       dependencies: [
-        "Digests", "Executors", "HTTP", "Jobs", "Waiting", .httpTypes, .log, .metrics,
+        "Digests", "Executors", "HTTP", "Jobs", "Settings", "Waiting", .httpTypes, .log, .metrics,
       ],
       swiftSettings: house),
     .target(name: "Caching", swiftSettings: house),
     .target(
-      name: "Jobs", dependencies: ["Caching", "Digests", .deque, .hashTrees],
+      name: "Jobs", dependencies: ["Caching", "Digests", "Settings", .deque, .hashTrees],
       resources: ["loading", "failure"].map {
         .embedInCode("Submission/Placeholders/\($0).png")
       }, swiftSettings: house),
     .target(
-      name: "Engine", dependencies: ["Caching", "Jobs", "Waiting", .deque, .log, .metrics],
+      name: "Engine",
+      dependencies: ["Caching", "Jobs", "Settings", "Waiting", .deque, .log, .metrics],
       swiftSettings: house),
     .target(
-      name: "HTTP", dependencies: ["CMicroHTTPD", .httpTypes, .log, .metrics], swiftSettings: house),
+      name: "HTTP", dependencies: ["CMicroHTTPD", "Settings", .httpTypes, .log, .metrics],
+      swiftSettings: house),
     .target(
       name: "Fetch",
-      dependencies: ["CCodings", "CCurl", "Executors", "Jobs", "Waiting", .deque, .log, .metrics],
+      dependencies: [
+        "CCodings", "CCurl", "Executors", "Jobs", "Settings", "Waiting", .deque, .log, .metrics,
+      ],
       swiftSettings: house),
     .target(name: "Client", dependencies: ["CCurl", "Digests", "Executors"], swiftSettings: house),
     .target(name: "Codec", dependencies: ["CCodecs", "Jobs"], swiftSettings: house),
     .target(
       name: "Isolation",
-      dependencies: ["CIsolation", "CMalloc", "Codec", "Jobs", "Records", .log, .metrics],
+      dependencies: [
+        "CIsolation", "CMalloc", "Codec", "Jobs", "Records", "Settings", .log, .metrics,
+      ],
       swiftSettings: house),
     .target(
       name: "Store",
@@ -113,6 +119,7 @@ let package = Package(
       swiftSettings: house + [
         .unsafeFlags(["-enforce-exclusivity=unchecked"], .when(configuration: .release))
       ]),
+    .target(name: "Settings", dependencies: ["YAML"], swiftSettings: house),
     .target(name: "YAML", dependencies: ["CYAML"], swiftSettings: house),
     .target(
       name: "Contract", resources: [.embedInCode("openapi.yaml")], swiftSettings: house),
@@ -237,9 +244,8 @@ let package = Package(
       name: "AppTests",
       dependencies: [
         "API", "App", "Caching", "CCounting", "Codec", "CPlant", "Digests", "Engine", "Executors",
-        "Fetch", "FunctionTrace", "HTTP", "imagefetch", "Jobs", "PlantedService", "S3", "Store",
-        "TestSupport", "YAML",
-        .grdb, .httpTypes, .log, .metrics,
+        "Fetch", "FunctionTrace", "HTTP", "imagefetch", "Jobs", "PlantedService", "S3", "Settings",
+        "Store", "TestSupport", "YAML", .grdb, .httpTypes, .log, .metrics,
       ],
       swiftSettings: house),
     .testTarget(

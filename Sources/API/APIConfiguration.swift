@@ -1,4 +1,6 @@
+internal import HTTP
 package import Jobs
+package import Settings
 
 /// The settings of the API: who may use it, and its limits.
 package struct APIConfiguration: Sendable {
@@ -17,10 +19,10 @@ package struct APIConfiguration: Sendable {
   /// The longest time that a request waits for a job. A longer `wait` is shortened to it.
   package var maxWait: Duration = .seconds(60)
   /// The maximum size of a request's content, in bytes.
-  package var maxBody = 32 << 20
+  package var maxBody = HTTPServer.Configuration().maxBody
   /// The maximum number of open connections. One client may use at most half of them for waiting, while other clients
   /// wait too.
-  package var maxConnections = 10_000
+  package var maxConnections = HTTPServer.Configuration().maxConnections
   /// The maximum number of `GET /events` streams per client. Each stream carries the events of all its jobs.
   package static let maxEventStreams = 64
   /// Web origins (`https://app.example`) whose scripts may use the API; `*` allows all.
@@ -67,13 +69,13 @@ package struct APIConfiguration: Sendable {
   /// The largest values that a job may request.
   package struct Limits: Sendable, Equatable {
     /// The timeout of one transfer.
-    package var timeout: Duration = .seconds(60)
+    package var timeout = FetchRequest.usualTimeout
     /// The size of one image in bytes.
-    package var maxBytes = 32 << 20
+    package var maxBytes = FetchRequest.usualMaxBytes
     /// The width times the height of one image.
-    package var maxPixels = 50_000_000
+    package var maxPixels = DecodeLimits().maxPixels
     /// The longest side of a variant, in pixels. Its width times height is limited by ``maxPixels``.
-    package var maxDimension = 30_000
+    package var maxDimension = DecodeLimits().maxDimension
     /// The longest retention of a finished job.
     package var maxRetention: Duration = .seconds(365 * 86_400)
 
@@ -123,4 +125,34 @@ package struct RateLimit: Sendable, Equatable {
   }
 
   var rate: TokenBucket.Rate { TokenBucket.Rate(perSecond: requestsPerSecond, burst: burst) }
+}
+
+extension APIConfiguration {
+  /// The keys that set them.
+  package static let settings: [Setting<APIConfiguration>] = [
+    Setting(
+      "server.cors_origins", \.corsOrigins, .list(.origin),
+      "Web origins whose pages may read responses (CORS)."),
+    Setting(
+      "auth.public_metrics", \.publicMetrics, .boolean,
+      "Whether /metrics can be read without a token."),
+    Setting(
+      "api.max_batch", \.maxBatch, .integer(1...100_000),
+      "Maximum jobs in one array."),
+    Setting(
+      "api.max_batch_lines", \.maxBatchLines, .integer(1...10_000_000),
+      "Maximum lines of one batch (POST /batches)."),
+    Setting(
+      "api.max_wait", \.maxWait, .duration(.milliseconds(1) ... .hours(1)),
+      "The longest time that a request may wait for its job."),
+    Setting(
+      "jobs.max_retention", \.limits.maxRetention, .duration(.milliseconds(1) ... .days(365)),
+      "The longest `retention` that a job may ask for; the default above may be longer."),
+    Setting(
+      "view.enabled", \.view.isEnabled, .boolean,
+      "Whether GET /image exists."),
+    Setting(
+      "webhooks.allow_http", \.allowsPlainWebhooks, .boolean,
+      "Whether http receivers are allowed, without TLS."),
+  ]
 }

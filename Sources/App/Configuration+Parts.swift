@@ -6,48 +6,16 @@ internal import HTTP
 internal import Jobs
 internal import Store
 
-// Inside `Configuration`, the names `API` and `Fetch` mean sections of the configuration, not modules.
-typealias RoutesConfiguration = API.APIConfiguration
-private typealias RoutesToken = API.Token
-private typealias RoutesScope = API.Scope
-private typealias RoutesRateLimit = API.RateLimit
-
-/// Translates the configuration into the settings of each module. No other file knows both.
+/// Completes the settings of the modules with values that are not keys, or that depend on several keys.
 extension Configuration {
   var engineConfiguration: JobEngine.Configuration {
-    var engine = JobEngine.Configuration()
-    engine.workers = jobs.workers
-    engine.maxQueued = jobs.maxQueued
-    engine.maxQueuedLines = jobs.maxQueuedLines
-    engine.batchIdle = api.batchIdle
-    engine.maxBatches = api.maxBatches
-    engine.maxWaitingMessages = webhooks.maxWaiting
-    engine.retention = jobs.retention
+    var engine = engine
     engine.limitedOwners = Set(
       auth.all.lazy.filter { $0.maxBytesPerDay != nil }.map { Owner($0.name) })
-    engine.idempotencyTTL = api.idempotencyTTL
-    engine.retry.maxAttempts = jobs.maxAttempts
-    engine.deliverTimeout = jobs.deliverTimeout
-    engine.retry.initialBackoff = jobs.retryBackoff.initial
-    engine.retry.maximumBackoff = jobs.retryBackoff.maximum
-    engine.lease = cluster.lease
     engine.name = instanceName
     engine.version = App.version
-    engine.timeout = fetch.timeout
-    engine.maxBytes = fetch.maxBytes
-    engine.limits = decodeLimits
     engine.renderingsAtOnce =
       decode.threads > 0 ? decode.threads : ProcessInfo.processInfo.activeProcessorCount
-    engine.maxStoredBytes = storage.maxBytes
-    engine.maxRecordBytes = storage.maxRecordBytes
-    engine.maxPerOrigin = fetch.maxPerHost
-    engine.requestsPerSecondPerOrigin = fetch.ratePerHost
-    engine.cache.isEnabled = cache.enabled
-    engine.cache.memory = cache.memory
-    engine.cache.disk = cache.disk
-    engine.cache.isShared = cache.shared
-    engine.cache.defaultTTL = cache.defaultTTL
-    engine.isConstrained = network.constrained
     engine.tracing = tracingRules
     return engine
   }
@@ -66,45 +34,14 @@ extension Configuration {
     return String(decoding: visible.prefix(64), as: UTF8.self)
   }
 
-  var decodeLimits: DecodeLimits {
-    DecodeLimits(
-      formats: Set(decode.formats),
-      maxPixels: decode.maxPixels, maxDimension: decode.maxDimension, maxFrames: decode.maxFrames,
-      maxScans: decode.maxScans, maxMemory: decode.maxMemory)
-  }
-
-  var fetcherConfiguration: CurlFetcher.Configuration {
-    var fetcher = CurlFetcher.Configuration()
-    fetcher.connectTimeout = fetch.connectTimeout
-    fetcher.stallTimeout = fetch.stallTimeout
-    fetcher.maxRedirects = fetch.maxRedirects
-    fetcher.userAgent = fetch.userAgent
-    fetcher.proxy = fetch.proxy
-    fetcher.policy.allowSchemes = Set(fetch.allowSchemes.map(\.rawValue))
-    fetcher.policy.allowNetworks = fetch.allowNetworks.compactMap { CIDR($0) }
-    fetcher.policy.denyNetworks = fetch.denyNetworks.compactMap { CIDR($0) }
-    fetcher.policy.allowHosts = fetch.allowHosts
-    fetcher.policy.denyHosts = fetch.denyHosts
-    fetcher.policy.allowPorts = Set(fetch.allowPorts)
-    return fetcher
-  }
-
   /// Addresses that webhook messages may be sent to. The allow lists are those of `webhooks`; the deny lists are the same
   /// as for origins.
   var webhookPolicy: AddressPolicy {
-    var policy = fetcherConfiguration.policy
-    policy.allowSchemes = webhooks.allowHTTP ? ["https", "http"] : ["https"]
-    policy.allowNetworks = webhooks.allowNetworks.compactMap { CIDR($0) }
-    policy.allowHosts = webhooks.allowHosts
-    policy.allowPorts = Set(webhooks.allowPorts)
+    var policy = webhooks.receivers
+    policy.allowSchemes = api.allowsPlainWebhooks ? ["https", "http"] : ["https"]
+    policy.denyNetworks = fetcher.policy.denyNetworks
+    policy.denyHosts = fetcher.policy.denyHosts
     return policy
-  }
-
-  var webhookRules: WebhookRules {
-    var rules = WebhookRules()
-    rules.schedule = WebhookSchedule(waits: webhooks.retry)
-    rules.timeout = webhooks.timeout
-    return rules
   }
 
   /// Returns the secrets that sign an owner's webhook messages: the owner's, or those of `webhooks` if it has none.
@@ -121,72 +58,59 @@ extension Configuration {
   /// The dashboard's URL for a browser on this machine.
   func pageURL(port: Int) -> String {
     let scheme = server.tls.certificate == nil ? "http" : "https"
-    let host = ["0.0.0.0", "::"].contains(server.host) ? "127.0.0.1" : server.host
+    let host = ["0.0.0.0", "::"].contains(http.host) ? "127.0.0.1" : http.host
     return "\(scheme)://\(host.contains(":") ? "[\(host)]" : host):\(port)/"
   }
 
-  var routesConfiguration: RoutesConfiguration {
-    var routes = RoutesConfiguration()
+  var routesConfiguration: APIConfiguration {
+    var routes = api
     routes.tokens =
       auth.disabled
       ? []
       : auth.all.compactMap { token in
         ImageDigest(bytes: token.sha256).map { digest in
-          var known = RoutesToken(
+          var known = API.Token(
             owner: Owner(token.name), digest: digest,
-            scopes: Set(token.scopes.compactMap { RoutesScope(rawValue: $0.rawValue) }))
+            scopes: Set(token.scopes.compactMap { API.Scope(rawValue: $0.rawValue) }))
           known.limits = OwnerLimits(
             maxQueued: token.maxQueued, maxPriority: token.maxPriority,
             maxBytesPerDay: token.maxBytesPerDay)
-          known.rateLimit = token.rate.map { RoutesRateLimit(requestsPerSecond: $0, burst: 0) }
+          known.rateLimit = token.rate.map { API.RateLimit(requestsPerSecond: $0, burst: 0) }
           return known
         }
       }
     // Without tokens, requests must name this machine in `Host`, unless `auth.disabled` opens the service to everyone.
-    if auth.all.isEmpty, !auth.disabled { routes.allowedHosts = [server.host.lowercased()] }
-    let proxies = server.trustedProxies.compactMap { CIDR($0) }
+    if auth.all.isEmpty, !auth.disabled { routes.allowedHosts = [http.host.lowercased()] }
+    let proxies = server.trustedProxies
     routes.isTrustedProxy = { text in
       guard let address = IPAddress(text)?.unmapped else { return false }
       return proxies.contains { $0.contains(address) }
     }
-    routes.publicMetrics = auth.publicMetrics
     if auth.rateLimit.requestsPerSecond > 0 {
-      routes.rateLimit = RoutesRateLimit(
+      routes.rateLimit = API.RateLimit(
         requestsPerSecond: auth.rateLimit.requestsPerSecond,
         burst: auth.rateLimit.burst > 0
           ? Double(auth.rateLimit.burst) : max(1, auth.rateLimit.requestsPerSecond))
     }
-    routes.maxBatch = api.maxBatch
-    routes.maxBatchLines = api.maxBatchLines
-    routes.maxWait = api.maxWait
-    routes.maxBody = server.maxBody
+    routes.maxBody = http.maxBody
     routes.maxConnections = maxConnections
-    routes.corsOrigins = server.corsOrigins
-    routes.view.isEnabled = view.enabled
     routes.view.signatures = ViewSignature(keys: view.keys)
-    routes.allowsPlainWebhooks = webhooks.allowHTTP
     for destination in destinations {
       routes.destinations[destination.name] = .some(
         destination.owners.map { Set($0.map(Owner.init)) })
     }
     routes.storesTraceContext = tracing.endpoint != nil
     routes.hasLocalRoot = sources.localRoot != nil
-    routes.limits.timeout = fetch.timeout
-    routes.limits.maxBytes = fetch.maxBytes
-    routes.limits.maxPixels = decode.maxPixels
-    routes.limits.maxDimension = decode.maxDimension
-    routes.limits.maxRetention = jobs.maxRetention
+    routes.limits.timeout = engine.timeout
+    routes.limits.maxBytes = engine.maxBytes
+    routes.limits.maxPixels = engine.limits.maxPixels
+    routes.limits.maxDimension = engine.limits.maxDimension
     return routes
   }
 
   func serverConfiguration() throws(StartError) -> HTTPServer.Configuration {
-    var http = HTTPServer.Configuration()
-    http.host = server.host
-    http.port = server.port
-    http.threads = server.threads
+    var http = http
     http.maxConnections = maxConnections
-    http.requestTimeout = server.requestTimeout
-    http.maxBody = server.maxBody
     http.probes.paths = Routes.probes
     http.takesStreams = Routes.acceptsStreamedBody
     if let certificate = server.tls.certificate, let key = server.tls.key {
@@ -221,7 +145,7 @@ extension Configuration {
   /// and threads need up to 128 more.
   var maxConnections: Int {
     SystemLimits.connections(
-      limit: server.maxConnections, reserved: 128 + 4 * jobs.workers + idleDecoders)
+      limit: http.maxConnections, reserved: 128 + 4 * engine.workers + idleDecoders)
   }
 
   private static func text(of path: String, named key: String) throws(StartError) -> String {

@@ -15,7 +15,7 @@ struct ConfiguredDestinations: ImageDestinations {
   init(
     _ configuration: Configuration, fetcher: CurlFetcher, now: @escaping WallClock, log: Logger
   ) throws(StartError) {
-    uploads = PresignedUpload(fetcher.sender(under: configuration.fetcherConfiguration.policy))
+    uploads = PresignedUpload(fetcher.sender(under: configuration.fetcher.policy))
     let sender = fetcher.sender(under: .everywhere)
     var buckets: [String: S3Bucket] = [:]
     for destination in configuration.destinations {

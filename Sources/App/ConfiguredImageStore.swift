@@ -39,7 +39,7 @@ struct ConfiguredImageStore: Sendable {
     // Local copies can be fetched again from the bucket. Files of an earlier run are not counted in any limit, so they
     // are deleted.
     let copies = try Self.files(storage.path + "/copies", storage, isDurable: false, isSwept: true)
-    let sender = try Self.sender(configuration.fetch)
+    let sender = try Self.sender()
     let remote = S3Bucket(
       try S3Bucket.Address(bucket, storage.s3), sender: sender,
       credentials: S3CredentialSource(
@@ -71,7 +71,7 @@ struct ConfiguredImageStore: Sendable {
   }
 
   /// A separate fetcher without an address policy, because the operator chose the endpoint.
-  private static func sender(_ fetch: Configuration.Fetch) throws(StartError) -> CurlFetcher {
+  private static func sender() throws(StartError) -> CurlFetcher {
     var configuration = CurlFetcher.Configuration()
     configuration.policy = .everywhere
     configuration.userAgent = "imagefetch/\(App.version)"

@@ -1,3 +1,4 @@
+internal import Engine
 internal import Foundation
 internal import Jobs
 internal import PostgreSQL
@@ -40,7 +41,7 @@ struct ConfiguredJobStore: Sendable {
       var configuration = SQLiteJobStore.Configuration(path: path)
       configuration.isDurable = isDurable
       configuration.reserve = isDurable ? service.storage.reserve : 0
-      configuration.longestWait = service.jobs.retryBackoff.maximum
+      configuration.longestWait = service.engine.retry.maximumBackoff
       return try SQLiteJobStore(configuration)
     }
     return ConfiguredJobStore(store) { await store.close() }
@@ -68,9 +69,9 @@ struct ConfiguredJobStore: Sendable {
       throw .operatorMistake("storage.path: \"\(storage.path)\" can't be used: \(error)")
     }
     var configuration = try database(url, storage)
-    configuration.leaseTimeout = max(service.cluster.lease / 3, .seconds(1))
+    configuration.leaseTimeout = max(service.engine.lease / 3, .seconds(1))
     (configuration.name, configuration.version) = (service.instanceName, App.version)
-    configuration.workers = service.jobs.workers
+    configuration.workers = service.engine.workers
     configuration.home =
       storage.images.map { "\($0) at \(storage.s3.endpoint ?? "AWS")" } ?? home.name
     // A bucket records its owner itself, see `BucketOwner`.

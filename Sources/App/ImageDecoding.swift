@@ -1,4 +1,5 @@
 internal import Codec
+internal import Engine
 internal import Foundation
 internal import Isolation
 internal import Jobs
@@ -56,10 +57,9 @@ struct ImageDecoding: Sendable {
 
 extension Configuration {
   fileprivate var isolation: IsolatedCodec.Configuration {
-    var isolation = IsolatedCodec.Configuration()
+    var isolation = decoders
     // A rendering also needs memory for the image's bytes and for the variant's bytes.
-    isolation.maxMemory = decode.maxMemory + 2 * fetch.maxBytes + (128 << 20)
-    isolation.maxTime = decode.maxTime
+    isolation.maxMemory = engine.limits.maxMemory + 2 * engine.maxBytes + (128 << 20)
     // Each image that is being received has its own decoder process, so there are more of them than decode threads.
     // Idle processes are reused, because a fork costs 1 ms of CPU time.
     isolation.maxIdle = idleDecoders

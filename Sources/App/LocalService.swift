@@ -1,6 +1,7 @@
 internal import Digests
 internal import Foundation
 internal import Glibc
+internal import HTTP
 internal import Logging
 
 /// Runs the service in this process for a single command, such as `imagefetch get`.
@@ -41,19 +42,15 @@ extension Configuration {
     var local = self
     let key = Token(
       name: "get", sha256: Array(SHA256.hash(data: Data(token.utf8))), scopes: [.jobs])
-    local.server = Server()
-    local.server.port = 0
+    local.reset("server", "auth", "api", "sources", "tracing")
+    local.http.port = 0
     // The command has received its images or was cancelled, so running jobs need not finish.
     local.server.drainTimeout = .zero
-    local.auth = Auth()
-    local.auth.tokens = [key]
-    local.api = API()
+    (local.auth.tokens, local.auth.filedTokens) = ([key], [])
     local.storage.path = folder
     local.storage.jobs = nil
     local.storage.jobsPasswordFile = nil
     local.storage.images = nil
-    local.sources = Sources()
-    local.tracing = Tracing()
     local.log.level = max(log.level, .error)
     return local
   }

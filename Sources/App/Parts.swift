@@ -35,7 +35,7 @@ struct Parts: Sendable {
     try configuration.checkImageKeys()
     self.configuration = configuration
     self.log = log
-    fetcher = try Self.makeFetcher(configuration.fetcherConfiguration)
+    fetcher = try Self.makeFetcher(configuration.fetcher)
     let locals = try configuration.sources.localRoot.map(Self.openLocals)
     let tokens = CurrentTokens(configuration)
     self.tokens = tokens
@@ -125,7 +125,7 @@ struct Parts: Sendable {
   /// Opens the port. From now on probes are answered. Jobs are accepted once ``run(_:onReady:)`` calls `onReady`.
   func listen() throws(StartError) -> (host: String, port: Int) {
     do throws(ServerError) { return try server.start() } catch {
-      throw StartError(error, configuration.server)
+      throw StartError(error)
     }
   }
 
@@ -193,7 +193,7 @@ extension WebPage {
 
 extension StartError {
   /// Translates the reason why the port could not be opened.
-  init(_ error: ServerError, _ server: Configuration.Server) {
+  init(_ error: ServerError) {
     switch error {
     case .unknownHost(let host):
       self = .operatorMistake("server.host: \"\(host)\" is not an address of this machine")

@@ -1,4 +1,6 @@
+internal import Engine
 internal import Jobs
+internal import Settings
 
 /// Reads the operator's placeholder images. They are validated with the same limits as images from origins.
 enum PlaceholderFile {
@@ -24,13 +26,13 @@ enum PlaceholderFile {
     _ path: String, key: String, _ configuration: Configuration, _ codec: any ImageCodec
   ) throws(StartError) -> PlaceholderImage {
     let bytes: [UInt8]
-    switch FileText.read(path, limit: configuration.fetch.maxBytes, isPlain: true) {
+    switch FileText.read(path, limit: configuration.engine.maxBytes, isPlain: true) {
     case .wrong(let why): throw .operatorMistake("\(key): \"\(path)\" \(why)")
     case .bytes(let read): bytes = read
     }
     do throws(CodecError) {
       return PlaceholderImage(
-        bytes: bytes, description: try decoded(bytes, configuration.decodeLimits, codec))
+        bytes: bytes, description: try decoded(bytes, configuration.engine.limits, codec))
     } catch {
       throw .operatorMistake("\(key): \"\(path)\" can't be shown: \(error)")
     }

@@ -1,5 +1,6 @@
 internal import Foundation
 internal import Glibc
+internal import HTTP
 
 /// The health check of the `health` command: one HTTP request to a service on this machine, over a plain socket.
 package enum Probe {
@@ -10,10 +11,10 @@ package enum Probe {
   }
 
   /// Sends a GET request and waits up to two seconds for status 200. With TLS it only checks that a connection opens.
-  package static func check(_ path: String, of server: Configuration.Server) throws(Failure) {
-    let descriptor = try connect(to: server)
+  package static func check(_ path: String, of service: Configuration) throws(Failure) {
+    let descriptor = try connect(to: service.http)
     defer { close(descriptor) }
-    guard server.tls.certificate == nil else { return }
+    guard service.server.tls.certificate == nil else { return }
     let request = Array("GET \(path) HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".utf8)
     guard send(descriptor, request, request.count, Int32(MSG_NOSIGNAL)) == request.count
     else { throw Failure(description: "the service did not accept the request") }
@@ -26,7 +27,7 @@ package enum Probe {
     }
   }
 
-  private static func connect(to server: Configuration.Server) throws(Failure) -> Int32 {
+  private static func connect(to server: HTTPServer.Configuration) throws(Failure) -> Int32 {
     var hints = addrinfo()
     hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
     var found: UnsafeMutablePointer<addrinfo>?

@@ -2,6 +2,7 @@ internal import Engine
 internal import Glibc
 internal import Jobs
 internal import Logging
+internal import Settings
 internal import Synchronization
 
 /// Applies changes of the tokens and their limits while the service runs. All other keys require a restart.

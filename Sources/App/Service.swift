@@ -1,5 +1,7 @@
+internal import API
 internal import Executors
 internal import Glibc
+internal import HTTP
 package import Logging
 internal import Metrics
 internal import UnixSignals
@@ -9,10 +11,10 @@ internal import UnixSignals
 // Input: flags, environment variables and the configuration file, from the executable `imagefetch`. Output: the running
 // service, its log and its metrics. The files, in reading order:
 //
-// 1. `Configuration/`: reads and validates the configuration. `Configuration+Keys` lists every key, `ConfigurationLoader`
-//    applies the sources, `ValueFormat` reads one value, `Rule` checks keys against each other.
+// 1. `Configuration/`: reads and validates the configuration. `Configuration+Keys` merges the keys of all modules,
+//    `ConfigurationLoader` applies the sources, `Rule` checks keys against each other.
 // 2. `Service`: runs until a signal or for one command, and stops. `Reloader` applies changed tokens.
-// 3. `Parts`: creates all modules' objects. `Configuration+Parts` translates the configuration for them; `ConfiguredJobStore`,
+// 3. `Parts`: creates all modules' objects. `Configuration+Parts` completes their settings; `ConfiguredJobStore`,
 //    `ConfiguredImageStore`, `ConfiguredDestinations` and `ImageDecoding` select implementations.
 // 4. `Observability/`: log lines (`LineLogHandler`, `LogWriter`), metrics (`PrometheusRegistry`) and traces
 //    (`TraceExporter`).
@@ -56,12 +58,12 @@ package enum Service {
     // Files are readable by this user only: the store contains header fields for origins, which may hold credentials.
     umask(0o077)
     for warning in warnings(of: configuration) { log.warning("\(warning)") }
-    if configuration.maxConnections < configuration.server.maxConnections {
+    if configuration.maxConnections < configuration.http.maxConnections {
       log.warning(
         "fewer connections than configured, the limit on file descriptors is too low",
         metadata: [
           "connections": "\(configuration.maxConnections)",
-          "max_connections": "\(configuration.server.maxConnections)",
+          "max_connections": "\(configuration.http.maxConnections)",
         ])
     }
     let folder = CreatedFolder(configuration.storage.path)
@@ -122,9 +124,11 @@ package enum Service {
   }
 
   private static func warnings(of configuration: Configuration) -> [String] {
-    let (view, auth) = (configuration.view, configuration.auth)
+    let (isEnabled, view, auth) = (
+      configuration.api.view.isEnabled, configuration.view, configuration.auth
+    )
     var warnings: [String] = []
-    if view.enabled, !auth.all.isEmpty, view.keys.isEmpty {
+    if isEnabled, !auth.all.isEmpty, view.keys.isEmpty {
       warnings.append(
         "view.enabled has no effect: GET /image needs signed URLs, but view.keys is empty")
     }

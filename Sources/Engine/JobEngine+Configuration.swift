@@ -1,4 +1,5 @@
 package import Jobs
+package import Settings
 
 extension JobEngine {
   /// The engine's settings, as the operator configured them.
@@ -23,19 +24,19 @@ extension JobEngine {
     /// An open batch that receives no lines for this long is closed.
     package var batchIdle: Duration = .seconds(3600)
     /// How long a finished job is kept, unless the job sets its own `retention`.
-    package var retention: Duration = .seconds(3600)
+    package var retention: Duration = .seconds(86_400)
     /// How long an idempotency key is stored, at least, even if its jobs are purged earlier.
     package var idempotencyTTL: Duration = .seconds(86_400)
     /// When failed loads are tried again.
     package var retry = RetryPolicy()
     /// Time for a whole transfer. A job can only set a shorter one.
-    package var timeout: Duration = .seconds(60)
+    package var timeout = FetchRequest.usualTimeout
     /// Time for all deliveries of a job together, from the start of the first one.
     package var deliverTimeout: Duration = .seconds(300)
     /// Bytes of one image. A job can only set a lower limit.
-    package var maxBytes = 32 << 20
+    package var maxBytes = FetchRequest.usualMaxBytes
     /// Limits of decoding. `maxMemory` also limits what all decodes together may use.
-    package var limits = DecodeLimits()
+    package var limits = DecodeLimits(formats: Set(ImageFormat.usual))
     /// The lease of this process: if it is not renewed within this time, other instances may take its jobs over. It is
     /// renewed six times as often.
     package var lease: Duration = .seconds(8)
@@ -92,4 +93,70 @@ extension JobEngine.Configuration {
     rules.requestsPerSecond = requestsPerSecondPerOrigin
     return rules
   }
+}
+
+extension JobEngine.Configuration {
+  /// The keys that set them.
+  package static let settings: [Setting<JobEngine.Configuration>] =
+    [
+      Setting(
+        "jobs.workers", \.workers, .integer(1...10_000),
+        "Number of workers: loads that can run concurrently."),
+      Setting(
+        "jobs.max_queued", \.maxQueued, .integer(1...10_000_000),
+        "Maximum queued jobs; a job with a very long request counts as several. One owner may use half of it while other owners submit jobs. More are refused with 503."
+      ),
+      Setting(
+        "jobs.max_queued_lines", \.maxQueuedLines, .integer(1...100_000_000),
+        "Maximum queued jobs from batches, counted and shared in the same way."),
+      Setting(
+        "jobs.retention", \.retention, .duration(.milliseconds(1) ... .days(3650)),
+        "How long a finished job is kept."),
+      Setting(
+        "jobs.deliver_timeout", \.deliverTimeout, .duration(.milliseconds(1) ... .days(1)),
+        "Maximum time for all deliveries of a job, from the start of the first one."),
+      Setting(
+        "api.max_batches", \.maxBatches, .integer(1...1_000_000),
+        "Maximum unfinished batches of one owner; more are refused with 429."),
+      Setting(
+        "api.batch_idle", \.batchIdle, .duration(.milliseconds(1) ... .days(3650)),
+        "How long an open batch may receive no lines before it is closed."),
+      Setting(
+        "api.idempotency_ttl", \.idempotencyTTL, .duration(.milliseconds(1) ... .days(3650)),
+        "Minimum time that an Idempotency-Key is kept, even if its jobs are deleted; clients rely on one day."
+      ),
+      Setting(
+        "fetch.timeout", \.timeout, .duration(.milliseconds(1) ... .minutes(10)),
+        "Maximum time of a transfer."),
+      Setting(
+        "fetch.max_bytes", \.maxBytes, .size(1...(4 << 30)),
+        "Maximum bytes of an image."),
+      Setting(
+        "fetch.max_per_host", \.maxPerOrigin, .integer(1...10_000),
+        "Maximum concurrent transfers from one origin; further jobs wait without a worker."),
+      Setting(
+        "fetch.rate_per_host", \.requestsPerSecondPerOrigin, .number(0...1_000_000),
+        "Maximum new requests per second to one origin; 0 for no limit."),
+      Setting(
+        "webhooks.max_waiting", \.maxWaitingMessages, .integer(1...10_000_000),
+        "Maximum waiting messages of one owner. Above it, jobs and batches with `notify` are refused with 429."
+      ),
+      Setting(
+        "storage.max_bytes", \.maxStoredBytes, .size(1 ... .petabyte),
+        "Maximum bytes of all images. The images of the oldest finished jobs are evicted; the jobs stay."
+      ),
+      Setting(
+        "storage.max_record_bytes", \.maxRecordBytes, .size(1 ... .petabyte),
+        "Maximum bytes of the records of jobs, queued or finished. One owner may use half of it while other owners have jobs."
+      ),
+      Setting(
+        "cluster.lease", \.lease, .duration(.seconds(1) ... .minutes(10)),
+        "How long an instance keeps its jobs without renewing its lease. It renews the lease six times in that period."
+      ),
+      Setting(
+        "network.constrained", \.isConstrained, .boolean,
+        "Whether low-data images are preferred after the start; PUT /network changes it."),
+    ] + RetryPolicy.settings.map { Setting($0, of: \.retry) }
+    + DecodeLimits.settings.map { Setting($0, of: \.limits) }
+    + CacheConfiguration.settings.map { Setting($0, of: \.cache) }
 }

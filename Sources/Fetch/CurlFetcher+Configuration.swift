@@ -1,3 +1,5 @@
+package import Settings
+
 extension CurlFetcher {
   /// The settings of a fetcher. The configuration file's reader has checked the bounds; only the errors of
   /// ``CurlFetcher/init(_:)`` are detected here.
@@ -40,4 +42,23 @@ extension CurlFetcher {
 
     package init() {}
   }
+}
+
+extension CurlFetcher.Configuration {
+  /// The keys that set them.
+  package static let settings: [Setting<CurlFetcher.Configuration>] =
+    [
+      Setting(
+        "fetch.connect_timeout", \.connectTimeout, .duration(.milliseconds(1) ... .minutes(10)),
+        "Maximum time to connect, including TLS."),
+      Setting(
+        "fetch.stall_timeout", \.stallTimeout, .duration(.milliseconds(1) ... .minutes(10)),
+        "Maximum time without receiving a byte."),
+      Setting(
+        "fetch.max_redirects", \.maxRedirects, .integer(0...50),
+        "Maximum redirects."),
+      Setting(
+        "fetch.proxy", \.proxy, .optional(.proxy),
+        "An egress proxy; the address rules then apply to the URLs that it is asked for."),
+    ] + AddressPolicy.settings.map { Setting($0, of: \.policy) }
 }

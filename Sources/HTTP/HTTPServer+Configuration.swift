@@ -1,3 +1,5 @@
+package import Settings
+
 extension HTTPServer {
   /// The server's address and its limits for clients.
   package struct Configuration: Sendable {
@@ -49,4 +51,28 @@ extension HTTPServer {
       return (size + 1023) / 1024 * 1024
     }
   }
+}
+
+extension HTTPServer.Configuration {
+  /// The keys that set them.
+  package static let settings: [Setting<HTTPServer.Configuration>] = [
+    Setting(
+      "server.host", \.host, .host,
+      "Address to listen on. Any other than loopback needs auth.tokens, or auth.disabled: true."),
+    Setting(
+      "server.port", \.port, .integer(0...65_535),
+      "Port; 0 for any free port, which the log line \"listening\" contains."),
+    Setting(
+      "server.threads", \.threads, .integer(0...1024),
+      "Threads that serve connections; 0 for one per core."),
+    Setting(
+      "server.max_connections", \.maxConnections, .integer(1...1_000_000),
+      "Maximum number of connections; 64 more are reserved for probes."),
+    Setting(
+      "server.request_timeout", \.requestTimeout, .duration(.milliseconds(1) ... .hours(1)),
+      "Maximum time from the first byte of a request to its last; then the connection is closed."),
+    Setting(
+      "server.max_body", \.maxBody, .size(1...(4 << 30)),
+      "Maximum size of a request body, such as an uploaded image or a batch."),
+  ]
 }

@@ -1,6 +1,7 @@
 internal import Codec
 package import Jobs
 package import Logging
+package import Settings
 
 /// Decodes and renders images in sandboxed decoder processes. They have no access to files, sockets, other processes
 /// or the service's memory, and may use only the time and memory of one image.
@@ -38,6 +39,13 @@ package struct IsolatedCodec: Sendable {
     /// If this many decoders are in use, further images start only once 64 KiB, or all, of their bytes have arrived.
     /// So slow origins do not occupy a process each.
     package var busyThreshold = 128
+
+    /// The key that sets one of them.
+    package static let settings: [Setting<Configuration>] = [
+      Setting(
+        "decode.max_time", \.maxTime, .duration(.seconds(1) ... .hours(1)),
+        "Maximum computing time of one image in a decoder process, in whole seconds.")
+    ]
 
     /// The defaults.
     package init() {}

@@ -14,9 +14,9 @@ struct Health: AsyncParsableCommand {
   func run() async throws {
     // The probe needs no tokens, and their file may be readable by serve only.
     let open = Configuration.Flag(name: "health", key: "auth.disabled", value: "true")
-    let server = try loadConfiguration(from: config, flags: [open]).server
+    let configuration = try loadConfiguration(from: config, flags: [open])
     do throws(Probe.Failure) {
-      try Probe.check("/livez", of: server)
+      try Probe.check("/livez", of: configuration)
     } catch {
       throw OperatorMistakes(lines: [error.description])
     }

@@ -1,6 +1,7 @@
 internal import App
 internal import ArgumentParser
 internal import Foundation
+internal import Settings
 
 /// `imagefetch sign`
 struct Sign: ParsableCommand {

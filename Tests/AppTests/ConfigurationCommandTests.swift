@@ -1,5 +1,7 @@
 import App
+import Engine
 import Foundation
+import HTTP
 import Testing
 
 @Suite("The command line")
@@ -47,8 +49,8 @@ struct ConfigurationCommandTests {
     try "fetch: { timeout: 2s }\n".write(toFile: path, atomically: true, encoding: .utf8)
     let right = try CommandRun(["check", "--config", path], ["IMAGEFETCH_SERVER_PORT": "0"])
     var expected = Configuration()
-    expected.fetch.timeout = .seconds(2)
-    expected.server.port = 0
+    expected.engine.timeout = .seconds(2)
+    expected.http.port = 0
     #expect(right.status == 0)
     #expect(right.output == expected.effective())
     #expect(right.error.isEmpty)

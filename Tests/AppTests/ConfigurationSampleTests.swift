@@ -1,62 +1,57 @@
 import App
 import Foundation
+import Settings
 import Testing
 
+/// Compares the files that are made from the declared keys. With UPDATE_CONFIGURATION=1 in the environment (`make
+/// configuration`) the tests write them instead.
 @Suite("The sample configuration")
 struct ConfigurationSampleTests {
-  /// The file's text. `uncommented` is the text with every commented key enabled.
-  static let sample: String = {
-    let root = URL(filePath: #filePath).deletingLastPathComponent()
-      .deletingLastPathComponent().deletingLastPathComponent()
-    let url = root.appending(path: "deploy/imagefetch.yaml")
-    return (try? String(contentsOf: url, encoding: .utf8)) ?? ""
-  }()
-  static let uncommented = sample.replacing(/(?m)^( *)#([a-z])/) { "\($0.1)\($0.2)" }
-
-  @Test("the file as it is equals the defaults")
-  func commented() throws {
-    #expect(try Configuration.load(yaml: Self.sample, name: "sample") == Configuration())
-  }
-
-  @Test("the file with every key enabled equals the defaults")
-  func takenIn() throws {
-    #expect(Self.uncommented != Self.sample)
-    #expect(try Configuration.load(yaml: Self.uncommented, name: "sample") == Configuration())
-  }
-
-  @Test("the file has each key with its limits", arguments: Configuration.keys.map(\.path))
-  func complete(path: String) throws {
-    let key = try #require(Configuration.keys.first { $0.path == path })
-    let (comment, value) = try #require(entry(of: path), "\(path) is not in the sample")
-    #expect(!value.isEmpty)
-    #expect(comment.contains("[\(key.allowedValues)]"))
-  }
-
-  @Test("the file has no unknown key")
-  func nothingElse() {
-    let found = Self.uncommented.split(separator: "\n").count { line in
-      line.wholeMatch(of: #/ *[a-z_]+: .+/#) != nil && !line.contains("#")
+  @Test("the file is made from the declared keys")
+  func sample() throws {
+    if try write(ConfigurationSample.yaml, to: "deploy/imagefetch.yaml") { return }
+    let lines = Readme.file("deploy/imagefetch.yaml").split(separator: "\n")
+    for (line, made) in zip(lines, ConfigurationSample.yaml.split(separator: "\n")) {
+      try #require(line == made, "run make configuration")
     }
-    #expect(found == Configuration.keys.count)
+    #expect(Readme.file("deploy/imagefetch.yaml") == ConfigurationSample.yaml)
   }
 
-  /// Returns the explanation directly above a key and the key's value.
-  private func entry(of path: String) -> (comment: String, value: String)? {
-    var sections: [Substring] = []
-    var comment: [String] = []
-    for line in Self.uncommented.split(separator: "\n") {
-      let text = line.drop { $0 == " " }
-      let depth = (line.count - text.count) / 2
-      if text.hasPrefix("#") {
-        comment.append(String(text.dropFirst(2)))
-        continue
-      }
-      defer { comment = [] }
-      guard let colon = text.firstIndex(of: ":") else { continue }
-      sections = sections.prefix(depth) + [text[..<colon]]
-      guard sections.joined(separator: ".") == path else { continue }
-      return (comment.joined(separator: " "), String(text[colon...].dropFirst(2)))
+  @Test("docs/configuration.md has the table of the declared keys")
+  func table() throws {
+    let page = Readme.file("docs/configuration.md")
+    let head = try #require(page.firstRange(of: "---|---|---\n"))
+    let end = page[head.upperBound...].firstRange(of: "\n\n")?.lowerBound ?? page.endIndex
+    let made = ConfigurationSample.table
+    let text = "\(page[..<head.upperBound])\(made.joined(separator: "\n"))\(page[end...])"
+    if try write(text, to: "docs/configuration.md") { return }
+    let rows = page[head.upperBound..<end].split(separator: "\n").map(String.init)
+    #expect(rows == made, "run make configuration")
+  }
+
+  @Test("every key belongs to a section, is explained, and is the only one with its name")
+  func declarations() {
+    #expect(Configuration.keys.count == Configuration.allKeys.count)
+    #expect(Set(Configuration.keys.map(\.path)).count == Configuration.keys.count)
+    for key in Configuration.keys {
+      #expect(key.doc.split(separator: "\n").first?.last == ".", "\(key.path)")
     }
-    return nil
+  }
+
+  @Test("the file as it is, and with every key enabled, equals the defaults")
+  func defaults() throws {
+    let sample = ConfigurationSample.yaml
+    let enabled = sample.replacing(#/(?m)^( *)#([a-z])/#) { "\($0.1)\($0.2)" }
+    #expect(enabled != sample)
+    for text in [sample, enabled] {
+      #expect(try Configuration.load(yaml: text, name: "sample") == Configuration())
+    }
+  }
+
+  /// Writes a file if that is wanted, and returns whether it is.
+  private func write(_ text: String, to path: String) throws -> Bool {
+    let isWanted = ProcessInfo.processInfo.environment["UPDATE_CONFIGURATION"] == "1"
+    if isWanted { try Data(text.utf8).write(to: URL(filePath: Readme.root + path)) }
+    return isWanted
   }
 }

@@ -1,4 +1,8 @@
 import App
+import Engine
+import Fetch
+import HTTP
+import Jobs
 import Testing
 
 @Suite("The sources of the configuration")
@@ -10,7 +14,7 @@ struct ConfigurationSourceTests {
     let flags = [Configuration.Flag(name: "--port", key: "server.port", value: "3")]
     let server = try Configuration.load(
       yaml: yaml, name: "f", environment: environment, flags: flags
-    ).server
+    ).http
     #expect([server.port, server.threads, server.maxConnections] == [3, 2, 1])
     #expect(server.host == "127.0.0.1")
   }
@@ -44,7 +48,7 @@ struct ConfigurationSourceTests {
     arguments: [("8080", 8080), ("0x1F90", 8080), ("0o17620", 8080), ("010", 10), ("+1", 1)])
   func integers(text: String, port: Int) throws {
     #expect(
-      try Configuration.load(yaml: "server: { port: \(text) }", name: "f").server.port == port)
+      try Configuration.load(yaml: "server: { port: \(text) }", name: "f").http.port == port)
   }
 
   @Test("a variable sets a key, with commas between list elements")
@@ -63,12 +67,12 @@ struct ConfigurationSourceTests {
         "[{\"name\": \"a\", \"sha256\": \"\(hash)\", \"scopes\": [\"jobs\"]}]",
       "PATH": "/bin",
     ])
-    #expect(configuration.fetch.allowPorts == [80, 8080])
-    #expect(configuration.fetch.allowHosts == ["a.example", "*.b.example"])
-    #expect(configuration.fetch.proxy == nil)
+    #expect(configuration.fetcher.policy.allowPorts == [80, 8080])
+    #expect(configuration.fetcher.policy.allowHosts == ["a.example", "*.b.example"])
+    #expect(configuration.fetcher.proxy == nil)
     #expect(configuration.storage.path == "123")
-    #expect(!configuration.cache.enabled)
-    #expect(configuration.jobs.retryBackoff.initial == .milliseconds(250))
+    #expect(!configuration.engine.cache.isEnabled)
+    #expect(configuration.engine.retry.initialBackoff == .milliseconds(250))
     #expect(configuration.view.keys.count == 2)
     #expect(configuration.auth.tokens.map(\.name) == ["a"])
   }

@@ -1,6 +1,11 @@
+import API
 import App
+import Engine
+import Fetch
 import Foundation
+import HTTP
 import Logging
+import Settings
 import Testing
 
 @Suite("A configuration file")
@@ -11,7 +16,7 @@ struct ConfigurationTests {
   func empty(yaml: String) throws {
     let configuration = try Configuration.load(yaml: yaml, name: "f.yaml")
     #expect(configuration == Configuration())
-    #expect(configuration.server.isLoopback)
+    #expect(configuration.http.host == "127.0.0.1")
   }
 
   @Test("two configurations differ if their values differ, even in secrets")
@@ -45,17 +50,19 @@ struct ConfigurationTests {
         log: { level: debug, format: json }
         """, name: "f.yaml")
     var expected = Configuration()
-    expected.server.host = "::1"
-    expected.server.port = 0
-    expected.server.corsOrigins = ["https://a.example", "http://[::1]:80"]
-    expected.fetch.timeout = .milliseconds(1500)
-    expected.fetch.maxBytes = 1_500_000_000
-    expected.fetch.proxy = "http://proxy:3128/"
-    expected.fetch.allowNetworks = ["127.0.0.0/8", "::1/128", "fc00::/7"]
-    expected.fetch.allowHosts = ["example.org", "*.example.net", "10.0.0.1", "::1"]
-    expected.fetch.allowPorts = []
-    expected.fetch.allowSchemes = [.https]
-    expected.fetch.userAgent = "x/1 (\(App.version))"
+    expected.http.host = "::1"
+    expected.http.port = 0
+    expected.api.corsOrigins = ["https://a.example", "http://[::1]:80"]
+    expected.engine.timeout = .milliseconds(1500)
+    expected.engine.maxBytes = 1_500_000_000
+    expected.fetcher.proxy = "http://proxy:3128/"
+    expected.fetcher.policy.allowNetworks = ["127.0.0.0/8", "::1/128", "fc00::/7"].compactMap {
+      CIDR($0)
+    }
+    expected.fetcher.policy.allowHosts = ["example.org", "*.example.net", "10.0.0.1", "::1"]
+    expected.fetcher.policy.allowPorts = []
+    expected.fetcher.policy.allowSchemes = ["https"]
+    expected.fetcher.userAgent = "x/1 (\(App.version))"
     expected.auth.rateLimit.requestsPerSecond = 0.5
     expected.log.level = .debug
     expected.log.format = .json
@@ -70,7 +77,7 @@ struct ConfigurationTests {
     ])
   func sizes(text: String, bytes: Int) throws {
     let yaml = "fetch: { max_bytes: \(text) }"
-    #expect(try Configuration.load(yaml: yaml, name: "f").fetch.maxBytes == bytes)
+    #expect(try Configuration.load(yaml: yaml, name: "f").engine.maxBytes == bytes)
   }
 
   @Test(
@@ -82,8 +89,8 @@ struct ConfigurationTests {
   func durations(text: String, milliseconds: Int) throws {
     let yaml = "jobs: { retention: \(text), max_retention: \(text) }"
     let configuration = try Configuration.load(yaml: yaml, name: "f")
-    #expect(configuration.jobs.retention == .milliseconds(milliseconds))
-    #expect(configuration.jobs.maxRetention == .milliseconds(milliseconds))
+    #expect(configuration.engine.retention == .milliseconds(milliseconds))
+    #expect(configuration.api.limits.maxRetention == .milliseconds(milliseconds))
   }
 
   @Test("a file is given by its path and must be readable")
@@ -108,12 +115,12 @@ struct ConfigurationTests {
   @Test("a configuration prints as YAML that reads back as the same")
   func effective() throws {
     var configuration = Configuration()
-    configuration.fetch.timeout = .nanoseconds(1_500_000)
-    configuration.fetch.maxBytes = 1_500_001
-    configuration.fetch.ratePerHost = 0.25
-    configuration.fetch.userAgent = "a \"b\" \\c"
-    configuration.fetch.denyHosts = ["*.example.org", "::1", "1.2"]
-    configuration.cache.defaultTTL = .zero
+    configuration.engine.timeout = .nanoseconds(1_500_000)
+    configuration.engine.maxBytes = 1_500_001
+    configuration.engine.requestsPerSecondPerOrigin = 0.25
+    configuration.fetcher.userAgent = "a \"b\" \\c"
+    configuration.fetcher.policy.denyHosts = ["*.example.org", "::1", "1.2"]
+    configuration.engine.cache.defaultTTL = .zero
     configuration.storage.path = "/tmp/null"
     let text = configuration.effective()
     #expect(try Configuration.load(yaml: text, name: "f") == configuration)

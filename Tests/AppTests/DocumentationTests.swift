@@ -1,5 +1,6 @@
 import Foundation
 import HTTPTypes
+import Settings
 import TestSupport
 import Testing
 import YAML
@@ -55,18 +56,6 @@ struct DocumentationTests {
       }
     }
     #expect(named.count >= 30)
-  }
-
-  @Test("the table of limits has the default and the range of each key")
-  func limits() {
-    let keys = Dictionary(uniqueKeysWithValues: Configuration.keys.map { ($0.path, $0) })
-    let rows = Documentation.limits.table("All limits").filter { $0.count == 4 && $0[3] != "" }
-    #expect(rows.count >= 45)
-    for row in rows {
-      let key = keys[row[3].replacing("`", with: "")]
-      #expect(key.map { "`\($0.defaultText)`" } == row[1], "\(row)")
-      #expect(key?.allowedValues == row[2], "\(row)")
-    }
   }
 
   @Test("the documentation uses no word of the API that is not in openapi.yaml")

@@ -1,4 +1,5 @@
 import Foundation
+import Settings
 import Testing
 
 @testable import API
@@ -158,11 +159,11 @@ struct DocumentedLimitsTests {
     let nginx = try #require(page.blocks("nginx").first)
     let patience = try #require(
       nginx.firstMatch(of: #/proxy_read_timeout (\d+)s;/#).flatMap { Int($0.1) })
-    #expect(.seconds(patience) > App.Configuration().api.maxWait)
+    #expect(.seconds(patience) > API.APIConfiguration().maxWait)
     #expect(patience > limit)
     let body = try #require(
       nginx.firstMatch(of: #/client_max_body_size (\d+)m;/#).flatMap { Int($0.1) })
-    #expect(body << 20 >= App.Configuration().server.maxBody)
+    #expect(body << 20 >= HTTPServer.Configuration().maxBody)
   }
 
   @Test("in every unit, stopping takes longer than draining, and memory exceeds decode memory")

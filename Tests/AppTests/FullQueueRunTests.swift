@@ -63,8 +63,8 @@ struct FullQueueRunTests {
     defer { try? FileManager.default.removeItem(atPath: folder) }
     var configuration = App.Configuration()
     configuration.storage.path = folder
-    configuration.jobs.workers = 1
-    configuration.jobs.maxQueued = 2
+    configuration.engine.workers = 1
+    configuration.engine.maxQueued = 2
     if keeping == .postgres {
       let name = "full_" + UUID().uuidString.filter { $0 != "-" }.lowercased()
       _ = try PostgresServer.shared.run("CREATE DATABASE \(name)")

@@ -1,5 +1,6 @@
 import App
 import Foundation
+import Settings
 import TestSupport
 import Testing
 
@@ -22,18 +23,6 @@ struct ReadmeTests {
   func size() {
     let lines = Readme.text.split(separator: "\n", omittingEmptySubsequences: false)
     #expect(lines.count <= 181)
-  }
-
-  @Test("the README and docs/configuration.md have the keys' defaults in their table")
-  func defaults() throws {
-    let page = Readme.file("docs/configuration.md")
-    let rows = page.matches(of: #/(?m)^\| `([^`]+)` \| `([^`]+)` \|/#)
-    #expect(rows.count >= 20)
-    for row in rows {
-      let key = try #require(
-        Configuration.keys.first { $0.path == row.1 }, "there is no key \(row.1)")
-      #expect(key.defaultText == row.2, "\(row.1)")
-    }
   }
 
   @Test("the README names no unknown variable")

@@ -1,3 +1,5 @@
+internal import Settings
+
 extension Configuration {
   /// Every key with its value, as YAML. Secrets of tokens, signing keys and URLs are shown as `hidden`; everything else can
   /// be read again.

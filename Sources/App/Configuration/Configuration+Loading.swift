@@ -1,3 +1,5 @@
+internal import Settings
+
 extension Configuration {
   /// A value from the command line.
   package struct Flag: Sendable, Equatable {
@@ -15,7 +17,7 @@ extension Configuration {
   }
 
   /// The variable that `imagefetch get` reads its token from. It belongs to no key, and is accepted by all commands.
-  package static let tokenVariable = Key.environmentPrefix + "TOKEN"
+  package static let tokenVariable = SettingName.environmentPrefix + "TOKEN"
 
   /// Loads the configuration. Flags override the environment, which overrides the file, which overrides the defaults.
   ///

@@ -1,57 +1,31 @@
+package import Fetch
 package import Jobs
 package import Logging
+internal import Settings
 
 extension Configuration {
-  /// `server`: listening and serving.
-  package struct Server: Sendable, Equatable {
-    /// An IPv4 or IPv6 address, or `localhost`.
-    package var host = "127.0.0.1"
-    /// The port; 0 for any free one.
-    package var port = 8080
-    /// Threads that serve connections; 0 for one per core.
-    package var threads = 0
-    /// Maximum number of open connections.
-    package var maxConnections = 10_000
-    /// Maximum time from a request's first byte to its last.
-    package var requestTimeout: Duration = .seconds(30)
-    /// Maximum bytes of a request's body.
-    package var maxBody = 32 << 20
-    /// How long running jobs may continue when the service stops.
+  /// `server`: what the HTTP server does not need to know. `HTTPServer.Configuration` has the rest.
+  package struct Server: Sendable {
     package var drainTimeout: Duration = .seconds(20)
-    /// TLS; both files or none.
     package var tls = TLS()
-    /// Networks of proxies whose forwarding header fields name the client.
-    package var trustedProxies: [String] = []
-    /// Web origins whose pages may read responses (CORS); `*` for all.
-    package var corsOrigins: [String] = []
-
-    /// Whether only this machine can connect.
-    package var isLoopback: Bool { AddressText.isLoopback(host) }
+    package var trustedProxies: [CIDR] = []
   }
 
   /// `server.tls`: files in PEM form.
-  package struct TLS: Sendable, Equatable {
-    /// The certificate with its chain.
+  package struct TLS: Sendable {
     package var certificate: String?
-    /// Its private key.
     package var key: String?
   }
 
   /// `auth`: tokens and rate limits of clients.
-  package struct Auth: Sendable, Equatable {
-    /// Whether clients on other machines need no token.
+  package struct Auth: Sendable {
     package var disabled = false
-    /// The tokens that are accepted. If empty, no token is needed.
     package var tokens: [Token] = []
-    /// A file with more tokens, read again when it changes.
     package var tokensFile: String?
     /// The tokens read from `tokensFile`.
     package internal(set) var filedTokens: [Token] = []
     /// All tokens, including those of the file.
     package var all: [Token] { tokens + filedTokens }
-    /// Whether `/metrics` needs no token.
-    package var publicMetrics = false
-    /// The rate limit for each token, or for each address if there are no tokens.
     package var rateLimit = RateLimit()
   }
 
@@ -92,84 +66,135 @@ extension Configuration {
   }
 
   /// `auth.rate_limit`: a token bucket.
-  package struct RateLimit: Sendable, Equatable {
-    /// Requests added to the bucket per second; 0 for no rate limit.
+  package struct RateLimit: Sendable {
     package var requestsPerSecond = 0.0
-    /// The bucket's capacity in requests; 0 for one second's worth, at least one request.
     package var burst = 0
   }
 
-  /// `api`: limits of single requests.
-  package struct API: Sendable, Equatable {
-    /// Maximum number of jobs in one array.
-    package var maxBatch = 1000
-    /// Maximum number of lines in one batch.
-    package var maxBatchLines = 1_000_000
-    /// Maximum number of unfinished batches of one owner.
-    package var maxBatches = 1_000
-    /// How long a batch that is not complete may receive no lines before it is closed.
-    package var batchIdle: Duration = .seconds(3600)
-    /// The longest `wait` that a request may ask for.
-    package var maxWait: Duration = .seconds(60)
-    /// The minimum time that an `Idempotency-Key` is kept.
-    package var idempotencyTTL: Duration = .seconds(86_400)
-  }
-
   /// `view`: `GET /image`.
-  package struct View: Sendable, Equatable {
-    /// Whether the route exists.
-    package var enabled = false
-    /// Keys that sign URLs, newest first, at least 16 bytes each. Read from `keysFile` if that is set.
+  package struct View: Sendable {
     package var keys: [[UInt8]] = []
-    /// A file with one key per line.
     package var keysFile: String?
   }
 
   /// `webhooks`: messages about finished jobs.
-  package struct Webhooks: Sendable, Equatable {
-    /// Secrets that sign messages. Each message has a signature for each secret, so that a new secret can be added before
-    /// the old one is removed.
+  package struct Webhooks: Sendable {
     package var secrets: [WebhookSecret] = []
-    /// Files with more secrets, one per line.
     package var secretFiles: [String] = []
     /// The secrets read from `secretFiles`.
     var fileSecrets: [WebhookSecret] = []
-    /// Whether receivers may have http URLs, not only https.
-    package var allowHTTP = false
-    /// CIDRs exempt from the built-in block list, for receivers only.
-    package var allowNetworks: [String] = []
-    /// Names (`example.org`) and subtrees (`*.example.org`) of receivers, in lower case; empty for all.
-    package var allowHosts: [String] = []
-    /// Ports of receivers; empty for all.
-    package var allowPorts: [Int] = [443]
-    /// Maximum number of one owner's waiting messages.
-    package var maxWaiting = 100_000
-    /// Maximum time of one attempt, from the name's lookup to the end of the response's header section.
-    package var timeout: Duration = .seconds(15)
-    /// How long to wait after each failed attempt. If the attempt after the last wait fails, the message is dropped.
-    package var retry: [Duration] = WebhookSchedule.standard.waits
-  }
-
-  /// `network`: the initial network state.
-  package struct Network: Sendable, Equatable {
-    /// Whether low-data images are preferred.
-    package var constrained = false
+    /// Addresses of receivers. Their schemes and denied addresses come from other keys (``Configuration/webhookPolicy``).
+    package var receivers = AddressPolicy()
   }
 
   /// `tracing`: spans of jobs, sent with OTLP.
-  package struct Tracing: Sendable, Equatable {
-    /// The collector's URL without a path; nil to trace no job.
+  package struct Tracing: Sendable {
     package var endpoint: String?
-    /// The share of jobs that are traced if the client sent no `traceparent`: 0…1.
     package var sample = 1.0
-    /// Whether requests to origins carry the trace context.
     package var propagate = false
   }
 
   /// `log`: one record per line on standard error.
-  package struct Log: Sendable, Equatable {
-    /// Records below this level are not written.
+  package struct Log: Sendable {
     package var level: Logger.Level = .info
     package var format: LogFormat = .auto
   }
+}
+
+extension Configuration {
+  /// The keys of the sections above, which also explain the properties.
+  static let servingKeys: [Key] = [
+    Setting(
+      "server.drain_timeout", \.server.drainTimeout, .duration(.zero ... .hours(1)),
+      "How long running jobs may continue when the service stops; the others are queued again."),
+    Setting(
+      "server.tls.certificate", \.server.tls.certificate, .optional(.file),
+      "The certificate with its chain, PEM. Needs the key too."),
+    Setting(
+      "server.tls.key", \.server.tls.key, .optional(.file),
+      "Its private key, PEM."),
+    Setting(
+      "server.trusted_proxies", \.server.trustedProxies, .list(.network),
+      "Networks of proxies whose Forwarded or X-Forwarded-For names the client."),
+    Setting(
+      "auth.disabled", \.auth.disabled, .boolean,
+      "Let every client that can connect use the service without a token."),
+    Setting(
+      "auth.tokens", \.auth.tokens, .tokens,
+      """
+      Tokens of clients. Without tokens, all clients are allowed, but only on loopback.
+        tokens:
+          - name: web                  # the owner of its jobs: 1…64 of A-Z a-z 0-9 . _ -
+            sha256: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+            scopes: [jobs]
+          - name: operator
+            token_file: /run/secrets/operator_token      # the token itself; surrounding white space is ignored
+            scopes: [jobs, admin]      # admin: the cache, the network, the metrics, the jobs of all owners
+          - name: importer
+            sha256: "60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752"
+            scopes: [jobs]
+            max_queued: 10000          # queued jobs
+            max_priority: low
+            rate: 5                    # requests per second, instead of rate_limit
+            max_bytes_per_day: 10GB    # fetched from origins, per day in UTC
+      To create a token and its hash: t=$(openssl rand -hex 32); echo $t; printf %s $t | sha256sum | cut -d ' ' -f 1
+      As a variable: IMAGEFETCH_AUTH_TOKENS='[{name: web, sha256: "…", scopes: [jobs]}]'
+      """),
+    Setting(
+      "auth.tokens_file", \.auth.tokensFile, .optional(.file),
+      "A file with more tokens, a list as above; read again when it changes, and on SIGHUP."),
+    Setting(
+      "auth.rate_limit.requests_per_second", \.auth.rateLimit.requestsPerSecond,
+      .number(0...1_000_000),
+      "Average requests per second; 0 for no limit."),
+    Setting(
+      "auth.rate_limit.burst", \.auth.rateLimit.burst, .integer(0...1_000_000),
+      "Requests that may exceed the average in a burst; 0 for one second's worth."),
+    Setting(
+      "webhooks.secrets", \.webhooks.secrets, .list(.webhookSecret),
+      """
+      Secrets that sign messages (Standard Webhooks). Each message has a signature for each secret, so that a new secret can be added before the old one is removed. Without secrets messages are not signed.
+      To create a secret: echo whsec_$(openssl rand -base64 32)
+      """),
+    Setting(
+      "webhooks.secret_files", \.webhooks.secretFiles, .list(.file),
+      "Files with such secrets, one per line. A token can have its own secrets in auth.tokens, as webhook_secrets or webhook_secret_files. They replace these secrets for its jobs."
+    ),
+    Setting(
+      "webhooks.allow_networks", \.webhooks.receivers.allowNetworks, .list(.network),
+      "Networks exempt from the built-in block list, for receivers only; fetch.allow_networks does not apply to them. fetch.deny_networks and fetch.deny_hosts apply to both."
+    ),
+    Setting(
+      "webhooks.allow_hosts", \.webhooks.receivers.allowHosts, .list(.hostPattern),
+      "Allowed hosts of receivers; empty for all. The address rules still apply."),
+    Setting(
+      "webhooks.allow_ports", \.webhooks.receivers.allowPorts, .ports,
+      "Allowed ports of receivers; empty for all."),
+    Setting(
+      "log.level", \.log.level, .choice(),
+      "Records below this level are not written."),
+    Setting(
+      "log.format", \.log.format, .choice(),
+      "auto means text on a terminal, otherwise json."),
+    Setting(
+      "tracing.endpoint", \.tracing.endpoint, .optional(.endpoint),
+      "The collector's URL for OTLP over HTTP, such as http://127.0.0.1:4318; null to trace no job."
+    ),
+    Setting(
+      "tracing.sample", \.tracing.sample, .number(0...1),
+      "Share of jobs that are traced if the client sent no traceparent; otherwise the client decides."
+    ),
+    Setting(
+      "tracing.propagate", \.tracing.propagate, .boolean,
+      "Whether requests to all origins carry the trace in traceparent."),
+    Setting(
+      "fetch.user_agent", \.fetcher.userAgent, .userAgent,
+      "The User-Agent field; <version> is replaced by the version of imagefetch."),
+    Setting(
+      "view.keys", \.view.keys, .list(.secretHex(16...1024)),
+      "Signing keys, newest first; openssl rand -hex 32 creates one."),
+    Setting(
+      "view.keys_file", \.view.keysFile, .optional(.file),
+      "A file with the keys, one per line; set either this or keys."),
+  ]
 }

@@ -1,54 +1,23 @@
-extension Configuration {
-  /// `cache`: the HTTP cache (RFC 9111).
-  package struct Cache: Sendable, Equatable {
-    /// Whether the cache is used.
-    package var enabled = true
-    /// Maximum bytes of cached images in memory.
-    package var memory = 100_000_000
-    /// Maximum bytes of cached images on disk.
-    package var disk = 1_000_000_000
-    /// Whether owners share cached responses.
-    package var shared = true
-    /// How long a response without freshness information is fresh. With zero, the heuristic of RFC 9111 section 4.2.2 is
-    /// used.
-    package var defaultTTL: Duration = .seconds(86_400)
-  }
+internal import Settings
 
+extension Configuration {
   /// `storage`: where jobs and images are stored.
-  package struct Storage: Sendable, Equatable {
-    /// The folder; created if it does not exist.
+  package struct Storage: Sendable {
     package var path = "./data"
-    /// The URL of a PostgreSQL database for jobs; nil for SQLite in the folder.
     package var jobs: String?
-    /// A file with the database password; nil to let libpq find one.
     package var jobsPasswordFile: String?
-    /// `s3://bucket/prefix` for images; nil for files in the folder.
     package var images: String?
-    /// How the bucket of `images` is reached.
     package var s3 = ObjectStore()
-    /// Maximum bytes of local copies of the bucket's images.
     package var localCache = 1_000_000_000
-    /// Maximum bytes of all stored images.
-    package var maxBytes = 10_000_000_000
-    /// Maximum bytes of the records of all jobs, queued or finished. One owner may use half of it while other owners have
-    /// jobs.
-    package var maxRecordBytes = 4_000_000_000
-    /// Bytes of disk space reserved for deletions, for finishing jobs and for the start; 0 for none.
     package var reserve = 64_000_000
-    /// Maximum bytes of partial transfers kept for resuming.
     package var partials = 500_000_000
   }
 
   /// `storage.s3`: the S3-compatible object store of `storage.images`.
-  package struct ObjectStore: Sendable, Equatable {
-    /// The URL of the object store, without a path; nil for AWS in `region`.
+  package struct ObjectStore: Sendable {
     package var endpoint: String?
-    /// The region that requests are signed for. If the key is not set, `AWS_REGION` is used.
     package var region = "us-east-1"
-    /// Whether the bucket's name is in the URL's path, otherwise in the host name.
     package var isPathStyle = true
-    /// An INI file in the format of AWS's tools, read again when it changes. Nil to use `AWS_ACCESS_KEY_ID` and the
-    /// related variables.
     package var credentialsFile: String?
   }
 
@@ -80,17 +49,111 @@ extension Configuration {
     package var secret: String
   }
 
+  /// `decode`: where images are decoded. `DecodeLimits` has the limits of an image.
+  package struct Decode: Sendable {
+    package var isolation = Isolation.process
+    package var processes = 0
+    package var threads = 0
+  }
+
+  /// Where images are decoded.
+  package enum Isolation: String, Sendable, Equatable, CaseIterable {
+    /// In sandboxed decoder processes.
+    case process
+    /// In the service's own process.
+    case none
+  }
+
+  /// `cluster`: this instance among those that share its stores.
+  package struct Cluster: Sendable {
+    package var name: String?
+  }
+
   /// `sources`: sources of images other than URLs.
-  package struct Sources: Sendable, Equatable {
-    /// The folder of local images; nil to refuse local images.
+  package struct Sources: Sendable {
     package var localRoot: String?
   }
 
   /// `placeholders`: image files; nil for the plain built-in image.
-  package struct Placeholders: Sendable, Equatable {
-    /// Shown for a job that is not finished.
+  package struct Placeholders: Sendable {
     package var loading: String?
-    /// Shown for a finished job without an image.
     package var failure: String?
   }
+}
+
+extension Configuration {
+  /// The keys of the sections above, which also explain the properties.
+  static let storageKeys: [Key] = [
+    Setting(
+      "destinations", \.destinations, .destinations,
+      """
+      Buckets of object stores that jobs may deliver images to (deliver), by name.
+        destinations:
+          shop:                                  # 1…64 of A-Z a-z 0-9 . _ -
+            endpoint: https://s3.example.org     # without it: AWS in that region
+            region: eu-central-1                 # without it: us-east-1
+            bucket: shop-images
+            prefix: incoming/                    # the start of all object keys
+            path_style: true                     # the bucket's name is in the path, not in the host name
+            access_key_file: /run/secrets/shop_access_key
+            secret_key_file: /run/secrets/shop_secret_key    # without both: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY
+            owners: [web]                        # tokens whose jobs may use it; required if the tokens have several names
+      """),
+    Setting(
+      "storage.path", \.storage.path, .newFolder,
+      "Jobs (SQLite) and image files."),
+    Setting(
+      "storage.jobs", \.storage.jobs, .optional(.database, named: "sqlite"),
+      "Where jobs are stored: in SQLite in path, or in PostgreSQL."),
+    Setting(
+      "storage.jobs_password_file", \.storage.jobsPasswordFile, .optional(.file),
+      "A file with the database password; not needed with PGPASSWORD or ~/.pgpass."),
+    Setting(
+      "storage.images", \.storage.images, .optional(.bucket, named: "files"),
+      "Where images are stored: in files in path, or in a bucket."),
+    Setting(
+      "storage.s3.endpoint", \.storage.s3.endpoint, .optional(.endpoint),
+      "URL of the object store; null for AWS in the region."),
+    Setting(
+      "storage.s3.region", \.storage.s3.region, .region,
+      "The region that requests are signed for. If it is not set, AWS_REGION is used."),
+    Setting(
+      "storage.s3.path_style", \.storage.s3.isPathStyle, .boolean,
+      "Whether the bucket's name is in the path, not in the host name."),
+    Setting(
+      "storage.s3.credentials_file", \.storage.s3.credentialsFile, .optional(.file),
+      "A file with credentials, read again when it changes; null for AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+    ),
+    Setting(
+      "storage.local_cache", \.storage.localCache, .size(0 ... .petabyte),
+      "Maximum bytes of local copies of the bucket's images in path."),
+    Setting(
+      "storage.reserve", \.storage.reserve, .size(0 ... .petabyte),
+      "Disk space reserved for deletions, for finishing jobs and for the start if the disk is full; 0 for none."
+    ),
+    Setting(
+      "storage.partials", \.storage.partials, .size(0 ... .petabyte),
+      "Maximum bytes of partial transfers kept for resuming."),
+    Setting(
+      "sources.local_root", \.sources.localRoot, .optional(.folder),
+      "Folder of local images that jobs may name; null to refuse them."),
+    Setting(
+      "placeholders.loading", \.placeholders.loading, .optional(.file),
+      "For a job that is not finished."),
+    Setting(
+      "placeholders.failure", \.placeholders.failure, .optional(.file),
+      "For a finished job without an image."),
+    Setting(
+      "cluster.name", \.cluster.name, .optional(.name),
+      "This instance's name; null for the host name."),
+    Setting(
+      "decode.isolation", \.decode.isolation, .choice(),
+      "Where images are decoded: in sandboxed processes, or in the service's own process."),
+    Setting(
+      "decode.processes", \.decode.processes, .integer(0...1024),
+      "Maximum idle decoder processes; 0 for eight per core, at most 32."),
+    Setting(
+      "decode.threads", \.decode.threads, .integer(0...1024),
+      "Decode threads; 0 for one per core, and one more with decoder processes."),
+  ]
 }

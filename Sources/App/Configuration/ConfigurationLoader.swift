@@ -1,4 +1,5 @@
 internal import API
+internal import Settings
 internal import YAML
 
 /// Applies a file, the environment and flags to the defaults, and collects every mistake.
@@ -50,8 +51,7 @@ struct ConfigurationLoader {
       set(key, to: text, from: .variable(key.environmentName))
     }
     let known = Configuration.keys.map(\.environmentName) + [Configuration.tokenVariable]
-    for name in environment.keys.sorted() where name.hasPrefix(Configuration.Key.environmentPrefix)
-    {
+    for name in environment.keys.sorted() where name.hasPrefix(SettingName.environmentPrefix) {
       guard !known.contains(name), !ConfigurationLoader.isKubernetes(name) else { continue }
       let hint = Suggestion.text(for: name, among: known)
       addMistake(.variable(name), nil, "unknown variable\(hint)")
@@ -139,7 +139,7 @@ struct ConfigurationLoader {
 
   /// Whether Kubernetes sets the variable automatically for a Service that is named `imagefetch`.
   private static func isKubernetes(_ name: String) -> Bool {
-    let rest = name.dropFirst(Configuration.Key.environmentPrefix.count)
+    let rest = name.dropFirst(SettingName.environmentPrefix.count)
     return rest.wholeMatch(of: /SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT/) != nil
       || rest.wholeMatch(of: /PORT_[0-9]+_(TCP|UDP|SCTP)(_PROTO|_PORT|_ADDR)?/) != nil
   }

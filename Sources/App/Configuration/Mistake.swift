@@ -1,4 +1,4 @@
-internal import YAML
+internal import Settings
 
 extension Configuration {
   /// One mistake in the configuration. Its description is one line.
@@ -49,13 +49,4 @@ extension Configuration {
     /// One line per mistake.
     package var description: String { all.map(\.description).joined(separator: "\n") }
   }
-}
-
-/// A mistake in a value, without the key and the source that the value belongs to.
-struct Complaint {
-  /// The place in the text; nil for the start of the value.
-  var location: Location?
-  /// The part that follows the key's path, such as `[0].scopes`.
-  var inner = ""
-  var message: String
 }

@@ -1,3 +1,7 @@
+internal import Engine
+internal import HTTP
+internal import Jobs
+internal import Settings
 internal import YAML
 
 /// A rule about several keys.
@@ -32,8 +36,10 @@ struct Rule: Sendable {
     keys: ["server.host", "auth.tokens", "auth.disabled", "auth.tokens_file"]
   ) { configuration, _ in
     let auth = configuration.auth
-    guard !configuration.server.isLoopback, auth.all.isEmpty, !auth.disabled else { return nil }
-    return "\"\(configuration.server.host)\" can be reached from other machines: set auth.tokens, "
+    guard !AddressText.isLoopback(configuration.http.host), auth.all.isEmpty, !auth.disabled else {
+      return nil
+    }
+    return "\"\(configuration.http.host)\" can be reached from other machines: set auth.tokens, "
       + "or auth.disabled: true to be open to everyone"
   }
 
@@ -54,11 +60,11 @@ struct Rule: Sendable {
   private static let backoff = Rule(
     keys: ["jobs.retry_backoff.initial", "jobs.retry_backoff.maximum"]
   ) { configuration, _ in
-    let backoff = configuration.jobs.retryBackoff
-    guard backoff.initial > backoff.maximum else { return nil }
-    let text = Unit.durations.text
-    return "the initial backoff (\(text(backoff.initial.inNanoseconds))) is longer than "
-      + "the maximum (\(text(backoff.maximum.inNanoseconds)))"
+    let backoff = configuration.engine.retry
+    guard backoff.initialBackoff > backoff.maximumBackoff else { return nil }
+    let text = QuantityUnit.durations.text
+    return "the initial backoff (\(text(backoff.initialBackoff.inNanoseconds))) is longer than "
+      + "the maximum (\(text(backoff.maximumBackoff.inNanoseconds)))"
   }
 
   /// With several owners, each destination must list its owners. Clients choose the object keys, so one owner could

@@ -1,4 +1,5 @@
 internal import API
+internal import Settings
 internal import YAML
 
 extension ValueFormat<[Configuration.Destination]> {

@@ -1,5 +1,6 @@
 internal import API
 internal import Jobs
+internal import Settings
 internal import YAML
 
 extension ValueFormat<[Configuration.Token]> {
@@ -101,7 +102,7 @@ extension ValueFormat<Configuration.Token> {
       token.maxQueued.map { "max_queued: \($0)" },
       token.maxPriority.map { "max_priority: \($0.word)" },
       token.rate.map { "rate: " + ValueFormat<Double>.number(1...1_000_000).show($0) },
-      token.maxBytesPerDay.map { "max_bytes_per_day: " + Unit.sizes.text($0) },
+      token.maxBytesPerDay.map { "max_bytes_per_day: " + QuantityUnit.sizes.text($0) },
       token.webhookSecretFiles.isEmpty
         ? nil
         : "webhook_secret_files: "

@@ -1,4 +1,5 @@
 internal import Logging
+internal import Settings
 
 /// One log line: its fields, and how they are written as text or JSON.
 struct LogRecord {

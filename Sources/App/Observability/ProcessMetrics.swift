@@ -1,4 +1,5 @@
 internal import Glibc
+internal import Settings
 
 /// Linux's statistics of this process, under the metric names of Prometheus's client libraries.
 package enum ProcessMetrics {

@@ -1,3 +1,5 @@
+package import Settings
+
 /// The operator's settings of the cache.
 package struct CacheConfiguration: Sendable, Equatable {
   /// Whether responses are cached.
@@ -12,4 +14,26 @@ package struct CacheConfiguration: Sendable, Equatable {
   package var defaultTTL: Duration = .seconds(86_400)
 
   package init() {}
+}
+
+extension CacheConfiguration {
+  /// The keys that set them.
+  package static let settings: [Setting<CacheConfiguration>] = [
+    Setting(
+      "cache.enabled", \.isEnabled, .boolean,
+      "Whether responses are cached; otherwise every job asks its origin."),
+    Setting(
+      "cache.memory", \.memory, .size(0...(1 << 40)),
+      "Maximum bytes of cached images in memory."),
+    Setting(
+      "cache.disk", \.disk, .size(0 ... .petabyte),
+      "Maximum bytes of cached images on disk."),
+    Setting(
+      "cache.shared", \.isShared, .boolean,
+      "Whether owners share cached responses."),
+    Setting(
+      "cache.default_ttl", \.defaultTTL, .duration(.zero ... .days(3650)),
+      "How long a response without freshness information is fresh; 0 for the heuristic of RFC 9111."
+    ),
+  ]
 }

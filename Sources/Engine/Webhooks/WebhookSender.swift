@@ -1,6 +1,7 @@
 package import Jobs
 internal import Logging
 internal import Metrics
+package import Settings
 internal import Synchronization
 internal import Waiting
 
@@ -21,6 +22,19 @@ package struct WebhookRules: Sendable {
   package var secrets: @Sendable (Owner) -> [WebhookSecret] = { _ in [] }
 
   package init() {}
+}
+
+extension WebhookRules {
+  /// The keys that set them.
+  package static let settings: [Setting<WebhookRules>] = [
+    Setting(
+      "webhooks.timeout", \.timeout, .duration(.milliseconds(1) ... .minutes(10)),
+      "Maximum time of one attempt."),
+    Setting(
+      "webhooks.retry", \.schedule.waits, .list(.duration(.milliseconds(1) ... .days(30))),
+      "How long to wait after each failed attempt, plus up to a quarter. If the attempt after the last wait fails, the message is dropped."
+    ),
+  ]
 }
 
 /// Sends webhook messages, and sends those again that were not accepted.

@@ -1,4 +1,5 @@
 package import Jobs
+package import Settings
 
 /// Decides which URLs and addresses the fetcher may use. Pure rules over scheme, host name, port and address.
 ///
@@ -76,4 +77,52 @@ package struct AddressPolicy: Sendable {
     let suffix = pattern.utf8.dropFirst()
     return host.utf8.count > suffix.count && host.utf8.suffix(suffix.count).elementsEqual(suffix)
   }
+}
+
+extension AddressPolicy {
+  /// The keys that set it for origins.
+  package static let settings: [Setting<AddressPolicy>] = [
+    Setting(
+      "fetch.allow_schemes", \.allowSchemes, .schemes,
+      "Allowed URL schemes."),
+    Setting(
+      "fetch.allow_networks", \.allowNetworks, .list(.network),
+      "Networks exempt from the built-in block list (loopback, private, link-local and the rest of IANA's special-purpose tables). Every client that may submit jobs can reach them."
+    ),
+    Setting(
+      "fetch.deny_networks", \.denyNetworks, .list(.network),
+      "Networks that are blocked in addition to the built-in block list."),
+    Setting(
+      "fetch.allow_hosts", \.allowHosts, .list(.hostPattern),
+      "Allowed hosts; empty for all. The address rules still apply."),
+    Setting(
+      "fetch.deny_hosts", \.denyHosts, .list(.hostPattern),
+      "Hosts that are never connected to."),
+    Setting(
+      "fetch.allow_ports", \.allowPorts, .ports,
+      "Allowed ports; empty for all."),
+  ]
+}
+
+/// A URL scheme that can be fetched.
+private enum Scheme: String, CaseIterable {
+  case https
+  case http
+}
+
+extension ValueFormat<Set<String>> {
+  fileprivate static let schemes = ValueFormat<Set<Scheme>>.choices(minimum: 1)
+    .converted(to: { Set($0.map(\.rawValue)) }) { Set($0.compactMap(Scheme.init)) }
+}
+
+extension ValueFormat<Set<Int>> {
+  /// Ports; empty for all.
+  package static let ports = ValueFormat<[Int]>.list(.integer(1...65_535))
+    .converted(to: { Set($0) }) { $0.sorted() }
+}
+
+extension ValueFormat<CIDR> {
+  /// A network.
+  package static let network = ValueFormat<String>.network
+    .converted(to: { CIDR($0) }, from: \.description)
 }

@@ -25,6 +25,11 @@ extension ImageFetcher {
 
 /// A GET request for one image.
 package struct FetchRequest: Sendable {
+  /// The default of `fetch.timeout`.
+  package static let usualTimeout: Duration = .seconds(60)
+  /// The default of `fetch.max_bytes`.
+  package static let usualMaxBytes = 32 << 20
+
   package var url: SourceURL
   /// The owner of the request, for limits that owners share; nil for the service itself.
   package var owner: Owner?

@@ -1,3 +1,5 @@
+package import Settings
+
 /// Decodes images while their bytes arrive.
 package protocol ImageCodec: Sendable {
   /// Returns a decoder for one image. It detects the format from the first bytes.
@@ -160,4 +162,28 @@ package struct DecodeLimits: Sendable, Equatable {
     self.maxScans = maxScans
     self.maxMemory = maxMemory
   }
+}
+
+extension DecodeLimits {
+  /// The keys that set them.
+  package static let settings: [Setting<DecodeLimits>] = [
+    Setting(
+      "decode.formats", \.formats, .choices(minimum: 1),
+      "Accepted formats."),
+    Setting(
+      "decode.max_pixels", \.maxPixels, .integer(1...2_000_000_000),
+      "Maximum pixels of an image."),
+    Setting(
+      "decode.max_dimension", \.maxDimension, .integer(1...1_000_000),
+      "Maximum width and height of an image."),
+    Setting(
+      "decode.max_frames", \.maxFrames, .integer(1...100_000),
+      "Maximum frames of an animation."),
+    Setting(
+      "decode.max_scans", \.maxScans, .integer(1...10_000),
+      "Maximum scans of a progressive JPEG."),
+    Setting(
+      "decode.max_memory", \.maxMemory, .size(1...(1 << 40)),
+      "Maximum decode memory; jobs wait until they can reserve their part of it."),
+  ]
 }

@@ -1,3 +1,5 @@
+package import Settings
+
 /// Decides when a failed job is tried again.
 package struct RetryPolicy: Sendable, Equatable {
   /// The maximum number of tries of a job that does not set its own.
@@ -50,4 +52,19 @@ package struct RetryPolicy: Sendable, Equatable {
     guard let earlier, wait(after: earlier) > wait(after: failure) else { return failure }
     return earlier
   }
+}
+
+extension RetryPolicy {
+  /// The keys that set it.
+  package static let settings: [Setting<RetryPolicy>] = [
+    Setting(
+      "jobs.max_attempts", \.maxAttempts, .integer(1...10),
+      "Maximum attempts of a job if its errors are temporary."),
+    Setting(
+      "jobs.retry_backoff.initial", \.initialBackoff, .duration(.milliseconds(1) ... .days(1)),
+      "The longest wait before the second attempt."),
+    Setting(
+      "jobs.retry_backoff.maximum", \.maximumBackoff, .duration(.milliseconds(1) ... .days(1)),
+      "The longest wait before any attempt."),
+  ]
 }

@@ -82,14 +82,14 @@ struct CountedService {
   init(folder: String) throws {
     ccounting_start()
     var configuration = App.Configuration()
-    configuration.server.port = 0
-    configuration.server.threads = 1
-    configuration.fetch.allowNetworks = ["127.0.0.0/8"]
-    configuration.fetch.allowPorts = []
+    configuration.http.port = 0
+    configuration.http.threads = 1
+    configuration.fetcher.policy.allowNetworks = [CIDR("127.0.0.0/8")].compactMap(\.self)
+    configuration.fetcher.policy.allowPorts = []
     let log = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
     store = try SQLiteJobStore(.init(path: folder + "/jobs.sqlite"))
     images = try FileImageStore(.init(path: folder + "/images"))
-    fetcher = try CurlFetcher(configuration.fetcherConfiguration)
+    fetcher = try CurlFetcher(configuration.fetcher)
     engine = JobEngine(
       configuration.engineConfiguration,
       JobEngine.Parts(

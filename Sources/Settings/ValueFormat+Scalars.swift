@@ -1,4 +1,3 @@
-internal import Logging
 internal import YAML
 
 /// The error message for a quoted number or boolean.
@@ -22,7 +21,7 @@ extension Scalar {
 
 extension ValueFormat<Bool> {
   /// `true` or `false`.
-  static let boolean = ValueFormat("true or false", form: .plain) { scalar in
+  package static let boolean = ValueFormat("true or false", form: .plain) { scalar in
     guard scalar.kind == .boolean else {
       return .wrong(scalar.isQuoted(.boolean) ? quoted : "is not true or false")
     }
@@ -34,7 +33,7 @@ extension ValueFormat<Bool> {
 
 extension ValueFormat<Int> {
   /// An integer within bounds.
-  static func integer(_ bounds: ClosedRange<Int>) -> ValueFormat {
+  package static func integer(_ bounds: ClosedRange<Int>) -> ValueFormat {
     let takes = "\(bounds.lowerBound)…\(bounds.upperBound)"
     return ValueFormat(takes, form: .plain) { scalar in
       guard scalar.kind == .integer else {
@@ -50,8 +49,8 @@ extension ValueFormat<Int> {
   }
 
   /// A number of bytes within bounds.
-  static func size(_ bounds: ClosedRange<Int>) -> ValueFormat {
-    let units = Unit.sizes
+  package static func size(_ bounds: ClosedRange<Int>) -> ValueFormat {
+    let units = QuantityUnit.sizes
     let takes = "\(units.text(bounds.lowerBound))…\(units.text(bounds.upperBound))"
     return ValueFormat(takes, form: .plain) { scalar in
       guard let value = units.quantity(scalar.text, plain: 1), scalar.kind != .null else {
@@ -66,8 +65,8 @@ extension ValueFormat<Int> {
 
 extension ValueFormat<Duration> {
   /// A length of time within bounds.
-  static func duration(_ bounds: ClosedRange<Duration>) -> ValueFormat {
-    let units = Unit.durations
+  package static func duration(_ bounds: ClosedRange<Duration>) -> ValueFormat {
+    let units = QuantityUnit.durations
     let lower = units.text(bounds.lowerBound.inNanoseconds)
     let takes = "\(lower)…\(units.text(bounds.upperBound.inNanoseconds))"
     return ValueFormat(takes, form: .plain) { scalar in
@@ -83,7 +82,7 @@ extension ValueFormat<Duration> {
 
 extension ValueFormat<Double> {
   /// A number within bounds.
-  static func number(_ bounds: ClosedRange<Int>) -> ValueFormat {
+  package static func number(_ bounds: ClosedRange<Int>) -> ValueFormat {
     let takes = "\(bounds.lowerBound)…\(bounds.upperBound)"
     return ValueFormat(takes, form: .plain) { scalar in
       guard [.integer, .float].contains(scalar.kind), let value = Double(scalar.text) else {
@@ -99,7 +98,7 @@ extension ValueFormat<Double> {
 
 extension ValueFormat where Value: RawRepresentable & CaseIterable, Value.RawValue == String {
   /// The raw value of one of the cases.
-  static func choice() -> ValueFormat {
+  package static func choice() -> ValueFormat {
     let takes = "one of " + Value.allCases.map(\.rawValue).joined(separator: ", ")
     return ValueFormat(takes, form: .text) { scalar in
       if let value = Value(rawValue: scalar.text) { return .value(value) }
@@ -110,13 +109,23 @@ extension ValueFormat where Value: RawRepresentable & CaseIterable, Value.RawVal
   }
 }
 
+extension ValueFormat {
+  /// The raw values of some of the cases, at least `minimum`.
+  package static func choices<Case>(minimum: Int = 0) -> ValueFormat
+  where Value == Set<Case>, Case: RawRepresentable & CaseIterable, Case.RawValue == String {
+    ValueFormat<[Case]>.list(.choice(), minimum: minimum).converted(to: { Set($0) }) { chosen in
+      Case.allCases.filter(chosen.contains)
+    }
+  }
+}
+
 extension ValueFormat<String> {
   /// Text that `judge` accepts.
   ///
   /// - Parameters:
   ///   - show: replaces the secret parts of the text.
   ///   - judge: returns nil, or the end of an error message that starts with the text.
-  static func text(
+  package static func text(
     _ takes: String, show: @escaping @Sendable (String) -> String = { $0 },
     judge: @escaping @Sendable (String) -> String?
   ) -> ValueFormat {

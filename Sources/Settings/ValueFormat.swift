@@ -1,7 +1,7 @@
-internal import YAML
+package import YAML
 
 /// How the text of an environment variable or a flag is converted to a value.
-enum TextForm: Sendable {
+package enum TextForm: Sendable {
   /// A plain YAML scalar; empty means null.
   case plain
   /// Literal text; empty means null.
@@ -14,7 +14,7 @@ enum TextForm: Sendable {
   /// Converts the text to a node.
   ///
   /// - Throws: `YAMLError` if the form is YAML and the text is not valid.
-  func node(of text: String) throws(YAMLError) -> Node {
+  package func node(of text: String) throws(YAMLError) -> Node {
     let start = Location(line: 1, column: 1)
     switch self {
     case .plain: return Node(.scalar(Scalar(text, style: .plain)), at: start)
@@ -35,7 +35,7 @@ enum TextForm: Sendable {
 
 extension Substring {
   /// Removes matching characters from both ends.
-  func trimming(while matches: (Character) -> Bool) -> Substring {
+  package func trimming(while matches: (Character) -> Bool) -> Substring {
     var rest = drop(while: matches)
     while let last = rest.last, matches(last) { rest.removeLast() }
     return rest
@@ -43,18 +43,18 @@ extension Substring {
 }
 
 /// The format of a key's value: how it is read, validated and printed.
-struct ValueFormat<Value: Sendable>: Sendable {
+package struct ValueFormat<Value: Sendable>: Sendable {
   /// A description of the allowed values, such as `1ms…10m`.
-  let allowedValues: String
-  let form: TextForm
+  package let allowedValues: String
+  package let form: TextForm
   /// Returns the value, or nil and at least one complaint.
-  let read: @Sendable (Node, inout [Complaint]) -> Value?
+  package let read: @Sendable (Node, inout [Complaint]) -> Value?
   /// The value in YAML's flow style.
-  let show: @Sendable (Value) -> String
+  package let show: @Sendable (Value) -> String
   /// Whether messages must not show the value. A mistyped or misplaced secret must not be shown either.
-  let isSecret: Bool
+  package let isSecret: Bool
 
-  init(
+  package init(
     _ takes: String, form: TextForm, isSecret: Bool = false,
     read: @escaping @Sendable (Node, inout [Complaint]) -> Value?,
     show: @escaping @Sendable (Value) -> String
@@ -66,7 +66,7 @@ struct ValueFormat<Value: Sendable>: Sendable {
   /// The format of a scalar. `parse` returns the value or what is wrong with it.
   ///
   /// - Parameter mention: replaces the secret parts of the text in messages.
-  init(
+  package init(
     _ takes: String, form: TextForm,
     mention: @escaping @Sendable (String) -> String = { $0 },
     parse: @escaping @Sendable (Scalar) -> Parsed<Value>,
@@ -93,7 +93,7 @@ struct ValueFormat<Value: Sendable>: Sendable {
 }
 
 /// The result of parsing a scalar.
-enum Parsed<Value> {
+package enum Parsed<Value> {
   case value(Value)
   /// The end of an error message that starts with the scalar, such as `is not a number`.
   case wrong(String)
@@ -110,7 +110,7 @@ func shown(_ scalar: Scalar) -> String {
 extension ValueFormat {
   /// A value or null.
   /// - Parameter word: another name for null, such as `sqlite`.
-  static func optional<Wrapped>(
+  package static func optional<Wrapped>(
     _ wrapped: ValueFormat<Wrapped>, named word: String? = nil
   ) -> ValueFormat where Value == Wrapped? {
     let takes = word.map { "\($0) or \(wrapped.allowedValues)" } ?? wrapped.allowedValues
@@ -124,8 +124,21 @@ extension ValueFormat {
     }
   }
 
+  /// Another type with the same text: `convert` accepts every value that this format accepts.
+  package func converted<Other>(
+    to convert: @escaping @Sendable (Value) -> Other?,
+    from back: @escaping @Sendable (Other) -> Value
+  ) -> ValueFormat<Other> {
+    ValueFormat<Other>(allowedValues, form: form, isSecret: isSecret) { node, complaints in
+      read(node, &complaints).flatMap(convert)
+    } show: {
+      show(back($0))
+    }
+  }
+
   /// An array with at least `minimum` elements.
-  static func list<Element>(_ element: ValueFormat<Element>, minimum: Int = 0) -> ValueFormat
+  package static func list<Element>(_ element: ValueFormat<Element>, minimum: Int = 0)
+    -> ValueFormat
   where Value == [Element] {
     ValueFormat("a list, each \(element.allowedValues)", form: .list(element.form)) {
       node, complaints in

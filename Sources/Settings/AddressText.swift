@@ -2,18 +2,18 @@ internal import Glibc
 
 /// Validates addresses, host names and URLs in a configuration. It checks only their form; the fetcher decides which
 /// addresses may be connected to.
-enum AddressText {
+package enum AddressText {
   /// The 4 or 16 bytes of an IPv4 or IPv6 address; nil if the text is not an address.
-  static func bytes(_ text: some StringProtocol) -> [UInt8]? {
+  package static func bytes(_ text: some StringProtocol) -> [UInt8]? {
     let text = String(text)
     var bytes = [UInt8](repeating: 0, count: 16)
     if inet_pton(AF_INET, text, &bytes) == 1 { return Array(bytes.prefix(4)) }
     return inet_pton(AF_INET6, text, &bytes) == 1 ? bytes : nil
   }
 
-  static func isAddress(_ text: some StringProtocol) -> Bool { bytes(text) != nil }
+  package static func isAddress(_ text: some StringProtocol) -> Bool { bytes(text) != nil }
 
-  static func isLoopback(_ host: String) -> Bool {
+  package static func isLoopback(_ host: String) -> Bool {
     guard var bytes = bytes(host) else { return host == "localhost" }
     if bytes.count == 16 {
       let isOne = bytes.dropLast().allSatisfy { $0 == 0 } && bytes.last == 1
@@ -25,7 +25,7 @@ enum AddressText {
   }
 
   /// Returns what is wrong with a CIDR, or nil if it is valid.
-  static func networkMistake(_ text: String) -> String? {
+  package static func networkMistake(_ text: String) -> String? {
     let parts = text.split(separator: "/", omittingEmptySubsequences: false)
     guard let address = bytes(parts[0]) else {
       return "is not a network (CIDR, such as 10.0.0.0/8 or fd00::/8)"
@@ -42,7 +42,7 @@ enum AddressText {
   }
 
   /// Returns what is wrong with a host pattern, or nil if it is valid. A pattern is a name, an address, or `*.` and a name.
-  static func hostPatternMistake(_ text: String) -> String? {
+  package static func hostPatternMistake(_ text: String) -> String? {
     if isAddress(text) { return nil }
     guard text.allSatisfy(\.isASCII) else { return "is not ASCII; write it as its xn--… form" }
     let name = text.hasPrefix("*.") ? text.dropFirst(2) : text[...]
@@ -50,12 +50,12 @@ enum AddressText {
   }
 
   /// Whether the text consists of scheme, host and optional port, in the form that browsers send in `Origin`.
-  static func isOrigin(_ text: String) -> Bool {
+  package static func isOrigin(_ text: String) -> Bool {
     guard let (scheme, rest) = split(text) else { return false }
     return ["http", "https"].contains(scheme) && isAuthority(rest) && text == text.lowercased()
   }
 
-  static func isProxy(_ text: String) -> Bool {
+  package static func isProxy(_ text: String) -> Bool {
     guard let (scheme, rest) = split(text) else { return false }
     let hasSlash = rest.last == "/"
     let place = (hasSlash ? rest.dropLast() : rest).split(separator: "@", maxSplits: 1)
@@ -64,14 +64,14 @@ enum AddressText {
   }
 
   /// The URL with user and password replaced by `hidden`.
-  static func hidingCredentials(_ url: String) -> String {
+  package static func hidingCredentials(_ url: String) -> String {
     guard let at = url.lastIndex(of: "@") else { return url }
     let scheme = split(url).map { $0.scheme + "://" } ?? ""
     return scheme + "hidden" + url[at...]
   }
 
   /// A database URL with user and password replaced by `hidden`, and its options too if they may contain a password.
-  static func hidingSecrets(_ url: String) -> String {
+  package static func hidingSecrets(_ url: String) -> String {
     // libpq allows a question mark in a password, so hide the credentials before looking for the options.
     let shown = hidingCredentials(url)
     guard let mark = shown.firstIndex(of: "?") else { return shown }

@@ -1,7 +1,7 @@
 /// Escapes text so that it stays on one line and can't move a terminal's cursor.
-enum LineText {
+package enum LineText {
   /// The text with control characters, line separators and direction overrides escaped.
-  static func escaped(_ text: String) -> String {
+  package static func escaped(_ text: String) -> String {
     guard text.unicodeScalars.contains(where: isUnsafe) else { return text }
     var result = ""
     for scalar in text.unicodeScalars { append(scalar, to: &result) }
@@ -9,14 +9,14 @@ enum LineText {
   }
 
   /// The text as a JSON string: in double quotes, with quotes and backslashes escaped too.
-  static func quoted(_ text: String) -> String {
+  package static func quoted(_ text: String) -> String {
     var result = "\""
     appendQuotedContent(text, to: &result)
     return result + "\""
   }
 
   /// Appends the content of a JSON string, without its quotes.
-  static func appendQuotedContent(_ text: String, to result: inout String) {
+  package static func appendQuotedContent(_ text: String, to result: inout String) {
     for scalar in text.unicodeScalars {
       if scalar == "\"" || scalar == "\\" { result.unicodeScalars.append("\\") }
       append(scalar, to: &result)
@@ -37,7 +37,7 @@ enum LineText {
 
   /// Whether a character must be escaped: C0 and C1 controls, DEL, line and paragraph separators, and marks that change the
   /// direction of text. All have at most four hexadecimal digits.
-  static func isUnsafe(_ scalar: Unicode.Scalar) -> Bool {
+  package static func isUnsafe(_ scalar: Unicode.Scalar) -> Bool {
     switch scalar.value {
     case 0..<0x20, 0x7F...0x9F, 0x200E...0x200F, 0x2028...0x202E, 0x2066...0x2069, 0xFEFF: true
     default: false
