@@ -124,22 +124,14 @@ extension NewJob {
   }
 
   private var parts: [String] {
-    let asked = submission
     let source: [String] =
-      switch asked.source {
+      switch submission.source {
       case .url(let url, let lowData): ["url", url.string, lowData?.string ?? ""]
       case .local(let name): ["local", name]
       case .captured(let digest, _, let type): ["captured", digest.hex, type]
       }
-    let limits: [Duration?] = [asked.timeout, asked.retention]
-    let numbers = [asked.cacheTTL, asked.maxBytes, asked.maxPixels, asked.maxAttempts]
-    let lists = [
-      source, asked.alternatives.map(\.string), asked.headers.flatMap { [$0.name, $0.value] }, tags,
-      limits.map { $0.map { "\($0)" } ?? "" }, numbers.map { $0.map { "\($0)" } ?? "" },
-      [asked.cacheMode.rawValue, asked.savesData ? "saves data" : ""],
-      [asked.integrity?.hex ?? "", asked.cacheKey.map { "key " + $0 } ?? ""],
-    ]
-    // Each list is preceded by its count, so that different lists can't give the same sequence.
-    return lists.flatMap { ["\($0.count)"] + $0 }
+    // The number of tags separates them from the options.
+    return source + ["\(tags.count)"] + tags + [submission.savesData ? "saves data" : ""]
+      + submission.viewParts
   }
 }

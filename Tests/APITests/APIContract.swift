@@ -17,6 +17,12 @@ struct APIContract {
     paths = try #require(checker.document["paths"]?.object)
   }
 
+  /// The names of an operation's query parameters.
+  func parameters(_ path: String, _ method: String) throws -> [String] {
+    try #require(paths[path]?[method]?["parameters"]?.array).compactMap { checker.resolve($0) }
+      .filter { $0["in"] == .string("query") }.compactMap { $0["name"]?.string }
+  }
+
   /// Checks that openapi.yaml describes the response: its status, header fields, media type and content.
   func check(_ answer: Answer, _ method: HTTPRequest.Method, _ path: String) throws {
     let name = "\(method) \(path) \(answer.status)"

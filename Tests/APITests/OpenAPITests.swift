@@ -41,13 +41,7 @@ struct OpenAPITests {
 
   @Test("openapi.yaml lists the query parameters of GET /image")
   func listsViewMembers() throws {
-    let named = try #require(checker.document["components"]?["parameters"]?.object)
-    let parameters = try #require(paths["/image"]?["get"]?["parameters"]?.array).map { parameter in
-      let reference = parameter["$ref"]?.string?.split(separator: "/").last.map(String.init)
-      return reference.flatMap { named[$0] } ?? parameter
-    }
-    let members = parameters.filter { $0["in"] == .string("query") }
-      .compactMap { $0["name"]?.string }
+    let members = try contract.parameters("/image", "get")
     #expect(Set(members) == Routes.viewParameters.union(["expires", "signature"]))
   }
 

@@ -188,7 +188,8 @@ struct RequestTests {
       job { $0.cacheTTL = 0 }, job { $0.cacheTTL = 1_000_000 },
     ].map(\.request)
     #expect(Set(requests).count == requests.count)
-    #expect(plain.request == Fingerprint(of: ["url", "http://a.example/x", "mode", "default"]))
+    #expect(
+      plain.request == Fingerprint(of: ["url", "http://a.example/x", "options of the load"]))
     #expect(plain.partial == job { $0.cacheMode = .reload }.partial)
   }
 

@@ -13,7 +13,7 @@ struct CSVFormat: BatchFormat {
   private var bytes = 0
   private var lineBreaks = 0
   private var isBroken = false
-  private var header: [String]?
+  private var header: [JobOption]?
   /// The byte that separates fields; nil: none has occurred yet.
   private var separator: UInt8?
 
@@ -123,10 +123,12 @@ struct CSVFormat: BatchFormat {
     guard names.contains("url") || names.contains("local") else {
       throw Self.noHeader("it has neither url nor local.")
     }
-    for name in names where !SubmissionDecoder.isMember(name) {
-      throw Self.noHeader("a job has no member \"\(name.prefix(bytes: 64))\".")
+    header = try names.map { name throws(Problem) in
+      guard let option = JobOption(rawValue: name) else {
+        throw Self.noHeader("a job has no member \"\(name.prefix(bytes: 64))\".")
+      }
+      return option
     }
-    header = names
     separator = separator ?? UInt8(ascii: ",")
   }
 
@@ -136,9 +138,9 @@ struct CSVFormat: BatchFormat {
   }
 
   /// Converts a record to the members of a job. Empty fields are left out.
-  private func members(_ header: [String]) -> [JSONValue.Member] {
-    zip(header, fields).compactMap { name, text in
-      text.isEmpty ? nil : .init(name: name, value: SubmissionDecoder.value(of: name, in: text))
+  private func members(_ header: [JobOption]) -> [JSONValue.Member] {
+    zip(header, fields).compactMap { option, text in
+      text.isEmpty ? nil : option.member(in: text)
     }
   }
 }

@@ -76,18 +76,6 @@ struct Query {
     return number
   }
 
-  /// Reads a number within the range, with an optional fraction.
-  mutating func number(_ name: String, in range: ClosedRange<Int>) -> Double? {
-    guard let text = value(name) else { return nil }
-    guard let number = JSONValue(numberIn: text)?.double,
-      Double(range.lowerBound)...Double(range.upperBound) ~= number
-    else {
-      addMistake(name, "Must be a number from \(range.lowerBound) to \(range.upperBound).")
-      return nil
-    }
-    return number
-  }
-
   /// Adds a mistake in a parameter.
   mutating func addMistake(_ name: String, _ detail: String) {
     mistakes.add(Location(root: .query, member: name), .invalidOption, detail)

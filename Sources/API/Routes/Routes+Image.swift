@@ -69,7 +69,7 @@ extension Routes {
     let entityTag = rendered?.entityTag ?? image.entityTag
     var fields = Self.fields(of: image, rendition?.variant.format, job, at: service.now())
     fields[.eTag] = entityTag
-    if request?.format == .auto { fields[.vary] = "Accept" }
+    if request?.isAuto == true { fields[.vary] = "Accept" }
     if Conditions.fail(exchange.fields, entityTag, modifiedAt: image.modifiedAt) {
       throw Problem(
         .preconditionFailed,
@@ -154,7 +154,7 @@ extension Routes {
     let limits = configuration.limits
     var mistakes = RequestErrors()
     let place = FieldError.Place.parameter(
-      request.width == nil && request.height != nil ? "height" : "width")
+      request.options.width == nil && request.options.height != nil ? "height" : "width")
     if max(width, height) > limits.maxDimension {
       mistakes.add(
         place, .invalidOption,

@@ -25,7 +25,7 @@ extension Routes {
     let (content, share) = try await sendable(rendered.bytes, exchange)
     var response = answer(content, rendition.variant.format.contentType, for: job)
     response.retained = share ?? rendered.share
-    if wish.format == .auto { response.fields[.vary] = "Accept" }
+    if wish.isAuto { response.fields[.vary] = "Accept" }
     return response
   }
 

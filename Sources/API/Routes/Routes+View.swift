@@ -7,12 +7,9 @@ internal import Synchronization
 extension Routes {
   /// The query parameters of `GET /image`, except `expires` and `signature`.
   package static var viewParameters: Set<String> {
-    let job = [
-      "url", "low_data_url", "alternatives", "cache_key", "integrity", "priority", "cache",
-      "cache_ttl",
-      "timeout", "max_bytes", "max_pixels", "max_attempts", "retention", "tags", "variants",
-    ]
-    return Set(job + VariantQuery.names + ["variant", "wait", "placeholder"])
+    let options = JobOption.all(of: .view).map(\.rawValue)
+    let variant = VariantOption.queried.map(\.rawValue)
+    return Set(options + variant + ["variant", "wait", "placeholder"])
   }
 
   func view(_ exchange: AuthorizedRequest) async throws(Problem) -> Response {

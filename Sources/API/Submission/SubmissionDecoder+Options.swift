@@ -5,29 +5,30 @@ internal import Jobs
 /// Decodes the members of a job other than its source.
 extension SubmissionDecoder {
   mutating func set(_ member: JSONValue.Member, of job: inout NewJob, at location: Location) {
+    guard let option = JobOption(rawValue: member.name),
+      option.row.kinds.contains(job.submission.source.kind)
+    else { return addMistake(location, noMember(member.name)) }
     let value = member.value
-    switch member.name {
-    case "priority": priority(value, at: location).map { job.priority = $0 }
-    case "tags": tags(value, at: location).map { job.tags = $0 }
-    case "integrity": job.submission.integrity = integrity(value, at: location)
-    case "timeout": job.submission.timeout = duration(value, upTo: limits.timeout, at: location)
-    case "max_bytes": job.submission.maxBytes = int(value, 1...limits.maxBytes, at: location)
-    case "max_pixels": job.submission.maxPixels = int(value, 1...limits.maxPixels, at: location)
-    case "max_attempts": job.submission.maxAttempts = int(value, 1...10, at: location)
-    case "retention":
+    switch option {
+    case .url, .lowDataURL, .local: break  // `source(of:at:)` decodes them.
+    case .alternatives: job.submission.alternatives = alternatives(value, at: location)
+    case .cacheKey: job.submission.cacheKey = cacheKey(value, at: location)
+    case .headers: job.submission.headers = headers(value, at: location)
+    case .cache: cacheMode(value, at: location).map { job.submission.cacheMode = $0 }
+    case .cacheTTL: job.submission.cacheTTL = lifetime(value, at: location)
+    case .integrity: job.submission.integrity = integrity(value, at: location)
+    case .priority: priority(value, at: location).map { job.priority = $0 }
+    case .timeout: job.submission.timeout = duration(value, upTo: limits.timeout, at: location)
+    case .maxBytes: job.submission.maxBytes = int(value, 1...limits.maxBytes, at: location)
+    case .maxPixels: job.submission.maxPixels = int(value, 1...limits.maxPixels, at: location)
+    case .maxAttempts: job.submission.maxAttempts = int(value, 1...10, at: location)
+    case .retention:
       job.submission.retention = duration(value, upTo: limits.maxRetention, at: location)
-    case "variants": job.submission.variants = variants(value, at: location)
-    case "notify":
-      job.submission.webhook = webhook(value, of: WebhookEvent.jobEnds, at: location)
-    case "deliver": job.submission.deliveries = deliveries(value, at: location)
-    case "original": job.submission.dropsOriginal = dropsOriginal(value, at: location)
-    case "cache", "cache_ttl":
-      if case .captured = job.submission.source { fallthrough }
-      setCaching(member, of: &job.submission, at: location)
-    case "alternatives", "cache_key", "headers":
-      guard case .url = job.submission.source else { fallthrough }
-      setOfURL(member, of: &job.submission, at: location)
-    default: addMistake(location, noMember(member.name))
+    case .tags: tags(value, at: location).map { job.tags = $0 }
+    case .variants: job.submission.variants = variants(value, at: location)
+    case .original: job.submission.dropsOriginal = dropsOriginal(value, at: location)
+    case .notify: job.submission.webhook = webhook(value, of: WebhookEvent.jobEnds, at: location)
+    case .deliver: job.submission.deliveries = deliveries(value, at: location)
     }
   }
 
@@ -44,57 +45,14 @@ extension SubmissionDecoder {
   }
 
   private func noMember(_ name: String) -> String {
-    if Self.variantMembers.contains(name) {
+    if VariantOption(rawValue: name) != nil {
       return
         "A job has no such member. Put \(name) into an element of variants, or into the query of GET /jobs/{id}/image."
     }
     // A member of another kind of source is not a spelling mistake, so it gets no suggestion.
-    let hint = Self.isMember(name) ? "" : mistakes.hint(for: name, among: Self.members)
+    let isOption = JobOption(rawValue: name) != nil
+    let hint = isOption ? "" : mistakes.hint(for: name, among: JobOption.allCases.map(\.rawValue))
     return "A job with this source has no such member.\(hint)"
-  }
-
-  private static let members = [
-    "url", "low_data_url", "local", "priority", "tags", "integrity", "timeout", "max_bytes",
-    "max_pixels", "max_attempts", "retention", "variants", "original", "notify", "deliver", "cache",
-    "cache_ttl", "alternatives", "cache_key", "headers",
-  ]
-
-  /// Whether some kind of job has a member of that name.
-  static func isMember(_ name: String) -> Bool { members.contains(name) }
-
-  /// Converts a text, such as a cell of a CSV file, to the member's type: a number, an array or an object. A single tag
-  /// or alternative becomes an array.
-  static func value(of member: String, in text: String) -> JSONValue {
-    switch member {
-    case "timeout", "max_bytes", "max_pixels", "max_attempts", "retention", "cache_ttl":
-      return JSONValue(numberIn: text) ?? .string(text)
-    case "tags", "alternatives", "headers", "variants", "notify", "deliver":
-      if let value = try? JSONParser.parse(Array(text.utf8), maxValues: BatchLineReader.maxValues) {
-        if case .array = value { return value }
-        if case .object = value { return value }
-      }
-      return ["tags", "alternatives"].contains(member) ? .array([.string(text)]) : .string(text)
-    default: return .string(text)
-    }
-  }
-
-  private mutating func setCaching(
-    _ member: JSONValue.Member, of submission: inout Submission, at location: Location
-  ) {
-    switch member.name {
-    case "cache": cacheMode(member.value, at: location).map { submission.cacheMode = $0 }
-    default: submission.cacheTTL = lifetime(member.value, at: location)
-    }
-  }
-
-  private mutating func setOfURL(
-    _ member: JSONValue.Member, of submission: inout Submission, at location: Location
-  ) {
-    switch member.name {
-    case "alternatives": submission.alternatives = alternatives(member.value, at: location)
-    case "cache_key": submission.cacheKey = cacheKey(member.value, at: location)
-    default: submission.headers = headers(member.value, at: location)
-    }
   }
 
   /// A hundred years. RFC 9111 section 1.2.2 requires support for 68 years only.
@@ -260,5 +218,39 @@ extension SubmissionDecoder {
       true
     default: name.hasPrefix("proxy-")
     }
+  }
+}
+
+extension JobOption {
+  /// The options in a query, as members of a job.
+  static func members(of query: inout Query, for kind: Kinds) -> [JSONValue.Member] {
+    all(of: kind).compactMap { option in
+      guard option.row.form == .list else {
+        return query.value(option.rawValue).map { option.member(in: $0) }
+      }
+      let texts = query.values(option.rawValue)
+      return texts.isEmpty
+        ? nil : .init(name: option.rawValue, value: .array(texts.map { .string($0) }))
+    }
+  }
+
+  /// Converts a text, such as a cell of a CSV file, to a member of a job. A text that does not have the option's form
+  /// becomes a string, which ``SubmissionDecoder`` refuses.
+  func member(in text: String) -> JSONValue.Member {
+    func json() -> JSONValue? {
+      let value = try? JSONParser.parse(Array(text.utf8), maxValues: BatchLineReader.maxValues)
+      switch value {
+      case .array, .object: return value
+      default: return nil
+      }
+    }
+    let value: JSONValue? =
+      switch row.form {
+      case .text: nil
+      case .number: JSONValue(numberIn: text)
+      case .json: json()
+      case .list: json() ?? .array([.string(text)])
+      }
+    return .init(name: rawValue, value: value ?? .string(text))
   }
 }

@@ -31,96 +31,151 @@ extension SubmissionDecoder {
       addMistake(location, "A variant must be an object, not \(value.kind).")
       return nil
     }
-    var request = VariantRequest(name: name)
-    var density = 1.0
+    var decoder = VariantDecoder(named: name, formats, longest: limits.maxDimension)
     for member in members {
-      guard let wrong = set(member, of: &request, &density) else { continue }
-      self.addMistake(location.child(member.name), wrong)
+      let wrong: String?
+      if let option = VariantOption(rawValue: member.name) {
+        wrong = decoder.set(option, to: member.value)
+      } else {
+        let names = VariantOption.allCases.map(\.rawValue)
+        wrong = "A variant has no such member.\(mistakes.hint(for: member.name, among: names))"
+      }
+      if let wrong { addMistake(location.child(member.name), wrong) }
     }
-    if request.isAnimated, let format = request.format, format != .webp {
-      addMistake(location.child("animated"), "Animations can be written as webp only.")
-    }
-    let sides = [request.width, request.height].map { $0.map { (Double($0) * density).rounded() } }
-    let isTooLong = sides.map { ($0 ?? 1) > Double(limits.maxDimension) }
-    for (name, isTooLong) in zip(["width", "height"], isTooLong) where isTooLong {
-      addMistake(
-        location.child(name), "Multiplied by dpr it is more than \(limits.maxDimension) pixels.")
-    }
-    if isTooLong.contains(true) { return nil }
-    (request.width, request.height) = (sides[0].map { Int($0) }, sides[1].map { Int($0) })
-    if let width = request.width, let height = request.height,
-      request.fit == .fill || request.fit == .cover, width > limits.maxPixels / max(1, height)
+    let conflicts = decoder.finish()
+    for (option, detail) in conflicts { addMistake(location.child(option.rawValue), detail) }
+    let request = decoder.request
+    if conflicts.isEmpty, request.fit == .fill || request.fit == .cover,
+      let width = request.width, let height = request.height,
+      width > limits.maxPixels / max(1, height)
     {
       addMistake(location, "The variant would have more than \(limits.maxPixels) pixels.")
     }
     return request
   }
+}
+
+/// An option of a variant: a member of an element of `variants`, and a query parameter of an image. Its raw value is its
+/// name.
+enum VariantOption: String, CaseIterable {
+  case name, width, height, fit, position, enlarge, format, quality, background, dpr, animated
+
+  /// The options in queries, where a variant has no name.
+  static let queried = allCases.filter { $0 != .name }
+
+  /// Converts the text of a query parameter. A text of another type becomes a string, which ``VariantDecoder`` refuses.
+  func value(in text: String) -> JSONValue {
+    switch self {
+    case .width, .height, .quality, .dpr: JSONValue(numberIn: text) ?? .string(text)
+    case .enlarge, .animated:
+      ["true", "false"].contains(text) ? .bool(text == "true") : .string(text)
+    case .name, .fit, .position, .format, .background: .string(text)
+    }
+  }
+}
+
+/// Decodes the options of one variant.
+struct VariantDecoder {
+  private(set) var request: VariantRequest
+  /// Whether the format is `auto`, which only queries can have.
+  private(set) var isAuto = false
+  private var density = 1.0
+  private let formats: Set<OutputFormat>
+  private let longest: Int
+  private let allowsAuto: Bool
+
+  /// - Parameters:
+  ///   - formats: the formats that can be written.
+  ///   - longest: the maximum of a side, in pixels.
+  init(
+    named name: String, _ formats: Set<OutputFormat>, longest: Int, allowsAuto: Bool = false
+  ) {
+    request = VariantRequest(name: name)
+    (self.formats, self.longest, self.allowsAuto) = (formats, longest, allowsAuto)
+  }
 
   /// - Returns: the detail of the mistake, or nil.
-  private func set(
-    _ member: JSONValue.Member, of request: inout VariantRequest, _ density: inout Double
-  ) -> String? {
-    let value = member.value
-    func side() -> Int? { value.int.flatMap { 1...limits.maxDimension ~= $0 ? $0 : nil } }
-    let words = "Must be an integer from 1 to \(limits.maxDimension)."
-    switch member.name {
-    case "name":
-      guard let name = value.string, Self.isVariantName(name) else {
+  mutating func set(_ option: VariantOption, to value: JSONValue) -> String? {
+    switch option {
+    case .name:
+      guard let name = value.string, Self.isName(name) else {
         return "Must have 1 to 32 of the characters a to z, 0 to 9, _ and -."
       }
       request.name = name
-    case "width":
-      request.width = side()
-      return request.width == nil ? words : nil
-    case "height":
-      request.height = side()
-      return request.height == nil ? words : nil
-    case "fit":
+    case .width: return set(\.width, to: value, in: 1...longest)
+    case .height: return set(\.height, to: value, in: 1...longest)
+    case .fit:
       guard let fit = value.string.flatMap(Variant.Fit.init) else {
         return "Must be one of \(Variant.Fit.allCases.map(\.rawValue).joined(separator: ", "))."
       }
       request.fit = fit
-    case "position":
+    case .position:
       guard let position = value.string.flatMap(Variant.Position.init) else {
         return Variant.Position.words
       }
       request.position = position
-    case "enlarge":
-      guard case .bool(let enlarge) = value else { return "Must be true or false." }
-      request.enlarge = enlarge
-    case "format":
+    case .enlarge: return set(\.enlarge, to: value)
+    case .format:
+      isAuto = allowsAuto && value.string == "auto"
+      if isAuto { return nil }
       guard let format = value.string.flatMap(OutputFormat.init), formats.contains(format) else {
         let known = OutputFormat.allCases.filter(formats.contains).map(\.rawValue)
-        return "Must be one of \(known.joined(separator: ", "))."
+        let words = known + (allowsAuto ? ["auto"] : [])
+        return "Must be one of \(words.joined(separator: ", "))."
       }
       request.format = format
-    case "quality":
-      guard let quality = value.int, 1...100 ~= quality else {
-        return "Must be an integer from 1 to 100."
-      }
-      request.quality = quality
-    case "background":
+    case .quality: return set(\.quality, to: value, in: 1...100)
+    case .background:
       guard let color = value.string.flatMap(Variant.Color.init) else { return Variant.Color.words }
       request.background = color
-    case "animated":
-      guard case .bool(let animated) = value else { return "Must be true or false." }
-      request.isAnimated = animated
-    case "dpr":
+    case .animated: return set(\.isAnimated, to: value)
+    case .dpr:
       guard let dpr = value.double, 1...4 ~= dpr else { return "Must be a number from 1 to 4." }
       density = dpr
-    default:
-      let hint = mistakes.hint(for: member.name, among: Self.variantMembers)
-      return "A variant has no such member.\(hint)"
     }
     return nil
   }
 
-  static let variantMembers = [
-    "name", "width", "height", "fit", "position", "enlarge", "format", "quality", "background",
-    "dpr", "animated",
-  ]
+  /// Applies `dpr`. Call it after all options are set.
+  /// - Returns: the options that contradict others, with the details.
+  mutating func finish() -> [(VariantOption, String)] {
+    var conflicts: [(VariantOption, String)] = []
+    if request.isAnimated, let format = request.format, format != .webp {
+      conflicts.append((.animated, "Animations can be written as webp only."))
+    }
+    func scale(_ path: WritableKeyPath<VariantRequest, Int?>, _ option: VariantOption) {
+      guard let side = request[keyPath: path] else { return }
+      let pixels = (Double(side) * density).rounded()
+      if pixels <= Double(longest) {
+        request[keyPath: path] = Int(pixels)
+      } else {
+        conflicts.append((option, "Multiplied by dpr it is more than \(longest) pixels."))
+      }
+    }
+    scale(\.width, .width)
+    scale(\.height, .height)
+    return conflicts
+  }
 
-  private static func isVariantName(_ name: String) -> Bool {
+  private mutating func set(
+    _ path: WritableKeyPath<VariantRequest, Int?>, to value: JSONValue, in range: ClosedRange<Int>
+  ) -> String? {
+    guard let number = value.int, range ~= number else {
+      return "Must be an integer from \(range.lowerBound) to \(range.upperBound)."
+    }
+    request[keyPath: path] = number
+    return nil
+  }
+
+  private mutating func set(
+    _ path: WritableKeyPath<VariantRequest, Bool>, to value: JSONValue
+  ) -> String? {
+    guard case .bool(let isSet) = value else { return "Must be true or false." }
+    request[keyPath: path] = isSet
+    return nil
+  }
+
+  private static func isName(_ name: String) -> Bool {
     1...32 ~= name.utf8.count
       && name.utf8.allSatisfy { byte in
         switch byte {

@@ -45,58 +45,21 @@ struct SubmissionDecoder {
 
   /// Decodes the job of an uploaded image, with options in the query.
   mutating func capturedJob(from query: inout Query, contentType: String) -> NewJob {
-    var members = Self.members(of: &query, texts: [])
-    members += Self.json(["variants", "notify", "deliver"], of: &query)
-    if let word = query.value("original") {
-      members.append(.init(name: "original", value: .string(word)))
-    }
+    let members = JobOption.members(of: &query, for: .upload)
     return capturedJob(from: members, contentType: contentType, at: .query)
   }
 
   /// Decodes the job of a `GET /image` from its query; nil if it has a mistake. The default priority is `high`, because
   /// a page waits for the image.
   mutating func viewedJob(from query: inout Query) -> NewJob? {
-    var members = Self.members(of: &query, texts: ["url", "low_data_url", "cache_key"])
-    if !members.contains(where: { $0.name == "priority" }) {
-      members.append(.init(name: "priority", value: .string("high")))
-    }
-    members += Self.list("alternatives", of: &query) + Self.json(["variants"], of: &query)
-    var job = job(from: members, at: .query)
+    var template = plainJob
+    template.priority = .high
+    var job = job(from: JobOption.members(of: &query, for: .view), at: .query, over: template)
     // The job must exist until the response is sent.
     if let retention = job?.submission.retention {
       job?.submission.retention = max(retention, min(.seconds(10), limits.maxRetention))
     }
     return job
-  }
-
-  /// The parameters of a query as JSON members.
-  /// - Parameter texts: the names of additional string members.
-  private static func members(of query: inout Query, texts: [String]) -> [JSONValue.Member] {
-    var members: [JSONValue.Member] = []
-    for name in texts + ["integrity", "priority", "cache"] {
-      if let text = query.value(name) { members.append(.init(name: name, value: .string(text))) }
-    }
-    let numbers = ["cache_ttl", "timeout", "max_bytes", "max_pixels", "max_attempts", "retention"]
-    for name in numbers {
-      guard let text = query.value(name) else { continue }
-      members.append(.init(name: name, value: JSONValue(numberIn: text) ?? .string(text)))
-    }
-    return members + list("tags", of: &query)
-  }
-
-  /// Query parameters whose values are JSON. A value that is not JSON becomes a string, which these members refuse.
-  private static func json(_ names: [String], of query: inout Query) -> [JSONValue.Member] {
-    names.compactMap { name in
-      guard let text = query.value(name) else { return nil }
-      let value = try? JSONParser.parse(Array(text.utf8), maxValues: 200)
-      return .init(name: name, value: value ?? .string(text))
-    }
-  }
-
-  /// A parameter that may occur several times, as an array.
-  private static func list(_ name: String, of query: inout Query) -> [JSONValue.Member] {
-    let values = query.values(name)
-    return values.isEmpty ? [] : [.init(name: name, value: .array(values.map { .string($0) }))]
   }
 
   /// Decodes the job of an uploaded image. The caller sets its source when the image has been received.
@@ -124,12 +87,12 @@ struct SubmissionDecoder {
   ) -> NewJob {
     var job = former ?? plainJob
     job.submission.savesData = savesData
-    for member in members where Self.sourceMembers.contains(member.name) {
+    for member in members where Self.isSource(member) {
       mistakes.add(
         Location(root: root, member: member.name), .invalidOption,
         "Remove it: each line has its own source.")
     }
-    set(members.filter { !Self.sourceMembers.contains($0.name) }, of: &job, at: root)
+    set(members.filter { !Self.isSource($0) }, of: &job, at: root)
     return job
   }
 
@@ -152,7 +115,7 @@ struct SubmissionDecoder {
     var job = template ?? plainJob
     job.submission.source = source ?? (isLocal ? .local("") : Self.anyURL)
     job.submission.savesData = savesData
-    set(members.filter { !Self.sourceMembers.contains($0.name) }, of: &job, at: root)
+    set(members.filter { !Self.isSource($0) }, of: &job, at: root)
     checkDeliveries(of: job, at: Location(root: root, member: "deliver"))
     return source == nil ? nil : job
   }
@@ -174,7 +137,10 @@ struct SubmissionDecoder {
   }
 
   private static let anyURL = Source.url(SourceURL("http://localhost/")!, lowData: nil)  // legal
-  private static let sourceMembers: [String] = ["url", "low_data_url", "local"]
+
+  private static func isSource(_ member: JSONValue.Member) -> Bool {
+    JobOption(rawValue: member.name)?.isSource == true
+  }
 }
 
 /// Decodes the source.

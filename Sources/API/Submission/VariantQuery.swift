@@ -2,34 +2,13 @@ internal import Jobs
 
 /// The query parameters that request a variant of an image.
 struct VariantQuery: Sendable, Equatable {
-  /// The requested format.
-  enum Format: Sendable, Equatable {
-    /// No format is requested.
-    case any
-    /// The best one by the client's `Accept`.
-    case auto
-    case given(OutputFormat)
-  }
-
-  /// In pixels, multiplied by `dpr`.
-  var width: Int?
-  /// In pixels, multiplied by `dpr`.
-  var height: Int?
-  var fit = Variant.Fit.contain
-  var position = Variant.Position.center
-  var enlarge = false
-  var format = Format.any
-  var quality: Int?
-  var background: Variant.Color?
-  var isAnimated = false
+  /// Its width and height are multiplied by `dpr`.
+  var options = VariantRequest(name: "v0")
+  /// Whether the format is the best one by the client's `Accept`.
+  var isAuto = false
 
   /// The defaults.
   init() {}
-
-  static let names = [
-    "width", "height", "fit", "position", "enlarge", "format", "quality", "background", "dpr",
-    "animated",
-  ]
 
   /// Reads its parameters from a query; nil if there are none. Mistakes are added to the query.
   ///
@@ -37,121 +16,45 @@ struct VariantQuery: Sendable, Equatable {
   ///   - formats: the formats that can be written.
   ///   - longest: the maximum of a side, in pixels.
   init?(_ query: inout Query, formats: Set<OutputFormat>, longest: Int) {
-    let given = Self.names.filter { query.has($0) }
+    let given = VariantOption.queried.filter { query.has($0.rawValue) }
     guard !given.isEmpty else { return nil }
-    guard !formats.isEmpty else {
-      for name in given where query.value(name) != nil {
-        query.addMistake(name, "The service cannot make variants.")
-      }
-      return nil
+    var decoder = VariantDecoder(
+      named: options.name, formats, longest: longest, allowsAuto: true)
+    for option in given {
+      guard let text = query.value(option.rawValue) else { continue }
+      let wrong =
+        formats.isEmpty
+        ? "The service cannot make variants." : decoder.set(option, to: option.value(in: text))
+      if let wrong { query.addMistake(option.rawValue, wrong) }
     }
-    let density = query.number("dpr", in: 1...4) ?? 1
-    width = query.side("width", times: density, longest: longest)
-    height = query.side("height", times: density, longest: longest)
-    fit = query.choice("fit", of: Variant.Fit.self) ?? .contain
-    position = query.position("position") ?? .center
-    enlarge = query.bool("enlarge")
-    format = query.format(among: formats)
-    quality = query.int("quality", in: 1...100)
-    background = query.color("background")
-    isAnimated = query.bool("animated")
-    if case .given(let format) = format, isAnimated, format != .webp {
-      query.addMistake("animated", "Animations can be written as webp only.")
-    }
+    for (option, detail) in decoder.finish() { query.addMistake(option.rawValue, detail) }
+    (options, isAuto) = (decoder.request, decoder.isAuto)
   }
 
   /// The same variant as a member of a job; nil if its format or size depends on the image, or it may exceed the
   /// limits.
   func request(within limits: APIConfiguration.Limits) -> VariantRequest? {
-    let mayGrow = fit == .cover || fit == .fill || enlarge
-    if mayGrow {
-      guard let width, let height, width <= limits.maxPixels / max(1, height) else { return nil }
+    guard !isAuto else { return nil }
+    if options.fit == .cover || options.fit == .fill || options.enlarge {
+      guard let width = options.width, let height = options.height,
+        width <= limits.maxPixels / max(1, height)
+      else { return nil }
     }
-    var request = VariantRequest(name: "v0")
-    switch format {
-    case .any: break
-    case .auto: return nil
-    case .given(let format): request.format = format
-    }
-    (request.width, request.height, request.fit) = (width, height, fit)
-    (request.position, request.enlarge) = (position, enlarge)
-    (request.quality, request.background) = (quality, background)
-    request.isAnimated = isAnimated
-    return request
+    return options
   }
 
   /// The variant for a given image.
   func variant(
     of image: ImageDescription, _ accept: Accept, formats: Set<OutputFormat>
   ) -> Variant {
-    let isTransparent = image.hasAlpha && background == nil
-    let choice = FormatChoice(formats, for: image, isTransparent: isTransparent)
-    let shows = isAnimated && image.frames > 1 && formats.contains(.webp)
-    var variant =
-      switch format {
-      case .any where shows, .auto where shows: Variant(format: .webp)
-      case .any: Variant(format: choice.plain)
-      case .auto: Variant(format: choice.best(accept))
-      case .given(let format): Variant(format: format)
-      }
-    (variant.width, variant.height, variant.fit) = (width, height, fit)
-    (variant.position, variant.enlarge) = (position, enlarge)
-    (variant.quality, variant.background) = (quality, background)
-    variant.isAnimated = isAnimated
-    return variant
-  }
-}
-
-extension Query {
-  fileprivate mutating func side(_ name: String, times density: Double, longest: Int) -> Int? {
-    guard let side = int(name, in: 1...longest) else { return nil }
-    let pixels = (Double(side) * density).rounded()
-    guard pixels <= Double(longest) else {
-      addMistake(name, "Multiplied by dpr it is more than \(longest) pixels.")
-      return nil
+    let isTransparent = image.hasAlpha && options.background == nil
+    var request = options
+    if request.format == nil {
+      let choice = FormatChoice(formats, for: image, isTransparent: isTransparent)
+      let shows = request.isAnimated && image.frames > 1 && formats.contains(.webp)
+      request.format = shows ? .webp : isAuto ? choice.best(accept) : choice.plain
     }
-    return Int(pixels)
-  }
-
-  /// Reads one of a fixed set of words.
-  fileprivate mutating func choice<Word: RawRepresentable<String> & CaseIterable>(
-    _ name: String, of words: Word.Type
-  ) -> Word? {
-    guard let text = value(name) else { return nil }
-    guard let word = Word(rawValue: text) else {
-      addMistake(name, "Must be one of \(Word.allCases.map(\.rawValue).joined(separator: ", ")).")
-      return nil
-    }
-    return word
-  }
-
-  fileprivate mutating func format(among formats: Set<OutputFormat>) -> VariantQuery.Format {
-    guard let text = value("format") else { return .any }
-    if text == "auto" { return .auto }
-    guard let format = OutputFormat(rawValue: text), formats.contains(format) else {
-      let known = OutputFormat.allCases.filter(formats.contains).map(\.rawValue)
-      addMistake("format", "Must be one of \((known + ["auto"]).joined(separator: ", ")).")
-      return .any
-    }
-    return .given(format)
-  }
-
-  fileprivate mutating func position(_ name: String) -> Variant.Position? {
-    guard let text = value(name) else { return nil }
-    guard let position = Variant.Position(text) else {
-      addMistake(name, Variant.Position.words)
-      return nil
-    }
-    return position
-  }
-
-  fileprivate mutating func color(_ name: String) -> Variant.Color? {
-    guard let text = value(name) else { return nil }
-    guard let color = Variant.Color(text) else {
-      addMistake(name, Variant.Color.words)
-      return nil
-    }
-    return color
+    return request.variant(of: image.format, isTransparent: isTransparent, formats: formats)
   }
 }
 

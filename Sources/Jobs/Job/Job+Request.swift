@@ -11,16 +11,16 @@ extension Job {
     pending == nil && submission.asksOrigin ? url.map { submission.origin(of: $0) } : nil
   }
 
-  /// Equal for jobs that share one load: the same resource, request header fields, cache mode and
-  /// `cache_ttl`, and the same choice of whether the original is kept. If the header fields may be private to
-  /// the owner, only jobs of the same owner are equal.
+  /// Equal for jobs that share one load: the same resource, request header fields and options of
+  /// ``JobOption/Identity/load``. If the header fields may be private to the owner, only jobs of the same owner are
+  /// equal.
   package var request: Fingerprint? {
     // A job that has its image shares no load.
     guard pending == nil else { return nil }
     return resource.map {
+      // The text contains spaces, so it cannot be a field name.
       Fingerprint(
-        of: $0 + ownerParts + ["mode", submission.cacheMode.rawValue] + freshnessParts + fieldParts
-          + keepingParts)
+        of: $0 + ownerParts + fieldParts + ["options of the load"] + submission.loadParts)
     }
   }
 
@@ -80,12 +80,6 @@ extension Job {
   private var ownerParts: [String] {
     submission.ownFields.isEmpty ? [] : ["fields of", owner.name]
   }
-
-  /// Separate for each `cache_ttl`, so that one owner's value does not give other owners a stale image. The name contains
-  /// a space, so it cannot be a field name.
-  private var freshnessParts: [String] { submission.cacheTTL.map { ["cache ttl", "\($0)"] } ?? [] }
-
-  private var keepingParts: [String] { submission.dropsOriginal ? ["dropped"] : [] }
 
   private var fieldParts: [String] {
     submission.headers.map { ($0.name.lowercased(), $0.value) }.sorted { $0 < $1 }

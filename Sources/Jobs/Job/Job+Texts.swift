@@ -1,6 +1,5 @@
 // Approximate memory of a job's variable-length parts, in bytes. Almost zero for most jobs, about 200,000 for
-// the longest valid ones. Memory limits use these numbers, so every member that can be long must be counted
-// here.
+// the longest valid ones. Memory limits use these numbers.
 
 extension Job {
   /// Bytes of all texts and arrays.
@@ -31,20 +30,11 @@ extension Submission {
 
   /// Bytes of the texts and arrays that differ from the defaults.
   func textBytes(beyond defaults: Submission?) -> Int {
-    func bytes<Value: Equatable>(
-      _ path: KeyPath<Submission, Value>, _ count: (Value) -> Int
-    ) -> Int {
-      let value = self[keyPath: path]
-      return value == defaults?[keyPath: path] ? 0 : count(value)
+    let ownHosts = hosts == defaults?.hosts ? [] : hosts
+    let hostBytes = ownHosts.reduce(0) { $0 + 32 + $1.given.utf8.count + $1.one.utf8.count }
+    return JobOption.members.reduce(source.textBytes + hostBytes) {
+      $0 + $1.member.textBytes(self, defaults)
     }
-    var sum = source.textBytes
-    sum += bytes(\.headers) { $0.textBytes }
-    sum += bytes(\.cacheKey) { $0?.utf8.count ?? 0 }
-    sum += bytes(\.alternatives) { $0.reduce(0) { $0 + 64 + $1.textBytes } }
-    sum += bytes(\.hosts) { $0.reduce(0) { $0 + 32 + $1.given.utf8.count + $1.one.utf8.count } }
-    sum += bytes(\.variants) { $0.reduce(0) { $0 + 128 + $1.name.utf8.count } }
-    sum += bytes(\.deliveries) { $0.reduce(0) { $0 + $1.textBytes } }
-    return sum + bytes(\.webhook) { $0?.url.textBytes ?? 0 }
   }
 }
 
@@ -63,14 +53,54 @@ extension Source {
   }
 }
 
-extension DeliveryRequest {
-  fileprivate var textBytes: Int {
+extension Optional: OptionValue where Wrapped: OptionValue {
+  var textBytes: Int { self?.textBytes ?? 0 }
+}
+
+extension Array: OptionValue where Element: OptionValue {
+  var textBytes: Int { reduce(count * MemoryLayout<Element>.stride) { $0 + $1.textBytes } }
+}
+
+extension Bool: OptionValue {
+  var textBytes: Int { 0 }
+}
+
+extension Int: OptionValue {
+  var textBytes: Int { 0 }
+}
+
+extension Duration: OptionValue {
+  var textBytes: Int { 0 }
+}
+
+extension String: OptionValue {
+  var textBytes: Int { utf8.count }
+}
+
+extension CacheMode: OptionValue {
+  var textBytes: Int { 0 }
+}
+
+extension ImageDigest: OptionValue {
+  var textBytes: Int { bytes.count }
+}
+
+extension VariantRequest: OptionValue {
+  var textBytes: Int { name.utf8.count }
+}
+
+extension Webhook: OptionValue {
+  var textBytes: Int { url.textBytes }
+}
+
+extension DeliveryRequest: OptionValue {
+  var textBytes: Int {
     let place =
       switch target {
       case .put(let url, let headers): url.textBytes + headers.textBytes
       case .profile(let name, let key): name.utf8.count + key.template.utf8.count
       }
-    return 128 + place + (variant?.utf8.count ?? 0)
+    return place + (variant?.utf8.count ?? 0)
   }
 }
 
@@ -80,12 +110,10 @@ extension Delivered {
   }
 }
 
-extension [HeaderField] {
-  fileprivate var textBytes: Int {
-    reduce(0) { $0 + 32 + $1.name.utf8.count + $1.value.utf8.count }
-  }
+extension HeaderField: OptionValue {
+  var textBytes: Int { name.utf8.count + value.utf8.count }
 }
 
-extension SourceURL {
-  fileprivate var textBytes: Int { host.utf8.count + pathAndQuery.utf8.count }
+extension SourceURL: OptionValue {
+  var textBytes: Int { host.utf8.count + pathAndQuery.utf8.count }
 }
