@@ -32,7 +32,7 @@ static inline struct MHD_Daemon *CMicroHTTPD_start(
       flags, 0, NULL, NULL, handler, context, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
 }
 
-/// Receives libmicrohttpd's log messages. Defined in Swift (HTTP/Callbacks.swift).
+/// Receives libmicrohttpd's log messages. Defined in Swift (HTTP/Daemon.swift).
 extern void imagefetch_http_message(void *context, const char *text);
 
 /// Formats a log message, truncated to 511 bytes. Written in C, because Swift 6.3 crashes while it compiles a

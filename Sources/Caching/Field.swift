@@ -3,11 +3,10 @@
 // Input: header fields, statuses and times. Output: decisions. It has no clock and does no I/O, and works on any thread.
 // The files, in reading order:
 //
-// 1. `Storing`: may a response be stored? `StoredResponse`: the stored form. `StoredPath`: the redirects before it.
-// 2. `Vary`, `Selection`: which stored response matches a request?
-// 3. `Freshness`: may a stored response be used now?
-// 4. `Validation`: asks the origin whether a stored response is still current.
-// 5. `CacheControl`, `FieldList`, `DeltaSeconds`, `HTTPDate`: parsing.
+// 1. `Storing`: may a response be stored? Also its stored form, and the redirects before it.
+// 2. `Vary`: which stored response matches a request?
+// 3. `Freshness`: may a stored response be used now? If not, how to ask the origin whether it is still current.
+// 4. `CacheControl`, `HTTPDate`: parsing.
 
 /// A header field of a request or a response.
 package struct Field: Sendable, Hashable, Codable {

@@ -157,3 +157,196 @@ extension ClientConnection {
     }
   }
 }
+
+/// Runs the handler, and passes data between its task and libmicrohttpd's thread.
+extension ClientConnection {
+  /// The bytes beyond the limit that are read and dropped while a response waits for the end of the content.
+  /// A client that sends a little too much receives the response; the connection of one that sends more is
+  /// closed.
+  var maxExcess: Int { max(1 << 20, service.configuration.maxBody) }
+
+  /// The same limit for streamed content: clients may have sent a large batch before they read the refusal.
+  static let maxUnread = 1 << 30
+
+  /// Runs the handler on the current thread until it finishes or suspends. After that it continues on Swift's
+  /// threads.
+  func run(_ head: RequestHead) {
+    self.head = nil
+    let request = request(head)
+    let task = Task.immediate { [self] in
+      handlerFinished(await service.handler(request))
+    }
+    let isUnwanted = state.withLock { state in
+      guard state.response == nil else { return false }
+      state.task = task
+      service.handlerWaits()
+      return state.isDisconnected || state.isEnding
+    }
+    if isUnwanted { task.cancel() }
+  }
+
+  private func request(_ head: RequestHead) -> Request {
+    let body: RequestBody
+    if head.declaredLength == 0 {
+      body = .empty
+    } else {
+      let serial = state.withLock { $0.serial }
+      body = RequestBody(declaredLength: head.declaredLength) { [self] () throws(BodyError) in
+        try await readContent(serial)
+      }
+    }
+    return Request(
+      method: head.method, path: head.target.path, query: head.target.query, fields: head.fields,
+      remoteAddress: remoteAddress, body: body)
+  }
+
+  private func handlerFinished(_ response: Response) {
+    let (wake, waited) = state.withLock { state in
+      let waited = state.task.take() != nil
+      state.response = response
+      let wake = state.upload?.fail(.disconnected)
+      state.timing.resumeDeadline(now())
+      resume(&state)
+      return (wake, waited)
+    }
+    wake?.run()
+    if waited { service.handlerWaited() }
+  }
+
+  /// What libmicrohttpd's thread does with a complete request.
+  enum Outcome { case respond(Response), wait, close }
+
+  /// Returns the handler's response, or suspends the connection until there is one. Both happen under one
+  /// lock.
+  func answerOrSuspend() -> Outcome {
+    state.withLock { state in
+      state.timing.stage = .answer
+      if let response = state.response.take() { return .respond(response) }
+      guard !state.isEnding else { return .close }
+      suspend(&state)
+      return .wait
+    }
+  }
+
+  // MARK: Content
+
+  /// Returns the available content, or waits for some. Continues reading from the client if the buffer was
+  /// full.
+  private func readContent(_ serial: UInt64) async throws(BodyError) -> [UInt8]? {
+    if let piece = readAvailable(serial) { return try piece.get() }
+    let piece: BodyBuffer.Piece = await withTaskCancellationHandler {
+      await withUnsafeContinuation { waiter in
+        let piece = readOrWait(serial, waiter)
+        if let piece { waiter.resume(returning: piece) }
+      }
+    } onCancel: {
+      state.withLock { $0.upload?.release() }?.run()
+    }
+    return try piece.get()
+  }
+
+  private func readAvailable(_ serial: UInt64) -> BodyBuffer.Piece? {
+    state.withLock { readBuffered(&$0, serial) }
+  }
+
+  private func readOrWait(_ serial: UInt64, _ waiter: BodyBuffer.Waiter) -> BodyBuffer.Piece? {
+    state.withLock { state in
+      if let piece = readBuffered(&state, serial) { return piece }
+      // Checked under the lock: a later cancellation finds the waiting reader.
+      guard !Task.isCancelled else { return .failure(.disconnected) }
+      state.upload?.wait(waiter)
+      return nil
+    }
+  }
+
+  private func readBuffered(_ state: inout State, _ serial: UInt64) -> BodyBuffer.Piece? {
+    guard state.upload?.serial == serial else { return .failure(.disconnected) }
+    let piece = state.upload?.dequeue()
+    if case .heldBack = state.timing.stage {
+      state.timing.resumeDeadline(now())
+      resume(&state)
+    }
+    return piece
+  }
+}
+
+/// Passes responses to libmicrohttpd. Everything here runs on its thread for the connection.
+extension ClientConnection {
+  /// Queues a response before the content has been read. libmicrohttpd then closes the connection.
+  func respondEarly(_ response: Response) -> MHD_Result {
+    state.withLock { $0.timing.stage = .answer }
+    lingers = true
+    return queue(response)
+  }
+
+  /// Queues a response for sending.
+  func queue(_ response: Response) -> MHD_Result {
+    step = .answered
+    keeping = response.retained
+    guard let answer = create(response.content) else { return .NO }
+    defer { MHD_destroy_response(answer) }
+    for field in response.fields where !Self.isFramingField(field.name) {
+      // libmicrohttpd refuses a name or value that would split the header section.
+      _ = field.name.rawName.withCString { name in
+        field.value.withCString { MHD_add_response_header(answer, name, $0) }
+      }
+    }
+    // Close the connection after a chunked request. libmicrohttpd accepts line ends in chunks that a proxy
+    // may not (RFC 9112, section 7.1). Content that the proxy read could otherwise become a second request
+    // here (request smuggling).
+    if service.isDraining || slot == .probe || isChunked {
+      MHD_add_response_header(answer, "Connection", "close")
+    }
+    return MHD_queue_response(handle, UInt32(response.status.code), answer)
+  }
+
+  /// Whether the field controls framing, so that a handler must not set it. libmicrohttpd itself refuses
+  /// `Content-Length`.
+  private static func isFramingField(_ name: HTTPField.Name) -> Bool {
+    // Comparing lengths first is enough for most names.
+    switch name.rawName.utf8.count {
+    case 10: name == .connection
+    case 17: name == .transferEncoding
+    default: false
+    }
+  }
+
+  private func create(_ content: Response.Content) -> OpaquePointer? {
+    switch content {
+    case .none: return MHD_create_response_from_buffer(0, nil, .RESPMEM_PERSISTENT)
+    case .bytes(let bytes):
+      sending = content
+      // The array's storage does not move while `sending` keeps it unchanged, until libmicrohttpd reports the
+      // end of the request.
+      let buffer = bytes.withUnsafeBytes { UnsafeMutableRawPointer(mutating: $0.baseAddress) }
+      return MHD_create_response_from_buffer(bytes.count, buffer, .RESPMEM_PERSISTENT)
+    case .file(let descriptor, let offset, let count, _):
+      guard count > 0 else { return create(.none) }
+      // libmicrohttpd closes the descriptor that it receives. It therefore gets a duplicate, which stays
+      // valid when the owner is released.
+      let copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 3)
+      guard copy >= 0 else { return nil }
+      return MHD_create_response_from_fd_at_offset64(UInt64(count), copy, UInt64(offset))
+    case .omitted(let count):
+      // libmicrohttpd takes the length from the response and calls no reader for HEAD and 304.
+      let response = MHD_create_response_from_callback(
+        count.map { UInt64($0) } ?? .max, 1024, StreamWriter.reader, nil, nil)
+      // Without a length libmicrohttpd would announce chunks and send the last one even after HEAD (RFC 9112
+      // section 6.3).
+      if count == nil, let response { CMicroHTTPD_sendUnframed(response) }
+      return response
+    case .stream where isHead: return create(.omitted(count: nil))
+    case .stream(let stream):
+      let writer = Unmanaged.passRetained(StreamWriter(stream, on: self))
+      // The block size matters only for HTTP/1.0 clients: chunks are built in the connection's own memory.
+      guard
+        let response = MHD_create_response_from_callback(
+          .max, 1024, StreamWriter.reader, writer.toOpaque(), StreamWriter.free)
+      else {
+        writer.release()
+        return nil
+      }
+      return response
+    }
+  }
+}

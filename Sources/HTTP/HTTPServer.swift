@@ -8,10 +8,9 @@ import Synchronization
 //
 // 1. `HTTPServer` (this file): start, stop, statistics. `HTTPServer+Configuration`: limits.
 // 2. `Monitor`: the monitor thread. It accepts connections, enforces deadlines and stops the server.
-// 3. `Daemon`, `Callbacks`: libmicrohttpd's threads and the functions that they call.
-// 4. `ClientConnection`: one client. `ClientConnection+Request` reads a request, `ClientConnection+Handler` runs the
-//    handler, `ClientConnection+Response` sends the response.
-// 5. `RequestHead`, `FieldReader`, `RequestTarget`: check a request (RFC 9112).
+// 3. `Daemon`: libmicrohttpd's threads and the functions that they call. `Sockets`: the listening socket and epoll.
+// 4. `ClientConnection`: one client. `ClientConnection+Request`: one request, from its line to its response.
+// 5. `RequestHead`: reads and checks a request's line and fields (RFC 9112).
 // 6. `StreamWriter`: responses that are produced over time.
 
 /// Serves HTTP/1.1 (RFC 9110, RFC 9112) with libmicrohttpd: epoll and a few threads. A waiting request

@@ -14,7 +14,7 @@ package import Settings
 ///
 /// Read the files in this order: `IsolatedCodec`, `IsolatedDecoder` and `IsolatedRendering`, `DecoderSession`,
 /// `DecoderPool`, `DecoderProcess`, `DecoderZygote`; then `DecoderServer`, which is the other side; then the messages
-/// (`DecoderRequest`, `DecoderReply`, `CompleteReply`, `Message`).
+/// (`DecoderRequest`, `DecoderReply`).
 ///
 /// A step blocks its thread for at most about 10 ms. It runs on the threads that the engine uses for decoding.
 /// `DecoderPool` and `DecoderZygote` may be used from any thread; each has one lock.

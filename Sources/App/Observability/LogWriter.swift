@@ -1,5 +1,7 @@
 internal import Executors
 internal import Glibc
+internal import Jobs
+internal import Logging
 internal import Metrics
 internal import Synchronization
 
@@ -169,5 +171,165 @@ final class LogWriter: @unchecked Sendable {  // all state behind `mutex`
     pthread_mutex_lock(mutex)
     defer { pthread_mutex_unlock(mutex) }
     return body()
+  }
+}
+
+/// Writes log lines to a descriptor, which may be slow, full or closed. Used only by the thread of `LogWriter`.
+final class LogOutput: @unchecked Sendable {  // used by one thread alone
+  private let descriptor: Int32
+  private let notice: @Sendable (Int) -> String
+  private let display: Display
+  /// Lines that were lost and not yet reported by a notice.
+  private var unreported = 0
+
+  /// Shows lines instead of writing them to the descriptor. Returns false if it did not show them.
+  typealias Display = @Sendable (ArraySlice<UInt8>) -> Bool
+
+  init(
+    _ descriptor: Int32, display: @escaping Display, notice: @escaping @Sendable (Int) -> String
+  ) {
+    (self.descriptor, self.display, self.notice) = (descriptor, display, notice)
+  }
+
+  /// Writes lines. Blocks until the reader has taken them.
+  ///
+  /// - Parameter dropped: the number of lines that were dropped after these.
+  /// - Returns: The number of lines that could not be written.
+  func write(_ bytes: [UInt8], lines: Int, dropped: Int) -> Int {
+    var written = 0
+    if writeNotice() {
+      var rest = bytes[...]
+      while !rest.isEmpty {
+        let piece = Self.wholeLines(of: rest)
+        guard writeAll(piece) else { break }
+        written += piece.count { $0 == UInt8(ascii: "\n") }
+        rest = rest.dropFirst(piece.count)
+      }
+    }
+    unreported += lines - written + dropped
+    if written == lines { _ = writeNotice() }
+    return lines - written
+  }
+
+  /// Writes a notice about the lost lines, if there are any.
+  ///
+  /// - Returns: False if the notice could not be written.
+  private func writeNotice() -> Bool {
+    guard unreported > 0 else { return true }
+    guard writeAll(Array(notice(unreported).utf8)[...]) else { return false }
+    unreported = 0
+    return true
+  }
+
+  /// The first complete lines of `bytes`, up to `PIPE_BUF` bytes but at least one line.
+  ///
+  /// A pipe takes that many bytes atomically, so that lines of programs that share it do not mix (pipe(7)).
+  private static func wholeLines(of bytes: ArraySlice<UInt8>) -> ArraySlice<UInt8> {
+    let limit = Int(PIPE_BUF)
+    guard bytes.count > limit else { return bytes }
+    let lineFeed = UInt8(ascii: "\n")
+    let last = bytes.prefix(limit).lastIndex(of: lineFeed) ?? bytes.firstIndex(of: lineFeed)
+    return last.map { bytes[...$0] } ?? bytes
+  }
+
+  /// Writes bytes to the display or the descriptor.
+  ///
+  /// - Returns: False on an error, such as a closed pipe or a full disk.
+  private func writeAll(_ bytes: ArraySlice<UInt8>) -> Bool {
+    if display(bytes) { return true }
+    return bytes.withUnsafeBytes { bytes in
+      var rest = bytes[...]
+      while !rest.isEmpty {
+        let piece = UnsafeRawBufferPointer(rebasing: rest)
+        let count = Glibc.write(descriptor, piece.baseAddress, piece.count)
+        if count > 0 {
+          rest = rest.dropFirst(count)
+        } else if count < 0 && errno == EAGAIN {
+          // The descriptor was inherited in non-blocking mode.
+          var wait = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
+          poll(&wait, 1, -1)
+        } else if count == 0 || errno != EINTR {
+          return false
+        }
+      }
+      return true
+    }
+  }
+}
+
+/// The process's standard error. Log lines and messages of commands go through one queue, so that their order is kept.
+package enum StandardError {
+  /// How long the end of the process waits for the lines to be written.
+  static let flushTimeout: Duration = .seconds(2)
+  private static let shared = Mutex<LogWriter?>(nil)
+  private static let display = Mutex<(@Sendable (String) -> Bool)?>(nil)
+
+  /// Writes a message after all earlier log lines. Waits up to two seconds.
+  package static func printLine(_ line: String) {
+    let writer = writer(.text)
+    writer.add(line + "\n")
+    writer.flush(within: flushTimeout)
+  }
+
+  /// Waits up to two seconds until all log lines are written. Call it before the process ends.
+  package static func flush() { flush(within: flushTimeout) }
+
+  /// Waits up to 100 ms until all log lines are written, for a process that must end at once.
+  package static func flushBriefly() { flush(within: .milliseconds(100)) }
+
+  private static func flush(within limit: Duration) {
+    _ = shared.withLock { $0 }?.flush(within: limit)
+  }
+
+  /// Returns the writer of the process's log, and creates it on first use.
+  static func writer(_ format: LogFormat) -> LogWriter {
+    shared.withLock { shared in
+      if let shared { return shared }
+      let writer = LogWriter(to: STDERR_FILENO, display: show) { LogRecord.dropped($0, format) }
+      shared = writer
+      FatalSignals.installHandlers()
+      return writer
+    }
+  }
+
+  /// Passes lines to a display that draws on the same terminal; nil ends that.
+  ///
+  /// - Parameter display: returns false if it did not show the lines, which are then written to standard error.
+  package static func show(by display: (@Sendable (String) -> Bool)?) {
+    self.display.withLock { $0 = display }
+  }
+
+  @Sendable private static func show(_ lines: ArraySlice<UInt8>) -> Bool {
+    guard let display = display.withLock({ $0 }) else { return false }
+    return display(String(decoding: lines, as: UTF8.self))
+  }
+
+  /// Exports the number of dropped lines as a metric, including those dropped so far.
+  static func countDropped() {
+    let counter = Counter(label: "imagefetch_log_dropped_total")
+    shared.withLock { $0 }?.count(by: counter)
+  }
+
+  /// Opens `/dev/null` for each of standard input, output and error that is closed.
+  ///
+  /// Otherwise the next file that is opened would get that descriptor, and messages would be written into it. Call it
+  /// before anything else is opened.
+  package static func fillStandardDescriptors() {
+    for descriptor in [STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO]
+    where fcntl(descriptor, F_GETFD) < 0 {
+      // open() returns the lowest free descriptor, which is this one.
+      _ = open("/dev/null", O_RDWR)
+    }
+  }
+}
+
+extension LogRecord {
+  /// The line that replaces dropped lines.
+  static func dropped(_ lines: Int, _ format: LogFormat) -> String {
+    var record = LogRecord(
+      time: Timestamp.wallClock.description, level: .warning, label: "log",
+      message: lines == 1 ? "1 line was dropped" : "\(lines) lines were dropped")
+    record.fields = [("dropped", .bare("\(lines)"))]
+    return format == .json ? record.json : record.text
   }
 }

@@ -280,3 +280,111 @@ extension EventLoop {
     pthread_sigmask(SIG_BLOCK, &signals, nil)
   }
 }
+
+/// The callbacks by which libcurl requests socket events and a timer. Both run on the loop's thread during a
+/// call into libcurl, and only record the request.
+extension EventLoop {
+  func installMultiCallbacks() {
+    let context = Unmanaged.passUnretained(self).toOpaque()
+    CCurl_multiSetSocketFunction(multi, watchSocket)
+    CCurl_multiSetPointer(multi, CURLMOPT_SOCKETDATA, context)
+    CCurl_multiSetTimerFunction(multi, setTimer)
+    CCurl_multiSetPointer(multi, CURLMOPT_TIMERDATA, context)
+    CCurl_multiSetLong(multi, CURLMOPT_MAXCONNECTS, settings.maxIdleConnections)
+    CCurl_multiSetLong(multi, CURLMOPT_MAX_TOTAL_CONNECTIONS, settings.maxConnections)
+    // One transfer per connection at a time, also with HTTP/2. A slow reader then does not block the streams
+    // of other transfers, and cancelling a transfer closes its connection.
+    CCurl_multiSetLong(multi, CURLMOPT_PIPELINING, Int(CURLPIPE_NOTHING))
+  }
+}
+
+private func watchSocket(
+  _ easy: UnsafeMutableRawPointer?, _ socket: curl_socket_t, _ what: Int32,
+  _ context: UnsafeMutableRawPointer?, _: UnsafeMutableRawPointer?
+) -> Int32 {
+  guard let context else { return 0 }
+  let loop = Unmanaged<EventLoop>.fromOpaque(context).takeUnretainedValue()
+  if let transfer = Transfer.of(easy: easy) {
+    if what == CURL_POLL_REMOVE {
+      transfer.stopsWaiting(on: socket)
+    } else {
+      transfer.waits(for: what, on: socket)
+    }
+  } else {
+    // The socket belongs to an internal handle of libcurl, not to a transfer.
+    CCurl_watch(loop.epoll, socket, what)
+  }
+  return 0
+}
+
+private func setTimer(
+  _: UnsafeMutableRawPointer?, _ milliseconds: Int, _ context: UnsafeMutableRawPointer?
+) -> Int32 {
+  guard let context else { return 0 }
+  let loop = Unmanaged<EventLoop>.fromOpaque(context).takeUnretainedValue()
+  loop.curlDeadline = milliseconds < 0 ? nil : .now + .milliseconds(milliseconds)
+  return 0
+}
+
+/// libcurl easy handles that no transfer uses at the moment. Reusing a handle is cheaper than creating one.
+/// Only the loop's thread uses it.
+///
+/// A reused handle keeps nothing of its last transfer: all options are reset, and TLS sessions are never
+/// cached. An origin therefore cannot use a TLS session to link two requests.
+final class HandlePool {
+  /// The most handles kept, about 6 KB each.
+  private static let capacity = 64
+
+  private var handles: [UnsafeMutableRawPointer] = []
+
+  deinit { for handle in handles { curl_easy_cleanup(handle) } }
+
+  func makeHandle() -> UnsafeMutableRawPointer? { handles.popLast() ?? curl_easy_init() }
+
+  /// - Parameter handle: A handle that has been removed from the multi handle.
+  func recycle(_ handle: UnsafeMutableRawPointer) {
+    guard handles.count < Self.capacity else { return curl_easy_cleanup(handle) }
+    // `curl_easy_reset` does not reset the share.
+    CCurl_setPointer(handle, CURLOPT_SHARE, nil)
+    curl_easy_reset(handle)
+    handles.append(handle)
+  }
+}
+
+/// The times at which transfers are checked again, as a binary heap with the earliest first.
+struct DeadlineHeap {
+  typealias Entry = (at: ContinuousClock.Instant, id: UInt64)
+
+  private var entries: [Entry] = []
+
+  /// The earliest time.
+  var next: ContinuousClock.Instant? { entries.first?.at }
+
+  mutating func insert(_ id: UInt64, at moment: ContinuousClock.Instant) {
+    entries.append((moment, id))
+    var child = entries.count - 1
+    while child > 0 {
+      let parent = (child - 1) / 2
+      guard entries[child].at < entries[parent].at else { return }
+      entries.swapAt(child, parent)
+      child = parent
+    }
+  }
+
+  /// Removes and returns the earliest entry if it is due.
+  mutating func pop(dueBy now: ContinuousClock.Instant) -> Entry? {
+    guard let first = entries.first, first.at <= now else { return nil }
+    entries.swapAt(0, entries.count - 1)
+    entries.removeLast()
+    var parent = 0
+    while true {
+      var least = parent
+      for child in [2 * parent + 1, 2 * parent + 2] where child < entries.count {
+        if entries[child].at < entries[least].at { least = child }
+      }
+      guard least != parent else { return first }
+      entries.swapAt(parent, least)
+      parent = least
+    }
+  }
+}

@@ -230,3 +230,80 @@ extension TransferExchange {
   /// Discards the rest of the body. If it is short, the connection can be used again.
   func discard() { loop.post(.discard(id)) }
 }
+
+/// Settings that all transfers of a fetcher share.
+struct TransferSettings: Sendable {
+  var connectTimeout: Duration
+  var stallTimeout: Duration
+  var userAgent: String
+  var certificateAuthorities: String?
+  var maxConnections: Int
+  var maxIdleConnections: Int
+  var maxHeaderBytes: Int
+}
+
+/// Everything that the loop needs to start one transfer.
+struct TransferPlan: Sendable {
+  var exchange: TransferExchange
+  var route: TransferRoute
+  var method = OutgoingRequest.Method.get
+  /// Checked fields of the request. Defaults such as `User-Agent` are added later.
+  var headers: [HeaderField]
+  var content: OutgoingContent?
+  /// The end of the whole fetch. `timeout` is its length, for the error message.
+  var deadline: ContinuousClock.Instant
+  var timeout: Duration
+  /// When this hop began, including the name lookup.
+  var started: ContinuousClock.Instant
+}
+
+extension Duration {
+  /// Seconds rounded to milliseconds, so that a configured 0.3 is reported as 0.3.
+  var roundedSeconds: Double { Double(inMilliseconds) / 1_000 }
+}
+
+/// The destination of one request. Everything is decided and every address is checked before libcurl receives
+/// it.
+struct TransferRoute: Sendable {
+  /// The URL with its host in ASCII.
+  var url: String
+  /// The host as named in errors.
+  var host: String
+  var port: Int
+  /// The addresses that may be connected to, in the order in which they are tried; at least one.
+  var addresses: [IPAddress]
+  /// The time that the name lookup took.
+  var nameTime: Duration
+  /// The policy that allowed these addresses. It is checked again for each connection.
+  var policy: AddressPolicy
+  /// The egress proxy that connects to the first address; nil: none.
+  var proxy: ProxyRoute?
+
+  /// The entries for libcurl's name cache: `name:port:address,address`.
+  var pins: [String] {
+    if let proxy { return [Self.pin(proxy.host, proxy.port, proxy.addresses)].compactMap { $0 } }
+    return [Self.pin(host, port, addresses)].compactMap { $0 }
+  }
+
+  /// Whether the host to connect to is an IPv6 address, which needs no pin.
+  var hasNoName: Bool { (proxy?.host ?? host).contains(":") }
+
+  /// Nil for an IPv6 address: libcurl never looks it up, and the format cannot contain its colons.
+  private static func pin(_ host: String, _ port: Int, _ addresses: [IPAddress]) -> String? {
+    host.contains(":") ? nil : "\(host):\(port):\(addresses.map(\.inURL).joined(separator: ","))"
+  }
+}
+
+/// The operator's proxy. The policy does not apply to its address.
+struct ProxyRoute: Sendable {
+  /// The proxy's URL, with credentials if configured.
+  var url: String
+  var host: String
+  var port: Int
+  var addresses: [IPAddress]
+
+  /// The error detail for clients. It contains neither the proxy's name nor its address.
+  static let unreachable = "the egress proxy could not be reached"
+  /// The error detail if the proxy answered CONNECT with an error status.
+  static func refused(_ status: Int) -> String { "the egress proxy answered \(status)" }
+}
