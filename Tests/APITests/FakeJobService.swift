@@ -112,7 +112,6 @@ final class FakeJobService: JobService {
     ]
   }
 
-
   func now() -> Timestamp { kept.withLock { Timestamp(milliseconds: $0.milliseconds) } }
 
   func peek(_ id: JobID, for caller: Caller) -> JobSnapshot? {

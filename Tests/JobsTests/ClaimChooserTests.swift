@@ -75,7 +75,7 @@ private struct Bench {
   /// Claims jobs as a store does.
   /// - Returns: The numbers of the jobs, in order.
   mutating func claim(
-    _ count: Int, room: OriginCapacity = .unlimited, owners: OwnerCapacity<Owner> = .unlimited,
+    _ count: Int, room: OriginCapacity = .unlimited, owners: OwnerCapacity = .unlimited,
     maxDeferred: Int = .max, heads: Bool = false
   ) -> [Int64] {
     for (number, entry) in entries
@@ -121,7 +121,7 @@ private struct Bench {
   }
 
   /// The model: what a claim has to return.
-  func expected(_ count: Int, room: OriginCapacity, owners: OwnerCapacity<Owner>) -> [Int64] {
+  func expected(_ count: Int, room: OriginCapacity, owners: OwnerCapacity) -> [Int64] {
     var (model, room, owners, turn) = (self, room, owners, queues.ready.served.turns)
     var claimed: [Int64] = []
     while claimed.count < count, let job = model.first(after: turn, room, owners) {
@@ -137,7 +137,7 @@ private struct Bench {
   }
 
   private func first(
-    after turn: Int, _ room: OriginCapacity, _ owners: OwnerCapacity<Owner>
+    after turn: Int, _ room: OriginCapacity, _ owners: OwnerCapacity
   ) -> QueuedCandidate? {
     let candidates = entries.values.filter {
       $0.state != .loading && QueueOrder.isDue($0.job.notBefore, at: now)

@@ -266,7 +266,7 @@ package actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   }
 
   package func claim(
-    _ count: Int, for instance: Instance, room: OriginCapacity, owners: OwnerCapacity<Owner>
+    _ count: Int, for instance: Instance, room: OriginCapacity, owners: OwnerCapacity
   ) async throws(StoreError) -> Claimed {
     try await mayFail()
     try check(instance)

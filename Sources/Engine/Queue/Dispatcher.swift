@@ -58,7 +58,7 @@ final class Dispatcher: Sendable {
     var isOver: Bool { isStopped && !isClaiming && idle.count == workers }
 
     /// How many workers each owner may have.
-    func ownerRoom(at moment: Timestamp) -> OwnerCapacity<Owner> {
+    func ownerRoom(at moment: Timestamp) -> OwnerCapacity {
       OwnerCapacity(shares, of: workers, at: moment)
     }
 
@@ -260,7 +260,7 @@ final class Dispatcher: Sendable {
     return workers > 1 ? max(1, workers / 4) + ShareBounds.keepingQuarter(of: workers).reserved : 0
   }
 
-  private var ownerRoom: OwnerCapacity<Owner> {
+  private var ownerRoom: OwnerCapacity {
     let moment = now()
     return state.withLock { $0.ownerRoom(at: moment) }
   }

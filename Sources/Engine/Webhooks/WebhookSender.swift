@@ -181,7 +181,7 @@ extension WebhookSender {
     capacity(besides: owners).full
   }
 
-  private func capacity(besides owners: some Sequence<Owner>) -> OwnerCapacity<Owner> {
+  private func capacity(besides owners: some Sequence<Owner>) -> OwnerCapacity {
     var shares = FairShare<Owner>()
     for owner in owners { shares.acquireUnchecked(1, for: owner) }
     return OwnerCapacity(shares, within: rules.slots, at: clock())

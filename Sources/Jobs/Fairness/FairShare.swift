@@ -119,14 +119,6 @@ package struct FairShare<Client: Hashable & Sendable>: Sendable {
     demands.map { $0.at + Self.demandLifetime }.filter { $0 > moment }.min()
   }
 
-  /// The same state with other identifiers of the clients.
-  package func renamed<Other>(_ name: (Client) -> Other) -> FairShare<Other> {
-    var renamed = FairShare<Other>()
-    for (client, share) in shares { renamed.acquireUnchecked(share, for: name(client)) }
-    for (client, moment) in demands { renamed.recordDemand(of: name(client), at: moment) }
-    return renamed
-  }
-
   private func isNeeded(besides client: Client, at moment: Timestamp) -> Bool {
     held > share(of: client)
       || demands.contains { $0.client != client && moment - $0.at < Self.demandLifetime }

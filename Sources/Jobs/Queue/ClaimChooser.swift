@@ -97,7 +97,7 @@ package struct ClaimChooser: Sendable {
   private var deferrable: Int
   /// The capacity that remains after the chosen jobs.
   package private(set) var room: OriginCapacity
-  package private(set) var owners: OwnerCapacity<Owner>
+  package private(set) var owners: OwnerCapacity
   /// The number of chosen jobs.
   package private(set) var chosen = 0
   /// The number of positions compared so far.
@@ -124,7 +124,7 @@ package struct ClaimChooser: Sendable {
   ///   - longestWait: See ``QueueOrder/isDue(_:at:longestWait:)``.
   ///   - maxDeferred: The number of jobs that may be deferred before the claim ends.
   package init(
-    _ count: Int, at moment: Timestamp, room: OriginCapacity, owners: OwnerCapacity<Owner>,
+    _ count: Int, at moment: Timestamp, room: OriginCapacity, owners: OwnerCapacity,
     longestWait: Duration? = nil, maxDeferred: Int = .max
   ) {
     (self.count, self.moment, self.longestWait) = (count, moment, longestWait)

@@ -29,7 +29,7 @@ package protocol JobQueue: Sendable {
   ///
   /// - Throws: `.leaseLost` if the instance's lease has ended.
   func claim(
-    _ count: Int, for instance: Instance, room: OriginCapacity, owners: OwnerCapacity<Owner>
+    _ count: Int, for instance: Instance, room: OriginCapacity, owners: OwnerCapacity
   )
     async throws(StoreError) -> Claimed
 

@@ -1,12 +1,12 @@
 /// The owners that may use one more of some slots now: an instance's workers, or its slots for webhooks. A snapshot
 /// of a ``FairShare`` for a store.
-package struct OwnerCapacity<Name: Hashable & Sendable>: Sendable {
-  private var shares: FairShare<Name>
+package struct OwnerCapacity: Sendable {
+  private var shares: FairShare<Owner>
   private let bounds: ShareBounds
   private let moment: Timestamp
 
   /// - Parameter shares: The slots in use, by owner.
-  package init(_ shares: FairShare<Name>, within bounds: ShareBounds, at moment: Timestamp) {
+  package init(_ shares: FairShare<Owner>, within bounds: ShareBounds, at moment: Timestamp) {
     (self.shares, self.bounds, self.moment) = (shares, bounds, moment)
   }
 
@@ -15,7 +15,7 @@ package struct OwnerCapacity<Name: Hashable & Sendable>: Sendable {
   /// - Parameters:
   ///   - workers: The busy workers, by the owner of their job.
   ///   - count: The number of all workers.
-  package init(_ workers: FairShare<Name>, of count: Int, at moment: Timestamp) {
+  package init(_ workers: FairShare<Owner>, of count: Int, at moment: Timestamp) {
     self.init(workers, within: .keepingQuarter(of: count), at: moment)
   }
 
@@ -25,15 +25,15 @@ package struct OwnerCapacity<Name: Hashable & Sendable>: Sendable {
   }
 
   /// Whether the owner may use one more slot.
-  package func hasCapacity(for owner: Name) -> Bool {
+  package func hasCapacity(for owner: Owner) -> Bool {
     shares.available(for: owner, within: bounds, at: moment) > 0
   }
 
   /// Counts one more claimed job of the owner.
-  package mutating func countJob(of owner: Name) { shares.acquireUnchecked(1, for: owner) }
+  package mutating func countJob(of owner: Owner) { shares.acquireUnchecked(1, for: owner) }
 
   /// Counts one more slot if the owner may use one; returns whether it may.
-  package mutating func acquireSlot(for owner: Name) -> Bool {
+  package mutating func acquireSlot(for owner: Owner) -> Bool {
     guard hasCapacity(for: owner) else { return false }
     shares.acquireUnchecked(1, for: owner)
     return true
@@ -41,10 +41,5 @@ package struct OwnerCapacity<Name: Hashable & Sendable>: Sendable {
 
   /// The owners that use slots and may have no more. Every other owner may have one more as long as a slot is
   /// free.
-  package var full: Set<Name> { Set(shares.clients.filter { !hasCapacity(for: $0) }) }
-
-  /// The same state with other identifiers of the owners.
-  package func renamed<Other>(_ name: (Name) -> Other) -> OwnerCapacity<Other> {
-    OwnerCapacity<Other>(shares.renamed(name), within: bounds, at: moment)
-  }
+  package var full: Set<Owner> { Set(shares.clients.filter { !hasCapacity(for: $0) }) }
 }

@@ -35,7 +35,7 @@ package struct MessageRequest: Sendable {
   /// lost.
   package var sending: Set<WebhookMessage.ID>
   /// The owners that may use one more slot.
-  package var owners: OwnerCapacity<Owner>
+  package var owners: OwnerCapacity
   /// The number of free slots, which is the maximum of messages to claim.
   package var count: Int
   /// The limit of messages in transit to one host, over all instances.
@@ -45,7 +45,7 @@ package struct MessageRequest: Sendable {
 
   package init(
     by instance: Instance, sending: Set<WebhookMessage.ID>,
-    owners: OwnerCapacity<Owner> = .unlimited, count: Int, perHost: Int, after: String? = nil
+    owners: OwnerCapacity = .unlimited, count: Int, perHost: Int, after: String? = nil
   ) {
     (self.instance, self.sending, self.owners) = (instance, sending, owners)
     (self.count, self.perHost, self.after) = (count, perHost, after)

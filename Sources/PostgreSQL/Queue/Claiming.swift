@@ -8,7 +8,7 @@ extension PostgresJobStore {
   /// If many jobs with a busy origin are seen for the first time, the claim takes several
   /// transactions.
   package func claim(
-    _ count: Int, for instance: Instance, room: OriginCapacity, owners: OwnerCapacity<Owner>
+    _ count: Int, for instance: Instance, room: OriginCapacity, owners: OwnerCapacity
   ) async throws(StoreError) -> Claimed {
     var claimed = Claimed(jobs: [], nextDue: nil)
     var (cursor, served) = roundRobin.withLock { $0 }
@@ -115,7 +115,7 @@ struct ClaimRequest: Sendable {
   var count: Int
   var instance: Instance
   var room: OriginCapacity
-  var owners: OwnerCapacity<Owner>
+  var owners: OwnerCapacity
   /// The maximum number of ready jobs to read.
   var page: Int?
   /// Whether other instances may use the store.
@@ -140,7 +140,7 @@ struct ClaimStep: Sendable {
   var equalQueued: Set<Fingerprint> = []
   /// The remaining capacity.
   var room: OriginCapacity
-  var owners: OwnerCapacity<Owner>
+  var owners: OwnerCapacity
   var nextDue: Timestamp?
   var isQueueEmpty = false
   var isDone = false
@@ -155,7 +155,7 @@ struct ClaimStep: Sendable {
   var cursor: QueueCursor
 
   init(
-    room: OriginCapacity, owners: OwnerCapacity<Owner>, cursor: QueueCursor, served: ServedQueues
+    room: OriginCapacity, owners: OwnerCapacity, cursor: QueueCursor, served: ServedQueues
   ) {
     (self.room, self.owners, self.cursor, self.served) = (room, owners, cursor, served)
   }

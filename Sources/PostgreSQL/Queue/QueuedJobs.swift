@@ -70,7 +70,7 @@ extension Transaction {
   /// Finds the queues that have ready jobs, with one index search per queue, however many jobs are
   /// queued. Does not lock jobs. An owner without free capacity costs one search.
   func claimQueues(
-    from cursor: QueueCursor, of owners: OwnerCapacity<Owner>, after served: ServedQueues
+    from cursor: QueueCursor, of owners: OwnerCapacity, after served: ServedQueues
   ) throws -> ClaimQueues {
     let full = owners.full
     func next(_ priority: String, after lane: String) -> String {

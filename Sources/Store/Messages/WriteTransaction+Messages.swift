@@ -159,7 +159,7 @@ extension WriteTransaction {
 
   /// Returns whether a due message belongs to an owner below its share. If not, no host has to be
   /// searched.
-  private func hasDueMessages(_ owners: OwnerCapacity<Owner>, at moment: Timestamp) throws -> Bool {
+  private func hasDueMessages(_ owners: OwnerCapacity, at moment: Timestamp) throws -> Bool {
     guard !owners.full.isEmpty else { return true }
     var least = Data()
     while let row = try one(

@@ -15,7 +15,7 @@ struct Dequeue {
   private var rows: [Int64: JobRow] = [:]
 
   init(
-    _ count: Int, at moment: Timestamp, room: OriginCapacity, owners: OwnerCapacity<Owner>,
+    _ count: Int, at moment: Timestamp, room: OriginCapacity, owners: OwnerCapacity,
     of transaction: WriteTransaction
   ) {
     chooser = ClaimChooser(

@@ -62,7 +62,7 @@ extension SQLiteJobStore {
   /// with the number of queued jobs. If many jobs with a busy origin are seen for the first time,
   /// the claim takes several commits.
   package func claim(
-    _ count: Int, for instance: Instance, room: OriginCapacity, owners: OwnerCapacity<Owner>
+    _ count: Int, for instance: Instance, room: OriginCapacity, owners: OwnerCapacity
   ) async throws(StoreError) -> Claimed {
     let moment = now()
     var claimed = Claimed(jobs: [], nextDue: nil)
@@ -101,18 +101,18 @@ extension SQLiteJobStore {
     /// The requests of claimed jobs that further queued jobs have too.
     var shared: Set<Fingerprint> = []
     var room: OriginCapacity
-    var owners: OwnerCapacity<Owner>
+    var owners: OwnerCapacity
     var nextDue: Timestamp?
     var isQueueEmpty = false
     var isDone = false
 
-    init(room: OriginCapacity, owners: OwnerCapacity<Owner>) {
+    init(room: OriginCapacity, owners: OwnerCapacity) {
       (self.room, self.owners) = (room, owners)
     }
 
     init(
       _ count: Int, for instance: Instance, at moment: Timestamp, room: OriginCapacity,
-      owners: OwnerCapacity<Owner>, in transaction: inout WriteTransaction
+      owners: OwnerCapacity, in transaction: inout WriteTransaction
     ) throws {
       (self.room, self.owners) = (room, owners)
       guard try transaction.makeDueJobsReady(at: moment) else { return }

@@ -109,7 +109,7 @@ struct CountingJobStore: JobStore, CacheStore {
   }
 
   func claim(
-    _ count: Int, for instance: Instance, room: OriginCapacity, owners: OwnerCapacity<Owner>
+    _ count: Int, for instance: Instance, room: OriginCapacity, owners: OwnerCapacity
   ) async throws(StoreError) -> Claimed {
     calls.count()
     return try await store.claim(count, for: instance, room: room, owners: owners)

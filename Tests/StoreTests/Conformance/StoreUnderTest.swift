@@ -61,7 +61,7 @@ extension StoreUnderTest {
 
   func claim(
     _ count: Int, at moment: Timestamp, room: OriginCapacity = .unlimited,
-    owners: OwnerCapacity<Owner> = .unlimited
+    owners: OwnerCapacity = .unlimited
   ) async throws -> Claimed {
     clock.set(moment)
     return try await base.claim(count, for: instance, room: room, owners: owners)

@@ -133,7 +133,7 @@ extension TwoStores {
   }
 
   /// Returns a limit with some workers in use, or none.
-  private mutating func ownerRoom() -> OwnerCapacity<Owner> {
+  private mutating func ownerRoom() -> OwnerCapacity {
     guard number(0..<2) == 0 else { return .unlimited }
     var workers = FairShare<Owner>()
     for name in ["anna", "bert"] { workers.acquireUnchecked(number(0..<4), for: Owner(name)) }
