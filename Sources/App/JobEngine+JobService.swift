@@ -1,4 +1,4 @@
-package import API
+internal import API
 package import Engine
 
 /// The engine serves the API's requests.

@@ -6,13 +6,15 @@ final class FetchMetrics: Sendable {
   let bytes = Counter(label: "imagefetch_fetch_bytes_total")
   let openTransfers = Gauge(label: "imagefetch_fetch_open_transfers")
 
+  /// Every outcome has a counter from the start, so that a rate includes its first fetch.
+  private let outcomes = Dictionary(
+    uniqueKeysWithValues: (["success", "cancelled"] + FailureCode.allCases.map(\.rawValue)).map {
+      ($0, Counter(label: "imagefetch_fetch_requests_total", dimensions: [("outcome", $0)]))
+    })
+
   /// Counts a finished fetch.
   /// - Parameter error: Nil if the whole body was read.
-  func count(_ error: FetchError?) {
-    Counter(
-      label: "imagefetch_fetch_requests_total", dimensions: [("outcome", Self.name(error))]
-    ).increment()
-  }
+  func count(_ error: FetchError?) { outcomes[Self.name(error)]?.increment() }
 
   /// The value of the label `outcome`: a failure code, `success` or `cancelled`.
   static func name(_ error: FetchError?) -> String {

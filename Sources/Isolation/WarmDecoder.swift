@@ -11,6 +11,7 @@ struct WarmDecoder {
   /// Call it once; it lives as long as the process.
   init() {
     server = DecoderRequestHandler(memory: memory)
+    CodecLibrary.prepare()
     for format in [OutputFormat.jpeg, .png, .webp] {
       var request = VariantRequest(name: "")
       (request.width, request.format) = (24, format)

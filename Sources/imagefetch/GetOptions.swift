@@ -1,5 +1,5 @@
 internal import App
-package import ArgumentParser
+internal import ArgumentParser
 package import Client
 internal import Foundation
 

@@ -86,7 +86,7 @@ struct DashboardTests {
       try await page.browser.type(urls.joined(separator: " ") + "\u{E007}", into: "#urls")
       try await page.sees("is('gone.png', 'failure') && is('latest', 'failure')")
       try await page.sees("text(card('gone.png')).includes('The origin responded with 404.')")
-      try await page.sees("text(card('gone.png')).includes('ask its operator')")
+      try await page.sees("text(card('gone.png')).includes('Check the URL, or ask')")
       try await page.sees("text(card('latest')).includes('fetch.allow_networks')")
       page.origin.on("/gone.png", .ok(Fixtures.png))
       try await page.browser.click("#show-all")

@@ -58,12 +58,15 @@ struct TokenBucketTests {
       }
     }
     #expect(!allowed.isEmpty)
+    // The most that any interval has beyond its limit; one check for all, because each check costs time.
+    var excess = -Double.infinity
     for first in allowed.indices {
       for last in allowed.indices.dropFirst(first) {
         let time = allowed[first].duration(to: allowed[last])
         let most = rate.burst + rate.perSecond * (time / .seconds(1))
-        #expect(Double(last - first + 1) <= most + 1e-6)
+        excess = max(excess, Double(last - first + 1) - most)
       }
     }
+    #expect(excess <= 1e-6)
   }
 }

@@ -3,6 +3,7 @@
 // filled with noise, and searches for the noise afterwards.
 #include "hevc.h"
 
+#include "CCodecs.h"
 #include "heif_boxes.h"
 #include "hevc_units.h"
 
@@ -165,6 +166,10 @@ static CodecFault push_all(
     if (!fault) de265_flush_data(decoder->context);
     return fault;
 }
+
+// The library counts its users and frees the tables after the last one. This one stays. If memory is short, decoders build
+// the tables themselves.
+void heic_build_tables(void) { (void)de265_init(); }
 
 HEVCDecoder *hevc_open(
     HEVCUse use, const uint8_t *setup, size_t setup_count, const HEVCFormat *format, const uint8_t *bytes,

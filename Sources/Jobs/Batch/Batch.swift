@@ -44,28 +44,28 @@ package struct Batch: Sendable, Equatable, Identifiable, Codable {
   package let createdAt: Timestamp
 
   /// The receiver of a webhook message when the batch is finished.
-  package package(set) var webhook: Webhook?
+  package var webhook: Webhook?
 
-  package package(set) var state = State.receiving
+  package var state = State.receiving
   /// Lines that are stored durably: jobs, rejected lines, and lines that are neither.
-  package package(set) var received = 0
+  package var received = 0
   /// The number of jobs in each phase, and of rejected lines.
-  package package(set) var counts = BatchCounts()
+  package var counts = BatchCounts()
   /// Increases with every change.
-  package package(set) var revision = 1
+  package var revision = 1
   /// When the last line arrived or the last upload began.
-  package package(set) var receivedAt: Timestamp
+  package var receivedAt: Timestamp
   /// When the last job ended.
-  package package(set) var finishedAt: Timestamp?
+  package var finishedAt: Timestamp?
   /// When the batch is deleted.
-  package package(set) var expiresAt: Timestamp?
+  package var expiresAt: Timestamp?
   /// Whether the batch still has jobs that must be cancelled.
-  package package(set) var isCancelling = false
+  package var isCancelling = false
   /// The content that a request with the same idempotency key must repeat: all lines, or those of the first
   /// request if the batch is open. Nil if the batch has no key.
-  package package(set) var content: BatchContent?
+  package var content: BatchContent?
   /// Whether the batch is purged: clients no longer see it, and its jobs are being deleted.
-  package package(set) var isPurged = false
+  package var isPurged = false
   /// The latest expiry time of the jobs that have ended.
   package var lastExpiry: Timestamp?
   /// Jobs that end per second.
@@ -102,15 +102,15 @@ package struct BatchCounts: Sendable, Equatable, Codable {
   private var failure = 0
   private var cancelled = 0
   /// Lines that are not valid jobs.
-  package package(set) var rejected = 0
+  package var rejected = 0
   /// Total bytes of the images. Equal images are counted once for each job.
-  package package(set) var bytes = 0
+  package var bytes = 0
   private var failures: [String: Int] = [:]
 
   package init() {}
 
   /// Jobs in a phase. A deleted job still counts in the phase in which it ended.
-  package package(set) subscript(phase: Phase) -> Int {
+  package subscript(phase: Phase) -> Int {
     get {
       switch phase {
       case .queued: queued

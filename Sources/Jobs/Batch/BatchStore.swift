@@ -160,11 +160,11 @@ package struct BatchLines: Sendable {
   /// The number of lines before these.
   package let offset: Int
   /// The number of lines, including lines that are neither jobs nor rejected.
-  package package(set) var count = 0
+  package var count = 0
   /// The lines that are jobs, each with its ``Job/batch``.
-  package package(set) var jobs: [Job] = []
+  package var jobs: [Job] = []
   /// The lines that are not valid jobs.
-  package package(set) var rejected: [RejectedLine] = []
+  package var rejected: [RejectedLine] = []
   /// The webhook of the batch, if these lines set it.
   package let webhook: Webhook?
   /// ``Batch/content`` after these lines; nil if they do not change it.

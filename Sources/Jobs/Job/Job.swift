@@ -30,54 +30,54 @@ package struct Job: Sendable, Equatable, Identifiable, Codable {
   /// The job's position in its batch; nil if it belongs to none.
   package let batch: BatchPosition?
 
-  package package(set) var phase: Phase = .queued
+  package var phase: Phase = .queued
   /// The URL that is requested next.
-  @Sparse package package(set) var target = URLCandidate.regular
+  @Sparse package var target = URLCandidate.regular
   /// The number of previews made so far while the job is `loading`; 0 in any other phase.
-  @Sparse package package(set) var previews = 0
+  @Sparse package var previews = 0
   /// Whether loads and cache entries are never shared with other owners (`cache.shared` is off).
-  @Sparse package package(set) var isApart = false
+  @Sparse package var isApart = false
   /// Whether the job bypasses the cache (`cache.enabled` is off).
-  @Sparse package package(set) var skipsCache = false
+  @Sparse package var skipsCache = false
   /// The completed deliveries, in the requested order, once the job is `success`.
-  @Sparse package package(set) var deliveries: [Delivered] = []
+  @Sparse package var deliveries: [Delivered] = []
   /// Increases with every change that the store saves. Conditional changes compare it.
   @Sparse package private(set) var revision = 0 {
     didSet { reports = 0 }
   }
   /// The job's priority in the queue.
-  package package(set) var priority: Priority
+  package var priority: Priority
   /// The owner's labels.
-  @TagList package package(set) var tags: [String]
+  @TagList package var tags: [String]
   /// The number of bytes received.
-  @Sparse package package(set) var progress = Progress()
+  @Sparse package var progress = Progress()
   /// The result, once the job is `success`.
-  package package(set) var image: StoredImage?
+  package var image: StoredImage?
   /// The loaded image while its variants or deliveries are still to be done; otherwise nil.
-  package package(set) var pending: PendingResult?
+  package var pending: PendingResult?
   /// The reason for the failure, once the job is `failure`.
-  package package(set) var failure: JobFailure?
+  package var failure: JobFailure?
   /// Why the last try failed, while the job waits for the next one. While alternatives are tried, it is the
   /// failure that decides whether there is another try.
-  package package(set) var lastFailure: JobFailure?
+  package var lastFailure: JobFailure?
   /// Requests sent to the origin, including those of earlier runs if the job was fetched again.
-  @Sparse package package(set) var attempts = 0
+  @Sparse package var attempts = 0
   /// Tries since the owner last queued the job. `max_attempts` limits them.
-  @Sparse package package(set) var tries = 0
+  @Sparse package var tries = 0
   /// The cache's part in the result, once the job has finished.
-  package package(set) var cache: CacheOutcome?
+  package var cache: CacheOutcome?
   /// The duration of each step.
-  @Sparse package package(set) var timings = Timings()
+  @Sparse package var timings = Timings()
   /// The number of progress reports at this revision. Known in memory only.
   package private(set) var reports = 0
   /// When a worker first started the job.
-  package package(set) var startedAt: Timestamp?
+  package var startedAt: Timestamp?
   /// When the job became `success`, `failure` or `cancelled`.
-  package package(set) var finishedAt: Timestamp?
+  package var finishedAt: Timestamp?
   /// When the job is deleted.
-  package package(set) var expiresAt: Timestamp?
+  package var expiresAt: Timestamp?
   /// The earliest time at which a worker may start the job (the back-off of a retry).
-  package package(set) var notBefore: Timestamp?
+  package var notBefore: Timestamp?
 
   /// Increases with every change that clients can see: with each revision and with each progress report.
   /// Progress reports need not be stored, because the next revision gives a higher version whichever instance

@@ -35,7 +35,7 @@ package struct Submission: Sendable, Equatable {
   /// The deliveries to make before the job succeeds: up to ``DeliveryRequest/most``.
   package var deliveries: [DeliveryRequest] = []
   /// The canonical spelling of each host that was given in another spelling.
-  package package(set) var hosts: [HostSpelling] = []
+  package var hosts: [HostSpelling] = []
 
   /// The defaults of the batch; nil if the job belongs to no batch or the defaults are short. They only
   /// affect how a store encodes the submission, so comparisons ignore them.

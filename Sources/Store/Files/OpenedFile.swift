@@ -1,5 +1,5 @@
 internal import Glibc
-package import Jobs
+internal import Jobs
 
 package final class OpenedFile: StoredFile {
   /// The descriptor, for `sendfile`.
