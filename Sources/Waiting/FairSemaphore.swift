@@ -82,7 +82,8 @@ package final class FairSemaphore<Client: Hashable & Sendable>: Sendable {
         state.held.recordDemand(of: client, at: moment)
       }
       var granted: [(client: Client, waiter: Waiter)] = []
-      while let client = state.waiters.next(where: { state.mayAcquire($0, bounds, at: moment) }),
+      while state.held.held < bounds.all,
+        let client = state.waiters.next(where: { state.mayAcquire($0, bounds, at: moment) }),
         let waiter = state.waiters.popFirst(of: client)
       {
         state.held.acquireUnchecked(1, for: client)

@@ -80,7 +80,7 @@ struct DashboardSubmittingTests {
       }
       try await page.sees("is('cut.jpg', 'failure') && is('README.md', 'failure')")
       try await page.sees("text(card('cut.jpg')).includes('Only an intact copy')")
-      try await page.sees("text(card('README.md')).includes('Use a JPEG, PNG')")
+      try await page.sees("text(card('README.md')).includes('Supported are JPEG, PNG')")
       try await page.sees("cards.every((one) => one.querySelector('[data-do=again]').hidden)")
     }
   }

@@ -41,10 +41,12 @@ struct PlacesTests {
       try server.isAnswering(1)
       let clients = try (0..<2).map { _ in try RawClient(port) }
       for client in clients { #expect(try client.exchange(get).status == 200) }
+      try server.isAnswering(1)
       // An incomplete request does not count as a request.
       try clients[1].send("GET / HTTP/1.1\r\n")
       let next = try RawClient(port)
       #expect(try next.exchange(get).status == 200)
+      try server.isAnswering(1)
       #expect(try clients[0].isClosed())
       let last = try RawClient(port)
       #expect(try last.exchange(get).status == 200)

@@ -20,7 +20,7 @@ extension Configuration {
     "jobs.retry_backoff":
       "The wait between attempts is doubled each time, with full jitter. Retry-After is obeyed up to the maximum.",
     "placeholders":
-      "Image files that are served if an image is not available; null for a plain image of the requested size.",
+      "Image files that are served if an image is not available; null for a built-in image of 480 × 360.",
     "view":
       "GET /image, for <img src>. With tokens or keys, URLs must be signed: imagefetch sign creates them.",
     "cluster": "Several instances that share their jobs and images.",

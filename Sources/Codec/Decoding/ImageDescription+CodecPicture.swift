@@ -36,7 +36,10 @@ extension CodecError {
   ) {
     let (width, height) = (Int(reader.properties.width), Int(reader.properties.height))
     // A library's message may quote bytes of the image. `DecoderReply` accepts only plain texts.
-    let message = reader.message.filter { (" "..."~").contains($0) && $0 != "\"" && $0 != "\\" }
+    let plain = reader.message.unicodeScalars.filter {
+      (" "..."~").contains($0) && $0 != "\"" && $0 != "\\"
+    }
+    let message = String(String.UnicodeScalarView(plain))
     switch fault {
     case .cutShort:
       self = .cutShort

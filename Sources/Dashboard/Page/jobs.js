@@ -17,8 +17,9 @@ const isUnfinished = (job) => job.phase === 'queued' || job.phase === 'loading';
 class List {
   /** @param terms the filter's `batch`, `host` and `code`, if set. Values that are still being typed are ignored. */
   constructor(wanted, { batch, host, code } = {}) {
+    const isCode = advice.size ? advice.has(code) : /^[a-z_]+$/.test(code);
     const terms = {
-      batch: /^[0-9a-f-]{36}$/.test(batch) && batch, host: host && withoutPort(host), code: advice.has(code) && code,
+      batch: /^[0-9a-f-]{36}$/.test(batch) && batch, host: host && withoutPort(host), code: isCode && code,
     };
     this.query = new URLSearchParams(wanted.map((phase) => ['phase', phase]));
     for (const [name, value] of Object.entries(terms)) if (value) this.query.set(name, value);

@@ -432,7 +432,10 @@ access.start();
 try {
   // Before the first search, which may be for a code.
   await loadAdvice();
-} catch { /* The page works without it. */ }
+} catch {
+  // The page works without it.
+  setTimeout(() => loadAdvice().catch(() => {}), 10_000);
+}
 goToAddress();
 events.run();
 glance.run();

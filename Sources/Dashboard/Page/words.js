@@ -24,7 +24,8 @@ const cacheWords = {
 const advice = new Map();
 
 async function loadAdvice() {
-  const response = await request('problems/', { headers: { Accept: 'application/json' } });
+  const options = { headers: { Accept: 'application/json' }, signal: AbortSignal.timeout(5000) };
+  const response = await request('problems/', options);
   for (const problem of (await response.json()).jobs) advice.set(problem.code, problem.advice);
 }
 

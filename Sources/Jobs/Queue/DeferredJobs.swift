@@ -108,10 +108,12 @@ package struct DeferredJobs: Sendable {
   }
 
   /// Sets the first deferred job, as the store has read it; nil if there is none.
+  /// - Parameter served: The last claim from the position's queue, for a store that makes this value for each claim.
+  ///   Nil: as recorded here.
   package mutating func setFirst(
-    _ job: QueuedCandidate?, of origin: String, at position: QueuePosition
+    _ job: QueuedCandidate?, of origin: String, at position: QueuePosition, served: Int? = nil
   ) {
-    let served = known[origin]?.heads[position]?.served ?? 0
+    let served = served ?? known[origin]?.heads[position]?.served ?? 0
     guard let job else {
       known[origin]?.remove(position)
       if known[origin]?.heads.isEmpty == true { known[origin] = nil }

@@ -36,6 +36,9 @@ package struct ServedQueues: Sendable {
 
   package init() {}
 
+  /// Returns the number of the last claim from this queue; 0 if there was none.
+  package func lastTurn(of queue: JobQueueName) -> Int { queues[queue] ?? 0 }
+
   /// Counts a claimed job.
   fileprivate mutating func serve(_ queue: JobQueueName) {
     turns += 1

@@ -19,8 +19,8 @@ extension PostgresJobStore {
       do throws(StoreError) {
         let request = ClaimRequest(
           count: count - claimed.jobs.count, instance: instance, room: step.room,
-          owners: step.owners, page: step.nextPage, isShared: isShared, cursor: cursor,
-          served: served)
+          owners: step.owners, page: step.nextPage, needed: step.needed, isShared: isShared,
+          cursor: cursor, served: served)
         step = try await claiming { [self] transaction, attempt in
           try transaction.claim(request) { attempt.record(numbers($0, $1)) }
         }
@@ -118,6 +118,9 @@ struct ClaimRequest: Sendable {
   var owners: OwnerCapacity
   /// The maximum number of ready jobs to read.
   var page: Int?
+  /// Pages that the transactions before this one lacked. Their prediction did not include them, because it does not know
+  /// deferred jobs.
+  var needed: Set<QueuePosition>
   /// Whether other instances may use the store.
   var isShared: Bool
   /// The queue to start with.
@@ -149,6 +152,8 @@ struct ClaimStep: Sendable {
   var isHeldBack = false
   /// See ``ClaimRequest/page``.
   var nextPage: Int?
+  /// See ``ClaimRequest/needed``.
+  var needed: Set<QueuePosition> = []
   /// The claims so far.
   var served: ServedQueues
   /// The queue to continue with.
@@ -218,9 +223,13 @@ extension Transaction {
     for origin in Set(jobs.compactMap(\.origin)) {
       step.room.exceptions[origin] = min(step.room[origin], selection.chooser.room[origin])
     }
+    if let position = selection.needed {
+      // A transaction that reads this page and changes nothing would repeat itself without end.
+      step.needed = (selection.changesJobs ? [] : request.needed).union([position])
+    }
     // Further jobs may be queued behind the deferred ones.
     step.isDone =
-      selection.isDone
+      (selection.needed == nil || !selection.changesJobs && step.needed == request.needed)
       && (selection.awaiting.isEmpty || selection.selected.count >= request.count)
     step.loadingElsewhere = Set(selection.awaiting.compactMap(\.request))
     let taken = Set(selection.selected.map(\.id))

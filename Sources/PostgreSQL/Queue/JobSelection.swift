@@ -59,8 +59,13 @@ struct JobSelection {
   private(set) var notDue: [JobID] = []
   /// Jobs that wait for an equal load at another instance.
   private(set) var awaiting: [QueuedJob] = []
-  /// False if the selection ended early because the next jobs were not read.
-  private(set) var isDone = true
+  /// The selection ended early, because the next jobs at this position were not read.
+  private(set) var needed: QueuePosition?
+
+  /// Whether the selection changes the state of a job.
+  var changesJobs: Bool {
+    !(selected.isEmpty && parked.isEmpty && notDue.isEmpty && awaiting.isEmpty)
+  }
 
   /// The claims so far.
   var served: ServedQueues { queues.ready.served }
@@ -101,7 +106,9 @@ struct JobSelection {
   }
 
   private mutating func readDeferred(_ key: Deferred) {
-    queues.deferred.setFirst(deferred[key]?.popLast(), of: key.origin, at: key.position)
+    queues.deferred.setFirst(
+      deferred[key]?.popLast(), of: key.origin, at: key.position,
+      served: served.lastTurn(of: key.position.queue))
   }
 
   /// Selects jobs until there are enough, no more exist, or the next ones were not read.
@@ -118,8 +125,8 @@ struct JobSelection {
         queues.deferred.remove(job)
       case .readDeferred(let origin, let position):
         readDeferred(Deferred(origin: origin, position: position))
-      case .readReady:
-        isDone = false
+      case .readReady(let position, _):
+        needed = position
         return
       case .end: return
       }

@@ -50,13 +50,18 @@ struct ClaimQueues {
   init(after served: ServedQueues) { jobs = ClaimableJobs(after: served) }
 
   /// Returns the number of ready jobs to read of each page, so that few rows are read in vain.
-  func wanted(_ count: Int, of pages: [QueuePage], by chooser: ClaimChooser) -> [Int] {
+  /// - Parameter needed: Pages to read even if the prediction does not include them.
+  func wanted(
+    _ count: Int, of pages: [QueuePage], by chooser: ClaimChooser, needed: Set<QueuePosition>
+  ) -> [Int] {
     var available: [QueuePosition: Int?] = [:]
     for page in pages where page.isCut || !page.jobs.isEmpty {
       available[page.place] = .some(page.isCut ? nil : page.jobs.count)
     }
     let wanted = chooser.prediction(of: count, from: jobs, available: available)
-    return pages.map { wanted[$0.place] ?? 0 }
+    return pages.map { page in
+      max(wanted[page.place] ?? 0, page.isUnread && needed.contains(page.place) ? 1 : 0)
+    }
   }
 }
 
@@ -132,7 +137,7 @@ extension Transaction {
   ) throws -> (pages: [QueuePage], aside: [QueuedJob]) {
     var (pages, aside): ([QueuePage], [QueuedJob]) = (queues.pages, [])
     for round in 0..<Self.mostRounds {
-      let wanted = queues.wanted(page, of: pages, by: chooser)
+      let wanted = queues.wanted(page, of: pages, by: chooser, needed: request.needed)
       let short = pages.indices.filter { pages[$0].isCut && wanted[$0] > pages[$0].jobs.count }
       if round > 0, short.isEmpty { break }
       let counts = short.map { wanted[$0] - pages[$0].jobs.count }

@@ -9,7 +9,7 @@ struct FairnessTests {
   /// Adds a batch with lines of the given priority.
   private static func batch(
     _ store: StoreUnderTest, _ number: Int64, owner: String = "anna", _ count: Int,
-    priority: Priority = .normal
+    priority: Priority = .normal, hosts: Int = 50
   ) async throws -> Batch {
     let batch = Batch.sample(number, owner: owner)
     _ = try await store.base.open(batch, key: nil)
@@ -17,7 +17,8 @@ struct FairnessTests {
       Job(
         id: JobID(at: .at(number)), owner: batch.owner,
         submission: Submission(
-          source: .url(SourceURL("https://o\(line % 50).example/\(number)/\(line)")!, lowData: nil)),
+          source: .url(
+            SourceURL("https://o\(line % hosts).example/\(number)/\(line)")!, lowData: nil)),
         priority: priority, tags: [], createdAt: .at(number),
         batch: BatchPosition(id: batch.id, line: line))
     }
@@ -165,6 +166,25 @@ struct FairnessTests {
     #expect(try await store.claim(50, at: .at(5_000)).jobs.isEmpty)
     try await store.audit()
     try await store.auditWaiting()
+    await store.close()
+  }
+
+  @Test(
+    "many batches of one owner take turns at one origin, after all of their jobs were parked",
+    arguments: StoreAdapter.allCases)
+  func parkedBatches(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
+    let store = jobs.store
+    for number in 1...20 { _ = try await Self.batch(store, Int64(number), 3, hosts: 1) }
+    #expect(
+      try await store.claim(99, at: .at(30), room: OriginCapacity(usual: 0)).jobs.isEmpty)
+    var claimed: [BatchID?] = []
+    for _ in 0..<20 {
+      claimed += try await store.claim(1, at: .at(30), room: OriginCapacity(usual: 1)).jobs
+        .map(\.job.batch?.id)
+    }
+    #expect(claimed.count == 20 && Set(claimed).count == 20)
+    try await store.audit()
     await store.close()
   }
 }
