@@ -26,7 +26,8 @@ struct ReadingPathTests {
     .disabled(if: Sanitizer.isHere, "a sanitizer adds code to each function"),
     .enabled(if: FunctionTrace.isPossible, "tracing decoder processes needs CAP_SYS_PTRACE"))
   func path() async throws {
-    let jobs = try await Self.measure()
+    var jobs = try await Self.measure()
+    let periodic = Set(jobs.removeLast().map(\.file))
     // Other work of the service only adds functions, so what all jobs entered is exact.
     let common = jobs.dropFirst().reduce(into: Set(jobs[0])) { $0.formIntersection($1) }
     let functions = jobs[0].filter(common.contains)
@@ -41,7 +42,8 @@ struct ReadingPathTests {
       try text.write(toFile: Self.list, atomically: true, encoding: .utf8)
     }
     let listed = Readme.file("docs/reading-path.txt").split(separator: "\n").map(String.init)
-    let added = Set(files).subtracting(listed)
+    // On a busy machine every job takes long enough for some periodic work.
+    let added = Set(files).subtracting(listed).subtracting(periodic)
     #expect(added == [], "Join files that are read together. \(Self.hint)")
     let removed = Set(listed).subtracting(jobs.joined().map(\.file))
     #expect(removed == [], "Lower the limits. \(Self.hint)")
@@ -52,7 +54,7 @@ struct ReadingPathTests {
   /// Runs jobs one after the other on a service that has finished a first one, so that nothing is still created on
   /// first use. Each has another origin and another image.
   ///
-  /// - Returns: For each job, the functions in the order of their first entry.
+  /// - Returns: For each job, the functions in the order of their first entry. At last, those of some idle seconds.
   private static func measure() async throws -> [[EnteredFunction]] {
     let folder = try RunningService.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: folder) }
@@ -75,6 +77,11 @@ struct ReadingPathTests {
         try await trace.stop(in: service)
       }
     }
+    let isQuick = times.filter { $0 < quick }.count == quickJobs
+    try await trace.start(in: service)
+    // A service that is slow needs more than one period of its slowest work, which runs every five seconds.
+    try await Task.sleep(for: .seconds(isQuick ? 0.1 : 7))
+    try await trace.stop(in: service)
     #expect(try await service.stop() == 0)
     return try await trace.functions()
   }
