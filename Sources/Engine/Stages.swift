@@ -2,10 +2,10 @@ internal import Jobs
 internal import Logging
 internal import Waiting
 
-// The parts of each stage, in the order in which they are made. A part is given only the parts that it uses, and all of
-// them exist before it. Two parts that wake each other in a circle are given the same signal.
+// The parts of each stage, in the order of their construction. An initializer gets only the parts that it uses, so they
+// exist before it. Two parts that wake each other share a signal.
 
-/// What the parts of all stages have in common.
+/// Values that parts of several stages use.
 struct EngineSetup: Sendable {
   let configuration: JobEngine.Configuration
   let parts: JobEngine.Parts

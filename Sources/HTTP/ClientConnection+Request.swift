@@ -213,7 +213,7 @@ extension ClientConnection {
     if waited { service.handlerWaited() }
   }
 
-  /// What libmicrohttpd's thread does with a complete request.
+  /// The next action of libmicrohttpd's thread after a complete request.
   enum Outcome { case respond(Response), wait, close }
 
   /// Returns the handler's response, or suspends the connection until there is one. Both happen under one

@@ -174,9 +174,9 @@ extension Duration {
 /// The start of a request is therefore detected by the kernel's count of received bytes, each time the
 /// monitor checks deadlines.
 struct Timing {
-  /// What the server waits for.
+  /// The event that the server waits for.
   enum Stage {
-    /// A request's head, of which bytes may have arrived.
+    /// A request's head. Some of its bytes may have arrived.
     case head
     /// The rest of the content, until this deadline.
     case content(by: Instant)

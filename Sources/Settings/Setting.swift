@@ -13,7 +13,7 @@ package struct Setting<Root: Sendable>: Sendable {
   package let path: String
   /// A description of the values for messages and documentation: a range (`1ms…10m`) or a form (`true or false`).
   package let allowedValues: String
-  /// What the key does: sentences, then possibly lines with an example.
+  /// The documentation of the key: sentences, then possibly lines with an example.
   package let doc: String
   /// How the text of an environment variable or a flag is read.
   package let form: TextForm

@@ -12,9 +12,9 @@ enum ProblemCode: Hashable, CaseIterable, Sendable {
     /// The default status of the response.
     let status: HTTPResponse.Status
     let title: String
-    /// What happened, with names in backticks; nil if the title is enough.
+    /// An explanation with names in backticks; nil if the title is enough.
     let meaning: String?
-    /// What the client or the operator can do. Plain text without `&` and `<`.
+    /// Advice for the client or the operator. Plain text without `&` and `<`.
     let advice: String
 
     fileprivate init(_ status: HTTPResponse.Status, _ title: String, _ advice: String) {

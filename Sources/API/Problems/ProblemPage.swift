@@ -39,7 +39,7 @@ extension ProblemCode {
   }
 }
 
-/// HTML pages about problems, and the list of problems for programs.
+/// Pages about problems: HTML for people, JSON for programs.
 enum ProblemPage {
   /// `GET /problems/`: all codes with their titles; for programs also with their advice.
   static func index(asJSON: Bool) -> WebPage { asJSON ? list : index }

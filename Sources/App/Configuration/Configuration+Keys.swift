@@ -14,7 +14,7 @@ extension Configuration {
     "storage", "sources", "placeholders", "view", "cluster", "network", "log", "tracing",
   ]
 
-  /// What a section is for, if the names of its keys do not say enough.
+  /// The purpose of a section, if the names of its keys do not explain it.
   package static let sectionDocs = [
     "auth.rate_limit": "For each token, or for each address if there are no tokens.",
     "jobs.retry_backoff":

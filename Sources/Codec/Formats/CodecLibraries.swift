@@ -19,7 +19,7 @@ package struct CodecLibrary: Sendable {
 
   /// The libraries of all formats, and Little CMS, which applies color profiles.
   package static var all: [CodecLibrary] {
-    ImageFormat.allCases.compactMap(\.traits.library)
+    ImageFormat.allCases.compactMap(\.traits.codecLibrary)
       + [CodecLibrary("liblcms2", codecs_lcms_version)]
   }
 }

@@ -1,7 +1,7 @@
 internal import CCodecs
 package import Jobs
 
-/// What only the codec knows about a format: its signature, its reader, the memory and time it needs, and its library.
+/// The properties of a format that only this module uses: its signature, reader, memory, time and library.
 struct FormatTraits {
   let signature: FormatSignature
   /// Creates the decoder. Returns nil if out of memory.
@@ -15,7 +15,7 @@ struct FormatTraits {
   /// ``DecodeLimits/checkVariantMemory(of:fileBytes:)``.
   var checksVariantMemory = false
   /// The library that decodes the format; nil if none is needed.
-  var library: CodecLibrary?
+  var codecLibrary: CodecLibrary?
 }
 
 extension ImageFormat {
@@ -31,17 +31,17 @@ extension ImageFormat {
       FormatTraits(
         signature: .jpeg, reader: { JPEGImageReader(maxMemory: $0.maxMemory) },
         reading: PixelReading(open: nil, memory: ReadingMemory.jpeg), stepTime: 20,
-        library: CodecLibrary("libjpeg-turbo", codecs_jpeg_version))
+        codecLibrary: CodecLibrary("libjpeg-turbo", codecs_jpeg_version))
     case .png:
       FormatTraits(
         signature: .png, reader: { PNGImageReader(maxMemory: $0.maxMemory) },
         reading: PixelReading(open: nil, memory: ReadingMemory.png), stepTime: 20,
-        library: CodecLibrary("libpng", codecs_png_version))
+        codecLibrary: CodecLibrary("libpng", codecs_png_version))
     case .webp:
       FormatTraits(
         signature: .webp, reader: { WebPImageReader(maxMemory: $0.maxMemory) },
         reading: PixelReading(open: webp_pixels_open, memory: ReadingMemory.webp), stepTime: 200,
-        library: CodecLibrary("libwebp", codecs_webp_version))
+        codecLibrary: CodecLibrary("libwebp", codecs_webp_version))
     case .gif:
       FormatTraits(
         signature: .gif, reader: { GIFImageReader(maxMemory: $0.maxMemory) },
@@ -51,18 +51,18 @@ extension ImageFormat {
         signature: .avif,
         reader: { AVIFImageReader(maxMemory: $0.maxMemory, maxFrames: $0.maxFrames) },
         reading: PixelReading(open: avif_pixels_open, memory: ReadingMemory.avif), stepTime: 5_000,
-        checksVariantMemory: true, library: CodecLibrary("libavif", codecs_avif_version))
+        checksVariantMemory: true, codecLibrary: CodecLibrary("libavif", codecs_avif_version))
     case .jxl:
       FormatTraits(
         signature: .jxl, reader: { JXLImageReader(maxMemory: $0.maxMemory) },
         // All layers of a frame are one step, and their number is not known in advance.
         reading: PixelReading(open: jxl_pixels_open, memory: ReadingMemory.jxl), stepTime: 10_000,
-        checksVariantMemory: true, library: CodecLibrary("libjxl", codecs_jxl_version))
+        checksVariantMemory: true, codecLibrary: CodecLibrary("libjxl", codecs_jxl_version))
     case .heic:
       FormatTraits(
         signature: .heic, reader: { HEICImageReader(maxMemory: $0.maxMemory) },
         reading: PixelReading(open: heic_pixels_open, memory: ReadingMemory.heic), stepTime: 2_000,
-        checksVariantMemory: true, library: CodecLibrary("libde265", codecs_de265_version))
+        checksVariantMemory: true, codecLibrary: CodecLibrary("libde265", codecs_de265_version))
     case .ico:
       FormatTraits(
         signature: .ico, reader: { ICOImageReader(maxMemory: $0.maxMemory) },

@@ -20,7 +20,7 @@ const cacheWords = {
   stale: 'from the cache, stale', bypass: 'from the origin, bypassing the cache',
 };
 
-/** What to do about a failure, by `error.code`, as the service lists it. */
+/** Advice about failures by `error.code`, from the service. */
 const advice = new Map();
 
 async function loadAdvice() {

@@ -467,7 +467,7 @@ struct LoadFactory: Sendable {
 
   /// Makes a load for a job.
   /// - Parameters:
-  ///   - request: the request of other jobs that may join; nil if none may.
+  ///   - request: the request that joining jobs must have; nil: no job joins.
   ///   - predecessor: the load of the same request whose end is being stored.
   ///   - progress: the progress of an earlier load of the same jobs.
   func load(

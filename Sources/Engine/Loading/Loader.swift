@@ -377,7 +377,7 @@ private final class KnownElsewhere: Sendable {
   }
 }
 
-/// Partial transfers: the bytes of transfers that broke off, from which a later transfer resumes.
+/// Stores the bytes of interrupted transfers, so that a later transfer can resume.
 struct PartialTransfers: Sendable {
   let spool: any ImageSpool
   let loads: Loads

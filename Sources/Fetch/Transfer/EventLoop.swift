@@ -281,8 +281,8 @@ extension EventLoop {
   }
 }
 
-/// The callbacks by which libcurl requests socket events and a timer. Both run on the loop's thread during a
-/// call into libcurl, and only record the request.
+/// libcurl calls these functions to request socket events and a timer. Both run on the loop's thread, within a call
+/// into libcurl, and only record the request.
 extension EventLoop {
   func installMultiCallbacks() {
     let context = Unmanaged.passUnretained(self).toOpaque()

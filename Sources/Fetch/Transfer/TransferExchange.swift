@@ -242,7 +242,7 @@ struct TransferSettings: Sendable {
   var maxHeaderBytes: Int
 }
 
-/// Everything that the loop needs to start one transfer.
+/// The input of one transfer.
 struct TransferPlan: Sendable {
   var exchange: TransferExchange
   var route: TransferRoute
@@ -270,7 +270,7 @@ struct TransferRoute: Sendable {
   /// The host as named in errors.
   var host: String
   var port: Int
-  /// The addresses that may be connected to, in the order in which they are tried; at least one.
+  /// The addresses to try, in this order; at least one.
   var addresses: [IPAddress]
   /// The time that the name lookup took.
   var nameTime: Duration

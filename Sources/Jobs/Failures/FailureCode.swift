@@ -51,7 +51,7 @@ package enum FailureCode: String, Sendable, CaseIterable {
     package let title: String
     /// For operators: what happened. Names are in backticks.
     package let meaning: String
-    /// What the client or the operator can do. Plain text without `&` and `<`.
+    /// Advice for the client or the operator. Plain text without `&` and `<`.
     package let advice: String
 
     fileprivate init(
@@ -233,9 +233,9 @@ extension ExplainedError {
 /// One error in words.
 package struct Explanation: Sendable {
   package let code: FailureCode
-  /// What happened, for clients. A sentence that reveals no address inside the network.
+  /// A sentence for clients. It reveals no address inside the network.
   package let detail: String
-  /// What happened, for the operator's log. Has all texts of the error in full.
+  /// A text for the operator's log, with all details of the error.
   package let log: String
   /// The exceeded limit or violated rule in one word; nil if the code is enough.
   package let reason: String?
@@ -268,7 +268,7 @@ package struct Explanation: Sendable {
   }
 }
 
-/// What happened. Clients get at most 256 bytes of each text that the sentence quotes.
+/// An explanation of this case. Clients get at most 256 bytes of each text that the sentence quotes.
 struct Sentence: ExpressibleByStringInterpolation {
   let full: String
   let short: String

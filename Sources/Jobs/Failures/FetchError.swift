@@ -138,7 +138,7 @@ extension BlockReason {
   /// The reason in the API's spelling, for clients and for the log. Only the log has the address: clients must not
   /// learn how names resolve inside the network.
   /// - Parameters:
-  ///   - verb: What the service wanted to do: `fetch` or `send`.
+  ///   - verb: The refused action: `fetch` or `send`.
   ///   - preposition: `from` or `to`.
   package func texts(
     _ verb: String, _ preposition: String

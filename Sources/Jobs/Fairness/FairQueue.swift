@@ -18,7 +18,7 @@ package struct FairQueue<Client: Hashable & Sendable, Element: Sendable>: Sendab
 
   package var isEmpty: Bool { count == 0 }
 
-  /// The clients that have elements, in the order in which they will be served.
+  /// The clients that have elements, in serving order.
   package var clients: some RandomAccessCollection<Client> { order }
 
   /// Whether the client has elements.
@@ -55,7 +55,7 @@ package struct FairQueue<Client: Hashable & Sendable, Element: Sendable>: Sendab
     var next: (client: Client, index: Int, priority: Urgency)?
     for client in order {
       guard let first = mostUrgent(of: client, by: priority, where: isReady) else { continue }
-      // Of equal priorities, the client that is first in the order wins.
+      // If priorities are equal, the client with the earlier turn wins.
       if next.map({ $0.priority < first.priority }) ?? true {
         next = (client, first.index, first.priority)
       }

@@ -41,7 +41,7 @@ package struct ClaimableJobs: Sendable {
 /// deferred job keeps its rank: once its origin has capacity again, it competes with the ready jobs of its
 /// position as before. All jobs of an owner without capacity are skipped together.
 package struct ClaimChooser: Sendable {
-  /// What the store has to do next.
+  /// The next action of the store.
   package enum Step: Sendable, Equatable {
     /// Claim this job. The store then counts it as loading.
     case claim(QueuedCandidate)

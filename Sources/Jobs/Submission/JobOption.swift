@@ -1,4 +1,4 @@
-// The options of a job, with one row each. Everything that concerns all options comes from these rows: stored records
+// The options of a job, with one row each. The rows drive all code that treats options alike: stored records
 // and their memory, the keys of equal jobs and views, the columns of CSV batches, the parameters of queries, and
 // suggestions for misspelled names.
 //
