@@ -46,7 +46,9 @@ private struct Bench {
     guard let entry = entries[number] else { return }
     switch entry.state {
     case .ready: queues.ready.addReady(-1, at: entry.job.position)
-    case .deferred: queues.deferred.remove(entry.job)
+    case .deferred:
+      let served = queues.ready.served.lastTurn(of: entry.job.position.queue)
+      queues.deferred.remove(entry.job, served: served)
     case .loading: queues.ready.addLoading(-1, of: entry.job.position.queue)
     case .due: break
     }

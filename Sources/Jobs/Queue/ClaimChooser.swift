@@ -49,10 +49,10 @@ package struct ClaimChooser: Sendable {
     case deferJob(QueuedCandidate)
     /// Let this ready or deferred job wait for its due time, because the clock was set back.
     case postpone(QueuedCandidate)
-    /// Pass the next ready jobs of this position to ``add(_:at:hasMore:)``; `count` is a good number. A store that
+    /// Pass the next ready jobs of this position to ``add(_:at:hasMore:)``; `count` is a suggestion. A store that
     /// can't read them now ends the claim, and continues with a new chooser.
     case readReady(QueuePosition, count: Int)
-    /// Read the first deferred job of this origin and position: ``DeferredJobs/setFirst(_:of:at:)``.
+    /// Read the first deferred job of this origin and position: ``DeferredJobs/setFirst(_:of:at:served:)``.
     case readDeferred(origin: String, QueuePosition)
     /// Enough jobs were chosen, or no other can be claimed, or too many were deferred: see
     /// ``ClaimChooser/isDone``.
@@ -99,7 +99,7 @@ package struct ClaimChooser: Sendable {
   package private(set) var room: OriginCapacity
   package private(set) var owners: OwnerCapacity
   /// The number of chosen jobs.
-  package private(set) var chosen = 0
+  private var chosen = 0
   /// The number of positions compared so far.
   package private(set) var inspected = 0
 

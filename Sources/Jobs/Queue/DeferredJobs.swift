@@ -9,7 +9,7 @@ package struct DeferredJobs: Sendable {
   package enum First: Sendable, Equatable {
     /// There are none.
     case none
-    /// There may be some. The store has to read the first one: ``setFirst(_:of:at:)``.
+    /// There may be some. The store has to read the first one: ``setFirst(_:of:at:served:)``.
     case unknown
     case job(QueuedCandidate)
   }
@@ -65,7 +65,6 @@ package struct DeferredJobs: Sendable {
   private static let mostCompared = 16
 
   private var known: TreeDictionary<String, Origin> = [:]
-  private var turns = 0
 
   package init() {}
 
@@ -108,8 +107,8 @@ package struct DeferredJobs: Sendable {
   }
 
   /// Sets the first deferred job, as the store has read it; nil if there is none.
-  /// - Parameter served: The last claim from the position's queue, for a store that makes this value for each claim.
-  ///   Nil: as recorded here.
+  /// - Parameter served: The last claim from the position's queue (``ServedQueues/lastTurn(of:)``). Nil keeps the
+  ///   recorded value; a store that builds this value for each claim has none.
   package mutating func setFirst(
     _ job: QueuedCandidate?, of origin: String, at position: QueuePosition, served: Int? = nil
   ) {
@@ -134,11 +133,11 @@ package struct DeferredJobs: Sendable {
   }
 
   /// Removes a job that is no longer deferred. If it was the first one, the next one is unknown.
-  package mutating func remove(_ job: QueuedCandidate) {
+  /// - Parameter served: The last claim from the job's queue.
+  package mutating func remove(_ job: QueuedCandidate, served: Int) {
     guard let origin = job.origin, case .job(let first) = first(of: origin, at: job.position),
       first.number == job.number
     else { return }
-    turns += 1
-    known[origin]?.set(job.position, to: nil, served: turns)
+    known[origin]?.set(job.position, to: nil, served: served)
   }
 }

@@ -15,8 +15,8 @@ internal import Synchronization
 /// into one transaction. Events go to other instances through ``EventConnection``.
 ///
 /// Read in this order: PostgresSchema (tables), Session and PostgresConnection (transactions),
-/// RequestThreads (threads), Submitting, Claiming with JobSelection and RoundRobin, Changing with
-/// JobChanges, References and Transaction+Eviction (eviction of images), Batches, Messages, Leases.
+/// RequestThreads (threads), Submitting, Claiming with QueuedJobs and JobSelection, Changing
+/// with JobChanges, References and Transaction+Eviction (eviction of images), Batches, Messages, Leases.
 package final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
   /// The settings of the store.
   package struct Configuration: Sendable {

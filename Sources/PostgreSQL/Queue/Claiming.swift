@@ -118,8 +118,8 @@ struct ClaimRequest: Sendable {
   var owners: OwnerCapacity
   /// The maximum number of ready jobs to read.
   var page: Int?
-  /// Pages that the transactions before this one lacked. Their prediction did not include them, because it does not know
-  /// deferred jobs.
+  /// The positions where earlier transactions of this claim stopped, because their next jobs were not read: the
+  /// prediction does not know deferred jobs.
   var needed: Set<QueuePosition>
   /// Whether other instances may use the store.
   var isShared: Bool
@@ -223,13 +223,12 @@ extension Transaction {
     for origin in Set(jobs.compactMap(\.origin)) {
       step.room.exceptions[origin] = min(step.room[origin], selection.chooser.room[origin])
     }
-    if let position = selection.needed {
-      // A transaction that reads this page and changes nothing would repeat itself without end.
-      step.needed = (selection.changesJobs ? [] : request.needed).union([position])
-    }
+    // The next transaction reads these pages first. So each one changes a job or adds a position, and the claim ends.
+    step.needed = request.needed
+    if let position = selection.needed { step.needed.insert(position) }
     // Further jobs may be queued behind the deferred ones.
     step.isDone =
-      (selection.needed == nil || !selection.changesJobs && step.needed == request.needed)
+      selection.needed == nil
       && (selection.awaiting.isEmpty || selection.selected.count >= request.count)
     step.loadingElsewhere = Set(selection.awaiting.compactMap(\.request))
     let taken = Set(selection.selected.map(\.id))

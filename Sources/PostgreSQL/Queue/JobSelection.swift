@@ -62,11 +62,6 @@ struct JobSelection {
   /// The selection ended early, because the next jobs at this position were not read.
   private(set) var needed: QueuePosition?
 
-  /// Whether the selection changes the state of a job.
-  var changesJobs: Bool {
-    !(selected.isEmpty && parked.isEmpty && notDue.isEmpty && awaiting.isEmpty)
-  }
-
   /// The claims so far.
   var served: ServedQueues { queues.ready.served }
 
@@ -118,11 +113,11 @@ struct JobSelection {
       case .claim(let job):
         selected.append(jobs[Int(job.number)])
         queues.ready.addLoading(1, of: job.position.queue)
-        queues.deferred.remove(job)
+        queues.deferred.remove(job, served: served.lastTurn(of: job.position.queue))
       case .deferJob(let job): parked.append(jobs[Int(job.number)].id)
       case .postpone(let job):
         notDue.append(jobs[Int(job.number)].id)
-        queues.deferred.remove(job)
+        queues.deferred.remove(job, served: served.lastTurn(of: job.position.queue))
       case .readDeferred(let origin, let position):
         readDeferred(Deferred(origin: origin, position: position))
       case .readReady(let position, _):

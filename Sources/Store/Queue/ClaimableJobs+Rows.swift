@@ -56,7 +56,9 @@ extension ClaimableJobs {
   mutating func remove(_ row: JobRow) {
     switch (row.phase, row.waiting) {
     case (.queued, .ready): ready.addReady(-1, at: row.position)
-    case (.queued, .parked): deferred.remove(row.candidate)
+    case (.queued, .parked):
+      let job = row.candidate
+      deferred.remove(job, served: ready.served.lastTurn(of: job.position.queue))
     case (.loading, _): ready.addLoading(-1, of: row.position.queue)
     default: break
     }
@@ -67,8 +69,9 @@ extension DeferredJobs {
   /// Returns whether another job is deferred before this row, with the same origin and position.
   mutating func isAhead(of row: JobRow, _ db: Database) throws -> Bool {
     guard row.phase == .queued, let origin = row.origin else { return false }
-    try readFirst(origin, row.position, db)
-    guard case .job(let head) = first(of: origin, at: row.position) else { return false }
+    let position = row.position
+    try readFirst(origin, position, db)
+    guard case .job(let head) = first(of: origin, at: position) else { return false }
     return head.rank < row.rank
   }
 

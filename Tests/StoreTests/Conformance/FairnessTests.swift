@@ -184,6 +184,10 @@ struct FairnessTests {
         .map(\.job.batch?.id)
     }
     #expect(claimed.count == 20 && Set(claimed).count == 20)
+    // A single claim goes around in the same way, although each batch was served before.
+    let next = try await store.claim(20, at: .at(30), room: OriginCapacity(usual: 20)).jobs
+      .map(\.job.batch?.id)
+    #expect(next.count == 20 && Set(next).count == 20)
     try await store.audit()
     await store.close()
   }
