@@ -128,7 +128,7 @@ package struct RateLimit: Sendable, Equatable {
 }
 
 extension APIConfiguration {
-  /// The keys that set them.
+  /// The configuration keys of these settings.
   package static let settings: [Setting<APIConfiguration>] = [
     Setting(
       "server.cors_origins", \.corsOrigins, .list(.origin),

@@ -71,7 +71,7 @@ extension Configuration {
         ImageDigest(bytes: token.sha256).map { digest in
           var known = API.Token(
             owner: Owner(token.name), digest: digest,
-            scopes: Set(token.scopes.compactMap { API.Scope(rawValue: $0.rawValue) }))
+            scopes: token.scopes)
           known.limits = OwnerLimits(
             maxQueued: token.maxQueued, maxPriority: token.maxPriority,
             maxBytesPerDay: token.maxBytesPerDay)
@@ -89,8 +89,7 @@ extension Configuration {
     if auth.rateLimit.requestsPerSecond > 0 {
       routes.rateLimit = API.RateLimit(
         requestsPerSecond: auth.rateLimit.requestsPerSecond,
-        burst: auth.rateLimit.burst > 0
-          ? Double(auth.rateLimit.burst) : max(1, auth.rateLimit.requestsPerSecond))
+        burst: Double(auth.rateLimit.burst))
     }
     routes.maxBody = http.maxBody
     routes.maxConnections = maxConnections

@@ -1,3 +1,4 @@
+internal import API
 internal import Digests
 internal import Foundation
 internal import Glibc

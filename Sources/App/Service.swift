@@ -16,7 +16,7 @@ internal import UnixSignals
 // 2. `Service`: runs until a signal or for one command, and stops. `Reloader` applies changed tokens.
 // 3. `Parts`: creates all modules' objects. `Configuration+Parts` completes their settings; `ConfiguredJobStore`,
 //    `ConfiguredImageStore`, `ConfiguredDestinations` and `ImageDecoding` select implementations.
-// 4. `Observability/`: log lines (`LineLogHandler`, `LogWriter`), metrics (`PrometheusRegistry`) and traces
+// 4. `Observability/`: log lines (`LineLogHandler` in `LogRecord`, `LogWriter`), metrics (`PrometheusRegistry`) and traces
 //    (`TraceExporter`).
 // 5. `Migration/`, `LocalService`, `Probe`, `ViewURL`: the work of the other commands.
 //

@@ -96,7 +96,7 @@ extension JobEngine.Configuration {
 }
 
 extension JobEngine.Configuration {
-  /// The keys that set them.
+  /// The configuration keys of these settings.
   package static let settings: [Setting<JobEngine.Configuration>] =
     [
       Setting(

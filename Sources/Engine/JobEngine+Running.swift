@@ -73,7 +73,7 @@ extension JobEngine {
       (0..<configuration.workers).map { _ in
         Worker(
           on: parts.threads.workerLane(at: .normal), dispatcher: queue.dispatcher,
-          loads: loading.loads, coalescer: loading.coalescer, loader: loading.loader)
+          coalescer: loading.coalescer, loader: loading.loader)
       })
   }
 

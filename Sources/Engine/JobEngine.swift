@@ -54,7 +54,7 @@ package final class JobEngine: Sendable {
       configuration: configuration, parts: parts, storeClock: StoreClock(machine: now), log: log)
     (ids, clock, since) = (setup.ids, setup.now, setup.now())
 
-    let (newMessage, room, cleanup) = (Signal(), RoomSignal(), CleanupRounds())
+    let (newMessage, room, cleanup) = (Signal(), CapacitySignal(), CleanupRounds())
     let membership = Membership(store: parts.store)
     let network = NetworkState(isConstrained: configuration.isConstrained)
     let background = BackgroundQueue(now: setup.now)

@@ -89,7 +89,7 @@ struct CacheStage: Sendable {
   let views: ViewJobs
 
   /// - Parameter room: sent when the disk is no longer full.
-  init(_ setup: EngineSetup, _ lease: Lease, room: RoomSignal) {
+  init(_ setup: EngineSetup, _ lease: Lease, room: CapacitySignal) {
     let (configuration, parts, log) = (setup.configuration, setup.parts, setup.log)
     storage = StorageState(
       images: parts.images, records: parts.store, log: log, onRoom: { room.send() })
@@ -115,7 +115,7 @@ struct QueueStage: Sendable {
   /// - Parameter room: sent when an origin has room for a request; wakes the dispatcher.
   init(
     _ setup: EngineSetup, _ lease: Lease, _ storage: StorageState, _ network: NetworkState,
-    room: RoomSignal
+    room: CapacitySignal
   ) {
     let configuration = setup.configuration
     self.network = network

@@ -45,7 +45,7 @@ extension CurlFetcher {
 }
 
 extension CurlFetcher.Configuration {
-  /// The keys that set them.
+  /// The configuration keys of these settings.
   package static let settings: [Setting<CurlFetcher.Configuration>] =
     [
       Setting(

@@ -6,7 +6,8 @@ final class FetchMetrics: Sendable {
   let bytes = Counter(label: "imagefetch_fetch_bytes_total")
   let openTransfers = Gauge(label: "imagefetch_fetch_open_transfers")
 
-  /// Every outcome has a counter from the start, so that a rate includes its first fetch.
+  /// Every failure code has a counter from the start, so that a rate includes its first fetch. Some codes never result
+  /// from a fetch.
   private let outcomes = Dictionary(
     uniqueKeysWithValues: (["success", "cancelled"] + FailureCode.allCases.map(\.rawValue)).map {
       ($0, Counter(label: "imagefetch_fetch_requests_total", dimensions: [("outcome", $0)]))

@@ -54,7 +54,7 @@ extension HTTPServer {
 }
 
 extension HTTPServer.Configuration {
-  /// The keys that set them.
+  /// The configuration keys of these settings.
   package static let settings: [Setting<HTTPServer.Configuration>] = [
     Setting(
       "server.host", \.host, .host,

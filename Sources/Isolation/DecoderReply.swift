@@ -190,12 +190,12 @@ extension MessageReader {
 
   private mutating func error() throws(MalformedMessage) -> CodecError {
     let record = Array(try text(max: 1024).utf8)
-    // An escape could put other characters into the texts.
+    // Escapes are refused, because they could produce characters that `text(max:)` does not accept.
     guard !record.contains(UInt8(ascii: "\\")),
       let error = try? RecordDecoder.decode(CodecError.self, from: record)
     else { throw MalformedMessage() }
     switch error {
-    // Only the service can find out these.
+    // Only the service may report these.
     case .crashed, .noDecoder: throw MalformedMessage()
     default: return error
     }

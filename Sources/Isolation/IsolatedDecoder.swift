@@ -177,8 +177,8 @@ final class IsolatedDecoder: ImageDecoder {
   /// Checks that the header is within the limits, and accepts it once. The engine reserves memory for it.
   private func checked(_ told: ImageHeader) throws(CodecError) -> ImageHeader {
     if let firstHeader, header == nil, told != firstHeader {
-      // One of the two decoders is compromised, probably the one that had decoded other images. So the image does not
-      // fail permanently.
+      // One of the two decoders is compromised, probably the one that had decoded other images. So throw an
+      // error that is retried.
       _ = session.protocolViolation("a header that differs from the first decoder's")
       throw .noDecoder
     }

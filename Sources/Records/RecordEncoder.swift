@@ -3,7 +3,7 @@
 // Input and output: `RecordEncoder` turns an `Encodable` value into JSON bytes, `RecordDecoder` turns such bytes into a
 // `Decodable` value.
 //
-// Read `RecordEncoder` first, then `RecordText` (the parser) and `RecordDecoder` (reads the parsed values).
+// Read `RecordEncoder` first, then `RecordDecoder` (`RecordParser` parses, the decoder reads the parsed values).
 // All functions run on the caller's thread and share no state.
 
 /// Encodes values as JSON directly into one buffer. This is several times faster than Foundation's encoder,

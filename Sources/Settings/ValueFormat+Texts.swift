@@ -44,7 +44,7 @@ extension ValueFormat<String> {
     String(text).wholeMatch(of: #/[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/#) != nil
   }
 
-  /// The URL of an object store, a trace collector or another instance.
+  /// The URL of an object store or a trace collector.
   package static let endpoint = text("http or https URL without a path") { text in
     AddressText.isOrigin(text) ? nil : "is not a URL (scheme, host and port only, in lower case)"
   }

@@ -95,3 +95,13 @@ package final class FairSemaphore<Client: Hashable & Sendable>: Sendable {
     for (client, waiter) in granted { waiter.fulfil(Permit(client, of: self)) }
   }
 }
+
+extension Timestamp {
+  private static let start = ContinuousClock.now
+
+  /// The time since the process first asked for it, for comparison with other values of this property. It never
+  /// goes back, unlike the clock.
+  package static var monotonic: Timestamp {
+    Timestamp(milliseconds: start.duration(to: .now).inMilliseconds)
+  }
+}

@@ -1,3 +1,4 @@
+import API
 import App
 import Foundation
 import Testing

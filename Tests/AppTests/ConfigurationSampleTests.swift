@@ -3,8 +3,8 @@ import Foundation
 import Settings
 import Testing
 
-/// Compares the files that are made from the declared keys. With UPDATE_CONFIGURATION=1 in the environment (`make
-/// configuration`) the tests write them instead.
+/// Compares deploy/imagefetch.yaml and the table of docs/configuration.md with the declared keys. With
+/// UPDATE_CONFIGURATION=1 in the environment (`make configuration`) the tests write them instead.
 @Suite("The sample configuration")
 struct ConfigurationSampleTests {
   @Test("the file is made from the declared keys")

@@ -30,7 +30,7 @@ struct DispatcherTests {
   @Test("an origin whose pause ends during a claim gets its job right after it")
   func pauseEnds() async throws {
     let clock = Clock()
-    let room = RoomSignal()
+    let room = CapacitySignal()
     let origins = OriginLimits(OriginRules(), clock: { clock.now }) { room.send() }
     let job = Self.queued("http://gone.example/")
     for _ in 0..<5 { try origins.enter("http://gone.example")?.record(.unreached) }
@@ -67,7 +67,7 @@ struct DispatcherTests {
 
   @Test("a silent origin with many jobs leaves workers for other origins")
   func reserve() async throws {
-    let room = RoomSignal()
+    let room = CapacitySignal()
     let origins = OriginLimits(OriginRules()) { room.send() }
     let store = MemoryJobStore()
     let silent = (0..<20).map { Self.queued("http://silent.example/\($0)") }
@@ -108,7 +108,7 @@ struct DispatcherTests {
 
   @Test("an empty queue is checked again after a time if the store can lose answers")
   func untold() async throws {
-    let room = RoomSignal()
+    let room = CapacitySignal()
     let origins = OriginLimits(OriginRules()) { room.send() }
     let store = MemoryJobStore()
     let log = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }

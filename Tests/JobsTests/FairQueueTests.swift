@@ -1,20 +1,6 @@
 import Jobs
+import TestSupport
 import Testing
-
-/// Random numbers that can be repeated (SplitMix64).
-struct SeededGenerator: RandomNumberGenerator {
-  private var state: UInt64
-
-  init(seed: UInt64) { state = seed }
-
-  mutating func next() -> UInt64 {
-    state &+= 0x9E37_79B9_7F4A_7C15
-    var bits = state
-    bits = (bits ^ (bits >> 30)) &* 0xBF58_476D_1CE4_E5B9
-    bits = (bits ^ (bits >> 27)) &* 0x94D0_49BB_1331_11EB
-    return bits ^ (bits >> 31)
-  }
-}
 
 @Suite("A queue that serves its clients round robin")
 struct FairQueueTests {
@@ -64,7 +50,7 @@ struct FairQueueTests {
 
   @Test("random operations give the same order as a flat list", arguments: 0..<20)
   func random(seed: UInt64) {
-    var random = SeededGenerator(seed: seed)
+    var random = SeededNumbers(state: seed)
     var (queue, model) = (FairQueue<Int, Element>(), Model())
     for number in 0..<1_000 {
       let client = Int.random(in: 0..<6, using: &random)

@@ -1,4 +1,5 @@
 import Jobs
+import TestSupport
 import Testing
 
 /// Holds the value under test, so that it can be changed within an expectation.
@@ -135,7 +136,7 @@ struct FairShareTests {
     "random operations never exceed the capacity, follow the rule, and leave room for each newcomer",
     arguments: 0..<20)
   func random(seed: UInt64) {
-    var random = SeededGenerator(seed: seed)
+    var random = SeededNumbers(state: seed)
     var moment = moment
     var (shared, model) = (FairShare<Int>(), Model())
     let all = Int.random(in: 1...40, using: &random)

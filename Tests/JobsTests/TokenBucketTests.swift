@@ -1,4 +1,5 @@
 import Jobs
+import TestSupport
 import Testing
 
 @Suite("A token bucket")
@@ -37,7 +38,7 @@ struct TokenBucketTests {
     "in no interval it allows more than the burst and the rate, and it never refuses for longer than it reports",
     arguments: 0..<20)
   func random(seed: UInt64) {
-    var random = SeededGenerator(seed: seed)
+    var random = SeededNumbers(state: seed)
     let rate = Rate(
       perSecond: Double.random(in: 0.1...50, using: &random),
       burst: Double(Int.random(in: 1...20, using: &random)))

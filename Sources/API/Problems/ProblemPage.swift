@@ -47,7 +47,7 @@ enum ProblemPage {
   private static var requests: [ProblemCode] { RequestCode.allCases.map { .request($0) } }
   private static var jobs: [ProblemCode] { FailureCode.allCases.map { .job($0) } }
 
-  private static var list: WebPage {
+  private static let list: WebPage = {
     var writer = JSONWriter()
     writer.object { json in
       let lists: [(StaticString, [ProblemCode])] = [("requests", requests), ("jobs", jobs)]
@@ -65,9 +65,9 @@ enum ProblemPage {
     }
     return WebPage(
       writer.bytes, contentType: "application/json", contentSecurityPolicy: "default-src 'none'")
-  }
+  }()
 
-  private static var index: WebPage {
+  private static let index: WebPage = {
     func list(_ codes: [ProblemCode]) -> String {
       let items = codes.map {
         "<li><a href=\"\($0.type)\"><code>\($0.name)</code></a>: \($0.row.title)</li>"
@@ -84,7 +84,7 @@ enum ProblemPage {
       <h2>Jobs</h2>
       \(list(jobs))
       """)
-  }
+  }()
 
   /// A problem as a page for browsers, with the content of its `application/problem+json`.
   static func page(of problem: Problem) -> WebPage {

@@ -21,7 +21,8 @@ extension SubmissionDecoder {
     case .timeout: job.submission.timeout = duration(value, upTo: limits.timeout, at: location)
     case .maxBytes: job.submission.maxBytes = int(value, 1...limits.maxBytes, at: location)
     case .maxPixels: job.submission.maxPixels = int(value, 1...limits.maxPixels, at: location)
-    case .maxAttempts: job.submission.maxAttempts = int(value, 1...10, at: location)
+    case .maxAttempts:
+      job.submission.maxAttempts = int(value, RetryPolicy.attemptBounds, at: location)
     case .retention:
       job.submission.retention = duration(value, upTo: limits.maxRetention, at: location)
     case .tags: tags(value, at: location).map { job.tags = $0 }
@@ -70,7 +71,8 @@ extension SubmissionDecoder {
 
   mutating func priority(_ value: JSONValue, at location: Location) -> Priority? {
     guard let priority = value.string.flatMap(Priority.init(word:)) else {
-      addMistake(location, "Must be one of very_low, low, normal, high, very_high.")
+      let words = Priority.allCases.map(\.word).joined(separator: ", ")
+      addMistake(location, "Must be one of \(words).")
       return nil
     }
     if let maxPriority, priority > maxPriority {

@@ -187,3 +187,44 @@ struct VariantDecoder {
       }
   }
 }
+
+extension Variant.Color {
+  static let words = "Must be six hexadecimal digits such as ff8800."
+
+  /// Parses six hexadecimal digits with an optional `#` before them.
+  init?(_ text: String) {
+    let digits = text.hasPrefix("#") ? text.dropFirst() : text[...]
+    let isPlain = digits.utf8.count == 6 && digits.allSatisfy { $0.isASCII && $0.isHexDigit }
+    guard isPlain, let value = UInt32(digits, radix: 16) else { return nil }
+    self.init(red: UInt8(value >> 16), green: UInt8(value >> 8 & 255), blue: UInt8(value & 255))
+  }
+}
+
+extension Variant.Position {
+  static let words =
+    "Must be center, top, bottom, left, right, a corner such as top-left, or X,Y in percent."
+
+  /// Parses a word, two words, or two percentages.
+  init?(_ text: String) {
+    let percents = text.split(separator: ",", omittingEmptySubsequences: false).map { part in
+      part.utf8.allSatisfy { 48...57 ~= $0 } ? Int(part) : nil
+    }
+    if percents.count == 2 {
+      guard let x = percents[0], let y = percents[1], max(x, y) <= 100 else { return nil }
+      self.init(x: x, y: y)
+      return
+    }
+    switch text {
+    case "center": self = .center
+    case "top": self.init(x: 50, y: 0)
+    case "bottom": self.init(x: 50, y: 100)
+    case "left": self.init(x: 0, y: 50)
+    case "right": self.init(x: 100, y: 50)
+    case "top-left": self.init(x: 0, y: 0)
+    case "top-right": self.init(x: 100, y: 0)
+    case "bottom-left": self.init(x: 0, y: 100)
+    case "bottom-right": self.init(x: 100, y: 100)
+    default: return nil
+    }
+  }
+}

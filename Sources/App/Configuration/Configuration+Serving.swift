@@ -1,3 +1,4 @@
+package import API
 package import Fetch
 package import Jobs
 package import Logging
@@ -31,21 +32,13 @@ extension Configuration {
 
   /// One entry of `auth.tokens`.
   package struct Token: Sendable, Equatable {
-    /// The permissions of a token.
-    package enum Scope: String, Sendable, Equatable, CaseIterable {
-      /// The owner's jobs.
-      case jobs
-      /// The cache, the network state, the metrics and the jobs of all owners.
-      case admin
-    }
-
     /// The owner of the token's jobs, in the store and the log.
     package var name: String
     /// The SHA-256 of the token: 32 bytes.
     package var sha256: [UInt8]
     /// The file that the token was read from; nil if it was given as a hash.
     package var file: String?
-    package var scopes: Set<Scope>
+    package var scopes: Set<API.Scope>
     /// Maximum number of the owner's queued jobs; nil for no limit except `jobs.max_queued`.
     package var maxQueued: Int?
     /// The highest priority of the owner's jobs; nil for any.
@@ -60,7 +53,7 @@ extension Configuration {
     package var webhookSecretFiles: [String] = []
 
     /// Creates a token with its hash.
-    package init(name: String, sha256: [UInt8], file: String? = nil, scopes: Set<Scope>) {
+    package init(name: String, sha256: [UInt8], file: String? = nil, scopes: Set<API.Scope>) {
       (self.name, self.sha256, self.file, self.scopes) = (name, sha256, file, scopes)
     }
   }

@@ -76,7 +76,7 @@ extension ValueFormat<Configuration.Token> {
     }
     let name = read("name", ValueFormat<String>.tokenName, of: node, &complaints)
     let scopes = read(
-      "scopes", ValueFormat<[Configuration.Token.Scope]>.list(.choice(), minimum: 1), of: node,
+      "scopes", ValueFormat<[API.Scope]>.list(.choice(), minimum: 1), of: node,
       &complaints)
     let hash = hash(of: node, &complaints)
     let maxQueued = readLimit("max_queued", .integer(1...10_000_000), of: node, &complaints)
@@ -94,7 +94,7 @@ extension ValueFormat<Configuration.Token> {
     (token.webhookSecrets, token.webhookSecretFiles) = (secrets, files)
     return token
   } show: { token in
-    let scopes = Configuration.Token.Scope.allCases.filter(token.scopes.contains)
+    let scopes = API.Scope.allCases.filter(token.scopes.contains)
     let list = scopes.map(\.rawValue).joined(separator: ", ")
     let secret =
       token.file.map { "token_file: " + ValueFormat<String>.file.show($0) } ?? "sha256: hidden"

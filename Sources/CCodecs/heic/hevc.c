@@ -167,8 +167,8 @@ static CodecFault push_all(
     return fault;
 }
 
-// The library counts its users and frees the tables after the last one. This one stays. If memory is short, decoders build
-// the tables themselves.
+// The library counts its users and frees the tables after the last one. This use is never released, so
+// the tables stay. If this call fails for lack of memory, each decoder builds its own tables.
 void heic_build_tables(void) { (void)de265_init(); }
 
 HEVCDecoder *hevc_open(

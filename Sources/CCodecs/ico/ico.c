@@ -2,7 +2,6 @@
 // within an icon is passed to the PNG reader.
 #include "CCodecs.h"
 #include "collected.h"
-#include "avif_decoder.h"
 #include "ico_file.h"
 #include "frame_budget.h"
 #include "thumb.h"
@@ -14,6 +13,8 @@
 #define BASE_MEMORY ((size_t)64 * 1024)
 // Memory of the PNG reader for an icon, without rows for previews and variants.
 #define PNG_MEMORY ((size_t)64 * 1024 * 1024)
+// The most bytes of an icon whose directory gives no length.
+#define MAX_UNDECLARED ((size_t)64 * 1024 * 1024)
 
 typedef enum { LOOK, GATHER, DECODE, FINISHED, FAILED } Stage;
 
@@ -80,7 +81,7 @@ const char *ico_reader_message(const ICOReader *reader) {
 // Appends the bytes that are needed. Their number is bounded even while the image's end is not known.
 static void gather(ICOReader *reader, const uint8_t *bytes, size_t count) {
     bool is_known = reader->stage != LOOK && reader->file.end != UINT64_MAX;
-    uint64_t most = is_known ? reader->file.end : AVIF_MAX_UNPARSED;
+    uint64_t most = is_known ? reader->file.end : MAX_UNDECLARED;
     if (most > reader->max_memory) most = reader->max_memory;
     size_t room = most > reader->count ? (size_t)most - reader->count : 0;
     if (count > room && !is_known) {
@@ -158,7 +159,7 @@ static bool read_file_header(ICOReader *reader, bool ended) {
     }
     bool is_known = file->end != UINT64_MAX;
     picture->fileBytes = is_known ? (size_t)file->end : 0;
-    held += picture->decodingMemory + (is_known ? file->end : AVIF_MAX_UNPARSED) + (uint64_t)4 * picture->width;
+    held += picture->decodingMemory + (is_known ? file->end : MAX_UNDECLARED) + (uint64_t)4 * picture->width;
     picture->decodingMemory = held > SIZE_MAX ? SIZE_MAX : (size_t)held;
     reader->stage = GATHER;
     return true;

@@ -9,7 +9,7 @@ package import Jobs
 /// a time. The module starts no thread or task.
 ///
 /// Read the files in this order: `StreamingDecoder`, `ImageReader` and one of its implementations (`JPEGImageReader`,
-/// then `CCodecs/jpeg.c`), `StreamingRenderer`, `VariantPlan`, `VariantPipeline`, `ImageFormat+Traits`.
+/// then `CCodecs/jpeg/jpeg.c`), `StreamingRenderer`, `VariantPlan`, `VariantPipeline`, `ImageFormat+Traits`.
 ///
 /// Work that cannot fail is skipped while the pixels are not needed. For a JPEG, all codes are read, but the inverse
 /// transform runs at the smallest scale that suffices for the LQIP.

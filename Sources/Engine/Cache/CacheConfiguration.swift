@@ -17,7 +17,7 @@ package struct CacheConfiguration: Sendable, Equatable {
 }
 
 extension CacheConfiguration {
-  /// The keys that set them.
+  /// The configuration keys of these settings.
   package static let settings: [Setting<CacheConfiguration>] = [
     Setting(
       "cache.enabled", \.isEnabled, .boolean,

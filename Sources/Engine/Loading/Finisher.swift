@@ -1,5 +1,4 @@
 internal import Jobs
-internal import Logging
 internal import Synchronization
 internal import Waiting
 
@@ -8,10 +7,10 @@ internal import Waiting
 // Input: claimed jobs with a pending result; their image is stored and the job refers to it. Output: their ends. Each
 // step is durable before the next one starts, so a crash repeats only that step. Read the files in this order:
 //
-// 1. `Finisher` carries jobs through the steps: render, deliver, complete.
-// 2. `FinishingJobs` is a group of jobs that pass the steps together; it removes cancelled and expired ones.
-// 3. `JobRenderer` makes the variants; `ImageStaging` stores variants that replace the image.
-// 4. `Deliverer` sends images and variants to destinations, limited by `DeliverySlots`.
+// 1. Here: `Finisher` carries jobs through the steps: render, deliver, complete. `FinishingJobs` is a group of jobs that
+//    pass the steps together; it removes cancelled and expired ones.
+// 2. `JobRenderer` makes the variants. `ImageStaging` (in `ImageIngest`) stores variants that replace the image.
+// 3. `Deliverer` sends images and variants to destinations, limited by `DeliverySlots`.
 //
 // All of it runs on the decode threads and occupies no worker.
 

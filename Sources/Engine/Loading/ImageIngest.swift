@@ -102,9 +102,9 @@ struct ImageIngest: Sendable {
 
 /// One running decode, with its share of the decode memory.
 ///
-/// It decodes bytes as they arrive. It is deferred until all bytes are staged, and then decodes them from there, if it gets
-/// no memory meanwhile, if it must give its memory back, or if its decoder's process failed and needs the bytes again. A
-/// decode that waits for memory holds no memory and few bytes.
+/// It decodes bytes as they arrive. In three cases it is deferred: there is not enough memory, it must give its memory
+/// back, or its decoder's process failed and needs the bytes again. A deferred decode starts when all bytes are staged,
+/// and reads them from there. While it waits for memory, it holds no memory and few bytes.
 struct Decode {
   private let makeDecoder: () -> any ImageDecoder
   private var decoder: any ImageDecoder

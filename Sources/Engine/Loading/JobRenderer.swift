@@ -1,5 +1,4 @@
 internal import Jobs
-internal import Logging
 
 /// A variant that a job wants, with its bytes.
 struct RenderedVariant: Sendable {

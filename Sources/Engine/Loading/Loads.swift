@@ -8,8 +8,8 @@ internal import Waiting
 // Input: a claimed job from the `Dispatcher`. Output: its end (an image, a failure or a retry), stored and then published
 // to clients. Five files, in this order:
 //
-// 1. Here: `Worker`, an actor, joins the load of an equal request or starts one, on the thread on which the store answers.
-//    `Coalescer` adds equal jobs from the queue. `Loads` is the set of all loads.
+// 1. Here: `Worker`, an actor, joins the load of an equal request or starts one. This happens on the thread that
+//    delivers the store's answer. `Coalescer` adds equal jobs from the queue. `Loads` is the set of all loads.
 // 2. `Load` is one transfer with its waiting jobs.
 // 3. `Loader` carries a load from its source to its end. `URLLoader` asks the cache and the origin, `PartialTransfers`
 //    resumes an earlier transfer.
@@ -17,7 +17,7 @@ internal import Waiting
 //    image.
 // 5. `JobCompleter` ends all jobs that want only the image, in one transaction. The others continue in `Finisher`.
 //
-// The worker carries a load out on the decode threads, where all that follows runs too.
+// The worker and everything after it run on the decode threads.
 
 /// One worker of the pool: carries a claimed job to its end, and then is idle again.
 ///
@@ -33,14 +33,12 @@ actor Worker: QueueWorker {
   private nonisolated let finisher: Finisher
 
   init(
-    on lane: any WorkerLane, dispatcher: Dispatcher, loads: Loads, coalescer: Coalescer,
-    loader: Loader
+    on lane: any WorkerLane, dispatcher: Dispatcher, coalescer: Coalescer, loader: Loader
   ) {
-    finisher = loader.finisher
+    (loads, finisher) = (loader.loads, loader.finisher)
     self.lane = lane
     unownedExecutor = lane.asUnownedSerialExecutor()
     self.dispatcher = dispatcher
-    self.loads = loads
     self.coalescer = coalescer
     self.loader = loader
   }

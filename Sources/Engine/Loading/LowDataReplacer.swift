@@ -1,6 +1,5 @@
 internal import Jobs
 internal import Logging
-internal import Synchronization
 internal import Waiting
 
 /// Replaces the low-data images of jobs by their regular ones, and repeats the deliveries with them.

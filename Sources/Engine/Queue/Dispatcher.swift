@@ -58,7 +58,7 @@ final class Dispatcher: Sendable {
     var isOver: Bool { isStopped && !isClaiming && idle.count == workers }
 
     /// How many workers each owner may have.
-    func ownerRoom(at moment: Timestamp) -> OwnerCapacity {
+    func ownerCapacity(at moment: Timestamp) -> OwnerCapacity {
       OwnerCapacity(shares, of: workers, at: moment)
     }
 
@@ -80,7 +80,7 @@ final class Dispatcher: Sendable {
   private let positions: QueuePositions
   private let gate: QueueGate
   private let storage: StorageState
-  private let roomSignal: RoomSignal
+  private let capacitySignal: CapacitySignal
   /// How long the queue counts as empty without asking the store; nil: until it is signaled.
   private let maxEmptyTime: Duration?
   private let now: WallClock
@@ -90,7 +90,7 @@ final class Dispatcher: Sendable {
 
   init(
     store: any JobQueue, lease: Lease, origins: OriginLimits, positions: QueuePositions,
-    gate: QueueGate, storage: StorageState, room: RoomSignal, patience: Duration? = nil,
+    gate: QueueGate, storage: StorageState, room: CapacitySignal, patience: Duration? = nil,
     now: @escaping WallClock, log: Logger
   ) {
     self.store = store
@@ -99,7 +99,7 @@ final class Dispatcher: Sendable {
     self.positions = positions
     self.gate = gate
     self.storage = storage
-    roomSignal = room
+    capacitySignal = room
     self.maxEmptyTime = patience
     self.now = now
     self.log = log
@@ -111,8 +111,8 @@ final class Dispatcher: Sendable {
       state.idle = workers
       state.workers = workers.count
     }
-    roomSignal.listen { self.startClaim { _ in true } }
-    defer { roomSignal.endListening() }
+    capacitySignal.listen { self.startClaim { _ in true } }
+    defer { capacitySignal.endListening() }
     wake()
     await over.wait()
     state.withLock { state in
@@ -148,7 +148,7 @@ final class Dispatcher: Sendable {
     let moment = now()
     startClaim { state in
       state.isEmpty = false
-      return owner.map { state.ownerRoom(at: moment).hasCapacity(for: $0) } ?? true
+      return owner.map { state.ownerCapacity(at: moment).hasCapacity(for: $0) } ?? true
     }
     lease.membership.publish(.queued)
   }
@@ -260,13 +260,13 @@ final class Dispatcher: Sendable {
     return workers > 1 ? max(1, workers / 4) + ShareBounds.keepingQuarter(of: workers).reserved : 0
   }
 
-  private var ownerRoom: OwnerCapacity {
+  private var ownerCapacity: OwnerCapacity {
     let moment = now()
-    return state.withLock { $0.ownerRoom(at: moment) }
+    return state.withLock { $0.ownerCapacity(at: moment) }
   }
 
   /// Whether jobs may be queued for an owner that has all the workers it may have.
-  private var isSharing: Bool { !ownerRoom.full.isEmpty }
+  private var isSharing: Bool { !ownerCapacity.full.isEmpty }
 
   /// Time when an owner may get more workers because other owners no longer use theirs; nil if no owner waits for that.
   private var nextShare: Timestamp? {
@@ -287,7 +287,7 @@ final class Dispatcher: Sendable {
   private func claim(
     for workers: [any QueueWorker], _ room: OriginCapacity
   ) async throws(StoreError) -> Claimed {
-    let owners = ownerRoom
+    let owners = ownerCapacity
     do throws(StoreError) {
       let claimed = try await lease.withFreshLease { [store] instance throws(StoreError) in
         try await store.claim(workers.count, for: instance, room: room, owners: owners)
@@ -377,9 +377,9 @@ final class Dispatcher: Sendable {
   }
 }
 
-/// The signal that queued jobs may be claimed which could not be claimed before, because an origin has room or the disk has
-/// free space. The parts that notice this send it; the dispatcher listens while it runs.
-final class RoomSignal: Sendable {
+/// Wakes the dispatcher when jobs that it could not claim may have become claimable: an origin has capacity again, or the
+/// disk has free space. The dispatcher listens while it runs.
+final class CapacitySignal: Sendable {
   // A struct around the closure: one stored directly in a generic type would be wrapped again at each access.
   private struct Listener { let receive: @Sendable () -> Void }
 

@@ -178,8 +178,8 @@ struct OriginState: Sendable {
   func nextChange(at now: Instant, _ rules: OriginRules) -> Instant? {
     if let end = circuit.openUntil, end > now { return end }
     guard rules.requestsPerSecond > 0 else { return nil }
-    let missing = 1 - tokens(at: now, rules)
-    return missing > 0 ? now + .seconds(missing / rules.requestsPerSecond) : nil
+    let wait = (bucket ?? TokenBucket(rules.rate, at: now)).wait(for: 1, at: now, rules.rate)
+    return wait > 0 ? now + .seconds(wait) : nil
   }
 
   /// Records that a transfer begins.

@@ -25,7 +25,7 @@ package struct WebhookRules: Sendable {
 }
 
 extension WebhookRules {
-  /// The keys that set them.
+  /// The configuration keys of these settings.
   package static let settings: [Setting<WebhookRules>] = [
     Setting(
       "webhooks.timeout", \.timeout, .duration(.milliseconds(1) ... .minutes(10)),
@@ -78,7 +78,7 @@ final class WebhookSender: Sendable {
   /// Sends messages until cancelled.
   func run() async {
     await withDiscardingTaskGroup { group in
-      var rings = signal.arrivals.makeAsyncIterator()
+      var arrivals = signal.arrivals.makeAsyncIterator()
       var look = ClaimRound()
       while !Task.isCancelled {
         look = await self.claimDue(after: look.host)
@@ -87,7 +87,7 @@ final class WebhookSender: Sendable {
         }
         let next = look.next
         async let _: Void = wake(at: next)
-        await rings.next()
+        await arrivals.next()
       }
     }
   }
@@ -156,7 +156,7 @@ extension WebhookSender {
         return new
       }
       look.taken += new.map { ($0, instance) }
-      let full = full(with: taken.messages.map(\.owner) + sending.values)
+      let full = capacity(usedBy: taken.messages.map(\.owner) + sending.values).full
       if !isNew {
         let last = new.last { full.contains($0.owner) }?.host
         (short, isNew) = (full.isEmpty ? nil : last ?? short, last != nil)
@@ -176,12 +176,8 @@ extension WebhookSender {
     return look
   }
 
-  /// Returns the owners that have used up their share of the slots when messages of these owners are being sent.
-  private func full(with owners: [Owner]) -> Set<Owner> {
-    capacity(besides: owners).full
-  }
-
-  private func capacity(besides owners: some Sequence<Owner>) -> OwnerCapacity {
+  /// Returns the capacity that each owner has left while messages of these owners are being sent.
+  private func capacity(usedBy owners: some Sequence<Owner>) -> OwnerCapacity {
     var shares = FairShare<Owner>()
     for owner in owners { shares.acquireUnchecked(1, for: owner) }
     return OwnerCapacity(shares, within: rules.slots, at: clock())
@@ -193,7 +189,7 @@ extension WebhookSender {
     try await lease.withLease { instance throws(StoreError) in
       let request = MessageRequest(
         by: instance, sending: Set(sending.keys),
-        owners: capacity(besides: sending.values), count: count, perHost: rules.perHost,
+        owners: capacity(usedBy: sending.values), count: count, perHost: rules.perHost,
         after: host)
       return (try await store.claimMessages(request), instance)
     }

@@ -80,7 +80,7 @@ package struct AddressPolicy: Sendable {
 }
 
 extension AddressPolicy {
-  /// The keys that set it for origins.
+  /// The configuration keys of the policy for origins.
   package static let settings: [Setting<AddressPolicy>] = [
     Setting(
       "fetch.allow_schemes", \.allowSchemes, .schemes,

@@ -42,6 +42,10 @@ package enum FailureCode: String, Sendable, CaseIterable {
     case fullService
   }
 
+  private static let rows = Dictionary(uniqueKeysWithValues: allCases.map { ($0, $0.definition) })
+
+  package var row: Row { Self.rows[self]! }  // has all cases
+
   /// The properties that all errors with a code share.
   package struct Row: Sendable {
     package let fault: Fault
@@ -62,7 +66,7 @@ package enum FailureCode: String, Sendable, CaseIterable {
     }
   }
 
-  package var row: Row {
+  private var definition: Row {
     switch self {
     case .blockedAddress:
       Row(
@@ -129,7 +133,8 @@ package enum FailureCode: String, Sendable, CaseIterable {
       Row(
         .origin, retry: false, "The image has no data",
         "The response or the upload has no content.",
-        "Only the origin's operator can fix an empty response. Send an empty upload again.")
+        "Only the origin's operator can fix an empty response. If an upload was empty, send the file again."
+      )
     case .tooLarge:
       Row(
         .origin, retry: false, "The response is too large",

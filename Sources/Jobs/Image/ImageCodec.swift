@@ -165,7 +165,7 @@ package struct DecodeLimits: Sendable, Equatable {
 }
 
 extension DecodeLimits {
-  /// The keys that set them.
+  /// The configuration keys of these settings.
   package static let settings: [Setting<DecodeLimits>] = [
     Setting(
       "decode.formats", \.formats, .choices(minimum: 1),

@@ -18,3 +18,15 @@ package enum LocalImageError: Error, Sendable, Equatable {
   /// Any other failure; `detail` is for the log.
   case unavailable(detail: String)
 }
+
+extension LocalImageError: CustomStringConvertible {
+  /// For the operator's log.
+  package var description: String {
+    switch self {
+    case .notFound: "the file does not exist"
+    case .outside: "the path leads out of the folder"
+    case .notAFile: "the path is a folder, a device, a FIFO or a socket"
+    case .unavailable(let detail): detail
+    }
+  }
+}

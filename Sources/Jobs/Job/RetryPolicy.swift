@@ -55,10 +55,13 @@ package struct RetryPolicy: Sendable, Equatable {
 }
 
 extension RetryPolicy {
-  /// The keys that set it.
+  /// The attempts that a job or the configuration may allow.
+  package static let attemptBounds = 1...10
+
+  /// The configuration keys of this policy.
   package static let settings: [Setting<RetryPolicy>] = [
     Setting(
-      "jobs.max_attempts", \.maxAttempts, .integer(1...10),
+      "jobs.max_attempts", \.maxAttempts, .integer(attemptBounds),
       "Maximum attempts of a job if its errors are temporary."),
     Setting(
       "jobs.retry_backoff.initial", \.initialBackoff, .duration(.milliseconds(1) ... .days(1)),

@@ -72,7 +72,7 @@ package struct ReadyQueues: Sendable {
   private var loading: TreeDictionary<JobQueueName, Int> = [:]
   package private(set) var served: ServedQueues
   /// The positions with ready jobs in round-robin order, without stopped batches.
-  private var order = RoundRobinOrder(priorities: 0...Priority.allCases.count - 1)
+  private var order = RoundRobinOrder()
   /// Cancelled or purged batches, whose jobs are not claimed. Each value is the last line that was processed.
   private var stopped: TreeDictionary<Int64, Int> = [:]
 

@@ -13,84 +13,75 @@ struct RoundRobinOrder: Sendable {
     }
   }
 
-  private struct LaneTurn: Comparable, Sendable {
-    let turn: Rank
+  private struct QueueRank: Comparable, Sendable {
+    let rank: Rank
     let batch: Int64
 
     static func < (a: Self, b: Self) -> Bool {
-      a.turn == b.turn ? a.batch < b.batch : a.turn < b.turn
+      a.rank == b.rank ? a.batch < b.batch : a.rank < b.rank
     }
   }
 
-  private struct OwnerTurn: Comparable, Sendable {
-    let turn: Rank
+  private struct OwnerRank: Comparable, Sendable {
+    let rank: Rank
     let owner: Owner
 
     static func < (a: Self, b: Self) -> Bool {
-      a.turn == b.turn ? a.owner.name < b.owner.name : a.turn < b.turn
+      a.rank == b.rank ? a.owner.name < b.owner.name : a.rank < b.rank
     }
   }
 
   /// An owner's queues by priority.
-  private struct OwnerLanes: Sendable {
-    var turn: Rank
-    var levels: [SortedElements<LaneTurn>]
+  private struct OwnerQueues: Sendable {
+    var rank: Rank
+    var levels: [SortedElements<QueueRank>]
   }
 
   /// The maximum number of owners of equal rank whose queues are compared.
-  private static let mostEqual = 32
+  private static let maxEqual = 32
 
-  private var lanes: TreeDictionary<Owner, OwnerLanes> = [:]
-  private var owners = SortedElements<OwnerTurn>()
+  private var queues: TreeDictionary<Owner, OwnerQueues> = [:]
+  private var owners = SortedElements<OwnerRank>()
   /// The owners with ready jobs, by priority.
-  private var levels: [SortedElements<OwnerTurn>]
-  private let lowest: Int
+  private var levels = Array(
+    repeating: SortedElements<OwnerRank>(), count: Priority.allCases.count)
 
-  init(priorities: ClosedRange<Int>) {
-    lowest = priorities.lowerBound
-    levels = Array(repeating: SortedElements(), count: priorities.count)
-  }
-
-  private func level(_ priority: Int) -> Int {
-    min(max(priority - lowest, 0), levels.count - 1)
-  }
-
-  func contains(owner: Owner) -> Bool { lanes[owner] != nil }
+  func contains(owner: Owner) -> Bool { queues[owner] != nil }
 
   /// Adds a position that is not present.
-  mutating func insert(_ place: QueuePosition, of owner: Rank, _ lane: Rank) {
-    let (level, key) = (level(place.priority), place.queue.owner)
-    if lanes[key] == nil {
-      lanes[key] = OwnerLanes(
-        turn: owner, levels: Array(repeating: SortedElements(), count: levels.count))
-      owners.insert(OwnerTurn(turn: owner, owner: key))
+  mutating func insert(_ position: QueuePosition, of owner: Rank, _ queue: Rank) {
+    let (level, key) = (position.priority, position.queue.owner)
+    if queues[key] == nil {
+      queues[key] = OwnerQueues(
+        rank: owner, levels: Array(repeating: SortedElements(), count: levels.count))
+      owners.insert(OwnerRank(rank: owner, owner: key))
     }
-    if lanes[key]?.levels[level].isEmpty == true {
-      levels[level].insert(OwnerTurn(turn: owner, owner: key))
+    if queues[key]?.levels[level].isEmpty == true {
+      levels[level].insert(OwnerRank(rank: owner, owner: key))
     }
-    lanes[key]?.levels[level].insert(LaneTurn(turn: lane, batch: place.queue.batch))
+    queues[key]?.levels[level].insert(QueueRank(rank: queue, batch: position.queue.batch))
   }
 
   /// Removes a position; the ranks must be those with which it was added.
-  mutating func remove(_ place: QueuePosition, of owner: Rank, _ lane: Rank) {
-    let (level, key) = (level(place.priority), place.queue.owner)
-    lanes[key]?.levels[level].remove(LaneTurn(turn: lane, batch: place.queue.batch))
-    guard let rest = lanes[key], rest.levels[level].isEmpty else { return }
-    levels[level].remove(OwnerTurn(turn: owner, owner: key))
+  mutating func remove(_ position: QueuePosition, of owner: Rank, _ queue: Rank) {
+    let (level, key) = (position.priority, position.queue.owner)
+    queues[key]?.levels[level].remove(QueueRank(rank: queue, batch: position.queue.batch))
+    guard let rest = queues[key], rest.levels[level].isEmpty else { return }
+    levels[level].remove(OwnerRank(rank: owner, owner: key))
     guard rest.levels.allSatisfy(\.isEmpty) else { return }
-    lanes[key] = nil
-    owners.remove(OwnerTurn(turn: owner, owner: key))
+    queues[key] = nil
+    owners.remove(OwnerRank(rank: owner, owner: key))
   }
 
   /// Updates the order after an owner's rank changed.
   mutating func updateRank(of: Owner, from old: Rank, to new: Rank) {
-    guard old != new, let known = lanes[of] else { return }
-    lanes[of]?.turn = new
-    owners.remove(OwnerTurn(turn: old, owner: of))
-    owners.insert(OwnerTurn(turn: new, owner: of))
+    guard old != new, let known = queues[of] else { return }
+    queues[of]?.rank = new
+    owners.remove(OwnerRank(rank: old, owner: of))
+    owners.insert(OwnerRank(rank: new, owner: of))
     for level in levels.indices where !known.levels[level].isEmpty {
-      levels[level].remove(OwnerTurn(turn: old, owner: of))
-      levels[level].insert(OwnerTurn(turn: new, owner: of))
+      levels[level].remove(OwnerRank(rank: old, owner: of))
+      levels[level].insert(OwnerRank(rank: new, owner: of))
     }
   }
 
@@ -111,40 +102,40 @@ struct RoundRobinOrder: Sendable {
         in: owners, isMeant, of: levels.indices.reversed(), except: skipped, &inspected)
     }
     for level in levels.indices.reversed() where !levels[level].isEmpty {
-      let places = first(
+      let positions = first(
         in: levels[level], isMeant, of: CollectionOfOne(level), except: skipped, &inspected)
-      if !places.isEmpty { return places }
+      if !positions.isEmpty { return positions }
     }
     return []
   }
 
   private func first(
-    in owners: SortedElements<OwnerTurn>, _ isMeant: (Owner) -> Bool, of levels: some Sequence<Int>,
+    in owners: SortedElements<OwnerRank>, _ isMeant: (Owner) -> Bool, of levels: some Sequence<Int>,
     except skipped: Set<QueuePosition>, _ inspected: inout Int
   ) -> [QueuePosition] {
-    var places: [QueuePosition] = []
-    var turn: Rank?
+    var positions: [QueuePosition] = []
+    var rank: Rank?
     for owner in owners.ascending {
-      if let turn, turn != owner.turn || places.count >= Self.mostEqual { break }
+      if let rank, rank != owner.rank || positions.count >= Self.maxEqual { break }
       guard isMeant(owner.owner),
-        let place = first(of: owner.owner, levels, except: skipped, &inspected)
+        let position = first(of: owner.owner, levels, except: skipped, &inspected)
       else { continue }
-      turn = owner.turn
-      places.append(place)
+      rank = owner.rank
+      positions.append(position)
     }
-    return places
+    return positions
   }
 
   private func first(
     of owner: Owner, _ levels: some Sequence<Int>, except skipped: Set<QueuePosition>,
     _ inspected: inout Int
   ) -> QueuePosition? {
-    guard let lanes = lanes[owner] else { return nil }
+    guard let queues = queues[owner] else { return nil }
     for level in levels {
-      for lane in lanes.levels[level].ascending {
+      for queue in queues.levels[level].ascending {
         inspected += 1
-        let place = place(level, owner, lane)
-        if !skipped.contains(place) { return place }
+        let position = position(level, owner, queue)
+        if !skipped.contains(position) { return position }
       }
     }
     return nil
@@ -156,23 +147,23 @@ struct RoundRobinOrder: Sendable {
     _ count: Int, of isMeant: (Owner) -> Bool, except skipped: Set<QueuePosition>,
     _ inspected: inout Int
   ) -> [QueuePosition] {
-    var places: [QueuePosition] = []
+    var positions: [QueuePosition] = []
     for owner in owners.descending where isMeant(owner.owner) {
-      guard let lanes = lanes[owner.owner] else { continue }
+      guard let queues = queues[owner.owner] else { continue }
       for level in levels.indices {
-        for lane in lanes.levels[level].descending {
-          guard places.count < count else { return places }
+        for queue in queues.levels[level].descending {
+          guard positions.count < count else { return positions }
           inspected += 1
-          let place = place(level, owner.owner, lane)
-          if !skipped.contains(place) { places.append(place) }
+          let position = position(level, owner.owner, queue)
+          if !skipped.contains(position) { positions.append(position) }
         }
       }
     }
-    return places
+    return positions
   }
 
-  private func place(_ level: Int, _ owner: Owner, _ lane: LaneTurn) -> QueuePosition {
+  private func position(_ level: Int, _ owner: Owner, _ queue: QueueRank) -> QueuePosition {
     QueuePosition(
-      priority: level + lowest, queue: JobQueueName(owner: owner, batch: lane.batch))
+      priority: level, queue: JobQueueName(owner: owner, batch: queue.batch))
   }
 }

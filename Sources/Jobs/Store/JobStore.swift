@@ -14,3 +14,14 @@ package enum StoreError: Error, Sendable, Equatable {
   /// The record of one job cannot be decoded, now or later. `detail`, for the log, names the job.
   case unreadable(detail: String)
 }
+
+extension StoreError: CustomStringConvertible {
+  /// For the operator's log.
+  package var description: String {
+    switch self {
+    case .full: "no space is left"
+    case .leaseLost: "the lease has ended"
+    case .unavailable(let detail), .unreadable(let detail): detail
+    }
+  }
+}

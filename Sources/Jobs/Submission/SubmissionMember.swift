@@ -4,7 +4,7 @@ protocol OptionValue: Codable, Equatable, Sendable {
   var textBytes: Int { get }
 }
 
-/// The member of ``Submission`` that has an option's value, and what is done with it without knowing its type.
+/// The member of ``Submission`` that stores an option's value, with operations that hide the value's type.
 struct SubmissionMember: Sendable {
   /// Encodes the value if it differs from that of the defaults. Encodes nil as null if the default is not nil.
   let encode:

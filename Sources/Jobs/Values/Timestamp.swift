@@ -57,15 +57,5 @@ extension Duration {
   }
 }
 
-extension Timestamp {
-  private static let start = ContinuousClock.now
-
-  /// The time since the process first asked for it, for comparison with other values of this property. It never
-  /// goes back, unlike the clock.
-  package static var monotonic: Timestamp {
-    Timestamp(milliseconds: start.duration(to: .now).inMilliseconds)
-  }
-}
-
 /// Returns the current time. Tests pass their own.
 package typealias WallClock = @Sendable () -> Timestamp

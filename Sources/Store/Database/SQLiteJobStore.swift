@@ -19,8 +19,7 @@ internal import Synchronization
 /// and local source images (``LocalFolder``).
 ///
 /// Read in this order: SQLiteSchema (tables), GroupCommit (writing thread), WriteTransaction and its
-/// extensions, Dequeue (claims), the other extensions of this
-/// class, then FileImageStore, ImageFolder and StagedFile.
+/// extensions, ClaimableJobs+Rows and Dequeue (claims), the other extensions of this class, then FileImageStore, ImageFolder and StagedFile.
 package final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
   /// The settings of the store.
   package struct Configuration: Sendable {

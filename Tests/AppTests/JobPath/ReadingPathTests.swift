@@ -9,8 +9,8 @@ import Testing
 /// of their first entry. With UPDATE_READING_PATH=1 the test writes the list instead of comparing it.
 @Suite("The code that a job enters", .timeLimit(.minutes(5)))
 struct ReadingPathTests {
-  /// The limits of the files and of the functions. If a change lowers a count, lower its limit. The functions are 1,747 on
-  /// an idle machine, and more on a busy one.
+  /// The limits of the files and of the functions. If a change lowers a count, lower its limit. A job enters 1,747
+  /// functions on an idle machine and more on a busy one.
   static let (mostFiles, mostFunctions) = (200, 1_860)
   /// Jobs run until this many were quick. During a slow job, functions of periodic work are entered too, but not during
   /// every job.
@@ -54,7 +54,8 @@ struct ReadingPathTests {
   /// Runs jobs one after the other on a service that has finished a first one, so that nothing is still created on
   /// first use. Each has another origin and another image.
   ///
-  /// - Returns: For each job, the functions in the order of their first entry. At last, those of some idle seconds.
+  /// - Returns: For each job, the functions in the order of their first entry. The last element has those
+  ///   that are entered while no job runs.
   private static func measure() async throws -> [[EnteredFunction]] {
     let folder = try RunningService.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: folder) }
@@ -101,7 +102,7 @@ private struct FunctionTrace {
   let settings: [String: String]
   private let folder: String
   private let program = BuiltProgram.path("imagefetch")
-  private var entries: String { folder + "/entries" }
+  private let entries: String
 
   /// Whether this process may trace processes that are not dumpable.
   static var isPossible: Bool {
@@ -112,10 +113,10 @@ private struct FunctionTrace {
   }
 
   init(folder: String) async throws {
-    self.folder = folder
+    (self.folder, entries) = (folder, folder + "/entries")
     settings = [
       "TRACED_PROGRAM": program, "TRACED_FUNCTIONS": folder + "/functions",
-      "TRACED_ENTRIES": folder + "/entries",
+      "TRACED_ENTRIES": entries,
     ]
     _ = try await Shell.run(
       "nm '\(program)' | awk '/ [tT] \\$s/ { print $1 }' >functions", in: folder)

@@ -125,7 +125,7 @@ extension TwoStores {
         transfers: number(1..<9), requestsPerSecond: [0, 0, 0.15][number(0..<3)],
         own: ["https://b.example": number(0..<2)])
     }
-    let owners = ownerRoom()
+    let owners = ownerCapacity()
     let real = try await first.claim(count, at: moment, room: room, owners: owners)
     let expected = try await second.claim(count, at: moment, room: room, owners: owners)
     #expect(real.nextDue == expected.nextDue)
@@ -133,7 +133,7 @@ extension TwoStores {
   }
 
   /// Returns a limit with some workers in use, or none.
-  private mutating func ownerRoom() -> OwnerCapacity {
+  private mutating func ownerCapacity() -> OwnerCapacity {
     guard number(0..<2) == 0 else { return .unlimited }
     var workers = FairShare<Owner>()
     for name in ["anna", "bert"] { workers.acquireUnchecked(number(0..<4), for: Owner(name)) }
