@@ -197,6 +197,7 @@ $(OBJECT_STORE)/installed: .ci/s3.txt
 $(CHECKERS)/installed: .ci/checkers.txt
 $(LINT_TOOLS)/installed: .ci/requirements.txt
 $(OBJECT_STORE)/installed $(CHECKERS)/installed $(LINT_TOOLS)/installed:
+	@.ci/install python3 python3-venv
 	@echo "Installing the packages of $<"
 	@$(PYTHON) -m venv --clear $(@D)
 	@$(@D)/bin/pip --quiet --disable-pip-version-check install --require-hashes --requirement $<
