@@ -24,7 +24,7 @@ package struct APIConfiguration: Sendable {
   /// wait too.
   package var maxConnections = HTTPServer.Configuration().maxConnections
   /// The maximum number of `GET /events` streams per client. Each stream carries the events of all its jobs.
-  package static let maxEventStreams = 64
+  static let maxEventStreams = 64
   /// Web origins (`https://app.example`) whose scripts may use the API; `*` allows all.
   package var corsOrigins: [String] = []
   /// The names that `Host` may have if there are no tokens, in addition to `localhost` and loopback addresses. Lower
@@ -61,9 +61,6 @@ package struct APIConfiguration: Sendable {
     package var isEnabled = false
     /// Verifies the signatures of URLs. If tokens or keys are configured, only signed URLs are answered.
     package var signatures = ViewSignature(keys: [])
-
-    /// The defaults of the configuration: the route does not exist.
-    package init() {}
   }
 
   /// The largest values that a job may request.
@@ -86,11 +83,11 @@ package struct APIConfiguration: Sendable {
 /// A bearer token (RFC 6750). The service stores only its digest.
 package struct Token: Sendable, Equatable {
   /// The owner of the jobs that are submitted with the token.
-  package var owner: Owner
+  var owner: Owner
   /// SHA-256 of the token.
-  package var digest: ImageDigest
+  var digest: ImageDigest
   /// The permissions of the token.
-  package var scopes: Set<Scope>
+  var scopes: Set<Scope>
   /// The limits of its owner.
   package var limits = OwnerLimits()
   /// The request rate of its client; nil: ``APIConfiguration/rateLimit``.
@@ -114,9 +111,9 @@ package enum Scope: String, Sendable, CaseIterable {
 /// A token bucket: `burst` requests at once, refilled at `requestsPerSecond`.
 package struct RateLimit: Sendable, Equatable {
   /// Average requests per second; more than 0.
-  package var requestsPerSecond: Double
+  var requestsPerSecond: Double
   /// Requests at once; at least 1.
-  package var burst: Double
+  var burst: Double
 
   /// - Parameter burst: 0 means the requests of one second.
   package init(requestsPerSecond: Double, burst: Double) {

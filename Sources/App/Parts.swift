@@ -1,15 +1,15 @@
 internal import API
 internal import Contract
 internal import Dashboard
-internal import Engine
-internal import Executors
+package import Engine
+package import Executors
 internal import Fetch
 internal import Foundation
 internal import Glibc
 internal import HTTP
-internal import Jobs
+package import Jobs
 internal import Logging
-internal import Store
+package import Store
 
 /// The service's parts. Each is created after the parts that it uses, and closed before them.
 struct Parts: Sendable {
@@ -211,3 +211,30 @@ extension StartError {
     }
   }
 }
+
+/// Lets the engine use a `ThreadPool` as its decode threads. Each task or worker has its own lane in the pool.
+extension ThreadPool: ComputeThreads {
+  package func lane(at priority: Priority) -> any TaskLane { lane(priority: priority.level) }
+
+  package func workerLane(at priority: Priority) -> any WorkerLane {
+    serialLane(priority: priority.level)
+  }
+}
+
+extension ThreadPool.Lane: ComputeLane {
+  package func move(to priority: Priority) { setPriority(priority.level) }
+}
+
+extension ThreadPool.SerialLane: ComputeLane {
+  package func move(to priority: Priority) { setPriority(priority.level) }
+}
+
+extension Priority {
+  fileprivate var level: UInt8 { UInt8(rawValue) }
+}
+
+/// The engine serves the API's requests.
+extension JobEngine: JobService {}
+
+/// Lets the HTTP server send a stored image with sendfile(2), without copying it into the process.
+extension OpenedFile: SendableFile {}

@@ -140,7 +140,7 @@ package struct CivilDay: Hashable, Sendable {
   /// 1 to 31.
   package let day: Int
 
-  package init(year: Int, month: Int, day: Int) {
+  init(year: Int, month: Int, day: Int) {
     self.year = year
     self.month = month
     self.day = day

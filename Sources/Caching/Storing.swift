@@ -17,7 +17,7 @@ package enum Storing {
   ///
   /// 301 and 308 are heuristically cacheable. The other statuses need an explicit lifetime (RFC 9110 section 15.4);
   /// `public` alone does not state one.
-  package static func permits(redirect: [Field], status: Int, to request: [Field]) -> Bool {
+  static func permits(redirect: [Field], status: Int, to request: [Field]) -> Bool {
     let control = CacheControl(redirect)
     guard !Vary(redirect).isAny, !CacheControl(request).has(.noStore),
       !forbids(control, status: status), permitsCredentials(in: request, control)
@@ -33,10 +33,10 @@ package enum Storing {
   ///
   /// That requires `public`. A response that is shareable only because of `s-maxage` or `must-revalidate` must be validated
   /// when it is stale (RFC 9111 sections 5.2.2.2 and 5.2.2.10).
-  package static func isPublic(_ response: [Field]) -> Bool { CacheControl(response).has(.public) }
+  static func isPublic(_ response: [Field]) -> Bool { CacheControl(response).has(.public) }
 
   /// Whether the response declares itself shareable (`public` or `s-maxage`), whatever credentials its request carried.
-  package static func isShareable(_ response: [Field]) -> Bool {
+  static func isShareable(_ response: [Field]) -> Bool {
     let control = CacheControl(response)
     return control.has(.public) || control.has(.sharedMaxAge)
   }
@@ -78,7 +78,7 @@ package struct StoredResponse: Sendable, Equatable, Codable {
   /// The request's fields that `Vary` names, sorted by name.
   package var selecting: [SelectingField]
   /// The lifetime in seconds that the fetching job assigned, for a response that does not state one; nil for none.
-  package var assignedLifetime: Int?
+  var assignedLifetime: Int?
 
   package init(
     to request: [Field], fields: [Field], requestTime: Int64, responseTime: Int64,
@@ -97,10 +97,10 @@ package struct StoredResponse: Sendable, Equatable, Codable {
   }
 
   /// The value of `ETag`; nil if there is none.
-  package var entityTag: String? { fields.first("etag").flatMap { $0.isEmpty ? nil : $0 } }
+  var entityTag: String? { fields.first("etag").flatMap { $0.isEmpty ? nil : $0 } }
 
   /// `Last-Modified` in milliseconds since the Unix epoch; nil if it is absent or invalid.
-  package var lastModified: Int64? { date("last-modified") }
+  var lastModified: Int64? { date("last-modified") }
 
   /// When the origin generated the response: its `Date`, or the time of receipt if `Date` is invalid.
   var generated: Int64 { date("date") ?? responseTime }
@@ -137,7 +137,7 @@ package struct StoredRedirect: Sendable, Equatable, Codable {
   /// The redirect with only the fields that control its caching.
   package let response: StoredResponse
   /// Whether the request for it carried the client's fields. A redirect to another origin drops them.
-  package let hadFields: Bool
+  let hadFields: Bool
 
   /// - Parameters:
   ///   - client: the client's fields, whether or not the request carried them.
@@ -256,6 +256,86 @@ extension Freshness {
       freshUntil = min(mine, others)
     } else {
       freshUntil = nil
+    }
+  }
+}
+
+/// A request field that selects a stored response, because `Vary` names it (RFC 9111 section 4.1).
+package struct SelectingField: Sendable, Hashable, Codable {
+  /// In lower case.
+  package var name: String
+  /// The normalized value of all lines; nil if the request lacks the field.
+  package var value: String?
+
+  init(name: String, value: String?) {
+    self.name = name
+    self.value = value
+  }
+
+  /// Reads the field from a request.
+  /// - Parameter name: in lower case.
+  package init(name: String, of request: [Field]) {
+    self.init(name: name, value: Vary.normalized(request, name))
+  }
+}
+
+/// The `Vary` field of a response (RFC 9110 section 12.5.5).
+struct Vary {
+  /// Whether a member is `*`: the response depends on more than the request's fields.
+  let isAny: Bool
+  /// The named fields, in lower case, sorted, without duplicates.
+  let names: [String]
+
+  init(_ fields: [Field]) {
+    let members = Set(fields.members("vary").map { $0.lowercased() })
+    isAny = members.contains("*")
+    names = members.subtracting(["*"]).sorted()
+  }
+
+  func selecting(of request: [Field]) -> [SelectingField] {
+    names.map { SelectingField(name: $0, value: Self.normalized(request, $0)) }
+  }
+
+  /// Fields whose members are ranked by `q` alone. Their case and order are ignored.
+  private static let rankings: Set = ["accept-charset", "accept-encoding", "accept-language"]
+
+  /// The values of all lines, joined by a comma and a space; nil if the request lacks the field.
+  static func normalized(_ request: [Field], _ name: String) -> String? {
+    let lines = request.values(name)
+    guard !lines.isEmpty else { return nil }
+    let members = lines.flatMap(FieldList.members)
+    guard rankings.contains(name) else { return members.joined(separator: ", ") }
+    return members.map { $0.lowercased().filter { $0 != " " && $0 != "\t" } }.sorted()
+      .joined(separator: ", ")
+  }
+}
+
+extension StoredResponse {
+  /// Whether the response matches the request: the fields that `Vary` names are equal. A response with `Vary: *` never
+  /// matches.
+  package func matches(_ request: [Field]) -> Bool {
+    let vary = Vary(fields)
+    // A 304 response may have added names to `Vary` whose values were not stored.
+    guard !vary.isAny, Set(vary.names).isSubset(of: selecting.map(\.name)) else { return false }
+    return selecting.allSatisfy { $0.value == Vary.normalized(request, $0.name) }
+  }
+
+  /// Identifies a stored response among those for the same URL. A response replaces a stored one with an equal selector.
+  package var selector: String {
+    if Vary(fields).isAny { return "*" }
+    return selecting.map { field in field.value.map { "\(field.name): \($0)" } ?? field.name }
+      .joined(separator: "\n")
+  }
+}
+
+/// Selects the stored response for a request (RFC 9111 section 4.1).
+package enum Selection {
+  /// The index of the newest matching response, by `Date` and then by the time when it was received; nil if none matches.
+  package static func newest(
+    of stored: [StoredResponse], where fits: (StoredResponse) -> Bool = { _ in true }
+  ) -> Int? {
+    stored.indices.filter { fits(stored[$0]) }.max { a, b in
+      (stored[a].generated, stored[a].responseTime) < (stored[b].generated, stored[b].responseTime)
     }
   }
 }

@@ -1,4 +1,5 @@
 internal import Glibc
+internal import Synchronization
 
 /// A failed system call's errno.
 struct SystemError: Error, Equatable {
@@ -59,4 +60,14 @@ enum Descriptor {
       if let failure { throw failure }
     }
   }
+}
+
+/// A flag that stops a run: threads begin nothing new and stop waiting.
+final class CancellationFlag: Sendable {
+  private let isUp = Atomic(false)
+
+  /// Whether the flag was raised. It is never lowered.
+  var isRaised: Bool { isUp.load(ordering: .acquiring) }
+
+  func raise() { isUp.store(true, ordering: .releasing) }
 }

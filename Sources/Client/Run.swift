@@ -25,21 +25,21 @@ package final class Run: Sendable {
   package struct Settings: Sendable {
     package var address: ServiceAddress
     /// The sources of URLs, in the order in which they are used.
-    package var sources: [Source]
-    package var output: Output
+    var sources: [Source]
+    var output: Output
     /// How files in a folder are named. Nil: by the last part of the URL's path.
     package var template: NameTemplate?
     /// Whether a URL is skipped if its file exists in the folder.
     package var skipsExisting = false
-    package var options: ImageOptions
+    var options: ImageOptions
     /// The number of jobs that run at once.
-    package var parallel: Int
+    var parallel: Int
     /// Whether only failures are printed.
     package var isQuiet: Bool
     /// Whether outcomes are printed as JSON.
     package var isJSON = false
     /// The environment variables. `TERM`, `NO_COLOR` and the locale are used.
-    package var environment: [String: String]
+    var environment: [String: String]
 
     package init(
       address: ServiceAddress, sources: [Source], output: Output,

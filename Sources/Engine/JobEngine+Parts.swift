@@ -4,27 +4,27 @@ extension JobEngine {
   /// The adapters that the engine works with.
   package struct Parts: Sendable {
     /// Stores jobs and cache entries.
-    package var store: any JobStore & CacheStore
+    var store: any JobStore & CacheStore
     /// Stores the bytes of images.
-    package var images: any ImageStore
+    var images: any ImageStore
     /// Holds images while they are received, and partial transfers.
-    package var spool: any ImageSpool
+    var spool: any ImageSpool
     /// Fetches images from origins.
-    package var fetcher: any ImageFetcher
+    var fetcher: any ImageFetcher
     /// Decodes images.
-    package var codec: any ImageCodec
+    var codec: any ImageCodec
     /// Renders variants; nil: variants are not offered.
-    package var renderer: (any ImageRenderer)?
+    var renderer: (any ImageRenderer)?
     /// Opens local images; nil: there are none.
-    package var locals: (any LocalImages)?
+    var locals: (any LocalImages)?
     /// Sends webhook messages; nil: webhooks are off.
-    package var webhooks: Webhooks?
+    var webhooks: Webhooks?
     /// Uploads images for `deliver`; nil: deliveries are off.
-    package var destinations: (any ImageDestinations)?
+    var destinations: (any ImageDestinations)?
     /// Receives the end of each job and its stages; nil: tracing is off.
-    package var tracer: (any JobTracer)?
+    var tracer: (any JobTracer)?
     /// Threads on which hashing, decoding and file access may block.
-    package var threads: any ComputeThreads
+    var threads: any ComputeThreads
 
     package init(
       store: any JobStore & CacheStore, images: any ImageStore,
@@ -51,11 +51,11 @@ extension JobEngine {
   /// The parts that send webhook messages.
   package struct Webhooks: Sendable {
     /// Sends one request.
-    package var client: any WebhookClient
+    var client: any WebhookClient
     /// Timing and limits of the requests.
-    package var rules: WebhookRules
+    var rules: WebhookRules
     /// Returns the request body of a message: the same bytes for every try.
-    package var body: @Sendable (WebhookMessage) -> [UInt8]
+    var body: @Sendable (WebhookMessage) -> [UInt8]
 
     package init(
       client: any WebhookClient, rules: WebhookRules,

@@ -13,18 +13,18 @@ package struct OutgoingRequest: Sendable {
     case post = "POST"
   }
 
-  package var method: Method
+  var method: Method
   package var url: SourceURL
   /// The owner of the job that the request is sent for. Nil: the service itself.
-  package var owner: Owner?
+  var owner: Owner?
   /// Header fields, sent as they are.
-  package var fields: [HeaderField]
+  var fields: [HeaderField]
   /// The request's content, for `put` and `post` only.
   package var content: OutgoingContent?
   /// The time until the end of the response.
   package var timeout: Duration
   /// The limit for the response's content, in bytes.
-  package var maxBytes: Int
+  var maxBytes: Int
 
   package init(
     _ method: Method, _ url: SourceURL, for owner: Owner? = nil, fields: [HeaderField] = [],

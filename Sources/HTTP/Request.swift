@@ -41,7 +41,7 @@ package struct RequestBody: Sendable {
   }
 
   /// No content.
-  package static let empty = RequestBody(declaredLength: 0) { () throws(BodyError) in nil }
+  static let empty = RequestBody(declaredLength: 0) { () throws(BodyError) in nil }
 
   /// Waits for bytes and returns all that have arrived; nil after the last.
   package func next() async throws(BodyError) -> [UInt8]? { try await take() }

@@ -189,8 +189,6 @@ private struct UnkeyedReading: UnkeyedDecodingContainer {
   var count: Int? { elements.count }
   var isAtEnd: Bool { currentIndex == elements.count }
 
-  init(text: RecordText, elements: [RecordValue]) { (self.text, self.elements) = (text, elements) }
-
   private mutating func next() throws -> SingleReading {
     guard !isAtEnd else { throw mismatch("a longer array") }
     currentIndex += 1
@@ -236,8 +234,6 @@ private struct SingleReading: SingleValueDecodingContainer {
   var codingPath: [any CodingKey] { [] }
   private var text: RecordText { decoder.text }
   private var value: RecordValue { decoder.value }
-
-  init(decoder: RecordDecoder) { self.decoder = decoder }
 
   func decodeNil() -> Bool {
     if case .null = value { true } else { false }

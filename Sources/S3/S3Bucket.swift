@@ -21,15 +21,15 @@ package final class S3Bucket: Sendable {
   /// The bucket's address.
   package struct Address: Sendable {
     /// The URL of the service, without a path.
-    package var endpoint: SourceURL
+    var endpoint: SourceURL
     /// The region in the signature.
-    package var region: String
+    var region: String
     /// The bucket's name.
-    package var bucket: String
+    var bucket: String
     /// The prefix of all keys: empty or ending with a slash.
-    package var prefix: String
+    var prefix: String
     /// Whether the bucket's name is part of the path; otherwise it is part of the host name.
-    package var isPathStyle: Bool
+    var isPathStyle: Bool
 
     /// Creates an address; a slash is added to a prefix without one.
     package init(
@@ -194,7 +194,7 @@ extension S3Bucket {
   }
 
   /// - Returns: `nil` if the object does not exist.
-  package func sendIfFound(_ request: Request) async throws(S3Error) -> FetchedResponse? {
+  func sendIfFound(_ request: Request) async throws(S3Error) -> FetchedResponse? {
     do throws(S3Error) { return try await send(request) } catch {
       guard case .refused(404, let code, _) = error else { throw error }
       // A 404 of a proxy in front of the store does not mean that the object is missing. If it were

@@ -75,7 +75,7 @@ package final class S3CredentialSource: Sendable {
 
   /// Returns the current credentials.
   /// - Throws: `.noCredentials` if they can't be read.
-  package func current() async throws(S3Error) -> S3Credentials {
+  func current() async throws(S3Error) -> S3Credentials {
     if let fixed { return fixed }
     guard let files, let disk else {
       throw .noCredentials("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set")

@@ -5,11 +5,11 @@ internal import Jobs
 /// The credentials for an object store.
 package struct S3Credentials: Sendable, Equatable {
   /// The access key's id.
-  package var accessKey: String
+  var accessKey: String
   /// The secret access key.
-  package var secretKey: String
+  var secretKey: String
   /// The session token of temporary credentials.
-  package var sessionToken: String?
+  var sessionToken: String?
 
   package init(accessKey: String, secretKey: String, sessionToken: String? = nil) {
     self.accessKey = accessKey

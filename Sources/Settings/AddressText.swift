@@ -11,7 +11,7 @@ package enum AddressText {
     return inet_pton(AF_INET6, text, &bytes) == 1 ? bytes : nil
   }
 
-  package static func isAddress(_ text: some StringProtocol) -> Bool { bytes(text) != nil }
+  static func isAddress(_ text: some StringProtocol) -> Bool { bytes(text) != nil }
 
   package static func isLoopback(_ host: String) -> Bool {
     guard var bytes = bytes(host) else { return host == "localhost" }
@@ -25,7 +25,7 @@ package enum AddressText {
   }
 
   /// Returns what is wrong with a CIDR, or nil if it is valid.
-  package static func networkMistake(_ text: String) -> String? {
+  static func networkMistake(_ text: String) -> String? {
     let parts = text.split(separator: "/", omittingEmptySubsequences: false)
     guard let address = bytes(parts[0]) else {
       return "is not a network (CIDR, such as 10.0.0.0/8 or fd00::/8)"
@@ -42,7 +42,7 @@ package enum AddressText {
   }
 
   /// Returns what is wrong with a host pattern, or nil if it is valid. A pattern is a name, an address, or `*.` and a name.
-  package static func hostPatternMistake(_ text: String) -> String? {
+  static func hostPatternMistake(_ text: String) -> String? {
     if isAddress(text) { return nil }
     guard text.allSatisfy(\.isASCII) else { return "is not ASCII; write it as its xn--… form" }
     let name = text.hasPrefix("*.") ? text.dropFirst(2) : text[...]
@@ -50,12 +50,12 @@ package enum AddressText {
   }
 
   /// Whether the text consists of scheme, host and optional port, in the form that browsers send in `Origin`.
-  package static func isOrigin(_ text: String) -> Bool {
+  static func isOrigin(_ text: String) -> Bool {
     guard let (scheme, rest) = split(text) else { return false }
     return ["http", "https"].contains(scheme) && isAuthority(rest) && text == text.lowercased()
   }
 
-  package static func isProxy(_ text: String) -> Bool {
+  static func isProxy(_ text: String) -> Bool {
     guard let (scheme, rest) = split(text) else { return false }
     let hasSlash = rest.last == "/"
     let place = (hasSlash ? rest.dropLast() : rest).split(separator: "@", maxSplits: 1)
@@ -64,7 +64,7 @@ package enum AddressText {
   }
 
   /// The URL with user and password replaced by `hidden`.
-  package static func hidingCredentials(_ url: String) -> String {
+  static func hidingCredentials(_ url: String) -> String {
     guard let at = url.lastIndex(of: "@") else { return url }
     let scheme = split(url).map { $0.scheme + "://" } ?? ""
     return scheme + "hidden" + url[at...]

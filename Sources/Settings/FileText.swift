@@ -8,14 +8,14 @@ package enum FileText {
     case wrong(String)
   }
 
-  package static func exists(_ path: String) -> Bool { access(path, F_OK) == 0 }
+  static func exists(_ path: String) -> Bool { access(path, F_OK) == 0 }
 
-  package static func fileMistake(_ path: String) -> String? {
+  static func fileMistake(_ path: String) -> String? {
     guard access(path, R_OK) == 0 else { return "cannot be read: \(reason(errno))" }
     return isFolder(path) ? "is a folder, not a file" : nil
   }
 
-  package static func folderMistake(_ path: String) -> String? {
+  static func folderMistake(_ path: String) -> String? {
     if exists(path), !isFolder(path) { return "is not a folder" }
     return access(path, R_OK | X_OK) == 0 ? nil : "cannot be read: \(reason(errno))"
   }

@@ -16,7 +16,7 @@ package enum LineText {
   }
 
   /// Appends the content of a JSON string, without its quotes.
-  package static func appendQuotedContent(_ text: String, to result: inout String) {
+  static func appendQuotedContent(_ text: String, to result: inout String) {
     for scalar in text.unicodeScalars {
       if scalar == "\"" || scalar == "\\" { result.unicodeScalars.append("\\") }
       append(scalar, to: &result)
@@ -42,5 +42,19 @@ package enum LineText {
     case 0..<0x20, 0x7F...0x9F, 0x200E...0x200F, 0x2028...0x202E, 0x2066...0x2069, 0xFEFF: true
     default: false
     }
+  }
+}
+
+/// Bytes written as hexadecimal digits.
+package enum HexText {
+  package static func bytes(_ text: some StringProtocol) -> [UInt8]? {
+    let digits = text.utf8.map { Character(Unicode.Scalar($0)).hexDigitValue }
+    guard digits.count.isMultiple(of: 2) else { return nil }
+    var bytes: [UInt8] = []
+    for index in stride(from: 0, to: digits.count, by: 2) {
+      guard let high = digits[index], let low = digits[index + 1] else { return nil }
+      bytes.append(UInt8(high << 4 | low))
+    }
+    return bytes
   }
 }

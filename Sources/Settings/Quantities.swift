@@ -2,7 +2,7 @@
 package struct QuantityUnit: Sendable {
   package let name: String
   /// The unit in bytes or nanoseconds.
-  package let factor: Int
+  let factor: Int
 
   package static let sizes = [
     QuantityUnit(name: "B", factor: 1),
@@ -20,13 +20,13 @@ package struct QuantityUnit: Sendable {
 
 extension [QuantityUnit] {
   /// The names of the units, for a message.
-  package var names: String { map(\.name).joined(separator: ", ") }
+  var names: String { map(\.name).joined(separator: ", ") }
 
   /// Parses a quantity in bytes or nanoseconds; a remaining fraction is cut off.
   ///
   /// - Parameter plain: the factor of a number without a unit.
   /// - Returns: Nil if the text is not a number with one of these units, or exceeds 64 bits.
-  package func quantity(_ text: String, plain: Int) -> Int? {
+  func quantity(_ text: String, plain: Int) -> Int? {
     let digits = text.prefix { $0.isASCII && $0.isNumber }
     var rest = text[digits.endIndex...]
     var fraction: Substring = ""

@@ -46,13 +46,13 @@ extension Substring {
 package struct ValueFormat<Value: Sendable>: Sendable {
   /// A description of the allowed values, such as `1ms…10m`.
   package let allowedValues: String
-  package let form: TextForm
+  let form: TextForm
   /// Returns the value, or nil and at least one complaint.
   package let read: @Sendable (Node, inout [Complaint]) -> Value?
   /// The value in YAML's flow style.
   package let show: @Sendable (Value) -> String
   /// Whether messages must not show the value. A mistyped or misplaced secret must not be shown either.
-  package let isSecret: Bool
+  let isSecret: Bool
 
   package init(
     _ takes: String, form: TextForm, isSecret: Bool = false,

@@ -11,9 +11,9 @@ package struct Document: Sendable, Equatable {
     /// Maximum bytes of the text: 1 MiB.
     package var bytes = 1 << 20
     /// Maximum depth of nested sequences and mappings.
-    package var depth = 32
+    var depth = 32
     /// Maximum number of scalars, sequences and mappings, including keys.
-    package var nodes = 100_000
+    var nodes = 100_000
 
     package init() {}
   }

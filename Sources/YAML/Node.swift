@@ -31,10 +31,6 @@ package struct Node: Sendable, Equatable {
     /// Where the key starts.
     package let location: Location
     package let value: Node
-
-    package init(key: String, location: Location, value: Node) {
-      (self.key, self.location, self.value) = (key, location, value)
-    }
   }
 
   package let content: Content

@@ -348,7 +348,7 @@ static void decode(const File *file) {
 
 static int compare(const void *one, const void *other) { return memcmp(one, other, 1); }
 
-/// Does what the service does before it forks decoders (zygote.c in CIsolation, WarmDecoder.swift). It reads
+/// Does what the service does before it forks decoders (zygote.c in CIsolation, DecoderZygote.swift). It reads
 /// the time zone, makes qsort() read the memory size, decodes and encodes JPEG, PNG and WebP, and encodes AVIF.
 static void warm_up(const File *files, int count) {
     static uint8_t many[2048];

@@ -13,7 +13,7 @@ package struct ViewSignature: Sendable {
   package init(keys: [[UInt8]]) { self.keys = keys }
 
   /// Whether there is a key to sign with.
-  package var canSign: Bool { !keys.isEmpty }
+  var canSign: Bool { !keys.isEmpty }
 
   /// Returns the query with `expires` and `signature` appended; nil if there is no key.
   ///

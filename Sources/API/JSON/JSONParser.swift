@@ -1,3 +1,7 @@
+internal import Executors
+internal import Jobs
+internal import Waiting
+
 /// Parses JSON strictly: UTF-8 without a byte order mark (``ByteOrderMark`` removes it), nothing after the value, no
 /// duplicate names in an object. Depth and number of values are limited, so that a small text can't become a large
 /// tree.
@@ -242,4 +246,121 @@ extension JSONParser {
     let lineStart = before.lastIndex(of: 0x0A).map { $0 + 1 } ?? 0
     return .malformed(reason: reason, line: line, column: before.count - lineStart + 1)
   }
+}
+
+/// Parses long request bodies: one at a time, on a thread of its own, round robin between clients.
+///
+/// Parsing the longest body takes up to a second. On Swift's shared threads it would delay the requests of all other
+/// clients.
+final class BodyParser: Sendable {
+  /// In bytes. Longer bodies wait for their turn; shorter ones are parsed at once.
+  static let threshold = 64 << 10
+
+  let turns = FairSemaphore<RateLimiter.Client>(1)
+  private let thread = ThreadPool(name: "json", threads: 1)
+
+  /// Runs `body`. If `count`, the bytes to parse, is above the threshold, waits for the client's turn first.
+  /// - Throws: the errors of `body`; also when the client disconnected before its turn.
+  func parse<Value: Sendable>(
+    _ count: Int, for client: RateLimiter.Client,
+    _ body: @escaping @Sendable () throws(Problem) -> Value
+  ) async throws(Problem) -> Value {
+    guard count > Self.threshold else { return try body() }
+    let result = await turns.withPermit(for: client) {
+      await thread.run { Result<Value, Problem> { () throws(Problem) in try body() } }
+    }
+    guard let result else { throw Problem(JobsError.abandoned) }
+    return try result.get()
+  }
+}
+
+/// Removes the byte order mark (U+FEFF in UTF-8: EF BB BF) that editors and spreadsheets write before a text.
+struct ByteOrderMark {
+  private static let bytes: [UInt8] = [0xEF, 0xBB, 0xBF]
+
+  /// The number of bytes of the mark received so far; nil: the text has begun.
+  private var held: Int? = 0
+
+  /// Returns the piece without the mark. Bytes that may turn out to be the mark are held back.
+  mutating func removed(from piece: [UInt8]) -> [UInt8] {
+    guard let held else { return piece }
+    let expected = Self.bytes[held...]
+    let count = zip(piece, expected).prefix { $0 == $1 }.count
+    if count == piece.count, count < expected.count {
+      self.held = held + count
+      return []
+    }
+    self.held = nil
+    return count == expected.count ? Array(piece[count...]) : Self.bytes[..<held] + piece
+  }
+
+  /// Returns the bytes held back at the end of the text: an incomplete mark is text.
+  mutating func rest() -> [UInt8] {
+    defer { held = nil }
+    return Array(Self.bytes[..<(held ?? 0)])
+  }
+
+  /// Returns a complete text without the mark.
+  static func removed(from text: [UInt8]) -> [UInt8] {
+    text.starts(with: bytes) ? Array(text.dropFirst(bytes.count)) : text
+  }
+}
+
+/// A JSON value (RFC 8259). Unlike `JSONDecoder`, it keeps the order of members and the text of numbers.
+enum JSONValue: Equatable, Sendable {
+  case null
+  case bool(Bool)
+  /// The text of the number, valid by the grammar.
+  case number(String)
+  case string(String)
+  case array([JSONValue])
+  case object([Member])
+
+  /// A member of an object. Its name is unique there.
+  struct Member: Equatable, Sendable {
+    var name: String
+    var value: JSONValue
+  }
+
+  /// The number as an `Int`, if it is one without rounding (`1e3` and `5.0` are); else nil.
+  var int: Int? {
+    guard case .number(let text) = self else { return nil }
+    if let int = Int(text) { return int }
+    // Beyond 2^53 a Double can't represent every integer.
+    guard let double, abs(double) <= 9_007_199_254_740_992 else { return nil }
+    return Int(exactly: double)
+  }
+
+  /// The number, if it is finite; else nil.
+  var double: Double? {
+    guard case .number(let text) = self, text.utf8.count <= 64, let value = Double(text),
+      value.isFinite
+    else { return nil }
+    return value
+  }
+
+  var string: String? {
+    if case .string(let text) = self { text } else { nil }
+  }
+
+  /// The kind of value, for error messages.
+  var kind: String {
+    switch self {
+    case .null: "null"
+    case .bool: "a boolean"
+    case .number: "a number"
+    case .string: "a string"
+    case .array: "an array"
+    case .object: "an object"
+    }
+  }
+}
+
+/// Why a text was not parsed.
+enum JSONError: Error, Equatable {
+  /// The text is not valid JSON, is nested too deeply, or has a duplicate name. `line` and `column` count from 1, in
+  /// bytes.
+  case malformed(reason: String, line: Int, column: Int)
+  /// The text has more values or members than any legal request.
+  case tooMuch(limit: String)
 }

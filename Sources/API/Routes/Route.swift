@@ -1,5 +1,8 @@
+internal import HTTP
 internal import HTTPTypes
 internal import Jobs
+internal import Metrics
+internal import Synchronization
 
 /// A path of the API.
 enum Route: Int, CaseIterable, Sendable {
@@ -171,5 +174,104 @@ struct Destination: Sendable {
   /// The routes whose template is the complete path.
   private static let operations = Route.allCases.filter {
     $0.template.hasPrefix("/") && !$0.template.hasPrefix("/jobs/") && !$0.template.contains("{")
+  }
+}
+
+/// Counts and times requests. Each instrument is created once, because creating one takes a lock and a dictionary of
+/// labels.
+final class RequestMetrics: Sendable {
+  private struct Instruments {
+    var counters: [Int: Counter] = [:]
+    var timers: [Int: Timer] = [:]
+  }
+  private let instruments = Mutex(Instruments())
+
+  func record(
+    _ route: Route, _ method: HTTPRequest.Method, _ status: HTTPResponse.Status, took: Duration
+  ) {
+    let label = Self.label(of: method, at: route)
+    let pair = route.rawValue * 8 + label.index
+    let (counter, timer) = instruments.withLock { made in
+      (
+        Self.one(pair * 1000 + status.code, in: &made.counters) {
+          Counter(
+            label: "imagefetch_http_requests_total",
+            dimensions: [
+              ("route", route.template), ("method", label.word), ("status", "\(status.code)"),
+            ])
+        },
+        Self.one(pair, in: &made.timers) {
+          Timer(
+            label: "imagefetch_http_request_duration_seconds",
+            dimensions: [("route", route.template), ("method", label.word)],
+            preferredDisplayUnit: .seconds)
+        }
+      )
+    }
+    counter.increment()
+    timer.record(duration: took)
+  }
+
+  private static func one<Instrument>(
+    _ key: Int, in made: inout [Int: Instrument], _ make: () -> Instrument
+  ) -> Instrument {
+    if let instrument = made[key] { return instrument }
+    let instrument = make()
+    made[key] = instrument
+    return instrument
+  }
+
+  /// The label of the method. All methods that the route does not support share one label, because the number of series
+  /// is limited and clients could otherwise use it up.
+  private static func label(
+    of method: HTTPRequest.Method, at route: Route
+  ) -> (index: Int, word: String) {
+    guard route.methods.contains(method) else { return (6, "other") }
+    return switch method {
+    case .get: (0, "GET")
+    case .head: (1, "HEAD")
+    case .post: (2, "POST")
+    case .patch: (3, "PATCH")
+    case .delete: (4, "DELETE")
+    case .options: (5, "OPTIONS")
+    case .put: (7, "PUT")
+    default: (6, "other")
+    }
+  }
+}
+
+/// Creates request IDs, which connect a client's report with the log.
+final class RequestIDs: Sendable {
+  private let counter: Atomic<UInt64>
+
+  init() { counter = Atomic(UInt64.random(in: 0 ... .max)) }
+
+  /// The client's own ID if it has 1 to 128 visible ASCII characters, else a new one.
+  func name(_ given: String?) -> String {
+    if let given, 1...128 ~= given.utf8.count, given.utf8.allSatisfy({ 0x21...0x7E ~= $0 }) {
+      return given
+    }
+    return next()
+  }
+
+  /// A new ID of 13 characters, which a `String` stores without allocating.
+  func next() -> String {
+    var word = Self.mixed(counter.wrappingAdd(0x9E37_79B9_7F4A_7C15, ordering: .relaxed).newValue)
+    return String(unsafeUninitializedCapacity: 13) { buffer in
+      for place in 0..<13 {
+        let digit = UInt8(word & 31)
+        buffer[place] = digit < 10 ? UInt8(ascii: "0") + digit : UInt8(ascii: "a") + digit - 10
+        word >>= 5
+      }
+      return 13
+    }
+  }
+
+  /// The finalizer of SplitMix64. It is a bijection, so a process never repeats an ID.
+  private static func mixed(_ word: UInt64) -> UInt64 {
+    var word = word
+    word = (word ^ (word >> 30)) &* 0xBF58_476D_1CE4_E5B9
+    word = (word ^ (word >> 27)) &* 0x94D0_49BB_1331_11EB
+    return word ^ (word >> 31)
   }
 }

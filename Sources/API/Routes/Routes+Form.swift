@@ -94,8 +94,6 @@ private struct Form {
   var image: ReceivedImage?
   var options: [UInt8] = []
 
-  init(parser: MultipartParser) { self.parser = parser }
-
   mutating func next() throws(Problem) -> MultipartParser.Event? {
     do { return try parser.next() } catch { throw Problem(error) }
   }

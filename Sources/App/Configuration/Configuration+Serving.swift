@@ -1,32 +1,32 @@
 package import API
-package import Fetch
-package import Jobs
+internal import Fetch
+internal import Jobs
 package import Logging
 internal import Settings
 
 extension Configuration {
   /// `server`: what the HTTP server does not need to know. `HTTPServer.Configuration` has the rest.
-  package struct Server: Sendable {
-    package var drainTimeout: Duration = .seconds(20)
-    package var tls = TLS()
-    package var trustedProxies: [CIDR] = []
+  struct Server: Sendable {
+    var drainTimeout: Duration = .seconds(20)
+    var tls = TLS()
+    var trustedProxies: [CIDR] = []
   }
 
   /// `server.tls`: files in PEM form.
-  package struct TLS: Sendable {
-    package var certificate: String?
-    package var key: String?
+  struct TLS: Sendable {
+    var certificate: String?
+    var key: String?
   }
 
   /// `auth`: tokens and rate limits of clients.
   package struct Auth: Sendable {
-    package var disabled = false
+    var disabled = false
     package var tokens: [Token] = []
-    package var tokensFile: String?
+    var tokensFile: String?
     /// The tokens read from `tokensFile`.
     package internal(set) var filedTokens: [Token] = []
     /// All tokens, including those of the file.
-    package var all: [Token] { tokens + filedTokens }
+    var all: [Token] { tokens + filedTokens }
     package var rateLimit = RateLimit()
   }
 
@@ -40,28 +40,23 @@ extension Configuration {
     package var file: String?
     package var scopes: Set<API.Scope>
     /// Maximum number of the owner's queued jobs; nil for no limit except `jobs.max_queued`.
-    package var maxQueued: Int?
+    var maxQueued: Int?
     /// The highest priority of the owner's jobs; nil for any.
-    package var maxPriority: Priority?
+    var maxPriority: Priority?
     /// Requests per second with this token; nil for `auth.rate_limit`.
-    package var rate: Double?
+    var rate: Double?
     /// Maximum bytes fetched from origins for the owner in a day (UTC); nil for no limit.
-    package var maxBytesPerDay: Int?
+    var maxBytesPerDay: Int?
     /// Secrets that sign the owner's webhook messages; empty for those of `webhooks`.
-    package var webhookSecrets: [WebhookSecret] = []
+    var webhookSecrets: [WebhookSecret] = []
     /// The files that some of the secrets were read from.
-    package var webhookSecretFiles: [String] = []
-
-    /// Creates a token with its hash.
-    package init(name: String, sha256: [UInt8], file: String? = nil, scopes: Set<API.Scope>) {
-      (self.name, self.sha256, self.file, self.scopes) = (name, sha256, file, scopes)
-    }
+    var webhookSecretFiles: [String] = []
   }
 
   /// `auth.rate_limit`: a token bucket.
   package struct RateLimit: Sendable {
     package var requestsPerSecond = 0.0
-    package var burst = 0
+    var burst = 0
   }
 
   /// `view`: `GET /image`.
@@ -71,20 +66,20 @@ extension Configuration {
   }
 
   /// `webhooks`: messages about finished jobs.
-  package struct Webhooks: Sendable {
-    package var secrets: [WebhookSecret] = []
-    package var secretFiles: [String] = []
+  struct Webhooks: Sendable {
+    var secrets: [WebhookSecret] = []
+    var secretFiles: [String] = []
     /// The secrets read from `secretFiles`.
     var fileSecrets: [WebhookSecret] = []
     /// Addresses of receivers. Their schemes and denied addresses come from other keys (``Configuration/webhookPolicy``).
-    package var receivers = AddressPolicy()
+    var receivers = AddressPolicy()
   }
 
   /// `tracing`: spans of jobs, sent with OTLP.
-  package struct Tracing: Sendable {
-    package var endpoint: String?
-    package var sample = 1.0
-    package var propagate = false
+  struct Tracing: Sendable {
+    var endpoint: String?
+    var sample = 1.0
+    var propagate = false
   }
 
   /// `log`: one record per line on standard error.

@@ -5,59 +5,59 @@ extension Configuration {
   package struct Storage: Sendable {
     package var path = "./data"
     package var jobs: String?
-    package var jobsPasswordFile: String?
+    var jobsPasswordFile: String?
     package var images: String?
     package var s3 = ObjectStore()
-    package var localCache = 1_000_000_000
+    var localCache = 1_000_000_000
     package var reserve = 64_000_000
-    package var partials = 500_000_000
+    var partials = 500_000_000
   }
 
   /// `storage.s3`: the S3-compatible object store of `storage.images`.
   package struct ObjectStore: Sendable {
-    package var endpoint: String?
+    var endpoint: String?
     package var region = "us-east-1"
-    package var isPathStyle = true
-    package var credentialsFile: String?
+    var isPathStyle = true
+    var credentialsFile: String?
   }
 
   /// An entry of `destinations`: a bucket of an S3-compatible object store that jobs may deliver images to.
-  package struct Destination: Sendable, Equatable {
+  struct Destination: Sendable, Equatable {
     /// The name that jobs use: 1…64 of `A-Z a-z 0-9 . _ -`.
     package var name: String
     /// The URL of the object store, without a path; nil for AWS in `region`.
-    package var endpoint: String?
+    var endpoint: String?
     /// The region that requests are signed for.
-    package var region = "us-east-1"
+    var region = "us-east-1"
     /// The bucket's name.
-    package var bucket: String
+    var bucket: String
     /// The prefix of all object keys.
-    package var prefix = ""
+    var prefix = ""
     /// Whether the bucket's name is in the URL's path, otherwise in the host name.
-    package var isPathStyle = true
+    var isPathStyle = true
     /// Files with the access key; nil to use `AWS_ACCESS_KEY_ID` and the related variables.
-    package var keyFiles: KeyFiles?
+    var keyFiles: KeyFiles?
     /// The names of the tokens whose jobs may use the destination; nil for all.
-    package var owners: [String]?
+    var owners: [String]?
   }
 
   /// The files of an access key.
-  package struct KeyFiles: Sendable, Equatable {
+  struct KeyFiles: Sendable, Equatable {
     /// Path of the file that holds the access key ID.
-    package var access: String
+    var access: String
     /// Path of the file that holds the secret access key.
-    package var secret: String
+    var secret: String
   }
 
   /// `decode`: where images are decoded. `DecodeLimits` has the limits of an image.
   package struct Decode: Sendable {
-    package var isolation = Isolation.process
-    package var processes = 0
-    package var threads = 0
+    var isolation = Isolation.process
+    var processes = 0
+    var threads = 0
   }
 
   /// Where images are decoded.
-  package enum Isolation: String, Sendable, Equatable, CaseIterable {
+  enum Isolation: String, Sendable, Equatable, CaseIterable {
     /// In sandboxed decoder processes.
     case process
     /// In the service's own process.
@@ -65,19 +65,19 @@ extension Configuration {
   }
 
   /// `cluster`: this instance among those that share its stores.
-  package struct Cluster: Sendable {
+  struct Cluster: Sendable {
     package var name: String?
   }
 
   /// `sources`: sources of images other than URLs.
-  package struct Sources: Sendable {
-    package var localRoot: String?
+  struct Sources: Sendable {
+    var localRoot: String?
   }
 
   /// `placeholders`: image files; nil for the plain built-in image.
-  package struct Placeholders: Sendable {
-    package var loading: String?
-    package var failure: String?
+  struct Placeholders: Sendable {
+    var loading: String?
+    var failure: String?
   }
 }
 

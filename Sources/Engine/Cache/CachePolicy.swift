@@ -1,5 +1,7 @@
 internal import Caching
 internal import Jobs
+internal import Settings
+internal import Synchronization
 
 /// How a job may use the cache (Fetch standard, sections 2.2.5 and 4.6).
 struct CachePolicy: Sendable {
@@ -128,4 +130,101 @@ extension CacheOutcome {
       status, age: freshness.age,
       freshUntil: freshness.freshUntil.map { Timestamp(milliseconds: $0) })
   }
+}
+
+/// The operator's settings of the cache.
+package struct CacheConfiguration: Sendable, Equatable {
+  /// Whether responses are cached.
+  package var isEnabled = true
+  /// Bytes of images cached in memory.
+  package var memory = 100_000_000
+  /// Bytes of cached images on disk.
+  var disk = 1_000_000_000
+  /// Whether a job may be answered with a response that another owner's job fetched.
+  var isShared = true
+  /// Freshness of responses that state none; zero: use the heuristics of RFC 9111 section 4.2.2.
+  package var defaultTTL: Duration = .seconds(86_400)
+}
+
+extension CacheConfiguration {
+  /// The configuration keys of these settings.
+  static let settings: [Setting<CacheConfiguration>] = [
+    Setting(
+      "cache.enabled", \.isEnabled, .boolean,
+      "Whether responses are cached; otherwise every job asks its origin."),
+    Setting(
+      "cache.memory", \.memory, .size(0...(1 << 40)),
+      "Maximum bytes of cached images in memory."),
+    Setting(
+      "cache.disk", \.disk, .size(0 ... .petabyte),
+      "Maximum bytes of cached images on disk."),
+    Setting(
+      "cache.shared", \.isShared, .boolean,
+      "Whether owners share cached responses."),
+    Setting(
+      "cache.default_ttl", \.defaultTTL, .duration(.zero ... .days(3650)),
+      "How long a response without freshness information is fresh; 0 for the heuristic of RFC 9111."
+    ),
+  ]
+}
+
+/// Remembers cache keys that were looked up and not found, so that a job's load need not repeat the lookup of its
+/// submission.
+///
+/// An entry is forgotten when this instance stores a response under the key. Another instance may have stored one
+/// meanwhile, so a miss is remembered for ten seconds only.
+final class CacheMisses: Sendable {
+  typealias Instant = ContinuousClock.Instant
+
+  private enum KeyState {
+    /// A lookup with this number is under way.
+    case lookingUp(UInt64)
+    case missing(since: Instant)
+    /// A response was stored after the lookup began.
+    case unknown
+  }
+
+  private struct State {
+    var keys = LRUCache<Fingerprint, KeyState>(capacity: 4_096)
+    var count: UInt64 = 0
+  }
+
+  private static let memory = Duration.seconds(10)
+  private let state = Mutex(State())
+
+  /// Returns whether none of the keys has a stored response.
+  func areMissing(_ keys: [Fingerprint], at now: Instant = .now) -> Bool {
+    state.withLock { state in
+      keys.allSatisfy { key in
+        guard case .missing(let since) = state.keys.value(for: key) else { return false }
+        return since.duration(to: now) < Self.memory
+      }
+    }
+  }
+
+  /// Records that a lookup of these keys begins.
+  /// - Returns: the number to pass to ``recordLookup(_:of:as:at:)``.
+  func beginLookup(of keys: [Fingerprint]) -> UInt64 {
+    state.withLock { state in
+      state.count += 1
+      for key in keys { state.keys.set(.lookingUp(state.count), for: key) }
+      return state.count
+    }
+  }
+
+  /// Records the number of entries that a lookup found for each key. Ignores keys that were stored or looked up again
+  /// since it began.
+  func recordLookup(
+    _ counts: [Int], of keys: [Fingerprint], as number: UInt64, at now: Instant = .now
+  ) {
+    state.withLock { state in
+      for (key, count) in zip(keys, counts) where count == 0 {
+        guard case .lookingUp(number) = state.keys.value(for: key) else { continue }
+        state.keys.set(.missing(since: now), for: key)
+      }
+    }
+  }
+
+  /// Records that a response was stored under the key.
+  func recordStored(_ key: Fingerprint) { _ = state.withLock { $0.keys.set(.unknown, for: key) } }
 }

@@ -1,5 +1,6 @@
 internal import Jobs
 internal import Logging
+internal import Synchronization
 
 /// A rendition that was just made, not stored yet.
 struct NewRendition: Sendable {
@@ -104,5 +105,89 @@ struct RenditionCache: Sendable {
     let bytes = new.bytes.bytes
     try staged.write(bytes.read(at: 0, count: bytes.count))
     return staged
+  }
+}
+
+/// The disk space of renditions that are being sent to clients, shared among owners. It is limited because a slow
+/// client can hold a rendition for long.
+final class RenditionSpace: Sendable {
+  private let bounds: ShareBounds
+  private let now: WallClock
+  private let shares = Mutex(FairShare<Owner>())
+
+  /// - Parameter capacity: in bytes. Renditions that are being made when it is reached may exceed it.
+  init(_ capacity: Int, now: @escaping WallClock) {
+    (bounds, self.now) = (ShareBounds(max(1, capacity)), now)
+  }
+
+  /// Whether a rendition may be made for this owner.
+  func hasRoom(for owner: Owner) -> Bool {
+    shares.withLock { $0.hasCapacity(for: 1, of: owner, within: bounds, at: now()) }
+  }
+
+  /// Reserves space for rendered bytes, even if that exceeds the limit.
+  /// - Returns: the reservation, which ends when it is released.
+  func reserve(_ bytes: Int, for owner: Owner) -> SpaceReservation {
+    shares.withLock { $0.acquireUnchecked(bytes, for: owner) }
+    return SpaceReservation(of: self, bytes, owner)
+  }
+
+  final class SpaceReservation: Sendable {
+    private let space: RenditionSpace
+    private let bytes: Int
+    private let owner: Owner
+
+    fileprivate init(of space: RenditionSpace, _ bytes: Int, _ owner: Owner) {
+      (self.space, self.bytes, self.owner) = (space, bytes, owner)
+    }
+
+    deinit { space.shares.withLock { $0.release(bytes, of: owner) } }
+  }
+}
+
+/// Opens the bytes of images. Images that are often read come from memory. Files are read on the decode threads.
+struct ImageOpener: Sendable {
+  let memory: ImageMemory
+  let images: any ImageStore
+  let threads: any ComputeThreads
+  let losses: ImageLosses
+
+  /// Returns the bytes of an image, complete and verified; nil if they are no longer stored.
+  func open(_ digest: ImageDigest) async throws(StoreError) -> StoredBytes? {
+    if let bytes = memory.bytes(of: digest) { return .memory(bytes) }
+    guard let stored = try await images.open(digest) else { return await lost(digest) }
+    guard stored.count <= memory.largest else { return stored }
+    let bytes = await Task(executorPreference: threads.lane(at: .high)) {
+      stored.read(at: 0, count: stored.count)
+    }.value
+    guard bytes.count == stored.count else { return await lost(digest) }
+    memory.insert(bytes, as: digest)
+    return .memory(bytes)
+  }
+
+  private func lost(_ digest: ImageDigest) async -> StoredBytes? {
+    await losses.handleLoss(of: digest)
+    return nil
+  }
+}
+
+/// Handles images whose bytes turn out to be missing or corrupt.
+struct ImageLosses: Sendable {
+  let keeper: ImageLifecycle
+  let cache: ResponseCache
+  let snapshots: JobSnapshots
+  let views: ViewJobs
+  let log: Logger
+
+  /// Removes the image from its jobs and from the cache, with its variants. The next request fetches it again.
+  func handleLoss(of image: ImageDigest) async {
+    guard let jobs = await keeper.removeLost(image) else { return }
+    log.warning(
+      "stored image is missing or corrupt, removed it from its jobs",
+      metadata: ["image": "\(image.hex)", "jobs": "\(jobs.count)"])
+    cache.memory.remove(image)
+    snapshots.markLost(image, of: jobs)
+    views.clear()
+    await cache.deleteVariants(of: image)
   }
 }

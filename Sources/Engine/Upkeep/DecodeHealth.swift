@@ -113,25 +113,23 @@ final class DecodeHealth: Sendable {
 }
 
 /// When and how it is checked whether images can be decoded, and how long a load may take.
-package struct CanaryRules: Sendable {
+struct CanaryRules: Sendable {
   /// Time between two checks.
-  package var interval: Duration = .seconds(5)
+  var interval: Duration = .seconds(5)
   /// No canary is decoded if an image was decoded within this time.
-  package var quiet: Duration = .seconds(30)
+  var quiet: Duration = .seconds(30)
   /// Time limit for decoding the canary.
-  package var timeout: Duration = .seconds(15)
+  var timeout: Duration = .seconds(15)
   /// A load that takes longer is stuck.
-  package var maxLoadTime: Duration = .seconds(300)
+  var maxLoadTime: Duration = .seconds(300)
   /// The canary: a PNG of one grey pixel.
-  package var image: [UInt8] = [
+  var image: [UInt8] = [
     0x89, 0x50, 0x4E, 0x47, 0x0D, 0x0A, 0x1A, 0x0A, 0x00, 0x00, 0x00, 0x0D, 0x49, 0x48, 0x44, 0x52,
     0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, 0x01, 0x08, 0x00, 0x00, 0x00, 0x00, 0x3A, 0x7E, 0x9B,
     0x55, 0x00, 0x00, 0x00, 0x0A, 0x49, 0x44, 0x41, 0x54, 0x78, 0xDA, 0x63, 0x60, 0x00, 0x00, 0x00,
     0x02, 0x00, 0x01, 0xE5, 0x27, 0xDE, 0xFC, 0x00, 0x00, 0x00, 0x00, 0x49, 0x45, 0x4E, 0x44, 0xAE,
     0x42, 0x60, 0x82,
   ]
-
-  package init() {}
 }
 
 /// Decodes the canary on a worker's thread.

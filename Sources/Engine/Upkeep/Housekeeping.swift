@@ -1,5 +1,7 @@
 internal import Jobs
 internal import Logging
+internal import Synchronization
+internal import Waiting
 
 /// Deletes what has expired and images that nothing refers to, once a second on Swift's threads. In a cluster the
 /// leading instance does it for all; every instance requeues jobs of lost instances.
@@ -156,5 +158,61 @@ struct Housekeeping: Sendable {
       abandoned = try await store.unreferencedImages(Self.batch, for: lease.instance)
       await keeper.remove(abandoned)
     } while abandoned.count == Self.batch && !Task.isCancelled && .now < end
+  }
+}
+
+/// Runs rounds of cleaning up on request. One round serves all callers that requested it before it began.
+///
+/// A caller waits for the end of the round, so that purged data is deleted when the client gets its response. It waits
+/// two seconds at most, in case an object store does not respond; the job store remembers what is still to be deleted.
+final class CleanupRounds: Sendable {
+  private let asked = Mutex<[OneShot<Void>]>([])
+  private let wake = Signal()
+  private static let maxWait = Duration.seconds(2)
+
+  /// Requests a round without waiting for it.
+  func request() { wake.send() }
+
+  /// Requests a round. Returns when it is over, or after two seconds.
+  func requestAndWait() async {
+    let end = OneShot<Void>()
+    asked.withLock { $0.append(end) }
+    wake.send()
+    _ = await end.value(before: .now + Self.maxWait)
+  }
+
+  /// Runs the requested rounds until cancelled.
+  func run(_ round: () async -> Void) async {
+    for await _ in wake.arrivals {
+      let served = asked.withLock { asked in
+        defer { asked = [] }
+        return asked
+      }
+      await round()
+      for end in served { end.fulfil() }
+    }
+  }
+}
+
+/// Runs a slow operation once at a time. Callers that arrive while it runs wait for its end, for at most `limit`.
+final class SharedOperation: Sendable {
+  private let underWay = Mutex(Task<Void, Never>?.none)
+
+  func run(atMost limit: Duration, _ look: @escaping @Sendable () async -> Void) async {
+    let task = underWay.withLock { task in
+      if let task { return task }
+      let new = Task {
+        await look()
+        underWay.withLock { $0 = nil }
+      }
+      task = new
+      return new
+    }
+    let end = OneShot<Void>()
+    Task {
+      await task.value
+      end.fulfil(())
+    }
+    _ = await end.value(before: .now + limit)
   }
 }

@@ -8,16 +8,16 @@ internal import Waiting
 /// Timing and limits of webhook messages.
 package struct WebhookRules: Sendable {
   /// When a message that was not accepted is sent again.
-  package var schedule = WebhookSchedule.standard
+  var schedule = WebhookSchedule.standard
   /// Time from the start of a try to the header of the response.
-  package var timeout: Duration = .seconds(15)
+  var timeout: Duration = .seconds(15)
   /// Messages being sent at the same time; those of one owner at most half of them (``slots``).
-  package var atOnce = 64
+  var atOnce = 64
   /// ``atOnce`` as shared by owners. Some slots are reserved for owners that use none, so that an owner whose receivers
   /// are all unreachable delays no other owner.
   var slots: ShareBounds { .keepingQuarter(of: atOnce, ofClient: ShareBounds(atOnce).half) }
   /// Messages being sent to one host at the same time, by all instances together.
-  package var perHost = 2
+  var perHost = 2
   /// Returns the secrets that sign an owner's messages, from the configuration at the time of sending.
   package var secrets: @Sendable (Owner) -> [WebhookSecret] = { _ in [] }
 

@@ -81,7 +81,7 @@ package struct AddressPolicy: Sendable {
 
 extension AddressPolicy {
   /// The configuration keys of the policy for origins.
-  package static let settings: [Setting<AddressPolicy>] = [
+  static let settings: [Setting<AddressPolicy>] = [
     Setting(
       "fetch.allow_schemes", \.allowSchemes, .schemes,
       "Allowed URL schemes."),
@@ -125,4 +125,41 @@ extension ValueFormat<CIDR> {
   /// A network.
   package static let network = ValueFormat<String>.network
     .converted(to: { CIDR($0) }, from: \.description)
+}
+
+extension FetchRequest {
+  /// Waits until the request may go to another origin. The wait counts toward the fetch's timeout.
+  ///
+  /// - Throws: The errors that ``admission`` throws, and `.timeout` at the deadline.
+  func awaitAdmission(
+    to origin: String, by deadline: ContinuousClock.Instant
+  ) async throws(FetchError) {
+    guard let admission else { return }
+    let timeout = timeout
+    let result = await withTaskGroup(of: Result<Void, FetchError>.self) { group in
+      group.addTask {
+        do throws(FetchError) { return .success(try await admission(origin)) } catch {
+          return .failure(error)
+        }
+      }
+      group.addTask {
+        await Self.sleep(until: deadline)
+        return .failure(Task.isCancelled ? .cancelled : .timeout(seconds: timeout.roundedSeconds))
+      }
+      let first = await group.next() ?? .failure(.cancelled)
+      group.cancelAll()
+      return first
+    }
+    try result.get()
+  }
+
+  /// Sleeps until the deadline or a cancellation, at most an hour at a time: the system's timers overflow on
+  /// very distant deadlines.
+  private static func sleep(until deadline: ContinuousClock.Instant) async {
+    while !Task.isCancelled {
+      let left = ContinuousClock.now.duration(to: deadline)
+      guard left > .zero else { return }
+      try? await Task.sleep(for: min(left, .seconds(3_600)))
+    }
+  }
 }

@@ -2,24 +2,24 @@ internal import Glibc
 
 /// An IPv4 or IPv6 address as a number. A zone ("%eth0") is never part of it.
 package struct IPAddress: Hashable, Sendable, CustomStringConvertible {
-  package enum Family: Hashable, Sendable {
+  enum Family: Hashable, Sendable {
     case v4, v6
 
     /// The length of an address in bits.
-    package var bits: Int { self == .v4 ? 32 : 128 }
+    var bits: Int { self == .v4 ? 32 : 128 }
   }
 
   /// IPv4 or IPv6. An IPv4-mapped address counts as IPv6; ``unmapped`` converts it.
-  package let family: Family
+  let family: Family
   /// The address in host byte order. An IPv4 address uses the low 32 bits.
   package let value: UInt128
 
-  package init(v4 value: UInt32) {
+  init(v4 value: UInt32) {
     family = .v4
     self.value = UInt128(value)
   }
 
-  package init(v6 value: UInt128) {
+  init(v6 value: UInt128) {
     family = .v6
     self.value = value
   }
@@ -89,7 +89,7 @@ extension IPAddress {
 
   /// The IPv4 addresses embedded in an IPv4-compatible, translated (NAT64, SIIT), 6to4, Teredo or ISATAP
   /// address. Empty for any other address.
-  package var embedded: [IPAddress] {
+  var embedded: [IPAddress] {
     // `::` and `::1` match `::/96` but embed no IPv4 address.
     guard family == .v6, value > 1 else { return [] }
     switch Self.forms.first(where: { $0.prefix.contains(self) })?.form {
@@ -144,7 +144,7 @@ package struct CIDR: Hashable, Sendable, CustomStringConvertible {
   /// The first address of the network.
   package let network: IPAddress
   /// The number of leading bits that all addresses of the network share.
-  package let prefixLength: Int
+  let prefixLength: Int
 
   /// Reads `10.0.0.0/8`, `fc00::/7`, or a single address without a length. Returns nil if bits beyond the
   /// prefix length are set, since that is usually a typing error.

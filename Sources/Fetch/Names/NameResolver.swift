@@ -10,7 +10,7 @@ package protocol NameResolver: Sendable {
 /// Why a name has no address.
 package struct ResolutionError: Error, Sendable, Equatable {
   /// The resolver's error message.
-  package var detail: String
+  var detail: String
 
   package init(detail: String) { self.detail = detail }
 }
@@ -22,7 +22,7 @@ package struct SystemResolver: NameResolver {
   /// By default `getaddrinfo` blocks its thread for 20 s or longer if servers do not answer. The first
   /// resolver of the process therefore sets the environment variable `RES_OPTIONS` (resolv.conf(5)) to
   /// `timeout:2 attempts:2`, unless it is already set. Create it before other threads read the environment.
-  package init() { Self.limitQueryTime }
+  init() { Self.limitQueryTime }
 
   /// Looks up IPv4 and IPv6 addresses with `getaddrinfo`. Returns at most 16.
   package func addresses(of name: String) throws(ResolutionError) -> [IPAddress] {

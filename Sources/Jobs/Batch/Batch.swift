@@ -39,7 +39,7 @@ package struct Batch: Sendable, Equatable, Identifiable, Codable {
   /// The client's idempotency key.
   package let key: String?
   /// How long the batch is kept after its end. It stays longer if one of its jobs does.
-  package let retention: Duration
+  let retention: Duration
   /// When the first upload began.
   package let createdAt: Timestamp
 
@@ -67,9 +67,9 @@ package struct Batch: Sendable, Equatable, Identifiable, Codable {
   /// Whether the batch is purged: clients no longer see it, and its jobs are being deleted.
   package var isPurged = false
   /// The latest expiry time of the jobs that have ended.
-  package var lastExpiry: Timestamp?
+  var lastExpiry: Timestamp?
   /// Jobs that end per second.
-  package var pace: Pace
+  var pace: Pace
 
   /// A batch without lines.
   package init(
@@ -107,7 +107,7 @@ package struct BatchCounts: Sendable, Equatable, Codable {
   package var bytes = 0
   private var failures: [String: Int] = [:]
 
-  package init() {}
+  init() {}
 
   /// Jobs in a phase. A deleted job still counts in the phase in which it ended.
   package subscript(phase: Phase) -> Int {
@@ -149,7 +149,7 @@ package struct BatchCounts: Sendable, Equatable, Codable {
 }
 
 /// Events per second, measured over the last five to ten seconds.
-package struct Pace: Sendable, Equatable, Codable {
+struct Pace: Sendable, Equatable, Codable {
   private let since: Timestamp
   /// When the current five-second window began.
   private var start: Timestamp
@@ -212,4 +212,108 @@ package struct RejectedLine: Sendable, Equatable, Codable {
 
   /// Approximate bytes of the stored record.
   package var keptBytes: Int { 128 + (url?.utf8.count ?? 0) + detail.utf8.count }
+}
+
+/// The value of a column that tells stores which batches need work. The numbers are stored and must not
+/// change.
+package enum BatchStage: Int64, Sendable {
+  case receiving = 0, running, finished, cancelled
+  /// Cancelled, with jobs that still have to be cancelled.
+  case cancelling
+  /// The batch and its jobs have to be deleted.
+  case purged
+
+  package init(_ batch: Batch) {
+    self = batch.isPurged ? .purged : batch.isCancelling ? .cancelling : .init(batch.state)
+  }
+
+  /// The stage of a batch in `state` that is neither purged nor being cancelled.
+  package init(_ state: Batch.State) {
+    self =
+      switch state {
+      case .receiving: .receiving
+      case .running: .running
+      case .finished: .finished
+      case .cancelled: .cancelled
+      }
+  }
+}
+
+/// A batch to create.
+package struct NewBatch: Sendable, Equatable {
+  /// A name that the owner chose.
+  package var name: String?
+  /// Tags that each job of the batch has in addition to its own.
+  package var tags: [String]
+  /// ``Batch/defaults``.
+  package var defaults: String?
+  /// ``Batch/isOpen``.
+  package var isOpen: Bool
+  /// The receiver of a webhook message when the batch is finished.
+  package var webhook: Webhook?
+  /// ``Batch/content`` before the first line.
+  package var content: BatchContent?
+
+  package init(
+    name: String? = nil, tags: [String] = [], defaults: String? = nil, isOpen: Bool = false,
+    webhook: Webhook? = nil, content: BatchContent? = nil
+  ) {
+    (self.name, self.tags, self.defaults, self.isOpen) = (name, tags, defaults, isOpen)
+    (self.webhook, self.content) = (webhook, content)
+  }
+}
+
+/// The result of creating a batch.
+package enum BegunBatch: Sendable {
+  /// The batch was created.
+  case new(Batch)
+  /// An earlier request with the same idempotency key created the batch. The value is its present state.
+  case repeated(Batch)
+  /// An earlier request created the batch, which has since expired or been purged.
+  case gone(BatchID)
+}
+
+/// Consecutive lines of an upload.
+package struct NewLines: Sendable {
+  /// A line that is a job.
+  package struct Job: Sendable {
+    /// The line number.
+    package let line: Int
+    package let job: NewJob
+
+    package init(line: Int, job: NewJob) { (self.line, self.job) = (line, job) }
+  }
+
+  /// The number of lines before these.
+  package let offset: Int
+  /// The number of lines, including lines that are neither jobs nor rejected.
+  package var count = 0
+  /// Approximate bytes of their stored records.
+  package var bytes = 0
+  /// The lines that are jobs.
+  package var jobs: [Job] = []
+  /// The lines that are not valid jobs.
+  package var rejected: [RejectedLine] = []
+  /// The webhook of the batch, if these lines set it.
+  package var webhook: Webhook?
+  /// ``Batch/content`` after these lines; nil if they do not change it.
+  package var content: BatchContent?
+
+  /// Whether the lines change nothing.
+  package var isEmpty: Bool {
+    count == 0 && webhook == nil && content?.isComplete != true
+  }
+
+  /// No lines, after `offset` earlier lines.
+  package init(after offset: Int) { self.offset = offset }
+
+  /// Appends the following lines.
+  package mutating func append(_ next: NewLines) {
+    count += next.count
+    bytes += next.bytes
+    jobs += next.jobs
+    rejected += next.rejected
+    webhook = next.webhook ?? webhook
+    content = next.content ?? content
+  }
 }

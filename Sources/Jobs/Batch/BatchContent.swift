@@ -10,9 +10,9 @@ package struct BatchContent: Sendable, Equatable, Codable {
   /// The number of items received.
   package private(set) var items = 0
   /// The chain's value after the last item.
-  package private(set) var digest = Self.empty
+  private(set) var digest = Self.empty
   /// Whether the content ends after these items.
-  package private(set) var isComplete: Bool
+  private(set) var isComplete: Bool
 
   private static let empty = ImageDigest(of: [])
 

@@ -50,7 +50,7 @@ package enum FailureCode: String, Sendable, CaseIterable {
   package struct Row: Sendable {
     package let fault: Fault
     /// Whether the same job may succeed later without a change by the client. An ``Explanation`` may differ.
-    package let isRetryable: Bool
+    let isRetryable: Bool
     /// For clients: a few words without a full stop.
     package let title: String
     /// For operators: what happened. Names are in backticks.
@@ -241,7 +241,7 @@ package struct Explanation: Sendable {
   /// A sentence for clients. It reveals no address inside the network.
   package let detail: String
   /// A text for the operator's log, with all details of the error.
-  package let log: String
+  let log: String
   /// The exceeded limit or violated rule in one word; nil if the code is enough.
   package let reason: String?
   /// The status of the origin's response.

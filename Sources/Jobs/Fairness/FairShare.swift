@@ -55,7 +55,7 @@ package struct FairShare<Client: Hashable & Sendable>: Sendable {
   package func share(of client: Client) -> Int { shares[client] ?? 0 }
 
   /// The clients that hold a part.
-  package var clients: some Collection<Client> { shares.keys }
+  var clients: some Collection<Client> { shares.keys }
 
   /// Returns how much more a client may hold; negative if it holds too much.
   package func available(

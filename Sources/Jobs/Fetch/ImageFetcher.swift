@@ -90,7 +90,7 @@ package struct FetchConditions: Sendable, Equatable {
 /// A redirect response.
 package struct FetchedRedirect: Sendable, Equatable {
   /// The URL that answered.
-  package var url: SourceURL
+  var url: SourceURL
   /// 301, 302, 303, 307 or 308.
   package var status: Int
   /// The response's header fields.
@@ -184,4 +184,59 @@ package struct TransferTimings: Sendable, Equatable {
   package var firstByte: Duration = .zero
 
   package init() {}
+}
+
+extension [HeaderField] {
+  /// The content codings of the body except `identity` (RFC 9110 section 8.4), in lower case, in the order in
+  /// which they were applied.
+  package var contentCodings: [String] {
+    filter { $0.name.lowercased() == "content-encoding" }
+      .flatMap { $0.value.lowercased().split(separator: ",") }
+      .map { coding in
+        let blanks: Set<Character> = [" ", "\t"]
+        let end = coding.lastIndex { !blanks.contains($0) }.map { coding.index(after: $0) }
+        return String(coding[..<(end ?? coding.startIndex)].drop { blanks.contains($0) })
+      }
+      .filter { !["", "identity"].contains($0) }
+  }
+}
+
+/// A `Content-Range` field in bytes (RFC 9110 section 14.4), for example `bytes 5-9/10`.
+package struct ContentRange: Equatable, Sendable {
+  package let first: Int
+  package let last: Int
+  /// The size of the complete representation; nil if the field does not state it (`bytes 5-9/*`).
+  package let total: Int?
+
+  /// Returns nil for other units, for unsatisfied ranges (`bytes */10`) and for malformed fields.
+  package init?(_ text: String) {
+    let words = text.split(separator: " ")
+    guard words.count == 2, words[0].lowercased() == "bytes" else { return nil }
+    let parts = words[1].split(separator: "/", omittingEmptySubsequences: false)
+    guard parts.count == 2 else { return nil }
+    let total = Self.number(parts[1])
+    guard total != nil || parts[1] == "*" else { return nil }
+    let ends = parts[0].split(separator: "-", omittingEmptySubsequences: false)
+    guard ends.count == 2, let first = Self.number(ends[0]), let last = Self.number(ends[1]),
+      first <= last, last < total ?? .max
+    else { return nil }
+    (self.first, self.last, self.total) = (first, last, total)
+  }
+
+  private static func number(_ text: Substring) -> Int? {
+    guard !text.isEmpty, text.utf8.allSatisfy({ 0x30...0x39 ~= $0 }) else { return nil }
+    return Int(text)
+  }
+}
+
+/// Response statuses of temporary errors.
+package enum TransientStatus {
+  /// Whether the same request may succeed later.
+  package static func contains(_ status: Int) -> Bool {
+    [408, 425, 429, 500, 502, 503, 504].contains(status) || isOfGateway(status)
+  }
+
+  /// Cloudflare's statuses for an origin that is unreachable or overloaded. Excludes 526, an invalid
+  /// certificate, because that error is not temporary.
+  package static func isOfGateway(_ status: Int) -> Bool { 520...530 ~= status && status != 526 }
 }

@@ -51,3 +51,52 @@ package struct ImageDigest: Hashable, Sendable, Codable {
     try container.encode(hex)
   }
 }
+
+/// The name under which an image's bytes are stored: their digest and a generation.
+///
+/// When bytes are stored again after they were released, they get a new generation. Therefore a late removal,
+/// requested by any instance, deletes only the old copy.
+package struct ImageName: Hashable, Sendable {
+  /// The digest of the bytes.
+  package let digest: ImageDigest
+  /// 0 if only one process removes bytes.
+  package let generation: Int64
+
+  package init(_ digest: ImageDigest, generation: Int64 = 0) {
+    self.digest = digest
+    self.generation = generation
+  }
+}
+
+/// A stored image.
+package struct KeptImage: Sendable, Equatable {
+  package let name: ImageName
+  /// The number of bytes.
+  package let bytes: Int
+
+  package init(_ name: ImageName, bytes: Int) {
+    self.name = name
+    self.bytes = bytes
+  }
+}
+
+/// A job store, as the image store sees it. Each image store belongs to one job store, whose instances delete
+/// its unused images.
+package protocol ImageOwner: Sendable {
+  /// Returns the store's name. It is created with the store and never changes; a copy of the store has the
+  /// same name.
+  func name() async throws(StoreError) -> String
+}
+
+extension Collection<UInt8> {
+  /// Two hexadecimal digits per byte, lower case.
+  package var hexDigits: String {
+    String(unsafeUninitializedCapacity: 2 * count) { buffer in
+      for (index, byte) in enumerated() {
+        buffer[2 * index] = hexDigit(UInt64(byte >> 4))
+        buffer[2 * index + 1] = hexDigit(UInt64(byte & 15))
+      }
+      return 2 * count
+    }
+  }
+}

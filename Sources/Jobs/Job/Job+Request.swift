@@ -131,7 +131,7 @@ extension Submission {
   ///
   /// `Authorization` and `Cookie` are not included, because a shared cache has its own rules for them (RFC
   /// 9111 section 3.5, ``Storing``).
-  package var ownFields: [HeaderField] { headers.filter { !$0.isHarmless && !$0.hasCachingRules } }
+  var ownFields: [HeaderField] { headers.filter { !$0.isHarmless && !$0.hasCachingRules } }
 
   /// Whether the private fields only identify the client. With other fields, such as `X-Forwarded-Host`, the
   /// origin may send a different image to each client and declare it public. One owner could then decide what
@@ -159,4 +159,41 @@ extension HeaderField {
 
 extension Field {
   package init(_ field: HeaderField) { self.init(name: field.name, value: field.value) }
+}
+
+/// A job to submit.
+package struct NewJob: Sendable, Equatable {
+  /// The source of the image, and how to fetch it.
+  package var submission: Submission
+  /// The job's priority in the queue.
+  package var priority: Priority
+  /// The owner's labels.
+  package var tags: [String]
+
+  package init(submission: Submission, priority: Priority = .normal, tags: [String] = []) {
+    self.submission = submission
+    self.priority = priority
+    self.tags = tags
+  }
+
+  /// Approximate bytes of its record, without the defaults of its batch.
+  package var keptBytes: Int {
+    let defaults = submission.defaults
+    let ownTags = defaults?.tags == tags ? [] : tags
+    return 256 + submission.textBytes(beyond: defaults?.submission)
+      + ownTags.reduce(0) { $0 + $1.utf8.count }
+  }
+}
+
+/// A job in the response to a submission.
+package struct SubmittedJob: Sendable {
+  package let id: JobID
+  /// The present state of the job. Nil if an earlier submission with the same idempotency key created the
+  /// job, and it has expired or been purged.
+  package let snapshot: JobSnapshot?
+
+  /// An existing job.
+  package init(_ snapshot: JobSnapshot) { (id, self.snapshot) = (snapshot.job.id, snapshot) }
+  /// A job that expired or was purged.
+  package init(gone id: JobID) { (self.id, snapshot) = (id, nil) }
 }

@@ -1,3 +1,5 @@
+internal import Synchronization
+
 /// The ID of a job or batch: a UUID of version 7 (RFC 9562 section 5.7). IDs sort by creation time.
 package struct JobID: Hashable, Sendable, Comparable {
   /// The first eight bytes, big-endian: 48 bits of Unix milliseconds, the version, 12 random bits.
@@ -46,7 +48,7 @@ package struct JobID: Hashable, Sendable, Comparable {
   }
 
   /// The time of creation, in milliseconds.
-  package var moment: Timestamp { Timestamp(milliseconds: Int64(high >> 16)) }
+  var moment: Timestamp { Timestamp(milliseconds: Int64(high >> 16)) }
 
   package static func < (a: JobID, b: JobID) -> Bool {
     a.high == b.high ? a.low < b.low : a.high < b.high
@@ -97,5 +99,34 @@ extension JobID: Codable {
   package func encode(to encoder: any Encoder) throws {
     var container = encoder.singleValueContainer()
     try container.encode(description)
+  }
+}
+
+/// Creates IDs that increase even within one millisecond. The 12 bits after the version are a counter (RFC
+/// 9562 section 6.2, method 1). Therefore the jobs of a batch sort in the order in which they were submitted.
+package final class JobIDSequence: Sendable {
+  private struct Last {
+    var milliseconds: Int64 = 0
+    var counter: UInt64 = 0
+  }
+  private let last = Mutex(Last())
+
+  package init() {}
+
+  package func next(at moment: Timestamp) -> JobID {
+    let (milliseconds, counter) = last.withLock { last in
+      if moment.milliseconds > last.milliseconds {
+        // Starts at a random value in the lower half: IDs of several instances interleave, and the counter
+        // has room to grow.
+        last = Last(milliseconds: moment.milliseconds, counter: .random(in: 0..<0x800))
+      } else if last.counter < 0xFFF {
+        last.counter += 1
+      } else {
+        last = Last(milliseconds: last.milliseconds + 1, counter: 0)
+      }
+      return (last.milliseconds, last.counter)
+    }
+    let random = JobID(at: Timestamp(milliseconds: milliseconds))
+    return JobID(high: random.high & ~0xFFF | counter, low: random.low)
   }
 }

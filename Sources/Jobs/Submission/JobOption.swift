@@ -60,17 +60,17 @@ package enum JobOption: String, Sendable, CaseIterable {
     package init(rawValue: Int) { self.rawValue = rawValue }
 
     /// Images from URLs, submitted as jobs.
-    package static let url = Kinds(rawValue: 1)
-    package static let local = Kinds(rawValue: 2)
+    static let url = Kinds(rawValue: 1)
+    static let local = Kinds(rawValue: 2)
     package static let upload = Kinds(rawValue: 4)
     /// Jobs of `GET /image`.
     package static let view = Kinds(rawValue: 8)
-    package static let submitted: Kinds = [.url, .local, .upload]
-    package static let any: Kinds = [.submitted, .view]
+    static let submitted: Kinds = [.url, .local, .upload]
+    static let any: Kinds = [.submitted, .view]
   }
 
   /// Which jobs are different because of an option.
-  package enum Identity: Sendable {
+  enum Identity: Sendable {
     /// The option names the image or is sent to its origin. `Job+Request` adds it to the keys of loads and responses.
     case resource
     /// Jobs with different values share no load.
@@ -84,7 +84,7 @@ package enum JobOption: String, Sendable, CaseIterable {
   package struct Row: Sendable {
     package let form: Form
     package let kinds: Kinds
-    package let identity: Identity
+    let identity: Identity
     /// Nil for the source and for members of ``NewJob``.
     let member: SubmissionMember?
 

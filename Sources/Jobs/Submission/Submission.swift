@@ -1,3 +1,5 @@
+internal import Digests
+
 /// What a client requested: the source of an image and the options. It never changes after submission.
 package struct Submission: Sendable, Equatable {
   package var source: Source
@@ -63,9 +65,9 @@ package struct Submission: Sendable, Equatable {
 /// Two spellings of one host.
 package struct HostSpelling: Sendable, Equatable, Codable {
   /// As the client sent it: ``SourceURL/host``.
-  package let given: String
+  let given: String
   /// The canonical spelling.
-  package let one: String
+  let one: String
 }
 
 /// The source of a job's image.
@@ -101,5 +103,224 @@ package struct HeaderField: Sendable, Equatable, Codable {
   package init(name: String, value: String) {
     self.name = name
     self.value = value
+  }
+}
+
+/// The client that sends a request.
+package struct Caller: Sendable, Equatable {
+  /// The owner whose jobs the caller sees.
+  package let owner: Owner
+  /// Whether the caller sees the jobs of all owners.
+  package let isAdmin: Bool
+  /// The limits of the caller's token.
+  package let limits: OwnerLimits
+
+  package init(owner: Owner, isAdmin: Bool, limits: OwnerLimits = OwnerLimits()) {
+    (self.owner, self.isAdmin, self.limits) = (owner, isAdmin, limits)
+  }
+
+  /// Whether the job is visible to this caller.
+  package func sees(_ job: Job) -> Bool { isAdmin || job.owner == owner }
+}
+
+/// A value of an option.
+protocol OptionValue: Codable, Equatable, Sendable {
+  /// Bytes of its texts and arrays.
+  var textBytes: Int { get }
+}
+
+/// The member of ``Submission`` that stores an option's value, with operations that hide the value's type.
+struct SubmissionMember: Sendable {
+  /// Encodes the value if it differs from that of the defaults. Encodes nil as null if the default is not nil.
+  let encode:
+    @Sendable (
+      Submission, _ defaults: Submission, inout KeyedEncodingContainer<Submission.Key>, JobOption
+    ) throws -> Void
+  /// Decodes what ``encode`` wrote.
+  let decode:
+    @Sendable (inout Submission, KeyedDecodingContainer<Submission.Key>, JobOption) throws -> Void
+  /// Returns the bytes of texts and arrays that differ from the defaults.
+  let textBytes: @Sendable (Submission, _ defaults: Submission?) -> Int
+  /// Returns the value as a text; nil if it is the same as in an empty submission.
+  let text: @Sendable (Submission) -> String?
+
+  init<Value: OptionValue>(_ path: any WritableKeyPath<Submission, Value> & Sendable) {
+    encode = { submission, defaults, members, option in
+      let value = submission[keyPath: path]
+      if value != defaults[keyPath: path] { try members.encode(value, forKey: .init(option)) }
+    }
+    decode = { submission, members, option in
+      submission[keyPath: path] = try members.decode(Value.self, forKey: .init(option))
+    }
+    textBytes = { submission, defaults in
+      let value = submission[keyPath: path]
+      return value == defaults?[keyPath: path] ? 0 : value.textBytes
+    }
+    text = { submission in
+      let value = submission[keyPath: path]
+      return value == Submission.empty[keyPath: path] ? nil : "\(value)"
+    }
+  }
+}
+
+extension Submission {
+  /// A submission without options. Its source is unused.
+  static let empty = Submission(source: .local(""))
+
+  /// The names and values of the options that equal jobs have in common, in addition to the resource.
+  var loadParts: [String] { parts(JobOption.ofLoads) }
+
+  /// The names and values of the options that equal views have in common.
+  package var viewParts: [String] { parts(JobOption.ofViews) }
+
+  private func parts(_ members: [JobOption.Member]) -> [String] {
+    members.flatMap { option, member in member.text(self).map { [option.rawValue, $0] } ?? [] }
+  }
+}
+
+// A record contains only the members that differ from an empty submission, or from the batch's defaults if
+// the encoder and the decoder have them.
+
+extension Submission: Codable {
+  /// The name of a member in a record. That of an option is its name in the API.
+  struct Key: CodingKey {
+    let stringValue: String
+    var intValue: Int? { nil }
+
+    init(_ option: JobOption) { self.init(stringValue: option.rawValue) }
+    init(stringValue: String) { self.stringValue = stringValue }
+    init?(intValue: Int) { nil }
+
+    static let source = Key(stringValue: "source")
+    static let savesData = Key(stringValue: "savesData")
+    static let trace = Key(stringValue: "trace")
+    static let hosts = Key(stringValue: "hosts")
+    static let allHosts = Key(stringValue: "allHosts")
+  }
+
+  package func encode(to encoder: any Encoder) throws {
+    let base = (encoder.userInfo[.defaults] as? SharedDefaults)?.submission ?? Self.empty
+    var members = encoder.container(keyedBy: Key.self)
+    try members.encode(source, forKey: .source)
+    for (option, member) in JobOption.members { try member.encode(self, base, &members, option) }
+    if savesData != base.savesData { try members.encode(savesData, forKey: .savesData) }
+    if trace != base.trace { try members.encode(trace, forKey: .trace) }
+    // The hosts of the source precede those of the alternatives, which all lines share.
+    let ownHosts = hosts.dropLast(base.hosts.count)
+    if hosts.suffix(base.hosts.count) != base.hosts[...] {
+      try members.encode(hosts, forKey: .allHosts)
+    } else if !ownHosts.isEmpty {
+      try members.encode(Array(ownHosts), forKey: .hosts)
+    }
+  }
+
+  /// Decodes what ``encode(to:)`` wrote with the same defaults.
+  package init(from decoder: any Decoder) throws {
+    let defaults = decoder.userInfo[.defaults] as? SharedDefaults
+    self = defaults?.submission ?? Self.empty
+    self.defaults = defaults
+    let members = try decoder.container(keyedBy: Key.self)
+    source = try members.decode(Source.self, forKey: .source)
+    for (option, member) in JobOption.members where members.contains(Key(option)) {
+      try member.decode(&self, members, option)
+    }
+    if members.contains(.savesData) {
+      savesData = try members.decode(Bool.self, forKey: .savesData)
+    }
+    if members.contains(.trace) { trace = try members.decode(TraceContext?.self, forKey: .trace) }
+    if members.contains(.allHosts) {
+      hosts = try members.decode([HostSpelling].self, forKey: .allHosts)
+    } else if members.contains(.hosts) {
+      hosts = try members.decode([HostSpelling].self, forKey: .hosts) + hosts
+    }
+  }
+}
+
+/// A member that is left out of its record while it has its initial value. Most jobs of a long batch have
+/// nothing but a URL.
+@propertyWrapper
+package struct Sparse<Value: Initial>: Equatable, Codable {
+  package var wrappedValue: Value
+
+  package init(wrappedValue: Value) { self.wrappedValue = wrappedValue }
+
+  /// Decodes the plain value, as of a member that is always present.
+  package init(from decoder: any Decoder) throws { wrappedValue = try Value(from: decoder) }
+
+  /// Encodes the plain value.
+  package func encode(to encoder: any Encoder) throws { try wrappedValue.encode(to: encoder) }
+}
+
+extension Sparse: Sendable where Value: Sendable {}
+
+/// A type with an initial value that need not be stored.
+package protocol Initial: Equatable, Codable {
+  /// The value of a member that is absent.
+  static var initial: Self { get }
+}
+
+extension Array: Initial where Element: Equatable & Codable {
+  package static var initial: Self { [] }
+}
+
+extension Bool: Initial {
+  package static var initial: Self { false }
+}
+
+extension Int: Initial {
+  package static var initial: Self { 0 }
+}
+
+// The synthesized `Codable` implementation calls these methods instead of the generic ones.
+extension KeyedEncodingContainer {
+  mutating func encode<Value>(_ member: Sparse<Value>, forKey key: Key) throws {
+    guard member.wrappedValue != Value.initial else { return }
+    try encode(member.wrappedValue, forKey: key)
+  }
+}
+
+extension KeyedDecodingContainer {
+  func decode<Value>(_ type: Sparse<Value>.Type, forKey key: Key) throws -> Sparse<Value> {
+    Sparse(wrappedValue: try decodeIfPresent(Value.self, forKey: key) ?? Value.initial)
+  }
+}
+
+/// The SHA-256 of a sequence of strings. Each string is preceded by its length, so different sequences have
+/// different inputs.
+package struct Fingerprint: Hashable, Sendable, Codable {
+  /// 32 bytes.
+  package let bytes: [UInt8]
+
+  /// - Parameter bytes: Exactly 32 bytes; otherwise returns nil.
+  package init?(bytes: some Sequence<UInt8>) {
+    self.bytes = Array(bytes)
+    guard self.bytes.count == 32 else { return nil }
+  }
+
+  /// The fingerprint of these parts. Their order matters.
+  package init(of parts: [String]) {
+    // One call of the hash function, because each update costs more than hashing a short part.
+    var text: [UInt8] = []
+    text.reserveCapacity(256)
+    for part in parts {
+      withUnsafeBytes(of: UInt64(part.utf8.count).littleEndian) { text.append(contentsOf: $0) }
+      text.append(contentsOf: part.utf8)
+    }
+    bytes = SHA256.hash(data: text).withUnsafeBytes { Array($0) }
+  }
+
+  /// 64 hexadecimal digits, lower case.
+  package var hex: String { bytes.hexDigits }
+}
+
+/// Tags are compared byte by byte, as stores compare them. `==` compares characters, and so treats two
+/// Unicode encodings of one character as equal.
+extension [String] {
+  /// Whether the array contains the tag.
+  package func contains(tag: String) -> Bool { contains { $0.utf8.elementsEqual(tag.utf8) } }
+
+  /// Whether both arrays hold the same tags in the same order.
+  package func areSameTags(as others: [String]) -> Bool {
+    elementsEqual(others) { $0.utf8.elementsEqual($1.utf8) }
   }
 }

@@ -31,7 +31,7 @@ package struct WebhookMessage: Sendable, Equatable, Identifiable, Codable {
     /// Time from the request to the response or failure.
     package var time: Duration
 
-    package init(at moment: Timestamp, status: Int?, failure: FetchError?, time: Duration) {
+    init(at moment: Timestamp, status: Int?, failure: FetchError?, time: Duration) {
       (self.moment, self.status) = (moment, status)
       (self.failure, self.time) = (failure, time)
     }
@@ -99,7 +99,7 @@ package struct WebhookMessage: Sendable, Equatable, Identifiable, Codable {
   }
 
   /// A message that is due immediately.
-  package init(
+  init(
     _ id: ID, _ event: WebhookEvent, to url: SourceURL, for owner: Owner, at moment: Timestamp,
     of subject: Subject
   ) {
@@ -146,13 +146,13 @@ extension WebhookMessage.ID: CustomStringConvertible {
 /// The result of sending a message.
 package struct WebhookAnswer: Sendable, Equatable {
   /// When the message was sent.
-  package var moment: Timestamp
+  var moment: Timestamp
   /// Time from the request to the response or failure.
   package var time: Duration
   /// The status of the receiver's response; nil if there was none.
   package var status: Int?
   /// The receiver's `Retry-After`.
-  package var retryAfter: Duration?
+  var retryAfter: Duration?
   /// Why there was no response.
   package var error: FetchError?
 
@@ -168,7 +168,7 @@ package struct WebhookAnswer: Sendable, Equatable {
   package var isDelivered: Bool { asTry.isTaken }
 
   /// 410 (Gone): the receiver wants no more messages at this URL.
-  package var isFinal: Bool { status == 410 }
+  var isFinal: Bool { status == 410 }
 
   fileprivate var asTry: WebhookMessage.Attempt {
     WebhookMessage.Attempt(at: moment, status: status, failure: error, time: time)
@@ -194,5 +194,39 @@ package struct WebhookSchedule: Sendable, Equatable {
   /// The wait after `count` earlier waits, plus up to a quarter; nil if the schedule is exhausted.
   func wait(after count: Int, dice: Double) -> Duration? {
     count < waits.count ? waits[count] * (1 + dice / 4) : nil
+  }
+}
+
+/// The receiver of messages about the end of a job or a batch.
+package struct Webhook: Sendable, Hashable, Codable {
+  /// The URL to which messages are posted.
+  package var url: SourceURL
+  /// The events to report, in the order of ``WebhookEvent/allCases``.
+  package var events: [WebhookEvent]
+
+  package init(url: SourceURL, events: Set<WebhookEvent>) {
+    self.url = url
+    self.events = WebhookEvent.allCases.filter(events.contains)
+  }
+}
+
+/// The event that a message reports: its `type`.
+package enum WebhookEvent: String, Sendable, CaseIterable, Codable {
+  case jobSuccess = "job.success"
+  case jobFailure = "job.failure"
+  case jobCancelled = "job.cancelled"
+  case batchFinished = "batch.finished"
+
+  /// The events of a job.
+  package static let jobEnds: Set<WebhookEvent> = [.jobSuccess, .jobFailure, .jobCancelled]
+
+  /// The event of a job that has entered this phase; nil if the phase is not final.
+  package init?(_ phase: Phase) {
+    switch phase {
+    case .queued, .loading: return nil
+    case .success: self = .jobSuccess
+    case .failure: self = .jobFailure
+    case .cancelled: self = .jobCancelled
+    }
   }
 }

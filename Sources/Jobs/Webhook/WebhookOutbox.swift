@@ -1,3 +1,6 @@
+internal import Digests
+internal import FoundationEssentials
+
 /// Stores webhook messages until they are sent. A message is created in the transaction that ends its job or
 /// batch (``WebhookMessage/init(endOf:after:)``, ``WebhookMessage/init(endOf:wasOver:)``).
 package protocol WebhookOutbox: Sendable {
@@ -67,4 +70,90 @@ package struct ClaimedMessages: Sendable, Equatable {
   package var unreadable = 0
 
   package init() {}
+}
+
+/// Posts messages to receivers.
+package protocol WebhookClient: Sendable {
+  /// Posts a message once. Redirects are not followed but returned like any other response.
+  ///
+  /// - Throws: The reason why there is no response; `.blocked` if the network rules forbid the request.
+  func post(_ request: WebhookRequest) async throws(FetchError) -> WebhookResponse
+}
+
+/// One attempt to send a message.
+package struct WebhookRequest: Sendable {
+  package var url: SourceURL
+  /// The owner of the message; nil for the service itself.
+  package var owner: Owner?
+  /// JSON.
+  package var body: [UInt8]
+  /// Header fields in addition to those that describe the body.
+  package var fields: [HeaderField]
+  /// The time limit from name resolution to the end of the response's header section.
+  package var timeout: Duration
+
+  package init(
+    _ url: SourceURL, for owner: Owner? = nil, body: [UInt8], fields: [HeaderField],
+    timeout: Duration
+  ) {
+    (self.url, self.owner, self.body) = (url, owner, body)
+    (self.fields, self.timeout) = (fields, timeout)
+  }
+}
+
+/// A receiver's response.
+package struct WebhookResponse: Sendable, Equatable {
+  /// The status (RFC 9110 section 15).
+  package var status: Int
+  /// The value of `Retry-After`, if present.
+  package var retryAfter: Duration?
+
+  package init(status: Int, retryAfter: Duration? = nil) {
+    (self.status, self.retryAfter) = (status, retryAfter)
+  }
+}
+
+/// A secret for signing messages, in the format of Standard Webhooks 1.0.
+package struct WebhookSecret: Sendable, Equatable {
+  private let key: [UInt8]
+
+  /// Parses `whsec_` followed by 24 to 64 bytes in base64; nil for anything else.
+  package init?(_ text: String) {
+    let prefix = "whsec_"
+    guard text.hasPrefix(prefix),
+      let bytes = Data(base64Encoded: String(text.dropFirst(prefix.count))),
+      24...64 ~= bytes.count
+    else { return nil }
+    key = Array(bytes)
+  }
+
+  /// Returns the signature of a message.
+  /// - Parameter moment: The value of `webhook-timestamp`, in seconds.
+  package func signature(of body: [UInt8], id: String, moment: Int64) -> String {
+    let code = HMACSHA256.authenticationCode(for: Array("\(id).\(moment).".utf8) + body, key: key)
+    return "v1,\(Data(code).base64EncodedString())"
+  }
+}
+
+extension WebhookMessage {
+  /// Returns the header fields for one attempt.
+  ///
+  /// - Parameters:
+  ///   - moment: When the message is sent.
+  ///   - secrets: One signature is made with each; without secrets the message is not signed.
+  package func fields(
+    for body: [UInt8], at moment: Timestamp, signedWith secrets: [WebhookSecret]
+  ) -> [HeaderField] {
+    let (id, seconds) = (id.description, moment.milliseconds / 1_000)
+    var fields = [
+      HeaderField(name: "webhook-id", value: id),
+      HeaderField(name: "webhook-timestamp", value: "\(seconds)"),
+    ]
+    if !secrets.isEmpty {
+      let signatures = secrets.map { $0.signature(of: body, id: id, moment: seconds) }
+      fields.append(
+        HeaderField(name: "webhook-signature", value: signatures.joined(separator: " ")))
+    }
+    return fields
+  }
 }

@@ -21,22 +21,22 @@ package final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
   /// The settings of the store.
   package struct Configuration: Sendable {
     /// `postgresql://user@host1,host2/database?…`, in libpq's syntax.
-    package var url: String
+    var url: String
     /// Called for each new connection, on a thread of the store. If it returns `nil`, the password
     /// comes from the URL, PGPASSWORD or ~/.pgpass.
     package var password: @Sendable () -> String? = { nil }
     /// The maximum duration of a transaction or a read. After that the call fails and its
     /// connection is closed.
-    package var timeout: Duration = .seconds(10)
+    var timeout: Duration = .seconds(10)
     /// The maximum duration of a renewal of the lease. It must be shorter than the lease: otherwise
     /// other instances take over while this one waits for a lost answer.
     package var leaseTimeout: Duration = .seconds(10)
     /// The maximum time to connect to one of the hosts.
-    package var connectTimeout: Duration = .seconds(3)
+    var connectTimeout: Duration = .seconds(3)
     /// The maximum number of operations in one transaction.
-    package var maxBatch = 512
+    var maxBatch = 512
     /// The number of connections that only read.
-    package var readers = 2
+    var readers = 2
     /// The maximum size in bytes of images stored in the database. They are written by the
     /// transaction that completes their job.
     package var largestEmbedded = 64 << 10

@@ -26,11 +26,11 @@ package final class SQLiteJobStore: JobQueue, JobRecords, ImageReferences {
     /// The path of the database file; its folder is created if missing.
     package var path: String
     /// The maximum number of operations in one commit.
-    package var maxBatch = 512
+    var maxBatch = 512
     /// The number of reading threads.
     package var readers = 2
     /// How long to wait if another program has locked the database, for example a backup.
-    package var busyTimeout: Duration = .seconds(5)
+    var busyTimeout: Duration = .seconds(5)
     /// The maximum size in bytes of images stored in the database. They are written by the
     /// transaction that completes their job, because a separate file would cost more than the
     /// bytes.

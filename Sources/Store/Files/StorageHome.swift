@@ -1,6 +1,7 @@
 internal import Foundation
 internal import Glibc
 package import Jobs
+internal import Synchronization
 
 /// A folder that one process uses exclusively, with an identifier. Another job store, for example
 /// PostgreSQL, records the identifier to verify that this folder contains the images of its jobs. A
@@ -58,5 +59,86 @@ package final class StorageHome: Sendable {
     var code = ImageFolder.write(Array(text.utf8), to: descriptor)
     if code == 0, fsync(descriptor) != 0 || rename(new, path) != 0 { code = errno }
     guard code == 0 else { throw StoreError(errno: code, "making \(path)") }
+  }
+}
+
+/// Creates durable folders. A folder's name is synced before anything is stored in it, because
+/// files are lost if a power failure removes their folder.
+enum StorageFolder {
+  /// Creates the folder, accessible only to its owner, and missing parent folders.
+  ///
+  /// - Parameter isDurable: whether the folder must survive a crash of the machine.
+  static func create(_ path: String, isDurable: Bool) throws(StoreError) {
+    // "x/" is created as "x".
+    let folder = URL(fileURLWithPath: path).standardizedFileURL.path
+    let parent = URL(fileURLWithPath: folder).deletingLastPathComponent().path
+    var code = mkdir(folder, 0o700) == 0 ? 0 : errno
+    if code == ENOENT, parent != folder {
+      try create(parent, isDurable: isDurable)
+      code = mkdir(folder, 0o700) == 0 ? 0 : errno
+    }
+    var status = stat()
+    if code == EEXIST || code == EISDIR || code == EROFS, stat(folder, &status) == 0 {
+      guard status.st_mode & S_IFMT == S_IFDIR else {
+        throw StoreError(errno: ENOTDIR, "making the folder")
+      }
+    } else if code != 0 {
+      throw StoreError(errno: code, "making the folder")
+    }
+    guard isDurable, access(parent, R_OK) == 0 else { return }
+    // An earlier run may have created it without syncing its parent. If it is a mount point, the
+    // parent can't be synced.
+    if code == 0 { try sync(parent) } else { try? sync(parent) }
+  }
+
+  /// Syncs the names in a folder.
+  static func sync(_ path: String) throws(StoreError) {
+    let descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    guard descriptor >= 0 else { throw StoreError(errno: errno, "opening \(path)/") }
+    defer { close(descriptor) }
+    guard fsync(descriptor) == 0 else { throw StoreError(errno: errno, "syncing \(path)/") }
+  }
+}
+
+/// Locks a folder against a second process until it is released.
+///
+/// The kernel releases the lock when the process ends for any reason.
+final class FolderLock: Sendable {
+  private let descriptor: Mutex<Int32?>
+
+  /// How long to wait for a lock of a process that has ended. A child process that it was spawning
+  /// inherits the lock and holds it until it calls exec.
+  private static let patience = Duration.seconds(2)
+
+  /// - Parameter path: the file to lock; created if missing.
+  init(_ path: String) throws(StoreError) {
+    let descriptor = Glibc.open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
+    guard descriptor >= 0 else { throw StoreError(errno: errno, "opening \(path)") }
+    let deadline = ContinuousClock.now + Self.patience
+    while flock(descriptor, LOCK_EX | LOCK_NB) != 0 {
+      let code = errno
+      if code == EWOULDBLOCK, ContinuousClock.now < deadline {
+        usleep(10_000)
+        continue
+      }
+      close(descriptor)
+      guard code == EWOULDBLOCK else { throw StoreError(errno: code, "locking \(path)") }
+      throw .unavailable(detail: "\(path) is locked: another service uses this folder")
+    }
+    self.descriptor = Mutex(descriptor)
+  }
+
+  deinit { release() }
+
+  /// Releases the lock.
+  func release() {
+    let held = descriptor.withLock { held in
+      defer { held = nil }
+      return held
+    }
+    guard let held else { return }
+    // A child that is being spawned has a copy of the descriptor, so closing it is not enough.
+    flock(held, LOCK_UN)
+    close(held)
   }
 }

@@ -10,8 +10,6 @@ internal import Logging
 struct JobListing {
   private(set) var query: JobQuery
 
-  init(query: JobQuery) { self.query = query }
-
   func page(_ db: Database) throws -> JobPage {
     var page = JobPage(jobs: [], hasMore: false)
     guard query.limit > 0 else { return page }
