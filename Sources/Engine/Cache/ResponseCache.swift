@@ -444,11 +444,7 @@ extension FetchError {
     case .dnsFailure, .connectFailure, .noResponse, .unreachable, .tlsFailure, .timeout, .stalled,
       .truncated, .noData:
       true
-    case .blocked, .badHost, .tooManyRedirects, .badRedirect, .tooLarge, .headerTooLarge,
-      .unsupportedCoding,
-      .brokenCoding,
-      .cancelled:
-      false
+    default: false
     }
   }
 

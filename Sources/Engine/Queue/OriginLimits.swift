@@ -440,11 +440,9 @@ extension OriginState.Outcome {
     switch error {
     case .dnsFailure, .connectFailure: self = .unreached
     case .stalled, .noResponse: self = .silent(path: path.hashValue)
-    case .tlsFailure, .originStatus, .tooManyRedirects, .badRedirect, .noData, .tooLarge,
-      .headerTooLarge,
-      .truncated, .unsupportedCoding, .brokenCoding:
-      self = .answered
     case .blocked, .badHost, .unreachable, .timeout, .cancelled: self = .unknown
+    // All other errors are found in what the origin sent.
+    default: self = .answered
     }
   }
 }
