@@ -67,26 +67,6 @@ extension DeliveryError {
   }
 }
 
-extension FetchError {
-  /// The same error with the destination's name in place of its endpoint, which clients may not see.
-  fileprivate func naming(_ name: String) -> FetchError {
-    switch self {
-    case .blocked(_, let reason): .blocked(target: name, reason)
-    case .dnsFailure: .dnsFailure(host: name, detail: "no address")
-    case .badHost: .badHost(name)
-    case .connectFailure: .connectFailure(host: name, detail: "no connection")
-    case .noResponse: .noResponse(host: name, detail: "no response")
-    case .tlsFailure: .tlsFailure(host: name, detail: "no trusted TLS session")
-    case .unreachable(_, let failures, let seconds):
-      .unreachable(origin: name, failures: failures, seconds: seconds)
-    case .timeout, .stalled, .tooManyRedirects, .badRedirect, .originStatus, .noData, .tooLarge,
-      .headerTooLarge,
-      .truncated, .unsupportedCoding, .brokenCoding, .cancelled:
-      self
-    }
-  }
-}
-
 extension Configuration.Destination {
   fileprivate var credentials: S3CredentialSource {
     if let keyFiles {

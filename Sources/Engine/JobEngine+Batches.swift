@@ -204,7 +204,8 @@ extension JobEngine {
   ) async throws(JobsError) {
     _ = try await batch(id, for: caller)
     let isThere = try await withStore { () async throws(StoreError) in
-      try await store.purge(id, refusedAfter: lines)
+      _ = try await events.announcer.announce(.batch(id))
+      return try await store.purge(id, refusedAfter: lines)
     }
     guard isThere else { throw .unknownBatch }
     // From now on no job of the batch is visible, even while the store is still deleting them.

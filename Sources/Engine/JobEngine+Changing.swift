@@ -57,13 +57,19 @@ extension JobEngine {
   private func removeWithCacheEntries(
     _ seen: Job, if expected: [Int]?
   ) async throws(StoreError) -> Removal {
-    var seen = seen
+    var (seen, announcement) = (seen, events.announcer.unannounced)
     while true {
       // The snapshot may be out of date; the store checks the version again.
       let isWanted = seen.isUnchanged(since: expected)
-      if isWanted { try await deleteCacheEntries(of: seen) }
-      let removal = try await remove(seen.id) { [image = seen.image] job in
+      if isWanted {
+        if !announcement.permits(seen) {
+          announcement = try await events.announcer.announce(.job(seen.id))
+        }
+        try await deleteCacheEntries(of: seen)
+      }
+      let removal = try await remove(seen.id) { [image = seen.image, announcement] job in
         isWanted && job.isUnchanged(since: expected) && job.image == image
+          && announcement.permits(job)
       }
       guard case .kept(let job) = removal, job.isUnchanged(since: expected) else { return removal }
       seen = job
@@ -192,11 +198,20 @@ extension JobEngine {
     _ change: @escaping @Sendable (inout Job) -> Bool
   ) async throws(JobsError) -> JobSnapshot {
     loading.loads.showProgress(of: id)
-    let outcome = ChangeOutcome()
-    let noted = recordingChange(outcome, of: id, ifVersion: expected, change)
-    let update = try await withStore { () async throws(StoreError) in
-      try await store.update(id, within: capacity, noted)
-    }
+    var (outcome, update) = (ChangeOutcome(), UpdateOutcome.unknown)
+    var announcement = events.announcer.unannounced
+    repeat {
+      if outcome.value == .unannounced {
+        announcement = try await withStore { () async throws(StoreError) in
+          try await events.announcer.announce(.job(id))
+        }
+      }
+      outcome = ChangeOutcome()
+      let noted = recordingChange(outcome, of: id, ifVersion: expected, under: announcement, change)
+      update = try await withStore { () async throws(StoreError) in
+        try await store.update(id, within: capacity, noted)
+      }
+    } while outcome.value == .unannounced
     if outcome.value == .versionDiffers { throw .versionDiffers }
     let job: Job
     switch update {
@@ -214,7 +229,7 @@ extension JobEngine {
   /// Wraps a change so that it records what it found and keeps progress that the store has not seen yet.
   private func recordingChange(
     _ outcome: ChangeOutcome, of id: JobID, ifVersion expected: [Int]?,
-    _ change: @escaping @Sendable (inout Job) -> Bool
+    under announcement: Announcement, _ change: @escaping @Sendable (inout Job) -> Bool
   ) -> @Sendable (inout Job) -> Bool {
     { [snapshots = events.snapshots] job in
       guard outcome.beginAttempt(with: job) else { return false }
@@ -225,6 +240,10 @@ extension JobEngine {
       var changed = job
       changed.copyProgress(from: snapshots.peek(id)?.job)
       guard change(&changed) else { return false }
+      guard announcement.permits(job) else {
+        outcome.record(.unannounced)
+        return false
+      }
       let hasEnded = changed.phase.isFinished && !job.phase.isFinished
       outcome.record(
         hasEnded ? .ended(from: job.phase) : .changed, finished: hasEnded ? changed : nil)

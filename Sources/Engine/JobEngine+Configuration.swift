@@ -40,6 +40,8 @@ extension JobEngine {
     /// The lease of this process: if it is not renewed within this time, other instances may take its jobs over. It is
     /// renewed six times as often.
     package var lease: Duration = .seconds(8)
+    /// The times of announcements between instances.
+    var announcements = AnnouncementRules()
     /// The name and the release of this process, for display.
     package var name: String?
     package var version: String?

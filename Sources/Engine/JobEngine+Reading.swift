@@ -14,16 +14,7 @@ extension JobEngine {
   /// Returns the job as it is now, from memory or from the store.
   package func job(_ id: JobID, for caller: Caller) async throws(JobsError) -> JobSnapshot {
     if let snapshot = events.snapshots.current(id) { return try checked(snapshot, caller) }
-    let found: Job?
-    do throws(JobsError) {
-      found = try await withStore { () async throws(StoreError) in try await store.job(id) }
-    } catch {
-      // A job that is loaded here is still known while the store is unavailable.
-      guard case .store(.unavailable) = error, events.snapshots.isPinned(id),
-        let snapshot = events.snapshots.peek(id)
-      else { throw error }
-      return try checked(snapshot, caller)
-    }
+    let found = try await withStore { () async throws(StoreError) in try await store.job(id) }
     guard let found, let snapshot = events.snapshots.publish(found, .read)
     else { throw .unknownJob }
     return try checked(snapshot, caller)

@@ -34,13 +34,20 @@ extension JobEngine {
   }
 
   private func receive(_ news: InstanceEvent) async {
-    if case .heartbeat(let asked) = news { return recordHeartbeat(since: asked) }
+    if case .heartbeat(let asked) = news {
+      events.snapshots.recordHeartbeat(asked: asked)
+      return recordHeartbeat(since: asked)
+    }
     sharing.membership.metrics.received()
     switch news {
     case .queued: queue.dispatcher.wake()
     case .equalQueued(let request): await join(request, JobCompleter.batch)
     case .originPaused(let origin, let time): queue.origins.pause(origin, for: time)
     case .changed(let id): if events.snapshots.removeUnlessInUse(id) { await applyChange(of: id) }
+    case .announced(let jobs, let id):
+      events.snapshots.recordAnnouncement(of: jobs)
+      sharing.membership.publish(.confirmed(id, by: sharing.membership.instance))
+    case .confirmed(let id, let instance): events.announcer.recordConfirmation(of: id, by: instance)
     case .removed(let ids):
       events.snapshots.remove(ids)
       for id in ids { loading.loads.remove(id, before: .max) }

@@ -36,6 +36,7 @@ struct SharingStage: Sendable {
 struct EventStage: Sendable {
   let metrics = JobMetrics()
   let snapshots: JobSnapshots
+  let announcer: Announcer
   let publisher: JobPublisher
   let batchWatches: BatchWatches
   /// Jobs that the store may have purged although it reported a failure, each with the time until which that is
@@ -51,7 +52,9 @@ struct EventStage: Sendable {
     _ background: BackgroundQueue
   ) {
     snapshots = JobSnapshots(
-      capacity: setup.configuration.snapshotCapacity, membership: membership)
+      capacity: setup.configuration.snapshotCapacity, membership: membership,
+      setup.configuration.announcements)
+    announcer = Announcer(membership, snapshots, setup.configuration.announcements)
     publisher = JobPublisher(
       snapshots: snapshots, metrics: metrics, tracer: setup.parts.tracer, log: setup.log,
       onMessage: { newMessage.send() },

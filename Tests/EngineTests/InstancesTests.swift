@@ -215,7 +215,10 @@ struct InstancesTests {
     "a purge whose answer from the store was lost is still published to the other instance",
     arguments: [false, true])
   func purgedWithLostAnswer(fails: Bool) async throws {
-    try await Pair.open({ $0.retry.maxAttempts = 1 }) { pair in
+    try await Pair.open({
+      $0.retry.maxAttempts = 1
+      $0.announcements.pause = .zero
+    }) { pair in
       let failure = StoreError.unavailable(detail: "late")
       func purge(_ id: JobID) async throws {
         if fails {
@@ -231,6 +234,7 @@ struct InstancesTests {
       pair.back.fetcher.answer(url, with: .pieces([ok], total: ok.count))
       let id = try await pair.front.finished(pair.front.submit(url)).id
       try await until {
+        pair.front.store.publish(.heartbeat(until: .now), from: .none)
         _ = try await pair.back.engine.job(id, for: Workshop.me)
         return pair.back.engine.peek(id, for: Workshop.me) != nil
       }

@@ -1,4 +1,5 @@
 package import Jobs
+internal import Synchronization
 
 /// Leases of instances, which expire by the store's clock.
 extension MemoryJobStore: InstanceLeases, InstanceEvents {
@@ -79,7 +80,29 @@ extension MemoryJobStore: InstanceLeases, InstanceEvents {
   }
 
   package nonisolated func publish(_ news: InstanceEvent, from instance: Instance) {
-    exchange.publish(news, from: instance)
+    let isHeld = heldEvents.withLock { held in
+      held?.append((news, instance))
+      return held != nil
+    }
+    if !isHeld { exchange.publish(news, from: instance) }
+  }
+
+  /// Holds back all events between instances until ``releaseEvents()``.
+  package nonisolated func holdEvents() { heldEvents.withLock { $0 = $0 ?? [] } }
+
+  package nonisolated func releaseEvents() {
+    let held = heldEvents.withLock { held in
+      defer { held = nil }
+      return held ?? []
+    }
+    for (event, instance) in held { exchange.publish(event, from: instance) }
+  }
+
+  package func announce(
+    _ event: InstanceEvent, from instance: Instance
+  ) async throws(StoreError) -> Set<Instance> {
+    publish(event, from: instance)
+    return Set(leases.filter { $0.key != instance && $0.value > now }.keys)
   }
 }
 

@@ -1,4 +1,5 @@
 package import Jobs
+internal import Synchronization
 
 /// Stores jobs in memory with the same contract as the real stores. Its calls can be made to fail.
 package actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
@@ -67,6 +68,8 @@ package actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
   private var heldCall: Call?
   private var held: [CheckedContinuation<Void, Never>] = []
   nonisolated let exchange = InstanceEventBus()
+  /// Events that are held back with their senders; nil: events are delivered at once.
+  nonisolated let heldEvents = Mutex<[(InstanceEvent, Instance)]?>(nil)
   package nonisolated let isExclusive: Bool
   private let generation: Int64
 
@@ -132,7 +135,7 @@ package actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     // These calls succeed, and then throw.
     case submitAnswer, completeAnswer, forgetAnswer, removeAnswer
     /// Computes its result first, and returns it after a delay.
-    case leavingAnswer
+    case leavingAnswer, jobAnswer
   }
 
   /// Makes the next calls throw these errors, one each.
@@ -239,7 +242,10 @@ package actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
 
   package func job(_ id: JobID) async throws(StoreError) -> Job? {
     try await mayFail(.job)
-    return rows[id]?.job
+    guard let job = rows[id]?.job else { return nil }
+    await mayWait(.jobAnswer)
+    if let batch = job.batch, batches[batch.id]?.isPurged == true { return nil }
+    return job
   }
 
   package func jobs(_ query: JobQuery) async throws(StoreError) -> JobPage {

@@ -5,6 +5,8 @@ internal import Synchronization
 final class ChangeOutcome: Sendable {
   enum Value: Equatable {
     case unchanged, changed, versionDiffers
+    /// The change has to be announced first (``Announcer``).
+    case unannounced
     case ended(from: Phase)
 
     var isEnd: Bool { if case .ended = self { true } else { false } }

@@ -14,8 +14,8 @@ final class JobSnapshots: Sendable {
   /// Two generations of up to `capacity` jobs. When the younger one is full, the older one is dropped, except pinned
   /// jobs and jobs with subscribers.
   private struct State {
-    var young: [JobID: JobSnapshot] = [:]
-    var old: [JobID: JobSnapshot] = [:]
+    var young: [JobID: Known] = [:]
+    var old: [JobID: Known] = [:]
     var pinned: [JobID: Int] = [:]
     /// Pinned jobs that clients of another instance follow.
     var followedElsewhere: Set<JobID> = []
@@ -26,20 +26,34 @@ final class JobSnapshots: Sendable {
     var weight = 0
     /// The weight of the jobs that were carried over into the younger generation.
     var pinnedWeight = 0
+    var announced: AnnouncedChanges
     var isClosed = false
     let subscribers: Subscribers
 
-    init(_ subscribers: Subscribers) { self.subscribers = subscribers }
-
-    mutating func find(_ id: JobID, capacity: Int) -> JobSnapshot? {
-      if let snapshot = young[id] { return snapshot }
-      guard let snapshot = old.removeValue(forKey: id) else { return nil }
-      insert(snapshot, capacity: capacity)
-      return snapshot
+    init(_ subscribers: Subscribers, _ rules: AnnouncementRules) {
+      (self.subscribers, announced) = (subscribers, AnnouncedChanges(rules))
     }
 
+    mutating func find(_ id: JobID, capacity: Int) -> JobSnapshot? {
+      known(id, capacity: capacity)?.snapshot
+    }
+
+    mutating func known(_ id: JobID, capacity: Int) -> Known? {
+      if let known = young[id] { return known }
+      guard let known = old.removeValue(forKey: id) else { return nil }
+      insert(known, capacity: capacity)
+      return known
+    }
+
+    /// Inserts a state that was just read or changed.
     mutating func insert(_ snapshot: JobSnapshot, capacity: Int) {
-      let before = young.updateValue(snapshot, forKey: snapshot.job.id)
+      let isSettled = announced.isSettled(snapshot.job, at: .now)
+      insert(Known(snapshot: snapshot, isSettled: isSettled), capacity: capacity)
+    }
+
+    private mutating func insert(_ known: Known, capacity: Int) {
+      let snapshot = known.snapshot
+      let before = young.updateValue(known, forKey: snapshot.job.id)?.snapshot
       weight += snapshot.weight - (before?.weight ?? 0)
       // The jobs that are carried over don't count, so that each generation has room for new ones.
       guard weight > capacity + pinnedWeight else { return }
@@ -47,14 +61,26 @@ final class JobSnapshots: Sendable {
       let keep = old.filter { pinned[$0.key] != nil || followed.contains($0.key) }
       old = young
       young = keep
-      weight = keep.values.reduce(0) { $0 + $1.weight }
+      weight = keep.values.reduce(0) { $0 + $1.snapshot.weight }
       pinnedWeight = weight
     }
 
     mutating func remove(_ id: JobID) {
-      if let gone = young.removeValue(forKey: id) { weight -= gone.weight }
+      if let gone = young.removeValue(forKey: id) { weight -= gone.snapshot.weight }
       old[id] = nil
     }
+
+    /// Records that these states may be changed elsewhere.
+    mutating func unsettle(where condition: (Job) -> Bool) {
+      for (id, known) in young where condition(known.snapshot.job) { young[id]?.isSettled = false }
+      for (id, known) in old where condition(known.snapshot.job) { old[id]?.isSettled = false }
+    }
+  }
+
+  /// A state, and whether it was current when it was read: no change of the job was announced before.
+  private struct Known {
+    var snapshot: JobSnapshot
+    var isSettled: Bool
   }
 
   /// The origin of a state.
@@ -75,10 +101,12 @@ final class JobSnapshots: Sendable {
 
   /// - Parameter capacity: jobs of the usual size in a generation; larger ones count as several. At most twice as many
   ///   are held, in addition to jobs that are loaded or have subscribers.
-  init(capacity: Int, membership: Membership) {
+  init(
+    capacity: Int, membership: Membership, _ rules: AnnouncementRules = AnnouncementRules()
+  ) {
     self.capacity = capacity
     self.membership = membership
-    state = Mutex(State(subscribers))
+    state = Mutex(State(subscribers, rules))
   }
 
   func peek(_ id: JobID) -> JobSnapshot? {
@@ -87,15 +115,38 @@ final class JobSnapshots: Sendable {
 
   /// Returns a job's state if it is certainly the newest one.
   ///
-  /// In a shared store that is only true of a success that can no longer change, except by being deleted. Another
-  /// instance may have changed any other job, also one that is loaded here, and the event may not have arrived. Failed
-  /// and cancelled jobs can be queued again.
+  /// In a shared store that is only true of a success whose change would have been announced (``AnnouncedChanges``).
+  /// Another instance may have changed any other job, also one that is loaded here, and the event may not have arrived.
   func current(_ id: JobID) -> JobSnapshot? {
     state.withLock { state in
-      guard let snapshot = state.find(id, capacity: capacity) else { return nil }
-      if membership.isAlone { return snapshot }
-      return snapshot.job.isFinal && snapshot.job.phase == .success ? snapshot : nil
+      guard let known = state.known(id, capacity: capacity) else { return nil }
+      if membership.isAlone { return known.snapshot }
+      let now = ContinuousClock.now
+      guard known.isSettled, known.snapshot.job.isAnsweredFromMemory,
+        state.announced.hearsAll(at: now), membership.hasLease(at: now)
+      else { return nil }
+      return known.snapshot
     }
+  }
+
+  /// Stops answering these jobs from memory for a while, because they are about to be changed.
+  func recordAnnouncement(of jobs: AnnouncedJobs) {
+    state.withLock { state in
+      switch jobs {
+      case .job(let id):
+        state.announced.add(id, at: .now)
+        state.young[id]?.isSettled = false
+        state.old[id]?.isSettled = false
+      case .batch(let id):
+        state.announced.add(id, at: .now)
+        state.unsettle { $0.batch?.id == id }
+      }
+    }
+  }
+
+  /// Records that events arrive: all that were published before `asked` have arrived.
+  func recordHeartbeat(asked: ContinuousClock.Instant) {
+    state.withLock { $0.announced.recordHeartbeat(asked: asked, at: .now) }
   }
 
   /// Records a job's state, unless a newer one is known. A change that was made here is published to the other
@@ -116,6 +167,10 @@ final class JobSnapshots: Sendable {
       var job = job
       let before = state.find(job.id, capacity: capacity)
       if let before {
+        // The known state is the newest one if the store has no other.
+        if before.job.version == job.version, source == .read {
+          state.insert(before, capacity: capacity)
+        }
         if before.job.version >= job.version { return (before, false) }
         job.copyProgress(from: before.job)
       }
@@ -196,16 +251,19 @@ final class JobSnapshots: Sendable {
     }
   }
 
-  /// Removes all jobs that other instances may have changed, so that the next read gets them from the store.
+  /// After events were lost, removes all jobs that other instances may have changed, so that the next read gets them
+  /// from the store.
   /// - Returns: the jobs that stay, because they are loaded here or have subscribers.
   func removeUnused() -> Set<JobID> {
     let followed = subscribers.jobs
     return state.withLock { state in
+      state.announced.recordLoss(at: .now)
+      state.unsettle { _ in true }
       let held = followed.union(state.pinned.keys)
       let kept = state.young.merging(state.old) { newer, _ in newer }
         .filter { held.contains($0.key) }
       (state.young, state.old) = (kept, [:])
-      state.weight = kept.values.reduce(0) { $0 + $1.weight }
+      state.weight = kept.values.reduce(0) { $0 + $1.snapshot.weight }
       return held
     }
   }

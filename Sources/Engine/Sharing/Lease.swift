@@ -112,6 +112,7 @@ final class Lease: Sendable {
   /// Ends the lease for good, so that other instances need not wait until it expires.
   func retire() async {
     hasEnded.withLock { $0 = true }
+    membership.setLeaseEnd(nil)
     do throws(StoreError) { try await store.retire(instance) } catch {
       log.warning("failed to end the lease, it expires later", metadata: ["error": "\(error)"])
     }
@@ -161,8 +162,9 @@ final class Lease: Sendable {
     leading.withLock { $0 = false }
     membership.metrics.leaseWasLost()
     let asked = ContinuousClock.now
+    membership.setLeaseEnd(nil)
     membership.become(try await store.register(for: duration))
-    renewed.withLock { $0 = asked }
+    recordRenewal(at: asked)
     do throws(StoreError) { try await store.retire(lost) } catch {
       log.warning("failed to end the lost lease", metadata: ["error": "\(error)"])
     }
@@ -171,10 +173,15 @@ final class Lease: Sendable {
   private func prolong(_ instance: Instance) async throws(StoreError) -> Renewal? {
     let (began, asked) = (clock.own, ContinuousClock.now)
     guard let renewal = try await store.renew(instance, for: duration) else { return nil }
-    renewed.withLock { $0 = asked }
+    recordRenewal(at: asked)
     leading.withLock { $0 = renewal.leads }
     clock.synchronize(renewal.moment, reportedBetween: began, and: clock.own)
     return renewal
+  }
+
+  private func recordRenewal(at asked: ContinuousClock.Instant) {
+    renewed.withLock { $0 = asked }
+    membership.setLeaseEnd(asked + duration)
   }
 }
 
@@ -204,6 +211,7 @@ final class StoreClock: Sendable {
 final class Membership: Sendable {
   private let store: any InstanceEvents
   private let current = Mutex(Instance.none)
+  private let leaseEnd = Mutex<ContinuousClock.Instant?>(nil)
   let metrics = SharingMetrics()
 
   init(store: any InstanceEvents) { self.store = store }
@@ -216,6 +224,20 @@ final class Membership: Sendable {
 
   /// Changes the identity, after a new lease began.
   func become(_ instance: Instance) { current.withLock { $0 = instance } }
+
+  /// Whether the lease is valid at least until `moment`. The store counts an instance as live for at least as long.
+  func hasLease(at moment: ContinuousClock.Instant) -> Bool {
+    leaseEnd.withLock { $0.map { moment < $0 } ?? false }
+  }
+
+  /// Records the end of the lease; nil: it has ended.
+  func setLeaseEnd(_ end: ContinuousClock.Instant?) { leaseEnd.withLock { $0 = end } }
+
+  /// Sends an event, and returns the other live instances: see ``InstanceEvents/announce(_:from:)``.
+  func announce(_ event: InstanceEvent) async throws(StoreError) -> Set<Instance> {
+    metrics.published()
+    return try await store.announce(event, from: instance)
+  }
 
   /// Publishes an event to the other instances. Call it once the store has the change. Costs nothing in an exclusive
   /// store.

@@ -166,3 +166,23 @@ extension Double {
   /// The number without a fraction if it is whole.
   fileprivate var plain: String { Int(exactly: self)?.description ?? description }
 }
+
+extension FetchError {
+  /// The same error of a request to a destination, with its name in place of its endpoint, which clients may not see.
+  package func naming(_ name: String) -> FetchError {
+    switch self {
+    case .blocked(_, let reason): .blocked(target: name, reason)
+    case .dnsFailure: .dnsFailure(host: name, detail: "no address")
+    case .badHost: .badHost(name)
+    case .connectFailure: .connectFailure(host: name, detail: "no connection")
+    case .noResponse: .noResponse(host: name, detail: "no response")
+    case .tlsFailure: .tlsFailure(host: name, detail: "no trusted TLS session")
+    case .unreachable(_, let failures, let seconds):
+      .unreachable(origin: name, failures: failures, seconds: seconds)
+    case .timeout, .stalled, .tooManyRedirects, .badRedirect, .originStatus, .noData, .tooLarge,
+      .headerTooLarge,
+      .truncated, .unsupportedCoding, .brokenCoding, .cancelled:
+      self
+    }
+  }
+}

@@ -14,6 +14,14 @@ package protocol InstanceEvents: Sendable {
   /// Sends an event to the other instances. Returns immediately, and does nothing if there are no others.
   func publish(_ news: InstanceEvent, from instance: Instance)
 
+  /// Sends an event to the other instances. When it returns, each instance that listens receives the event before any
+  /// heartbeat that it asks for later.
+  ///
+  /// - Returns: The other instances with a valid lease; empty for a store with a single process.
+  func announce(
+    _ event: InstanceEvent, from instance: Instance
+  ) async throws(StoreError) -> Set<Instance>
+
   /// Returns whether the network is constrained, as an operator has last declared. Nil if no operator
   /// declared anything since the oldest of the running instances started.
   func isConstrained() async throws(StoreError) -> Bool?
@@ -24,6 +32,10 @@ package protocol InstanceEvents: Sendable {
 
 /// For a store with a single process, where no other instance starts later.
 extension InstanceEvents {
+  package func announce(
+    _ event: InstanceEvent, from instance: Instance
+  ) async throws(StoreError) -> Set<Instance> { [] }
+
   package func isConstrained() async throws(StoreError) -> Bool? { nil }
 
   package func setConstrained(_ isConstrained: Bool) async throws(StoreError) {}
@@ -42,6 +54,11 @@ package enum InstanceEvent: Sendable, Equatable {
   case originPaused(String, Duration)
   /// A job was changed, cancelled or finished. Its new state is in the store.
   case changed(JobID)
+  /// The sending instance is about to change finished jobs. Other instances stop answering them from memory, and
+  /// confirm that.
+  case announced(AnnouncedJobs, AnnouncementID)
+  /// An instance confirms an announcement.
+  case confirmed(AnnouncementID, by: Instance)
   /// Jobs were deleted.
   case removed([JobID])
   /// A job was purged. Its partial transfer under the given key must be deleted too.
@@ -64,6 +81,25 @@ package enum InstanceEvent: Sendable, Equatable {
   /// Heartbeat of the connection to the other instances: every event that they sent before `until` has been
   /// delivered.
   case heartbeat(until: ContinuousClock.Instant)
+}
+
+/// The finished jobs that an instance is about to change or delete.
+package enum AnnouncedJobs: Sendable, Equatable {
+  case job(JobID)
+  /// All jobs of a batch.
+  case batch(BatchID)
+}
+
+/// Names an announcement.
+package struct AnnouncementID: Sendable, Hashable {
+  /// The instance that announced.
+  package var instance: Instance
+  /// Counts the instance's announcements.
+  package var number: Int64
+
+  package init(instance: Instance, number: Int64) {
+    (self.instance, self.number) = (instance, number)
+  }
 }
 
 /// Delivers events between instances in one process.

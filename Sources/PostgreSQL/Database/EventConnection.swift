@@ -34,8 +34,9 @@ final class EventConnection: Sendable {
   /// The maximum payload in bytes; the server accepts less than 8,000.
   private static let payload = 7_900
   private static let pause = Duration.milliseconds(20)
-  /// The interval between two checks that the connection still works.
-  private static let checkInterval = Duration.seconds(10)
+  /// The interval between two checks that the connection still works. Each is a heartbeat: see
+  /// ``InstanceEvent/heartbeat(until:)``.
+  private static let checkInterval = Duration.seconds(1)
 
   init(_ settings: Session.Settings, _ exchange: InstanceEventBus) {
     self.exchange = exchange
@@ -177,6 +178,23 @@ final class EventConnection: Sendable {
     }
   }
 
+  /// Sends one event in the caller's transaction, and returns the other instances with a valid lease. After the
+  /// commit, each connection that listens receives the event before the answer to a later statement.
+  func announce(
+    _ event: InstanceEvent, from instance: Instance, in transaction: Transaction
+  ) throws -> Set<Instance> {
+    let text = EventText.encode(event) ?? EventText.lost
+    let others = try transaction.execute(
+      "SELECT number FROM instances WHERE NOT ended AND lease_until > moment($1) AND number <> $2",
+      [transaction.moment, .int(instance.number)])
+    let numbers = others.all.compactMap { others.int($0, 0) }
+    guard !numbers.isEmpty else { return [] }
+    _ = try transaction.execute(
+      "SELECT pg_notify('\(Self.channel)', convert_from($1, 'UTF8'))",
+      [.bytes(Array("\(name)\n\(text)".utf8))])
+    return Set(numbers.map { Instance(number: $0) })
+  }
+
   private func receive(from connection: Connection) throws {
     for payload in try connection.notifications() { deliver(payload) }
   }
@@ -201,6 +219,15 @@ enum EventText {
     case .equalQueued(let request): return "e\(ImageDigest(bytes: request.bytes)?.hex ?? "")"
     case .originPaused(let origin, let time): return "o\(time.inMilliseconds) \(origin)"
     case .changed(let id): return "c\(id)"
+    case .announced(let jobs, let name):
+      let subject =
+        switch jobs {
+        case .job(let id): "j\(id)"
+        case .batch(let id): "b\(id)"
+        }
+      return "a\(name.instance.number) \(name.number) \(subject)"
+    case .confirmed(let name, let instance):
+      return "k\(name.instance.number) \(name.number) \(instance.number)"
     case .removed(let ids) where ids.count <= InstanceEvent.mostIDs:
       return "r" + ids.map(\.description).joined(separator: ",")
     case .removed: return lost
@@ -231,6 +258,8 @@ enum EventText {
     case "e": return fingerprint(rest).map { .equalQueued($0) }
     case "o": return paused(rest)
     case "c": return JobID(rest).map { .changed($0) }
+    case "a": return announced(rest)
+    case "k": return confirmed(rest)
     case "r": return .removed(rest.split(separator: ",").compactMap { JobID($0) })
     case "p": return purged(rest)
     case "b": return BatchID(rest).map { .batchPurged($0) }
@@ -249,6 +278,30 @@ enum EventText {
     let parts = text.split(separator: " ")
     guard parts.count == 2, let id = JobID(parts[0]) else { return nil }
     return .purged(id, partial: fingerprint(parts[1]))
+  }
+
+  private static func announced(_ text: Substring) -> InstanceEvent? {
+    let parts = text.split(separator: " ")
+    guard parts.count == 3, let name = announcement(parts), let id = JobID(parts[2].dropFirst())
+    else { return nil }
+    switch parts[2].first {
+    case "j": return .announced(.job(id), name)
+    case "b": return .announced(.batch(id), name)
+    default: return nil
+    }
+  }
+
+  private static func confirmed(_ text: Substring) -> InstanceEvent? {
+    let parts = text.split(separator: " ")
+    guard parts.count == 3, let name = announcement(parts), let number = Int64(parts[2]) else {
+      return nil
+    }
+    return .confirmed(name, by: Instance(number: number))
+  }
+
+  private static func announcement(_ parts: [Substring]) -> AnnouncementID? {
+    guard let instance = Int64(parts[0]), let number = Int64(parts[1]) else { return nil }
+    return AnnouncementID(instance: Instance(number: instance), number: number)
   }
 
   private static func fingerprint(_ hex: Substring) -> Fingerprint? {

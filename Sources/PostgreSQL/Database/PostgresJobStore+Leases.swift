@@ -217,6 +217,17 @@ extension PostgresJobStore: InstanceLeases, InstanceEvents {
     exchange.publish(news, from: instance)
     publishToOtherProcesses(news)
   }
+
+  /// Sends an event in its own transaction, which need not be on the disk.
+  package func announce(
+    _ event: InstanceEvent, from instance: Instance
+  ) async throws(StoreError) -> Set<Instance> {
+    exchange.publish(event, from: instance)
+    return try await perform(on: leaseThread) { [eventConnection] transaction in
+      try transaction.run("SET LOCAL synchronous_commit = off")
+      return try eventConnection.announce(event, from: instance, in: transaction)
+    }
+  }
 }
 
 /// The result of a recovery.

@@ -3,9 +3,13 @@ internal import Logging
 
 /// Queries that only read.
 extension PostgresJobStore {
-  /// Reads the job by its id.
+  /// Reads the job by its id. A job of a purged batch is not found, even before it is deleted.
   package func job(_ id: JobID) async throws(StoreError) -> Job? {
-    try await read { try $0.jobs([id])[id]?.get().job() }
+    try await read { transaction in
+      guard let row = try transaction.jobs([id])[id]?.get() else { return nil }
+      if let batch = row.batch, try transaction.isPurged(batch) { return nil }
+      return try row.job()
+    }
   }
 
   /// Lists jobs by index, newest first. Skips expired and unreadable jobs.
@@ -74,6 +78,13 @@ extension PostgresJobStore: EmbeddedImages {
 }
 
 extension Transaction {
+  fileprivate func isPurged(_ batch: Int64) throws -> Bool {
+    try !execute(
+      "SELECT FROM batches WHERE number = $1 AND stage = \(BatchStage.purged.rawValue)",
+      [.int(batch)]
+    ).isEmpty
+  }
+
   /// The maximum number of jobs read for a page if the filter has no index.
   private static let maxRowsPerPage = 2_000
 

@@ -32,6 +32,12 @@ struct BatchRow {
     return try Row.fetchOne(statement, arguments: [number]).map(BatchRow.init)
   }
 
+  static func isPurged(_ number: Int64, _ db: Database) throws -> Bool {
+    let statement = try db.cachedStatement(
+      sql: "SELECT 1 FROM batches WHERE number = ? AND stage = \(BatchStage.purged.rawValue)")
+    return try Int.fetchOne(statement, arguments: [number]) != nil
+  }
+
   /// Returns the matching batches and skips unreadable ones, so that they do not block the others.
   static func fetchReadable(
     _ condition: String, _ arguments: StatementArguments, _ db: Database

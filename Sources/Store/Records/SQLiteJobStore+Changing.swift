@@ -320,9 +320,13 @@ struct JobChange {
 
 /// Queries that only read.
 extension SQLiteJobStore {
-  /// Reads the job on a reading thread.
+  /// Reads the job on a reading thread. A job of a purged batch is not found, even before it is deleted.
   package func job(_ id: JobID) async throws(StoreError) -> Job? {
-    try await read { try JobRow.fetch(id.data, $0)?.job() }
+    try await read { db in
+      guard let row = try JobRow.fetch(id.data, db) else { return nil }
+      if row.batch != 0, try BatchRow.isPurged(row.batch, db) { return nil }
+      return try row.job()
+    }
   }
 
   /// Lists jobs by index, newest first. Skips expired jobs.
