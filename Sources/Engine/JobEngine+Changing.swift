@@ -28,7 +28,10 @@ extension JobEngine {
     let removal = try await withStore { () async throws(StoreError) in
       try await removeWithCacheEntries(seen, if: expected)
     }
-    if case .kept = removal { throw .versionDiffers }
+    if case .kept(let job) = removal {
+      events.snapshots.publish(job, .read)
+      throw .versionDiffers
+    }
     guard case .removed(let job) = removal else {
       // The request that removed the job may have received an error and published nothing.
       await removePurged(seen)
@@ -212,7 +215,11 @@ extension JobEngine {
         try await store.update(id, within: capacity, noted)
       }
     } while outcome.value == .unannounced
-    if outcome.value == .versionDiffers { throw .versionDiffers }
+    if outcome.value == .versionDiffers {
+      // The change that made the difference may not have reached the memory yet.
+      if case .updated(let job) = update { events.snapshots.publish(job, .read) }
+      throw .versionDiffers
+    }
     let job: Job
     switch update {
     case .updated(let updated): job = updated

@@ -51,12 +51,12 @@ extension JobEngine {
       try await store.jobs(wanted)
     }
     let last = page.last ?? page.jobs.last?.id
-    page.jobs = page.jobs.map { job in
-      // Newer progress is known in memory only.
-      guard let shown = events.snapshots.peek(job.id)?.job, shown.version > job.version else {
+    page.jobs = page.jobs.compactMap { job in
+      // Newer progress is known in memory only, and a change may not have reached the memory yet.
+      guard let shown = events.snapshots.peek(job.id)?.job, shown.version != job.version else {
         return job
       }
-      return shown
+      return events.snapshots.publish(job, .read)?.job
     }
     // The store deletes the jobs of a purged batch one after the other; those that are left are hidden.
     page.jobs.removeAll { !isAlive($0) }

@@ -8,9 +8,13 @@ final class BatchWatches: Sendable {
 
   private struct Watch {
     var listeners: [Int: Listener] = [:]
+    /// Listeners that wait for a read that starts after they came.
+    var new: Set<Int> = []
     /// The batch as it was last read.
     var last: Batch?
     var polling: Task<Void, Never>?
+    /// The pause between two reads. A new listener ends it.
+    var pause: Task<Void, Never>?
   }
 
   private struct State {
@@ -35,10 +39,11 @@ final class BatchWatches: Sendable {
         state.lastNumber += 1
         var watch = state.watches[id] ?? Watch()
         watch.listeners[state.lastNumber] = listener
-        if let last = watch.last { listener.yield(last) }
+        watch.new.insert(state.lastNumber)
         if watch.polling == nil {
           watch.polling = Task { [weak self] in await Self.poll(id, for: { self }) }
         }
+        watch.pause?.cancel()
         state.watches[id] = watch
         return state.lastNumber
       }
@@ -63,6 +68,7 @@ final class BatchWatches: Sendable {
   private func removeListener(_ id: BatchID, _ number: Int) {
     let looking = state.withLock { state -> Task<Void, Never>? in
       state.watches[id]?.listeners[number] = nil
+      state.watches[id]?.new.remove(number)
       guard let watch = state.watches[id], watch.listeners.isEmpty else { return nil }
       state.watches[id] = nil
       return watch.polling
@@ -72,27 +78,59 @@ final class BatchWatches: Sendable {
 
   private static func poll(_ id: BatchID, for watches: () -> BatchWatches?) async {
     while !Task.isCancelled, let this = watches() {
+      let new = this.takeNewListeners(id)
       // If a read fails, the next one follows after the interval.
       do throws(StoreError) {
         let batch = try await this.store.batch(id)
         guard !Task.isCancelled else { return }
-        this.deliver(id, batch)
+        this.deliver(id, batch, new: new)
         if batch == nil { return }
-      } catch {}
-      try? await Task.sleep(for: interval)
+        await this.pauseUnlessNew(id)
+      } catch {
+        this.returnNewListeners(new, id)
+        try? await Task.sleep(for: interval)
+      }
     }
   }
 
-  private func deliver(_ id: BatchID, _ batch: Batch?) {
+  private func takeNewListeners(_ id: BatchID) -> Set<Int> {
+    state.withLock { state in
+      defer { state.watches[id]?.new = [] }
+      return state.watches[id]?.new ?? []
+    }
+  }
+
+  private func returnNewListeners(_ new: Set<Int>, _ id: BatchID) {
+    state.withLock { state in
+      guard let watch = state.watches[id] else { return }
+      state.watches[id]?.new.formUnion(new.intersection(watch.listeners.keys))
+    }
+  }
+
+  private func pauseUnlessNew(_ id: BatchID) async {
+    let pause = state.withLock { state -> Task<Void, Never>? in
+      guard state.watches[id]?.new.isEmpty == true else { return nil }
+      let pause = Task<Void, Never> { try? await Task.sleep(for: Self.interval) }
+      state.watches[id]?.pause = pause
+      return pause
+    }
+    await pause?.value
+  }
+
+  /// - Parameter new: listeners that came since the last read.
+  private func deliver(_ id: BatchID, _ batch: Batch?, new: Set<Int>) {
     let listeners = state.withLock { state -> [Listener] in
       guard let watch = state.watches[id] else { return [] }
       if batch == nil {
         state.watches[id] = nil
-      } else {
-        guard watch.last?.revision != batch?.revision else { return [] }
-        state.watches[id]?.last = batch
+        return Array(watch.listeners.values)
       }
-      return Array(watch.listeners.values)
+      let isChanged = watch.last?.revision != batch?.revision
+      state.watches[id]?.last = batch
+      // Listeners that came during the read get the next one.
+      return watch.listeners.filter { number, _ in
+        new.contains(number) || isChanged && !watch.new.contains(number)
+      }.map(\.value)
     }
     for listener in listeners {
       listener.yield(batch)

@@ -103,14 +103,18 @@ extension PostgresJobStore: BatchStore {
     return batch
   }
 
-  /// One query for its row and one for its counters.
+  /// One query for its row and one for its counters. Both see the same snapshot.
   package func batch(_ id: BatchID) async throws(StoreError) -> Batch? {
-    try await read { try $0.batchRow(id)?.batch }
+    try await read { transaction in
+      try transaction.withSnapshot { try transaction.batchRow(id)?.batch }
+    }
   }
 
   /// Uses the index of ids, newest first.
   package func batches(_ query: BatchQuery) async throws(StoreError) -> BatchPage {
-    try await read { try $0.page(query) }
+    try await read { transaction in
+      try transaction.withSnapshot { try transaction.page(query) }
+    }
   }
 
   /// Uses the index of the batch's lines, and reads only the requested range. All queries see the
