@@ -187,11 +187,13 @@ extension JobEngine {
   /// `expected` is compared with the job's revision inside that transaction. Progress reports do not change the
   /// revision, because they change nothing that the client could overwrite. A job that is queued again needs a free
   /// slot in the queue, as a new one does.
+  /// - Returns: the job right after the change, whatever has changed it since.
   private func change(
     _ id: JobID, ifVersion expected: [Int]? = nil, within capacity: QueueCapacity = .max,
     _ change: @escaping @Sendable (inout Job) -> Bool
   ) async throws(JobsError) -> JobSnapshot {
     loading.loads.showProgress(of: id)
+    let shown = events.snapshots.peek(id)
     let outcome = ChangeOutcome()
     let noted = recordingChange(outcome, of: id, ifVersion: expected, change)
     let update = try await withStore { () async throws(StoreError) in
@@ -205,10 +207,12 @@ extension JobEngine {
     case .unknown: throw .unknownJob
     }
     if outcome.value == .ended(from: .queued) { queue.gate.recordDepartures([job]) }
-    guard let snapshot = events.publisher.publish(job, hasEnded: outcome.value.isEnd) else {
+    guard let newest = events.publisher.publish(job, hasEnded: outcome.value.isEnd) else {
       throw .unknownJob
     }
-    return snapshot
+    // The store does not have the progress that clients have seen of this revision.
+    return [newest, shown].compactMap(\.self).first { $0.job.isUnchanged(since: [job.version]) }
+      ?? JobSnapshot(job)
   }
 
   /// Wraps a change so that it records what it found and keeps progress that the store has not seen yet.
