@@ -76,8 +76,8 @@ package protocol JobService: BatchService {
   /// Subscribes to all jobs that match the query.
   func subscribe(_ query: SubscriptionQuery) -> any JobSubscription
 
-  /// The original's bytes; nil if they are no longer stored.
-  func openImage(_ digest: ImageDigest) async throws(JobsError) -> StoredBytes?
+  /// The bytes of a successful job's original. Throws `.imageGone`; `.unknownJob` if the job was purged.
+  func openImage(of job: Job) async throws(JobsError) -> StoredBytes
 
   /// Writes bytes to a temporary file, which is deleted when the result is released.
   func file(_ bytes: [UInt8]) async throws(JobsError) -> StoredBytes

@@ -196,26 +196,17 @@ extension JobEngine {
   /// `expected` is compared with the job's revision inside that transaction. Progress reports do not change the
   /// revision, because they change nothing that the client could overwrite. A job that is queued again needs a free
   /// slot in the queue, as a new one does.
+  /// - Returns: the job right after the change, whatever has changed it since.
   private func change(
     _ id: JobID, ifVersion expected: [Int]? = nil, within capacity: QueueCapacity = .max,
     _ change: @escaping @Sendable (inout Job) -> Bool
   ) async throws(JobsError) -> JobSnapshot {
     loading.loads.showProgress(of: id)
-    var (outcome, update) = (ChangeOutcome(), UpdateOutcome.unknown)
-    var announcement = events.announcer.unannounced
-    repeat {
-      if outcome.value == .unannounced {
-        announcement = try await withStore { () async throws(StoreError) in
-          try await events.announcer.announce(.job(id))
-        }
-      }
-      outcome = ChangeOutcome()
-      let noted = recordingChange(outcome, of: id, ifVersion: expected, under: announcement, change)
-      update = try await withStore { () async throws(StoreError) in
-        try await store.update(id, within: capacity, noted)
-      }
-    } while outcome.value == .unannounced
-    if outcome.value == .versionDiffers {
+    let shown = events.snapshots.peek(id)
+    let (update, outcome) = try await withStore { () async throws(StoreError) in
+      try await update(id, ifVersion: expected, within: capacity, change)
+    }
+    if outcome == .versionDiffers {
       // The change that made the difference may not have reached the memory yet.
       if case .updated(let job) = update { events.snapshots.publish(job, .read) }
       throw .versionDiffers
@@ -226,11 +217,28 @@ extension JobEngine {
     case .queueFull: throw .queueFull
     case .unknown: throw .unknownJob
     }
-    if outcome.value == .ended(from: .queued) { queue.gate.recordDepartures([job]) }
-    guard let snapshot = events.publisher.publish(job, hasEnded: outcome.value.isEnd) else {
+    if outcome == .ended(from: .queued) { queue.gate.recordDepartures([job]) }
+    guard let newest = events.publisher.publish(job, hasEnded: outcome.isEnd) else {
       throw .unknownJob
     }
-    return snapshot
+    // The store does not have the progress that clients have seen of this revision.
+    return [newest, shown].compactMap(\.self).first { $0.job.isUnchanged(since: [job.version]) }
+      ?? JobSnapshot(job)
+  }
+
+  /// Applies a change in the store. If other instances may answer the job from memory, announces the change first.
+  private func update(
+    _ id: JobID, ifVersion expected: [Int]?, within capacity: QueueCapacity,
+    _ change: @escaping @Sendable (inout Job) -> Bool
+  ) async throws(StoreError) -> (UpdateOutcome, ChangeOutcome.Value) {
+    var announcement = events.announcer.unannounced
+    while true {
+      let outcome = ChangeOutcome()
+      let noted = recordingChange(outcome, of: id, ifVersion: expected, under: announcement, change)
+      let update = try await store.update(id, within: capacity, noted)
+      guard outcome.value == .unannounced else { return (update, outcome.value) }
+      announcement = try await events.announcer.announce(.job(id))
+    }
   }
 
   /// Wraps a change so that it records what it found and keeps progress that the store has not seen yet.

@@ -86,9 +86,33 @@ extension JobEngine {
     try await withStore { () async throws(StoreError) in try await parts.spool.unnamedFile(bytes) }
   }
 
-  /// Returns an image's bytes; nil if they are no longer stored. Bytes that are often read come from memory.
-  package func openImage(_ digest: ImageDigest) async throws(JobsError) -> StoredBytes? {
+  /// Returns the bytes of a successful job's image. Bytes that are often read come from memory.
+  /// - Throws: `.imageGone`; `.unknownJob` if the job was purged.
+  package func openImage(of job: Job) async throws(JobsError) -> StoredBytes {
+    try await reading(imageOf: job) { () async throws(JobsError) -> StoredBytes in
+      guard let image = job.image, let bytes = try await openImage(image.digest) else {
+        throw .imageGone
+      }
+      return bytes
+    }
+  }
+
+  /// Returns an image's bytes; nil if they are no longer stored.
+  func openImage(_ digest: ImageDigest) async throws(JobsError) -> StoredBytes? {
     try await withStore { () async throws(StoreError) in try await renditions.opener.open(digest) }
+  }
+
+  /// Reads a job's image. A purge can delete it after `job` was read, and before this instance receives the event.
+  private func reading<Value>(
+    imageOf job: Job, _ body: () async throws(JobsError) -> Value
+  ) async throws(JobsError) -> Value {
+    do throws(JobsError) { return try await body() } catch {
+      guard error == .imageGone else { throw error }
+      let stored = try await withStore { () async throws(StoreError) in
+        try await store.job(job.id)
+      }
+      throw stored.map(isAlive) == true ? .imageGone : .unknownJob
+    }
   }
 }
 
@@ -109,9 +133,18 @@ extension JobEngine {
   /// Equal requests at the same time share one rendering. It stops when the tasks of all of them are cancelled.
   /// Renditions for a `no-store` job are not cached. If the original was dropped, only the job's own variants are
   /// available.
-  /// - Throws: `.renderingsFull`, `.imageGone`, `.unrenderable`, `.abandoned`, `.draining`, `.store`.
+  /// - Throws: `.renderingsFull`, `.imageGone`, `.unrenderable`, `.abandoned`, `.draining`, `.store`; `.unknownJob` if the
+  ///   job was purged.
   package func open(
     _ rendition: Rendition, for job: Job
+  ) async throws(JobsError) -> RenderedBytes {
+    try await reading(imageOf: job) { () async throws(JobsError) in
+      try await bytes(of: rendition, for: job)
+    }
+  }
+
+  private func bytes(
+    of rendition: Rendition, for job: Job
   ) async throws(JobsError) -> RenderedBytes {
     guard let variants = renditions.variants else {
       throw .unrenderable(.unsupportedFormat(name: nil))

@@ -276,9 +276,10 @@ final class FakeJobService: JobService {
     return FakeListener(jobs.map { .job(JobSnapshot($0), [.phase]) } + [.caughtUp(now)])
   }
 
-  func openImage(_ digest: ImageDigest) async throws(JobsError) -> StoredBytes? {
+  func openImage(of job: Job) async throws(JobsError) -> StoredBytes {
     try check()
-    guard let bytes = kept.withLock({ $0.images[digest] }) else { return nil }
+    let bytes = kept.withLock { kept in job.image.flatMap { kept.images[$0.digest] } }
+    guard let bytes else { throw .imageGone }
     guard let descriptor = kept.withLock({ $0.descriptor }) else { return .memory(bytes) }
     return .file(FakeFile(descriptor, bytes))
   }

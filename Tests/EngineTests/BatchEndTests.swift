@@ -32,6 +32,37 @@ struct BatchEndTests {
     #expect(try await store.cacheCounts().entries == 0)
   }
 
+  @Test("a job whose load ends after its batch was cancelled ends as cancelled, and once")
+  func lateResult() async throws {
+    let (store, lines) = (MemoryJobStore(), LogLines())
+    // Nothing else cancels the job.
+    let failure = StoreError.unavailable(detail: "away")
+    await store.fail(with: .init(repeating: failure, count: 1_000), of: .endStopped)
+    try await Workshop.open(store: store, log: lines.logger) { shop in
+      let url = "http://a.example/x.png"
+      shop.fetcher.answer(url, with: .pieces([ok], total: nil))
+      let submission = Submission(source: .url(SourceURL(url)!, lowData: nil))
+      let batch = try await shop.engine.createBatch(NewBatch(), by: Workshop.me, key: nil).batch
+      var new = NewLines(after: 0)
+      new.jobs.append(NewLines.Job(line: 1, job: NewJob(submission: submission)))
+      new.count = 1
+      await store.hold(.complete)
+      _ = try? await shop.engine.add(new, to: batch, by: Workshop.me)
+      let held: Void? = try? await until { await store.heldCalls > 0 }
+      let answer = try? await shop.engine.cancel(batch: batch.id, for: Workshop.me)
+      await store.letGo()
+      #expect(held != nil)
+      var query = JobQuery(owner: nil, now: shop.clock.now, limit: 9)
+      query.batch = batch.id
+      let id = try #require(try await shop.engine.jobs(query).jobs.first).id
+      let job = try await shop.finished(id)
+      #expect(job.phase == .cancelled && job.image == nil)
+      #expect(lines.ends(of: id) == ["cancelled"])
+      let now = try #require(try await store.batch(batch.id))
+      #expect(answer?.shownCounts == now.shownCounts && now.counts[.cancelled] == 1)
+    }
+  }
+
   @Test("no job of a purged batch is shown, however long their deletion takes")
   func hidden() async throws {
     let store = MemoryJobStore()

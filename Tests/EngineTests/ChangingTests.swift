@@ -64,6 +64,53 @@ struct ChangingTests {
   }
 
   @Test(
+    "a change is answered with the job right after it, even if a later state is known by then",
+    arguments: [true, false])
+  func ownChange(isExclusive: Bool) async throws {
+    let store = MemoryJobStore(isExclusive: isExclusive)
+    try await Workshop.open(store: store, { $0.workers = 0 }) { shop in
+      let (engine, moment) = (shop.engine, shop.clock.now)
+      typealias Own = @Sendable (JobID) async throws -> JobSnapshot
+      typealias Later = @Sendable (inout Job) -> Bool
+      let cancel: Later = { $0.cancel(at: moment, keptFor: .seconds(60)) }
+      let changes: [(own: Own, Phase, tags: [String], Later)] = [
+        (
+          { try await engine.edit($0, for: Workshop.me, priority: nil, tags: ["own"]) }, .queued,
+          ["own"], { $0.edit(priority: nil, tags: ["later"]) }
+        ),
+        (
+          { try await engine.edit($0, for: Workshop.me, priority: nil, tags: []) }, .queued, [],
+          cancel
+        ),
+        (
+          { try await engine.cancel($0, for: Workshop.me) }, .cancelled, [],
+          { $0.fetchAgain(at: moment, from: .regular) }
+        ),
+        ({ try await engine.refetch($0, for: Workshop.me) }, .queued, [], cancel),
+      ]
+      for (number, (own, phase, tags, later)) in changes.enumerated() {
+        let id = try await shop.submit(url)
+        if number == 3 { _ = try await engine.cancel(id, for: Workshop.me) }
+        await store.hold(.updateAnswer)
+        async let answer = own(id)
+        let held: Void? = try? await until { await store.heldCalls == 1 }
+        let last = try? await store.update(id, under: nil, later)
+        // As the request or the event that reports the later change does.
+        if let last { engine.events.publisher.publish(last, hasEnded: false) }
+        await store.letGo()
+        let (shown, newest) = (try await answer, try #require(last))
+        #expect(held != nil && shown.job.phase == phase && shown.job.tags == tags, "\(number)")
+        #expect(shown.job.version < newest.version, "\(number)")
+        #expect(try await engine.job(id, for: Workshop.me).job == newest)
+        await #expect(throws: JobsError.versionDiffers) {
+          try await engine.edit(
+            id, for: Workshop.me, priority: nil, tags: nil, ifVersion: [shown.job.version])
+        }
+      }
+    }
+  }
+
+  @Test(
     "a version stays valid while only progress changes")
   func progress() async throws {
     try await Workshop.open { shop in

@@ -31,7 +31,8 @@ struct ImageLossTests {
       } else {
         shop.images.harm(image.digest, with: Array("no then some bytes".utf8))
       }
-      #expect(try await shop.engine.openImage(image.digest) == nil)
+      let job = try await shop.engine.job(id, for: Workshop.me).job
+      await #expect(throws: JobsError.imageGone) { try await shop.engine.openImage(of: job) }
       for id in [id, sharing] {
         #expect(try await shop.engine.job(id, for: Workshop.me).job.image?.isKept == false)
       }
@@ -42,6 +43,23 @@ struct ImageLossTests {
       let bytes = try await shop.engine.openImage(image.digest)
       #expect(bytes?.read(at: 0, count: ok.count) == ok)
       #expect(shop.fetcher.requests.count == 2)
+    }
+  }
+
+  @Test(
+    "a request for the image of a job that is purged meanwhile finds no job",
+    arguments: [true, false])
+  func purged(isPublished: Bool) async throws {
+    try await withImage { shop, id, image in
+      let job = try await shop.engine.job(id, for: Workshop.me).job
+      if isPublished {
+        try await shop.engine.purge(id, for: Workshop.me)
+      } else {
+        // Another instance purged the job, and its event has not arrived.
+        _ = try await shop.store.remove(id) { _ in true }
+        try await shop.images.remove(ImageName(image.digest))
+      }
+      await #expect(throws: JobsError.unknownJob) { try await shop.engine.openImage(of: job) }
     }
   }
 

@@ -439,6 +439,15 @@ struct VariantsTests {
     }
   }
 
+  @Test("a request for a variant of a job that is purged meanwhile finds no job")
+  func purgedMeanwhile() async throws {
+    try await Self.open { studio in
+      let rendition = try studio.rendition()
+      try await studio.engine.purge(studio.id, for: Workshop.me)
+      await #expect(throws: JobsError.unknownJob) { _ = try await studio.open(rendition) }
+    }
+  }
+
   @Test("stopping the service stops renderings")
   func draining() async throws {
     try await Self.open {

@@ -66,6 +66,40 @@ struct PhaseTests {
     for job in ends { #expect(job.lastFailure == nil && job.nextAttempt == nil, "\(job.phase)") }
   }
 
+  @Test("only the success or failure of a job of a batch becomes cancelled")
+  func discarded() {
+    let single = job()
+    let line = Job(
+      id: single.id, owner: single.owner, submission: single.submission, priority: .normal,
+      tags: [],
+      createdAt: clock.now, batch: BatchPosition(id: single.id, line: 1))
+    let moment = clock.now + .seconds(5)
+    for var before in [single, line] {
+      before.start(at: clock.now)
+      let isLine = before.batch != nil
+      var failed = before
+      failed.applyLastReport(ProgressReport(shownOf: before))
+      failed.attempts = 3
+      failed.fail(.storageFull, at: moment, keptFor: .seconds(60))
+      #expect(failed.isResultInBatch(after: before) == isLine)
+      var ended = failed
+      ended.discardResult(after: before)
+      #expect(ended.phase == (isLine ? .cancelled : .failure))
+      #expect(ended.failure == (isLine ? nil : .storageFull) && ended.attempts == 3)
+      #expect(ended.finishedAt == moment && ended.expiresAt == failed.expiresAt)
+      #expect(ended.version == failed.version)
+      var (queued, cancelled, edited) = (before, before, failed)
+      queued.retry(after: .internal, from: .regular, notBefore: moment)
+      _ = cancelled.cancel(at: moment, keptFor: .seconds(60))
+      _ = edited.edit(priority: nil, tags: ["new"])
+      for (before, after) in [(before, queued), (before, cancelled), (failed, edited)] {
+        var kept = after
+        kept.discardResult(after: before)
+        #expect(kept == after)
+      }
+    }
+  }
+
   @Test("while alternatives are tried, the job keeps the failure that decides about a retry")
   func turned() {
     let failure = JobFailure.fetch(.originStatus(503, retryAfter: 9))

@@ -59,53 +59,8 @@ struct PostgresLeadingJobTests {
       return ended.jobs.first.flatMap { $0?.phase }
     }
 
-    // MARK: Blocked transactions
-
-    /// Blocks transactions that fire this trigger until ``open()`` is called.
-    func close(_ trigger: String) throws {
-      try database.server.run(
-        """
-        CREATE TABLE opened ();
-        CREATE FUNCTION wait_until_open() RETURNS trigger LANGUAGE plpgsql AS $$
-        BEGIN
-          WHILE NOT EXISTS (SELECT FROM opened) LOOP PERFORM pg_sleep(0.01); END LOOP;
-          RETURN NEW;
-        END $$;
-        CREATE \(trigger) EXECUTE FUNCTION wait_until_open()
-        """, in: database.name)
-    }
-
-    func open() throws {
-      try database.server.run("INSERT INTO opened DEFAULT VALUES", in: database.name)
-    }
-
-    /// An SQL condition: the thread's transaction is blocked by the trigger.
-    static func isHeld(_ thread: String) -> String {
-      "EXISTS (SELECT FROM pg_stat_activity WHERE \(isOf(thread)) AND wait_event = 'PgSleep')"
-    }
-
-    /// An SQL condition: the thread's transaction waits for another one.
-    static func waits(_ thread: String) -> String {
-      "EXISTS (SELECT FROM pg_stat_activity WHERE \(isOf(thread)) AND wait_event_type = 'Lock')"
-    }
-
-    private static func isOf(_ thread: String) -> String {
-      "datname = current_database() AND application_name = 'imagefetch \(thread)'"
-    }
-
     static func isLoading(_ id: JobID) -> String {
       "EXISTS (SELECT FROM queue WHERE id = '\(id)' AND state = 4)"
-    }
-
-    /// Waits until a condition holds. After a timeout the test continues, so that blocked
-    /// transactions can end.
-    func expect(
-      _ condition: String, _ location: SourceLocation = #_sourceLocation
-    ) async {
-      let holds = await poll {
-        (try? database.server.run("SELECT \(condition)", in: database.name)) == "t\n"
-      }
-      #expect(holds, "\(condition)", sourceLocation: location)
     }
 
     // MARK: Expectations
@@ -135,18 +90,19 @@ struct PostgresLeadingJobTests {
   @Test("a job that is joining a load leads it if the load ends concurrently")
   func claimFirst() async throws {
     let two = try await Two()
-    try two.close(
+    try two.database.block(
       """
       TRIGGER gate BEFORE UPDATE ON queue FOR EACH ROW
         WHEN (NEW.state = 4 AND OLD.state <> 4)
       """)
     let second = try await two.submitEqual()
     async let claimed = two.claim()
-    await two.expect(Two.isHeld("pg-claim"))
+    await two.database.expect(TestDatabase.isHeld("pg-claim"))
     async let ended = two.end()
     // Without the lock, the end of the load would not see the claim and would be over.
-    await two.expect("NOT \(Two.isLoading(two.first.job)) OR \(Two.waits("pg-write"))")
-    try two.open()
+    await two.database.expect(
+      "NOT \(Two.isLoading(two.first.job)) OR \(TestDatabase.waits("pg-write"))")
+    try two.database.unblock()
     let (taken, phase) = (try await claimed, try await ended)
     #expect(taken == [second] && phase == .failure)
     try await two.expectLead(of: second)
@@ -156,18 +112,18 @@ struct PostgresLeadingJobTests {
   @Test("a job with the same request as an ending load starts its own, without waiting for the end")
   func endFirst() async throws {
     let two = try await Two()
-    try two.close(
+    try two.database.block(
       """
       CONSTRAINT TRIGGER gate AFTER UPDATE ON jobs DEFERRABLE INITIALLY DEFERRED
         FOR EACH ROW
       """)
     async let ended = two.end()
-    await two.expect(Two.isHeld("pg-write"))
+    await two.database.expect(TestDatabase.isHeld("pg-write"))
     let second = try await two.submitEqual()
     async let claimed = two.claim()
     // The claim may wait to write the shared counters, which happens last.
-    await two.expect("\(Two.isLoading(second)) OR \(Two.waits("pg-claim"))")
-    try two.open()
+    await two.database.expect("\(Two.isLoading(second)) OR \(TestDatabase.waits("pg-claim"))")
+    try two.database.unblock()
     let (taken, phase) = (try await claimed, try await ended)
     #expect(taken == [second] && phase == .failure)
     try await two.expectLead(of: second)

@@ -134,8 +134,8 @@ package actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     case cache, job, lowData, orphans, abandonedAnswer, endStopped, complete, forget
     // These calls succeed, and then throw.
     case submitAnswer, completeAnswer, forgetAnswer, removeAnswer
-    /// Computes its result first, and returns it after a delay.
-    case leavingAnswer, jobAnswer
+    // These calls compute their results first, and return them after a delay.
+    case leavingAnswer, jobAnswer, updateAnswer
   }
 
   /// Makes the next calls throw these errors, one each.
@@ -396,7 +396,9 @@ package actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     _ change: @escaping @Sendable (inout Job) -> Bool
   ) async throws(StoreError) -> UpdateOutcome {
     try await begin(change, to: id, under: nil)
-    return try make(change, to: id, within: capacity)
+    let outcome = try make(change, to: id, within: capacity)
+    await mayWait(.updateAnswer)
+    return outcome
   }
 
   /// Runs at the start of an update: fails, loses or repeats it as the test has set.
@@ -461,6 +463,7 @@ package actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     }
     let before = row.job
     guard change(&row.job) else { return before }
+    if isStopped(before) { row.job.discardResult(after: before) }
     if let image = row.job.keptImage, pendingDeletion[image.keptDigest] != nil {
       throw .unavailable(detail: "an image that is pending deletion was not reserved")
     }

@@ -81,7 +81,7 @@ extension Routes {
       let count = rendered?.bytes.count ?? image.bytes
       return Response(status: .notModified, fields: fields, content: .omitted(count: count))
     }
-    let bytes = if let rendered { rendered.bytes } else { try await originalBytes(of: image) }
+    let bytes = if let rendered { rendered.bytes } else { try await originalBytes(of: job) }
     let (content, share) = try await sendable(bytes, exchange)
     // A variant has the date of its image, but rendering it again may give other bytes. So dates never match for
     // variants.
@@ -115,11 +115,8 @@ extension Routes {
     }
   }
 
-  private func originalBytes(of image: StoredImage) async throws(Problem) -> StoredBytes {
-    try await callEngine { () throws(JobsError) in
-      guard let bytes = try await service.openImage(image.digest) else { throw .imageGone }
-      return bytes
-    }
+  private func originalBytes(of job: Job) async throws(Problem) -> StoredBytes {
+    try await callEngine { () throws(JobsError) in try await service.openImage(of: job) }
   }
 
   private func rendition(

@@ -11,8 +11,9 @@ final class ManyJobsSubscription: JobSubscription, Subscriber {
   static let maxPending = 1_024
   /// Bytes of one page of jobs. A client that reads nothing holds one page in memory.
   static let maxPageBytes = 256 << 10
-  /// Number of jobs whose version at the client is remembered.
-  private static let maxSeen = 256
+  /// Number of jobs whose version at the client is remembered. A page that was read earlier may have older states of
+  /// jobs that were delivered lately.
+  fileprivate static let maxSeen = 512
   /// A job's finish time is set before the job is stored and delivered. So jobs that finished up to this much before
   /// the client's last position are delivered again.
   static let slack = Duration.seconds(60)
@@ -23,7 +24,7 @@ final class ManyJobsSubscription: JobSubscription, Subscriber {
     /// The pending jobs, in the order of their first change.
     var order: ArraySlice<JobID> = []
     /// The versions that the client has, for recently delivered jobs.
-    var seen: [JobID: Int] = [:]
+    var seen = LRUCache<JobID, Int>(capacity: ManyJobsSubscription.maxSeen)
     var listing: Listing?
     var round = 0
     var page: ArraySlice<JobSnapshot> = []
@@ -123,10 +124,8 @@ final class ManyJobsSubscription: JobSubscription, Subscriber {
 
   /// - Returns: false if the client already has this version or a newer one.
   private func recordDelivery(_ job: Job, _ state: inout State) -> Bool {
-    if let seen = state.seen[job.id], seen >= job.version { return false }
-    // Delivering a version twice is harmless, so old entries can be forgotten.
-    if state.seen.count >= Self.maxSeen { state.seen = [:] }
-    state.seen[job.id] = job.version
+    if let seen = state.seen.peek(job.id), seen >= job.version { return false }
+    state.seen.set(job.version, for: job.id)
     return true
   }
 
@@ -184,7 +183,7 @@ final class ManyJobsSubscription: JobSubscription, Subscriber {
       let count = state.pending.count
       for id in ids {
         _ = state.removePending(id)
-        state.seen[id] = nil
+        state.seen.remove(id)
       }
       if state.pending.count < count { state.order.removeAll(where: ids.contains) }
       state.page.removeAll { ids.contains($0.job.id) }

@@ -236,7 +236,7 @@ struct JobCompleter: Sendable {
     var jobs: [Job?] = waiters.map { _ in nil }
     switch written {
     case .durable(let completed):
-      publish(completed.jobs, stages?.stages(storedSince: began) ?? [])
+      publish(completed.jobs, endedAt: common.moment, stages?.stages(storedSince: began) ?? [])
       (claimedEqual, jobs) = (completed.claimedEqual, completed.jobs)
     case .stopped: break
     case .full:
@@ -273,14 +273,16 @@ struct JobCompleter: Sendable {
       job.requeue()
       return true
     }
-    if case .durable(let completed) = written { publish(completed.jobs) }
+    if case .durable(let completed) = written { publish(completed.jobs, endedAt: nil) }
   }
 
-  private func publish(_ jobs: [Job?], _ stages: [JobStage] = []) {
+  /// - Parameter moment: the time of the ends; nil if no job has ended.
+  private func publish(_ jobs: [Job?], endedAt moment: Timestamp?, _ stages: [JobStage] = []) {
     var isAnyQueued = false
     for job in jobs.lazy.compactMap(\.self) {
-      // The call that cancelled the job publishes that, not the load.
-      let hasEnded = job.phase.isFinished && job.phase != .cancelled
+      // The call that cancelled the job publishes that. Nothing else publishes a job that the store cancelled in this
+      // change, because its batch was cancelled before.
+      let hasEnded = job.phase.isFinished && (job.phase != .cancelled || job.finishedAt == moment)
       publisher.publish(job, hasEnded: hasEnded, stages)
       if !job.phase.isFinished { isAnyQueued = true }
     }

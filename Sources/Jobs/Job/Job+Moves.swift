@@ -263,6 +263,24 @@ extension Job {
   }
 }
 
+/// A job whose batch was cancelled ends as `cancelled`, because the answer to the cancellation counted it so.
+extension Job {
+  /// Whether the change from `before` is the success or failure of a job that belongs to a batch.
+  package func isResultInBatch(after before: Job) -> Bool {
+    batch != nil && !before.phase.isFinished && (phase == .success || phase == .failure)
+  }
+
+  /// Cancels the job instead, if its change from `before` is such a result. Stores call this when the batch is
+  /// cancelled or purged.
+  package mutating func discardResult(after before: Job) {
+    guard isResultInBatch(after: before), let finishedAt, let expiresAt else { return }
+    var job = before
+    (job.progress, job.attempts, job.timings) = (progress, attempts, timings)
+    _ = job.cancel(at: finishedAt, keptFor: expiresAt - finishedAt)
+    self = job
+  }
+}
+
 /// What a job has between its load and its success: the image, and the finished variants and deliveries.
 ///
 /// It is stored in the job's record, and the job refers to the image. After a crash the job continues from

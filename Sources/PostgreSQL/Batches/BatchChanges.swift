@@ -30,6 +30,10 @@ struct BatchChanges {
     changes[batch, default: BatchChange()].recordChange(from: member(old), to: member(new))
   }
 
+  /// Records that a job of a batch succeeds or fails, because the batch was not stopped when the
+  /// job was read.
+  mutating func recordResult(in batch: Int64) { withResults.insert(batch) }
+
   /// Sets the initial counts of a new batch.
   mutating func setInitial(_ batch: Int64, _ change: BatchChange) { changes[batch] = change }
 
@@ -41,6 +45,9 @@ struct BatchChanges {
     touched.formUnion(changes.filter { $0.value.mayEndBatch }.keys)
     return changes
   }
+
+  /// Batches with jobs that succeed or fail in this transaction.
+  private(set) var withResults: Set<Int64> = []
 
   /// Batches with finished or deleted jobs, among the changes already written.
   private(set) var touched: Set<Int64> = []
@@ -139,6 +146,21 @@ extension Transaction {
       [
         .ints(changes.map(\.batch)), .byteStrings(changes.map(\.name)), .ints(changes.map(\.n)),
       ])
+  }
+
+  /// Checks that the batches of jobs that succeed or fail are still not cancelled, and lets none be
+  /// cancelled before the commit. Otherwise the transaction is repeated, and finds them cancelled.
+  ///
+  /// Must be last in a transaction: one that waits for this lock may hold any other one.
+  func checkBatchesOfResults() throws {
+    guard !batches.withResults.isEmpty else { return }
+    try add("SELECT check_batches($1)", [.ints(batches.withResults.sorted())])
+  }
+
+  /// Waits for the transactions that passed ``checkBatchesOfResults()`` and lets no other one pass it
+  /// before the commit.
+  func awaitResults(of batch: Int64) throws {
+    try execute("SELECT lock_batch($1)", [.int(batch)])
   }
 
   /// The current counters of batches, and the number of changes that they sum up.

@@ -71,9 +71,10 @@ extension PostgresJobStore: BatchStore {
     }
   }
 
-  /// Marks the batch; ``endStoppedJobs(_:keptFor:deleting:)`` cancels its jobs.
+  /// Marks the batch; ``endStoppedJobs(_:keptFor:deleting:)`` cancels its jobs. Every job either ends
+  /// before this transaction, which counts it then, or sees the mark.
   package func cancel(_ id: BatchID) async throws(StoreError) -> Batch? {
-    try await change(id) { $0.cancel(at: $1) }
+    try await change(id, awaitingResults: true) { $0.cancel(at: $1) }
   }
 
   /// Marks the batch; ``endStoppedJobs(_:keptFor:deleting:)`` deletes its jobs.
@@ -85,11 +86,15 @@ extension PostgresJobStore: BatchStore {
   }
 
   private func change(
-    _ id: BatchID, forgettingKey: Bool = false,
+    _ id: BatchID, awaitingResults: Bool = false, forgettingKey: Bool = false,
     _ change: @escaping @Sendable (inout Batch, Timestamp) -> Bool
   ) async throws(StoreError) -> Batch? {
     let (batch, number) = try await write { transaction -> (Batch?, Int64?) in
       guard var row = try transaction.batchRow(id, isLocked: true) else { return (nil, nil) }
+      if awaitingResults {
+        try transaction.awaitResults(of: row.number)
+        row = try transaction.batchRow(id) ?? row
+      }
       let moment = try transaction.clock()
       guard change(&row.batch, moment) else { return (row.batch, nil) }
       row.base.copyState(from: row.batch)

@@ -189,6 +189,10 @@ enum Schema {
   // `stage` is BatchStage. What a batch counts of its jobs is not in its record but in `batch_tallies`: the sum of the rows
   // with a name, or the greatest one for names that begin with `last`. `expires_at` is when to check whether the batch has
   // expired. `batch_defaults` holds the SharedDefaults of batches.
+  //
+  // A transaction in which jobs of batches succeed or fail calls `check_batches`, one that cancels a batch `lock_batch`. Both
+  // take advisory locks, because a lock on the row would also wait for transactions that add lines. Batches share 64 locks, so
+  // that a transaction does not need thousands.
   private static let batches = """
     CREATE TABLE batches (
       number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -218,8 +222,24 @@ enum Schema {
       record bytea NOT NULL,
       PRIMARY KEY (batch, digest)
     );
+    CREATE FUNCTION lock_batch(number bigint) RETURNS void LANGUAGE sql AS $$
+      SELECT pg_advisory_xact_lock(\(batchLock), (number % 64)::int) $$;
+    CREATE FUNCTION check_batches(numbers bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+    DECLARE
+      lock int;
+    BEGIN
+      FOR lock IN SELECT DISTINCT n % 64 FROM unnest(numbers) n ORDER BY 1 LOOP
+        PERFORM pg_advisory_xact_lock_shared(\(batchLock), lock);
+      END LOOP;
+      IF EXISTS (SELECT FROM batches b WHERE b.number = ANY (numbers) AND b.stage >= 4) THEN
+        RAISE serialization_failure USING MESSAGE = 'a batch was cancelled';
+      END IF;
+    END $$;
 
     """
+
+  /// The first key of the advisory locks of batches (pg_advisory_xact_lock).
+  private static let batchLock = 7_210_017
 
   // Jobs may refer to an image while its row exists and is not `leaving`; while it is, the instance `leaving_for` deletes the
   // bytes. A transaction that adds a reference, or checks whether there is one, locks the row. `cached` counts cache entries.

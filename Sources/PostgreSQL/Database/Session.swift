@@ -89,6 +89,7 @@ final class Session {
       let value = try body(transaction)
       try transaction.writeBatchCounters()
       try transaction.writeCounters()
+      try transaction.checkBatchesOfResults()
       isCommitting = true
       try transaction.execute("COMMIT")
       settings.endingBatches.insert(transaction.batches.touched)

@@ -131,8 +131,8 @@ extension Transaction {
     if let owner, !owner.isEmpty { tallies[.imageBytesOf(owner)] += bytes }
   }
 
-  /// Writes the changed counters. Must be last in a transaction, because other transactions wait
-  /// for these rows.
+  /// Writes the changed counters. Must be the last write of a transaction, because other transactions
+  /// wait for these rows.
   func writeCounters() throws {
     guard !tallies.changes.isEmpty else { return }
     let changes = tallies.changes.map { (name: $0.key.bytes, n: $0.value) }

@@ -53,6 +53,11 @@ struct JobChanges {
     let before = try row.job()
     var after = before
     guard body(&after), after != before else { return before }
+    if row.isBatchStopped {
+      after.discardResult(after: before)
+    } else if let batch = row.batch, after.isResultInBatch(after: before) {
+      transaction.batches.recordResult(in: batch)
+    }
     var new = row
     try new.update(to: after)
     if let room, before.phase.isFinished { try acquireSlots(for: new, in: room) }

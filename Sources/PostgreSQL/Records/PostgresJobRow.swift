@@ -27,6 +27,8 @@ struct JobRow: Sendable {
   let defaults: SharedDefaults?
   /// `nil` after the job has finished.
   var queue: QueueRow?
+  /// Whether the unfinished job's batch is cancelled or purged, as ``Transaction/lockedJobs(_:)`` found it.
+  var isBatchStopped = false
 
   /// The columns of `jobs AS j`, in the order that ``init(_:_:_:)`` reads them.
   static let columns =
@@ -238,6 +240,7 @@ struct QueueRow: Sendable {
     q.priority, q.rank, q.state, q.not_before, q.origin, q.request, q.places, q.instance, q.claim, q.claimed_at,
     q.leads
     """
+  static let columnCount = 11
 
   /// Returns `nil` if there is no row or it is invalid.
   init?(_ rows: Rows, _ row: Int, from first: Int) {

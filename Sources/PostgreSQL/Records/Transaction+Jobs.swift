@@ -32,11 +32,15 @@ extension Transaction {
       [.ids(Array(ids))])
     // A second query, because a claim locks only the job's row in the queue.
     let places = try execute(
-      "SELECT q.id, \(QueueRow.columns) FROM queue q WHERE q.id = ANY ($1) ORDER BY q.id FOR UPDATE",
-      [.ids(Array(ids))])
-    var queue: [JobID: QueueRow] = [:]
+      """
+      SELECT q.id, \(QueueRow.columns), NOT \(Self.isNotInStoppedBatch) FROM queue q
+      WHERE q.id = ANY ($1) ORDER BY q.id FOR UPDATE
+      """, [.ids(Array(ids))])
+    var queue: [JobID: (row: QueueRow?, isBatchStopped: Bool)] = [:]
     for row in places.all {
-      if let id = places.id(row, 0) { queue[id] = QueueRow(places, row, from: 1) }
+      guard let id = places.id(row, 0) else { continue }
+      let isStopped = places.bool(row, 1 + QueueRow.columnCount)
+      queue[id] = (QueueRow(places, row, from: 1), isStopped)
     }
     let defaults = try defaults(of: rows)
     var found: [JobID: Result<JobRow, StoreError>] = [:]
@@ -44,7 +48,7 @@ extension Transaction {
       guard let id = rows.id(row, 0) else { continue }
       found[id] = Self.readable {
         var job = try JobRow(rows, row, defaults)
-        job.queue = queue[id]
+        if let place = queue[id] { (job.queue, job.isBatchStopped) = place }
         return job
       }
     }

@@ -112,7 +112,7 @@ extension WriteTransaction {
         [request, block, count], db)
     }.sorted { ($1.priority, $0.rank) < ($0.priority, $1.rank) }
     // Jobs of stopped batches are few and will be cancelled soon.
-    return try rows.prefix(count).filter { counters.queues.ready.stoppedLine(of: $0.batch) == nil }
+    return try rows.prefix(count).filter { !isBatchStopped(of: $0) }
       .map { try markLoading($0, for: instance, at: moment) }
   }
 
@@ -187,6 +187,11 @@ extension WriteTransaction {
     return row
   }
 
+  /// Whether the row's batch is cancelled or purged. Reads memory only.
+  private func isBatchStopped(of row: JobRow) -> Bool {
+    counters.queues.ready.stoppedLine(of: row.batch) != nil
+  }
+
   /// Returns the requests of the rows that further queued jobs have too.
   func equalQueuedRequests(of rows: [JobRow]) throws -> Set<Fingerprint> {
     var shared: Set<Fingerprint> = []
@@ -201,7 +206,7 @@ extension WriteTransaction {
     _ id: JobID, under claim: Claim?, _ change: (inout Job) -> Bool
   ) throws -> Job? {
     guard let row = try find(id, under: claim) else { return nil }
-    return try save(JobChange(of: row, by: change))
+    return try save(JobChange(of: row, isBatchStopped: isBatchStopped(of: row), by: change))
   }
 
   mutating func update(
@@ -257,7 +262,9 @@ extension WriteTransaction {
   ) throws -> Result<Job?, StoreError> {
     guard let row = try find(claim.job, under: claim) else { return .success(nil) }
     let prepared: JobChange
-    do { prepared = try JobChange(of: row, by: change) } catch {
+    do {
+      prepared = try JobChange(of: row, isBatchStopped: isBatchStopped(of: row), by: change)
+    } catch {
       return .failure(StoreError(cause: error))
     }
     try save(prepared, &references)

@@ -303,13 +303,16 @@ struct JobChange {
   /// The job after the change.
   let after: Job
 
-  /// - Parameter change: returns `false` to leave the job unchanged.
+  /// - Parameters:
+  ///   - isBatchStopped: whether the job's batch is cancelled or purged.
+  ///   - change: returns `false` to leave the job unchanged.
   /// - Throws: an error if the record can't be decoded or encoded.
-  init(of old: JobRow, by change: (inout Job) -> Bool) throws {
+  init(of old: JobRow, isBatchStopped: Bool = false, by change: (inout Job) -> Bool) throws {
     self.old = old
     before = try old.job()
     var changed = before
     let isChanged = change(&changed) && changed != before
+    if isBatchStopped { changed.discardResult(after: before) }
     after = isChanged ? changed : before
     row = isChanged ? try old.updated(to: changed) : nil
   }
