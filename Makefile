@@ -169,10 +169,21 @@ configuration: build-packages ## write deploy/imagefetch.yaml and the table of d
 
 .PHONY: test-long
 test-long: export LONG_TESTS := 1
-test-long: ## run long tests: kills, power cuts, replaced instances, interleavings, another S3 server
+test-long: ## run long tests: kills, power cuts, replaced instances, interleavings, histories, another S3 server
 	@.ci/install $(LONG_TEST_PACKAGES)
 	@$(MAKE) --no-print-directory corpora
-	@$(MAKE) --no-print-directory test FILTER='$(or $(FILTER),BatchRunTests|ClusterCrowdTests|ClusterLossTests|CorpusTests|CrashStormTests|DecoderProcessTests|DifferentialTests|InterleavingTests|MemoryAttackTests|MixedCrashTests|OtherObjectStoreTests|PlantedBugTests|PowerCutTests|WebhookRunTests)'
+	@$(MAKE) --no-print-directory test FILTER='$(or $(FILTER),BatchRunTests|ClusterCrowdTests|ClusterLossTests|CorpusTests|CrashStormTests|DecoderProcessTests|DifferentialTests|HistoriesTests|InterleavingTests|MemoryAttackTests|MixedCrashTests|OtherObjectStoreTests|PlantedBugTests|PowerCutTests|WebhookRunTests)'
+
+HISTORIES = $(PYTHON) Tests/Histories/histories.py --service .build/release/imagefetch --operations $(or $(OPERATIONS),100000) $(ARGS)
+
+.PHONY: histories
+histories: build-packages ## record what clients see while faults happen, and check it, with each store (OPERATIONS=1000000, ARGS=--seed …)
+	@.ci/install curl postgresql python3 python3-venv util-linux
+	@$(MAKE) --no-print-directory $(OBJECT_STORE)/installed
+	swift build -c release --product imagefetch
+	$(PYTHON) Tests/Histories/selftest.py
+	$(HISTORIES) --store sqlite
+	$(HISTORIES) --store postgres
 
 .PHONY: corpora
 corpora: ## fetch the third-party images that `make test-long` tests the decoders with (130 MB)
