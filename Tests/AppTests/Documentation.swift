@@ -11,7 +11,7 @@ enum Documentation {
   /// The pages that users read first.
   private static let readers = [
     "docs/comparison.md", "docs/configuration.md", "docs/contributing.md",
-    "docs/glossary.md", "docs/scaling.md", "docs/trust.md",
+    "docs/found.md", "docs/glossary.md", "docs/scaling.md", "docs/trust.md",
   ].map(Page.init)
 
   struct Page: Sendable {
