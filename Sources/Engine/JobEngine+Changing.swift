@@ -204,7 +204,7 @@ extension JobEngine {
     loading.loads.showProgress(of: id)
     let shown = events.snapshots.peek(id)
     let (update, outcome) = try await withStore { () async throws(StoreError) in
-      try await update(id, ifVersion: expected, within: capacity, change)
+      try await applying(change, to: id, ifVersion: expected, within: capacity)
     }
     if outcome == .versionDiffers {
       // The change that made the difference may not have reached the memory yet.
@@ -227,9 +227,9 @@ extension JobEngine {
   }
 
   /// Applies a change in the store. If other instances may answer the job from memory, announces the change first.
-  private func update(
-    _ id: JobID, ifVersion expected: [Int]?, within capacity: QueueCapacity,
-    _ change: @escaping @Sendable (inout Job) -> Bool
+  private func applying(
+    _ change: @escaping @Sendable (inout Job) -> Bool, to id: JobID, ifVersion expected: [Int]?,
+    within capacity: QueueCapacity
   ) async throws(StoreError) -> (UpdateOutcome, ChangeOutcome.Value) {
     var announcement = events.announcer.unannounced
     while true {

@@ -1,4 +1,5 @@
 import Foundation
+import Jobs
 import TestSupport
 import Testing
 
@@ -27,10 +28,38 @@ struct HistoriesTests {
     #expect(run.status == 0, "\(run.text)")
   }
 
-  private static func python(_ program: String, _ arguments: String...) async throws
-    -> ChildProcess.Ended
-  {
+  /// A planted fault, the store that has it, the faults that reveal it, and the operations within which it is found.
+  struct Plant: CustomTestStringConvertible {
+    let (fault, store, faults, operations): (PlantedFault, String, String, String)
+    var testDescription: String { fault.rawValue }
+
+    init(_ fault: PlantedFault, _ store: String, _ faults: String, _ operations: String) {
+      (self.fault, self.store, self.faults, self.operations) = (fault, store, faults, operations)
+    }
+
+    static let all = [
+      Plant(.reusedVersion, "sqlite", "none", "1000"),
+      Plant(.earlyAnswer, "postgres", "none", "4000"),
+      Plant(.droppedEvents, "postgres", "none", "6000"),
+      Plant(.lostRetry, "postgres", "database,cut", "8000"),
+      Plant(.skippedFencing, "postgres", "none", "8000"),
+    ]
+  }
+
+  @Test("a planted fault is found", arguments: isLong ? Plant.all : [Plant.all[0]])
+  func isFound(plant: Plant) async throws {
+    let run = try await Self.python(
+      "histories.py", "--service", BuiltProgram.path("imagefetch"), "--store", plant.store,
+      "--faults", plant.faults, "--operations", plant.operations, "--seconds", "300",
+      environment: ["PLANTED_FAULT": plant.fault.rawValue])
+    #expect(run.status == 1 && run.text.contains("VIOLATED"), "\(run.text)")
+  }
+
+  private static func python(
+    _ program: String, _ arguments: String..., environment: [String: String] = [:]
+  ) async throws -> ChildProcess.Ended {
     try await ChildProcess.run(
-      ["/usr/bin/python3", Readme.root + "Tests/Histories/" + program] + arguments)
+      ["/usr/bin/python3", Readme.root + "Tests/Histories/" + program] + arguments,
+      environment: ProcessInfo.processInfo.environment.merging(environment) { $1 })
   }
 }

@@ -195,6 +195,7 @@ def rule(name):
 
 def check(history):
     """All violations, at most one for each rule and subject."""
+    leave_out_undone_claims(history)
     violations = []
     for name, function in RULES:
         found = set()
@@ -203,6 +204,23 @@ def check(history):
                 found.add(id(subject))
                 violations.append(Violation(name, subject, text, ops))
     return violations
+
+
+def leave_out_undone_claims(history):
+    """A claim of a job is committed without waiting for the disk, so a crash of PostgreSQL may undo it.
+
+    The job was shown as loading before the crash, and with a lower revision afterwards. That revision is not checked.
+    """
+    crashes = [fault for fault in history.faults if "crash of PostgreSQL" in fault["what"]]
+    for job in history.jobs.values() if crashes else ():
+        claims = {}
+        for seen in job.seen:
+            if seen.doc and seen.doc["p"] == "loading":
+                number = revision(seen.version)
+                claims[number] = min(claims.get(number, FOREVER), seen.end)
+        undone = {number for number, end in claims.items() for crash in crashes if end < crash["e"] and any(
+            revision(seen.version) < number and seen.start > crash["s"] for seen in job.seen)}
+        job.seen = [seen for seen in job.seen if revision(seen.version) not in undone]
 
 
 # Versions
@@ -214,7 +232,7 @@ def versions_grow(history):
 
     Allowed: operations at the same time show either. Events may be late, except the first of a job's own stream. A loading job's
     progress may be older at an instance that does not load it, or after a kill: then equal revisions count as equal. The same
-    holds for batches, which have no progress.
+    holds for batches, which have no progress. A crash of PostgreSQL may undo a claim (see leave_out_undone_claims).
     """
     for job in history.jobs.values():
         yield from going_back(job, (lambda version: version) if history.has_exact_progress else revision)

@@ -97,6 +97,12 @@ class RuleTests(unittest.TestCase):
         alone = Recorded(instances=1).shows("read", lag[0]).shows("read", lag[1])
         self.refuses(rule, alone)
         self.allows(alone.also(k="fault", what="kill -9 of instance 0", s=12, e=18))
+        # A crash of PostgreSQL may undo a claim, but not a change that was acknowledged.
+        claim = Recorded().shows("read", job(2, "loading")).shows("read", job(1, "queued"))
+        self.refuses(rule, claim)
+        self.allows(claim.also(k="fault", what="crash of PostgreSQL", s=5, e=18))
+        change = Recorded().shows("read", job(2, "queued")).shows("read", job(1, "queued"))
+        self.refuses(rule, change.also(k="fault", what="crash of PostgreSQL", s=5, e=18))
         # An event may be late, but a job's own stream begins with the current state.
         late = {"events": [[75, "phase", job(1, "loading")]], "end": "cut", "start": 70}
         self.allows(self.life("loading", "success").add("events", **late))

@@ -17,7 +17,8 @@ struct AnnouncementRules: Sendable {
 /// Which finished jobs this instance may answer from memory, although other instances can change them. A value: the
 /// caller guards it with its own lock.
 ///
-/// Successful jobs are read often and changed rarely. So a read asks nobody, and a change has two steps:
+/// Successful jobs are read often and changed rarely. So a read is answered without a question to others, and a
+/// change has two steps:
 ///
 /// 1. The instance that changes the job announces it (``Announcer``). Every other instance then reads the job from the
 ///    store for a while (`pause`), and confirms that.

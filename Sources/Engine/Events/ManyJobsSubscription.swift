@@ -183,7 +183,8 @@ final class ManyJobsSubscription: JobSubscription, Subscriber {
       let count = state.pending.count
       for id in ids {
         _ = state.removePending(id)
-        state.seen.remove(id)
+        // A page that is being read may still have the job.
+        state.seen.set(.max, for: id)
       }
       if state.pending.count < count { state.order.removeAll(where: ids.contains) }
       state.page.removeAll { ids.contains($0.job.id) }

@@ -214,6 +214,9 @@ extension Job {
     }
     self.priority = priority ?? self.priority
     self.tags = tags
+    #if DEBUG
+      if PlantedFault.reusedVersion.isPlanted { return true }
+    #endif
     revise()
     return true
   }

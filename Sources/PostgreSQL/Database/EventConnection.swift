@@ -203,6 +203,9 @@ final class EventConnection: Sendable {
     var lines = payload.split(separator: "\n")
     guard !lines.isEmpty, lines.removeFirst() != name else { return }
     for line in lines {
+      #if DEBUG
+        if PlantedFault.droppedEvents.isPlanted, line.first == "c" { continue }
+      #endif
       if let news = EventText.decode(line) { exchange.publish(news, from: .none) }
     }
   }
