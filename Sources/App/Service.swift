@@ -11,7 +11,7 @@ internal import UnixSignals
 // Input: flags, environment variables and the configuration file, from the executable `imagefetch`. Output: the running
 // service, its log and its metrics. The files, in reading order:
 //
-// 1. `Configuration/`: reads and validates the configuration. `Configuration+Keys` merges the keys of all modules,
+// 1. `Configuration/`: reads and validates the configuration. `Configuration` merges the keys of all modules,
 //    `ConfigurationLoader` applies the sources, `Rule` checks keys against each other.
 // 2. `Service`: runs until a signal or for one command, and stops. `Reloader` applies changed tokens.
 // 3. `Parts`: creates all modules' objects. `Configuration+Parts` completes their settings; `ConfiguredJobStore`,

@@ -204,6 +204,7 @@ extension JobEngine {
   ) async throws(JobsError) {
     _ = try await batch(id, for: caller)
     let isThere = try await withStore { () async throws(StoreError) in
+      // Its permission is not checked, because the purge begins at once.
       _ = try await events.announcer.announce(.batch(id))
       return try await store.purge(id, refusedAfter: lines)
     }

@@ -13,6 +13,11 @@ extension JobEngine {
     try await sharing.lease.begin()
     let instance = sharing.membership.instance
     let news = sharing.membership.events(for: instance)
+    let bus = InstanceEventBus()
+    let inbox = bus.events(for: instance)
+    // From the first moment to the end of the lease, because the other instances wait for confirmations.
+    let receiving = Task { await receiveEvents(news, as: instance, passingOnTo: bus) }
+    defer { receiving.cancel() }
     try await adoptNetworkState()
     let requeued = try await recover()
     let removed = try await parts.spool.removeUnfinished()
@@ -37,7 +42,7 @@ extension JobEngine {
       group.addTask { await self.caching.storage.run() }
       group.addTask { await self.upkeep.health.run(now: self.clock) }
       group.addTask { await self.watch.run() }
-      group.addTask { await self.receiveEvents(news, as: instance) }
+      group.addTask { await self.applyEvents(inbox) }
       group.addTask { await self.events.snapshots.subscribers.run() }
       group.addTask { await self.readPagesForSubscribers() }
       group.addTask { await self.cancelAbandoned() }

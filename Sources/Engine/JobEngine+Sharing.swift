@@ -11,17 +11,18 @@ extension JobEngine {
     _ = setNetwork(isConstrained)
   }
 
-  /// Applies the events of other instances until cancelled: shows their changes, stops work that was cancelled or taken
-  /// over, and claims jobs that they queued.
+  /// Receives the events of other instances until cancelled. Announcements are handled at once, so that the other
+  /// instances do not wait for slower events. All other events are passed on.
   /// - Parameters:
   ///   - news: the events that other instances publish to this one.
   ///   - first: the identity of this process at the start; a new lease changes it.
-  func receiveEvents(_ news: AsyncStream<InstanceEvent>, as first: Instance) async {
+  func receiveEvents(
+    _ news: AsyncStream<InstanceEvent>, as first: Instance, passingOnTo inbox: InstanceEventBus
+  ) async {
     var (news, instance) = (news, first)
-    recordReceived(until: now())
     while !Task.isCancelled {
-      for await news in news {
-        await receive(news)
+      for await event in news {
+        receive(event, passingOnTo: inbox)
         if sharing.membership.instance != instance { break }
       }
       // The stream ends with the lease. The process may have a new lease by now.
@@ -29,25 +30,39 @@ extension JobEngine {
       instance = sharing.membership.instance
       news = sharing.membership.events(for: instance)
       // Events between the end of the last lease and now were lost.
-      await receive(.lost)
+      receive(.lost, passingOnTo: inbox)
     }
   }
 
-  private func receive(_ news: InstanceEvent) async {
-    if case .heartbeat(let asked) = news {
-      events.snapshots.recordHeartbeat(asked: asked)
-      return recordHeartbeat(since: asked)
+  private func receive(_ event: InstanceEvent, passingOnTo inbox: InstanceEventBus) {
+    switch event {
+    case .announced(let jobs, let id):
+      events.snapshots.recordAnnouncement(of: jobs)
+      return sharing.membership.publish(.confirmed(id, by: sharing.membership.instance))
+    case .confirmed(let id, let instance):
+      return events.announcer.recordConfirmation(of: id, by: instance)
+    case .heartbeat(let asked): events.snapshots.recordHeartbeat(asked: asked)
+    case .lost: events.snapshots.recordLoss()
+    default: break
     }
+    inbox.publish(event, from: .none)
+  }
+
+  /// Applies the events that were passed on, until cancelled: shows changes, stops work that was cancelled or taken
+  /// over, and claims jobs that other instances queued.
+  func applyEvents(_ inbox: AsyncStream<InstanceEvent>) async {
+    recordReceived(until: now())
+    for await event in inbox { await apply(event) }
+  }
+
+  private func apply(_ news: InstanceEvent) async {
+    if case .heartbeat(let asked) = news { return recordHeartbeat(since: asked) }
     sharing.membership.metrics.received()
     switch news {
     case .queued: queue.dispatcher.wake()
     case .equalQueued(let request): await join(request, JobCompleter.batch)
     case .originPaused(let origin, let time): queue.origins.pause(origin, for: time)
     case .changed(let id): if events.snapshots.removeUnlessInUse(id) { await applyChange(of: id) }
-    case .announced(let jobs, let id):
-      events.snapshots.recordAnnouncement(of: jobs)
-      sharing.membership.publish(.confirmed(id, by: sharing.membership.instance))
-    case .confirmed(let id, let instance): events.announcer.recordConfirmation(of: id, by: instance)
     case .removed(let ids):
       events.snapshots.remove(ids)
       for id in ids { loading.loads.remove(id, before: .max) }
@@ -77,8 +92,8 @@ extension JobEngine {
       events.snapshots.subscribers.relist(after: configuration.lease)
       recordReceived(until: moment)
       for id in held { await applyChange(of: id) }
-    // Handled above: this is no event of another instance.
-    case .heartbeat: break
+    // Handled before.
+    case .heartbeat, .announced, .confirmed: break
     }
   }
 

@@ -54,7 +54,7 @@ struct EventStage: Sendable {
     snapshots = JobSnapshots(
       capacity: setup.configuration.snapshotCapacity, membership: membership,
       setup.configuration.announcements)
-    announcer = Announcer(membership, snapshots, setup.configuration.announcements)
+    announcer = Announcer(membership, snapshots, setup.configuration.announcements, log: setup.log)
     publisher = JobPublisher(
       snapshots: snapshots, metrics: metrics, tracer: setup.parts.tracer, log: setup.log,
       onMessage: { newMessage.send() },

@@ -5,7 +5,7 @@ internal import Synchronization
 
 // Executors: threads for work that computes or blocks.
 //
-// Input: closures, tasks and actors. Output: their execution on threads of a pool, highest priority first. `Thread`
+// Input: closures, tasks and actors. Output: their execution on threads of a pool, highest priority first. `startThread`
 // starts a single thread; `ThreadPool` is a fixed number of threads with a common queue. The rest of the program runs on
 // Swift's shared threads, which must never compute for long or block.
 

@@ -7,12 +7,12 @@ import Synchronization
 // Input: TCP connections. Output: each well-formed request is passed to a `RequestHandler`; the `Response` is
 // sent back. Other requests go to a `RefusalHandler`. Read the files in this order:
 //
-// 1. `HTTPServer` (this file): start, stop, statistics. `HTTPServer+Configuration`: limits.
+// 1. `HTTPServer` (this file): start, stop, statistics and limits.
 // 2. `Monitor`: the monitor thread. It accepts connections, enforces deadlines and stops the server.
 // 3. `Daemon`: libmicrohttpd's threads and the functions that they call. `Sockets`: the listening socket and epoll.
 // 4. `ClientConnection`: one client. `ClientConnection+Request`: one request, from its line to its response.
 // 5. `RequestHead`: reads and checks a request's line and fields (RFC 9112).
-// 6. `StreamWriter`: responses that are produced over time.
+// 6. `StreamWriter` (in `Response`): responses that are produced over time.
 
 /// Serves HTTP/1.1 (RFC 9110, RFC 9112) with libmicrohttpd: epoll and a few threads. A waiting request
 /// occupies no thread.

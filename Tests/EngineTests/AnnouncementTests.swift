@@ -95,9 +95,12 @@ struct AnnouncementTests {
 
   @Test("a state that was read before the change and arrives after it is not kept in memory")
   func readInProgress() async throws {
-    try await Pair.open(pause: .milliseconds(500)) { pair in
+    try await Pair.open(pause: .seconds(2)) { pair in
       pair.store.publish(.lost, from: .none)
       try await until { !pair.isInMemory }
+      // From now on, only the announcement keeps the early state out of memory.
+      pair.heartbeat()
+      try await Task.sleep(for: .milliseconds(2_100))
       await pair.store.hold(.jobAnswer)
       async let early = pair.read()
       try await until { await pair.store.heldCalls == 1 }
@@ -106,6 +109,7 @@ struct AnnouncementTests {
       let version = try await pair.edit().version
       await pair.store.letGo()
       #expect(try await early.version < version)
+      #expect(!pair.isInMemory)
       #expect(try await pair.read().version == version)
     }
   }
@@ -200,31 +204,52 @@ struct AnnouncedChangesTests {
     #expect(!changes.isSettled(job, at: after(59)))
     #expect(changes.isSettled(job, at: after(60)))
     changes.recordLoss(at: after(100))
-    #expect(!changes.isSettled(job, at: after(159)) && !changes.hearsAll(at: after(100)))
+    #expect(!changes.isSettled(job, at: after(159)))
     #expect(changes.isSettled(job, at: after(160)))
   }
 
   @Test("an announced job, or a job of an announced batch, is not settled for a minute")
-  func announced() {
+  func announced() throws {
     var changes = AnnouncedChanges(AnnouncementRules())
     changes.recordHeartbeat(asked: after(0), at: after(0))
     changes.add(job.id, at: after(100))
     #expect(!changes.isSettled(job, at: after(159)))
     #expect(changes.isSettled(job, at: after(160)))
+    let line = Job(
+      id: job.id, owner: job.owner, submission: job.submission, priority: .normal, tags: [],
+      createdAt: Self.moment, batch: BatchPosition(id: JobID(at: Self.moment), line: 1))
+    changes.add(try #require(line.batch).id, at: after(200))
+    #expect(!changes.isSettled(line, at: after(259)))
+    #expect(changes.isSettled(line, at: after(260)))
   }
 
-  @Test("events count as heard for three seconds after the last heartbeat was asked for")
-  func heard() {
+  @Test("a settled state is current until the next announcement or loss")
+  func current() {
     var changes = AnnouncedChanges(AnnouncementRules())
-    #expect(!changes.hearsAll(at: after(0)))
-    changes.recordHeartbeat(asked: after(0), at: after(2))
-    #expect(changes.hearsAll(at: after(2.9)) && !changes.hearsAll(at: after(3)))
+    func isCurrent(settled moment: Double, at now: Double) -> Bool {
+      changes.recordHeartbeat(asked: after(now), at: after(now))
+      return changes.isCurrent(job, settled: after(moment), at: after(now))
+    }
+    #expect(isCurrent(settled: 100, at: 1) && isCurrent(settled: 100, at: 1_000))
+    changes.add(job.id, at: after(1_001))
+    #expect(!isCurrent(settled: 100, at: 2_000) && isCurrent(settled: 1_061, at: 2_000))
+    changes.recordLoss(at: after(2_001))
+    #expect(!isCurrent(settled: 1_061, at: 2_002) && isCurrent(settled: 2_061, at: 2_062))
+  }
+
+  @Test("nothing is current three seconds after the last heartbeat was asked for")
+  func heartbeat() {
+    var changes = AnnouncedChanges(AnnouncementRules())
+    #expect(!changes.isCurrent(job, settled: after(1), at: after(2)))
+    changes.recordHeartbeat(asked: after(0), at: after(0))
+    #expect(changes.isCurrent(job, settled: after(1), at: after(2.9)))
+    #expect(!changes.isCurrent(job, settled: after(1), at: after(3)))
   }
 
   @Test("after more announcements than can be remembered, nothing is settled for a minute")
   func tooMany() {
     var rules = AnnouncementRules()
-    rules.most = 2
+    rules.maxRemembered = 2
     var changes = AnnouncedChanges(rules)
     changes.recordHeartbeat(asked: after(0), at: after(0))
     for _ in 0..<3 { changes.add(JobID(at: Self.moment), at: after(100)) }

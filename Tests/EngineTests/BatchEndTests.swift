@@ -90,11 +90,7 @@ struct BatchEndTests {
         try await shop.engine.job(id, for: Workshop.me)
       }
       let page = try? await shop.engine.jobs(query)
-      #expect(page == JobPage(jobs: [], hasMore: true, last: id))
-      var next = query
-      next.before = page?.last
-      let rest = try? await shop.engine.jobs(next)
-      #expect(rest?.jobs.map(\.id) == [older] && rest?.hasMore == false)
+      #expect(page?.jobs.map(\.id) == [older] && page?.hasMore == false)
       // Otherwise the service would never stop.
       await store.letGo()
     }

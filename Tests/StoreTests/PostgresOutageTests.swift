@@ -426,6 +426,39 @@ struct PostgresOutageTests {
     return news != .lost
   }
 
+  @Test("an announcement returns the live instances, and arrives before a later heartbeat")
+  func announcement() async throws {
+    let database = try TestDatabase(in: .shared)
+    let (store, other) = (try Self.open(database), try Self.open(database))
+    let instance = try await store.register(for: .seconds(1_000))
+    let another = try await other.register(for: .seconds(1_000))
+    let ended = try await other.register(for: .seconds(1_000))
+    try await other.retire(ended)
+    let received = other.events(for: another)
+    try await eventuallyListening(in: database)
+    let id = JobID(at: .at(1))
+    let name = AnnouncementID(instance: instance, number: 7)
+    let events: [InstanceEvent] = [
+      .announced(.job(id), name), .announced(.batch(id), name), .confirmed(name, by: another),
+    ]
+    for event in events {
+      let live = try await store.announce(event, from: instance)
+      #expect(live == [another])
+    }
+    let end = ContinuousClock.now
+    var found: [InstanceEvent] = []
+    for await event in received {
+      if case .heartbeat(let asked) = event {
+        if asked > end { break }
+      } else if event != .lost {
+        found.append(event)
+      }
+    }
+    #expect(found == events)
+    await store.close()
+    await other.close()
+  }
+
   @Test("a connected store publishes heartbeats")
   func heardUntil() async throws {
     let database = try TestDatabase(in: .shared)

@@ -244,14 +244,17 @@ package actor MemoryJobStore: JobQueue, JobRecords, ImageReferences {
     try await mayFail(.job)
     guard let job = rows[id]?.job else { return nil }
     await mayWait(.jobAnswer)
-    if let batch = job.batch, batches[batch.id]?.isPurged == true { return nil }
-    return job
+    return isInPurgedBatch(job) ? nil : job
+  }
+
+  private func isInPurgedBatch(_ job: Job) -> Bool {
+    job.batch.map { batches[$0.id]?.isPurged == true } ?? false
   }
 
   package func jobs(_ query: JobQuery) async throws(StoreError) -> JobPage {
     try await mayFail()
     let fitting = rows.values.map(\.job).filter { job in
-      (query.owner == nil || job.owner == query.owner)
+      !isInPurgedBatch(job) && (query.owner == nil || job.owner == query.owner)
         && (query.phases.isEmpty || query.phases.contains(job.phase))
         && (query.tag == nil || job.tags.contains(tag: query.tag!))
         && (query.end == nil || job.id < query.end!)

@@ -1,4 +1,5 @@
 internal import Jobs
+internal import Logging
 internal import Synchronization
 internal import Waiting
 
@@ -8,10 +9,11 @@ struct AnnouncementRules: Sendable {
   var pause = Duration.seconds(60)
   /// How long after its announcement a change may begin. The store carries it out or fails within half a minute.
   var validity = Duration.seconds(20)
-  /// The age from which a heartbeat does not prove that events arrive. There is one each second.
+  /// The longest wait for confirmations, and the age up to which a heartbeat proves that events arrive. There is one
+  /// each second.
   var patience = Duration.seconds(3)
   /// The maximum number of jobs and batches whose announcements are remembered.
-  var most = 10_000
+  var maxRemembered = 100_000
 }
 
 /// Which finished jobs this instance may answer from memory, although other instances can change them. A value: the
@@ -24,13 +26,13 @@ struct AnnouncementRules: Sendable {
 ///    store for a while (`pause`), and confirms that.
 /// 2. The instance changes the job once every live instance has confirmed, or after `patience`.
 ///
-/// An instance that does not confirm in time may be stopped or cut off. It answers nothing from memory once its lease
-/// has ended or its last heartbeat is older than `patience`. After its start, or after events were lost, an instance
-/// answers nothing from memory for `pause`, because a change may have been announced before.
+/// An instance that does not confirm in time may be stopped or cut off. It answers nothing from memory once its last
+/// heartbeat is older than `patience`. After its start, or after events were lost, an instance answers nothing from
+/// memory for `pause`, because a change may have been announced before.
 struct AnnouncedChanges {
   private let rules: AnnouncementRules
-  /// When the pauses end.
-  private var ends: [JobID: ContinuousClock.Instant] = [:]
+  /// When jobs and batches were announced last.
+  private var times: [JobID: ContinuousClock.Instant] = [:]
   /// Since when all events have been received; nil: none yet.
   private var start: ContinuousClock.Instant?
   /// When the last heartbeat was asked for; nil: none yet.
@@ -45,29 +47,36 @@ struct AnnouncedChanges {
   }
 
   /// Records that events may have been lost until `now`.
-  mutating func recordLoss(at now: ContinuousClock.Instant) { (start, heartbeat) = (now, nil) }
+  mutating func recordLoss(at now: ContinuousClock.Instant) {
+    (start, heartbeat, times) = (now, nil, [:])
+  }
 
   /// Records an announcement. The ID is that of a job or of a batch.
   mutating func add(_ id: JobID, at now: ContinuousClock.Instant) {
-    if ends.count >= rules.most { ends = ends.filter { $0.value > now } }
-    guard ends.count < rules.most else { return recordLoss(at: now) }
-    ends[id] = now + rules.pause
+    if times.count >= rules.maxRemembered { recordLoss(at: now) }
+    times[id] = now
   }
 
-  /// Whether no change of the job can be under way that this instance does not know of. A state that is read then is
-  /// current until the next announcement.
+  /// Whether no change of the job can be under way. So a state that is read now is current until the next announcement.
   func isSettled(_ job: Job, at now: ContinuousClock.Instant) -> Bool {
-    guard let start, now >= start + rules.pause else { return false }
-    return !isPaused(job.id, at: now) && !(job.batch.map { isPaused($0.id, at: now) } ?? false)
+    lastDoubt(about: job).map { now >= $0 + rules.pause } ?? false
   }
 
-  private func isPaused(_ id: JobID, at now: ContinuousClock.Instant) -> Bool {
-    ends[id].map { now < $0 } ?? false
+  /// Whether a state that was settled at `moment` is still current: no change was announced since, and every
+  /// announcement that an instance no longer waits for has arrived.
+  func isCurrent(
+    _ job: Job, settled moment: ContinuousClock.Instant, at now: ContinuousClock.Instant
+  ) -> Bool {
+    guard let doubt = lastDoubt(about: job), let heartbeat else { return false }
+    return moment > doubt && now < heartbeat + rules.patience
   }
 
-  /// Whether an announcement that another instance no longer waits for would have arrived.
-  func hearsAll(at now: ContinuousClock.Instant) -> Bool {
-    heartbeat.map { now < $0 + rules.patience } ?? false
+  /// The last time when a change of the job was announced or events may have been lost; nil: none was received yet.
+  private func lastDoubt(about job: Job) -> ContinuousClock.Instant? {
+    guard let start else { return nil }
+    return [times[job.id], job.batch.flatMap { times[$0.id] }].compactMap(\.self).max().map {
+      max($0, start)
+    } ?? start
   }
 }
 
@@ -85,7 +94,7 @@ struct Announcement: Sendable {
   /// Permits only changes of jobs that no instance answers from memory.
   static let missing = Announcement(until: .now)
 
-  /// - Parameter end: when the other instances may use their memory again; nil: never.
+  /// - Parameter end: the time after which a change may no longer begin; nil: none.
   init(until end: ContinuousClock.Instant?) { self.end = end }
 
   func permits(_ job: Job) -> Bool {
@@ -98,7 +107,7 @@ final class Announcer: Sendable {
   /// The confirmations of one announcement.
   private struct Replies {
     var instances: Set<Instance> = []
-    /// Nil until the store has told the live instances.
+    /// The other instances; nil until the store has returned them.
     var expected: Set<Instance>?
     let all = Latch()
 
@@ -108,11 +117,15 @@ final class Announcer: Sendable {
   private let membership: Membership
   private let snapshots: JobSnapshots
   private let rules: AnnouncementRules
+  private let log: Logger
   private let replies = Mutex<[AnnouncementID: Replies]>([:])
   private let count = Atomic<Int64>(0)
 
-  init(_ membership: Membership, _ snapshots: JobSnapshots, _ rules: AnnouncementRules) {
-    (self.membership, self.snapshots, self.rules) = (membership, snapshots, rules)
+  init(
+    _ membership: Membership, _ snapshots: JobSnapshots, _ rules: AnnouncementRules, log: Logger
+  ) {
+    (self.membership, self.snapshots) = (membership, snapshots)
+    (self.rules, self.log) = (rules, log)
   }
 
   /// The permission to change jobs before any announcement.
@@ -124,11 +137,8 @@ final class Announcer: Sendable {
     let end = ContinuousClock.now + rules.validity
     let id = AnnouncementID(
       instance: membership.instance, number: count.wrappingAdd(1, ordering: .relaxed).newValue)
-    let all = replies.withLock { replies in
-      let new = Replies()
-      replies[id] = new
-      return new.all
-    }
+    let new = Replies()
+    replies.withLock { $0[id] = new }
     defer { replies.withLock { $0[id] = nil } }
     snapshots.recordAnnouncement(of: jobs)
     let others = try await membership.announce(.announced(jobs, id))
@@ -137,8 +147,19 @@ final class Announcer: Sendable {
       replies[id]?.openIfComplete()
     }
     // A separate task, because the caller's may be cancelled.
-    await Task { [rules] in await all.wait(until: .now + rules.patience) }.value
+    await Task { [rules] in await new.all.wait(until: .now + rules.patience) }.value
+    if !new.all.isOpen { logMissing(id) }
     return Announcement(until: end)
+  }
+
+  private func logMissing(_ id: AnnouncementID) {
+    let missing = replies.withLock { replies in
+      replies[id].map { ($0.expected ?? []).subtracting($0.instances) } ?? []
+    }
+    let numbers = missing.map(\.number).sorted().map(String.init).joined(separator: ", ")
+    log.warning(
+      "an instance did not confirm a change in time, the change is made now",
+      metadata: ["instances": "\(numbers)"])
   }
 
   func recordConfirmation(of id: AnnouncementID, by instance: Instance) {

@@ -8,7 +8,7 @@ final class BatchWatches: Sendable {
 
   private struct Watch {
     var listeners: [Int: Listener] = [:]
-    /// Listeners that wait for a read that starts after they came.
+    /// Listeners for which no read has started yet.
     var new: Set<Int> = []
     /// The batch as it was last read.
     var last: Batch?
@@ -82,7 +82,7 @@ final class BatchWatches: Sendable {
       // If a read fails, the next one follows after the interval.
       do throws(StoreError) {
         let batch = try await this.store.batch(id)
-        guard !Task.isCancelled else { return }
+        if Task.isCancelled { return this.returnNewListeners(new, id) }
         this.deliver(id, batch, new: new)
         if batch == nil { return }
         await this.pauseUnlessNew(id)
@@ -117,7 +117,7 @@ final class BatchWatches: Sendable {
     await pause?.value
   }
 
-  /// - Parameter new: listeners that came since the last read.
+  /// - Parameter new: listeners that were added before this read started.
   private func deliver(_ id: BatchID, _ batch: Batch?, new: Set<Int>) {
     let listeners = state.withLock { state -> [Listener] in
       guard let watch = state.watches[id] else { return [] }
@@ -127,7 +127,7 @@ final class BatchWatches: Sendable {
       }
       let isChanged = watch.last?.revision != batch?.revision
       state.watches[id]?.last = batch
-      // Listeners that came during the read get the next one.
+      // Listeners that were added during the read wait for the next one.
       return watch.listeners.filter { number, _ in
         new.contains(number) || isChanged && !watch.new.contains(number)
       }.map(\.value)

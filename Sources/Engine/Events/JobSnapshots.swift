@@ -47,8 +47,9 @@ final class JobSnapshots: Sendable {
 
     /// Inserts a state that was just read or changed.
     mutating func insert(_ snapshot: JobSnapshot, capacity: Int) {
-      let isSettled = announced.isSettled(snapshot.job, at: .now)
-      insert(Known(snapshot: snapshot, isSettled: isSettled), capacity: capacity)
+      let now = ContinuousClock.now
+      let isSettled = announced.isSettled(snapshot.job, at: now)
+      insert(Known(snapshot: snapshot, settledAt: isSettled ? now : nil), capacity: capacity)
     }
 
     private mutating func insert(_ known: Known, capacity: Int) {
@@ -69,18 +70,12 @@ final class JobSnapshots: Sendable {
       if let gone = young.removeValue(forKey: id) { weight -= gone.snapshot.weight }
       old[id] = nil
     }
-
-    /// Records that these states may be changed elsewhere.
-    mutating func unsettle(where condition: (Job) -> Bool) {
-      for (id, known) in young where condition(known.snapshot.job) { young[id]?.isSettled = false }
-      for (id, known) in old where condition(known.snapshot.job) { old[id]?.isSettled = false }
-    }
   }
 
-  /// A state, and whether it was current when it was read: no change of the job was announced before.
+  /// A state, and when it was certainly the newest one (``AnnouncedChanges/isSettled(_:at:)``); nil: never.
   private struct Known {
     var snapshot: JobSnapshot
-    var isSettled: Bool
+    var settledAt: ContinuousClock.Instant?
   }
 
   /// The origin of a state.
@@ -122,8 +117,9 @@ final class JobSnapshots: Sendable {
       guard let known = state.known(id, capacity: capacity) else { return nil }
       if membership.isAlone { return known.snapshot }
       let now = ContinuousClock.now
-      guard known.isSettled, known.snapshot.job.isAnsweredFromMemory,
-        state.announced.hearsAll(at: now), membership.hasLease(at: now)
+      guard known.snapshot.job.isAnsweredFromMemory, let settled = known.settledAt,
+        state.announced.isCurrent(known.snapshot.job, settled: settled, at: now),
+        membership.hasLease(at: now)
       else { return nil }
       return known.snapshot
     }
@@ -133,16 +129,13 @@ final class JobSnapshots: Sendable {
   func recordAnnouncement(of jobs: AnnouncedJobs) {
     state.withLock { state in
       switch jobs {
-      case .job(let id):
-        state.announced.add(id, at: .now)
-        state.young[id]?.isSettled = false
-        state.old[id]?.isSettled = false
-      case .batch(let id):
-        state.announced.add(id, at: .now)
-        state.unsettle { $0.batch?.id == id }
+      case .job(let id), .batch(let id): state.announced.add(id, at: .now)
       }
     }
   }
+
+  /// Stops answering from memory for a while, because announcements may have been lost.
+  func recordLoss() { state.withLock { $0.announced.recordLoss(at: .now) } }
 
   /// Records that events arrive: all that were published before `asked` have arrived.
   func recordHeartbeat(asked: ContinuousClock.Instant) {
@@ -257,8 +250,6 @@ final class JobSnapshots: Sendable {
   func removeUnused() -> Set<JobID> {
     let followed = subscribers.jobs
     return state.withLock { state in
-      state.announced.recordLoss(at: .now)
-      state.unsettle { _ in true }
       let held = followed.union(state.pinned.keys)
       let kept = state.young.merging(state.old) { newer, _ in newer }
         .filter { held.contains($0.key) }

@@ -3,13 +3,13 @@
 // The module does no I/O and reads no clock. Functions that need the time or a random number take it as a parameter. Its
 // values are passed between threads. The protocols say which of their functions may block.
 //
-// In this order, the files are:
+// Read the types in this order:
 //
 // 1. `Submission`, `Job`, `Phase`, `Job+Moves`: a job, from what the client asks to its result. `JobFailure` and
 //    `FailureCode`: why it failed. `Batch`, `Batch+Moves`: many jobs that are followed as one.
 // 2. Rules: `JobOption` (the table of a job's options), `ClaimChooser` and `QueueOrder` (which job is next),
-//    `RetryPolicy`, `FairShare`, `FairQueue` and `TokenBucket` (shares, turns and rates of clients), `Job+Request` (which jobs share a load), `JobEvents` (what clients are
-//    notified of), `Rendition` (which variants are equal).
+//    `RetryPolicy`, `FairShare`, `FairQueue` and `TokenBucket` (shares, turns and rates of clients), `Job+Request` (which
+//    jobs share a load), `JobEvents` (what clients are notified of), `Rendition` (which variants are equal).
 // 3. Contracts of the job store: `JobStore` joins `JobQueue`, `JobRecords`, `BatchStore`, `ImageReferences`,
 //    `InstanceLeases`, `InstanceEvents` and `WebhookOutbox`.
 // 4. Contracts of other adapters: `ImageFetcher`, `ImageCodec`, `ImageRenderer`, `ImageSpool`, `ImageStore`,

@@ -17,7 +17,7 @@ package protocol InstanceEvents: Sendable {
   /// Sends an event to the other instances. When it returns, each instance that listens receives the event before any
   /// heartbeat that it asks for later.
   ///
-  /// - Returns: The other instances with a valid lease; empty for a store with a single process.
+  /// - Returns: The other instances that have, or may still renew, a lease; empty for a store with a single process.
   func announce(
     _ event: InstanceEvent, from instance: Instance
   ) async throws(StoreError) -> Set<Instance>
@@ -108,8 +108,8 @@ package struct AnnouncementID: Sendable, Hashable {
 package final class InstanceEventBus: Sendable {
   private struct Listener {
     let stream: AsyncStream<InstanceEvent>.Continuation
-    /// The number of further events that may be lost before the next ``InstanceEvent/lost``.
-    var lossesBeforeNotice = 0
+    /// The number of events since the last ``InstanceEvent/lost``.
+    var sinceNotice = Int.max / 2
   }
 
   private let listeners = Mutex<[Instance: Listener]>([:])
@@ -134,16 +134,16 @@ package final class InstanceEventBus: Sendable {
     }
   }
 
-  /// If the stream drops an event, sends ``InstanceEvent/lost`` as well. The interval between these is half the
-  /// capacity, so that one of them is always among the waiting events.
+  /// If the stream drops an event, sends ``InstanceEvent/lost`` as well, unless one of them is certainly among the
+  /// waiting events: one that is less than half the capacity old.
   private func deliver(_ news: InstanceEvent, to listener: inout Listener?) {
-    guard case .dropped? = listener?.stream.yield(news) else { return }
-    guard listener?.lossesBeforeNotice == 0 else {
-      listener?.lossesBeforeNotice -= 1
-      return
+    guard var known = listener else { return }
+    known.sinceNotice += 1
+    if case .dropped = known.stream.yield(news), known.sinceNotice >= capacity / 2 {
+      known.stream.yield(.lost)
+      known.sinceNotice = 0
     }
-    listener?.stream.yield(.lost)
-    listener?.lossesBeforeNotice = capacity / 2
+    listener = known
   }
 
   /// Ends the event stream of an instance.

@@ -2,12 +2,12 @@
   internal import Glibc
 
   /// A fault that a test plants in the service, to show that the check of histories finds it. Release builds have none.
-  package enum PlantedFault: String, CaseIterable, Sendable {
+  package enum PlantedFault: String, Sendable {
     /// The store lets an instance finish a cancelled job although its claim has ended.
     case skippedFencing = "skipped-fencing"
     /// A submission is acknowledged before it is committed.
     case earlyAnswer = "early-answer"
-    /// Other instances are not told that a job has changed.
+    /// Other instances ignore that a job has changed.
     case droppedEvents = "dropped-events"
     /// A change of tags or priority keeps the version.
     case reusedVersion = "reused-version"

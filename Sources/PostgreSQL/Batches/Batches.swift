@@ -91,7 +91,7 @@ extension PostgresJobStore: BatchStore {
   ) async throws(StoreError) -> Batch? {
     let (batch, number) = try await write { transaction -> (Batch?, Int64?) in
       guard var row = try transaction.batchRow(id, isLocked: true) else { return (nil, nil) }
-      if awaitingResults {
+      if awaitingResults, !row.batch.state.isOver {
         try transaction.awaitResults(of: row.number)
         row = try transaction.batchRow(id) ?? row
       }

@@ -8,8 +8,8 @@ internal import Synchronization
 /// connection and thread.
 ///
 /// NOTIFY holds a lock of the whole server until its transaction commits, so it is never part of
-/// another transaction. Events within 20 ms are sent together. Nothing is sent while no other
-/// instance has a lease.
+/// another transaction. Events within 20 ms are sent together. Nothing is sent while there is no
+/// other instance.
 final class EventConnection: Sendable {
   private struct Pending {
     var news: [String] = []
@@ -170,23 +170,22 @@ final class EventConnection: Sendable {
         _ = try transaction.execute(
           """
           SELECT pg_notify('\(Self.channel)', convert_from($1, 'UTF8')) WHERE EXISTS (SELECT FROM instances
-            WHERE NOT ended AND lease_until > moment($2) AND number <> ALL ($3))
-          """,
-          [.bytes(Array(payload.utf8)), transaction.moment, .ints(own)])
+            WHERE NOT ended AND number <> ALL ($2))
+          """, [.bytes(Array(payload.utf8)), .ints(own)])
       }
       news = rest
     }
   }
 
-  /// Sends one event in the caller's transaction, and returns the other instances with a valid lease. After the
-  /// commit, each connection that listens receives the event before the answer to a later statement.
+  /// Sends one event in the caller's transaction, and returns the other instances. One whose lease has expired counts
+  /// too, until a recovery ends it, because it may still renew its lease. After the commit, each connection that
+  /// listens receives the event before the answer to a later statement.
   func announce(
     _ event: InstanceEvent, from instance: Instance, in transaction: Transaction
   ) throws -> Set<Instance> {
     let text = EventText.encode(event) ?? EventText.lost
     let others = try transaction.execute(
-      "SELECT number FROM instances WHERE NOT ended AND lease_until > moment($1) AND number <> $2",
-      [transaction.moment, .int(instance.number)])
+      "SELECT number FROM instances WHERE NOT ended AND number <> $1", [.int(instance.number)])
     let numbers = others.all.compactMap { others.int($0, 0) }
     guard !numbers.isEmpty else { return [] }
     _ = try transaction.execute(

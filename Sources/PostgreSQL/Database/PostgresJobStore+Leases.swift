@@ -223,9 +223,8 @@ extension PostgresJobStore: InstanceLeases, InstanceEvents {
     _ event: InstanceEvent, from instance: Instance
   ) async throws(StoreError) -> Set<Instance> {
     exchange.publish(event, from: instance)
-    return try await perform(on: leaseThread) { [eventConnection] transaction in
-      try transaction.run("SET LOCAL synchronous_commit = off")
-      return try eventConnection.announce(event, from: instance, in: transaction)
+    return try await perform(on: announcing) { [eventConnection] transaction in
+      try eventConnection.announce(event, from: instance, in: transaction)
     }
   }
 }

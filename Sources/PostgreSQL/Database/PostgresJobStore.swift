@@ -66,6 +66,7 @@ package final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
   let reading: RequestThreads<Body, Void>
   let leaseThread: RequestThreads<Body, Void>
   let messaging: RequestThreads<Body, Void>
+  let announcing: RequestThreads<Body, Void>
   let exchange = InstanceEventBus()
   let log = Logger(label: "store")
   /// The queue with which the next claim starts, and the earlier claims.
@@ -138,6 +139,10 @@ package final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     leaseThread = RequestThreads(named: "pg-lease", urgent, alone)
     // A lost update means that a message is sent again.
     messaging = RequestThreads(named: "pg-messages", settings, unsynced)
+    // Announcements that wait at the same time share a transaction.
+    var merged = unsynced
+    merged.kind = { _ in 0 }
+    announcing = RequestThreads(named: "pg-announce", settings, merged)
     largestEmbedded = configuration.largestEmbedded
     eventConnection = EventConnection(settings, exchange)
     isShared = configuration.isShared
@@ -203,6 +208,7 @@ package final class PostgresJobStore: JobQueue, JobRecords, ImageReferences {
     await claiming.close()
     await leaseThread.close()
     await messaging.close()
+    await announcing.close()
     await reading.close()
     await eventConnection.close()
   }

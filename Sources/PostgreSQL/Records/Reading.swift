@@ -5,11 +5,7 @@ internal import Logging
 extension PostgresJobStore {
   /// Reads the job by its id. A job of a purged batch is not found, even before it is deleted.
   package func job(_ id: JobID) async throws(StoreError) -> Job? {
-    try await read { transaction in
-      guard let row = try transaction.jobs([id])[id]?.get() else { return nil }
-      if let batch = row.batch, try transaction.isPurged(batch) { return nil }
-      return try row.job()
-    }
+    try await read { try $0.withoutPurgedBatches($0.jobs([id]))[id]?.get().job() }
   }
 
   /// Lists jobs by index, newest first. Skips expired and unreadable jobs.
@@ -78,11 +74,20 @@ extension PostgresJobStore: EmbeddedImages {
 }
 
 extension Transaction {
-  fileprivate func isPurged(_ batch: Int64) throws -> Bool {
-    try !execute(
-      "SELECT FROM batches WHERE number = $1 AND stage = \(BatchStage.purged.rawValue)",
-      [.int(batch)]
-    ).isEmpty
+  /// Leaves out jobs of purged batches, which are deleted one after the other.
+  fileprivate func withoutPurgedBatches(
+    _ rows: [JobID: Result<JobRow, StoreError>]
+  ) throws -> [JobID: Result<JobRow, StoreError>] {
+    let batches = Set(rows.values.compactMap { try? $0.get().batch })
+    guard !batches.isEmpty else { return rows }
+    let found = try execute(
+      "SELECT number FROM batches WHERE number = ANY ($1) AND stage = \(BatchStage.purged.rawValue)",
+      [.ints(batches.sorted())])
+    let purged = Set(found.all.compactMap { found.int($0, 0) })
+    guard !purged.isEmpty else { return rows }
+    return rows.filter { _, row in
+      (try? row.get().batch).map { !purged.contains($0) } ?? true
+    }
   }
 
   /// The maximum number of jobs read for a page if the filter has no index.
@@ -125,7 +130,8 @@ extension Transaction {
         query.start.map { start in ids.contains { $0 < start } || rest.map { $0 < start } ?? false }
         ?? false
       if let start = query.start { ids.removeAll { $0 < start } }
-      let fitting = readable(ids, try self.jobs(ids), log).filter(query.selects)
+      let fitting = readable(ids, try withoutPurgedBatches(jobs(ids)), log)
+        .filter(query.selects)
       let room = query.limit - page.jobs.count
       page.jobs += fitting.prefix(room)
       looked += ids.count

@@ -46,12 +46,14 @@ struct JobListing {
   /// The maximum number of jobs read for a page if the filter has no index.
   private static let maxLooks = 2_000
 
-  /// Returns the job, or `nil` if it is unreadable, and its record's size in bytes.
+  /// Returns the job, or `nil` if it is unreadable or its batch is purged, and its record's size in
+  /// bytes.
   private func job(_ id: Data, _ db: Database) throws -> (Job?, bytes: Int) {
     var bytes = 0
     do {
       guard let row = try JobRow.fetch(id, db) else { return (nil, 0) }
       bytes = row.fullBytes
+      if row.batch != 0, try BatchRow.isPurged(row.batch, db) { return (nil, bytes) }
       return (try row.job(), bytes)
     } catch let error as StoreError {
       Logger(label: "store").error("skipping unreadable job", metadata: ["error": "\(error)"])

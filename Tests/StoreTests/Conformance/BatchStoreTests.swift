@@ -574,6 +574,8 @@ struct BatchStoreTests {
       store = try await jobs.reopened(after: store)
       _ = try await store.recover()
       #expect(try await store.counts().jobs[.success] == max(0, 3 - portion))
+      let listed = try await store.base.jobs(JobQuery(owner: nil, now: .at(30), limit: 9))
+      #expect(listed.jobs.isEmpty)
       for (job, line) in zip(lines.jobs, 1...) {
         let isThere = line > portion
         // A job of a purged batch is not found, even before it is deleted.
