@@ -300,6 +300,7 @@ class Client(threading.Thread):
             record["docs"] = list(map(job_document, answer["jobs"]))
             record["next"] = answer.get("next_cursor")
         elif "batches" in answer:
+            # Listed batches are not checked. A true `next` means that there are any.
             record["docs"], record["next"] = [], answer["next_cursor"] or len(answer["batches"])
         elif "state" in answer:
             record["bdoc"] = batch_document(answer)
@@ -572,8 +573,8 @@ class Client(threading.Thread):
         known = self.batch()
         self.listen("batch-stream", f"/batches/{known.id}/events", self.patience(), batch_document, batch=known.id)
 
-    def do_results(self):
-        known = self.batch()
+    def do_results(self, known=None):
+        known = known or self.batch()
         query = "?follow=true" if known.state != "receiving" and self.rng.random() < 0.5 else ""
 
         def read(record, response, instance):

@@ -4,7 +4,7 @@ import random
 import signal
 import time
 
-from services import LEASE
+from services import BUCKET_LINK, LEASE
 
 # Faults by name, with how often each is chosen, and whether it needs PostgreSQL.
 FAULTS = {
@@ -89,12 +89,12 @@ class Faults:
 
     def link(self, fault, share, least, most):
         number, _ = self.instance()
-        link = 3 if self.rng.random() < 0.25 else number
+        link = BUCKET_LINK if self.rng.random() < 0.25 else number
         start = self.recorder.now()
         self.services.links.command(link, fault, share)
         self.pause(least, most)
         self.services.links.command(link, "open", 1)
-        self.recorder.fault(f"{fault}: " + ("all links to the bucket" if link == 3 else
+        self.recorder.fault(f"{fault}: " + ("all links to the bucket" if link == BUCKET_LINK else
                                             f"link of instance {number} to the database"), start)
 
     def cut(self):

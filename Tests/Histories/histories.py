@@ -139,9 +139,7 @@ def settle(client, services, recorder, pool):
             client.read(known, number)
     for known in list(pool.batches):
         client.read_batch(known.id)
-        client.pool.batches.append(known)
-        client.do_results()
-        client.pool.batches.clear()
+        client.do_results(known)
 
 
 def check(path, options):

@@ -2,7 +2,7 @@
 
 import collections
 
-from rules import short
+from rules import named, short
 
 # Milliseconds before and after the contradicting operations.
 AROUND = 1_000
@@ -28,8 +28,6 @@ def show(history, violations, most):
 
 def title(violation):
     subject = violation.subject
-    if subject is None:
-        return "history"
     return f"{subject.path or 'batch'} ({subject.id})"
 
 
@@ -38,7 +36,7 @@ def excerpt(history, violation):
     culprits = {id(op) for op in violation.ops}
     begin = min(op["s"] for op in violation.ops) - AROUND
     end = max(last(op) for op in violation.ops) + AROUND / 4
-    around = [op for op in violation.subject.ops if violation.subject and begin <= last(op) and op["s"] <= end
+    around = [op for op in violation.subject.ops if begin <= last(op) and op["s"] <= end
               and id(op) not in culprits and not op.get("inventory")]
     # Changes explain more than reads, and the operations next to the contradiction more than others.
     center = violation.ops[-1]["s"]
@@ -71,10 +69,11 @@ def described(op, subject, is_culprit):
     if op["k"] == "fault":
         return op["what"]
     text = op["k"]
-    for name, value in (("key", op.get("key")), ("If-Match", op.get("match") and short(op["match"])),
+    condition = "If-None-Match" if op["k"] in ("if-none-match", "batch") else "If-Match"
+    for name, value in (("key", op.get("key")), (condition, op.get("match") and short(op["match"])),
                         ("patch", op.get("patch")), ("from", op.get("from"))):
         if value is not None:
-            text += f" {'If-None-Match' if name == 'If-Match' and op['k'] in ('if-none-match', 'batch') else name} {value}"
+            text += f" {name} {value}"
     if op.get("code") is None:
         return text + " -> no answer"
     text += f" -> {op['code']}"
@@ -100,8 +99,6 @@ def document(doc):
         return doc["p"]
     text = f"{doc['p']} version {short(doc['v'])}"
     if "c" in doc:
-        names = ("queued", "loading", "success", "failure", "cancelled", "rejected")
-        counts = " ".join(f"{name} {count}" for name, count in zip(names, doc["c"]) if count)
-        return f"{text}, {doc['n']} lines: {counts}"
+        return f"{text}, {doc['n']} lines: {named(doc['c'])}"
     text += f" {doc['r']} {','.join(doc['t'])}"
     return text + (f" finished {doc['f'][11:23]}" if "f" in doc else "") + (f" {doc['x']}" if "x" in doc else "")

@@ -56,7 +56,7 @@ class Subject:
 @dataclass(slots=True)
 class Violation:
     rule: str
-    subject: Subject | None
+    subject: Subject
     text: str
     ops: list
 
@@ -200,7 +200,7 @@ def check(history):
     for name, function in RULES:
         found = set()
         for subject, text, ops in function(history):
-            if id(subject) not in found or subject is None:
+            if id(subject) not in found:
                 found.add(id(subject))
                 violations.append(Violation(name, subject, text, ops))
     return violations
@@ -299,10 +299,9 @@ def jobs_end_once(history):
         for seen in job.documents():
             doc = seen.doc
             if final and (doc["p"], doc.get("f")) != (final.doc["p"], final.doc.get("f")):
-                again = [op for op in history.restarts(job) if op["s"] < seen.end and is_later(op, final)]
-                is_restarted = final.doc["p"] != "success" and len(again) > 0
+                again = [op for op in history.restarts(job) if op["s"] < seen.end]
                 used += 1
-                if not is_restarted or used > len([op for op in history.restarts(job) if op["s"] < seen.end]):
+                if final.doc["p"] == "success" or used > len(again) or not any(is_later(op, final) for op in again):
                     yield job, (f"the job was {final.doc['p']} at version {short(final.version)}, finished at"
                                 f" {final.doc.get('f')}, and is {doc['p']} at version {short(seen.version)}"
                                 + (f", finished at {doc['f']}" if "f" in doc else "")

@@ -16,6 +16,8 @@ HERE = pathlib.Path(__file__).parent
 KEYS = {"AWS_ACCESS_KEY_ID": "histories", "AWS_SECRET_ACCESS_KEY": "histories-secret"}
 # Seconds after which other instances take over the jobs of an instance.
 LEASE = 2
+# Links 0 to 2 are those of the instances to the database.
+BUCKET_LINK = 3
 
 SETTINGS = {
     "IMAGEFETCH_FETCH_ALLOW_NETWORKS": "127.0.0.0/8",
@@ -215,7 +217,7 @@ class Services:
     def settings(self, number):
         if self.store == "sqlite":
             return {}
-        database, bucket = self.links.ports[number], self.links.ports[3]
+        database, bucket = self.links.ports[number], self.links.ports[BUCKET_LINK]
         return KEYS | {
             "IMAGEFETCH_STORAGE_JOBS": f"postgresql://imagefetch@127.0.0.1:{database}/histories",
             "IMAGEFETCH_STORAGE_IMAGES": "s3://images/kept",
