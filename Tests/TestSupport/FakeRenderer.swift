@@ -99,13 +99,16 @@ package final class FakeRenderer: ImageRenderer {
     deinit { renderer.state.withLock { $0.underWay -= 1 } }
 
     func step() throws(CodecError) -> [Result<[UInt8], CodecError>]? {
-      let (isHeld, error, padding) = renderer.state.withLock {
-        ($0.finished >= $0.heldAfter, $0.error, $0.padding)
+      steps += 1
+      // In one step, so that no two renderings finish where one may.
+      let (isFinished, error, padding) = renderer.state.withLock { state in
+        let isFinished =
+          state.error == nil && steps > 3 && state.finished < state.heldAfter
+        if isFinished { state.finished += 1 }
+        return (isFinished, state.error, state.padding)
       }
       if let error { throw error }
-      steps += 1
-      guard !isHeld, steps > 3 else { return nil }
-      renderer.state.withLock { $0.finished += 1 }
+      guard isFinished else { return nil }
       return variants.map { .success(FakeRenderer.picture($0, of: bytes, padding: padding)) }
     }
   }
