@@ -272,6 +272,15 @@ class RuleTests(unittest.TestCase):
         self.refuses(rule, stream(queued, success, ("image", LIFE[2])))
         self.allows(stream(queued).add("purge", 204, start=50))
 
+        def listed(*docs):
+            return Recorded().add("events", end="left", finish=100, start=0, events=[
+                [10 * number, "phase", doc] for number, doc in enumerate(docs, 1)])
+        # A stream of many jobs may list older progress, but no older revision, except one that a crash has undone.
+        self.allows(listed(job(1, "loading", 5), job(1, "loading", 3)))
+        self.refuses(rule, listed(job(2, "loading"), job(1, "queued")))
+        self.allows(listed(job(2, "loading"), job(1, "queued")).also(k="fault", what="crash of PostgreSQL", s=12, e=18))
+        self.refuses(rule, listed(job(2, "success"), job(1, "loading")))
+
     def test_a_client_that_waits_learns_of_the_end(self):
         rule = "a client that waits learns of the end"
         late = self.life("loading", "success").shows("wait", job(2, "success"), start=30, finish=7_000, instance=1)
