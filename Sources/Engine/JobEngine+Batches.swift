@@ -205,7 +205,7 @@ extension JobEngine {
     _ = try await batch(id, for: caller)
     let isThere = try await withStore { () async throws(StoreError) in
       // Its permission is not checked, because the purge begins at once.
-      _ = try await events.announcer.announce(.batch(id))
+      _ = try await events.announcer.announce(id)
       return try await store.purge(id, refusedAfter: lines)
     }
     guard isThere else { throw .unknownBatch }

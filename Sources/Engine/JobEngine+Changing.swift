@@ -66,7 +66,7 @@ extension JobEngine {
       let isWanted = seen.isUnchanged(since: expected)
       if isWanted {
         if !announcement.permits(seen) {
-          announcement = try await events.announcer.announce(.job(seen.id))
+          announcement = try await events.announcer.announce(seen.id)
         }
         try await deleteCacheEntries(of: seen)
       }
@@ -237,7 +237,7 @@ extension JobEngine {
       let noted = recordingChange(outcome, of: id, ifVersion: expected, under: announcement, change)
       let update = try await store.update(id, within: capacity, noted)
       guard outcome.value == .unannounced else { return (update, outcome.value) }
-      announcement = try await events.announcer.announce(.job(id))
+      announcement = try await events.announcer.announce(id)
     }
   }
 

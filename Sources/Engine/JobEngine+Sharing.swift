@@ -36,8 +36,8 @@ extension JobEngine {
 
   private func receive(_ event: InstanceEvent, passingOnTo inbox: InstanceEventBus) {
     switch event {
-    case .announced(let jobs, let id):
-      events.snapshots.recordAnnouncement(of: jobs)
+    case .announced(let subject, let id):
+      events.snapshots.recordAnnouncement(of: subject)
       return sharing.membership.publish(.confirmed(id, by: sharing.membership.instance))
     case .confirmed(let id, let instance):
       return events.announcer.recordConfirmation(of: id, by: instance)

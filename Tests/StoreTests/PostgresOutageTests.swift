@@ -439,7 +439,7 @@ struct PostgresOutageTests {
     let id = JobID(at: .at(1))
     let name = AnnouncementID(instance: instance, number: 7)
     let events: [InstanceEvent] = [
-      .announced(.job(id), name), .announced(.batch(id), name), .confirmed(name, by: another),
+      .announced(id, name), .confirmed(name, by: another),
     ]
     for event in events {
       let live = try await store.announce(event, from: instance)

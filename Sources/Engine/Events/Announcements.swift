@@ -74,9 +74,7 @@ struct AnnouncedChanges {
   /// The last time when a change of the job was announced or events may have been lost; nil: none was received yet.
   private func lastDoubt(about job: Job) -> ContinuousClock.Instant? {
     guard let start else { return nil }
-    return [times[job.id], job.batch.flatMap { times[$0.id] }].compactMap(\.self).max().map {
-      max($0, start)
-    } ?? start
+    return max(start, times[job.id] ?? start, job.batch.flatMap { times[$0.id] } ?? start)
   }
 }
 
@@ -131,8 +129,8 @@ final class Announcer: Sendable {
   /// The permission to change jobs before any announcement.
   var unannounced: Announcement { membership.isAlone ? .needless : .missing }
 
-  /// Returns once no other instance answers these jobs from memory.
-  func announce(_ jobs: AnnouncedJobs) async throws(StoreError) -> Announcement {
+  /// Returns once no other instance answers the job, or the jobs of the batch, from memory.
+  func announce(_ subject: JobID) async throws(StoreError) -> Announcement {
     guard !membership.isAlone else { return .needless }
     let end = ContinuousClock.now + rules.validity
     let id = AnnouncementID(
@@ -140,8 +138,8 @@ final class Announcer: Sendable {
     let new = Replies()
     replies.withLock { $0[id] = new }
     defer { replies.withLock { $0[id] = nil } }
-    snapshots.recordAnnouncement(of: jobs)
-    let others = try await membership.announce(.announced(jobs, id))
+    snapshots.recordAnnouncement(of: subject)
+    let others = try await membership.announce(.announced(subject, id))
     replies.withLock { replies in
       replies[id]?.expected = others
       replies[id]?.openIfComplete()

@@ -125,14 +125,8 @@ final class JobSnapshots: Sendable {
     }
   }
 
-  /// Stops answering these jobs from memory for a while, because they are about to be changed.
-  func recordAnnouncement(of jobs: AnnouncedJobs) {
-    state.withLock { state in
-      switch jobs {
-      case .job(let id), .batch(let id): state.announced.add(id, at: .now)
-      }
-    }
-  }
+  /// Stops answering a job, or the jobs of a batch, from memory for a while, because they are about to be changed.
+  func recordAnnouncement(of id: JobID) { state.withLock { $0.announced.add(id, at: .now) } }
 
   /// Stops answering from memory for a while, because announcements may have been lost.
   func recordLoss() { state.withLock { $0.announced.recordLoss(at: .now) } }

@@ -54,9 +54,9 @@ package enum InstanceEvent: Sendable, Equatable {
   case originPaused(String, Duration)
   /// A job was changed, cancelled or finished. Its new state is in the store.
   case changed(JobID)
-  /// The sending instance is about to change finished jobs. Other instances stop answering them from memory, and
-  /// confirm that.
-  case announced(AnnouncedJobs, AnnouncementID)
+  /// The sending instance is about to change a finished job, or all jobs of a batch. Other instances stop answering
+  /// them from memory, and confirm that.
+  case announced(JobID, AnnouncementID)
   /// An instance confirms an announcement.
   case confirmed(AnnouncementID, by: Instance)
   /// Jobs were deleted.
@@ -81,13 +81,6 @@ package enum InstanceEvent: Sendable, Equatable {
   /// Heartbeat of the connection to the other instances: every event that they sent before `until` has been
   /// delivered.
   case heartbeat(until: ContinuousClock.Instant)
-}
-
-/// The finished jobs that an instance is about to change or delete.
-package enum AnnouncedJobs: Sendable, Equatable {
-  case job(JobID)
-  /// All jobs of a batch.
-  case batch(BatchID)
 }
 
 /// Names an announcement.

@@ -221,13 +221,8 @@ enum EventText {
     case .equalQueued(let request): return "e\(ImageDigest(bytes: request.bytes)?.hex ?? "")"
     case .originPaused(let origin, let time): return "o\(time.inMilliseconds) \(origin)"
     case .changed(let id): return "c\(id)"
-    case .announced(let jobs, let name):
-      let subject =
-        switch jobs {
-        case .job(let id): "j\(id)"
-        case .batch(let id): "b\(id)"
-        }
-      return "a\(name.instance.number) \(name.number) \(subject)"
+    case .announced(let id, let name):
+      return "a\(name.instance.number) \(name.number) \(id)"
     case .confirmed(let name, let instance):
       return "k\(name.instance.number) \(name.number) \(instance.number)"
     case .removed(let ids) where ids.count <= InstanceEvent.mostIDs:
@@ -284,13 +279,10 @@ enum EventText {
 
   private static func announced(_ text: Substring) -> InstanceEvent? {
     let parts = text.split(separator: " ")
-    guard parts.count == 3, let name = announcement(parts), let id = JobID(parts[2].dropFirst())
-    else { return nil }
-    switch parts[2].first {
-    case "j": return .announced(.job(id), name)
-    case "b": return .announced(.batch(id), name)
-    default: return nil
+    guard parts.count == 3, let name = announcement(parts), let id = JobID(parts[2]) else {
+      return nil
     }
+    return .announced(id, name)
   }
 
   private static func confirmed(_ text: Substring) -> InstanceEvent? {

@@ -192,8 +192,7 @@ struct LeaseTests {
     let published: [InstanceEvent] = [
       .queued, .equalQueued(Fingerprint(of: ["y"])),
       .originPaused("https://a.example:81", .milliseconds(1_500)), .changed(two.claims[0].job),
-      .announced(
-        .job(two.claims[0].job), AnnouncementID(instance: two.lost, number: 1)),
+      .announced(two.claims[0].job, AnnouncementID(instance: two.lost, number: 1)),
       .removed([two.claims[0].job]),
       .purged(two.claims[0].job, partial: Fingerprint(of: ["x"])),
       .batchPurged(JobID(at: Timestamp(milliseconds: 5))), .followed([two.claims[0].job]),
