@@ -74,7 +74,7 @@ struct Workshop {
   }
 
   func finished(_ id: JobID) async throws -> Job {
-    try await engine.wait(id, for: Self.me, until: .finished, atMost: .seconds(10)).job
+    try await engine.wait(id, for: Self.me, until: .finished, atMost: patience).job
   }
 
   /// Stores an image that becomes stale. Its origin is silent once and then sends `last`.

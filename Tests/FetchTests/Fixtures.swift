@@ -10,6 +10,9 @@ func fetcher(
   configuration.policy.allowNetworks = [CIDR("127.0.0.1/32")!]
   configuration.policy.allowPorts = []
   configuration.lookupCacheTime = .zero
+  // A busy machine may pause this process for seconds.
+  configuration.connectTimeout = patience
+  configuration.stallTimeout = patience
   change(&configuration)
   return try CurlFetcher(configuration)
 }
