@@ -19,7 +19,7 @@ extension TestDatabase {
       CREATE TABLE opened ();
       CREATE FUNCTION wait_until_open() RETURNS trigger LANGUAGE plpgsql AS $$
       BEGIN
-        WHILE NOT EXISTS (SELECT FROM opened) LOOP PERFORM pg_sleep(0.01); END LOOP;
+        WHILE NOT EXISTS (SELECT 1 FROM opened) LOOP PERFORM pg_sleep(0.01); END LOOP;
         RETURN NEW;
       END $$;
       CREATE \(trigger) EXECUTE FUNCTION wait_until_open()
@@ -30,12 +30,12 @@ extension TestDatabase {
 
   /// An SQL condition: the thread's transaction is blocked by the trigger.
   static func isHeld(_ thread: String) -> String {
-    "EXISTS (SELECT FROM pg_stat_activity WHERE \(isOf(thread)) AND wait_event = 'PgSleep')"
+    "EXISTS (SELECT 1 FROM pg_stat_activity WHERE \(isOf(thread)) AND wait_event = 'PgSleep')"
   }
 
   /// An SQL condition: the thread's transaction waits for another one.
   static func waits(_ thread: String) -> String {
-    "EXISTS (SELECT FROM pg_stat_activity WHERE \(isOf(thread)) AND wait_event_type = 'Lock')"
+    "EXISTS (SELECT 1 FROM pg_stat_activity WHERE \(isOf(thread)) AND wait_event_type = 'Lock')"
   }
 
   private static func isOf(_ thread: String) -> String {
@@ -69,14 +69,16 @@ extension PostgresJobStore {
   /// Returns whether a job, a cache entry or a reservation refers to the image.
   func refers(to image: ImageDigest) async throws -> Bool {
     try await read {
-      try $0.execute("SELECT is_referred_to($1)", [.bytes(image.bytes)]).bool(0, 0)
+      try !$0.execute(
+        "SELECT 1 WHERE \(Transaction.isReferredTo("$1"))", [.bytes(image.bytes)]
+      ).isEmpty
     }
   }
 
   /// Returns the bytes of all jobs' records.
   func recordBytes() async throws -> Int {
     try await read {
-      Int(try $0.execute("SELECT sum(octet_length(record))::bigint FROM jobs").int(0, 0) ?? 0)
+      Int(try $0.execute("SELECT sum(length(record))::bigint FROM jobs").int(0, 0) ?? 0)
     }
   }
 
@@ -126,8 +128,8 @@ extension PostgresJobStore {
     let others = try transaction.execute(
       """
       SELECT b.owner, sum(n)::bigint FROM batches b JOIN (
-        SELECT batch, 64 + octet_length(record) AS n FROM rejected_lines
-        UNION ALL SELECT batch, octet_length(record) FROM batch_defaults) r ON r.batch = b.number
+        SELECT batch, 64 + length(record) AS n FROM rejected_lines
+        UNION ALL SELECT batch, length(record) FROM batch_defaults) r ON r.batch = b.number
       GROUP BY b.owner
       """)
     for row in others.all {
@@ -169,7 +171,7 @@ extension PostgresJobStore {
       "jobs that wait for a missing load",
       """
       SELECT id FROM queue q WHERE state = 3
-        AND NOT EXISTS (SELECT FROM queue l WHERE l.leads AND l.request = q.request)
+        AND NOT EXISTS (SELECT 1 FROM queue l WHERE l.leads AND l.request = q.request)
       """
     ),
     ("parked jobs without an origin", "SELECT id FROM queue WHERE state = 2 AND origin IS NULL"),
@@ -191,7 +193,7 @@ extension PostgresJobStore {
       """
       SELECT digest FROM images WHERE embedded AND digest NOT IN (SELECT digest FROM contents)
       UNION ALL SELECT digest FROM images JOIN contents c USING (digest)
-        WHERE leaving OR NOT embedded OR images.bytes <> octet_length(c.bytes)
+        WHERE leaving OR NOT embedded OR images.bytes <> length(c.bytes)
       """
     ),
   ]
@@ -201,14 +203,14 @@ extension PostgresJobStore {
       SELECT 'phase ' || CASE WHEN state = 4 THEN 'loading' ELSE 'queued' END, count(*) FROM queue GROUP BY 1
       UNION ALL SELECT 'phase ' || (ARRAY['success', 'failure', 'cancelled'])[phase - 1], count(*)
         FROM jobs WHERE phase > 0 GROUP BY 1
-      UNION ALL SELECT CASE WHEN batch IS NULL THEN 'places ' ELSE 'lines ' END || encode(owner, 'escape'), sum(places)
+      UNION ALL SELECT CASE WHEN batch = 0 THEN 'places ' ELSE 'lines ' END || encode(owner, 'escape'), sum(places)
         FROM queue WHERE state <> 4 GROUP BY 1
       UNION ALL SELECT 'images', count(*) FROM images WHERE NOT leaving
       UNION ALL SELECT 'image bytes', sum(bytes) FROM images WHERE NOT leaving
       UNION ALL SELECT 'image bytes of ' || encode(owner, 'escape'), sum(bytes)
         FROM images WHERE NOT leaving AND owner <> ''::bytea GROUP BY 1
       UNION ALL SELECT 'entries', count(*) FROM cache
-      UNION ALL SELECT 'record bytes', sum(octet_length(record)) FROM cache
+      UNION ALL SELECT 'record bytes', sum(length(record)) FROM cache
       UNION ALL SELECT 'entry bytes', sum(bytes) FROM images WHERE cached > 0
     ), kept (name, n) AS (SELECT encode(name, 'escape'), sum(n) FROM tallies GROUP BY 1)
     SELECT * FROM counted FULL JOIN kept USING (name) WHERE coalesce(counted.n, 0) <> coalesce(kept.n, 0)
@@ -220,7 +222,7 @@ extension PostgresJobStore {
     """
 
   private static let lostImages = """
-    SELECT digest FROM images WHERE NOT leaving AND NOT is_referred_to(digest)
+    SELECT digest FROM images WHERE NOT leaving AND NOT (\(Transaction.isReferredTo("images.digest")))
       AND digest NOT IN (SELECT digest FROM candidates)
     """
 }

@@ -20,8 +20,8 @@ struct PostgresPlanTests {
       "Index Cond: ((batch = '1'::bigint) AND (line <="
     ),
     (
-      Transaction.failedJobs, [.int(1), .int(5), .byteStrings([[97], [98]]), .int(9)],
-      "Index Cond: ((batch = '1'::bigint) AND (code = c) AND (line > '5'::bigint))"
+      Transaction.failedJobs, [.int(1), .int(5), .bytes([97]), .int(9)],
+      "Index Cond: ((batch = '1'::bigint) AND (code = '\\x61'::bytea) AND (line > '5'::bigint))"
     ),
     (Transaction.pinnedBytes, [.bytes([1])], "jobs_pinned"),
     (
@@ -32,9 +32,23 @@ struct PostgresPlanTests {
       Transaction.ofBatch,
       [
         .id(JobID(at: .at(1))), .int(1), .int(9), .int(1), .int(9), .ints([3]), .bytes(nil),
-        .int(9),
+        .int(9), .bool(true),
       ], "Index Cond: ((batch = '1'::bigint) AND (line <= "
     ),
+    (
+      Transaction.readyQueues,
+      [.ints([0]), .byteStrings([[]]), .ints([-1]), .byteStrings([])],
+      "Index Cond: ((priority = priority) AND (ROW(owner, batch) >"
+    ),
+    (
+      Transaction.readyJobs, [.int(0), .bytes([97]), .int(0), .int(5), .int(9)],
+      "Index Scan using queue_ready on queue"
+    ),
+    (
+      Transaction.parkedJobs, [.int(0), .bytes([97]), .int(0), .bytes([98]), .int(9)],
+      "Index Scan using queue_parked on queue"
+    ),
+    (Transaction.loadingQueues, [], "Index Only Scan using queue_loading on queue"),
   ]
 
   @Test("frequent statements read only the matching part of an index")

@@ -89,7 +89,7 @@ extension JobRow {
 }
 
 /// The names of a batch's counters.
-private enum BatchCounter {
+enum BatchCounter {
   static let bytes = "bytes"
   static let revisions = "revisions"
   static let lastEnd = "last end"
@@ -137,14 +137,13 @@ extension Transaction {
     try add(
       """
       INSERT INTO batch_tallies AS t (batch, name, slot, n)
-      SELECT batch, name, pg_backend_pid() % \(Counters.slots), n
-      FROM unnest($1, $2, $3) AS x (batch, name, n)
+      SELECT batch, name, \(slot), n FROM unnest($1, $2, $3) AS x (batch, name, n) WHERE true
       ON CONFLICT (batch, name, slot) DO UPDATE
-        SET n = CASE WHEN t.name IN ('last end', 'last expiry') THEN greatest(t.n, excluded.n)
-          ELSE t.n + excluded.n END
+        SET n = CASE WHEN t.name = ANY ($4) THEN greatest(t.n, excluded.n) ELSE t.n + excluded.n END
       """,
       [
         .ints(changes.map(\.batch)), .byteStrings(changes.map(\.name)), .ints(changes.map(\.n)),
+        .byteStrings([BatchCounter.lastEnd, BatchCounter.lastExpiry].map { Array($0.utf8) }),
       ])
   }
 

@@ -78,7 +78,7 @@ extension Transaction {
     let found = try execute(
       """
       SELECT j.id FROM jobs j WHERE j.batch = $1
-        AND NOT EXISTS (SELECT FROM queue q WHERE q.id = j.id AND q.state = 4) ORDER BY j.line LIMIT $2
+        AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.id = j.id AND q.state = 4) ORDER BY j.line LIMIT $2
       """, [.int(number), .int(Int64(count - ends.count))])
     let rows = try lockedJobs(Set(found.all.compactMap { found.id($0, 0) })).values
       .compactMap { try? $0.get() }.filter { $0.phase != .loading }.sorted { $0.id < $1.id }
@@ -87,7 +87,7 @@ extension Transaction {
     try delete(rows)
     ends.removed += jobs
     try deleteMessages(of: rows.map(\.id), includingUnsent: true)
-    if try execute("SELECT FROM jobs WHERE batch = $1 LIMIT 1", [.int(number)]).isEmpty,
+    if try execute("SELECT 1 FROM jobs WHERE batch = $1 LIMIT 1", [.int(number)]).isEmpty,
       try deleteBatch(number, id)
     {
       batches.discard(number)
@@ -138,8 +138,12 @@ extension Transaction {
       """
       SELECT b.number FROM unnest($1) AS n (number) JOIN batches b ON b.number = n.number
       WHERE b.stage IN (1, 4) AND 0 = (SELECT coalesce(sum(t.n), 0) FROM batch_tallies t
-        WHERE t.batch = b.number AND t.name IN ('phase queued', 'phase loading'))
-      """, [.ints(numbers.sorted())])
+        WHERE t.batch = b.number AND t.name = ANY ($2))
+      """,
+      [
+        .ints(numbers.sorted()),
+        .byteStrings([.queued, .loading].map { Array(BatchCounter.phase($0).utf8) }),
+      ])
     return rows.all.compactMap { rows.int($0, 0) }
   }
 
@@ -168,25 +172,34 @@ extension Transaction {
 
   /// The next lines of each failure code, in line order. A search for all codes at once could make
   /// the server scan every line of the batch.
-  static let failedJobs = """
-    SELECT f.id, f.line FROM unnest($3) AS c CROSS JOIN LATERAL (SELECT id, line FROM jobs
-      WHERE batch = $1 AND code = c AND line > $2 ORDER BY line LIMIT $4) f
-    ORDER BY f.line LIMIT $4
-    """
+  static let failedJobs =
+    "SELECT id, line FROM jobs WHERE batch = $1 AND code = $3 AND line > $2 ORDER BY line LIMIT $4"
+
+  private func failedJobs(of batch: Int64, _ query: RetryQuery) throws -> [(id: JobID, line: Int)] {
+    let found = try executeAll(
+      query.codes.map { code in
+        SQLStatement(
+          Self.failedJobs,
+          [
+            .int(batch), .int(Int64(query.after)), .bytes(Array(code.rawValue.utf8)),
+            .int(Int64(query.count)),
+          ])
+      })
+    let jobs = found.flatMap { rows in
+      rows.all.compactMap { row in
+        rows.id(row, 0).map { (id: $0, line: Int(rows.int(row, 1) ?? 0)) }
+      }
+    }
+    return Array(jobs.sorted { $0.line < $1.line }.prefix(query.count))
+  }
 
   func retry(
     _ query: RetryQuery, in room: QueueLimits, _ change: (inout Job) -> Bool
   ) throws -> BatchRetry? {
     guard let row = try batchRow(query.batch) else { return nil }
-    let found = try execute(
-      Self.failedJobs,
-      [
-        .int(row.number), .int(Int64(query.after)),
-        .byteStrings(query.codes.map { Array($0.rawValue.utf8) }), .int(Int64(query.count)),
-      ])
-    let ids = found.all.compactMap { found.id($0, 0) }
-    let last = found.isEmpty ? nil : found.int(found.count - 1, 1)
-    var retry = BatchRetry(next: found.count < query.count ? nil : last.map { Int($0) })
+    let found = try failedJobs(of: row.number, query)
+    let ids = found.map(\.id)
+    var retry = BatchRetry(next: found.count < query.count ? nil : found.last?.line)
     var changes = try JobChanges(to: Set(ids), in: self)
     for id in ids {
       var isChanged = false

@@ -100,8 +100,8 @@ extension Transaction {
       """
       SELECT line, record FROM (
         SELECT line, record,
-          sum(octet_length(record)) OVER (ORDER BY line) - octet_length(record) AS earlier
-        FROM rejected_lines WHERE batch = $1 AND line > $2 AND line <= $3) rejected
+          sum(length(record)) OVER (ORDER BY line) - length(record) AS earlier
+        FROM rejected_lines WHERE batch = $1 AND line > $2 AND line <= $3) AS rejected
       WHERE earlier < $4 ORDER BY line
       """,
       [

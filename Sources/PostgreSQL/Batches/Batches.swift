@@ -138,7 +138,7 @@ extension PostgresJobStore: BatchStore {
     deleting cached: @escaping @Sendable (Job) -> CachedImage?
   ) async throws(StoreError) -> StoppedBatchJobs {
     let isAny = try await read {
-      try !$0.execute("SELECT FROM batches WHERE stage >= 4 LIMIT 1").isEmpty
+      try !$0.execute("SELECT 1 FROM batches WHERE stage >= 4 LIMIT 1").isEmpty
     }
     guard isAny else { return StoppedBatchJobs() }
     let tried = Atomic(0)
@@ -205,13 +205,13 @@ extension Transaction {
   /// refers to it.
   static let expiredBatches = """
     b.stage IN (2, 3) AND b.expires_at <= (SELECT moment($1))
-      AND NOT EXISTS (SELECT FROM jobs j WHERE j.batch = b.number)
+      AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.batch = b.number)
     """
 
   /// Returns a row if a batch may have to be closed, finished or deleted.
   static let batchesToMaintain = """
-    SELECT WHERE EXISTS (SELECT FROM batches WHERE stage < 2)
-      OR EXISTS (SELECT FROM batches b WHERE \(expiredBatches))
+    SELECT 1 WHERE EXISTS (SELECT 1 FROM batches WHERE stage < 2)
+      OR EXISTS (SELECT 1 FROM batches b WHERE \(expiredBatches))
     """
 
   /// The current time of the store.
@@ -223,7 +223,7 @@ extension Transaction {
   fileprivate func lastCheckedOpenBatch(of owner: Owner, upTo limit: Int) throws -> Int {
     let rows = try execute(
       """
-      SELECT count(*) FROM (SELECT FROM batches
+      SELECT count(*) FROM (SELECT 1 FROM batches
         WHERE stage = ANY ($1) AND owner = $2 LIMIT $3) b
       """,
       [
@@ -282,7 +282,10 @@ extension Transaction {
     for index in request.rows.indices { request.rows[index].batch = row.number }
     if !request.rows.isEmpty { try save([request], known: [:]) }
     try add(
-      "INSERT INTO rejected_lines (batch, line, record) SELECT $1, * FROM unnest($2, $3)",
+      """
+      INSERT INTO rejected_lines (batch, line, record)
+      SELECT $1, n.line, n.record FROM unnest($2, $3) AS n (line, record)
+      """,
       [
         .int(row.number), .ints(lines.rejected.map { Int64($0.line) }),
         .byteStrings(rejected),

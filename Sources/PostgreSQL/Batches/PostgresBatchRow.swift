@@ -79,13 +79,9 @@ extension Transaction {
   private static let maxDeletedLines = 5_000
 
   static let deleteRejectedLines = """
-    WITH forgotten AS (
-      DELETE FROM rejected_lines WHERE batch = $1 AND line <= (SELECT max(line) FROM
-        (SELECT line FROM rejected_lines WHERE batch = $1 ORDER BY line LIMIT $2) l)
-      RETURNING record
-    )
-    SELECT count(*), coalesce(sum(\(rejectedLineOverhead) + octet_length(record)), 0)::bigint,
-      (SELECT owner FROM batches WHERE number = $1) FROM forgotten
+    DELETE FROM rejected_lines WHERE batch = $1 AND line <= (SELECT max(line) FROM
+      (SELECT line FROM rejected_lines WHERE batch = $1 ORDER BY line LIMIT $2) AS l)
+    RETURNING length(record)
     """
 
   /// The bytes that a rejected line counts in ``QueueCapacity/recordBytes`` in addition to its
@@ -107,18 +103,23 @@ extension Transaction {
   @discardableResult
   func deleteBatch(_ number: Int64, _ id: BatchID) throws -> Bool {
     let most = max(1, Self.maxDeletedLines - forgetting.rows)
-    let forgotten = try execute(Self.deleteRejectedLines, [.int(number), .int(Int64(most))])
-    let (lines, owner) = (Int(forgotten.int(0, 0) ?? 0), forgotten.bytes(0, 2) ?? [])
-    tallies[.stored(owner)] -= Int(forgotten.int(0, 1) ?? 0)
-    forgetting.rows += lines
-    guard lines < most else {
+    let deleted = try executeAll([
+      SQLStatement("SELECT owner FROM batches WHERE number = $1", [.int(number)]),
+      SQLStatement(Self.deleteRejectedLines, [.int(number), .int(Int64(most))]),
+    ])
+    let (owner, lines) = (deleted[0].bytes(0, 0) ?? [], deleted[1])
+    tallies[.stored(owner)] -= lines.all.reduce(0) {
+      $0 + Self.rejectedLineOverhead + Int(lines.int($1, 0) ?? 0)
+    }
+    forgetting.rows += lines.count
+    guard lines.count < most else {
       forgetting.isPart = true
       return false
     }
     forgetting.rows += 1
     try execute("DELETE FROM batch_tallies WHERE batch = $1", [.int(number)])
     let defaults = try execute(
-      "DELETE FROM batch_defaults WHERE batch = $1 RETURNING octet_length(record)", [.int(number)])
+      "DELETE FROM batch_defaults WHERE batch = $1 RETURNING length(record)", [.int(number)])
     for row in defaults.all { tallies[.stored(owner)] -= Int(defaults.int(row, 0) ?? 0) }
     try execute("DELETE FROM batches WHERE number = $1", [.int(number)])
     try deleteMessages(of: [id], includingUnsent: false)

@@ -65,37 +65,40 @@ extension Transaction {
       """
       INSERT INTO cache (key, selector, digest, bytes, stored, used, record, resource, owner)
       SELECT key, selector, digest, bytes, moment($1), moment($1), record, resource,
-        (SELECT nullif(i.owner, '') FROM images i WHERE i.digest = n.digest)
+        (SELECT nullif(i.owner, $8) FROM images i WHERE i.digest = n.digest)
       FROM unnest($2, $3, $4, $5, $6, $7) AS n (key, selector, digest, bytes, record, resource)
       """,
       [
         moment, .byteStrings(new.map(\.id.key.bytes)), .byteStrings(new.map(\.id.selector.bytes)),
         .byteStrings(new.map(\.digest)), .ints(new.map { Int64($0.bytes) }),
         .byteStrings(new.map(\.record)), .byteStrings(new.map(\.resource)),
+        .bytes(Image.ofSeveral),
       ])
     tallies[.entries] += new.count
     tallies[.recordBytes] += new.reduce(0) { $0 + $1.record.count }
     try countEntries(Dictionary(new.map { ($0.digest, 1) }, uniquingKeysWith: +))
   }
 
-  /// Deletes the entries that are replaced. The same statement deletes the oldest responses of a
-  /// key beyond the limit, up to 256, so that other transactions do not wait long.
+  /// Deletes the entries that are replaced, and the oldest responses of a key beyond the limit, up to 256, so that
+  /// other transactions do not wait long.
   private func deleteReplacedEntries(for rows: [CacheRow]) throws {
-    let keys = Array(Set(rows.filter(\.isResponse).map(\.id.key.bytes)))
-    // The offset is no argument, so that the planner expects few rows. `+ 0` prevents a scan by
-    // number.
-    try deleteEntries(
-      where: """
-        number IN (SELECT c.number FROM unnest($1, $2) AS n (key, selector)
-            JOIN cache c ON c.key = n.key AND c.selector = n.selector
-          UNION ALL SELECT oldest.number FROM unnest($3) AS n (key) CROSS JOIN LATERAL (
-            SELECT c.number FROM cache c WHERE c.key = n.key AND c.selector <> ALL ($2)
-            ORDER BY c.number + 0 DESC OFFSET \(CacheEntry.maxOfKey - 1) LIMIT 256) AS oldest)
-        """,
-      [
-        .byteStrings(rows.map(\.id.key.bytes)), .byteStrings(rows.map(\.id.selector.bytes)),
-        .byteStrings(keys),
-      ])
+    let selectors = SQLValue.byteStrings(rows.map(\.id.selector.bytes))
+    let replaced = SQLStatement(
+      """
+      SELECT c.number FROM unnest($1, $2) AS n (key, selector)
+      JOIN cache c ON c.key = n.key AND c.selector = n.selector
+      """, [.byteStrings(rows.map(\.id.key.bytes)), selectors])
+    // The offset is no argument, so that the planner expects few rows. `+ 0` prevents a scan by number.
+    let oldest = Set(rows.filter(\.isResponse).map(\.id.key.bytes)).map { key in
+      SQLStatement(
+        """
+        SELECT number FROM cache WHERE key = $1 AND selector <> ALL ($2)
+        ORDER BY number + 0 DESC LIMIT 256 OFFSET \(CacheEntry.maxOfKey - 1)
+        """, [.bytes(key), selectors])
+    }
+    let found = try executeAll([replaced] + oldest)
+    let numbers = found.flatMap { rows in rows.all.compactMap { rows.int($0, 0) } }
+    if !numbers.isEmpty { try deleteEntries(where: "number = ANY ($1)", [.ints(numbers)]) }
   }
 
   /// Updates the number of cache entries in the images' rows.
@@ -103,12 +106,13 @@ extension Transaction {
     let digests = changes.keys.sorted { $0.lexicographicallyPrecedes($1) }
     let rows = try execute(
       """
-      UPDATE images SET cached = cached + n.change FROM unnest($1, $2) AS n (digest, change)
-      WHERE images.digest = n.digest RETURNING images.cached, n.change, images.bytes
+      UPDATE images SET cached = cached + n.change FROM unnest($1, $2) AS n (name, change)
+      WHERE digest = n.name RETURNING digest, cached, bytes
       """,
       [.byteStrings(digests), .ints(digests.map { Int64(changes[$0] ?? 0) })])
     for row in rows.all {
-      guard let now = rows.int(row, 0), let change = rows.int(row, 1), let bytes = rows.int(row, 2)
+      guard let change = rows.bytes(row, 0).flatMap({ changes[$0] }), let now = rows.int(row, 1),
+        let bytes = rows.int(row, 2)
       else { continue }
       if now > 0, now == change { tallies[.entryBytes] += Int(bytes) }
       if now == 0, change < 0 { tallies[.entryBytes] -= Int(bytes) }
@@ -119,9 +123,8 @@ extension Transaction {
     try countDeleted(
       execute(
         """
-        DELETE FROM cache USING unnest($1, $2) AS n (key, selector)
-        WHERE cache.key = n.key AND cache.selector = n.selector
-        RETURNING digest, octet_length(record)
+        DELETE FROM cache WHERE (key, selector) IN (SELECT n.key, n.selector FROM unnest($1, $2) AS n (key, selector))
+        RETURNING digest, length(record)
         """,
         [.byteStrings(ids.map(\.key.bytes)), .byteStrings(ids.map(\.selector.bytes))]))
   }
@@ -129,23 +132,12 @@ extension Transaction {
   /// Deletes the entries of images.
   func deleteEntries(ofImages images: Set<CachedImage>) throws {
     guard !images.isEmpty else { return }
-    var (keys, digests): ([[UInt8]], [[UInt8]?]) = ([], [])
-    for image in images {
-      for key in image.keys {
-        keys.append(key.bytes)
-        digests.append(image.digest.bytes)
-      }
-      // Variants of the image have other digests.
-      keys.append(image.variants.bytes)
-      digests.append(nil)
-    }
-    try countDeleted(
-      execute(
-        """
-        DELETE FROM cache USING unnest($1, $2) AS n (key, digest)
-        WHERE cache.key = n.key AND (n.digest IS NULL OR cache.digest = n.digest)
-        RETURNING cache.digest, octet_length(record)
-        """, [.byteStrings(keys), .byteStrings(digests)]))
+    let responses = images.flatMap { image in image.keys.map { (key: $0, digest: image.digest) } }
+    try deleteEntries(
+      where: "(key, digest) IN (SELECT n.key, n.digest FROM unnest($1, $2) AS n (key, digest))",
+      [.byteStrings(responses.map(\.key.bytes)), .byteStrings(responses.map(\.digest.bytes))])
+    // Variants of the image have other digests.
+    try deleteEntries(where: "key = ANY ($1)", [.byteStrings(images.map(\.variants.bytes))])
   }
 
   /// Deletes the entries that match a condition.
@@ -154,7 +146,7 @@ extension Transaction {
   func deleteEntries(where condition: String, _ arguments: [SQLValue]) throws -> [ImageDigest] {
     try countDeleted(
       execute(
-        "DELETE FROM cache WHERE \(condition) RETURNING digest, octet_length(record)", arguments))
+        "DELETE FROM cache WHERE \(condition) RETURNING digest, length(record)", arguments))
   }
 
   /// Updates the counters and references after entries were deleted.
@@ -187,9 +179,9 @@ extension Transaction {
       evictions.trims += 1
       let oldest = try execute(
         """
-        SELECT number, key, selector, used, bytes + octet_length(record) FROM cache
-        WHERE (key, selector) IS DISTINCT FROM ($1::bytea, $2::bytea) ORDER BY used, number LIMIT 256
-        """, [.bytes(spared?.key.bytes), .bytes(spared?.selector.bytes)])
+        SELECT number, key, selector, used, bytes + length(record) FROM cache
+        WHERE NOT (key = $1 AND selector = $2) ORDER BY used, number LIMIT 256
+        """, [.bytes(spared?.key.bytes ?? []), .bytes(spared?.selector.bytes ?? [])])
       guard !oldest.isEmpty else {
         if spared != nil { return }
         throw StoreError.unavailable(detail: "the cache's byte count is wrong")

@@ -43,7 +43,7 @@ extension Transaction {
     try execute("UPDATE jobs SET image = NULL, low = false WHERE image = $1", [digest])
     try execute("UPDATE jobs SET source = NULL WHERE source = $1", [digest])
     let entries = try execute(
-      "DELETE FROM cache WHERE digest = $1 RETURNING octet_length(record)", [digest])
+      "DELETE FROM cache WHERE digest = $1 RETURNING length(record)", [digest])
     tallies[.entries] -= entries.count
     tallies[.recordBytes] -= entries.all.reduce(0) { $0 + Int(entries.int($1, 0) ?? 0) }
     if !entries.isEmpty { tallies[.entryBytes] -= image.bytes }
@@ -212,16 +212,16 @@ extension Transaction {
 
   static let oldestImagesOfOwner = """
     SELECT digest, count(*), EXISTS (
-      SELECT FROM images i WHERE i.digest = oldest.digest AND i.owner = $2 AND NOT i.leaving)
+      SELECT 1 FROM images i WHERE i.digest = oldest.digest AND i.owner = $2 AND NOT i.leaving)
     FROM (SELECT digest, since FROM (
-        (SELECT image AS digest, finished_at AS since FROM jobs
-          WHERE owner = $2 AND image IS NOT NULL ORDER BY finished_at, image LIMIT $1)
-        UNION ALL (SELECT source, finished_at FROM jobs
+        SELECT * FROM (SELECT image AS digest, finished_at AS since FROM jobs
+          WHERE owner = $2 AND image IS NOT NULL ORDER BY finished_at, image LIMIT $1) AS results
+        UNION ALL SELECT * FROM (SELECT source, finished_at FROM jobs
           WHERE owner = $2 AND source IS NOT NULL AND finished_at IS NOT NULL
-          ORDER BY finished_at, source LIMIT $1)
-        UNION ALL (SELECT digest, stored FROM cache
-          WHERE owner = $2 ORDER BY stored, digest LIMIT $1)) kept
-      ORDER BY since, digest LIMIT $1) oldest
+          ORDER BY finished_at, source LIMIT $1) AS sources
+        UNION ALL SELECT * FROM (SELECT digest, stored FROM cache
+          WHERE owner = $2 ORDER BY stored, digest LIMIT $1) AS entries) AS kept
+      ORDER BY since, digest LIMIT $1) AS oldest
     GROUP BY digest ORDER BY min(since), digest
     """
 
@@ -232,14 +232,14 @@ extension Transaction {
     let rows = try execute(
       """
       SELECT digest, count(*) FROM (SELECT digest, since FROM (
-        (SELECT image AS digest, finished_at AS since FROM jobs
-          WHERE image IS NOT NULL AND image <> ALL($2) ORDER BY finished_at, image LIMIT $1)
-        UNION ALL (SELECT source, finished_at FROM jobs
-          WHERE source IS NOT NULL AND source <> ALL($2) AND finished_at IS NOT NULL
-          ORDER BY finished_at, source LIMIT $1)
-        UNION ALL (SELECT digest, stored FROM cache
-          WHERE digest <> ALL($2) ORDER BY stored, digest LIMIT $1)) kept
-      ORDER BY since, digest LIMIT $1) oldest
+        SELECT * FROM (SELECT image AS digest, finished_at AS since FROM jobs
+          WHERE image IS NOT NULL AND image <> ALL ($2) ORDER BY finished_at, image LIMIT $1) AS results
+        UNION ALL SELECT * FROM (SELECT source, finished_at FROM jobs
+          WHERE source IS NOT NULL AND source <> ALL ($2) AND finished_at IS NOT NULL
+          ORDER BY finished_at, source LIMIT $1) AS sources
+        UNION ALL SELECT * FROM (SELECT digest, stored FROM cache
+          WHERE digest <> ALL ($2) ORDER BY stored, digest LIMIT $1) AS entries) AS kept
+      ORDER BY since, digest LIMIT $1) AS oldest
       GROUP BY digest ORDER BY min(since), digest
       """, [.int(Int64(count)), .byteStrings(others)])
     return (

@@ -169,7 +169,7 @@ final class EventConnection: Sendable {
       try session.read { transaction in
         _ = try transaction.execute(
           """
-          SELECT pg_notify('\(Self.channel)', convert_from($1, 'UTF8')) WHERE EXISTS (SELECT FROM instances
+          SELECT pg_notify('\(Self.channel)', convert_from($1, 'UTF8')) WHERE EXISTS (SELECT 1 FROM instances
             WHERE NOT ended AND number <> ALL ($2))
           """, [.bytes(Array(payload.utf8)), .ints(own)])
       }

@@ -86,7 +86,7 @@ final class Connection {
   /// - Returns: the rows of the last statement, as text.
   @discardableResult
   func run(_ script: String, by deadline: Deadline) throws(Fault) -> Rows {
-    if !pending.isEmpty { _ = try exchange(by: deadline) }
+    _ = try exchange(by: deadline)
     guard PQsendQuery(handle, script) == 1 else { throw markBroken() }
     return try receiveResult(by: deadline)
   }
@@ -95,11 +95,20 @@ final class Connection {
   @discardableResult
   func execute(_ sql: String, _ values: [SQLValue], by deadline: Deadline) throws(Fault) -> Rows {
     guard pending.isEmpty else {
-      try enqueue(sql, values, by: deadline)
-      return try exchange(by: deadline)
+      return try executeAll([SQLStatement(sql, values)], by: deadline)[0]
     }
     try send(Pending(name: prepare(sql, values.map(\.type), by: deadline), values: values))
     return try receiveResult(by: deadline)
+  }
+
+  /// Runs statements in one round trip, together with the queued ones. If one fails, those after it are not run.
+  /// - Returns: the rows of each statement.
+  func executeAll(
+    _ statements: [SQLStatement], by deadline: Deadline
+  ) throws(Fault) -> [Rows] {
+    guard !statements.isEmpty else { return [] }
+    for statement in statements { try enqueue(statement.sql, statement.values, by: deadline) }
+    return try exchange(by: deadline).suffix(statements.count)
   }
 
   /// Queues a statement that is sent with the next one in the same round trip. If it fails, the
@@ -116,9 +125,10 @@ final class Connection {
   var isInTransaction: Bool { PQtransactionStatus(handle) != PQTRANS_IDLE }
 
   /// Sends the queued statements as a pipeline.
-  /// - Returns: the rows of the last statement.
-  private func exchange(by deadline: Deadline) throws(Fault) -> Rows {
+  /// - Returns: the rows of each statement.
+  private func exchange(by deadline: Deadline) throws(Fault) -> [Rows] {
     let statements = pending
+    guard !statements.isEmpty else { return [] }
     pending = []
     guard PQenterPipelineMode(handle) == 1 else { throw markBroken() }
     for statement in statements { try send(statement) }
@@ -189,11 +199,11 @@ final class Connection {
   }
 
   /// Waits for the complete answers to a pipeline of `count` statements.
-  private func receivePipelineResults(_ count: Int, by deadline: Deadline) throws(Fault) -> Result<
-    Rows, Fault
-  > {
+  private func receivePipelineResults(
+    _ count: Int, by deadline: Deadline
+  ) throws(Fault) -> Result<[Rows], Fault> {
     try flush(by: deadline)
-    var last: Rows?
+    var all: [Rows] = []
     var fault: Fault?
     var (received, ends) = (0, 0)
     while true {
@@ -205,14 +215,14 @@ final class Connection {
         continue
       }
       switch PQresultStatus(result) {
-      case PGRES_TUPLES_OK, PGRES_COMMAND_OK, PGRES_EMPTY_QUERY: last = Rows(result)
+      case PGRES_TUPLES_OK, PGRES_COMMAND_OK, PGRES_EMPTY_QUERY: all.append(Rows(result))
       case PGRES_PIPELINE_ABORTED: PQclear(result)
       case PGRES_PIPELINE_SYNC:
         PQclear(result)
         guard PQstatus(handle) == CONNECTION_OK else { throw markBroken() }
         if let fault { return .failure(fault) }
-        guard let last else { throw markBroken() }
-        return .success(last)
+        guard all.count == count else { throw markBroken() }
+        return .success(all)
       default:
         fault = fault ?? self.fault(result)
         PQclear(result)

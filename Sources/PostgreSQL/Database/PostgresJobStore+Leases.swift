@@ -18,7 +18,7 @@ extension PostgresJobStore: InstanceLeases, InstanceEvents {
       // An operator's setting stays while any instance has a lease.
       try transaction.execute(
         """
-        DELETE FROM settings WHERE name = 'constrained' AND NOT EXISTS (SELECT FROM instances
+        DELETE FROM settings WHERE name = 'constrained' AND NOT EXISTS (SELECT 1 FROM instances
           WHERE NOT ended AND lease_until > moment($1) AND number <> $2)
         """, [transaction.moment, .int(number)])
       guard let number else { throw StoreError.unavailable(detail: "an instance without a number") }
@@ -39,7 +39,7 @@ extension PostgresJobStore: InstanceLeases, InstanceEvents {
       let renewed = try transaction.execute(
         """
         UPDATE instances SET lease_until = moment($1) + $2 WHERE number = $3 AND NOT ended
-        RETURNING moment($1), NOT EXISTS (SELECT FROM instances o
+        RETURNING moment($1), NOT EXISTS (SELECT 1 FROM instances o
           WHERE o.number < $3 AND NOT o.ended AND o.lease_until > moment($1))
         """, [transaction.moment, .int(lease.inMilliseconds), .int(instance.number)])
       guard let moment = renewed.int(0, 0) else { return nil }
@@ -75,9 +75,9 @@ extension PostgresJobStore: InstanceLeases, InstanceEvents {
     let isDue = try await read {
       try !$0.execute(
         """
-        SELECT WHERE EXISTS (SELECT FROM instances WHERE ended OR lease_until <= moment($1))
-          OR EXISTS (SELECT FROM queue q WHERE q.state = 3
-            AND NOT EXISTS (SELECT FROM queue l WHERE l.state = 4 AND l.leads AND l.request = q.request))
+        SELECT 1 WHERE EXISTS (SELECT 1 FROM instances WHERE ended OR lease_until <= moment($1))
+          OR EXISTS (SELECT 1 FROM queue q WHERE q.state = 3
+            AND NOT EXISTS (SELECT 1 FROM queue l WHERE l.state = 4 AND l.leads AND l.request = q.request))
         """, [$0.moment]
       ).isEmpty
     }

@@ -108,7 +108,7 @@ enum Schema {
       low boolean NOT NULL DEFAULT false,
       last_claim bigint,
       record bytea NOT NULL,
-      batch bigint,
+      batch bigint NOT NULL DEFAULT 0,
       line bigint,
       code bytea,
       defaults bytea
@@ -125,7 +125,7 @@ enum Schema {
     CREATE INDEX jobs_source_owner ON jobs (owner, finished_at, source)
       WHERE source IS NOT NULL AND finished_at IS NOT NULL;
     CREATE INDEX jobs_low ON jobs (id) WHERE low;
-    CREATE INDEX jobs_batch ON jobs (batch, line) WHERE batch IS NOT NULL;
+    CREATE INDEX jobs_batch ON jobs (batch, line) WHERE line IS NOT NULL;
     CREATE INDEX jobs_failed ON jobs (batch, code, line) WHERE code IS NOT NULL;
     CREATE TABLE tags (
       owner bytea NOT NULL,
@@ -152,7 +152,7 @@ enum Schema {
       id uuid PRIMARY KEY,
       owner bytea NOT NULL,
       priority smallint NOT NULL,
-      rank bigint NOT NULL DEFAULT nextval('ranks'),
+      rank bigint NOT NULL,
       state smallint NOT NULL DEFAULT 0,
       places int NOT NULL DEFAULT 1,
       not_before bigint,
@@ -162,21 +162,21 @@ enum Schema {
       claim bigint,
       claimed_at bigint,
       leads boolean NOT NULL DEFAULT false,
-      batch bigint
+      batch bigint NOT NULL DEFAULT 0
     ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
-    CREATE INDEX queue_ready ON queue (priority, owner, coalesce(batch, 0), rank) WHERE state = 0;
+    CREATE INDEX queue_ready ON queue (priority, owner, batch, rank) WHERE state = 0;
     CREATE INDEX queue_due ON queue (not_before) WHERE state = 1;
-    CREATE INDEX queue_parked ON queue (origin, priority, owner, coalesce(batch, 0), rank)
+    CREATE INDEX queue_parked ON queue (origin, priority, owner, batch, rank)
       WHERE state = 2;
     CREATE INDEX queue_awaiting ON queue (request) WHERE state = 3;
     CREATE INDEX queue_request ON queue (request, priority DESC, rank)
       WHERE state <> 4 AND request IS NOT NULL;
     CREATE INDEX queue_held ON queue (instance) WHERE state = 4;
-    CREATE INDEX queue_loading ON queue (owner, id) WHERE state = 4;
+    CREATE INDEX queue_loading ON queue (owner, batch, id) WHERE state = 4;
     CREATE INDEX queue_transfers ON queue (origin) WHERE state = 4 AND leads;
     CREATE INDEX queue_leads ON queue (request) WHERE state = 4 AND leads;
     CREATE INDEX queue_carried ON queue (request) WHERE state = 4 AND NOT leads;
-    CREATE INDEX queue_batch ON queue (batch) WHERE batch IS NOT NULL;
+    CREATE INDEX queue_batch ON queue (batch) WHERE batch > 0;
     CREATE TABLE tallies (
       name bytea NOT NULL,
       slot smallint NOT NULL,
@@ -231,7 +231,7 @@ enum Schema {
       FOR lock IN SELECT DISTINCT n % 64 FROM unnest(numbers) n ORDER BY 1 LOOP
         PERFORM pg_advisory_xact_lock_shared(\(batchLock), lock);
       END LOOP;
-      IF EXISTS (SELECT FROM batches b WHERE b.number = ANY (numbers) AND b.stage >= 4) THEN
+      IF EXISTS (SELECT 1 FROM batches b WHERE b.number = ANY (numbers) AND b.stage >= 4) THEN
         RAISE serialization_failure USING MESSAGE = 'a batch was cancelled';
       END IF;
     END $$;
@@ -259,7 +259,7 @@ enum Schema {
     ) WITH (fillfactor = 90);
     CREATE INDEX images_leaving ON images (leaving_for) WHERE leaving;
     CREATE TABLE contents (
-      digest bytea PRIMARY KEY REFERENCES images ON DELETE CASCADE,
+      digest bytea PRIMARY KEY,
       bytes bytea NOT NULL
     );
     ALTER TABLE contents ALTER COLUMN bytes SET STORAGE EXTERNAL;
@@ -350,18 +350,9 @@ enum Schema {
   /// The key of the advisory lock for claiming webhook messages (pg_advisory_xact_lock).
   static let messagesLock = 7_210_016
 
-  // Functions: the server's clock, which tests replace; whether an image has references, and whether any of them pins it.
-  // The caller has locked the image's row.
+  // The server's clock, which tests replace.
   private static let functions = """
     CREATE FUNCTION moment(given bigint) RETURNS bigint LANGUAGE sql VOLATILE AS $$
       SELECT coalesce(given, (extract(epoch FROM clock_timestamp()) * 1000)::bigint) $$;
-    CREATE FUNCTION is_needed(image_digest bytea) RETURNS boolean LANGUAGE sql STABLE AS $$
-      SELECT EXISTS (SELECT FROM reservations r WHERE r.digest = image_digest)
-        OR EXISTS (SELECT FROM jobs j WHERE j.source = image_digest AND j.phase = 0) $$;
-    CREATE FUNCTION is_referred_to(image_digest bytea) RETURNS boolean LANGUAGE sql STABLE AS $$
-      SELECT is_needed(image_digest)
-        OR EXISTS (SELECT FROM jobs j WHERE j.image = image_digest)
-        OR EXISTS (SELECT FROM jobs j WHERE j.source = image_digest)
-        OR EXISTS (SELECT FROM cache c WHERE c.digest = image_digest) $$;
     """
 }

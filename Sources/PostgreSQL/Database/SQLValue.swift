@@ -1,6 +1,14 @@
 internal import CPQ
 internal import Jobs
 
+/// A statement and its arguments.
+struct SQLStatement {
+  let sql: String
+  let values: [SQLValue]
+
+  init(_ sql: String, _ values: [SQLValue] = []) { (self.sql, self.values) = (sql, values) }
+}
+
 /// A statement's argument, encoded in the protocol's binary format.
 enum SQLValue {
   case int(Int64?)

@@ -33,6 +33,8 @@ final class Session {
 
   let settings: Settings
   private var connection: Connection?
+  /// The rows of counters to which this thread adds; see ``Counters/slots``.
+  private let slot = Int.random(in: 0..<Counters.slots)
   private var retry: (after: ContinuousClock.Instant, pause: Duration, fault: Fault)?
   /// In milliseconds.
   private static let longestSilence: Int64 = 3_000
@@ -82,7 +84,8 @@ final class Session {
   ) throws -> Value {
     let connection = try connected()
     let mayBeCommitted = isCommitting
-    let transaction = Transaction(connection, settings, isRepeated: mayBeCommitted)
+    let transaction = Transaction(
+      connection, settings, slot: slot, isRepeated: mayBeCommitted)
     do {
       try transaction.add("BEGIN")
       if !isSynced { try transaction.add("SET LOCAL synchronous_commit = off") }
@@ -108,7 +111,7 @@ final class Session {
   /// ``Transaction/withSnapshot(_:)``.
   func read<Value>(_ body: (Transaction) throws -> Value) throws -> Value {
     let connection = try connected()
-    let transaction = Transaction(connection, settings)
+    let transaction = Transaction(connection, settings, slot: slot)
     do { return try body(transaction) } catch {
       if connection.isUsable { rollBack(transaction, on: connection) }
       throw error
@@ -129,6 +132,8 @@ final class Transaction {
   private let deadline: Connection.Deadline
   private let enough: Connection.Deadline
   private let now: WallClock?
+  /// The rows of counters to which the transaction adds.
+  let slot: Int
   /// Whether an earlier try of the same transaction may have been committed.
   let isRepeated: Bool
   /// The changes to the database's counters.
@@ -142,8 +147,11 @@ final class Transaction {
   /// The number of jobs that became ready because the job or load that they waited for ended.
   var readyCount = 0
 
-  init(_ connection: Connection, _ settings: Session.Settings, isRepeated: Bool = false) {
+  init(
+    _ connection: Connection, _ settings: Session.Settings, slot: Int, isRepeated: Bool = false
+  ) {
     self.connection = connection
+    self.slot = slot
     self.isRepeated = isRepeated
     let begun = Connection.Deadline.now
     deadline = begun + settings.timeout
@@ -168,6 +176,12 @@ final class Transaction {
   /// next one throws the error.
   func add(_ sql: String, _ values: [SQLValue] = []) throws(Fault) {
     try connection.enqueue(sql, values, by: deadline)
+  }
+
+  /// Runs statements in one round trip.
+  /// - Returns: the rows of each statement.
+  func executeAll(_ statements: [SQLStatement]) throws(Fault) -> [Rows] {
+    try connection.executeAll(statements, by: deadline)
   }
 
   @discardableResult

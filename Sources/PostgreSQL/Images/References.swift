@@ -80,8 +80,9 @@ extension PostgresJobStore {
         transaction.tallies[.images] -= 1
         transaction.countImageBytes(-image.bytes, of: image.owner)
       }
-      try transaction.execute(
-        "DELETE FROM images WHERE digest = ANY ($1)", [.byteStrings(Array(unused))])
+      let values = [SQLValue.byteStrings(Array(unused))]
+      try transaction.add("DELETE FROM contents WHERE digest = ANY ($1)", values)
+      try transaction.execute("DELETE FROM images WHERE digest = ANY ($1)", values)
     }
   }
 
@@ -105,7 +106,7 @@ extension PostgresJobStore {
       let rows = try transaction.execute(
         """
         INSERT INTO images (digest, bytes, leaving, leaving_for)
-        SELECT d, 0, true, $2 FROM unnest($1) AS d ORDER BY d
+        SELECT n.digest, 0, true, $2 FROM unnest($1) AS n (digest) WHERE true ORDER BY n.digest
         ON CONFLICT (digest) DO NOTHING RETURNING digest
         """, [.byteStrings(unknown.map(\.digest.bytes)), .int(instance.number)])
       let marked = Set(rows.all.compactMap { rows.digest($0, 0) })

@@ -20,16 +20,21 @@ extension Transaction {
     // upgrade a shared lock deadlock.
     let lock = try toCount || changesOwner(owners) ? "FOR NO KEY UPDATE" : "FOR SHARE"
     let rows = try execute(
-      "SELECT digest, leaving, owner FROM images WHERE digest = ANY ($1) ORDER BY digest \(lock)",
-      [.byteStrings(Array(digests))])
+      """
+      SELECT digest, leaving, owner, bytes FROM images WHERE digest = ANY ($1) ORDER BY digest \(lock)
+      """, [.byteStrings(Array(digests))])
     var found: [[UInt8]: Bool] = [:]
     var moved: [[UInt8]: [UInt8]] = [:]
     for row in rows.all {
       guard let digest = rows.bytes(row, 0) else { continue }
-      found[digest] = rows.bool(row, 1)
+      let isLeaving = rows.bool(row, 1)
+      found[digest] = isLeaving
       let owner = rows.bytes(row, 2)
       guard let new = Image.owner(owner, and: owners[digest]), new != owner else { continue }
       moved[digest] = new
+      guard !isLeaving, let bytes = rows.int(row, 3).map(Int.init) else { continue }
+      countImageBytesOfOwner(-bytes, owner)
+      countImageBytesOfOwner(bytes, new)
     }
     try setOwners(moved)
     return found
@@ -41,9 +46,10 @@ extension Transaction {
     let digests = Array(owners.keys)
     return try !execute(
       """
-      SELECT FROM images i JOIN unnest($1, $2) AS n (digest, owner) ON n.digest = i.digest
-      WHERE i.owner IS DISTINCT FROM n.owner AND i.owner IS DISTINCT FROM ''::bytea LIMIT 1
-      """, [.byteStrings(digests), .byteStrings(digests.map { owners[$0] })]
+      SELECT 1 FROM images i JOIN unnest($1, $2) AS n (digest, owner) ON n.digest = i.digest
+      WHERE i.owner IS DISTINCT FROM n.owner AND i.owner IS DISTINCT FROM $3 LIMIT 1
+      """,
+      [.byteStrings(digests), .byteStrings(digests.map { owners[$0] }), .bytes(Image.ofSeveral)]
     ).isEmpty
   }
 
@@ -51,22 +57,17 @@ extension Transaction {
   private func setOwners(_ owners: [[UInt8]: [UInt8]]) throws {
     guard !owners.isEmpty else { return }
     let digests = owners.keys.sorted { $0.lexicographicallyPrecedes($1) }
-    let rows = try execute(
-      """
-      UPDATE images SET owner = n.owner
-      FROM unnest($1, $2) AS n (digest, owner) JOIN images o ON o.digest = n.digest
-      WHERE images.digest = n.digest RETURNING o.owner, n.owner, images.bytes, images.leaving
-      """, [.byteStrings(digests), .byteStrings(digests.map { owners[$0] })])
+    let values: [SQLValue] = [.byteStrings(digests), .byteStrings(digests.map { owners[$0] })]
     try add(
       """
-      UPDATE cache SET owner = nullif(n.owner, '') FROM unnest($1, $2) AS n (digest, owner)
+      UPDATE images SET owner = n.owner FROM unnest($1, $2) AS n (digest, owner)
+      WHERE images.digest = n.digest
+      """, values)
+    try add(
+      """
+      UPDATE cache SET owner = nullif(n.owner, $3) FROM unnest($1, $2) AS n (digest, owner)
       WHERE cache.digest = n.digest
-      """, [.byteStrings(digests), .byteStrings(digests.map { owners[$0] })])
-    for row in rows.all where !rows.bool(row, 3) {
-      let bytes = Int(rows.int(row, 2) ?? 0)
-      countImageBytesOfOwner(-bytes, rows.bytes(row, 0))
-      countImageBytesOfOwner(bytes, rows.bytes(row, 1))
-    }
+      """, values + [.bytes(Image.ofSeveral)])
   }
 
   /// Creates the rows of images that references are added to, if they do not exist.
@@ -128,7 +129,7 @@ extension Transaction {
     guard !digests.isEmpty else { return }
     try add(
       """
-      INSERT INTO candidates (digest) SELECT unnest($1)
+      INSERT INTO candidates (digest) SELECT n.digest FROM unnest($1) AS n (digest) WHERE true
       ON CONFLICT (digest) DO UPDATE SET digest = excluded.digest
       """, [.byteStrings(digests.sorted { $0.lexicographicallyPrecedes($1) })])
   }
@@ -160,7 +161,7 @@ extension Transaction {
       """
       UPDATE images SET leaving_for = $1 WHERE digest IN (SELECT digest FROM images i
         WHERE leaving AND NOT EXISTS (
-          SELECT FROM instances n WHERE n.number = i.leaving_for AND NOT n.ended)
+          SELECT 1 FROM instances n WHERE n.number = i.leaving_for AND NOT n.ended)
         ORDER BY digest LIMIT $2 FOR UPDATE SKIP LOCKED)
       RETURNING digest, generation
       """, [.int(instance.number), .int(Int64(count))])
@@ -205,10 +206,13 @@ extension Transaction {
     /// counted by owner.
     let owner: [UInt8]?
 
+    /// ``owner`` of an image with jobs of several owners.
+    static let ofSeveral: [UInt8] = []
+
     /// Combines the owners of two groups of jobs that refer to an image.
     static func owner(_ a: [UInt8]?, and b: [UInt8]?) -> [UInt8]? {
       guard let a, let b else { return a ?? b }
-      return a == b ? a : []
+      return a == b ? a : ofSeveral
     }
 
     /// The name of the stored bytes.
@@ -240,13 +244,32 @@ extension Transaction {
   func unreferenced(_ digests: [[UInt8]]) throws -> Set<[UInt8]> {
     guard !digests.isEmpty else { return [] }
     let rows = try execute(
-      "SELECT d FROM unnest($1) AS d WHERE NOT is_referred_to(d)", [.byteStrings(digests)])
+      "SELECT n.digest FROM unnest($1) AS n (digest) WHERE NOT (\(Self.isReferredTo("n.digest")))",
+      [.byteStrings(digests)])
     return Set(rows.all.compactMap { rows.bytes($0, 0) })
   }
 
   /// Returns whether the image is in use and can't be evicted.
   func isNeeded(_ digest: [UInt8]) throws -> Bool {
-    try execute("SELECT is_needed($1)", [.bytes(digest)]).bool(0, 0)
+    try !execute("SELECT 1 WHERE \(Self.isNeeded("$1"))", [.bytes(digest)]).isEmpty
+  }
+
+  /// Condition: a reservation or an unfinished job needs the image.
+  private static func isNeeded(_ digest: String) -> String {
+    """
+    EXISTS (SELECT 1 FROM reservations r WHERE r.digest = \(digest))
+      OR EXISTS (SELECT 1 FROM jobs j WHERE j.source = \(digest) AND j.phase = 0)
+    """
+  }
+
+  /// Condition: anything refers to the image.
+  static func isReferredTo(_ digest: String) -> String {
+    """
+    \(isNeeded(digest))
+      OR EXISTS (SELECT 1 FROM jobs j WHERE j.image = \(digest))
+      OR EXISTS (SELECT 1 FROM jobs j WHERE j.source = \(digest))
+      OR EXISTS (SELECT 1 FROM cache c WHERE c.digest = \(digest))
+    """
   }
 
   /// - Returns: the images pending deletion, whose files are to be removed.
@@ -255,6 +278,7 @@ extension Transaction {
     for image in images { countImageBytes(-image.bytes, of: image.owner) }
     let embedded = images.filter(\.isEmbedded).map(\.digest)
     if !embedded.isEmpty {
+      try add("DELETE FROM contents WHERE digest = ANY ($1)", [.byteStrings(embedded)])
       try add("DELETE FROM images WHERE digest = ANY ($1)", [.byteStrings(embedded)])
     }
     let files = images.filter { !$0.isEmbedded }

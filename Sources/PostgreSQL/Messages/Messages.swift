@@ -61,7 +61,7 @@ extension PostgresJobStore: WebhookOutbox {
       let rows = try transaction.execute(
         """
         SELECT (SELECT count(*) FROM messages WHERE instance IS NOT NULL) + (SELECT count(*) FROM
-          (SELECT FROM messages WHERE next_at IS NOT NULL AND instance IS NULL LIMIT 100000) m)
+          (SELECT 1 FROM messages WHERE next_at IS NOT NULL AND instance IS NULL LIMIT 100000) AS m)
         """)
       return Int(rows.int(0, 0) ?? 0)
     }
@@ -76,8 +76,8 @@ extension PostgresJobStore {
     try await read { transaction in
       let rows = try transaction.execute(
         """
-        SELECT count(*) FROM (SELECT FROM messages
-          WHERE owner = $1 AND next_at IS NOT NULL LIMIT $2) m
+        SELECT count(*) FROM (SELECT 1 FROM messages
+          WHERE owner = $1 AND next_at IS NOT NULL LIMIT $2) AS m
         """, [.bytes(Array(owner.name.utf8)), .int(Int64(clamping: limit))])
       return Int(rows.int(0, 0) ?? 0)
     }
@@ -104,7 +104,7 @@ extension Transaction {
     return try execute(
       """
       INSERT INTO messages (subject, number, host, owner, next_at, record)
-      SELECT * FROM unnest($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING
+      SELECT * FROM unnest($1, $2, $3, $4, $5, $6) WHERE true ON CONFLICT DO NOTHING
       """,
       [
         .ids(messages.map(\.id.subject)), .ints(messages.map { Int64($0.id.number) }),
@@ -170,28 +170,37 @@ extension Transaction {
       return taken
     }
     let hosts = try self.hosts(after: request.after)
-    let rows = try execute(
-      """
-      SELECT d.record, d.subject, d.number FROM unnest($1) WITH ORDINALITY AS h (host, place) CROSS JOIN LATERAL (
-        SELECT m.record, m.subject, m.number, m.next_at FROM messages m
-        WHERE m.host = h.host AND m.next_at <= $2 AND m.next_at IS NOT NULL AND m.instance IS NULL
-          AND m.owner <> ALL ($5)
-        ORDER BY m.next_at LIMIT greatest(0, $3 - (SELECT count(*) FROM messages b
-          WHERE b.host = h.host AND b.instance IS NOT NULL)) FOR UPDATE SKIP LOCKED) d
-      ORDER BY h.place, d.next_at LIMIT $4
-      """,
-      [
-        .byteStrings(hosts), .int(moment.milliseconds), .int(Int64(request.perHost)),
-        .int(Int64(request.count)), .byteStrings(full),
-      ])
-    let found = rows.all.compactMap { try? WebhookMessage(rows, $0) }
-    taken.unreadable = rows.count - found.count
-    if taken.unreadable > 0 {
-      try disableUnreadable(rows.all.filter { (try? WebhookMessage(rows, $0)) == nil }, of: rows)
+    let sent = try sentMessages()
+    var (found, unreadable): ([WebhookMessage], [WebhookMessage.ID]) = ([], [])
+    var rest = hosts[...]
+    while !rest.isEmpty, found.count + unreadable.count < request.count {
+      // Some hosts per round trip: usually they have enough messages.
+      let pages = try executeAll(
+        rest.prefix(16).map { host in
+          let room = min(request.perHost - (sent[host] ?? 0), request.count)
+          return SQLStatement(
+            Self.dueMessages,
+            [
+              .bytes(host), .int(moment.milliseconds), .int(Int64(max(0, room))),
+              .byteStrings(full),
+            ])
+        })
+      rest = rest.dropFirst(16)
+      for rows in pages {
+        for row in rows.all where found.count + unreadable.count < request.count {
+          if let message = try? WebhookMessage(rows, row) {
+            found.append(message)
+          } else if let subject = rows.id(row, 1), let number = rows.int(row, 2) {
+            unreadable.append(WebhookMessage.ID(subject: subject, number: Int(number)))
+          }
+        }
+      }
     }
+    taken.unreadable = unreadable.count
+    try disableUnreadable(unreadable)
     taken.messages = found.filter { owners.acquireSlot(for: $0.owner) }
     try setHolder(of: taken.messages.map(\.id), to: request.instance)
-    if rows.count == request.count || taken.messages.count < found.count {
+    if found.count + unreadable.count == request.count || taken.messages.count < found.count {
       taken.after = taken.messages.last?.host
     } else if hosts.count == MessageRequest.mostHosts {
       taken.after = hosts.last.map { String(decoding: $0, as: UTF8.self) }
@@ -200,6 +209,22 @@ extension Transaction {
     }
     return taken
   }
+
+  /// The number of messages that are being sent, by host.
+  private func sentMessages() throws -> [[UInt8]: Int] {
+    let rows = try execute(
+      "SELECT host, count(*) FROM messages WHERE instance IS NOT NULL GROUP BY host")
+    return rows.all.reduce(into: [:]) { counts, row in
+      if let host = rows.bytes(row, 0) { counts[host] = Int(rows.int(row, 1) ?? 0) }
+    }
+  }
+
+  /// The due messages to a host, the oldest first, except those of some owners.
+  private static let dueMessages = """
+    SELECT record, subject, number FROM messages
+    WHERE host = $1 AND next_at <= $2 AND next_at IS NOT NULL AND instance IS NULL AND owner <> ALL ($4)
+    ORDER BY next_at LIMIT $3 FOR UPDATE SKIP LOCKED
+    """
 
   /// Makes messages due whose next try is later than any schedule allows. The clock that planned
   /// them was later set back.
@@ -223,15 +248,15 @@ extension Transaction {
   }
 
   /// Stops sending unreadable messages, so that they do not block others.
-  private func disableUnreadable(_ unreadable: [Int], of rows: Rows) throws {
+  private func disableUnreadable(_ unreadable: [WebhookMessage.ID]) throws {
+    guard !unreadable.isEmpty else { return }
     try add(
       """
       UPDATE messages SET next_at = NULL FROM unnest($1, $2) AS n (subject, number)
       WHERE messages.subject = n.subject AND messages.number = n.number
       """,
       [
-        .ids(unreadable.compactMap { rows.id($0, 1) }),
-        .ints(unreadable.map { rows.int($0, 2) ?? 0 }),
+        .ids(unreadable.map(\.subject)), .ints(unreadable.map { Int64($0.number) }),
       ])
   }
 
@@ -242,14 +267,14 @@ extension Transaction {
     return try !execute(
       """
       WITH RECURSIVE owners (owner) AS (
-        (SELECT owner FROM messages
-          WHERE next_at IS NOT NULL ORDER BY owner LIMIT 1)
+        SELECT * FROM (SELECT owner FROM messages
+          WHERE next_at IS NOT NULL ORDER BY owner LIMIT 1) AS first
         UNION ALL SELECT (SELECT m.owner FROM messages m
             WHERE m.next_at IS NOT NULL AND m.owner > o.owner
             ORDER BY m.owner LIMIT 1)
           FROM owners o WHERE o.owner IS NOT NULL)
-      SELECT FROM owners o WHERE o.owner IS NOT NULL AND o.owner <> ALL ($1)
-        AND EXISTS (SELECT FROM messages m WHERE m.owner = o.owner AND m.next_at <= $2
+      SELECT 1 FROM owners o WHERE o.owner IS NOT NULL AND o.owner <> ALL ($1)
+        AND EXISTS (SELECT 1 FROM messages m WHERE m.owner = o.owner AND m.next_at <= $2
           AND m.next_at IS NOT NULL AND m.instance IS NULL) LIMIT 1
       """, [.byteStrings(full), .int(moment.milliseconds)]
     ).isEmpty
@@ -259,8 +284,8 @@ extension Transaction {
     let rows = try execute(
       """
       WITH RECURSIVE hosts (host, place) AS (
-        (SELECT host, 1 FROM messages
-          WHERE next_at IS NOT NULL AND instance IS NULL AND host > $1 ORDER BY host LIMIT 1)
+        SELECT * FROM (SELECT host, 1 FROM messages
+          WHERE next_at IS NOT NULL AND instance IS NULL AND host > $1 ORDER BY host LIMIT 1) AS first
         UNION ALL SELECT (SELECT m.host FROM messages m
             WHERE m.next_at IS NOT NULL AND m.instance IS NULL AND m.host > h.host ORDER BY m.host LIMIT 1),
           place + 1
@@ -312,7 +337,7 @@ extension Transaction {
       case .batch: "batches"
       }
     if message.nextTry == nil,
-      try execute("SELECT FROM \(table) WHERE id = $1 FOR KEY SHARE", [name[0]]).isEmpty
+      try execute("SELECT 1 FROM \(table) WHERE id = $1 FOR KEY SHARE", [name[0]]).isEmpty
     {
       try execute("DELETE FROM messages WHERE subject = $1 AND number = $2", name)
     } else {

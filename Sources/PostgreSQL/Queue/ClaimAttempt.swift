@@ -112,15 +112,19 @@ extension Transaction {
   fileprivate func requeueClaims(_ claims: Set<Int64>) throws {
     let rows = try execute(
       """
-      UPDATE queue q SET state = 0, instance = NULL, claim = NULL, claimed_at = NULL, leads = false
-      FROM (SELECT id, leads FROM queue WHERE state = 4 AND instance = ANY ($1) AND claim = ANY ($2)
-        ORDER BY id FOR UPDATE) held
-      WHERE q.id = held.id RETURNING q.owner, q.places, q.batch, CASE WHEN held.leads THEN q.request END
+      SELECT owner, places, batch, CASE WHEN leads THEN request END, id FROM queue
+      WHERE state = 4 AND instance = ANY ($1) AND claim = ANY ($2) ORDER BY id FOR UPDATE
       """, [.ints(Array(Set(claims.map { $0 >> 32 }))), .ints(Array(claims))])
+    guard !rows.isEmpty else { return }
+    try add(
+      """
+      UPDATE queue SET state = 0, instance = NULL, claim = NULL, claimed_at = NULL, leads = false
+      WHERE id = ANY ($1)
+      """, [.ids(rows.all.compactMap { rows.id($0, 4) })])
     for row in rows.all {
       tallies[.phase(.loading)] -= 1
       tallies[.phase(.queued)] += 1
-      let batch = rows.int(row, 2)
+      let batch = rows.int(row, 2).flatMap { $0 > 0 ? $0 : nil }
       if let owner = rows.bytes(row, 0) {
         tallies[batch == nil ? .places(owner) : .lines(owner)] += Int(rows.int(row, 1) ?? 0)
       }

@@ -61,7 +61,7 @@ extension PostgresJobStore {
     guard count > 0 else { return [] }
     let isQueued = try await read {
       try !$0.execute(
-        "SELECT FROM queue WHERE state <> 4 AND request = $1 LIMIT 1", [.bytes(request.bytes)]
+        "SELECT 1 FROM queue WHERE state <> 4 AND request = $1 LIMIT 1", [.bytes(request.bytes)]
       ).isEmpty
     }
     guard isQueued else { return [] }
@@ -173,7 +173,7 @@ extension Transaction {
 
   /// Excludes jobs of cancelled or purged batches.
   static let isNotInStoppedBatch =
-    "(q.batch IS NULL OR NOT EXISTS (SELECT FROM batches b WHERE b.number = q.batch AND b.stage >= 4))"
+    "NOT EXISTS (SELECT 1 FROM batches b WHERE b.number = q.batch AND b.stage >= 4)"
 
   fileprivate func claim(
     _ request: ClaimRequest, _ numbers: (Instance, Int) -> [Int64]
@@ -183,8 +183,7 @@ extension Transaction {
       room: request.room, owners: request.owners, cursor: request.cursor, served: request.served)
     guard try makeDueJobsReady(at: moment) else { return step }
     let page = request.page ?? request.firstPage(atMost: Self.maxRowsPerClaim)
-    let queues = try claimQueues(
-      from: request.cursor, of: request.owners, after: request.served)
+    let queues = try claimQueues(request)
     step.cursor = queues.next
     func chooser(within room: OriginCapacity) -> ClaimChooser {
       var chooser = ClaimChooser(request.count, at: moment, room: room, owners: request.owners)
@@ -336,10 +335,10 @@ extension Transaction {
     let rows = try execute(
       """
       WITH queued AS MATERIALIZED (SELECT (SELECT not_before FROM queue WHERE state = 1 ORDER BY not_before LIMIT 1) AS due,
-        EXISTS (SELECT FROM queue WHERE state = 0) OR EXISTS (SELECT FROM queue WHERE state = 1)
-          OR EXISTS (SELECT FROM queue WHERE state = 2) OR EXISTS (SELECT FROM queue WHERE state = 3) AS waits)
-      SELECT queued.due, queued.waits, r FROM queued LEFT JOIN unnest($1) AS r
-        ON queued.waits AND EXISTS (SELECT FROM queue WHERE state <> 4 AND request = r)
+        EXISTS (SELECT 1 FROM queue WHERE state = 0) OR EXISTS (SELECT 1 FROM queue WHERE state = 1)
+          OR EXISTS (SELECT 1 FROM queue WHERE state = 2) OR EXISTS (SELECT 1 FROM queue WHERE state = 3) AS waits)
+      SELECT queued.due, queued.waits, n.request FROM queued LEFT JOIN unnest($1) AS n (request)
+        ON queued.waits AND EXISTS (SELECT 1 FROM queue q WHERE q.state <> 4 AND q.request = n.request)
       """, [.byteStrings(Set(requests).map(\.bytes))])
     step.nextDue = rows.int(0, 0).map(Timestamp.init)
     step.isQueueEmpty = !rows.bool(0, 1)

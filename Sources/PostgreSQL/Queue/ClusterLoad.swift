@@ -90,7 +90,8 @@ extension Transaction {
     let pause = Int64(1_000_000 / rate)
     try add(
       """
-      INSERT INTO origins AS o (origin, next_at) SELECT DISTINCT x, $2 + $3 FROM unnest($1) AS x ORDER BY 1
+      INSERT INTO origins AS o (origin, next_at)
+      SELECT DISTINCT n.origin, $2 + $3 FROM unnest($1) AS n (origin) WHERE true ORDER BY 1
       ON CONFLICT (origin) DO UPDATE SET next_at = greatest(o.next_at, $2) + $3
       """,
       [
@@ -115,8 +116,9 @@ extension Transaction {
     guard !requests.isEmpty else { return [] }
     let rows = try execute(
       """
-      SELECT r FROM unnest($1) AS r WHERE EXISTS (SELECT FROM queue WHERE state <> 4 AND request = r)
-        OR EXISTS (SELECT FROM queue WHERE state = 4 AND NOT leads AND request = r)
+      SELECT n.request FROM unnest($1) AS n (request)
+      WHERE EXISTS (SELECT 1 FROM queue q WHERE q.state <> 4 AND q.request = n.request)
+        OR EXISTS (SELECT 1 FROM queue q WHERE q.state = 4 AND NOT q.leads AND q.request = n.request)
       """, [.byteStrings(Array(requests))])
     return Set(rows.all.compactMap { rows.bytes($0, 0) })
   }
@@ -128,10 +130,10 @@ extension Transaction {
     let sorted = SQLValue.byteStrings(requests.sorted { $0.lexicographicallyPrecedes($1) })
     try add(
       """
-      UPDATE queue SET leads = true WHERE id IN (SELECT h.id FROM unnest($1) AS r
-        CROSS JOIN LATERAL (SELECT q.id FROM queue q WHERE q.state = 4 AND NOT q.leads AND q.request = r
-          AND q.origin IS NOT NULL ORDER BY q.id LIMIT 1) h
-        WHERE NOT EXISTS (SELECT FROM queue l WHERE l.state = 4 AND l.leads AND l.request = r))
+      UPDATE queue SET leads = true WHERE id IN (
+        SELECT (SELECT q.id FROM queue q WHERE q.state = 4 AND NOT q.leads AND q.request = n.request
+          AND q.origin IS NOT NULL ORDER BY q.id LIMIT 1) FROM unnest($1) AS n (request)
+        WHERE NOT EXISTS (SELECT 1 FROM queue l WHERE l.state = 4 AND l.leads AND l.request = n.request))
       """, [sorted])
     readyCount += try execute(
       """
@@ -146,7 +148,7 @@ extension Transaction {
     readyCount += try execute(
       """
       UPDATE queue SET state = 0 WHERE id IN (SELECT q.id FROM queue q WHERE q.state = 3
-        AND NOT EXISTS (SELECT FROM queue l WHERE l.state = 4 AND l.leads AND l.request = q.request)
+        AND NOT EXISTS (SELECT 1 FROM queue l WHERE l.state = 4 AND l.leads AND l.request = q.request)
         ORDER BY q.id LIMIT $1 FOR UPDATE OF q SKIP LOCKED)
       """, [.int(Int64(count))]
     ).changes
@@ -166,7 +168,7 @@ extension Transaction {
       """
       SELECT \(QueuedJob.columns) FROM queue q WHERE q.state <> 4 AND q.request = ANY ($1) AND q.origin IS NOT NULL
         AND \(Self.isNotInStoppedBatch) AND q.id <> ALL ($5)
-        AND EXISTS (SELECT FROM instances WHERE number = $2 AND NOT ended AND lease_until > moment($3))
+        AND EXISTS (SELECT 1 FROM instances WHERE number = $2 AND NOT ended AND lease_until > moment($3))
       ORDER BY q.priority DESC, q.rank LIMIT $4 FOR UPDATE OF q SKIP LOCKED
       """,
       [

@@ -39,10 +39,20 @@ struct QueuePage: Sendable {
   var isUnread: Bool { isCut && jobs.isEmpty }
 }
 
+/// A queue with parked jobs of an origin that has free capacity.
+struct ParkedQueue {
+  let origin: [UInt8]
+  /// The number of jobs that can be claimed there.
+  let room: Int64
+  let place: QueuePosition
+}
+
 /// The queues with ready jobs, and the number of loading jobs of each queue.
 struct ClaimQueues {
   /// The queues with ready jobs; none of these jobs was read yet.
   var pages: [QueuePage] = []
+  /// The queues with parked jobs that can be claimed.
+  var parked: [ParkedQueue] = []
   var jobs: ClaimableJobs
   /// The start of the next claim.
   var next = QueueCursor()
@@ -67,66 +77,65 @@ struct ClaimQueues {
 
 /// The queries of a claim.
 extension Transaction {
-  /// The maximum count of an owner's loading jobs. Owners with more are treated alike.
+  /// The maximum count of a queue's loading jobs. Queues with more are treated alike.
   private static let mostLoading = 128
   /// The maximum number of queries for further jobs if fewer were found than expected.
   private static let mostRounds = 4
 
-  /// Finds the queues that have ready jobs, with one index search per queue, however many jobs are
-  /// queued. Does not lock jobs. An owner without free capacity costs one search.
-  func claimQueues(
-    from cursor: QueueCursor, of owners: OwnerCapacity, after served: ServedQueues
-  ) throws -> ClaimQueues {
-    let full = owners.full
-    func next(_ priority: String, after lane: String) -> String {
-      """
-      CROSS JOIN LATERAL (SELECT q.owner, coalesce(q.batch, 0) AS batch, q.id, q.rank FROM queue q
-        WHERE q.state = 0 AND q.priority = \(priority) AND \(Self.isBehind("\(lane).owner", "\(lane).batch", full: "$3"))
-        ORDER BY q.owner, coalesce(q.batch, 0), q.rank LIMIT 1) h
-      """
-    }
-    let rows = try execute(
-      """
-      WITH RECURSIVE lanes (priority, owner, batch, id, rank, n) AS (
-        SELECT s.level - 1, h.owner, h.batch, h.id, h.rank, 1
-        FROM unnest($1, $2) WITH ORDINALITY AS s (owner, batch, level) \(next("s.level - 1", after: "s"))
-        UNION ALL SELECT l.priority, h.owner, h.batch, h.id, h.rank, l.n + 1 FROM lanes l
-        \(next("l.priority", after: "l")) WHERE l.n < \(QueueCursor.maxQueues))
-      SELECT l.priority, l.owner, l.batch, l.id, l.n,
-        EXISTS (SELECT FROM batches b WHERE b.number = l.batch AND b.stage >= 4), l.rank
-        FROM lanes l
-      UNION ALL (WITH RECURSIVE owners (owner) AS (
-          (SELECT owner FROM queue WHERE state = 4 ORDER BY owner LIMIT 1)
-          UNION ALL SELECT (SELECT q.owner FROM queue q WHERE q.state = 4 AND q.owner > o.owner
-            ORDER BY q.owner LIMIT 1) FROM owners o WHERE o.owner IS NOT NULL)
-        SELECT NULL::bigint, o.owner, coalesce(q.batch, 0), NULL::uuid, count(*), false, NULL::bigint
-        FROM owners o
-        CROSS JOIN LATERAL (SELECT q.batch FROM queue q
-          WHERE q.state = 4 AND q.owner = o.owner LIMIT \(Self.mostLoading)) q GROUP BY 2, 3)
-      """,
-      [
-        .byteStrings(cursor.ready.map { $0?.owner.bytes ?? [] }),
-        .ints(cursor.ready.map { $0?.batch ?? -1 }), .byteStrings(full.map(\.bytes)),
-      ])
-    var lanes = ClaimQueues(after: served)
-    for row in rows.all {
-      guard let owner = rows.bytes(row, 1), let batch = rows.int(row, 2),
-        let number = rows.int(row, 4)
+  /// Finds the queues that have ready jobs, and those that have parked jobs of origins with free capacity. Each queue
+  /// costs one index search, however many jobs are queued. Does not lock jobs. An owner without free capacity costs
+  /// one search.
+  func claimQueues(_ request: ClaimRequest) throws -> ClaimQueues {
+    let (cursor, full) = (request.cursor, request.owners.full)
+    let names = SQLValue.byteStrings(full.map(\.bytes))
+    let (room, after) = (request.room, request.cursor.parked)
+    let found = try executeAll([
+      SQLStatement(
+        Self.readyQueues,
+        [
+          .ints(cursor.ready.indices.map(Int64.init)),
+          .byteStrings(cursor.ready.map { $0?.owner.bytes ?? [] }),
+          .ints(cursor.ready.map { $0?.batch ?? -1 }), names,
+        ]),
+      SQLStatement(Self.loadingQueues),
+      SQLStatement(
+        Self.parkedQueues,
+        [
+          .int(Int64(request.count)), .int(Int64(clamping: room.usual)),
+          .byteStrings(room.exceptions.keys.map { Array($0.utf8) }),
+          .ints(room.exceptions.values.map { Int64(clamping: $0) }),
+          .bytes(after?.owner.bytes ?? []), .int(after?.batch ?? -1), names,
+          .ints(cursor.ready.indices.map(Int64.init)),
+        ]),
+    ])
+    var queues = ClaimQueues(after: request.served)
+    let ready = found[0]
+    for row in ready.all {
+      guard let priority = ready.int(row, 0).map({ Int($0) }),
+        let queue = ready.queue(row, from: 1),
+        let id = ready.id(row, 3), let number = ready.int(row, 4), let rank = ready.int(row, 5)
       else { continue }
-      let lane = JobQueueName(owner: Owner(bytes: owner), batch: batch)
-      guard let priority = rows.int(row, 0).map({ Int($0) }), let id = rows.id(row, 3),
-        let rank = rows.int(row, 6)
-      else {
-        lanes.jobs.ready.addLoading(Int(number), of: lane)
+      if number == QueueCursor.maxQueues { queues.next.ready[priority] = queue }
+      guard !ready.bool(row, 6), !full.contains(queue.owner) else { continue }
+      let place = QueuePosition(priority: priority, queue: queue)
+      queues.pages.append(QueuePage(place: place, head: (id, rank)))
+      queues.jobs.ready.addReady(1, at: place)
+    }
+    for row in found[1].all {
+      guard let queue = found[1].queue(row, from: 0), let count = found[1].int(row, 2) else {
         continue
       }
-      if number == QueueCursor.maxQueues { lanes.next.ready[priority] = lane }
-      guard !rows.bool(row, 5), !full.contains(lane.owner) else { continue }
-      let place = QueuePosition(priority: priority, queue: lane)
-      lanes.pages.append(QueuePage(place: place, head: (id, rank)))
-      lanes.jobs.ready.addReady(1, at: place)
+      queues.jobs.ready.addLoading(Int(count), of: queue)
     }
-    return lanes
+    let parked = found[2]
+    queues.parked = parked.all.compactMap { row in
+      guard let origin = parked.bytes(row, 0), let room = parked.int(row, 1),
+        let priority = parked.int(row, 2), let queue = parked.queue(row, from: 3)
+      else { return nil }
+      return ParkedQueue(
+        origin: origin, room: room, place: QueuePosition(priority: Int(priority), queue: queue))
+    }
+    return queues
   }
 
   /// Reads and locks the ready jobs that are probably next. In the first round also reads the
@@ -142,7 +151,8 @@ extension Transaction {
       if round > 0, short.isEmpty { break }
       let counts = short.map { wanted[$0] - pages[$0].jobs.count }
       let jobs = try self.queuedJobs(
-        zip(short, counts).map { (pages[$0], $1) }, page: page, request, withAside: round == 0)
+        zip(short, counts).map { (pages[$0], $1) }, queues.parked, page: page, request,
+        withAside: round == 0)
       let byPlace = Dictionary(grouping: jobs.filter { !$0.isParked }, by: \.place)
       for (index, count) in zip(short, counts) {
         let more = byPlace[pages[index].place] ?? []
@@ -156,88 +166,128 @@ extension Transaction {
   }
 
   private func queuedJobs(
-    _ wanted: [(page: QueuePage, count: Int)], page: Int, _ request: ClaimRequest, withAside: Bool
+    _ wanted: [(page: QueuePage, count: Int)], _ parked: [ParkedQueue], page: Int,
+    _ request: ClaimRequest, withAside: Bool
   ) throws -> [QueuedJob] {
-    let ready = """
-      SELECT q.* FROM unnest($1, $2, $3, $4, $5) AS l (priority, owner, batch, rank, n)
-      CROSS JOIN LATERAL (SELECT \(QueuedJob.columns) FROM queue q
-        WHERE q.state = 0 AND q.priority = l.priority AND q.owner = l.owner AND coalesce(q.batch, 0) = l.batch
-          AND q.rank > l.rank AND NOT EXISTS (SELECT FROM batches b WHERE b.number = l.batch AND b.stage >= 4)
-        ORDER BY q.rank LIMIT l.n FOR UPDATE SKIP LOCKED) q
-      """
-    let places: [SQLValue] = [
-      .ints(wanted.map { Int64($0.page.place.priority) }),
-      .byteStrings(wanted.map(\.page.place.queue.owner.bytes)),
-      .ints(wanted.map(\.page.place.queue.batch)),
-      .ints(wanted.map { $0.page.jobs.last?.rank ?? .min }), .ints(wanted.map { Int64($0.count) }),
-    ]
-    guard withAside else {
-      let rows = try execute(ready, places)
-      return rows.all.compactMap { QueuedJob(rows, $0) }
+    var statements = wanted.map { page, count in
+      SQLStatement(
+        Self.readyJobs,
+        page.place.values + [.int(page.jobs.last?.rank ?? .min), .int(Int64(count))])
     }
-    let (room, after) = (request.room, request.cursor.parked)
-    let (own, instance): (String, [SQLValue]) =
-      request.isShared ? (Self.own, [.int(request.instance.number)]) : ("", [])
-    let rooms: [SQLValue] = [
-      .int(Int64(page)), .int(Int64(request.count)), .int(Int64(clamping: room.usual)),
-      .byteStrings(room.exceptions.keys.map { Array($0.utf8) }),
-      .ints(room.exceptions.values.map { Int64(clamping: $0) }),
-      .bytes(after?.owner.bytes ?? []), .int(after?.batch ?? -1),
-      .byteStrings(request.owners.full.map(\.bytes)),
-    ]
-    let rows = try execute(Self.aside + ready + Self.parked + own, places + rooms + instance)
-    return rows.all.compactMap { QueuedJob(rows, $0) }
+    if withAside {
+      statements += parked.map { parked in
+        SQLStatement(
+          Self.parkedJobs, parked.place.values + [.bytes(parked.origin), .int(parked.room)])
+      }
+    }
+    if withAside, request.isShared {
+      statements.append(
+        SQLStatement(
+          Self.awaitingJobs,
+          [
+            .int(request.instance.number), .byteStrings(request.owners.full.map(\.bytes)),
+            .int(Int64(page)),
+          ]))
+    }
+    return try executeAll(statements).flatMap { rows in
+      rows.all.compactMap { QueuedJob(rows, $0) }
+    }
   }
 
-  /// Condition: the job's queue comes after the given one. If the owner is full, all of its queues
-  /// are skipped.
-  private static func isBehind(_ owner: String, _ batch: String, full: String) -> String {
-    let last = "CASE WHEN \(owner) = ANY (\(full)) THEN \(Int64.max) ELSE \(batch) END"
-    return "(q.owner, coalesce(q.batch, 0)) > (\(owner), \(last))"
+  /// Selects the first queue behind the given one. If the owner is full, all of its queues are skipped.
+  private static func next(
+    _ condition: String, behind owner: String, _ batch: String, full: String
+  ) -> String {
+    """
+    (SELECT q.id FROM queue q WHERE \(condition) AND (q.owner, q.batch) >
+        (\(owner), CASE WHEN \(owner) = ANY (\(full)) THEN \(Int64.max) ELSE \(batch) END)
+      ORDER BY q.owner, q.batch, q.rank LIMIT 1)
+    """
   }
 
-  private static let own = """
-
-    UNION ALL SELECT q.* FROM (SELECT \(QueuedJob.columns) FROM queue l JOIN queue q ON q.state = 3 AND q.request = l.request
-      WHERE EXISTS (SELECT FROM queue WHERE state = 3) AND l.state = 4 AND l.leads AND l.instance = $14
-        AND q.owner <> ALL ($13) AND \(Transaction.isNotInStoppedBatch)
-      ORDER BY q.priority DESC, q.rank LIMIT $6 FOR UPDATE OF q SKIP LOCKED) q
+  /// The first ready job of each queue, by priority.
+  static let readyQueues = """
+    WITH RECURSIVE heads (priority, id, n) AS (
+      SELECT s.priority, \(next("q.state = 0 AND q.priority = s.priority", behind: "s.owner", "s.batch", full: "$4")), 1
+      FROM unnest($1, $2, $3) AS s (priority, owner, batch)
+      UNION ALL SELECT h.priority,
+        \(next("q.state = 0 AND q.priority = h.priority", behind: "p.owner", "p.batch", full: "$4")), h.n + 1
+      FROM heads h JOIN queue p ON p.id = h.id WHERE h.n < \(QueueCursor.maxQueues))
+    SELECT h.priority, p.owner, p.batch, p.id, h.n, p.rank,
+      EXISTS (SELECT 1 FROM batches b WHERE b.number = p.batch AND b.stage >= 4)
+    FROM heads h JOIN queue p ON p.id = h.id
     """
 
-  /// The origins with parked jobs and free capacity, and the queues of these jobs.
-  private static let aside = """
+  /// The number of loading jobs of each queue.
+  static let loadingQueues = """
+    WITH RECURSIVE heads (id) AS (
+      SELECT * FROM (SELECT id FROM queue WHERE state = 4 ORDER BY owner, batch LIMIT 1) AS first
+      UNION ALL SELECT (SELECT q.id FROM queue q WHERE q.state = 4 AND (q.owner, q.batch) > (p.owner, p.batch)
+        ORDER BY q.owner, q.batch LIMIT 1) FROM heads h JOIN queue p ON p.id = h.id)
+    SELECT p.owner, p.batch, (SELECT count(*) FROM (SELECT 1 FROM queue q
+      WHERE q.state = 4 AND q.owner = p.owner AND q.batch = p.batch LIMIT \(mostLoading)) AS l)
+    FROM heads h JOIN queue p ON p.id = h.id
+    """
+
+  /// The queues with parked jobs of origins that have free capacity.
+  static let parkedQueues = """
     WITH RECURSIVE origins (origin) AS (
-      (SELECT origin FROM queue WHERE state = 2 ORDER BY origin LIMIT 1)
+      SELECT * FROM (SELECT origin FROM queue WHERE state = 2 ORDER BY origin LIMIT 1) AS first
       UNION ALL SELECT (SELECT q.origin FROM queue q WHERE q.state = 2 AND q.origin > o.origin
         ORDER BY q.origin LIMIT 1) FROM origins o WHERE o.origin IS NOT NULL
-    ), open (origin, room) AS (
-      SELECT o.origin, least(coalesce(x.room, $8), $7) FROM origins o
-        LEFT JOIN unnest($9, $10) AS x (origin, room) ON x.origin = o.origin
-      WHERE o.origin IS NOT NULL AND coalesce(x.room, $8) > 0
-    ), lanes (origin, room, priority, owner, batch, n) AS (
-      SELECT o.origin, o.room, level, h.owner, h.batch, 1
-      FROM open o CROSS JOIN generate_series(0, \(Priority.allCases.count - 1)) AS level
-      CROSS JOIN LATERAL (SELECT q.owner, coalesce(q.batch, 0) AS batch FROM queue q
-        WHERE q.state = 2 AND q.origin = o.origin AND q.priority = level AND \(isBehind("$11", "$12", full: "$13"))
-        ORDER BY q.owner, coalesce(q.batch, 0) LIMIT 1) h
-      UNION ALL SELECT l.origin, l.room, l.priority, h.owner, h.batch, l.n + 1 FROM lanes l
-      CROSS JOIN LATERAL (SELECT q.owner, coalesce(q.batch, 0) AS batch FROM queue q
-        WHERE q.state = 2 AND q.origin = l.origin AND q.priority = l.priority
-          AND \(isBehind("l.owner", "l.batch", full: "$13"))
-        ORDER BY q.owner, coalesce(q.batch, 0) LIMIT 1) h
-      WHERE l.n < \(QueueCursor.maxQueues)
+    ), free (origin, room) AS (
+      SELECT o.origin, least(coalesce(x.room, $2), $1) FROM origins o
+        LEFT JOIN unnest($3, $4) AS x (origin, room) ON x.origin = o.origin
+      WHERE o.origin IS NOT NULL AND coalesce(x.room, $2) > 0
+    ), heads (origin, room, priority, id, n) AS (
+      SELECT f.origin, f.room, l.priority,
+        \(next("q.state = 2 AND q.origin = f.origin AND q.priority = l.priority", behind: "$5", "$6", full: "$7")), 1
+      FROM free f CROSS JOIN unnest($8) AS l (priority)
+      UNION ALL SELECT h.origin, h.room, h.priority,
+        \(next("q.state = 2 AND q.origin = h.origin AND q.priority = h.priority", behind: "p.owner", "p.batch", full: "$7")),
+        h.n + 1
+      FROM heads h JOIN queue p ON p.id = h.id WHERE h.n < \(QueueCursor.maxQueues)
     )
-
+    SELECT h.origin, h.room, h.priority, p.owner, p.batch
+    FROM heads h JOIN queue p ON p.id = h.id WHERE p.owner <> ALL ($7)
     """
 
-  private static let parked = """
+  private static let isAt = "q.priority = $1 AND q.owner = $2 AND q.batch = $3"
 
-    UNION ALL SELECT q.* FROM lanes l CROSS JOIN LATERAL (SELECT \(QueuedJob.columns) FROM queue q
-      WHERE l.owner <> ALL ($13)
-        AND q.state = 2 AND q.origin = l.origin AND q.priority = l.priority AND q.owner = l.owner
-        AND coalesce(q.batch, 0) = l.batch AND NOT EXISTS (SELECT FROM batches b WHERE b.number = l.batch AND b.stage >= 4)
-      ORDER BY q.rank LIMIT l.room FOR UPDATE SKIP LOCKED) q
+  /// The next ready jobs of a queue.
+  static let readyJobs = """
+    SELECT \(QueuedJob.columns) FROM queue q WHERE q.state = 0 AND \(isAt) AND q.rank > $4
+      AND \(isNotInStoppedBatch) ORDER BY q.rank LIMIT $5 FOR UPDATE SKIP LOCKED
     """
+
+  /// The first parked jobs of an origin in a queue.
+  static let parkedJobs = """
+    SELECT \(QueuedJob.columns) FROM queue q WHERE q.state = 2 AND \(isAt) AND q.origin = $4
+      AND \(isNotInStoppedBatch) ORDER BY q.rank LIMIT $5 FOR UPDATE SKIP LOCKED
+    """
+
+  /// Jobs that wait for a load of this instance.
+  static let awaitingJobs = """
+    SELECT \(QueuedJob.columns) FROM queue l JOIN queue q ON q.state = 3 AND q.request = l.request
+    WHERE EXISTS (SELECT 1 FROM queue WHERE state = 3) AND l.state = 4 AND l.leads AND l.instance = $1
+      AND q.owner <> ALL ($2) AND \(isNotInStoppedBatch)
+    ORDER BY q.priority DESC, q.rank LIMIT $3 FOR UPDATE OF q SKIP LOCKED
+    """
+}
+
+extension QueuePosition {
+  /// The priority, the owner and the batch, in this order.
+  fileprivate var values: [SQLValue] {
+    [.int(Int64(priority)), .bytes(queue.owner.bytes), .int(queue.batch)]
+  }
+}
+
+extension Rows {
+  /// Reads the owner and the batch of a queue.
+  fileprivate func queue(_ row: Int, from column: Int) -> JobQueueName? {
+    guard let owner = bytes(row, column), let batch = int(row, column + 1) else { return nil }
+    return JobQueueName(owner: Owner(bytes: owner), batch: batch)
+  }
 }
 
 extension Owner {

@@ -47,7 +47,7 @@ struct Counters {
 
   private(set) var changes: [Name: Int] = [:]
   /// The maximum number of rows of one counter.
-  static let slots: Int64 = 16
+  static let slots = 16
 
   subscript(name: Name) -> Int {
     get { changes[name] ?? 0 }
@@ -140,7 +140,7 @@ extension Transaction {
     try add(
       """
       INSERT INTO tallies AS t (name, slot, n)
-      SELECT name, pg_backend_pid() % \(Counters.slots), n FROM unnest($1, $2) AS x (name, n)
+      SELECT name, \(slot), n FROM unnest($1, $2) AS x (name, n) WHERE true
       ON CONFLICT (name, slot) DO UPDATE SET n = t.n + excluded.n
       """,
       [.byteStrings(changes.map(\.name)), .ints(changes.map { Int64($0.n) })])

@@ -9,9 +9,10 @@ extension PostgresJobStore: ImportingStore {
     return try await read { transaction in
       let rows = try transaction.execute(
         """
-        SELECT d FROM unnest($1) AS d WHERE NOT (EXISTS (SELECT FROM jobs j WHERE j.image = d)
-          OR EXISTS (SELECT FROM jobs j WHERE j.source = d)
-          OR EXISTS (SELECT FROM cache c WHERE c.digest = d))
+        SELECT n.digest FROM unnest($1) AS n (digest) WHERE NOT (
+          EXISTS (SELECT 1 FROM jobs j WHERE j.image = n.digest)
+          OR EXISTS (SELECT 1 FROM jobs j WHERE j.source = n.digest)
+          OR EXISTS (SELECT 1 FROM cache c WHERE c.digest = n.digest))
         """, [.byteStrings(images.map(\.bytes))])
       return Set(rows.all.compactMap { rows.digest($0, 0) })
     }
@@ -120,19 +121,18 @@ extension PostgresJobStore {
       guard let number = try transaction.batchNumbers([batch])[batch] else { return }
       let added = try transaction.execute(
         """
-        WITH added AS (
-          INSERT INTO rejected_lines (batch, line, record) SELECT $1, * FROM unnest($2, $3)
-          ON CONFLICT DO NOTHING RETURNING record
-        )
-        SELECT coalesce(sum(\(Transaction.rejectedLineOverhead) + octet_length(record)), 0)::bigint,
-          (SELECT owner FROM batches WHERE number = $1) FROM added
+        INSERT INTO rejected_lines (batch, line, record)
+        SELECT $1, n.line, n.record FROM unnest($2, $3) AS n (line, record) WHERE true
+        ON CONFLICT DO NOTHING RETURNING length(record)
         """,
         [
           .int(number), .ints(lines.map { Int64($0.line) }),
           .byteStrings(try lines.map { try RecordEncoder.encode($0) }),
         ])
-      if let owner = added.bytes(0, 1) {
-        transaction.tallies[.stored(owner)] += Int(added.int(0, 0) ?? 0)
+      let owner = try transaction.execute(
+        "SELECT owner FROM batches WHERE number = $1", [.int(number)])
+      transaction.tallies[.stored(owner.bytes(0, 0) ?? [])] += added.all.reduce(0) {
+        $0 + Transaction.rejectedLineOverhead + Int(added.int($1, 0) ?? 0)
       }
     }
   }

@@ -37,7 +37,7 @@ struct JobRow: Sendable {
   static let columnCount = 13
   /// The size in bytes of a row of `jobs AS j`, including the defaults.
   static let fullBytes =
-    "(octet_length(j.record) + coalesce((SELECT octet_length(d.record) FROM batch_defaults d "
+    "(length(j.record) + coalesce((SELECT length(d.record) FROM batch_defaults d "
     + "WHERE d.batch = j.batch AND d.digest = j.defaults), 0))"
   fileprivate static let batchColumn = 9
   fileprivate static let defaultsColumn = 12
@@ -50,7 +50,8 @@ struct JobRow: Sendable {
     (self.id, self.owner, self.record) = (id, owner, record)
     (finishedAt, expiresAt) = (rows.int(row, 3), rows.int(row, 4))
     (image, source, lastClaim) = (rows.bytes(row, 5), rows.bytes(row, 6), rows.int(row, 7))
-    (batch, line, code) = (rows.int(row, 9), rows.int(row, 10), rows.bytes(row, 11))
+    batch = rows.int(row, 9).flatMap { $0 > 0 ? $0 : nil }
+    (line, code) = (rows.int(row, 10), rows.bytes(row, 11))
     let name = rows.digest(row, Self.defaultsColumn)
     defaults = name.flatMap { known[$0] }
     guard name == nil || defaults != nil else {
@@ -193,8 +194,8 @@ extension Transaction {
     guard !batches.isEmpty else { return }
     let added = try execute(
       """
-      INSERT INTO batch_defaults (batch, digest, record) SELECT * FROM unnest($1, $2, $3)
-      ON CONFLICT DO NOTHING RETURNING batch, octet_length(record)
+      INSERT INTO batch_defaults (batch, digest, record) SELECT * FROM unnest($1, $2, $3) WHERE true
+      ON CONFLICT DO NOTHING RETURNING batch, length(record)
       """, [.ints(batches), .byteStrings(digests), .byteStrings(records)])
     for row in added.all {
       guard let owner = added.int(row, 0).flatMap({ owners[$0] }) else { continue }

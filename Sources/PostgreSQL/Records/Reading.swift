@@ -101,7 +101,7 @@ extension Transaction {
     ]
     let counts = states.map { _, state in
       """
-      (SELECT count(*) FROM (SELECT FROM queue WHERE state = \(state.rawValue)
+      (SELECT count(*) FROM (SELECT 1 FROM queue WHERE state = \(state.rawValue)
         LIMIT \(StoreCounts.mostCounted)) AS found)
       """
     }
@@ -172,35 +172,64 @@ extension Transaction {
     let common: [SQLValue] = [
       .id(before), .int(query.now.milliseconds), .int(Int64(query.limit + 1)),
     ]
-    let rows: Rows
     if let batch = query.batch {
       guard let (number, end) = try range(of: query, in: batch) else { return ([], nil) }
-      rows = try execute(
-        Self.ofBatch,
-        common + [
-          .int(number), .int(end), query.phases.isEmpty ? .ints([]) : phases(query),
-          .bytes(query.code.map { Array($0.rawValue.utf8) }), .int(Int64(lines)),
-        ])
-    } else if let tag = query.tag {
-      rows = try execute(
-        Self.tagged,
-        common + [
-          .bytes(query.owner.map { Array($0.name.utf8) }), .bytes(IndexedText.bytes(of: tag)),
-          phases(query),
-        ])
-    } else if query.owner == nil, query.phases.isEmpty {
-      rows = try execute(Self.everything, common)
-    } else {
-      rows = try execute(
-        Self.chosen,
-        common + [.bytes(query.owner.map { Array($0.name.utf8) }), phases(query)])
+      return Self.merged([
+        try execute(
+          Self.ofBatch,
+          common + [
+            .int(number), .int(end), phases(query),
+            .bytes(query.code.map { Array($0.rawValue.utf8) }), .int(Int64(lines)),
+            .bool(query.phases.isEmpty),
+          ])
+      ])
     }
+    if query.owner == nil, query.tag == nil, query.phases.isEmpty {
+      return Self.merged([try execute(Self.everything, common)])
+    }
+    let owners = try query.owner.map { [$0.bytes] } ?? self.owners()
+    var pages: [SQLStatement] = []
+    for owner in owners.map(SQLValue.bytes) {
+      if let tag = query.tag {
+        pages.append(
+          SQLStatement(
+            Self.tagged, common + [owner, .bytes(IndexedText.bytes(of: tag)), phases(query)]))
+        continue
+      }
+      for phase in query.phases.isEmpty ? Set(Phase.allCases) : query.phases {
+        pages.append(
+          phase == .loading
+            ? SQLStatement(Self.loading, common + [owner])
+            : SQLStatement(Self.inPhase, common + [owner, .int(Int64(phase.code))]))
+      }
+    }
+    let (found, _) = Self.merged(try executeAll(pages))
+    return (Array(found.prefix(query.limit + 1)), nil)
+  }
+
+  /// Merges pages, newest first. A row without a size is the last one that was read.
+  private static func merged(_ pages: [Rows]) -> ([(id: JobID, bytes: Int)], rest: JobID?) {
     var (found, rest): ([(id: JobID, bytes: Int)], JobID?) = ([], nil)
-    for row in rows.all {
-      guard let id = rows.id(row, 0) else { continue }
-      if let bytes = rows.int(row, 1) { found.append((id, Int(bytes))) } else { rest = id }
+    for rows in pages {
+      for row in rows.all {
+        guard let id = rows.id(row, 0) else { continue }
+        if let bytes = rows.int(row, 1) { found.append((id, Int(bytes))) } else { rest = id }
+      }
     }
-    return (found, rest)
+    return (found.sorted { $0.id > $1.id }, rest)
+  }
+
+  /// All owners that have jobs. There are few, because each is a token of the configuration.
+  private func owners() throws -> [[UInt8]] {
+    let rows = try execute(
+      """
+      WITH RECURSIVE owners (owner) AS (
+        SELECT * FROM (SELECT owner FROM jobs ORDER BY owner LIMIT 1) AS first
+        UNION ALL SELECT (SELECT j.owner FROM jobs j WHERE j.owner > o.owner ORDER BY j.owner LIMIT 1)
+          FROM owners o WHERE o.owner IS NOT NULL)
+      SELECT owner FROM owners WHERE owner IS NOT NULL
+      """)
+    return rows.all.compactMap { rows.bytes($0, 0) }
   }
 
   private func phases(_ query: JobQuery) -> SQLValue {
@@ -237,65 +266,47 @@ extension Transaction {
     WITH last AS MATERIALIZED (
       SELECT max(line) AS line FROM jobs WHERE batch = $4 AND line < $5
     ), lines AS MATERIALIZED (
-      SELECT j.id, octet_length(j.record) AS bytes, j.defaults,
-        \(isListed) AND ($7::bytea IS NULL OR j.code = $7)
-          AND (cardinality($6) = 0 OR CASE
-            WHEN j.phase = 0 AND (SELECT state FROM queue q WHERE q.id = j.id) = 4 THEN 1
-            ELSE j.phase END = ANY ($6)) AS fits
+      SELECT j.id, length(j.record) AS bytes, j.defaults,
+        \(isListed) AND ($7::bytea IS NULL OR j.code = $7) AND ($9 OR \(currentPhase) = ANY ($6)) AS fits
       FROM jobs j
       WHERE j.batch = $4 AND j.line <= (SELECT line FROM last) AND j.line > (SELECT line FROM last) - $8
     )
     SELECT id, bytes FROM (
-      (SELECT id, bytes + coalesce((SELECT octet_length(d.record) FROM batch_defaults d
+      SELECT * FROM (SELECT id, bytes + coalesce((SELECT length(d.record) FROM batch_defaults d
           WHERE d.batch = $4 AND d.digest = lines.defaults), 0) AS bytes
-        FROM lines WHERE fits ORDER BY id DESC LIMIT $3) UNION ALL
-      (SELECT id, NULL FROM lines WHERE (SELECT max(line) FROM jobs
+        FROM lines WHERE fits ORDER BY id DESC LIMIT $3) AS fitting
+      UNION ALL SELECT * FROM (SELECT id, NULL::bigint FROM lines WHERE (SELECT max(line) FROM jobs
         WHERE batch = $4 AND line <= (SELECT line FROM last) - $8) IS NOT NULL
-        ORDER BY id LIMIT 1)) found
-    ORDER BY bytes IS NULL, id DESC
+        ORDER BY id LIMIT 1) AS rest) AS found
     """
 
   private static let isListed = "j.id < $1 AND (j.expires_at IS NULL OR j.expires_at > $2)"
+
+  /// The code of the phase of `jobs AS j`.
+  private static let currentPhase = """
+    CASE WHEN j.phase = 0 AND (SELECT q.state FROM queue q WHERE q.id = j.id) = 4 THEN 1 ELSE j.phase END
+    """
 
   private static let everything = """
     SELECT j.id, \(JobRow.fullBytes) FROM jobs j WHERE \(isListed) ORDER BY j.id DESC LIMIT $3
     """
 
-  /// All owners that have jobs. There are few, because each is a token of the configuration.
-  private static let owners = """
-    WITH RECURSIVE owners (owner) AS (
-      (SELECT owner FROM jobs WHERE $4::bytea IS NULL ORDER BY owner LIMIT 1)
-      UNION ALL SELECT (SELECT j.owner FROM jobs j WHERE j.owner > o.owner ORDER BY j.owner LIMIT 1)
-        FROM owners o WHERE o.owner IS NOT NULL
-    ), chosen (owner) AS (
-      SELECT owner FROM owners WHERE owner IS NOT NULL UNION ALL SELECT $4 WHERE $4 IS NOT NULL
-    )
+  /// An owner's jobs in a phase other than `loading`. The queue tells queued jobs from loading ones.
+  private static let inPhase = """
+    SELECT j.id, \(JobRow.fullBytes) FROM jobs j WHERE j.owner = $4 AND j.phase = $5 AND \(isListed)
+      AND ($5 > 0 OR EXISTS (SELECT 1 FROM queue q WHERE q.id = j.id AND q.state <> 4))
+    ORDER BY j.id DESC LIMIT $3
     """
 
-  /// Merges one page for each owner and phase. Loading jobs are few and are found through the
-  /// queue.
-  private static let chosen = """
-    \(owners) SELECT id, bytes FROM (
-      SELECT p.id, p.bytes FROM chosen o CROSS JOIN unnest($5) AS wanted CROSS JOIN LATERAL (
-        SELECT j.id, \(JobRow.fullBytes) AS bytes FROM jobs j
-        WHERE wanted <> 1 AND j.owner = o.owner AND j.phase = wanted AND \(isListed)
-          AND (wanted > 0 OR EXISTS (SELECT FROM queue q WHERE q.id = j.id AND q.state <> 4))
-        ORDER BY j.id DESC LIMIT $3) p
-      UNION ALL
-      SELECT p.id, p.bytes FROM chosen o CROSS JOIN unnest($5) AS wanted CROSS JOIN LATERAL (
-        SELECT j.id, \(JobRow.fullBytes) AS bytes FROM queue q JOIN jobs j ON j.id = q.id
-        WHERE wanted = 1 AND q.owner = o.owner AND q.state = 4 AND q.id < $1
-        ORDER BY q.id DESC LIMIT $3) p) found
-    ORDER BY id DESC LIMIT $3
+  /// An owner's loading jobs, which are few.
+  private static let loading = """
+    SELECT j.id, \(JobRow.fullBytes) FROM queue q JOIN jobs j ON j.id = q.id
+    WHERE q.owner = $4 AND q.state = 4 AND \(isListed) ORDER BY q.id DESC LIMIT $3
     """
 
   private static let tagged = """
-    \(owners) SELECT id, bytes FROM chosen o CROSS JOIN LATERAL (
-      SELECT j.id, \(JobRow.fullBytes) AS bytes FROM tags t JOIN jobs j ON j.id = t.id
-        LEFT JOIN queue q ON q.id = j.id
-      WHERE t.owner = o.owner AND t.tag = $5 AND t.id < $1 AND \(isListed)
-        AND CASE WHEN q.state = 4 THEN 1 ELSE j.phase END = ANY ($6)
-      ORDER BY t.id DESC LIMIT $3) p
-    ORDER BY id DESC LIMIT $3
+    SELECT j.id, \(JobRow.fullBytes) FROM tags t JOIN jobs j ON j.id = t.id
+    WHERE t.owner = $4 AND t.tag = $5 AND t.id < $1 AND \(isListed) AND \(currentPhase) = ANY ($6)
+    ORDER BY t.id DESC LIMIT $3
     """
 }

@@ -73,7 +73,8 @@ extension Transaction {
         .ints(rows.map { Int64($0.finished?.code ?? 0) }), .ints(rows.map(\.finishedAt)),
         .ints(rows.map(\.expiresAt)), .byteStrings(rows.map(\.image)),
         .byteStrings(rows.map(\.source)), .bools(rows.map(\.hasLowDataImage)),
-        .byteStrings(rows.map(\.record)), .ints(rows.map(\.batch)), .ints(rows.map(\.line)),
+        .byteStrings(rows.map(\.record)), .ints(rows.map { $0.batch ?? 0 }),
+        .ints(rows.map(\.line)),
         .byteStrings(rows.map(\.code)),
         .byteStrings(
           try rows.map { try $0.defaults?.stored { try RecordEncoder.encode($0) }.digest.bytes }),
@@ -92,15 +93,17 @@ extension Transaction {
     guard !queued.isEmpty else { return }
     try add(
       """
-      INSERT INTO queue (id, owner, priority, state, places, not_before, origin, request, batch)
-      SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9)
+      INSERT INTO queue (id, owner, priority, state, places, not_before, origin, request, batch, rank)
+      SELECT n.id, n.owner, n.priority, n.state, n.places, n.not_before, n.origin, n.request, n.batch, nextval('ranks')
+      FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9)
+        AS n (id, owner, priority, state, places, not_before, origin, request, batch)
       """,
       [
         .ids(queued.map(\.0.id)), .byteStrings(queued.map(\.0.owner)),
         .ints(queued.map { Int64($0.1.priority) }), .ints(queued.map(\.1.state.rawValue)),
         .ints(queued.map { Int64($0.1.slots) }), .ints(queued.map(\.1.notBefore)),
         .byteStrings(queued.map(\.1.origin)), .byteStrings(queued.map(\.1.request)),
-        .ints(queued.map(\.0.batch)),
+        .ints(queued.map { $0.0.batch ?? 0 }),
       ])
   }
 
