@@ -62,8 +62,8 @@ let package = Package(
       name: "App",
       dependencies: [
         "API", "CBuild", "CMalloc", "Codec", "Contract", "Dashboard", "Digests", "Engine",
-        "Executors", "Fetch", "HTTP", "Isolation", "Jobs", "PostgreSQL", "S3", "Settings", "Store",
-        "YAML", .log, .metrics, .unixSignals,
+        "Executors", "Fetch", "HTTP", "Isolation", "Jobs", "PostgreSQL", "S3", "Settings", "SQL",
+        "Store", "YAML", .log, .metrics, .unixSignals,
       ],
       swiftSettings: house),
     .target(
@@ -110,7 +110,13 @@ let package = Package(
       dependencies: ["Digests", "Executors", "Fetch", "Jobs", "Waiting", .log, .metrics],
       swiftSettings: house),
     .target(
-      name: "PostgreSQL", dependencies: ["CPQ", "Executors", "Jobs", "Records", .log, .metrics],
+      name: "SQL", dependencies: ["Executors", "Jobs", "Records", .log, .metrics],
+      swiftSettings: house),
+    .target(
+      name: "SQLite", dependencies: ["CSQLite", "Executors", "Jobs", "SQL", "Store", .log],
+      swiftSettings: house),
+    .target(
+      name: "PostgreSQL", dependencies: ["CPQ", "Executors", "Jobs", "Records", "SQL"],
       swiftSettings: house),
     // Exclusivity checks for every written byte took 2 % of a small job's time. They are not needed here, because one thread
     // writes without callbacks. Debug builds, and so the tests, still check.
@@ -143,6 +149,9 @@ let package = Package(
     .systemLibrary(name: "CLinux"),
     .systemLibrary(name: "CMalloc"),
     .systemLibrary(name: "CPQ", pkgConfig: "libpq", providers: [.apt(["libpq-dev"])]),
+    .target(
+      name: "CSQLite", cSettings: [.unsafeFlags(["-O2", "-Wall", "-Wextra", "-Werror"])],
+      linkerSettings: [.linkedLibrary("sqlite3")]),
     .systemLibrary(name: "CYAML", pkgConfig: "yaml-0.1", providers: [.apt(["libyaml-dev"])]),
     .target(
       name: "CCodecs",
@@ -204,7 +213,7 @@ let package = Package(
     .testTarget(
       name: "StoreTests",
       dependencies: [
-        "Caching", "Digests", "Fetch", "Jobs", "PostgreSQL", "Records", "S3", "Store",
+        "Caching", "Digests", "Fetch", "Jobs", "PostgreSQL", "Records", "S3", "SQL", "SQLite", "Store",
         "TestSupport",
         .grdb, .log,
       ],

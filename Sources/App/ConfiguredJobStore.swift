@@ -2,6 +2,7 @@ internal import Engine
 internal import Foundation
 internal import Jobs
 internal import PostgreSQL
+internal import SQL
 internal import Store
 
 /// The job store that the configuration selects, and how to close it.
@@ -78,7 +79,7 @@ struct ConfiguredJobStore: Sendable {
     configuration.isHomeEmpty = storage.images != nil || home.isEmpty || adopting
     configuration.isShared = storage.images != nil
     do throws(StoreError) {
-      let store = try PostgresJobStore(configuration)
+      let store = try SQLJobStore(configuration)
       return ConfiguredJobStore(store) {
         await store.close()
         home.release()
@@ -92,14 +93,14 @@ struct ConfiguredJobStore: Sendable {
   /// The connection settings of the database.
   static func database(
     _ url: String, _ storage: Configuration.Storage
-  ) throws(StartError) -> PostgresJobStore.Configuration {
-    var configuration = PostgresJobStore.Configuration(url: url)
+  ) throws(StartError) -> SQLJobStore.Configuration {
+    var database = PostgresDatabase(url: url)
     if let path = storage.jobsPasswordFile {
       let first = try password(path)
       // The file may change while the service runs. If it can't be read, the first password is used.
-      configuration.password = { (try? password(path)) ?? first }
+      database.password = { (try? password(path)) ?? first }
     }
-    return configuration
+    return SQLJobStore.Configuration(database)
   }
 
   private static func password(_ path: String) throws(StartError) -> String {

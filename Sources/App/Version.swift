@@ -22,7 +22,7 @@ package enum Versions {
     let libraries: [(name: String, version: String)] =
       CodecLibrary.all.map { ($0.name, $0.version) } + [
         ("libbrotli", CodingLibraries.brotliVersion), ("libcurl", CurlLibrary.version),
-        ("libmicrohttpd", MicroHTTPDLibrary.version), ("libpq", PostgresJobStore.libraryVersion),
+        ("libmicrohttpd", MicroHTTPDLibrary.version), ("libpq", PostgresDatabase.libraryVersion),
         ("libyaml", YAMLLibrary.version), ("SQLite", SQLiteLibrary.version),
         ("zlib", CodingLibraries.zlibVersion),
       ]

@@ -3,6 +3,7 @@ import TestSupport
 import Testing
 
 @testable import PostgreSQL
+@testable import SQL
 
 /// One instance completes a job while another one cancels its batch.
 @Suite("Cancelling a batch in PostgreSQL while its jobs end", .timeLimit(.minutes(15)))

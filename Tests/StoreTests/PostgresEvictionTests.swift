@@ -3,11 +3,12 @@ import TestSupport
 import Testing
 
 @testable import PostgreSQL
+@testable import SQL
 
 @Suite("Storage limit for images in PostgreSQL")
 struct PostgresEvictionTests {
   private let database: TestDatabase
-  private let postgres: PostgresJobStore
+  private let postgres: SQLJobStore
   private let store: StoreUnderTest
 
   init() throws {
@@ -19,10 +20,10 @@ struct PostgresEvictionTests {
 
   private static func open(
     _ database: TestDatabase, _ clock: ManualClock
-  ) throws -> PostgresJobStore {
-    var configuration = PostgresJobStore.Configuration(url: database.url)
+  ) throws -> SQLJobStore {
+    var configuration = SQLJobStore.Configuration(url: database.url)
     configuration.now = { clock.now }
-    return try PostgresJobStore(configuration)
+    return try SQLJobStore(configuration)
   }
 
   /// Returns the completion of a new job with a small image.
@@ -45,11 +46,13 @@ struct PostgresEvictionTests {
     let second = try await completion(2, with: known, limit: 60)
     let third = try await completion(3, with: new, limit: 60)
     let requests = [second, third].map { ending in
-      WriteRequest.change(
+      StoreRequest.change(
         ChangeRequest(
           targets: ending.claims.map { ($0.job, $0) }, change: ending.change, completion: ending))
     }
-    let outcomes = try await postgres.write { try $0.write(requests, isRepeated: false) }
+    let outcomes = try await postgres.write {
+      try $0.perform(requests, isRepeated: false, Refusals(), Refusals())
+    }
     for outcome in outcomes {
       for job in try outcome.get().jobs { #expect(try job.get()?.image?.isKept == true) }
     }

@@ -3,20 +3,21 @@ import TestSupport
 import Testing
 
 @testable import PostgreSQL
+@testable import SQL
 
 @Suite("Generations of images in PostgreSQL")
 struct PostgresGenerationTests {
   private let digest = ImageDigest.sample(1)
 
-  private func open(_ database: TestDatabase, _ clock: ManualClock) throws -> PostgresJobStore {
-    var configuration = PostgresJobStore.Configuration(url: database.url)
+  private func open(_ database: TestDatabase, _ clock: ManualClock) throws -> SQLJobStore {
+    var configuration = SQLJobStore.Configuration(url: database.url)
     configuration.now = { clock.now }
     configuration.isShared = true
-    return try PostgresJobStore(configuration)
+    return try SQLJobStore(configuration)
   }
 
   private func reserve(
-    _ store: PostgresJobStore, as instance: Instance, _ holder: JobID = JobID(at: .at(1))
+    _ store: SQLJobStore, as instance: Instance, _ holder: JobID = JobID(at: .at(1))
   ) async throws -> Reservation {
     try await store.reserve(digest, bytes: 100_000, as: holder, of: instance, limit: .max / 2)
   }

@@ -3,6 +3,7 @@ import TestSupport
 import Testing
 
 @testable import PostgreSQL
+@testable import SQL
 
 /// Each transfer must be counted, even if a claim and the end of a load run concurrently and do not
 /// see each other.
@@ -16,17 +17,17 @@ struct PostgresLeadingJobTests {
   /// Two instances. The first one is loading a job.
   private struct Two: Sendable {
     let database: TestDatabase
-    let a, b: PostgresJobStore
+    let a, b: SQLJobStore
     let instances: (a: Instance, b: Instance)
     let first: Claim
 
     init() async throws {
       database = try TestDatabase(in: .shared)
-      var configuration = PostgresJobStore.Configuration(url: database.url)
+      var configuration = SQLJobStore.Configuration(url: database.url)
       configuration.isShared = true
       configuration.timeout = patience
-      a = try PostgresJobStore(configuration)
-      b = try PostgresJobStore(configuration)
+      a = try SQLJobStore(configuration)
+      b = try SQLJobStore(configuration)
       instances = (
         try await a.register(for: .seconds(10_000)), try await b.register(for: .seconds(10_000))
       )

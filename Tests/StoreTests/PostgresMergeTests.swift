@@ -3,17 +3,18 @@ import TestSupport
 import Testing
 
 @testable import PostgreSQL
+@testable import SQL
 
 @Suite("Merged transactions in PostgreSQL", .timeLimit(.minutes(15)))
 struct PostgresMergeTests {
   private let database: TestDatabase
-  private let postgres: PostgresJobStore
+  private let postgres: SQLJobStore
   private let store: StoreUnderTest
 
   init() throws {
     let database = try TestDatabase(in: .shared)
     let store = try StoreUnderTest(in: database, ManualClock(.at(0)))
-    postgres = try #require(store.base as? PostgresJobStore)
+    postgres = try #require(store.base as? SQLJobStore)
     (self.database, self.store) = (database, store)
   }
 

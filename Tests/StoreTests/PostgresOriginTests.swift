@@ -3,6 +3,7 @@ import TestSupport
 import Testing
 
 @testable import PostgreSQL
+@testable import SQL
 
 @Suite("Request rates of origins in PostgreSQL")
 struct PostgresOriginTests {

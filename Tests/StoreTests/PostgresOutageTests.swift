@@ -4,15 +4,16 @@ import TestSupport
 import Testing
 
 @testable import PostgreSQL
+@testable import SQL
 
 @Suite("A PostgreSQL server that fails", .timeLimit(.minutes(15)))
 struct PostgresOutageTests {
   private static func open(
     _ database: TestDatabase, timeout: Duration = .seconds(10)
-  ) throws -> PostgresJobStore {
-    var configuration = PostgresJobStore.Configuration(url: database.url)
+  ) throws -> SQLJobStore {
+    var configuration = SQLJobStore.Configuration(url: database.url)
     configuration.timeout = timeout
-    return try PostgresJobStore(configuration)
+    return try SQLJobStore(configuration)
   }
 
   /// Records what the store has acknowledged.
@@ -74,7 +75,7 @@ struct PostgresOutageTests {
   }
 
   private static func submit(
-    _ client: Int64, to store: PostgresJobStore, _ witness: Witness
+    _ client: Int64, to store: SQLJobStore, _ witness: Witness
   ) async {
     var number: Int64 = 0
     while !witness.isOver.load(ordering: .relaxed) {
@@ -87,7 +88,7 @@ struct PostgresOutageTests {
   }
 
   private static func work(
-    on store: PostgresJobStore, _ instance: Instance, _ witness: Witness
+    on store: SQLJobStore, _ instance: Instance, _ witness: Witness
   ) async {
     while !witness.isOver.load(ordering: .relaxed) {
       guard
@@ -217,8 +218,8 @@ struct PostgresOutageTests {
     proxy.become(.stall)
     let url = server.url(of: "postgres", at: proxy.port) + "?connect_timeout=2"
     // If the URL's setting is ignored, this test runs into its time limit.
-    let address = Connection.Address(url: url, connectTimeout: 3_600)
-    #expect(throws: Fault.self) { _ = try Connection(address) }
+    let address = PostgresConnection.Address(url: url, connectTimeout: 3_600)
+    #expect(throws: Fault.self) { _ = try PostgresConnection(address) }
   }
 
   @Test(
@@ -226,7 +227,7 @@ struct PostgresOutageTests {
   )
   func migrations() async throws {
     let database = try TestDatabase(in: .shared)
-    let stores = try await withThrowingTaskGroup(of: PostgresJobStore.self) { group in
+    let stores = try await withThrowingTaskGroup(of: SQLJobStore.self) { group in
       for _ in 0..<4 { group.addTask { try Self.open(database) } }
       return try await group.reduce(into: []) { $0.append($1) }
     }
@@ -301,7 +302,7 @@ struct PostgresOutageTests {
     let database = try TestDatabase(in: .shared)
     let proxy = try FaultyProxy(to: database.server.port)
     let url = database.server.url(of: database.name, at: proxy.port)
-    let store = try PostgresJobStore(PostgresJobStore.Configuration(url: url))
+    let store = try SQLJobStore(SQLJobStore.Configuration(url: url))
     let other = try Self.open(database)
     let instance = try await store.register(for: .seconds(1_000))
     let received = other.events(for: try await other.register(for: .seconds(1_000)))
@@ -332,7 +333,7 @@ struct PostgresOutageTests {
     let database = try TestDatabase(in: .shared)
     let proxy = try FaultyProxy(to: database.server.port)
     let url = database.server.url(of: database.name, at: proxy.port)
-    let store = try PostgresJobStore(PostgresJobStore.Configuration(url: url))
+    let store = try SQLJobStore(SQLJobStore.Configuration(url: url))
     let other = try Self.open(database)
     let instance = try await store.register(for: .seconds(1_000))
     let received = other.events(for: try await other.register(for: .seconds(1_000)))
@@ -474,7 +475,7 @@ struct PostgresOutageTests {
   }
 
   /// Purges a batch with one job, which is still to be deleted.
-  private func purgeList(in store: PostgresJobStore) async throws {
+  private func purgeList(in store: SQLJobStore) async throws {
     let batch = Batch.sample(1)
     _ = try await store.open(batch, key: nil)
     let lines = BatchLines.sample(batch, after: 0, lines: [1])
@@ -519,7 +520,7 @@ struct PostgresOutageTests {
     let database = try TestDatabase(in: .shared)
     let proxy = try FaultyProxy(to: database.server.port)
     let url = database.server.url(of: database.name, at: proxy.port)
-    let store = try PostgresJobStore(PostgresJobStore.Configuration(url: url))
+    let store = try SQLJobStore(SQLJobStore.Configuration(url: url))
     let other = try Self.open(database)
     let instance = try await store.register(for: .seconds(1_000))
     let received = other.events(for: try await other.register(for: .seconds(1_000)))

@@ -3,6 +3,7 @@ import TestSupport
 import Testing
 
 @testable import PostgreSQL
+@testable import SQL
 
 @Suite("The order of requests to PostgreSQL", .timeLimit(.minutes(15)))
 struct PostgresPacingTests {
@@ -83,7 +84,7 @@ struct PostgresPacingTests {
   func tasks() async throws {
     let database = try TestDatabase(in: .shared)
     let (clock, served) = (LaneClock(), Served())
-    let settings = Session.Settings(PostgresJobStore.Configuration(url: database.url))
+    let settings = Session.Settings(SQLJobStore.Configuration(url: database.url))
     let lane = RequestThreads<Int?, Void>(
       named: "pg-test", settings,
       .init(

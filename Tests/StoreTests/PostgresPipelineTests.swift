@@ -2,23 +2,25 @@ import TestSupport
 import Testing
 
 @testable import PostgreSQL
+@testable import SQL
 
 @Suite("Pipelined statements in PostgreSQL")
 struct PostgresPipelineTests {
   private let database: TestDatabase
   private let session: Session
-  private var deadline: Connection.Deadline { .now + patience }
+  private var deadline: ContinuousClock.Instant { .now + patience }
 
   init() throws {
     database = try TestDatabase(in: .shared)
-    var configuration = PostgresJobStore.Configuration(url: database.url)
+    var configuration = SQLJobStore.Configuration(url: database.url)
     configuration.timeout = patience
-    session = Session(Session.Settings(configuration))
+    session = Session(Session.Settings(configuration), named: "test")
     try session.connected().run("CREATE TABLE t (n bigint PRIMARY KEY)", by: deadline)
   }
 
   private func numbers() throws -> [Int64] {
-    let rows = try session.connected().execute("SELECT n FROM t ORDER BY n", [], by: deadline)
+    let rows = try session.connected().execute(
+      SQLStatement("SELECT n FROM t ORDER BY n"), by: deadline)
     return rows.all.compactMap { rows.int($0, 0) }
   }
 
@@ -42,7 +44,7 @@ struct PostgresPipelineTests {
       let rows = try transaction.execute("SELECT n FROM t WHERE n > $1 ORDER BY n", [.int(1)])
       #expect(rows.all.compactMap { rows.int($0, 0) } == [2, 3])
       try transaction.add("DELETE FROM t WHERE n = $1", [.int(2)])
-      #expect(try transaction.run("SELECT count(*) FROM t").text(0, 0) == "2")
+      #expect(try transaction.execute("SELECT count(*) FROM t").int(0, 0) == 2)
       try transaction.add("INSERT INTO t VALUES ($1)", [.int(9)])
     }
     #expect(isCommitted)
@@ -96,7 +98,7 @@ struct PostgresPipelineTests {
 
   @Test("reads of one snapshot do not see later commits")
   func oneMoment() throws {
-    let other = Session(session.settings)
+    let other = Session(session.settings, named: "test")
     let counts = try session.read { transaction in
       try transaction.withSnapshot { () -> [Int] in
         let first = try transaction.execute("SELECT FROM t").count
@@ -128,7 +130,7 @@ struct PostgresPipelineTests {
     // No statement of the failed read is sent together with the next one, which is committed at
     // once.
     try session.connected().run("INSERT INTO t VALUES (2)", by: deadline)
-    let others = Session(session.settings)
-    #expect(try others.connected().run("SELECT n FROM t", by: deadline).count == 1)
+    let others = Session(session.settings, named: "test")
+    #expect(try others.connected().execute(SQLStatement("SELECT n FROM t"), by: deadline).count == 1)
   }
 }

@@ -3,6 +3,7 @@ import TestSupport
 import Testing
 
 @testable import PostgreSQL
+@testable import SQL
 
 /// Tests statements that run once a second or in each request.
 @Suite("Query plans in PostgreSQL")
@@ -54,7 +55,7 @@ struct PostgresPlanTests {
   @Test("frequent statements read only the matching part of an index")
   func indexes() async throws {
     let database = try TestDatabase(in: .shared)
-    let store = try PostgresJobStore(PostgresJobStore.Configuration(url: database.url))
+    let store = try SQLJobStore(SQLJobStore.Configuration(url: database.url))
     for (sql, values, condition) in Self.statements {
       let plan = try await store.read { transaction in
         // The tables are empty, so force the plans of large tables.

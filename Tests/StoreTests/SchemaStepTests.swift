@@ -4,6 +4,7 @@ import TestSupport
 import Testing
 
 @testable import PostgreSQL
+@testable import SQL
 @testable import Store
 
 @Suite("The steps of a store's schema")
@@ -60,42 +61,42 @@ struct SchemaStepTests {
     "PostgreSQL runs a new step once and keeps the jobs; a release without that step refuses them")
   func postgres() async throws {
     let database = try TestDatabase(in: .shared)
-    let configuration = PostgresJobStore.Configuration(url: database.url)
-    let latest = PostgreSQL.Schema.steps.count
+    let configuration = SQLJobStore.Configuration(url: database.url)
+    let latest = SQLSchema.steps.count
     #expect(
-      try PostgresJobStore.versions(configuration) == TableVersions(found: 0, latest: latest))
-    try PostgresJobStore.migrate(configuration)
+      try SQLJobStore.versions(configuration) == TableVersions(found: 0, latest: latest))
+    try SQLJobStore.migrate(configuration)
     #expect(
-      try PostgresJobStore.versions(configuration) == TableVersions(found: latest, latest: latest))
+      try SQLJobStore.versions(configuration) == TableVersions(found: latest, latest: latest))
     let store = try StoreUnderTest(in: database, ManualClock(.at(0)))
     #expect(try await store.submit(job) == .accepted)
     await store.close()
 
-    let session = Session(Session.Settings(configuration))
-    let newer = PostgreSQL.Schema.steps + ["ALTER TABLE jobs ADD COLUMN extra int DEFAULT 7"]
-    for _ in 0..<2 { try PostgreSQL.Schema.migrate(session, by: newer) }
+    let session = Session(Session.Settings(configuration), named: "test")
+    let newer = SQLSchema.steps + ["ALTER TABLE jobs ADD COLUMN extra int DEFAULT 7"]
+    for _ in 0..<2 { try SQLSchema.migrate(session, by: newer) }
     let rows = try session.read { try $0.execute("SELECT id, extra FROM jobs") }
     #expect(rows.all.map { rows.id($0, 0) } == [job.id] && rows.int(0, 1) == 7)
     let refusal = StoreError.unavailable(
       detail: "the database was written by a newer release: it has version \(latest + 1)")
-    #expect(throws: refusal) { try PostgresJobStore(configuration) }
-    #expect(throws: refusal) { try PostgresJobStore.migrate(configuration) }
-    #expect(throws: refusal) { try PostgresJobStore.versions(configuration) }
+    #expect(throws: refusal) { try SQLJobStore(configuration) }
+    #expect(throws: refusal) { try SQLJobStore.migrate(configuration) }
+    #expect(throws: refusal) { try SQLJobStore.versions(configuration) }
     withExtendedLifetime(database) {}
   }
 
   @Test("PostgreSQL undoes a step that fails; the database stays as it was")
   func failedPostgres() async throws {
     let database = try TestDatabase(in: .shared)
-    let configuration = PostgresJobStore.Configuration(url: database.url)
+    let configuration = SQLJobStore.Configuration(url: database.url)
     let store = try StoreUnderTest(in: database, ManualClock(.at(0)))
     #expect(try await store.submit(job) == .accepted)
-    let session = Session(Session.Settings(configuration))
-    let newer = PostgreSQL.Schema.steps + ["DROP TABLE jobs", "SELECT * FROM missing"]
-    #expect(throws: Fault.self) { try PostgreSQL.Schema.migrate(session, by: newer) }
-    let latest = PostgreSQL.Schema.steps.count
+    let session = Session(Session.Settings(configuration), named: "test")
+    let newer = SQLSchema.steps + ["DROP TABLE jobs", "SELECT * FROM missing"]
+    #expect(throws: Fault.self) { try SQLSchema.migrate(session, by: newer) }
+    let latest = SQLSchema.steps.count
     #expect(
-      try PostgresJobStore.versions(configuration) == TableVersions(found: latest, latest: latest))
+      try SQLJobStore.versions(configuration) == TableVersions(found: latest, latest: latest))
     #expect(try await store.job(job.id) == job)
     try await store.audit()
     await store.close()

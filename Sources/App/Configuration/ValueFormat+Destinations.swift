@@ -127,7 +127,7 @@ extension ValueFormat<String> {
     "postgresql URL of a database", show: AddressText.hidingSecrets
   ) { text in
     let isOne = text.hasPrefix("postgresql://") || text.hasPrefix("postgres://")
-    return isOne && PostgresJobStore.understands(text)
+    return isOne && PostgresDatabase.understands(text)
       ? nil : "is not the URL of a PostgreSQL database (postgresql://user@host/name)"
   }
 

@@ -3,6 +3,7 @@ internal import Glibc
 internal import Jobs
 package import Logging
 internal import PostgreSQL
+internal import SQL
 internal import Store
 
 /// The `migrate` and `move` commands: they work on the configured stores without starting the service.
@@ -23,7 +24,7 @@ package enum Migration {
       }
     }
     let database = try ConfiguredJobStore.database(url, storage)
-    do throws(StoreError) { return try PostgresJobStore.versions(database) } catch {
+    do throws(StoreError) { return try SQLJobStore.versions(database) } catch {
       throw .unusableStore("storage.jobs: \(error)")
     }
   }
@@ -39,7 +40,7 @@ package enum Migration {
       return await store.close()
     }
     let database = try ConfiguredJobStore.database(url, storage)
-    do throws(StoreError) { try PostgresJobStore.migrate(database) } catch {
+    do throws(StoreError) { try SQLJobStore.migrate(database) } catch {
       throw .unusableStore("storage.jobs: \(error)")
     }
   }

@@ -188,17 +188,6 @@ extension StoreError {
     default: self = .unavailable(detail: "\(cause)")
     }
   }
-
-  /// Converts the error of a system call.
-  /// - Parameters:
-  ///   - code: `errno` right after the call.
-  ///   - action: the attempted action, for the log.
-  init(errno code: Int32, _ action: String) {
-    switch code {
-    case ENOSPC, EDQUOT: self = .full
-    default: self = .unavailable(detail: "\(action): \(String(cString: strerror(code)))")
-    }
-  }
 }
 
 extension DatabaseError {

@@ -36,7 +36,7 @@ struct DiskSpace: Sendable {
 ///
 /// SQLite writes its log in order to delete, and creates the index of the log at each start. On a
 /// full disk both need the reserve.
-final class DiskReserve: Sendable {
+package final class DiskReserve: Sendable {
   private struct State {
     /// The number of bytes that the file occupies.
     var held: Int
@@ -46,7 +46,7 @@ final class DiskReserve: Sendable {
   private let space: DiskSpace
   private let descriptor: Int32
   /// The size in bytes of the complete file.
-  let size: Int
+  package let size: Int
   /// The number of bytes released at a time. If another process fills the disk, it gets one piece
   /// at most.
   private let piece: Int
@@ -55,7 +55,7 @@ final class DiskReserve: Sendable {
   /// - Parameters:
   ///   - folder: the folder of the file; only one process uses it.
   ///   - limit: the maximum size in bytes. The file never uses more than 1/16 of the disk.
-  init(in folder: String, atMost limit: Int) {
+  package init(in folder: String, atMost limit: Int) {
     space = DiskSpace(at: folder)
     descriptor = open(
       folder + "/reserve", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
@@ -75,7 +75,7 @@ final class DiskReserve: Sendable {
 
   /// Whether nothing may be added now: the file is incomplete, or too little is free in addition to
   /// it. Each call queries the file system.
-  var isLow: Bool {
+  package var isLow: Bool {
     let free = space.free ?? .max
     return state.withLock { state in
       let least = space.lowWater + (state.isLow ? space.lowWater / 2 : 0)
@@ -84,11 +84,11 @@ final class DiskReserve: Sendable {
     }
   }
 
-  var free: Int { space.free ?? .max }
+  package var free: Int { space.free ?? .max }
 
   /// Releases one piece of the reserve for the next write.
   /// - Returns: `false` if nothing is left.
-  func release() -> Bool {
+  package func release() -> Bool {
     state.withLock { state in
       guard state.held > 0 else { return false }
       state.held = max(0, state.held - piece)
@@ -98,7 +98,7 @@ final class DiskReserve: Sendable {
   }
 
   /// Extends the file as far as there is space.
-  func grow() {
+  package func grow() {
     state.withLock { state in
       let spare = free - space.lowWater * 3 / 2
       let wanted = min(size - state.held, spare) & ~4095

@@ -64,11 +64,11 @@ package final class StorageHome: Sendable {
 
 /// Creates durable folders. A folder's name is synced before anything is stored in it, because
 /// files are lost if a power failure removes their folder.
-enum StorageFolder {
+package enum StorageFolder {
   /// Creates the folder, accessible only to its owner, and missing parent folders.
   ///
   /// - Parameter isDurable: whether the folder must survive a crash of the machine.
-  static func create(_ path: String, isDurable: Bool) throws(StoreError) {
+  package static func create(_ path: String, isDurable: Bool) throws(StoreError) {
     // "x/" is created as "x".
     let folder = URL(fileURLWithPath: path).standardizedFileURL.path
     let parent = URL(fileURLWithPath: folder).deletingLastPathComponent().path
@@ -103,7 +103,7 @@ enum StorageFolder {
 /// Locks a folder against a second process until it is released.
 ///
 /// The kernel releases the lock when the process ends for any reason.
-final class FolderLock: Sendable {
+package final class FolderLock: Sendable {
   private let descriptor: Mutex<Int32?>
 
   /// How long to wait for a lock of a process that has ended. A child process that it was spawning
@@ -111,7 +111,7 @@ final class FolderLock: Sendable {
   private static let patience = Duration.seconds(2)
 
   /// - Parameter path: the file to lock; created if missing.
-  init(_ path: String) throws(StoreError) {
+  package init(_ path: String) throws(StoreError) {
     let descriptor = Glibc.open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
     guard descriptor >= 0 else { throw StoreError(errno: errno, "opening \(path)") }
     let deadline = ContinuousClock.now + Self.patience
@@ -131,7 +131,7 @@ final class FolderLock: Sendable {
   deinit { release() }
 
   /// Releases the lock.
-  func release() {
+  package func release() {
     let held = descriptor.withLock { held in
       defer { held = nil }
       return held
@@ -140,5 +140,18 @@ final class FolderLock: Sendable {
     // A child that is being spawned has a copy of the descriptor, so closing it is not enough.
     flock(held, LOCK_UN)
     close(held)
+  }
+}
+
+extension StoreError {
+  /// Converts the error of a system call.
+  /// - Parameters:
+  ///   - code: `errno` right after the call.
+  ///   - action: the attempted action, for the log.
+  package init(errno code: Int32, _ action: String) {
+    switch code {
+    case ENOSPC, EDQUOT: self = .full
+    default: self = .unavailable(detail: "\(action): \(String(cString: strerror(code)))")
+    }
   }
 }

@@ -2,6 +2,7 @@ import Foundation
 import GRDB
 import Jobs
 import PostgreSQL
+import SQL
 import TestSupport
 import Testing
 
@@ -156,7 +157,7 @@ struct BatchDefaultsTests {
   }
 
   private static func recordBytes(_ store: StoreUnderTest) async throws -> Int {
-    if let postgres = store.base as? PostgresJobStore { return try await postgres.recordBytes() }
+    if let postgres = store.base as? SQLJobStore { return try await postgres.recordBytes() }
     return try store.onWriter {
       try Int.fetchOne($0, sql: "SELECT sum(length(record)) + sum(length(tags)) FROM jobs") ?? 0
     }

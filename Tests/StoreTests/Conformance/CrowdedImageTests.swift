@@ -1,5 +1,6 @@
 import Jobs
 import PostgreSQL
+import SQL
 import Testing
 
 @testable import Store
@@ -28,7 +29,7 @@ struct CrowdedImageTests {
 
   private static func jobs(having digest: ImageDigest, _ store: StoreUnderTest) async throws -> Int
   {
-    if let postgres = store.base as? PostgresJobStore {
+    if let postgres = store.base as? SQLJobStore {
       return try await postgres.jobs(having: digest)
     }
     return try await store.sqlite.jobs(having: digest)

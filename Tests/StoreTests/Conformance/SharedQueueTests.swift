@@ -1,5 +1,6 @@
 import Jobs
 import PostgreSQL
+import SQL
 import TestSupport
 import Testing
 
@@ -113,7 +114,7 @@ struct SharedQueueTests {
       }
       _ = try await a.complete(completion)
     }
-    if a.base is PostgresJobStore {
+    if a.base is SQLJobStore {
       for await told in news where told == .queued { break }
     }
     #expect(try await b.claim(9, at: .at(11)).jobs.map(\.job.id) == [jobs[1].id])

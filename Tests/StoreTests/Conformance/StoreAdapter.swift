@@ -2,15 +2,17 @@ import Foundation
 import GRDB
 import Jobs
 import PostgreSQL
+import SQLite
 import TestSupport
 import Testing
 
+@testable import SQL
 @testable import Store
 
 /// The job stores to test. Each one must pass the suites in this folder; a new store needs a case
 /// and code to open it.
 enum StoreAdapter: String, CaseIterable, CustomTestStringConvertible, Sendable {
-  case sqlite, postgres, memory
+  case sqlite, sql, postgres, memory
   /// Stores that several instances use.
   case sharedPostgres, sharedMemory
 
@@ -33,6 +35,7 @@ struct OpenJobs {
     let clock = ManualClock(moment)
     switch adapter {
     case .sqlite: store = try folder.openJobs(clock)
+    case .sql: store = try folder.openSQL(clock)
     case .postgres, .sharedPostgres:
       let database = try TestDatabase(in: .shared)
       self.database = database
@@ -70,6 +73,9 @@ struct OpenJobs {
       let text = try database.server.run("SELECT count(*) FROM \(table)", in: database.name)
       return Int(text.trimmingCharacters(in: .whitespacesAndNewlines))
     }
+    if store.base is SQLJobStore {
+      return try onDatabase { Int(try $0.execute("SELECT count(*) FROM \(table)").int(0, 0) ?? 0) }
+    }
     guard store.base is SQLiteJobStore else { return nil }
     return try store.onWriter { try Int.fetchOne($0, sql: "SELECT count(*) FROM \(table)") }
   }
@@ -78,11 +84,25 @@ struct OpenJobs {
     if let database {
       try database.server.run(
         "UPDATE \(table) SET \(change ?? "record = '\\x7b'") WHERE \(row)", in: database.name)
+    } else if store.base is SQLJobStore {
+      try onDatabase {
+        try $0.run("UPDATE \(table) SET \(change ?? "record = x'7B'") WHERE \(row)")
+      }
     } else {
       try store.onWriter {
         try $0.execute(sql: "UPDATE \(table) SET \(change ?? "record = x'7B'") WHERE \(row)")
       }
     }
+  }
+
+  /// Runs a body on a connection to the SQLite database.
+  private func onDatabase<Value>(_ body: (Transaction) throws -> Value) throws -> Value {
+    var configuration = SQLiteDatabase.Configuration(path: folder.path + "/jobs.sqlite")
+    configuration.locksFolder = false
+    let database = try SQLiteDatabase(configuration)
+    let session = Session(
+      Session.Settings(SQLJobStore.Configuration(database)), over: try database.connectForSchema())
+    return try session.read(body)
   }
 
   /// Closes the store and reopens it, as after a crash.
@@ -93,10 +113,26 @@ struct OpenJobs {
       try database.loseInstances()
       return try StoreUnderTest(in: database, store.clock) { [isShared] in $0.isShared = isShared }
     }
+    if store.base is SQLJobStore { return try folder.openSQL(store.clock) }
     guard let memory = store.base as? MemoryJobStore else {
       return try folder.openJobs(store.clock)
     }
     await memory.loseInstances()
     return StoreUnderTest(memory, store.clock)
+  }
+}
+
+extension TemporaryFolder {
+  /// Opens a store in an SQLite database. A long timeout makes each transaction complete its optional work, as in the
+  /// other stores, even on a busy machine.
+  func openSQL(
+    _ clock: ManualClock, _ change: (inout SQLJobStore.Configuration) -> Void = { _ in }
+  ) throws -> StoreUnderTest {
+    var database = SQLiteDatabase.Configuration(path: path + "/jobs.sqlite")
+    database.clock = { clock.now }
+    var configuration = SQLJobStore.Configuration(try SQLiteDatabase(database))
+    configuration.timeout = .seconds(600)
+    change(&configuration)
+    return StoreUnderTest(try SQLJobStore(configuration), clock)
   }
 }

@@ -1,5 +1,6 @@
 import Jobs
 import PostgreSQL
+import SQL
 import Synchronization
 import TestSupport
 import Testing
@@ -42,7 +43,7 @@ struct StoreUnderTest: Sendable {
 
   func close() async {
     if let sqlite = base as? SQLiteJobStore { await sqlite.close() }
-    if let postgres = base as? PostgresJobStore { await postgres.close() }
+    if let postgres = base as? SQLJobStore { await postgres.close() }
   }
 }
 
@@ -237,14 +238,14 @@ extension StoreUnderTest {
   /// Whether a job, a cache entry or a reservation refers to the image.
   func refers(to image: ImageDigest) async throws -> Bool {
     if let memory = base as? MemoryJobStore { return try await memory.refers(to: image) }
-    if let postgres = base as? PostgresJobStore { return try await postgres.refers(to: image) }
+    if let postgres = base as? SQLJobStore { return try await postgres.refers(to: image) }
     return try await sqlite.refers(to: image)
   }
 
   /// Expects the counters to match the rows.
   func audit(_ location: SourceLocation = #_sourceLocation) async throws {
     if let sqlite = base as? SQLiteJobStore { try sqlite.audit(location) }
-    if let postgres = base as? PostgresJobStore { try await postgres.audit(location) }
+    if let postgres = base as? SQLJobStore { try await postgres.audit(location) }
   }
 
   /// Expects the queue state in memory to match the database.

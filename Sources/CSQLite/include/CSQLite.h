@@ -1,0 +1,17 @@
+// CSQLite: SQLite's C interface, for the module SQLite, and what Swift can't call or write itself.
+#pragma once
+#include <sqlite3.h>
+
+/// Adds the table-valued function `elements(a, b, ...)`: the elements of arrays, as the columns c1, c2 and so on.
+/// - Returns: SQLITE_OK or an error.
+int csqlite_add_elements(sqlite3 *database);
+
+/// Calls a function for each message of SQLite's error log. Call it before any other function of SQLite.
+static inline int csqlite_log_errors(void (*function)(void *, int, const char *)) {
+    return sqlite3_config(SQLITE_CONFIG_LOG, function, (void *)0);
+}
+
+/// SQLite copies the bytes of an argument. (The macro SQLITE_TRANSIENT can't be imported.)
+static inline int csqlite_bind_blob(sqlite3_stmt *statement, int index, const void *bytes, int count) {
+    return sqlite3_bind_blob(statement, index, bytes ? bytes : "", count, SQLITE_TRANSIENT);
+}

@@ -1,0 +1,197 @@
+internal import Executors
+internal import Foundation
+internal import Jobs
+internal import Metrics
+internal import Synchronization
+
+/// A queue of requests and the threads that serve it, each with its own connection. Requests of one
+/// kind are merged into one transaction, so that many callers share its statements and its commit.
+///
+/// A transaction is repeated after a conflict or a broken connection. After another error it is
+/// rolled back and each of its requests runs alone, so that only the faulty one fails.
+final class RequestThreads<Request: Sendable, Answer: Sendable>: Sendable {
+  typealias Outcome = Result<Answer, StoreError>
+
+  /// The kind of work and its limits.
+  struct Settings: Sendable {
+    /// The maximum number of requests in one transaction.
+    var limit = 512
+    /// `false` if the requests only read: each request runs its own queries.
+    var writes = true
+    /// Requests of the same kind share a transaction; a request without a kind has its own.
+    var kind: @Sendable (Request) -> Int? = { _ in nil }
+    /// The minimum interval between transactions of one kind, so that requests that arrive
+    /// meanwhile are merged.
+    var pacing = Pacing()
+    /// The clock for the interval; tests replace it.
+    var now: @Sendable () -> ContinuousClock.Instant = { .now }
+    /// Whether the commit must survive a crash of the server.
+    var isSynced: @Sendable (Request) -> Bool = { _ in true }
+    /// Whether the request needs space on the disk. Such requests are rejected while it is almost full.
+    var isAdding: @Sendable (Request) -> Bool = { _ in false }
+    /// Executes the requests. `isRepeated` is true if an earlier try may have been committed.
+    var body: @Sendable (Transaction, [Request], _ isRepeated: Bool) throws -> [Outcome]
+  }
+
+  private let line = RequestQueue<Request, Outcome>()
+  private let work: Settings
+
+  /// - Parameter threads: the number of threads; each has its own connection.
+  init(named name: String, threads: Int = 1, _ settings: Session.Settings, _ work: Settings) {
+    self.work = work
+    for _ in 0..<threads {
+      line.threadStarted()
+      startThread(named: name) { [line, work] in
+        RequestThread(
+          line, Session(settings, named: name, mayWrite: work.writes), work, of: name
+        ).run()
+        line.threadEnded()
+      }
+    }
+  }
+
+  deinit { line.close() }
+
+  /// Executes the request and returns after the commit.
+  func perform(_ request: Request) async throws(StoreError) -> Answer {
+    let outcome: Outcome = await withCheckedContinuation { continuation in
+      let entry = QueuedRequest(request, of: work.kind(request), continuation)
+      if !line.add(entry) {
+        continuation.resume(returning: .failure(.unavailable(detail: "the store is closed")))
+      }
+    }
+    return try outcome.get()
+  }
+
+  /// The number of requests that no thread has started.
+  var waiting: Int { line.count }
+
+  /// Rejects further requests and waits for the accepted ones.
+  func close() async {
+    line.close()
+    await withCheckedContinuation { line.whenEnded($0) }
+  }
+}
+
+/// One thread with its connection.
+private struct RequestThread<Request: Sendable, Answer: Sendable> {
+  typealias Outcome = Result<Answer, StoreError>
+  private let line: RequestQueue<Request, Outcome>
+  private let session: Session
+  private let work: RequestThreads<Request, Answer>.Settings
+  private let duration = Metrics.Timer(label: "imagefetch_store_commit_seconds")
+  private let size = Metrics.Recorder(label: "imagefetch_store_commit_operations")
+  private let wait: Metrics.Timer
+  /// The maximum number of repetitions after conflicts.
+  private static var conflicts: Int { 12 }
+
+  init(
+    _ line: RequestQueue<Request, Outcome>, _ session: Session,
+    _ work: RequestThreads<Request, Answer>.Settings,
+    of lane: String
+  ) {
+    wait = Metrics.Timer(label: "imagefetch_store_wait_seconds", dimensions: [("lane", lane)])
+    self.line = line
+    self.session = session
+    self.work = work
+  }
+
+  func run() {
+    var pacing = work.pacing
+    while true {
+      let entries = line.dequeue(work.limit, by: &pacing, work.now)
+      guard let first = entries.first else { break }
+      wait.recordSeconds((ContinuousClock.now - first.began).inSeconds)
+      serve(entries)
+    }
+    session.disconnect()
+  }
+
+  /// Serves requests in one transaction. On a full disk, those that add something are rejected, and the others use the
+  /// reserve.
+  private func serve(_ given: [QueuedRequest<Request, Outcome>]) {
+    let database = session.settings.database
+    var entries = given
+    func rejectAdding() {
+      for entry in entries where work.isAdding(entry.request) { entry.finish(.failure(.full)) }
+      entries.removeAll { work.isAdding($0.request) }
+    }
+    if entries.contains(where: { work.isAdding($0.request) }), database.isLow { rejectAdding() }
+    guard !entries.isEmpty else { return }
+    do {
+      let outcomes = try attempt(entries.map(\.request))
+      for (entry, outcome) in zip(entries, outcomes) { entry.finish(outcome) }
+    } catch {
+      switch error {
+      case Fault.full where entries.contains { work.isAdding($0.request) }:
+        rejectAdding()
+        serve(entries)
+      case Fault.full where database.freeReserve(): serve(entries)
+      case Fault.lost, Fault.late:
+        // The waiting requests have waited as long, so they fail now, instead of one timeout after
+        // the other.
+        for entry in entries + line.dequeueAll() {
+          entry.finish(.failure(StoreError(cause: error)))
+        }
+      default:
+        guard entries.count > 1 else {
+          return entries.forEach { $0.finish(.failure(StoreError(cause: error))) }
+        }
+        serveEach(entries)
+      }
+    }
+  }
+
+  /// Runs each request alone. If the server does not answer, all remaining requests fail at once,
+  /// because they have waited as long.
+  private func serveEach(_ entries: [QueuedRequest<Request, Outcome>]) {
+    for (index, entry) in entries.enumerated() {
+      do { entry.finish(try attempt([entry.request])[0]) } catch {
+        let outcome = Outcome.failure(StoreError(cause: error))
+        switch error {
+        case Fault.lost, Fault.late:
+          for entry in entries[index...] + line.dequeueAll() { entry.finish(outcome) }
+          return
+        default: entry.finish(outcome)
+        }
+      }
+    }
+  }
+
+  /// Runs the requests in one transaction and repeats it after a conflict or a lost connection.
+  private func attempt(_ requests: [Request]) throws -> [Outcome] {
+    var (conflicts, isCommitting, wasLost) = (0, false, false)
+    while true {
+      do { return try once(requests, isRepeated: isCommitting, &isCommitting) } catch {
+        switch error {
+        case Fault.conflict where conflicts < Self.conflicts:
+          conflicts += 1
+          Thread.sleep(forTimeInterval: .random(in: 0...0.002) * Double(conflicts))
+        case Fault.lost where !wasLost:
+          wasLost = true
+          session.disconnect()
+        default:
+          switch error {
+          case Fault.lost, Fault.late: session.disconnect()
+          default: break
+          }
+          throw error
+        }
+      }
+    }
+  }
+
+  private func once(
+    _ requests: [Request], isRepeated: Bool, _ isCommitting: inout Bool
+  ) throws -> [Outcome] {
+    guard work.writes else { return try session.read { try work.body($0, requests, false) } }
+    let start = ContinuousClock.now
+    let isSynced = requests.contains(where: work.isSynced)
+    let outcomes = try session.transaction(isSynced: isSynced, isCommitting: &isCommitting) {
+      try work.body($0, requests, isRepeated)
+    }
+    duration.recordSeconds((ContinuousClock.now - start).inSeconds)
+    size.record(requests.count)
+    return outcomes
+  }
+}

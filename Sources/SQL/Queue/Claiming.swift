@@ -1,0 +1,362 @@
+package import Jobs
+internal import Logging
+internal import Synchronization
+
+extension SQLJobStore {
+  /// Finds jobs by the indexes of the queue: the time grows with the number of claimed jobs and of
+  /// queues, not with the number of queued jobs. Rows that another instance has locked are skipped.
+  /// If many jobs with a busy origin are seen for the first time, the claim takes several
+  /// transactions.
+  package func claim(
+    _ count: Int, for instance: Instance, room: OriginCapacity, owners: OwnerCapacity
+  ) async throws(StoreError) -> Claimed {
+    var claimed = Claimed(jobs: [], nextDue: nil)
+    var (cursor, served) = roundRobin.withLock { $0 }
+    var step = ClaimStep(room: room, owners: owners, cursor: cursor, served: served)
+    // A claim that starts in the middle of the queues continues with the first ones afterwards.
+    var mayBeginAnew = !cursor.isAtStart
+    repeat {
+      do throws(StoreError) {
+        let request = ClaimRequest(
+          count: count - claimed.jobs.count, instance: instance, room: step.room,
+          owners: step.owners, page: step.nextPage, needed: step.needed, isShared: isShared,
+          longestWait: longestWait, cursor: cursor, served: served)
+        step = try await claiming { [self] transaction, attempt in
+          try transaction.claim(request) { attempt.record(numbers($0, $1)) }
+        }
+      } catch {
+        // Jobs that earlier transactions claimed must still reach their workers.
+        if claimed.jobs.isEmpty { throw error }
+        log.error("failed to claim more jobs", metadata: ["error": "\(error)"])
+        break
+      }
+      served = step.served
+      for job in step.jobs {
+        do throws(StoreError) { claimed.jobs.append(try job.get()) } catch {
+          log.error("skipping unreadable queued job", metadata: ["error": "\(error)"])
+          // Claim a replacement: fewer jobs than requested would mean that the queue is empty.
+          step.isDone = false
+        }
+      }
+      claimed.shared.formUnion(step.equalQueued)
+      claimed.loadingElsewhere.formUnion(step.loadingElsewhere)
+      if step.isHeldBack { claimed.isHeldBack = true }
+      claimed.isQueueEmpty = step.isQueueEmpty
+      if step.isDone {
+        cursor = step.cursor
+        step.isDone = cursor.isAtStart && !mayBeginAnew
+        if cursor.isAtStart { mayBeginAnew = false }
+      }
+    } while !step.isDone && claimed.jobs.count < count && !Task.isCancelled
+    claimed.nextDue = step.nextDue
+    roundRobin.withLock { [cursor, served] in $0 = (cursor, served) }
+    return claimed
+  }
+
+  /// Claims jobs by the index of requests. Usually no equal job is queued, and this costs one
+  /// query.
+  package func claim(
+    equalTo request: Fingerprint, count: Int, for instance: Instance
+  ) async throws(StoreError) -> [(job: Job, claim: Claim)] {
+    guard count > 0 else { return [] }
+    let isQueued = try await read {
+      try !$0.execute(
+        "SELECT 1 FROM queue WHERE state <> 4 AND request = $1 LIMIT 1", [.bytes(request.bytes)]
+      ).isEmpty
+    }
+    guard isQueued else { return [] }
+    let results = try await claiming { [self] transaction, attempt in
+      let moment = try transaction.checkLease(of: instance)
+      let rows = try transaction.execute(
+        """
+        SELECT \(QueuedJob.columns) FROM queue q
+        WHERE q.state <> 4 AND q.request = $1 AND \(Transaction.isNotInStoppedBatch) ORDER BY q.priority DESC, q.rank LIMIT $2 FOR UPDATE SKIP LOCKED
+        """, [.bytes(request.bytes), .int(Int64(count))])
+      let jobs = rows.all.compactMap { QueuedJob(rows, $0) }
+      let claims = attempt.record(numbers(instance, jobs.count))
+      return try transaction.markLoading(jobs, for: instance, at: moment, claims)
+    }
+    return results.compactMap { result in
+      do throws(StoreError) { return try result.get() } catch {
+        log.error("skipping unreadable queued job", metadata: ["error": "\(error)"])
+        return nil
+      }
+    }
+  }
+
+  /// Runs a body in its own transaction on the claiming thread.
+  private func claiming<Value: Sendable>(
+    _ body: @escaping @Sendable (Transaction, ClaimAttempt) throws -> Value
+  ) async throws(StoreError) -> Value {
+    let attempt = ClaimAttempt(unknownClaims)
+    do throws(StoreError) {
+      let (value, hasAwakened) = try await perform(
+        on: claiming, isSynced: false
+      ) { transaction in
+        try attempt.requeueEarlierClaims(in: transaction)
+        return (try body(transaction, attempt), transaction.readyCount > 0)
+      }
+      attempt.succeed()
+      if hasAwakened { wakeAllInstances() }
+      return value
+    } catch {
+      attempt.fail()
+      throw error
+    }
+  }
+
+  /// Returns `count` new claim numbers. A number is never reused, even if the transaction fails.
+  @Sendable func numbers(_ instance: Instance, _ count: Int) -> [Int64] {
+    let last = claims.add(Int64(count), ordering: .relaxed).newValue
+    return (0..<Int64(count)).map { ClaimNumbers.number(last - $0, of: instance) }.reversed()
+  }
+}
+
+/// The input of one transaction of a claim.
+struct ClaimRequest: Sendable {
+  var count: Int
+  var instance: Instance
+  var room: OriginCapacity
+  var owners: OwnerCapacity
+  /// The maximum number of ready jobs to read.
+  var page: Int?
+  /// The positions where earlier transactions of this claim stopped, because their next jobs were not read: the
+  /// prediction does not know deferred jobs.
+  var needed: Set<QueuePosition>
+  /// Whether other instances may use the store.
+  var isShared: Bool
+  /// See ``SQLJobStore/Configuration/longestWait``.
+  var longestWait: Duration
+  /// The queue to start with.
+  var cursor: QueueCursor
+  /// The earlier claims.
+  var served: ServedQueues
+
+  /// The number of jobs to read first. In a cluster it is only slightly more than requested,
+  /// because the read rows and the rows of their origins are locked and other instances skip or
+  /// wait for them.
+  func firstPage(atMost limit: Int) -> Int {
+    isShared ? min(limit, count + 4) : max(32, min(limit, count + 16))
+  }
+}
+
+/// The result of one transaction of a claim.
+struct ClaimStep: Sendable {
+  var jobs: [Result<(job: Job, claim: Claim), StoreError>] = []
+  /// The requests of claimed jobs that further queued jobs have too.
+  var equalQueued: Set<Fingerprint> = []
+  /// The remaining capacity.
+  var room: OriginCapacity
+  var owners: OwnerCapacity
+  var nextDue: Timestamp?
+  var isQueueEmpty = false
+  var isDone = false
+  /// See ``Claimed``.
+  var loadingElsewhere: Set<Fingerprint> = []
+  var isHeldBack = false
+  /// See ``ClaimRequest/page``.
+  var nextPage: Int?
+  /// See ``ClaimRequest/needed``.
+  var needed: Set<QueuePosition> = []
+  /// The claims so far.
+  var served: ServedQueues
+  /// The queue to continue with.
+  var cursor: QueueCursor
+
+  init(
+    room: OriginCapacity, owners: OwnerCapacity, cursor: QueueCursor, served: ServedQueues
+  ) {
+    (self.room, self.owners, self.cursor, self.served) = (room, owners, cursor, served)
+  }
+}
+
+extension Transaction {
+  /// The maximum number of rows that one transaction reads without claiming them: each is deferred
+  /// by a write, and other transactions wait.
+  private static let maxRowsPerClaim = 1_000
+
+  /// Excludes jobs of cancelled or purged batches.
+  static let isNotInStoppedBatch =
+    "NOT EXISTS (SELECT 1 FROM batches b WHERE b.number = q.batch AND b.stage >= 4)"
+
+  fileprivate func claim(
+    _ request: ClaimRequest, _ numbers: (Instance, Int) -> [Int64]
+  ) throws -> ClaimStep {
+    let moment = try checkLease(of: request.instance)
+    var step = ClaimStep(
+      room: request.room, owners: request.owners, cursor: request.cursor, served: request.served)
+    guard try makeDueJobsReady(at: moment, longestWait: request.longestWait) else { return step }
+    let page = request.page ?? request.firstPage(atMost: Self.maxRowsPerClaim)
+    let queues = try claimQueues(request)
+    step.cursor = queues.next
+    func chooser(within room: OriginCapacity) -> ClaimChooser {
+      var chooser = ClaimChooser(
+        request.count, at: moment, room: room, owners: request.owners,
+        longestWait: request.longestWait)
+      for page in queues.pages {
+        chooser.addHead(page.head.id, rank: page.head.rank, at: page.place)
+      }
+      return chooser
+    }
+    let (pages, aside) = try queuedJobs(
+      of: queues, page: page, request, by: chooser(within: request.room))
+    step.cursor.update(with: aside)
+    let jobs = pages.flatMap(\.jobs) + aside
+    let around =
+      try request.isShared
+      ? clusterLoad(for: jobs, as: request.instance, at: moment) : ClusterLoad()
+    let left = around.remainingCapacity(of: request.room, for: jobs)
+    var selection = JobSelection(
+      of: pages, aside, in: queues.jobs, around: around, by: chooser(within: left), at: moment)
+    selection.run()
+    step.served = selection.served
+    try setState(of: selection.parked, to: .parked)
+    try setState(of: selection.notDue, to: .due)
+    try setState(of: selection.awaiting.map(\.id), to: .awaiting)
+    let claims = numbers(request.instance, selection.selected.count)
+    let leaders =
+      try request.isShared
+      ? self.leadingJobs(among: selection.selected, around, of: request.instance) : []
+    step.jobs = try markLoading(
+      selection.selected, for: request.instance, at: moment, claims, leading: Set(leaders.map(\.id))
+    )
+    try recordRequests(
+      rate: request.room.overall?.requestsPerSecond ?? 0, at: leaders.compactMap(\.origin),
+      at: moment)
+    step.owners = selection.chooser.owners
+    for job in selection.selected { step.room.countTransfer(to: job.origin) }
+    for origin in Set(jobs.compactMap(\.origin)) {
+      step.room.exceptions[origin] = min(step.room[origin], selection.chooser.room[origin])
+    }
+    // The next transaction reads these pages first. So each one changes a job or adds a position, and the claim ends.
+    step.needed = request.needed
+    if let position = selection.needed { step.needed.insert(position) }
+    // Further jobs may be queued behind the deferred ones.
+    step.isDone =
+      selection.needed == nil
+      && (selection.awaiting.isEmpty || selection.selected.count >= request.count)
+    step.loadingElsewhere = Set(selection.awaiting.compactMap(\.request))
+    let taken = Set(selection.selected.map(\.id))
+    step.isHeldBack = jobs.contains {
+      left[$0.origin] < request.room[$0.origin] && !around.isAwaited($0) && !taken.contains($0.id)
+    }
+    // If most of a page could not be claimed, the next page probably can't either, so read more.
+    step.nextPage = selection.parked.count > page / 2 ? Self.maxRowsPerClaim : page
+    try readNextClaimState(&step, selection.selected.compactMap(\.request), at: moment)
+    return step
+  }
+
+  /// Returns the jobs that each start a transfer: all except those that join a load of this
+  /// instance.
+  ///
+  /// The row of the leading job is locked with `FOR SHARE`, so a transaction that ends that load
+  /// waits for this one and sees the joining jobs. A row that another transaction has locked may
+  /// belong to a load that is ending; then the first of the joining jobs starts a transfer of its
+  /// own. This transaction does not wait for that lock, because it holds the locks of the origins.
+  private func leadingJobs(
+    among jobs: [QueuedJob], _ around: ClusterLoad, of instance: Instance
+  ) throws -> [QueuedJob] {
+    let leaders = around.leadingJobs(among: jobs)
+    let led = Set(leaders.compactMap(\.request))
+    let joining = jobs.filter { job in
+      job.origin != nil && job.request.map { !led.contains($0) } ?? false
+    }
+    guard !joining.isEmpty else { return leaders }
+    let rows = try execute(
+      """
+      SELECT request FROM queue WHERE state = 4 AND leads AND instance = $1 AND request = ANY ($2)
+      FOR SHARE SKIP LOCKED
+      """,
+      [.int(instance.number), .byteStrings(Set(joining.compactMap(\.request)).map(\.bytes))])
+    var seen = Set(rows.all.compactMap { rows.bytes($0, 0).flatMap { Fingerprint(bytes: $0) } })
+    let others = joining.filter { job in
+      job.request.map { seen.insert($0).inserted } ?? false
+    }
+    return leaders + others
+  }
+
+  /// Makes jobs ready whose due time has passed, or is later than any valid one.
+  /// - Returns: whether all such jobs are ready now; `false` if the limit for one transaction was
+  ///   reached.
+  private func makeDueJobsReady(at moment: Timestamp, longestWait: Duration) throws -> Bool {
+    let most = SQLValue.int(Int64(Self.maxRowsPerClaim))
+    let ready = try executeAll([
+      SQLStatement(Self.readyDueJobs("<="), [.int(moment.milliseconds), most]),
+      SQLStatement(Self.readyDueJobs(">"), [.int((moment + longestWait).milliseconds), most]),
+    ])
+    return ready.allSatisfy { $0.changes < Self.maxRowsPerClaim }
+  }
+
+  /// - Parameter comparison: one range of `not_before`. A statement with two ranges would not use the index.
+  static func readyDueJobs(_ comparison: String) -> String {
+    """
+    UPDATE queue SET state = 0 WHERE id IN (SELECT id FROM queue WHERE state = 1 AND not_before \(comparison) $1
+      ORDER BY not_before LIMIT $2 FOR UPDATE SKIP LOCKED)
+    """
+  }
+
+  private func setState(of ids: [JobID], to state: QueueRow.State) throws {
+    guard !ids.isEmpty else { return }
+    try add(
+      "UPDATE queue SET state = $2 WHERE id = ANY ($1)", [.ids(ids), .int(state.rawValue)])
+  }
+
+  /// Marks jobs, whose rows this transaction has locked, as loading.
+  /// - Parameter leaders: the jobs that start a transfer.
+  /// - Returns: each job in its new state.
+  func markLoading(
+    _ jobs: [QueuedJob], for instance: Instance, at moment: Timestamp, _ claims: [Int64],
+    leading leaders: Set<JobID> = []
+  ) throws -> [Result<(job: Job, claim: Claim), StoreError>] {
+    guard !jobs.isEmpty else { return [] }
+    let ids = jobs.map(\.id)
+    try add(
+      """
+      UPDATE queue SET state = 4, instance = $3, claim = n.claim, claimed_at = $4, leads = n.leads
+      FROM unnest($1, $2, $5) AS n (id, claim, leads) WHERE queue.id = n.id
+      """,
+      [
+        .ids(ids), .ints(claims), .int(instance.number), .int(moment.milliseconds),
+        .bools(ids.map(leaders.contains)),
+      ])
+    for job in jobs {
+      tallies[.phase(.queued)] -= 1
+      tallies[.phase(.loading)] += 1
+      let lane = job.place.queue
+      let owner = lane.owner.bytes
+      tallies[lane.batch == 0 ? .places(owner) : .lines(owner)] -= job.places
+      batches.recordPhaseChange(in: lane.batch == 0 ? nil : lane.batch, from: .queued, to: .loading)
+    }
+    let rows = try self.jobs(ids)
+    return zip(ids, claims).map { id, claim in
+      guard let row = rows[id] else {
+        return .failure(.unreadable(detail: "job \(id) is in the queue and nowhere else"))
+      }
+      let held = Claim(job: id, instance: instance, number: claim)
+      return row.flatMap { row in
+        do { return .success((try row.job(), held)) } catch {
+          return .failure(StoreError(cause: error))
+        }
+      }
+    }
+  }
+
+  /// Reads when the next job is due, whether the queue is empty and which claimed requests are
+  /// queued again.
+  private func readNextClaimState(
+    _ step: inout ClaimStep, _ requests: [Fingerprint], at moment: Timestamp
+  ) throws {
+    let rows = try execute(
+      """
+      WITH queued AS MATERIALIZED (SELECT (SELECT not_before FROM queue WHERE state = 1 ORDER BY not_before LIMIT 1) AS due,
+        EXISTS (SELECT 1 FROM queue WHERE state = 0) OR EXISTS (SELECT 1 FROM queue WHERE state = 1)
+          OR EXISTS (SELECT 1 FROM queue WHERE state = 2) OR EXISTS (SELECT 1 FROM queue WHERE state = 3) AS waits)
+      SELECT queued.due, queued.waits, n.request FROM queued LEFT JOIN unnest($1) AS n (request)
+        ON queued.waits AND EXISTS (SELECT 1 FROM queue q WHERE q.state <> 4 AND q.request = n.request)
+      """, [.byteStrings(Set(requests).map(\.bytes))])
+    step.nextDue = rows.int(0, 0).map(Timestamp.init)
+    step.isQueueEmpty = !rows.bool(0, 1)
+    step.equalQueued = Set(
+      rows.all.compactMap { rows.bytes($0, 2).flatMap { Fingerprint(bytes: $0) } })
+  }
+}
