@@ -78,7 +78,7 @@ extension Transaction {
     guard !requests.isEmpty else { return }
     try add(
       """
-      INSERT INTO reservations (holder, digest, instance) SELECT * FROM unnest($1, $2, $3)
+      INSERT INTO reservations (holder, digest, instance) SELECT * FROM unnest($1, $2, $3) WHERE true
       ON CONFLICT DO NOTHING
       """,
       [

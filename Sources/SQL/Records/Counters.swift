@@ -67,18 +67,23 @@ struct Totals {
   /// means image bytes.
   var cacheSize: Int { self[.entryBytes] + max(0, self[.recordBytes] - 1 << 20) }
 
-  /// The queue slots of each owner's single jobs, before the transaction.
+  /// The queue slots of each owner's single jobs.
   var places: [[UInt8]: Int] { byOwner(Counters.Name.placesPrefix) }
 
-  /// The queue slots of each owner's batch jobs, before the transaction.
+  /// The queue slots of each owner's batch jobs.
   var lines: [[UInt8]: Int] { byOwner(Counters.Name.linesPrefix) }
 
   var stored: [[UInt8]: Int] { byOwner(Counters.Name.storedPrefix) }
 
   private func byOwner(_ prefix: [UInt8]) -> [[UInt8]: Int] {
-    let ofOwners = sums.filter { $0.key.starts(with: prefix) }
-    return Dictionary(
-      uniqueKeysWithValues: ofOwners.map { (Array($0.key.dropFirst(prefix.count)), $0.value) })
+    var owners: [[UInt8]: Int] = [:]
+    func add(_ name: [UInt8], _ count: Int) {
+      guard name.starts(with: prefix) else { return }
+      owners[Array(name.dropFirst(prefix.count)), default: 0] += count
+    }
+    for (name, sum) in sums { add(name, sum) }
+    for (name, change) in transaction.tallies.changes { add(name.bytes, change) }
+    return owners
   }
 
   fileprivate init(_ rows: Rows, _ transaction: Transaction) {

@@ -130,7 +130,7 @@ extension SQLJobStore {
       let rows = try transaction.execute(
         """
         INSERT INTO owner_bytes (owner, day, bytes)
-        SELECT owner, $3, bytes FROM unnest($1, $2) AS n (owner, bytes)
+        SELECT n.owner, $3, n.bytes FROM unnest($1, $2) AS n (owner, bytes) WHERE true
         ON CONFLICT (owner, day) DO UPDATE SET bytes = owner_bytes.bytes + excluded.bytes
         RETURNING owner, bytes
         """, [.byteStrings(owners), .ints(counts), .int(Int64(day))])

@@ -132,7 +132,7 @@ struct BatchDefaultsTests {
 
   @Test(
     "defaults are stored once per batch and deleted with it",
-    arguments: [StoreAdapter.sqlite, .postgres])
+    arguments: [StoreAdapter.sqlite, .sql, .postgres])
   func once(adapter: StoreAdapter) async throws {
     let place = try OpenJobs(adapter)
     let store = place.store
@@ -165,7 +165,7 @@ struct BatchDefaultsTests {
 
   @Test(
     "the size limit of a page counts shared defaults for each of its jobs",
-    arguments: [StoreAdapter.sqlite, .postgres])
+    arguments: [StoreAdapter.sqlite, .sql, .postgres])
   func pages(adapter: StoreAdapter) async throws {
     let place = try OpenJobs(adapter)
     let store = place.store

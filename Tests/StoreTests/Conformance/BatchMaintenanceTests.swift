@@ -103,7 +103,7 @@ struct BatchMaintenanceTests {
 
   @Test(
     "the rejected lines of purged batches are deleted in portions, also across restarts",
-    arguments: [StoreAdapter.sqlite, .postgres])
+    arguments: [StoreAdapter.sqlite, .sql, .postgres])
   func manyRejected(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     var store = jobs.store
@@ -157,7 +157,7 @@ struct BatchMaintenanceTests {
 
   @Test(
     "the rejected lines of an expired batch are deleted in portions",
-    arguments: [StoreAdapter.sqlite, .postgres])
+    arguments: [StoreAdapter.sqlite, .sql, .postgres])
   func manyRejectedExpired(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store

@@ -6,7 +6,7 @@ import Testing
 
 @Suite("Storing batches")
 struct BatchStoreTests {
-  static let adapters: [StoreAdapter] = [.sqlite, .postgres, .memory]
+  static let adapters: [StoreAdapter] = [.sqlite, .sql, .postgres, .memory]
 
   @Test("a batch counts its jobs by phase", arguments: adapters)
   func counts(adapter: StoreAdapter) async throws {
@@ -489,7 +489,7 @@ struct BatchStoreTests {
     #expect(try await store.claim(equalTo: request, count: 1, at: .at(12)).isEmpty)
     // The mark survives a restart.
     let reopened = try await jobs.reopened()
-    if adapter == .sqlite { _ = try await reopened.recover() }
+    if adapter == .sqlite || adapter == .sql { _ = try await reopened.recover() }
     #expect(try await reopened.claimOne(at: .at(13)) == nil)
     var ends = try await reopened.base.endStopped(2, keptFor: .seconds(60))
     #expect(ends.cancelled.map(\.phase) == [.cancelled, .cancelled])

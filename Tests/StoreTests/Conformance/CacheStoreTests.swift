@@ -79,7 +79,7 @@ struct CacheStoreTests {
 
   @Test(
     "a lowered limit evicts the least recently used entries in a few transactions",
-    arguments: [StoreAdapter.sqlite, .postgres])
+    arguments: [StoreAdapter.sqlite, .sql, .postgres])
   func loweredLimit(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter, at: .at(0))
     let store = jobs.store

@@ -7,7 +7,7 @@ import Testing
 
 @Suite("An image shared by very many jobs")
 struct CrowdedImageTests {
-  static let adapters: [StoreAdapter] = [.sqlite, .postgres]
+  static let adapters: [StoreAdapter] = [.sqlite, .sql, .postgres]
   /// The number of references removed in one transaction.
   private static let portion = 2_000
 

@@ -136,7 +136,7 @@ struct ListingTests {
 
   @Test(
     "jobs that are read but filtered out count in the size of a page",
-    arguments: [StoreAdapter.sqlite, .postgres])
+    arguments: [StoreAdapter.sqlite, .sql, .postgres])
   func vainLooks(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let url = "https://example.org/" + String(repeating: "x", count: 8_000)
@@ -155,7 +155,7 @@ struct ListingTests {
 
   @Test(
     "a page ends with the job that reaches the size limit, and has at least one job",
-    arguments: [StoreAdapter.sqlite, .postgres, .memory])
+    arguments: [StoreAdapter.sqlite, .sql, .postgres, .memory])
   func fewBytes(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let url = "https://example.org/" + String(repeating: "x", count: 8_000)

@@ -6,7 +6,7 @@ import Testing
 
 @Suite("Limit on the bytes of records")
 struct RecordLimitTests {
-  static let adapters: [StoreAdapter] = [.sqlite, .postgres]
+  static let adapters: [StoreAdapter] = [.sqlite, .sql, .postgres]
 
   private static func capacity(_ bytes: Int) -> QueueCapacity {
     QueueCapacity(.max, recordBytes: bytes)
