@@ -63,7 +63,7 @@ let package = Package(
       dependencies: [
         "API", "CBuild", "CMalloc", "Codec", "Contract", "Dashboard", "Digests", "Engine",
         "Executors", "Fetch", "HTTP", "Isolation", "Jobs", "PostgreSQL", "S3", "Settings", "SQL",
-        "Store", "YAML", .log, .metrics, .unixSignals,
+        "SQLite", "Store", "YAML", .log, .metrics, .unixSignals,
       ],
       swiftSettings: house),
     .target(
@@ -254,7 +254,7 @@ let package = Package(
       dependencies: [
         "API", "App", "Caching", "CCounting", "Codec", "CPlant", "Digests", "Engine", "Executors",
         "Fetch", "FunctionTrace", "HTTP", "imagefetch", "Jobs", "PlantedService", "S3", "Settings",
-        "Store", "TestSupport", "YAML", .grdb, .httpTypes, .log, .metrics,
+        "SQL", "SQLite", "Store", "TestSupport", "YAML", .grdb, .httpTypes, .log, .metrics,
       ],
       swiftSettings: house),
     .testTarget(

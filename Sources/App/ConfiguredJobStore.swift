@@ -3,11 +3,12 @@ internal import Foundation
 internal import Jobs
 internal import PostgreSQL
 internal import SQL
+internal import SQLite
 internal import Store
 
 /// The job store that the configuration selects, and how to close it.
 struct ConfiguredJobStore: Sendable {
-  let store: any JobStore & CacheStore & EmbeddedImages & ImageOwner
+  let store: SQLJobStore
   /// Closes the store. Call it after the last use of the store.
   let close: @Sendable () async -> Void
 
@@ -29,7 +30,7 @@ struct ConfiguredJobStore: Sendable {
   }
 
   private init(
-    _ store: any JobStore & CacheStore & EmbeddedImages & ImageOwner,
+    _ store: SQLJobStore,
     close: @escaping @Sendable () async -> Void
   ) {
     (self.store, self.close) = (store, close)
@@ -39,11 +40,12 @@ struct ConfiguredJobStore: Sendable {
     _ service: Configuration, isDurable: Bool
   ) throws(StartError) -> ConfiguredJobStore {
     let store = try sqlite(service.storage.path) { path throws(StoreError) in
-      var configuration = SQLiteJobStore.Configuration(path: path)
-      configuration.isDurable = isDurable
-      configuration.reserve = isDurable ? service.storage.reserve : 0
+      var database = SQLiteDatabase.Configuration(path: path)
+      database.isDurable = isDurable
+      database.reserve = isDurable ? service.storage.reserve : 0
+      var configuration = SQLJobStore.Configuration(try SQLiteDatabase(database))
       configuration.longestWait = service.engine.retry.maximumBackoff
-      return try SQLiteJobStore(configuration)
+      return try SQLJobStore(configuration)
     }
     return ConfiguredJobStore(store) { await store.close() }
   }

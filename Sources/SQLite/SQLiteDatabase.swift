@@ -124,6 +124,22 @@ package final class SQLiteDatabase: SQLDatabase {
     return connection
   }
 
+  /// Returns the version of a database's tables. Only reads the database, even while another
+  /// process uses it.
+  ///
+  /// - Throws: `.unavailable` if a newer release wrote it or it can't be read.
+  package static func versions(at path: String) throws(StoreError) -> TableVersions {
+    guard FileManager.default.fileExists(atPath: path) else {
+      return TableVersions(found: 0, latest: SQLJobStore.latestVersion)
+    }
+    let connection: SQLiteConnection
+    do throws(Fault) {
+      connection = try SQLiteConnection(
+        path, mayWrite: false, log: nil, clock: { Timestamp(milliseconds: 0) })
+    } catch { throw .unavailable(detail: "\(path): \(error)") }
+    return try SQLJobStore.versions(over: connection)
+  }
+
   /// The upper bits of the ranks of each run of the process.
   package var additions: String {
     "CREATE TABLE runs (number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY);"

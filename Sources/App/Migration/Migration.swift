@@ -4,6 +4,7 @@ internal import Jobs
 package import Logging
 internal import PostgreSQL
 internal import SQL
+internal import SQLite
 internal import Store
 
 /// The `migrate` and `move` commands: they work on the configured stores without starting the service.
@@ -20,7 +21,7 @@ package enum Migration {
     let storage = configuration.storage
     guard let url = storage.jobs else {
       return try ConfiguredJobStore.sqlite(storage.path) { path throws(StoreError) in
-        try SQLiteJobStore.versions(at: path)
+        try SQLiteDatabase.versions(at: path)
       }
     }
     let database = try ConfiguredJobStore.database(url, storage)
@@ -35,7 +36,8 @@ package enum Migration {
     let storage = configuration.storage
     guard let url = storage.jobs else {
       let store = try ConfiguredJobStore.sqlite(storage.path) { path throws(StoreError) in
-        try SQLiteJobStore(SQLiteJobStore.Configuration(path: path))
+        try SQLJobStore(
+          SQLJobStore.Configuration(SQLiteDatabase(SQLiteDatabase.Configuration(path: path))))
       }
       return await store.close()
     }
@@ -66,10 +68,10 @@ package enum Migration {
     }
     try configuration.checkImageKeys()
     let isSameFolder = place(folder) == place(configuration.storage.path)
-    let jobs = try ConfiguredJobStore(configuration, isDurable: true, adopting: isSameFolder)
-    guard let records = jobs.store as? any ImportingStore else {
+    guard configuration.storage.jobs != nil else {
       throw .operatorMistake("storage.jobs: is not set. Set it to the database to move to")
     }
+    let jobs = try ConfiguredJobStore(configuration, isDurable: true, adopting: isSameFolder)
     let images = try ConfiguredImageStore(
       configuration, isDurable: true, references: jobs.store, now: Parts.now, log: log)
     if let failure = await images.check(jobs.store) { throw failure }
@@ -78,7 +80,7 @@ package enum Migration {
     let move = StoreMove(
       from: StoreMove.Source(records: source.jobs, images: source.images),
       to: StoreMove.Target(
-        records: records, images: images.store, spool: images.spool, isSame: source.isSame),
+        records: jobs.store, images: images.store, spool: images.spool, isSame: source.isSame),
       report: report)
     let result: Result<MoveTotals, StoreError>
     do throws(StoreError) { result = .success(try await move.run()) } catch {
@@ -100,7 +102,7 @@ package enum Migration {
 
 /// A folder of jobs and images, locked.
 private struct FolderSource {
-  let jobs: SQLiteJobStore
+  let jobs: SQLJobStore
   let images: any ImageStore
   /// Whether source and target use the same image files.
   let isSame: Bool
@@ -112,10 +114,10 @@ private struct FolderSource {
   ) throws(StartError) {
     isSame = isSameFolder && storage.images == nil
     do throws(StoreError) {
-      var configuration = SQLiteJobStore.Configuration(path: folder + "/jobs.sqlite")
+      var database = SQLiteDatabase.Configuration(path: folder + "/jobs.sqlite")
       // The same folder is already locked for the target.
-      configuration.locksFolder = !isSameFolder
-      jobs = try SQLiteJobStore(configuration)
+      database.locksFolder = !isSameFolder
+      jobs = try SQLJobStore(SQLJobStore.Configuration(SQLiteDatabase(database)))
       if isSame {
         images = TieredImageStore(jobs: jobs, files: kept.store)
       } else {

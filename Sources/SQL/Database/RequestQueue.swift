@@ -23,6 +23,7 @@ final class RequestQueue<Request: Sendable, Outcome: Sendable>: @unchecked Senda
   private let arrived = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)
   private var waiting: [Entry] = []
   private var isClosed = false
+  private var acceptedCount = 0
   private var threads = 0
   private var ends: [CheckedContinuation<Void, Never>] = []
 
@@ -64,6 +65,9 @@ final class RequestQueue<Request: Sendable, Outcome: Sendable>: @unchecked Senda
 
   var count: Int { locked { waiting.count } }
 
+  /// The number of requests added so far.
+  var accepted: Int { locked { acceptedCount } }
+
   /// - Returns: `false` if the queue is closed.
   func add(_ entry: Entry) -> Bool {
     locked {
@@ -71,6 +75,7 @@ final class RequestQueue<Request: Sendable, Outcome: Sendable>: @unchecked Senda
       // The thread that was signalled for an earlier request of this kind also takes this one.
       let isMerged = entry.kind != nil && waiting.contains { $0.kind == entry.kind }
       waiting.append(entry)
+      acceptedCount += 1
       if !isMerged { pthread_cond_signal(arrived) }
       return true
     }

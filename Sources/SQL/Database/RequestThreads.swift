@@ -63,6 +63,9 @@ final class RequestThreads<Request: Sendable, Answer: Sendable>: Sendable {
     return try outcome.get()
   }
 
+  /// The number of requests so far.
+  var accepted: Int { line.accepted }
+
   /// The number of requests that no thread has started.
   var waiting: Int { line.count }
 

@@ -173,14 +173,26 @@ package final class SQLJobStore: JobQueue, JobRecords, ImageReferences {
   ///
   /// - Throws: `.unavailable` if the database can't be used or a newer release wrote it.
   package static func versions(_ configuration: Configuration) throws(StoreError) -> TableVersions {
+    let connection: any SQLConnection
+    do throws(Fault) { connection = try configuration.database.connectForSchema() } catch {
+      throw StoreError(cause: error)
+    }
+    return try versions(over: connection)
+  }
+
+  /// Returns the version of a database's tables.
+  package static func versions(
+    over connection: any SQLConnection
+  ) throws(StoreError) -> TableVersions {
     do {
-      return TableVersions(
-        found: try Schema.version(schemaSession(Session.Settings(configuration))),
-        latest: Schema.steps.count)
+      return TableVersions(found: try Schema.version(connection), latest: latestVersion)
     } catch {
       throw StoreError(cause: error)
     }
   }
+
+  /// The version of the tables that this release creates.
+  package static var latestVersion: Int { Schema.steps.count }
 
   /// Updates a database's tables. Instances may be running or waiting for the update.
   ///

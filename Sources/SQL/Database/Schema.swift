@@ -58,7 +58,8 @@ enum Schema {
     try session.transaction(isSynced: true, isCommitting: &isCommitting) { transaction in
       try transaction.lock(.schema)
       try transaction.run("CREATE TABLE IF NOT EXISTS versions (number bigint PRIMARY KEY)")
-      let version = try appliedSteps(transaction, atMost: steps.count)
+      let version = try appliedSteps(
+        transaction.executeAll([applied])[0], atMost: steps.count)
       for number in version..<steps.count {
         try transaction.run(steps[number])
         if number == 0 { try complete(transaction, session.settings.database) }
@@ -70,7 +71,8 @@ enum Schema {
   /// Adds what the first step does not contain.
   private static func complete(_ transaction: Transaction, _ database: any SQLDatabase) throws {
     try transaction.run(database.additions)
-    let name = String(UInt64.random(in: .min ... .max), radix: 16)
+    let name =
+      String(UInt64.random(in: .min ... .max), radix: 16)
       + String(UInt64.random(in: .min ... .max), radix: 16)
     try transaction.execute(
       "INSERT INTO settings (name, value) VALUES ('name', $1)", [.bytes(Array(name.utf8))])
@@ -79,15 +81,15 @@ enum Schema {
   /// The number of the last step that was run; 0 if there are no tables.
   ///
   /// - Throws: `.unavailable` if a newer release has changed the database.
-  static func version(_ session: Session) throws -> Int {
-    try session.read { transaction in
-      try transaction.hasTable("versions")
-        ? appliedSteps(transaction, atMost: steps.count) : 0
-    }
+  static func version(_ connection: any SQLConnection) throws -> Int {
+    let deadline = ContinuousClock.now + .seconds(60)
+    guard try connection.hasTable("versions", by: deadline) else { return 0 }
+    return try appliedSteps(connection.execute(Self.applied, by: deadline), atMost: steps.count)
   }
 
-  private static func appliedSteps(_ transaction: Transaction, atMost latest: Int) throws -> Int {
-    let rows = try transaction.execute("SELECT coalesce(max(number), 0) FROM versions")
+  private static let applied = SQLStatement("SELECT coalesce(max(number), 0) FROM versions")
+
+  private static func appliedSteps(_ rows: Rows, atMost latest: Int) throws -> Int {
     let version = Int(rows.int(0, 0) ?? -1)
     guard 0...latest ~= version else {
       throw StoreError.unavailable(

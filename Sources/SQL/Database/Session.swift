@@ -183,10 +183,6 @@ package final class Transaction {
 
   func lock(_ lock: TransactionLock) throws(Fault) { try connection.lock(lock, by: deadline) }
 
-  func hasTable(_ name: String) throws(Fault) -> Bool {
-    try connection.hasTable(name, by: deadline)
-  }
-
   /// Runs reads that share one snapshot. If a statement fails, the enclosing read rolls back.
   func withSnapshot<Value>(_ body: () throws -> Value) throws -> Value {
     try connection.beginSnapshot(by: deadline)

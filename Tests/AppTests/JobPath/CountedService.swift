@@ -12,6 +12,8 @@ import Logging
 import TestSupport
 
 @testable import App
+@testable import SQL
+@testable import SQLite
 @testable import Store
 
 /// Counts of what the service did for a job.
@@ -70,7 +72,7 @@ struct PathCounts {
 
 /// The whole service in this process, as `serve` builds it, with counts of everything that it does.
 struct CountedService {
-  private let store: SQLiteJobStore
+  private let store: SQLJobStore
   private let images: FileImageStore
   private let decoders = ThreadPool(name: "decode", threads: 1)
   private let fetcher: CurlFetcher
@@ -87,7 +89,8 @@ struct CountedService {
     configuration.fetcher.policy.allowNetworks = [CIDR("127.0.0.0/8")].compactMap(\.self)
     configuration.fetcher.policy.allowPorts = []
     let log = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
-    store = try SQLiteJobStore(.init(path: folder + "/jobs.sqlite"))
+    store = try SQLJobStore(
+      SQLJobStore.Configuration(SQLiteDatabase(.init(path: folder + "/jobs.sqlite"))))
     images = try FileImageStore(.init(path: folder + "/images"))
     fetcher = try CurlFetcher(configuration.fetcher)
     engine = JobEngine(
@@ -169,8 +172,8 @@ struct CountedService {
 
   private var counts: PathCounts {
     PathCounts(
-      calls: calls.all, libraries: ccounting_counts(), readers: Int(store.reading.enqueuedCount),
-      writer: store.writer.committed.operations, files: Int(images.disk.enqueuedCount),
+      calls: calls.all, libraries: ccounting_counts(), readers: store.reading.accepted,
+      writer: store.writing.accepted, files: Int(images.disk.enqueuedCount),
       decoders: Int(decoders.enqueuedCount))
   }
 }
