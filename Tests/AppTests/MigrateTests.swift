@@ -201,7 +201,7 @@ struct MigrateTests {
       for change in [
         "UPDATE batches SET record = x'7B' WHERE number = 1",
         "UPDATE rejected_lines SET record = x'7B' WHERE batch = 2 AND line = 1",
-        "UPDATE keys SET fingerprint = x'7B' WHERE number = 1",
+        "UPDATE keys SET fingerprint = x'7B' WHERE key = (SELECT min(key) FROM keys)",
         "UPDATE cache SET selector = x'7B' WHERE number = 1",
         """
         INSERT INTO messages (subject, number, host, owner, record)

@@ -82,24 +82,23 @@ extension Transaction {
   /// Deletes the entries that are replaced, and the oldest responses of a key beyond the limit, up to 256, so that
   /// other transactions do not wait long.
   private func deleteReplacedEntries(for rows: [CacheRow]) throws {
-    let selectors = SQLValue.byteStrings(rows.map(\.id.selector.bytes))
-    let replaced = SQLStatement(
-      """
-      SELECT c.number FROM unnest($1, $2) AS n (key, selector)
-      JOIN cache c ON c.key = n.key AND c.selector = n.selector
-      """, [.byteStrings(rows.map(\.id.key.bytes)), selectors])
-    // The offset is no argument, so that the planner expects few rows. `+ 0` prevents a scan by number.
-    let oldest = Set(rows.filter(\.isResponse).map(\.id.key.bytes)).map { key in
-      SQLStatement(
-        """
-        SELECT number FROM cache WHERE key = $1 AND selector <> ALL ($2)
-        ORDER BY number + 0 DESC LIMIT 256 OFFSET \(CacheEntry.maxOfKey - 1)
-        """, [.bytes(key), selectors])
-    }
-    let found = try executeAll([replaced] + oldest)
-    let numbers = found.flatMap { rows in rows.all.compactMap { rows.int($0, 0) } }
-    if !numbers.isEmpty { try deleteEntries(where: "number = ANY ($1)", [.ints(numbers)]) }
+    let found = try executeAll(
+      rows.map { row in
+        SQLStatement(
+          row.isResponse ? Self.replacedResponses : Self.replacedEntry,
+          [.bytes(row.id.key.bytes), .bytes(row.id.selector.bytes)])
+      })
+    let numbers = Set(found.flatMap { rows in rows.all.compactMap { rows.int($0, 0) } })
+    if !numbers.isEmpty { try deleteEntries(where: "number = ANY ($1)", [.ints(numbers.sorted())]) }
   }
+
+  private static let replacedEntry = "SELECT number FROM cache WHERE key = $1 AND selector = $2"
+
+  // The offset is no argument, so that the planner expects few rows. `+ 0` prevents a scan by number.
+  private static let replacedResponses = """
+    \(replacedEntry) UNION ALL SELECT * FROM (SELECT number FROM cache WHERE key = $1 AND selector <> $2
+      ORDER BY number + 0 DESC LIMIT 256 OFFSET \(CacheEntry.maxOfKey - 1)) AS oldest
+    """
 
   /// Updates the number of cache entries in the images' rows.
   private func countEntries(_ changes: [[UInt8]: Int]) throws {

@@ -279,21 +279,23 @@ extension Transaction {
   /// - Returns: whether all such jobs are ready now; `false` if the limit for one transaction was
   ///   reached.
   private func makeDueJobsReady(at moment: Timestamp, longestWait: Duration) throws -> Bool {
-    let most = SQLValue.int(Int64(Self.maxRowsPerClaim))
-    let ready = try executeAll([
-      SQLStatement(Self.readyDueJobs("<="), [.int(moment.milliseconds), most]),
-      SQLStatement(Self.readyDueJobs(">"), [.int((moment + longestWait).milliseconds), most]),
-    ])
-    return ready.allSatisfy { $0.changes < Self.maxRowsPerClaim }
+    try execute(
+      Self.makeDueJobsReady,
+      [
+        .int(moment.milliseconds), .int((moment + longestWait).milliseconds),
+        .int(Int64(Self.maxRowsPerClaim)),
+      ]
+    ).changes < Self.maxRowsPerClaim
   }
 
-  /// - Parameter comparison: one range of `not_before`. A statement with two ranges would not use the index.
-  static func readyDueJobs(_ comparison: String) -> String {
+  /// One search for each range of `not_before`, so that the index is used.
+  static let makeDueJobsReady = """
+    UPDATE queue SET state = 0 WHERE id IN (
+      SELECT * FROM (SELECT id FROM queue WHERE state = 1 AND not_before <= $1
+        ORDER BY not_before LIMIT $3 FOR UPDATE SKIP LOCKED) AS due
+      UNION ALL SELECT * FROM (SELECT id FROM queue WHERE state = 1 AND not_before > $2
+        ORDER BY not_before LIMIT $3 FOR UPDATE SKIP LOCKED) AS late)
     """
-    UPDATE queue SET state = 0 WHERE id IN (SELECT id FROM queue WHERE state = 1 AND not_before \(comparison) $1
-      ORDER BY not_before LIMIT $2 FOR UPDATE SKIP LOCKED)
-    """
-  }
 
   private func setState(of ids: [JobID], to state: QueueRow.State) throws {
     guard !ids.isEmpty else { return }

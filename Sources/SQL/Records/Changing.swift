@@ -391,7 +391,7 @@ extension Transaction {
   /// Frees space for a small image that is stored in the database, unless it is stored already. The
   /// image is stored even if freeing the space needs several transactions; the following ones
   /// continue.
-  /// - Parameter arriving: the sizes of such images in this transaction, by digest.
+  /// - Parameter arriving: the sizes of such images in this transaction, by digest. Some may be stored already.
   /// - Returns: the evicted images.
   private func freeSpace(
     for request: ChangeRequest, _ arriving: inout [[UInt8]: Int], _ totals: Totals
@@ -400,11 +400,14 @@ extension Transaction {
       arriving[image.digest.bytes] == nil
     else { return [] }
     let digest = image.digest.bytes
+    let coming = arriving.values.reduce(image.content.count, +)
+    guard totals[.imageBytes] + coming > completion.imageLimit else {
+      arriving[digest] = image.content.count
+      return []
+    }
     let known = try execute("SELECT leaving FROM images WHERE digest = $1", [.bytes(digest)])
     guard known.isEmpty || known.bool(0, 0) else { return [] }
-    let coming = arriving.values.reduce(image.content.count, +)
     arriving[digest] = image.content.count
-    guard totals[.imageBytes] + coming > completion.imageLimit else { return [] }
     guard try pinnedBytes(with: digest) + coming <= completion.imageLimit else {
       throw StoreError.full
     }

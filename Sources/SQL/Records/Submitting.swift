@@ -165,7 +165,8 @@ extension Transaction {
     _ refusedRecords: Refusals
   ) throws -> SubmitOutcomes {
     var keys = try knownKeys(requests.compactMap(\.key))
-    var ids = try knownJobs(requests.flatMap(\.jobs).map(\.id))
+    // The only writer can't have lost an answer.
+    var ids = isOnlyWriter ? [] : try knownJobs(requests.flatMap(\.jobs).map(\.id))
     let images = try lockForReferences(
       requests.reduce(into: Set()) { $0.formUnion($1.images.keys) }, owners: Self.owners(requests))
     let totals = try totals()

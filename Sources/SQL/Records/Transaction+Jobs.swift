@@ -8,8 +8,8 @@ extension Transaction {
     guard !ids.isEmpty else { return [:] }
     let rows = try execute(
       """
-      SELECT \(JobRow.columns), \(QueueRow.columns) FROM jobs j LEFT JOIN queue q ON q.id = j.id
-      WHERE j.id = ANY ($1)
+      SELECT \(JobRow.columns), \(QueueRow.columns), NOT \(Self.isNotInStoppedBatch)
+      FROM jobs j LEFT JOIN queue q ON q.id = j.id WHERE j.id = ANY ($1)
       """, [.ids(ids)])
     let defaults = try defaults(of: rows)
     var found: [JobID: Result<JobRow, StoreError>] = [:]
@@ -18,6 +18,7 @@ extension Transaction {
       found[id] = Self.readable {
         var job = try JobRow(rows, row, defaults)
         job.queue = QueueRow(rows, row, from: JobRow.columnCount)
+        job.isBatchStopped = rows.bool(row, JobRow.columnCount + QueueRow.columnCount)
         return job
       }
     }
@@ -27,6 +28,7 @@ extension Transaction {
   /// Reads jobs and locks them against changes, claims and deletion by other transactions.
   func lockedJobs(_ ids: Set<JobID>) throws -> [JobID: Result<JobRow, StoreError>] {
     guard !ids.isEmpty else { return [:] }
+    if isOnlyWriter { return try jobs(Array(ids)) }
     let rows = try execute(
       "SELECT \(JobRow.columns) FROM jobs j WHERE j.id = ANY ($1) ORDER BY j.id FOR UPDATE",
       [.ids(Array(ids))])
