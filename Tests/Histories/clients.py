@@ -69,8 +69,8 @@ class Recorder:
         self.counts[record["k"], record.get("code")] += 1
         self.write(record)
 
-    def fault(self, name, start):
-        self.write({"k": "fault", "what": name, "s": start, "e": self.now()})
+    def fault(self, name, start, **more):
+        self.write({"k": "fault", "what": name, "s": start, "e": self.now()} | more)
 
     def close(self):
         with self.lock:

@@ -9,8 +9,11 @@ from services import BUCKET_LINK, LEASE
 # Faults by name, with how often each is chosen, and whether it needs PostgreSQL.
 FAULTS = {
     "kill": (5, False), "stop": (3, False), "database": (2, True), "bucket": (1, True), "cut": (2, True),
-    "stall": (5, True), "slow": (1, True),
+    "stall": (5, True), "slow": (1, True), "clock": (4, False),
 }
+
+# Seconds by which a clock may differ from the right time.
+OFFSET = 10
 
 # Faults between two calm times, and their least duration in seconds.
 ROUND, CALM = 8, 12
@@ -119,6 +122,16 @@ class Faults:
         self.recorder.fault(f"short stalls: some connections of instance {number} to the database", start)
         self.review(number)
 
+    def clock(self):
+        """The clock of an instance jumps, and is wrong until the next jump or the end of the run."""
+        number, instance = self.instance()
+        self.set_clock(number, 0 if instance.offset and self.rng.random() < 0.4 else self.rng.uniform(-OFFSET, OFFSET))
+
+    def set_clock(self, number, offset):
+        start = self.recorder.now()
+        self.services.instances[number].set_clock(offset)
+        self.recorder.fault(f"clock of instance {number} set to {offset:+.1f} s", start, clock=[number, offset])
+
     def review(self, number):
         """Clients read from this instance what was changed meanwhile."""
         self.shared.focus, self.shared.reviewed = None, number
@@ -127,7 +140,9 @@ class Faults:
 
     def heal(self):
         """Ends every fault, also one that an exception left behind."""
-        for instance in self.services.instances:
+        for number, instance in enumerate(self.services.instances):
+            if instance.offset:
+                self.set_clock(number, 0)
             if instance.process.poll() is None:
                 instance.process.send_signal(signal.SIGCONT)
             else:

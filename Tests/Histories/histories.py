@@ -79,7 +79,7 @@ def parse():
 
 def record(options, folder):
     """Runs the service and clients. Returns the path of the history."""
-    services = Services(options.service.resolve(), options.store, folder, options.weed)
+    services = Services(options.service.resolve(), options.store, folder, options.weed, options.faults)
     path = folder / "history.jsonl"
     recorder = Recorder(path, {
         "seed": options.seed, "store": options.store, "instances": len(services.instances),

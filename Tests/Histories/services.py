@@ -8,6 +8,7 @@ import pathlib
 import random
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -147,14 +148,18 @@ class Helper:
 
 
 class Instance:
-    """One instance of the service, always with the same folder and port."""
+    """One instance of the service, always with the same folder and port. With a shim, its wall clock can be set."""
 
-    def __init__(self, executable, folder, settings):
+    def __init__(self, executable, folder, settings, shim):
         folder.mkdir()
         self.executable, self.log, self.port = executable, folder.with_suffix(".log"), free_port()
         self.settings = SETTINGS | settings | {
             "IMAGEFETCH_SERVER_PORT": str(self.port), "IMAGEFETCH_STORAGE_PATH": str(folder),
             "IMAGEFETCH_CLUSTER_NAME": folder.name}
+        self.clock, self.offset = folder.with_suffix(".clock"), 0
+        if shim:
+            self.clock.write_bytes(bytes(8))
+            self.settings |= {"LD_PRELOAD": str(shim), "CLOCK_SHIM": str(self.clock)}
         self.start()
 
     def start(self, attempts=5):
@@ -179,16 +184,22 @@ class Instance:
             time.sleep(0.02)
         raise RuntimeError(f"the instance does not become ready: {self.log.read_text()[-2000:]}")
 
+    def set_clock(self, offset):
+        """Sets the wall clock of the process, and of later ones, to this many seconds from the right time."""
+        self.offset = offset
+        with self.clock.open("r+b", buffering=0) as file:
+            file.write(struct.pack("q", int(offset * 1e9)))
+
     def kill(self):
         self.process.kill()
         self.process.wait()
 
 
 class Services:
-    """All processes of a run, in a folder that the caller removes after `stop`."""
+    """All processes of a run, in a folder that the caller removes after `stop`. `faults` are the names of those to prepare for."""
 
-    def __init__(self, executable, store, folder, weed):
-        self.store, self.database, self.bucket, self.links, self.instances = store, None, None, None, []
+    def __init__(self, executable, store, folder, weed, faults):
+        self.store, self.database, self.bucket, self.links, self.instances, shim = store, None, None, None, [], None
         self.running = contextlib.ExitStack()
         with contextlib.ExitStack() as failed:
             failed.callback(self.stop)
@@ -196,8 +207,11 @@ class Services:
             self.running.callback(self.origin.process.kill)
             if store == "postgres":
                 self.start_cluster(folder, weed)
+            if "clock" in faults:
+                shim = folder / "clock-shim.so"
+                subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", shim, HERE / "clock-shim.c"], check=True)
             for number in range(3 if store == "postgres" else 1):
-                instance = Instance(executable, folder / f"instance-{number}", self.settings(number))
+                instance = Instance(executable, folder / f"instance-{number}", self.settings(number), shim)
                 self.running.callback(instance.kill)
                 self.instances.append(instance)
                 # The first start creates the tables.
