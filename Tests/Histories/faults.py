@@ -9,7 +9,7 @@ from services import BUCKET_LINK, LEASE
 # Faults by name, with how often each is chosen, and whether it needs PostgreSQL.
 FAULTS = {
     "kill": (5, False), "stop": (3, False), "database": (2, True), "bucket": (1, True), "cut": (2, True),
-    "stall": (5, True), "slow": (1, True), "clock": (4, False),
+    "stall": (5, True), "slow": (1, True), "clock": (4, False), "failover": (3, True),
 }
 
 # Seconds by which a clock may differ from the right time.
@@ -80,7 +80,20 @@ class Faults:
         self.services.database.crash()
         self.pause(0, 1.5)
         self.services.database.start()
+        if self.services.standby:
+            self.services.database.wait_for_standby()
         self.recorder.fault("crash of PostgreSQL", start)
+
+    def failover(self):
+        """A crash of the primary. Its synchronous standby takes over, and a while later there is a new standby."""
+        services, start = self.services, self.recorder.now()
+        services.database.crash()
+        self.pause(0, 1.5)
+        services.database, services.standby = services.standby, services.database
+        services.database.query("SELECT pg_promote()")
+        self.recorder.fault("crash of PostgreSQL, and failover to its standby", start)
+        self.pause(0, 2)
+        services.standby.follow(services.database)
 
     def bucket(self):
         """The S3 server answers nothing for a while."""
