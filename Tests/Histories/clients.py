@@ -63,7 +63,9 @@ class Recorder:
     def write(self, record):
         line = json.dumps(record, separators=(",", ":")) + "\n"
         with self.lock:
-            self.file.write(line)
+            # Clients may still run after an error.
+            if not self.file.closed:
+                self.file.write(line)
 
     def add(self, record):
         self.counts[record["k"], record.get("code")] += 1

@@ -36,6 +36,16 @@ class Faults:
                 name = self.rng.choices(self.names, [FAULTS[name][0] for name in self.names])[0]
                 self.counts[name] += 1
                 getattr(self, name)()
+            self.check_instances()
+
+    def check_instances(self):
+        """An instance must not end. Only one that was still starting may do so because of a fault, with status 70."""
+        for number, instance in enumerate(self.services.instances):
+            if (status := instance.process.poll()) is not None:
+                if status != 70:
+                    raise RuntimeError(f"instance {number} ended with status {status}: {instance.log.read_text()[-2000:]}")
+                print(f"instance {number} ended with status 70 and starts again")
+                instance.start()
 
     def pause(self, least, most):
         """Waits; less long if the run ends."""

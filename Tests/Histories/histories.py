@@ -170,15 +170,16 @@ def main():
     # Users of PostgreSQL must be able to reach the folder.
     folder = pathlib.Path(tempfile.mkdtemp(prefix="histories-"))
     folder.chmod(0o755)
+    is_right = False
     try:
         is_right = check(record(options, folder), options)
+    finally:
         if options.keep or not is_right:
             kept = options.keep or pathlib.Path(tempfile.mkdtemp(prefix="violation-"))
             kept.mkdir(parents=True, exist_ok=True)
-            for file in [folder / "history.jsonl", *folder.glob("*.log")]:
+            for file in [*folder.glob("history.jsonl"), *folder.glob("*.log")]:
                 shutil.copy(file, kept)
-            print(f"the history and the logs are in {kept}; check them again with --check {kept}/history.jsonl")
-    finally:
+            print(f"seed {options.seed}; the history and the logs are in {kept}; check again with --check {kept}/history.jsonl")
         shutil.rmtree(folder, ignore_errors=True)
     return is_right
 
