@@ -177,7 +177,7 @@ test-long: ## run long tests: kills, power cuts, replaced instances, interleavin
 HISTORIES = $(PYTHON) Tests/Histories/histories.py --service .build/release/imagefetch --operations $(or $(OPERATIONS),100000) $(ARGS)
 
 .PHONY: histories
-histories: build-packages ## record what clients see while faults happen, and check it, with each store (OPERATIONS=100000, ARGS='--seed …')
+histories: build-packages ## record what clients see while faults happen, and check it, with each store (OPERATIONS=100000, ARGS='--seed 5 --faults clock,failover')
 	@.ci/install curl postgresql python3 python3-venv util-linux
 	@$(MAKE) --no-print-directory $(OBJECT_STORE)/installed
 	swift build -c release --product imagefetch

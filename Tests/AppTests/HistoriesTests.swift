@@ -16,7 +16,7 @@ struct HistoriesTests {
   func isExplained(store: String, seconds: String) async throws {
     let run = try await Self.python(
       "histories.py", "--service", RunningService.executable, "--store", store,
-      "--operations", "100000", "--seconds", Self.isLong ? "1500" : seconds)
+      "--operations", Self.isLong ? "100000" : "4000", "--seconds", Self.isLong ? "1500" : seconds)
     #expect(run.status == 0, "\(run.text)")
     #expect(run.text.contains(": 0 violations"), "\(run.text)")
     print("histories: \(run.text)")

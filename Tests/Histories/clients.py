@@ -63,14 +63,16 @@ class Recorder:
     def write(self, record):
         line = json.dumps(record, separators=(",", ":")) + "\n"
         with self.lock:
-            self.file.write(line)
+            # Clients may still run after an error.
+            if not self.file.closed:
+                self.file.write(line)
 
     def add(self, record):
         self.counts[record["k"], record.get("code")] += 1
         self.write(record)
 
-    def fault(self, name, start):
-        self.write({"k": "fault", "what": name, "s": start, "e": self.now()})
+    def fault(self, name, start, **more):
+        self.write({"k": "fault", "what": name, "s": start, "e": self.now()} | more)
 
     def close(self):
         with self.lock:

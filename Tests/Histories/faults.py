@@ -9,8 +9,11 @@ from services import BUCKET_LINK, LEASE
 # Faults by name, with how often each is chosen, and whether it needs PostgreSQL.
 FAULTS = {
     "kill": (5, False), "stop": (3, False), "database": (2, True), "bucket": (1, True), "cut": (2, True),
-    "stall": (5, True), "slow": (1, True),
+    "stall": (5, True), "slow": (1, True), "clock": (4, False), "failover": (3, True),
 }
+
+# Seconds by which a clock may differ from the right time.
+OFFSET = 10
 
 # Faults between two calm times, and their least duration in seconds.
 ROUND, CALM = 8, 12
@@ -33,6 +36,16 @@ class Faults:
                 name = self.rng.choices(self.names, [FAULTS[name][0] for name in self.names])[0]
                 self.counts[name] += 1
                 getattr(self, name)()
+            self.check_instances()
+
+    def check_instances(self):
+        """An instance must not end. Only one that was still starting may do so because of a fault, with status 70."""
+        for number, instance in enumerate(self.services.instances):
+            if (status := instance.process.poll()) is not None:
+                if status != 70:
+                    raise RuntimeError(f"instance {number} ended with status {status}: {instance.log.read_text()[-2000:]}")
+                print(f"instance {number} ended with status 70 and starts again")
+                instance.start()
 
     def pause(self, least, most):
         """Waits; less long if the run ends."""
@@ -77,7 +90,20 @@ class Faults:
         self.services.database.crash()
         self.pause(0, 1.5)
         self.services.database.start()
+        if self.services.standby:
+            self.services.database.wait_for_standby()
         self.recorder.fault("crash of PostgreSQL", start)
+
+    def failover(self):
+        """A crash of the primary. Its synchronous standby takes over, and a while later there is a new standby."""
+        services, start = self.services, self.recorder.now()
+        services.database.crash()
+        self.pause(0, 1.5)
+        services.database, services.standby = services.standby, services.database
+        services.database.query("SELECT pg_promote()")
+        self.recorder.fault("crash of PostgreSQL, and failover to its standby", start)
+        self.pause(0, 2)
+        services.standby.follow(services.database)
 
     def bucket(self):
         """The S3 server answers nothing for a while."""
@@ -119,6 +145,16 @@ class Faults:
         self.recorder.fault(f"short stalls: some connections of instance {number} to the database", start)
         self.review(number)
 
+    def clock(self):
+        """The clock of an instance jumps, and is wrong until the next jump or the end of the run."""
+        number, instance = self.instance()
+        self.set_clock(number, 0 if instance.offset and self.rng.random() < 0.4 else self.rng.uniform(-OFFSET, OFFSET))
+
+    def set_clock(self, number, offset):
+        start = self.recorder.now()
+        self.services.instances[number].set_clock(offset)
+        self.recorder.fault(f"clock of instance {number} set to {offset:+.1f} s", start, clock=[number, offset])
+
     def review(self, number):
         """Clients read from this instance what was changed meanwhile."""
         self.shared.focus, self.shared.reviewed = None, number
@@ -127,7 +163,9 @@ class Faults:
 
     def heal(self):
         """Ends every fault, also one that an exception left behind."""
-        for instance in self.services.instances:
+        for number, instance in enumerate(self.services.instances):
+            if instance.offset:
+                self.set_clock(number, 0)
             if instance.process.poll() is None:
                 instance.process.send_signal(signal.SIGCONT)
             else:

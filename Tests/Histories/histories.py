@@ -5,15 +5,16 @@
 
 1. Processes start (services.py): one instance on SQLite; or three on PostgreSQL and an S3 server, with proxies between them.
 2. Clients send requests at the same time (clients.py). Each request is recorded with its answer and its interval.
-3. Meanwhile faults happen (faults.py): `kill -9`, SIGSTOP, crashes of PostgreSQL, links that break, stall or are slow.
+3. Meanwhile faults happen (faults.py): `kill -9`, SIGSTOP, crashes of PostgreSQL, a failover to its synchronous standby, links
+   that break, stall or are slow, clocks of instances that jump and differ. Short runs have no failover.
 4. When all faults have ended, every job must finish. Then each instance is read once more.
 5. The rules (rules.py) check the recorded history alone; `--check FILE` does only that. A request without an answer may or may not
-   have had its effect. report.py prints an excerpt of what contradicts a rule, and the exit status is 1.
+   have had its effect. report.py prints the operations that contradict a rule, and the exit status is 1.
 
 The seed decides what each client asks and which faults happen. It does not decide how they interleave, so another run with the
 same seed may not repeat a violation. The history does: `--keep FOLDER` keeps it.
 
-Not covered: clocks that differ, a failover to another PostgreSQL server, a loss of data that PostgreSQL has not synced.
+Not covered: a loss of data that PostgreSQL has not synced.
 """
 
 import argparse
@@ -34,6 +35,8 @@ from faults import FAULTS, Faults
 from services import Services
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Runs with fewer operations have no failover, because the start of a standby takes seconds.
+LEAST_FOR_FAILOVER = 5_000
 # Seconds within which every job must finish after the last fault.
 RECOVERY = 40
 UNFINISHED = ("/jobs?phase=queued&phase=loading&limit=1", "/batches?state=running&limit=1")
@@ -63,13 +66,16 @@ def parse():
     parser.add_argument("--seconds", type=float, default=86_400, help="the clients stop after this time")
     parser.add_argument("--clients", type=int, default=12)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
-    parser.add_argument("--faults", default=",".join(FAULTS), help="separated by commas, or none")
+    parser.add_argument("--faults", help="separated by commas, or none (default: all)")
     parser.add_argument("--weed", type=pathlib.Path, default=ROOT / ".build-s3/bin/weed", help="the S3 server")
     parser.add_argument("--keep", type=pathlib.Path, help="a folder for the history and the logs")
     parser.add_argument("--check", type=pathlib.Path, help="checks a recorded history and starts nothing")
     parser.add_argument("--excerpts", type=int, default=1, help="how many excerpts to print for each rule")
     options = parser.parse_args()
-    options.faults = [] if options.faults == "none" else options.faults.split(",")
+    if options.faults is None:
+        options.faults = [name for name in FAULTS if name != "failover" or options.operations >= LEAST_FOR_FAILOVER]
+    else:
+        options.faults = [] if options.faults == "none" else options.faults.split(",")
     if unknown := set(options.faults) - set(FAULTS):
         parser.error(f"unknown faults: {', '.join(unknown)}")
     if not options.check and not options.service:
@@ -79,7 +85,7 @@ def parse():
 
 def record(options, folder):
     """Runs the service and clients. Returns the path of the history."""
-    services = Services(options.service.resolve(), options.store, folder, options.weed)
+    services = Services(options.service.resolve(), options.store, folder, options.weed, options.faults)
     path = folder / "history.jsonl"
     recorder = Recorder(path, {
         "seed": options.seed, "store": options.store, "instances": len(services.instances),
@@ -164,15 +170,16 @@ def main():
     # Users of PostgreSQL must be able to reach the folder.
     folder = pathlib.Path(tempfile.mkdtemp(prefix="histories-"))
     folder.chmod(0o755)
+    is_right = False
     try:
         is_right = check(record(options, folder), options)
+    finally:
         if options.keep or not is_right:
             kept = options.keep or pathlib.Path(tempfile.mkdtemp(prefix="violation-"))
             kept.mkdir(parents=True, exist_ok=True)
-            for file in [folder / "history.jsonl", *folder.glob("*.log")]:
+            for file in [*folder.glob("history.jsonl"), *folder.glob("*.log")]:
                 shutil.copy(file, kept)
-            print(f"the history and the logs are in {kept}; check them again with --check {kept}/history.jsonl")
-    finally:
+            print(f"seed {options.seed}; the history and the logs are in {kept}; check again with --check {kept}/history.jsonl")
         shutil.rmtree(folder, ignore_errors=True)
     return is_right
 

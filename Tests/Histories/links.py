@@ -1,8 +1,9 @@
 """Proxies on loopback, as a process: links between instances, database and bucket that can fail.
 
-Arguments: the ports behind the links. Prints the ports of the links. Reads commands, one per line: `LINK FAULT SHARE`. The fault
-is `open`, `cut` (connections are reset), `stall` (no byte passes) or `slow` (20 to 100 ms for each piece). It applies to this share
-of the connections, chosen at random, also of new ones.
+Arguments: for each link, the ports of its servers, separated by commas. Prints as many ports, in the same order, that lead to
+them. Reads commands, one per line: `LINK FAULT SHARE`. The fault is `open`, `cut` (connections are reset), `stall` (no byte passes)
+or `slow` (20 to 100 ms for each piece). It applies to this share of the connections, chosen at random, also of new ones. A link
+refuses connections while its server does.
 """
 
 import contextlib
@@ -13,24 +14,39 @@ import sys
 import threading
 import time
 
+from services import free_port
+
 
 class Link:
-    def __init__(self, target):
-        self.target, self.fault, self.share, self.pairs = target, "open", 1.0, set()
+    def __init__(self, targets):
+        self.fault, self.share, self.pairs, self.ports = "open", 1.0, set(), []
         self.changed = threading.Condition()
-        self.listener = socket.create_server(("127.0.0.1", 0), backlog=128)
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.accept, daemon=True).start()
+        for target in targets:
+            self.ports.append(free_port())
+            threading.Thread(target=self.listen, args=(self.ports[-1], target), daemon=True).start()
 
-    def accept(self):
+    def listen(self, port, target):
         while True:
-            client = self.listener.accept()[0]
+            # A client with several hosts tries the next one only if the first one refuses the connection.
+            with contextlib.suppress(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", target)).close()
+                with socket.create_server(("127.0.0.1", port), backlog=128) as listener:
+                    self.accept(listener, target)
+            time.sleep(0.02)
+
+    def accept(self, listener, target):
+        """Forwards connections until the server refuses one."""
+        while True:
+            client = listener.accept()[0]
             fault = self.choice()
             if fault == "cut":
                 reset(client)
                 continue
             try:
-                server = socket.create_connection(("127.0.0.1", self.target), 5)
+                server = socket.create_connection(("127.0.0.1", target), 5)
+            except ConnectionRefusedError:
+                reset(client)
+                raise
             except OSError:
                 reset(client)
                 continue
@@ -95,8 +111,8 @@ def reset(connection):
 
 
 def serve():
-    links = [Link(int(port)) for port in sys.argv[1:]]
-    print(*(link.port for link in links), flush=True)
+    links = [Link(map(int, ports.split(","))) for ports in sys.argv[1:]]
+    print(*(port for link in links for port in link.ports), flush=True)
     for line in sys.stdin:
         number, fault, share = line.split()
         links[int(number)].set(fault, float(share))

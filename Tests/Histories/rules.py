@@ -155,8 +155,8 @@ class History:
         return purges
 
     def is_calm(self, start, end):
-        """Whether no fault can have delayed what happened in this interval."""
-        return not any(fault["s"] < end and fault["e"] + AFTERMATH > start for fault in self.faults)
+        """Whether no fault can have delayed what happened in this interval. A clock that jumps is no reason for a delay."""
+        return not any(fault["s"] < end and fault["e"] + AFTERMATH > start for fault in self.faults if "clock" not in fault)
 
 
 def read(path):
@@ -208,7 +208,7 @@ def check(history):
 
 
 def leave_out_undone_claims(history):
-    """A claim of a job is committed without waiting for the disk, so a crash of PostgreSQL may undo it.
+    """A claim of a job is committed without waiting for the disk or the standby, so a crash or failover of PostgreSQL may undo it.
 
     The job was shown as loading before the crash, and with a lower revision afterwards. That revision is not checked.
     """
@@ -297,17 +297,18 @@ def jobs_end_once(history):
     whose image is stored never changes.
     """
     for job in history.jobs.values():
-        final, used = None, 0
+        final, turns = None, []
         for seen in job.documents():
             doc = seen.doc
             if final and (doc["p"], doc.get("f")) != (final.doc["p"], final.doc.get("f")):
                 again = [op for op in history.restarts(job) if op["s"] < seen.end]
-                used += 1
-                if final.doc["p"] == "success" or used > len(again) or not any(is_later(op, final) for op in again):
+                turns += [final.op, seen.op]
+                if final.doc["p"] == "success" or len(turns) > 2 * len(again) or not any(is_later(op, final) for op in again):
                     yield job, (f"the job was {final.doc['p']} at version {short(final.version)}, finished at"
                                 f" {final.doc.get('f')}, and is {doc['p']} at version {short(seen.version)}"
                                 + (f", finished at {doc['f']}" if "f" in doc else "")
-                                + ", but no request queued it again"), [final.op, seen.op]
+                                + ", but no request queued it again"), (
+                                    turns[-2:] if final.doc["p"] == "success" else [*again, *turns])
                     break
             final = seen if doc["p"] in FINISHED else None
 
@@ -411,12 +412,12 @@ def jobs_are_kept(history):
                     break
             for op in job.of("image"):
                 if op.get("code") == 200 and op["s"] > ended(gone):
-                    yield job, "the image is served after the job's purge was acknowledged", [gone, op]
+                    yield job, "the image is served after the job's purge was acknowledged", [first_of(job), gone, op]
         for op in job.ops:
             is_unknown = op.get("err") == "not_found" and op["k"] in READS or any(
                 doc["id"] == job.id and doc["p"] == "gone" for doc in op.get("docs", ()))
             if is_unknown and not any(purge["s"] < ended(op) for purge in purges):
-                yield job, "an accepted job is unknown, but no request purged it", [first_of(job), op]
+                yield job, "an accepted job is unknown, but no request purged it", [last_of(job, op), op]
                 break
     for batch in history.batches.values():
         purges = history.purges(batch)
@@ -426,12 +427,18 @@ def jobs_are_kept(history):
             yield batch, "the batch is shown after its purge was acknowledged", [gone, late.op]
         for op in batch.ops:
             if op.get("err") == "not_found" and not any(purge["s"] < ended(op) for purge in purges):
-                yield batch, "an accepted batch is unknown, but no request purged it", [first_of(batch), op]
+                yield batch, "an accepted batch is unknown, but no request purged it", [last_of(batch, op), op]
                 break
 
 
 def first_of(subject):
     return min((seen for seen in subject.seen), key=lambda seen: seen.end).op if subject.seen else subject.ops[0]
+
+
+def last_of(subject, op):
+    """The last operation that showed a job or batch before another operation."""
+    before = [seen for seen in subject.seen if seen.doc and seen.end < op["s"]]
+    return max(before, key=lambda seen: seen.end).op if before else first_of(subject)
 
 
 @rule("nothing acknowledged is lost")
@@ -443,7 +450,8 @@ def everything_is_listed(history):
     paths = {doc["u"] for op in history.inventory for doc in op["docs"]}
     for job in history.jobs.values():
         if job.seen and job.id not in listed and not history.purges(job):
-            yield job, "the job is missing in the final list of all jobs", [first_of(job), history.inventory[-1]]
+            yield job, "the job is missing in the final list of all jobs", [
+                last_of(job, history.inventory[0]), history.inventory[-1]]
     for batch in history.batches.values():
         if history.purges(batch):
             continue
@@ -451,7 +459,7 @@ def everything_is_listed(history):
             # Other lines were rejected.
             lost = [path for path in op["urls"] if path.endswith(".png") and path not in paths]
             if op.get("code") == 202 and lost:
-                yield batch, f"lines that were acknowledged have no job: {lost[:3]}", [op]
+                yield batch, f"lines that were acknowledged have no job: {lost[:3]}", [op, history.inventory[-1]]
                 break
 
 
@@ -491,9 +499,9 @@ def images_are_right(history):
                 yield job, f"the image of {job.path} has the digest {seen.doc['h']}, not {right}", [seen.op]
         for op in job.of("image"):
             if op.get("code") == 200 and op["h"] != right:
-                yield job, f"other bytes than those of {job.path} were served", [op]
+                yield job, f"other bytes than those of {job.path} were served", [last_of(job, op), op]
             if op.get("code") == 410 and not history.purges(job):
-                yield job, "the image of a success is gone", [op]
+                yield job, "the image of a success is gone", [last_of(job, op), op]
             success = op.get("code") in (404, 410) and op.get("err") != "not_found" and max(
                 (seen for seen in job.seen if seen.doc and seen.doc["p"] == "success" and seen.end < op["s"]),
                 key=lambda seen: seen.end, default=None)
@@ -510,7 +518,8 @@ def jobs_end(history):
         for seen in subject.seen:
             if seen.start >= history.settled["e"] and seen.doc and seen.doc["p"] in ("queued", "loading", "running"):
                 waited = history.settled["e"] - history.settled["s"]
-                yield subject, f"still {seen.doc['p']} {waited / 1000:.0f} s after the last fault", [seen.op]
+                first = next(other.op for other in subject.documents() if other.version == seen.version)
+                yield subject, f"still {seen.doc['p']} {waited / 1000:.0f} s after the last fault", [first, seen.op]
                 break
 
 
@@ -590,10 +599,10 @@ def lines_appear_once(history):
                 known = lines.setdefault(line, (job, op))
                 if known[0] != job:
                     yield batch, f"line {line} has the jobs {known[0]} and {job}", [known[1], op]
-                phases = {seen.doc["p"] for seen in history.jobs[job].seen if seen.doc and seen.doc["p"] in FINISHED} \
-                    if job in history.jobs and not retries else ()
+                phases = {seen.doc["p"]: seen.op for seen in history.jobs[job].seen if seen.doc and seen.doc["p"] in FINISHED} \
+                    if job in history.jobs and not retries else {}
                 if phases and phase not in phases:
-                    yield batch, f"line {line} is {phase} in the results, its job is {phases}", [op]
+                    yield batch, f"line {line} is {phase} in the results, its job is {', '.join(phases)}", [*phases.values(), op]
             if op.get("end") != "end" or not closed or history.purges(batch):
                 continue
             over = [seen for seen in closed if seen.doc["p"] == "finished" and seen.end < op["s"]]
@@ -601,7 +610,8 @@ def lines_appear_once(history):
                 count = closed[0].doc["n"]
                 if numbers != list(range(1, count + 1)):
                     missing = sorted(set(range(1, count + 1)) - set(numbers))
-                    yield batch, f"complete results of {count} lines are without the lines {missing}", [op]
+                    yield batch, f"complete results of {count} lines are without the lines {missing}", [
+                        closed[0].op, *(seen.op for seen in over[:1]), op]
 
 
 # Streams
@@ -623,8 +633,8 @@ def streams_are_in_order(history):
     """Versions never go back within a stream. The stream of a job ends after the `phase` event with its final phase, and not before.
 
     Allowed: several events with one version. A stream of many jobs lists them again after events were lost, with progress that may
-    be older, and after a crash of PostgreSQL without a claim that it has undone. The first event of a stream is `phase`, also of a finished job. A stream also ends
-    when its job is purged, or breaks off by a fault.
+    be older, and after a crash of PostgreSQL without a claim that it has undone. The first event of a stream is `phase`, also of a
+    finished job. A stream also ends when its job is purged, or breaks off by a fault.
     """
     for subject in [*history.jobs.values(), *history.batches.values()]:
         for op in subject.of("stream", "events", "batch-stream"):

@@ -60,11 +60,19 @@ class Recorded:
         return self
 
     def broken(self):
-        history = rules.History(records=copy.deepcopy(self.records))
-        violations = rules.check(history)
-        report_lines = [line for violation in violations for line in report.excerpt(history, violation)]
-        assert all(report_lines)
+        violations = self.violations()
+        for violation in violations:
+            # The operations of an excerpt break the rule without any others.
+            alone = [record for record in self.records if record.get("k") in (None, "settled")] + violation.ops
+            assert violation.rule in {other.rule for other in rules.check(rules.History(records=copy.deepcopy(alone)))}, violation
+            assert len(self.excerpt(violation)) <= 15
         return {violation.rule for violation in violations}
+
+    def violations(self):
+        return rules.check(rules.History(records=copy.deepcopy(self.records)))
+
+    def excerpt(self, violation):
+        return report.excerpt(rules.History(records=copy.deepcopy(self.records)), violation)
 
 
 SUBMIT = job(0, "queued")
@@ -295,6 +303,41 @@ class RuleTests(unittest.TestCase):
         self.allows(copy.deepcopy(done).add("events", events=[[74, "phase", job(2, "success")]], **missed))
         # The job may have finished before the position.
         self.allows(done.add("events", events=[], **missed | {"since": 45}))
+
+
+class ReportTests(unittest.TestCase):
+    def test_an_excerpt_has_only_what_a_violation_needs(self):
+        recorded = RuleTests().life("loading", "failure")
+        for number in range(100):
+            recorded.shows("read", job(2, "failure"), instance=number % 3)
+            recorded.shows("submit", job(0, "queued", name=f"{number}", u=f"/{number}.png"), code=202)
+            recorded.add("change", 412, match=version(1), patch={"tags": ["no"]})
+        recorded.also(k="fault", what="long before", s=10, e=50).also(
+            k="fault", what="clock of instance 2 set to +3.0 s", s=60, e=60, clock=[2, 3])
+        recorded.shows("change", job(3, "failure", t=["b"]), patch={"tags": ["b"]})
+        time = recorded.time
+        recorded.lost("cancel").shows("read", job(3, "failure", t=["b"])).also(k="fault", what="kill", s=time, e=time + 30)
+        recorded.shows("read", job(2, "failure"), instance=2).shows("change", job(4, "failure", t=["c"]), patch={"tags": ["c"]})
+        [violation] = recorded.violations()
+        self.assertEqual([line[:1] + line[39:] for line in recorded.excerpt(violation)], [
+            "  operation",
+            "  clock of instance 2 set to +3.0 s",
+            "> change patch {'tags': ['b']} -> 200 failure version 3 normal b finished 00:00:00.000",
+            "  kill",
+            "  cancel -> no answer",
+            "> read -> 200 failure version 2 normal a finished 00:00:00.000"])
+
+    def test_a_long_excerpt_has_the_changes_and_faults_next_to_the_contradiction(self):
+        recorded = RuleTests().life("loading", "failure").shows("change", job(3, "failure", t=["b"]), patch={"tags": ["b"]})
+        for number in range(40):
+            recorded.lost("change", patch={"tags": [f"{number}"]}).also(
+                k="fault", what=f"fault {number}", s=recorded.time, e=recorded.time + 5)
+        recorded.shows("read", job(2, "failure"))
+        lines = recorded.excerpt(recorded.violations()[0])
+        self.assertEqual(len(lines), 15)
+        self.assertIn("fault 39", "".join(lines))
+        self.assertNotIn("fault 35", "".join(lines))
+        self.assertIn("(69 other changes and faults of this time are left out)", lines[-1])
 
 
 class FileTests(unittest.TestCase):

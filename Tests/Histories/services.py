@@ -6,8 +6,10 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -64,32 +66,57 @@ def wait_for_port(port, process, log, seconds=60):
 
 
 class PostgreSQL:
-    """A PostgreSQL server. Its data survives a crash of the server, but not of the machine."""
+    """A PostgreSQL server: a primary, or its synchronous standby. Its data survives a crash of the server, not of the machine."""
 
     def __init__(self, folder):
         self.programs = max(
             pathlib.Path("/usr/lib/postgresql").glob("*/bin"), key=lambda found: int(found.parent.name))
-        self.folder, self.log, self.port = folder, folder.parent / "postgres.log", free_port()
+        self.folder, self.data, self.log, self.port = folder, folder / "data", folder.with_suffix(".log"), free_port()
+        self.process = None
         folder.mkdir()
         self.become = []
         if os.getuid() == 0:
             self.become = ["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups"]
             subprocess.run(["chown", "postgres:", folder], check=True)
-        subprocess.run(
-            [*self.become, self.programs / "initdb", "-D", folder / "data", "-U", "imagefetch", "-A", "trust",
-             "-E", "UTF8", "--locale=C", "--no-sync"], check=True, stdout=subprocess.DEVNULL, cwd="/")
+
+    def run(self, program, *arguments):
+        subprocess.run([*self.become, self.programs / program, "-D", self.data, "-U", "imagefetch", "--no-sync", *arguments],
+                       check=True, stdout=subprocess.DEVNULL, cwd="/")
+
+    def create(self):
+        """Starts as a primary with an empty database."""
+        self.run("initdb", "-A", "trust", "-E", "UTF8", "--locale=C")
         self.start()
         self.query("CREATE DATABASE histories")
+
+    def follow(self, primary):
+        """Starts as the synchronous standby of a primary that has none, with a new copy of its data."""
+        shutil.rmtree(self.data, ignore_errors=True)
+        self.run("pg_basebackup", "-h", "127.0.0.1", "-p", str(primary.port), "-R", "-X", "stream", "-c", "fast")
+        self.start()
+        # The copy does not have this setting. So it does not wait for a standby after its promotion.
+        primary.query("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        primary.query("SELECT pg_reload_conf()")
+        primary.wait_for_standby()
+
+    def wait_for_standby(self):
+        """Waits until the standby has all changes. Before that, a crash could lose a change that a client has seen."""
+        deadline = time.monotonic() + 60
+        while self.query("SELECT sync_state FROM pg_stat_replication WHERE state = 'streaming'") != "sync":
+            if time.monotonic() > deadline:
+                raise RuntimeError("the standby does not follow")
+            time.sleep(0.02)
 
     def start(self):
         with self.log.open("ab") as output:
             # The option for the end of the parent comes last, because a change of the user resets it.
             self.process = subprocess.Popen(
-                [*self.become, "setpriv", "--pdeathsig", "QUIT", self.programs / "postgres", "-D", self.folder / "data",
+                [*self.become, "setpriv", "--pdeathsig", "QUIT", self.programs / "postgres", "-D", self.data,
                  "-k", self.folder, "-p", str(self.port), "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off",
-                 "-c", "max_connections=200"], stdout=output, stderr=output, cwd="/")
+                 "-c", "max_connections=200", "-c", "wal_retrieve_retry_interval=200ms", "-c", "wal_keep_size=512MB"],
+                stdout=output, stderr=output, cwd="/")
         deadline = time.monotonic() + 60
-        while not self.query("SELECT 1", fails=True):
+        while self.query("SELECT 1", fails=True) != "1":
             if time.monotonic() > deadline or self.process.poll() is not None:
                 raise RuntimeError(f"PostgreSQL does not start: {self.log.read_text()[-2000:]}")
             time.sleep(0.02)
@@ -98,12 +125,13 @@ class PostgreSQL:
         result = subprocess.run(
             ["psql", "-XAtq", "-h", "127.0.0.1", "-p", str(self.port), "-U", "imagefetch", "-d", "postgres",
              "-v", "ON_ERROR_STOP=1", "-c", statement], check=not fails, capture_output=True, text=True)
-        return result.returncode == 0
+        return result.stdout.strip()
 
     def crash(self):
         """Ends all its processes at once: no transaction is finished, and nothing is written."""
-        self.process.send_signal(signal.SIGQUIT)
-        self.process.wait()
+        if self.process:
+            self.process.send_signal(signal.SIGQUIT)
+            self.process.wait()
 
 
 class ObjectStore:
@@ -147,14 +175,18 @@ class Helper:
 
 
 class Instance:
-    """One instance of the service, always with the same folder and port."""
+    """One instance of the service, always with the same folder and port. With a shim, its wall clock can be set."""
 
-    def __init__(self, executable, folder, settings):
+    def __init__(self, executable, folder, settings, shim):
         folder.mkdir()
         self.executable, self.log, self.port = executable, folder.with_suffix(".log"), free_port()
         self.settings = SETTINGS | settings | {
             "IMAGEFETCH_SERVER_PORT": str(self.port), "IMAGEFETCH_STORAGE_PATH": str(folder),
             "IMAGEFETCH_CLUSTER_NAME": folder.name}
+        self.clock, self.offset = folder.with_suffix(".clock"), 0
+        if shim:
+            self.clock.write_bytes(bytes(8))
+            self.settings |= {"LD_PRELOAD": str(shim), "CLOCK_SHIM": str(self.clock)}
         self.start()
 
     def start(self, attempts=5):
@@ -179,47 +211,66 @@ class Instance:
             time.sleep(0.02)
         raise RuntimeError(f"the instance does not become ready: {self.log.read_text()[-2000:]}")
 
+    def set_clock(self, offset):
+        """Sets the wall clock of the process, and of later ones, to this many seconds from the right time."""
+        self.offset = offset
+        with self.clock.open("r+b", buffering=0) as file:
+            file.write(struct.pack("q", int(offset * 1e9)))
+
     def kill(self):
         self.process.kill()
         self.process.wait()
 
 
 class Services:
-    """All processes of a run, in a folder that the caller removes after `stop`."""
+    """All processes of a run, in a folder that the caller removes after `stop`. `faults` are the names of those to prepare for."""
 
-    def __init__(self, executable, store, folder, weed):
-        self.store, self.database, self.bucket, self.links, self.instances = store, None, None, None, []
+    def __init__(self, executable, store, folder, weed, faults):
+        self.store, self.database, self.standby, self.bucket = store, None, None, None
+        self.links, self.instances, shim = None, [], None
         self.running = contextlib.ExitStack()
         with contextlib.ExitStack() as failed:
             failed.callback(self.stop)
             self.origin = Helper("origin.py", folder / "origin.log")
             self.running.callback(self.origin.process.kill)
             if store == "postgres":
-                self.start_cluster(folder, weed)
+                self.start_cluster(folder, weed, "failover" in faults)
+            if "clock" in faults:
+                shim = folder / "clock-shim.so"
+                subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", shim, HERE / "clock-shim.c"], check=True)
             for number in range(3 if store == "postgres" else 1):
-                instance = Instance(executable, folder / f"instance-{number}", self.settings(number))
+                instance = Instance(executable, folder / f"instance-{number}", self.settings(number), shim)
                 self.running.callback(instance.kill)
                 self.instances.append(instance)
                 # The first start creates the tables.
                 instance.wait_until_ready()
             failed.pop_all()
 
-    def start_cluster(self, folder, weed):
-        self.database = PostgreSQL(folder / "database")
-        self.running.callback(self.database.crash)
+    def start_cluster(self, folder, weed, has_standby):
+        servers = [PostgreSQL(folder / f"database-{number}") for number in range(2 if has_standby else 1)]
+        for server in servers:
+            self.running.callback(server.crash)
+        self.database = servers[0]
+        self.database.create()
+        if has_standby:
+            self.standby = servers[1]
+            self.standby.follow(self.database)
         self.bucket = ObjectStore(weed, folder / "bucket")
         self.running.callback(self.bucket.process.kill)
-        # Link n is instance n's to the database, the last one that of all instances to the bucket: with different endpoints,
-        # instances would be different services.
-        self.links = Helper("links.py", folder / "links.log", *[self.database.port] * 3, self.bucket.port)
+        # Link n is instance n's to the servers of the database, the last one that of all instances to the bucket: with different
+        # endpoints, instances would be different services.
+        ports = ",".join(str(server.port) for server in servers)
+        self.links = Helper("links.py", folder / "links.log", ports, ports, ports, self.bucket.port)
         self.running.callback(self.links.process.kill)
 
     def settings(self, number):
         if self.store == "sqlite":
             return {}
-        database, bucket = self.links.ports[number], self.links.ports[BUCKET_LINK]
+        *databases, bucket = self.links.ports
+        count = len(databases) // 3
+        hosts = ",".join(f"127.0.0.1:{port}" for port in databases[number * count:][:count])
         return KEYS | {
-            "IMAGEFETCH_STORAGE_JOBS": f"postgresql://imagefetch@127.0.0.1:{database}/histories",
+            "IMAGEFETCH_STORAGE_JOBS": f"postgresql://imagefetch@{hosts}/histories?target_session_attrs=read-write",
             "IMAGEFETCH_STORAGE_IMAGES": "s3://images/kept",
             "IMAGEFETCH_STORAGE_S3_ENDPOINT": f"http://127.0.0.1:{bucket}"}
 
