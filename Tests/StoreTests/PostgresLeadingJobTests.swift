@@ -131,6 +131,25 @@ struct PostgresLeadingJobTests {
     await two.close()
   }
 
+  @Test("a job that waits for two loads of its request is claimed once")
+  func twoLeaders() async throws {
+    let two = try await Two()
+    let second = try await two.submitEqual()
+    #expect(try await two.claim() == [second])
+    // As after a claim that met a locked row.
+    _ = try two.database.server.run(
+      "UPDATE queue SET leads = true WHERE state = 4", in: two.database.name)
+    let third = Job.sample(3, url: Self.url)
+    #expect(try await two.b.submit([third], key: nil, capacity: 9) == .accepted)
+    #expect(try await two.b.claim(9, for: two.instances.b, room: .unlimited).jobs.isEmpty)
+    #expect(try await two.a.counts().queue?[.awaiting] == 1)
+    let claimed = try await two.a.claim(9, for: two.instances.a, room: .unlimited)
+    #expect(claimed.jobs.map(\.job.id) == [third.id])
+    let counts = try await two.a.counts()
+    #expect(counts.jobs[.queued] == 0 && counts.jobs[.loading] == 3)
+    await two.close()
+  }
+
   @Test("another job leads a load after the uncertain claim of the leading job was requeued")
   func putBack() async throws {
     let two = try await Two()

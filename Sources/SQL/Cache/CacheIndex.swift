@@ -150,3 +150,219 @@ extension Transaction {
     try addDeletionCandidates(deleteReservations(of: requests.map(\.holder)))
   }
 }
+
+/// A cache entry to store: a response or a variant.
+struct CacheRow: Sendable {
+  let id: CacheEntry.ID
+  /// ``CacheEntry/resource`` if it differs from the key.
+  let resource: [UInt8]?
+  let digest: [UInt8]
+  let bytes: Int
+  /// A response as JSON. For a variant only its name, for display: the other columns contain the
+  /// rest.
+  let record: [UInt8]
+  /// The limit for all entries' images. An image that is larger is not stored.
+  let limit: Int
+  /// Whether it is a response. Responses of one key are searched together; variants are not.
+  let isResponse: Bool
+
+  init(_ entry: CacheEntry, limit: Int) throws {
+    (id, digest, bytes) = (entry.id, entry.image.digest.bytes, entry.image.bytes)
+    resource = entry.resource == entry.id.key ? nil : entry.resource.bytes
+    record = try RecordEncoder.encode(entry)
+    self.limit = limit
+    isResponse = true
+  }
+
+  /// An imported entry of either kind. The limit per key is applied when the key's next response is
+  /// stored.
+  init(
+    id: CacheEntry.ID, resource: [UInt8]?, digest: [UInt8], bytes: Int, record: [UInt8], limit: Int
+  ) {
+    (self.id, self.resource, self.digest, self.bytes) = (id, resource, digest, bytes)
+    (self.record, self.limit) = (record, limit)
+    isResponse = false
+  }
+
+  init(_ variant: StoredVariant, limit: Int) {
+    (id, digest, bytes) = (variant.id, variant.digest.bytes, variant.bytes)
+    resource = nil
+    record = Array(variant.name.utf8)
+    self.limit = limit
+    isResponse = false
+  }
+}
+
+/// Cache entries. All changes go through these functions, so that references to images and counters
+/// stay consistent.
+extension Transaction {
+  /// Stores entries. An existing entry with the same id is deleted even if the new one is not
+  /// stored, because it is outdated.
+  /// - Parameter isStored: whether the entry's image is stored.
+  func saveEntries(_ rows: [CacheRow], isStored: ([UInt8]) -> Bool) throws {
+    guard !rows.isEmpty else { return }
+    // If several entries have the same id, the last one wins.
+    let latest = Dictionary(rows.map { ($0.id, $0) }) { $1 }
+    try deleteReplacedEntries(for: Array(latest.values))
+    let stored = rows.filter {
+      latest[$0.id]?.record == $0.record && $0.bytes <= $0.limit && isStored($0.digest)
+    }
+    let new = Dictionary(stored.map { ($0.id, $0) }) { $1 }.values.sorted {
+      $0.digest.lexicographicallyPrecedes($1.digest)
+    }
+    guard !new.isEmpty else { return }
+    try add(
+      """
+      INSERT INTO cache (key, selector, digest, bytes, stored, used, record, resource, owner)
+      SELECT key, selector, digest, bytes, moment($1), moment($1), record, resource,
+        (SELECT nullif(i.owner, $8) FROM images i WHERE i.digest = n.digest)
+      FROM unnest($2, $3, $4, $5, $6, $7) AS n (key, selector, digest, bytes, record, resource)
+      """,
+      [
+        moment, .byteStrings(new.map(\.id.key.bytes)), .byteStrings(new.map(\.id.selector.bytes)),
+        .byteStrings(new.map(\.digest)), .ints(new.map { Int64($0.bytes) }),
+        .byteStrings(new.map(\.record)), .byteStrings(new.map(\.resource)),
+        .bytes(Image.ofSeveral),
+      ])
+    tallies[.entries] += new.count
+    tallies[.recordBytes] += new.reduce(0) { $0 + $1.record.count }
+    try countEntries(Dictionary(new.map { ($0.digest, 1) }, uniquingKeysWith: +))
+  }
+
+  /// Deletes the entries that are replaced, and the oldest responses of a key beyond the limit, up to 256, so that
+  /// other transactions do not wait long.
+  private func deleteReplacedEntries(for rows: [CacheRow]) throws {
+    let found = try executeAll(
+      rows.map { row in
+        SQLStatement(
+          row.isResponse ? Self.replacedResponses : Self.replacedEntry,
+          [.bytes(row.id.key.bytes), .bytes(row.id.selector.bytes)])
+      })
+    let numbers = Set(found.flatMap { rows in rows.all.compactMap { rows.int($0, 0) } })
+    if !numbers.isEmpty { try deleteEntries(where: "number = ANY ($1)", [.ints(numbers.sorted())]) }
+  }
+
+  private static let replacedEntry = "SELECT number FROM cache WHERE key = $1 AND selector = $2"
+
+  // The offset is no argument, so that the planner expects few rows. `+ 0` prevents a scan by number.
+  private static let replacedResponses = """
+    \(replacedEntry) UNION ALL SELECT * FROM (SELECT number FROM cache WHERE key = $1 AND selector <> $2
+      ORDER BY number + 0 DESC LIMIT 256 OFFSET \(CacheEntry.maxOfKey - 1)) AS oldest
+    """
+
+  /// Updates the number of cache entries in the images' rows.
+  private func countEntries(_ changes: [[UInt8]: Int]) throws {
+    let digests = changes.keys.sorted { $0.lexicographicallyPrecedes($1) }
+    let rows = try execute(
+      """
+      UPDATE images SET cached = cached + n.change FROM unnest($1, $2) AS n (name, change)
+      WHERE digest = n.name RETURNING digest, cached, bytes
+      """,
+      [.byteStrings(digests), .ints(digests.map { Int64(changes[$0] ?? 0) })])
+    for row in rows.all {
+      guard let change = rows.bytes(row, 0).flatMap({ changes[$0] }), let now = rows.int(row, 1),
+        let bytes = rows.int(row, 2)
+      else { continue }
+      if now > 0, now == change { tallies[.entryBytes] += Int(bytes) }
+      if now == 0, change < 0 { tallies[.entryBytes] -= Int(bytes) }
+    }
+  }
+
+  func deleteEntries(_ ids: [CacheEntry.ID]) throws {
+    try countDeleted(
+      execute(
+        """
+        DELETE FROM cache WHERE (key, selector) IN (SELECT n.key, n.selector FROM unnest($1, $2) AS n (key, selector))
+        RETURNING digest, length(record)
+        """,
+        [.byteStrings(ids.map(\.key.bytes)), .byteStrings(ids.map(\.selector.bytes))]))
+  }
+
+  /// Deletes the entries of images.
+  func deleteEntries(ofImages images: Set<CachedImage>) throws {
+    guard !images.isEmpty else { return }
+    let responses = images.flatMap { image in image.keys.map { (key: $0, digest: image.digest) } }
+    try deleteEntries(
+      where: "(key, digest) IN (SELECT n.key, n.digest FROM unnest($1, $2) AS n (key, digest))",
+      [.byteStrings(responses.map(\.key.bytes)), .byteStrings(responses.map(\.digest.bytes))])
+    // Variants of the image have other digests.
+    try deleteEntries(where: "key = ANY ($1)", [.byteStrings(images.map(\.variants.bytes))])
+  }
+
+  /// Deletes the entries that match a condition.
+  /// - Returns: the image of each entry.
+  @discardableResult
+  func deleteEntries(where condition: String, _ arguments: [SQLValue]) throws -> [ImageDigest] {
+    try countDeleted(
+      execute(
+        "DELETE FROM cache WHERE \(condition) RETURNING digest, length(record)", arguments))
+  }
+
+  /// Updates the counters and references after entries were deleted.
+  @discardableResult
+  private func countDeleted(_ rows: Rows) throws -> [ImageDigest] {
+    guard !rows.isEmpty else { return [] }
+    var counts: [[UInt8]: Int] = [:]
+    for row in rows.all {
+      counts[rows.bytes(row, 0) ?? [], default: 0] -= 1
+      tallies[.entries] -= 1
+      tallies[.recordBytes] -= Int(rows.int(row, 1) ?? 0)
+    }
+    try countEntries(counts)
+    try addDeletionCandidates(Set(counts.keys))
+    return rows.all.compactMap { rows.digest($0, 0) }
+  }
+
+  /// Evicts the least recently used entries until the others fit or the time is up. The next
+  /// transaction that stores or completes something continues.
+  /// - Parameters:
+  ///   - spared: an entry that stays unless it is the only one left.
+  ///   - lastUse: called for each entry before its eviction. If the entry was used since, the time
+  ///     is stored and the entry stays for now.
+  func trimCache(
+    to limit: Int, sparing spared: CacheEntry.ID? = nil, _ totals: Totals,
+    lastUse: CacheEntry.LastUse
+  ) throws {
+    // At least four rounds per transaction, so that entries are evicted faster than they are added.
+    while totals.cacheSize > limit, hasTime || evictions.trims < 4 {
+      evictions.trims += 1
+      let oldest = try execute(
+        """
+        SELECT number, key, selector, used, bytes + length(record) FROM cache
+        WHERE NOT (key = $1 AND selector = $2) ORDER BY used, number LIMIT 256
+        """, [.bytes(spared?.key.bytes ?? []), .bytes(spared?.selector.bytes ?? [])])
+      guard !oldest.isEmpty else {
+        if spared != nil { return }
+        throw StoreError.unavailable(detail: "the cache's byte count is wrong")
+      }
+      // An upper bound: several entries may share one image, whose bytes count once.
+      var (next, going, bytes) = (Int64.max, [Int64](), 0)
+      for row in oldest.all where totals.cacheSize - bytes > limit {
+        // An entry whose time was updated may still be the oldest one.
+        guard let used = oldest.int(row, 3), used <= next else { break }
+        if let moment = try updateLastUse(oldest, row, lastUse) {
+          next = min(next, moment)
+        } else if let number = oldest.int(row, 0) {
+          going.append(number)
+          bytes += Int(oldest.int(row, 4) ?? 0)
+        }
+      }
+      try deleteEntries(where: "number = ANY ($1)", [.ints(going)])
+    }
+  }
+
+  /// Stores the entry's last use if it is later than the stored one.
+  /// - Returns: the new time.
+  private func updateLastUse(_ rows: Rows, _ row: Int, _ lastUse: CacheEntry.LastUse) throws
+    -> Int64?
+  {
+    guard let key = Fingerprint(bytes: rows.bytes(row, 1) ?? []),
+      let selector = Fingerprint(bytes: rows.bytes(row, 2) ?? []),
+      let moment = lastUse(CacheEntry.ID(key: key, selector: selector))?.milliseconds,
+      moment > rows.int(row, 3) ?? .max
+    else { return nil }
+    try execute(
+      "UPDATE cache SET used = $2 WHERE number = $1", [.int(rows.int(row, 0)), .int(moment)])
+    return moment
+  }
+}

@@ -83,7 +83,8 @@ struct Totals {
     }
     for (name, sum) in sums { add(name, sum) }
     for (name, change) in transaction.tallies.changes { add(name.bytes, change) }
-    return owners
+    // A counter that a fault made negative must not stop its owner's submissions.
+    return owners.mapValues { max(0, $0) }
   }
 
   fileprivate init(_ rows: Rows, _ transaction: Transaction) {
