@@ -213,7 +213,8 @@ let package = Package(
     .testTarget(
       name: "StoreTests",
       dependencies: [
-        "Caching", "Digests", "Fetch", "Jobs", "PostgreSQL", "Records", "S3", "SQL", "SQLite", "Store",
+        "Caching", "Digests", "Fetch", "Jobs", "PostgreSQL", "Records", "S3", "SQL", "SQLite",
+        "Store",
         "TestSupport",
         .grdb, .log,
       ],

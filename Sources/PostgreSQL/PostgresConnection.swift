@@ -48,7 +48,9 @@ final class PostgresConnection: SQLConnection {
 
   /// Connects to the server. Blocks the calling thread.
   init(_ address: Address) throws(Fault) {
-    guard Self.understands(address.url) else { throw .refused("PostgreSQL: that is no PostgreSQL URL") }
+    guard Self.understands(address.url) else {
+      throw .refused("PostgreSQL: that is no PostgreSQL URL")
+    }
     let options: [(String, String)] =
       [
         ("connect_timeout", "\(address.connectTimeout)"), ("dbname", address.url),
@@ -225,7 +227,8 @@ final class PostgresConnection: SQLConnection {
         continue
       }
       switch PQresultStatus(result) {
-      case PGRES_TUPLES_OK, PGRES_COMMAND_OK, PGRES_EMPTY_QUERY: all.append(Rows(PostgresCells(result)))
+      case PGRES_TUPLES_OK, PGRES_COMMAND_OK, PGRES_EMPTY_QUERY:
+        all.append(Rows(PostgresCells(result)))
       case PGRES_PIPELINE_ABORTED: PQclear(result)
       case PGRES_PIPELINE_SYNC:
         PQclear(result)

@@ -64,7 +64,8 @@ package struct PostgresDatabase: SQLDatabase {
       address(for: "schema", connectTimeout: max(15, seconds)))
     guard connection.serverVersion >= 140_000 else {
       throw .refused(
-        "PostgreSQL \(connection.serverVersion / 10_000) is too old: version 14 or later is required")
+        "PostgreSQL \(connection.serverVersion / 10_000) is too old: version 14 or later is required"
+      )
     }
     return connection
   }

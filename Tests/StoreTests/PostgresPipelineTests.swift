@@ -131,6 +131,7 @@ struct PostgresPipelineTests {
     // once.
     try session.connected().run("INSERT INTO t VALUES (2)", by: deadline)
     let others = Session(session.settings, named: "test")
-    #expect(try others.connected().execute(SQLStatement("SELECT n FROM t"), by: deadline).count == 1)
+    #expect(
+      try others.connected().execute(SQLStatement("SELECT n FROM t"), by: deadline).count == 1)
   }
 }
