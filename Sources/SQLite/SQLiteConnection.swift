@@ -93,7 +93,11 @@ final class SQLiteConnection: SQLConnection {
 
   func execute(_ statement: SQLStatement, by deadline: Deadline) throws(Fault) -> Rows {
     let prepared = try prepare(statement.sql)
-    defer { sqlite3_reset(prepared) }
+    defer {
+      sqlite3_reset(prepared)
+      // Large arguments are not kept until the next use.
+      sqlite3_clear_bindings(prepared)
+    }
     for (index, value) in statement.values.enumerated() {
       bind(value, to: prepared, Int32(index + 1))
     }

@@ -316,7 +316,9 @@ class Client(threading.Thread):
 
     def url(self):
         kind = self.rng.choices(list(KINDS), list(KINDS.values()))[0]
-        number = self.rng.randrange(8) if kind == "shared" else next(self.pool.urls)
+        # New shared URLs come up all the time, because jobs share a load only until the response is cached.
+        shared = int(time.monotonic() * 1.5) * 4 + self.rng.randrange(4)
+        number = shared if kind == "shared" else next(self.pool.urls)
         return f"http://{address(kind)}:{self.services.origin.ports[0]}/{kind}/{number}.png"
 
     def new_key(self):

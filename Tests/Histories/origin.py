@@ -37,6 +37,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.respond(503, b"")
         elif kind == "junk":
             self.respond(200, b"no image")
+        elif kind == "shared":
+            self.respond(200, image(self.path), pause=1.5 * share)
         elif kind == "slow":
             self.respond(200, image(self.path), pause=0.6 * share)
         elif kind == "hang":

@@ -85,6 +85,18 @@ struct SchemaStepTests {
     withExtendedLifetime(database) {}
   }
 
+  @Test("tables of a build before the first release are refused, and stay as they were")
+  func unversioned() throws {
+    let folder = try TemporaryFolder()
+    let database = try DatabaseQueue(path: folder.path + "/jobs.sqlite")
+    try database.write { try $0.execute(sql: "CREATE TABLE jobs (number INTEGER PRIMARY KEY)") }
+    let refusal = StoreError.unavailable(
+      detail: "the database has tables of a build before the first release")
+    #expect(throws: refusal) { try folder.openSQL(ManualClock(.at(0))) }
+    #expect(try database.read { try $0.tableExists("versions") } == false)
+    try database.close()
+  }
+
   @Test("PostgreSQL undoes a step that fails; the database stays as it was")
   func failedPostgres() async throws {
     let database = try TestDatabase(in: .shared)

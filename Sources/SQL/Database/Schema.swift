@@ -56,10 +56,15 @@ enum Schema {
   static func migrate(_ session: Session, by steps: [String] = Schema.steps) throws {
     var isCommitting = false
     try session.transaction(isSynced: true, isCommitting: &isCommitting) { transaction in
+      let (connection, deadline) = (try session.connected(), ContinuousClock.now + .seconds(60))
       try transaction.lock(.schema)
       try transaction.run("CREATE TABLE IF NOT EXISTS versions (number bigint PRIMARY KEY)")
       let version = try appliedSteps(
         transaction.executeAll([applied])[0], atMost: steps.count)
+      guard try version > 0 || !connection.hasTable("jobs", by: deadline) else {
+        throw StoreError.unavailable(
+          detail: "the database has tables of a build before the first release")
+      }
       for number in version..<steps.count {
         try transaction.run(steps[number])
         if number == 0 { try complete(transaction, session.settings.database) }
