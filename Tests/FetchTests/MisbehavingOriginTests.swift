@@ -134,6 +134,21 @@ struct MisbehavingOriginTests {
     #expect(await failure(.endless(), maxBytes: 1_000_000) == .tooLarge(limit: 1_000_000))
   }
 
+  @Test("the size limit also applies to bytes that libcurl buffered during a pause")
+  func tooLargeAfterPause() async throws {
+    origin.on("/a", .endless())
+    // The buffer holds 262,144 bytes. These limits are reached within the read that did not fit.
+    for limit in [280_000, 290_000, 300_000] {
+      let response = try await fetcher.fetch(
+        request(origin.url("/a"), timeout: .seconds(60), maxBytes: limit))
+      // Meanwhile the buffer fills up, and the transfer is paused.
+      try await Task.sleep(for: .milliseconds(300))
+      await #expect(throws: FetchError.tooLarge(limit: limit)) {
+        _ = try await readAll(response.body)
+      }
+    }
+  }
+
   @Test(
     "a length that is too large to count is too large, not missing",
     arguments: ["18446744073709551616", "9223372036854775808", "99999999999999999999"])

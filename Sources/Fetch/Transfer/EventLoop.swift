@@ -173,14 +173,19 @@ extension EventLoop {
   private func perform(_ command: Command) {
     switch command {
     case .start(let plan): start(plan)
-    case .resume(let id): transfers[id]?.resume()
+    case .resume(let id):
+      guard let transfer = transfers[id] else { return }
+      if let error = transfer.resume() { remove(transfer, ending: error) }
     case .cancel(let id):
       waiting[id] = nil
       transfers[id].map { remove($0, ending: .cancelled) }
     case .discard(let id):
       guard let transfer = transfers[id] else { return }
-      transfer.discard()
-      schedule(transfer)
+      if let error = transfer.discard() {
+        remove(transfer, ending: error)
+      } else {
+        schedule(transfer)
+      }
     case .stop: stopping = true
     }
   }

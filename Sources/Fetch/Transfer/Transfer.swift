@@ -201,21 +201,31 @@ final class Transfer {
     watchSocket()
   }
 
-  func resume() {
+  /// Continues reading. libcurl first delivers the bytes that it buffered during the pause. If a callback refuses
+  /// them, libcurl only returns an error: it does not wait for the socket again and never reports the end.
+  /// - Returns: The error that ends the transfer; nil if it continues.
+  func resume() -> FetchError? {
     let now = ContinuousClock.now
     lastByte = now
     longestPause = max(longestPause, heldBackSince?.duration(to: now) ?? .zero)
     heldBackSince = nil
-    curl_easy_pause(easy, CURLPAUSE_CONT)
+    switch curl_easy_pause(easy, CURLPAUSE_CONT) {
+    case CURLE_OK: break
+    // The transfer has just ended, and libcurl will report that.
+    case CURLE_BAD_FUNCTION_ARGUMENT: return nil
+    case let code: return error(for: code)
+    }
     watchSocket()
     // All data had already been read, so libcurl does not wait for the socket again.
     if let socket, waitsFor == CURL_POLL_NONE { markIdle(socket) }
+    return nil
   }
 
   /// Reads a little of an unwanted body, so that the connection can be used again.
-  func discard() {
+  /// - Returns: The error that ends the transfer; nil if it continues.
+  func discard() -> FetchError? {
     discardUntil = .now + .milliseconds(100)
-    if isHeldBack { resume() }
+    return isHeldBack ? resume() : nil
   }
 
   /// Counts discarded bytes. Returns whether to continue; nil if the body is not discarded.
