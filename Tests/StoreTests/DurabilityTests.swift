@@ -210,7 +210,8 @@ struct DurabilityTests {
             atPath: jobs.folder.path + "/" + name, toPath: copy.path + "/" + name)
         }
         copies.append((copy, known))
-        try await Task.sleep(for: .milliseconds(15))
+        // There are 480 jobs.
+        _ = await poll { acknowledged.all.count >= min(known.count + 40, 480) }
       }
       try await group.waitForAll()
       return copies
