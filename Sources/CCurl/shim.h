@@ -41,6 +41,9 @@ static inline CURLcode CCurl_setOffset(CURL *easy, CURLoption option, curl_off_t
 static inline CURLcode CCurl_setOpenSocketFunction(CURL *easy, curl_opensocket_callback value) {
     return curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, value);
 }
+static inline CURLcode CCurl_setCloseSocketFunction(CURL *easy, curl_closesocket_callback value) {
+    return curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, value);
+}
 static inline CURLcode CCurl_setPrereqFunction(CURL *easy, curl_prereq_callback value) {
     return curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, value);
 }

@@ -1,5 +1,7 @@
 import Fetch
+import Glibc
 import Jobs
+import Synchronization
 import TestSupport
 import Testing
 
@@ -159,6 +161,22 @@ struct SmugglingTests {
     }
   }
 
+  @Test("events of a closed connection never affect another one, even while its socket has a copy")
+  func copiedSocket() async throws {
+    let copies = SocketCopies()
+    origin.on("/a") { [port = origin.port] _ in
+      // A child process also has copies of all sockets until it runs its program.
+      copies.add(to: port)
+      let head = ScriptedReply.head(200, [("Connection", "close"), ("Content-Length", "10")])
+      return ScriptedReply(.send(head + bytes(10)), .close)
+    }
+    for _ in 0..<10 {
+      #expect(await failure(of: fetcher, request(origin.url("/a"))) == nil)
+      try await expectNext()
+      copies.close()
+    }
+  }
+
   @Test("a connection is closed after a response with a length and a transfer coding")
   func doubtful() async throws {
     let fields = [("Content-Length", "4"), ("Transfer-Encoding", "chunked")]
@@ -167,5 +185,40 @@ struct SmugglingTests {
     #expect(await failure(of: fetcher, request(origin.url("/a"))) == nil)
     try await expectNext()
     #expect(origin.requests.last?.connection == 2)
+  }
+}
+
+/// Copies of this process's sockets.
+private final class SocketCopies: Sendable {
+  private let descriptors = Mutex<[Int32]>([])
+
+  deinit { close() }
+
+  /// Copies the sockets that are connected to a port.
+  func add(to port: Int) {
+    for socket in 0..<Int32(4_096) where Self.peerPort(of: socket) == port {
+      let copy = fcntl(socket, F_DUPFD_CLOEXEC, 0)
+      if copy >= 0 { descriptors.withLock { $0.append(copy) } }
+    }
+  }
+
+  func close() {
+    descriptors.withLock { descriptors in
+      for descriptor in descriptors { _ = Glibc.close(descriptor) }
+      descriptors = []
+    }
+  }
+
+  /// Returns the port that an IPv4 socket is connected to; nil for other descriptors.
+  private static func peerPort(of descriptor: Int32) -> Int? {
+    var address = sockaddr_in()
+    var length = socklen_t(MemoryLayout<sockaddr_in>.size)
+    let result = withUnsafeMutablePointer(to: &address) { pointer in
+      pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+        getpeername(descriptor, $0, &length)
+      }
+    }
+    guard result == 0, address.sin_family == sa_family_t(AF_INET) else { return nil }
+    return Int(UInt16(bigEndian: address.sin_port))
   }
 }

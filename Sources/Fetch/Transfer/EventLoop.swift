@@ -412,10 +412,13 @@ final class IdleConnections {
 
   deinit { close(epoll) }
 
-  /// Adds a new connection, or one whose transfer has ended. Closing the socket removes it.
+  /// Adds a new connection, or one whose transfer has ended.
   func insert(_ socket: Int32) { CCurl_watchIdle(epoll, socket) }
 
-  /// Removes a connection that a transfer uses.
+  /// Removes a connection that a transfer uses, or whose socket is about to be closed.
+  ///
+  /// Closing the socket does not remove it while a child process has a copy. epoll would then report events
+  /// under the socket's number, which another connection may use by then.
   func remove(_ socket: Int32) { CCurl_unwatch(epoll, socket) }
 
   /// Shuts down the idle connections on which data arrived.

@@ -124,6 +124,10 @@ extension Transfer {
     }
     CCurl_setOpenSocketFunction(easy, openSocket)
     CCurl_setPointer(easy, CURLOPT_OPENSOCKETDATA, context)
+    // The connection may outlive the transfer, but not the loop and its idle connections.
+    CCurl_setCloseSocketFunction(easy, closeSocket)
+    CCurl_setPointer(
+      easy, CURLOPT_CLOSESOCKETDATA, Unmanaged.passUnretained(idle).toOpaque())
     CCurl_setPrereqFunction(easy, judgePeer)
     CCurl_setPointer(easy, CURLOPT_PREREQDATA, context)
     CCurl_setPointer(easy, CURLOPT_RESOLVER_START_DATA, context)
@@ -314,6 +318,13 @@ private func openSocket(
   let opened = socket(address.pointee.family, type, address.pointee.protocol)
   if opened >= 0 { transfer.opened(opened) }
   return opened
+}
+
+private func closeSocket(_ context: UnsafeMutableRawPointer?, _ socket: curl_socket_t) -> Int32 {
+  if let context {
+    Unmanaged<IdleConnections>.fromOpaque(context).takeUnretainedValue().remove(socket)
+  }
+  return close(socket)
 }
 
 /// libcurl calls this before it looks up a host. Any result but 0 ends the transfer.

@@ -151,15 +151,18 @@ final class Transfer {
 
   /// Marks the connection as idle, since no more data is expected on it. A paused transfer's connection is not
   /// idle. Neither is an HTTP/2 connection, where frames may arrive at any time and carry their stream's number.
+  ///
+  /// libcurl has already closed a socket that did not connect. Another part of the process may have the same
+  /// number by now.
   private func markIdle(_ socket: Int32) {
-    guard !isHeldBack, !speaksHTTP2 else { return }
+    guard isConnected, socket == self.socket, !isHeldBack, !speaksHTTP2 else { return }
     idle.insert(socket)
   }
 
   /// Called when libcurl opened a socket. It counts as idle from the start, because the transfer may end before
   /// the socket is ever watched.
   func opened(_ socket: Int32) {
-    (self.socket, waitsFor) = (nil, CURL_POLL_NONE)
+    (self.socket, waitsFor, isConnected) = (nil, CURL_POLL_NONE, false)
     idle.insert(socket)
   }
 
