@@ -118,7 +118,7 @@ extension PostgresDatabase {
       SELECT coalesce(given, (extract(epoch FROM clock_timestamp()) * 1000)::bigint) $$;
     """
 
-  // A transaction in which jobs of batches succeed or fail calls `check_batches`, one that cancels a batch `lock_batch`. Both
+  // A transaction calls `check_batches` when jobs of batches succeed or fail, and `lock_batch` when it cancels a batch. Both
   // take advisory locks, because a lock on the row would also wait for transactions that add lines. Batches share 64 locks, so
   // that a transaction does not need thousands.
   private static let results = """

@@ -250,7 +250,8 @@ private final class SQLiteFunctions {
 
 /// Rewrites statements and table definitions from PostgreSQL's SQL to SQLite's.
 ///
-/// The statements of the module SQL use only what both have and what these rules know. A test prepares each of them.
+/// The statements of the module SQL use only what both have and what these rules know. The tests of the store run on both
+/// databases, so a construct without a rule fails there.
 enum SQLiteDialect {
   /// Returns the text for SQLite.
   static func rewritten(_ sql: String) -> String {

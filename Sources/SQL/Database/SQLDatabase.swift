@@ -5,8 +5,8 @@ package import Jobs
 // Input: calls of the protocols of the Jobs module, from any task. Output: their results, after the commit.
 // A database (`SQLDatabase`) provides connections; the modules SQLite and PostgreSQL contain one each.
 //
-// Statements are written for PostgreSQL; SQLite rewrites what it spells otherwise. Read `SQLDatabase` first, then
-// `Schema` (tables), `Session` (transactions), `RequestThreads` (threads) and the folders of the topics.
+// Statements are written for PostgreSQL; the module SQLite rewrites them. The comment of `SQLJobStore` says in which order to
+// read the files.
 
 /// A database that holds the tables of a job store. Everything that depends on the kind of the database is here and in
 /// ``SQLConnection``.
@@ -28,7 +28,7 @@ package protocol SQLDatabase: Sendable {
   /// Connects to change the tables, which may take long.
   func connectForSchema() throws(Fault) -> any SQLConnection
 
-  /// What this database adds to the tables of ``Schema``, such as functions.
+  /// SQL that creates what the database needs besides the tables of ``Schema``, such as functions.
   var additions: String { get }
 
   /// Opens the channel of events between processes. Nil if only one process uses the database.
@@ -97,7 +97,7 @@ package protocol SQLConnection: AnyObject {
   func hasTable(_ name: String, by deadline: Deadline) throws(Fault) -> Bool
 }
 
-/// What a transaction locks besides rows.
+/// A lock that is not on a row.
 package enum TransactionLock {
   /// The tables themselves.
   case schema

@@ -14,8 +14,8 @@ internal import Synchronization
 /// wait at the same time are merged into one transaction. Events go to other instances through an ``EventChannel``.
 ///
 /// Read in this order: SQLDatabase, Schema (tables), Session (transactions), RequestThreads (threads), Submitting,
-/// Claiming with QueuedJobs and JobSelection, Changing with JobChanges, References and Transaction+Eviction (eviction of
-/// images), Batches, Messages, Leases.
+/// Claiming with QueuedJobs, Changing, ImageReferences, Transaction+Eviction (eviction of images), Batches, Messages,
+/// SQLJobStore+Leases.
 package final class SQLJobStore: JobQueue, JobRecords, ImageReferences {
   /// The settings of the store.
   package struct Configuration: Sendable {

@@ -337,7 +337,7 @@ enum Schema {
     """
 }
 
-/// The tables and the function by which instances share the work.
+/// The tables by which instances share the work.
 extension Schema {
   // A row is one run of one process; its number is never used again. Once an instance has `ended`, the others release what it
   // held. `name` and `version` are for operators.

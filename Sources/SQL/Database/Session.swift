@@ -119,8 +119,8 @@ package final class Transaction {
   private let deadline: ContinuousClock.Instant
   private let enough: ContinuousClock.Instant
   private let now: WallClock?
-  /// Whether no other transaction can write until this one ends.
-  let isOnlyWriter: Bool
+  /// Whether no other transaction can write until this one ends; see ``SQLDatabase/hasOneWriter``.
+  let hasOneWriter: Bool
   /// The rows of counters to which the transaction adds.
   let slot: Int
   /// Whether an earlier try of the same transaction may have been committed.
@@ -143,7 +143,7 @@ package final class Transaction {
     self.connection = connection
     self.slot = slot
     self.isRepeated = isRepeated
-    isOnlyWriter = settings.database.hasOneWriter
+    hasOneWriter = settings.database.hasOneWriter
     let begun = ContinuousClock.now
     deadline = begun + settings.timeout
     enough = begun + settings.timeout / 50

@@ -304,7 +304,7 @@ extension Transaction {
   /// Reads jobs and locks them against changes, claims and deletion by other transactions.
   func lockedJobs(_ ids: Set<JobID>) throws -> [JobID: Result<JobRow, StoreError>] {
     guard !ids.isEmpty else { return [:] }
-    if isOnlyWriter { return try jobs(Array(ids)) }
+    if hasOneWriter { return try jobs(Array(ids)) }
     let rows = try execute(
       "SELECT \(JobRow.columns) FROM jobs j WHERE j.id = ANY ($1) ORDER BY j.id FOR UPDATE",
       [.ids(Array(ids))])

@@ -166,7 +166,7 @@ extension Transaction {
   ) throws -> SubmitOutcomes {
     var keys = try knownKeys(requests.compactMap(\.key))
     // The only writer can't have lost an answer.
-    var ids = isOnlyWriter ? [] : try knownJobs(requests.flatMap(\.jobs).map(\.id))
+    var ids = hasOneWriter ? [] : try knownJobs(requests.flatMap(\.jobs).map(\.id))
     let images = try lockForReferences(
       requests.reduce(into: Set()) { $0.formUnion($1.images.keys) }, owners: Self.owners(requests))
     let totals = try totals()

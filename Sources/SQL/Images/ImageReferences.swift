@@ -19,7 +19,7 @@ extension Transaction {
     // If the owner changes, an exclusive lock is needed from the start: two transactions that
     // upgrade a shared lock deadlock.
     let lock =
-      try toCount || isOnlyWriter || changesOwner(owners) ? "FOR NO KEY UPDATE" : "FOR SHARE"
+      try toCount || hasOneWriter || changesOwner(owners) ? "FOR NO KEY UPDATE" : "FOR SHARE"
     let rows = try execute(
       """
       SELECT digest, leaving, owner, bytes FROM images WHERE digest = ANY ($1) ORDER BY digest \(lock)
