@@ -50,7 +50,6 @@ let package = Package(
     .package(url: "https://github.com/apple/swift-http-types", exact: "1.8.0"),
     .package(url: "https://github.com/apple/swift-log", exact: "1.16.2"),
     .package(url: "https://github.com/apple/swift-metrics", exact: "2.13.0"),
-    .package(url: "https://github.com/groue/GRDB.swift", exact: "7.10.0"),
     .package(url: "https://github.com/swift-server/swift-service-lifecycle", exact: "2.13.0"),
   ],
   targets: [
@@ -62,8 +61,8 @@ let package = Package(
       name: "App",
       dependencies: [
         "API", "CBuild", "CMalloc", "Codec", "Contract", "Dashboard", "Digests", "Engine",
-        "Executors", "Fetch", "HTTP", "Isolation", "Jobs", "PostgreSQL", "S3", "Settings", "SQL",
-        "SQLite", "Store", "YAML", .log, .metrics, .unixSignals,
+        "Executors", "Fetch", "HTTP", "Images", "Isolation", "Jobs", "PostgreSQL", "S3",
+        "Settings", "SQL", "SQLite", "YAML", .log, .metrics, .unixSignals,
       ],
       swiftSettings: house),
     .target(
@@ -100,10 +99,7 @@ let package = Package(
       ],
       swiftSettings: house),
     .target(
-      name: "Store",
-      dependencies: [
-        "CLinux", "Digests", "Executors", "Jobs", "Records", .grdb, .hashTrees, .log, .metrics,
-      ],
+      name: "Images", dependencies: ["CLinux", "Digests", "Executors", "Jobs", .log],
       swiftSettings: house),
     .target(
       name: "S3",
@@ -113,7 +109,7 @@ let package = Package(
       name: "SQL", dependencies: ["Executors", "Jobs", "Records", .log, .metrics],
       swiftSettings: house),
     .target(
-      name: "SQLite", dependencies: ["CSQLite", "Executors", "Jobs", "SQL", "Store", .log],
+      name: "SQLite", dependencies: ["CSQLite", "Executors", "Images", "Jobs", "SQL", .log],
       swiftSettings: house),
     .target(
       name: "PostgreSQL", dependencies: ["CPQ", "Executors", "Jobs", "Records", "SQL"],
@@ -175,7 +171,9 @@ let package = Package(
       providers: [.apt(["libbrotli-dev"])]),
     .target(
       name: "TestSupport",
-      dependencies: ["CCompressors", "CSpawn", "Digests", "Fetch", "Jobs", "S3", .log],
+      dependencies: [
+        "CCompressors", "CSpawn", "Digests", "Fetch", "Jobs", "S3", "SQL", "SQLite", .log,
+      ],
       path: "Tests/TestSupport", swiftSettings: house),
     .target(
       name: "CSpawn", path: "Tests/CSpawn",
@@ -188,7 +186,8 @@ let package = Package(
     .testTarget(
       name: "EngineTests",
       dependencies: [
-        "Caching", "Engine", "Executors", "Jobs", "Store", "TestSupport", "Waiting", .grdb,
+        "Caching", "Engine", "Executors", "Images", "Jobs", "SQL", "SQLite", "TestSupport",
+        "Waiting",
         .log,
       ],
       swiftSettings: house),
@@ -213,10 +212,8 @@ let package = Package(
     .testTarget(
       name: "StoreTests",
       dependencies: [
-        "Caching", "Digests", "Fetch", "Jobs", "PostgreSQL", "Records", "S3", "SQL", "SQLite",
-        "Store",
-        "TestSupport",
-        .grdb, .log,
+        "Caching", "Digests", "Fetch", "Images", "Jobs", "PostgreSQL", "Records", "S3", "SQL",
+        "SQLite", "TestSupport", .log,
       ],
       swiftSettings: house),
     .testTarget(
@@ -254,8 +251,9 @@ let package = Package(
       name: "AppTests",
       dependencies: [
         "API", "App", "Caching", "CCounting", "Codec", "CPlant", "Digests", "Engine", "Executors",
-        "Fetch", "FunctionTrace", "HTTP", "imagefetch", "Jobs", "PlantedService", "S3", "Settings",
-        "SQL", "SQLite", "Store", "TestSupport", "YAML", .grdb, .httpTypes, .log, .metrics,
+        "Fetch", "FunctionTrace", "HTTP", "imagefetch", "Images", "Jobs", "PlantedService", "S3",
+        "Settings",
+        "SQL", "SQLite", "TestSupport", "YAML", .httpTypes, .log, .metrics,
       ],
       swiftSettings: house),
     .testTarget(
@@ -292,7 +290,6 @@ extension Target.Dependency {
   static let argumentParser = product(
     name: "ArgumentParser", package: "swift-argument-parser")
   static let deque = product(name: "DequeModule", package: "swift-collections")
-  static let grdb = product(name: "GRDB", package: "GRDB.swift")
   static let hashTrees = product(name: "HashTreeCollections", package: "swift-collections")
   static let heap = product(name: "HeapModule", package: "swift-collections")
   static let httpTypes = product(name: "HTTPTypes", package: "swift-http-types")

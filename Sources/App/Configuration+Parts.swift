@@ -3,8 +3,8 @@ internal import Engine
 internal import Fetch
 internal import Foundation
 internal import HTTP
+internal import Images
 internal import Jobs
-internal import Store
 
 /// Completes the settings of the modules with values that are not keys, or that depend on several keys.
 extension Configuration {

@@ -1,10 +1,10 @@
 internal import Executors
 internal import Fetch
 internal import Foundation
+internal import Images
 internal import Jobs
 internal import Logging
 internal import S3
-internal import Store
 
 /// The image store that the configuration selects, and the spool that belongs to it.
 struct ConfiguredImageStore: Sendable {

@@ -1,10 +1,10 @@
 internal import Engine
 internal import Foundation
+internal import Images
 internal import Jobs
 internal import PostgreSQL
 internal import SQL
 internal import SQLite
-internal import Store
 
 /// The job store that the configuration selects, and how to close it.
 struct ConfiguredJobStore: Sendable {

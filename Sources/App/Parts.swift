@@ -7,9 +7,9 @@ internal import Fetch
 internal import Foundation
 internal import Glibc
 internal import HTTP
+package import Images
 package import Jobs
 internal import Logging
-package import Store
 
 /// The service's parts. Each is created after the parts that it uses, and closed before them.
 struct Parts: Sendable {

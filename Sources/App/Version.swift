@@ -5,7 +5,7 @@ internal import HTTP
 internal import Logging
 internal import Metrics
 internal import PostgreSQL
-internal import Store
+internal import SQLite
 internal import YAML
 
 /// The version of imagefetch, as shown by `imagefetch version`, the logs and the default user agent.

@@ -149,7 +149,7 @@ final class SQLiteConnection: SQLConnection {
     }
   }
 
-  /// The work of the connection so far: steps of the virtual machine, and changed rows.
+  /// See ``SQLiteDatabase/work(of:)``.
   var work: (steps: Int, changes: Int) {
     let steps = prepared.values.reduce(0) {
       $0 + Int(sqlite3_stmt_status($1, SQLITE_STMTSTATUS_VM_STEP, 0))

@@ -2,10 +2,10 @@ internal import CSQLite
 internal import Executors
 internal import Foundation
 internal import Glibc
+internal import Images
 package import Jobs
 internal import Logging
 package import SQL
-internal import Store
 internal import Synchronization
 
 // SQLite: connects the job store (module SQL) to an SQLite database, for one process.
@@ -138,6 +138,11 @@ package final class SQLiteDatabase: SQLDatabase {
         path, mayWrite: false, log: nil, clock: { Timestamp(milliseconds: 0) })
     } catch { throw .unavailable(detail: "\(path): \(error)") }
     return try SQLJobStore.versions(over: connection)
+  }
+
+  /// The work of a connection to an SQLite database so far: steps of the virtual machine, and changed rows. For tests.
+  package static func work(of connection: any SQLConnection) -> (steps: Int, changes: Int)? {
+    (connection as? SQLiteConnection)?.work
   }
 
   /// The upper bits of the ranks of each run of the process.

@@ -1,7 +1,9 @@
 import Fetch
 import Foundation
+import Images
 import Jobs
-import Store
+import SQL
+import SQLite
 import TestSupport
 import Testing
 
@@ -90,7 +92,8 @@ struct ArchitectureTests {
 
   /// Modules that store, fetch, decode and serve what they are asked to.
   private static let adapters = [
-    "Codec", "Executors", "HTTP", "Isolation", "PostgreSQL", "Records", "S3", "Store", "YAML",
+    "Codec", "Executors", "HTTP", "Images", "Isolation", "PostgreSQL", "Records", "S3", "SQL",
+    "SQLite", "YAML",
   ]
 
   /// The types declared in the code that decide how much clients get and who is next, by their names.
@@ -156,10 +159,13 @@ struct ArchitectureTests {
   }
 
   @Test("the document has the numbers of threads that the parts start")
-  func threadCounts() {
+  func threadCounts() throws {
+    let folder = try RunningService.makeFolder()
+    defer { try? FileManager.default.removeItem(atPath: folder) }
+    let store = try SQLJobStore.Configuration(SQLiteDatabase(.init(path: folder + "/jobs.sqlite")))
     let told = Dictionary(
       Self.page.table("Threads").map { ($0[0], $0[1]) }, uniquingKeysWith: { first, _ in first })
-    #expect(told["`store-read`"] == "\(SQLiteJobStore.Configuration(path: "").readers)")
+    #expect(told["`store-read`"] == "\(store.readers)")
     #expect(told["`store-images`"] == "\(FileImageStore.Configuration(path: "").threads)")
     let lookups = CurlFetcher.Configuration().maxLookups
     #expect(

@@ -7,8 +7,9 @@ import Testing
 @testable import Engine
 @testable import Fetch
 @testable import HTTP
+@testable import Images
 @testable import Jobs
-@testable import Store
+@testable import SQL
 @testable import imagefetch
 
 /// Compares numbers in the documentation with the sources. Each phrase is built from its constant.
@@ -65,11 +66,10 @@ struct DocumentedLimitsTests {
       "jobs of `/events`, that are sent | \(ManyJobsSubscription.maxPageBytes >> 10) KiB for each",
       "\(gathering.single >> 20) MiB of one job, \(batched >> 10) KiB times `api.max_batch`",
       "\(server.probes.connections) more are taken for",
-      "one more for each \(JobRow.recordBytesPerSlot / 1000) kB",
+      "one more for each \(QueueRow.recordBytesPerSlot / 1000) kB",
       "more than \(ManyJobsSubscription.maxPending) changed jobs behind",
       "begun by equal jobs | \(WaitingMemory.capacity >> 20) MiB for all: "
         + "\(WaitingMemory.bytesPerJob >> 10) KiB each",
-      "rows of jobs that are loading | \(LoadingRowCache.mostBytes >> 20) MiB",
       "sent from memory | \(Routes.imageMemory >> 20) MiB for all",
       "Images and variants of up to \(StoredBytes.mostInMemory >> 10) KiB",
       "no more than a \(ordinal(PreviewThrottle.pausePerWork + 1)) of a thread",

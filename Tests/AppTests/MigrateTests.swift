@@ -1,5 +1,4 @@
 import Foundation
-import GRDB
 import Synchronization
 import TestSupport
 import Testing
@@ -196,20 +195,17 @@ struct MigrateTests {
       _ = try await list(["none", "neither"], to: old)
     }
     #expect(try await old.stop() == 0)
-    let source = try DatabaseQueue(path: folders[0] + "/data/jobs.sqlite")
-    try await source.write { db in
-      for change in [
-        "UPDATE batches SET record = x'7B' WHERE number = 1",
-        "UPDATE rejected_lines SET record = x'7B' WHERE batch = 2 AND line = 1",
-        "UPDATE keys SET fingerprint = x'7B' WHERE key = (SELECT min(key) FROM keys)",
-        "UPDATE cache SET selector = x'7B' WHERE number = 1",
-        """
-        INSERT INTO messages (subject, number, host, owner, record)
-        VALUES (x'61', 1, x'61', x'61', x'7B')
-        """,
-      ] { try db.execute(sql: change) }
-    }
-    try source.close()
+    let source = try SQLiteFile(folders[0] + "/data/jobs.sqlite")
+    for change in [
+      "UPDATE batches SET record = x'7B' WHERE number = 1",
+      "UPDATE rejected_lines SET record = x'7B' WHERE batch = 2 AND line = 1",
+      "UPDATE keys SET fingerprint = x'7B' WHERE key = (SELECT min(key) FROM keys)",
+      "UPDATE cache SET selector = x'7B' WHERE number = 1",
+      """
+      INSERT INTO messages (subject, number, host, owner, record)
+      VALUES (x'61', 1, x'61', x'61', x'7B')
+      """,
+    ] { try source.run(change) }
 
     let target = settings.merging([
       "IMAGEFETCH_STORAGE_JOBS": database.url, "IMAGEFETCH_STORAGE_PATH": folders[1] + "/data",
@@ -235,13 +231,9 @@ struct MigrateTests {
     let old = try await RunningService(folder: folders[0], settings: settings)
     for number in 0..<2 { _ = try await old.run(["url": origin.url("/\(number)")]) }
     #expect(try await old.stop() == 0)
-    let source = try DatabaseQueue(path: folders[0] + "/data/jobs.sqlite")
-    try await source.write { db in
-      // The newest job comes first. It is larger than a page may be.
-      try db.execute(
-        sql: "UPDATE jobs SET record = zeroblob(5 << 20) WHERE id = (SELECT max(id) FROM jobs)")
-    }
-    try source.close()
+    // The newest job comes first. It is larger than a page may be.
+    try SQLiteFile(folders[0] + "/data/jobs.sqlite").run(
+      "UPDATE jobs SET record = zeroblob(5 << 20) WHERE id = (SELECT max(id) FROM jobs)")
 
     let target = settings.merging([
       "IMAGEFETCH_STORAGE_JOBS": database.url, "IMAGEFETCH_STORAGE_PATH": folders[1] + "/data",

@@ -1,6 +1,7 @@
 import Foundation
 import Jobs
-import Store
+import SQL
+import SQLite
 import TestSupport
 import Testing
 
@@ -41,9 +42,9 @@ struct DroppedOriginalTests {
     try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
     defer { try? FileManager.default.removeItem(atPath: folder) }
     let clock = ManualClock()
-    var configuration = SQLiteJobStore.Configuration(path: folder + "/jobs.sqlite")
-    configuration.now = { clock.now }
-    let store = try SQLiteJobStore(configuration)
+    var database = SQLiteDatabase.Configuration(path: folder + "/jobs.sqlite")
+    database.clock = { clock.now }
+    let store = try SQLJobStore(SQLJobStore.Configuration(SQLiteDatabase(database)))
     try await Workshop.open(database: store, renderer: renderer, clock: clock) { shop in
       try await body(shop)
     }

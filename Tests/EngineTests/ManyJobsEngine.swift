@@ -1,7 +1,8 @@
 import Foundation
 import Jobs
 import Logging
-import Store
+import SQL
+import SQLite
 import Synchronization
 import TestSupport
 import Testing
@@ -19,7 +20,8 @@ final class ManyJobsEngine: Sendable {
   }
 
   let engine: JobEngine
-  let store: SQLiteJobStore
+  let store: SQLJobStore
+  let database: CountedSQLite
   let origin: Answers
   private let running: Task<Void, any Error>
   private let folder: String
@@ -60,7 +62,8 @@ final class ManyJobsEngine: Sendable {
     let base = FileManager.default.isWritableFile(atPath: memory) ? memory : NSTemporaryDirectory()
     folder = base + "crowd-" + UUID().uuidString
     try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
-    store = try SQLiteJobStore(SQLiteJobStore.Configuration(path: folder + "/jobs.sqlite"))
+    database = try CountedSQLite(.init(path: folder + "/jobs.sqlite"))
+    store = try SQLJobStore(.init(database))
     origin = Answers(behaviour)
     var configuration = JobEngine.Configuration()
     configuration.workers = workers
@@ -97,6 +100,8 @@ final class ManyJobsEngine: Sendable {
     let counts = try await store.counts()
     return phases.reduce(0) { $0 + (counts.jobs[$1] ?? 0) }
   }
+
+  var work: CountedSQLite.Work { database.work }
 
   /// Stops the engine as a signal would.
   func stop(within limit: Duration) async throws {

@@ -1,6 +1,7 @@
+import Images
 import Jobs
 import Logging
-import Store
+import SQL
 import TestSupport
 
 @testable import Engine
@@ -20,7 +21,7 @@ struct Workshop {
   ///   - jpegs: decodes instead of the plain fake codec.
   static func open(
     store: MemoryJobStore = MemoryJobStore(), images: MemoryImageStore = MemoryImageStore(),
-    database: SQLiteJobStore? = nil,
+    database: SQLJobStore? = nil,
     fetcher: ScriptedFetcher = ScriptedFetcher(), renderer: (any ImageRenderer)? = nil,
     jpegs: JPEGCodec? = nil,
     locals: (any LocalImages)? = nil, destinations: (any ImageDestinations)? = nil,

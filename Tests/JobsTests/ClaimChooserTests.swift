@@ -14,7 +14,6 @@ private struct Bench {
   static let moment = Timestamp(milliseconds: 1_000_000)
   private(set) var entries: [Int64: Entry] = [:]
   var queues = ClaimableJobs()
-  private var stopped: Set<Int64> = []
   private var last: Int64 = 0
   private var served: [JobQueueName: Int] = [:]
   private var servedOwners: [Owner: Int] = [:]
@@ -64,11 +63,6 @@ private struct Bench {
   mutating func finish(_ number: Int64) {
     set(number, to: .due)
     entries[number] = nil
-  }
-
-  mutating func stop(_ batch: Int64, of owner: String) {
-    stopped.insert(batch)
-    queues.ready.stop(batch, after: 0, owner: Owner(owner))
   }
 
   var loading: [Int64] { entries.filter { $0.value.state == .loading }.keys.sorted() }
@@ -144,7 +138,7 @@ private struct Bench {
     let candidates = entries.values.filter {
       $0.state != .loading && QueueOrder.isDue($0.job.notBefore, at: now)
         && room[$0.job.origin] > 0 && owners.hasCapacity(for: $0.job.position.queue.owner)
-        && !stopped.contains($0.job.position.queue.batch)
+
     }.map(\.job)
     let heads = Dictionary(grouping: candidates, by: \.position).values.compactMap { jobs in
       jobs.min { $0.rank < $1.rank }
@@ -235,17 +229,6 @@ struct ClaimChooserTests {
     #expect(bench.claim(1, room: none, maxDeferred: 3) == [free])
   }
 
-  @Test("jobs of a stopped batch are not chosen, ready or deferred")
-  func stopped() {
-    var bench = Bench()
-    bench.add(batch: 1, origin: "busy")
-    bench.add(batch: 1)
-    #expect(bench.claim(1, room: OriginCapacity(usual: .max, exceptions: ["busy": 0])).count == 1)
-    bench.add(batch: 1)
-    bench.stop(1, of: "anna")
-    #expect(bench.claim(9).isEmpty)
-  }
-
   @Test("a due time is in the past, or so far away that only a changed clock explains it")
   func due() {
     let (now, day) = (Bench.moment, Duration.seconds(86_400))
@@ -328,7 +311,6 @@ struct ClaimChooserTests {
       for number in bench.loading where Int.random(in: 0..<4, using: &random) == 0 {
         bench.finish(number)
       }
-      if Int.random(in: 0..<60, using: &random) == 0 { bench.stop(1, of: "a") }
       var room = OriginCapacity(usual: Int.random(in: 0...4, using: &random))
       room.exceptions["b"] = Int.random(in: -1...2, using: &random)
       var workers = FairShare<Owner>()

@@ -1,17 +1,17 @@
 import Foundation
-import GRDB
 import Jobs
 import TestSupport
 import Testing
 
-@testable import Store
+@testable import SQL
 
-@Suite("Cancelled reads in SQLite", .timeLimit(.minutes(15)))
+@Suite("Cancelled reads", .timeLimit(.minutes(15)))
 struct CancelledReadTests {
-  @Test("a long read that is cancelled while it waits is skipped, and other reads are not")
+  @Test(
+    "a long read that is cancelled while it waits is skipped, and other reads are not")
   func left() async throws {
     let jobs = try OpenJobs { $0.readers = 1 }
-    let store = jobs.store.sqlite
+    let store = jobs.store.sql
     let job = Job.sample(1)
     _ = try await jobs.store.submit(job)
     let gate = DispatchSemaphore(value: 0)

@@ -1,12 +1,13 @@
 import Foundation
-import GRDB
 import Glibc
 import Jobs
 import Synchronization
 import TestSupport
 import Testing
 
-@testable import Store
+@testable import Images
+@testable import SQL
+@testable import SQLite
 
 @Suite("Durability")
 struct DurabilityTests {
@@ -14,10 +15,13 @@ struct DurabilityTests {
   func synchronous() async throws {
     let jobs = try OpenJobs()
     _ = try await jobs.store.submit(.sample(1))
-    for (pragma, value) in [("synchronous", "2"), ("journal_mode", "wal"), ("foreign_keys", "1")] {
-      let set = try jobs.store.onWriter { try String.fetchOne($0, sql: "PRAGMA \(pragma)") }
-      #expect(set == value, "\(pragma)")
+    let (synchronous, mode) = try await jobs.store.sql.write { transaction in
+      (
+        try transaction.execute("PRAGMA synchronous").int(0, 0),
+        try transaction.execute("PRAGMA journal_mode").bytes(0, 0)
+      )
     }
+    #expect(synchronous == 2 && mode == Array("wal".utf8))
     await jobs.store.close()
   }
 
@@ -27,20 +31,20 @@ struct DurabilityTests {
     let store = jobs.store
     _ = try await store.submit(.sample(1), .sample(2))
     _ = try await store.instance
-    let before = store.writer.committed
+    let before = store.work
     let (_, claim) = try #require(await store.claimOne())
     _ = try await store.reserve(.sample(1), bytes: 10, as: JobID(at: .at(1)), limit: 100)
     try await store.touch([CacheEntry.sample(1, .sample(1), bytes: 10).id: .at(5)])
-    let between = store.writer.committed
-    #expect(between.transactions == before.transactions + 3)
-    #expect(between.synced == before.synced)
+    let between = store.work - before
+    #expect(between.transactions == 3 && between.syncedTransactions == 0)
+    let synchronous = try await store.onWriter { try $0.execute("PRAGMA synchronous").int(0, 0) }
+    #expect(synchronous == 1)
     _ = try await store.complete(
       Completion([claim]) { job in
         job.fail(.notCached, at: .at(9), keptFor: .seconds(9))
         return true
       })
-    #expect(store.writer.committed.synced == before.synced + 1)
-    #expect(try store.onWriter { try Int.fetchOne($0, sql: "PRAGMA synchronous") } == 2)
+    #expect((store.work - before).syncedTransactions == 1)
     await store.close()
   }
 
@@ -62,7 +66,7 @@ struct DurabilityTests {
     try FileManager.default.createDirectory(
       atPath: jobs.folder.path + "/copy", withIntermediateDirectories: true)
     try FileManager.default.copyItem(atPath: jobs.folder.path + "/jobs.sqlite", toPath: copy)
-    let opened = try SQLiteJobStore(SQLiteJobStore.Configuration(path: copy))
+    let opened = try SQLJobStore(SQLJobStore.Configuration(SQLiteDatabase(.init(path: copy))))
     #expect(try await opened.counts().jobs[.queued] == 500)
     await opened.close()
   }
@@ -71,17 +75,11 @@ struct DurabilityTests {
   func readByAnother() async throws {
     let jobs = try OpenJobs()
     _ = try await jobs.store.submit((0..<500).map { .sample($0) }, key: nil, capacity: .max)
-    var options = GRDB.Configuration()
-    options.allowsUnsafeTransactions = true
-    let backup = try DatabaseQueue(
-      path: jobs.folder.path + "/jobs.sqlite", configuration: options)
-    try backup.inDatabase { db in
-      try db.execute(sql: "BEGIN; SELECT count(*) FROM jobs")
-    }
+    let backup = try jobs.file
+    try backup.run("BEGIN; SELECT count(*) FROM jobs")
     _ = try await jobs.store.submit(.sample(1_000))
     await jobs.store.close()
-    try backup.inDatabase { try $0.execute(sql: "COMMIT") }
-    try backup.close()
+    try backup.run("COMMIT")
     let reopened = try jobs.folder.openJobs()
     #expect(try await reopened.counts().jobs[.queued] == 501)
     await reopened.close()
@@ -95,7 +93,7 @@ struct DurabilityTests {
     let gate = DispatchSemaphore(value: 0)
     let (runs, running) = AsyncStream<Void>.makeStream()
     let held = Task<Void, any Error> {
-      try await store.writer.perform { _ in
+      try await store.onWriter { _ in
         running.finish()
         gate.wait()
       }
@@ -109,39 +107,37 @@ struct DurabilityTests {
     let jobs = try OpenJobs()
     let store = jobs.store
     let (gate, held) = await Self.hold(store)
-    let before = store.writer.committed
+    let before = store.work
     try await withThrowingTaskGroup(of: Void.self) { group in
       for number in 0..<100 {
         group.addTask { _ = try await store.submit(.sample(Int64(number))) }
       }
       group.addTask {
         let deadline = ContinuousClock.now + patience
-        while store.writer.waiting < 100, ContinuousClock.now < deadline { await Task.yield() }
+        while store.sql.writing.waiting < 100, ContinuousClock.now < deadline { await Task.yield() }
         gate.signal()
       }
       try await group.waitForAll()
     }
     try await held.value
-    let after = store.writer.committed
-    #expect(after.operations - before.operations == 101)
-    #expect(after.transactions - before.transactions <= 2)
+    #expect((store.work - before).transactions <= 2)
     #expect(try await store.counts().jobs[.queued] == 100)
     await store.close()
   }
 
-  @Test("a repeated key is answered without a commit")
+  @Test("a repeated key writes nothing")
   func repetition() async throws {
     let jobs = try OpenJobs()
     let store = jobs.store
     var key = IdempotencyKey(owner: Owner("anna"), key: "k", fingerprint: .sample(1))
     let batch = (0..<50).map { Job.sample($0) }
     #expect(try await store.submit(batch, key: key, capacity: 99) == .accepted)
-    let before = store.writer.committed
+    let before = store.work
     let again = try await store.submit([.sample(99)], key: key, capacity: 0)
     #expect(again == .repeated(batch.map { .kept($0) }))
     key.fingerprint = .sample(2)
     #expect(try await store.submit([.sample(99)], key: key, capacity: 0) == .keyReused)
-    #expect(store.writer.committed == before)
+    #expect((store.work - before).changes == 0)
     await store.close()
   }
 
@@ -155,7 +151,7 @@ struct DurabilityTests {
       }
       try await group.waitForAll()
     }
-    #expect(store.writer.committed.transactions >= 8)
+    #expect(store.work.transactions >= 8)
     await store.close()
   }
 
@@ -165,14 +161,14 @@ struct DurabilityTests {
     let store = jobs.store
     let (gate, held) = await Self.hold(store)
     let bad = Task {
-      try await store.writer.perform { transaction in
-        try transaction.insert(JobRow(.sample(1), record: Data()))
+      try await store.sql.perform(on: store.sql.writing, isMerged: true) { transaction in
+        try transaction.insert([JobRow(.sample(1))], tags: [], areCounted: false)
         throw StoreError.unavailable(detail: "on purpose")
       }
     }
     async let good = store.submit(.sample(2))
     let deadline = ContinuousClock.now + patience
-    while store.writer.waiting < 2, ContinuousClock.now < deadline { await Task.yield() }
+    while store.sql.writing.waiting < 2, ContinuousClock.now < deadline { await Task.yield() }
     gate.signal()
     #expect(try await good == .accepted)
     await #expect(throws: StoreError.unavailable(detail: "on purpose")) { try await bad.value }
@@ -188,7 +184,7 @@ struct DurabilityTests {
     let store = jobs.store
     // Without checkpoints the log only grows. So a copy of the database, followed by a copy of its
     // log, is the state after a crash at that time.
-    try store.onWriter { try $0.execute(sql: "PRAGMA wal_autocheckpoint = 0") }
+    try await store.onWriter { try $0.run("PRAGMA wal_autocheckpoint = 0") }
     let acknowledged = Acknowledged()
     let copies = try await withThrowingTaskGroup(of: Void.self) { group in
       for worker in 0..<8 {
@@ -234,16 +230,19 @@ struct DurabilityTests {
     func add(_ id: JobID) { ids.withLock { _ = $0.insert(id) } }
   }
 
+  /// Limits the size of the database, like a full disk.
+  private static func limitPages(_ store: StoreUnderTest, more: Int64) async throws {
+    try await store.onWriter { transaction in
+      let pages = try #require(transaction.execute("PRAGMA page_count").int(0, 0))
+      try transaction.run("PRAGMA max_page_count = \(pages + more)")
+    }
+  }
+
   @Test("a full disk is reported, and the store works again when there is space")
   func fullDisk() async throws {
     let jobs = try OpenJobs()
     let store = jobs.store
-    let pages = try store.onWriter { db in
-      let pages = try Int.fetchOne(db, sql: "PRAGMA page_count") ?? 0
-      try db.execute(sql: "PRAGMA max_page_count = \(pages + 3)")
-      return pages
-    }
-    #expect(pages > 0)
+    try await Self.limitPages(store, more: 3)
     var outcome: StoreError?
     for number in 0..<200 where outcome == nil {
       do throws(StoreError) {
@@ -255,9 +254,7 @@ struct DurabilityTests {
     }
     #expect(outcome == .full)
     try await store.audit()
-    try store.onWriter { db in
-      try db.execute(sql: "PRAGMA max_page_count = 1000000")
-    }
+    try await Self.limitPages(store, more: 1_000_000)
     #expect(try await store.submit(.sample(99_999)) == .accepted)
     try await store.audit()
     await store.close()
@@ -290,35 +287,17 @@ struct DurabilityTests {
         at: .at(20), time: .zero, status: nil,
         error: .noResponse(host: "a.example", detail: String(repeating: "x", count: 100_000))),
       under: .standard, dice: 0)
-    try store.onWriter { db in
-      let pages = try Int.fetchOne(db, sql: "PRAGMA page_count") ?? 0
-      try db.execute(sql: "PRAGMA max_page_count = \(pages)")
-    }
+    try await Self.limitPages(store, more: 0)
     for _ in 0..<3 {
       await #expect(throws: StoreError.full) {
         try await store.base.saveResult(message, by: instance)
       }
       #expect(try await take(taken).isEmpty)
     }
-    try store.onWriter { try $0.execute(sql: "PRAGMA max_page_count = 1000000") }
+    try await Self.limitPages(store, more: 1_000_000)
     try await store.base.saveResult(message, by: instance)
     #expect(try await store.base.messages(of: job.id) == [message])
     await store.close()
-  }
-
-  @Test("a database of a newer release is refused")
-  func newer() async throws {
-    let jobs = try OpenJobs()
-    try jobs.store.onWriter { db in
-      try db.execute(sql: "INSERT INTO grdb_migrations VALUES ('9 from the future')")
-    }
-    await jobs.store.close()
-    let error = #expect(throws: StoreError.self) { try jobs.folder.openJobs() }
-    guard case .unavailable(let detail) = error else {
-      Issue.record("\(String(describing: error))")
-      return
-    }
-    #expect(detail.contains("newer release"))
   }
 
   @Test("a file that is no database is refused and not overwritten")

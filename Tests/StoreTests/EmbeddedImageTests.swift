@@ -1,10 +1,11 @@
 import Digests
 import Foundation
-import GRDB
 import Jobs
+import SQL
+import TestSupport
 import Testing
 
-@testable import Store
+@testable import Images
 
 /// Images stored in the job store's database.
 @Suite("Small images")
@@ -18,7 +19,7 @@ struct EmbeddedImageTests {
     folder = try TemporaryFolder()
     store = try folder.openJobs()
     files = try folder.openImages()
-    images = TieredImageStore(jobs: store.sqlite, files: files)
+    images = TieredImageStore(jobs: store.sql, files: files)
   }
 
   /// Submits a job and completes it with an image of these bytes.
@@ -39,9 +40,9 @@ struct EmbeddedImageTests {
   func kept() async throws {
     let content = [UInt8](repeating: 7, count: 10_000)
     _ = try await store.instance
-    let before = store.writer.committed.transactions
+    let before = store.work.transactions
     let completed = try await succeed(1, with: content)
-    #expect(store.writer.committed.transactions == before + 3, "submitted, claimed, completed")
+    #expect(store.work.transactions == before + 3, "submitted, claimed, completed")
     #expect(completed.evicted == [])
     let image = try #require(completed.jobs[0]?.image)
     let opened = try #require(await images.open(image.digest))
@@ -59,14 +60,7 @@ struct EmbeddedImageTests {
     await store.close()
     let again = try folder.openJobs()
     let image = try #require(completed.jobs[0]?.image)
-    let bytes = try await again.read {
-      try Data.fetchOne(
-        $0,
-        sql:
-          "SELECT contents.bytes FROM contents JOIN images ON number = embedded WHERE digest = ?",
-        arguments: [image.digest.data])
-    }
-    #expect(bytes == Data([1, 2, 3]))
+    #expect(try await again.sql.embeddedImage(image.digest) == [1, 2, 3])
     await again.close()
   }
 
@@ -79,9 +73,9 @@ struct EmbeddedImageTests {
     #expect(try await store.remove(first.id))
     #expect(try await images.open(digest) != nil)
     #expect(try await store.remove(second.id))
+    #expect(try await store.unreferencedImages(9) == [], "there is no file to remove")
     #expect(try await images.open(digest) == nil)
     #expect(try await store.counts().imageBytes == 0)
-    #expect(try await store.unreferencedImages(9) == [], "there is no file to remove")
     try await store.audit()
     await store.close()
   }
@@ -94,8 +88,10 @@ struct EmbeddedImageTests {
     _ = try await store.complete(Completion([lost], entry: entry, image: image) { _ in false })
     #expect(try await images.open(image.digest) != nil)
     try await store.delete([entry.id])
+    _ = try await store.unreferencedImages(9)
     #expect(try await images.open(image.digest) == nil)
     _ = try await store.complete(Completion([lost], image: image) { _ in false })
+    _ = try await store.unreferencedImages(9)
     #expect(try await images.open(image.digest) == nil)
     #expect(try await store.counts().images == 0)
     try await store.audit()
@@ -107,7 +103,7 @@ struct EmbeddedImageTests {
     let file = try #require(await store.succeed(1, with: .sample(1), bytes: 40))
     let small = try #require(try await succeed(2, with: Array(0..<40)).jobs[0])
     let completed = try await succeed(3, with: Array(40..<80), limit: 100)
-    #expect(completed.evicted == [ImageName(.sample(1))])
+    #expect(completed.evicted.map(\.digest) == [.sample(1)])
     try await store.confirmDeletion(completed.evicted.map(\.digest))
     #expect(try await store.job(file.id)?.image?.isKept == false)
     #expect(try await store.job(small.id)?.image?.isKept == true)
@@ -150,8 +146,7 @@ struct EmbeddedImageTests {
     _ = try await store.reserve(digest, bytes: 3, as: JobID(at: .at(0)), limit: .max)
     try await images.put(staged, as: ImageName(digest))
     _ = try await succeed(1, with: [1, 2, 3])
-    let rows = try await store.read { try Int.fetchOne($0, sql: "SELECT count(*) FROM contents") }
-    #expect(rows == 0)
+    #expect(try SQLiteFile(folder.path + "/jobs.sqlite").int("SELECT count(*) FROM contents") == 0)
     #expect(try await images.open(digest)?.count == 3)
     try await store.audit()
     await store.close()
@@ -171,7 +166,7 @@ struct EmbeddedImageTests {
     #expect(folder.files(below: "images") == [])
     #expect(try await images.open(digest)?.count == 3)
     try await store.audit()
-    try store.onWriter { try $0.execute(sql: "UPDATE contents SET bytes = x'010204'") }
+    try SQLiteFile(folder.path + "/jobs.sqlite").run("UPDATE contents SET bytes = x'010204'")
     try await put()
     #expect(folder.files(below: "images").count == 1)
     await store.close()
@@ -181,7 +176,7 @@ struct EmbeddedImageTests {
   func harmed() async throws {
     let completed = try await succeed(1, with: [1, 2, 3])
     let image = try #require(completed.jobs[0]?.image)
-    try store.onWriter { try $0.execute(sql: "UPDATE contents SET bytes = x'010204'") }
+    try SQLiteFile(folder.path + "/jobs.sqlite").run("UPDATE contents SET bytes = x'010204'")
     #expect(try await images.open(image.digest) == nil)
     #expect(try await !images.verify(image.digest, bytes: 3))
     await store.close()

@@ -1,8 +1,8 @@
 import Digests
 import Foundation
 import Glibc
+import Images
 import Jobs
-import Store
 import Synchronization
 import TestSupport
 import Testing

@@ -4,7 +4,7 @@ import Jobs
 import Synchronization
 import Testing
 
-@testable import Store
+@testable import Images
 
 @Suite("Images in a local folder")
 struct LocalFolderTests {

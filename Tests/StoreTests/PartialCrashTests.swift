@@ -3,7 +3,7 @@ import Glibc
 import Jobs
 import Testing
 
-@testable import Store
+@testable import Images
 
 /// A transfer with this many bytes writes its record at once.
 private let recorded = 1 << 20

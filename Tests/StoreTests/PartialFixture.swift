@@ -4,7 +4,7 @@ import Jobs
 import TestSupport
 import Testing
 
-@testable import Store
+@testable import Images
 
 /// An image store in a temporary folder, with simulated crashes.
 final class PartialFixture {

@@ -1,7 +1,7 @@
 import Jobs
 import Testing
 
-@testable import Store
+@testable import Images
 
 @Suite("The index of partial transfers")
 struct PartialIndexTests {

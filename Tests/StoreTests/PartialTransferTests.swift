@@ -3,7 +3,7 @@ import Glibc
 import Jobs
 import Testing
 
-@testable import Store
+@testable import Images
 
 @Suite("Stored partial transfers")
 struct PartialTransferTests {

@@ -8,7 +8,7 @@ import Testing
 /// Tests statements that run once a second or in each request.
 @Suite("Query plans in PostgreSQL")
 struct PostgresPlanTests {
-  private static let statements: [(sql: String, values: [SQLValue], condition: String)] = [
+  static let statements: [(sql: String, values: [SQLValue], condition: String)] = [
     (Transaction.expired, [.int(nil), .int(9)], "Index Cond: (expires_at <="),
     (Transaction.forgetKeys, [.int(nil), .int(60), .int(9)], "Index Cond: (created_at <"),
     (Transaction.deleteIdleOrigins, [.int(nil), .int(9)], "Index Cond: (next_at <="),

@@ -4,7 +4,6 @@ import TestSupport
 import Testing
 
 @testable import Records
-@testable import Store
 
 @Suite("A job's record")
 struct RecordTests {
@@ -134,5 +133,21 @@ struct RecordTests {
     }
     let deep = [UInt8](repeating: UInt8(ascii: "["), count: 100_000)
     #expect(throws: RecordTextError.self) { try RecordParser.parse(deep) }
+  }
+}
+
+private enum JobRecord {
+  static func data(of job: Job) throws -> Data { Data(try RecordEncoder.encode(job)) }
+
+  static func job(from data: Data) throws -> Job {
+    try RecordDecoder.decode(Job.self, from: Array(data))
+  }
+}
+
+private enum CacheRecord {
+  static func data(of entry: CacheEntry) throws -> Data { Data(try RecordEncoder.encode(entry)) }
+
+  static func entry(from data: Data) throws -> CacheEntry {
+    try RecordDecoder.decode(CacheEntry.self, from: Array(data))
   }
 }

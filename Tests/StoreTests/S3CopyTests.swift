@@ -1,7 +1,7 @@
+import Images
 import Jobs
 import Logging
 import S3
-import Store
 import TestSupport
 import Testing
 

@@ -1,7 +1,9 @@
 import Caching
 import Foundation
+import Images
 import Jobs
-import Store
+import SQL
+import SQLite
 import TestSupport
 
 /// A folder that is deleted together with this object.
@@ -20,20 +22,19 @@ final class TemporaryFolder: Sendable {
   deinit { try? FileManager.default.removeItem(atPath: path) }
 
   /// Opens the job store in this folder.
+  ///
+  /// A long timeout makes each transaction complete its optional work, as in the other stores, even on a busy machine.
   func openJobs(
     _ clock: ManualClock = ManualClock(.at(0)),
-    _ change: (inout SQLiteJobStore.Configuration) -> Void = { _ in }
+    _ change: (inout SQLJobStore.Configuration) -> Void = { _ in }
   ) throws -> StoreUnderTest {
-    var configuration = SQLiteJobStore.Configuration(path: path + "/jobs.sqlite")
-    configuration.now = { clock.now }
-    configuration.uptime = { clock.now }
+    var database = SQLiteDatabase.Configuration(path: path + "/jobs.sqlite")
+    database.clock = { clock.now }
+    let counted = try CountedSQLite(database)
+    var configuration = SQLJobStore.Configuration(counted)
+    configuration.timeout = .seconds(600)
     change(&configuration)
-    return StoreUnderTest(try SQLiteJobStore(configuration), clock)
-  }
-
-  /// Opens the job store in this folder.
-  func openJobs(_ change: (inout SQLiteJobStore.Configuration) -> Void) throws -> StoreUnderTest {
-    try openJobs(ManualClock(.at(0)), change)
+    return StoreUnderTest(try SQLJobStore(configuration), clock, counted)
   }
 
   /// Opens the image store in this folder.

@@ -1,42 +1,57 @@
 import Foundation
-import GRDB
 import Jobs
 import TestSupport
 import Testing
 
-@testable import Store
+@testable import SQL
 
 /// Tests with a database that a disk, a person or another program has changed.
 @Suite("Unreadable rows")
 struct UnreadableTests {
-  /// The damage to the row of a loading job.
-  static let damages: [(name: String, sql: String)] = [
-    ("no record", "record = x'7B'"),
-    ("taken while loading", "claimed_at = 5, " + replacing("queued", by: "loading")),
-    ("taken while done", "claimed_at = 5, " + replacing("queued", by: "success")),
-    ("another phase", "claimed_at = NULL"),
-    ("another owner's", replacing("anna", by: "bert")),
-    ("an unknown phase", "phase = 9"), ("waiting for nothing known", "waiting = 9"),
-  ]
+  static let adapters: [StoreAdapter] = [.sqlite, .postgres]
 
-  private static func replacing(_ word: String, by other: String) -> String {
-    "record = CAST(replace(CAST(record AS TEXT), '\"\(word)\"', '\"\(other)\"') AS BLOB)"
+  /// What is wrong with the row of a loading job.
+  enum Damage: String, CaseIterable {
+    case noRecord, loadingRecord, finishedRecord, recordOfAnotherOwner, unknownPhase, unknownState
+
+    func apply(to job: Job, in jobs: OpenJobs) throws {
+      switch self {
+      case .noRecord: try jobs.damage("jobs", "id", of: job.id)
+      case .unknownPhase: try jobs.damage("jobs", "id", of: job.id, "phase = 9")
+      case .unknownState: try jobs.damage("queue", "id", of: job.id, "state = 9")
+      default:
+        let record = try JobRow(changed(job)).record
+        try jobs.damage("jobs", "id", of: job.id, "record = \(jobs.literal(record))")
+      }
+    }
+
+    private func changed(_ job: Job) -> Job {
+      var job = job
+      switch self {
+      case .loadingRecord: job.start(at: .at(5))
+      case .finishedRecord:
+        job.start(at: .at(5))
+        job.succeed(with: .sample(1), bytes: 1, at: .at(6))
+      default:
+        job = Job(
+          id: job.id, owner: Owner("bert"), submission: job.submission, priority: job.priority,
+          tags: [], createdAt: job.createdAt)
+      }
+      return job
+    }
   }
 
   @Test(
     "an unreadable job returns an error, and the store works with all other jobs",
-    arguments: damages)
-  func damaged(name: String, sql: String) async throws {
-    let jobs = try OpenJobs()
+    arguments: Damage.allCases, adapters)
+  func damaged(damage: Damage, adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let batch = (0..<3).map { Job.sample($0) }
     _ = try await jobs.store.submit(batch, key: nil, capacity: 9)
     #expect(try await jobs.store.claim(2, at: .at(9)).jobs.count == 2)
-    try jobs.store.onWriter { db in
-      try db.execute(
-        sql: "UPDATE jobs SET \(sql) WHERE id = ?", arguments: [batch[0].id.data])
-    }
+    try damage.apply(to: batch[0], in: jobs)
     let store = try await jobs.reopened()
-    #expect(try await store.recover() == 1)
+    _ = try await store.recover()
     #expect(try await store.claim(9, at: .at(10)).jobs.map(\.job.id) == [batch[1].id, batch[2].id])
     let error = await #expect(throws: StoreError.self) { try await store.job(batch[0].id) }
     guard case .unreadable(let detail) = try #require(error) else {
@@ -56,36 +71,27 @@ struct UnreadableTests {
     await store.close()
   }
 
-  @Test("an unreadable job does not block the queue, whatever its position")
-  func queued() async throws {
-    let jobs = try OpenJobs()
+  @Test("an unreadable job does not block the queue, whatever its position", arguments: adapters)
+  func queued(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let batch = (0..<5).map { Job.sample($0) }
     _ = try await jobs.store.submit(batch, key: nil, capacity: 9)
-    try jobs.store.onWriter { db in
-      try db.execute(
-        sql: "UPDATE jobs SET record = x'7B' WHERE id IN (?, ?)",
-        arguments: [batch[0].id.data, batch[1].id.data])
-      try db.execute(
-        sql: "UPDATE jobs SET priority = 99 WHERE id = ?", arguments: [batch[3].id.data])
-    }
+    for job in batch[..<2] { try jobs.damage("jobs", "id", of: job.id) }
     let store = try await jobs.reopened()
     // An empty claim would mean that the queue is empty.
-    #expect(try await store.claim(1, at: .at(9)).jobs.map(\.job.id) == [batch[3].id])
-    #expect(try await store.claim(1, at: .at(9)).jobs.map(\.job.id) == [batch[2].id])
-    #expect(try await store.claim(1, at: .at(9)).jobs.map(\.job.id) == [batch[4].id])
+    for job in batch[2...] {
+      #expect(try await store.claim(1, at: .at(9)).jobs.map(\.job.id) == [job.id])
+    }
     #expect(try await store.claim(1, at: .at(9)).jobs.isEmpty)
     await store.close()
   }
 
-  @Test("unreadable jobs do not end a listing")
-  func listed() async throws {
-    let jobs = try OpenJobs()
+  @Test("unreadable jobs do not end a listing", arguments: adapters)
+  func listed(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let batch = (0..<5).map { Job.sample($0) }
     _ = try await jobs.store.submit(batch, key: nil, capacity: 9)
-    try jobs.store.onWriter { db in
-      try db.execute(
-        sql: "UPDATE jobs SET record = x'7B' WHERE id <> ?", arguments: [batch[0].id.data])
-    }
+    for job in batch[1...] { try jobs.damage("jobs", "id", of: job.id) }
     let page = try await jobs.store.jobs(JobQuery(owner: nil, now: .at(9), limit: 2))
     #expect(page.jobs.map(\.id) == [batch[0].id] && !page.hasMore)
     await jobs.store.close()
@@ -93,7 +99,7 @@ struct UnreadableTests {
 
   @Test(
     "an unreadable message is not sent, and does not block others",
-    arguments: [StoreAdapter.sqlite, .postgres])
+    arguments: adapters)
   func message(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -113,7 +119,7 @@ struct UnreadableTests {
     for job in batch {
       _ = try await store.update(job.id, under: nil) { $0.cancel(at: .at(5), keptFor: .seconds(9)) }
     }
-    try await jobs.damage("messages", "subject", of: batch[0].id)
+    try jobs.damage("messages", "subject", of: batch[0].id)
     func take(_ sending: [WebhookMessage]) async throws -> ClaimedMessages {
       try await store.base.claimMessages(
         MessageRequest(by: instance, sending: Set(sending.map(\.id)), count: 9, perHost: 2))
@@ -126,7 +132,7 @@ struct UnreadableTests {
     // A read of this message returns an error.
     await #expect(throws: StoreError.self) { try await store.base.messages(of: batch[0].id) }
     // A message that becomes unreadable while it is sent still stores its result.
-    try await jobs.damage("messages", "subject", of: batch[1].id)
+    try jobs.damage("messages", "subject", of: batch[1].id)
     var sent = taken.messages[0]
     sent.recordAnswer(
       WebhookAnswer(at: .at(20), time: .zero, status: 200, error: nil), under: .standard, dice: 0)
@@ -137,7 +143,7 @@ struct UnreadableTests {
 
   @Test(
     "an unreadable batch blocks neither its jobs nor other batches",
-    arguments: [StoreAdapter.sqlite, .postgres])
+    arguments: adapters)
   func batch(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -151,7 +157,7 @@ struct UnreadableTests {
       all.append((batch, lines.jobs))
     }
     _ = try await store.base.cancel(all[2].batch.id)
-    for number in [0, 2] { try await jobs.damage("batches", "id", of: all[number].batch.id) }
+    for number in [0, 2] { try jobs.damage("batches", "id", of: all[number].batch.id) }
 
     let ends = try await store.base.endStoppedJobs(99, keptFor: .seconds(9)) { _ in nil }
     #expect(Set(ends.cancelled.map(\.id)) == Set(all[2].jobs.map(\.id)))
@@ -184,17 +190,15 @@ struct UnreadableTests {
     await store.close()
   }
 
-  @Test("a parked job with an invalid priority does not block other jobs of its origin")
-  func parked() async throws {
-    let jobs = try OpenJobs()
+  @Test(
+    "a job with an invalid priority does not block other jobs of its origin", arguments: adapters)
+  func parked(adapter: StoreAdapter) async throws {
+    let jobs = try OpenJobs(adapter)
     let batch = (0..<3).map { Job.sample($0) }
     _ = try await jobs.store.submit(batch, key: nil, capacity: 9)
     let none = OriginCapacity(usual: 0)
     #expect(try await jobs.store.claim(3, at: .at(9), room: none).jobs.isEmpty)
-    try jobs.store.onWriter { db in
-      try db.execute(
-        sql: "UPDATE jobs SET priority = -7 WHERE id = ?", arguments: [batch[0].id.data])
-    }
+    try jobs.damage("queue", "id", of: batch[0].id, "priority = -7")
     let store = try await jobs.reopened()
     _ = try await store.recover()
     let claimed = try await store.claim(3, at: .at(9)).jobs.map(\.job.id)

@@ -5,7 +5,7 @@ import Synchronization
 import TestSupport
 import Testing
 
-@testable import Store
+@testable import Images
 
 @Suite("Verifying stored images")
 struct VerifyingTests {

@@ -1,11 +1,11 @@
 internal import Foundation
 internal import Glibc
+internal import Images
 internal import Jobs
 package import Logging
 internal import PostgreSQL
 internal import SQL
 internal import SQLite
-internal import Store
 
 /// The `migrate` and `move` commands: they work on the configured stores without starting the service.
 package enum Migration {

@@ -196,7 +196,7 @@ extension ClaimChooser {
   private mutating func deferredPositions(in jobs: ClaimableJobs, last: Bool) -> [QueuePosition] {
     let positions = openOrigins(jobs).flatMap { [owners, closed] in
       jobs.deferred.positions(of: $0, ownedBy: owners.hasCapacity(for:), last: last) {
-        !closed.contains($0) && jobs.ready.stoppedLine(of: $0.queue.batch) == nil
+        !closed.contains($0)
       }
     }
     inspected += positions.count

@@ -63,38 +63,19 @@ package struct ServedQueues: Sendable {
 
 /// The positions with ready jobs and the numbers of loading jobs, in round-robin order between owners and batches.
 ///
-/// Stores copy this value to restore it after a failure. Persistent trees make the copy cheap, whatever the
-/// number of queues.
+/// A prediction copies this value (``ClaimChooser/prediction(of:from:available:)``). Persistent trees make the copy cheap,
+/// whatever the number of queues.
 package struct ReadyQueues: Sendable {
   /// The number of ready jobs at each position. Positions without any have no entry.
   private var ready: TreeDictionary<QueuePosition, Int> = [:]
   private var loadingOfOwner: TreeDictionary<Owner, Int> = [:]
   private var loading: TreeDictionary<JobQueueName, Int> = [:]
   package private(set) var served: ServedQueues
-  /// The positions with ready jobs in round-robin order, without stopped batches.
+  /// The positions with ready jobs in round-robin order.
   private var order = RoundRobinOrder()
-  /// Cancelled or purged batches, whose jobs are not claimed. Each value is the last line that was processed.
-  private var stopped: TreeDictionary<Int64, Int> = [:]
 
   /// - Parameter served: The earlier claims.
   init(after served: ServedQueues = ServedQueues()) { self.served = served }
-
-  /// Whether any batch is stopped.
-  package var hasStoppedBatches: Bool { !stopped.isEmpty }
-
-  /// Returns the last processed line of a stopped batch; nil if the batch is not stopped.
-  package func stoppedLine(of batch: Int64) -> Int? { stopped[batch] }
-
-  /// Marks a batch as stopped, with its last processed line, or as not stopped if `line` is nil.
-  /// - Parameter owner: Nil if the batch was stopped before or has no queued jobs.
-  package mutating func stop(_ batch: Int64, after line: Int?, owner: Owner? = nil) {
-    guard stopped[batch] != line else { return }
-    guard let owner else { return stopped[batch] = line }
-    let positions = readyPositions(of: JobQueueName(owner: owner, batch: batch))
-    for position in positions { removeFromOrder(position) }
-    stopped[batch] = line
-    for position in positions { addToOrder(position) }
-  }
 
   /// Adds ready jobs; removes some if `count` is negative.
   package mutating func addReady(_ count: Int, at position: QueuePosition) {
@@ -126,9 +107,6 @@ package struct ReadyQueues: Sendable {
     changeRank(of: queue) { $0.served.serve(queue) }
   }
 
-  /// Whether both have the same ready jobs.
-  package func hasSameReadyJobs(as other: ReadyQueues) -> Bool { ready == other.ready }
-
   /// Whether a position has ready jobs.
   func isReady(_ position: QueuePosition) -> Bool { ready[position] != nil }
 
@@ -151,12 +129,10 @@ package struct ReadyQueues: Sendable {
   }
 
   private mutating func addToOrder(_ position: QueuePosition) {
-    guard stopped[position.queue.batch] == nil else { return }
     order.insert(position, of: rank(of: position.queue.owner), rank(of: position.queue))
   }
 
   private mutating func removeFromOrder(_ position: QueuePosition) {
-    guard stopped[position.queue.batch] == nil else { return }
     order.remove(position, of: rank(of: position.queue.owner), rank(of: position.queue))
   }
 

@@ -51,7 +51,7 @@ extension Transaction {
   ) throws -> Bool {
     let wanted = count - ends.count
     let found = try execute(
-      "SELECT id FROM queue WHERE batch = $1 AND state <> 4 LIMIT $2",
+      "SELECT id FROM queue WHERE batch = $1 AND batch > 0 AND state <> 4 LIMIT $2",
       [.int(number), .int(Int64(wanted))])
     let ids = found.all.compactMap { found.id($0, 0) }.sorted()
     var changes = try JobChanges(to: Set(ids), in: self)
@@ -77,7 +77,7 @@ extension Transaction {
   ) throws {
     let found = try execute(
       """
-      SELECT j.id FROM jobs j WHERE j.batch = $1
+      SELECT j.id FROM jobs j WHERE j.batch = $1 AND j.line IS NOT NULL
         AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.id = j.id AND q.state = 4) ORDER BY j.line LIMIT $2
       """, [.int(number), .int(Int64(count - ends.count))])
     let rows = try lockedJobs(Set(found.all.compactMap { found.id($0, 0) })).values
@@ -87,7 +87,9 @@ extension Transaction {
     try delete(rows)
     ends.removed += jobs
     try deleteMessages(of: rows.map(\.id), includingUnsent: true)
-    if try execute("SELECT 1 FROM jobs WHERE batch = $1 LIMIT 1", [.int(number)]).isEmpty,
+    if try execute(
+      "SELECT 1 FROM jobs WHERE batch = $1 AND line IS NOT NULL LIMIT 1", [.int(number)]
+    ).isEmpty,
       try deleteBatch(number, id)
     {
       batches.discard(number)

@@ -205,7 +205,7 @@ extension Transaction {
   /// refers to it.
   static let expiredBatches = """
     b.stage IN (2, 3) AND b.expires_at <= (SELECT moment($1))
-      AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.batch = b.number)
+      AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.batch = b.number AND j.line IS NOT NULL)
     """
 
   /// Returns a row if a batch may have to be closed, finished or deleted.

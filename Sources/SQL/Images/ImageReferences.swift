@@ -163,7 +163,7 @@ extension Transaction {
       UPDATE images SET leaving_for = $1 WHERE digest IN (SELECT digest FROM images i
         WHERE leaving AND NOT EXISTS (
           SELECT 1 FROM instances n WHERE n.number = i.leaving_for AND NOT n.ended)
-        ORDER BY digest LIMIT $2 FOR UPDATE SKIP LOCKED)
+        LIMIT $2 FOR UPDATE SKIP LOCKED)
       RETURNING digest, generation
       """, [.int(instance.number), .int(Int64(count))])
     return rows.names

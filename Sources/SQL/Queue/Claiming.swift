@@ -173,7 +173,7 @@ struct ClaimStep: Sendable {
 extension Transaction {
   /// The maximum number of rows that one transaction reads without claiming them: each is deferred
   /// by a write, and other transactions wait.
-  private static let maxRowsPerClaim = 1_000
+  static let maxRowsPerClaim = 1_000
 
   /// Excludes jobs of cancelled or purged batches.
   static let isNotInStoppedBatch =
@@ -645,7 +645,7 @@ extension Transaction {
       """
       UPDATE queue SET state = 0 WHERE id IN (SELECT q.id FROM queue q WHERE q.state = 3
         AND NOT EXISTS (SELECT 1 FROM queue l WHERE l.state = 4 AND l.leads AND l.request = q.request)
-        ORDER BY q.id LIMIT $1 FOR UPDATE OF q SKIP LOCKED)
+        LIMIT $1 FOR UPDATE OF q SKIP LOCKED)
       """, [.int(Int64(count))]
     ).changes
   }

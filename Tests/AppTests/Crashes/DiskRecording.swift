@@ -1,5 +1,5 @@
 import Foundation
-import GRDB
+import SQL
 import TestSupport
 import Testing
 
@@ -93,12 +93,9 @@ struct DiskRecording {
       try FileManager.default.copyItem(atPath: path, toPath: copy + "/jobs.sqlite" + end)
     }
     do {
-      let database = try DatabaseQueue(path: copy + "/jobs.sqlite")
-      defer { try? database.close() }
-      return try database.read { db in
-        let said = try String.fetchAll(db, sql: "PRAGMA integrity_check").filter { $0 != "ok" }
-        return said + (try Row.fetchAll(db, sql: "PRAGMA foreign_key_check").map { "\($0)" })
-      }
+      let rows = try SQLiteFile(copy + "/jobs.sqlite").rows("PRAGMA integrity_check")
+      return rows.all.compactMap { rows.bytes($0, 0) }.map { String(decoding: $0, as: UTF8.self) }
+        .filter { $0 != "ok" }
     } catch {
       return ["the database can't be opened: \(error)"]
     }

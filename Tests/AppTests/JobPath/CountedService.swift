@@ -12,9 +12,9 @@ import Logging
 import TestSupport
 
 @testable import App
+@testable import Images
 @testable import SQL
 @testable import SQLite
-@testable import Store
 
 /// Counts of what the service did for a job.
 struct PathCounts {

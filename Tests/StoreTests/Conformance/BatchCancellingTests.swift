@@ -77,7 +77,6 @@ struct BatchCancellingTests {
     }
     #expect(told.counts == answer)
     try await store.audit()
-    try await store.auditWaiting()
     await store.close()
   }
 

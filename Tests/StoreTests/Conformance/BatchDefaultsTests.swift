@@ -1,13 +1,12 @@
 import Foundation
-import GRDB
 import Jobs
 import PostgreSQL
 import SQL
 import TestSupport
 import Testing
 
+@testable import Images
 @testable import Records
-@testable import Store
 
 @Suite("Defaults shared by the lines of a batch")
 struct BatchDefaultsTests {
@@ -132,7 +131,7 @@ struct BatchDefaultsTests {
 
   @Test(
     "defaults are stored once per batch and deleted with it",
-    arguments: [StoreAdapter.sqlite, .sql, .postgres])
+    arguments: [StoreAdapter.sqlite, .postgres])
   func once(adapter: StoreAdapter) async throws {
     let place = try OpenJobs(adapter)
     let store = place.store
@@ -157,15 +156,12 @@ struct BatchDefaultsTests {
   }
 
   private static func recordBytes(_ store: StoreUnderTest) async throws -> Int {
-    if let postgres = store.base as? SQLJobStore { return try await postgres.recordBytes() }
-    return try store.onWriter {
-      try Int.fetchOne($0, sql: "SELECT sum(length(record)) + sum(length(tags)) FROM jobs") ?? 0
-    }
+    try await store.sql.recordBytes()
   }
 
   @Test(
     "the size limit of a page counts shared defaults for each of its jobs",
-    arguments: [StoreAdapter.sqlite, .sql, .postgres])
+    arguments: [StoreAdapter.sqlite, .postgres])
   func pages(adapter: StoreAdapter) async throws {
     let place = try OpenJobs(adapter)
     let store = place.store
@@ -182,7 +178,7 @@ struct BatchDefaultsTests {
   func missing() async throws {
     let place = try OpenJobs(.sqlite)
     let (_, jobs) = try await Self.open(place.store)
-    try place.store.onWriter { try $0.execute(sql: "UPDATE jobs SET defaults = zeroblob(32)") }
+    try place.execute("UPDATE jobs SET defaults = zeroblob(32)")
     await #expect(throws: StoreError.self) { try await place.store.base.job(jobs[0].id) }
     await place.store.close()
   }

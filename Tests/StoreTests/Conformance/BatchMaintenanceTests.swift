@@ -2,7 +2,7 @@ import Jobs
 import TestSupport
 import Testing
 
-@testable import Store
+@testable import Images
 
 @Suite("Maintenance of batches")
 struct BatchMaintenanceTests {
@@ -103,7 +103,7 @@ struct BatchMaintenanceTests {
 
   @Test(
     "the rejected lines of purged batches are deleted in portions, also across restarts",
-    arguments: [StoreAdapter.sqlite, .sql, .postgres])
+    arguments: [StoreAdapter.sqlite, .postgres])
   func manyRejected(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     var store = jobs.store
@@ -157,7 +157,7 @@ struct BatchMaintenanceTests {
 
   @Test(
     "the rejected lines of an expired batch are deleted in portions",
-    arguments: [StoreAdapter.sqlite, .sql, .postgres])
+    arguments: [StoreAdapter.sqlite, .postgres])
   func manyRejectedExpired(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -196,9 +196,9 @@ struct BatchMaintenanceTests {
           return true
         })
       let query = RetryQuery(batch.id, codes: Set(FailureCode.allCases), count: 9)
-      let before = try await store.work().steps
+      let before = store.work.steps
       let retry = try await store.base.retry(query) { $0.fetchAgain(at: .at(40), from: .regular) }
-      let after = try await store.work().steps
+      let after = store.work.steps
       #expect(retry?.jobs.map { $0.batch?.line } == [1, 2, 3])
       await store.close()
       return after - before
@@ -217,9 +217,9 @@ struct BatchMaintenanceTests {
       .sample(batch, after: 0, lines: Array(1...5_100)), to: batch.id, capacity: .max)
     _ = try await store.base.cancel(batch.id)
     func steps(_ count: Int) async throws -> Int {
-      let before = try await store.work().steps
+      let before = store.work.steps
       #expect(try await store.base.endStopped(count, keptFor: .seconds(9)).cancelled.count == count)
-      return try await store.work().steps - before
+      return store.work.steps - before
     }
     let first = try await steps(10)
     for _ in 0..<10 { _ = try await steps(500) }

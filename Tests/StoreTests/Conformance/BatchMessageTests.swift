@@ -179,7 +179,7 @@ struct BatchMessageTests {
 
   @Test(
     "messages match a model after random changes to jobs and batches",
-    arguments: [StoreAdapter.sqlite, .sql, .postgres], Array(1...4))
+    arguments: [StoreAdapter.sqlite, .postgres], Array(1...4))
   func model(adapter: StoreAdapter, seed: Int) async throws {
     let jobs = try OpenJobs(adapter)
     let clock = jobs.store.clock

@@ -2,11 +2,11 @@ import Jobs
 import TestSupport
 import Testing
 
-@testable import Store
+@testable import Images
 
 @Suite("Storing batches")
 struct BatchStoreTests {
-  static let adapters: [StoreAdapter] = [.sqlite, .sql, .postgres, .memory]
+  static let adapters: [StoreAdapter] = [.sqlite, .postgres, .memory]
 
   @Test("a batch counts its jobs by phase", arguments: adapters)
   func counts(adapter: StoreAdapter) async throws {
@@ -52,7 +52,6 @@ struct BatchStoreTests {
     #expect(now.state == .finished)
     #expect(now.finishedAt != nil)
     try await store.audit()
-    try await store.auditWaiting()
 
     let reopened = try await jobs.reopened()
     #expect(try await reopened.base.batch(batch.id)?.counts == now.counts)
@@ -489,7 +488,7 @@ struct BatchStoreTests {
     #expect(try await store.claim(equalTo: request, count: 1, at: .at(12)).isEmpty)
     // The mark survives a restart.
     let reopened = try await jobs.reopened()
-    if adapter == .sqlite || adapter == .sql { _ = try await reopened.recover() }
+    if adapter == .sqlite { _ = try await reopened.recover() }
     #expect(try await reopened.claimOne(at: .at(13)) == nil)
     var ends = try await reopened.base.endStopped(2, keptFor: .seconds(60))
     #expect(ends.cancelled.map(\.phase) == [.cancelled, .cancelled])
@@ -512,7 +511,6 @@ struct BatchStoreTests {
     #expect(try await reopened.base.batch(batch.id)?.state == .running)
     #expect(try await reopened.claimOne(at: .at(31))?.job.id == lines.jobs[3].id)
     try await reopened.audit()
-    try await reopened.auditWaiting()
     await reopened.close()
   }
 
@@ -708,7 +706,6 @@ struct BatchStoreTests {
     #expect(!last.isQueueFull)
     #expect(try await store.base.batch(batch.id)?.counts[.queued] == 9)
     try await store.audit()
-    try await store.auditWaiting()
     await store.close()
   }
 
@@ -791,7 +788,6 @@ struct BatchStoreTests {
       anna.filter { $0.batch?.id == batches[0].id }.compactMap { $0.batch?.line }.prefix(3) == [
         1, 2, 3,
       ])
-    try await store.auditWaiting()
     await store.close()
   }
 

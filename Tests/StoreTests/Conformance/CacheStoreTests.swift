@@ -1,9 +1,8 @@
 import Caching
-import GRDB
 import Jobs
 import Testing
 
-@testable import Store
+@testable import Images
 
 @Suite("Cache entries")
 struct CacheStoreTests {
@@ -79,7 +78,7 @@ struct CacheStoreTests {
 
   @Test(
     "a lowered limit evicts the least recently used entries in a few transactions",
-    arguments: [StoreAdapter.sqlite, .sql, .postgres])
+    arguments: [StoreAdapter.sqlite, .postgres])
   func loweredLimit(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter, at: .at(0))
     let store = jobs.store
@@ -220,7 +219,7 @@ struct CacheStoreTests {
     await store.close()
   }
 
-  @Test("an unreadable entry is skipped", arguments: [StoreAdapter.sqlite])
+  @Test("an unreadable entry is skipped", arguments: [StoreAdapter.sqlite, .postgres])
   func unreadable(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -228,11 +227,7 @@ struct CacheStoreTests {
     let bad = try CacheEntry.sample(1, selector: 2, .sample(2), bytes: 10)
     try await Self.keep(good, store)
     try await Self.keep(bad, store)
-    try store.onWriter { db in
-      try db.execute(
-        sql: "UPDATE cache SET record = x'5B' WHERE selector = ?",
-        arguments: [bad.id.selector.data])
-    }
+    try jobs.damage("cache", "selector", of: bad.id.selector)
     #expect(try await store.entries(for: [good.id.key]) == [[good]])
     await store.close()
   }
@@ -315,7 +310,7 @@ struct CachePartitionTests {
 
   @Test(
     "the size of equal images counts once, and entries' records count too",
-    arguments: [StoreAdapter.sqlite])
+    arguments: [StoreAdapter.sqlite, .postgres])
   func records(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -333,10 +328,8 @@ struct CachePartitionTests {
     #expect(33...34 ~= counts.entries, "\(counts.entries)")
     #expect(try await store.entries(for: [Fingerprint(of: ["99"])])[0].count == 1)
     try await store.audit()
-    try await store.auditWaiting()
     let again = try await jobs.reopened()
     #expect(try await again.cacheCounts() == counts)
-    try await again.auditWaiting()
     await again.close()
   }
 }

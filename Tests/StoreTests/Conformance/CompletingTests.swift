@@ -1,9 +1,8 @@
 import Foundation
-import GRDB
 import Jobs
 import Testing
 
-@testable import Store
+@testable import Images
 
 @Suite("Completing jobs")
 struct CompletingTests {
@@ -37,7 +36,7 @@ struct CompletingTests {
 
   @Test(
     "a repeated completion returns the jobs that the first one changed",
-    arguments: StoreAdapter.allCases.filter { $0 != .sqlite })
+    arguments: StoreAdapter.allCases)
   func repeated(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -68,21 +67,14 @@ struct CompletingTests {
 
   @Test(
     "an unreadable job does not affect the other jobs of a completion",
-    arguments: [StoreAdapter.sqlite])
+    arguments: [StoreAdapter.sqlite, .postgres])
   func unreadable(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
     let batch = (0..<3).map { Job.sample($0) }
     _ = try await store.submit(batch, key: nil, capacity: 9)
     let claims = try await store.claim(3, at: .at(5)).jobs.map(\.claim)
-    try store.onWriter { db in
-      try db.execute(
-        sql: "UPDATE jobs SET record = x'7B' WHERE id = ?", arguments: [batch[1].id.data])
-    }
-    // After a failure, the writer empties its cache of rows and reads them again.
-    await #expect(throws: StoreError.full) {
-      try await store.writer.perform { (_: inout WriteTransaction) in throw StoreError.full }
-    }
+    try jobs.damage("jobs", "id", of: batch[1].id)
     let entry = try CacheEntry.sample(1, .sample(1), bytes: 10)
     let completed = try await store.complete(
       Completion(claims, entry: entry, change: Self.succeed(.sample(1)))

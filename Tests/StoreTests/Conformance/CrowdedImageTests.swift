@@ -3,11 +3,11 @@ import PostgreSQL
 import SQL
 import Testing
 
-@testable import Store
+@testable import Images
 
 @Suite("An image shared by very many jobs")
 struct CrowdedImageTests {
-  static let adapters: [StoreAdapter] = [.sqlite, .sql, .postgres]
+  static let adapters: [StoreAdapter] = [.sqlite, .postgres]
   /// The number of references removed in one transaction.
   private static let portion = 2_000
 
@@ -29,10 +29,7 @@ struct CrowdedImageTests {
 
   private static func jobs(having digest: ImageDigest, _ store: StoreUnderTest) async throws -> Int
   {
-    if let postgres = store.base as? SQLJobStore {
-      return try await postgres.jobs(having: digest)
-    }
-    return try await store.sqlite.jobs(having: digest)
+    try await store.sql.jobs(having: digest)
   }
 
   @Test(

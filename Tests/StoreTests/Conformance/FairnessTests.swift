@@ -2,7 +2,7 @@ import Jobs
 import TestSupport
 import Testing
 
-@testable import Store
+@testable import Images
 
 @Suite("Fairness between owners and batches")
 struct FairnessTests {
@@ -88,7 +88,6 @@ struct FairnessTests {
     let next = try await store.claim(14, at: .at(90_000), owners: rest).jobs.map(\.job.owner.name)
     #expect(next.count == 6 && next.count { $0 == "anna" } == 4)
     try await store.audit()
-    try await store.auditWaiting()
     await store.close()
   }
 
@@ -165,7 +164,6 @@ struct FairnessTests {
     #expect(owners.count == lanes)
     #expect(try await store.claim(50, at: .at(5_000)).jobs.isEmpty)
     try await store.audit()
-    try await store.auditWaiting()
     await store.close()
   }
 

@@ -1,7 +1,7 @@
 import Jobs
 import Testing
 
-@testable import Store
+@testable import Images
 
 @Suite("Storage limit for images")
 struct ImageReservationTests {

@@ -1,9 +1,8 @@
 import Foundation
-import GRDB
 import Jobs
 import Testing
 
-@testable import Store
+@testable import Images
 
 @Suite("Sharing the storage limit between owners")
 struct ImageShareTests {
@@ -97,18 +96,5 @@ struct ImageShareTests {
     #expect(try await !Self.isKept(bens, store))
     try await store.audit()
     await store.close()
-  }
-
-  @Test("the oldest image of an owner is found by an index")
-  func plan() async throws {
-    let jobs = try OpenJobs(.sqlite)
-    let plan = try await jobs.store.sqlite.writer.perform { transaction in
-      try transaction.all(
-        "EXPLAIN QUERY PLAN \(WriteTransaction.oldestImageOfOwner)", [1, Data()]
-      ).map { $0["detail"] as String }.joined(separator: "\n")
-    }
-    #expect(plan.contains("USING INDEX images_owner (owner=?)"), "\(plan)")
-    #expect(!plan.contains("TEMP B-TREE"), "\(plan)")
-    await jobs.store.close()
   }
 }

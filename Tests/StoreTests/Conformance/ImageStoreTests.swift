@@ -6,7 +6,7 @@ import Synchronization
 import TestSupport
 import Testing
 
-@testable import Store
+@testable import Images
 
 /// The image stores to test. Each one must pass the suite below; a new store needs a case and code
 /// to open it.
@@ -52,7 +52,7 @@ struct OpenImages {
       store = files
       spool = try FileImageStore(.init(path: folder.path + "/elsewhere")).spool
     case .tiered:
-      store = TieredImageStore(jobs: try folder.openJobs().sqlite, files: files)
+      store = TieredImageStore(jobs: try folder.openJobs().sql, files: files)
       spool = files.spool
     }
   }

@@ -2,7 +2,7 @@ import Jobs
 import TestSupport
 import Testing
 
-@testable import Store
+@testable import Images
 
 @Suite("Stores compared with a model")
 struct ModelTests {

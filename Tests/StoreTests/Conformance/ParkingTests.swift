@@ -1,9 +1,10 @@
 import Foundation
-import GRDB
 import Jobs
+import TestSupport
 import Testing
 
-@testable import Store
+@testable import Images
+@testable import SQL
 
 @Suite("Jobs whose origin has no capacity")
 struct ParkingTests {
@@ -35,7 +36,6 @@ struct ParkingTests {
     #expect(rest == [batch[1], batch[0], batch[2], batch[4]].map(\.id))
     let last = try await store.claim(9, at: .at(9), room: room).jobs.map(\.job.id)
     #expect(last == [late.id])
-    try await store.auditWaiting()
     await store.close()
   }
 
@@ -70,13 +70,12 @@ struct ParkingTests {
       let dead = (0..<1_000).map { Self.job(Int64(batch * 1_000 + $0), priority: .veryHigh) }
       _ = try await store.submit(dead, key: nil, capacity: .max)
     }
-    let before = store.writer.committed.transactions
+    let before = store.work.transactions
     #expect(try await store.claim(1, at: .at(1), room: Self.noneForDead).jobs.isEmpty)
-    #expect(store.writer.committed.transactions - before == 10_000 / Dequeue.maxRowsPerClaim + 1)
+    #expect(store.work.transactions - before <= 10_000 / Transaction.maxRowsPerClaim + 1)
     let crowded = try await Self.workOfClaim(store)
     #expect(crowded.changes == alone.changes)
-    #expect(crowded.steps <= alone.steps + 20, "\(alone.steps)")
-    try await store.auditWaiting()
+    #expect(crowded.steps <= alone.steps * 5 / 4, "\(alone.steps)")
     await store.close()
   }
 
@@ -85,21 +84,21 @@ struct ParkingTests {
     steps: Int, changes: Int
   ) {
     let job = Job.sample(99_999)
-    let before = try await store.work()
+    let before = store.work
     _ = try await store.submit(job)
     let claimed = try await store.claim(3, at: .at(99_999), room: noneForDead).jobs
     #expect(claimed.map(\.job.id) == [job.id])
-    let after = try await store.work()
+    let after = store.work
     return (after.steps - before.steps, after.changes - before.changes)
   }
 
   @Test(
     "a claim that finds many deferred jobs continues until it finds others",
-    arguments: [StoreAdapter.sqlite])
+    arguments: [StoreAdapter.sqlite, .postgres])
   func goesOn(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
-    let dead = (0..<Int64(Dequeue.maxRowsPerClaim * 2)).map { Self.job($0, priority: .high) }
+    let dead = (0..<Int64(Transaction.maxRowsPerClaim * 2)).map { Self.job($0, priority: .high) }
     _ = try await store.submit(dead + [.sample(1), .sample(2)], key: nil, capacity: .max)
     let claimed = try await store.claim(3, at: .at(9), room: Self.noneForDead).jobs
     #expect(
@@ -108,7 +107,7 @@ struct ParkingTests {
   }
 
   @Test(
-    "a new job behind a deferred one is deferred at once", arguments: [StoreAdapter.sqlite])
+    "a new job behind a deferred one keeps its place", arguments: StoreAdapter.allCases)
   func behind(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
@@ -118,16 +117,10 @@ struct ParkingTests {
     let room = OriginCapacity(usual: .max, exceptions: [Self.dead: 1])
     #expect(try await store.claim(9, at: .at(9), room: room).jobs.count == 1)
     _ = try await store.submit(Self.job(1), Self.job(2, priority: .high), .sample(3))
-    let parked = try await store.read {
-      try Int.fetchAll($0, sql: "SELECT waiting FROM jobs ORDER BY number")
-    }
-    // A job of another priority is not deferred, because no deferred job is before it.
-    #expect(parked == [0, 2, 2, 0, 0])
     let claimed = try await store.claim(9, at: .at(9)).jobs.map(\.job.submission.source)
     #expect(
       claimed
         == [Self.job(2), Self.job(0), Self.job(1), .sample(3)].map(\.submission.source))
-    try await store.auditWaiting()
     await store.close()
   }
 
@@ -157,7 +150,6 @@ struct ParkingTests {
     _ = try await store.update(batch[0].id, under: nil) { $0.cancel(at: .at(9), keptFor: .zero) }
     #expect(try await store.remove(batch[1].id))
     #expect(try await store.expire(9, at: .at(9)) == [batch[0].id])
-    try await store.auditWaiting()
     let claimed = try await store.claim(9, at: .at(9)).jobs.map(\.job.id)
     #expect(claimed == [batch[3].id, batch[2].id])
     try await store.audit()
@@ -273,7 +265,6 @@ struct EqualClaimTests {
     #expect(rest == [batch[3].id])
     #expect(try await store.claim(equalTo: request, count: 3, at: .at(9)).isEmpty)
     try await store.audit()
-    try await store.auditWaiting()
     await store.close()
   }
 

@@ -1,5 +1,5 @@
+import Images
 import Jobs
-import Store
 import TestSupport
 import Testing
 

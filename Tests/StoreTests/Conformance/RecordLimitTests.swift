@@ -2,11 +2,11 @@ import Jobs
 import TestSupport
 import Testing
 
-@testable import Store
+@testable import Images
 
 @Suite("Limit on the bytes of records")
 struct RecordLimitTests {
-  static let adapters: [StoreAdapter] = [.sqlite, .sql, .postgres]
+  static let adapters: [StoreAdapter] = [.sqlite, .postgres]
 
   private static func capacity(_ bytes: Int) -> QueueCapacity {
     QueueCapacity(.max, recordBytes: bytes)

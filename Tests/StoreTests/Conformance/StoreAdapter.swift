@@ -1,5 +1,4 @@
 import Foundation
-import GRDB
 import Jobs
 import PostgreSQL
 import SQLite
@@ -7,12 +6,11 @@ import TestSupport
 import Testing
 
 @testable import SQL
-@testable import Store
 
 /// The job stores to test. Each one must pass the suites in this folder; a new store needs a case
 /// and code to open it.
 enum StoreAdapter: String, CaseIterable, CustomTestStringConvertible, Sendable {
-  case sqlite, sql, postgres, memory
+  case sqlite, postgres, memory
   /// Stores that several instances use.
   case sharedPostgres, sharedMemory
 
@@ -35,7 +33,6 @@ struct OpenJobs {
     let clock = ManualClock(moment)
     switch adapter {
     case .sqlite: store = try folder.openJobs(clock)
-    case .sql: store = try folder.openSQL(clock)
     case .postgres, .sharedPostgres:
       let database = try TestDatabase(in: .shared)
       self.database = database
@@ -48,61 +45,60 @@ struct OpenJobs {
   }
 
   /// Opens an SQLite store with other settings.
-  init(_ change: (inout SQLiteJobStore.Configuration) -> Void = { _ in }) throws {
+  init(_ change: (inout SQLJobStore.Configuration) -> Void = { _ in }) throws {
     folder = try TemporaryFolder()
-    store = try folder.openJobs(change)
+    store = try folder.openJobs(ManualClock(.at(0)), change)
   }
 
-  /// Corrupts a row, as a disk, a person or another program may.
-  /// - Parameter change: an SQL assignment; `nil` to corrupt the record.
+  /// Corrupts rows, as a disk, a person or another program may.
+  /// - Parameters:
+  ///   - id: the rows in which this column has this value, such as a ``JobID`` or the number of a line.
+  ///   - change: an SQL assignment; nil to corrupt the record.
   func damage(
-    _ table: String, _ column: String, of id: JobID, _ change: String? = nil
-  ) async throws {
-    let bytes = id.data.map { String(format: "%02x", $0) }.joined()
-    try damage(table, "\(column) = \(database == nil ? "x" : "")'\(bytes)'", change)
+    _ table: String, _ column: String, of value: some SQLLiteral, _ change: String? = nil
+  ) throws {
+    try execute(
+      "UPDATE \(table) SET \(change ?? "record = \(literal([0x7B]))") WHERE \(column) = \(literal(value))"
+    )
   }
 
-  /// Corrupts the record of a line.
-  func damage(_ table: String, _ column: String, of line: Int) async throws {
-    try damage(table, "\(column) = \(line)", nil)
+  /// Runs statements as another program would.
+  func execute(_ script: String) throws {
+    if let database {
+      try database.server.run(script, in: database.name)
+    } else {
+      try file.run(script)
+    }
   }
 
   /// Returns the number of rows in a table; `nil` for a store without tables.
   func count(of table: String) throws -> Int? {
+    let query = "SELECT count(*) FROM \(table)"
     if let database {
-      let text = try database.server.run("SELECT count(*) FROM \(table)", in: database.name)
+      let text = try database.server.run(query, in: database.name)
       return Int(text.trimmingCharacters(in: .whitespacesAndNewlines))
     }
-    if store.base is SQLJobStore {
-      return try onDatabase { Int(try $0.execute("SELECT count(*) FROM \(table)").int(0, 0) ?? 0) }
-    }
-    guard store.base is SQLiteJobStore else { return nil }
-    return try store.onWriter { try Int.fetchOne($0, sql: "SELECT count(*) FROM \(table)") }
+    return store.base is SQLJobStore ? try file.int(query) : nil
   }
 
-  private func damage(_ table: String, _ row: String, _ change: String?) throws {
-    if let database {
-      try database.server.run(
-        "UPDATE \(table) SET \(change ?? "record = '\\x7b'") WHERE \(row)", in: database.name)
-    } else if store.base is SQLJobStore {
-      try onDatabase {
-        try $0.run("UPDATE \(table) SET \(change ?? "record = x'7B'") WHERE \(row)")
-      }
-    } else {
-      try store.onWriter {
-        try $0.execute(sql: "UPDATE \(table) SET \(change ?? "record = x'7B'") WHERE \(row)")
-      }
+  /// A configuration for the database, besides that of the open store.
+  var configuration: SQLJobStore.Configuration {
+    get throws {
+      try database.map { SQLJobStore.Configuration(url: $0.url) } ?? folder.configuration
     }
   }
 
-  /// Runs a body on a connection to the SQLite database.
-  private func onDatabase<Value>(_ body: (Transaction) throws -> Value) throws -> Value {
-    var configuration = SQLiteDatabase.Configuration(path: folder.path + "/jobs.sqlite")
-    configuration.locksFolder = false
-    let database = try SQLiteDatabase(configuration)
-    let session = Session(
-      Session.Settings(SQLJobStore.Configuration(database)), over: try database.connectForSchema())
-    return try session.read(body)
+  /// The database file of an SQLite store.
+  var file: SQLiteFile { get throws { try SQLiteFile(folder.path + "/jobs.sqlite") } }
+
+  /// A value as the database's SQL spells it.
+  func literal(_ value: some SQLLiteral) -> String {
+    let hex = value.bytes.map { String(format: "%02x", $0) }.joined()
+    return switch value {
+    case let number as Int: "\(number)"
+    case is JobID where database != nil: "'\(hex)'"
+    default: database == nil ? "x'\(hex)'" : "'\\x\(hex)'"
+    }
   }
 
   /// Closes the store and reopens it, as after a crash.
@@ -113,7 +109,6 @@ struct OpenJobs {
       try database.loseInstances()
       return try StoreUnderTest(in: database, store.clock) { [isShared] in $0.isShared = isShared }
     }
-    if store.base is SQLJobStore { return try folder.openSQL(store.clock) }
     guard let memory = store.base as? MemoryJobStore else {
       return try folder.openJobs(store.clock)
     }
@@ -123,16 +118,22 @@ struct OpenJobs {
 }
 
 extension TemporaryFolder {
-  /// Opens a store in an SQLite database. A long timeout makes each transaction complete its optional work, as in the
-  /// other stores, even on a busy machine.
-  func openSQL(
-    _ clock: ManualClock, _ change: (inout SQLJobStore.Configuration) -> Void = { _ in }
-  ) throws -> StoreUnderTest {
-    var database = SQLiteDatabase.Configuration(path: path + "/jobs.sqlite")
-    database.clock = { clock.now }
-    var configuration = SQLJobStore.Configuration(try SQLiteDatabase(database))
-    configuration.timeout = .seconds(600)
-    change(&configuration)
-    return StoreUnderTest(try SQLJobStore(configuration), clock)
+  var configuration: SQLJobStore.Configuration {
+    get throws {
+      var database = SQLiteDatabase.Configuration(path: path + "/jobs.sqlite")
+      database.locksFolder = false
+      return SQLJobStore.Configuration(try SQLiteDatabase(database))
+    }
   }
 }
+
+/// A value in a statement of a test.
+protocol SQLLiteral {
+  var bytes: [UInt8] { get }
+}
+
+extension JobID: SQLLiteral {}
+extension ImageDigest: SQLLiteral {}
+extension Fingerprint: SQLLiteral {}
+extension [UInt8]: SQLLiteral { var bytes: [UInt8] { self } }
+extension Int: SQLLiteral { var bytes: [UInt8] { [] } }

@@ -1,25 +1,45 @@
 import Jobs
 import PostgreSQL
-import SQL
 import Synchronization
 import TestSupport
 import Testing
 
-@testable import Store
+@testable import SQL
 
 /// A store as used by one instance. Calls with a time set the store's clock.
 struct StoreUnderTest: Sendable {
   let base: any JobStore & CacheStore
   let clock: ManualClock
+  private let counted: CountedSQLite?
   private let registration = Registration()
 
   private final class Registration: Sendable {
     let task = Mutex<Task<Instance, any Error>?>(nil)
   }
 
-  init(_ base: any JobStore & CacheStore, _ clock: ManualClock) {
-    self.base = base
-    self.clock = clock
+  init(
+    _ base: any JobStore & CacheStore, _ clock: ManualClock, _ counted: CountedSQLite? = nil
+  ) {
+    (self.base, self.clock, self.counted) = (base, clock, counted)
+  }
+
+  /// The work of an SQLite database so far.
+  var work: CountedSQLite.Work {
+    guard let counted else { preconditionFailure("\(type(of: base))") }
+    return counted.work
+  }
+
+  /// The store over an SQL database.
+  var sql: SQLJobStore {
+    guard let sql = base as? SQLJobStore else { preconditionFailure("\(type(of: base))") }
+    return sql
+  }
+
+  /// Runs a body on the thread that writes, in a transaction.
+  func onWriter<Value: Sendable>(
+    _ body: @escaping @Sendable (Transaction) throws -> Value
+  ) async throws -> Value {
+    try await sql.perform(on: sql.writing, isSynced: false, body)
   }
 
   /// The instance, registered when it is first needed, with a lease longer than any test.
@@ -36,14 +56,13 @@ struct StoreUnderTest: Sendable {
   }
 
   /// The same store, used by another instance.
-  var other: StoreUnderTest { StoreUnderTest(base, clock) }
+  var other: StoreUnderTest { StoreUnderTest(base, clock, counted) }
 
   /// Registers a new instance for later calls. The claims of the old one stay.
   func becomeAnother() { registration.task.withLock { $0 = nil } }
 
   func close() async {
-    if let sqlite = base as? SQLiteJobStore { await sqlite.close() }
-    if let postgres = base as? SQLJobStore { await postgres.close() }
+    if let sql = base as? SQLJobStore { await sql.close() }
   }
 }
 
@@ -238,24 +257,11 @@ extension StoreUnderTest {
   /// Whether a job, a cache entry or a reservation refers to the image.
   func refers(to image: ImageDigest) async throws -> Bool {
     if let memory = base as? MemoryJobStore { return try await memory.refers(to: image) }
-    if let postgres = base as? SQLJobStore { return try await postgres.refers(to: image) }
-    return try await sqlite.refers(to: image)
+    return try await sql.refers(to: image)
   }
 
   /// Expects the counters to match the rows.
   func audit(_ location: SourceLocation = #_sourceLocation) async throws {
-    if let sqlite = base as? SQLiteJobStore { try sqlite.audit(location) }
-    if let postgres = base as? SQLJobStore { try await postgres.audit(location) }
-  }
-
-  /// Expects the queue state in memory to match the database.
-  func auditWaiting(_ location: SourceLocation = #_sourceLocation) async throws {
-    if let sqlite = base as? SQLiteJobStore { try await sqlite.auditWaiting(location) }
-  }
-
-  /// The SQLite store; fails for other stores.
-  var sqlite: SQLiteJobStore {
-    guard let sqlite = base as? SQLiteJobStore else { preconditionFailure("\(type(of: base))") }
-    return sqlite
+    if let sql = base as? SQLJobStore { try await sql.audit(location) }
   }
 }

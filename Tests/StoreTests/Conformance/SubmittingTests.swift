@@ -1,6 +1,6 @@
 import Foundation
+import Images
 import Jobs
-import Store
 import Testing
 
 @Suite("Submitting jobs")
@@ -86,18 +86,16 @@ struct SubmittingTests {
     while left > 0, let claimed = try await jobs.store.claimOne() {
       if claimed.job.owner.name == "anna" { left -= 1 }
     }
-    try await jobs.store.auditWaiting()
     #expect(try await submit(9..<10, "ben") == .accepted)
     #expect(try await submit(10..<11, "anna") == .accepted)
     #expect(try await submit(11..<12, "anna") == .queueFull(wanting: 1))
     let reopened = try await jobs.reopened()
-    try await reopened.auditWaiting()
     await reopened.close()
   }
 
   @Test(
     "a job with a long record needs several slots",
-    arguments: [StoreAdapter.sqlite])
+    arguments: [StoreAdapter.sqlite, .postgres])
   func weighs(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let long = Job.sample(1, tags: Array(repeating: String(repeating: "x", count: 1024), count: 12))
@@ -107,10 +105,8 @@ struct SubmittingTests {
       try await jobs.store.submit([.sample(2)], key: nil, capacity: 4) == .queueFull(wanting: 1))
     // A change of the record's size is counted too.
     _ = try await jobs.store.update(long.id, under: nil) { $0.edit(priority: nil, tags: []) }
-    try await jobs.store.auditWaiting()
     #expect(try await jobs.store.submit([.sample(2)], key: nil, capacity: 4) == .accepted)
     let reopened = try await jobs.reopened()
-    try await reopened.auditWaiting()
     await reopened.close()
   }
 

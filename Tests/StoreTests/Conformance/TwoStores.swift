@@ -3,7 +3,7 @@ import Synchronization
 import TestSupport
 import Testing
 
-@testable import Store
+@testable import Images
 
 /// A store and a model in memory. Both get the same calls and must return the same results.
 struct TwoStores {
@@ -337,6 +337,5 @@ extension TwoStores {
   /// Expects the store's counters to match its rows.
   func audit() async throws {
     try await store.audit()
-    try await store.auditWaiting()
   }
 }

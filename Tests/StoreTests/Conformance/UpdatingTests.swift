@@ -1,5 +1,5 @@
+import Images
 import Jobs
-import Store
 import Testing
 
 @Suite("Changing jobs")
@@ -110,7 +110,6 @@ struct UpdatingTests {
     #expect(try await again(batch[1].id, 2) == .queueFull)
     #expect(try await again(JobID(at: .at(1)), 2) == .unknown)
     try await store.audit()
-    try await store.auditWaiting()
     await store.close()
   }
 

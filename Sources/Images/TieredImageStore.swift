@@ -1,6 +1,4 @@
 internal import Digests
-internal import Foundation
-internal import GRDB
 package import Jobs
 
 /// Images wherever they are kept: the small ones in the job store's database, which takes them in by the transaction that
@@ -66,18 +64,5 @@ package final class TieredImageStore: ImageStore {
 
   private static func isWhole(_ bytes: [UInt8], _ digest: ImageDigest) -> Bool {
     SHA256.hash(data: bytes).elementsEqual(digest.bytes)
-  }
-}
-
-extension SQLiteJobStore: EmbeddedImages {
-  /// Reads the bytes on a reading thread.
-  package func embeddedImage(_ digest: ImageDigest) async throws(StoreError) -> [UInt8]? {
-    try await read { db in
-      let statement = try db.cachedStatement(
-        sql: """
-          SELECT contents.bytes FROM images JOIN contents ON number = embedded WHERE digest = ?
-          """)
-      return try Data.fetchOne(statement, arguments: [digest.data]).map { [UInt8]($0) }
-    }
   }
 }

@@ -3,6 +3,12 @@ internal import Foundation
 internal import Glibc
 package import Jobs
 
+// Images: stores images in a folder.
+//
+// Input: bytes as they arrive (`FileSpool`), complete images and their digests. Output: stored images, by digest. Small images
+// are in the job store's database (`TieredImageStore`). `StorageHome`, `FolderLock` and `DiskReserve` protect the folder, which
+// the module SQLite also uses.
+
 /// Stores each image in a file named by its digest, for one process.
 ///
 /// An image is written to a temporary file in the same folder, synced and renamed, so that a named

@@ -22,8 +22,10 @@ package final class StorageHome: Sendable {
       lock = try FolderLock(path + "/jobs.sqlite.lock")
       name = try Self.name(in: path)
       isEmpty = !ImageFolder.fanOut.contains { Self.hasFiles(path + "/images/" + $0) }
+    } catch let error as StoreError {
+      throw error
     } catch {
-      throw StoreError(cause: error)
+      throw .unavailable(detail: "\(error)")
     }
   }
 
