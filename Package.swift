@@ -95,7 +95,7 @@ let package = Package(
     .target(
       name: "Isolation",
       dependencies: [
-        "CIsolation", "CMalloc", "Codec", "Jobs", "Records", "Settings", .log, .metrics,
+        "CIsolation", "CMalloc", "Codec", "Jobs", "Settings", .log, .metrics,
       ],
       swiftSettings: house),
     .target(
@@ -106,21 +106,14 @@ let package = Package(
       dependencies: ["Digests", "Executors", "Fetch", "Jobs", "Waiting", .log, .metrics],
       swiftSettings: house),
     .target(
-      name: "SQL", dependencies: ["Executors", "Jobs", "Records", .log, .metrics],
+      name: "SQL", dependencies: ["Executors", "Jobs", .log, .metrics],
       swiftSettings: house),
     .target(
       name: "SQLite", dependencies: ["CSQLite", "Executors", "Images", "Jobs", "SQL", .log],
       swiftSettings: house),
     .target(
-      name: "PostgreSQL", dependencies: ["CPQ", "Executors", "Jobs", "Records", "SQL"],
+      name: "PostgreSQL", dependencies: ["CPQ", "Executors", "Jobs", "SQL"],
       swiftSettings: house),
-    // Exclusivity checks for every written byte took 2 % of a small job's time. They are not needed here, because one thread
-    // writes without callbacks. Debug builds, and so the tests, still check.
-    .target(
-      name: "Records",
-      swiftSettings: house + [
-        .unsafeFlags(["-enforce-exclusivity=unchecked"], .when(configuration: .release))
-      ]),
     .target(name: "Settings", dependencies: ["YAML"], swiftSettings: house),
     .target(name: "YAML", dependencies: ["CYAML"], swiftSettings: house),
     .target(
@@ -212,7 +205,7 @@ let package = Package(
     .testTarget(
       name: "StoreTests",
       dependencies: [
-        "Caching", "Digests", "Fetch", "Images", "Jobs", "PostgreSQL", "Records", "S3", "SQL",
+        "Caching", "Digests", "Fetch", "Images", "Jobs", "PostgreSQL", "S3", "SQL",
         "SQLite", "TestSupport", .log,
       ],
       swiftSettings: house),

@@ -10,7 +10,7 @@
 //
 // SQLite documents the interface at https://www.sqlite.org/vtab.html.
 
-enum { MOST = 13, HEADER = 20, TYPE_BOOL = 16, TYPE_BIGINT = 20 };
+enum { MOST = 16, HEADER = 20, TYPE_BOOL = 16, TYPE_BIGINT = 20 };
 
 typedef struct {
     sqlite3_vtab_cursor base;
@@ -46,9 +46,9 @@ static int connect(
     (void)context, (void)count, (void)arguments, (void)error;
     int code = sqlite3_declare_vtab(
         database,
-        "CREATE TABLE x(c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13, a1 HIDDEN, a2 HIDDEN, a3 HIDDEN,"
-        " a4 HIDDEN, a5 HIDDEN, a6 HIDDEN, a7 HIDDEN, a8 HIDDEN, a9 HIDDEN, a10 HIDDEN, a11 HIDDEN, a12 HIDDEN,"
-        " a13 HIDDEN)");
+        "CREATE TABLE x(c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13, c14, c15, c16, "
+        "a1 HIDDEN, a2 HIDDEN, a3 HIDDEN, a4 HIDDEN, a5 HIDDEN, a6 HIDDEN, a7 HIDDEN, a8 HIDDEN, "
+        "a9 HIDDEN, a10 HIDDEN, a11 HIDDEN, a12 HIDDEN, a13 HIDDEN, a14 HIDDEN, a15 HIDDEN, a16 HIDDEN)");
     if (code != SQLITE_OK) return code;
     *table = sqlite3_malloc(sizeof(sqlite3_vtab));
     if (!*table) return SQLITE_NOMEM;

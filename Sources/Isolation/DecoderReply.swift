@@ -1,5 +1,4 @@
 internal import Jobs
-internal import Records
 
 /// A decoder process's reply to a step.
 struct DecoderReply {
@@ -142,7 +141,7 @@ extension MessageWriter {
 
   private mutating func add(_ error: CodecError) {
     // An error has only texts and integers, which JSON can express.
-    add((try? RecordEncoder.encode(error)) ?? [])
+    add((try? StoredJSON.encode(error)) ?? [])
   }
 }
 
@@ -192,7 +191,7 @@ extension MessageReader {
     let record = Array(try text(max: 1024).utf8)
     // Escapes are refused, because they could produce characters that `text(max:)` does not accept.
     guard !record.contains(UInt8(ascii: "\\")),
-      let error = try? RecordDecoder.decode(CodecError.self, from: record)
+      let error = try? StoredJSON.decode(CodecError.self, from: record)
     else { throw MalformedMessage() }
     switch error {
     // Only the service may report these.

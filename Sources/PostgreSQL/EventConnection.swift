@@ -1,7 +1,6 @@
 internal import Executors
 internal import Glibc
 internal import Jobs
-internal import Records
 internal import SQL
 internal import Synchronization
 
@@ -237,7 +236,7 @@ enum EventText {
     // A process that follows a job repeats its request later.
     case .followed: return nil
     case .progress(let id, let version, let report):
-      return (try? RecordEncoder.encode(report)).map {
+      return (try? StoredJSON.encode(report)).map {
         "g\(id) \(version) \(String(decoding: $0, as: UTF8.self))"
       }
     case .cacheDeleted: return "d"
@@ -312,7 +311,7 @@ enum EventText {
   private static func progress(_ text: Substring) -> InstanceEvent? {
     let parts = text.split(separator: " ", maxSplits: 2)
     guard parts.count == 3, let id = JobID(parts[0]), let version = Int(parts[1]),
-      let report = try? RecordDecoder.decode(ProgressReport.self, from: Array(parts[2].utf8))
+      let report = try? StoredJSON.decode(ProgressReport.self, from: Array(parts[2].utf8))
     else { return nil }
     return .progress(id, version: version, report)
   }

@@ -92,7 +92,7 @@ struct ArchitectureTests {
 
   /// Modules that store, fetch, decode and serve what they are asked to.
   private static let adapters = [
-    "Codec", "Executors", "HTTP", "Images", "Isolation", "PostgreSQL", "Records", "S3", "SQL",
+    "Codec", "Executors", "HTTP", "Images", "Isolation", "PostgreSQL", "S3", "SQL",
     "SQLite", "YAML",
   ]
 

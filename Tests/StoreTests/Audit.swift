@@ -54,7 +54,11 @@ extension SQLJobStore {
     }
     #expect(unreadable == 0, sourceLocation: location)
     let (counted, kept) = try await read { transaction in
-      (try Self.storedBytes(transaction), try transaction.totals().stored.filter { $0.value != 0 })
+      let counted = try Self.storedBytes(transaction)
+      var kept = try transaction.totals(of: Set(counted.keys)).stored
+      // No other owner has any.
+      if kept[Totals.others] == 0 { kept[Totals.others] = nil }
+      return (counted, kept)
     }
     #expect(counted == kept, "bytes of records", sourceLocation: location)
   }
@@ -147,7 +151,9 @@ extension SQLJobStore {
       let rows = try transaction.execute(CountedSQLite.scans + statement)
       for row in rows.all {
         guard let name = name(rows, row) else { continue }
-        counted[name.bytes, default: 0] += Int(rows.int(row, 0) ?? 0)
+        for name in [name, name.sum].compactMap(\.self) {
+          counted[name.bytes, default: 0] += Int(rows.int(row, 0) ?? 0)
+        }
       }
     }
     try count(
@@ -172,9 +178,9 @@ extension SQLJobStore {
     try count({ _, _ in .entryBytes }, "SELECT sum(bytes)::bigint FROM images WHERE cached > 0")
     let kept = try transaction.execute("SELECT name, sum(n)::bigint FROM tallies GROUP BY name")
     for row in kept.all {
-      guard let name = kept.bytes(row, 0), !name.starts(with: Counters.Name.storedPrefix) else {
-        continue
-      }
+      guard let name = kept.bytes(row, 0), !name.starts(with: Counters.Name.storedPrefix),
+        name != Counters.Name.allStored.bytes
+      else { continue }
       counted[name, default: 0] -= Int(kept.int(row, 1) ?? 0)
     }
     return counted.filter { $0.value != 0 }.map {

@@ -3,8 +3,6 @@ import Jobs
 import TestSupport
 import Testing
 
-@testable import Records
-
 @Suite("A job's record")
 struct RecordTests {
   /// Jobs that together have every kind of field.
@@ -52,16 +50,16 @@ struct RecordTests {
     return [queued, loading, success, lowData, alternative, retried] + failures
   }()
 
-  @Test(
-    "a record is JSON that decodes to the same job, also with Foundation's coder", arguments: jobs)
+  @Test("a job is read as it was stored, apart from its submission or with it", arguments: jobs)
   func roundTrip(job: Job) throws {
-    let record = try JobRecord.data(of: job)
-    #expect(try JobRecord.job(from: record) == job)
-    #expect(try JSONDecoder().decode(Job.self, from: record) == job)
-    #expect(try JobRecord.job(from: JSONEncoder().encode(job)) == job)
-    let pretty = JSONEncoder()
-    pretty.outputFormatting = [.prettyPrinted, .sortedKeys]
-    #expect(try JobRecord.job(from: pretty.encode(job)) == job)
+    #expect(try StoredJSON.decode(Job.self, from: StoredJSON.encode(job)) == job)
+    let submission = try StoredJSON.encode(job.submission)
+    let apart = StoredJSON.Context(submission: job.submission)
+    let record = try StoredJSON.encode(job, without: apart)
+    #expect(!String(decoding: record, as: UTF8.self).contains("example.org"))
+    let read = StoredJSON.Context(
+      submission: try StoredJSON.decode(Submission.self, from: submission))
+    #expect(try StoredJSON.decode(Job.self, from: record, with: read) == job)
   }
 
   @Test("a record contains hosts that are spelled differently for requests")
@@ -74,80 +72,45 @@ struct RecordTests {
     let job = Job(
       id: JobID(at: .at(1)), owner: .anonymous, submission: submission, priority: .normal, tags: [],
       createdAt: .at(1))
-    let read = try JobRecord.job(from: JobRecord.data(of: job))
+    let read = try StoredJSON.decode(Job.self, from: StoredJSON.encode(job))
     #expect(read == job && read.origin == "http://xn--bcher-kva.example:81")
     #expect(read.url == url)
-    #expect(try JobRecord.job(from: JSONEncoder().encode(job)) == job)
-    #expect(!String(decoding: try JobRecord.data(of: .sample(1)), as: UTF8.self).contains("hosts"))
+    let plain = try StoredJSON.encode(Job.sample(1))
+    #expect(!String(decoding: plain, as: UTF8.self).contains("hosts"))
   }
 
-  @Test("a cache entry's record decodes to the same entry, also with Foundation's coder")
+  @Test("a cache entry is read as it was stored, and a truncated one is an error")
   func cacheEntry() throws {
     let entry = try CacheEntry.sample(1, selector: 2, .sample(3), bytes: .max, response: 4)
-    let record = try CacheRecord.data(of: entry)
-    #expect(try CacheRecord.entry(from: record) == entry)
-    #expect(try JSONDecoder().decode(CacheEntry.self, from: record) == entry)
-    #expect(try CacheRecord.entry(from: JSONEncoder().encode(entry)) == entry)
+    let record = try StoredJSON.encode(entry)
+    #expect(try StoredJSON.decode(CacheEntry.self, from: record) == entry)
     for count in 0..<record.count {
-      #expect(throws: (any Error).self) { try CacheRecord.entry(from: record.prefix(count)) }
+      #expect(throws: (any Error).self) {
+        try StoredJSON.decode(CacheEntry.self, from: Array(record.prefix(count)))
+      }
     }
   }
 
-  @Test("a record keeps extreme numbers, and numbers out of range are refused")
+  @Test("extreme numbers are kept")
   func numbers() throws {
     let values: [Int64] = [.min, -1, 0, 1, .max]
-    #expect(try RecordDecoder.decode([Int64].self, from: RecordEncoder.encode(values)) == values)
-    #expect(throws: DecodingError.self) {
-      try RecordDecoder.decode([Int8].self, from: [UInt8]("[128]".utf8))
-    }
-    #expect(throws: DecodingError.self) {
-      try RecordDecoder.decode([UInt].self, from: [UInt8]("[-1]".utf8))
-    }
-    #expect(throws: EncodingError.self) { try RecordEncoder.encode([Double.infinity]) }
-    #expect(
-      try RecordDecoder.decode([Double].self, from: RecordEncoder.encode([0.1, -1e300])) == [
-        0.1, -1e300,
-      ])
+    #expect(try StoredJSON.decode([Int64].self, from: StoredJSON.encode(values)) == values)
+    let doubles = [0.1, -1e300]
+    #expect(try StoredJSON.decode([Double].self, from: StoredJSON.encode(doubles)) == doubles)
   }
 
-  @Test(
-    "a text that is no record is an error and never a crash",
-    arguments: [
-      "", " ", "{", "[", "\"", "\"\\", "\"\\\"", "{\"", "{\"a", "{\"a\"", "{\"a\":", "{\"a\":1",
-      "{\"a\":1,",
-      "{\"a\":1,}", "[1,", "[1 2]", "nul", "tru", "-", "[-]", "{}x", "\u{0}", "{\"\\u0061\":1}",
-      "[1]]",
-    ])
-  func broken(text: String) {
-    #expect(throws: (any Error).self) {
-      try RecordDecoder.decode([Int].self, from: Array(text.utf8))
-    }
-    #expect(throws: (any Error).self) { try JobRecord.job(from: Data(text.utf8)) }
-  }
-
-  @Test("a truncated or too deeply nested record is an error")
-  func cut() throws {
-    let record = try JobRecord.data(of: Self.jobs[1])
+  @Test("a truncated, foreign or too deeply nested record is an error and never a crash")
+  func broken() throws {
+    let record = try StoredJSON.encode(Self.jobs[1])
     for count in 0..<record.count {
-      #expect(throws: (any Error).self) { try JobRecord.job(from: record.prefix(count)) }
+      #expect(throws: (any Error).self) {
+        try StoredJSON.decode(Job.self, from: Array(record.prefix(count)))
+      }
     }
-    let deep = [UInt8](repeating: UInt8(ascii: "["), count: 100_000)
-    #expect(throws: RecordTextError.self) { try RecordParser.parse(deep) }
-  }
-}
-
-private enum JobRecord {
-  static func data(of job: Job) throws -> Data { Data(try RecordEncoder.encode(job)) }
-
-  static func job(from data: Data) throws -> Job {
-    try RecordDecoder.decode(Job.self, from: Array(data))
-  }
-}
-
-private enum CacheRecord {
-  static func data(of entry: CacheEntry) throws -> Data { Data(try RecordEncoder.encode(entry)) }
-
-  static func entry(from data: Data) throws -> CacheEntry {
-    try RecordDecoder.decode(CacheEntry.self, from: Array(data))
+    for text in ["", "[]", "7", "null", String(repeating: "[", count: 100_000)] {
+      #expect(throws: (any Error).self) {
+        try StoredJSON.decode(Job.self, from: Array(text.utf8))
+      }
+    }
   }
 }

@@ -138,6 +138,13 @@ package struct Job: Sendable, Equatable, Identifiable, Codable {
     return job
   }
 
+  /// The job as it is read from a store: without what is known in memory only.
+  package var asStored: Job {
+    var job = self
+    job.reports = 0
+    return job
+  }
+
   /// The job in the form for a store that does not have its batch's defaults.
   package var withoutSharedDefaults: Job {
     var job = self

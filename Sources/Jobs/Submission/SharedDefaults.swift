@@ -35,22 +35,20 @@ package final class SharedDefaults: Sendable {
 
   /// Decodes a stored record.
   /// - Throws: An error if the record cannot be decoded or has another digest.
-  package convenience init(
-    _ record: [UInt8], digest: ImageDigest, _ decode: ([UInt8]) throws -> DefaultsRecord
-  ) throws {
+  package convenience init(_ record: [UInt8], digest: ImageDigest) throws {
     guard ImageDigest(of: record) == digest else {
       throw StoreError.unreadable(
         detail: "the digest of a batch's defaults differs from the one in its lines")
     }
-    let members = try decode(record)
+    let members = try StoredJSON.decode(DefaultsRecord.self, from: record)
     self.init(members.submission, tags: members.tags)
     memo.withLock { $0 = Stored(digest: digest, record: record) }
   }
 
   /// Returns the stored form. Encodes it the first time.
-  package func stored(_ encode: (DefaultsRecord) throws -> [UInt8]) throws -> Stored {
+  package func stored() throws -> Stored {
     if let stored = memo.withLock(\.self) { return stored }
-    let record = try encode(DefaultsRecord(submission: submission, tags: tags))
+    let record = try StoredJSON.encode(DefaultsRecord(submission: submission, tags: tags))
     let stored = Stored(digest: ImageDigest(of: record), record: record)
     memo.withLock { $0 = stored }
     return stored
@@ -71,14 +69,9 @@ package final class SharedDefaults: Sendable {
   }
 }
 
-package struct DefaultsRecord: Codable {
+private struct DefaultsRecord: Codable {
   let submission: Submission
   let tags: [String]
-}
-
-extension CodingUserInfoKey {
-  /// The ``SharedDefaults`` whose members a record leaves out.
-  package static let defaults = CodingUserInfoKey(rawValue: "defaults")!  // never nil
 }
 
 /// Recently decoded defaults, by digest. All stores of a process share them, because equal digests have equal

@@ -198,7 +198,12 @@ extension Submission: Codable {
     static let allHosts = Key(stringValue: "allHosts")
   }
 
+  /// Encodes nothing in a job that is stored apart from its submission (``StoredJSON/Context/submission``).
   package func encode(to encoder: any Encoder) throws {
+    if encoder.userInfo[.submission] != nil {
+      _ = encoder.container(keyedBy: Key.self)
+      return
+    }
     let base = (encoder.userInfo[.defaults] as? SharedDefaults)?.submission ?? Self.empty
     var members = encoder.container(keyedBy: Key.self)
     try members.encode(source, forKey: .source)
@@ -216,6 +221,10 @@ extension Submission: Codable {
 
   /// Decodes what ``encode(to:)`` wrote with the same defaults.
   package init(from decoder: any Decoder) throws {
+    if let known = decoder.userInfo[.submission] as? Submission {
+      self = known
+      return
+    }
     let defaults = decoder.userInfo[.defaults] as? SharedDefaults
     self = defaults?.submission ?? Self.empty
     self.defaults = defaults

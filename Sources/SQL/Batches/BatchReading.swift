@@ -1,6 +1,5 @@
 internal import Jobs
 internal import Logging
-internal import Records
 
 /// Queries over batches and their lines.
 extension Transaction {
@@ -114,7 +113,7 @@ extension Transaction {
       bytes += record.count
       if bytes >= query.maxBytes { results.through = Int(line) }
       let rejection = readable {
-        .rejected(try RecordDecoder.decode(RejectedLine.self, from: record))
+        .rejected(try StoredJSON.decode(RejectedLine.self, from: record))
       }
       if let rejection { results.lines.append(rejection) }
     }

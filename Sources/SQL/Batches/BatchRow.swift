@@ -1,5 +1,4 @@
 internal import Jobs
-internal import Records
 internal import Synchronization
 
 /// A batch as stored: the record of the batch itself, and separately the counts of its jobs.
@@ -38,7 +37,7 @@ extension Transaction {
     let found = try rows.all.compactMap { row -> (Int64, BatchStage?, Batch)? in
       guard let number = rows.int(row, 0), let record = rows.bytes(row, 1) else { return nil }
       let stage = rows.int(row, 2).flatMap(BatchStage.init(rawValue:))
-      do { return (number, stage, try RecordDecoder.decode(Batch.self, from: record)) } catch {
+      do { return (number, stage, try StoredJSON.decode(Batch.self, from: record)) } catch {
         try unreadable(
           .unreadable(detail: "the batch of row \(number) can't be read: \(error)"))
         return nil
@@ -72,7 +71,7 @@ extension Transaction {
       "UPDATE batches SET stage = $2, expires_at = $3, record = $4 WHERE number = $1",
       [
         .int(row.number), .int((stage ?? BatchStage(row.base)).rawValue),
-        .int(expiresAt?.milliseconds), .bytes(try RecordEncoder.encode(row.base)),
+        .int(expiresAt?.milliseconds), .bytes(try StoredJSON.encode(row.base)),
       ])
   }
 

@@ -1,5 +1,4 @@
 package import Jobs
-internal import Records
 internal import Synchronization
 
 /// Batches in PostgreSQL. Each batch has one row, and its counters are rows of their own, so that
@@ -11,7 +10,7 @@ extension SQLJobStore: BatchStore {
     _ batch: Batch, key: IdempotencyKey?, atMost limit: Int
   ) async throws(StoreError) -> BatchOpening {
     let record: [UInt8]
-    do { record = try RecordEncoder.encode(batch) } catch { throw StoreError(cause: error) }
+    do { record = try StoredJSON.encode(batch) } catch { throw StoreError(cause: error) }
     return try await write(isAdding: true) { transaction in
       if let key {
         if let known = try transaction.knownKeys([key]).values.first {
@@ -261,14 +260,14 @@ extension Transaction {
     let moment = try clock()
     let places = request.rows.compactMap(\.queue).reduce(0) { $0 + $1.slots }
     let owner = Array(row.base.owner.name.utf8)
-    let totals = try totals()
+    let totals = try totals(of: [owner])
     // Lines without jobs need no slots in the queue.
     guard
       places == 0
         || refusals.hasCapacity(
           for: places, of: owner, held: totals.lines, within: request.capacity, at: moment)
     else { return .queueFull }
-    let rejected = try lines.rejected.map { try RecordEncoder.encode($0) }
+    let rejected = try lines.rejected.map { try StoredJSON.encode($0) }
     let rejectedBytes = rejected.reduce(0) { $0 + Self.rejectedLineOverhead + $1.count }
     let bytes = request.rows.reduce(rejectedBytes) { $0 + $1.storedBytes }
     guard

@@ -1,6 +1,5 @@
 package import Jobs
 internal import Logging
-internal import Records
 
 /// A variant to store in the cache.
 struct SaveVariantRequest: Sendable {
@@ -32,7 +31,7 @@ extension SQLJobStore: CacheStore {
   /// Skips an unreadable entry, because the origin can be asked instead. Variants have no response
   /// record and are skipped too.
   private static func entry(_ record: [UInt8], _ log: Logger) -> CacheEntry? {
-    do { return try RecordDecoder.decode(CacheEntry.self, from: record) } catch {
+    do { return try StoredJSON.decode(CacheEntry.self, from: record) } catch {
       log.error("skipping unreadable cache entry", metadata: ["error": "\(error)"])
       return nil
     }
@@ -126,7 +125,7 @@ extension SQLJobStore: CacheStore {
   /// Reads the counters.
   package func cacheCounts() async throws(StoreError) -> (entries: Int, bytes: Int) {
     try await read { transaction in
-      let totals = try transaction.totalsOfImages()
+      let totals = try transaction.totals()
       return (totals[.entries], totals[.entryBytes])
     }
   }
@@ -139,7 +138,7 @@ extension Transaction {
     // If several requests have the same name, the last one wins.
     let rows = Array(Dictionary(requests.map { ($0.row.id, $0.row) }) { $1 }.values)
     let known = try lockForReferences(Set(rows.map(\.digest)), toCount: true)
-    let totals = try totalsOfImages()
+    let totals = try totals()
     try saveEntries(rows) { known[$0] == false }
     // Same result as storing them one after the other: the last one stays.
     for request in requests.reversed() {
@@ -169,7 +168,7 @@ struct CacheRow: Sendable {
   init(_ entry: CacheEntry, limit: Int) throws {
     (id, digest, bytes) = (entry.id, entry.image.digest.bytes, entry.image.bytes)
     resource = entry.resource == entry.id.key ? nil : entry.resource.bytes
-    record = try RecordEncoder.encode(entry)
+    record = try StoredJSON.encode(entry)
     self.limit = limit
     isResponse = true
   }

@@ -220,7 +220,7 @@ extension Transaction {
           WHERE owner = $2 AND source IS NOT NULL AND finished_at IS NOT NULL
           ORDER BY finished_at, source LIMIT $1) AS sources
         UNION ALL SELECT * FROM (SELECT digest, stored FROM cache
-          WHERE owner = $2 ORDER BY stored, digest LIMIT $1) AS entries) AS kept
+          WHERE owner = $2 ORDER BY number LIMIT $1) AS entries) AS kept
       ORDER BY since, digest LIMIT $1) AS oldest
     GROUP BY digest ORDER BY min(since), digest
     """
@@ -238,7 +238,7 @@ extension Transaction {
           WHERE source IS NOT NULL AND source <> ALL ($2) AND finished_at IS NOT NULL
           ORDER BY finished_at, source LIMIT $1) AS sources
         UNION ALL SELECT * FROM (SELECT digest, stored FROM cache
-          WHERE digest <> ALL ($2) ORDER BY stored, digest LIMIT $1) AS entries) AS kept
+          WHERE digest <> ALL ($2) ORDER BY number LIMIT $1) AS entries) AS kept
       ORDER BY since, digest LIMIT $1) AS oldest
       GROUP BY digest ORDER BY min(since), digest
       """, [.int(Int64(count)), .byteStrings(others)])

@@ -155,33 +155,42 @@ package enum SQLValue {
     case .bool(let value): [value ? 1 : 0]
     case .bytes(let value): value
     case .id(let value): value?.bytes
-    case .ints(let values): Self.array(of: 20, values) { $0?.bigEndianBytes }
-    case .bools(let values): Self.array(of: 16, values) { [$0 ? 1 : 0] }
-    case .byteStrings(let values): Self.array(of: 17, values) { $0 }
-    case .ids(let values): Self.array(of: 2950, values) { $0.bytes }
+    case .ints(let values): Self.array(of: 20, values) { $1.append(bigEndian: $0) }
+    case .bools(let values): Self.array(of: 16, values) { $1.append($0 ? 1 : 0) }
+    case .byteStrings(let values): Self.array(of: 17, values) { $1 += $0 }
+    case .ids(let values): Self.array(of: 2950, values) { $1 += $0.bytes }
     }
   }
 
   /// Encodes a one-dimensional array: the number of dimensions, a NULL flag, the element type, the
   /// length and the lower bound 1, then each element preceded by its length.
+  /// - Parameter append: appends an element to the bytes.
   private static func array<Element>(
-    of type: Int32, _ elements: [Element], _ encode: (Element) -> [UInt8]?
+    of type: Int32, _ elements: [Element?], _ append: (Element, inout [UInt8]) -> Void
   ) -> [UInt8] {
     guard !elements.isEmpty else {
       return (0 as Int32).bigEndianBytes + [0, 0, 0, 0] + type.bigEndianBytes
     }
     var bytes: [UInt8] = []
     bytes.reserveCapacity(20 + elements.count * 24)
-    for number in [1, 1, type, Int32(elements.count), 1] { bytes += number.bigEndianBytes }
+    for number in [1, 1, type, Int32(elements.count), 1] { bytes.append(bigEndian: number) }
     for element in elements {
-      guard let encoded = encode(element) else {
-        bytes += (-1 as Int32).bigEndianBytes
-        continue
+      let start = bytes.count
+      bytes.append(bigEndian: -1 as Int32)
+      guard let element else { continue }
+      append(element, &bytes)
+      let length = Int32(bytes.count - start - 4)
+      withUnsafeBytes(of: length.bigEndian) { length in
+        for (index, byte) in length.enumerated() { bytes[start + index] = byte }
       }
-      bytes += Int32(encoded.count).bigEndianBytes
-      bytes += encoded
     }
     return bytes
+  }
+}
+
+extension [UInt8] {
+  fileprivate mutating func append(bigEndian number: some FixedWidthInteger) {
+    Swift.withUnsafeBytes(of: number.bigEndian) { append(contentsOf: $0) }
   }
 }
 

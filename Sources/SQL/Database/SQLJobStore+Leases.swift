@@ -294,10 +294,12 @@ extension Transaction {
     return recovery
   }
 
+  // `MATERIALIZED` makes both databases read the few loading jobs, instead of all jobs in the order of their ids.
   private func lostJobs(of instances: [Int64], after id: JobID?, _ count: Int) throws -> [JobID] {
     let rows = try execute(
       """
-      SELECT id FROM queue WHERE state = 4 AND instance = ANY ($1) AND ($2::uuid IS NULL OR id > $2)
+      WITH loading AS MATERIALIZED (SELECT id, instance FROM queue WHERE state = 4)
+      SELECT id FROM loading WHERE instance = ANY ($1) AND ($2::uuid IS NULL OR id > $2)
       ORDER BY id LIMIT $3
       """, [.ints(instances), .id(id), .int(Int64(count))])
     return rows.all.compactMap { rows.id($0, 0) }

@@ -103,8 +103,8 @@ enum Schema {
     return version
   }
 
-  // `phase` is Phase.code, and 0 while the job has a row in `queue`, because a claim writes that narrow row only. `record` is
-  // the job as JSON. JobRow.job() completes it from the queue and from `image`, which change without the record. `last_claim`
+  // `phase` is Phase.code, and 0 while the job has a row in `queue`, because a claim writes that narrow row only. `submission` is
+  // what the client asked for, as JSON, and never changes; `record` is the rest of the job as JSON. JobRow.job() completes it from the queue and from `image`, which change without the record. `last_claim`
   // is the claim under which a worker moved the job to its phase (for a loading job: to the phase before); null if something
   // else moved it. `defaults` is the digest of a row in batch_defaults. The index jobs_pinned finds the few captured images
   // that an unfinished job needs.
@@ -119,6 +119,7 @@ enum Schema {
       source bytea,
       low boolean NOT NULL DEFAULT false,
       last_claim bigint,
+      submission bytea NOT NULL,
       record bytea NOT NULL,
       batch bigint NOT NULL DEFAULT 0,
       line bigint,
@@ -181,7 +182,6 @@ enum Schema {
     CREATE INDEX queue_awaiting ON queue (request) WHERE state = 3;
     CREATE INDEX queue_request ON queue (request, priority DESC, rank)
       WHERE state <> 4 AND request IS NOT NULL;
-    CREATE INDEX queue_held ON queue (instance) WHERE state = 4;
     CREATE INDEX queue_loading ON queue (owner, batch, id) WHERE state = 4;
     CREATE INDEX queue_transfers ON queue (origin) WHERE state = 4 AND leads;
     CREATE INDEX queue_leads ON queue (request) WHERE state = 4 AND leads;
@@ -281,9 +281,8 @@ enum Schema {
     );
     CREATE INDEX cache_used ON cache (used, number);
     CREATE INDEX cache_image ON cache (digest);
-    CREATE INDEX cache_age ON cache (stored, digest);
     CREATE INDEX cache_resource ON cache (resource) WHERE resource IS NOT NULL;
-    CREATE INDEX cache_owner ON cache (owner, stored, digest) WHERE owner IS NOT NULL;
+    CREATE INDEX cache_owner ON cache (owner, number) WHERE owner IS NOT NULL;
 
     """
 

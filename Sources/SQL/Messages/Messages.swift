@@ -1,5 +1,4 @@
 package import Jobs
-internal import Records
 
 /// Webhook messages. A message that is being sent names its instance, so that no other instance
 /// sends it.
@@ -89,7 +88,7 @@ extension WebhookMessage {
     guard let record = rows.bytes(row, 0) else {
       throw StoreError.unreadable(detail: "a message without a record")
     }
-    self = try RecordDecoder.decode(WebhookMessage.self, from: record)
+    self = try StoredJSON.decode(WebhookMessage.self, from: record)
   }
 }
 
@@ -110,7 +109,7 @@ extension Transaction {
         .byteStrings(messages.map { Array($0.host.utf8) }),
         .byteStrings(messages.map { Array($0.owner.name.utf8) }),
         .ints(messages.map { $0.nextTry?.milliseconds }),
-        .byteStrings(try messages.map { try RecordEncoder.encode($0) }),
+        .byteStrings(try messages.map { try StoredJSON.encode($0) }),
       ]
     ).changes
   }
@@ -321,7 +320,7 @@ extension Transaction {
       "UPDATE messages SET record = $3 WHERE subject = $1 AND number = $2",
       [
         .id(message.id.subject), .int(Int64(message.id.number)),
-        .bytes(try RecordEncoder.encode(message)),
+        .bytes(try StoredJSON.encode(message)),
       ])
   }
 
@@ -345,7 +344,7 @@ extension Transaction {
         UPDATE messages SET instance = NULL, next_at = $3, record = $4 WHERE subject = $1 AND number = $2
         """,
         name + [
-          .int(message.nextTry?.milliseconds), .bytes(try RecordEncoder.encode(message)),
+          .int(message.nextTry?.milliseconds), .bytes(try StoredJSON.encode(message)),
         ])
       guard message.nextTry == nil else { return }
       try add(Self.pruneMessages, [name[0], .int(Int64(WebhookMessage.mostOfSubject))])

@@ -245,7 +245,7 @@ extension Transaction {
       }
     }
     let counts = !reservations.isEmpty || changes.contains { $0.request.completion != nil }
-    let totals = counts ? try totalsOfImages() : nil
+    let totals = counts ? try totals() : nil
     if !changes.isEmpty {
       let changed = try change(changes.map(\.request), totals, isRepeated: isRepeated)
       for (change, outcome) in zip(changes, changed) { outcomes[change.place] = outcome }
@@ -512,7 +512,9 @@ struct JobChanges {
 
   private mutating func acquireSlots(for row: JobRow, in room: QueueLimits) throws {
     guard row.phase == .queued, let places = row.queue?.slots else { return }
-    var held = try self.held ?? HeldSlots(in: transaction, room)
+    var held =
+      try self.held
+      ?? HeldSlots(in: transaction, room, of: Set(rows.values.compactMap { try? $0.get().owner }))
     let areThere = held.acquire(places, for: row, in: room)
     self.held = held
     if !areThere { throw QueueFull() }
@@ -638,8 +640,8 @@ private struct HeldSlots {
   private var places, lines: FairShare<[UInt8]>
   private let moment: Timestamp
 
-  init(in transaction: Transaction, _ room: QueueLimits) throws {
-    let totals = try transaction.totals()
+  init(in transaction: Transaction, _ room: QueueLimits, of owners: Set<[UInt8]>) throws {
+    let totals = try transaction.totals(of: owners)
     places = room.refusals.queue(holding: totals.places)
     lines = room.refusedLines.queue(holding: totals.lines)
     moment = try transaction.clock()

@@ -15,6 +15,8 @@ struct Counters {
     case lines([UInt8])
     /// The bytes of the records of jobs, of rejected lines and of batches' defaults, by owner.
     case stored([UInt8])
+    /// The sums of the three counters above over all owners.
+    case allPlaces, allLines, allStored
     /// Images that are not pending deletion, and their bytes.
     case images, imageBytes
     /// The bytes of images that belong to one owner, by ``Transaction/Image/owner``.
@@ -30,12 +32,25 @@ struct Counters {
       case .places(let owner): Self.placesPrefix + owner
       case .lines(let owner): Self.linesPrefix + owner
       case .stored(let owner): Self.storedPrefix + owner
+      case .allPlaces: Array("all places".utf8)
+      case .allLines: Array("all lines".utf8)
+      case .allStored: Array("all stored".utf8)
       case .images: Array("images".utf8)
       case .imageBytes: Array("image bytes".utf8)
       case .imageBytesOf(let owner): Self.imageBytesPrefix + owner
       case .entries: Array("entries".utf8)
       case .entryBytes: Array("entry bytes".utf8)
       case .recordBytes: Array("record bytes".utf8)
+      }
+    }
+
+    /// The sum to which a counter of an owner belongs.
+    var sum: Name? {
+      switch self {
+      case .places: .allPlaces
+      case .lines: .allLines
+      case .stored: .allStored
+      default: nil
       }
     }
 
@@ -49,15 +64,20 @@ struct Counters {
   /// The maximum number of rows of one counter.
   static let slots = 16
 
+  /// Also changes the counter's sum over all owners.
   subscript(name: Name) -> Int {
     get { changes[name] ?? 0 }
-    set { changes[name] = newValue == 0 ? nil : newValue }
+    set {
+      if let sum = name.sum { self[sum] += newValue - self[name] }
+      changes[name] = newValue == 0 ? nil : newValue
+    }
   }
 }
 
 /// The counters as a transaction sees them, including its own changes.
 struct Totals {
   private let sums: [[UInt8]: Int]
+  private let owners: Set<[UInt8]>
   private let transaction: Transaction
 
   subscript(name: Counters.Name) -> Int { sums[name.bytes, default: 0] + transaction.tallies[name] }
@@ -67,49 +87,59 @@ struct Totals {
   /// means image bytes.
   var cacheSize: Int { self[.entryBytes] + max(0, self[.recordBytes] - 1 << 20) }
 
-  /// The queue slots of each owner's single jobs.
-  var places: [[UInt8]: Int] { byOwner(Counters.Name.placesPrefix) }
+  /// Stands for the owners whose counters were not read. It is not UTF-8, so no owner has this name.
+  static let others: [UInt8] = [0xFF]
 
-  /// The queue slots of each owner's batch jobs.
-  var lines: [[UInt8]: Int] { byOwner(Counters.Name.linesPrefix) }
+  /// The queue slots of the owners' single jobs, and of those of ``others``.
+  var places: [[UInt8]: Int] { byOwner(of: .allPlaces, Counters.Name.places) }
 
-  var stored: [[UInt8]: Int] { byOwner(Counters.Name.storedPrefix) }
+  /// The queue slots of the owners' batch jobs, and of those of ``others``.
+  var lines: [[UInt8]: Int] { byOwner(of: .allLines, Counters.Name.lines) }
 
-  private func byOwner(_ prefix: [UInt8]) -> [[UInt8]: Int] {
-    var owners: [[UInt8]: Int] = [:]
-    func add(_ name: [UInt8], _ count: Int) {
-      guard name.starts(with: prefix) else { return }
-      owners[Array(name.dropFirst(prefix.count)), default: 0] += count
-    }
-    for (name, sum) in sums { add(name, sum) }
-    for (name, change) in transaction.tallies.changes { add(name.bytes, change) }
+  /// The bytes of the owners' records, and of those of ``others``.
+  var stored: [[UInt8]: Int] { byOwner(of: .allStored, Counters.Name.stored) }
+
+  private func byOwner(
+    of sum: Counters.Name, _ name: ([UInt8]) -> Counters.Name
+  ) -> [[UInt8]: Int] {
     // A counter that a fault made negative must not stop its owner's submissions.
-    return owners.mapValues { max(0, $0) }
+    var held = Dictionary(uniqueKeysWithValues: owners.map { ($0, max(0, self[name($0)])) })
+    held[Self.others] = max(0, self[sum] - held.values.reduce(0, +))
+    return held
   }
 
-  fileprivate init(_ rows: Rows, _ transaction: Transaction) {
+  fileprivate init(_ rows: Rows, _ owners: Set<[UInt8]>, _ transaction: Transaction) {
     var sums: [[UInt8]: Int] = [:]
     for row in rows.all {
       if let name = rows.bytes(row, 0) { sums[name] = Int(rows.int(row, 1) ?? 0) }
     }
-    self.sums = sums
+    (self.sums, self.owners) = (sums, owners)
     self.transaction = transaction
   }
 }
 
 extension Transaction {
-  /// Reads all counters. Uncommitted transactions are not included.
+  /// Reads the counters of jobs by phase, of images and of the cache. Uncommitted transactions are not included.
   func totals() throws -> Totals {
-    Totals(try execute("SELECT name, sum(n)::bigint FROM tallies GROUP BY name"), self)
+    try totals(
+      [.images, .imageBytes, .entries, .entryBytes, .recordBytes]
+        + Phase.allCases.map { .phase($0) })
   }
 
-  /// Reads only the counters of images and the cache, so that the number of owners does not matter.
-  func totalsOfImages() throws -> Totals {
-    let names: [Counters.Name] = [.images, .imageBytes, .entries, .entryBytes, .recordBytes]
-    return Totals(
+  /// Reads the counters of these owners and their sums over all owners. The number of other owners does not matter.
+  func totals(of owners: Set<[UInt8]>) throws -> Totals {
+    try totals(
+      [.allPlaces, .allLines, .allStored]
+        + owners.flatMap { [.places($0), .lines($0), .stored($0)] }, of: owners)
+  }
+
+  private func totals(
+    _ names: [Counters.Name], of owners: Set<[UInt8]> = []
+  ) throws -> Totals {
+    Totals(
       try execute(
         "SELECT name, sum(n)::bigint FROM tallies WHERE name = ANY ($1) GROUP BY name",
-        [.byteStrings(names.map(\.bytes))]), self)
+        [.byteStrings(names.map(\.bytes))]), owners, self)
   }
 
   /// Returns the owner that uses more than half of `limit`, if other owners have images too.

@@ -1,5 +1,4 @@
 package import Jobs
-internal import Records
 
 /// Export to another store. Positions of values without a number are those in the order of their keys.
 extension SQLJobStore: ExportedStore {
@@ -75,7 +74,7 @@ extension SQLJobStore: ExportedStore {
         """, [.int(number), .int(line), .int(Int64(count))])
       return rows.all.map { row in
         Exported(rows.int(row, 0) ?? 0) {
-          try RecordDecoder.decode(RejectedLine.self, from: rows.bytes(row, 1) ?? [])
+          try StoredJSON.decode(RejectedLine.self, from: rows.bytes(row, 1) ?? [])
         }
       }
     }
@@ -91,7 +90,7 @@ extension SQLJobStore: ExportedStore {
         [.int(first), .int(Int64(count))])
       return rows.all.map { row in
         Exported(first + Int64(row) + 1) {
-          try RecordDecoder.decode(WebhookMessage.self, from: rows.bytes(row, 0) ?? [])
+          try StoredJSON.decode(WebhookMessage.self, from: rows.bytes(row, 0) ?? [])
         }
       }
     }

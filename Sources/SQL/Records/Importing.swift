@@ -1,5 +1,4 @@
 package import Jobs
-internal import Records
 
 /// Import from another store. Each call is one transaction, which skips what exists already.
 extension SQLJobStore: ImportingStore {
@@ -103,7 +102,7 @@ extension SQLJobStore {
           [
             .id(batch.id), .bytes(Array(batch.owner.name.utf8)),
             .int(BatchStage(batch).rawValue), .int(batch.expiresAt?.milliseconds),
-            .bytes(try RecordEncoder.encode(base)),
+            .bytes(try StoredJSON.encode(base)),
           ])
         guard let number = rows.int(0, 0) else { continue }
         transaction.batches.setInitial(number, change)
@@ -127,7 +126,7 @@ extension SQLJobStore {
         """,
         [
           .int(number), .ints(lines.map { Int64($0.line) }),
-          .byteStrings(try lines.map { try RecordEncoder.encode($0) }),
+          .byteStrings(try lines.map { try StoredJSON.encode($0) }),
         ])
       let owner = try transaction.execute(
         "SELECT owner FROM batches WHERE number = $1", [.int(number)])

@@ -1,7 +1,7 @@
 internal import Jobs
-internal import Records
+internal import Synchronization
 
-/// A job as stored: its record, and the columns used for searches.
+/// A job as stored: its submission, which never changes, its record with all that changes, and the columns used for searches.
 struct JobRow: Sendable {
   let id: JobID
   let owner: [UInt8]
@@ -14,6 +14,9 @@ struct JobRow: Sendable {
   /// The digest of the image that the client sent; `nil` if it is not stored.
   var source: [UInt8]?
   var lastClaim: Int64?
+  /// The submission as JSON, without the members that equal the batch's defaults.
+  let submission: [UInt8]
+  /// The rest of the job as JSON.
   var record: [UInt8]
   /// Whether the job has a low-data image that is to be replaced.
   var hasLowDataImage = false
@@ -33,11 +36,11 @@ struct JobRow: Sendable {
   /// The columns of `jobs AS j`, in the order that ``init(_:_:_:)`` reads them.
   static let columns =
     "j.id, j.owner, j.phase, j.finished_at, j.expires_at, j.image, j.source, j.last_claim, j.record, "
-    + "j.batch, j.line, j.code, j.defaults"
-  static let columnCount = 13
+    + "j.batch, j.line, j.code, j.defaults, j.submission"
+  static let columnCount = 14
   /// The size in bytes of a row of `jobs AS j`, including the defaults.
   static let fullBytes =
-    "(length(j.record) + coalesce((SELECT length(d.record) FROM batch_defaults d "
+    "(length(j.record) + length(j.submission) + coalesce((SELECT length(d.record) FROM batch_defaults d "
     + "WHERE d.batch = j.batch AND d.digest = j.defaults), 0))"
   fileprivate static let batchColumn = 9
   fileprivate static let defaultsColumn = 12
@@ -45,9 +48,12 @@ struct JobRow: Sendable {
   /// - Parameter known: the defaults that the rows refer to (``Transaction/defaults(of:)``).
   /// - Throws: `.unreadable` if the row is invalid.
   init(_ rows: Rows, _ row: Int, _ known: [ImageDigest: SharedDefaults]) throws {
-    guard let id = rows.id(row, 0), let owner = rows.bytes(row, 1), let record = rows.bytes(row, 8)
-    else { throw StoreError.unreadable(detail: "a job without an id, an owner or a record") }
-    (self.id, self.owner, self.record) = (id, owner, record)
+    guard let id = rows.id(row, 0), let owner = rows.bytes(row, 1),
+      let record = rows.bytes(row, 8), let submission = rows.bytes(row, 13)
+    else {
+      throw StoreError.unreadable(detail: "a job without an id, an owner, a record or a submission")
+    }
+    (self.id, self.owner, self.record, self.submission) = (id, owner, record, submission)
     (finishedAt, expiresAt) = (rows.int(row, 3), rows.int(row, 4))
     (image, source, lastClaim) = (rows.bytes(row, 5), rows.bytes(row, 6), rows.int(row, 7))
     batch = rows.int(row, 9).flatMap { $0 > 0 ? $0 : nil }
@@ -66,15 +72,18 @@ struct JobRow: Sendable {
   init(_ job: Job) throws {
     (id, owner) = (job.id, Array(job.owner.name.utf8))
     defaults = job.submission.defaults
+    submission = try StoredJSON.encode(
+      job.submission, without: defaults.map { StoredJSON.Context(defaults: $0) })
     record = try Self.record(of: job)
     source = job.capturedSource?.digest.bytes
     line = job.batch.map { Int64($0.line) }
     set(job)
+    KnownJobs.remember(job, submission, record)
   }
 
-  /// The bytes that the job counts in ``QueueCapacity/recordBytes``: the record, the defaults' tags
-  /// twice (they are indexed), and 512 for the rest of the row and the other indexes.
-  var storedBytes: Int { 512 + record.count + 2 * (defaults?.tagBytes ?? 0) }
+  /// The bytes that the job counts in ``QueueCapacity/recordBytes``: the submission, the record, the defaults' tags twice
+  /// (they are indexed), and 512 for the rest of the row and the other indexes.
+  var storedBytes: Int { 512 + submission.count + record.count + 2 * (defaults?.tagBytes ?? 0) }
 
   var phase: Phase { finished ?? (queue?.state == .loading ? .loading : .queued) }
 
@@ -87,8 +96,7 @@ struct JobRow: Sendable {
   ///   the columns.
   func job() throws -> Job {
     var job: Job
-    let userInfo: [CodingUserInfoKey: Any] = defaults.map { [.defaults: $0] } ?? [:]
-    do { job = try RecordDecoder.decode(Job.self, from: record, userInfo: userInfo) } catch {
+    do { job = try KnownJobs.find(id, submission, record) ?? decoded() } catch {
       throw unreadable("\(error)")
     }
     if let claimedAt = queue?.claimedAt, let claim = queue?.claim {
@@ -105,6 +113,16 @@ struct JobRow: Sendable {
     return job
   }
 
+  private func decoded() throws -> Job {
+    let submission = try StoredJSON.decode(
+      Submission.self, from: submission, with: defaults.map { StoredJSON.Context(defaults: $0) })
+    let job = try StoredJSON.decode(
+      Job.self, from: record,
+      with: StoredJSON.Context(defaults: defaults, submission: submission))
+    KnownJobs.remember(job, self.submission, record)
+    return job
+  }
+
   func unreadable(_ reason: String) -> StoreError {
     .unreadable(detail: "the record of job \(id) can't be read: \(reason)")
   }
@@ -113,11 +131,13 @@ struct JobRow: Sendable {
   mutating func update(to job: Job) throws {
     record = try Self.record(of: job)
     set(job)
+    KnownJobs.remember(job, submission, record)
   }
 
   private static func record(of job: Job) throws -> [UInt8] {
-    try RecordEncoder.encode(
-      job, userInfo: job.submission.defaults.map { [.defaults: $0] } ?? [:])
+    try StoredJSON.encode(
+      job,
+      without: StoredJSON.Context(defaults: job.submission.defaults, submission: job.submission))
   }
 
   private mutating func set(_ job: Job) {
@@ -130,13 +150,41 @@ struct JobRow: Sendable {
     if job.submission.dropsOriginal, job.phase == .success { source = nil }
     hasLowDataImage = job.hasLowDataImage
     code = job.batch == nil ? nil : job.failure.map { Array($0.code.rawValue.utf8) }
-    queue = finished == nil ? QueueRow(job, record.count, before: queue) : nil
+    queue = finished == nil ? QueueRow(job, submission.count + record.count, before: queue) : nil
   }
 
   /// The claim that holds the job while it is loading.
   var heldBy: Claim? {
     guard let queue, queue.state == .loading, let claim = queue.claim else { return nil }
     return Claim(job: id, instance: Instance(number: queue.instance ?? 0), number: claim)
+  }
+}
+
+/// Recently encoded and decoded jobs, so that a job is rarely decoded again. All stores of a process share them: equal bytes
+/// are an equal job.
+private enum KnownJobs {
+  private struct Known: Sendable {
+    let submission: [UInt8]
+    let record: [UInt8]
+    let job: Job
+  }
+
+  private static let known = Mutex(LRUCache<JobID, Known>(capacity: 16 << 20))
+
+  static func find(_ id: JobID, _ submission: [UInt8], _ record: [UInt8]) -> Job? {
+    known.withLock { known in
+      guard let found = known.value(for: id), found.record == record,
+        found.submission == submission
+      else { return nil }
+      return found.job
+    }
+  }
+
+  static func remember(_ job: Job, _ submission: [UInt8], _ record: [UInt8]) {
+    // A job in memory is about as large as its JSON, and has some 2 KiB of members with a fixed size.
+    let cost = 2_048 + 2 * (submission.count + record.count)
+    let entry = Known(submission: submission, record: record, job: job.asStored)
+    known.withLock { _ = $0.set(entry, for: job.id, cost: cost) }
   }
 }
 
@@ -164,9 +212,7 @@ extension Transaction {
       """, [.ints(unknown.map(\.batch)), .byteStrings(unknown.map(\.name.bytes))])
     for row in found.all {
       guard let name = found.digest(row, 0), let record = found.bytes(row, 1),
-        let defaults = try? SharedDefaults(
-          record, digest: name,
-          { try RecordDecoder.decode(DefaultsRecord.self, from: $0) })
+        let defaults = try? SharedDefaults(record, digest: name)
       else { continue }
       KnownDefaults.remember(defaults, name)
       known[name] = defaults
@@ -185,7 +231,7 @@ extension Transaction {
       else { continue }
       last = (batch, defaults)
       owners[batch] = row.owner
-      let stored = try defaults.stored { try RecordEncoder.encode($0) }
+      let stored = try defaults.stored()
       KnownDefaults.remember(defaults, stored.digest)
       batches.append(batch)
       digests.append(stored.digest.bytes)
@@ -227,7 +273,7 @@ struct QueueRow: Sendable {
   var origin: [UInt8]?
   /// The fingerprint of the job's request.
   var request: [UInt8]?
-  /// The slots that the job occupies in the queue: one, and one more for each 4 KiB of its record.
+  /// The slots that the job occupies in the queue: one, and one more for each 4 KiB of its record and its submission.
   var slots: Int
   var instance: Int64?
   var claim: Int64?
@@ -343,8 +389,8 @@ extension Transaction {
     try addDefaults(of: rows)
     try add(
       """
-      INSERT INTO jobs (id, owner, phase, finished_at, expires_at, image, source, low, record, batch, line, code, defaults)
-      SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+      INSERT INTO jobs (id, owner, phase, finished_at, expires_at, image, source, low, record, batch, line, code, defaults, submission)
+      SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
       """,
       [
         .ids(rows.map(\.id)), .byteStrings(rows.map(\.owner)),
@@ -355,7 +401,8 @@ extension Transaction {
         .ints(rows.map(\.line)),
         .byteStrings(rows.map(\.code)),
         .byteStrings(
-          try rows.map { try $0.defaults?.stored { try RecordEncoder.encode($0) }.digest.bytes }),
+          try rows.map { try $0.defaults?.stored().digest.bytes }),
+        .byteStrings(rows.map(\.submission)),
       ])
     try enqueue(rows)
     try addTags(tags)

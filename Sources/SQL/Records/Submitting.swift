@@ -169,7 +169,7 @@ extension Transaction {
     var ids = hasOneWriter ? [] : try knownJobs(requests.flatMap(\.jobs).map(\.id))
     let images = try lockForReferences(
       requests.reduce(into: Set()) { $0.formUnion($1.images.keys) }, owners: Self.owners(requests))
-    let totals = try totals()
+    let totals = try totals(of: Set(requests.compactMap(\.rows.first?.owner)))
     var (places, stored) = (totals.places, totals.stored)
     var accepted: [SubmitRequest] = []
     let outcomes: SubmitOutcomes = requests.map { request in

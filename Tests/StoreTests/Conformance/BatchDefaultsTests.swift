@@ -6,7 +6,6 @@ import TestSupport
 import Testing
 
 @testable import Images
-@testable import Records
 
 @Suite("Defaults shared by the lines of a batch")
 struct BatchDefaultsTests {
