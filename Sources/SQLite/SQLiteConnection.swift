@@ -9,6 +9,8 @@ final class SQLiteConnection: SQLConnection {
   private let handle: OpaquePointer
   private let functions: SQLiteFunctions
   private var prepared: [String: OpaquePointer] = [:]
+  /// Statements for arrays that all have one element; see ``SQLiteDialect/rewritten(_:forSingles:)``.
+  private var preparedForSingles: [String: OpaquePointer] = [:]
   /// The log of the database, if this connection has to sync it.
   private var log: DatabaseLog?
   /// Whether a commit is synced before it returns.
@@ -35,7 +37,7 @@ final class SQLiteConnection: SQLConnection {
   }
 
   deinit {
-    for statement in prepared.values { sqlite3_finalize(statement) }
+    for statement in [prepared, preparedForSingles].joined() { sqlite3_finalize(statement.value) }
     sqlite3_close_v2(handle)
   }
 
@@ -92,13 +94,14 @@ final class SQLiteConnection: SQLConnection {
   }
 
   func execute(_ statement: SQLStatement, by deadline: Deadline) throws(Fault) -> Rows {
-    let prepared = try prepare(statement.sql)
+    let singles = Self.singles(statement.values)
+    let prepared = try prepare(statement.sql, forSingles: singles != nil)
     defer {
       sqlite3_reset(prepared)
       // Large arguments are not kept until the next use.
       sqlite3_clear_bindings(prepared)
     }
-    for (index, value) in statement.values.enumerated() {
+    for (index, value) in (singles ?? statement.values).enumerated() {
       bind(value, to: prepared, Int32(index + 1))
     }
     var cells = SQLiteCells(columns: Int(sqlite3_column_count(prepared)))
@@ -113,13 +116,21 @@ final class SQLiteConnection: SQLConnection {
     }
   }
 
-  private func prepare(_ sql: String) throws(Fault) -> OpaquePointer {
-    if let statement = prepared[sql] { return statement }
+  /// Returns the elements of the arrays if each array has one element; nil if not, or if there is no array.
+  private static func singles(_ values: [SQLValue]) -> [SQLValue]? {
+    guard values.contains(where: \.isArray) else { return nil }
+    let elements = values.compactMap(\.onlyElement)
+    return elements.count == values.count ? elements : nil
+  }
+
+  private func prepare(_ sql: String, forSingles: Bool) throws(Fault) -> OpaquePointer {
+    if let statement = forSingles ? preparedForSingles[sql] : prepared[sql] { return statement }
     var statement: OpaquePointer?
     let code = sqlite3_prepare_v3(
-      handle, SQLiteDialect.rewritten(sql), -1, UInt32(SQLITE_PREPARE_PERSISTENT), &statement, nil)
+      handle, SQLiteDialect.rewritten(sql, forSingles: forSingles), -1,
+      UInt32(SQLITE_PREPARE_PERSISTENT), &statement, nil)
     guard code == SQLITE_OK, let statement else { throw fault(code) }
-    prepared[sql] = statement
+    if forSingles { preparedForSingles[sql] = statement } else { prepared[sql] = statement }
     return statement
   }
 
@@ -151,8 +162,8 @@ final class SQLiteConnection: SQLConnection {
 
   /// See ``SQLiteDatabase/work(of:)``.
   var work: (steps: Int, changes: Int) {
-    let steps = prepared.values.reduce(0) {
-      $0 + Int(sqlite3_stmt_status($1, SQLITE_STMTSTATUS_VM_STEP, 0))
+    let steps = [prepared, preparedForSingles].joined().reduce(0) {
+      $0 + Int(sqlite3_stmt_status($1.value, SQLITE_STMTSTATUS_VM_STEP, 0))
     }
     return (steps, Int(sqlite3_total_changes(handle)))
   }
@@ -254,7 +265,11 @@ private final class SQLiteFunctions {
 /// databases, so a construct without a rule fails there.
 enum SQLiteDialect {
   /// Returns the text for SQLite.
-  static func rewritten(_ sql: String) -> String {
+  ///
+  /// Most transactions concern one job. For arrays with one element, SQLite would fill a temporary table with it, so there is
+  /// a second form of each statement.
+  /// - Parameter forSingles: Whether each array has one element, and that element is passed in its place.
+  static func rewritten(_ sql: String, forSingles: Bool = false) -> String {
     var text = sql
     // Rows are not locked one by one: a write transaction excludes all others.
     text.replace(
@@ -262,6 +277,7 @@ enum SQLiteDialect {
     text.replace(/::(?:bigint|bytea|uuid|int|text)/, with: "")
     text.replace(/\bgreatest\(/, with: "max(")
     text.replace(/\bleast\(/, with: "min(")
+    if forSingles { replaceArraysByElements(in: &text) }
     // Arrays.
     text.replace(/= ANY \((\$\d+)\)/) { "IN (SELECT c1 FROM elements(\($0.1)))" }
     text.replace(/<> ALL \((\$\d+)\)/) { "NOT IN (SELECT c1 FROM elements(\($0.1)))" }
@@ -277,6 +293,18 @@ enum SQLiteDialect {
     }
     text.replace(/\$(\d+)/) { "?\($0.1)" }
     return text.contains("CREATE TABLE") ? tables(text) : text
+  }
+
+  private static func replaceArraysByElements(in text: inout String) {
+    text.replace(/= ANY \((\$\d+)\)/) { "= \($0.1)" }
+    text.replace(/<> ALL \((\$\d+)\)/) { "<> \($0.1)" }
+    text.replace(/unnest\(([^)]*)\)\s+AS (\w+) \(([^)]*)\)/) { match in
+      let columns = zip(match.1.split(separator: ","), match.3.split(separator: ",")).map {
+        "\($0) AS \($1.filter { !$0.isWhitespace })"
+      }
+      return "(SELECT \(columns.joined(separator: ", "))) AS \(match.2)"
+    }
+    text.replace(/SELECT \* FROM unnest\(([^)]*)\)/) { "SELECT \($0.1)" }
   }
 
   /// Rewrites table definitions.

@@ -158,6 +158,16 @@ struct ArchitectureTests {
     (try? FileManager.default.contentsOfDirectory(atPath: Readme.root + folder)) ?? []
   }
 
+  @Test("the document has exactly the tables of the job store")
+  func tables() {
+    let told = Self.page.table("The job store").flatMap { row in
+      row[0].matches(of: /`(\w+)`/).map { String($0.1) }
+    }
+    let made = Readme.file("Sources/SQL/Database/Schema.swift")
+      .matches(of: #/CREATE TABLE (?:IF NOT EXISTS )?(\w+) /#).map { String($0.1) }
+    #expect(told.sorted() == made.sorted())
+  }
+
   @Test("the document has the numbers of threads that the parts start")
   func threadCounts() throws {
     let folder = try RunningService.makeFolder()

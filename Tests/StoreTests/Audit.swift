@@ -18,7 +18,10 @@ extension SQLJobStore {
   func recordBytes() async throws -> Int {
     try await read {
       Int(
-        try $0.execute(CountedSQLite.scans + "SELECT sum(length(record))::bigint FROM jobs").int(
+        try $0.execute(
+          CountedSQLite.scans
+            + "SELECT sum(length(submission) + coalesce(length(record), 0))::bigint FROM jobs"
+        ).int(
           0, 0) ?? 0)
     }
   }

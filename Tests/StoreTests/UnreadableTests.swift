@@ -20,8 +20,8 @@ struct UnreadableTests {
       case .unknownPhase: try jobs.damage("jobs", "id", of: job.id, "phase = 9")
       case .unknownState: try jobs.damage("queue", "id", of: job.id, "state = 9")
       default:
-        let record = try JobRow(changed(job)).record
-        try jobs.damage("jobs", "id", of: job.id, "record = \(jobs.literal(record))")
+        let submission = try JobRow(changed(job)).submission
+        try jobs.damage("jobs", "id", of: job.id, "submission = \(jobs.literal(submission))")
       }
     }
 

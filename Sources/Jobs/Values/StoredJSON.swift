@@ -21,23 +21,13 @@ package enum StoredJSON {
     }
   }
 
-  private static let encoder = newEncoder()
   private static let decoder = JSONDecoder()
-
-  private static func newEncoder() -> JSONEncoder {
-    let encoder = JSONEncoder()
-    encoder.outputFormatting = .withoutEscapingSlashes
-    return encoder
-  }
 
   /// - Throws: `EncodingError`, for example for infinity.
   package static func encode(
     _ value: some Encodable, without context: Context? = nil
   ) throws -> [UInt8] {
-    guard let context else { return [UInt8](try encoder.encode(value)) }
-    let encoder = newEncoder()
-    encoder.userInfo = context.userInfo
-    return [UInt8](try encoder.encode(value))
+    try StoredJSONEncoder.encode(value, userInfo: context?.userInfo ?? [:])
   }
 
   /// Decodes what ``encode(_:without:)`` returned for the same context.

@@ -162,6 +162,25 @@ package enum SQLValue {
     }
   }
 
+  /// Whether the value is an array.
+  package var isArray: Bool {
+    switch self {
+    case .int, .bool, .bytes, .id: false
+    case .ints, .bools, .byteStrings, .ids: true
+    }
+  }
+
+  /// The element of an array with one element; nil for other arrays. A value that is no array is its own element.
+  package var onlyElement: SQLValue? {
+    switch self {
+    case .int, .bool, .bytes, .id: self
+    case .ints(let values): values.count == 1 ? .int(values[0]) : nil
+    case .bools(let values): values.count == 1 ? .bool(values[0]) : nil
+    case .byteStrings(let values): values.count == 1 ? .bytes(values[0]) : nil
+    case .ids(let values): values.count == 1 ? .id(values[0]) : nil
+    }
+  }
+
   /// Encodes a one-dimensional array: the number of dimensions, a NULL flag, the element type, the
   /// length and the lower bound 1, then each element preceded by its length.
   /// - Parameter append: appends an element to the bytes.

@@ -103,11 +103,12 @@ enum Schema {
     return version
   }
 
-  // `phase` is Phase.code, and 0 while the job has a row in `queue`, because a claim writes that narrow row only. `submission` is
-  // what the client asked for, as JSON, and never changes; `record` is the rest of the job as JSON. JobRow.job() completes it from the queue and from `image`, which change without the record. `last_claim`
-  // is the claim under which a worker moved the job to its phase (for a loading job: to the phase before); null if something
-  // else moved it. `defaults` is the digest of a row in batch_defaults. The index jobs_pinned finds the few captured images
-  // that an unfinished job needs.
+  // `phase` is Phase.code, and 0 while the job has a row in `queue`, because a claim writes that narrow row only. `submission`
+  // is the job as it was inserted, as JSON, and never changes. `record` is the changed job as JSON, without what the client
+  // asked for; null until the first change. JobRow.job() completes it from the queue and from `image`, which change without the
+  // record. `last_claim` is the claim under which a worker moved the job to its phase (for a loading job: to the phase before);
+  // null if something else moved it. `defaults` is the digest of a row in batch_defaults. The index jobs_pinned finds the few
+  // captured images that an unfinished job needs.
   private static let jobs = """
     CREATE TABLE jobs (
       id uuid PRIMARY KEY,
@@ -120,7 +121,7 @@ enum Schema {
       low boolean NOT NULL DEFAULT false,
       last_claim bigint,
       submission bytea NOT NULL,
-      record bytea NOT NULL,
+      record bytea,
       batch bigint NOT NULL DEFAULT 0,
       line bigint,
       code bytea,

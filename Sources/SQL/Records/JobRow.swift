@@ -1,7 +1,8 @@
 internal import Jobs
 internal import Synchronization
 
-/// A job as stored: its submission, which never changes, its record with all that changes, and the columns used for searches.
+/// A job as stored: as it was submitted, which is encoded once; its record, once something has changed; and the columns used
+/// for searches.
 struct JobRow: Sendable {
   let id: JobID
   let owner: [UInt8]
@@ -14,10 +15,10 @@ struct JobRow: Sendable {
   /// The digest of the image that the client sent; `nil` if it is not stored.
   var source: [UInt8]?
   var lastClaim: Int64?
-  /// The submission as JSON, without the members that equal the batch's defaults.
+  /// The job as it was inserted, as JSON without the members that equal the batch's defaults.
   let submission: [UInt8]
-  /// The rest of the job as JSON.
-  var record: [UInt8]
+  /// The changed job as JSON, without its submission; nil if nothing but columns has changed.
+  var record: [UInt8]?
   /// Whether the job has a low-data image that is to be replaced.
   var hasLowDataImage = false
   /// The number of the job's batch; `nil` for a single job.
@@ -40,7 +41,7 @@ struct JobRow: Sendable {
   static let columnCount = 14
   /// The size in bytes of a row of `jobs AS j`, including the defaults.
   static let fullBytes =
-    "(length(j.record) + length(j.submission) + coalesce((SELECT length(d.record) FROM batch_defaults d "
+    "(length(j.submission) + coalesce(length(j.record), 0) + coalesce((SELECT length(d.record) FROM batch_defaults d "
     + "WHERE d.batch = j.batch AND d.digest = j.defaults), 0))"
   fileprivate static let batchColumn = 9
   fileprivate static let defaultsColumn = 12
@@ -49,11 +50,10 @@ struct JobRow: Sendable {
   /// - Throws: `.unreadable` if the row is invalid.
   init(_ rows: Rows, _ row: Int, _ known: [ImageDigest: SharedDefaults]) throws {
     guard let id = rows.id(row, 0), let owner = rows.bytes(row, 1),
-      let record = rows.bytes(row, 8), let submission = rows.bytes(row, 13)
-    else {
-      throw StoreError.unreadable(detail: "a job without an id, an owner, a record or a submission")
-    }
-    (self.id, self.owner, self.record, self.submission) = (id, owner, record, submission)
+      let submission = rows.bytes(row, 13)
+    else { throw StoreError.unreadable(detail: "a job without an id, an owner or a submission") }
+    (self.id, self.owner, self.submission) = (id, owner, submission)
+    record = rows.bytes(row, 8)
     (finishedAt, expiresAt) = (rows.int(row, 3), rows.int(row, 4))
     (image, source, lastClaim) = (rows.bytes(row, 5), rows.bytes(row, 6), rows.int(row, 7))
     batch = rows.int(row, 9).flatMap { $0 > 0 ? $0 : nil }
@@ -73,8 +73,7 @@ struct JobRow: Sendable {
     (id, owner) = (job.id, Array(job.owner.name.utf8))
     defaults = job.submission.defaults
     submission = try StoredJSON.encode(
-      job.submission, without: defaults.map { StoredJSON.Context(defaults: $0) })
-    record = try Self.record(of: job)
+      job, without: defaults.map { StoredJSON.Context(defaults: $0) })
     source = job.capturedSource?.digest.bytes
     line = job.batch.map { Int64($0.line) }
     set(job)
@@ -83,7 +82,9 @@ struct JobRow: Sendable {
 
   /// The bytes that the job counts in ``QueueCapacity/recordBytes``: the submission, the record, the defaults' tags twice
   /// (they are indexed), and 512 for the rest of the row and the other indexes.
-  var storedBytes: Int { 512 + submission.count + record.count + 2 * (defaults?.tagBytes ?? 0) }
+  var storedBytes: Int { 512 + jsonBytes + 2 * (defaults?.tagBytes ?? 0) }
+
+  private var jsonBytes: Int { submission.count + (record?.count ?? 0) }
 
   var phase: Phase { finished ?? (queue?.state == .loading ? .loading : .queued) }
 
@@ -114,12 +115,14 @@ struct JobRow: Sendable {
   }
 
   private func decoded() throws -> Job {
-    let submission = try StoredJSON.decode(
-      Submission.self, from: submission, with: defaults.map { StoredJSON.Context(defaults: $0) })
-    let job = try StoredJSON.decode(
-      Job.self, from: record,
-      with: StoredJSON.Context(defaults: defaults, submission: submission))
-    KnownJobs.remember(job, self.submission, record)
+    var job = try StoredJSON.decode(
+      Job.self, from: submission, with: defaults.map { StoredJSON.Context(defaults: $0) })
+    if let record {
+      job = try StoredJSON.decode(
+        Job.self, from: record,
+        with: StoredJSON.Context(defaults: defaults, submission: job.submission))
+    }
+    KnownJobs.remember(job, submission, record)
     return job
   }
 
@@ -129,15 +132,11 @@ struct JobRow: Sendable {
 
   /// Stores the changed job; its position in the queue and its claim stay.
   mutating func update(to job: Job) throws {
-    record = try Self.record(of: job)
-    set(job)
-    KnownJobs.remember(job, submission, record)
-  }
-
-  private static func record(of job: Job) throws -> [UInt8] {
-    try StoredJSON.encode(
+    record = try StoredJSON.encode(
       job,
       without: StoredJSON.Context(defaults: job.submission.defaults, submission: job.submission))
+    set(job)
+    KnownJobs.remember(job, submission, record)
   }
 
   private mutating func set(_ job: Job) {
@@ -150,7 +149,7 @@ struct JobRow: Sendable {
     if job.submission.dropsOriginal, job.phase == .success { source = nil }
     hasLowDataImage = job.hasLowDataImage
     code = job.batch == nil ? nil : job.failure.map { Array($0.code.rawValue.utf8) }
-    queue = finished == nil ? QueueRow(job, submission.count + record.count, before: queue) : nil
+    queue = finished == nil ? QueueRow(job, jsonBytes, before: queue) : nil
   }
 
   /// The claim that holds the job while it is loading.
@@ -165,13 +164,13 @@ struct JobRow: Sendable {
 private enum KnownJobs {
   private struct Known: Sendable {
     let submission: [UInt8]
-    let record: [UInt8]
+    let record: [UInt8]?
     let job: Job
   }
 
   private static let known = Mutex(LRUCache<JobID, Known>(capacity: 16 << 20))
 
-  static func find(_ id: JobID, _ submission: [UInt8], _ record: [UInt8]) -> Job? {
+  static func find(_ id: JobID, _ submission: [UInt8], _ record: [UInt8]?) -> Job? {
     known.withLock { known in
       guard let found = known.value(for: id), found.record == record,
         found.submission == submission
@@ -180,9 +179,9 @@ private enum KnownJobs {
     }
   }
 
-  static func remember(_ job: Job, _ submission: [UInt8], _ record: [UInt8]) {
+  static func remember(_ job: Job, _ submission: [UInt8], _ record: [UInt8]?) {
     // A job in memory is about as large as its JSON, and has some 2 KiB of members with a fixed size.
-    let cost = 2_048 + 2 * (submission.count + record.count)
+    let cost = 2_048 + 2 * (submission.count + (record?.count ?? 0))
     let entry = Known(submission: submission, record: record, job: job.asStored)
     known.withLock { _ = $0.set(entry, for: job.id, cost: cost) }
   }

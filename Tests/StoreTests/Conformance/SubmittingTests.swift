@@ -104,8 +104,14 @@ struct SubmittingTests {
     #expect(
       try await jobs.store.submit([.sample(2)], key: nil, capacity: 4) == .queueFull(wanting: 1))
     // A change of the record's size is counted too.
-    _ = try await jobs.store.update(long.id, under: nil) { $0.edit(priority: nil, tags: []) }
-    #expect(try await jobs.store.submit([.sample(2)], key: nil, capacity: 4) == .accepted)
+    let edited = Job.sample(3)
+    #expect(try await jobs.store.submit([edited], key: nil, capacity: 5) == .accepted)
+    _ = try await jobs.store.update(edited.id, under: nil) {
+      $0.edit(priority: nil, tags: long.tags)
+    }
+    #expect(
+      try await jobs.store.submit([.sample(4)], key: nil, capacity: 8) == .queueFull(wanting: 1))
+    #expect(try await jobs.store.submit([.sample(4)], key: nil, capacity: 9) == .accepted)
     let reopened = try await jobs.reopened()
     await reopened.close()
   }
