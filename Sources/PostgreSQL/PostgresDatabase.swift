@@ -116,6 +116,7 @@ extension PostgresDatabase {
   private static let clock = """
     CREATE FUNCTION moment(given bigint) RETURNS bigint LANGUAGE sql VOLATILE AS $$
       SELECT coalesce(given, (extract(epoch FROM clock_timestamp()) * 1000)::bigint) $$;
+    CREATE FUNCTION lease_moment(given bigint) RETURNS bigint LANGUAGE sql VOLATILE AS $$ SELECT moment(given) $$;
     """
 
   // A transaction calls `check_batches` when jobs of batches succeed or fail, and `lock_batch` when it cancels a batch. Both

@@ -20,8 +20,10 @@ final class SQLiteConnection: SQLConnection {
   /// - Parameters:
   ///   - log: nil if nothing has to survive a crash of the machine.
   ///   - clock: the clock of the SQL function `moment`.
+  ///   - leaseClock: the clock of the SQL function `lease_moment`.
   init(
-    _ path: String, mayWrite: Bool, log: DatabaseLog?, clock: @escaping WallClock
+    _ path: String, mayWrite: Bool, log: DatabaseLog?, clock: @escaping WallClock,
+    leaseClock: @escaping WallClock
   ) throws(Fault) {
     var handle: OpaquePointer?
     let access = mayWrite ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY
@@ -30,7 +32,7 @@ final class SQLiteConnection: SQLConnection {
     guard let handle else { throw .refused("SQLite: there is no memory for a connection") }
     self.handle = handle
     self.log = log
-    functions = SQLiteFunctions(clock)
+    functions = SQLiteFunctions(clock, leaseClock)
     guard code == SQLITE_OK else { throw fault(code) }
     functions.add(to: handle)
     guard csqlite_add_elements(handle) == SQLITE_OK else { throw fault(sqlite3_errcode(handle)) }
@@ -217,14 +219,16 @@ private struct SQLiteCells: ResultCells {
   }
 }
 
-/// The SQL functions that the statements use and SQLite does not have: the clock and the sequences.
+/// The SQL functions that the statements use and SQLite does not have: the clocks and the sequences.
 private final class SQLiteFunctions {
-  private let clock: WallClock
+  private let clock, leaseClock: WallClock
   /// The upper bits of the numbers, so that no number of an earlier process is used again.
   private var run: Int64 = 0
   private var numbers: [String: Int64] = [:]
 
-  init(_ clock: @escaping WallClock) { self.clock = clock }
+  init(_ clock: @escaping WallClock, _ leaseClock: @escaping WallClock) {
+    (self.clock, self.leaseClock) = (clock, leaseClock)
+  }
 
   func setRun(_ number: Int64) { (run, numbers) = (number, [:]) }
 
@@ -240,11 +244,12 @@ private final class SQLiteFunctions {
     sqlite3_create_function(
       handle, "moment", 1, SQLITE_UTF8, context,
       { context, _, arguments in
-        guard let given = arguments?[0] else { return }
-        guard sqlite3_value_type(given) == SQLITE_NULL else {
-          return sqlite3_result_value(context, given)
-        }
-        sqlite3_result_int64(context, SQLiteFunctions.of(context).clock().milliseconds)
+        SQLiteFunctions.answer(context, arguments, SQLiteFunctions.of(context).clock)
+      }, nil, nil)
+    sqlite3_create_function(
+      handle, "lease_moment", 1, SQLITE_UTF8, context,
+      { context, _, arguments in
+        SQLiteFunctions.answer(context, arguments, SQLiteFunctions.of(context).leaseClock)
       }, nil, nil)
     sqlite3_create_function(
       handle, "nextval", 1, SQLITE_UTF8, context,
@@ -252,6 +257,18 @@ private final class SQLiteFunctions {
         guard let name = arguments.flatMap({ sqlite3_value_text($0[0]) }) else { return }
         sqlite3_result_int64(context, SQLiteFunctions.of(context).next(String(cString: name)))
       }, nil, nil)
+  }
+
+  /// Returns the given time, or that of the clock.
+  private static func answer(
+    _ context: OpaquePointer?, _ arguments: UnsafeMutablePointer<OpaquePointer?>?,
+    _ clock: WallClock
+  ) {
+    guard let given = arguments?[0] else { return }
+    guard sqlite3_value_type(given) == SQLITE_NULL else {
+      return sqlite3_result_value(context, given)
+    }
+    sqlite3_result_int64(context, clock().milliseconds)
   }
 
   private static func of(_ context: OpaquePointer?) -> SQLiteFunctions {

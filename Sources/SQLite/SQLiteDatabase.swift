@@ -34,6 +34,13 @@ package final class SQLiteDatabase: SQLDatabase {
       Timestamp(milliseconds: Int64(Date().timeIntervalSince1970 * 1_000))
     }
 
+    /// The clock of leases. It does not jump when the system's time is set.
+    package var leaseClock: WallClock = {
+      var now = timespec()
+      clock_gettime(CLOCK_MONOTONIC, &now)
+      return Timestamp(milliseconds: Int64(now.tv_sec) * 1_000 + Int64(now.tv_nsec) / 1_000_000)
+    }
+
     /// Creates a configuration with default settings.
     package init(path: String) { self.path = path }
   }
@@ -98,7 +105,7 @@ package final class SQLiteDatabase: SQLDatabase {
     let connection = try SQLiteConnection(
       configuration.path, mayWrite: mayWrite,
       log: mayWrite && isDurable ? DatabaseLog(of: configuration.path) : nil,
-      clock: configuration.clock)
+      clock: configuration.clock, leaseClock: configuration.leaseClock)
     let deadline = ContinuousClock.now + .seconds(60)
     try connection.run(
       """
@@ -135,7 +142,8 @@ package final class SQLiteDatabase: SQLDatabase {
     let connection: SQLiteConnection
     do throws(Fault) {
       connection = try SQLiteConnection(
-        path, mayWrite: false, log: nil, clock: { Timestamp(milliseconds: 0) })
+        path, mayWrite: false, log: nil, clock: { Timestamp(milliseconds: 0) },
+        leaseClock: { Timestamp(milliseconds: 0) })
     } catch { throw .unavailable(detail: "\(path): \(error)") }
     return try SQLJobStore.versions(over: connection)
   }

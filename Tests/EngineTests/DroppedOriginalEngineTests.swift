@@ -43,7 +43,7 @@ struct DroppedOriginalTests {
     defer { try? FileManager.default.removeItem(atPath: folder) }
     let clock = ManualClock()
     var database = SQLiteDatabase.Configuration(path: folder + "/jobs.sqlite")
-    database.clock = { clock.now }
+    (database.clock, database.leaseClock) = ({ clock.now }, { clock.now })
     let store = try SQLJobStore(SQLJobStore.Configuration(SQLiteDatabase(database)))
     try await Workshop.open(database: store, renderer: renderer, clock: clock) { shop in
       try await body(shop)

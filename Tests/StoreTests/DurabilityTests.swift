@@ -300,6 +300,23 @@ struct DurabilityTests {
     await store.close()
   }
 
+  @Test("a lease does not end when the system's clock is set forward")
+  func clockSetForward() async throws {
+    let folder = try TemporaryFolder()
+    let clock = ManualClock(.at(0))
+    var database = SQLiteDatabase.Configuration(path: folder.path + "/jobs.sqlite")
+    database.clock = { clock.now }
+    let store = try SQLJobStore(SQLJobStore.Configuration(SQLiteDatabase(database)))
+    let instance = try await store.register(for: .seconds(600))
+    clock.set(.at(86_400_000))
+    #expect(try await store.recoverExpired(9).isEmpty)
+    #expect(try await store.renew(instance, for: .seconds(600)) != nil)
+    #expect(try await store.submit([.sample(1)], key: nil, capacity: 9) == .accepted)
+    let claimed = try await store.claim(1, for: instance, room: .unlimited)
+    #expect(claimed.jobs.count == 1)
+    await store.close()
+  }
+
   @Test("a file that is no database is refused and not overwritten")
   func foreignFile() throws {
     let folder = try TemporaryFolder()

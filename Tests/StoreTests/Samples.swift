@@ -29,7 +29,7 @@ final class TemporaryFolder: Sendable {
     _ change: (inout SQLJobStore.Configuration) -> Void = { _ in }
   ) throws -> StoreUnderTest {
     var database = SQLiteDatabase.Configuration(path: path + "/jobs.sqlite")
-    database.clock = { clock.now }
+    (database.clock, database.leaseClock) = ({ clock.now }, { clock.now })
     let counted = try CountedSQLite(database)
     var configuration = SQLJobStore.Configuration(counted)
     configuration.timeout = .seconds(600)

@@ -1,8 +1,8 @@
 package import Jobs
 internal import Logging
 
-/// Leases of instances. A lease is a row with an end time on the server's clock, so every instance
-/// can see that it expired.
+/// Leases of instances. A lease is a row with an end time on the clock of the SQL function `lease_moment`: the server's clock,
+/// so that every instance can see that it expired; with a single process, a clock that is never set.
 extension SQLJobStore: InstanceLeases, InstanceEvents {
   /// Assigns the next instance number.
   package func register(for lease: Duration) async throws(StoreError) -> Instance {
@@ -10,7 +10,7 @@ extension SQLJobStore: InstanceLeases, InstanceEvents {
       let number = try transaction.execute(
         """
         INSERT INTO instances (lease_until, since, name, version, workers)
-        VALUES (moment($1) + $2, moment($1), $3, $4, $5) RETURNING number
+        VALUES (lease_moment($1) + $2, moment($1), $3, $4, $5) RETURNING number
         """,
         [transaction.moment, .int(lease.inMilliseconds)]
           + description.map { .bytes($0.map { Array($0.utf8) }) } + [.int(workers.map(Int64.init))]
@@ -19,7 +19,7 @@ extension SQLJobStore: InstanceLeases, InstanceEvents {
       try transaction.execute(
         """
         DELETE FROM settings WHERE name = 'constrained' AND NOT EXISTS (SELECT 1 FROM instances
-          WHERE NOT ended AND lease_until > moment($1) AND number <> $2)
+          WHERE NOT ended AND lease_until > lease_moment($1) AND number <> $2)
         """, [transaction.moment, .int(number)])
       guard let number else { throw StoreError.unavailable(detail: "an instance without a number") }
       return Instance(number: number)
@@ -37,9 +37,9 @@ extension SQLJobStore: InstanceLeases, InstanceEvents {
     let renewal = try await perform(on: leaseThread, isSynced: false) { transaction -> Renewal? in
       let renewed = try transaction.execute(
         """
-        UPDATE instances SET lease_until = moment($1) + $2 WHERE number = $3 AND NOT ended
+        UPDATE instances SET lease_until = lease_moment($1) + $2 WHERE number = $3 AND NOT ended
         RETURNING moment($1), NOT EXISTS (SELECT 1 FROM instances o
-          WHERE o.number < $3 AND NOT o.ended AND o.lease_until > moment($1))
+          WHERE o.number < $3 AND NOT o.ended AND o.lease_until > lease_moment($1))
         """, [transaction.moment, .int(lease.inMilliseconds), .int(instance.number)])
       guard let moment = renewed.int(0, 0) else { return nil }
       let held = try transaction.execute(
@@ -74,7 +74,7 @@ extension SQLJobStore: InstanceLeases, InstanceEvents {
     let isDue = try await read {
       try !$0.execute(
         """
-        SELECT 1 WHERE EXISTS (SELECT 1 FROM instances WHERE ended OR lease_until <= moment($1))
+        SELECT 1 WHERE EXISTS (SELECT 1 FROM instances WHERE ended OR lease_until <= lease_moment($1))
           OR EXISTS (SELECT 1 FROM queue q WHERE q.state = 3
             AND NOT EXISTS (SELECT 1 FROM queue l WHERE l.state = 4 AND l.leads AND l.request = q.request))
         """, [$0.moment]
@@ -103,7 +103,7 @@ extension SQLJobStore: InstanceLeases, InstanceEvents {
           SELECT count(*) AS loading, count(*) FILTER (WHERE leads OR origin IS NULL) AS running,
             min(claimed_at) AS oldest
           FROM queue q WHERE q.state = 4 AND q.instance = i.number) held
-        WHERE NOT ended AND lease_until > moment($1) ORDER BY number
+        WHERE NOT ended AND lease_until > lease_moment($1) ORDER BY number
         """, [transaction.moment])
       return rows.all.compactMap { row in
         guard let number = rows.int(row, 0), let since = rows.int(row, 3) else { return nil }
@@ -245,11 +245,10 @@ extension Transaction {
   func checkLease(of instance: Instance) throws -> Timestamp {
     let rows = try execute(
       """
-      SELECT lease_until, moment($2) FROM instances WHERE number = $1 AND NOT ended FOR KEY SHARE
+      SELECT moment($2) FROM instances
+      WHERE number = $1 AND NOT ended AND lease_until > lease_moment($2) FOR KEY SHARE
       """, [.int(instance.number), moment])
-    guard let end = rows.int(0, 0), let now = rows.int(0, 1), end > now else {
-      throw StoreError.leaseLost
-    }
+    guard let now = rows.int(0, 0) else { throw StoreError.leaseLost }
     return Timestamp(milliseconds: now)
   }
 
@@ -259,7 +258,7 @@ extension Transaction {
     let ended = try execute(
       """
       UPDATE instances SET ended = true WHERE number IN (SELECT number FROM instances
-        WHERE ended OR lease_until <= moment($1) ORDER BY number FOR UPDATE SKIP LOCKED)
+        WHERE ended OR lease_until <= lease_moment($1) ORDER BY number FOR UPDATE SKIP LOCKED)
       RETURNING number, lease_until
       """, [moment])
     let numbers = ended.all.compactMap { ended.int($0, 0) }

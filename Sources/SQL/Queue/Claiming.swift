@@ -664,7 +664,7 @@ extension Transaction {
       """
       SELECT \(QueuedJob.columns) FROM queue q WHERE q.state <> 4 AND q.request = ANY ($1) AND q.origin IS NOT NULL
         AND \(Self.isNotInStoppedBatch) AND q.id <> ALL ($5)
-        AND EXISTS (SELECT 1 FROM instances WHERE number = $2 AND NOT ended AND lease_until > moment($3))
+        AND EXISTS (SELECT 1 FROM instances WHERE number = $2 AND NOT ended AND lease_until > lease_moment($3))
       ORDER BY q.priority DESC, q.rank LIMIT $4 FOR UPDATE OF q SKIP LOCKED
       """,
       [
