@@ -70,6 +70,7 @@ struct DocumentedLimitsTests {
       "more than \(ManyJobsSubscription.maxPending) changed jobs behind",
       "begun by equal jobs | \(WaitingMemory.capacity >> 20) MiB for all: "
         + "\(WaitingMemory.bytesPerJob >> 10) KiB each",
+      "recently stored and read jobs | \(KnownJobs.capacity >> 20) MiB",
       "sent from memory | \(Routes.imageMemory >> 20) MiB for all",
       "Images and variants of up to \(StoredBytes.mostInMemory >> 10) KiB",
       "no more than a \(ordinal(PreviewThrottle.pausePerWork + 1)) of a thread",

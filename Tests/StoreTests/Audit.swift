@@ -76,6 +76,7 @@ extension SQLJobStore {
     }
     let others = try transaction.execute(
       """
+      \(CountedSQLite.scans)
       SELECT b.owner, sum(n)::bigint FROM batches b JOIN (
         SELECT batch, 64 + length(record) AS n FROM rejected_lines
         UNION ALL SELECT batch, length(record) FROM batch_defaults) r ON r.batch = b.number

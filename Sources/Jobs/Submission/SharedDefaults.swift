@@ -109,7 +109,8 @@ package struct TagList: Sendable, Equatable, Codable {
 
   package func encode(to encoder: any Encoder) throws {
     var value = encoder.singleValueContainer()
-    if let defaults = encoder.userInfo[.defaults] as? SharedDefaults, defaults.tags == wrappedValue
+    if let defaults = encoder.userInfo[.defaults] as? SharedDefaults,
+      defaults.tags.areSameTags(as: wrappedValue)
     {
       try value.encodeNil()
     } else {

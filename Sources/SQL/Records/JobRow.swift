@@ -161,14 +161,17 @@ struct JobRow: Sendable {
 
 /// Recently encoded and decoded jobs, so that a job is rarely decoded again. All stores of a process share them: equal bytes
 /// are an equal job.
-private enum KnownJobs {
+enum KnownJobs {
+  /// In bytes. Enough for a thousand jobs: those that are loading, and those that were submitted shortly before.
+  static let capacity = 4 << 20
+
   private struct Known: Sendable {
     let submission: [UInt8]
     let record: [UInt8]?
     let job: Job
   }
 
-  private static let known = Mutex(LRUCache<JobID, Known>(capacity: 16 << 20))
+  private static let known = Mutex(LRUCache<JobID, Known>(capacity: capacity))
 
   static func find(_ id: JobID, _ submission: [UInt8], _ record: [UInt8]?) -> Job? {
     known.withLock { known in
@@ -180,8 +183,9 @@ private enum KnownJobs {
   }
 
   static func remember(_ job: Job, _ submission: [UInt8], _ record: [UInt8]?) {
-    // A job in memory is about as large as its JSON, and has some 2 KiB of members with a fixed size.
-    let cost = 2_048 + 2 * (submission.count + (record?.count ?? 0))
+    // Members with a fixed size take some 2 KiB. A line of a batch keeps its defaults in memory.
+    let json = submission.count + (record?.count ?? 0)
+    let cost = 2_048 + json + job.textBytes + (job.submission.defaults?.memoryBytes ?? 0)
     let entry = Known(submission: submission, record: record, job: job.asStored)
     known.withLock { _ = $0.set(entry, for: job.id, cost: cost) }
   }

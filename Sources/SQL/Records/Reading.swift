@@ -221,7 +221,7 @@ extension Transaction {
     let found = try execute(
       """
       SELECT number, (SELECT line FROM jobs WHERE id = $3 AND batch = number),
-        (SELECT max(line) FROM jobs WHERE batch = number)
+        (SELECT max(line) FROM jobs WHERE batch = number AND line IS NOT NULL)
       FROM batches WHERE id = $1 AND stage < 5 AND ($2::bytea IS NULL OR owner = $2)
       """, [.id(batch), .bytes(query.owner.map { Array($0.name.utf8) }), .id(query.end)])
     guard let number = found.int(0, 0), let last = found.int(0, 2) else { return nil }
