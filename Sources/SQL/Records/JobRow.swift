@@ -162,32 +162,36 @@ struct JobRow: Sendable {
 /// Recently encoded and decoded jobs, so that a job is rarely decoded again. All stores of a process share them: equal bytes
 /// are an equal job.
 enum KnownJobs {
-  /// In bytes. Enough for a thousand jobs: those that are loading, and those that were submitted shortly before.
-  static let capacity = 4 << 20
-
   private struct Known: Sendable {
-    let submission: [UInt8]
-    let record: [UInt8]?
+    let content: Int
     let job: Job
   }
 
+  /// In bytes. Enough for three thousand jobs: those that are loading, and those that were submitted shortly before.
+  static let capacity = 8 << 20
   private static let known = Mutex(LRUCache<JobID, Known>(capacity: capacity))
 
   static func find(_ id: JobID, _ submission: [UInt8], _ record: [UInt8]?) -> Job? {
-    known.withLock { known in
-      guard let found = known.value(for: id), found.record == record,
-        found.submission == submission
-      else { return nil }
-      return found.job
+    let content = hash(submission, record)
+    return known.withLock { known in
+      known.value(for: id).flatMap { $0.content == content ? $0.job : nil }
     }
   }
 
   static func remember(_ job: Job, _ submission: [UInt8], _ record: [UInt8]?) {
+    let entry = Known(content: hash(submission, record), job: job.asStored)
     // Members with a fixed size take some 2 KiB. A line of a batch keeps its defaults in memory.
-    let json = submission.count + (record?.count ?? 0)
-    let cost = 2_048 + json + job.textBytes + (job.submission.defaults?.memoryBytes ?? 0)
-    let entry = Known(submission: submission, record: record, job: job.asStored)
+    let cost = 2_048 + job.textBytes + (job.submission.defaults?.memoryBytes ?? 0)
     known.withLock { _ = $0.set(entry, for: job.id, cost: cost) }
+  }
+
+  /// A hash of 64 bits with a random seed. Only contents that one job has had are compared.
+  private static func hash(_ submission: [UInt8], _ record: [UInt8]?) -> Int {
+    var hasher = Hasher()
+    submission.withUnsafeBytes { hasher.combine(bytes: $0) }
+    hasher.combine(record == nil ? nil : submission.count)
+    record?.withUnsafeBytes { hasher.combine(bytes: $0) }
+    return hasher.finalize()
   }
 }
 
