@@ -180,8 +180,7 @@ let package = Package(
       name: "EngineTests",
       dependencies: [
         "Caching", "Engine", "Executors", "Images", "Jobs", "SQL", "SQLite", "TestSupport",
-        "Waiting",
-        .log,
+        "Waiting", .log,
       ],
       swiftSettings: house),
     .target(
@@ -245,8 +244,7 @@ let package = Package(
       dependencies: [
         "API", "App", "Caching", "CCounting", "Codec", "CPlant", "Digests", "Engine", "Executors",
         "Fetch", "FunctionTrace", "HTTP", "imagefetch", "Images", "Jobs", "PlantedService", "S3",
-        "Settings",
-        "SQL", "SQLite", "TestSupport", "YAML", .httpTypes, .log, .metrics,
+        "Settings", "SQL", "SQLite", "TestSupport", "YAML", .httpTypes, .log, .metrics,
       ],
       swiftSettings: house),
     .testTarget(

@@ -160,12 +160,12 @@ struct ArchitectureTests {
 
   @Test("the document has exactly the tables of the job store")
   func tables() {
-    let told = Self.page.table("The job store").flatMap { row in
+    let documented = Self.page.table("The job store").flatMap { row in
       row[0].matches(of: /`(\w+)`/).map { String($0.1) }
     }
-    let made = Readme.file("Sources/SQL/Database/Schema.swift")
+    let created = Readme.file("Sources/SQL/Database/Schema.swift")
       .matches(of: #/CREATE TABLE (?:IF NOT EXISTS )?(\w+) /#).map { String($0.1) }
-    #expect(told.sorted() == made.sorted())
+    #expect(documented.sorted() == created.sorted())
   }
 
   @Test("the document has the numbers of threads that the parts start")
@@ -173,13 +173,13 @@ struct ArchitectureTests {
     let folder = try RunningService.makeFolder()
     defer { try? FileManager.default.removeItem(atPath: folder) }
     let store = try SQLJobStore.Configuration(SQLiteDatabase(.init(path: folder + "/jobs.sqlite")))
-    let told = Dictionary(
+    let documented = Dictionary(
       Self.page.table("Threads").map { ($0[0], $0[1]) }, uniquingKeysWith: { first, _ in first })
-    #expect(told["`store-read`"] == "\(store.readers)")
-    #expect(told["`store-images`"] == "\(FileImageStore.Configuration(path: "").threads)")
+    #expect(documented["`store-read`"] == "\(store.readers)")
+    #expect(documented["`store-images`"] == "\(FileImageStore.Configuration(path: "").threads)")
     let lookups = CurlFetcher.Configuration().maxLookups
     #expect(
-      told["`fetch-names`"]
+      documented["`fetch-names`"]
         == "up to \(lookups) for current lookups, \(4 * lookups) including abandoned ones, and 1 as a reserve"
     )
   }

@@ -7,8 +7,7 @@ import Testing
 
 @Suite("Cancelled reads", .timeLimit(.minutes(15)))
 struct CancelledReadTests {
-  @Test(
-    "a long read that is cancelled while it waits is skipped, and other reads are not")
+  @Test("a long read that is cancelled while it waits is skipped, and other reads are not")
   func left() async throws {
     let jobs = try OpenJobs { $0.readers = 1 }
     let store = jobs.store.sql

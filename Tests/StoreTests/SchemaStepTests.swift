@@ -2,7 +2,6 @@ import Jobs
 import TestSupport
 import Testing
 
-@testable import Images
 @testable import PostgreSQL
 @testable import SQL
 

@@ -2,8 +2,6 @@ import Jobs
 import TestSupport
 import Testing
 
-@testable import Images
-
 @Suite("An unreadable row among others")
 struct UnreadableNeighbourTests {
   static let adapters: [StoreAdapter] = [.sqlite, .postgres]

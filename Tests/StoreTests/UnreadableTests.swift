@@ -10,7 +10,7 @@ import Testing
 struct UnreadableTests {
   static let adapters: [StoreAdapter] = [.sqlite, .postgres]
 
-  /// What is wrong with the row of a loading job.
+  /// Damage to the row of a loading job.
   enum Damage: String, CaseIterable {
     case noRecord, loadingRecord, finishedRecord, recordOfAnotherOwner, unknownPhase, unknownState
 

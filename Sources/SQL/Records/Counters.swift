@@ -44,7 +44,7 @@ struct Counters {
       }
     }
 
-    /// The sum to which a counter of an owner belongs.
+    /// The counter that sums up this one over all owners; nil for a counter without an owner.
     var sum: Name? {
       switch self {
       case .places: .allPlaces
@@ -119,11 +119,11 @@ struct Totals {
 }
 
 extension Transaction {
-  /// Reads the counters of jobs by phase, of images and of the cache. Uncommitted transactions are not included.
-  func totals() throws -> Totals {
+  /// Reads the counters of images and of the cache, and those of jobs in these phases. Uncommitted transactions are not
+  /// included.
+  func totals(phases: [Phase] = []) throws -> Totals {
     try totals(
-      [.images, .imageBytes, .entries, .entryBytes, .recordBytes]
-        + Phase.allCases.map { .phase($0) })
+      [.images, .imageBytes, .entries, .entryBytes, .recordBytes] + phases.map { .phase($0) })
   }
 
   /// Reads the counters of these owners and their sums over all owners. The number of other owners does not matter.

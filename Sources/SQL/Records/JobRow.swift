@@ -189,7 +189,8 @@ enum KnownJobs {
   private static func hash(_ submission: [UInt8], _ record: [UInt8]?) -> Int {
     var hasher = Hasher()
     submission.withUnsafeBytes { hasher.combine(bytes: $0) }
-    hasher.combine(record == nil ? nil : submission.count)
+    hasher.combine(submission.count)
+    hasher.combine(record?.count)
     record?.withUnsafeBytes { hasher.combine(bytes: $0) }
     return hasher.finalize()
   }

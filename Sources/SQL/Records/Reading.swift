@@ -30,7 +30,7 @@ extension SQLJobStore {
   /// Reads the counters.
   package func counts() async throws(StoreError) -> StoreCounts {
     try await read { transaction in
-      let totals = try transaction.totals()
+      let totals = try transaction.totals(phases: Phase.allCases)
       let byPhase = Phase.allCases.map { ($0, totals[.phase($0)]) }
       var counts = StoreCounts(
         jobs: Dictionary(uniqueKeysWithValues: byPhase), images: totals[.images],

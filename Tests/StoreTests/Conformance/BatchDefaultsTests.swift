@@ -5,8 +5,6 @@ import SQL
 import TestSupport
 import Testing
 
-@testable import Images
-
 @Suite("Defaults shared by the lines of a batch")
 struct BatchDefaultsTests {
   /// 40 kB of fields and tags, as in a client's `defaults`.

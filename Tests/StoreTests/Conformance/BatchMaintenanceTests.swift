@@ -2,8 +2,6 @@ import Jobs
 import TestSupport
 import Testing
 
-@testable import Images
-
 @Suite("Maintenance of batches")
 struct BatchMaintenanceTests {
   /// Creates a finished batch with failed lines, which expire after a minute.

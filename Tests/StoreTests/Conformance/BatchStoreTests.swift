@@ -2,8 +2,6 @@ import Jobs
 import TestSupport
 import Testing
 
-@testable import Images
-
 @Suite("Storing batches")
 struct BatchStoreTests {
   static let adapters: [StoreAdapter] = [.sqlite, .postgres, .memory]

@@ -2,8 +2,6 @@ import Caching
 import Jobs
 import Testing
 
-@testable import Images
-
 @Suite("Cache entries")
 struct CacheStoreTests {
   /// Stores an entry at the current time.

@@ -1,7 +1,6 @@
 import Jobs
 import Testing
 
-@testable import Images
 @testable import SQL
 
 @Suite("Claiming jobs")

@@ -2,8 +2,6 @@ import Foundation
 import Jobs
 import Testing
 
-@testable import Images
-
 @Suite("Completing jobs")
 struct CompletingTests {
   private static func succeed(_ digest: ImageDigest) -> @Sendable (inout Job) -> Bool {

@@ -3,8 +3,6 @@ import PostgreSQL
 import SQL
 import Testing
 
-@testable import Images
-
 @Suite("An image shared by very many jobs")
 struct CrowdedImageTests {
   static let adapters: [StoreAdapter] = [.sqlite, .postgres]

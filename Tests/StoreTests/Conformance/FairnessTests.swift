@@ -2,8 +2,6 @@ import Jobs
 import TestSupport
 import Testing
 
-@testable import Images
-
 @Suite("Fairness between owners and batches")
 struct FairnessTests {
   /// Adds a batch with lines of the given priority.

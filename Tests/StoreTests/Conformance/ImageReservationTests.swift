@@ -1,8 +1,6 @@
 import Jobs
 import Testing
 
-@testable import Images
-
 @Suite("Storage limit for images")
 struct ImageReservationTests {
   @Test(

@@ -2,8 +2,6 @@ import Foundation
 import Jobs
 import Testing
 
-@testable import Images
-
 @Suite("Sharing the storage limit between owners")
 struct ImageShareTests {
   /// Runs a job of an owner, which succeeds with an image of this size.

@@ -1,4 +1,3 @@
-import Images
 import Jobs
 import Testing
 

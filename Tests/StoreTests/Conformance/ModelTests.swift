@@ -2,8 +2,6 @@ import Jobs
 import TestSupport
 import Testing
 
-@testable import Images
-
 @Suite("Stores compared with a model")
 struct ModelTests {
   @Test(

@@ -3,7 +3,6 @@ import Jobs
 import TestSupport
 import Testing
 
-@testable import Images
 @testable import SQL
 
 @Suite("Jobs whose origin has no capacity")

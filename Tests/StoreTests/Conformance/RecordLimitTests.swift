@@ -2,8 +2,6 @@ import Jobs
 import TestSupport
 import Testing
 
-@testable import Images
-
 @Suite("Limit on the bytes of records")
 struct RecordLimitTests {
   static let adapters: [StoreAdapter] = [.sqlite, .postgres]

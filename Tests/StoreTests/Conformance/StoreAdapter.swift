@@ -52,7 +52,8 @@ struct OpenJobs {
 
   /// Corrupts rows, as a disk, a person or another program may.
   /// - Parameters:
-  ///   - id: the rows in which this column has this value, such as a ``JobID`` or the number of a line.
+  ///   - column: the column that selects the rows.
+  ///   - value: its value in these rows, such as a ``JobID`` or a line's number.
   ///   - change: an SQL assignment; nil to corrupt the record.
   func damage(
     _ table: String, _ column: String, of value: some SQLLiteral, _ change: String? = nil

@@ -1,5 +1,4 @@
 import Foundation
-import Images
 import Jobs
 import Testing
 

@@ -3,8 +3,6 @@ import Synchronization
 import TestSupport
 import Testing
 
-@testable import Images
-
 /// A store and a model in memory. Both get the same calls and must return the same results.
 struct TwoStores {
   private(set) var jobs: OpenJobs

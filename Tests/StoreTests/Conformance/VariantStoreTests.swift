@@ -1,8 +1,6 @@
 import Jobs
 import Testing
 
-@testable import Images
-
 @Suite("Variants in the cache")
 struct VariantStoreTests {
   /// Stores a variant as the engine does.
