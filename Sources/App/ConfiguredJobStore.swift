@@ -16,17 +16,29 @@ struct ConfiguredJobStore: Sendable {
   ///
   /// - Parameters:
   ///   - isDurable: whether jobs survive a crash of the machine. Only SQLite uses it.
-  ///   - adopting: whether a new database may take over images that already exist in the folder.
   /// - Throws: `.operatorMistake` if the folder or the password file can't be used; `.unusableStore` if PostgreSQL can't.
-  init(
-    _ configuration: Configuration, isDurable: Bool, adopting: Bool = false
-  ) throws(StartError) {
+  init(_ configuration: Configuration, isDurable: Bool) throws(StartError) {
     self =
       if let url = configuration.storage.jobs {
-        try Self.postgres(url, configuration, adopting: adopting)
+        try Self.postgres(url, configuration)
       } else {
         try Self.sqlite(configuration, isDurable: isDurable)
       }
+  }
+
+  /// Opens the target of a move.
+  /// - Parameter isSameFolder: whether the folder and its images are those of the source.
+  /// - Throws: `.operatorMistake` if no other database is configured; besides, as the initializer.
+  static func target(
+    _ configuration: Configuration, isSameFolder: Bool
+  ) throws(StartError) -> ConfiguredJobStore {
+    guard let url = configuration.storage.jobs else {
+      throw .operatorMistake("storage.jobs: is not set. Set it to the database to move to")
+    }
+    return try postgres(url, configuration) {
+      $0.isCopied = true
+      if isSameFolder { $0.isHomeEmpty = true }
+    }
   }
 
   private init(
@@ -64,7 +76,8 @@ struct ConfiguredJobStore: Sendable {
   /// Several instances can share a bucket. With a folder, the folder's lock and name ensure that only one service at a
   /// time uses the database.
   private static func postgres(
-    _ url: String, _ service: Configuration, adopting: Bool
+    _ url: String, _ service: Configuration,
+    _ change: (inout SQLJobStore.Configuration) -> Void = { _ in }
   ) throws(StartError) -> ConfiguredJobStore {
     let storage = service.storage
     let home: StorageHome
@@ -78,8 +91,9 @@ struct ConfiguredJobStore: Sendable {
     configuration.home =
       storage.images.map { "\($0) at \(storage.s3.endpoint ?? "AWS")" } ?? home.name
     // A bucket records its owner itself, see `BucketOwner`.
-    configuration.isHomeEmpty = storage.images != nil || home.isEmpty || adopting
+    configuration.isHomeEmpty = storage.images != nil || home.isEmpty
     configuration.isShared = storage.images != nil
+    change(&configuration)
     do throws(StoreError) {
       let store = try SQLJobStore(configuration)
       return ConfiguredJobStore(store) {

@@ -112,6 +112,14 @@ extension PostgresDatabase {
     """
   }
 
+  package var numbering: String {
+    """
+    SELECT setval(pg_get_serial_sequence('batches', 'number'), max(number)) FROM batches;
+    SELECT setval(pg_get_serial_sequence('cache', 'number'), max(number)) FROM cache;
+    SELECT setval('ranks', greatest(max(rank), 1)), setval('ranks_ahead', greatest(-min(rank), 1)) FROM queue;
+    """
+  }
+
   /// The server's clock, which tests replace.
   private static let clock = """
     CREATE FUNCTION moment(given bigint) RETURNS bigint LANGUAGE sql VOLATILE AS $$

@@ -10,7 +10,7 @@ struct Migrate: AsyncParsableCommand {
     discussion: """
       serve also updates the tables when it starts; this command does only that. With --check nothing is \
       changed, and the exit status is 4 if an update is needed. With --from sqlite the jobs and images of \
-      a folder are copied into the stores in storage.jobs and storage.images. An interrupted move continues \
+      a folder are copied into the empty stores in storage.jobs and storage.images. An interrupted move continues \
       when it is started again. The folder is not changed.
       """)
 

@@ -162,7 +162,7 @@ struct DurabilityTests {
     let (gate, held) = await Self.hold(store)
     let bad = Task {
       try await store.sql.perform(on: store.sql.writing, isMerged: true) { transaction in
-        try transaction.insert([JobRow(.sample(1))], tags: [], areCounted: false)
+        try transaction.insert([JobRow(.sample(1))], tags: [])
         throw StoreError.unavailable(detail: "on purpose")
       }
     }

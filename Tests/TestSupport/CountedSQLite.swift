@@ -115,7 +115,7 @@ private final class CountedConnection: SQLConnection {
       SQLStatement("EXPLAIN QUERY PLAN " + statement.sql, statement.values), by: deadline)
     let steps = plan.all.map { String(decoding: plan.bytes($0, 3) ?? [], as: UTF8.self) }
     let partial = try partialIndexes(by: deadline)
-    let wrong = steps.filter { FullScan.isFullScan($0, of: statement.sql, partial) }
+    let wrong = steps.filter { FullScan.isFullScan($0, in: steps, of: statement.sql, partial) }
     guard wrong.isEmpty else {
       throw .refused("this statement reads a whole table: \(statement.sql)\n\(steps)")
     }

@@ -51,7 +51,7 @@ package enum Migration {
   ///
   /// - Parameters:
   ///   - folder: an earlier `storage.path`. Only its tables change: they are migrated to the latest schema version.
-  ///   - report: called with the totals after each batch.
+  ///   - report: called with the totals after each page.
   /// - Throws: `.operatorMistake` if the folder does not exist or another service uses it.
   package static func move(
     from folder: String, to configuration: Configuration, log: Logger,
@@ -68,10 +68,7 @@ package enum Migration {
     }
     try configuration.checkImageKeys()
     let isSameFolder = place(folder) == place(configuration.storage.path)
-    guard configuration.storage.jobs != nil else {
-      throw .operatorMistake("storage.jobs: is not set. Set it to the database to move to")
-    }
-    let jobs = try ConfiguredJobStore(configuration, isDurable: true, adopting: isSameFolder)
+    let jobs = try ConfiguredJobStore.target(configuration, isSameFolder: isSameFolder)
     let images = try ConfiguredImageStore(
       configuration, isDurable: true, references: jobs.store, now: Parts.now, log: log)
     if let failure = await images.check(jobs.store) { throw failure }
@@ -82,16 +79,20 @@ package enum Migration {
       to: StoreMove.Target(
         records: jobs.store, images: images.store, spool: images.spool, isSame: source.isSame),
       report: report)
-    let result: Result<MoveTotals, StoreError>
+    let result: Result<Result<MoveTotals, StoreMove.Refusal>, StoreError>
     do throws(StoreError) { result = .success(try await move.run()) } catch {
       result = .failure(error)
     }
     await source.jobs.close()
     images.close()
     await jobs.close()
-    do throws(StoreError) { return try result.get() } catch {
+    switch result {
+    case .success(.success(let totals)): return totals
+    case .success(.failure(let refusal)): throw .operatorMistake("storage.jobs: \(refusal.reason)")
+    case .failure(let error):
       throw .unusableStore(
-        "\(error). The records moved so far are kept. Run the same command again to continue")
+        "\(error). What was moved so far is kept. When the cause is fixed, run the same command again to continue"
+      )
     }
   }
 
@@ -140,11 +141,6 @@ package struct MoveTotals: Sendable, Equatable {
     /// Already in the target, from an earlier run.
     var found = 0
 
-    mutating func count(_ all: Int, new: Int) {
-      moved += new
-      found += all - new
-    }
-
     var all: Int { moved + found }
   }
 
@@ -160,23 +156,24 @@ package struct MoveTotals: Sendable, Equatable {
   package var messages = Counts()
   /// Images; equal images count once.
   var images = Counts()
-  /// Records other than jobs that can't be read.
+  /// Rows of all tables that have no valid id.
   var unreadable = 0
   /// Bytes of the images that this run moved.
   package var bytes = 0
-  /// Images whose bytes are missing or corrupt. Their jobs and cache entries are moved without them.
-  var missing: Set<ImageDigest> = []
+  /// Images whose bytes are missing or corrupt.
+  var missing = 0
 
-  /// Returns the readable records and counts the others as unreadable.
-  mutating func readable<Value>(_ all: [Exported<Value>]) -> [Value] {
-    let readable = all.compactMap(\.value)
-    unreadable += all.count - readable.count
-    return readable
-  }
-
-  mutating func move(_ bytes: Int) {
-    images.moved += 1
-    self.bytes += bytes
+  /// Counts a page of rows.
+  /// - Parameter new: The number of rows that the target did not have.
+  mutating func count(_ page: TablePage, new: Int) {
+    unreadable += page.unreadable
+    let kinds: [String: WritableKeyPath<MoveTotals, Counts>] = [
+      "jobs": \.jobs, "batches": \.batches, "cache": \.entries, "keys": \.keys,
+      "messages": \.messages,
+    ]
+    guard let kind = kinds[page.table.name] else { return }
+    self[keyPath: kind].moved += new
+    self[keyPath: kind].found += page.count - new
   }
 
   /// The progress as one line of text.
@@ -192,16 +189,11 @@ package struct MoveTotals: Sendable, Equatable {
       line("idempotency keys", keys),
       line("webhook messages", messages), line("images", images) + ", \(size(bytes))",
     ]
-    if !missing.isEmpty {
+    if missing > 0 {
       lines.append(
-        "images missing or corrupt: \(missing.count); requests for them get image_gone")
+        "images missing or corrupt: \(missing); requests for them get image_gone")
     }
-    if jobs.all < expected {
-      lines.append("jobs that can't be read: \(expected - jobs.all); not moved")
-    }
-    if unreadable > 0 {
-      lines.append("other records that can't be read: \(unreadable); not moved")
-    }
+    if unreadable > 0 { lines.append("rows without a valid id: \(unreadable); not moved") }
     return lines
   }
 

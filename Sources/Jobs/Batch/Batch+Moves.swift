@@ -75,20 +75,6 @@ extension Batch {
     return batch
   }
 
-  /// Splits the batch for a store that keeps the job counts in another table: the batch without the counts,
-  /// and the counts.
-  package func splitCounts() -> (base: Batch, change: BatchChange) {
-    var base = self
-    (base.counts, base.finishedAt, base.expiresAt) = (BatchCounts(), nil, nil)
-    base.counts.rejected = counts.rejected
-    if state == .finished { base.state = .running }
-    let change = BatchChange(
-      jobs: Dictionary(uniqueKeysWithValues: Phase.allCases.map { ($0, counts[$0]) }),
-      codes: Dictionary(uniqueKeysWithValues: counts.codes.map { ($0.code, $0.count) }),
-      bytes: counts.bytes, lastEnd: finishedAt, lastExpiry: lastExpiry)
-    return (base, change)
-  }
-
   /// Resumes a cancelled batch because one of its jobs was queued again. That job runs like any other.
   package mutating func resume() { if state == .cancelled, !isCancelling { state = .running } }
 

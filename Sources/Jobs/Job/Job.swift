@@ -145,13 +145,6 @@ package struct Job: Sendable, Equatable, Identifiable, Codable {
     return job
   }
 
-  /// The job in the form for a store that does not have its batch's defaults.
-  package var withoutSharedDefaults: Job {
-    var job = self
-    job.submission.defaults = nil
-    return job
-  }
-
   private enum CodingKeys: String, CodingKey {
     case id, owner, submission, createdAt, batch, phase, target, previews, isApart, skipsCache
     case deliveries, revision, priority, tags, progress, image, pending, failure, lastFailure

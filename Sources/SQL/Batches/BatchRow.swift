@@ -160,9 +160,6 @@ struct BatchChanges {
   /// job was read.
   mutating func recordResult(in batch: Int64) { withResults.insert(batch) }
 
-  /// Sets the initial counts of a new batch.
-  mutating func setInitial(_ batch: Int64, _ change: BatchChange) { changes[batch] = change }
-
   /// Discards the changes of a batch that was deleted.
   mutating func discard(_ batch: Int64) { changes[batch] = nil }
 

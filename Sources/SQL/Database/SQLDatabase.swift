@@ -31,6 +31,9 @@ package protocol SQLDatabase: Sendable {
   /// SQL that creates what the database needs besides the tables of ``Schema``, such as functions.
   var additions: String { get }
 
+  /// SQL that makes the database number new rows after those that were copied into it; empty if it does so anyway.
+  var numbering: String { get }
+
   /// Opens the channel of events between processes. Nil if only one process uses the database.
   func openChannel(_ settings: Session.Settings, _ bus: InstanceEventBus) -> (any EventChannel)?
 
@@ -49,6 +52,7 @@ package protocol SQLDatabase: Sendable {
 }
 
 extension SQLDatabase {
+  package var numbering: String { "" }
   package var isLow: Bool { false }
   package func freeReserve() -> Bool { false }
   package func close() {}
@@ -138,7 +142,7 @@ package struct SQLStatement {
 }
 
 /// A statement's argument.
-package enum SQLValue {
+package enum SQLValue: Sendable {
   case int(Int64?)
   case bool(Bool)
   case bytes([UInt8]?)

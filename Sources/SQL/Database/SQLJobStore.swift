@@ -15,7 +15,7 @@ internal import Synchronization
 ///
 /// Read in this order: SQLDatabase, Schema (tables), Session (transactions), RequestThreads (threads), Submitting,
 /// Claiming with QueuedJobs, Changing, ImageReferences, Transaction+Eviction (eviction of images), Batches, Messages,
-/// SQLJobStore+Leases.
+/// SQLJobStore+Leases. TableCopy copies all tables to another database.
 package final class SQLJobStore: JobQueue, JobRecords, ImageReferences {
   /// The settings of the store.
   package struct Configuration: Sendable {
@@ -38,6 +38,8 @@ package final class SQLJobStore: JobQueue, JobRecords, ImageReferences {
     package var home: String?
     /// Whether the image store is empty.
     package var isHomeEmpty = true
+    /// Whether the store is the target of a copy, which may be incomplete.
+    package var isCopied = false
     /// Whether other instances may use the store. False if the images are in a local folder that
     /// this instance has locked.
     package var isShared = false
@@ -92,6 +94,9 @@ package final class SQLJobStore: JobQueue, JobRecords, ImageReferences {
 
   /// Whether this process is the only one that can use the database.
   var hasOneWriter: Bool { database.hasOneWriter }
+
+  /// See ``SQLDatabase/numbering``.
+  var numbering: String { database.numbering }
 
   /// Whether a call can fail although its change was made.
   package var losesAnswers: Bool { database.losesAnswers }
@@ -153,6 +158,7 @@ package final class SQLJobStore: JobQueue, JobRecords, ImageReferences {
   ) throws {
     let session = try schemaSession(settings)
     try Schema.migrate(session)
+    if !configuration.isCopied { try checkIsComplete(session) }
     if let home = configuration.home {
       try Schema.claimDatabase(forImagesIn: home, isEmpty: configuration.isHomeEmpty, session)
     }
@@ -323,4 +329,17 @@ private final class CancellationFlag: Sendable {
   var isSet: Bool { flag.load(ordering: .relaxed) }
 
   func set() { flag.store(true, ordering: .relaxed) }
+}
+
+/// The schema versions of a store. Each schema change increases the version by one.
+package struct TableVersions: Sendable, Equatable {
+  /// The version of the store; 0 if it has no tables.
+  package var found: Int
+  /// The latest version that this release knows.
+  package var latest: Int
+
+  package init(found: Int, latest: Int) {
+    self.found = found
+    self.latest = latest
+  }
 }

@@ -95,11 +95,9 @@ extension WebhookMessage {
 extension Transaction {
   /// Stores messages about jobs or batches that finish in this transaction. Existing messages stay
   /// unchanged.
-  /// - Returns: the number of new messages.
-  @discardableResult
-  func addMessages(_ messages: [WebhookMessage]) throws -> Int {
-    guard !messages.isEmpty else { return 0 }
-    return try execute(
+  func addMessages(_ messages: [WebhookMessage]) throws {
+    guard !messages.isEmpty else { return }
+    try add(
       """
       INSERT INTO messages (subject, number, host, owner, next_at, record)
       SELECT * FROM unnest($1, $2, $3, $4, $5, $6) WHERE true ON CONFLICT DO NOTHING
@@ -110,8 +108,7 @@ extension Transaction {
         .byteStrings(messages.map { Array($0.owner.name.utf8) }),
         .ints(messages.map { $0.nextTry?.milliseconds }),
         .byteStrings(try messages.map { try StoredJSON.encode($0) }),
-      ]
-    ).changes
+      ])
   }
 
   /// Deletes a subject's sent messages except the newest. Uses its own index, so the number of

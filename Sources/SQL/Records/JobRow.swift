@@ -391,9 +391,7 @@ extension Transaction {
     do { return .success(try body()) } catch { return .failure(StoreError(cause: error)) }
   }
 
-  func insert(
-    _ rows: [JobRow], tags: [(row: JobRow, tags: [String])], areCounted: Bool
-  ) throws {
+  func insert(_ rows: [JobRow], tags: [(row: JobRow, tags: [String])]) throws {
     try addDefaults(of: rows)
     try add(
       """
@@ -416,7 +414,7 @@ extension Transaction {
     try addTags(tags)
     for row in rows {
       updateCounters(row, 1)
-      if !areCounted { batches.recordChange(from: nil, to: row) }
+      batches.recordChange(from: nil, to: row)
     }
   }
 

@@ -252,24 +252,18 @@ extension Transaction {
     return owners
   }
 
-  /// - Parameters:
-  ///   - offered: the bytes of small images to store with the jobs.
-  ///   - areCounted: whether the batches' counters include these jobs already.
-  func save(
-    _ requests: [SubmitRequest], known images: [[UInt8]: Bool], offered: [[UInt8]: [UInt8]] = [:],
-    areCounted: Bool = false
-  ) throws {
+  func save(_ requests: [SubmitRequest], known images: [[UInt8]: Bool]) throws {
     guard !requests.isEmpty else { return }
     var begun: [[UInt8]: Int] = [:]
     for request in requests { begun.merge(request.images) { first, _ in first } }
-    try addImages(begun, known: images, offered: offered, owners: Self.owners(requests))
+    try addImages(begun, known: images, owners: Self.owners(requests))
     try insertKeys(
       requests.compactMap { request in
         request.key.map { (key: $0, since: request.since, jobs: request.jobs.map(\.id)) }
       })
     let rows = requests.flatMap(\.rows)
     let tags = requests.flatMap { zip($0.rows, $0.jobs).map { (row: $0, tags: $1.tags) } }
-    try insert(rows, tags: tags, areCounted: areCounted)
+    try insert(rows, tags: tags)
     let holders = rows.filter { $0.source != nil || $0.image != nil }.map(\.id)
     try addDeletionCandidates(deleteReservations(of: holders).subtracting(begun.keys))
   }
