@@ -35,7 +35,7 @@ final class SQLiteConnection: SQLConnection {
     functions = SQLiteFunctions(clock, leaseClock)
     guard code == SQLITE_OK else { throw fault(code) }
     functions.add(to: handle)
-    guard csqlite_add_elements(handle) == SQLITE_OK else { throw fault(sqlite3_errcode(handle)) }
+    guard csqlite_add_elements(handle) == SQLITE_OK, csqlite_keep_plans(handle) == SQLITE_OK else { throw fault(sqlite3_errcode(handle)) }
   }
 
   deinit {
@@ -163,11 +163,16 @@ final class SQLiteConnection: SQLConnection {
   }
 
   /// See ``SQLiteDatabase/work(of:)``.
-  var work: (steps: Int, changes: Int) {
-    let steps = [prepared, preparedForSingles].joined().reduce(0) {
-      $0 + Int(sqlite3_stmt_status($1.value, SQLITE_STMTSTATUS_VM_STEP, 0))
+  var work: (steps: Int, changes: Int, reparses: Int) {
+    func sum(_ counter: Int32) -> Int {
+      [prepared, preparedForSingles].joined().reduce(0) {
+        $0 + Int(sqlite3_stmt_status($1.value, counter, 0))
+      }
     }
-    return (steps, Int(sqlite3_total_changes(handle)))
+    return (
+      sum(SQLITE_STMTSTATUS_VM_STEP), Int(sqlite3_total_changes(handle)),
+      sum(SQLITE_STMTSTATUS_REPREPARE)
+    )
   }
 }
 

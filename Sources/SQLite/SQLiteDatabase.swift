@@ -148,8 +148,11 @@ package final class SQLiteDatabase: SQLDatabase {
     return try SQLJobStore.versions(over: connection)
   }
 
-  /// The work of a connection to an SQLite database so far: steps of the virtual machine, and changed rows. For tests.
-  package static func work(of connection: any SQLConnection) -> (steps: Int, changes: Int)? {
+  /// The work of a connection to an SQLite database so far: steps of the virtual machine, changed rows, and statements that
+  /// were parsed again. For tests.
+  package static func work(
+    of connection: any SQLConnection
+  ) -> (steps: Int, changes: Int, reparses: Int)? {
     (connection as? SQLiteConnection)?.work
   }
 

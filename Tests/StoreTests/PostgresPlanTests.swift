@@ -38,8 +38,15 @@ struct PostgresPlanTests {
     ),
     (
       Transaction.readyQueues,
-      [.ints([0]), .byteStrings([[]]), .ints([-1]), .byteStrings([])],
-      "Index Cond: ((priority = priority) AND (ROW(owner, batch) >"
+      [.ints([0]), .byteStrings([[]]), .ints([-1]), .byteStrings([]), .bool(false)],
+      "Index Cond: ((priority = priority) AND (owner = owner) AND (batch > batch))"
+    ),
+    (
+      Transaction.parkedQueues,
+      [
+        .byteStrings([]), .bool(true), .byteStrings([]), .ints([0]), .bytes([97]), .int(0),
+        .byteStrings([]), .bool(false),
+      ], "AND (priority = priority) AND (owner = '\\x61'::bytea) AND (batch > '0'::bigint))"
     ),
     (
       Transaction.readyJobs, [.int(0), .bytes([97]), .int(0), .int(5), .int(9)],

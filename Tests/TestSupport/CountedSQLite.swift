@@ -15,13 +15,15 @@ package final class CountedSQLite: SQLDatabase {
     package var steps = 0
     /// Rows that statements inserted, updated or deleted.
     package var changes = 0
+    /// Statements that SQLite parsed again, although the connection keeps them.
+    package var reparses = 0
 
     package static func - (later: Work, earlier: Work) -> Work {
       Work(
         transactions: later.transactions - earlier.transactions,
         syncedTransactions: later.syncedTransactions - earlier.syncedTransactions,
         statements: later.statements - earlier.statements, steps: later.steps - earlier.steps,
-        changes: later.changes - earlier.changes)
+        changes: later.changes - earlier.changes, reparses: later.reparses - earlier.reparses)
     }
   }
 
@@ -68,7 +70,7 @@ package final class CountedSQLite: SQLDatabase {
 private final class CountedConnection: SQLConnection {
   private let base: any SQLConnection
   private let database: CountedSQLite
-  private var counted = (steps: 0, changes: 0)
+  private var counted = (steps: 0, changes: 0, reparses: 0)
 
   init(_ base: any SQLConnection, of database: CountedSQLite) {
     (self.base, self.database) = (base, database)
@@ -97,6 +99,7 @@ private final class CountedConnection: SQLConnection {
       $0.statements += 1
       $0.steps += work.steps - counted.steps
       $0.changes += work.changes - counted.changes
+      $0.reparses += work.reparses - counted.reparses
     }
     counted = work
     return rows

@@ -11,6 +11,12 @@ static inline int csqlite_log_errors(void (*function)(void *, int, const char *)
     return sqlite3_config(SQLITE_CONFIG_LOG, function, (void *)0);
 }
 
+/// Plans do not depend on arguments. Otherwise SQLite parses most statements again after each change of an argument, because
+/// it compares the arguments with the conditions of partial indexes (https://www.sqlite.org/queryplanner-ng.html#qpsg).
+static inline int csqlite_keep_plans(sqlite3 *database) {
+    return sqlite3_db_config(database, SQLITE_DBCONFIG_ENABLE_QPSG, 1, (int *)0);
+}
+
 /// SQLite copies the bytes of an argument. (The macro SQLITE_TRANSIENT can't be imported.)
 static inline int csqlite_bind_blob(sqlite3_stmt *statement, int index, const void *bytes, int count) {
     return sqlite3_bind_blob(statement, index, bytes ? bytes : "", count, SQLITE_TRANSIENT);

@@ -95,17 +95,17 @@ extension Transaction {
         [
           .ints(cursor.ready.indices.map(Int64.init)),
           .byteStrings(cursor.ready.map { $0?.owner.bytes ?? [] }),
-          .ints(cursor.ready.map { $0?.batch ?? -1 }), names,
+          .ints(cursor.ready.map { $0?.batch ?? -1 }), names, .bool(!full.isEmpty),
         ]),
       SQLStatement(Self.loadingQueues),
       SQLStatement(
         Self.parkedQueues,
         [
-          .int(Int64(request.count)), .int(Int64(clamping: room.usual)),
-          .byteStrings(room.exceptions.keys.map { Array($0.utf8) }),
-          .ints(room.exceptions.values.map { Int64(clamping: $0) }),
-          .bytes(after?.owner.bytes ?? []), .int(after?.batch ?? -1), names,
+          .byteStrings(room.exceptions.filter { $0.value <= 0 }.keys.map { Array($0.utf8) }),
+          .bool(room.usual > 0),
+          .byteStrings(room.exceptions.filter { $0.value > 0 }.keys.map { Array($0.utf8) }),
           .ints(cursor.ready.indices.map(Int64.init)),
+          .bytes(after?.owner.bytes ?? []), .int(after?.batch ?? -1), names, .bool(!full.isEmpty),
         ]),
     ])
     var queues = ClaimQueues(after: request.served)
@@ -129,11 +129,13 @@ extension Transaction {
     }
     let parked = found[2]
     queues.parked = parked.all.compactMap { row in
-      guard let origin = parked.bytes(row, 0), let room = parked.int(row, 1),
-        let priority = parked.int(row, 2), let queue = parked.queue(row, from: 3)
+      guard let origin = parked.bytes(row, 0), let priority = parked.int(row, 1),
+        let queue = parked.queue(row, from: 2)
       else { return nil }
+      let left = room[String(decoding: origin, as: UTF8.self)]
       return ParkedQueue(
-        origin: origin, room: room, place: QueuePosition(priority: Int(priority), queue: queue))
+        origin: origin, room: Int64(min(left, request.count)),
+        place: QueuePosition(priority: Int(priority), queue: queue))
     }
     return queues
   }
@@ -195,23 +197,27 @@ extension Transaction {
   }
 
   /// Selects the first queue behind the given one. If the owner is full, all of its queues are skipped.
+  ///
+  /// Two searches instead of one with `(owner, batch) > (…)`: for that, SQLite would read all jobs of the given queue.
+  /// - Parameter full: The full owners, and whether there are any: SQLite would read an empty list each time.
   private static func next(
-    _ condition: String, behind owner: String, _ batch: String, full: String
+    _ condition: String, behind owner: String, _ batch: String, full: (owners: String, any: String)
   ) -> String {
     """
-    (SELECT q.id FROM queue q WHERE \(condition) AND (q.owner, q.batch) >
-        (\(owner), CASE WHEN \(owner) = ANY (\(full)) THEN \(Int64.max) ELSE \(batch) END)
-      ORDER BY q.owner, q.batch, q.rank LIMIT 1)
+    coalesce(CASE WHEN NOT \(full.any) OR \(owner) <> ALL (\(full.owners)) THEN (SELECT q.id FROM queue q
+        WHERE \(condition) AND q.owner = \(owner) AND q.batch > \(batch) ORDER BY q.batch, q.rank LIMIT 1) END,
+      (SELECT q.id FROM queue q WHERE \(condition) AND q.owner > \(owner)
+        ORDER BY q.owner, q.batch, q.rank LIMIT 1))
     """
   }
 
   /// The first ready job of each queue, by priority.
   static let readyQueues = """
     WITH RECURSIVE heads (priority, id, n) AS (
-      SELECT s.priority, \(next("q.state = 0 AND q.priority = s.priority", behind: "s.owner", "s.batch", full: "$4")), 1
+      SELECT s.priority, \(next("q.state = 0 AND q.priority = s.priority", behind: "s.owner", "s.batch", full: ("$4", "$5"))), 1
       FROM unnest($1, $2, $3) AS s (priority, owner, batch)
       UNION ALL SELECT h.priority,
-        \(next("q.state = 0 AND q.priority = h.priority", behind: "p.owner", "p.batch", full: "$4")), h.n + 1
+        \(next("q.state = 0 AND q.priority = h.priority", behind: "p.owner", "p.batch", full: ("$4", "$5"))), h.n + 1
       FROM heads h JOIN queue p ON p.id = h.id WHERE h.n < \(QueueCursor.maxQueues))
     SELECT h.priority, p.owner, p.batch, p.id, h.n, p.rank,
       EXISTS (SELECT 1 FROM batches b WHERE b.number = p.batch AND b.stage >= 4)
@@ -222,34 +228,34 @@ extension Transaction {
   static let loadingQueues = """
     WITH RECURSIVE heads (id) AS (
       SELECT * FROM (SELECT id FROM queue WHERE state = 4 ORDER BY owner, batch LIMIT 1) AS first
-      UNION ALL SELECT (SELECT q.id FROM queue q WHERE q.state = 4 AND (q.owner, q.batch) > (p.owner, p.batch)
-        ORDER BY q.owner, q.batch LIMIT 1) FROM heads h JOIN queue p ON p.id = h.id)
+      UNION ALL SELECT coalesce((SELECT q.id FROM queue q WHERE q.state = 4 AND q.owner = p.owner
+          AND q.batch > p.batch ORDER BY q.batch LIMIT 1),
+        (SELECT q.id FROM queue q WHERE q.state = 4 AND q.owner > p.owner ORDER BY q.owner, q.batch LIMIT 1))
+        FROM heads h JOIN queue p ON p.id = h.id)
     SELECT p.owner, p.batch, (SELECT count(*) FROM (SELECT 1 FROM queue q
       WHERE q.state = 4 AND q.owner = p.owner AND q.batch = p.batch LIMIT \(mostLoading)) AS l)
     FROM heads h JOIN queue p ON p.id = h.id
     """
 
-  /// The queues with parked jobs of origins that have free capacity.
+  /// The queues with parked jobs of origins that have free capacity. $1 lists full origins. If most others are full too ($2
+  /// is false), $3 lists those that are not.
   static let parkedQueues = """
     WITH RECURSIVE origins (origin) AS (
       SELECT * FROM (SELECT origin FROM queue WHERE state = 2 ORDER BY origin LIMIT 1) AS first
       UNION ALL SELECT (SELECT q.origin FROM queue q WHERE q.state = 2 AND q.origin > o.origin
         ORDER BY q.origin LIMIT 1) FROM origins o WHERE o.origin IS NOT NULL
-    ), free (origin, room) AS (
-      SELECT o.origin, least(coalesce(x.room, $2), $1) FROM origins o
-        LEFT JOIN unnest($3, $4) AS x (origin, room) ON x.origin = o.origin
-      WHERE o.origin IS NOT NULL AND coalesce(x.room, $2) > 0
-    ), heads (origin, room, priority, id, n) AS (
-      SELECT f.origin, f.room, l.priority,
-        \(next("q.state = 2 AND q.origin = f.origin AND q.priority = l.priority", behind: "$5", "$6", full: "$7")), 1
-      FROM free f CROSS JOIN unnest($8) AS l (priority)
-      UNION ALL SELECT h.origin, h.room, h.priority,
-        \(next("q.state = 2 AND q.origin = h.origin AND q.priority = h.priority", behind: "p.owner", "p.batch", full: "$7")),
+    ), heads (origin, priority, id, n) AS (
+      SELECT o.origin, l.priority,
+        \(next("q.state = 2 AND q.origin = o.origin AND q.priority = l.priority", behind: "$5", "$6", full: ("$7", "$8"))), 1
+      FROM origins o CROSS JOIN unnest($4) AS l (priority)
+      WHERE o.origin <> ALL ($1) AND ($2 OR o.origin = ANY ($3))
+      UNION ALL SELECT h.origin, h.priority,
+        \(next("q.state = 2 AND q.origin = h.origin AND q.priority = h.priority", behind: "p.owner", "p.batch", full: ("$7", "$8"))),
         h.n + 1
       FROM heads h JOIN queue p ON p.id = h.id WHERE h.n < \(QueueCursor.maxQueues)
     )
-    SELECT h.origin, h.room, h.priority, p.owner, p.batch
-    FROM heads h JOIN queue p ON p.id = h.id WHERE p.owner <> ALL ($7)
+    SELECT h.origin, h.priority, p.owner, p.batch
+    FROM heads h JOIN queue p ON p.id = h.id WHERE NOT $8 OR p.owner <> ALL ($7)
     """
 
   private static let isAt = "q.priority = $1 AND q.owner = $2 AND q.batch = $3"
