@@ -60,7 +60,7 @@ extension CacheStore {
 /// A stored response whose body was decoded completely.
 package struct CacheEntry: Sendable, Equatable, Codable, Identifiable {
   /// Identifies an entry.
-  package struct ID: Sendable, Hashable, Codable {
+  package struct ID: Sendable, Hashable {
     /// ``Job/cacheKey``, or ``Job/sharedCacheKey``.
     package var key: Fingerprint
     /// Identifies the request fields that select this response among those of the key (RFC 9111 section 4.1).
@@ -79,7 +79,8 @@ package struct CacheEntry: Sendable, Equatable, Codable, Identifiable {
   /// Returns when an entry was last used, if the store does not know it yet (``CacheStore/touch(_:)``).
   package typealias LastUse = @Sendable (ID) -> Timestamp?
 
-  package var id: ID
+  /// Not part of the entry's JSON: the store keeps it in columns.
+  package var id = ID(key: .none, selector: .none)
   private var ownResource: Fingerprint?
   /// The header section and the time of arrival.
   package var response: StoredResponse
@@ -90,6 +91,10 @@ package struct CacheEntry: Sendable, Equatable, Codable, Identifiable {
   /// The credentials of the request that fetched the response (``Job/credentials``). Set if the response may
   /// be shared only after the origin confirmed it once it is stale (RFC 9111 section 3.5, without `public`).
   package var credentials: Fingerprint?
+
+  private enum CodingKeys: String, CodingKey {
+    case ownResource, response, path, image, credentials
+  }
 
   /// The key of the requested URL. All entries of a URL can be deleted by it, whichever partition they are
   /// in.

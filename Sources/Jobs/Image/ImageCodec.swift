@@ -201,6 +201,27 @@ package struct LQIP: Sendable, Equatable, Codable {
     self.thumbHash = thumbHash
     self.dominantColor = dominantColor
   }
+
+  private enum CodingKeys: String, CodingKey { case thumbHash, dominantColor }
+
+  /// Reads the bytes from hexadecimal digits.
+  package init(from decoder: any Decoder) throws {
+    let container = try decoder.container(keyedBy: CodingKeys.self)
+    func bytes(_ key: CodingKeys) throws -> [UInt8] {
+      guard let bytes = [UInt8](hexDigits: try container.decode(String.self, forKey: key)) else {
+        throw DecodingError.dataCorruptedError(
+          forKey: key, in: container, debugDescription: "not hexadecimal")
+      }
+      return bytes
+    }
+    (thumbHash, dominantColor) = (try bytes(.thumbHash), try bytes(.dominantColor))
+  }
+
+  package func encode(to encoder: any Encoder) throws {
+    var container = encoder.container(keyedBy: CodingKeys.self)
+    try container.encode(thumbHash.hexDigits, forKey: .thumbHash)
+    try container.encode(dominantColor.hexDigits, forKey: .dominantColor)
+  }
 }
 
 /// Stores an image that a client uploads. Used by one task at a time. If the capture is released before it

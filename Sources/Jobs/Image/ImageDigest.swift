@@ -1,11 +1,9 @@
 internal import Digests
 
 /// The SHA-256 of an image's bytes. It identifies the image in the image store and in its ETag.
-package struct ImageDigest: Hashable, Sendable, Codable {
-  /// 32 bytes.
+package struct ImageDigest: Hash256 {
   package let bytes: [UInt8]
 
-  /// - Parameter bytes: Exactly 32 bytes; otherwise returns nil.
   package init?(bytes: some Sequence<UInt8>) {
     self.bytes = Array(bytes)
     guard self.bytes.count == 32 else { return nil }
@@ -22,16 +20,21 @@ package struct ImageDigest: Hashable, Sendable, Codable {
     guard entityTag.hasPrefix("\"sha256-"), entityTag.hasSuffix("\"") else { return nil }
     self.init(hex: entityTag.dropFirst(8).dropLast())
   }
+}
 
+/// A hash of 32 bytes, which JSON contains as 64 hexadecimal digits.
+package protocol Hash256: Hashable, Sendable, Codable {
+  /// 32 bytes.
+  var bytes: [UInt8] { get }
+
+  /// - Parameter bytes: Exactly 32 bytes; otherwise returns nil.
+  init?(bytes: some Sequence<UInt8>)
+}
+
+extension Hash256 {
   /// Parses 64 hexadecimal digits, in either case.
   package init?(hex: some StringProtocol) {
-    let digits = hex.utf8.map(hexValue)
-    guard digits.count == 64 else { return nil }
-    var bytes: [UInt8] = []
-    for index in stride(from: 0, to: 64, by: 2) {
-      guard let high = digits[index], let low = digits[index + 1] else { return nil }
-      bytes.append(UInt8(high << 4 | low))
-    }
+    guard let bytes = [UInt8](hexDigits: hex) else { return nil }
     self.init(bytes: bytes)
   }
 
@@ -40,10 +43,10 @@ package struct ImageDigest: Hashable, Sendable, Codable {
 
   package init(from decoder: any Decoder) throws {
     let container = try decoder.singleValueContainer()
-    guard let digest = try ImageDigest(hex: container.decode(String.self)) else {
+    guard let hash = try Self(hex: container.decode(String.self)) else {
       throw DecodingError.dataCorruptedError(in: container, debugDescription: "not a SHA-256")
     }
-    self = digest
+    self = hash
   }
 
   package func encode(to encoder: any Encoder) throws {
@@ -98,5 +101,20 @@ extension Collection<UInt8> {
       }
       return 2 * count
     }
+  }
+}
+
+extension [UInt8] {
+  /// Parses two hexadecimal digits per byte, in either case; nil for any other text.
+  package init?(hexDigits text: some StringProtocol) {
+    let digits = text.utf8.map(hexValue)
+    guard digits.count % 2 == 0 else { return nil }
+    var bytes: [UInt8] = []
+    bytes.reserveCapacity(digits.count / 2)
+    for index in stride(from: 0, to: digits.count, by: 2) {
+      guard let high = digits[index], let low = digits[index + 1] else { return nil }
+      bytes.append(UInt8(high << 4 | low))
+    }
+    self = bytes
   }
 }

@@ -296,15 +296,18 @@ extension KeyedDecodingContainer {
 
 /// The SHA-256 of a sequence of strings. Each string is preceded by its length, so different sequences have
 /// different inputs.
-package struct Fingerprint: Hashable, Sendable, Codable {
-  /// 32 bytes.
+package struct Fingerprint: Hash256 {
   package let bytes: [UInt8]
 
-  /// - Parameter bytes: Exactly 32 bytes; otherwise returns nil.
   package init?(bytes: some Sequence<UInt8>) {
     self.bytes = Array(bytes)
     guard self.bytes.count == 32 else { return nil }
   }
+
+  /// 32 zero bytes.
+  package static let none = Fingerprint(zeros: ())
+
+  private init(zeros: Void) { bytes = [UInt8](repeating: 0, count: 32) }
 
   /// The fingerprint of these parts. Their order matters.
   package init(of parts: [String]) {
@@ -317,9 +320,6 @@ package struct Fingerprint: Hashable, Sendable, Codable {
     }
     bytes = SHA256.hash(data: text).withUnsafeBytes { Array($0) }
   }
-
-  /// 64 hexadecimal digits, lower case.
-  package var hex: String { bytes.hexDigits }
 }
 
 /// Tags are compared byte by byte, as stores compare them. `==` compares characters, and so treats two

@@ -16,22 +16,28 @@ extension SQLJobStore: CacheStore {
     guard !keys.isEmpty else { return [] }
     return try await read { [log] transaction in
       let rows = try transaction.execute(
-        "SELECT key, record FROM cache WHERE key = ANY ($1) ORDER BY number",
+        "SELECT key, selector, record FROM cache WHERE key = ANY ($1) ORDER BY number",
         [.byteStrings(keys.map(\.bytes))])
-      var found: [[UInt8]: [CacheEntry]] = [:]
+      var found: [Fingerprint: [CacheEntry]] = [:]
       for row in rows.all {
-        guard let key = rows.bytes(row, 0), let entry = Self.entry(rows.bytes(row, 1) ?? [], log)
-        else { continue }
-        found[key, default: []].append(entry)
+        guard let entry = Self.entry(rows, row, log) else { continue }
+        found[entry.id.key, default: []].append(entry)
       }
-      return keys.map { found[$0.bytes] ?? [] }
+      return keys.map { found[$0] ?? [] }
     }
   }
 
   /// Skips an unreadable entry, because the origin can be asked instead. Variants have no response
   /// record and are skipped too.
-  private static func entry(_ record: [UInt8], _ log: Logger) -> CacheEntry? {
-    do { return try StoredJSON.decode(CacheEntry.self, from: record) } catch {
+  private static func entry(_ rows: Rows, _ row: Int, _ log: Logger) -> CacheEntry? {
+    do {
+      guard let key = Fingerprint(bytes: rows.bytes(row, 0) ?? []),
+        let selector = Fingerprint(bytes: rows.bytes(row, 1) ?? [])
+      else { throw StoreError.unreadable(detail: "a cache entry has no valid key") }
+      var entry = try StoredJSON.decode(CacheEntry.self, from: rows.bytes(row, 2) ?? [])
+      entry.id = CacheEntry.ID(key: key, selector: selector)
+      return entry
+    } catch {
       log.error("skipping unreadable cache entry", metadata: ["error": "\(error)"])
       return nil
     }
