@@ -149,14 +149,13 @@ extension PostgresDatabase {
   // A claim that starts transfers holds the advisory lock of each origin until its commit, so that it counts every transfer
   // there.
   //
-  // The function cluster_load returns, by `kind`: 0 the number of other instances' transfers at an origin, 1 the instance that
-  // loads a request, 2 an origin whose rate limit is reached, 3 an origin whose lock another instance holds. It waits up to
-  // 200 ms for a lock and, after the first timeout, for no other: a holder may hang. It waits on the lock instead of polling,
-  // because a process that polls would come after those that wait.
+  // The function lock_origins returns the origins whose lock another instance holds. It waits up to 200 ms for a lock and,
+  // after the first timeout, for no other: a holder may hang. It waits on the lock instead of polling, because a process that
+  // polls would come after those that wait.
   private static let sharing = """
-    CREATE FUNCTION cluster_load(me bigint, now_ms bigint, of_origins bytea[], of_requests bytea[])
-    RETURNS TABLE (kind int, what bytea, number bigint) LANGUAGE plpgsql SET lock_timeout = '200ms' AS $$
+    CREATE FUNCTION lock_origins(of_origins bytea[]) RETURNS SETOF bytea LANGUAGE plpgsql SET lock_timeout = '200ms' AS $$
     DECLARE
+      what bytea;
       lock int;
       is_patient boolean := true;
       is_mine boolean;
@@ -172,18 +171,9 @@ extension PostgresDatabase {
           END;
         END IF;
         IF NOT is_mine THEN
-          kind := 3;
-          number := 0;
-          RETURN NEXT;
+          RETURN NEXT what;
         END IF;
       END LOOP;
-      RETURN QUERY
-        SELECT 0, l.origin, count(*) FROM queue l
-          WHERE l.state = 4 AND l.leads AND l.origin = ANY (of_origins) AND l.instance <> me GROUP BY l.origin
-        UNION ALL SELECT 1, l.request, l.instance FROM queue l
-          WHERE l.state = 4 AND l.leads AND l.request = ANY (of_requests)
-        UNION ALL SELECT 2, o.origin, o.next_at FROM origins o
-          WHERE o.origin = ANY (of_origins) AND o.next_at > now_ms * 1000;
     END $$;
 
     """

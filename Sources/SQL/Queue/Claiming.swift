@@ -513,8 +513,10 @@ struct ClusterLoad: Sendable {
   /// For an instance without others.
   init() {}
 
-  /// - Parameter rows: the result of the SQL function `cluster_load`.
-  init(_ rows: Rows, as instance: Instance) {
+  /// - Parameters:
+  ///   - rows: the result of ``Transaction/clusterLoad``.
+  ///   - busy: the origins that other instances keep locked.
+  init(_ rows: Rows, as instance: Instance, busy: Rows?) {
     for row in rows.all {
       guard let kind = rows.int(row, 0), let what = rows.bytes(row, 1),
         let number = rows.int(row, 2)
@@ -528,10 +530,12 @@ struct ClusterLoad: Sendable {
         } else {
           loadingElsewhere.insert(request)
         }
-      case 2: spent.insert(String(decoding: what, as: UTF8.self))
-      default: busy.insert(String(decoding: what, as: UTF8.self))
+      default: spent.insert(String(decoding: what, as: UTF8.self))
       }
     }
+    guard let busy else { return }
+    self.busy = Set(
+      busy.all.compactMap { busy.bytes($0, 0).map { String(decoding: $0, as: UTF8.self) } })
   }
 
   /// Returns whether another instance is loading the job's request.
@@ -570,15 +574,29 @@ extension Transaction {
   ) throws -> ClusterLoad {
     let asking = jobs.filter { $0.origin != nil }
     guard !asking.isEmpty else { return ClusterLoad() }
-    let rows = try execute(
-      "SELECT * FROM cluster_load($1, $2, $3, $4)",
-      [
-        .int(instance.number), .int(moment.milliseconds),
-        .byteStrings(Set(asking.compactMap(\.origin)).map { Array($0.utf8) }),
-        .byteStrings(Set(asking.compactMap(\.request)).map(\.bytes)),
-      ])
-    return ClusterLoad(rows, as: instance)
+    let origins = SQLValue.byteStrings(Set(asking.compactMap(\.origin)).map { Array($0.utf8) })
+    let requests = SQLValue.byteStrings(Set(asking.compactMap(\.request)).map(\.bytes))
+    let load = SQLStatement(
+      Self.clusterLoad,
+      [origins, requests, .int(instance.number), .int(moment.milliseconds * 1_000)])
+    // Only with several writers can another instance claim jobs at the same time.
+    guard !hasOneWriter else {
+      return ClusterLoad(try executeAll([load])[0], as: instance, busy: nil)
+    }
+    let results = try executeAll([SQLStatement("SELECT lock_origins($1)", [origins]), load])
+    return ClusterLoad(results[1], as: instance, busy: results[0])
   }
+
+  /// By the first column: 0 the number of other instances' transfers at an origin, 1 the instance that loads a request,
+  /// 2 an origin whose rate limit is reached.
+  static let clusterLoad = """
+    SELECT 0, l.origin, count(*) FROM queue l
+      WHERE l.state = 4 AND l.leads AND l.origin = ANY ($1) AND l.instance <> $3 GROUP BY l.origin
+    UNION ALL SELECT 1, l.request, l.instance FROM queue l
+      WHERE l.state = 4 AND l.leads AND l.request = ANY ($2)
+    UNION ALL SELECT 2, o.origin, o.next_at FROM origins o
+      WHERE o.origin = ANY ($1) AND o.next_at > $4
+    """
 
   /// Records requests at origins with a rate limit.
   func recordRequests(rate: Double, at origins: [String], at moment: Timestamp) throws {
