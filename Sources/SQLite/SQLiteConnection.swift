@@ -1,6 +1,7 @@
 internal import CSQLite
 internal import Jobs
 internal import SQL
+internal import Synchronization
 
 /// One connection to an SQLite database. Only one thread uses it at a time.
 ///
@@ -286,47 +287,68 @@ private final class SQLiteFunctions {
 /// The statements of the module SQL use only what both have and what these rules know. The tests of the store run on both
 /// databases, so a construct without a rule fails there.
 enum SQLiteDialect {
+  // Compiled once: compiling takes longer than the search.
+  nonisolated(unsafe) private static let lock =
+    /\s+FOR (?:NO KEY UPDATE|KEY SHARE|UPDATE|SHARE)(?: OF \w+)?(?: SKIP LOCKED)?/
+  nonisolated(unsafe) private static let cast = /::(?:bigint|bytea|uuid|int|text)/
+  nonisolated(unsafe) private static let greatest = /\bgreatest\(/
+  nonisolated(unsafe) private static let least = /\bleast\(/
+  nonisolated(unsafe) private static let anyOf = /= ANY \((\$\d+)\)/
+  nonisolated(unsafe) private static let noneOf = /<> ALL \((\$\d+)\)/
+  nonisolated(unsafe) private static let unnest = /unnest\(([^)]*)\)\s+AS (\w+) \(([^)]*)\)/
+  nonisolated(unsafe) private static let unnestAll = /SELECT \* FROM unnest\(([^)]*)\)/
+  nonisolated(unsafe) private static let argument = /\$(\d+)/
+
   /// Returns the text for SQLite.
   ///
   /// Most transactions concern one job. For arrays with one element, SQLite would fill a temporary table with it, so there is
   /// a second form of each statement.
   /// - Parameter forSingles: Whether each array has one element, and that element is passed in its place.
   static func rewritten(_ sql: String, forSingles: Bool = false) -> String {
+    if let text = known.withLock({ $0[forSingles]?[sql] }) { return text }
+    let text = rewrite(sql, forSingles: forSingles)
+    known.withLock { $0[forSingles, default: [:]][sql] = text }
+    return text
+  }
+
+  /// The rewritten texts, for further connections. Statements have arguments in place of values, so their number is fixed.
+  private static let known = Mutex<[Bool: [String: String]]>([:])
+
+  private static func rewrite(_ sql: String, forSingles: Bool) -> String {
     var text = sql
     // Rows are not locked one by one: a write transaction excludes all others.
-    text.replace(
-      /\s+FOR (?:NO KEY UPDATE|KEY SHARE|UPDATE|SHARE)(?: OF \w+)?(?: SKIP LOCKED)?/, with: "")
-    text.replace(/::(?:bigint|bytea|uuid|int|text)/, with: "")
-    text.replace(/\bgreatest\(/, with: "max(")
-    text.replace(/\bleast\(/, with: "min(")
+    text.replace(lock, with: "")
+    text.replace(cast, with: "")
+    text.replace(greatest, with: "max(")
+    text.replace(least, with: "min(")
     if forSingles { replaceArraysByElements(in: &text) }
     // Arrays.
-    text.replace(/= ANY \((\$\d+)\)/) { "IN (SELECT c1 FROM elements(\($0.1)))" }
-    text.replace(/<> ALL \((\$\d+)\)/) { "NOT IN (SELECT c1 FROM elements(\($0.1)))" }
-    text.replace(/unnest\(([^)]*)\)\s+AS (\w+) \(([^)]*)\)/) { match in
+    text.replace(anyOf) { "IN (SELECT c1 FROM elements(\($0.1)))" }
+    text.replace(noneOf) { "NOT IN (SELECT c1 FROM elements(\($0.1)))" }
+    text.replace(unnest) { match in
       let names = match.3.split(separator: ",").enumerated().map { index, name in
         "c\(index + 1) AS \(name.filter { !$0.isWhitespace })"
       }
       return "(SELECT \(names.joined(separator: ", ")) FROM elements(\(match.1))) AS \(match.2)"
     }
-    text.replace(/SELECT \* FROM unnest\(([^)]*)\)/) { match in
+    text.replace(unnestAll) { match in
       let columns = (1...match.1.split(separator: ",").count).map { "c\($0)" }
       return "SELECT \(columns.joined(separator: ", ")) FROM elements(\(match.1))"
     }
-    text.replace(/\$(\d+)/) { "?\($0.1)" }
+    text.replace(argument) { "?\($0.1)" }
     return text.contains("CREATE TABLE") ? tables(text) : text
   }
 
   private static func replaceArraysByElements(in text: inout String) {
-    text.replace(/= ANY \((\$\d+)\)/) { "= \($0.1)" }
-    text.replace(/<> ALL \((\$\d+)\)/) { "<> \($0.1)" }
-    text.replace(/unnest\(([^)]*)\)\s+AS (\w+) \(([^)]*)\)/) { match in
+    text.replace(anyOf) { "= \($0.1)" }
+    text.replace(noneOf) { "<> \($0.1)" }
+    text.replace(unnest) { match in
       let columns = zip(match.1.split(separator: ","), match.3.split(separator: ",")).map {
         "\($0) AS \($1.filter { !$0.isWhitespace })"
       }
       return "(SELECT \(columns.joined(separator: ", "))) AS \(match.2)"
     }
-    text.replace(/SELECT \* FROM unnest\(([^)]*)\)/) { "SELECT \($0.1)" }
+    text.replace(unnestAll) { "SELECT \($0.1)" }
   }
 
   /// Rewrites table definitions.
