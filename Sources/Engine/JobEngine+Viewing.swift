@@ -47,29 +47,30 @@ extension JobEngine {
   }
 
   private func jobForView(_ new: NewJob) async throws(JobsError) -> JobSnapshot {
-    var view = new.fingerprint
-    if let snapshot = try await existingJob(for: view, new) {
-      guard snapshot.job.mayHaveFailedByVariants(notOf: new) else { return snapshot }
-      view = new.fingerprintWithVariants
-      if let snapshot = try await existingJob(for: view, new) { return snapshot }
-    }
-    return try await caching.views.submit(view) {
-      do throws(JobsError) {
-        guard let snapshot = try await self.submit([new], by: Self.viewer, key: nil).first?.snapshot
-        else {
-          return .failure(.unknownJob)
+    var (view, isOfVariants) = (new.fingerprint, false)
+    while true {
+      let last = caching.views.job(for: view)
+      if let last, let snapshot = try await existingJob(last, for: new) {
+        guard !isOfVariants, snapshot.job.mayHaveFailedByVariants(notOf: new) else {
+          return snapshot
         }
-        return .success(snapshot)
-      } catch {
-        return .failure(error)
+        (view, isOfVariants) = (new.fingerprintWithVariants, true)
+        continue
       }
-    }.get()
+      let outcome = await caching.views.submit(view, after: last) {
+        do throws(JobsError) {
+          let jobs = try await self.submit([new], by: Self.viewer, key: nil)
+          return jobs.first?.snapshot.map { .success($0) } ?? .failure(.unknownJob)
+        } catch {
+          return .failure(error)
+        }
+      }
+      // Otherwise an equal view has submitted a job since.
+      if let outcome { return try outcome.get() }
+    }
   }
 
-  private func existingJob(for view: Fingerprint, _ new: NewJob) async throws(JobsError)
-    -> JobSnapshot?
-  {
-    guard let id = caching.views.job(for: view) else { return nil }
+  private func existingJob(_ id: JobID, for new: NewJob) async throws(JobsError) -> JobSnapshot? {
     do throws(JobsError) {
       let snapshot = try await job(id, for: Self.viewer)
       guard snapshot.job.answersViews(at: now()) else { return nil }

@@ -21,16 +21,19 @@ final class ViewJobs: Sendable {
   func job(for view: Fingerprint) -> JobID? { state.withLock { $0.jobs.value(for: view) } }
 
   /// Submits a job, once for equal views at the same time.
+  /// - Parameter last: the last job for this view, which the caller can't use.
+  /// - Returns: nil if there is a later job.
   func submit(
-    _ view: Fingerprint, _ submit: @escaping @Sendable () async -> Outcome
-  ) async -> Outcome {
-    let task = state.withLock { state in
+    _ view: Fingerprint, after last: JobID?, _ submit: @escaping @Sendable () async -> Outcome
+  ) async -> Outcome? {
+    let task: Task<Outcome, Never>? = state.withLock { state in
       if let task = state.submitting[view] { return task }
+      guard state.jobs.value(for: view) == last else { return nil }
       let task = Task { await self.submitOnce(view, submit) }
       state.submitting[view] = task
       return task
     }
-    return await task.value
+    return await task?.value
   }
 
   /// Forgets all jobs, so that each view gets a new one.
