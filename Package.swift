@@ -188,7 +188,7 @@ let package = Package(
       cSettings: [.unsafeFlags(["-Wall", "-Wextra", "-Werror"])]),
     .executableTarget(
       name: "Interleavings",
-      dependencies: ["CInterleavings", "Engine", "Jobs", "TestSupport", .log],
+      dependencies: ["CInterleavings", "Engine", "Jobs", "SQL", "TestSupport", .log],
       path: "Tests/Interleavings", swiftSettings: house),
     .testTarget(
       name: "HTTPTests", dependencies: ["HTTP", "TestSupport", .httpTypes, .log],

@@ -17,7 +17,7 @@ internal import Synchronization
 package final class SQLiteDatabase: SQLDatabase {
   /// The settings of the database.
   package struct Configuration: Sendable {
-    /// The path of the database file; its folder is created if missing.
+    /// The path of the database file; its folder is created if missing. ``inMemory`` for no file.
     package var path: String
     /// How long to wait if another program has locked the database, for example a backup.
     var busyTimeout: Duration = .seconds(5)
@@ -43,11 +43,17 @@ package final class SQLiteDatabase: SQLDatabase {
 
     /// Creates a configuration with default settings.
     package init(path: String) { self.path = path }
+
+    /// The path of a database in memory, for tests. All its connections are the same one, so its store needs a
+    /// `RequestRunner`.
+    package static let inMemory = ":memory:"
   }
 
   private let configuration: Configuration
   private let lock: FolderLock?
   private let reserve: DiskReserve?
+  /// The only connection to a database in memory. The store's `RequestRunner` uses it for one request at a time.
+  nonisolated(unsafe) private let memory: SQLiteConnection?
   private let logger = Logger(label: "store")
   /// Whether the log was emptied since the disk was found full.
   private let isLogEmptied = Atomic(false)
@@ -57,10 +63,18 @@ package final class SQLiteDatabase: SQLDatabase {
   /// - Throws: `.unavailable` if another process uses the database.
   package init(_ configuration: Configuration) throws(StoreError) {
     self.configuration = configuration
+    SQLiteLibrary.countsFailedSyncs
+    guard configuration.path != Configuration.inMemory else {
+      (lock, reserve) = (nil, nil)
+      do throws(Fault) { memory = try Self.connect(configuration, mayWrite: true) } catch {
+        throw .unavailable(detail: "\(error)")
+      }
+      return
+    }
+    memory = nil
     let folder = URL(fileURLWithPath: configuration.path).deletingLastPathComponent().path
     try StorageFolder.create(folder, isDurable: configuration.isDurable)
     lock = configuration.locksFolder ? try FolderLock(configuration.path + ".lock") : nil
-    SQLiteLibrary.countsFailedSyncs
     // The last sync of the previous run may have failed.
     if configuration.isDurable { try DatabaseLog(of: configuration.path).rewrite() }
     reserve =
@@ -100,12 +114,20 @@ package final class SQLiteDatabase: SQLDatabase {
 
   private func isFull(_ error: Fault) -> Bool { if case .full = error { true } else { false } }
 
+  private static func connect(
+    _ configuration: Configuration, mayWrite: Bool, log: DatabaseLog? = nil
+  ) throws(Fault) -> SQLiteConnection {
+    try SQLiteConnection(
+      configuration.path, mayWrite: mayWrite, log: log, clock: configuration.clock,
+      leaseClock: configuration.leaseClock)
+  }
+
   private func open(mayWrite: Bool) throws(Fault) -> SQLiteConnection {
+    if let memory { return memory }
     let isDurable = configuration.isDurable
-    let connection = try SQLiteConnection(
-      configuration.path, mayWrite: mayWrite,
-      log: mayWrite && isDurable ? DatabaseLog(of: configuration.path) : nil,
-      clock: configuration.clock, leaseClock: configuration.leaseClock)
+    let connection = try Self.connect(
+      configuration, mayWrite: mayWrite,
+      log: mayWrite && isDurable ? DatabaseLog(of: configuration.path) : nil)
     let deadline = ContinuousClock.now + .seconds(60)
     try connection.run(
       """
@@ -168,6 +190,7 @@ package final class SQLiteDatabase: SQLDatabase {
   /// Moves the log into the database, so that the database is a single file. If another program is
   /// reading, for example a backup, the rest stays in the log until the next start.
   package func close() {
+    guard memory == nil else { return }
     do throws(Fault) { try emptyLog() } catch {
       logger.warning("failed to truncate the database log", metadata: ["error": "\(error)"])
     }

@@ -50,7 +50,7 @@ final class FakeJobService: JobService {
   }
   private let kept = Mutex(Kept())
   /// Its batches.
-  let batchStore = MemoryJobStore()
+  let batchStore: any JobStore = MemoryJobStore()
   /// Nil: the service makes no variants.
   let renderer: FakeRenderer?
 

@@ -124,6 +124,7 @@ struct NotifyTests {
     #expect(await client.get(path).status == 404)
     _ = try await client.service.batchStore.cancel(batch.id)
     _ = try await client.service.batchStore.endStopped(9, keptFor: .seconds(1))
+    _ = try await client.service.batchStore.finishBatches()
     let shown = await client.get(path)
     #expect(shown.status == 200 && shown.json?["type"] == .string("batch.finished"))
     #expect(shown.json?["state"] == .string("pending"), "\(shown.text)")

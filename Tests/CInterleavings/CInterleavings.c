@@ -629,6 +629,15 @@ CInterleavings_Outcome CInterleavings_run(uint64_t mostSteps, int64_t mostSecond
 
 void CInterleavings_stop(void) { state.isStopping = true; }
 
+void CInterleavings_reset(void) {
+  swift_task_enqueueGlobal_hook = NULL;
+  swift_task_enqueueMainExecutor_hook = NULL;
+  swift_task_enqueueGlobalWithDelay_hook = NULL;
+  swift_task_enqueueGlobalWithDeadline_hook = NULL;
+  memset(&state, 0, sizeof state);
+  self = NULL;
+}
+
 int64_t CInterleavings_now(void) { return state.now; }
 uint64_t CInterleavings_trace(void) { return state.trace; }
 uint64_t CInterleavings_steps(void) { return state.steps; }

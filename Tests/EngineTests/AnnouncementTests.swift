@@ -1,3 +1,4 @@
+import SQL
 import Synchronization
 import TestSupport
 import Testing
@@ -25,8 +26,9 @@ struct AnnouncementTests {
         configuration.announcements.patience = patience
       }
       try await Workshop.open(store: store, images: images, adjust) { reader in
-        try await Workshop.open(store: store, images: images, clock: reader.clock, adjust) {
-          writer in
+        try await Workshop.open(
+          store: await store.another(), images: images, clock: reader.clock, adjust
+        ) { writer in
           for shop in [reader, writer] {
             shop.fetcher.answer("http://a.example/x.png", with: .pieces([ok], total: ok.count))
           }
@@ -62,7 +64,7 @@ struct AnnouncementTests {
   @Test("a change of a finished job is acknowledged once no other instance shows the old state")
   func change() async throws {
     try await Pair.open { pair in
-      pair.store.holdEvents()
+      pair.store.calls.holdEvents()
       let isAcknowledged = Atomic(false)
       async let edited = {
         let job = try await pair.edit()
@@ -74,10 +76,10 @@ struct AnnouncementTests {
       let isEarly = isAcknowledged.load(ordering: .relaxed)
       #expect(!isEarly)
       #expect(try await pair.read().tags.isEmpty)
-      pair.store.releaseEvents()
+      pair.store.calls.releaseEvents()
       let after = try await edited
       #expect(after.tags == ["new"])
-      pair.store.holdEvents()
+      pair.store.calls.holdEvents()
       let read = try await pair.read()
       #expect(read.tags == ["new"] && read.version == after.version)
     }
@@ -87,7 +89,7 @@ struct AnnouncementTests {
   func cutOff() async throws {
     try await Pair.open(patience: .milliseconds(200)) { pair in
       pair.heartbeat()
-      pair.store.holdEvents()
+      pair.store.calls.holdEvents()
       _ = try await pair.edit()
       #expect(try await pair.read().tags == ["new"])
     }
@@ -101,13 +103,13 @@ struct AnnouncementTests {
       // From now on, only the announcement keeps the early state out of memory.
       pair.heartbeat()
       try await Task.sleep(for: .milliseconds(2_100))
-      await pair.store.hold(.jobAnswer)
+      await pair.store.calls.hold(.job.answer)
       async let early = pair.read()
-      try await until { await pair.store.heldCalls == 1 }
+      try await until { await pair.store.calls.heldCalls == 1 }
       // Only the early read waits.
-      await pair.store.hold(.orphans)
+      await pair.store.calls.hold(.markOrphans)
       let version = try await pair.edit().version
-      await pair.store.letGo()
+      await pair.store.calls.letGo()
       #expect(try await early.version < version)
       #expect(!pair.isInMemory)
       #expect(try await pair.read().version == version)
@@ -118,7 +120,7 @@ struct AnnouncementTests {
   func purge() async throws {
     try await Pair.open(patience: .milliseconds(200)) { pair in
       pair.heartbeat()
-      pair.store.holdEvents()
+      pair.store.calls.holdEvents()
       try await pair.writer.engine.purge(pair.id, for: Workshop.me)
       await #expect(throws: JobsError.unknownJob) { try await pair.read() }
     }
@@ -144,7 +146,7 @@ struct AnnouncementTests {
       shop.fetcher.answer(url, with: .hangs(after: ok))
       let id = try await shop.submit(url)
       _ = try await shop.reached(.loading, id)
-      await store.fail(with: [.unavailable(detail: "test")], of: .job)
+      await store.calls.fail(with: [.unavailable(detail: "test")], of: .job)
       await #expect(throws: JobsError.store(.unavailable(detail: "test"))) {
         try await shop.engine.job(id, for: Workshop.me)
       }
@@ -173,14 +175,14 @@ struct AnnouncementTests {
         return pair.reader.engine.peek(id, for: Workshop.me) != nil
       }
       pair.heartbeat()
-      pair.store.holdEvents()
+      pair.store.calls.holdEvents()
       // The store has not deleted the batch's jobs yet.
-      await pair.store.hold(.endStopped)
+      await pair.store.calls.hold(.endStopped)
       try await pair.writer.engine.purge(batch: batch.id, refusedAfter: nil, for: Workshop.me)
       await #expect(throws: JobsError.unknownJob) {
         try await pair.reader.engine.job(id, for: Workshop.me)
       }
-      await pair.store.letGo()
+      await pair.store.calls.letGo()
     }
   }
 }

@@ -1,3 +1,4 @@
+import SQL
 import TestSupport
 import Testing
 
@@ -25,7 +26,7 @@ struct BatchEndTests {
       #expect(try await store.cacheCounts().entries == 3)
       // From now on deleting cache entries fails.
       let failure = StoreError.unavailable(detail: "away")
-      await store.fail(with: .init(repeating: failure, count: 1_000), of: .cache)
+      await store.calls.fail(with: .init(repeating: failure, count: 1_000), of: .cache)
       try await shop.engine.purge(batch: batch.id, refusedAfter: nil, for: Workshop.me)
       try await until { try await store.counts().jobs[.success] == 0 }
     }
@@ -37,7 +38,7 @@ struct BatchEndTests {
     let (store, lines) = (MemoryJobStore(), LogLines())
     // Nothing else cancels the job.
     let failure = StoreError.unavailable(detail: "away")
-    await store.fail(with: .init(repeating: failure, count: 1_000), of: .endStopped)
+    await store.calls.fail(with: .init(repeating: failure, count: 1_000), of: .endStopped)
     try await Workshop.open(store: store, log: lines.logger) { shop in
       let url = "http://a.example/x.png"
       shop.fetcher.answer(url, with: .pieces([ok], total: nil))
@@ -46,11 +47,11 @@ struct BatchEndTests {
       var new = NewLines(after: 0)
       new.jobs.append(NewLines.Job(line: 1, job: NewJob(submission: submission)))
       new.count = 1
-      await store.hold(.complete)
+      await store.calls.hold(.complete)
       _ = try? await shop.engine.add(new, to: batch, by: Workshop.me)
-      let held: Void? = try? await until { await store.heldCalls > 0 }
+      let held: Void? = try? await until { await store.calls.heldCalls > 0 }
       let answer = try? await shop.engine.cancel(batch: batch.id, for: Workshop.me)
-      await store.letGo()
+      await store.calls.letGo()
       #expect(held != nil)
       var query = JobQuery(owner: nil, now: shop.clock.now, limit: 9)
       query.batch = batch.id
@@ -82,7 +83,7 @@ struct BatchEndTests {
       let query = JobQuery(owner: nil, now: shop.clock.now, limit: 1)
       let listed = try await shop.engine.jobs(query).jobs
       let id = try #require(listed.first?.id)
-      await store.hold(.endStopped)
+      await store.calls.hold(.endStopped)
       let purged: Void? = try? await shop.engine.purge(
         batch: batch.id, refusedAfter: nil, for: Workshop.me)
       #expect(purged != nil && shop.engine.peek(id, for: Workshop.me) == nil)
@@ -92,7 +93,7 @@ struct BatchEndTests {
       let page = try? await shop.engine.jobs(query)
       #expect(page?.jobs.map(\.id) == [older] && page?.hasMore == false)
       // Otherwise the service would never stop.
-      await store.letGo()
+      await store.calls.letGo()
     }
   }
 
@@ -126,13 +127,13 @@ struct BatchEndTests {
     let idle = Batch(
       id: JobID(at: moment), owner: .anonymous, retention: .seconds(60), createdAt: moment)
     _ = try await store.open(idle, key: nil)
-    await store.hold(.endStopped)
+    await store.calls.hold(.endStopped)
     try await Workshop.open(store: store) { shop in
-      let held: Void? = try? await until { await store.heldCalls > 0 }
+      let held: Void? = try? await until { await store.calls.heldCalls > 0 }
       let tidied: Void? = try? await until { try await store.batch(idle.id)?.state != .receiving }
       #expect(held != nil && tidied != nil)
       // Otherwise the service would never stop.
-      await store.letGo()
+      await store.calls.letGo()
     }
   }
 }

@@ -1,4 +1,5 @@
 import Jobs
+import SQL
 import TestSupport
 import Testing
 
@@ -38,18 +39,18 @@ struct BatchWatchTests {
       }
       // Each new follower may cause a read.
       try await Task.sleep(for: .milliseconds(300))
-      (first, start) = (await store.looksAtBatches, .now)
+      (first, start) = (await store.calls.count(of: .batch), .now)
       try await Task.sleep(for: .milliseconds(500))
       _ = try await store.close(batch.id)
       for try await _ in group {}
     }
     let most = Int((ContinuousClock.now - start) / .milliseconds(200)) + 2
-    #expect(await store.looksAtBatches <= first + most)
+    #expect(await store.calls.count(of: .batch) <= first + most)
     // Ending the last stream stops the reads.
     try await Task.sleep(for: .milliseconds(300))
-    let looks = await store.looksAtBatches
+    let looks = await store.calls.count(of: .batch)
     try await Task.sleep(for: .milliseconds(500))
-    #expect(await store.looksAtBatches == looks)
+    #expect(await store.calls.count(of: .batch) == looks)
   }
 
   @Test("the first state that a new follower gets is not older than its request")

@@ -1,4 +1,5 @@
 import Jobs
+import SQL
 import TestSupport
 import Testing
 
@@ -221,7 +222,7 @@ struct CancellingTests {
       shop.fetcher.answer(url, with: .hangs(after: ok), .pieces([ok], total: nil))
       let id = try await shop.submit(url)
       _ = try await shop.reached(.loading, id)
-      await shop.store.fail(with: [.unavailable(detail: "1"), .unavailable(detail: "2")])
+      await shop.store.calls.fail(with: [.unavailable(detail: "1"), .unavailable(detail: "2")])
       // The first failure may hit a claim.
       await #expect {
         try await shop.submit("http://b.example/")
@@ -241,11 +242,11 @@ struct CancellingTests {
       shop.fetcher.answer(url, with: .hangs(after: ok))
       let id = try await shop.submit(url)
       _ = try await shop.reached(.loading, id)
-      await shop.store.hold()
+      await shop.store.calls.hold()
       async let drained: Void = shop.engine.drain(within: .zero)
-      try await until { await shop.store.heldCalls > 0 }
+      try await until { await shop.store.calls.heldCalls > 0 }
       #expect(shop.engine.loading.loads.count == 1)
-      await shop.store.letGo()
+      await shop.store.calls.letGo()
       await drained
       #expect(shop.engine.loading.loads.count == 0)
       #expect(try await shop.store.job(id)?.phase == .queued)

@@ -1,4 +1,5 @@
 import Logging
+import SQL
 import Synchronization
 import TestSupport
 import Testing
@@ -16,7 +17,7 @@ struct ChangingTests {
     _ shop: Workshop, _ first: @escaping @Sendable () async throws -> Void,
     _ second: @escaping @Sendable () async throws -> Void
   ) async throws -> [JobsError?] {
-    await shop.store.hold()
+    await shop.store.calls.hold()
     return try await withThrowingTaskGroup { group in
       for change in [first, second] {
         group.addTask { () -> JobsError? in
@@ -24,8 +25,8 @@ struct ChangingTests {
           return nil
         }
       }
-      try await until { await shop.store.heldCalls >= 2 }
-      await shop.store.letGo()
+      try await until { await shop.store.calls.heldCalls >= 2 }
+      await shop.store.calls.letGo()
       return try await group.reduce(into: []) { $0.append($1) }
     }
   }
@@ -91,13 +92,13 @@ struct ChangingTests {
       for (number, (own, phase, tags, later)) in changes.enumerated() {
         let id = try await shop.submit(url)
         if number == 3 { _ = try await engine.cancel(id, for: Workshop.me) }
-        await store.hold(.updateAnswer)
+        await store.calls.hold(.update.answer)
         async let answer = own(id)
-        let held: Void? = try? await until { await store.heldCalls == 1 }
+        let held: Void? = try? await until { await store.calls.heldCalls == 1 }
         let last = try? await store.update(id, under: nil, later)
         // As the request or the event that reports the later change does.
         if let last { engine.events.publisher.publish(last, hasEnded: false) }
-        await store.letGo()
+        await store.calls.letGo()
         let (shown, newest) = (try await answer, try #require(last))
         #expect(held != nil && shown.job.phase == phase && shown.job.tags == tags, "\(number)")
         #expect(shown.job.version < newest.version, "\(number)")
@@ -147,18 +148,20 @@ struct ChangingTests {
       shop.fetcher.answer("http://busy.example/", with: .hangs(after: ok))
       _ = try await shop.reached(.loading, shop.submit("http://busy.example/"))
       let moment = shop.clock.now + .seconds(1)
-      for (tryAgain, expected) in [
-        (.afterAnother { $0.cancel(at: moment, keptFor: .seconds(60)) }, []),
-        (.afterCommit, ["cancelled"]),
-      ] as [(MemoryJobStore.TryAgain, [String])] {
-        let id = try await shop.submit(url)
-        await shop.store.makeAgain(tryAgain)
+      for isAfterAnother in [true, false] {
+        let (store, id) = (shop.store, try await shop.submit(url))
+        let another = StoreCalls.TryAgain.afterAnother {
+          _ = try await store.update(id, under: nil) {
+            $0.cancel(at: moment, keptFor: .seconds(60))
+          }
+        }
+        await store.calls.makeAgain(isAfterAnother ? another : .afterCommit)
         #expect(try await shop.engine.cancel(id, for: Workshop.me).job.phase == .cancelled)
-        #expect(lines.ends(of: id) == expected)
+        #expect(lines.ends(of: id) == (isAfterAnother ? [] : ["cancelled"]))
       }
       let id = try await shop.submit(url)
       let version = try await shop.engine.job(id, for: Workshop.me).job.version
-      await shop.store.makeAgain(.afterCommit)
+      await shop.store.calls.makeAgain(.afterCommit)
       let job = try await shop.engine.cancel(id, for: Workshop.me, ifVersion: [version]).job
       #expect(job.phase == .cancelled, "its own change is no conflict")
     }

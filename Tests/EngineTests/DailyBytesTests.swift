@@ -1,5 +1,6 @@
 import Jobs
 import Logging
+import SQL
 import TestSupport
 import Testing
 import Waiting
@@ -53,7 +54,7 @@ struct DailyBytesTests {
     let store = MemoryJobStore()
     let bytes = DailyBytes(of: [caller.owner])
     bytes.add(100, for: caller.owner, at: Self.noon)
-    await store.fail(with: [.unavailable(detail: "a test")])
+    await store.calls.fail(with: [.unavailable(detail: "a test")])
     await bytes.save(in: store, at: Self.noon, log)
     #expect(throws: JobsError.self) { try bytes.check(caller, at: Self.noon) }
     await bytes.save(in: store, at: Self.noon, log)

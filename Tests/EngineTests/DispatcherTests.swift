@@ -1,4 +1,5 @@
 import Logging
+import SQL
 import Synchronization
 import TestSupport
 import Testing

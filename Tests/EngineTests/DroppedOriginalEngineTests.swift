@@ -1,7 +1,4 @@
-import Foundation
 import Jobs
-import SQL
-import SQLite
 import TestSupport
 import Testing
 
@@ -38,17 +35,8 @@ struct DroppedOriginalTests {
   private static func open(
     _ renderer: FakeRenderer, _ body: (Workshop) async throws -> Void
   ) async throws {
-    let folder = NSTemporaryDirectory() + "dropped-" + UUID().uuidString
-    try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
-    defer { try? FileManager.default.removeItem(atPath: folder) }
-    let clock = ManualClock()
-    var database = SQLiteDatabase.Configuration(path: folder + "/jobs.sqlite")
-    (database.clock, database.leaseClock) = ({ clock.now }, { clock.now })
-    let store = try SQLJobStore(SQLJobStore.Configuration(SQLiteDatabase(database)))
-    try await Workshop.open(database: store, renderer: renderer, clock: clock) { shop in
-      try await body(shop)
-    }
-    await store.close()
+    let store = MemoryJobStore(largestEmbedded: 64 << 10)
+    try await Workshop.open(store: store, renderer: renderer) { shop in try await body(shop) }
   }
 
   private func submit(_ widths: ClosedRange<Int>, _ shop: Workshop) async throws -> JobID {

@@ -1,4 +1,5 @@
 import Logging
+import SQL
 import Synchronization
 import TestSupport
 import Testing
@@ -46,7 +47,7 @@ struct FailingStoreTests {
       let new = NewJob(submission: Submission(source: source))
       let id = try await shop.engine.submit([new], by: Workshop.me, key: nil)[0].id
       #expect(try await shop.finished(id).image?.variant == .lowData)
-      await shop.store.fail(with: [failure], of: .lowData)
+      await shop.store.calls.fail(with: [failure], of: .lowData)
       try await shop.engine.setConstrained(false)
       try await until { shop.engine.peek(id, for: Workshop.me)?.job.image?.variant == .regular }
     }
@@ -73,7 +74,7 @@ struct FailingStoreTests {
     let holder = JobIDSequence().next(at: Timestamp(milliseconds: 1))
     _ = try await store.reserve(image, bytes: 9, as: holder, of: lease.instance, limit: 99)
     try await store.release(holder)
-    await store.fail(with: [failure], of: .abandonedAnswer)
+    await store.calls.fail(with: [failure], of: .unreferenced.answer)
     await #expect(throws: failure) { try await store.unreferencedImages(9, for: lease.instance) }
     #expect(try await store.unreferencedImages(9, for: lease.instance) == [])
     #expect(images.digests == [image])
@@ -89,10 +90,11 @@ struct FailingStoreTests {
   ) async throws -> ImageName {
     let image = images.leaveOrphan(ok)
     _ = try await store.reserve(image, bytes: ok.count, as: holder, of: instance, limit: 99)
+    let name = try #require(try await store.keptImage(image)).name
     try await store.release(holder)
-    await store.fail(with: [failure], of: .abandonedAnswer)
+    await store.calls.fail(with: [failure], of: .unreferenced.answer)
     await #expect(throws: failure) { try await store.unreferencedImages(9, for: instance) }
-    return ImageName(image, generation: 7)
+    return name
   }
 
   private func storeAgain(
@@ -105,12 +107,12 @@ struct FailingStoreTests {
 
   @Test(
     "an image stored again stays when reporting its earlier deletion failed",
-    arguments: [MemoryJobStore.Call.forget, .forgetAnswer])
-  func forgotten(call: MemoryJobStore.Call) async throws {
-    let (store, images) = (MemoryJobStore(generation: 7), MemoryImageStore())
+    arguments: [StoreCalls.Call.confirmDeletion, .confirmDeletion.answer])
+  func forgotten(call: StoreCalls.Call) async throws {
+    let (store, images) = (MemoryJobStore(), MemoryImageStore())
     let (keeper, lease) = try await keeper(of: store, images, LogLines().logger)
     let (image, marked) = try await mark(store, images, for: lease.instance)
-    await store.fail(with: [failure], of: call)
+    await store.calls.fail(with: [failure], of: call)
     await keeper.remove(marked)
     try await storeAgain(image, in: images, by: keeper)
     #expect(await keeper.retry() == nil)
@@ -119,38 +121,38 @@ struct FailingStoreTests {
 
   @Test("an image stored again stays when a search for marks that still has it ends later")
   func lateLook() async throws {
-    let (store, images) = (MemoryJobStore(generation: 7), MemoryImageStore())
+    let (store, images) = (MemoryJobStore(), MemoryImageStore())
     let (keeper, lease) = try await keeper(of: store, images, LogLines().logger)
     let name = try await markWithLostAnswer(store, images, for: lease.instance)
-    await store.hold(.leavingAnswer)
+    await store.calls.hold(.pendingDeletion.answer)
     async let round = keeper.retry()
-    try await until { await store.heldCalls == 1 }
+    try await until { await store.calls.heldCalls == 1 }
     await keeper.remove([name])
     try await storeAgain(name.digest, in: images, by: keeper)
-    await store.letGo()
+    await store.calls.letGo()
     let fault = await round
     #expect(fault == nil && images.digests == [name.digest])
   }
 
   @Test("an image is not deleted again while its deletion is being reported")
   func lateForgetting() async throws {
-    let (store, images) = (MemoryJobStore(generation: 7), MemoryImageStore())
+    let (store, images) = (MemoryJobStore(), MemoryImageStore())
     let (keeper, lease) = try await keeper(of: store, images, LogLines().logger)
     let name = try await markWithLostAnswer(store, images, for: lease.instance)
-    await store.hold(.forget)
+    await store.calls.hold(.confirmDeletion)
     async let removing: Void = keeper.remove([name])
-    try await until { await store.heldCalls == 1 }
+    try await until { await store.calls.heldCalls == 1 }
     // A second deletion of the image would fail.
     images.stick(name.digest)
     let fault = await keeper.retry()
-    await store.letGo()
+    await store.calls.letGo()
     await removing
     #expect(fault == nil)
   }
 
   @Test("an image stored again stays when a delayed answer marks it for deletion")
   func lateMark() async throws {
-    let (store, images) = (MemoryJobStore(generation: 7), MemoryImageStore())
+    let (store, images) = (MemoryJobStore(), MemoryImageStore())
     let (keeper, lease) = try await keeper(of: store, images, LogLines().logger)
     let name = try await markWithLostAnswer(store, images, for: lease.instance)
     #expect(await keeper.retry() == nil)
@@ -190,14 +192,15 @@ struct FailingStoreTests {
 
   @Test("a job ends although the images evicted for it can't be deleted")
   func standingStill() async throws {
-    try await Workshop.open { shop in
-      shop.fetcher.answer(url, with: .pieces([ok], total: nil))
+    // A small image is stored by the transaction that completes its job, which evicts the large one.
+    let store = MemoryJobStore(largestEmbedded: ok.count)
+    try await Workshop.open(store: store, { $0.maxStoredBytes = 100 }) { shop in
+      shop.fetcher.answer(url, with: .pieces([ok + [UInt8](repeating: 1, count: 80)], total: nil))
       let old = try #require(try await shop.finished(shop.submit(url)).image)
       shop.images.holdRemovals()
-      await shop.store.giveWay(old.digest)
-      shop.fetcher.answer("http://b.example/", with: .pieces([ok + [1]], total: nil))
+      shop.fetcher.answer("http://b.example/", with: .pieces([ok], total: nil))
       let new = try await shop.finished(shop.submit("http://b.example/"))
-      #expect(new.phase == .success && shop.images.digests.contains(old.digest))
+      #expect(new.phase == .success && shop.images.digests == [old.digest])
       shop.images.holdRemovals(false)
       try await until { !shop.images.digests.contains(old.digest) }
     }
@@ -217,7 +220,7 @@ struct FailingStoreTests {
 
   @Test("the number of images left to the next round is limited, and an image stored again is kept")
   func leftOver() async throws {
-    let (store, images) = (MemoryJobStore(generation: 7), MemoryImageStore())
+    let (store, images) = (MemoryJobStore(), MemoryImageStore())
     let (keeper, lease) = try await keeper(of: store, images, LogLines().logger)
     let (image, marked) = try await mark(store, images, for: lease.instance)
     let others = (1..<ImageLifecycle.maxPending).map {
@@ -248,7 +251,7 @@ struct FailingStoreTests {
 
   @Test("an image can be stored again at once while many others are being deleted")
   func outOfTurn() async throws {
-    let (store, images) = (MemoryJobStore(generation: 7), MemoryImageStore())
+    let (store, images) = (MemoryJobStore(), MemoryImageStore())
     let (keeper, lease) = try await keeper(of: store, images, LogLines().logger)
     let (image, marked) = try await mark(store, images, for: lease.instance)
     // An image whose deletion failed once comes last.
@@ -263,7 +266,7 @@ struct FailingStoreTests {
     let staged = try await images.spool.stage()
     try staged.write(ok)
     async let keeping = keeper.save(staged, image, bytes: ok.count, as: holder, limit: 99)
-    try await until { try await store.refers(to: image) }
+    try await until { try await store.isReserved(image) }
     let isKept = try await keeping
     images.holdRemovals(false)
     let failure = await round
@@ -290,7 +293,7 @@ struct FailingStoreTests {
       shop.fetcher.answer(url, with: .pieces([ok], total: nil))
       let id = try await shop.finished(shop.submit(url)).id
       #expect(try await shop.store.cacheCounts().entries == 1)
-      await shop.store.fail(with: [failure], of: .cache)
+      await shop.store.calls.fail(with: [failure], of: .cache)
       await #expect(throws: JobsError.store(failure)) {
         try await shop.engine.purge(id, for: Workshop.me)
       }
@@ -308,18 +311,18 @@ struct FailingStoreTests {
       let other = "http://b.example/"
       shop.fetcher.answer(url, with: .hangs(after: ok))
       shop.fetcher.answer(other, with: .waits(after: ok, { await goesOn.wait() }, then: ok))
-      await shop.store.hold(.complete)
+      await shop.store.calls.hold(.complete)
       _ = try await shop.submit(url)
       let hurried = try await shop.submit(url) {
         ($0.timeout, $0.maxAttempts) = (.milliseconds(300), 1)
       }
       // The job with the short timeout is being finished.
-      try await until { await shop.store.heldCalls > 0 }
+      try await until { await shop.store.calls.heldCalls > 0 }
       let id = try await shop.submit(other)
       let isShown = await poll(within: .seconds(5)) {
         shop.engine.peek(id, for: Workshop.me)?.job.progress.completed == ok.count
       }
-      await shop.store.letGo()
+      await shop.store.calls.letGo()
       goesOn.open()
       #expect(isShown)
       #expect(try await shop.finished(hurried).phase == .failure)
@@ -342,13 +345,13 @@ struct FailingStoreTests {
       for id in ids { #expect(try await shop.reached(.loading, id).phase == .loading) }
       shop.codec.hangs(false)
       try await until { receiver.begun == DeliverySlots.perHost }
-      await shop.store.hold()
+      await shop.store.calls.hold()
       receiver.open()
       // All begun deliveries are done and wait to be saved.
-      try await until { await shop.store.heldCalls >= DeliverySlots.perHost }
+      try await until { await shop.store.calls.heldCalls >= DeliverySlots.perHost }
       try await Task.sleep(for: .milliseconds(100))
       let begun = receiver.begun
-      await shop.store.letGo()
+      await shop.store.calls.letGo()
       #expect(begun == DeliverySlots.perHost)
       for id in ids { #expect(try await shop.finished(id).phase == .success) }
       #expect(receiver.begun == 20 && shop.fetcher.requests.count == 1)
@@ -363,12 +366,12 @@ struct FailingStoreTests {
     let holder = JobIDSequence().next(at: Timestamp(milliseconds: 1))
     let image = MemoryImageStore.digest(of: ok)
     _ = try await store.reserve(image, bytes: 9, as: holder, of: lease.instance, limit: 99)
-    await store.fail(with: [failure])
+    await store.calls.fail(with: [failure])
     await keeper.release(holder)
     #expect(
-      try await store.refers(to: image) && lines.count("failed to release a reservation") == 1)
+      try await store.isReserved(image) && lines.count("failed to release a reservation") == 1)
     _ = await keeper.retry()
-    #expect(try await !store.refers(to: image))
+    #expect(try await !store.isReserved(image))
   }
 }
 
@@ -385,7 +388,7 @@ struct SweepTests {
   func sweep() async throws {
     let (store, images) = (MemoryJobStore(), MemoryImageStore())
     let orphan = images.leaveOrphan([1, 2, 3])
-    await store.fail(with: [.full, .unavailable(detail: "away")], of: .orphans)
+    await store.calls.fail(with: [.full, .unavailable(detail: "away")], of: .markOrphans)
     try await Workshop.open(store: store, images: images) { shop in
       shop.fetcher.answer(url, with: .pieces([ok], total: nil))
       // The service is ready while the sweep still waits for its first query.
@@ -413,7 +416,7 @@ struct SweepTests {
         shop.fetcher.answer(url, with: .pieces([ok], total: nil))
         let image = try #require(try await shop.finished(shop.submit(url)).image)
         #expect(image.digest == orphan)
-        try await until { await store.looksForOrphans > 0 }
+        try await until { await store.calls.count(of: .markOrphans) > 0 }
         #expect(images.digests == [orphan], "a job refers to it")
       }
     }
@@ -423,7 +426,7 @@ struct SweepTests {
   func stopped() async throws {
     let (store, images) = (MemoryJobStore(), MemoryImageStore())
     let orphan = images.leaveOrphan([1, 2, 3])
-    await store.fail(with: .init(repeating: .full, count: 1_000), of: .orphans)
+    await store.calls.fail(with: .init(repeating: .full, count: 1_000), of: .markOrphans)
     try await Workshop.open(store: store, images: images) { _ in }
     #expect(images.digests == [orphan])
   }

@@ -1,4 +1,5 @@
 import Jobs
+import SQL
 import TestSupport
 import Testing
 
@@ -88,7 +89,7 @@ struct FinishingTests {
       }
       renderer.hold(false)
       try await until { receiver.brokenOff == 1 && shop.engine.loading.loads.isEmpty }
-      #expect(await shop.store.leftovers == [])
+      #expect(try await shop.store.leftovers == [])
     }
   }
 
@@ -117,12 +118,12 @@ struct FinishingTests {
     try await Workshop.open { shop in
       let fields = [HeaderField(name: "Cache-Control", value: "max-age=600")]
       shop.fetcher.answer(url, with: .responds(200, fields, ok))
-      await shop.store.hold(.complete)
+      await shop.store.calls.hold(.complete)
       let first = try await shop.submit(url)
-      while await shop.store.heldCalls == 0 { await Task.yield() }
+      while await shop.store.calls.heldCalls == 0 { await Task.yield() }
       let second = try await shop.submit(url)
       _ = try await shop.reached(.loading, second)
-      await shop.store.letGo()
+      await shop.store.calls.letGo()
       #expect(try await shop.finished(first).phase == .success)
       #expect(try await shop.finished(second).cache?.status == .hit)
       #expect(shop.fetcher.requests.count == 1)

@@ -1,3 +1,4 @@
+import SQL
 import TestSupport
 import Testing
 
@@ -106,7 +107,7 @@ struct StorageRoomTests {
   /// the error instead.
   private func refusal(by error: StoreError, in shop: Workshop) async throws -> JobsError {
     while true {
-      await shop.store.fail(with: [error])
+      await shop.store.calls.fail(with: [error])
       do {
         _ = try await shop.submit("https://a.example/b.png") { $0.cacheMode = .noStore }
       } catch let error as JobsError {

@@ -1,4 +1,5 @@
 import Logging
+import SQL
 import Synchronization
 import TestSupport
 import Testing
@@ -30,7 +31,7 @@ struct InstancesTests {
       ) { front in
         // Each instance has its own partial transfers.
         try await Workshop.open(
-          store: store, images: MemoryImageStore(), destinations: destinations,
+          store: await store.another(), images: MemoryImageStore(), destinations: destinations,
           clock: front.clock, threads: threads, adjust
         ) { back in
           try await body(Pair(front: front, back: back))
@@ -222,12 +223,12 @@ struct InstancesTests {
       let failure = StoreError.unavailable(detail: "late")
       func purge(_ id: JobID) async throws {
         if fails {
-          await pair.front.store.fail(with: [failure], of: .removeAnswer)
+          await pair.front.store.calls.fail(with: [failure], of: .remove.answer)
           await #expect(throws: JobsError.store(failure)) {
             try await pair.front.engine.purge(id, for: Workshop.me)
           }
         } else {
-          await pair.front.store.makeAgain(.afterCommit)
+          await pair.front.store.calls.makeAgain(.afterCommit)
           try await pair.front.engine.purge(id, for: Workshop.me)
         }
       }
@@ -284,13 +285,13 @@ struct InstancesTests {
       try await until { try await store.batch(batch.id)?.counts[.success] == 1 }
       let query = JobQuery(owner: nil, now: pair.back.clock.now, limit: 1)
       #expect(try await pair.back.engine.jobs(query).jobs.count == 1)
-      await store.hold(.endStopped)
+      await store.calls.hold(.endStopped)
       let purged: Void? = try? await pair.front.engine.purge(
         batch: batch.id, refusedAfter: nil, for: Workshop.me)
       let hidden: Void? = try? await until { try await pair.back.engine.jobs(query).jobs.isEmpty }
       #expect(purged != nil && hidden != nil)
       // Otherwise the service would never stop.
-      await store.letGo()
+      await store.calls.letGo()
     }
   }
 
@@ -461,7 +462,7 @@ struct InstancesTests {
   func leaseLost() async throws {
     try await Pair.open { pair in
       let first = pair.back.engine.sharing.lease.instance
-      await pair.front.store.loseInstances()
+      try await pair.front.store.loseInstances()
       pair.back.fetcher.answer(url, with: .pieces([ok], total: ok.count))
       // The claim fails because the lease is lost.
       #expect(try await pair.front.finished(pair.back.submit(url)).phase == .success)
@@ -481,8 +482,8 @@ struct InstancesTests {
       clock: StoreClock { ManualClock().now },
       log: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     try await lease.begin()
-    await store.loseInstances()
-    await store.hold()
+    try await store.loseInstances()
+    await store.calls.hold()
     try await withThrowingTaskGroup { group in
       for _ in 0..<20 {
         group.addTask {
@@ -491,8 +492,8 @@ struct InstancesTests {
           }
         }
       }
-      try await until { await store.heldCalls == 20 }
-      await store.letGo()
+      try await until { await store.calls.heldCalls == 20 }
+      await store.calls.letGo()
       try await group.waitForAll()
     }
     #expect(lease.instance.number == 2, "numbers are consecutive")
@@ -520,7 +521,7 @@ struct InstancesTests {
     _ = try await store.claim(1, for: first, room: .unlimited)
     #expect(lease.instance == first)
 
-    await store.loseInstances()
+    try await store.loseInstances()
     try await Task.sleep(for: duration)
     let later = try await lease.withFreshLease { instance throws(StoreError) in instance }
     #expect(later.number > first.number && lease.instance == later)

@@ -1,3 +1,4 @@
+import SQL
 import TestSupport
 import Testing
 
@@ -17,7 +18,7 @@ struct LostAnswerTests {
       let key = IdempotencyKey(
         owner: Workshop.me.owner, key: "k", fingerprint: MemoryImageStore.digest(of: ok))
       try await until { shop.engine.queue.dispatcher.isEmpty }
-      await shop.store.fail(with: [failure], of: .submitAnswer)
+      await shop.store.calls.fail(with: [failure], of: .submit.answer)
       await #expect(throws: JobsError.store(failure)) {
         try await shop.engine.submit([new], by: Workshop.me, key: key)
       }
@@ -32,7 +33,7 @@ struct LostAnswerTests {
     // With a long lease, no renewal can find the lost job.
     try await Workshop.open(log: lines.logger, { $0.lease = .seconds(3_600) }) { shop in
       shop.fetcher.answer(url, with: .pieces([ok], total: nil))
-      await shop.store.fail(with: [failure, failure], of: .completeAnswer)
+      await shop.store.calls.fail(with: [failure, failure], of: .complete.answer)
       let id = try await shop.submit(url)
       #expect(try await shop.finished(id).phase == .success)
       #expect(lines.ends(of: id) == ["success"])

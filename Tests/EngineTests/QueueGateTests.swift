@@ -158,12 +158,12 @@ struct FullQueueTests {
     func refusal(
       by caller: Caller = anna, mode: CacheMode = .noStore, key: IdempotencyKey? = nil
     ) async throws -> Refusal {
-      let before = await shop.store.submissions
+      let before = await shop.store.calls.count(of: .submit)
       do throws(JobsError) {
         _ = try await shop.engine.submit([new(mode)], by: caller, key: key)
       } catch {
         #expect(error == .queueFull)
-        return await shop.store.submissions == before ? .atTheGate : .byTheStore
+        return await shop.store.calls.count(of: .submit) == before ? .atTheGate : .byTheStore
       }
       return .none
     }
@@ -206,7 +206,7 @@ struct FullQueueTests {
       #expect(try await desk.refusal() == .atTheGate)
 
       // The free worker starts one of the queued jobs.
-      let before = await desk.shop.store.submissions
+      let before = await desk.shop.store.calls.count(of: .submit)
       _ = try await desk.shop.engine.cancel(desk.busy, for: Workshop.me)
       var taken = 0
       try await until {
@@ -214,7 +214,7 @@ struct FullQueueTests {
         return taken > 0
       }
       for _ in 0..<3 { #expect(try await desk.refusal() == .atTheGate) }
-      #expect(await desk.shop.store.submissions == before + 1)
+      #expect(await desk.shop.store.calls.count(of: .submit) == before + 1)
     }
   }
 
@@ -313,9 +313,9 @@ struct FullQueueTests {
           key: nil)
       }
       await #expect(throws: JobsError.queueFull) { try await upload(ok) }
-      let (asked, kept) = (await desk.shop.store.submissions, desk.shop.images.digests)
+      let (asked, kept) = (await desk.shop.store.calls.count(of: .submit), desk.shop.images.digests)
       await #expect(throws: JobsError.queueFull) { try await upload(ok + [1]) }
-      #expect(await desk.shop.store.submissions == asked)
+      #expect(await desk.shop.store.calls.count(of: .submit) == asked)
       #expect(desk.shop.images.digests.isSubset(of: kept))
     }
   }

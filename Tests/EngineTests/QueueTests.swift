@@ -1,4 +1,5 @@
 import Jobs
+import SQL
 import TestSupport
 import Testing
 

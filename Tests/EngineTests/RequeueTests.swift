@@ -1,3 +1,4 @@
+import SQL
 import TestSupport
 import Testing
 

@@ -1,3 +1,4 @@
+import SQL
 import Synchronization
 import TestSupport
 import Testing
@@ -494,7 +495,7 @@ struct ManyJobsSubscriptionTests {
   func unreadable() async throws {
     try await Workshop.open { shop in
       let ids = try await fill(shop, 150)
-      await shop.store.spoil(Set(ids.dropFirst()))
+      try await shop.store.spoil(ids.dropFirst())
       let subscription = shop.engine.subscribe(query { $0.seenUntil = Timestamp(milliseconds: 0) })
       #expect(try await readAll(subscription) == ["phase failure"])
     }

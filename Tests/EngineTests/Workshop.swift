@@ -17,11 +17,9 @@ struct Workshop {
   static let me = Caller(owner: Owner("me"), isAdmin: false)
 
   /// - Parameters:
-  ///   - database: stores jobs and small images instead of the store in memory.
   ///   - jpegs: decodes instead of the plain fake codec.
   static func open(
     store: MemoryJobStore = MemoryJobStore(), images: MemoryImageStore = MemoryImageStore(),
-    database: SQLJobStore? = nil,
     fetcher: ScriptedFetcher = ScriptedFetcher(), renderer: (any ImageRenderer)? = nil,
     jpegs: JPEGCodec? = nil,
     locals: (any LocalImages)? = nil, destinations: (any ImageDestinations)? = nil,
@@ -35,7 +33,7 @@ struct Workshop {
     configuration.workers = 4
     configuration.retry.initialBackoff = .milliseconds(1)
     adjust(&configuration)
-    await store.use { clock.now }
+    store.calls.use { clock.now }
     let codec = jpegs?.fake ?? FakeCodec()
     var parts = JobEngine.Parts(
       store: store, images: images, spool: images.spool, fetcher: fetcher, codec: codec,
@@ -43,10 +41,7 @@ struct Workshop {
       locals: locals, destinations: destinations,
       threads: threads)
     if let jpegs { parts.codec = jpegs }
-    if let database {
-      parts.store = database
-      parts.images = TieredImageStore(jobs: database, files: images)
-    }
+    if store.largestEmbedded > 0 { parts.images = TieredImageStore(jobs: store, files: images) }
     let engine = JobEngine(
       configuration, parts, now: { clock.now }, log: log)
     let workshop = Workshop(

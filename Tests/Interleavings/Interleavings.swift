@@ -1,5 +1,6 @@
 import CInterleavings
 import Glibc
+import TestSupport
 
 /// Runs the job engine with all its concurrency in an order that a seed decides: one seed, one order.
 ///
@@ -24,11 +25,22 @@ enum Interleavings {
       ?? first...first + max(1, count) - 1
     var total = Report()
     var failures = 0
-    for seed in seeds {
-      let report = Self.fork(seed, plant)
+    warmUp()
+    // Each child process has a copy of it, which saves the time to create the tables.
+    let store = MemoryJobStore { World.now }
+    // One seed runs while the next one starts.
+    var last: Child?
+    func collect() {
+      guard let report = last?.report() else { return }
       total.add(report)
       if !report.isRight { failures += 1 }
     }
+    for seed in seeds {
+      let child = Self.fork(seed, plant, store)
+      collect()
+      last = child
+    }
+    collect()
     print(
       "seeds \(seeds.count) failed \(failures) decisions \(total.steps) interruptions \(total.interruptions) jobs \(total.jobs) digest \(total.trace)"
     )
@@ -51,32 +63,58 @@ enum Interleavings {
     }
   }
 
-  private static func fork(_ seed: UInt64, _ plant: World.Plant?) -> Report {
+  /// The process of a seed.
+  private struct Child {
+    let seed: UInt64
+    let process: Int32
+    let pipe: Int32
+
+    /// Waits for the end of the process.
+    func report() -> Report {
+      var report = Report()
+      let count = withUnsafeMutableBytes(of: &report) { read(pipe, $0.baseAddress, $0.count) }
+      close(pipe)
+      var status: Int32 = 0
+      while waitpid(process, &status, 0) == -1, errno == EINTR {}
+      guard count == MemoryLayout<Report>.size else {
+        let how = status & 127 == 0 ? "code \(status >> 8)" : "signal \(status & 127)"
+        print("SEED=\(seed): its process ended with \(how)")
+        return Report()
+      }
+      return report
+    }
+  }
+
+  private static func fork(_ seed: UInt64, _ plant: World.Plant?, _ store: MemoryJobStore) -> Child
+  {
     var ends: [Int32] = [-1, -1]
     guard pipe(&ends) == 0 else { fatalError("pipe() failed") }
     let child = CInterleavings_fork()
     guard child != 0 else {
-      let report = run(seed, plant)
+      let report = run(seed, plant, store)
       _ = withUnsafeBytes(of: report) { write(ends[1], $0.baseAddress, $0.count) }
       fflush(nil)
       _exit(0)
     }
     close(ends[1])
-    var report = Report()
-    let count = withUnsafeMutableBytes(of: &report) { read(ends[0], $0.baseAddress, $0.count) }
-    close(ends[0])
-    var status: Int32 = 0
-    while waitpid(child, &status, 0) == -1, errno == EINTR {}
-    if count != MemoryLayout<Report>.size {
-      print(
-        "SEED=\(seed): its process ended with \(status & 127 == 0 ? "code \(status >> 8)" : "signal \(status & 127)")"
-      )
-      return Report()
-    }
-    return report
+    return Child(seed: seed, process: child, pipe: ends[0])
   }
 
-  private static func run(_ seed: UInt64, _ plant: World.Plant?) -> Report {
+  /// Fills the caches of the Swift runtime before the first fork. Otherwise each child would fill its own.
+  private static func warmUp() {
+    CInterleavings_begin(CInterleavings_Rules(seed: 0, interrupts: false))
+    let root = Task.detached {
+      let store = MemoryJobStore { World.now }
+      await World(seed: 0, interrupts: false, plant: nil, store: store).run()
+      CInterleavings_stop()
+    }
+    _ = CInterleavings_run(3_000_000, 4 * 3600)
+    withExtendedLifetime(root) {}
+    CInterleavings_reset()
+  }
+
+  private static func run(_ seed: UInt64, _ plant: World.Plant?, _ store: MemoryJobStore) -> Report
+  {
     // Every other seed also interrupts jobs between suspension points.
     let interrupts = seed % 2 == 1
     // Kills the process if it hangs outside the scheduler.
@@ -84,7 +122,8 @@ enum Interleavings {
     CInterleavings_begin(CInterleavings_Rules(seed: seed, interrupts: interrupts))
     let known = Later<World>()
     let root = Task.detached {
-      let world = await World(seed: seed, interrupts: interrupts, plant: plant)
+      let world = await World(
+        seed: seed, interrupts: interrupts, plant: plant, store: store)
       known.value = world
       await world.run()
       CInterleavings_stop()

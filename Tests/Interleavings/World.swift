@@ -2,6 +2,7 @@ import CInterleavings
 import Engine
 import Jobs
 import Logging
+import SQL
 import TestSupport
 
 /// The service, clients and origins of one seed.
@@ -21,7 +22,8 @@ final class World: Sendable {
   private let numbers: Numbers
   private static let urls = 6
 
-  init(seed: UInt64, interrupts: Bool, plant: Plant?) async {
+  /// - Parameter store: an empty store, with the clock ``now``.
+  init(seed: UInt64, interrupts: Bool, plant: Plant?, store: MemoryJobStore) async {
     var numbers = Numbers(seed)
     stops = numbers.once(in: 3)
     hasLowData = numbers.once(in: 3)
@@ -42,14 +44,14 @@ final class World: Sendable {
     configuration.retry.initialBackoff = .milliseconds(20)
     configuration.cache.isEnabled = !numbers.once(in: 3)
     configuration.isConstrained = hasLowData && numbers.once(in: 2)
-    // Long, because the store in memory reuses the name of an image that is stored again. Work begun under a lost
-    // lease must not end later.
+    // Long, because a store with a single instance reuses the name of an image that is stored again. Work begun under
+    // a lost lease must not end later.
     configuration.lease = .seconds(600)
     self.configuration = configuration
-    store = MemoryJobStore { World.now }
+    self.store = store
     self.numbers = numbers
-    await store.show { [ledger] before, after in ledger.checkStored(before, after) }
-    if plant == .lostUpdate { await store.tear() }
+    await store.calls.show { [ledger] before, after in ledger.checkStored(before, after) }
+    if plant == .lostUpdate { await store.calls.tear() }
   }
 
   private let calls = Later<[Int: String]>()
@@ -70,7 +72,7 @@ final class World: Sendable {
       }
   }
 
-  private static var now: Timestamp {
+  static var now: Timestamp {
     Timestamp(milliseconds: 1_800_000_000_000 + CInterleavings_now() / 1_000_000)
   }
 
@@ -158,7 +160,9 @@ final class World: Sendable {
 
   /// Checks that the stored state is exactly the reported one.
   private func audit() async {
-    for held in await store.leftovers { faults.record("\(held) was not cleaned up") }
+    do {
+      for held in try await store.leftovers { faults.record("\(held) was not cleaned up") }
+    } catch { faults.record("the store failed: \(error)") }
     origins.expectIdle()
     for id in ledger.jobs {
       guard let entry = ledger[id] else { continue }

@@ -14,7 +14,7 @@ struct PostgresMergeTests {
   init() throws {
     let database = try TestDatabase(in: .shared)
     let store = try StoreUnderTest(in: database, ManualClock(.at(0)))
-    postgres = try #require(store.base as? SQLJobStore)
+    postgres = store.sql
     (self.database, self.store) = (database, store)
   }
 

@@ -17,7 +17,7 @@ struct PostgresSnapshotTests {
   func results() async throws {
     let database = try TestDatabase(in: .shared)
     let store = try StoreUnderTest(in: database, ManualClock(.at(0)))
-    let postgres = try #require(store.base as? SQLJobStore)
+    let postgres = store.sql
     let batch = Batch.sample(1)
     _ = try await store.base.open(batch, key: nil)
     let lines = BatchLines.sample(batch, after: 0, lines: [1, 2])

@@ -166,8 +166,7 @@ package final class MemoryImageSpool: ImageSpool {
 
     func finish() -> ImageDigest { MemoryImageStore.digest(of: state.withLock { $0.bytes }) }
 
-    /// Always published: the memory store keeps no images with its jobs.
-    var content: [UInt8]? { nil }
+    var content: [UInt8]? { state.withLock { $0.bytes } }
 
     func bytes() throws(StoreError) -> StoredBytes { .memory(state.withLock { $0.bytes }) }
 

@@ -1,9 +1,20 @@
 internal import Executors
 internal import Foundation
 internal import Glibc
-internal import Jobs
+package import Jobs
 internal import Metrics
 internal import Synchronization
+
+/// Runs a store's requests in place of its threads. Tests use one: it decides when a request runs, and whether it fails.
+package protocol RequestRunner: Sendable {
+  /// Runs a request, or fails in its place. Only one request of a database may run at a time.
+  /// - Parameters:
+  ///   - call: The function of the store that makes the request, such as `complete(_:)`.
+  ///   - request: Runs the request in a transaction and commits it. Blocks the calling thread.
+  func run<Answer: Sendable>(
+    _ call: String, _ request: @Sendable () throws(StoreError) -> Answer
+  ) async throws(StoreError) -> Answer
+}
 
 /// A queue of requests and the threads that serve it, each with its own connection. Requests of one
 /// kind are merged into one transaction, so that many callers share its statements and its commit.
@@ -36,16 +47,24 @@ final class RequestThreads<Request: Sendable, Answer: Sendable>: Sendable {
 
   private let line = RequestQueue<Request, Outcome>()
   private let work: Settings
+  /// Serves the requests in place of the threads.
+  private let runner: (any RequestRunner)?
+  /// Does the work of a thread. The runner calls it for one request at a time.
+  nonisolated(unsafe) private let served: RequestThread<Request, Answer>?
 
   /// - Parameter threads: the number of threads; each has its own connection.
   init(named name: String, threads: Int = 1, _ settings: Session.Settings, _ work: Settings) {
     self.work = work
+    runner = settings.runner
+    let thread = { @Sendable [line] in
+      RequestThread(line, Session(settings, named: name, mayWrite: work.writes), work, of: name)
+    }
+    served = runner == nil ? nil : thread()
+    guard runner == nil else { return }
     for _ in 0..<threads {
       line.threadStarted()
-      startThread(named: name) { [line, work] in
-        RequestThread(
-          line, Session(settings, named: name, mayWrite: work.writes), work, of: name
-        ).run()
+      startThread(named: name) { [line] in
+        thread().run()
         line.threadEnded()
       }
     }
@@ -54,14 +73,34 @@ final class RequestThreads<Request: Sendable, Answer: Sendable>: Sendable {
   deinit { line.close() }
 
   /// Executes the request and returns after the commit.
-  func perform(_ request: Request) async throws(StoreError) -> Answer {
+  /// - Parameter call: the function of the store that makes the request.
+  func perform(
+    _ request: Request, for call: String = #function
+  ) async throws(StoreError) -> Answer {
+    if let runner {
+      return try await runner.run(call) { () throws(StoreError) in try serve(request) }
+    }
     let outcome: Outcome = await withCheckedContinuation { continuation in
-      let entry = QueuedRequest(request, of: work.kind(request), continuation)
-      if !line.add(entry) {
-        continuation.resume(returning: .failure(.unavailable(detail: "the store is closed")))
-      }
+      add(request) { continuation.resume(returning: $0) }
     }
     return try outcome.get()
+  }
+
+  private func add(_ request: Request, _ finish: @escaping @Sendable (Outcome) -> Void) {
+    if !line.add(QueuedRequest(request, of: work.kind(request), finish)) {
+      finish(.failure(.unavailable(detail: "the store is closed")))
+    }
+  }
+
+  /// Executes the request on the calling thread.
+  private func serve(_ request: Request) throws(StoreError) -> Answer {
+    let outcome = Mutex<Outcome?>(nil)
+    add(request) { result in outcome.withLock { $0 = result } }
+    served?.serve(line.dequeueAll())
+    guard let result = outcome.withLock(\.self) else {
+      throw .unavailable(detail: "the request did not run")
+    }
+    return try result.get()
   }
 
   /// The number of requests so far.
@@ -113,7 +152,8 @@ private struct RequestThread<Request: Sendable, Answer: Sendable> {
 
   /// Serves requests in one transaction. On a full disk, those that add something are rejected, and the others use the
   /// reserve.
-  private func serve(_ given: [QueuedRequest<Request, Outcome>]) {
+  func serve(_ given: [QueuedRequest<Request, Outcome>]) {
+    guard !given.isEmpty else { return }
     let database = session.settings.database
     var entries = given
     func rejectAdding() {
@@ -206,14 +246,12 @@ struct QueuedRequest<Request: Sendable, Outcome: Sendable>: Sendable {
   /// Requests of the same kind can be merged; `nil` if this one can't.
   let kind: Int?
   let began = ContinuousClock.now
-  private let continuation: CheckedContinuation<Outcome, Never>
+  /// Passes the outcome to the caller.
+  let finish: @Sendable (Outcome) -> Void
 
-  init(_ request: Request, of kind: Int?, _ continuation: CheckedContinuation<Outcome, Never>) {
-    (self.request, self.kind) = (request, kind)
-    self.continuation = continuation
+  init(_ request: Request, of kind: Int?, _ finish: @escaping @Sendable (Outcome) -> Void) {
+    (self.request, self.kind, self.finish) = (request, kind, finish)
   }
-
-  func finish(_ outcome: Outcome) { continuation.resume(returning: outcome) }
 }
 
 /// The requests that no thread has started. A mutex protects all state.

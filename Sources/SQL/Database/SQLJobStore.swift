@@ -52,6 +52,8 @@ package final class SQLJobStore: JobQueue, JobRecords, ImageReferences {
     package var longestWait: Duration = .seconds(86_400)
     /// Replaces the database's clock in tests.
     package var now: WallClock?
+    /// Runs the requests in place of the store's threads, in tests.
+    package var runner: (any RequestRunner)?
 
     /// Creates a configuration with default settings.
     package init(_ database: any SQLDatabase) { self.database = database }
@@ -67,6 +69,8 @@ package final class SQLJobStore: JobQueue, JobRecords, ImageReferences {
   let messaging: Lane
   let announcing: Lane
   private let database: any SQLDatabase
+  /// Runs the requests in tests; nil: the threads do.
+  package let runner: (any RequestRunner)?
   let exchange = InstanceEventBus()
   let log = Logger(label: "store")
   /// The queue with which the next claim starts, and the earlier claims.
@@ -115,6 +119,7 @@ package final class SQLJobStore: JobQueue, JobRecords, ImageReferences {
       throw StoreError(cause: error)
     }
     database = configuration.database
+    runner = configuration.runner
     endingBatches = settings.endingBatches
     longestWait = configuration.longestWait
     var work = Lane.Settings(
@@ -257,27 +262,29 @@ extension SQLJobStore {
   }
 
   /// Runs a body that only reads. Each statement sees its own snapshot.
+  /// - Parameter call: the calling function of the store.
   func read<Value: Sendable>(
-    _ body: @escaping @Sendable (Transaction) throws -> Value
+    for call: String = #function, _ body: @escaping @Sendable (Transaction) throws -> Value
   ) async throws(StoreError) -> Value {
     let result = Slot<Value>()
-    try await reading.perform { transaction in
+    let task: Body = { transaction in
       let value = try body(transaction)
       result.value.withLock { $0 = value }
     }
+    try await reading.perform(task, for: call)
     return try result.get()
   }
 
   /// Like ``read(_:)``, for long reads on behalf of a request. If the task is cancelled before the
   /// read starts, it is skipped, so that later requests do not wait for it.
   func readUnlessCancelled<Value: Sendable>(
-    _ body: @escaping @Sendable (Transaction) throws -> Value
+    for call: String = #function, _ body: @escaping @Sendable (Transaction) throws -> Value
   ) async throws(StoreError) -> Value {
     let isGone = CancellationFlag()
     let result = await withTaskCancellationHandler { () -> Result<Value, StoreError> in
       do throws(StoreError) {
         return .success(
-          try await read {
+          try await read(for: call) {
             guard !isGone.isSet else {
               throw StoreError.unavailable(detail: "the request was cancelled")
             }
@@ -295,8 +302,10 @@ extension SQLJobStore {
   ///   - isSynced: `false` if a crash of the machine may undo the transaction.
   ///   - isAdding: whether to reject the request if the disk is almost full.
   ///   - isMerged: whether the body can share a transaction with others.
+  ///   - call: the calling function of the store.
   func perform<Value: Sendable>(
     on lane: Lane, isSynced: Bool = true, isAdding: Bool = false, isMerged: Bool = false,
+    for call: String = #function,
     _ body: @escaping @Sendable (Transaction) throws -> Value
   ) async throws(StoreError) -> Value {
     let result = Slot<Value>()
@@ -304,7 +313,7 @@ extension SQLJobStore {
       let value = try body($0)
       result.value.withLock { $0 = value }
     }
-    _ = try await lane.perform(.task(task))
+    _ = try await lane.perform(.task(task), for: call)
     return try result.get()
   }
 
@@ -315,10 +324,10 @@ extension SQLJobStore {
 
   /// Runs a body in its own transaction on the thread that changes jobs and images.
   func write<Value: Sendable>(
-    isSynced: Bool = true, isAdding: Bool = false,
+    isSynced: Bool = true, isAdding: Bool = false, for call: String = #function,
     _ body: @escaping @Sendable (Transaction) throws -> Value
   ) async throws(StoreError) -> Value {
-    try await perform(on: writing, isSynced: isSynced, isAdding: isAdding, body)
+    try await perform(on: writing, isSynced: isSynced, isAdding: isAdding, for: call, body)
   }
 }
 

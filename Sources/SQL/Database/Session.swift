@@ -11,6 +11,8 @@ package final class Session {
     package var timeout: Duration
     /// Replaces the database's clock in tests.
     var now: WallClock?
+    /// Runs the requests in tests.
+    let runner: (any RequestRunner)?
     /// Receives the batches that a committed transaction may have finished.
     let endingBatches = PossiblyFinishedBatches()
 
@@ -18,6 +20,7 @@ package final class Session {
       database = configuration.database
       timeout = configuration.timeout
       now = configuration.now
+      runner = configuration.runner
     }
   }
 

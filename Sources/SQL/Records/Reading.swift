@@ -5,7 +5,7 @@ internal import Logging
 extension SQLJobStore {
   /// Reads the job by its id. A job of a purged batch is not found, even before it is deleted.
   package func job(_ id: JobID) async throws(StoreError) -> Job? {
-    try await read { try $0.withoutPurgedBatches($0.jobs([id]))[id]?.get().job() }
+    try await read { try $0.job(id) }
   }
 
   /// Lists jobs by index, newest first. Skips expired and unreadable jobs.
@@ -52,6 +52,11 @@ extension SQLJobStore: EmbeddedImages {
 }
 
 extension Transaction {
+  /// Reads the job by its id. A job of a purged batch is not found.
+  package func job(_ id: JobID) throws -> Job? {
+    try withoutPurgedBatches(jobs([id]))[id]?.get().job()
+  }
+
   /// Leaves out jobs of purged batches, which are deleted one after the other.
   fileprivate func withoutPurgedBatches(
     _ rows: [JobID: Result<JobRow, StoreError>]

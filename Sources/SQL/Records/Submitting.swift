@@ -113,7 +113,8 @@ extension SQLJobStore {
   }
 
   private func perform(_ request: SubmitRequest) async throws(StoreError) -> SubmitAnswer {
-    guard let answer = try await submitting.perform(.submit(request)).submission else {
+    let call = "submit(_:key:capacity:)"
+    guard let answer = try await submitting.perform(.submit(request), for: call).submission else {
       throw .unavailable(detail: "the request did not run")
     }
     return answer

@@ -55,6 +55,9 @@ CInterleavings_Outcome CInterleavings_run(uint64_t mostSteps, int64_t mostSecond
 /// Tells CInterleavings_run() to end once no job is left.
 void CInterleavings_stop(void);
 
+/// Forgets a run without interruptions, which leaves no threads, so that another one can begin.
+void CInterleavings_reset(void);
+
 /// Time since the start, in nanoseconds.
 int64_t CInterleavings_now(void);
 

@@ -31,9 +31,7 @@ struct FairnessTests {
   func share(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
-    // The model compares every job for each claim, so it gets fewer.
-    _ = try await Self.batch(
-      store, 1, store.base is MemoryJobStore ? 300 : 3_000, priority: .veryHigh)
+    _ = try await Self.batch(store, 1, 3_000, priority: .veryHigh)
     for number in 0..<200 {
       _ = try await store.submit(
         .sample(
@@ -135,7 +133,7 @@ struct FairnessTests {
   func lanes(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let store = jobs.store
-    let lanes = store.base is MemoryJobStore ? 50 : 150
+    let lanes = 150
     for lane in 0..<lanes {
       for number in 0..<2 {
         _ = try await store.submit(

@@ -154,7 +154,7 @@ struct ListingTests {
 
   @Test(
     "a page ends with the job that reaches the size limit, and has at least one job",
-    arguments: [StoreAdapter.sqlite, .postgres, .memory])
+    arguments: [StoreAdapter.sqlite, .postgres])
   func fewBytes(adapter: StoreAdapter) async throws {
     let jobs = try OpenJobs(adapter)
     let url = "https://example.org/" + String(repeating: "x", count: 8_000)

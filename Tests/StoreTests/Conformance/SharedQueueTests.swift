@@ -114,9 +114,7 @@ struct SharedQueueTests {
       }
       _ = try await a.complete(completion)
     }
-    if a.base is SQLJobStore {
-      for await told in news where told == .queued { break }
-    }
+    for await told in news where told == .queued { break }
     #expect(try await b.claim(9, at: .at(11)).jobs.map(\.job.id) == [jobs[1].id])
     try await two.close()
   }

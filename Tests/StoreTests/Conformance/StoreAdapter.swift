@@ -10,12 +10,12 @@ import Testing
 /// The job stores to test. Each one must pass the suites in this folder; a new store needs a case
 /// and code to open it.
 enum StoreAdapter: String, CaseIterable, CustomTestStringConvertible, Sendable {
-  case sqlite, postgres, memory
+  case sqlite, postgres
   /// Stores that several instances use.
-  case sharedPostgres, sharedMemory
+  case sharedPostgres, sharedSQLite
 
   /// Stores whose claims consider other instances.
-  static let shared: [StoreAdapter] = [.sharedPostgres, .sharedMemory]
+  static let shared: [StoreAdapter] = [.sharedPostgres, .sharedSQLite]
 
   var testDescription: String { rawValue }
 }
@@ -31,16 +31,14 @@ struct OpenJobs {
   init(_ adapter: StoreAdapter, at moment: Timestamp = .at(0)) throws {
     folder = try TemporaryFolder()
     let clock = ManualClock(moment)
+    isShared = StoreAdapter.shared.contains(adapter)
     switch adapter {
-    case .sqlite: store = try folder.openJobs(clock)
+    case .sqlite, .sharedSQLite:
+      store = try folder.openJobs(clock) { [isShared] in $0.isShared = isShared }
     case .postgres, .sharedPostgres:
       let database = try TestDatabase(in: .shared)
       self.database = database
-      isShared = adapter == .sharedPostgres
       store = try StoreUnderTest(in: database, clock) { [isShared] in $0.isShared = isShared }
-    case .memory: store = StoreUnderTest(MemoryJobStore { clock.now }, clock)
-    case .sharedMemory:
-      store = StoreUnderTest(MemoryJobStore(isExclusive: false) { clock.now }, clock)
     }
   }
 
@@ -72,14 +70,14 @@ struct OpenJobs {
     }
   }
 
-  /// Returns the number of rows in a table; `nil` for a store without tables.
+  /// Returns the number of rows in a table.
   func count(of table: String) throws -> Int? {
     let query = "SELECT count(*) FROM \(table)"
     if let database {
       let text = try database.server.run(query, in: database.name)
       return Int(text.trimmingCharacters(in: .whitespacesAndNewlines))
     }
-    return store.base is SQLJobStore ? try file.int(query) : nil
+    return try file.int(query)
   }
 
   /// A configuration for the database, besides that of the open store.
@@ -110,11 +108,8 @@ struct OpenJobs {
       try database.loseInstances()
       return try StoreUnderTest(in: database, store.clock) { [isShared] in $0.isShared = isShared }
     }
-    guard let memory = store.base as? MemoryJobStore else {
-      return try folder.openJobs(store.clock)
-    }
-    await memory.loseInstances()
-    return StoreUnderTest(memory, store.clock)
+    if isShared { try file.run("UPDATE instances SET lease_until = 0") }
+    return try folder.openJobs(store.clock) { [isShared] in $0.isShared = isShared }
   }
 }
 

@@ -8,7 +8,9 @@ import Testing
 
 /// A store as used by one instance. Calls with a time set the store's clock.
 struct StoreUnderTest: Sendable {
-  let base: any JobStore & CacheStore
+  let sql: SQLJobStore
+  /// The store by the protocols that the service uses.
+  var base: any JobStore & CacheStore { sql }
   let clock: ManualClock
   private let counted: CountedSQLite?
   private let registration = Registration()
@@ -17,22 +19,14 @@ struct StoreUnderTest: Sendable {
     let task = Mutex<Task<Instance, any Error>?>(nil)
   }
 
-  init(
-    _ base: any JobStore & CacheStore, _ clock: ManualClock, _ counted: CountedSQLite? = nil
-  ) {
-    (self.base, self.clock, self.counted) = (base, clock, counted)
+  init(_ sql: SQLJobStore, _ clock: ManualClock, _ counted: CountedSQLite? = nil) {
+    (self.sql, self.clock, self.counted) = (sql, clock, counted)
   }
 
   /// The work of an SQLite database so far.
   var work: CountedSQLite.Work {
-    guard let counted else { preconditionFailure("\(type(of: base))") }
+    guard let counted else { preconditionFailure("not an SQLite store") }
     return counted.work
-  }
-
-  /// The store over an SQL database.
-  var sql: SQLJobStore {
-    guard let sql = base as? SQLJobStore else { preconditionFailure("\(type(of: base))") }
-    return sql
   }
 
   /// Runs a body on the thread that writes, in a transaction.
@@ -56,14 +50,12 @@ struct StoreUnderTest: Sendable {
   }
 
   /// The same store, used by another instance.
-  var other: StoreUnderTest { StoreUnderTest(base, clock, counted) }
+  var other: StoreUnderTest { StoreUnderTest(sql, clock, counted) }
 
   /// Registers a new instance for later calls. The claims of the old one stay.
   func becomeAnother() { registration.task.withLock { $0 = nil } }
 
-  func close() async {
-    if let sql = base as? SQLJobStore { await sql.close() }
-  }
+  func close() async { await sql.close() }
 }
 
 /// The queue.
@@ -252,16 +244,13 @@ extension StoreUnderTest {
   func cacheCounts() async throws -> (entries: Int, bytes: Int) { try await base.cacheCounts() }
 }
 
-/// Checks of the internal state, for stores that support them.
+/// Checks of the internal state.
 extension StoreUnderTest {
   /// Whether a job, a cache entry or a reservation refers to the image.
-  func refers(to image: ImageDigest) async throws -> Bool {
-    if let memory = base as? MemoryJobStore { return try await memory.refers(to: image) }
-    return try await sql.refers(to: image)
-  }
+  func refers(to image: ImageDigest) async throws -> Bool { try await sql.refers(to: image) }
 
   /// Expects the counters to match the rows.
   func audit(_ location: SourceLocation = #_sourceLocation) async throws {
-    if let sql = base as? SQLJobStore { try await sql.audit(location) }
+    try await sql.audit(location)
   }
 }

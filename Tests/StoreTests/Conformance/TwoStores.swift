@@ -3,15 +3,15 @@ import Synchronization
 import TestSupport
 import Testing
 
-/// A store and a model in memory. Both get the same calls and must return the same results.
+/// A store and ``StoreModel``. Both get the same calls and must return the same results.
 struct TwoStores {
   private(set) var jobs: OpenJobs
   var store: StoreUnderTest { real }
   private var real: StoreUnderTest
-  private let model: StoreUnderTest
-  /// Both stores as used by another instance; `nil` if they support only one.
-  private var others: (real: StoreUnderTest, model: StoreUnderTest)?
-  private var clock: ManualClock { model.clock }
+  private let model: StoreModel
+  /// The store as used by another instance; `nil` if it supports only one.
+  private var other: StoreUnderTest?
+  private var clock: ManualClock { real.clock }
   private var random: SeededNumbers
   /// All submitted jobs, and the claims of claimed ones. The stores assign different claim numbers.
   private var known: [JobID] = []
@@ -23,10 +23,9 @@ struct TwoStores {
     random = SeededNumbers(state: UInt64(seed))
     jobs = try OpenJobs(adapter)
     real = jobs.store
-    let clock = jobs.store.clock
     let isShared = StoreAdapter.shared.contains(adapter)
-    model = StoreUnderTest(MemoryJobStore(isExclusive: !isShared) { clock.now }, clock)
-    if isShared { others = (real.other, model.other) }
+    model = StoreModel(isShared: isShared, jobs.store.clock)
+    if isShared { other = real.other }
   }
 
   /// Applies one random operation to both stores.
@@ -75,7 +74,7 @@ extension TwoStores {
     let (variant, limit) = (variant(), [0, 49, 120, 250, .max][number(0..<5)])
     let holder = holders.randomElement(using: &random) ?? JobID(at: moment, using: &random)
     try await store.save(variant, within: limit, releasing: holder)
-    try await model.save(variant, within: limit, releasing: holder)
+    model.save(variant, within: limit, releasing: holder)
   }
 }
 
@@ -85,7 +84,7 @@ extension TwoStores {
     let jobs = (0..<number(1..<4)).map { _ in newJob() }
     let key = number(0..<8) == 0 ? idempotencyKey() : nil
     let outcome = try await store.submit(jobs, key: key, capacity: 30)
-    #expect(try await model.submit(jobs, key: key, capacity: 30) == outcome)
+    #expect(model.submit(jobs, key: key, capacity: 30) == outcome)
     if outcome == .accepted { known += jobs.map(\.id) }
   }
 
@@ -112,9 +111,9 @@ extension TwoStores {
     var room = OriginCapacity(
       usual: number(0..<3), exceptions: ["https://a.example": number(0..<2)])
     var count = number(1..<12)
-    var (first, second) = (store, model)
-    if let others {
-      if number(0..<2) == 0 { (first, second) = (others.real, others.model) }
+    var user = store
+    if let other {
+      if number(0..<2) == 0 { user = other }
       // Use counts larger than the number of jobs: with fewer, the stores may read different parked
       // and waiting jobs.
       (room.usual, count) = (30, 30)
@@ -124,8 +123,9 @@ extension TwoStores {
         own: ["https://b.example": number(0..<2)])
     }
     let owners = ownerCapacity()
-    let real = try await first.claim(count, at: moment, room: room, owners: owners)
-    let expected = try await second.claim(count, at: moment, room: room, owners: owners)
+    let real = try await user.claim(count, at: moment, room: room, owners: owners)
+    let expected = try await model.claim(
+      count, for: user.instance, room: room, owners: owners)
     #expect(real.nextDue == expected.nextDue)
     compare(real.jobs, expected.jobs)
   }
@@ -142,10 +142,10 @@ extension TwoStores {
     guard let id = known.randomElement(using: &random), let job = try await store.job(id),
       let request = job.request
     else { return }
-    let count = number(0..<4)
+    let (count, instance) = (number(0..<4), try await store.instance)
     compare(
       try await store.claim(equalTo: request, count: count, at: moment),
-      try await model.claim(equalTo: request, count: count, at: moment))
+      model.claim(equalTo: request, count: count, for: instance))
   }
 
   private mutating func compare(
@@ -181,9 +181,8 @@ extension TwoStores {
     guard let id = known.randomElement(using: &random) else { return }
     let change = change()
     let claim = Bool.random(using: &random) ? claims.last { $0.real.job == id } : nil
-    try await isSame(
-      { try await $0.update(id, under: claim?.real, change) },
-      { try await $0.update(id, under: claim?.model, change) })
+    let job = try await store.update(id, under: claim?.real, change)
+    #expect(job == model.update(id, under: claim?.model, change))
   }
 
   private mutating func complete() async throws {
@@ -197,61 +196,45 @@ extension TwoStores {
     var expected = real
     expected.claims = some.map(\.model)
     expected.instance = some.first?.model.instance ?? .none
-    let (done, model) = (try await store.complete(real), try await model.complete(expected))
-    #expect(done.jobs == model.jobs && done.evicted == model.evicted)
+    let (done, should) = (try await store.complete(real), model.complete(expected))
+    #expect(done.jobs == should.jobs && done.evicted == should.evicted)
     compare(
-      done.claimedEqual.map { ($0.job, $0.claim) }, model.claimedEqual.map { ($0.job, $0.claim) })
+      done.claimedEqual.map { ($0.job, $0.claim) }, should.claimedEqual.map { ($0.job, $0.claim) })
   }
 
   private mutating func remove() async throws {
     guard let id = known.randomElement(using: &random) else { return }
-    try await isSame(
-      { try await $0.remove(id) { _ in true } }, { try await $0.remove(id) { _ in true } })
+    #expect(try await store.remove(id, if: { _ in true }) == model.remove(id))
   }
 
   private func expire() async throws {
-    try await isSame(
-      { try await Set($0.expire(999, at: moment)) },
-      { try await Set($0.expire(999, at: moment)) })
+    #expect(try await Set(store.expire(999, at: moment)) == model.expire())
   }
 
   private mutating func forgetKeys() async throws {
     // The order of equally old keys differs, so delete all or none.
-    let (moment, count) = (moment, [0, 999][number(0..<2)])
-    try await isSame(
-      { try await $0.deleteKeys(before: moment + .seconds(-60), count: count) },
-      { try await $0.deleteKeys(before: moment + .seconds(-60), count: count) })
+    let (end, count) = (moment + .seconds(-60), [0, 999][number(0..<2)])
+    let deleted = try await store.deleteKeys(before: end, count: count)
+    #expect(deleted == model.deleteKeys(before: end, count: count))
   }
 
   private mutating func restart() async throws {
     real = try await jobs.reopened(after: real)
-    if let memory = model.base as? MemoryJobStore { await memory.loseInstances() }
-    model.becomeAnother()
-    if others != nil { others = (real.other, model.other) }
-    try await isSame({ try await $0.recover() }, { try await $0.recover() })
+    model.restart()
+    if other != nil { other = real.other }
+    #expect(try await store.recover() == model.recover())
     holders = []
   }
 
   /// Ends the instance's lease while the store stays open. Its jobs are requeued at once or later.
   private mutating func loseInstance() async throws {
-    for store in [real, model] {
-      try await store.base.retire(store.instance)
-      store.becomeAnother()
-    }
+    try await store.base.retire(store.instance)
+    try await model.retire(store.instance)
+    store.becomeAnother()
     // These holders belong to the lost instance, so they are not used any more.
     holders = []
     guard Bool.random(using: &random) else { return }
-    try await isSame({ try await $0.recover() }, { try await $0.recover() })
-  }
-
-  /// Expects the same result from both stores.
-  private func isSame<Value: Equatable>(
-    _ real: (StoreUnderTest) async throws -> Value,
-    _ expected: (StoreUnderTest) async throws -> Value,
-    _ location: SourceLocation = #_sourceLocation
-  ) async throws {
-    let (real, expected) = (try await real(store), try await expected(model))
-    #expect(real == expected, sourceLocation: location)
+    #expect(try await store.recover() == model.recover())
   }
 }
 
@@ -261,72 +244,68 @@ extension TwoStores {
     let holder = number(0..<3) == 0 ? holders.randomElement(using: &random) : nil
     if let holder, Bool.random(using: &random) {
       try await store.release(holder)
-      try await model.release(holder)
+      model.release(holder)
       return
     }
     let name = holder ?? JobID(at: moment, using: &random)
     let (digest, limit) = (digest(), 50 * number(2..<9))
     let real = try await store.reserve(digest, bytes: 50, as: name, limit: limit)
-    #expect(try await model.reserve(digest, bytes: 50, as: name, limit: limit) == real)
+    let instance = try await store.instance
+    #expect(model.reserve(digest, bytes: 50, as: name, of: instance, limit: limit) == real)
     guard case .reserved(let evicted) = real else { return }
     holders.append(name)
     // Later changes use any image, so no image may stay pending deletion.
     try await store.confirmDeletion(evicted)
-    try await model.confirmDeletion(evicted)
   }
 
   private mutating func clean() async throws {
     let real = try await store.unreferencedImages(99)
-    #expect(try await Set(model.unreferencedImages(99)) == Set(real))
+    #expect(model.evictUnreferenced() == Set(real))
     try await store.confirmDeletion(real)
-    try await model.confirmDeletion(real)
   }
 
   private mutating func useCache() async throws {
-    let (entry, moment) = (try entry(), moment)
+    let entry = try entry()
     try await store.touch([entry.id: moment])
-    try await model.touch([entry.id: moment])
+    model.touch(entry.id)
   }
 
   private mutating func dropFromCache() async throws {
     switch number(0..<6) {
-    case 0: try await isSame({ try await $0.clear() }, { try await $0.clear() })
+    case 0: #expect(try await store.clear() == model.clear())
     case 1, 2:
       let key = fingerprint()
-      try await isSame({ try await $0.delete(key: key) }, { try await $0.delete(key: key) })
+      #expect(try await store.delete(key: key) == model.delete(key: key))
     case 3:
       let key = variant().id.key
-      try await isSame({ try await $0.delete(key: key) }, { try await $0.delete(key: key) })
+      #expect(try await store.delete(key: key) == model.delete(key: key))
     default:
       let ids = try [entry().id, entry().id]
       try await store.delete(ids)
-      try await model.delete(ids)
+      model.delete(ids)
     }
   }
 
   private mutating func compareQueries() async throws {
     let keys = (0..<5).map { Fingerprint(of: ["\($0)"]) }
-    try await isSame(
-      { try await $0.entries(for: keys) }, { try await $0.entries(for: keys) })
+    #expect(try await store.entries(for: keys) == model.entries(for: keys))
     let variant = variant().id
-    try await isSame({ try await $0.variant(variant) }, { try await $0.variant(variant) })
+    #expect(try await store.variant(variant) == model.variant(variant))
     let (after, count) = (known.randomElement(using: &random), number(0..<5))
-    try await isSame(
-      { try await $0.jobsWithLowDataImages(after: after, count: count) },
-      { try await $0.jobsWithLowDataImages(after: after, count: count) })
+    let low = try await store.jobsWithLowDataImages(after: after, count: count)
+    #expect(low == model.jobsWithLowDataImages(after: after, count: count))
     let digest = digest()
-    try await isSame({ try await $0.refers(to: digest) }, { try await $0.refers(to: digest) })
+    #expect(try await store.refers(to: digest) == model.refers(to: digest))
     let orphans = try await store.markOrphans([digest])
-    #expect(try await model.markOrphans([digest]) == orphans)
+    #expect(orphans == (model.isOrphan(digest) ? [digest] : []))
     // Later changes use any image, so no image may stay pending deletion.
     try await store.confirmDeletion(orphans)
-    try await model.confirmDeletion(orphans)
   }
 
   /// Expects the same content in both stores.
   func compareEverything() async throws {
-    for id in known { try await isSame({ try await $0.job(id) }, { try await $0.job(id) }) }
-    let (real, expected) = (try await store.counts(), try await model.counts())
+    for id in known { #expect(try await store.job(id) == model.job(id)) }
+    let (real, expected) = (try await store.counts(), model.counts())
     for phase in Phase.allCases { #expect(real.jobs[phase] == expected.jobs[phase] ?? 0) }
     #expect(real.images == expected.images && real.imageBytes == expected.imageBytes)
     #expect(try await store.cacheCounts() == model.cacheCounts())
