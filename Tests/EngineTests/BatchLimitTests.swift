@@ -46,7 +46,7 @@ struct BatchLimitTests {
         new(webhook), id: JobID(at: Timestamp(milliseconds: 1)), owner: Workshop.me.owner,
         createdAt: Timestamp(milliseconds: 1))
       _ = job.cancel(at: Timestamp(milliseconds: 1), keptFor: .seconds(60))
-      _ = try await shop.store.importMessages([#require(WebhookMessage(endOf: job, after: .queued))]
+      try await shop.store.enqueueMessages([#require(WebhookMessage(endOf: job, after: .queued))]
       )
       await #expect(throws: JobsError.tooManyMessages) {
         try await shop.engine.submit([new(webhook)], by: Workshop.me, key: nil)
@@ -94,7 +94,7 @@ struct BatchLimitTests {
       #expect(try await shop.store.open(list, key: key("list")) == .opened)
       var ended = job()
       _ = ended.cancel(at: moment, keptFor: .seconds(60))
-      _ = try await shop.store.importMessages([
+      try await shop.store.enqueueMessages([
         #require(WebhookMessage(endOf: ended, after: .queued))
       ])
 

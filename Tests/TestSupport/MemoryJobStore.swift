@@ -79,6 +79,11 @@ extension MemoryJobStore {
     }
   }
 
+  /// Stores undelivered messages.
+  package func enqueueMessages(_ messages: [WebhookMessage]) async throws {
+    try await calls.query { try $0.addMessages(messages) }
+  }
+
   /// Descriptions of unreleased claims and reservations; empty if no worker is active.
   package var leftovers: [String] {
     get async throws {

@@ -145,7 +145,7 @@ extension Transaction {
     let rows = Array(Dictionary(requests.map { ($0.row.id, $0.row) }) { $1 }.values)
     let known = try lockForReferences(Set(rows.map(\.digest)), toCount: true)
     let totals = try totals()
-    try saveEntries(rows) { known[$0] == false }
+    try saveEntries(rows, storing: CacheRow.latest(of: rows) { known[$0] == false })
     // Same result as storing them one after the other: the last one stays.
     for request in requests.reversed() {
       let row = request.row
@@ -198,23 +198,27 @@ struct CacheRow: Sendable {
   }
 }
 
+extension CacheRow {
+  /// The rows to store, in the order of their images. If several have the same id, the last one wins.
+  /// - Parameter isStored: whether the entry's image is stored.
+  static func latest(of rows: [CacheRow], isStored: ([UInt8]) -> Bool) -> [CacheRow] {
+    Dictionary(rows.map { ($0.id, $0) }) { $1 }.values
+      .filter { $0.bytes <= $0.limit && isStored($0.digest) }
+      .sorted { $0.digest.lexicographicallyPrecedes($1.digest) }
+  }
+}
+
 /// Cache entries. All changes go through these functions, so that references to images and counters
 /// stay consistent.
 extension Transaction {
-  /// Stores entries. An existing entry with the same id is deleted even if the new one is not
+  /// Stores entries. An existing entry with the same id as one of the rows is deleted even if the new one is not
   /// stored, because it is outdated.
-  /// - Parameter isStored: whether the entry's image is stored.
-  func saveEntries(_ rows: [CacheRow], isStored: ([UInt8]) -> Bool) throws {
+  /// - Parameters:
+  ///   - new: the rows to store, see ``CacheRow/latest(of:isStored:)``.
+  ///   - counted: images whose rows count these entries already.
+  func saveEntries(_ rows: [CacheRow], storing new: [CacheRow], counted: Set<[UInt8]> = []) throws {
     guard !rows.isEmpty else { return }
-    // If several entries have the same id, the last one wins.
-    let latest = Dictionary(rows.map { ($0.id, $0) }) { $1 }
-    try deleteReplacedEntries(for: Array(latest.values))
-    let stored = rows.filter {
-      latest[$0.id]?.record == $0.record && $0.bytes <= $0.limit && isStored($0.digest)
-    }
-    let new = Dictionary(stored.map { ($0.id, $0) }) { $1 }.values.sorted {
-      $0.digest.lexicographicallyPrecedes($1.digest)
-    }
+    try deleteReplacedEntries(for: Array(Dictionary(rows.map { ($0.id, $0) }) { $1 }.values))
     guard !new.isEmpty else { return }
     try add(
       """
@@ -231,32 +235,52 @@ extension Transaction {
       ])
     tallies[.entries] += new.count
     tallies[.recordBytes] += new.reduce(0) { $0 + $1.record.count }
-    try countEntries(Dictionary(new.map { ($0.digest, 1) }, uniquingKeysWith: +))
+    let uncounted = new.filter { !counted.contains($0.digest) }
+    try countEntries(Dictionary(uncounted.map { ($0.digest, 1) }, uniquingKeysWith: +))
   }
 
   /// Deletes the entries that are replaced, and the oldest responses of a key beyond the limit, up to 256, so that
   /// other transactions do not wait long.
   private func deleteReplacedEntries(for rows: [CacheRow]) throws {
-    let found = try executeAll(
-      rows.map { row in
-        SQLStatement(
-          row.isResponse ? Self.replacedResponses : Self.replacedEntry,
-          [.bytes(row.id.key.bytes), .bytes(row.id.selector.bytes)])
-      })
-    let numbers = Set(found.flatMap { rows in rows.all.compactMap { rows.int($0, 0) } })
+    let ids = Set(rows.map(\.id))
+    let variants = rows.filter { !$0.isResponse }.map(\.id)
+    var numbers: [Int64] = []
+    if !variants.isEmpty {
+      let found = try execute(
+        """
+        SELECT c.number FROM unnest($1, $2) AS n (key, selector)
+        JOIN cache c ON c.key = n.key AND c.selector = n.selector
+        """,
+        [.byteStrings(variants.map(\.key.bytes)), .byteStrings(variants.map(\.selector.bytes))])
+      numbers += found.all.compactMap { found.int($0, 0) }
+    }
+    // The number of responses under each key that stay.
+    var kept: [Fingerprint: Int] = [:]
+    for row in rows where row.isResponse { kept[row.id.key, default: 0] += 1 }
+    if !kept.isEmpty {
+      let found = try execute(
+        "SELECT number, key, selector FROM cache WHERE key = ANY ($1) ORDER BY number DESC",
+        [.byteStrings(kept.keys.map(\.bytes))])
+      for row in found.all {
+        guard let number = found.int(row, 0),
+          let key = Fingerprint(bytes: found.bytes(row, 1) ?? [])
+        else { continue }
+        let selector = Fingerprint(bytes: found.bytes(row, 2) ?? [])
+        if let selector, ids.contains(CacheEntry.ID(key: key, selector: selector)) {
+          numbers.append(number)
+        } else if kept[key, default: 0] < CacheEntry.maxOfKey {
+          kept[key, default: 0] += 1
+        } else if numbers.count < 256 {
+          numbers.append(number)
+        }
+      }
+    }
     if !numbers.isEmpty { try deleteEntries(where: "number = ANY ($1)", [.ints(numbers.sorted())]) }
   }
 
-  private static let replacedEntry = "SELECT number FROM cache WHERE key = $1 AND selector = $2"
-
-  // The offset is no argument, so that the planner expects few rows. `+ 0` prevents a scan by number.
-  private static let replacedResponses = """
-    \(replacedEntry) UNION ALL SELECT * FROM (SELECT number FROM cache WHERE key = $1 AND selector <> $2
-      ORDER BY number + 0 DESC LIMIT 256 OFFSET \(CacheEntry.maxOfKey - 1)) AS oldest
-    """
-
   /// Updates the number of cache entries in the images' rows.
   private func countEntries(_ changes: [[UInt8]: Int]) throws {
+    guard !changes.isEmpty else { return }
     let digests = changes.keys.sorted { $0.lexicographicallyPrecedes($1) }
     let rows = try execute(
       """

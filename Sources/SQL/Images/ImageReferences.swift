@@ -77,29 +77,34 @@ extension Transaction {
   ///   - known: the result of ``lockForReferences(_:)``.
   ///   - offered: the bytes of small images; they are stored if the image is not.
   ///   - owners: the owners of the jobs that refer to new images.
+  ///   - entries: cache entries that will be inserted.
+  /// - Returns: the images with a new row, which counts these entries.
   /// - Throws: an error if an image is pending deletion and its bytes are not offered.
+  @discardableResult
   func addImages(
     _ begun: [[UInt8]: Int], known: [[UInt8]: Bool], offered: [[UInt8]: [UInt8]] = [:],
-    owners: [[UInt8]: [UInt8]] = [:]
-  ) throws {
+    owners: [[UInt8]: [UInt8]] = [:], entries: [CacheRow] = []
+  ) throws -> Set<[UInt8]> {
     let new = begun.keys.filter { known[$0] == nil }.sorted { $0.lexicographicallyPrecedes($1) }
     let back = begun.keys.filter { known[$0] == true }
     guard back.allSatisfy({ offered[$0] != nil }) else {
       throw StoreError.unavailable(detail: "an image that is pending deletion was not reserved")
     }
     if !new.isEmpty {
+      let counts = Dictionary(entries.map { ($0.digest, 1 as Int64) }, uniquingKeysWith: +)
       // If the bytes are not offered, the image is a file whose reservation was lost in a crash of
       // the server.
       try add(
         """
-        INSERT INTO images (digest, bytes, embedded, generation, owner)
-        SELECT * FROM unnest($1, $2, $3, $4, $5)
+        INSERT INTO images (digest, bytes, embedded, generation, owner, cached)
+        SELECT * FROM unnest($1, $2, $3, $4, $5, $6)
         """,
         [
           .byteStrings(new), .ints(new.map { Int64(begun[$0] ?? 0) }),
           .bools(new.map { offered[$0] != nil }), .ints(new.map { _ in Image.newGeneration }),
-          .byteStrings(new.map { owners[$0] }),
+          .byteStrings(new.map { owners[$0] }), .ints(new.map { counts[$0] ?? 0 }),
         ])
+      for digest in new where counts[digest] != nil { tallies[.entryBytes] += begun[digest] ?? 0 }
     }
     for digest in back {
       // Its file is being deleted right now. The row stays and now refers to bytes in the database.
@@ -122,6 +127,7 @@ extension Transaction {
     }
     tallies[.images] += new.count + back.count
     for digest in new + back { countImageBytes(begun[digest] ?? 0, of: owners[digest]) }
+    return Set(new)
   }
 
   /// Records images that may have lost their last reference. An existing row is locked too, so that

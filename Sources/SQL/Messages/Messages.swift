@@ -95,7 +95,7 @@ extension WebhookMessage {
 extension Transaction {
   /// Stores messages about jobs or batches that finish in this transaction. Existing messages stay
   /// unchanged.
-  func addMessages(_ messages: [WebhookMessage]) throws {
+  package func addMessages(_ messages: [WebhookMessage]) throws {
     guard !messages.isEmpty else { return }
     try add(
       """

@@ -140,6 +140,16 @@ struct ClaimRequest: Sendable {
   }
 }
 
+/// What a claim sees first.
+struct QueueOverview {
+  /// The database's time.
+  let moment: Timestamp
+  let hasParkedJobs: Bool
+  let hasLoadingJobs: Bool
+  /// The earliest and the latest due time of the jobs that wait for theirs, in milliseconds.
+  let firstDue, lastDue: Int64?
+}
+
 /// The result of one transaction of a claim.
 struct ClaimStep: Sendable {
   var jobs: [Result<(job: Job, claim: Claim), StoreError>] = []
@@ -182,12 +192,13 @@ extension Transaction {
   fileprivate func claim(
     _ request: ClaimRequest, _ numbers: (Instance, Int) -> [Int64]
   ) throws -> ClaimStep {
-    let moment = try checkLease(of: request.instance)
+    let queue = try queueOverview(for: request.instance)
+    let moment = queue.moment
     var step = ClaimStep(
       room: request.room, owners: request.owners, cursor: request.cursor, served: request.served)
-    guard try makeDueJobsReady(at: moment, longestWait: request.longestWait) else { return step }
+    guard try makeDueJobsReady(queue, longestWait: request.longestWait) else { return step }
     let page = request.page ?? request.firstPage(atMost: Self.maxRowsPerClaim)
-    let queues = try claimQueues(request)
+    let queues = try claimQueues(request, queue)
     step.cursor = queues.next
     func chooser(within room: OriginCapacity) -> ClaimChooser {
       var chooser = ClaimChooser(
@@ -275,16 +286,33 @@ extension Transaction {
     return leaders + others
   }
 
+  /// Like ``checkLease(of:)``, and looks for the kinds of jobs that a claim would have to read.
+  private func queueOverview(for instance: Instance) throws -> QueueOverview {
+    let rows = try execute(
+      """
+      SELECT moment($2), EXISTS (SELECT 1 FROM queue WHERE state = 2),
+        EXISTS (SELECT 1 FROM queue WHERE state = 4),
+        (SELECT not_before FROM queue WHERE state = 1 ORDER BY not_before LIMIT 1),
+        (SELECT not_before FROM queue WHERE state = 1 ORDER BY not_before DESC LIMIT 1)
+      FROM instances WHERE number = $1 AND NOT ended AND lease_until > lease_moment($2) FOR KEY SHARE
+      """, [.int(instance.number), moment])
+    guard let now = rows.int(0, 0) else { throw StoreError.leaseLost }
+    return QueueOverview(
+      moment: Timestamp(milliseconds: now), hasParkedJobs: rows.bool(0, 1),
+      hasLoadingJobs: rows.bool(0, 2), firstDue: rows.int(0, 3), lastDue: rows.int(0, 4))
+  }
+
   /// Makes jobs ready whose due time has passed, or is later than any valid one.
   /// - Returns: whether all such jobs are ready now; `false` if the limit for one transaction was
   ///   reached.
-  private func makeDueJobsReady(at moment: Timestamp, longestWait: Duration) throws -> Bool {
-    try execute(
+  private func makeDueJobsReady(_ queue: QueueOverview, longestWait: Duration) throws -> Bool {
+    let latest = (queue.moment + longestWait).milliseconds
+    guard let first = queue.firstDue, let last = queue.lastDue,
+      first <= queue.moment.milliseconds || last > latest
+    else { return true }
+    return try execute(
       Self.makeDueJobsReady,
-      [
-        .int(moment.milliseconds), .int((moment + longestWait).milliseconds),
-        .int(Int64(Self.maxRowsPerClaim)),
-      ]
+      [.int(queue.moment.milliseconds), .int(latest), .int(Int64(Self.maxRowsPerClaim))]
     ).changes < Self.maxRowsPerClaim
   }
 

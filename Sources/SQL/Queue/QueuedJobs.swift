@@ -85,29 +85,33 @@ extension Transaction {
   /// Finds the queues that have ready jobs, and those that have parked jobs of origins with free capacity. Each queue
   /// costs one index search, however many jobs are queued. Does not lock jobs. An owner without free capacity costs
   /// one search.
-  func claimQueues(_ request: ClaimRequest) throws -> ClaimQueues {
+  func claimQueues(_ request: ClaimRequest, _ queue: QueueOverview) throws -> ClaimQueues {
     let (cursor, full) = (request.cursor, request.owners.full)
     let names = SQLValue.byteStrings(full.map(\.bytes))
     let (room, after) = (request.room, request.cursor.parked)
-    let found = try executeAll([
+    var statements = [
       SQLStatement(
         Self.readyQueues,
         [
           .ints(cursor.ready.indices.map(Int64.init)),
           .byteStrings(cursor.ready.map { $0?.owner.bytes ?? [] }),
           .ints(cursor.ready.map { $0?.batch ?? -1 }), names, .bool(!full.isEmpty),
-        ]),
-      SQLStatement(Self.loadingQueues),
-      SQLStatement(
-        Self.parkedQueues,
-        [
-          .byteStrings(room.exceptions.filter { $0.value <= 0 }.keys.map { Array($0.utf8) }),
-          .bool(room.usual > 0),
-          .byteStrings(room.exceptions.filter { $0.value > 0 }.keys.map { Array($0.utf8) }),
-          .ints(cursor.ready.indices.map(Int64.init)),
-          .bytes(after?.owner.bytes ?? []), .int(after?.batch ?? -1), names, .bool(!full.isEmpty),
-        ]),
-    ])
+        ])
+    ]
+    if queue.hasLoadingJobs { statements.append(SQLStatement(Self.loadingQueues)) }
+    if queue.hasParkedJobs {
+      statements.append(
+        SQLStatement(
+          Self.parkedQueues,
+          [
+            .byteStrings(room.exceptions.filter { $0.value <= 0 }.keys.map { Array($0.utf8) }),
+            .bool(room.usual > 0),
+            .byteStrings(room.exceptions.filter { $0.value > 0 }.keys.map { Array($0.utf8) }),
+            .ints(cursor.ready.indices.map(Int64.init)),
+            .bytes(after?.owner.bytes ?? []), .int(after?.batch ?? -1), names, .bool(!full.isEmpty),
+          ]))
+    }
+    let found = try executeAll(statements)
     var queues = ClaimQueues(after: request.served)
     let ready = found[0]
     for row in ready.all {
@@ -121,13 +125,15 @@ extension Transaction {
       queues.pages.append(QueuePage(place: place, head: (id, rank)))
       queues.jobs.ready.addReady(1, at: place)
     }
-    for row in found[1].all {
-      guard let queue = found[1].queue(row, from: 0), let count = found[1].int(row, 2) else {
-        continue
+    if queue.hasLoadingJobs {
+      for row in found[1].all {
+        guard let queue = found[1].queue(row, from: 0), let count = found[1].int(row, 2) else {
+          continue
+        }
+        queues.jobs.ready.addLoading(Int(count), of: queue)
       }
-      queues.jobs.ready.addLoading(Int(count), of: queue)
     }
-    let parked = found[2]
+    guard queue.hasParkedJobs, let parked = found.last else { return queues }
     queues.parked = parked.all.compactMap { row in
       guard let origin = parked.bytes(row, 0), let priority = parked.int(row, 1),
         let queue = parked.queue(row, from: 2)

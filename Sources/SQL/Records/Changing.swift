@@ -327,10 +327,12 @@ extension Transaction {
     {
       begun[entry.digest] = begun[entry.digest] ?? entry.bytes
     }
-    try addImages(begun, known: known, offered: offered, owners: changes.owners)
+    let kept = CacheRow.latest(of: entries) { begun[$0] != nil || known[$0] == false }
+    let new = try addImages(
+      begun, known: known, offered: offered, owners: changes.owners, entries: kept)
     try changes.write()
     try continueWaitingJobs(requests, changes, &answers)
-    try saveEntries(entries) { begun[$0] != nil || known[$0] == false }
+    try saveEntries(entries, storing: kept, counted: new)
     if let totals, !completions.isEmpty {
       let releasing = zip(requests, answers).filter(\.1.claimedEqual.isEmpty).compactMap {
         $0.0.completion?.releasing
