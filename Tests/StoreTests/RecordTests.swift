@@ -79,6 +79,45 @@ struct RecordTests {
     #expect(!String(decoding: plain, as: UTF8.self).contains("hosts"))
   }
 
+  private static func unicode(_ text: String) throws -> Submission {
+    let url = try #require(SourceURL("http://\(text)/"))
+    var submission = Submission(source: .url(try #require(SourceURL("http://a/")), lowData: nil))
+    submission.cacheKey = text
+    // Short defaults are not shared.
+    submission.headers = [
+      HeaderField(name: "X", value: text),
+      HeaderField(name: "Y", value: String(repeating: "y", count: 8_000)),
+    ]
+    submission.alternatives = [url]
+    submission.webhook = Webhook(url: url, events: [.jobSuccess])
+    submission.deliveries = [DeliveryRequest(.put(url, headers: []), variant: text)]
+    return submission
+  }
+
+  @Test("a text that differs from the batch's only in its Unicode form is kept")
+  func unicodeForms() throws {
+    let defaults = try #require(
+      SharedDefaults(of: NewJob(submission: Self.unicode("\u{E9}\u{212B}"))))
+    let own = try Self.unicode("e\u{301}A\u{30A}")
+    var submission = own
+    submission.defaults = defaults
+    let job = Job(
+      id: JobID(at: .at(1)), owner: .anonymous, submission: submission, priority: .normal, tags: [],
+      createdAt: .at(1))
+    let context = StoredJSON.Context(defaults: defaults)
+    let read = try StoredJSON.decode(
+      Job.self, from: StoredJSON.encode(job, without: context), with: context)
+    func told(_ submission: Submission) -> [UInt8] {
+      let texts: [Any?] = [
+        submission.cacheKey, submission.headers, submission.alternatives, submission.webhook,
+        submission.deliveries,
+      ]
+      return Array("\(texts)".utf8)
+    }
+    #expect(told(read.submission) == told(own))
+    #expect(told(try Self.unicode("\u{E9}\u{212B}")) != told(own))
+  }
+
   @Test("a cache entry is read as it was stored, and a truncated one is an error")
   func cacheEntry() throws {
     let entry = try CacheEntry.sample(1, selector: 2, .sample(3), bytes: .max, response: 4)

@@ -51,6 +51,10 @@ final class Dispatcher: Sendable {
     var claimCount = 0
     /// Something changed since the current claim started, so claim again.
     var claimsAgain = false
+    /// Whether an origin had no room for a further transfer during the last claim. Otherwise no job waits for one.
+    var metFullOrigin = false
+    /// Whether an origin got room since the current claim started.
+    var hasNewRoom = false
     var alarm: Task<Void, Never>?
     var isStopped = false
 
@@ -111,7 +115,7 @@ final class Dispatcher: Sendable {
       state.idle = workers
       state.workers = workers.count
     }
-    capacitySignal.listen { self.startClaim { _ in true } }
+    capacitySignal.listen { self.originHasRoom() }
     defer { capacitySignal.endListening() }
     wake()
     await over.wait()
@@ -163,6 +167,15 @@ final class Dispatcher: Sendable {
     endIfOver()
   }
 
+  /// Signals that an origin has room for a further transfer.
+  private func originHasRoom() {
+    let isClaiming = state.withLock { state in
+      state.hasNewRoom = true
+      return state.isClaiming
+    }
+    if !isClaiming { startClaim { $0.metFullOrigin } }
+  }
+
   private func endIfOver() { if state.withLock({ $0.isOver }) { over.open() } }
 
   // MARK: Claiming
@@ -193,7 +206,7 @@ final class Dispatcher: Sendable {
 
   private func claimRepeatedly() async {
     repeat {
-      state.withLock { $0.claimsAgain = false }
+      state.withLock { ($0.claimsAgain, $0.hasNewRoom, $0.metFullOrigin) = (false, false, false) }
       await claim()
     } while !finishClaim()
     endIfOver()
@@ -201,7 +214,8 @@ final class Dispatcher: Sendable {
 
   private func finishClaim() -> Bool {
     state.withLock { state in
-      if state.claimsAgain, !state.isStopped, !state.isEmpty, !state.idle.isEmpty { return false }
+      let isChanged = state.claimsAgain || state.hasNewRoom && state.metFullOrigin
+      if isChanged, !state.isStopped, !state.isEmpty, !state.idle.isEmpty { return false }
       state.isClaiming = false
       state.claimTask = nil
       return true
@@ -240,6 +254,7 @@ final class Dispatcher: Sendable {
       }
       setAlarm(at: [nextDue, nextShare].compactMap(\.self).min(), since: moment)
     } catch {
+      state.withLock { $0.metFullOrigin = true }
       log.error("failed to claim jobs", metadata: ["error": "\(error)"])
       storage.recordFailure(error)
       setAlarm(after: .seconds(1))
@@ -294,8 +309,14 @@ final class Dispatcher: Sendable {
       }
       gate.recordDepartures(claimed.jobs.lazy.map(\.job))
       for request in claimed.loadingElsewhere { lease.membership.publish(.equalQueued(request)) }
-      // If jobs were queued during the call, another claim has been requested, so the queue is not empty.
-      state.withLock { if claimed.isQueueEmpty, !$0.claimsAgain { $0.isEmpty = true } }
+      var left = room
+      for claimed in claimed.jobs { left.countTransfer(to: claimed.job.origin) }
+      let metFullOrigin = left.usual <= 0 || left.exceptions.values.contains { $0 <= 0 }
+      state.withLock { state in
+        if metFullOrigin { state.metFullOrigin = true }
+        // If jobs were queued during the call, another claim has been requested, so the queue is not empty.
+        if claimed.isQueueEmpty, !state.claimsAgain { state.isEmpty = true }
+      }
       return claimed
     } catch {
       state.withLock { $0.idle += workers }

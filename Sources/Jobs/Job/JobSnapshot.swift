@@ -98,10 +98,17 @@ extension Source {
 
 extension Optional: OptionValue where Wrapped: OptionValue {
   var textBytes: Int { self?.textBytes ?? 0 }
+
+  func isIdentical(to other: Self) -> Bool {
+    guard let self, let other else { return self == nil && other == nil }
+    return self.isIdentical(to: other)
+  }
 }
 
 extension Array: OptionValue where Element: OptionValue {
   var textBytes: Int { reduce(count * MemoryLayout<Element>.stride) { $0 + $1.textBytes } }
+
+  func isIdentical(to other: Self) -> Bool { elementsEqual(other) { $0.isIdentical(to: $1) } }
 }
 
 extension Bool: OptionValue {
@@ -118,6 +125,8 @@ extension Duration: OptionValue {
 
 extension String: OptionValue {
   var textBytes: Int { utf8.count }
+
+  func isIdentical(to other: Self) -> Bool { utf8.elementsEqual(other.utf8) }
 }
 
 extension CacheMode: OptionValue {
@@ -130,10 +139,14 @@ extension ImageDigest: OptionValue {
 
 extension VariantRequest: OptionValue {
   var textBytes: Int { name.utf8.count }
+
+  func isIdentical(to other: Self) -> Bool { self == other && name.isIdentical(to: other.name) }
 }
 
 extension Webhook: OptionValue {
   var textBytes: Int { url.textBytes }
+
+  func isIdentical(to other: Self) -> Bool { self == other && url.isIdentical(to: other.url) }
 }
 
 extension DeliveryRequest: OptionValue {
@@ -145,6 +158,10 @@ extension DeliveryRequest: OptionValue {
       }
     return place + (variant?.utf8.count ?? 0)
   }
+
+  func isIdentical(to other: Self) -> Bool {
+    self == other && "\(self)".isIdentical(to: "\(other)")
+  }
 }
 
 extension Delivered {
@@ -155,10 +172,16 @@ extension Delivered {
 
 extension HeaderField: OptionValue {
   var textBytes: Int { name.utf8.count + value.utf8.count }
+
+  func isIdentical(to other: Self) -> Bool {
+    name.isIdentical(to: other.name) && value.isIdentical(to: other.value)
+  }
 }
 
 extension SourceURL: OptionValue {
   var textBytes: Int { host.utf8.count + pathAndQuery.utf8.count }
+
+  func isIdentical(to other: Self) -> Bool { self == other && host.isIdentical(to: other.host) }
 }
 
 /// What an unfinished job waits for, according to this instance's memory. It changes without a new version of

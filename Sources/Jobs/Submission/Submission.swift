@@ -127,6 +127,13 @@ package struct Caller: Sendable, Equatable {
 protocol OptionValue: Codable, Equatable, Sendable {
   /// Bytes of its texts and arrays.
   var textBytes: Int { get }
+
+  /// Whether both values consist of the same bytes. `==` treats different Unicode encodings of a text as equal.
+  func isIdentical(to other: Self) -> Bool
+}
+
+extension OptionValue {
+  func isIdentical(to other: Self) -> Bool { self == other }
 }
 
 /// The member of ``Submission`` that stores an option's value, with operations that hide the value's type.
@@ -147,7 +154,9 @@ struct SubmissionMember: Sendable {
   init<Value: OptionValue>(_ path: any WritableKeyPath<Submission, Value> & Sendable) {
     encode = { submission, defaults, members, option in
       let value = submission[keyPath: path]
-      if value != defaults[keyPath: path] { try members.encode(value, forKey: .init(option)) }
+      if !value.isIdentical(to: defaults[keyPath: path]) {
+        try members.encode(value, forKey: .init(option))
+      }
     }
     decode = { submission, members, option in
       submission[keyPath: path] = try members.decode(Value.self, forKey: .init(option))
