@@ -342,6 +342,8 @@ extension JobEngine {
     do throws(StoreError) {
       // At most one second a round, so that finished batches are reported in between. The next round continues.
       while try await store.closeAndExpireBatches(idleFor: idle, 256) == 256, .now < end {}
+      // A batch that was found finished may have a message.
+      webhooks.sender?.wake()
     } catch {
       log.error("failed to clean up batches", metadata: ["error": "\(error)"])
     }

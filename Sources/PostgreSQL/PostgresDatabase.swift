@@ -112,8 +112,10 @@ extension PostgresDatabase {
     """
   }
 
-  package var numbering: String {
+  // Only jobs in the queue need their ranks: a job that is queued again gets a new one.
+  package func numbering(after instance: Int64) -> String {
     """
+    SELECT setval(pg_get_serial_sequence('instances', 'number'), \(max(1, instance)));
     SELECT setval(pg_get_serial_sequence('batches', 'number'), max(number)) FROM batches;
     SELECT setval(pg_get_serial_sequence('cache', 'number'), max(number)) FROM cache;
     SELECT setval('ranks', greatest(max(rank), 1)), setval('ranks_ahead', greatest(-min(rank), 1)) FROM queue;

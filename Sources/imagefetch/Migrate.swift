@@ -11,7 +11,7 @@ struct Migrate: AsyncParsableCommand {
       serve also updates the tables when it starts; this command does only that. With --check nothing is \
       changed, and the exit status is 4 if an update is needed. With --from sqlite the jobs and images of \
       a folder are copied into the empty stores in storage.jobs and storage.images. An interrupted move continues \
-      when it is started again. The folder is not changed.
+      when it is started again. In the folder, the tables are updated and running jobs are queued again.
       """)
 
   /// The store to move jobs from.
@@ -89,7 +89,7 @@ struct Migrate: AsyncParsableCommand {
     let file = config.map { " --config \($0)" } ?? ""
     print(
       """
-      Next: imagefetch serve\(file). \(moved) was not changed. Keep it until you have checked the jobs and their images. \
+      Next: imagefetch serve\(file). Keep \(moved) until you have checked the jobs and their images. \
       Do not start a service with this folder alone meanwhile: it would run the same jobs.
       """)
     if configuration.storage.images == nil, folder == nil {

@@ -255,7 +255,7 @@ struct MigrateTests {
       ),
       (
         "INSERT INTO settings (name, value) VALUES ('copying', 'x')",
-        "a move from another folder is not complete", ""
+        "a part of another folder", ""
       ),
     ] {
       try change(before)

@@ -140,6 +140,30 @@ struct StorageRoomTests {
     }
   }
 
+  @Test(
+    "a job that waits while the disk is full runs once there is space, although nothing is submitted"
+  )
+  func waiting() async throws {
+    let fetcher = ScriptedFetcher()
+    let (opened, gate) = AsyncStream.makeStream(of: Void.self)
+    fetcher.answer(
+      "https://a.example/held.png", with: .waits(after: [], { for await _ in opened {} }, then: ok))
+    fetcher.answer("https://a.example/next.png", with: .pieces([ok], total: ok.count))
+    try await Workshop.open(fetcher: fetcher, { $0.workers = 1 }) { shop in
+      let held = try await shop.submit("https://a.example/held.png")
+      let next = try await shop.submit("https://a.example/next.png")
+      shop.images.setRoom(false)
+      _ = try await refusal(by: .full, in: shop)
+      gate.finish()
+      _ = try await shop.finished(held)
+      // The idle worker asks for the next job, and gets none.
+      try await Task.sleep(for: .milliseconds(50))
+      #expect(shop.engine.state == .full)
+      shop.images.setRoom(true)
+      #expect(try await shop.finished(next).phase == .success)
+    }
+  }
+
   @Test("another failure of the store does not count as a full disk")
   func otherFaults() async throws {
     try await Workshop.open { shop in

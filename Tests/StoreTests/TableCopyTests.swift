@@ -47,7 +47,8 @@ struct TableCopyTests {
     _ = try await pair.store.recover()
     let (source, database) = (pair.store.sql, try TestDatabase(in: .shared))
     let target = try StoreUnderTest(in: database, pair.store.clock) { $0.isCopied = true }
-    #expect(try await target.sql.beginCopy(from: source.name()) == nil)
+    let mark = try await source.markForCopy()
+    #expect(try await target.sql.beginCopy(of: mark) == nil)
     for isNew in [true, false] {
       for table in SQLJobStore.copiedTables {
         var last: [SQLValue]?
@@ -57,7 +58,7 @@ struct TableCopyTests {
         }
       }
     }
-    try await target.sql.endCopy()
+    try await target.sql.endCopy(of: mark)
 
     var filled: Set<String> = []
     for table in SQLJobStore.copiedTables {
@@ -71,7 +72,12 @@ struct TableCopyTests {
         "jobs", "tags", "queue", "tallies", "batches", "images", "cache", "keys",
       ]))
     try await target.audit()
-    #expect(try await target.sql.beginCopy(from: source.name())?.contains("already") == true)
+    #expect(try await target.sql.beginCopy(of: mark)?.contains("already") == true)
+    // An instance that uses the source changes the mark. It gets a number that no instance of the source had.
+    #expect(try await source.markForCopy() == mark)
+    let other = try await source.register(for: .seconds(60))
+    #expect(try await source.markForCopy() != mark)
+    #expect(try await target.sql.register(for: .seconds(60)).number >= other.number)
 
     // The copy is a working store. A new batch, job and cache entry get numbers that no copied one has.
     let batch = Batch.sample(9)

@@ -50,7 +50,7 @@ package enum Migration {
   /// Copies a folder of jobs and images into the configured stores.
   ///
   /// - Parameters:
-  ///   - folder: an earlier `storage.path`. Only its tables change: they are migrated to the latest schema version.
+  ///   - folder: an earlier `storage.path`. Its tables are migrated to the latest schema version, and running jobs are queued again.
   ///   - report: called with the totals after each page.
   /// - Throws: `.operatorMistake` if the folder does not exist or another service uses it.
   package static func move(

@@ -5,7 +5,7 @@ internal import SQL
 /// Copies a job store and its images into an empty one.
 ///
 /// The rows of each table are copied in pages. The file of an image is copied before its row, so an interrupted move
-/// continues when it is started again: rows that the target has are skipped. Nothing is deleted from the source.
+/// continues when it is started again: rows that the target has are skipped.
 struct StoreMove: Sendable {
   /// The source. No service may use it during the move.
   struct Source: Sendable {
@@ -40,17 +40,19 @@ struct StoreMove: Sendable {
     (self.source, self.target, self.report) = (source, target, report)
   }
 
-  /// - Returns: The totals; a text if the target can't be used.
+  /// - Returns: The totals, or why the target can't be used.
   func run() async throws(StoreError) -> Result<MoveTotals, Refusal> {
-    if let reason = try await target.records.beginCopy(from: source.records.name()) {
+    let source = source.records
+    let mark = try await source.markForCopy()
+    if let reason = try await target.records.beginCopy(of: mark) {
       return .failure(Refusal(reason: reason))
     }
     // Requeue the jobs that were running when the source's service stopped, as its next start would.
-    while try await !source.records.recoverExpired(500).isEmpty {}
+    while try await !source.recoverExpired(500).isEmpty {}
     var totals = MoveTotals()
-    totals.expected = try await source.records.counts().jobs.values.reduce(0, +)
+    totals.expected = try await source.counts().jobs.values.reduce(0, +)
     for table in SQLJobStore.copiedTables { try await move(table, &totals) }
-    try await target.records.endCopy()
+    try await target.records.endCopy(of: mark)
     return .success(totals)
   }
 

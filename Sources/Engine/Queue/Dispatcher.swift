@@ -51,10 +51,10 @@ final class Dispatcher: Sendable {
     var claimCount = 0
     /// Something changed since the current claim started, so claim again.
     var claimsAgain = false
-    /// Whether an origin had no room for a further transfer during the last claim. Otherwise no job waits for one.
-    var metFullOrigin = false
-    /// Whether an origin got room since the current claim started.
-    var hasNewRoom = false
+    /// Whether jobs may have been left by the last claim because an origin or the disk had no room.
+    var mayWaitForRoom = false
+    /// Whether an origin or the disk got room since the current claim started.
+    var hasRoom = false
     var alarm: Task<Void, Never>?
     var isStopped = false
 
@@ -115,7 +115,7 @@ final class Dispatcher: Sendable {
       state.idle = workers
       state.workers = workers.count
     }
-    capacitySignal.listen { self.originHasRoom() }
+    capacitySignal.listen { self.roomWasFreed() }
     defer { capacitySignal.endListening() }
     wake()
     await over.wait()
@@ -167,13 +167,13 @@ final class Dispatcher: Sendable {
     endIfOver()
   }
 
-  /// Signals that an origin has room for a further transfer.
-  private func originHasRoom() {
+  /// Signals that an origin has room for a further transfer, or the disk for images.
+  private func roomWasFreed() {
     let isClaiming = state.withLock { state in
-      state.hasNewRoom = true
+      state.hasRoom = true
       return state.isClaiming
     }
-    if !isClaiming { startClaim { $0.metFullOrigin } }
+    if !isClaiming { startClaim { $0.mayWaitForRoom } }
   }
 
   private func endIfOver() { if state.withLock({ $0.isOver }) { over.open() } }
@@ -206,7 +206,7 @@ final class Dispatcher: Sendable {
 
   private func claimRepeatedly() async {
     repeat {
-      state.withLock { ($0.claimsAgain, $0.hasNewRoom, $0.metFullOrigin) = (false, false, false) }
+      state.withLock { ($0.claimsAgain, $0.hasRoom, $0.mayWaitForRoom) = (false, false, false) }
       await claim()
     } while !finishClaim()
     endIfOver()
@@ -214,7 +214,7 @@ final class Dispatcher: Sendable {
 
   private func finishClaim() -> Bool {
     state.withLock { state in
-      let isChanged = state.claimsAgain || state.hasNewRoom && state.metFullOrigin
+      let isChanged = state.claimsAgain || state.hasRoom && state.mayWaitForRoom
       if isChanged, !state.isStopped, !state.isEmpty, !state.idle.isEmpty { return false }
       state.isClaiming = false
       state.claimTask = nil
@@ -225,7 +225,7 @@ final class Dispatcher: Sendable {
   /// Claims jobs until no worker is idle or no job can be claimed. Claims nothing while the disk is full, because there
   /// is no space for the images; ``StorageState`` signals when there is.
   private func claim() async {
-    guard !storage.isFull else { return }
+    guard !storage.isFull else { return state.withLock { $0.mayWaitForRoom = true } }
     do throws(StoreError) {
       var nextDue: Timestamp?
       // The room at origins and the next alarm are computed for the time before the store was asked. Otherwise a change
@@ -254,7 +254,7 @@ final class Dispatcher: Sendable {
       }
       setAlarm(at: [nextDue, nextShare].compactMap(\.self).min(), since: moment)
     } catch {
-      state.withLock { $0.metFullOrigin = true }
+      state.withLock { $0.mayWaitForRoom = true }
       log.error("failed to claim jobs", metadata: ["error": "\(error)"])
       storage.recordFailure(error)
       setAlarm(after: .seconds(1))
@@ -311,9 +311,10 @@ final class Dispatcher: Sendable {
       for request in claimed.loadingElsewhere { lease.membership.publish(.equalQueued(request)) }
       var left = room
       for claimed in claimed.jobs { left.countTransfer(to: claimed.job.origin) }
-      let metFullOrigin = left.usual <= 0 || left.exceptions.values.contains { $0 <= 0 }
+      let mayWaitForRoom =
+        claimed.isHeldBack || left.usual <= 0 || left.exceptions.values.contains { $0 <= 0 }
       state.withLock { state in
-        if metFullOrigin { state.metFullOrigin = true }
+        if mayWaitForRoom { state.mayWaitForRoom = true }
         // If jobs were queued during the call, another claim has been requested, so the queue is not empty.
         if claimed.isQueueEmpty, !state.claimsAgain { state.isEmpty = true }
       }

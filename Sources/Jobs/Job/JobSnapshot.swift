@@ -159,6 +159,7 @@ extension DeliveryRequest: OptionValue {
     return place + (variant?.utf8.count ?? 0)
   }
 
+  /// Compares the descriptions, which contain all members.
   func isIdentical(to other: Self) -> Bool {
     self == other && "\(self)".isIdentical(to: "\(other)")
   }

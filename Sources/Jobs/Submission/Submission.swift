@@ -314,9 +314,7 @@ package struct Fingerprint: Hash256 {
   }
 
   /// 32 zero bytes.
-  package static let none = Fingerprint(zeros: ())
-
-  private init(zeros: Void) { bytes = [UInt8](repeating: 0, count: 32) }
+  package static let none = Fingerprint(bytes: [UInt8](repeating: 0, count: 32))!
 
   /// The fingerprint of these parts. Their order matters.
   package init(of parts: [String]) {

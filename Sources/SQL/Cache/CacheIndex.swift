@@ -179,16 +179,6 @@ struct CacheRow: Sendable {
     isResponse = true
   }
 
-  /// An imported entry of either kind. The limit per key is applied when the key's next response is
-  /// stored.
-  init(
-    id: CacheEntry.ID, resource: [UInt8]?, digest: [UInt8], bytes: Int, record: [UInt8], limit: Int
-  ) {
-    (self.id, self.resource, self.digest, self.bytes) = (id, resource, digest, bytes)
-    (self.record, self.limit) = (record, limit)
-    isResponse = false
-  }
-
   init(_ variant: StoredVariant, limit: Int) {
     (id, digest, bytes) = (variant.id, variant.digest.bytes, variant.bytes)
     resource = nil
@@ -259,7 +249,8 @@ extension Transaction {
     for row in rows where row.isResponse { kept[row.id.key, default: 0] += 1 }
     if !kept.isEmpty {
       let found = try execute(
-        "SELECT number, key, selector FROM cache WHERE key = ANY ($1) ORDER BY number DESC",
+        // `+ 0` prevents a scan by number.
+        "SELECT number, key, selector FROM cache WHERE key = ANY ($1) ORDER BY number + 0 DESC",
         [.byteStrings(kept.keys.map(\.bytes))])
       for row in found.all {
         guard let number = found.int(row, 0),

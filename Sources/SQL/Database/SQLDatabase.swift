@@ -32,7 +32,8 @@ package protocol SQLDatabase: Sendable {
   var additions: String { get }
 
   /// SQL that makes the database number new rows after those that were copied into it; empty if it does so anyway.
-  var numbering: String { get }
+  /// - Parameter instance: the number of the source's last instance, which rows contain.
+  func numbering(after instance: Int64) -> String
 
   /// Opens the channel of events between processes. Nil if only one process uses the database.
   func openChannel(_ settings: Session.Settings, _ bus: InstanceEventBus) -> (any EventChannel)?
@@ -52,7 +53,7 @@ package protocol SQLDatabase: Sendable {
 }
 
 extension SQLDatabase {
-  package var numbering: String { "" }
+  package func numbering(after instance: Int64) -> String { "" }
   package var isLow: Bool { false }
   package func freeReserve() -> Bool { false }
   package func close() {}

@@ -7,6 +7,9 @@ extension SQLJobStore: InstanceLeases, InstanceEvents {
   /// Assigns the next instance number.
   package func register(for lease: Duration) async throws(StoreError) -> Instance {
     let instance = try await perform(on: leaseThread) { [description, workers] transaction in
+      // Excludes the begin of a copy into this database.
+      try transaction.lock(.schema)
+      try transaction.checkCopyIsComplete()
       let number = try transaction.execute(
         """
         INSERT INTO instances (lease_until, since, name, version, workers)
@@ -15,6 +18,8 @@ extension SQLJobStore: InstanceLeases, InstanceEvents {
         [transaction.moment, .int(lease.inMilliseconds)]
           + description.map { .bytes($0.map { Array($0.utf8) }) } + [.int(workers.map(Int64.init))]
       ).int(0, 0)
+      // A copy of this database that was interrupted can't be continued.
+      try transaction.execute("DELETE FROM settings WHERE name = 'marked'")
       // An operator's setting stays while any instance has a lease.
       try transaction.execute(
         """

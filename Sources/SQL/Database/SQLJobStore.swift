@@ -99,8 +99,8 @@ package final class SQLJobStore: JobQueue, JobRecords, ImageReferences {
   /// Whether this process is the only one that can use the database.
   var hasOneWriter: Bool { database.hasOneWriter }
 
-  /// See ``SQLDatabase/numbering``.
-  var numbering: String { database.numbering }
+  /// See ``SQLDatabase/numbering(after:)``.
+  func numbering(after instance: Int64) -> String { database.numbering(after: instance) }
 
   /// Whether a call can fail although its change was made.
   package var losesAnswers: Bool { database.losesAnswers }
@@ -163,7 +163,7 @@ package final class SQLJobStore: JobQueue, JobRecords, ImageReferences {
   ) throws {
     let session = try schemaSession(settings)
     try Schema.migrate(session)
-    if !configuration.isCopied { try checkIsComplete(session) }
+    if !configuration.isCopied { try session.read { try $0.checkCopyIsComplete() } }
     if let home = configuration.home {
       try Schema.claimDatabase(forImagesIn: home, isEmpty: configuration.isHomeEmpty, session)
     }

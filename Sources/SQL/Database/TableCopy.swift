@@ -120,6 +120,34 @@ extension SQLJobStore {
   /// The tables to copy, in order.
   package static var copiedTables: [CopiedTable] { Schema.copied }
 
+  /// Returns a mark of the current contents. It changes when an instance registers.
+  package func markForCopy() async throws(StoreError) -> CopyMark {
+    try await write { transaction in
+      let last = try transaction.execute("SELECT coalesce(max(number), 0) FROM instances").int(0, 0)
+      let new = CopyMark(lastInstance: last ?? 0)
+      try transaction.execute(
+        "INSERT INTO settings (name, value) VALUES ('marked', $1) ON CONFLICT DO NOTHING",
+        [.bytes(Array(new.text.utf8))])
+      return CopyMark(text: try transaction.setting("marked") ?? new.text)
+    }
+  }
+}
+
+/// A mark of the contents of a database: a random number, and the number of the last instance that used it.
+package struct CopyMark: Sendable, Equatable {
+  let text: String
+
+  fileprivate init(text: String) { self.text = text }
+
+  fileprivate init(lastInstance: Int64) {
+    text = "\(UInt64.random(in: .min ... .max)).\(lastInstance)"
+  }
+
+  fileprivate var lastInstance: Int64 { text.split(separator: ".").last.flatMap { Int64($0) } ?? 0 }
+}
+
+/// The source of a copy. No other process uses it.
+extension SQLJobStore {
   /// Returns the next rows in the order of the primary key; nil after the last one.
   /// - Parameter key: ``TablePage/last`` of the page before; nil for the first page.
   package func page(
@@ -127,8 +155,8 @@ extension SQLJobStore {
   ) async throws(StoreError) -> TablePage? {
     let columns = table.columns.map(\.name).joined(separator: ", ")
     let names = table.key.map { table.columns[$0].name }.joined(separator: ", ")
-    let places = (key ?? []).indices.map { "$\($0 + 1)" }.joined(separator: ", ")
-    let condition = key == nil ? "" : "WHERE (\(names)) > (\(places))"
+    let parameters = (key ?? []).indices.map { "$\($0 + 1)" }.joined(separator: ", ")
+    let condition = key == nil ? "" : "WHERE (\(names)) > (\(parameters))"
     return try await read { transaction in
       let rows = try transaction.execute(
         "SELECT \(columns) FROM \(table.name) \(condition) ORDER BY \(names) LIMIT \(count)",
@@ -140,31 +168,36 @@ extension SQLJobStore {
 
 /// The target of a copy. No service can start on it until the copy is complete.
 extension SQLJobStore {
-  /// The setting that holds the source's name while a copy is incomplete, and the one that holds it afterwards.
-  private static let (copying, copied) = ("copying", "copied")
-
   /// Begins a copy, or continues an interrupted one.
-  /// - Returns: Why the database can't be a target: it is in use, is not empty, or has a part of another source. Nil if it can.
-  package func beginCopy(from source: String) async throws(StoreError) -> String? {
+  /// - Parameter mark: names the source's contents, see ``markForCopy()``.
+  /// - Returns: Why the database can't be a target: it is in use, is not empty, or contains a part of something else. Nil
+  ///   if it can.
+  package func beginCopy(of mark: CopyMark) async throws(StoreError) -> String? {
     try await write { transaction in
-      if try transaction.setting(Self.copied) == source {
+      try transaction.lock(.schema)
+      if try transaction.setting(CopySetting.complete) == mark.text {
         return "the folder was moved to this database already"
       }
       let users = try transaction.execute(
         "SELECT 1 FROM instances WHERE NOT ended AND lease_until > lease_moment($1)",
         [transaction.moment])
       guard users.isEmpty else { return "a service uses the database. Stop it first" }
-      if let name = try transaction.setting(Self.copying) {
-        return name == source ? nil : "a move from another folder is not complete"
+      if let begun = try transaction.setting(CopySetting.begun) {
+        return begun == mark.text
+          ? nil
+          : """
+          the database contains a part of another folder, or of this folder before a service used it again. Move to a \
+          new database
+          """
       }
-      for table in ["jobs", "batches", "cache", "images", "keys"] {
-        guard try transaction.execute("SELECT 1 FROM \(table) LIMIT 1").isEmpty else {
+      for table in Schema.copied {
+        guard try transaction.execute("SELECT 1 FROM \(table.name) LIMIT 1").isEmpty else {
           return "the database is not empty. Move to a new one"
         }
       }
       try transaction.execute(
-        "INSERT INTO settings (name, value) VALUES ('\(Self.copying)', $1)",
-        [.bytes(Array(source.utf8))])
+        "INSERT INTO settings (name, value) VALUES ('\(CopySetting.begun)', $1)",
+        [.bytes(Array(mark.text.utf8))])
       return nil
     }
   }
@@ -174,11 +207,11 @@ extension SQLJobStore {
   package func insert(_ page: TablePage) async throws(StoreError) -> Int {
     let table = page.table
     let columns = table.columns.map(\.name).joined(separator: ", ")
-    let places = table.columns.indices.map { "$\($0 + 1)" }.joined(separator: ", ")
+    let parameters = table.columns.indices.map { "$\($0 + 1)" }.joined(separator: ", ")
     return try await write { transaction in
       try transaction.execute(
         """
-        INSERT INTO \(table.name) (\(columns)) SELECT * FROM unnest(\(places)) WHERE true ON CONFLICT DO NOTHING
+        INSERT INTO \(table.name) (\(columns)) SELECT * FROM unnest(\(parameters)) WHERE true ON CONFLICT DO NOTHING
         """, page.columns
       ).changes
     }
@@ -194,24 +227,31 @@ extension SQLJobStore {
   }
 
   /// Ends the copy, so that services can start.
-  package func endCopy() async throws(StoreError) {
-    try await write { [numbering] transaction in
+  package func endCopy(of mark: CopyMark) async throws(StoreError) {
+    let numbering = numbering(after: mark.lastInstance)
+    try await write { transaction in
       if !numbering.isEmpty { try transaction.run(numbering) }
+      try transaction.execute("DELETE FROM settings WHERE name = '\(CopySetting.complete)'")
       try transaction.execute(
-        "UPDATE settings SET name = '\(Self.copied)' WHERE name = '\(Self.copying)'")
-    }
-  }
-
-  /// - Throws: `.unavailable` if the database contains only a part of what was to be copied.
-  static func checkIsComplete(_ session: Session) throws {
-    guard try session.read({ try $0.setting(copying) }) == nil else {
-      throw StoreError.unavailable(
-        detail: "a move to this database is not complete: run imagefetch migrate --from again")
+        "UPDATE settings SET name = '\(CopySetting.complete)' WHERE name = '\(CopySetting.begun)'")
     }
   }
 }
 
+/// The settings of a target that contain the mark of the source: while a copy is incomplete, and afterwards.
+private enum CopySetting {
+  static let (begun, complete) = ("copying", "copied")
+}
+
 extension Transaction {
+  /// - Throws: `.unavailable` if the database contains only a part of what was to be copied.
+  func checkCopyIsComplete() throws {
+    guard try setting(CopySetting.begun) == nil else {
+      throw StoreError.unavailable(
+        detail: "a move to this database is not complete: run imagefetch migrate --from again")
+    }
+  }
+
   fileprivate func setting(_ name: String) throws -> String? {
     let rows = try execute("SELECT value FROM settings WHERE name = '\(name)'")
     return rows.bytes(0, 0).map { String(decoding: $0, as: UTF8.self) }

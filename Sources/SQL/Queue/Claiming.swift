@@ -140,7 +140,7 @@ struct ClaimRequest: Sendable {
   }
 }
 
-/// What a claim sees first.
+/// The kinds of jobs in the queue, read at the start of a claim.
 struct QueueOverview {
   /// The database's time.
   let moment: Timestamp

@@ -59,7 +59,7 @@ struct BatchWebhookRunTests {
         lines,
         notify: ["url": origin.url("/hook"), "events": ["batch.finished", "job.success"]],
         to: service)
-      await origin.waitForRequests(to: "/hook", count: 2)
+      try #require(await origin.waitForRequests(to: "/hook", count: 2))
       let told = try origin.requests(to: "/hook").map(Message.init)
       #expect(Set(told.map(\.type)) == ["job.success", "batch.finished"])
       let end = try #require(told.first { $0.type == "batch.finished" })
@@ -75,14 +75,14 @@ struct BatchWebhookRunTests {
       try await eventually { try await Self.state(id, at: service) == "delivered" }
 
       #expect(try await service.send("POST", "/batches/\(id)/webhooks/send").status == 200)
-      await origin.waitForRequests(to: "/hook", count: 3)
+      try #require(await origin.waitForRequests(to: "/hook", count: 3))
       #expect(try Message(origin.requests(to: "/hook")[2]).name == end.name)
 
       let again = try await service.send(
         "POST", "/batches/\(id)/retry", headers: ["Content-Type": "application/json"],
         body: Data(#"{"codes":["origin_status"]}"#.utf8))
       #expect(again.status == 200)
-      await origin.waitForRequests(to: "/hook", count: 4)
+      try #require(await origin.waitForRequests(to: "/hook", count: 4))
       let second = try Message(origin.requests(to: "/hook")[3])
       #expect(second.type == "batch.finished" && second.name != end.name)
       try await eventually { try await Self.state(id, at: service) == "delivered" }
@@ -102,7 +102,7 @@ struct BatchWebhookRunTests {
       #expect(try await service.send("DELETE", "/batches/\(purged)?purge=true").status == 204)
       let id = try await Self.post(lines, notify: hook, to: service)
       #expect(try await service.send("DELETE", "/batches/\(id)").status == 200)
-      await origin.waitForRequests(to: "/hook")
+      try #require(await origin.waitForRequests(to: "/hook"))
       let told = try Message(origin.requests(to: "/hook")[0])
       #expect(told.data.id == id && told.data.state == "cancelled")
       #expect(told.data.counts?["cancelled"] == 200)
