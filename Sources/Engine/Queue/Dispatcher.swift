@@ -310,7 +310,7 @@ final class Dispatcher: Sendable {
       gate.recordDepartures(claimed.jobs.lazy.map(\.job))
       for request in claimed.loadingElsewhere { lease.membership.publish(.equalQueued(request)) }
       var left = room
-      for claimed in claimed.jobs { left.countTransfer(to: claimed.job.origin) }
+      for taken in claimed.jobs { left.countTransfer(to: taken.job.origin) }
       let mayWaitForRoom =
         claimed.isHeldBack || left.usual <= 0 || left.exceptions.values.contains { $0 <= 0 }
       state.withLock { state in
