@@ -18,13 +18,12 @@ extension SQLJobStore: InstanceLeases, InstanceEvents {
         [transaction.moment, .int(lease.inMilliseconds)]
           + description.map { .bytes($0.map { Array($0.utf8) }) } + [.int(workers.map(Int64.init))]
       ).int(0, 0)
-      // A copy of this database that was interrupted can't be continued.
-      try transaction.execute("DELETE FROM settings WHERE name = 'marked'")
-      // An operator's setting stays while any instance has a lease.
+      // An operator's setting stays while any instance has a lease. A copy of this database that was interrupted can't be
+      // continued.
       try transaction.execute(
         """
-        DELETE FROM settings WHERE name = 'constrained' AND NOT EXISTS (SELECT 1 FROM instances
-          WHERE NOT ended AND lease_until > lease_moment($1) AND number <> $2)
+        DELETE FROM settings WHERE name = 'marked' OR name = 'constrained' AND NOT EXISTS (SELECT 1
+          FROM instances WHERE NOT ended AND lease_until > lease_moment($1) AND number <> $2)
         """, [transaction.moment, .int(number)])
       guard let number else { throw StoreError.unavailable(detail: "an instance without a number") }
       return Instance(number: number)
