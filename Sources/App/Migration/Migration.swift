@@ -79,20 +79,21 @@ package enum Migration {
       to: StoreMove.Target(
         records: jobs.store, images: images.store, spool: images.spool, isSame: source.isSame),
       report: report)
-    let result: Result<Result<MoveTotals, StoreMove.Refusal>, StoreError>
-    do throws(StoreError) { result = .success(try await move.run()) } catch {
+    let result: Result<MoveTotals, StoreMove.Failure>
+    do throws(StoreMove.Failure) { result = .success(try await move.run()) } catch {
       result = .failure(error)
     }
     await source.jobs.close()
     images.close()
     await jobs.close()
-    switch result {
-    case .success(.success(let totals)): return totals
-    case .success(.failure(let refusal)): throw .operatorMistake("storage.jobs: \(refusal.reason)")
-    case .failure(let error):
-      throw .unusableStore(
-        "\(error). What was moved so far is kept. When the cause is fixed, run the same command again to continue"
-      )
+    do throws(StoreMove.Failure) { return try result.get() } catch {
+      switch error {
+      case .refused(let reason): throw .operatorMistake("storage.jobs: \(reason)")
+      case .store(let error):
+        throw .unusableStore(
+          "\(error). The rows and images moved so far are kept. Remove the cause and run the same command again to continue"
+        )
+      }
     }
   }
 

@@ -22,8 +22,12 @@ struct StoreMove: Sendable {
     let isSame: Bool
   }
 
-  /// Why the target can't be used.
-  struct Refusal: Error { let reason: String }
+  enum Failure: Error {
+    /// The target can't be used, with the reason.
+    case refused(String)
+    /// Running the move again continues it.
+    case store(StoreError)
+  }
 
   let source: Source
   let target: Target
@@ -40,20 +44,24 @@ struct StoreMove: Sendable {
     (self.source, self.target, self.report) = (source, target, report)
   }
 
-  /// - Returns: The totals, or why the target can't be used.
-  func run() async throws(StoreError) -> Result<MoveTotals, Refusal> {
-    let source = source.records
-    let mark = try await source.markForCopy()
-    if let reason = try await target.records.beginCopy(of: mark) {
-      return .failure(Refusal(reason: reason))
-    }
+  func run() async throws(Failure) -> MoveTotals {
+    let (mark, refusal): (CopyMark, String?)
+    do throws(StoreError) {
+      mark = try await source.records.markForCopy()
+      refusal = try await target.records.beginCopy(of: mark)
+    } catch { throw .store(error) }
+    if let refusal { throw .refused(refusal) }
+    do throws(StoreError) { return try await moveAll(of: mark) } catch { throw .store(error) }
+  }
+
+  private func moveAll(of mark: CopyMark) async throws(StoreError) -> MoveTotals {
     // Requeue the jobs that were running when the source's service stopped, as its next start would.
-    while try await !source.recoverExpired(500).isEmpty {}
+    while try await !source.records.recoverExpired(500).isEmpty {}
     var totals = MoveTotals()
-    totals.expected = try await source.counts().jobs.values.reduce(0, +)
+    totals.expected = try await source.records.counts().jobs.values.reduce(0, +)
     for table in SQLJobStore.copiedTables { try await move(table, &totals) }
     try await target.records.endCopy(of: mark)
-    return .success(totals)
+    return totals
   }
 
   private func move(_ table: CopiedTable, _ totals: inout MoveTotals) async throws(StoreError) {

@@ -93,7 +93,7 @@ extension Schema {
       var table = CopiedTable(name: String(match.1))
       var definition = String(match.2)
       var key: [Substring] = []
-      // A list of columns contains commas.
+      // The columns of a key are separated by commas too.
       definition.replace(#/(PRIMARY KEY|UNIQUE) \(([^)]*)\)/#) { list in
         if list.1 == "PRIMARY KEY" { key = list.2.split(separator: ", ") }
         return ""
@@ -131,23 +131,7 @@ extension SQLJobStore {
       return CopyMark(text: try transaction.setting("marked") ?? new.text)
     }
   }
-}
 
-/// A mark of the contents of a database: a random number, and the number of the last instance that used it.
-package struct CopyMark: Sendable, Equatable {
-  let text: String
-
-  fileprivate init(text: String) { self.text = text }
-
-  fileprivate init(lastInstance: Int64) {
-    text = "\(UInt64.random(in: .min ... .max)).\(lastInstance)"
-  }
-
-  fileprivate var lastInstance: Int64 { text.split(separator: ".").last.flatMap { Int64($0) } ?? 0 }
-}
-
-/// The source of a copy. No other process uses it.
-extension SQLJobStore {
   /// Returns the next rows in the order of the primary key; nil after the last one.
   /// - Parameter key: ``TablePage/last`` of the page before; nil for the first page.
   package func page(
@@ -164,6 +148,19 @@ extension SQLJobStore {
       return rows.isEmpty ? nil : TablePage(table, rows)
     }
   }
+}
+
+/// A mark of the contents of a database: a random number, and the number of the last instance that used it.
+package struct CopyMark: Sendable, Equatable {
+  let text: String
+
+  fileprivate init(text: String) { self.text = text }
+
+  fileprivate init(lastInstance: Int64) {
+    text = "\(UInt64.random(in: .min ... .max)).\(lastInstance)"
+  }
+
+  fileprivate var lastInstance: Int64 { text.split(separator: ".").last.flatMap { Int64($0) } ?? 0 }
 }
 
 /// The target of a copy. No service can start on it until the copy is complete.

@@ -24,7 +24,7 @@ final class StoreModel {
     var bytes: Int
     var stored: Timestamp
     var used: Timestamp
-    /// The order in which it was stored.
+    /// Later entries have greater numbers.
     var number: Int
   }
 
